@@ -1,0 +1,71 @@
+# g-ray: `make demo` and `make test` do all set-up by themselves; `make help` lists the rest.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+SETUP := pyproject.toml constraints.txt
+OUT ?= out/demo
+# One thread a process: two test workers then share two cores without fighting.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help demo test lint types imports docs serve-docs pytest bench format clean
+
+help: ## Show this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/' | expand -t 14
+
+demo: $(VENV)/.ready-demo ## Set up, then write the demo page to out/demo
+	$(BIN)/g-ray demo --out $(OUT)
+
+test: lint types imports docs pytest ## Set up, then lint, types, import contract, docs, tests
+
+lint: $(VENV)/.ready-dev ## Style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.ready-dev ## Static types
+	$(BIN)/pyright
+
+imports: $(VENV)/.ready-dev ## Who may import whom
+	$(BIN)/lint-imports --cache-dir .cache/imports
+
+docs: $(VENV)/.ready-dev ## Build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+serve-docs: $(VENV)/.ready-dev ## Read the documentation in a browser
+	$(BIN)/mkdocs serve
+
+pytest: $(VENV)/.ready-dev ## Tests only
+	$(BIN)/pytest -n 2
+
+bench: $(VENV)/.ready-demo ## Time the encodings and the ray maps on this machine
+	$(BIN)/g-ray bench encodings --views 3 --grid 32 --batch 2 --json out/bench/encodings_3x1024.json
+	$(BIN)/g-ray bench encodings --views 16 --grid 16 --batch 1 --json out/bench/encodings_16x256.json
+	$(BIN)/g-ray bench rays --json out/bench/rays.json
+
+format: $(VENV)/.ready-dev ## Rewrite the code in the project's style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## Remove everything that make has made
+	rm -rf $(VENV) .cache .hypothesis .pytest_cache .ruff_cache .import_linter_cache out site build dist
+
+$(VENV)/.ready-demo: $(SETUP) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[view,calib]"
+	@touch $@
+
+$(VENV)/.ready-dev: $(SETUP) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@ $(VENV)/.ready-demo
+
+# The first Python that is new enough; set PYTHON=… to choose one yourself.
+$(BIN)/python:
+	@for python in $(PYTHON) python3.11 python3 python3.12 python3.13; do \
+	  if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    echo "making $(VENV) with $$python"; \
+	    "$$python" -m venv $(VENV) || { rm -rf $(VENV); echo "g-ray: $$python has no working venv module; on Debian: apt-get install python3-venv" >&2; exit 1; }; \
+	    exit 0; \
+	  fi; \
+	done; \
+	echo "g-ray: needs Python 3.11 or newer and found none; install it, or run: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1

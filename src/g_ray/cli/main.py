@@ -1,0 +1,5 @@
+"""Entry point: parse, run, and turn user errors into one line."""
+
+
+def main() -> int:
+    return 0

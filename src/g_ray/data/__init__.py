@@ -1,0 +1,1 @@
+"""Scenes: data that carries its own ground truth."""
