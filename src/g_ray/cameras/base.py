@@ -1,0 +1,285 @@
+"""What every camera can do: project, unproject, crop, pad, resize.
+
+Conventions. Camera frame: OpenCV (x right, y down, z forward). Pixels: the origin is the top-left corner of
+the image, pixel centres sit at +0.5 (as COLMAP). OpenCV puts centres at integers: add 0.5 to its cx, cy and
+pixels.
+"""
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import InitVar, dataclass, field
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from g_ray.cameras.checks import check_parameters, check_sizes, checking
+from g_ray.cameras.fov import FieldOfView, field_of_view
+
+CameraType = TypeVar("CameraType", bound="Camera")
+
+
+@dataclass(frozen=True, eq=False)
+class Camera(ABC):
+    """A lens model with its parameters and the size of its image.
+
+    A model maps a ray to its normalised plane and back; this class adds the affine part, the same for all
+    models:
+
+        u = fx · a + cx,   v = fy · b + cy   with (a, b) the point on the normalised plane.
+
+    All leading dimensions of ``params`` are the batch. Points and pixels have shape [*batch, *n, ·].
+    ``check=False`` skips the checks of the parameters (for optimisers); they are also skipped under
+    torch.compile.
+    """
+
+    params: Float[Tensor, "*batch parameter"]
+    width: int
+    height: int
+    check: InitVar[bool] = field(default=True, kw_only=True)
+
+    NAME: ClassVar[str]
+    PARAMETERS: ClassVar[tuple[str, ...]]  # fx, fy, cx, cy first, always
+    DEFAULTS: ClassVar[dict[str, float]] = {}  # of optional parameters that are not 0 when absent
+
+    def __post_init__(self, check: bool) -> None:
+        if check and checking():
+            check_sizes(self.NAME, self.width, self.height)
+            check_parameters(self.NAME, self.PARAMETERS, self.params)
+            self._check_lens()
+
+    # Factories
+
+    @classmethod
+    def make(
+        cls: type[CameraType],
+        width: int,
+        height: int,
+        *,
+        dtype: Any = None,
+        device: Any = None,
+        **parameters: Any,
+    ) -> CameraType:
+        """Camera from named parameters, numbers or [*batch] tensors; distortion that is not named is zero."""
+        return cls(cls.pack(dtype=dtype, device=device, **parameters), width, height)
+
+    @classmethod
+    def pack(
+        cls, *, dtype: Any = None, device: Any = None, **parameters: Any
+    ) -> Float[Tensor, "*batch parameter"]:
+        """Named parameters as one tensor, in the order of PARAMETERS."""
+        unknown = sorted(set(parameters) - set(cls.PARAMETERS))
+        if unknown:
+            known = " ".join(cls.PARAMETERS)
+            raise ValueError(f"{cls.NAME}: unknown parameter {', '.join(unknown)}; this model has {known}")
+        missing = [name for name in ("fx", "fy", "cx", "cy") if name not in parameters]
+        if missing:
+            raise ValueError(
+                f"{cls.NAME}: parameter {', '.join(missing)} is missing; give fx, fy, cx and cy in pixels"
+            )
+        given = [parameters.get(name, cls.DEFAULTS.get(name, 0.0)) for name in cls.PARAMETERS]
+        like = next(
+            (value for value in given if isinstance(value, Tensor) and value.is_floating_point()), None
+        )
+        dtype = dtype or (torch.get_default_dtype() if like is None else like.dtype)
+        device = device or (None if like is None else like.device)
+        columns = [torch.as_tensor(value, dtype=dtype, device=device) for value in given]
+        return torch.stack(torch.broadcast_tensors(*columns), -1)
+
+    @classmethod
+    def stack(cls: type[CameraType], cameras: Sequence[CameraType]) -> CameraType:
+        """Cameras of one model and one image size as one batch [len(cameras), *batch]."""
+        first = cameras[0]
+        for camera in cameras:
+            if (type(camera), camera.width, camera.height) != (type(first), first.width, first.height):
+                raise ValueError(
+                    f"stack: {camera.NAME} {camera.width}x{camera.height} beside {first.NAME} "
+                    f"{first.width}x{first.height}; a batch has one model and one size, keep a list instead"
+                )
+        tensors = {name: torch.stack([getattr(c, name) for c in cameras]) for name in first._tensors()}
+        return first._replaced(**tensors)
+
+    @classmethod
+    @abstractmethod
+    def example(
+        cls: type[CameraType], seed: int, width: int = 64, height: int = 48, dtype: Any = torch.float64
+    ) -> CameraType:
+        """A random but sensible camera of this model, for tests and documentation."""
+
+    # Accessors
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        return tuple(self.params.shape[:-1])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.params.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.params.device
+
+    def parameter(self, name: str) -> Float[Tensor, "*batch"]:
+        if name not in self.PARAMETERS:
+            raise ValueError(
+                f"{self.NAME}: unknown parameter {name}; this model has {' '.join(self.PARAMETERS)}"
+            )
+        return self.params[..., self.PARAMETERS.index(name)]
+
+    def to(self: CameraType, *args: Any, **kwargs: Any) -> CameraType:
+        """Move to a device or a floating dtype, as ``Tensor.to``; masks keep their dtype."""
+        return self._replaced(
+            **{name: _moved(value, *args, **kwargs) for name, value in self._tensors().items()}
+        )
+
+    def __getitem__(self: CameraType, index: Any) -> CameraType:
+        """Index the batch."""
+        index = index if isinstance(index, tuple) else (index,)
+        batch = len(self.batch_shape)
+        tail = {name: (slice(None),) * (value.ndim - batch) for name, value in self._tensors().items()}
+        return self._replaced(**{n: v[(*index, ..., *tail[n])] for n, v in self._tensors().items()})
+
+    # Geometry
+
+    def project(
+        self, points: Float[Tensor, "*shape 3"]
+    ) -> tuple[Float[Tensor, "*shape 2"], Bool[Tensor, "*shape"]]:
+        """Camera-frame points [*batch, *n, 3] to pixels, and whether the model images them (in or out of the
+        frame).
+
+        Only the direction of a point matters. Pixels of invalid points are finite but mean nothing.
+        """
+        params = self._aligned(self.params, points)
+        plane, valid = self._to_plane(points, params)
+        return plane * params[..., 0:2] + params[..., 2:4], valid
+
+    def unproject(
+        self, pixels: Float[Tensor, "*shape 2"]
+    ) -> tuple[Float[Tensor, "*shape 3"], Bool[Tensor, "*shape"]]:
+        """Pixels [*batch, *n, 2] to unit bearings in the camera frame (eq:camera_ray), and whether any ray
+        lands there."""
+        params = self._aligned(self.params, pixels)
+        plane = (pixels - params[..., 2:4]) / params[..., 0:2]
+        return self._from_plane(plane, params)
+
+    def unproject_grid(self) -> tuple[Float[Tensor, "*batch h w 3"], Bool[Tensor, "*batch h w"]]:
+        """Unit bearings and validity at all pixel centres."""
+        grid = pixel_centres(self.width, self.height, dtype=self.dtype, device=self.device)
+        return self.unproject(grid.expand(*self.batch_shape, *grid.shape))
+
+    def contains(self, pixels: Float[Tensor, "*shape 2"]) -> Bool[Tensor, "*shape"]:
+        """Whether pixels lie in the frame [0, width] x [0, height]."""
+        u, v = pixels.unbind(-1)
+        return (u >= 0) & (u <= self.width) & (v >= 0) & (v <= self.height)
+
+    def fov(self) -> FieldOfView:
+        """Angles in degrees swept along the middle row, the middle column and the diagonal, over valid
+        rays."""
+        return field_of_view(self)
+
+    def central_intrinsics(self) -> Float[Tensor, "*batch 3 3"]:
+        """The pinhole K that agrees with the lens to first order on the optical axis.
+
+        This is what a host that knows nothing but pinholes (PRoPE) has to be given.
+        """
+        fx, fy, cx, cy = self.params[..., 0:4].unbind(-1)
+        fx, fy = fx * self._central_scale(), fy * self._central_scale()
+        zero, one = torch.zeros_like(fx), torch.ones_like(fx)
+        return torch.stack([fx, self._central_skew(), cx, zero, fy, cy, zero, zero, one], -1).unflatten(
+            -1, (3, 3)
+        )
+
+    # Image operations: u' = sx u + tx, v' = sy v + ty
+
+    def crop(self: CameraType, left: float | int, top: float | int, width: int, height: int) -> CameraType:
+        """Keep the rectangle with its top-left corner at (left, top)."""
+        if left < 0 or top < 0 or left + width > self.width or top + height > self.height:
+            raise ValueError(
+                f"crop: rectangle ({left}, {top}) + {width}x{height} leaves the {self.width}x{self.height} image; "
+                "use pad to enlarge an image"
+            )
+        return self._warped(1.0, 1.0, -left, -top, width, height)
+
+    def pad(self: CameraType, left: int, top: int, right: int, bottom: int) -> CameraType:
+        """Add a border; the new pixels see what the lens model says, valid or not."""
+        if min(left, top, right, bottom) < 0:
+            raise ValueError(
+                f"pad: negative border {(left, top, right, bottom)}; use crop to cut pixels away"
+            )
+        return self._warped(1.0, 1.0, left, top, self.width + left + right, self.height + top + bottom)
+
+    def resize(self: CameraType, width: int, height: int) -> CameraType:
+        """Scale the image, each axis by its own factor."""
+        return self._warped(width / self.width, height / self.height, 0.0, 0.0, width, height)
+
+    # What a model supplies
+
+    @abstractmethod
+    def _to_plane(self, points: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
+        """Points [*s 3] and aligned parameters [*s n] to (plane [*s 2], valid [*s])."""
+
+    @abstractmethod
+    def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
+        """Plane [*s 2] and aligned parameters [*s n] to (unit bearings [*s 3], valid [*s])."""
+
+    def _check_lens(self) -> None:
+        """Raise ValueError if the distortion makes no sense."""
+
+    def _central_scale(self) -> Float[Tensor, "*batch"]:
+        """How much of the plane a unit of x/z covers on the optical axis."""
+        return torch.ones_like(self.params[..., 0])
+
+    def _central_skew(self) -> Float[Tensor, "*batch"]:
+        return torch.zeros_like(self.params[..., 0])
+
+    def _scaled_params(self, sx: float, sy: float, tx: float | int, ty: float | int) -> Tensor:
+        """Parameters after u' = sx u + tx, v' = sy v + ty."""
+        scale, shift = torch.ones_like(self.params), torch.zeros_like(self.params)
+        scale[..., 0], scale[..., 1], scale[..., 2], scale[..., 3] = sx, sy, sx, sy
+        shift[..., 2], shift[..., 3] = tx, ty
+        return self.params * scale + shift
+
+    # Internals
+
+    def _warped(
+        self: CameraType, sx: float, sy: float, tx: float | int, ty: float | int, width: int, height: int
+    ) -> CameraType:
+        check_sizes(self.NAME, width, height)
+        return self._replaced(params=self._scaled_params(sx, sy, tx, ty), width=width, height=height)
+
+    def _replaced(self: CameraType, **changes: Any) -> CameraType:
+        return dataclasses.replace(self, check=False, **changes)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+    def _aligned(self, tensor: Tensor, points: Tensor) -> Tensor:
+        """[*batch, ·] to [*batch, 1, …, 1, ·] so that it broadcasts against points [*batch, *n, ·]."""
+        batch = self.batch_shape
+        head, extra = tuple(points.shape[: len(batch)]), points.ndim - 1 - len(batch)
+        if extra < 0 or any(b != p and b != 1 for b, p in zip(batch, head, strict=True)):
+            raise ValueError(
+                f"{self.NAME}: input of shape {tuple(points.shape)} does not start with the camera's batch shape "
+                f"{batch}; give [*batch, *n, {points.shape[-1]}]"
+            )
+        return tensor.reshape(*batch, *(1,) * extra, *tensor.shape[len(batch) :])
+
+
+def pixel_centres(
+    width: int, height: int, *, dtype: torch.dtype | None = None, device: Any = None
+) -> Float[Tensor, "h w 2"]:
+    """(column + 0.5, row + 0.5) of every pixel."""
+    u = torch.arange(width, dtype=dtype or torch.get_default_dtype(), device=device) + 0.5
+    v = torch.arange(height, dtype=dtype or torch.get_default_dtype(), device=device) + 0.5
+    return torch.stack(torch.meshgrid(u, v, indexing="xy"), -1)
+
+
+def _moved(value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    if value.is_floating_point():
+        return value.to(*args, **kwargs)
+    kwargs = {k: v for k, v in kwargs.items() if k != "dtype"}
+    return value.to(*[a for a in args if not isinstance(a, torch.dtype)], **kwargs)

@@ -1,0 +1,84 @@
+"""Refusals, each in one line: what was wrong, where, and what to do."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from g_ray.cameras.radial import critical_angle, rho
+
+
+def checking() -> bool:
+    """Checks read values, which a compiled graph cannot."""
+    return not torch.compiler.is_compiling()
+
+
+def check_sizes(name: str, width: int, height: int) -> None:
+    if isinstance(width, bool) or not isinstance(width, int) or not isinstance(height, int):
+        raise ValueError(
+            f"{name}: image size {width!r} x {height!r} is not made of integers; give width and height in pixels"
+        )
+    if width <= 0 or height <= 0:
+        raise ValueError(
+            f"{name}: image size {width}x{height} is not positive; give width and height in pixels"
+        )
+
+
+def check_parameters(name: str, names: tuple[str, ...], params: Tensor) -> None:
+    if not params.is_floating_point():
+        raise ValueError(f"{name}: params are {params.dtype}; give a float32 or float64 tensor")
+    if params.ndim == 0 or params.shape[-1] != len(names):
+        raise ValueError(
+            f"{name}: params of shape {tuple(params.shape)}; the last dimension must hold {len(names)} numbers: {' '.join(names)}"
+        )
+    check_each(
+        name, names, params, torch.isfinite(params), "is not finite; check the calibration it came from"
+    )
+    check_each(
+        name,
+        names[:2],
+        params[..., :2],
+        params[..., :2] > 0,
+        "is not positive; give the focal length in pixels",
+    )
+
+
+def check_each(name: str, names: tuple[str, ...], values: Tensor, good: Tensor, problem: str) -> None:
+    """Name the first parameter (and batch element) that is not good."""
+    if bool(good.all()):
+        return
+    *batch, column = (int(i) for i in (~good).nonzero()[0])
+    where = f" of batch element {tuple(batch)}" if batch else ""
+    raise ValueError(f"{name}: {names[column]} = {values[(*batch, column)].item():g}{where} {problem}")
+
+
+def nearest_edge(params: Tensor, width: int, height: int) -> Tensor:
+    """Distance on the normalised plane from the principal point to the nearest image edge; negative if
+    outside."""
+    fx, fy, cx, cy = params[..., 0:4].unbind(-1)
+    return torch.stack([cx / fx, (width - cx) / fx, cy / fy, (height - cy) / fy], -1).amin(-1)
+
+
+def check_fold(name: str, fold_radius: Tensor, edge: Tensor, where: str) -> None:
+    """Refuse a radial function that turns around before it reaches the nearest edge of the image."""
+    folded = fold_radius < edge
+    if not bool(folded.any()):
+        return
+    index = tuple(int(i) for i in folded.nonzero()[0])
+    raise ValueError(
+        f"{name}: the distortion polynomial folds back at {where}, {fold_radius[index].item() / edge[index].item():.0%} of the way "
+        f"from the principal point to the nearest image edge{f' in batch element {index}' if index else ''}; "
+        "check the order and signs of the coefficients, or crop the image"
+    )
+
+
+def check_angle_fold(name: str, params: Tensor, k: Tensor, width: int, height: int) -> None:
+    """Refuse a fisheye whose ρ(ψ) turns around before 90° and before the nearest image edge.
+
+    A turning point past 90° belongs to a circular image with black corners, which is legitimate.
+    """
+    angle = critical_angle(k)
+    edge = nearest_edge(params, width, height).masked_fill(angle >= math.pi / 2, -1.0)
+    radius = rho(angle, k)
+    first = torch.rad2deg(angle)[radius < edge]
+    check_fold(name, radius, edge, f"{first[0].item():.1f}° from the optical axis" if len(first) else "")

@@ -1,0 +1,57 @@
+"""Directions in the camera frame, with gradients that stay finite on the optical axis and behind the
+camera."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def normalised(vectors: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*shape 3"]:
+    """Unit vectors; the vectors must not be zero."""
+    return vectors / torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+
+
+def tangent_plane(
+    points: Float[Tensor, "*shape 3"],
+) -> tuple[Float[Tensor, "*shape 2"], Bool[Tensor, "*shape"]]:
+    """(x/z, y/z) and whether the point is in front; 0 where it is not.
+
+    A ray closer to 90° than the dtype resolves counts as not in front, so that no quotient overflows.
+    """
+    xy, z = points[..., 0:2], points[..., 2:3]
+    front = (z > 0) & (z > torch.finfo(points.dtype).eps * xy.detach().abs().amax(-1, keepdim=True))
+    plane = torch.where(front, xy, 0.0) / torch.where(front, z, 1.0)
+    return plane, front[..., 0]
+
+
+def polar_angle(points: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*shape"]:
+    """The angle ψ from the optical axis, in [0, π]."""
+    return torch.atan2(torch.linalg.vector_norm(points[..., 0:2], dim=-1), points[..., 2])
+
+
+def radial_image(
+    points: Float[Tensor, "*shape 3"], rho: Float[Tensor, "*shape"]
+) -> Float[Tensor, "*shape 2"]:
+    """ρ(ψ) (cos φ, sin φ) for a radial function with ρ(ψ) ≈ ψ near the axis.
+
+    On the axis the quotient ρ / sqrt(x² + y²) is replaced by its limit 1/z, which gives the right first
+    derivative.
+    """
+    xy, z = points[..., 0:2], points[..., 2]
+    radius = torch.linalg.vector_norm(xy, dim=-1)
+    on_axis = radius == 0
+    limit = torch.where(on_axis & (z > 0), 1 / torch.where(z > 0, z, 1.0), 0.0)
+    quotient = torch.where(on_axis, limit, rho / _nonzero(radius))
+    return xy * quotient[..., None]
+
+
+def radial_bearing(
+    plane: Float[Tensor, "*shape 2"], radius: Float[Tensor, "*shape"], psi: Float[Tensor, "*shape"]
+) -> Float[Tensor, "*shape 3"]:
+    """(sin ψ cos φ, sin ψ sin φ, cos ψ) for a plane point of azimuth φ, with ψ ≈ radius near the axis."""
+    quotient = torch.where(radius == 0, 1.0, torch.sin(psi) / _nonzero(radius))
+    return torch.cat([plane * quotient[..., None], torch.cos(psi)[..., None]], -1)
+
+
+def _nonzero(radius: Tensor) -> Tensor:
+    return torch.where(radius == 0, 1.0, radius)

@@ -1,0 +1,50 @@
+"""Fisheye camera with four coefficients: OpenCV's, COLMAP's OPENCV_FISHEYE, the ScanNet++ DSLR stream's."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from g_ray.cameras.base import Camera
+from g_ray.cameras.checks import check_angle_fold
+from g_ray.cameras.directions import polar_angle, radial_bearing, radial_image
+from g_ray.cameras.radial import critical_angle, invert_rho, rho, within
+from g_ray.cameras.sampling import Draw
+
+
+class OpenCVFisheye(Camera):
+    """(a, b) = ρ(ψ) (cos φ, sin φ),  ρ(ψ) = ψ (1 + k1 ψ² + k2 ψ⁴ + k3 ψ⁶ + k4 ψ⁸)   (eq:fisheye).
+
+    ψ is the angle from the optical axis, φ the azimuth. Valid up to the first critical angle of ρ, at most
+    180°. A polynomial that turns around before 90° and before the nearest image edge is refused; a circular
+    image whose turning point lies past 90° (black corners) is fine, its outer pixels are invalid.
+    """
+
+    NAME = "opencv_fisheye"
+    PARAMETERS = ("fx", "fy", "cx", "cy", "k1", "k2", "k3", "k4")
+
+    @classmethod
+    def example(
+        cls, seed: int, width: int = 64, height: int = 48, dtype: Any = torch.float64
+    ) -> "OpenCVFisheye":
+        draw = Draw(seed, width, height)
+        k = {f"k{i + 1}": draw(-scale, scale) for i, scale in enumerate((0.04, 0.01, 0.002, 0.0004))}
+        return cls.make(width, height, **draw.frame(0.25, 0.6), **k, dtype=dtype)
+
+    def _to_plane(self, points: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
+        k, limit = params[..., 4:8], self._aligned(self._limit()[..., None], points)[..., 0]
+        psi = polar_angle(points)
+        valid = within(psi, limit) & (points != 0).any(-1)
+        return radial_image(points, rho(torch.minimum(psi, limit), k)), valid
+
+    def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
+        limit = self._aligned(self._limit()[..., None], plane)[..., 0]
+        radius = torch.linalg.vector_norm(plane, dim=-1)
+        psi, valid = invert_rho(radius, params[..., 4:8], limit)
+        return radial_bearing(plane, radius, psi), valid
+
+    def _limit(self) -> Tensor:
+        return critical_angle(self.params[..., 4:8])
+
+    def _check_lens(self) -> None:
+        check_angle_fold(self.NAME, self.params, self.params[..., 4:8], self.width, self.height)

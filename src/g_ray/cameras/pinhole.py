@@ -1,0 +1,56 @@
+"""Pinhole camera with skew."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from g_ray.cameras.base import Camera
+from g_ray.cameras.directions import normalised, tangent_plane
+from g_ray.cameras.sampling import Draw
+
+
+class Pinhole(Camera):
+    """u = fx x/z + skew y/z + cx,  v = fy y/z + cy   (eq:intrinsics with skew = K[0, 1] in pixels).
+
+    Rays at or beyond 90° have no image.
+    """
+
+    NAME = "pinhole"
+    PARAMETERS = ("fx", "fy", "cx", "cy", "skew")
+
+    @classmethod
+    def from_fov(
+        cls, horizontal_deg: float | int, width: int, height: int, *, dtype: Any = None, device: Any = None
+    ) -> "Pinhole":
+        """Square pixels, principal point in the middle."""
+        if not 0 < horizontal_deg < 180:
+            raise ValueError(
+                f"pinhole: horizontal field of view {horizontal_deg}° is not between 0° and 180°; "
+                "use a fisheye or equirectangular camera for wider images"
+            )
+        f = width / 2 / math.tan(math.radians(horizontal_deg) / 2)
+        return cls.make(width, height, fx=f, fy=f, cx=width / 2, cy=height / 2, dtype=dtype, device=device)
+
+    @classmethod
+    def example(cls, seed: int, width: int = 64, height: int = 48, dtype: Any = torch.float64) -> "Pinhole":
+        draw = Draw(seed, width, height)
+        return cls.make(width, height, **draw.frame(0.5, 2.0), skew=draw(-0.05, 0.05) * width, dtype=dtype)
+
+    def _to_plane(self, points: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
+        tangent, valid = tangent_plane(points)
+        a, b = tangent.unbind(-1)
+        return torch.stack([a + params[..., 4] / params[..., 0] * b, b], -1), valid
+
+    def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
+        a, b = plane.unbind(-1)
+        a = a - params[..., 4] / params[..., 0] * b
+        return normalised(torch.stack([a, b, torch.ones_like(a)], -1)), torch.isfinite(a + b)
+
+    def _central_skew(self) -> Tensor:
+        return self.params[..., 4]
+
+    def _scaled_params(self, sx: float, sy: float, tx: float | int, ty: float | int) -> Tensor:
+        scaled = super()._scaled_params(sx, sy, tx, ty)
+        return torch.cat([scaled[..., :4], scaled[..., 4:] * sx], -1)

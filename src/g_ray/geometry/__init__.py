@@ -1,0 +1,1 @@
+"""Rigid motions and polynomials: the mathematics below every camera."""

@@ -1,0 +1,141 @@
+"""Rigid motion of a camera, stored as ``world_from_cam``."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Pose:
+    """An element of SE(3): X_world = R X_cam + t.
+
+    The camera frame is OpenCV's (x right, y down, z forward); the last column holds the camera centre.
+    """
+
+    world_from_cam: Float[Tensor, "*batch 4 4"]
+
+    def __post_init__(self) -> None:
+        shape = tuple(self.world_from_cam.shape)
+        if shape[-2:] != (4, 4):
+            raise ValueError(f"Pose: world_from_cam has shape {shape}; give 4x4 matrices [*batch, 4, 4]")
+
+    # Factories
+
+    @staticmethod
+    def identity(*batch: int, dtype: torch.dtype | None = None, device: Any = None) -> "Pose":
+        return Pose(torch.eye(4, dtype=dtype, device=device).expand(*batch, 4, 4))
+
+    @staticmethod
+    def from_parts(rotation: Float[Tensor, "*batch 3 3"], translation: Float[Tensor, "*batch 3"]) -> "Pose":
+        top = torch.cat([rotation, translation[..., None]], -1)
+        bottom = top.new_tensor([0.0, 0.0, 0.0, 1.0]).expand(*top.shape[:-2], 1, 4)
+        return Pose(torch.cat([top, bottom], -2))
+
+    @staticmethod
+    def look_at(
+        eye: Float[Tensor, "*batch 3"] | Sequence[float | int],
+        target: Float[Tensor, "*batch 3"] | Sequence[float | int],
+        down: Float[Tensor, "*batch 3"] | Sequence[float | int] = (0.0, 1.0, 0.0),
+    ) -> "Pose":
+        """Camera at ``eye`` whose z axis points to ``target`` and whose y axis leans towards ``down``."""
+        eye, target, down = _common(eye, target, down)
+        forward = torch.nn.functional.normalize(target - eye, dim=-1)
+        right = torch.linalg.cross(down, forward)
+        if bool((torch.linalg.vector_norm(right, dim=-1) < 1e-6).any()):
+            raise ValueError(
+                "Pose.look_at: the viewing direction is zero or parallel to `down`; move the target or pass another `down`"
+            )
+        right = torch.nn.functional.normalize(right, dim=-1)
+        rotation = torch.stack([right, torch.linalg.cross(forward, right), forward], -1)
+        return Pose.from_parts(rotation, eye)
+
+    # Accessors
+
+    @property
+    def rotation(self) -> Float[Tensor, "*batch 3 3"]:
+        return self.world_from_cam[..., :3, :3]
+
+    @property
+    def translation(self) -> Float[Tensor, "*batch 3"]:
+        """The camera centre in the world."""
+        return self.world_from_cam[..., :3, 3]
+
+    @property
+    def cam_from_world(self) -> Float[Tensor, "*batch 4 4"]:
+        return self.inverse().world_from_cam
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        return tuple(self.world_from_cam.shape[:-2])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.world_from_cam.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.world_from_cam.device
+
+    def to(self, *args: Any, **kwargs: Any) -> "Pose":
+        return Pose(self.world_from_cam.to(*args, **kwargs))
+
+    def __getitem__(self, index: Any) -> "Pose":
+        index = index if isinstance(index, tuple) else (index,)
+        return Pose(self.world_from_cam[(*index, ..., slice(None), slice(None))])
+
+    # Operations
+
+    def inverse(self) -> "Pose":
+        """Closed form: (R, t)⁻¹ = (Rᵀ, −Rᵀ t)."""
+        transposed = self.rotation.mT
+        return Pose.from_parts(transposed, -(transposed @ self.translation[..., None])[..., 0])
+
+    def compose(self, other: "Pose") -> "Pose":
+        """a.compose(b) applies b first."""
+        return Pose(self.world_from_cam @ other.world_from_cam)
+
+    def __matmul__(self, other: "Pose") -> "Pose":
+        return self.compose(other)
+
+    def apply(self, points: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*out 3"]:
+        """Camera points [*batch, *n, 3] to world points: R X + t."""
+        return self.rotate(points) + self._aligned(self.translation, points, 1)
+
+    def rotate(self, directions: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*out 3"]:
+        """Camera directions [*batch, *n, 3] to world directions: R d."""
+        return (self._aligned(self.rotation, directions, 2) @ directions[..., None])[..., 0]
+
+    def relative_to_first(self, dim: int = -1) -> "Pose":
+        """Express all poses along batch axis ``dim`` in the camera frame of the first one."""
+        if not self.batch_shape:
+            raise ValueError(
+                "Pose.relative_to_first: a single pose has no batch axis; stack poses to [views, 4, 4] first"
+            )
+        axis = dim if dim >= 0 else dim + len(self.batch_shape)
+        first = Pose(self.world_from_cam.narrow(axis, 0, 1))
+        return first.inverse() @ self
+
+    def scaled(self, scale: float | int | Tensor) -> "Pose":
+        """Same rotations, translations times ``scale`` (a number or [*batch])."""
+        factor = torch.as_tensor(scale, dtype=self.dtype, device=self.device)
+        return Pose.from_parts(self.rotation, self.translation * factor[..., None])
+
+    def _aligned(self, part: Tensor, points: Tensor, part_dims: int) -> Tensor:
+        extra = points.ndim - 1 - len(self.batch_shape)
+        if extra < 0:
+            raise ValueError(
+                f"Pose: points of shape {tuple(points.shape)} do not start with the batch shape {self.batch_shape}"
+            )
+        return part.reshape(*self.batch_shape, *(1,) * extra, *part.shape[part.ndim - part_dims :])
+
+
+def _common(*vectors: Any) -> list[Tensor]:
+    tensors = [v for v in vectors if isinstance(v, Tensor)]
+    like = tensors[0] if tensors else torch.empty(0)
+    return list(
+        torch.broadcast_tensors(*(torch.as_tensor(v, dtype=like.dtype, device=like.device) for v in vectors))
+    )
