@@ -1,0 +1,34 @@
+"""Coordinates: rays (or, for the hosts, the image plane) become positions of tokens."""
+
+from g_ray.coordinates.base import Axis, Coordinate, Coordinates, RayCoordinate
+from g_ray.coordinates.image_plane import Grid, NormalisedGrid, Projected, projected
+from g_ray.coordinates.ray_angles import Equidistant, Spherical, Tangent, equidistant, spherical, tangent
+
+__all__ = [
+    "COORDINATES",
+    "Axis",
+    "Coordinate",
+    "Coordinates",
+    "RayCoordinate",
+    "coordinate",
+    "equidistant",
+    "projected",
+    "spherical",
+    "tangent",
+]
+
+COORDINATES: dict[str, Coordinate] = {
+    "tangent": Tangent(),
+    "equidistant": Equidistant(),
+    "spherical": Spherical(),
+    "grid": Grid(),
+    "normalised_grid": NormalisedGrid(),
+    "projected": Projected(),
+}
+
+
+def coordinate(name: str) -> Coordinate:
+    """The coordinate of that name; the paper's is `tangent`."""
+    if name not in COORDINATES:
+        raise ValueError(f"unknown coordinate {name!r}: choose one of {', '.join(COORDINATES)}")
+    return COORDINATES[name]

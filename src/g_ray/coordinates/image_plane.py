@@ -1,0 +1,54 @@
+"""Image-plane coordinates: what the host encodings use, and what ray angles replace."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from g_ray.coordinates.base import Axis, Coordinate
+from g_ray.geometry.precision import at_least_float32
+from g_ray.rays.ray_map import RayMap
+from g_ray.rays.views import Samples, Tokens
+
+
+def projected(
+    directions: Float[Tensor, "*shape 3"], intrinsics: Float[Tensor, "*#shape 3 3"]
+) -> Float[Tensor, "*shape 2"]:
+    """First two components of K'd / ‖K'd‖: RayRoPE's projected direction in (−1, 1).
+
+    K' is the camera's central pinhole in units of the image, so the value depends on the lens.
+    """
+    warped = (intrinsics @ directions.unsqueeze(-1)).squeeze(-1)
+    return warped[..., :2] / (warped.norm(dim=-1, keepdim=True) + 1e-6)
+
+
+class Grid(Coordinate):
+    """Column and row of the patch: grid-index RoPE. The sample's place inside the patch does not matter."""
+
+    axes = (Axis("column", "patch"), Axis("row", "patch"))
+
+    def of_tokens(self, tokens: Tokens, rays: RayMap, samples: Samples) -> Float[Tensor, "batch token sample axis"]:
+        corner = ((0.0, 0.0),) * len(samples)
+        return _like(rays, tokens.layout.grid_positions(corner, normalised=False, device=tokens.device))
+
+
+class NormalisedGrid(Coordinate):
+    """Position in units of the image, centre 0: u/W − ½, v/H − ½."""
+
+    axes = (Axis("u", "image"), Axis("v", "image"))
+
+    def of_tokens(self, tokens: Tokens, rays: RayMap, samples: Samples) -> Float[Tensor, "batch token sample axis"]:
+        return _like(rays, tokens.layout.grid_positions(samples, normalised=True, device=tokens.device))
+
+
+class Projected(Coordinate):
+    """The token's own ray through its own central pinhole, as RayRoPE projects it."""
+
+    axes = (Axis("x", "projected"), Axis("y", "projected"))
+
+    def of_tokens(self, tokens: Tokens, rays: RayMap, samples: Samples) -> Float[Tensor, "batch token sample axis"]:
+        owner = tokens.layout.view_of_token(tokens.device).clamp(min=0)
+        return projected(at_least_float32(rays.directions), tokens.views.intrinsics()[:, owner, None])
+
+
+def _like(rays: RayMap, positions: Float[Tensor, "token sample axis"]) -> Float[Tensor, "batch token sample axis"]:
+    directions = at_least_float32(rays.directions)
+    return positions.to(directions.dtype).expand(directions.shape[0], -1, -1, -1)

@@ -1,0 +1,55 @@
+"""Encodings: coordinates become transforms of queries, keys, values and outputs."""
+
+from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
+from typing import Any
+
+from g_ray.encodings.absolute import CONDITIONINGS, camray, plucker, raymap
+from g_ray.encodings.base import Encoding, NoPosition, Prepared, Tokenwise
+from g_ray.encodings.camera_transform import CameraTransform
+from g_ray.encodings.rayrope import RayRoPE
+from g_ray.encodings.rotary import Rotary
+from g_ray.encodings.rotation import Rotation
+
+__all__ = [
+    "CONDITIONINGS",
+    "ENCODINGS",
+    "CameraTransform",
+    "Encoding",
+    "NoPosition",
+    "Prepared",
+    "RayRoPE",
+    "Rotary",
+    "Rotation",
+    "Tokenwise",
+    "camray",
+    "encoding",
+    "plucker",
+    "raymap",
+]
+
+
+ENCODINGS: dict[str, Callable[..., Encoding]] = {
+    "none": NoPosition,
+    "rope": partial(Rotary, coordinate="grid"),
+    "gray": partial(Rotary, coordinate="tangent"),
+    "gta": partial(CameraTransform, matrices="pose"),
+    "gta_gray": partial(CameraTransform, matrices="pose", coordinate="tangent", scale=10.0),
+    "prope": partial(CameraTransform, matrices="projection"),
+    "prope_token": partial(CameraTransform, matrices="token projection"),
+    "rayrope": partial(RayRoPE, coordinate="projected"),
+    "rayrope_gray": partial(RayRoPE, coordinate="tangent"),
+}
+
+
+def encoding(name: str, head_dim: int, **options: Any) -> Encoding:
+    """The encoding of that name for heads of that size; `options` are the fields of its class."""
+    if name not in ENCODINGS:
+        raise ValueError(f"unknown encoding {name!r}: choose one of {', '.join(ENCODINGS)}")
+    build = ENCODINGS[name]
+    known = {field.name for field in fields(build.func if isinstance(build, partial) else build)}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise ValueError(f"encoding {name!r} has no option {', '.join(unknown)}: it has {', '.join(sorted(known))}")
+    return build(head_dim, **options)

@@ -1,0 +1,122 @@
+"""GTA and PRoPE: half of each head sees camera matrices, the other half a rotary coordinate pair."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from g_ray.encodings.base import Encoding, Tokenwise, check_choice, check_split
+from g_ray.encodings.camera_block import CameraBlock, TokenBlock
+from g_ray.encodings.rotary import Rotary
+from g_ray.encodings.token_map import DirectSum, Identity, TokenMap
+from g_ray.geometry.pose import Pose
+from g_ray.geometry.precision import at_least_float32, full_precision
+from g_ray.rays.views import CORNERS, Tokens
+
+
+@dataclass(frozen=True)
+class CameraTransform(Rotary):
+    """score = qᵀ M_c M_d⁻¹ k in the first half of the head; the second half is rotary.
+
+    `matrices`: "pose" takes M = cam_from_world (GTA); "projection" takes M = K' cam_from_world with the central
+    pinhole K' of the view (PRoPE); "token projection" takes the pinhole that agrees with the lens around each
+    token (per-token PRoPE, for lenses that are no pinholes). With the coordinate `tangent` in place of `grid`,
+    GTA becomes GTA + G-ray.
+    """
+
+    coordinate: str = "grid"
+    matrices: str = "pose"
+
+    CHOICES: ClassVar[tuple[str, ...]] = ("pose", "projection", "token projection")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("camera matrices", self.matrices, self.CHOICES)
+        check_split(self, max(8, 4 * self.blocks), "half in groups of four channels, half in pairs for every axis")
+
+    def prepare(self, queries: Tokens, keys: Tokens | None = None) -> Tokenwise:
+        forward, backward = self._camera_maps(queries)
+        turn = self.rotation(queries, self.head_dim // 2)
+        key_backward, key_turn = backward, turn
+        if keys is not None:
+            key_backward = self._camera_maps(keys)[1]
+            key_turn = self.rotation(keys, self.head_dim // 2)
+        key = self._sum(key_backward, key_turn)
+        query = self._sum(forward.adjoint(), turn)
+        if not self.rotate_values:
+            return Tokenwise(query, key, Identity(), Identity())
+        return Tokenwise(query, key, key, self._sum(forward, turn.inverse()))
+
+    def _sum(self, camera: TokenMap, turn: TokenMap) -> DirectSum:
+        half = self.head_dim // 2
+        return DirectSum((camera, turn), (half, half))
+
+    def _camera_maps(self, tokens: Tokens) -> tuple[TokenMap, TokenMap]:
+        """M of every token's view (or of the token), and its closed-form inverse."""
+        cam_from_world = tokens.views.cam_from_world(type(self).__name__)
+        with full_precision(cam_from_world):
+            world_from_cam = Pose(cam_from_world).inverse().world_from_cam
+            if self.matrices == "pose":
+                return CameraBlock(cam_from_world, tokens.layout), CameraBlock(world_from_cam, tokens.layout)
+            if self.matrices == "projection":
+                lift, unlift = _lifted(tokens.views.intrinsics().to(cam_from_world))
+                return (
+                    CameraBlock(lift @ cam_from_world, tokens.layout),
+                    CameraBlock(world_from_cam @ unlift, tokens.layout),
+                )
+            owner = tokens.layout.view_of_token(cam_from_world.device)
+            lift, unlift = _lifted(local_intrinsics(tokens).to(cam_from_world))
+            nowhere = torch.eye(4).to(cam_from_world)
+            inside = (owner >= 0)[:, None, None]
+            own, own_inverse = (torch.where(inside, m[:, owner], nowhere) for m in (cam_from_world, world_from_cam))
+            return TokenBlock(lift @ own), TokenBlock(own_inverse @ unlift)
+
+
+def local_intrinsics(tokens: Tokens) -> Float[Tensor, "batch token 3 3"]:
+    """The pinhole, in units of the image, that agrees with the lens at three corners of each patch.
+
+    From the rays alone: f = Δu / Δ(rx/rz). For a pinhole camera this is its own K'; for a fisheye it is what
+    PRoPE's authors advise. Special tokens take the central pinhole of their view.
+    """
+    rays = tokens.rays(CORNERS)
+    directions = at_least_float32(rays.directions)
+    is_patch = tokens.layout.is_patch(tokens.device)
+    behind = (directions[..., 2] <= 1e-3) & is_patch[:, None]
+    if bool(behind.any()):
+        owner = tokens.layout.view_of_token(tokens.device)
+        views = sorted(set(owner[behind.any(0).any(-1)].tolist()))
+        raise ValueError(
+            f"per-token PRoPE needs rays in front of the camera, but views {views} see 90° and more: "
+            "use gray, gta or gta_gray"
+        )
+    position = tokens.layout.grid_positions(CORNERS, normalised=True, device=tokens.device).to(directions)
+    slope = directions[..., :2] / directions[..., 2:]
+    focal_x = (position[:, 1, 0] - position[:, 0, 0]) / _nonzero(slope[..., 1, 0] - slope[..., 0, 0])
+    focal_y = (position[:, 2, 1] - position[:, 0, 1]) / _nonzero(slope[..., 2, 1] - slope[..., 0, 1])
+    owner = tokens.layout.view_of_token(tokens.device).clamp(min=0)
+    central = tokens.views.intrinsics().to(directions)[:, owner]
+    local = central.clone()
+    local[..., 0, 0], local[..., 1, 1] = focal_x, focal_y
+    local[..., 0, 2] = position[:, 0, 0] - focal_x * slope[..., 0, 0]
+    local[..., 1, 2] = position[:, 0, 1] - focal_y * slope[..., 0, 1]
+    return torch.where(is_patch[:, None, None], local, central)
+
+
+def _nonzero(difference: Tensor) -> Tensor:
+    """Special tokens have one ray for all samples; their quotient is not used."""
+    return torch.where(difference == 0, 1.0, difference)
+
+
+def _lifted(
+    intrinsics: Float[Tensor, "*batch 3 3"],
+) -> tuple[Float[Tensor, "*batch 4 4"], Float[Tensor, "*batch 4 4"]]:
+    """K' and its inverse as 4×4 matrices; closed form, K' has no skew."""
+    focal_x, focal_y = intrinsics[..., 0, 0], intrinsics[..., 1, 1]
+    lift = torch.eye(4).to(intrinsics).expand(*intrinsics.shape[:-2], 4, 4).clone()
+    unlift = lift.clone()
+    lift[..., :3, :3] = intrinsics
+    unlift[..., 0, 0], unlift[..., 1, 1] = 1 / focal_x, 1 / focal_y
+    unlift[..., 0, 2], unlift[..., 1, 2] = -intrinsics[..., 0, 2] / focal_x, -intrinsics[..., 1, 2] / focal_y
+    return lift, unlift

@@ -1,0 +1,172 @@
+"""What RayRoPE prepares: keys as every query camera sees them, waiting for each layer's depths."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from g_ray.coordinates import RayCoordinate, coordinate, projected
+from g_ray.encodings.base import Prepared
+from g_ray.encodings.expected import EXPECTATIONS
+from g_ray.encodings.rotation import Rotation
+from g_ray.geometry.precision import at_least_float32, full_precision
+from g_ray.rays.layout import Layout
+
+LONGEST_LOG_DEPTH = 3.0
+SHORTEST_DEPTH, LONGEST_DEPTH = 0.01, 100.0
+
+
+def depth_interval(raw: Float[Tensor, "batch token 2"]) -> Float[Tensor, "batch token 2"]:
+    """Ends exp(ℓ − σ), exp(ℓ + σ) of a token's depth interval from the predictor's raw (ℓ, σ).
+
+    σ enters linearly and may be negative; depths are capped at e³ and clamped to [0.01, 100], as released.
+    """
+    middle, half = at_least_float32(raw).unbind(-1)
+    log_ends = torch.stack([middle - half, middle + half], -1)
+    return log_ends.clamp(max=LONGEST_LOG_DEPTH).exp().clamp(SHORTEST_DEPTH, LONGEST_DEPTH)
+
+
+@dataclass(frozen=True)
+class RangeCoordinates:
+    """Directions and depths of points, in the coordinates that an encoding chose."""
+
+    coordinate: str
+    depth: str
+    expectation: str
+    frequencies: Float[Tensor, "n coordinate"]
+
+    def expected(
+        self,
+        ends: Float[Tensor, "batch token 2"],
+        rays: Float[Tensor, "batch token sample 3"],
+        shift: Float[Tensor, "batch token 3"] | None,
+        intrinsics: Float[Tensor, "batch #token 3 3"],
+        is_patch: Bool[Tensor, "token"],
+    ) -> tuple[Float[Tensor, "batch token n coordinate"], Float[Tensor, "batch token n coordinate"]]:
+        """E[cos], E[sin] over the interval between the points at both depths; 1 and 0 for special tokens."""
+        inverse_depth = (1.0 / ends).unbind(-1)
+        start, end = (self._values(rays, shift, near, intrinsics) for near in inverse_depth)
+        width = _unwrapped(end - start, self._jumps(rays))
+        start, width = (part * is_patch[:, None].to(part.dtype) for part in (start, width))
+        expectation = EXPECTATIONS[self.expectation]
+        return expectation(start[..., None, :] * self.frequencies, width[..., None, :] * self.frequencies)
+
+    def _values(
+        self, rays: Tensor, shift: Tensor | None, inverse_depth: Tensor, intrinsics: Tensor
+    ) -> Float[Tensor, "batch token coordinate"]:
+        """Of the points ray · depth + shift, up to the positive factor 1/depth."""
+        points = rays if shift is None else rays + (shift * inverse_depth[..., None])[..., None, :]
+        if self.coordinate == "projected":
+            directions = projected(points, intrinsics[..., None, :, :])
+        else:
+            kind = coordinate(self.coordinate)
+            assert isinstance(kind, RayCoordinate)
+            directions = kind.of_directions(points)
+        # The absolute value, as released: points behind the camera alias to points in front of it.
+        ahead = (points[..., 2].square() + 1e-9).sqrt().clamp(min=1e-4)
+        return torch.cat([directions.flatten(-2), self._depth(ahead, inverse_depth[..., None])], -1)
+
+    def _depth(self, ahead: Tensor, inverse_depth: Tensor) -> Tensor:
+        away = inverse_depth.clamp(min=1e-4)
+        if self.depth == "inverse":
+            return (away / ahead).clamp(0.0, 20.0)
+        if self.depth == "asinh":
+            limit = torch.asinh(ahead.new_tensor(10.0)).item()
+            return torch.asinh(ahead / away).clamp(-limit, limit)
+        return (ahead / away).clamp(-10.0, 10.0)
+
+    def _jumps(self, rays: Tensor) -> Float[Tensor, "coordinate"]:
+        """Branch cuts of the coordinates; infinite where there is none."""
+        samples = rays.shape[-2]
+        axes = [axis.jump or float("inf") for axis in coordinate(self.coordinate).axes]
+        return rays.new_tensor(axes * samples + [float("inf")] * samples)
+
+
+def _unwrapped(width: Tensor, jumps: Tensor) -> Tensor:
+    """The short way between two angles: an interval across ±π must not become nearly a full turn."""
+    finite = jumps.isfinite()
+    turn = torch.where(finite, jumps, 1.0)
+    return width - torch.where(finite, (width / turn).round() * turn, 0.0).detach()
+
+
+@dataclass(frozen=True)
+class PerCamera(Prepared):
+    """RayRoPE for one set of views. `with_depth` completes it for one layer."""
+
+    ranges: RangeCoordinates
+    queries: Layout
+    keys: Layout
+    query_views: tuple[int, ...]
+    own: Float[Tensor, "batch query sample 3"]  # rays of the queries in their own cameras
+    turned: Float[Tensor, "batch camera key sample 3"]  # rays of the keys, axes of each query camera
+    shift: Float[Tensor, "batch camera key 3"]  # centres of the keys' cameras there
+    intrinsics: Float[Tensor, "batch camera 3 3"]  # of the query cameras
+    centre_phases: Float[Tensor, "batch camera view n 3"]  # of the key cameras' centres: per pair of cameras
+    rotate_values: bool
+    ends: tuple[Float[Tensor, "batch query 2"], Float[Tensor, "batch key 2"]] | None = None
+
+    def with_depth(
+        self,
+        raw: Float[Tensor, "batch query 2"],
+        raw_keys: Float[Tensor, "batch key 2"] | None = None,
+        *,
+        known: Float[Tensor, "batch query"] | None = None,
+        known_keys: Float[Tensor, "batch key"] | None = None,
+    ) -> "PerCamera":
+        """For one layer: the predictor's raw outputs of query and key tokens; known depths (not NaN) win."""
+        if raw_keys is None:
+            raw_keys, known_keys = raw, known
+        for name, given, layout in (("queries", raw, self.queries), ("keys", raw_keys, self.keys)):
+            if given.shape[1] != len(layout):
+                raise ValueError(f"depths for {given.shape[1]} {name}, but the encoding was prepared for {len(layout)}")
+        with full_precision(raw):
+            return replace(self, ends=(_with_known(raw, known), _with_known(raw_keys, known_keys)))
+
+    def depth_ends(self) -> tuple[Tensor, Tensor]:
+        if self.ends is None:
+            raise ValueError("RayRoPE needs a depth for every token: call position.with_depth(raw) in each layer")
+        return self.ends
+
+    def geometry(self) -> tuple[Tensor, ...]:
+        """Tensors that depend on cameras only."""
+        return (self.own, self.turned, self.shift, self.intrinsics, self.centre_phases)
+
+    def query_rotation(self, ends: Float[Tensor, "batch query 2"]) -> Rotation:
+        """Of the queries in their own cameras: no camera offset, no angular width, only a depth interval."""
+        owner = self.queries.view_of_token(self.own.device)
+        camera = torch.searchsorted(torch.tensor(self.query_views, device=owner.device), owner.clamp(min=0))
+        is_patch = self.queries.is_patch(self.own.device)
+        with full_precision(ends):
+            intrinsics = self.intrinsics[:, camera.clamp(max=len(self.query_views) - 1)]
+            cos, sin = self.ranges.expected(ends, self.own, None, intrinsics, is_patch)
+        ones = cos.new_ones(*cos.shape[:-1], 3)
+        return _assembled((ones, torch.zeros_like(ones)), (cos, sin))
+
+    def key_rotation(self, view: int, ends: Float[Tensor, "batch key 2"]) -> Rotation:
+        """Of all keys as the camera of query view `view` sees them."""
+        camera = self.query_views.index(view)
+        device = self.own.device
+        is_patch = self.keys.is_patch(device)
+        with full_precision(ends):
+            owner = self.keys.view_of_token(device).clamp(min=0)
+            intrinsics = self.intrinsics[:, camera, None]
+            ranges = self.ranges.expected(ends, self.turned[:, camera], self.shift[:, camera], intrinsics, is_patch)
+            phases = self.centre_phases[:, camera]
+            cos, sin = (part[:, owner] for part in (phases.cos(), phases.sin()))
+            patch = is_patch[:, None, None]
+            return _assembled((torch.where(patch, cos, 1.0), torch.where(patch, sin, 0.0)), ranges)
+
+
+def _with_known(raw: Tensor, known: Tensor | None) -> Tensor:
+    ends = depth_interval(raw)
+    if known is None:
+        return ends
+    both = known[..., None].to(ends).clamp(SHORTEST_DEPTH, LONGEST_DEPTH)
+    return torch.where(both.isnan(), ends, both)
+
+
+def _assembled(centre: tuple[Tensor, Tensor], ranges: tuple[Tensor, Tensor]) -> Rotation:
+    """One block of D/2 pairs, frequency-major: coefficient f · 12 + coordinate, with a head axis."""
+    cos, sin = (torch.cat(parts, -1).flatten(-2)[:, None, :, None] for parts in zip(centre, ranges, strict=True))
+    return Rotation(cos, sin)

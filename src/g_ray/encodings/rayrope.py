@@ -1,0 +1,105 @@
+"""RayRoPE: rotate keys by where they are, and how far, as each query camera sees them."""
+
+from dataclasses import dataclass
+from math import asinh, pi
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from g_ray.coordinates import RayCoordinate, coordinate
+from g_ray.encodings.base import Encoding, check_choice, check_split
+from g_ray.encodings.expected import EXPECTATIONS
+from g_ray.encodings.frequencies import closed, periodic
+from g_ray.encodings.per_camera import PerCamera, RangeCoordinates
+from g_ray.geometry.pose import Pose
+from g_ray.geometry.precision import at_least_float32, full_precision
+from g_ray.rays.views import CORNERS, Tokens
+
+CENTRE_PERIOD = 4.0
+PROJECTED_PERIOD = 8.0
+ANGLE_PERIOD = 4 * pi  # 8 · MAX_FOV with MAX_FOV = π/2 (paper, appendix "RayRoPE + G-ray")
+DEPTH_PERIODS = {"depth": 80.0, "inverse": 80.0, "asinh": 8 * asinh(10.0)}
+RATIO = 3.0
+
+
+@dataclass(frozen=True)
+class RayRoPE(Encoding):
+    """Twelve coordinates of a key token in the frame of the query camera, each with D/24 frequencies:
+
+    the key camera's centre (3), the direction of the points at both ends of the token's depth interval on three
+    rays (6), and their depth (3). Rotations are expected ones over the interval. With `coordinate="projected"`
+    directions are projected pixels, as released; with `"tangent"` they are ray angles: RayRoPE + G-ray.
+
+    `along`: whether predicted depths are measured along z (released; needs rays in front of the camera) or
+    along the ray (any camera).
+    """
+
+    coordinate: str = "projected"
+    depth: str = "depth"
+    along: str = "z"
+    expectation: str = "smooth"
+    rotate_values: bool = True
+    sign: int = 1
+
+    needs_depth: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_choice("depth coordinate", self.depth, tuple(DEPTH_PERIODS))
+        check_choice("depth direction", self.along, ("z", "ray"))
+        check_choice("expectation", self.expectation, tuple(EXPECTATIONS))
+        check_choice("sign", self.sign, (1, -1))
+        if self.coordinate != "projected" and not isinstance(coordinate(self.coordinate), RayCoordinate):
+            raise ValueError(f"RayRoPE cannot use coordinate {self.coordinate!r}: it needs 'projected' or ray angles")
+        check_split(self, 2 * self.coordinates, f"pairs for {self.coordinates} coordinates")
+
+    @property
+    def coordinates(self) -> int:
+        return 3 + 3 * len(CORNERS)
+
+    def frequencies(self, like: Tensor) -> tuple[Float[Tensor, "n 3"], Float[Tensor, "n coordinate"]]:
+        """Banks for the camera centre and for the directions and depths, frequency-major."""
+        count = self.head_dim // (2 * self.coordinates)
+        axes = coordinate(self.coordinate).axes
+        centre = periodic(count, CENTRE_PERIOD, RATIO)
+        direction_bank = periodic(count, PROJECTED_PERIOD if self.coordinate == "projected" else ANGLE_PERIOD, RATIO)
+        directions = [closed(direction_bank, axis) for axis in axes] * len(CORNERS)
+        depths = [periodic(count, DEPTH_PERIODS[self.depth], RATIO)] * len(CORNERS)
+        centres, ranges = torch.stack([centre] * 3, -1), torch.stack(directions + depths, -1)
+        return self.sign * centres.to(like), self.sign * ranges.to(like)
+
+    def prepare(self, queries: Tokens, keys: Tokens | None = None) -> PerCamera:
+        keys = queries if keys is None else keys
+        query_views = tuple(sorted({view for view, _ in queries.layout.runs() if view is not None}))
+        cam_from_world = queries.views.cam_from_world(type(self).__name__)[:, list(query_views)]
+        world_from_keys = Pose(keys.views.cam_from_world(type(self).__name__)).inverse()
+        with full_precision(cam_from_world):
+            relative = Pose(cam_from_world[:, :, None]) @ Pose(world_from_keys.world_from_cam[:, None])
+            rays = self._rays(keys)
+            owner = keys.layout.view_of_token(rays.device).clamp(min=0)
+            turned = (relative.rotation[:, :, owner, None] @ rays[:, None, ..., None])[..., 0]
+            centres, ranges = self.frequencies(rays)
+        return PerCamera(
+            ranges=RangeCoordinates(self.coordinate, self.depth, self.expectation, ranges),
+            queries=queries.layout,
+            keys=keys.layout,
+            query_views=query_views,
+            own=rays if keys is queries else self._rays(queries),
+            turned=turned,
+            shift=relative.translation[:, :, owner],
+            intrinsics=queries.views.intrinsics()[:, list(query_views)].to(rays),
+            centre_phases=relative.translation[..., None, :] * centres,
+            rotate_values=self.rotate_values,
+        )
+
+    def _rays(self, tokens: Tokens) -> Float[Tensor, "batch token sample 3"]:
+        """Rays of unit length or, along z, of unit z, so that depth times ray is the point."""
+        rays = tokens.rays(CORNERS)
+        forward = torch.tensor([0.0, 0.0, 1.0], device=rays.device)
+        directions = torch.where(rays.valid[..., None], at_least_float32(rays.directions), forward)
+        if self.along == "ray":
+            return directions
+        if bool((directions[..., 2] <= 1e-3).any()):
+            raise ValueError("RayRoPE along z needs rays in front of the camera, but some see 90° and more: use along='ray'")
+        return directions / directions[..., 2:]

@@ -1,0 +1,57 @@
+"""Rotary encodings of one coordinate pair: grid-index RoPE, and G-ray itself."""
+
+from dataclasses import dataclass
+
+import torch
+
+from g_ray.coordinates import coordinate
+from g_ray.encodings.base import Encoding, Tokenwise, check_choice, check_split
+from g_ray.encodings.frequencies import closed, geometric
+from g_ray.encodings.rotation import Rotation
+from g_ray.encodings.token_map import Identity
+from g_ray.rays.views import CENTRE, Samples, Tokens
+
+
+@dataclass(frozen=True)
+class Rotary(Encoding):
+    """All channels rotated by one coordinate pair.
+
+    With the coordinate `grid` this is RoPE; with `tangent` it is G-ray, the paper's direct form.
+    `rotate_values` also rotates v and counter-rotates the output (eq:output); off, it is the paper's ablation.
+    """
+
+    coordinate: str = "tangent"
+    scale: float = 1.0  # α of eq:frequency
+    base: float = 100.0  # β of eq:frequency
+    rotate_values: bool = True
+    samples: Samples = CENTRE
+    y_first: bool = False  # VGGT's order of the axis blocks; x first otherwise
+    sign: int = 1  # +1: eq:rotation_bank; −1: the transposed rotation of the released RayRoPE, GTA and PRoPE code
+
+    def __post_init__(self) -> None:
+        coordinate(self.coordinate)
+        check_choice("sign", self.sign, (1, -1))
+        if not (self.scale > 0 and self.base > 0 and self.samples):
+            raise ValueError(f"frequency scale {self.scale} and base {self.base} must be positive, and samples not empty")
+        check_split(self, 2 * self.blocks, f"pairs in {self.blocks} axis blocks")
+
+    @property
+    def blocks(self) -> int:
+        """Axis blocks: one per sample and axis."""
+        return len(self.samples) * len(coordinate(self.coordinate).axes)
+
+    def rotation(self, tokens: Tokens, channels: int) -> Rotation:
+        """E = R_Ω(θx) ⊕ R_Ω(θy) of every token, with a head axis (paper, eq:rotation, eq:angular_phase)."""
+        where = coordinate(self.coordinate)(tokens, self.samples)
+        bank = geometric(channels // (2 * self.blocks), self.scale, self.base, device=where.values.device)
+        frequencies = torch.stack([closed(bank, axis) for axis in where.axes]).to(where.values.dtype)
+        phases = self.sign * where.values[..., None] * frequencies
+        phases = phases.flip(-2) if self.y_first else phases
+        return Rotation.of_phases(phases.flatten(-3, -2)[:, None])
+
+    def prepare(self, queries: Tokens, keys: Tokens | None = None) -> Tokenwise:
+        query = self.rotation(queries, self.head_dim)
+        key = query if keys is None else self.rotation(keys, self.head_dim)
+        if not self.rotate_values:
+            return Tokenwise(query, key, Identity(), Identity())
+        return Tokenwise(query, key, key, query.inverse())

@@ -1,0 +1,171 @@
+"""What an encoding costs: time against plain attention, and memory kept for backward."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from g_ray.cameras.pinhole import Pinhole
+from g_ray.encodings import encoding
+from g_ray.encodings.per_camera import PerCamera
+from g_ray.geometry.pose import Pose
+from g_ray.nn.attention import attention
+from g_ray.rays.views import Tokens, Views
+
+NAMES = ("rope", "gray", "gta", "gta_gray", "prope", "rayrope", "rayrope_gray")
+HEADS, HEAD_DIM, PATCH = 8, 144, 8
+
+Operator = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Tokens of one attention layer; `raw` is what RayRoPE's depth predictor would say."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    raw: Tensor
+    grad: Tensor
+
+    @classmethod
+    def random(cls, batch: int, tokens: int) -> "Inputs":
+        shape = (batch, HEADS, tokens, HEAD_DIM)
+        q, k, v, grad = (torch.randn(shape) for _ in range(4))
+        raw = torch.randn(batch, tokens, 2) * 0.3 + torch.tensor([0.0, 1.0])
+        return cls(*(part.requires_grad_() for part in (q, k, v, raw)), grad)
+
+    @property
+    def leaves(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.q, self.k, self.v, self.raw
+
+
+def benchmark_encodings(
+    views: int, grid: int, batch: int, repeats: int = 7, progress: Callable[[str], None] = lambda line: None
+) -> dict[str, Any]:
+    """Medians over interleaved repeats, as ratios to plain attention; one thread, CPU seconds.
+
+    Encodings are prepared outside the clock, as they are once per forward pass of a whole network; what RayRoPE
+    must do in every layer is inside it.
+    """
+    if min(views, grid, batch, repeats) < 1:
+        raise ValueError(f"views {views}, grid {grid}, batch {batch} and repeats {repeats} must be positive")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        torch.manual_seed(0)
+        inputs = Inputs.random(batch, views * grid * grid)
+        operators = _operators(_tokens(views, grid, batch))
+        seconds = _interleaved(operators, inputs, repeats, progress)
+        saved = {name: saved_for_backward(operator, inputs) for name, operator in operators.items()}
+    finally:
+        torch.set_num_threads(threads)
+    settings = {
+        "views": views, "grid": grid, "batch": batch, "repeats": repeats, "heads": HEADS, "head_dim": HEAD_DIM,
+        "threads": 1, "dtype": "float32", "unit": "ratio to sdpa of the median over interleaved repeats",
+        "saved_unit": "bytes kept alive for backward, in q tensors",
+        "sdpa_cpu_seconds": {kind: statistics.median(seconds["sdpa"][kind]) for kind in ("forward", "forward_backward")},
+    }  # fmt: skip
+    return {"settings": settings, "rows": [_row(name, seconds, saved[name]) for name in operators]}
+
+
+def saved_for_backward(operator: Operator, inputs: Inputs) -> float:
+    """Storage that only the autograd graph keeps alive after a forward pass, in units of one q tensor.
+
+    Counted without asking autograd: inputs are made anew, all references but the graph's are dropped, and
+    what is still there counts, whoever holds it.
+    """
+    leaves = [part.detach().requires_grad_() for part in inputs.leaves]
+    with _Storages() as storages:
+        made = [part.clone() for part in leaves]
+        graph = operator(*made).grad_fn
+        del made
+    alive = storages.alive_bytes()
+    assert graph is not None
+    return alive / (inputs.q.numel() * inputs.q.element_size())
+
+
+class _Storages(TorchDispatchMode):
+    """Remembers every storage that operations make, without holding it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                storage = leaf.untyped_storage()
+                reference = StorageWeakRef(storage)
+                self.seen[reference.cdata] = (reference, storage.nbytes())
+        return result
+
+    def alive_bytes(self) -> int:
+        return sum(size for reference, size in self.seen.values() if not reference.expired())
+
+
+def _tokens(views: int, grid: int, batch: int) -> Tokens:
+    size = grid * PATCH
+    fields = torch.linspace(40.0, 80.0, views)
+    cameras = [Pinhole.from_fov(float(degrees), size, size) for degrees in fields]
+    angles = torch.linspace(-0.5, 0.5, views)
+    eyes = torch.stack([2 * angles.sin(), torch.zeros(views), -2 * angles.cos()], -1)
+    poses = Pose.look_at(eyes, torch.zeros(views, 3))
+    return Views(cameras, Pose(poses.world_from_cam.expand(batch, views, 4, 4))).tokens(PATCH)
+
+
+def _operators(tokens: Tokens) -> dict[str, Operator]:
+    operators: dict[str, Operator] = {"sdpa": lambda q, k, v, raw: F.scaled_dot_product_attention(q, k, v)}
+    for name in NAMES:
+        position = encoding(name, HEAD_DIM).prepare(tokens)
+        if isinstance(position, PerCamera):
+            operators[name] = lambda q, k, v, raw, p=position: attention(q, k, v, p.with_depth(raw))
+        else:
+            operators[name] = lambda q, k, v, raw, p=position: attention(q, k, v, p)
+    return operators
+
+
+def _interleaved(
+    operators: dict[str, Operator], inputs: Inputs, repeats: int, progress: Callable[[str], None]
+) -> dict[str, dict[str, list[float]]]:
+    seconds: dict[str, dict[str, list[float]]] = {name: {"forward": [], "forward_backward": []} for name in operators}
+    for repeat in range(repeats + 1):  # the first round warms up
+        progress(f"round {repeat} of {repeats}")
+        for name, operator in operators.items():
+            forward, both = _timed(operator, inputs)
+            if repeat:
+                seconds[name]["forward"].append(forward)
+                seconds[name]["forward_backward"].append(both)
+    return seconds
+
+
+def _timed(operator: Operator, inputs: Inputs) -> tuple[float, float]:
+    """CPU seconds of a forward pass without gradients, and of one with its backward pass."""
+    with torch.no_grad():
+        start = time.process_time()
+        operator(*inputs.leaves)
+        forward = time.process_time() - start
+    start = time.process_time()
+    wanted = [part for part in inputs.leaves]
+    torch.autograd.grad(operator(*inputs.leaves), wanted, inputs.grad, allow_unused=True)
+    return forward, time.process_time() - start
+
+
+def _row(name: str, seconds: dict[str, dict[str, list[float]]], saved: float) -> dict[str, Any]:
+    """Ratios per round, then their median: neighbours in time share the machine's mood."""
+    ratios = {
+        kind: statistics.median(
+            own / plain for own, plain in zip(seconds[name][kind], seconds["sdpa"][kind], strict=True)
+        )
+        for kind in ("forward", "forward_backward")
+    }
+    return {"name": name, **ratios, "saved": saved}

@@ -1,0 +1,66 @@
+"""One attention for every encoding: self or cross, with special tokens, masks and bounded memory."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from g_ray.encodings.base import Prepared, Tokenwise
+from g_ray.encodings.per_camera import PerCamera
+from g_ray.nn import sdpa
+from g_ray.nn.per_camera import PerCameraAttention, attend_plainly
+
+
+def attention(
+    q: Float[Tensor, "batch head query dim"],
+    k: Float[Tensor, "batch head key dim"],
+    v: Float[Tensor, "batch head key dim"],
+    position: Prepared | None = None,
+    *,
+    key_mask: Bool[Tensor, "batch key"] | None = None,
+    query_chunk: int | None = None,
+) -> Float[Tensor, "batch head query dim"]:
+    """softmax(qkᵀ/√D) v with the encoding's transforms around it (paper, eq:qkv to eq:output).
+
+    Replaces `F.scaled_dot_product_attention(q, k, v)`. `key_mask` is True for keys that count; `query_chunk`
+    evaluates so many queries at a time, exactly, where the backend would otherwise hold all scores.
+    """
+    _check(q, k, v, key_mask, query_chunk)
+    q, k, v = _autocast(q), _autocast(k), _autocast(v)
+    bias = sdpa.additive(key_mask, q)
+    if position is None:
+        return sdpa.attend(q, k, v, bias, query_chunk)
+    if isinstance(position, Tokenwise):
+        out = sdpa.attend(position.query.apply(q), position.key.apply(k), position.value.apply(v), bias, query_chunk)
+        return position.output.apply(out)
+    assert isinstance(position, PerCamera)
+    _check_lengths(q, k, position)
+    if torch.compiler.is_compiling() or any(part.requires_grad for part in position.geometry()):
+        return attend_plainly(q, k, v, position, bias, query_chunk)
+    return PerCameraAttention.apply(q, k, v, *position.depth_ends(), position, bias, query_chunk)  # pyright: ignore
+
+
+def _autocast(x: Tensor) -> Tensor:
+    """What F.scaled_dot_product_attention does to its inputs under autocast."""
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
+
+
+def _check(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, query_chunk: int | None) -> None:
+    if k.shape != v.shape or q.shape[:2] != k.shape[:2] or q.shape[-1] != k.shape[-1]:
+        raise ValueError(
+            f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)} do not fit: "
+            "expected [batch, head, token, dim] with equal batch, head and dim"
+        )
+    if key_mask is not None and key_mask.shape != (k.shape[0], k.shape[2]):
+        raise ValueError(f"key_mask {tuple(key_mask.shape)} must be [batch, key] = {(k.shape[0], k.shape[2])}")
+    if query_chunk is not None and query_chunk < 1:
+        raise ValueError(f"query_chunk {query_chunk} must be positive")
+
+
+def _check_lengths(q: Tensor, k: Tensor, position: PerCamera) -> None:
+    for name, tokens, layout in (("query", q, position.queries), ("key", k, position.keys)):
+        if tokens.shape[2] != len(layout):
+            raise ValueError(
+                f"{tokens.shape[2]} {name} tokens, but the encoding was prepared for {len(layout)}: "
+                "count special tokens in views.tokens(special=…)"
+            )

@@ -1,0 +1,43 @@
+"""Multi-head self-attention with any encoding passed in."""
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from g_ray.encodings.base import Encoding, Prepared
+from g_ray.encodings.per_camera import PerCamera
+from g_ray.nn.attention import attention
+from g_ray.nn.depth import DepthPredictor
+
+
+class MultiHeadAttention(nn.Module):
+    """qkv projection, optional RMS norm of q and k before the encoding, attention, output projection.
+
+    Holds parameters only: positions come with every call, prepared once per forward pass by the encoding.
+    """
+
+    def __init__(self, dim: int, encoding: Encoding, *, bias: bool = True, qk_norm: bool = False) -> None:
+        super().__init__()
+        if dim % encoding.head_dim:
+            raise ValueError(f"width {dim} is not a multiple of the encoding's head dimension {encoding.head_dim}")
+        self.head_dim = encoding.head_dim
+        self.qkv = nn.Linear(dim, 3 * dim, bias=bias)
+        self.out = nn.Linear(dim, dim, bias=bias)
+        self.q_norm = nn.RMSNorm(self.head_dim, eps=1e-5) if qk_norm else nn.Identity()
+        self.k_norm = nn.RMSNorm(self.head_dim, eps=1e-5) if qk_norm else nn.Identity()
+        self.depth = DepthPredictor(dim) if encoding.needs_depth else None
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch token dim"],
+        position: Prepared,
+        *,
+        key_mask: Bool[Tensor, "batch token"] | None = None,
+        query_chunk: int | None = None,
+    ) -> Float[Tensor, "batch token dim"]:
+        q, k, v = self.qkv(x).unflatten(-1, (3, -1, self.head_dim)).permute(2, 0, 3, 1, 4).unbind(0)
+        if self.depth is not None and isinstance(position, PerCamera):
+            position = position.with_depth(self.depth(x))
+        out = attention(
+            self.q_norm(q), self.k_norm(k), v, position, key_mask=key_mask, query_chunk=query_chunk
+        )
+        return self.out(out.transpose(1, 2).flatten(2))

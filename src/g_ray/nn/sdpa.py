@@ -1,0 +1,51 @@
+"""Scaled dot-product attention with its backward pass in hand, for operators that recompute their inputs."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def additive(key_mask: Bool[Tensor, "batch key"] | None, like: Tensor) -> Tensor | None:
+    """A mask of keys to attend to, as what is added to the scores: [batch 1 1 key]."""
+    if key_mask is None:
+        return None
+    return torch.zeros_like(key_mask, dtype=like.dtype).masked_fill(~key_mask, float("-inf"))[:, None, None]
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, query_chunk: int | None = None) -> Tensor:
+    """softmax(qkᵀ/√D + bias) v, by stretches of `query_chunk` queries where memory must stay bounded."""
+    if query_chunk is None or q.shape[-2] <= query_chunk:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+    parts = [F.scaled_dot_product_attention(part, k, v, attn_mask=bias) for part in q.split(query_chunk, -2)]
+    return torch.cat(parts, -2)
+
+
+def has_kernel(q: Float[Tensor, "batch head query dim"]) -> bool:
+    """Whether this device has a fused kernel whose log-sum-exp we can keep."""
+    return q.device.type == "cpu" and hasattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu")
+
+
+def forward(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Output, and the log-sum-exp of the scores (empty where no kernel gives it)."""
+    if not has_kernel(q):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias), q.new_empty(0)
+    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=_spread(bias, q, k))
+
+
+def backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, logsumexp: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients in q, k, v; recomputes the forward pass where its log-sum-exp is not at hand."""
+    if logsumexp.numel():
+        kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+        return kernel(grad, q, k, v, out, logsumexp, 0.0, False, attn_mask=_spread(bias, q, k))
+    with torch.enable_grad():
+        inputs = [part.detach().requires_grad_() for part in (q, k, v)]
+        again = F.scaled_dot_product_attention(*inputs, attn_mask=bias)
+    q_grad, k_grad, v_grad = torch.autograd.grad(again, inputs, grad)
+    return q_grad, k_grad, v_grad
+
+
+def _spread(bias: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
+    return None if bias is None else bias.expand(q.shape[0], 1, q.shape[-2], k.shape[-2])

@@ -1,0 +1,1 @@
+"""Rays: views become unit rays per pixel and per token."""

@@ -1,0 +1,167 @@
+"""Views: what each image was taken with and from where, and the tokens it is cut into."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from g_ray.cameras.base import Camera
+from g_ray.geometry.pose import Pose
+from g_ray.geometry.precision import at_least_float32, full_precision
+from g_ray.rays.layout import Layout, Segment
+from g_ray.rays.ray_map import RayMap
+
+Samples = tuple[tuple[float, float], ...]
+"""Positions (x, y) inside a patch, in units of the patch."""
+
+CENTRE: Samples = ((0.5, 0.5),)
+"""The patch centre: what the paper samples."""
+
+CORNERS: Samples = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0))
+"""Three corners of the patch: what RayRoPE samples."""
+
+
+@dataclass(frozen=True)
+class Views:
+    """One camera per view, of any model and size, and optionally their poses `world_from_cam` [(batch) view]."""
+
+    cameras: Sequence[Camera]
+    poses: Pose | None = None
+
+    def __post_init__(self) -> None:
+        if not self.cameras:
+            raise ValueError("no cameras: Views needs one camera per view")
+        for index, camera in enumerate(self.cameras):
+            if len(camera.batch_shape) > 1:
+                raise ValueError(
+                    f"camera of view {index} has batch shape {tuple(camera.batch_shape)}: "
+                    "pass one camera per view, each alone or with one batch axis"
+                )
+        sizes = {size for camera in self.cameras for size in camera.batch_shape}
+        if self.poses is not None:
+            shape = self.poses.world_from_cam.shape[:-2]
+            if len(shape) not in (1, 2) or shape[-1] != len(self.cameras):
+                raise ValueError(
+                    f"{len(self.cameras)} cameras but poses of shape {tuple(shape)}: "
+                    "poses must be [view] or [batch, view], one per camera"
+                )
+            sizes |= set(shape[:-1])
+        if len(sizes - {1}) > 1:
+            raise ValueError(f"cameras and poses have different batch sizes {sorted(sizes)}: make them equal or 1")
+
+    def __len__(self) -> int:
+        return len(self.cameras)
+
+    @property
+    def batch(self) -> int:
+        sizes = [size for camera in self.cameras for size in camera.batch_shape]
+        if self.poses is not None:
+            sizes += self.poses.world_from_cam.shape[:-3]
+        return max(sizes, default=1)
+
+    def cam_from_world(self, who: str) -> Float[Tensor, "batch view 4 4"]:
+        """Poses for an encoding, `who`, that compares them."""
+        if self.poses is None:
+            raise ValueError(f"{who} compares camera poses, but the views have none: pass Views(cameras, poses)")
+        matrices = at_least_float32(self.poses.cam_from_world)
+        return matrices.expand(self.batch, len(self), 4, 4)
+
+    def intrinsics(self) -> Float[Tensor, "batch view 3 3"]:
+        """Central pinholes in units of the image: fx/W, fy/H, cx/W − ½, cy/H − ½ (skew dropped, as the hosts do)."""
+        return torch.stack([_normalised_intrinsics(camera).expand(self.batch, 3, 3) for camera in self.cameras], 1)
+
+    def tokens(
+        self,
+        patch: int | tuple[int, int] = 16,
+        *,
+        special: int = 0,
+        leading: int = 0,
+        trailing: int = 0,
+        layout: Layout | None = None,
+    ) -> "Tokens":
+        """Cut every view into patches of `patch` pixels (or height, width): row by row, view by view.
+
+        `special`, `leading` and `trailing` count extra tokens (see `Layout.of_grids`); a `layout` places the
+        segments in any other order.
+        """
+        grids = [_grid(camera, patch, view) for view, camera in enumerate(self.cameras)]
+        layout = layout or Layout.of_grids(grids, special=special, leading=leading, trailing=trailing)
+        placed = [(s.view, (s.rows, s.columns)) for s in layout.segments if s.is_patches]
+        if sorted(placed, key=str) != sorted(enumerate(grids), key=str):
+            raise ValueError(f"the layout places patch grids {placed}, but the views have {list(enumerate(grids))}")
+        if layout.view_count > len(self):
+            raise ValueError(f"the layout names view {layout.view_count - 1}, but there are {len(self)} views")
+        return Tokens(self, layout)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The sequence that attention sees: patches of views, and special tokens. Casts rays where it is asked to."""
+
+    views: Views
+    layout: Layout
+
+    def __len__(self) -> int:
+        return len(self.layout)
+
+    @property
+    def device(self) -> torch.device:
+        return self.views.cameras[0].device
+
+    def rays(self, samples: Samples = CENTRE) -> RayMap:
+        """Camera-local unit rays [batch token sample 3] of some positions inside every patch (eq:camera_ray).
+
+        Special tokens look along the optical axis and are not valid: encodings leave them unrotated.
+        """
+        parts = [self._cast(segment, samples) for segment in self.layout.segments]
+        return RayMap(torch.cat([part.directions for part in parts], 1), torch.cat([part.valid for part in parts], 1))
+
+    def valid(self) -> Bool[Tensor, "batch token"]:
+        """Tokens whose centre a ray reaches, and all special tokens: a key mask for attention."""
+        return self.rays().valid[..., 0] | ~self.layout.is_patch(self.device)
+
+    def select(self, views: Sequence[int]) -> "Tokens":
+        """The tokens of some views only, e.g. of the targets whose output is wanted. Views keep their numbers."""
+        unknown = [view for view in views if not 0 <= view < len(self.views)]
+        if unknown or not views:
+            raise ValueError(f"cannot select views {list(views)}: there are views 0 to {len(self.views) - 1}")
+        return replace(self, layout=self.layout.select(views))
+
+    def _cast(self, segment: Segment, samples: Samples) -> RayMap:
+        if segment.view is None or not segment.is_patches:
+            shape = (self.views.batch, segment.count, len(samples))
+            forward = torch.tensor([0.0, 0.0, 1.0], device=self.device)
+            return RayMap(forward.expand(*shape, 3), torch.zeros(shape, dtype=torch.bool, device=self.device))
+        camera = self.views.cameras[segment.view]
+        patches = Layout((segment,)).grid_positions(samples, normalised=True, device=camera.device)
+        size = patches.new_tensor([camera.width, camera.height])
+        with full_precision(camera.params):
+            pixels = ((patches + 0.5) * size).to(camera.dtype).expand(*camera.batch_shape, -1, -1, -1)
+            directions, valid = camera.unproject(pixels)
+        batch = self.views.batch
+        return RayMap(directions.expand(batch, *directions.shape[-3:]), valid.expand(batch, *valid.shape[-2:]))
+
+
+def _grid(camera: Camera, patch: int | tuple[int, int], view: int) -> tuple[int, int]:
+    high, wide = (patch, patch) if isinstance(patch, int) else patch
+    if high < 1 or wide < 1:
+        raise ValueError(f"patch size {patch} must be positive")
+    if camera.height % high or camera.width % wide:
+        raise ValueError(
+            f"view {view} is {camera.width}×{camera.height} px, not a multiple of the {wide}×{high} patch: "
+            "resize, crop or pad image and camera together"
+        )
+    return camera.height // high, camera.width // wide
+
+
+def _normalised_intrinsics(camera: Camera) -> Float[Tensor, "*batch 3 3"]:
+    matrix = camera.central_intrinsics()
+    normalised = torch.zeros_like(matrix)
+    normalised[..., 0, 0] = matrix[..., 0, 0] / camera.width
+    normalised[..., 1, 1] = matrix[..., 1, 1] / camera.height
+    normalised[..., 0, 2] = matrix[..., 0, 2] / camera.width - 0.5
+    normalised[..., 1, 2] = matrix[..., 1, 2] / camera.height - 0.5
+    normalised[..., 2, 2] = 1.0
+    return normalised
