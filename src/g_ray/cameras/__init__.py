@@ -2,13 +2,41 @@
 it."""
 
 from g_ray.cameras.base import Camera, pixel_centres
+from g_ray.cameras.double_sphere import DoubleSphere
+from g_ray.cameras.equirectangular import Equirectangular
+from g_ray.cameras.eucm import EUCM
+from g_ray.cameras.fisheye624 import Fisheye624
 from g_ray.cameras.fov import FieldOfView
+from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
+from g_ray.cameras.thin_prism_fisheye import ThinPrismFisheye
+from g_ray.cameras.ucm import UCM
 
 CAMERAS: dict[str, type[Camera]] = {
     "pinhole": Pinhole,
+    "opencv": OpenCV,
     "opencv_fisheye": OpenCVFisheye,
+    "thin_prism_fisheye": ThinPrismFisheye,
+    "fisheye624": Fisheye624,
+    "ucm": UCM,
+    "eucm": EUCM,
+    "double_sphere": DoubleSphere,
+    "equirectangular": Equirectangular,
 }
 
-__all__ = ["CAMERAS", "Camera", "FieldOfView", "OpenCVFisheye", "Pinhole", "pixel_centres"]
+__all__ = [
+    "CAMERAS",
+    "EUCM",
+    "UCM",
+    "Camera",
+    "DoubleSphere",
+    "Equirectangular",
+    "FieldOfView",
+    "Fisheye624",
+    "OpenCV",
+    "OpenCVFisheye",
+    "Pinhole",
+    "ThinPrismFisheye",
+    "pixel_centres",
+]

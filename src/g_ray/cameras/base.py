@@ -198,8 +198,8 @@ class Camera(ABC):
         """Keep the rectangle with its top-left corner at (left, top)."""
         if left < 0 or top < 0 or left + width > self.width or top + height > self.height:
             raise ValueError(
-                f"crop: rectangle ({left}, {top}) + {width}x{height} leaves the {self.width}x{self.height} image; "
-                "use pad to enlarge an image"
+                f"crop: rectangle ({left}, {top}) + {width}x{height} leaves the "
+                f"{self.width}x{self.height} image; use pad to enlarge an image"
             )
         return self._warped(1.0, 1.0, -left, -top, width, height)
 
@@ -225,7 +225,7 @@ class Camera(ABC):
     def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
         """Plane [*s 2] and aligned parameters [*s n] to (unit bearings [*s 3], valid [*s])."""
 
-    def _check_lens(self) -> None:
+    def _check_lens(self) -> None:  # noqa: B027
         """Raise ValueError if the distortion makes no sense."""
 
     def _central_scale(self) -> Float[Tensor, "*batch"]:
@@ -263,8 +263,8 @@ class Camera(ABC):
         head, extra = tuple(points.shape[: len(batch)]), points.ndim - 1 - len(batch)
         if extra < 0 or any(b != p and b != 1 for b, p in zip(batch, head, strict=True)):
             raise ValueError(
-                f"{self.NAME}: input of shape {tuple(points.shape)} does not start with the camera's batch shape "
-                f"{batch}; give [*batch, *n, {points.shape[-1]}]"
+                f"{self.NAME}: input of shape {tuple(points.shape)} does not start with the camera's "
+                f"batch shape {batch}; give [*batch, *n, {points.shape[-1]}]"
             )
         return tensor.reshape(*batch, *(1,) * extra, *tensor.shape[len(batch) :])
 

@@ -29,7 +29,8 @@ def check_parameters(name: str, names: tuple[str, ...], params: Tensor) -> None:
         raise ValueError(f"{name}: params are {params.dtype}; give a float32 or float64 tensor")
     if params.ndim == 0 or params.shape[-1] != len(names):
         raise ValueError(
-            f"{name}: params of shape {tuple(params.shape)}; the last dimension must hold {len(names)} numbers: {' '.join(names)}"
+            f"{name}: params of shape {tuple(params.shape)}; the last dimension must hold "
+            f"{len(names)} numbers: {' '.join(names)}"
         )
     check_each(
         name, names, params, torch.isfinite(params), "is not finite; check the calibration it came from"
@@ -65,9 +66,10 @@ def check_fold(name: str, fold_radius: Tensor, edge: Tensor, where: str) -> None
     if not bool(folded.any()):
         return
     index = tuple(int(i) for i in folded.nonzero()[0])
+    share = fold_radius[index].item() / edge[index].item()
     raise ValueError(
-        f"{name}: the distortion polynomial folds back at {where}, {fold_radius[index].item() / edge[index].item():.0%} of the way "
-        f"from the principal point to the nearest image edge{f' in batch element {index}' if index else ''}; "
+        f"{name}: the distortion polynomial folds back at {where}, {share:.0%} of the way from the principal "
+        f"point to the nearest image edge{f' in batch element {index}' if index else ''}; "
         "check the order and signs of the coefficients, or crop the image"
     )
 

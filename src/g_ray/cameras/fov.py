@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from g_ray.cameras.base import Camera
 
 _SAMPLES = 257
-_BISECTIONS = 24
+_ZOOMS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,61 +23,48 @@ class FieldOfView:
     diagonal_deg: Float[Tensor, "*batch"]
 
 
+@torch.no_grad()
 def field_of_view(camera: "Camera") -> FieldOfView:
-    """Sweep along the middle row, the middle column and the diagonal from the top left to the bottom right
-    corner.
+    """Sweep along the middle row, the middle column and the diagonal from the top left to the bottom right.
 
     The angle is the length of the path that the ray traces on the unit sphere: for a line through the
     principal point this is the angle between the two ends, counted on beyond 180°.
     """
-    w, h = float(camera.width), float(camera.height)
-    return FieldOfView(
-        horizontal_deg=_swept_deg(camera, (0.0, h / 2), (w, h / 2)),
-        vertical_deg=_swept_deg(camera, (w / 2, 0.0), (w / 2, h)),
-        diagonal_deg=_swept_deg(camera, (0.0, 0.0), (w, h)),
+    first, last = _valid_interval(camera)
+    bearings, valid = _cast(camera, _between(first, last, _SAMPLES))
+    chord = torch.linalg.vector_norm(bearings[..., 1:, :] - bearings[..., :-1, :], dim=-1)
+    # Rounding may flip the validity of the outermost samples, which are limits of valid ones.
+    usable = valid[..., 1:] | valid[..., :-1]
+    angles = 2 * torch.asin((chord / 2).clamp(max=1)) * usable
+    return FieldOfView(*torch.rad2deg(angles.sum(-1)).unbind(-1))
+
+
+def _valid_interval(camera: "Camera") -> tuple[Float[Tensor, "*batch 3"], Float[Tensor, "*batch 3"]]:
+    """The fractions of each way at which valid rays begin and end; zero length where there are none."""
+    zero = torch.zeros(*camera.batch_shape, 3, dtype=camera.dtype, device=camera.device)
+    outside, inside = torch.stack([zero, zero + 1], -1), torch.stack([zero + 1, zero], -1)
+    for _ in range(_ZOOMS):
+        at = _between(outside, inside, _SAMPLES)
+        _, valid = _cast(camera, at.flatten(-2))
+        # argmax finds the first valid sample on the way in; the one before it is the next outside.
+        index = valid.unflatten(-1, (2, _SAMPLES)).to(torch.uint8).argmax(-1, keepdim=True)
+        outside, inside = (at.gather(-1, i)[..., 0] for i in ((index - 1).clamp_min(0), index))
+    return inside[..., 0], inside[..., 1]
+
+
+def _between(
+    start: Float[Tensor, "*shape"], end: Float[Tensor, "*shape"], n: int
+) -> Float[Tensor, "*shape n"]:
+    return start[..., None] + (end - start)[..., None] * torch.linspace(
+        0, 1, n, dtype=start.dtype, device=start.device
     )
 
 
-def _swept_deg(camera: "Camera", start: tuple[float, float], end: tuple[float, float]) -> Tensor:
-    first, last, some = _valid_interval(camera, start, end)
-    step = torch.linspace(0, 1, _SAMPLES, dtype=camera.dtype, device=camera.device)
-    bearings, valid = _cast(camera, start, end, first[..., None] + (last - first)[..., None] * step)
-    chord = torch.linalg.vector_norm(bearings[..., 1:, :] - bearings[..., :-1, :], dim=-1)
-    # Rounding may flip the validity of the two outermost samples only: they are limits of valid ones.
-    inner = valid[..., 1:] | valid[..., :-1]
-    angles = 2 * torch.asin((chord / 2).clamp(max=1)) * inner
-    return torch.rad2deg(angles.sum(-1)) * some
-
-
-def _valid_interval(
-    camera: "Camera", start: tuple[float, float], end: tuple[float, float]
-) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"], Bool[Tensor, "*batch"]]:
-    """The fractions of the way at which valid rays begin and end, and whether there are any."""
-    at = torch.linspace(0, 1, _SAMPLES, dtype=camera.dtype, device=camera.device)
-    _, valid = _cast(camera, start, end, at.expand(*camera.batch_shape, _SAMPLES))
-    number = torch.arange(_SAMPLES, device=camera.device)
-    low = torch.where(valid, number, _SAMPLES - 1).amin(-1)
-    high = torch.where(valid, number, 0).amax(-1)
-    first = _boundary(camera, start, end, at[low], at[(low - 1).clamp_min(0)])
-    last = _boundary(camera, start, end, at[high], at[(high + 1).clamp_max(_SAMPLES - 1)])
-    return first, last, valid.any(-1)
-
-
-def _boundary(
-    camera: "Camera", start: tuple[float, float], end: tuple[float, float], inside: Tensor, outside: Tensor
-) -> Tensor:
-    """Bisect between a valid and an invalid (or absent) sample."""
-    for _ in range(_BISECTIONS):
-        middle = (inside + outside) / 2
-        _, valid = _cast(camera, start, end, middle[..., None])
-        inside = torch.where(valid[..., 0], middle, inside)
-        outside = torch.where(valid[..., 0], outside, middle)
-    return inside
-
-
-@torch.no_grad()
 def _cast(
-    camera: "Camera", start: tuple[float, float], end: tuple[float, float], at: Float[Tensor, "*batch n"]
-) -> tuple[Tensor, Tensor]:
-    a, b = (torch.tensor(x, dtype=camera.dtype, device=camera.device) for x in (start, end))
+    camera: "Camera", at: Float[Tensor, "*batch 3 n"]
+) -> tuple[Float[Tensor, "*batch 3 n 3"], Bool[Tensor, "*batch 3 n"]]:
+    """Rays at fractions of the row, the column and the diagonal."""
+    w, h = float(camera.width), float(camera.height)
+    starts, ends = ((0.0, h / 2), (w / 2, 0.0), (0.0, 0.0)), ((w, h / 2), (w / 2, h), (w, h))
+    a, b = (torch.tensor(x, dtype=camera.dtype, device=camera.device)[:, None, :] for x in (starts, ends))
     return camera.unproject(a + (b - a) * at[..., None])

@@ -1,19 +1,20 @@
 """Numerical inverses with implicit gradients.
 
-The solution is found without recording gradients, then followed by one recorded Newton step. The step moves
-nothing (the residual is zero) but carries exactly the derivative of the implicit function theorem, in inputs
-and parameters.
+The solution is found without recording gradients, then followed by one recorded Newton step of length zero:
+it moves nothing but carries exactly the derivative of the implicit function theorem, in inputs and
+parameters.
 """
 
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 ValueAndSlope = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 _MOST_STEPS = 60
+_MOST_STEPS_2D = 30
 
 
 @torch.no_grad()
@@ -43,8 +44,67 @@ def monotone_inverse(
     return x
 
 
-def implicit(function: ValueAndSlope, target: Float[Tensor, "*shape"], x: Float[Tensor, "*shape"]) -> Tensor:
-    """x with the gradient of f⁻¹(target): one recorded Newton step whose slope is a constant."""
+def implicit(
+    function: ValueAndSlope, target: Float[Tensor, "*shape"], x: Float[Tensor, "*shape"]
+) -> Float[Tensor, "*shape"]:
+    """x with the gradient of f⁻¹(target): dx = (d target − df) / f'(x)."""
     value, slope = function(x.detach())
     smallest = torch.finfo(x.dtype).eps
-    return x - (value - target) / slope.detach().clamp_min(smallest)
+    return x.detach() + _zero_with_gradient(target - value) / slope.detach().clamp_min(smallest)
+
+
+def _zero_with_gradient(residual: Tensor) -> Tensor:
+    """Keeps rounding in the residual from moving a solution where the slope is small."""
+    return residual - residual.detach()
+
+
+ValueAndJacobian = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+
+@torch.no_grad()
+def newton_2d(
+    function: ValueAndJacobian,
+    target: Float[Tensor, "*shape 2"],
+    start: Float[Tensor, "*shape 2"],
+    limit: Float[Tensor, "..."],
+) -> tuple[Float[Tensor, "*shape 2"], Bool[Tensor, "*shape"]]:
+    """x with f(x) = target by Newton's method kept inside the disk of radius ``limit``, and whether it converged."""
+    x = start
+    tolerance = 32 * torch.finfo(target.dtype).eps * (1 + torch.linalg.vector_norm(target, dim=-1))
+    converged = torch.zeros_like(tolerance, dtype=torch.bool)
+    for _ in range(_MOST_STEPS_2D):
+        value, jacobian = function(x)
+        residual = value - target
+        step = solve_2x2(jacobian, residual)
+        # One step after convergence brings the last digits.
+        x = _inside(x - torch.where(torch.isfinite(step), step, 0.0), limit)
+        done = converged
+        converged = torch.linalg.vector_norm(residual, dim=-1) <= tolerance
+        if not torch.compiler.is_compiling() and bool((converged | done).all()):
+            break
+    return x, torch.linalg.vector_norm(function(x)[0] - target, dim=-1) <= tolerance
+
+
+def implicit_2d(
+    function: ValueAndJacobian, target: Float[Tensor, "*shape 2"], x: Float[Tensor, "*shape 2"]
+) -> Float[Tensor, "*shape 2"]:
+    """x with the gradient of f⁻¹(target): dx = J(x)⁻¹ (d target − df)."""
+    value, jacobian = function(x.detach())
+    return x.detach() + solve_2x2(jacobian.detach(), _zero_with_gradient(target - value))
+
+
+def solve_2x2(
+    matrix: Float[Tensor, "*shape 2 2"], right: Float[Tensor, "*shape 2"]
+) -> Float[Tensor, "*shape 2"]:
+    """matrix⁻¹ right; finite for singular matrices."""
+    (a, b), (c, d) = matrix[..., 0, :].unbind(-1), matrix[..., 1, :].unbind(-1)
+    determinant = a * d - b * c
+    scale = torch.finfo(right.dtype).eps * matrix.square().sum((-2, -1))
+    determinant = torch.where(determinant.abs() > scale, determinant, scale + torch.finfo(right.dtype).tiny)
+    e, f = right.unbind(-1)
+    return torch.stack([d * e - b * f, a * f - c * e], -1) / determinant[..., None]
+
+
+def _inside(x: Tensor, limit: Tensor) -> Tensor:
+    radius = torch.linalg.vector_norm(x, dim=-1)
+    return x * torch.where(radius > limit, limit / radius, 1.0)[..., None]

@@ -32,19 +32,17 @@ class OpenCVFisheye(Camera):
         return cls.make(width, height, **draw.frame(0.25, 0.6), **k, dtype=dtype)
 
     def _to_plane(self, points: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
-        k, limit = params[..., 4:8], self._aligned(self._limit()[..., None], points)[..., 0]
-        psi = polar_angle(points)
-        valid = within(psi, limit) & (points != 0).any(-1)
-        return radial_image(points, rho(torch.minimum(psi, limit), k)), valid
+        limit, psi = self._limits(points), polar_angle(points)
+        plane = radial_image(points, rho(torch.minimum(psi, limit), params[..., 4:8]))
+        return plane, within(psi, limit) & (points != 0).any(-1)
 
     def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
-        limit = self._aligned(self._limit()[..., None], plane)[..., 0]
         radius = torch.linalg.vector_norm(plane, dim=-1)
-        psi, valid = invert_rho(radius, params[..., 4:8], limit)
+        psi, valid = invert_rho(radius, params[..., 4:8], self._limits(plane))
         return radial_bearing(plane, radius, psi), valid
 
-    def _limit(self) -> Tensor:
-        return critical_angle(self.params[..., 4:8])
+    def _limits(self, points: Tensor) -> Tensor:
+        return self._aligned(critical_angle(self.params[..., 4:8]), points)
 
     def _check_lens(self) -> None:
         check_angle_fold(self.NAME, self.params, self.params[..., 4:8], self.width, self.height)

@@ -47,7 +47,7 @@ class Pose:
         right = torch.linalg.cross(down, forward)
         if bool((torch.linalg.vector_norm(right, dim=-1) < 1e-6).any()):
             raise ValueError(
-                "Pose.look_at: the viewing direction is zero or parallel to `down`; move the target or pass another `down`"
+                "Pose.look_at: the viewing direction is zero or parallel to `down`; pass another target or `down`"
             )
         right = torch.nn.functional.normalize(right, dim=-1)
         rotation = torch.stack([right, torch.linalg.cross(forward, right), forward], -1)

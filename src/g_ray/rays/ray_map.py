@@ -27,7 +27,8 @@ class RayMap:
         shape = tuple(self.directions.shape)
         if shape[-1:] != (3,) or tuple(self.valid.shape) != shape[:-1]:
             raise ValueError(
-                f"RayMap: directions {shape} and valid {tuple(self.valid.shape)} do not match; give [*shape, 3] and [*shape]"
+                f"RayMap: directions {shape} and valid {tuple(self.valid.shape)} do not match; "
+                "give [*shape, 3] and [*shape]"
             )
         if self.origins is not None and tuple(self.origins.shape) != shape:
             raise ValueError(f"RayMap: origins {tuple(self.origins.shape)} do not match directions {shape}")

@@ -1,0 +1,66 @@
+"""Fisheye624, the camera of Project Aria (COLMAP's RAD_TAN_THIN_PRISM_FISHEYE)."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from g_ray.cameras.base import Camera
+from g_ray.cameras.checks import check_angle_fold
+from g_ray.cameras.directions import polar_angle, radial_bearing, radial_image
+from g_ray.cameras.planar import LARGEST_RADIUS, PlanarDistortion
+from g_ray.cameras.radial import critical_angle, invert_rho, rho, within
+from g_ray.cameras.sampling import Draw
+
+
+class Fisheye624(Camera):
+    """(a, b) = distortion of ρ(ψ) (cos φ, sin φ),  ρ(ψ) = ψ (1 + k1 ψ² + … + k6 ψ¹²).
+
+    With (x, y) that point and r² = x² + y²:  a = x + p1 (r² + 2x²) + 2 p2 x y + s1 r² + s2 r⁴,
+    b = y + 2 p1 x y + p2 (r² + 2y²) + s3 r² + s4 r⁴. Aria counts from zero (its k0 is our k1, its p0 our p1), and
+    its p1 is the factor of x: OpenCV's p1 and p2 have swapped roles. Valid up to the first critical angle of
+    ρ, at most 180°, and where the Jacobian of the second step keeps its orientation. Refusals as for
+    `opencv_fisheye`.
+    """
+
+    NAME = "fisheye624"
+    PARAMETERS = (
+        *("fx", "fy", "cx", "cy"),
+        *("k1", "k2", "k3", "k4", "k5", "k6", "p1", "p2", "s1", "s2", "s3", "s4"),
+    )
+
+    @classmethod
+    def example(
+        cls, seed: int, width: int = 64, height: int = 48, dtype: Any = torch.float64
+    ) -> "Fisheye624":
+        draw = Draw(seed, width, height)
+        scales = (0.04, 0.01, 0.002, 0.0004, 0.00008, 0.000016)
+        k = {f"k{i + 1}": draw(-scale, scale) for i, scale in enumerate(scales)}
+        small = {name: draw(-0.003, 0.003) for name in ("p1", "p2", "s1", "s2", "s3", "s4")}
+        return cls.make(width, height, **draw.frame(0.25, 0.6), **k, **small, dtype=dtype)
+
+    def _to_plane(self, points: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
+        limit, psi = self._limits(points), polar_angle(points)
+        xy = radial_image(points, rho(torch.minimum(psi, limit), params[..., 4:10]))
+        value, jacobian = _distortion(params).value_and_jacobian(xy)
+        upright = torch.linalg.det(jacobian.detach()) > 0
+        return value, within(psi, limit) & upright & (points != 0).any(-1)
+
+    def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
+        xy, reached = _distortion(params).invert(plane, plane.new_tensor(LARGEST_RADIUS))
+        radius = torch.linalg.vector_norm(xy, dim=-1)
+        psi, valid = invert_rho(radius, params[..., 4:10], self._limits(plane))
+        return radial_bearing(xy, radius, psi), valid & reached
+
+    def _limits(self, points: Tensor) -> Tensor:
+        return self._aligned(critical_angle(self.params[..., 4:10]), points)
+
+    def _check_lens(self) -> None:
+        check_angle_fold(self.NAME, self.params, self.params[..., 4:10], self.width, self.height)
+
+
+def _distortion(params: Tensor) -> PlanarDistortion:
+    none = torch.zeros_like(params[..., :1])
+    return PlanarDistortion(
+        numerator=none, denominator=none, tangential=params[..., [11, 10]], prism=params[..., 12:16]
+    )

@@ -1,0 +1,80 @@
+"""OpenCV's radial-tangential camera with up to 12 coefficients (COLMAP's OPENCV and FULL_OPENCV)."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from g_ray.cameras.base import Camera
+from g_ray.cameras.checks import check_fold, nearest_edge
+from g_ray.cameras.directions import normalised, tangent_plane
+from g_ray.cameras.planar import PlanarDistortion
+from g_ray.cameras.radial import within
+from g_ray.cameras.sampling import Draw
+
+
+class OpenCV(Camera):
+    """(a, b) = distortion of (x/z, y/z), see `planar`.
+
+    R = (1 + k1 r² + k2 r⁴ + k3 r⁶) / (1 + k4 r² + k5 r⁴ + k6 r⁶) with r² = (x² + y²) / z².
+
+    The order is OpenCV's (k1 k2 p1 p2 k3 k4 k5 k6 s1 s2 s3 s4, without the tilt). Valid in front of the
+    camera, up to the first critical radius or pole of r R, and where the Jacobian keeps its orientation.
+    """
+
+    NAME = "opencv"
+    PARAMETERS = (
+        "fx",
+        "fy",
+        "cx",
+        "cy",
+        "k1",
+        "k2",
+        "p1",
+        "p2",
+        "k3",
+        "k4",
+        "k5",
+        "k6",
+        "s1",
+        "s2",
+        "s3",
+        "s4",
+    )
+
+    @classmethod
+    def example(cls, seed: int, width: int = 64, height: int = 48, dtype: Any = torch.float64) -> "OpenCV":
+        draw = Draw(seed, width, height)
+        radial = {f"k{i}": draw(-0.05, 0.15) for i in range(1, 7)}
+        small = {name: draw(-0.003, 0.003) for name in ("p1", "p2", "s1", "s2", "s3", "s4")}
+        return cls.make(width, height, **draw.frame(0.6, 1.5), **radial, **small, dtype=dtype)
+
+    def _to_plane(self, points: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
+        limit = self._limits(points)
+        plane, front = tangent_plane(points)
+        inside = front & within(torch.linalg.vector_norm(plane, dim=-1), limit)
+        value, jacobian = _distortion(params).value_and_jacobian(torch.where(inside[..., None], plane, 0.0))
+        return value, inside & (torch.linalg.det(jacobian.detach()) > 0)
+
+    def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
+        xy, valid = _distortion(params).invert(plane, self._limits(plane))
+        return normalised(torch.cat([xy, torch.ones_like(xy[..., :1])], -1)), valid
+
+    def _limits(self, points: Tensor) -> Tensor:
+        return self._aligned(_distortion(self.params).limit(), points)
+
+    def _check_lens(self) -> None:
+        distortion = _distortion(self.params)
+        fold = torch.nan_to_num(distortion.radial(distortion.limit())[0], nan=torch.inf)
+        check_fold(
+            self.NAME, fold, nearest_edge(self.params, self.width, self.height), "its first critical radius"
+        )
+
+
+def _distortion(params: Tensor) -> PlanarDistortion:
+    return PlanarDistortion(
+        numerator=params[..., [4, 5, 8]],
+        denominator=params[..., 9:12],
+        tangential=params[..., 6:8],
+        prism=params[..., 12:16],
+    )

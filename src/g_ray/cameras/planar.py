@@ -1,0 +1,112 @@
+"""OpenCV's distortion of a plane: rational radial, tangential and thin-prism terms, and its inverse.
+
+    x' = x R + 2 p1 x y + p2 (r² + 2x²) + s1 r² + s2 r⁴
+    y' = y R + p1 (r² + 2y²) + 2 p2 x y + s3 r² + s4 r⁴,    R = (1 + Σ n_i r²ⁱ) / (1 + Σ d_i r²ⁱ)
+
+The plane is x/z, y/z for `opencv`, ψ (cos φ, sin φ) for `thin_prism_fisheye`, ρ(ψ) (cos φ, sin φ) for
+`fisheye624`.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from g_ray.cameras.inverse import implicit_2d, monotone_inverse, newton_2d
+from g_ray.cameras.radial import within
+from g_ray.geometry.polynomial import evaluate, first_positive_root
+
+# Where nothing else limits the radius: tan 89.94°, small enough for r⁷ in float32.
+LARGEST_RADIUS = 1e3
+
+
+@dataclass(frozen=True, eq=False)
+class PlanarDistortion:
+    """Coefficients, each broadcasting against the points [*shape 2] without their last dimension."""
+
+    numerator: Float[Tensor, "... n"]
+    denominator: Float[Tensor, "... d"]
+    tangential: Float[Tensor, "... 2"]
+    prism: Float[Tensor, "... 4"]
+
+    def __call__(self, xy: Float[Tensor, "*shape 2"]) -> Float[Tensor, "*shape 2"]:
+        return self.value_and_jacobian(xy)[0]
+
+    def value_and_jacobian(
+        self, xy: Float[Tensor, "*shape 2"]
+    ) -> tuple[Float[Tensor, "*shape 2"], Float[Tensor, "*shape 2 2"]]:
+        (x, y), (p1, p2) = xy.unbind(-1), self.tangential.unbind(-1)
+        s1, s2, s3, s4 = self.prism.unbind(-1)
+        t = x * x + y * y
+        ratio, slope = self._ratio(t)  # R and dR/dt
+        value_x = x * ratio + 2 * p1 * x * y + p2 * (t + 2 * x * x) + (s1 + s2 * t) * t
+        value_y = y * ratio + p1 * (t + 2 * y * y) + 2 * p2 * x * y + (s3 + s4 * t) * t
+        prism_x, prism_y = 2 * (s1 + 2 * s2 * t), 2 * (s3 + 2 * s4 * t)
+        mixed = 2 * x * y * slope + 2 * p1 * x + 2 * p2 * y
+        jacobian = torch.stack(
+            [
+                ratio + 2 * x * x * slope + 2 * p1 * y + 6 * p2 * x + prism_x * x,
+                mixed + prism_x * y,
+                mixed + prism_y * x,
+                ratio + 2 * y * y * slope + 6 * p1 * y + 2 * p2 * x + prism_y * y,
+            ],
+            -1,
+        )
+        return torch.stack([value_x, value_y], -1), jacobian.unflatten(-1, (2, 2))
+
+    def limit(self) -> Float[Tensor, "..."]:
+        """First critical radius of r R(r²), or its first pole, or LARGEST_RADIUS."""
+        pole = first_positive_root(self.denominator) * (1 - 1e-6)
+        turn = first_positive_root(self._turning_polynomial())
+        return torch.minimum(pole, turn).sqrt().clamp(max=LARGEST_RADIUS)
+
+    def radial(self, r: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
+        """r R(r²) and its derivative."""
+        ratio, slope = self._ratio(r * r)
+        return r * ratio, ratio + 2 * r * r * slope
+
+    def invert(
+        self, target: Float[Tensor, "*shape 2"], limit: Float[Tensor, "..."]
+    ) -> tuple[Float[Tensor, "*shape 2"], Bool[Tensor, "*shape"]]:
+        """The point with radius at most ``limit`` that lands on the target, and whether there is one.
+
+        The radial part alone, which is monotone up to the limit, starts a Newton iteration on the whole.
+        """
+        start = self._radial_start(target.detach(), limit)
+        found, converged = newton_2d(self.value_and_jacobian, target, start, limit)
+        _, jacobian = self.value_and_jacobian(found)
+        inside = within(torch.linalg.vector_norm(found, dim=-1), limit)
+        valid = converged & inside & (torch.linalg.det(jacobian) > 0)
+        point = implicit_2d(self.value_and_jacobian, target, found)
+        return torch.where(valid[..., None], point, found), valid
+
+    @torch.no_grad()
+    def _radial_start(self, target: Tensor, limit: Tensor) -> Tensor:
+        radius = torch.linalg.vector_norm(target, dim=-1)
+        start = monotone_inverse(self.radial, radius, limit)
+        return target * (start / torch.where(radius == 0, 1.0, radius))[..., None]
+
+    def _ratio(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        top, bottom = evaluate(self.numerator, t), evaluate(self.denominator, t)
+        bottom = torch.where(bottom == 0, torch.finfo(t.dtype).tiny, bottom)
+        ratio = top / bottom
+        return ratio, (_slope(self.numerator, t) - ratio * _slope(self.denominator, t)) / bottom
+
+    def _turning_polynomial(self) -> Tensor:
+        """Coefficients of d(r N/D)/dr · D² = 1 + …: Σ (2i + 1 − 2j) n_i d_j r²⁽ⁱ⁺ʲ⁾ with n_0 = d_0 = 1."""
+        n = torch.cat([torch.ones_like(self.numerator[..., :1]), self.numerator], -1)
+        d = torch.cat([torch.ones_like(self.denominator[..., :1]), self.denominator], -1)
+        total = n.new_zeros(*n.shape[:-1], n.shape[-1] + d.shape[-1] - 1)
+        for i in range(n.shape[-1]):
+            for j in range(d.shape[-1]):
+                total[..., i + j] += (2 * i + 1 - 2 * j) * (n[..., i] * d[..., j]).detach()
+        return total[..., 1:]
+
+
+def _slope(a: Tensor, t: Tensor) -> Tensor:
+    """d/dt (1 + a1 t + a2 t² + …)."""
+    value = torch.zeros_like(t)
+    for i, coefficient in reversed(list(enumerate(a.unbind(-1)))):
+        value = value * t + (i + 1) * coefficient
+    return value

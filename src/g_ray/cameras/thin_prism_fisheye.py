@@ -1,0 +1,68 @@
+"""COLMAP's THIN_PRISM_FISHEYE, the camera of ETH3D's distorted images."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from g_ray.cameras.base import Camera
+from g_ray.cameras.checks import check_angle_fold
+from g_ray.cameras.directions import polar_angle, radial_bearing, radial_image
+from g_ray.cameras.planar import PlanarDistortion
+from g_ray.cameras.radial import critical_angle, within
+from g_ray.cameras.sampling import Draw
+
+
+class ThinPrismFisheye(Camera):
+    """(a, b) = distortion of ψ (cos φ, sin φ), see `planar`, with s1 = sx1, s3 = sy1, s2 = s4 = 0.
+
+    R = 1 + k1 ψ² + k2 ψ⁴ + k3 ψ⁶ + k4 ψ⁸.
+
+    The order is COLMAP's (k1 k2 p1 p2 k3 k4 sx1 sy1). Valid up to the first critical angle of ψ R, at most
+    180°, and where the Jacobian keeps its orientation. Refusals as for `opencv_fisheye`.
+    """
+
+    NAME = "thin_prism_fisheye"
+    PARAMETERS = ("fx", "fy", "cx", "cy", "k1", "k2", "p1", "p2", "k3", "k4", "sx1", "sy1")
+
+    @classmethod
+    def example(
+        cls, seed: int, width: int = 64, height: int = 48, dtype: Any = torch.float64
+    ) -> "ThinPrismFisheye":
+        draw = Draw(seed, width, height)
+        k = {f"k{i + 1}": draw(-scale, scale) for i, scale in enumerate((0.04, 0.01, 0.002, 0.0004))}
+        small = {name: draw(-0.003, 0.003) for name in ("p1", "p2", "sx1", "sy1")}
+        return cls.make(width, height, **draw.frame(0.25, 0.6), **k, **small, dtype=dtype)
+
+    def _to_plane(self, points: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
+        limit, psi = self._limits(points), polar_angle(points)
+        value, jacobian = _distortion(params).value_and_jacobian(
+            radial_image(points, torch.minimum(psi, limit))
+        )
+        upright = torch.linalg.det(jacobian.detach()) > 0
+        return value, within(psi, limit) & upright & (points != 0).any(-1)
+
+    def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
+        uv, valid = _distortion(params).invert(plane, self._limits(plane))
+        psi = torch.linalg.vector_norm(uv, dim=-1)
+        return radial_bearing(uv, psi, psi), valid
+
+    def _limits(self, points: Tensor) -> Tensor:
+        return self._aligned(critical_angle(_radial(self.params)), points)
+
+    def _check_lens(self) -> None:
+        check_angle_fold(self.NAME, self.params, _radial(self.params), self.width, self.height)
+
+
+def _radial(params: Tensor) -> Tensor:
+    return params[..., [4, 5, 8, 9]]
+
+
+def _distortion(params: Tensor) -> PlanarDistortion:
+    zero = torch.zeros_like(params[..., 0])
+    return PlanarDistortion(
+        numerator=_radial(params),
+        denominator=zero[..., None],
+        tangential=params[..., 6:8],
+        prism=torch.stack([params[..., 10], zero, params[..., 11], zero], -1),
+    )

@@ -1,0 +1,38 @@
+"""Unified camera (Mei; Geyer and Daniilidis), in the form with α in [0, 1]."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from g_ray.cameras.base import Camera
+from g_ray.cameras.checks import check_each
+from g_ray.cameras.directions import normalised
+from g_ray.cameras.eucm import unified_lift, unified_project
+from g_ray.cameras.sampling import Draw
+
+
+class UCM(Camera):
+    """(a, b) = (x, y) / (α d + (1 − α) z),  d = |(x, y, z)|.
+
+    From Mei's (γ, ξ), e.g. Kalibr's `omni` without distortion: α = ξ / (1 + ξ), f = γ / (1 + ξ). Validity as `eucm`.
+    """
+
+    NAME = "ucm"
+    PARAMETERS = ("fx", "fy", "cx", "cy", "alpha")
+
+    @classmethod
+    def example(cls, seed: int, width: int = 64, height: int = 48, dtype: Any = torch.float64) -> "UCM":
+        draw = Draw(seed, width, height)
+        return cls.make(width, height, **draw.frame(0.3, 0.7), alpha=draw(0.3, 0.8), dtype=dtype)
+
+    def _to_plane(self, points: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
+        return unified_project(points, params[..., 4], torch.ones_like(params[..., 4]))
+
+    def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
+        z, valid = unified_lift(plane.square().sum(-1), params[..., 4], torch.ones_like(params[..., 4]))
+        return normalised(torch.cat([plane, z[..., None]], -1)), valid
+
+    def _check_lens(self) -> None:
+        alpha = self.params[..., 4:5]
+        check_each(self.NAME, ("alpha",), alpha, (alpha >= 0) & (alpha <= 1), "is not between 0 and 1")
