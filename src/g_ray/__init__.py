@@ -1,21 +1,50 @@
 """G-ray: any camera becomes rays, rays become angles, angles become rotary phases.
 
-Names below are imported when first used, so that `import g_ray` (and `g-ray --help`) costs no torch import.
+Names are imported when first used, so that `import g_ray` (and `g-ray --help`) does not import torch.
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-_HOME = {}
+if TYPE_CHECKING:
+    from g_ray.cameras import CAMERAS as CAMERAS
+    from g_ray.cameras import Camera as Camera
+    from g_ray.cameras import OpenCVFisheye as OpenCVFisheye
+    from g_ray.cameras import Pinhole as Pinhole
+    from g_ray.coordinates import COORDINATES as COORDINATES
+    from g_ray.coordinates import tangent as tangent
+    from g_ray.encodings import ENCODINGS as ENCODINGS
+    from g_ray.encodings import encoding as encoding
+    from g_ray.geometry.pose import Pose as Pose
+    from g_ray.nn.attention import attention as attention
+    from g_ray.rays.ray_map import RayMap as RayMap
+    from g_ray.rays.views import Views as Views
 
-__all__ = ["__version__"]
+_HOME = {
+    "CAMERAS": "g_ray.cameras",
+    "COORDINATES": "g_ray.coordinates",
+    "Camera": "g_ray.cameras",
+    "ENCODINGS": "g_ray.encodings",
+    "OpenCVFisheye": "g_ray.cameras",
+    "Pinhole": "g_ray.cameras",
+    "Pose": "g_ray.geometry.pose",
+    "RayMap": "g_ray.rays.ray_map",
+    "Views": "g_ray.rays.views",
+    "attention": "g_ray.nn.attention",
+    "encoding": "g_ray.encodings",
+    "tangent": "g_ray.coordinates",
+}
 
+__all__ = ["__version__", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
 
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module 'g_ray' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+if not TYPE_CHECKING:  # a module-level __getattr__ would make every wrong name look right to a type checker
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module 'g_ray' has no attribute {name!r}")
+        return getattr(import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,5 +1,61 @@
-"""Entry point: parse, run, and turn user errors into one line."""
+"""Entry point of `g-ray`: parse, run, and turn a user's mistake into one line.
+
+Commands are dataclasses with `run()`; whatever is slow to import (torch, matplotlib) is imported inside it, so
+that `g-ray --help` answers at once.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import tyro
+
+from g_ray import __version__
+from g_ray.cli.bench import Bench
+from g_ray.cli.demo import Demo
+from g_ray.cli.rays import Rays
+
+Command = (
+    Annotated[Demo, tyro.conf.subcommand("demo")]
+    | Annotated[Rays, tyro.conf.subcommand("rays")]
+    | Annotated[Bench, tyro.conf.subcommand("bench")]
+)
+
+DESCRIPTION = "Ray-angle position encoding for multi-view transformers. --version prints the version."
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; 0 if it worked, 2 if the user can mend it, 130 if they stopped it."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments == ["--version"]:
+        print(f"g-ray {__version__}")
+        return 0
+    command = tyro.cli(
+        Command,  # type: ignore[arg-type]
+        prog="g-ray",
+        description=DESCRIPTION,
+        args=arguments,
+        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes, tyro.conf.FlagConversionOff),
+    )
+    try:
+        command.run()
+    except KeyboardInterrupt:
+        return _say("stopped", 130)
+    except ModuleNotFoundError as error:
+        if error.name and error.name.split(".")[0] == "g_ray":
+            raise
+        return _say(f"this command needs {error.name}; install it with: pip install 'g-ray[view,calib]'", 2)
+    except (ValueError, OSError) as error:
+        return _say(_one_line(error), 2)
     return 0
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _say(message: str, code: int) -> int:
+    print(f"g-ray: {message}", file=sys.stderr)
+    return code

@@ -1,0 +1,87 @@
+"""`g-ray bench`: speed and memory on this machine, recorded with what is needed to compare it later."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from g_ray.cli.text import table
+
+
+@dataclass(frozen=True)
+class Encodings:
+    """Attention with each encoding, as a ratio to plain scaled_dot_product_attention; one thread, interleaved."""
+
+    views: int = 3
+    """Number of views."""
+    grid: int = 32
+    """Tokens per side of a view: 32 means 1024 tokens."""
+    batch: int = 2
+    """Batch size."""
+    repeats: int = 9
+    """Rounds; every round times each encoding once, and the median counts."""
+    json: Path | None = None
+    """Write settings and rows to this file."""
+
+    def run(self) -> None:
+        for name in ("views", "grid", "batch", "repeats"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}")
+        from g_ray.evaluation.encoding_benchmark import benchmark_encodings
+
+        report(benchmark_encodings(self.views, self.grid, self.batch, self.repeats, progress=say), self.json)
+
+
+@dataclass(frozen=True)
+class RayMaps:
+    """The full unit-ray map of a four-coefficient fisheye against cv2.fisheye.undistortPoints; one thread each."""
+
+    json: Path | None = None
+    """Write settings and rows to this file."""
+
+    def run(self) -> None:
+        from g_ray.evaluation.ray_benchmark import benchmark_rays
+
+        report(benchmark_rays(), self.json)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure speed and memory on this machine."""
+
+    what: (
+        Annotated[Encodings, tyro.conf.subcommand("encodings")]
+        | Annotated[RayMaps, tyro.conf.subcommand("rays")]
+    )
+
+    def run(self) -> None:
+        self.what.run()
+
+
+def say(step: str) -> None:
+    print(f"  {step}", flush=True)
+
+
+def report(result: dict[str, Any], path: Path | None) -> None:
+    """Print the rows; with a path, keep them together with machine, date, commit and versions."""
+    from g_ray.cli.provenance import provenance
+
+    recorded = {"settings": {**result["settings"], **provenance()}, "rows": result["rows"]}
+    print("\n" + table(recorded["rows"]))
+    if path is not None:
+        write_atomically(path, json.dumps(recorded, indent=2, ensure_ascii=False) + "\n")
+        print(f"\nwrote {path}")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """All of the file or nothing: a reader never sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        scratch.write_text(text, encoding="utf-8")
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)

@@ -1,0 +1,52 @@
+"""`g-ray demo`: the page that shows what the library is about."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from g_ray.cli.text import table
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Make a page that shows one room through three lenses, and what position means in each."""
+
+    out: Path = Path("out/demo")
+    """Folder for the page (index.html), the figures (PNG) and the numbers (JSON)."""
+
+    def run(self) -> None:
+        started = time.monotonic()
+        print("g-ray demo: loading torch", flush=True)
+        import torch
+
+        from g_ray.viewer.demo import numbers, write_demo
+
+        torch.set_num_threads(1)  # tensors this small only lose time to threads waiting for each other
+        result = write_demo(self.out, progress=lambda step: print(f"  {step}", flush=True))
+        print("\n" + describe(numbers(result)))
+        print(f"\n{result.page} is ready ({time.monotonic() - started:.0f} s); open it in a browser")
+
+
+def describe(numbers: dict[str, Any]) -> str:
+    """The mismatch as a table: same ray pairs, relative phase per camera, spread over cameras."""
+    short = [name.split()[0].rstrip(",") for name in numbers["cameras"]]
+    rows = []
+    for pair in numbers["pairs"]:
+        row = {"Δθx, Δθy": "{:+.1f}°, {:+.1f}°".format(*pair["delta_theta_deg"])}
+        row |= {f"grid {n}": f"{p:+.3f}" for n, p in zip(short, pair["grid_phase_rad"], strict=True)}
+        row |= {"spread": f"{pair['grid_spread_rad']:.2f}"}
+        row |= {f"ray {n}": f"{p:+.6f}" for n, p in zip(short, pair["ray_phase_rad"], strict=True)}
+        rows.append(row | {"spread ": f"{pair['ray_spread_rad']:.0e}"})
+    return "\n".join(
+        [
+            "Relative phase of the same ray pair through each lens, in radians (first frequency of the bank;",
+            "spread: largest difference between lenses over both axes and the whole bank):",
+            "",
+            table(rows),
+            "",
+            f"grid index: lenses disagree by up to {numbers['grid_spread_rad']:.2f} rad",
+            f"ray angle:  lenses agree to {numbers['ray_spread_rad']:.0e} rad "
+            f"(float32: {numbers['ray_spread_float32_rad']:.0e})",
+        ]
+    )

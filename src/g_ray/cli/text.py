@@ -1,0 +1,22 @@
+"""Plain text for the terminal."""
+
+from collections.abc import Mapping, Sequence
+
+
+def table(rows: Sequence[Mapping[str, object]]) -> str:
+    """Rows with the same keys as aligned columns: the first to the left, the others to the right."""
+    heads = list(rows[0])
+    cells = [heads, *([cell(row[head]) for head in heads] for row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(heads))]
+    lines = [
+        "  ".join(
+            text.ljust(width) if i == 0 else text.rjust(width)
+            for i, (text, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in cells
+    ]
+    return "\n".join([lines[0], "  ".join("─" * width for width in widths), *lines[1:]])
+
+
+def cell(value: object) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else "–" if value is None else str(value)

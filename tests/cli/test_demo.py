@@ -1,0 +1,94 @@
+"""`g-ray demo`: one page that needs nothing else, the figures, and the numbers that both show."""
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+from PIL import Image
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    out = tmp_path_factory.mktemp("demo") / "deep" / "folder"
+    command = [sys.executable, "-m", "g_ray", "demo", "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return out, done.stdout
+
+
+def test_it_says_what_it_does_and_what_it_found(demo):
+    out, said = demo
+    for word in (
+        "rendering",
+        "comparing",
+        "drawing",
+        "grid index: lenses disagree",
+        "ray angle:  lenses agree",
+    ):
+        assert word in said
+    assert str(out / "index.html") in said
+
+
+def test_ray_phases_agree_to_a_millionth_and_grid_phases_do_not(demo):
+    numbers = json.loads((demo[0] / "numbers.json").read_text())
+    assert len(numbers["cameras"]) == 3 and len(numbers["pairs"]) >= 5
+    assert numbers["ray_spread_rad"] < 1e-6
+    for pair in numbers["pairs"]:
+        assert pair["ray_spread_rad"] < 1e-6
+        assert pair["grid_spread_rad"] > 0.5
+        assert max(pair["ray_phase_rad"]) - min(pair["ray_phase_rad"]) < 1e-6
+
+
+def test_the_figures_are_pictures(demo):
+    for name in ("angle-maps", "phases", "priors"):
+        for suffix in ("", "-dark"):
+            with Image.open(demo[0] / f"{name}{suffix}.png") as picture:
+                assert picture.width > 1000
+
+
+class Page(HTMLParser):
+    def __init__(self, text: str):
+        super().__init__()
+        self.links: list[str] = []
+        self.images: list[dict[str, str | None]] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.links += [v for k, v in attributes.items() if k in ("src", "srcset", "href") and v]
+        if tag == "img":
+            self.images.append(attributes)
+        if tag not in ("meta", "img", "source", "br", "link"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_needs_no_network_and_no_other_file(demo):
+    text = (demo[0] / "index.html").read_text(encoding="utf-8")
+    page = Page(text)
+    assert page.open == []
+    assert page.links and all(link.startswith("data:image/") for link in page.links)
+    assert not re.search(r"https?://|@import|url\(", text)
+    assert "${" not in text
+
+
+def test_the_page_is_accessible(demo):
+    text = (demo[0] / "index.html").read_text(encoding="utf-8")
+    assert 'lang="en"' in text and "prefers-color-scheme: dark" in text and 'name="viewport"' in text
+    assert all(image.get("alt") for image in Page(text).images)
+
+
+def test_the_probe_of_the_page_holds_what_its_script_needs(demo):
+    text = (demo[0] / "index.html").read_text(encoding="utf-8")
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert found
+    data = json.loads(found[1])
+    for view in data["views"]:
+        tokens = view["width"] // data["patch"] * view["height"] // data["patch"]
+        assert len(view["positions"]["grid"]) == 2 * tokens and len(view["rays"]) == 3 * tokens
