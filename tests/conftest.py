@@ -54,3 +54,34 @@ def shared_vectors() -> Path:
 def shared_paper() -> Path:
     """The folder with the paper's source beside the real data, or a skip."""
     return existing(shared_data_path().parent / "paper", "paper source")
+
+
+@pytest.fixture(scope="session")
+def mixed_views():
+    """Builds `Views` that mix lenses and sizes: a function of (lenses, batch, dtype, seed, poses)."""
+    from g_ray.cameras import OpenCVFisheye, Pinhole, RayMapCamera
+    from g_ray.geometry.pose import Pose
+    from g_ray.rays.ray_map import RayMap
+    from g_ray.rays.views import Views
+
+    def camera(lens: str, dtype: torch.dtype):
+        if lens == "wide":
+            return Pinhole.from_fov(90.0, 48, 32).to(dtype=dtype)
+        if lens == "tele":
+            return Pinhole.make(32, 32, fx=70.0, fy=66.0, cx=15.0, cy=17.0, dtype=dtype)
+        fisheye = OpenCVFisheye.make(48, 48, fx=26.0, fy=27.0, cx=23.0, cy=24.5, k1=0.02, k2=-0.004, dtype=dtype)
+        if lens == "fisheye":
+            return fisheye
+        rays = RayMap.of_camera(fisheye)
+        return RayMapCamera.from_rays(rays.directions, rays.valid)
+
+    def build(lenses=("wide", "tele", "fisheye", "ray_map"), batch=2, dtype=torch.float64, seed=0, poses=True):
+        generator = torch.Generator().manual_seed(seed)
+        cameras = [camera(lens, dtype) for lens in lenses]
+        if not poses:
+            return Views(cameras)
+        eyes = torch.randn(batch, len(lenses), 3, generator=generator, dtype=dtype)
+        targets = torch.randn(batch, len(lenses), 3, generator=generator, dtype=dtype) + eyes.new_tensor([0, 0, 4.0])
+        return Views(cameras, Pose.look_at(eyes, targets))
+
+    return build

@@ -8,7 +8,7 @@ from typing import ClassVar
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.geometry.precision import at_least_float32, full_precision
+from g_ray.geometry.precision import full_precision
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import CENTRE, Samples, Tokens
 
@@ -67,4 +67,4 @@ class RayCoordinate(Coordinate):
         """Values of camera-local directions of any length but zero."""
 
     def of_tokens(self, tokens: Tokens, rays: RayMap, samples: Samples) -> Float[Tensor, "batch token sample axis"]:
-        return self.of_directions(at_least_float32(rays.directions))
+        return self.of_directions(rays.directions)

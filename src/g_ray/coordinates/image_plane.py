@@ -4,7 +4,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.coordinates.base import Axis, Coordinate
-from g_ray.geometry.precision import at_least_float32
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Samples, Tokens
 
@@ -46,9 +45,8 @@ class Projected(Coordinate):
 
     def of_tokens(self, tokens: Tokens, rays: RayMap, samples: Samples) -> Float[Tensor, "batch token sample axis"]:
         owner = tokens.layout.view_of_token(tokens.device).clamp(min=0)
-        return projected(at_least_float32(rays.directions), tokens.views.intrinsics()[:, owner, None])
+        return projected(rays.directions, tokens.views.intrinsics()[:, owner, None])
 
 
 def _like(rays: RayMap, positions: Float[Tensor, "token sample axis"]) -> Float[Tensor, "batch token sample axis"]:
-    directions = at_least_float32(rays.directions)
-    return positions.to(directions.dtype).expand(directions.shape[0], -1, -1, -1)
+    return positions.to(rays.dtype).expand(rays.shape[0], -1, -1, -1)

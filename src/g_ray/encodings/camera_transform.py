@@ -12,7 +12,7 @@ from g_ray.encodings.camera_block import CameraBlock, TokenBlock
 from g_ray.encodings.rotary import Rotary
 from g_ray.encodings.token_map import DirectSum, Identity, TokenMap
 from g_ray.geometry.pose import Pose
-from g_ray.geometry.precision import at_least_float32, full_precision
+from g_ray.geometry.precision import full_precision
 from g_ray.rays.views import CORNERS, Tokens
 
 
@@ -61,17 +61,16 @@ class CameraTransform(Rotary):
             if self.matrices == "pose":
                 return CameraBlock(cam_from_world, tokens.layout), CameraBlock(world_from_cam, tokens.layout)
             if self.matrices == "projection":
-                lift, unlift = _lifted(tokens.views.intrinsics().to(cam_from_world))
+                lift, unlift = _lifted(tokens.views.intrinsics())
                 return (
                     CameraBlock(lift @ cam_from_world, tokens.layout),
                     CameraBlock(world_from_cam @ unlift, tokens.layout),
                 )
             owner = tokens.layout.view_of_token(cam_from_world.device)
-            lift, unlift = _lifted(local_intrinsics(tokens).to(cam_from_world))
-            nowhere = torch.eye(4).to(cam_from_world)
-            inside = (owner >= 0)[:, None, None]
-            own, own_inverse = (torch.where(inside, m[:, owner], nowhere) for m in (cam_from_world, world_from_cam))
-            return TokenBlock(lift @ own), TokenBlock(own_inverse @ unlift)
+            lift, unlift = _lifted(local_intrinsics(tokens))
+            inside, nowhere = (owner >= 0)[:, None, None], torch.eye(4).to(cam_from_world)
+            forward, backward = lift @ cam_from_world[:, owner], world_from_cam[:, owner] @ unlift
+            return TokenBlock(forward.where(inside, nowhere)), TokenBlock(backward.where(inside, nowhere))
 
 
 def local_intrinsics(tokens: Tokens) -> Float[Tensor, "batch token 3 3"]:
@@ -81,7 +80,7 @@ def local_intrinsics(tokens: Tokens) -> Float[Tensor, "batch token 3 3"]:
     PRoPE's authors advise. Special tokens take the central pinhole of their view.
     """
     rays = tokens.rays(CORNERS)
-    directions = at_least_float32(rays.directions)
+    directions = rays.directions
     is_patch = tokens.layout.is_patch(tokens.device)
     behind = (directions[..., 2] <= 1e-3) & is_patch[:, None]
     if bool(behind.any()):
@@ -96,7 +95,7 @@ def local_intrinsics(tokens: Tokens) -> Float[Tensor, "batch token 3 3"]:
     focal_x = (position[:, 1, 0] - position[:, 0, 0]) / _nonzero(slope[..., 1, 0] - slope[..., 0, 0])
     focal_y = (position[:, 2, 1] - position[:, 0, 1]) / _nonzero(slope[..., 2, 1] - slope[..., 0, 1])
     owner = tokens.layout.view_of_token(tokens.device).clamp(min=0)
-    central = tokens.views.intrinsics().to(directions)[:, owner]
+    central = tokens.views.intrinsics()[:, owner]
     local = central.clone()
     local[..., 0, 0], local[..., 1, 1] = focal_x, focal_y
     local[..., 0, 2] = position[:, 0, 0] - focal_x * slope[..., 0, 0]

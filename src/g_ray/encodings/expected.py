@@ -9,19 +9,27 @@ FLAT = 0.01
 
 
 def smooth(
-    start: Float[Tensor, "*shape"], width: Float[Tensor, "*shape"]
+    middle: Float[Tensor, "*shape"], width: Float[Tensor, "*shape"]
 ) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
-    """E[cos a], E[sin a] for a uniform in [start, start + width]: e^{i·middle} · sinc(width/2).
+    """E[cos a], E[sin a] for a uniform within width/2 of the middle: e^{i·middle} · sinc(width/2).
 
     Symmetric in the two ends and smooth through width = 0.
     """
-    middle = start + 0.5 * width
-    shrink = torch.sinc(width * (0.5 / torch.pi))
+    shrink = sinc(0.5 * width)
     return middle.cos() * shrink, middle.sin() * shrink
 
 
+def sinc(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """sin(x)/x, by its series near 0, where the quotient's derivative cancels (and torch.sinc's does too)."""
+    near = x.abs() < 0.25
+    square = x * x
+    series = 1 + square * (-1 / 6 + square * (1 / 120 + square * (-1 / 5040 + square * (1 / 362880 - square / 39916800))))
+    safe = torch.where(near, 1.0, x)
+    return torch.where(near, series, safe.sin() / safe)
+
+
 def threshold(
-    start: Float[Tensor, "*shape"], width: Float[Tensor, "*shape"]
+    middle: Float[Tensor, "*shape"], width: Float[Tensor, "*shape"]
 ) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
     """The released form: difference quotient of the antiderivative, or the first end where |width| ≤ 0.01.
 
@@ -29,7 +37,7 @@ def threshold(
     """
     flat = width.abs() <= FLAT
     safe = torch.where(flat, 1.0, width)
-    end = start + width
+    start, end = middle - 0.5 * width, middle + 0.5 * width
     cos = torch.where(flat, start.cos(), (end.sin() - start.sin()) / safe)
     sin = torch.where(flat, start.sin(), (start.cos() - end.cos()) / safe)
     return cos, sin

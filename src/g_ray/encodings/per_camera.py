@@ -47,10 +47,12 @@ class RangeCoordinates:
         """E[cos], E[sin] over the interval between the points at both depths; 1 and 0 for special tokens."""
         inverse_depth = (1.0 / ends).unbind(-1)
         start, end = (self._values(rays, shift, near, intrinsics) for near in inverse_depth)
-        width = _unwrapped(end - start, self._jumps(rays))
-        start, width = (part * is_patch[:, None].to(part.dtype) for part in (start, width))
+        jumps = self._jumps(rays)
+        width = _principal(end - start, jumps)
+        middle = _principal(start + 0.5 * width, jumps)
+        middle, width = (part * is_patch[:, None].to(part.dtype) for part in (middle, width))
         expectation = EXPECTATIONS[self.expectation]
-        return expectation(start[..., None, :] * self.frequencies, width[..., None, :] * self.frequencies)
+        return expectation(middle[..., None, :] * self.frequencies, width[..., None, :] * self.frequencies)
 
     def _values(
         self, rays: Tensor, shift: Tensor | None, inverse_depth: Tensor, intrinsics: Tensor
@@ -83,11 +85,11 @@ class RangeCoordinates:
         return rays.new_tensor(axes * samples + [float("inf")] * samples)
 
 
-def _unwrapped(width: Tensor, jumps: Tensor) -> Tensor:
-    """The short way between two angles: an interval across ±π must not become nearly a full turn."""
+def _principal(angle: Tensor, jumps: Tensor) -> Tensor:
+    """Angles brought back between −π and π: an interval across the cut must not become nearly a full turn."""
     finite = jumps.isfinite()
     turn = torch.where(finite, jumps, 1.0)
-    return width - torch.where(finite, (width / turn).round() * turn, 0.0).detach()
+    return angle - torch.where(finite, (angle / turn).round() * turn, 0.0).detach()
 
 
 @dataclass(frozen=True)

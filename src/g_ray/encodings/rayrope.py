@@ -14,7 +14,7 @@ from g_ray.encodings.expected import EXPECTATIONS
 from g_ray.encodings.frequencies import closed, periodic
 from g_ray.encodings.per_camera import PerCamera, RangeCoordinates
 from g_ray.geometry.pose import Pose
-from g_ray.geometry.precision import at_least_float32, full_precision
+from g_ray.geometry.precision import full_precision
 from g_ray.rays.views import CORNERS, Tokens
 
 CENTRE_PERIOD = 4.0
@@ -88,7 +88,7 @@ class RayRoPE(Encoding):
             own=rays if keys is queries else self._rays(queries),
             turned=turned,
             shift=relative.translation[:, :, owner],
-            intrinsics=queries.views.intrinsics()[:, list(query_views)].to(rays),
+            intrinsics=queries.views.intrinsics()[:, list(query_views)],
             centre_phases=relative.translation[..., None, :] * centres,
             rotate_values=self.rotate_values,
         )
@@ -96,8 +96,8 @@ class RayRoPE(Encoding):
     def _rays(self, tokens: Tokens) -> Float[Tensor, "batch token sample 3"]:
         """Rays of unit length or, along z, of unit z, so that depth times ray is the point."""
         rays = tokens.rays(CORNERS)
-        forward = torch.tensor([0.0, 0.0, 1.0], device=rays.device)
-        directions = torch.where(rays.valid[..., None], at_least_float32(rays.directions), forward)
+        forward = rays.directions.new_tensor([0.0, 0.0, 1.0])
+        directions = torch.where(rays.valid[..., None], rays.directions, forward)
         if self.along == "ray":
             return directions
         if bool((directions[..., 2] <= 1e-3).any()):

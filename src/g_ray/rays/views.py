@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import torch
 from jaxtyping import Bool, Float
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.geometry.pose import Pose
-from g_ray.geometry.precision import at_least_float32, full_precision
+from g_ray.geometry.precision import full_precision
 from g_ray.rays.layout import Layout, Segment
 from g_ray.rays.ray_map import RayMap
 
@@ -61,16 +62,23 @@ class Views:
             sizes += self.poses.world_from_cam.shape[:-3]
         return max(sizes, default=1)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The most precise of cameras and poses, and at least float32."""
+        given = [camera.dtype for camera in self.cameras] + ([] if self.poses is None else [self.poses.dtype])
+        return reduce(torch.promote_types, given, torch.float32)
+
     def cam_from_world(self, who: str) -> Float[Tensor, "batch view 4 4"]:
         """Poses for an encoding, `who`, that compares them."""
         if self.poses is None:
             raise ValueError(f"{who} compares camera poses, but the views have none: pass Views(cameras, poses)")
-        matrices = at_least_float32(self.poses.cam_from_world)
+        matrices = self.poses.cam_from_world.to(self.cameras[0].device, self.dtype)
         return matrices.expand(self.batch, len(self), 4, 4)
 
     def intrinsics(self) -> Float[Tensor, "batch view 3 3"]:
         """Central pinholes in units of the image: fx/W, fy/H, cx/W − ½, cy/H − ½ (skew dropped, as the hosts do)."""
-        return torch.stack([_normalised_intrinsics(camera).expand(self.batch, 3, 3) for camera in self.cameras], 1)
+        matrices = [_normalised_intrinsics(camera).expand(self.batch, 3, 3) for camera in self.cameras]
+        return torch.stack([matrix.to(self.dtype) for matrix in matrices], 1)
 
     def tokens(
         self,
@@ -116,7 +124,8 @@ class Tokens:
         Special tokens look along the optical axis and are not valid: encodings leave them unrotated.
         """
         parts = [self._cast(segment, samples) for segment in self.layout.segments]
-        return RayMap(torch.cat([part.directions for part in parts], 1), torch.cat([part.valid for part in parts], 1))
+        directions = torch.cat([part.directions.to(self.views.dtype) for part in parts], 1)
+        return RayMap(directions, torch.cat([part.valid for part in parts], 1))
 
     def valid(self) -> Bool[Tensor, "batch token"]:
         """Tokens whose centre a ray reaches, and all special tokens: a key mask for attention."""
