@@ -10,6 +10,7 @@ from g_ray.cameras.fov import FieldOfView
 from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
+from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.cameras.thin_prism_fisheye import ThinPrismFisheye
 from g_ray.cameras.ucm import UCM
 
@@ -23,6 +24,7 @@ CAMERAS: dict[str, type[Camera]] = {
     "eucm": EUCM,
     "double_sphere": DoubleSphere,
     "equirectangular": Equirectangular,
+    "ray_map": RayMapCamera,
 }
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "OpenCV",
     "OpenCVFisheye",
     "Pinhole",
+    "RayMapCamera",
     "ThinPrismFisheye",
     "pixel_centres",
 ]

@@ -266,7 +266,7 @@ class Camera(ABC):
                 f"{self.NAME}: input of shape {tuple(points.shape)} does not start with the camera's "
                 f"batch shape {batch}; give [*batch, *n, {points.shape[-1]}]"
             )
-        return tensor.reshape(*batch, *(1,) * extra, *tensor.shape[len(batch) :])
+        return tensor.reshape((*batch, *(1,) * extra, *tensor.shape[len(batch) :]))
 
 
 def pixel_centres(

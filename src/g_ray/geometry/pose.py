@@ -130,7 +130,7 @@ class Pose:
             raise ValueError(
                 f"Pose: points of shape {tuple(points.shape)} do not start with the batch shape {self.batch_shape}"
             )
-        return part.reshape(*self.batch_shape, *(1,) * extra, *part.shape[part.ndim - part_dims :])
+        return part.reshape((*self.batch_shape, *(1,) * extra, *part.shape[part.ndim - part_dims :]))
 
 
 def _common(*vectors: Any) -> list[Tensor]:
