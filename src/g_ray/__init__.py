@@ -10,9 +10,17 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from g_ray.cameras import CAMERAS as CAMERAS
+    from g_ray.cameras import EUCM as EUCM
+    from g_ray.cameras import UCM as UCM
     from g_ray.cameras import Camera as Camera
+    from g_ray.cameras import DoubleSphere as DoubleSphere
+    from g_ray.cameras import Equirectangular as Equirectangular
+    from g_ray.cameras import Fisheye624 as Fisheye624
+    from g_ray.cameras import OpenCV as OpenCV
     from g_ray.cameras import OpenCVFisheye as OpenCVFisheye
     from g_ray.cameras import Pinhole as Pinhole
+    from g_ray.cameras import RayMapCamera as RayMapCamera
+    from g_ray.cameras import ThinPrismFisheye as ThinPrismFisheye
     from g_ray.coordinates import COORDINATES as COORDINATES
     from g_ray.coordinates import tangent as tangent
     from g_ray.encodings import ENCODINGS as ENCODINGS
@@ -26,11 +34,19 @@ _HOME = {
     "CAMERAS": "g_ray.cameras",
     "COORDINATES": "g_ray.coordinates",
     "Camera": "g_ray.cameras",
+    "DoubleSphere": "g_ray.cameras",
     "ENCODINGS": "g_ray.encodings",
+    "EUCM": "g_ray.cameras",
+    "Equirectangular": "g_ray.cameras",
+    "Fisheye624": "g_ray.cameras",
+    "OpenCV": "g_ray.cameras",
     "OpenCVFisheye": "g_ray.cameras",
     "Pinhole": "g_ray.cameras",
     "Pose": "g_ray.geometry.pose",
     "RayMap": "g_ray.rays.ray_map",
+    "RayMapCamera": "g_ray.cameras",
+    "ThinPrismFisheye": "g_ray.cameras",
+    "UCM": "g_ray.cameras",
     "Views": "g_ray.rays.views",
     "attention": "g_ray.nn.attention",
     "encoding": "g_ray.encodings",

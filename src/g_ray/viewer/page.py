@@ -70,6 +70,10 @@ def _power(value: float) -> str:
     return "0" if value == 0 else f"{mantissa}·10{raised}"
 
 
+def _signed(value: float, digits: int) -> str:
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
 def _phase_table(numbers: dict[str, Any]) -> str:
     short = [name.split()[0].rstrip(",") for name in numbers["cameras"]]
     cameras = "".join(f"<th scope='col'>{escape(name)}</th>" for name in short)
@@ -81,11 +85,11 @@ def _phase_table(numbers: dict[str, Any]) -> str:
     )
     rows = []
     for pair in numbers["pairs"]:
-        x, y = pair["delta_theta_deg"]
-        grid = "".join(f"<td>{phase:+.2f}</td>" for phase in pair["grid_phase_rad"])
-        ray = "".join(f"<td>{phase:+.6f}</td>" for phase in pair["ray_phase_rad"])
+        x, y = (_signed(angle, 1) for angle in pair["delta_theta_deg"])
+        grid = "".join(f"<td>{_signed(phase, 2)}</td>" for phase in pair["grid_phase_rad"])
+        ray = "".join(f"<td>{_signed(phase, 6)}</td>" for phase in pair["ray_phase_rad"])
         rows.append(
-            f"<tr><th scope='row'>{x:+.1f}°, {y:+.1f}°</th>{grid}<td class='bad'>{pair['grid_spread_rad']:.2f}</td>"
+            f"<tr><th scope='row'>{x}°, {y}°</th>{grid}<td class='bad'>{pair['grid_spread_rad']:.2f}</td>"
             f"{ray}<td class='good'>{_power(pair['ray_spread_rad'])}</td></tr>"
         )
     return f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"

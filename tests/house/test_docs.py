@@ -1,0 +1,81 @@
+"""The docs tell the truth: their code runs, their commands run, the paper map leads somewhere."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+
+
+def python_blocks(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page)], ids=lambda page: page.stem)
+def test_the_code_of_a_page_runs_from_top_to_bottom(page):
+    scope: dict[str, object] = {}
+    for number, block in enumerate(python_blocks(page)):
+        exec(compile(block, f"{page.name}, block {number}", "exec"), scope)
+
+
+def resolve(dotted: str) -> object:
+    parts = dotted.split(".")
+    for split in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(parts[:split]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[split:]:
+            found = getattr(found, name)
+        return found
+    raise ModuleNotFoundError(dotted)
+
+
+PAPER_MAP = (ROOT / "docs" / "paper-map.md").read_text()
+NAMES = sorted(set(re.findall(r"`(g_ray\.[\w.]+)`", PAPER_MAP)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_paper_map_names_code_that_exists(name):
+    assert callable(resolve(name))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_dotted_name_in_the_docs_exists(page):
+    for name in set(re.findall(r"`(g_ray\.[\w.]+)`", page.read_text())):
+        assert resolve(name) is not None
+
+
+def test_every_labelled_equation_of_the_method_has_its_row(shared_paper):
+    source = (shared_paper / "g-ray.tex").read_text()
+    method = source.split("\\label{sec:method}")[1].split("\n\\section{")[0]
+    appendix = source.split("\\label{app:method_details}")[1].split("\n\\section{")[0]
+    labels = re.findall(r"\\label\{(eq:\w+)\}", method + appendix)
+    rows = dict(re.findall(r"^\| `(eq:\w+)` \| .*? \| (.*) \|$", PAPER_MAP, re.MULTILINE))
+    assert len(labels) > 20
+    assert sorted(set(labels) - set(rows)) == [], "equations without a row"
+    assert sorted(set(rows) - set(labels)) == [], "rows without an equation"
+    assert all("`g_ray." in code for code in rows.values())
+
+
+def test_every_equation_named_in_the_source_is_in_the_paper(shared_paper):
+    labels = set(re.findall(r"\\label\{(eq:\w+)\}", (shared_paper / "g-ray.tex").read_text()))
+    for path in (ROOT / "src").rglob("*.py"):
+        assert set(re.findall(r"\beq:\w+", path.read_text())) <= labels, path
+
+
+def test_every_page_is_in_the_navigation():
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    assert all(page.name in navigation for page in PAGES)
+
+
+@pytest.mark.parametrize(
+    "path", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name
+)
+def test_relative_links_lead_somewhere(path):
+    prose = re.sub(r"^ *```.*?^ *```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", prose):
+        assert (path.parent / target).exists(), target

@@ -1,0 +1,75 @@
+"""Package data: dependencies declared and pinned, licence and citation in place, no trace of a machine."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+IMPORT_NAMES = {"PIL": "pillow", "cv2": "opencv-python-headless", "yaml": "pyyaml"}
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {re.split(r"[\[<>=~! ]", requirement)[0].lower() for requirement in requirements}
+
+
+def imported(folder: Path) -> set[str]:
+    """Top-level packages that are neither ours nor Python's."""
+    found = set()
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found.add(node.module.split(".")[0])
+    return {IMPORT_NAMES.get(n, n).lower() for n in found - {"g_ray"} - set(sys.stdlib_module_names)}
+
+
+def test_the_package_imports_only_what_it_declares():
+    extras = PROJECT["optional-dependencies"]
+    declared = names(PROJECT["dependencies"]) | names(extras["view"]) | names(extras["calib"])
+    assert imported(ROOT / "src") <= declared
+
+
+def test_it_declares_only_what_it_imports():
+    assert names(PROJECT["dependencies"]) <= imported(ROOT / "src")
+
+
+def test_tests_import_only_what_dev_installs():
+    extras = PROJECT["optional-dependencies"]
+    declared = names(PROJECT["dependencies"]).union(*(names(extra) for extra in extras.values()))
+    assert imported(ROOT / "tests") | imported(ROOT / "examples") <= declared
+
+
+def pins() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return dict(line.lower().split("==") for line in lines if line and not line.startswith("#"))
+
+
+def test_everything_is_pinned_exactly():
+    extras = PROJECT["optional-dependencies"]
+    wanted = names(PROJECT["dependencies"]).union(*(names(extra) for extra in extras.values())) - {"g-ray"}
+    assert wanted <= set(pins())
+    assert pins()["torch"] == "2.13.0"
+    assert not any("+" in version or "@" in version for version in pins().values())
+
+
+def test_licence_and_citation(shared_paper):
+    assert "Apache License" in (ROOT / "LICENSE").read_text() and PROJECT["license"] == "Apache-2.0"
+    citation = (ROOT / "CITATION.cff").read_text()
+    source = (shared_paper / "g-ray.tex").read_text()
+    orcids = re.findall(r"\\authororcid\{([\d-]+X?)\}", source)
+    assert re.findall(r"orcid.org/([\d-]+X?)", citation) == orcids
+
+
+@pytest.mark.parametrize("words", [r"/(work|root|home)/\w", r"/tmp/\w", r"\bfile:///"])
+def test_no_path_of_a_machine_is_committed(words):
+    """git grep, so that only tracked files count; this file names the patterns itself."""
+    command = ["git", "grep", "-nIP", words, "--", ".", ":!tests/house/test_metadata.py"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == ""
