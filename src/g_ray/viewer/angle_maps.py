@@ -40,7 +40,8 @@ def draw_angle_maps(views: Sequence[LensView], theme: Theme, validity: bool = Fa
     rows = ["image"] * images + ["θx", "θy"] + ["valid"] * validity
     top = max(float(np.nanmax(np.abs(angles), initial=1.0)) for angles, _ in maps)
     with drawn(theme):
-        figure = new_figure(0.9 + 3.5 * len(views), 0.5 + 2.65 * len(rows))
+        tallest = max(view.camera.height / view.camera.width for view in views)
+        figure = new_figure(0.9 + 3.5 * len(views), 0.6 + 0.2 * validity + (0.1 + 3.4 * tallest) * len(rows))
         axes = figure.subplots(len(rows), len(views), squeeze=False)
         for column, (view, (angles, valid)) in enumerate(zip(views, maps, strict=True)):
             axes[0, column].set_title(view.name)
@@ -79,14 +80,14 @@ def _draw_angle(axes: Axes, angle_deg: np.ndarray, top: float, theme: Theme) -> 
     axes.imshow(angle_deg, cmap=theme.diverging, vmin=-top, vmax=top)
     span = float(np.nanmax(angle_deg, initial=0.0) - np.nanmin(angle_deg, initial=0.0))
     step = next((step for step in (1, 2, 5, 10, 20) if span / step <= 12), 40)
-    levels = np.arange(-180, 181, step)
+    levels = np.arange(-360, 361, step)
     # Beyond 90° atan2 jumps by up to 360°: a contour through the jump would be a lie.
     shown = np.ma.masked_invalid(angle_deg)
     jump = np.hypot(*np.gradient(angle_deg)) > 20
     contours = axes.contour(
         np.ma.masked_where(jump, shown), levels=levels, colors=theme.ink, linewidths=0.5, alpha=0.55
     )
-    axes.clabel(contours, levels=levels[:: max(1, len(levels) // 181)], fmt="%d°", fontsize=7.5)
+    axes.clabel(contours, fmt="%d°", fontsize=7.5)
 
 
 def _draw_mask(axes: Axes, valid: np.ndarray, theme: Theme) -> None:

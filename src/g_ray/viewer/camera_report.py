@@ -1,0 +1,49 @@
+"""What a camera sees, in numbers and as a picture."""
+
+from pathlib import Path
+
+import numpy as np
+
+from g_ray.cameras.base import Camera
+from g_ray.viewer.angle_maps import LensView, angle_maps_deg, draw_angle_maps
+from g_ray.viewer.theme import LIGHT, write_png
+
+PICTURE_WIDTH = 480
+
+
+def describe(name: str, camera: Camera) -> dict[str, object]:
+    """One row: model, size, field of view, range of the ray angles over all pixel centres, share of valid pixels."""
+    fov = camera.fov()
+    angles, valid = angle_maps_deg(camera)
+    return {
+        "camera": name,
+        "model": camera.NAME,
+        "size": f"{camera.width}×{camera.height}",
+        "FoV h × v (diag.)": f"{_deg(fov.horizontal_deg)} × {_deg(fov.vertical_deg)} ({_deg(fov.diagonal_deg)})",
+        "θx": _range(angles[..., 0]),
+        "θy": _range(angles[..., 1]),
+        "valid": f"{100 * valid.mean():.1f} %",
+    }
+
+
+def beyond_90_deg(camera: Camera) -> bool:
+    """Whether some rays point sideways or backwards, where the pair θx, θy jumps."""
+    angles, _ = angle_maps_deg(camera)
+    return bool((np.abs(angles) >= 90).any())
+
+
+def write_picture(name: str, camera: Camera, path: Path) -> Path:
+    """Angle maps and validity mask; large images are drawn from the same camera at a smaller size."""
+    scale = min(1.0, PICTURE_WIDTH / camera.width)
+    small = camera.resize(max(2, round(scale * camera.width)), max(2, round(scale * camera.height)))
+    return write_png(draw_angle_maps([LensView(name, small)], LIGHT, validity=True), path)
+
+
+def _deg(angle: object) -> str:
+    return f"{float(angle):.1f}°"  # type: ignore[arg-type]
+
+
+def _range(angle_deg: np.ndarray) -> str:
+    if np.isnan(angle_deg).all():
+        return "no valid ray"
+    return f"{np.nanmin(angle_deg):+.1f}° … {np.nanmax(angle_deg):+.1f}°"
