@@ -1,8 +1,12 @@
 """The installed package: version, licence, lazy names."""
 
+import ast
 import subprocess
 import sys
 from importlib.metadata import metadata
+from pathlib import Path
+
+import pytest
 
 import g_ray
 
@@ -19,3 +23,22 @@ def test_importing_the_package_does_not_import_torch():
 def test_every_public_name_resolves():
     for name in g_ray.__all__:
         assert getattr(g_ray, name) is not None
+
+
+def test_type_checkers_and_python_see_the_same_names():
+    tree = ast.parse(Path(g_ray.__file__).read_text())
+    static = {
+        alias.name: node.module
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and isinstance(block.test, ast.Name)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert static == g_ray._HOME
+
+
+def test_a_wrong_name_is_refused():
+    with pytest.raises(AttributeError, match="no attribute 'Wiews'"):
+        g_ray.Wiews  # noqa: B018
+    assert set(g_ray.__all__) == set(dir(g_ray))

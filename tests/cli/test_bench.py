@@ -1,0 +1,86 @@
+"""`g-ray bench`: a table, a file with everything needed to compare it later, written whole or not at all."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from g_ray.cli.bench import report, write_atomically
+from g_ray.cli.main import main
+from g_ray.cli.provenance import commit, provenance
+from g_ray.cli.text import table
+
+NAMES = ["sdpa", "rope", "gray", "gta", "gta_gray", "prope", "rayrope", "rayrope_gray"]
+
+
+def test_encodings_are_timed_and_recorded(tmp_path, capsys):
+    path = tmp_path / "deep" / "small.json"
+    options = ["--views", "2", "--grid", "2", "--batch", "1", "--repeats", "2", "--json", str(path)]
+    assert main(["bench", "encodings", *options]) == 0
+    said = capsys.readouterr().out
+    recorded = json.loads(path.read_text())
+    assert [row["name"] for row in recorded["rows"]] == NAMES
+    assert all({"forward", "forward_backward", "saved"} < set(row) for row in recorded["rows"])
+    assert all(name in said for name in NAMES)
+    assert {"views", "grid", "batch", "heads", "head_dim"} <= set(recorded["settings"])
+    assert set(provenance()) <= set(recorded["settings"])
+
+
+@pytest.mark.parametrize("option", ["views", "grid", "batch", "repeats"])
+def test_nonsense_is_refused(option, capsys):
+    assert main(["bench", "encodings", f"--{option}", "0"]) == 2
+    assert capsys.readouterr().err == f"g-ray: --{option} must be at least 1, got 0\n"
+
+
+def test_without_a_file_nothing_is_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    report({"settings": {}, "rows": [{"name": "a", "forward": 1.0}]}, None)
+    assert "1.000" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_written_is_one_line(tmp_path, capsys):
+    (tmp_path / "blocked").write_text("a file, not a folder")
+    options = ["--views", "1", "--grid", "1", "--batch", "1", "--repeats", "1"]
+    assert main(["bench", "encodings", *options, "--json", str(tmp_path / "blocked" / "x.json")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_old_file_survives_a_failed_write(tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text("old")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(path, "\ud800")  # cannot be encoded
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_provenance_says_where_and_when():
+    found = provenance()
+    assert {"hardware", "date", "commit", "python", "torch"} <= set(found)
+    assert "core" in str(found["hardware"])
+
+
+def test_the_commit_is_that_of_the_checkout_or_unknown(tmp_path):
+    def git(*arguments: str) -> str:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        done = subprocess.run(
+            ["git", "-C", str(tmp_path), *who, *arguments], check=True, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
+    git("init", "-q")
+    git("commit", "-q", "--allow-empty", "-m", "first")
+    (tmp_path / "__init__.py").write_text("")
+    assert commit(tmp_path) == "unknown"  # a package that lies untracked in somebody else's repository
+    git("add", "__init__.py")
+    assert commit(tmp_path) == git("rev-parse", "HEAD") + "-dirty"
+    git("commit", "-q", "-m", "second")
+    assert commit(tmp_path) == git("rev-parse", "HEAD")
+    assert commit(Path("/")) == "unknown"
+
+
+def test_tables_are_aligned():
+    lines = table([{"name": "a", "x": 1.5}, {"name": "longer", "x": None}]).splitlines()
+    assert lines == ["name        x", "──────  ─────", "a       1.500", "longer      –"]
