@@ -7,10 +7,14 @@ import pytest
 
 # Before anything imports g_ray: every jaxtyping signature is then checked by beartype at each call.
 # G_RAY_TYPECHECK=0 switches it off (torch.compile cannot trace through the checks).
-if os.environ.get("G_RAY_TYPECHECK", "1") != "0":
+TYPECHECK = os.environ.get("G_RAY_TYPECHECK", "1") != "0"
+if TYPECHECK:
     from jaxtyping import install_import_hook
 
     install_import_hook("g_ray", "beartype.beartype")
+
+# What users meet: torch.compile, and our own one-line errors instead of beartype's. Run with G_RAY_TYPECHECK=0.
+collect_ignore = ["unchecked"] if TYPECHECK else []
 
 import torch
 from hypothesis import settings

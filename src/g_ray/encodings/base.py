@@ -4,17 +4,26 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
+
 from g_ray.encodings.token_map import Identity, TokenMap
+from g_ray.rays.layout import Layout
 from g_ray.rays.views import Tokens
 
 
+@dataclass(frozen=True)
 class Prepared(ABC):
     """An encoding for one set of views: made once per forward pass and shared by all layers."""
+
+    head_dim: int
+    batch: int
+    queries: Layout
+    keys: Layout
 
 
 @dataclass(frozen=True)
 class Tokenwise(Prepared):
-    """An encoding that maps each token by itself: o = O⁻¹ softmax((Eq)ᵀ(Ek)) (Ev)  (paper, eq:qkv to eq:output)."""
+    """An encoding that maps each token by itself: o = E⁻¹ softmax((Eq)ᵀ(Ek)) (Ev)  (paper, eq:qkv to eq:output)."""
 
     query: TokenMap = Identity()
     key: TokenMap = Identity()
@@ -31,17 +40,29 @@ class Encoding(ABC):
     needs_depth: ClassVar[bool] = False
     """Whether every layer must supply predicted depths (RayRoPE)."""
 
-    @abstractmethod
     def prepare(self, queries: Tokens, keys: Tokens | None = None) -> Prepared:
-        """Everything about positions that does not depend on features; `keys` for cross-attention."""
+        """Everything about positions that does not depend on features; `keys` for cross-attention.
+
+        In the precision of the cameras, at least float32, whatever autocast says.
+        """
+        if keys is not None and keys.views.batch != queries.views.batch:
+            raise ValueError(
+                f"queries have batch size {queries.views.batch} but keys {keys.views.batch}: make them equal"
+            )
+        with torch.autocast(queries.device.type, enabled=False):
+            return self._prepare(queries, keys or queries)
+
+    @abstractmethod
+    def _prepare(self, queries: Tokens, keys: Tokens) -> Prepared:
+        """The same; for self-attention `keys` is `queries`."""
 
 
 @dataclass(frozen=True)
 class NoPosition(Encoding):
     """Attention that does not know where its tokens are."""
 
-    def prepare(self, queries: Tokens, keys: Tokens | None = None) -> Tokenwise:
-        return Tokenwise()
+    def _prepare(self, queries: Tokens, keys: Tokens) -> Tokenwise:
+        return Tokenwise(self.head_dim, queries.views.batch, queries.layout, keys.layout)
 
 
 def check_split(encoding: Encoding, multiple: int, why: str) -> None:

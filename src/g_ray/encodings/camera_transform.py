@@ -1,6 +1,6 @@
 """GTA and PRoPE: half of each head sees camera matrices, the other half a rotary coordinate pair."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -10,9 +10,8 @@ from torch import Tensor
 from g_ray.encodings.base import Encoding, Tokenwise, check_choice, check_split
 from g_ray.encodings.camera_block import CameraBlock, TokenBlock
 from g_ray.encodings.rotary import Rotary
-from g_ray.encodings.token_map import DirectSum, Identity, TokenMap
+from g_ray.encodings.token_map import DirectSum, TokenMap
 from g_ray.geometry.pose import Pose
-from g_ray.geometry.precision import full_precision
 from g_ray.rays.views import CORNERS, Tokens
 
 
@@ -36,18 +35,16 @@ class CameraTransform(Rotary):
         check_choice("camera matrices", self.matrices, self.CHOICES)
         check_split(self, max(8, 4 * self.blocks), "half in groups of four channels, half in pairs for every axis")
 
-    def prepare(self, queries: Tokens, keys: Tokens | None = None) -> Tokenwise:
+    def _prepare(self, queries: Tokens, keys: Tokens) -> Tokenwise:
         forward, backward = self._camera_maps(queries)
         turn = self.rotation(queries, self.head_dim // 2)
-        key_backward, key_turn = backward, turn
-        if keys is not None:
-            key_backward = self._camera_maps(keys)[1]
-            key_turn = self.rotation(keys, self.head_dim // 2)
-        key = self._sum(key_backward, key_turn)
-        query = self._sum(forward.adjoint(), turn)
-        if not self.rotate_values:
-            return Tokenwise(query, key, Identity(), Identity())
-        return Tokenwise(query, key, key, self._sum(forward, turn.inverse()))
+        key_turn = turn
+        if keys is not queries:
+            backward, key_turn = self._camera_maps(keys)[1], self.rotation(keys, self.head_dim // 2)
+        query, key = self._sum(forward.adjoint(), turn), self._sum(backward, key_turn)
+        prepared = Tokenwise(self.head_dim, queries.views.batch, queries.layout, keys.layout, query, key)
+        output = self._sum(forward, turn.inverse())
+        return replace(prepared, value=key, output=output) if self.rotate_values else prepared
 
     def _sum(self, camera: TokenMap, turn: TokenMap) -> DirectSum:
         half = self.head_dim // 2
@@ -56,21 +53,18 @@ class CameraTransform(Rotary):
     def _camera_maps(self, tokens: Tokens) -> tuple[TokenMap, TokenMap]:
         """M of every token's view (or of the token), and its closed-form inverse."""
         cam_from_world = tokens.views.cam_from_world(type(self).__name__)
-        with full_precision(cam_from_world):
-            world_from_cam = Pose(cam_from_world).inverse().world_from_cam
-            if self.matrices == "pose":
-                return CameraBlock(cam_from_world, tokens.layout), CameraBlock(world_from_cam, tokens.layout)
-            if self.matrices == "projection":
-                lift, unlift = _lifted(tokens.views.intrinsics())
-                return (
-                    CameraBlock(lift @ cam_from_world, tokens.layout),
-                    CameraBlock(world_from_cam @ unlift, tokens.layout),
-                )
-            owner = tokens.layout.view_of_token(cam_from_world.device)
-            lift, unlift = _lifted(local_intrinsics(tokens))
-            inside, nowhere = (owner >= 0)[:, None, None], torch.eye(4).to(cam_from_world)
-            forward, backward = lift @ cam_from_world[:, owner], world_from_cam[:, owner] @ unlift
-            return TokenBlock(forward.where(inside, nowhere)), TokenBlock(backward.where(inside, nowhere))
+        world_from_cam = Pose(cam_from_world).inverse().world_from_cam
+        if self.matrices == "pose":
+            return CameraBlock(cam_from_world, tokens.layout), CameraBlock(world_from_cam, tokens.layout)
+        if self.matrices == "projection":
+            lift, unlift = _lifted(tokens.views.intrinsics())
+            forward, backward = lift @ cam_from_world, world_from_cam @ unlift
+            return CameraBlock(forward, tokens.layout), CameraBlock(backward, tokens.layout)
+        lift, unlift = _lifted(local_intrinsics(tokens))
+        owner = tokens.layout.view_of_token(tokens.device)
+        inside, nowhere = (owner >= 0)[:, None, None], torch.eye(4).to(cam_from_world)
+        forward, backward = lift @ cam_from_world[:, owner], world_from_cam[:, owner] @ unlift
+        return TokenBlock(forward.where(inside, nowhere)), TokenBlock(backward.where(inside, nowhere))
 
 
 def local_intrinsics(tokens: Tokens) -> Float[Tensor, "batch token 3 3"]:

@@ -11,7 +11,6 @@ from g_ray.encodings.base import Prepared
 from g_ray.encodings.expected import EXPECTATIONS
 from g_ray.encodings.rotation import Rotation
 from g_ray.geometry.precision import at_least_float32, full_precision
-from g_ray.rays.layout import Layout
 
 LONGEST_LOG_DEPTH = 3.0
 SHORTEST_DEPTH, LONGEST_DEPTH = 0.01, 100.0
@@ -39,9 +38,9 @@ class RangeCoordinates:
     def expected(
         self,
         ends: Float[Tensor, "batch token 2"],
-        rays: Float[Tensor, "batch token sample 3"],
-        shift: Float[Tensor, "batch token 3"] | None,
-        intrinsics: Float[Tensor, "batch #token 3 3"],
+        rays: Float[Tensor, "#batch token sample 3"],
+        shift: Float[Tensor, "#batch token 3"] | None,
+        intrinsics: Float[Tensor, "#batch #token 3 3"],
         is_patch: Bool[Tensor, "token"],
     ) -> tuple[Float[Tensor, "batch token n coordinate"], Float[Tensor, "batch token n coordinate"]]:
         """E[cos], E[sin] over the interval between the points at both depths; 1 and 0 for special tokens."""
@@ -58,7 +57,8 @@ class RangeCoordinates:
         self, rays: Tensor, shift: Tensor | None, inverse_depth: Tensor, intrinsics: Tensor
     ) -> Float[Tensor, "batch token coordinate"]:
         """Of the points ray · depth + shift, up to the positive factor 1/depth."""
-        points = rays if shift is None else rays + (shift * inverse_depth[..., None])[..., None, :]
+        offset = 0.0 * inverse_depth[..., None] if shift is None else shift * inverse_depth[..., None]
+        points = rays + offset[..., None, :]
         if self.coordinate == "projected":
             directions = projected(points, intrinsics[..., None, :, :])
         else:
@@ -97,8 +97,6 @@ class PerCamera(Prepared):
     """RayRoPE for one set of views. `with_depth` completes it for one layer."""
 
     ranges: RangeCoordinates
-    queries: Layout
-    keys: Layout
     query_views: tuple[int, ...]
     own: Float[Tensor, "batch query sample 3"]  # rays of the queries in their own cameras
     turned: Float[Tensor, "batch camera key sample 3"]  # rays of the keys, axes of each query camera
@@ -106,7 +104,8 @@ class PerCamera(Prepared):
     intrinsics: Float[Tensor, "batch camera 3 3"]  # of the query cameras
     centre_phases: Float[Tensor, "batch camera view n 3"]  # of the key cameras' centres: per pair of cameras
     rotate_values: bool
-    ends: tuple[Float[Tensor, "batch query 2"], Float[Tensor, "batch key 2"]] | None = None
+    # Of this layer's depth intervals, for any batch that shares the views.
+    ends: tuple[Float[Tensor, "samples query 2"], Float[Tensor, "samples key 2"]] | None = None
 
     def with_depth(
         self,
@@ -155,7 +154,7 @@ class PerCamera(Prepared):
             intrinsics = self.intrinsics[:, camera, None]
             ranges = self.ranges.expected(ends, self.turned[:, camera], self.shift[:, camera], intrinsics, is_patch)
             phases = self.centre_phases[:, camera]
-            cos, sin = (part[:, owner] for part in (phases.cos(), phases.sin()))
+            cos, sin = (part[:, owner].expand_as(ranges[0][..., :3]) for part in (phases.cos(), phases.sin()))
             patch = is_patch[:, None, None]
             return _assembled((torch.where(patch, cos, 1.0), torch.where(patch, sin, 0.0)), ranges)
 

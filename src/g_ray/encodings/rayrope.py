@@ -14,7 +14,6 @@ from g_ray.encodings.expected import EXPECTATIONS
 from g_ray.encodings.frequencies import closed, periodic
 from g_ray.encodings.per_camera import PerCamera, RangeCoordinates
 from g_ray.geometry.pose import Pose
-from g_ray.geometry.precision import full_precision
 from g_ray.rays.views import CORNERS, Tokens
 
 CENTRE_PERIOD = 4.0
@@ -69,24 +68,23 @@ class RayRoPE(Encoding):
         centres, ranges = torch.stack([centre] * 3, -1), torch.stack(directions + depths, -1)
         return self.sign * centres.to(like), self.sign * ranges.to(like)
 
-    def prepare(self, queries: Tokens, keys: Tokens | None = None) -> PerCamera:
-        keys = queries if keys is None else keys
+    def _prepare(self, queries: Tokens, keys: Tokens) -> PerCamera:
         query_views = tuple(sorted({view for view, _ in queries.layout.runs() if view is not None}))
-        cam_from_world = queries.views.cam_from_world(type(self).__name__)[:, list(query_views)]
-        world_from_keys = Pose(keys.views.cam_from_world(type(self).__name__)).inverse()
-        with full_precision(cam_from_world):
-            relative = Pose(cam_from_world[:, :, None]) @ Pose(world_from_keys.world_from_cam[:, None])
-            rays = self._rays(keys)
-            owner = keys.layout.view_of_token(rays.device).clamp(min=0)
-            turned = (relative.rotation[:, :, owner, None] @ rays[:, None, ..., None])[..., 0]
-            centres, ranges = self.frequencies(rays)
+        query_cameras = queries.views.cam_from_world(type(self).__name__)[:, list(query_views), None]
+        key_cameras = Pose(keys.views.cam_from_world(type(self).__name__)[:, None]).inverse()
+        relative = Pose(query_cameras) @ key_cameras
+        rays = self._rays(keys)
+        owner = keys.layout.view_of_token(rays.device).clamp(min=0)
+        centres, ranges = self.frequencies(rays)
         return PerCamera(
+            self.head_dim,
+            queries.views.batch,
+            queries.layout,
+            keys.layout,
             ranges=RangeCoordinates(self.coordinate, self.depth, self.expectation, ranges),
-            queries=queries.layout,
-            keys=keys.layout,
             query_views=query_views,
             own=rays if keys is queries else self._rays(queries),
-            turned=turned,
+            turned=(relative.rotation[:, :, owner, None] @ rays[:, None, ..., None])[..., 0],
             shift=relative.translation[:, :, owner],
             intrinsics=queries.views.intrinsics()[:, list(query_views)],
             centre_phases=relative.translation[..., None, :] * centres,

@@ -1,6 +1,6 @@
 """Rotary encodings of one coordinate pair: grid-index RoPE, and G-ray itself."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -8,7 +8,6 @@ from g_ray.coordinates import coordinate
 from g_ray.encodings.base import Encoding, Tokenwise, check_choice, check_split
 from g_ray.encodings.frequencies import closed, geometric
 from g_ray.encodings.rotation import Rotation
-from g_ray.encodings.token_map import Identity
 from g_ray.rays.views import CENTRE, Samples, Tokens
 
 
@@ -49,9 +48,8 @@ class Rotary(Encoding):
         phases = phases.flip(-2) if self.y_first else phases
         return Rotation.of_phases(phases.flatten(-3, -2)[:, None])
 
-    def prepare(self, queries: Tokens, keys: Tokens | None = None) -> Tokenwise:
+    def _prepare(self, queries: Tokens, keys: Tokens) -> Tokenwise:
         query = self.rotation(queries, self.head_dim)
-        key = query if keys is None else self.rotation(keys, self.head_dim)
-        if not self.rotate_values:
-            return Tokenwise(query, key, Identity(), Identity())
-        return Tokenwise(query, key, key, query.inverse())
+        key = query if keys is queries else self.rotation(keys, self.head_dim)
+        prepared = Tokenwise(self.head_dim, queries.views.batch, queries.layout, keys.layout, query, key)
+        return replace(prepared, value=key, output=query.inverse()) if self.rotate_values else prepared

@@ -35,7 +35,7 @@ class TokenMap(ABC):
             return x
         lifted = x.to(torch.promote_types(x.dtype, entries[0].dtype))
         # Inductor fuses the plain form by itself; gradients for the cameras need it too.
-        if torch.compiler.is_compiling() or any(entry.requires_grad for entry in entries):
+        if torch.compiler.is_compiling() or x.ndim == 1 or any(entry.requires_grad for entry in entries):
             return self.plain(lifted).to(x.dtype)
         mapped = _Apply.apply(lifted, self)
         return mapped.to(x.dtype)  # pyright: ignore[reportOptionalMemberAccess]

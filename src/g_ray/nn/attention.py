@@ -25,6 +25,8 @@ def attention(
     evaluates so many queries at a time, exactly, where the backend would otherwise hold all scores.
     """
     _check(q, k, v, key_mask, query_chunk)
+    if position is not None:
+        _check_position(q, k, position)
     q, k, v = _autocast(q), _autocast(k), _autocast(v)
     bias = sdpa.additive(key_mask, q)
     if position is None:
@@ -33,7 +35,6 @@ def attention(
         out = sdpa.attend(position.query.apply(q), position.key.apply(k), position.value.apply(v), bias, query_chunk)
         return position.output.apply(out)
     assert isinstance(position, PerCamera)
-    _check_lengths(q, k, position)
     if torch.compiler.is_compiling() or any(part.requires_grad for part in position.geometry()):
         return attend_plainly(q, k, v, position, bias, query_chunk)
     return PerCameraAttention.apply(q, k, v, *position.depth_ends(), position, bias, query_chunk)  # pyright: ignore
@@ -57,7 +58,11 @@ def _check(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, query_chunk
         raise ValueError(f"query_chunk {query_chunk} must be positive")
 
 
-def _check_lengths(q: Tensor, k: Tensor, position: PerCamera) -> None:
+def _check_position(q: Tensor, k: Tensor, position: Prepared) -> None:
+    if q.shape[-1] != position.head_dim:
+        raise ValueError(f"q has head dimension {q.shape[-1]}, but the encoding was made for head dimension {position.head_dim}")
+    if position.batch not in (1, q.shape[0]):
+        raise ValueError(f"q has batch size {q.shape[0]}, but the encoding was prepared for views of batch {position.batch}")
     for name, tokens, layout in (("query", q, position.queries), ("key", k, position.keys)):
         if tokens.shape[2] != len(layout):
             raise ValueError(

@@ -72,12 +72,14 @@ class Views:
         """Poses for an encoding, `who`, that compares them."""
         if self.poses is None:
             raise ValueError(f"{who} compares camera poses, but the views have none: pass Views(cameras, poses)")
-        matrices = self.poses.cam_from_world.to(self.cameras[0].device, self.dtype)
-        return matrices.expand(self.batch, len(self), 4, 4)
+        with full_precision(self.poses.world_from_cam):
+            matrices = self.poses.cam_from_world
+        return matrices.to(self.cameras[0].device, self.dtype).expand(self.batch, len(self), 4, 4)
 
     def intrinsics(self) -> Float[Tensor, "batch view 3 3"]:
         """Central pinholes in units of the image: fx/W, fy/H, cx/W − ½, cy/H − ½ (skew dropped, as the hosts do)."""
-        matrices = [_normalised_intrinsics(camera).expand(self.batch, 3, 3) for camera in self.cameras]
+        with full_precision(self.cameras[0].params):
+            matrices = [_normalised_intrinsics(camera).expand(self.batch, 3, 3) for camera in self.cameras]
         return torch.stack([matrix.to(self.dtype) for matrix in matrices], 1)
 
     def tokens(

@@ -1,0 +1,58 @@
+"""torch.compile(fullgraph=True): no graph break in any encoding, same numbers, forward and backward."""
+
+import pytest
+import torch
+
+from g_ray.encodings import ENCODINGS, encoding
+from g_ray.encodings.per_camera import PerCamera
+from g_ray.nn.attention import attention
+from g_ray.nn.multi_head import MultiHeadAttention
+
+DIM, PATCH = 24, 16
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [(name, torch.float32) for name in ENCODINGS] + [("gray", torch.bfloat16), ("rayrope", torch.bfloat16)]
+)
+def test_no_graph_break(name, dtype, mixed_views):
+    """Traced through autograd; without code generation, which takes most of the time."""
+    tokens = mixed_views(lenses=("wide", "fisheye"), dtype=torch.float32).tokens(PATCH, special=1)
+    position = encoding(name, DIM).prepare(tokens)
+    run(name, position, tokens, dtype, backend="aot_eager", tolerance=1e-5 if dtype == torch.float32 else 3e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gray", "rayrope_gray"])
+def test_generated_code_computes_the_same(name, mixed_views):
+    tokens = mixed_views(lenses=("wide", "tele"), dtype=torch.float32).tokens(PATCH)
+    run(name, encoding(name, DIM).prepare(tokens), tokens, torch.float32, backend="inductor", tolerance=1e-4)
+
+
+def run(name, position, tokens, dtype, backend, tolerance):
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    inputs = [torch.randn(2, 2, len(tokens), DIM, dtype=dtype, requires_grad=True) for _ in range(3)]
+    raw = (torch.randn(2, len(tokens), 2) * 0.3).requires_grad_()
+
+    def compute(q, k, v, depths):
+        complete = position.with_depth(depths) if isinstance(position, PerCamera) else position
+        return attention(q, k, v, complete)
+
+    results = []
+    for function in (compute, torch.compile(compute, fullgraph=True, backend=backend)):
+        out = function(*inputs, raw)
+        gradients = torch.autograd.grad(out.float().square().sum(), inputs)
+        results.append((out, *gradients))
+    for eager, compiled in zip(*results, strict=True):
+        assert (eager - compiled).abs().max() < tolerance * eager.abs().max().clamp(min=1.0)
+
+
+def test_a_whole_block_compiles(mixed_views):
+    torch._dynamo.reset()
+    tokens = mixed_views(lenses=("wide", "tele"), dtype=torch.float32).tokens(PATCH)
+    kind = encoding("gray", DIM)
+    block = MultiHeadAttention(2 * DIM, kind, qk_norm=True)
+    position = kind.prepare(tokens)
+    x = torch.randn(2, len(tokens), 2 * DIM)
+    compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
+    assert torch.allclose(compiled(x, position), block(x, position), atol=1e-5)
