@@ -6,6 +6,7 @@ pixels.
 """
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field
@@ -17,8 +18,12 @@ from torch import Tensor
 
 from g_ray.cameras.checks import check_parameters, check_sizes, checking
 from g_ray.cameras.fov import FieldOfView, field_of_view
+from g_ray.cameras.inverse import recording
+from g_ray.cameras.memory import large_empty
 
 CameraType = TypeVar("CameraType", bound="Camera")
+
+_PIECE = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +173,19 @@ class Camera(ABC):
     def unproject_grid(self) -> tuple[Float[Tensor, "*batch h w 3"], Bool[Tensor, "*batch h w"]]:
         """Unit bearings and validity at all pixel centres."""
         grid = pixel_centres(self.width, self.height, dtype=self.dtype, device=self.device)
-        return self.unproject(grid.expand(*self.batch_shape, *grid.shape))
+        if recording(*self._tensors().values()) or torch.compiler.is_compiling():
+            return self.unproject(grid.expand(*self.batch_shape, *grid.shape))
+        bearings = large_empty(
+            *self.batch_shape, self.height, self.width, 3, dtype=self.dtype, device=self.device
+        )
+        valid = torch.empty(bearings.shape[:-1], dtype=torch.bool, device=self.device)
+        # A few rows at a time stay in the processor's cache; temporaries of the whole map would not.
+        rows = max(1, _PIECE // (self.width * max(1, math.prod(self.batch_shape))))
+        for top in range(0, self.height, rows):
+            piece = grid[top : top + rows]
+            part = self.unproject(piece.expand(*self.batch_shape, *piece.shape))
+            bearings[..., top : top + rows, :, :], valid[..., top : top + rows, :] = part
+        return bearings, valid
 
     def contains(self, pixels: Float[Tensor, "*shape 2"]) -> Bool[Tensor, "*shape"]:
         """Whether pixels lie in the frame [0, width] x [0, height]."""

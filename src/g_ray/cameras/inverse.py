@@ -19,15 +19,18 @@ _MOST_STEPS_2D = 30
 
 @torch.no_grad()
 def monotone_inverse(
-    function: ValueAndSlope, target: Float[Tensor, "*shape"], upper: Float[Tensor, "..."]
+    function: ValueAndSlope,
+    target: Float[Tensor, "*shape"],
+    upper: Float[Tensor, "..."],
 ) -> Float[Tensor, "*shape"]:
     """x in [0, upper] with f(x) = target, for f(0) = 0, f'(0) = 1 and f growing on the interval.
 
-    Newton's method that falls back to bisection whenever a step leaves the bracket. Targets outside f's
-    range end at the nearer end of the interval.
+    Newton's method that falls back to bisection whenever a step leaves the bracket. Targets outside f's range end at
+    the nearer end of the interval.
     """
     low = torch.zeros_like(target)
-    high = upper.detach().expand_as(target).clone()
+    high = upper.detach().expand_as(target)
+    beyond = target >= function(high)[0]
     x = torch.minimum(target.detach(), high)
     tolerance = 4 * torch.finfo(target.dtype).eps
     for _ in range(_MOST_STEPS):
@@ -36,12 +39,17 @@ def monotone_inverse(
         low, high = torch.where(error < 0, x, low), torch.where(error > 0, x, high)
         newton = x - error / torch.where(slope > 0, slope, 1.0)
         inside = (newton >= low) & (newton <= high) & (slope > 0)
-        step_to = torch.where(inside, newton, (low + high) / 2)
-        still = (step_to - x).abs() <= tolerance * x
-        x = torch.where(error == 0, x, step_to)
-        if not torch.compiler.is_compiling() and bool((still | (error == 0)).all()):
+        new = torch.where(inside, newton, (low + high) / 2)
+        done = ((new - x).abs() <= tolerance * x) | (error.abs() <= tolerance * target)
+        x = torch.where(error == 0, x, new)
+        if not torch.compiler.is_compiling() and bool((done | beyond).all()):
             break
-    return x
+    return torch.where(beyond, upper, x)
+
+
+def recording(*tensors: Tensor) -> bool:
+    """Whether autograd follows any of the tensors."""
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
 
 
 def implicit(

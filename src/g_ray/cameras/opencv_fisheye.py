@@ -8,6 +8,8 @@ from torch import Tensor
 from g_ray.cameras.base import Camera
 from g_ray.cameras.checks import check_angle_fold
 from g_ray.cameras.directions import polar_angle, radial_bearing, radial_image
+from g_ray.cameras.inverse import recording
+from g_ray.cameras.low_rank import radial_map
 from g_ray.cameras.radial import critical_angle, invert_rho, rho, within
 from g_ray.cameras.sampling import Draw
 
@@ -40,6 +42,26 @@ class OpenCVFisheye(Camera):
         radius = torch.linalg.vector_norm(plane, dim=-1)
         psi, valid = invert_rho(radius, params[..., 4:8], self._limits(plane))
         return radial_bearing(plane, radius, psi), valid
+
+    def unproject_grid(self) -> tuple[Tensor, Tensor]:
+        """As for any camera, but a map without a rim is one matrix product, see `low_rank`."""
+        if (
+            self.batch_shape
+            or self.device.type != "cpu"
+            or recording(self.params)
+            or torch.compiler.is_compiling()
+        ):
+            return super().unproject_grid()
+        fx, fy, cx, cy = self.params[:4].double()
+        column = (torch.arange(self.width, dtype=torch.float64) + 0.5 - cx) / fx
+        row = (torch.arange(self.height, dtype=torch.float64) + 0.5 - cy) / fy
+        k, limit = self.params[4:8].double(), critical_angle(self.params[4:8].double())
+        if torch.hypot(column.abs().amax(), row.abs().amax()) > rho(limit, k):
+            return super().unproject_grid()
+        bearings = radial_map(lambda radius: invert_rho(radius, k, limit)[0], column, row, self.dtype)
+        if bearings is None:
+            return super().unproject_grid()
+        return bearings, torch.ones(self.height, self.width, dtype=torch.bool)
 
     def _limits(self, points: Tensor) -> Tensor:
         return self._aligned(critical_angle(self.params[..., 4:8]), points)

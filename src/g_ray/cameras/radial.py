@@ -6,11 +6,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.cameras.inverse import implicit, monotone_inverse
+from g_ray.cameras.inverse import ValueAndSlope, implicit, monotone_inverse, recording
 from g_ray.geometry.polynomial import evaluate, first_positive_root
 
 # A ray on the rim may come back from rounding a little outside.
 RIM_SLACK = 8
+
+_MANY = 1 << 14
+_NODES = 1 << 10
 
 
 def rho(psi: Float[Tensor, "..."], k: Float[Tensor, "... degree"]) -> Float[Tensor, "..."]:
@@ -35,14 +38,40 @@ def within(value: Tensor, limit: Tensor) -> Bool[Tensor, "..."]:
 def invert_rho(
     radius: Float[Tensor, "*shape"], k: Float[Tensor, "... degree"], limit: Float[Tensor, "..."]
 ) -> tuple[Float[Tensor, "*shape"], Bool[Tensor, "*shape"]]:
-    """The angle ψ in [0, limit] with ρ(ψ) = radius, and whether there is one; the limit itself where there is none."""
+    """The ψ in [0, limit] with ρ(ψ) = radius, and whether there is one; the limit where there is none."""
     valid = within(radius, rho(limit, k))
+    if recording(radius, k):
+        psi = monotone_inverse(_value_and_slope(k), radius, limit)
+        return torch.where(valid, implicit(_value_and_slope(k), radius, psi), psi), valid
+    if radius.numel() < _MANY or k.numel() > k.shape[-1] or torch.compiler.is_compiling():
+        return monotone_inverse(_value_and_slope(k), radius, limit), valid
+    return _invert_many(radius, k.flatten(), limit.flatten()[0]), valid
 
-    def value_and_slope(psi: Tensor) -> tuple[Tensor, Tensor]:
-        return rho(psi, k), rho_slope(psi, k)
 
-    psi = monotone_inverse(value_and_slope, radius, limit)
-    return torch.where(valid, implicit(value_and_slope, radius, psi), psi), valid
+def _invert_many(
+    radius: Float[Tensor, "*shape"], k: Float[Tensor, "degree"], limit: Float[Tensor, ""]
+) -> Tensor:
+    """Many radii of one lens: start from a table, take two Newton steps, and solve what is left with care."""
+    edge = rho(limit, k)
+    share = torch.linspace(0, 1, _NODES + 1, dtype=k.dtype, device=k.device)
+    table = monotone_inverse(_value_and_slope(k), share * edge, limit)
+    place = (radius * (_NODES / edge)).clamp(max=_NODES - 1)
+    index = place.int()
+    psi = torch.lerp(table[index], table[index + 1], place - index)
+    for _ in range(2):
+        value, slope = rho(psi, k), rho_slope(psi, k)
+        step = (value - radius) / slope
+        psi = psi - step
+    # Newton squares the error, so a small last step means an exact result.
+    exact = (step.abs() <= torch.finfo(k.dtype).eps ** 0.6) & (slope > 0)
+    psi = torch.where(radius >= edge, limit, psi)
+    rest = ~(exact | (radius >= edge))
+    psi[rest] = monotone_inverse(_value_and_slope(k), radius[rest], limit)
+    return psi
+
+
+def _value_and_slope(k: Tensor) -> ValueAndSlope:
+    return lambda psi: (rho(psi, k), rho_slope(psi, k))
 
 
 def _slope_coefficients(k: Tensor) -> Tensor:
