@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
+from hypothesis import settings
 
 # Before anything imports g_ray: every jaxtyping signature is then checked by beartype at each call.
 # G_RAY_TYPECHECK=0 switches it off (torch.compile cannot trace through the checks).
@@ -15,9 +17,6 @@ if TYPECHECK:
 
 # What users meet: torch.compile, and our own one-line errors instead of beartype's. Run with G_RAY_TYPECHECK=0.
 collect_ignore = ["unchecked"] if TYPECHECK else []
-
-import torch
-from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -73,19 +72,25 @@ def mixed_views():
             return Pinhole.from_fov(90.0, 48, 32).to(dtype=dtype)
         if lens == "tele":
             return Pinhole.make(32, 32, fx=70.0, fy=66.0, cx=15.0, cy=17.0, dtype=dtype)
-        fisheye = OpenCVFisheye.make(48, 48, fx=26.0, fy=27.0, cx=23.0, cy=24.5, k1=0.02, k2=-0.004, dtype=dtype)
+        fisheye = OpenCVFisheye.make(
+            48, 48, fx=26.0, fy=27.0, cx=23.0, cy=24.5, k1=0.02, k2=-0.004, dtype=dtype
+        )
         if lens == "fisheye":
             return fisheye
         rays = RayMap.of_camera(fisheye)
         return RayMapCamera.from_rays(rays.directions, rays.valid)
 
-    def build(lenses=("wide", "tele", "fisheye", "ray_map"), batch=2, dtype=torch.float64, seed=0, poses=True):
+    def build(
+        lenses=("wide", "tele", "fisheye", "ray_map"), batch=2, dtype=torch.float64, seed=0, poses=True
+    ):
         generator = torch.Generator().manual_seed(seed)
         cameras = [camera(lens, dtype) for lens in lenses]
         if not poses:
             return Views(cameras)
         eyes = torch.randn(batch, len(lenses), 3, generator=generator, dtype=dtype)
-        targets = torch.randn(batch, len(lenses), 3, generator=generator, dtype=dtype) + eyes.new_tensor([0, 0, 4.0])
+        targets = torch.randn(batch, len(lenses), 3, generator=generator, dtype=dtype) + eyes.new_tensor(
+            [0, 0, 4.0]
+        )
         return Views(cameras, Pose.look_at(eyes, targets))
 
     return build

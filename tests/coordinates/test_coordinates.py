@@ -4,7 +4,15 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from g_ray.coordinates import COORDINATES, RayCoordinate, coordinate, equidistant, projected, spherical, tangent
+from g_ray.coordinates import (
+    COORDINATES,
+    RayCoordinate,
+    coordinate,
+    equidistant,
+    projected,
+    spherical,
+    tangent,
+)
 from g_ray.rays.views import CORNERS, Views
 
 every_coordinate = pytest.mark.parametrize("name", COORDINATES)

@@ -30,7 +30,9 @@ def test_gradient_is_smooth_through_zero_width():
     width = torch.tensor([-1e-3, -1e-9, 0.0, 1e-9, 1e-3], dtype=torch.float64, requires_grad=True)
     cos, _ = smooth(0.7 + 0.5 * width, width)  # from 0.7 on
     (gradient,) = torch.autograd.grad(cos.sum(), width)
-    assert torch.allclose(gradient, torch.full_like(width, -0.5 * torch.sin(torch.tensor(0.7)).item()), atol=1e-3)
+    assert torch.allclose(
+        gradient, torch.full_like(width, -0.5 * torch.sin(torch.tensor(0.7)).item()), atol=1e-3
+    )
     assert torch.autograd.gradcheck(lambda w: smooth(torch.full_like(w, 0.7), w), (width,))
 
 

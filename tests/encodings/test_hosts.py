@@ -84,7 +84,9 @@ def test_prope_with_the_identity_pinhole_is_gta():
     """fx/W = fy/H = 1 and cx/W = cy/H = ½ make K' the identity."""
     tokens = pinhole_views(3, fx=32.0, fy=32.0, cx=16.0, cy=16.0).tokens(8)
     q, k, v = random_features(tokens)
-    outputs = [attention(q, k, v, encoding(name, DIM).prepare(tokens)) for name in ("gta", "prope", "prope_token")]
+    outputs = [
+        attention(q, k, v, encoding(name, DIM).prepare(tokens)) for name in ("gta", "prope", "prope_token")
+    ]
     assert (outputs[0] - outputs[1]).abs().max() < 1e-10
     assert (outputs[0] - outputs[2]).abs().max() < 1e-10
 
@@ -117,7 +119,7 @@ def test_identical_cameras_have_an_identity_camera_block():
 
 def test_gta_at_the_origin_is_half_rope():
     tokens = Views(pinhole_views(2, fx=30.0, fy=30.0, cx=16.0, cy=16.0).cameras, Pose.identity(2)).tokens(8)
-    q, k, v = random_features(tokens)
+    k = random_features(tokens)[1]
     gta = encoding("gta", DIM).prepare(tokens)
     rope = encoding("rope", DIM // 2).prepare(tokens)
     plain, turned = slice(0, DIM // 2), slice(DIM // 2, DIM)

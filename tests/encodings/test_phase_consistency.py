@@ -18,7 +18,9 @@ SIZE, PATCH = 512, 16
 
 
 def lenses() -> dict:
-    fisheye = OpenCVFisheye.make(SIZE, SIZE, fx=200.0, fy=201.0, cx=250.0, cy=259.0, k1=0.01, k2=-0.002, dtype=torch.float64)
+    fisheye = OpenCVFisheye.make(
+        SIZE, SIZE, fx=200.0, fy=201.0, cx=250.0, cy=259.0, k1=0.01, k2=-0.002, dtype=torch.float64
+    )
     rays = RayMap.of_camera(fisheye)
     return {
         "wide": Pinhole.from_fov(100.0, SIZE, SIZE).to(dtype=torch.float64),
@@ -101,7 +103,9 @@ def test_attention_sees_the_shared_rays_alike():
     # …but a crop that is resized back to the full grid is another matter.
     zoomed = Views([crop.resize(128, 128)]).tokens(32)
     kind = encoding("gray", 32, scale=10.0)
-    assert (attention(q, k, v, kind.prepare(zoomed)) - attention(q, k, v, kind.prepare(cropped))).abs().max() < 1e-10
+    assert (
+        attention(q, k, v, kind.prepare(zoomed)) - attention(q, k, v, kind.prepare(cropped))
+    ).abs().max() < 1e-10
 
 
 def test_content_free_score():

@@ -87,7 +87,9 @@ def test_permuting_views_permutes_outputs(name, mixed_views):
 @every_encoding
 def test_resizing_image_and_patch_together_changes_nothing(name, mixed_views):
     views = mixed_views()
-    finer = Views([camera.resize(3 * camera.width, 2 * camera.height) for camera in views.cameras], views.poses)
+    finer = Views(
+        [camera.resize(3 * camera.width, 2 * camera.height) for camera in views.cameras], views.poses
+    )
     inputs = features(views.tokens(PATCH))
     coarse = attend(name, views.tokens(PATCH), *inputs)
     fine = attend(name, finer.tokens((2 * PATCH, 3 * PATCH)), *inputs)
@@ -182,6 +184,7 @@ def test_preparing_leaves_no_trace(name, mixed_views):
     kind.prepare(mixed_views(seed=9).tokens(PATCH))
     again = kind.prepare(tokens)
     outputs = [
-        attention(*inputs[:3], p.with_depth(inputs[3]) if isinstance(p, PerCamera) else p) for p in (first, again)
+        attention(*inputs[:3], p.with_depth(inputs[3]) if isinstance(p, PerCamera) else p)
+        for p in (first, again)
     ]
     assert torch.equal(*outputs)

@@ -5,11 +5,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from g_ray.coordinates import Axis
 from g_ray.encodings.camera_block import CameraBlock, TokenBlock
 from g_ray.encodings.frequencies import closed, geometric, periodic
 from g_ray.encodings.rotation import Rotation
 from g_ray.encodings.token_map import DirectSum, Identity
-from g_ray.coordinates import Axis
 from g_ray.rays.layout import Layout
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
@@ -70,14 +70,25 @@ def test_tokens_keep_their_precision_and_rotate_in_float32(dtype):
     turned = rotation.apply(x)
     assert turned.dtype == dtype
     exact = Rotation(rotation.cos.double(), rotation.sin.double()).apply(x.double())
-    assert (turned.double() - exact).abs().max() < {torch.bfloat16: 2e-2, torch.float16: 2e-3}.get(dtype, 1e-5)
+    assert (turned.double() - exact).abs().max() < {torch.bfloat16: 2e-2, torch.float16: 2e-3}.get(
+        dtype, 1e-5
+    )
 
 
 def maps(batch=2, tokens=6):
     rotation = Rotation.of_phases(torch.randn(batch, 1, tokens, 1, 4, dtype=torch.float64))
-    block = CameraBlock(torch.randn(batch, 2, 4, 4, dtype=torch.float64), Layout.of_grids([(1, 2), (1, 2)], leading=2))
+    block = CameraBlock(
+        torch.randn(batch, 2, 4, 4, dtype=torch.float64), Layout.of_grids([(1, 2), (1, 2)], leading=2)
+    )
     own = TokenBlock(torch.randn(batch, tokens, 4, 4, dtype=torch.float64))
-    return [rotation, block, own, Identity(), DirectSum((block, rotation), (8, 8)), DirectSum((own, Identity()), (4, 4))]
+    return [
+        rotation,
+        block,
+        own,
+        Identity(),
+        DirectSum((block, rotation), (8, 8)),
+        DirectSum((own, Identity()), (4, 4)),
+    ]
 
 
 @pytest.mark.parametrize("index", range(6))

@@ -83,7 +83,15 @@ def test_without_a_fused_kernel_backward_recomputes(name, mixed_views, monkeypat
 def test_special_tokens_anywhere(name, mixed_views):
     """Views in reverse, specials in the middle and at the end of a view: outputs follow their tokens."""
     views = mixed_views(lenses=("wide", "tele"))
-    layout = Layout((Segment(1, 2, 2), Segment(None, special=1), Segment(0, special=1), Segment(0, 2, 3), Segment(1, special=2)))
+    layout = Layout(
+        (
+            Segment(1, 2, 2),
+            Segment(None, special=1),
+            Segment(0, special=1),
+            Segment(0, 2, 3),
+            Segment(1, special=2),
+        )
+    )
     usual = views.tokens(PATCH, layout=Layout(tuple(layout.segments[i] for i in (1, 2, 3, 0, 4))))
     strange = views.tokens(PATCH, layout=layout)
     order = torch.tensor([8, 9, 10, 11, 0, 1, 2, 3, 4, 5, 6, 7, 12, 13])
@@ -91,7 +99,9 @@ def test_special_tokens_anywhere(name, mixed_views):
     outputs = []
     for tokens, index in ((usual, torch.arange(14)), (strange, order)):
         position = with_depth(encoding(name, DIM).prepare(tokens), [raw[0][:, index]])
-        outputs.append(attention(q[:, :, index], k[:, :, index], v[:, :, index], position)[:, :, index.argsort()])
+        outputs.append(
+            attention(q[:, :, index], k[:, :, index], v[:, :, index], position)[:, :, index.argsort()]
+        )
     assert (outputs[0] - outputs[1]).abs().max() < 1e-10
 
 
@@ -119,7 +129,11 @@ def test_gradients_reach_the_calibration(mixed_views):
 
     def energy(values):
         turned = Views([type(camera)(values, 48, 48)]).tokens(PATCH)
-        return attention(q.detach(), k.detach(), v.detach(), encoding("gray", DIM, scale=5.0).prepare(turned)).square().sum()
+        return (
+            attention(q.detach(), k.detach(), v.detach(), encoding("gray", DIM, scale=5.0).prepare(turned))
+            .square()
+            .sum()
+        )
 
     (gradient,) = torch.autograd.grad(energy(params), params)
     step = torch.zeros_like(params)
@@ -162,7 +176,9 @@ def test_autocast_does_not_reach_phases(name, mixed_views):
             position = encoding(name, DIM).prepare(tokens)
             if isinstance(position, PerCamera):
                 ends = position.with_depth(raw).depth_ends()
-                entries = position.query_rotation(ends[0]).entries() + position.key_rotation(1, ends[1]).entries()
+                entries = (
+                    position.query_rotation(ends[0]).entries() + position.key_rotation(1, ends[1]).entries()
+                )
             else:
                 entries = position.query.entries() + position.key.entries()
         tensors.append(entries)
@@ -235,5 +251,7 @@ def test_views_of_batch_one_serve_any_batch(name, mixed_views):
     one = views.tokens(PATCH, special=1)
     many = Views(views.cameras, Pose(views.poses.world_from_cam.expand(3, 2, 4, 4))).tokens(PATCH, special=1)
     q, k, v, raw = inputs(many)
-    outputs = [attention(q, k, v, with_depth(encoding(name, DIM).prepare(tokens), raw)) for tokens in (one, many)]
+    outputs = [
+        attention(q, k, v, with_depth(encoding(name, DIM).prepare(tokens), raw)) for tokens in (one, many)
+    ]
     assert (outputs[0] - outputs[1]).abs().max() < 1e-12

@@ -72,7 +72,9 @@ def test_validity_marks_tokens_that_no_ray_reaches(mixed_views):
     from g_ray.cameras import OpenCVFisheye
     from g_ray.rays.views import Views
 
-    camera = OpenCVFisheye.make(128, 128, fx=15.0, fy=15.0, cx=64.0, cy=64.0)  # the circle ends at 15·π = 47 px
+    camera = OpenCVFisheye.make(
+        128, 128, fx=15.0, fy=15.0, cx=64.0, cy=64.0
+    )  # the circle ends at 15·π = 47 px
     tokens = Views([camera]).tokens(16, special=1)
     valid = tokens.valid()[0]
     assert valid[0]  # the special token

@@ -24,8 +24,14 @@ def two_views(**options):
 
 CASES = {
     "no cameras": (lambda: Views([]), "needs one camera per view"),
-    "fewer poses than cameras": (lambda: Views([CAMERA] * 3, Pose.identity(2)), "3 cameras but poses of shape (2,)"),
-    "one pose without a view axis": (lambda: Views([CAMERA], Pose.identity()), "poses must be [view] or [batch, view]"),
+    "fewer poses than cameras": (
+        lambda: Views([CAMERA] * 3, Pose.identity(2)),
+        "3 cameras but poses of shape (2,)",
+    ),
+    "one pose without a view axis": (
+        lambda: Views([CAMERA], Pose.identity()),
+        "poses must be [view] or [batch, view]",
+    ),
     "poses with too many axes": (lambda: Views([CAMERA], Pose.identity(2, 2, 1)), "poses must be"),
     "camera with two batch axes": (
         lambda: Views([Pinhole(CAMERA.params.expand(2, 3, 5), 32, 32)]),
@@ -35,7 +41,10 @@ CASES = {
         lambda: Views([Pinhole(CAMERA.params.expand(2, 5), 32, 32)], Pose.identity(3, 1)),
         "different batch sizes [2, 3]",
     ),
-    "image no multiple of the patch": (lambda: Views([CAMERA]).tokens(14), "view 0 is 32×32 px, not a multiple of the 14×14"),
+    "image no multiple of the patch": (
+        lambda: Views([CAMERA]).tokens(14),
+        "view 0 is 32×32 px, not a multiple of the 14×14",
+    ),
     "patch of zero": (lambda: Views([CAMERA]).tokens(0), "patch size 0 must be positive"),
     "layout with another grid": (
         lambda: Views([CAMERA]).tokens(PATCH, layout=Layout((Segment(0, 3, 3),))),
@@ -54,17 +63,32 @@ CASES = {
     "option of another encoding": (lambda: encoding("rope", 64, matrices="pose"), "has no option matrices"),
     "negative scale": (lambda: encoding("gray", 64, scale=-1.0), "must be positive"),
     "unknown sign": (lambda: encoding("gray", 64, sign=2), "sign 2 is unknown: choose one of 1, -1"),
-    "no samples": (lambda: encoding("gray", 64, samples=()), "samples not empty"),
-    "unknown camera matrices": (lambda: encoding("gta", 64, matrices="fundamental"), "choose one of pose, projection"),
+    "no samples": (lambda: encoding("gray", 64, samples=()), "samples not given"),
+    "unknown camera matrices": (
+        lambda: encoding("gta", 64, matrices="fundamental"),
+        "choose one of pose, projection",
+    ),
     "unknown depth": (lambda: encoding("rayrope", 48, depth="log"), "choose one of depth, inverse, asinh"),
     "unknown depth direction": (lambda: encoding("rayrope", 48, along="x"), "choose one of z, ray"),
-    "unknown expectation": (lambda: encoding("rayrope", 48, expectation="mean"), "choose one of smooth, threshold"),
-    "grid in RayRoPE": (lambda: encoding("rayrope", 48, coordinate="grid"), "needs 'projected' or ray angles"),
-    "head of rope": (lambda: encoding("rope", 30), "head dimension 30 cannot be split for Rotary: it must be a multiple of 4"),
+    "unknown expectation": (
+        lambda: encoding("rayrope", 48, expectation="mean"),
+        "choose one of smooth, threshold",
+    ),
+    "grid in RayRoPE": (
+        lambda: encoding("rayrope", 48, coordinate="grid"),
+        "needs 'projected' or ray angles",
+    ),
+    "head of rope": (
+        lambda: encoding("rope", 30),
+        "head dimension 30 cannot be split for Rotary",
+    ),
     "head of gta": (lambda: encoding("gta", 36), "must be a multiple of 8"),
     "head of rayrope": (lambda: encoding("rayrope", 64), "must be a multiple of 24"),
     "head of zero": (lambda: encoding("gray", 0), "head dimension 0"),
-    "GTA without poses": (lambda: encoding("gta", 48).prepare(Views([CAMERA]).tokens(PATCH)), "pass Views(cameras, poses)"),
+    "GTA without poses": (
+        lambda: encoding("gta", 48).prepare(Views([CAMERA]).tokens(PATCH)),
+        "pass Views(cameras, poses)",
+    ),
     "RayRoPE without poses": (
         lambda: encoding("rayrope", 48).prepare(Views([CAMERA]).tokens(PATCH)),
         "RayRoPE compares camera poses",
@@ -74,7 +98,9 @@ CASES = {
         "use along='ray'",
     ),
     "per-token PRoPE with a panorama": (
-        lambda: encoding("prope_token", 48).prepare(Views([CAMERA.resize(64, 32), PANORAMA], Pose.identity(2)).tokens(PATCH)),
+        lambda: encoding("prope_token", 48).prepare(
+            Views([CAMERA.resize(64, 32), PANORAMA], Pose.identity(2)).tokens(PATCH)
+        ),
         "views [1] see 90° and more",
     ),
     "queries and keys of other batch sizes": (

@@ -12,13 +12,16 @@ DIM, PATCH = 24, 16
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"), [(name, torch.float32) for name in ENCODINGS] + [("gray", torch.bfloat16), ("rayrope", torch.bfloat16)]
+    ("name", "dtype"),
+    [(name, torch.float32) for name in ENCODINGS] + [("gray", torch.bfloat16), ("rayrope", torch.bfloat16)],
 )
 def test_no_graph_break(name, dtype, mixed_views):
     """Traced through autograd; without code generation, which takes most of the time."""
     tokens = mixed_views(lenses=("wide", "fisheye"), dtype=torch.float32).tokens(PATCH, special=1)
     position = encoding(name, DIM).prepare(tokens)
-    run(name, position, tokens, dtype, backend="aot_eager", tolerance=1e-5 if dtype == torch.float32 else 3e-2)
+    run(
+        name, position, tokens, dtype, backend="aot_eager", tolerance=1e-5 if dtype == torch.float32 else 3e-2
+    )
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from g_ray.coordinates.base import Axis, Coordinate, Coordinates, RayCoordinate
 from g_ray.coordinates.image_plane import Grid, NormalisedGrid, Projected, projected
-from g_ray.coordinates.ray_angles import Equidistant, Spherical, Tangent, equidistant, spherical, tangent
+from g_ray.coordinates.ray_angles import EQUIDISTANT, SPHERICAL, TANGENT, equidistant, spherical, tangent
 
 __all__ = [
     "COORDINATES",
@@ -18,9 +18,9 @@ __all__ = [
 ]
 
 COORDINATES: dict[str, Coordinate] = {
-    "tangent": Tangent(),
-    "equidistant": Equidistant(),
-    "spherical": Spherical(),
+    "tangent": TANGENT,
+    "equidistant": EQUIDISTANT,
+    "spherical": SPHERICAL,
     "grid": Grid(),
     "normalised_grid": NormalisedGrid(),
     "projected": Projected(),

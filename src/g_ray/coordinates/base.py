@@ -1,9 +1,9 @@
 """Coordinates: the numbers that a rotary encoding multiplies with its frequencies."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import pi
-from typing import ClassVar
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -44,10 +44,12 @@ class Coordinates:
 class Coordinate(ABC):
     """A way to say where a token is. Stateless; `COORDINATES` lists them by name."""
 
-    axes: ClassVar[tuple[Axis, ...]]
+    axes: tuple[Axis, ...]
 
     @abstractmethod
-    def of_tokens(self, tokens: Tokens, rays: RayMap, samples: Samples) -> Float[Tensor, "batch token sample axis"]:
+    def of_tokens(
+        self, tokens: Tokens, rays: RayMap, samples: Samples
+    ) -> Float[Tensor, "batch token sample axis"]:
         """Values for every token; those of special tokens are overwritten by zeros."""
 
     def __call__(self, tokens: Tokens, samples: Samples = CENTRE) -> Coordinates:
@@ -59,12 +61,14 @@ class Coordinate(ABC):
         return Coordinates(values.masked_fill(~is_patch[None, :, None, None], 0.0), rays.valid, self.axes)
 
 
+@dataclass(frozen=True)
 class RayCoordinate(Coordinate):
     """A coordinate that depends on the ray alone: the same ray has the same value through every lens."""
 
-    @abstractmethod
-    def of_directions(self, directions: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*shape axis"]:
-        """Values of camera-local directions of any length but zero."""
+    axes: tuple[Axis, ...]
+    of_directions: Callable[[Float[Tensor, "*shape 3"]], Float[Tensor, "*shape axis"]]
 
-    def of_tokens(self, tokens: Tokens, rays: RayMap, samples: Samples) -> Float[Tensor, "batch token sample axis"]:
+    def of_tokens(
+        self, tokens: Tokens, rays: RayMap, samples: Samples
+    ) -> Float[Tensor, "batch token sample axis"]:
         return self.of_directions(rays.directions)

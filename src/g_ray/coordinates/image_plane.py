@@ -24,7 +24,9 @@ class Grid(Coordinate):
 
     axes = (Axis("column", "patch"), Axis("row", "patch"))
 
-    def of_tokens(self, tokens: Tokens, rays: RayMap, samples: Samples) -> Float[Tensor, "batch token sample axis"]:
+    def of_tokens(
+        self, tokens: Tokens, rays: RayMap, samples: Samples
+    ) -> Float[Tensor, "batch token sample axis"]:
         corner = ((0.0, 0.0),) * len(samples)
         return _like(rays, tokens.layout.grid_positions(corner, normalised=False, device=tokens.device))
 
@@ -34,7 +36,9 @@ class NormalisedGrid(Coordinate):
 
     axes = (Axis("u", "image"), Axis("v", "image"))
 
-    def of_tokens(self, tokens: Tokens, rays: RayMap, samples: Samples) -> Float[Tensor, "batch token sample axis"]:
+    def of_tokens(
+        self, tokens: Tokens, rays: RayMap, samples: Samples
+    ) -> Float[Tensor, "batch token sample axis"]:
         return _like(rays, tokens.layout.grid_positions(samples, normalised=True, device=tokens.device))
 
 
@@ -43,10 +47,14 @@ class Projected(Coordinate):
 
     axes = (Axis("x", "projected"), Axis("y", "projected"))
 
-    def of_tokens(self, tokens: Tokens, rays: RayMap, samples: Samples) -> Float[Tensor, "batch token sample axis"]:
+    def of_tokens(
+        self, tokens: Tokens, rays: RayMap, samples: Samples
+    ) -> Float[Tensor, "batch token sample axis"]:
         owner = tokens.layout.view_of_token(tokens.device).clamp(min=0)
         return projected(rays.directions, tokens.views.intrinsics()[:, owner, None])
 
 
-def _like(rays: RayMap, positions: Float[Tensor, "token sample axis"]) -> Float[Tensor, "batch token sample axis"]:
+def _like(
+    rays: RayMap, positions: Float[Tensor, "token sample axis"]
+) -> Float[Tensor, "batch token sample axis"]:
     return positions.to(rays.dtype).expand(rays.shape[0], -1, -1, -1)

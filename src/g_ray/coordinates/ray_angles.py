@@ -27,7 +27,9 @@ def equidistant(directions: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*shape 
     off_axis = radius_squared > torch.finfo(directions.dtype).tiny
     radius = torch.where(off_axis, radius_squared, 1.0).sqrt()
     # ψ/r → 1/z on the axis, where r = 0 has no gradient of its own.
-    stretch = torch.where(off_axis, torch.atan2(radius, z) / radius, 1.0 / torch.where(off_axis, 1.0, z.abs() + 1e-30))
+    stretch = torch.where(
+        off_axis, torch.atan2(radius, z) / radius, 1.0 / torch.where(off_axis, 1.0, z.abs() + 1e-30)
+    )
     return torch.stack([x * stretch, y * stretch], -1)
 
 
@@ -49,22 +51,6 @@ def _safe_atan2(y: Tensor, x: Tensor) -> Tensor:
     return torch.atan2(y, torch.where(degenerate, 1.0, x))
 
 
-class Tangent(RayCoordinate):
-    """The paper's pair (eq:thetax, eq:thetay)."""
-
-    axes = (angle("theta_x"), angle("theta_y"))
-    of_directions = staticmethod(tangent)
-
-
-class Equidistant(RayCoordinate):
-    """Polar angle times its image-plane direction."""
-
-    axes = (Axis("psi_cos_phi", "rad"), Axis("psi_sin_phi", "rad"))
-    of_directions = staticmethod(equidistant)
-
-
-class Spherical(RayCoordinate):
-    """Azimuth and elevation."""
-
-    axes = (angle("azimuth", periodic=True), Axis("elevation", "rad"))
-    of_directions = staticmethod(spherical)
+TANGENT = RayCoordinate((angle("theta_x"), angle("theta_y")), tangent)
+EQUIDISTANT = RayCoordinate((Axis("psi_cos_phi", "rad"), Axis("psi_sin_phi", "rad")), equidistant)
+SPHERICAL = RayCoordinate((angle("azimuth", periodic=True), Axis("elevation", "rad")), spherical)

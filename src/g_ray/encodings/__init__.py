@@ -1,8 +1,7 @@
 """Encodings: coordinates become transforms of queries, keys, values and outputs."""
 
-from collections.abc import Callable
-from dataclasses import fields
 from functools import partial
+from inspect import signature
 from typing import Any
 
 from g_ray.encodings.absolute import CONDITIONINGS, camray, plucker, raymap
@@ -30,8 +29,8 @@ __all__ = [
 ]
 
 
-ENCODINGS: dict[str, Callable[..., Encoding]] = {
-    "none": NoPosition,
+ENCODINGS: dict[str, partial[Encoding]] = {
+    "none": partial(NoPosition),
     "rope": partial(Rotary, coordinate="grid"),
     "gray": partial(Rotary, coordinate="tangent"),
     "gta": partial(CameraTransform, matrices="pose"),
@@ -48,8 +47,10 @@ def encoding(name: str, head_dim: int, **options: Any) -> Encoding:
     if name not in ENCODINGS:
         raise ValueError(f"unknown encoding {name!r}: choose one of {', '.join(ENCODINGS)}")
     build = ENCODINGS[name]
-    known = {field.name for field in fields(build.func if isinstance(build, partial) else build)}
+    known = set(signature(build).parameters) - {"head_dim"}
     unknown = sorted(set(options) - known)
     if unknown:
-        raise ValueError(f"encoding {name!r} has no option {', '.join(unknown)}: it has {', '.join(sorted(known))}")
+        raise ValueError(
+            f"encoding {name!r} has no option {', '.join(unknown)}: it has {', '.join(sorted(known))}"
+        )
     return build(head_dim, **options)

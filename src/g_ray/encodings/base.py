@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import torch
 
-from g_ray.encodings.token_map import Identity, TokenMap
+from g_ray.encodings.token_map import IDENTITY, TokenMap
 from g_ray.rays.layout import Layout
 from g_ray.rays.views import Tokens
 
@@ -25,10 +25,10 @@ class Prepared(ABC):
 class Tokenwise(Prepared):
     """An encoding that maps each token by itself: o = E⁻¹ softmax((Eq)ᵀ(Ek)) (Ev)  (paper, eq:qkv to eq:output)."""
 
-    query: TokenMap = Identity()
-    key: TokenMap = Identity()
-    value: TokenMap = Identity()
-    output: TokenMap = Identity()
+    query: TokenMap = IDENTITY
+    key: TokenMap = IDENTITY
+    value: TokenMap = IDENTITY
+    output: TokenMap = IDENTITY
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray.encodings.base import Encoding, Tokenwise, check_choice, check_split
+from g_ray.encodings.base import Tokenwise, check_choice, check_split
 from g_ray.encodings.camera_block import CameraBlock, TokenBlock
 from g_ray.encodings.rotary import Rotary
 from g_ray.encodings.token_map import DirectSum, TokenMap
@@ -33,7 +33,9 @@ class CameraTransform(Rotary):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("camera matrices", self.matrices, self.CHOICES)
-        check_split(self, max(8, 4 * self.blocks), "half in groups of four channels, half in pairs for every axis")
+        check_split(
+            self, max(8, 4 * self.blocks), "half in groups of four channels, half in pairs for every axis"
+        )
 
     def _prepare(self, queries: Tokens, keys: Tokens) -> Tokenwise:
         forward, backward = self._camera_maps(queries)

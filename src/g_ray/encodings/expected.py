@@ -23,7 +23,9 @@ def sinc(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """sin(x)/x, by its series near 0, where the quotient's derivative cancels (and torch.sinc's does too)."""
     near = x.abs() < 0.25
     square = x * x
-    series = 1 + square * (-1 / 6 + square * (1 / 120 + square * (-1 / 5040 + square * (1 / 362880 - square / 39916800))))
+    series = 1 + square * (
+        -1 / 6 + square * (1 / 120 + square * (-1 / 5040 + square * (1 / 362880 - square / 39916800)))
+    )
     safe = torch.where(near, 1.0, x)
     return torch.where(near, series, safe.sin() / safe)
 

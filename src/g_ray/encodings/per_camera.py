@@ -120,13 +120,17 @@ class PerCamera(Prepared):
             raw_keys, known_keys = raw, known
         for name, given, layout in (("queries", raw, self.queries), ("keys", raw_keys, self.keys)):
             if given.shape[1] != len(layout):
-                raise ValueError(f"depths for {given.shape[1]} {name}, but the encoding was prepared for {len(layout)}")
+                raise ValueError(
+                    f"depths for {given.shape[1]} {name}, but the encoding was prepared for {len(layout)}"
+                )
         with full_precision(raw):
             return replace(self, ends=(_with_known(raw, known), _with_known(raw_keys, known_keys)))
 
     def depth_ends(self) -> tuple[Tensor, Tensor]:
         if self.ends is None:
-            raise ValueError("RayRoPE needs a depth for every token: call position.with_depth(raw) in each layer")
+            raise ValueError(
+                "RayRoPE needs a depth for every token: call position.with_depth(raw) in each layer"
+            )
         return self.ends
 
     def geometry(self) -> tuple[Tensor, ...]:
@@ -152,7 +156,9 @@ class PerCamera(Prepared):
         with full_precision(ends):
             owner = self.keys.view_of_token(device).clamp(min=0)
             intrinsics = self.intrinsics[:, camera, None]
-            ranges = self.ranges.expected(ends, self.turned[:, camera], self.shift[:, camera], intrinsics, is_patch)
+            ranges = self.ranges.expected(
+                ends, self.turned[:, camera], self.shift[:, camera], intrinsics, is_patch
+            )
             phases = self.centre_phases[:, camera]
             cos, sin = (part[:, owner].expand_as(ranges[0][..., :3]) for part in (phases.cos(), phases.sin()))
             patch = is_patch[:, None, None]
@@ -169,5 +175,7 @@ def _with_known(raw: Tensor, known: Tensor | None) -> Tensor:
 
 def _assembled(centre: tuple[Tensor, Tensor], ranges: tuple[Tensor, Tensor]) -> Rotation:
     """One block of D/2 pairs, frequency-major: coefficient f · 12 + coordinate, with a head axis."""
-    cos, sin = (torch.cat(parts, -1).flatten(-2)[:, None, :, None] for parts in zip(centre, ranges, strict=True))
+    cos, sin = (
+        torch.cat(parts, -1).flatten(-2)[:, None, :, None] for parts in zip(centre, ranges, strict=True)
+    )
     return Rotation(cos, sin)

@@ -50,7 +50,9 @@ class RayRoPE(Encoding):
         check_choice("expectation", self.expectation, tuple(EXPECTATIONS))
         check_choice("sign", self.sign, (1, -1))
         if self.coordinate != "projected" and not isinstance(coordinate(self.coordinate), RayCoordinate):
-            raise ValueError(f"RayRoPE cannot use coordinate {self.coordinate!r}: it needs 'projected' or ray angles")
+            raise ValueError(
+                f"RayRoPE cannot use coordinate {self.coordinate!r}: it needs 'projected' or ray angles"
+            )
         check_split(self, 2 * self.coordinates, f"pairs for {self.coordinates} coordinates")
 
     @property
@@ -62,7 +64,9 @@ class RayRoPE(Encoding):
         count = self.head_dim // (2 * self.coordinates)
         axes = coordinate(self.coordinate).axes
         centre = periodic(count, CENTRE_PERIOD, RATIO)
-        direction_bank = periodic(count, PROJECTED_PERIOD if self.coordinate == "projected" else ANGLE_PERIOD, RATIO)
+        direction_bank = periodic(
+            count, PROJECTED_PERIOD if self.coordinate == "projected" else ANGLE_PERIOD, RATIO
+        )
         directions = [closed(direction_bank, axis) for axis in axes] * len(CORNERS)
         depths = [periodic(count, DEPTH_PERIODS[self.depth], RATIO)] * len(CORNERS)
         centres, ranges = torch.stack([centre] * 3, -1), torch.stack(directions + depths, -1)
@@ -99,5 +103,7 @@ class RayRoPE(Encoding):
         if self.along == "ray":
             return directions
         if bool((directions[..., 2] <= 1e-3).any()):
-            raise ValueError("RayRoPE along z needs rays in front of the camera, but some see 90° and more: use along='ray'")
+            raise ValueError(
+                "RayRoPE along z needs rays in front of the camera, but some see 90° and more: use along='ray'"
+            )
         return directions / directions[..., 2:]

@@ -76,6 +76,9 @@ class Identity(TokenMap):
         return ()
 
 
+IDENTITY = Identity()
+
+
 @dataclass(frozen=True)
 class DirectSum(TokenMap):
     """Maps side by side: the first `widths[0]` channels through the first map, and so on."""
@@ -88,7 +91,9 @@ class DirectSum(TokenMap):
         return torch.cat([part.plain(piece) for part, piece in zip(self.parts, pieces, strict=True)], -1)
 
     def write(self, x: Float[Tensor, "*shape dim"], out: Float[Tensor, "*shape dim"]) -> None:
-        for part, piece, target in zip(self.parts, x.split(self.widths, -1), out.split(self.widths, -1), strict=True):
+        for part, piece, target in zip(
+            self.parts, x.split(self.widths, -1), out.split(self.widths, -1), strict=True
+        ):
             part.write(piece, target)
 
     def adjoint(self) -> "DirectSum":

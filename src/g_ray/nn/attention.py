@@ -32,7 +32,9 @@ def attention(
     if position is None:
         return sdpa.attend(q, k, v, bias, query_chunk)
     if isinstance(position, Tokenwise):
-        out = sdpa.attend(position.query.apply(q), position.key.apply(k), position.value.apply(v), bias, query_chunk)
+        out = sdpa.attend(
+            position.query.apply(q), position.key.apply(k), position.value.apply(v), bias, query_chunk
+        )
         return position.output.apply(out)
     assert isinstance(position, PerCamera)
     if torch.compiler.is_compiling() or any(part.requires_grad for part in position.geometry()):
@@ -53,16 +55,22 @@ def _check(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, query_chunk
             "expected [batch, head, token, dim] with equal batch, head and dim"
         )
     if key_mask is not None and key_mask.shape != (k.shape[0], k.shape[2]):
-        raise ValueError(f"key_mask {tuple(key_mask.shape)} must be [batch, key] = {(k.shape[0], k.shape[2])}")
+        raise ValueError(
+            f"key_mask {tuple(key_mask.shape)} must be [batch, key] = {(k.shape[0], k.shape[2])}"
+        )
     if query_chunk is not None and query_chunk < 1:
         raise ValueError(f"query_chunk {query_chunk} must be positive")
 
 
 def _check_position(q: Tensor, k: Tensor, position: Prepared) -> None:
     if q.shape[-1] != position.head_dim:
-        raise ValueError(f"q has head dimension {q.shape[-1]}, but the encoding was made for head dimension {position.head_dim}")
+        raise ValueError(
+            f"q has head dimension {q.shape[-1]}, but the encoding was made for head dimension {position.head_dim}"
+        )
     if position.batch not in (1, q.shape[0]):
-        raise ValueError(f"q has batch size {q.shape[0]}, but the encoding was prepared for views of batch {position.batch}")
+        raise ValueError(
+            f"q has batch size {q.shape[0]}, but the encoding was prepared for views of batch {position.batch}"
+        )
     for name, tokens, layout in (("query", q, position.queries), ("key", k, position.keys)):
         if tokens.shape[2] != len(layout):
             raise ValueError(

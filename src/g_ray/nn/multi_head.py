@@ -18,7 +18,9 @@ class MultiHeadAttention(nn.Module):
     def __init__(self, dim: int, encoding: Encoding, *, bias: bool = True, qk_norm: bool = False) -> None:
         super().__init__()
         if dim % encoding.head_dim:
-            raise ValueError(f"width {dim} is not a multiple of the encoding's head dimension {encoding.head_dim}")
+            raise ValueError(
+                f"width {dim} is not a multiple of the encoding's head dimension {encoding.head_dim}"
+            )
         self.head_dim = encoding.head_dim
         self.qkv = nn.Linear(dim, 3 * dim, bias=bias)
         self.out = nn.Linear(dim, dim, bias=bias)

@@ -26,7 +26,9 @@ def pairs_of_neighbours(x: Float[Tensor, "*shape dim"]) -> Complex[Tensor, "*sha
     return torch.view_as_complex(at_least_float32(x).unflatten(-1, (-1, 2)).contiguous())
 
 
-def neighbours_of_pairs(pairs: Complex[Tensor, "*shape pair"], dtype: torch.dtype) -> Float[Tensor, "*shape dim"]:
+def neighbours_of_pairs(
+    pairs: Complex[Tensor, "*shape pair"], dtype: torch.dtype
+) -> Float[Tensor, "*shape dim"]:
     return torch.view_as_real(pairs).flatten(-2).to(dtype)
 
 

@@ -79,11 +79,17 @@ class PerCameraAttention(torch.autograd.Function):
         keys, values = _Seen(k, rotate=True), _Seen(v, rotate=position.rotate_values)
         remaining = iter(sums)
         for view, span in position.queries.runs():
-            seen = None if view is None else _Tracked(lambda ends, c=view: position.key_rotation(c, ends), key_ends)
+            seen = (
+                None
+                if view is None
+                else _Tracked(lambda ends, c=view: position.key_rotation(c, ends), key_ends)
+            )
             own_keys, own_values = keys.through(seen and seen.value), values.through(seen and seen.value)
             for part in _stretches(span, ctx.chunk):
                 pieces = (grad[..., part, :], rotated[..., part, :], own_keys, own_values, out[..., part, :])
-                rotated_grad[..., part, :], key_grad, value_grad = sdpa.backward(*pieces, next(remaining), ctx.bias)
+                rotated_grad[..., part, :], key_grad, value_grad = sdpa.backward(
+                    *pieces, next(remaining), ctx.bias
+                )
                 keys.receive(key_grad, seen)
                 values.receive(value_grad, seen)
             if seen is not None:
@@ -91,7 +97,16 @@ class PerCameraAttention(torch.autograd.Function):
         turned_grad = pairs_of_neighbours(rotated_grad)
         turn.receive(torch.mul(queries.conj(), turned_grad))
         q_grad = halves_of_pairs(turned_grad * turn.conjugate, q.dtype)
-        return q_grad, keys.gradient(), values.gradient(), turn.ends_gradient(), key_ends_grad, None, None, None
+        return (
+            q_grad,
+            keys.gradient(),
+            values.gradient(),
+            turn.ends_gradient(),
+            key_ends_grad,
+            None,
+            None,
+            None,
+        )
 
 
 class _Tracked:
@@ -123,7 +138,9 @@ class _Seen:
         self.buffer: Tensor | None = None
         self.total: Tensor | None = None
 
-    def through(self, turn: Complex[Tensor, "batch 1 key pair"] | None) -> Float[Tensor, "batch head key dim"]:
+    def through(
+        self, turn: Complex[Tensor, "batch 1 key pair"] | None
+    ) -> Float[Tensor, "batch head key dim"]:
         """As one camera sees them; without rotation for queries that belong to no camera."""
         if self.pairs is None:
             return self.x

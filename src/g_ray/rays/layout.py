@@ -85,7 +85,11 @@ class Layout:
         return torch.cat([torch.full((s.count,), s.is_patches, device=device) for s in self.segments])
 
     def grid_positions(
-        self, offsets: Sequence[tuple[float, float]], *, normalised: bool, device: torch.device | str | None = None
+        self,
+        offsets: Sequence[tuple[float, float]],
+        *,
+        normalised: bool,
+        device: torch.device | str | None = None,
     ) -> Float[Tensor, "token sample 2"]:
         """(column, row) of every sample, in patches or, `normalised`, as u/W − ½, v/H − ½; 0 for special tokens."""
         corner = torch.tensor(offsets, dtype=torch.float64, device=device)
@@ -95,7 +99,9 @@ class Layout:
                 parts.append(corner.new_zeros(segment.special, len(offsets), 2))
                 continue
             rows, columns = torch.meshgrid(
-                torch.arange(segment.rows, device=device), torch.arange(segment.columns, device=device), indexing="ij"
+                torch.arange(segment.rows, device=device),
+                torch.arange(segment.columns, device=device),
+                indexing="ij",
             )
             samples = torch.stack([columns, rows], -1).reshape(-1, 1, 2) + corner
             if normalised:

@@ -50,7 +50,9 @@ class Views:
                 )
             sizes |= set(shape[:-1])
         if len(sizes - {1}) > 1:
-            raise ValueError(f"cameras and poses have different batch sizes {sorted(sizes)}: make them equal or 1")
+            raise ValueError(
+                f"cameras and poses have different batch sizes {sorted(sizes)}: make them equal or 1"
+            )
 
     def __len__(self) -> int:
         return len(self.cameras)
@@ -71,7 +73,9 @@ class Views:
     def cam_from_world(self, who: str) -> Float[Tensor, "batch view 4 4"]:
         """Poses for an encoding, `who`, that compares them."""
         if self.poses is None:
-            raise ValueError(f"{who} compares camera poses, but the views have none: pass Views(cameras, poses)")
+            raise ValueError(
+                f"{who} compares camera poses, but the views have none: pass Views(cameras, poses)"
+            )
         with full_precision(self.poses.world_from_cam):
             matrices = self.poses.cam_from_world
         return matrices.to(self.cameras[0].device, self.dtype).expand(self.batch, len(self), 4, 4)
@@ -100,9 +104,13 @@ class Views:
         layout = layout or Layout.of_grids(grids, special=special, leading=leading, trailing=trailing)
         placed = [(s.view, (s.rows, s.columns)) for s in layout.segments if s.is_patches]
         if sorted(placed, key=str) != sorted(enumerate(grids), key=str):
-            raise ValueError(f"the layout places patch grids {placed}, but the views have {list(enumerate(grids))}")
+            raise ValueError(
+                f"the layout places patch grids {placed}, but the views have {list(enumerate(grids))}"
+            )
         if layout.view_count > len(self):
-            raise ValueError(f"the layout names view {layout.view_count - 1}, but there are {len(self)} views")
+            raise ValueError(
+                f"the layout names view {layout.view_count - 1}, but there are {len(self)} views"
+            )
         return Tokens(self, layout)
 
 
@@ -152,7 +160,9 @@ class Tokens:
             pixels = ((patches + 0.5) * size).to(camera.dtype).expand(*camera.batch_shape, -1, -1, -1)
             directions, valid = camera.unproject(pixels)
         batch = self.views.batch
-        return RayMap(directions.expand(batch, *directions.shape[-3:]), valid.expand(batch, *valid.shape[-2:]))
+        return RayMap(
+            directions.expand(batch, *directions.shape[-3:]), valid.expand(batch, *valid.shape[-2:])
+        )
 
 
 def _grid(camera: Camera, patch: int | tuple[int, int], view: int) -> tuple[int, int]:
