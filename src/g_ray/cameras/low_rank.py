@@ -1,7 +1,8 @@
 """The ray map of a radially symmetric lens as one matrix product.
 
-On a pixel grid the squared radius is a sum, t = a² + b², of a column's and a row's part. Along both, the smooth functions
-g = sin ψ(√t)/√t and c = cos ψ(√t) are polynomials of modest degree to machine precision. With Chebyshev polynomials T
+On a pixel grid the squared radius is a sum, t = a² + b², of a column's and a row's part. Along both, the smooth
+functions g = sin ψ(√t)/√t and c = cos ψ(√t) are polynomials of modest degree to machine precision. With Chebyshev
+polynomials T
 
     g(a² + b²) = Σ_ij G_ij T_i(b²) T_j(a²),  c alike,  ray(a, b) = (a g, b g, c),
 
@@ -35,7 +36,7 @@ def radial_map(
     """
     if len(row) * len(column) < _SMALLEST_MAP:
         return None
-    tolerance = 1e-14 if dtype == torch.float64 else 1e-9
+    tolerance = 3e-15 if dtype == torch.float64 else 1e-9
     terms = _expansion(inverse, _span(row), _span(column))
     sizes = terms.abs().amax(0)
     m, n = (int((sizes > tolerance).any(axis).nonzero().amax()) + 1 for axis in (1, 0))
