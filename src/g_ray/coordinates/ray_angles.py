@@ -53,4 +53,5 @@ def _safe_atan2(y: Tensor, x: Tensor) -> Tensor:
 
 TANGENT = RayCoordinate((angle("theta_x"), angle("theta_y")), tangent)
 EQUIDISTANT = RayCoordinate((Axis("psi_cos_phi", "rad"), Axis("psi_sin_phi", "rad")), equidistant)
-SPHERICAL = RayCoordinate((angle("azimuth", periodic=True), Axis("elevation", "rad")), spherical)
+# Elevation never wraps, but takes the azimuth's whole frequencies: with unequal banks one axis drowns the other.
+SPHERICAL = RayCoordinate((angle("azimuth", periodic=True), angle("elevation", periodic=True)), spherical)

@@ -25,16 +25,16 @@ class Rotary(Encoding):
     rotate_values: bool = True
     samples: Samples = CENTRE
     y_first: bool = False  # VGGT's order of the axis blocks; x first otherwise
-    sign: int = (
-        1  # +1: eq:rotation_bank; −1: the transposed rotation of the released RayRoPE, GTA and PRoPE code
-    )
+    sign: int = 1  # of the phases: +1 in eq:rotation_bank, −1 in the released RayRoPE, GTA and PRoPE code
 
     def __post_init__(self) -> None:
         coordinate(self.coordinate)
         check_choice("sign", self.sign, (1, -1))
-        if not (self.scale > 0 and self.base > 0 and self.samples):
+        if not (self.scale > 0 and self.base > 0):
+            raise ValueError(f"frequency scale {self.scale} and base {self.base} must be positive")
+        if not self.samples:
             raise ValueError(
-                f"frequency scale {self.scale} and base {self.base} must be positive, and samples not empty"
+                "samples not given: name at least one position inside the patch, e.g. ((0.5, 0.5),)"
             )
         check_split(self, 2 * self.blocks, f"pairs in {self.blocks} axis blocks")
 

@@ -1,0 +1,84 @@
+"""How well each ray coordinate says how far apart two rays are, as the field of view grows past 180°."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from g_ray.coordinates import COORDINATES, RayCoordinate
+from g_ray.encodings.frequencies import closed, geometric
+
+FREQUENCIES = 16
+NUDGE_DEG = 0.1
+
+
+def compare_coordinates(
+    fields_of_view_deg: tuple[float, ...] = (60.0, 100.0, 140.0, 180.0, 200.0, 240.0),
+    scale: float = 1.0,
+    rays: int = 600,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Two figures per coordinate and field of view, of the positional score (eq:app_score, α = `scale`):
+
+    `rank_correlation` between the score of two rays and how close they are (1: the prior orders all pairs by
+    angle), and `largest_jump`: how much of the score's range a turn of one ray by 0.1° can cost.
+    """
+    rows = []
+    for degrees in fields_of_view_deg:
+        directions = _cone(degrees / 2, rays, torch.Generator().manual_seed(seed))
+        nudged = _nudged(directions)
+        closeness = (directions @ directions.mT).clamp(-1, 1)
+        upper = torch.triu_indices(rays, rays, 1)
+        for name, kind in COORDINATES.items():
+            if not isinstance(kind, RayCoordinate):
+                continue
+            score = _scores(kind, directions, directions, scale)
+            after = _scores(kind, nudged, directions, scale)
+            row = {
+                "coordinate": name,
+                "field_of_view_deg": degrees,
+                "rank_correlation": _rank_correlation(score[tuple(upper)], closeness[tuple(upper)]),
+                "largest_jump": ((score - after).abs().max() / (4.0 * len(kind.axes) * FREQUENCIES)).item(),
+            }
+            rows.append(row)
+    return {
+        "settings": {"scale": scale, "frequencies": FREQUENCIES, "rays": rays, "seed": seed},
+        "rows": rows,
+    }
+
+
+def _cone(half_angle_deg: float, count: int, generator: torch.Generator) -> Float[Tensor, "ray 3"]:
+    """Rays spread evenly over the cap of the sphere that a lens sees."""
+    lowest = torch.cos(torch.deg2rad(torch.tensor(half_angle_deg, dtype=torch.float64)))
+    z = 1 - torch.rand(count, generator=generator, dtype=torch.float64) * (1 - lowest)
+    phi = 2 * torch.pi * torch.rand(count, generator=generator, dtype=torch.float64)
+    radius = (1 - z * z).sqrt()
+    return torch.stack([radius * phi.cos(), radius * phi.sin(), z], -1)
+
+
+def _nudged(directions: Float[Tensor, "ray 3"]) -> Float[Tensor, "ray 3"]:
+    """Every ray turned by 0.1° away from the optical axis: that is where lenses cross 90°."""
+    step = torch.deg2rad(torch.tensor(NUDGE_DEG, dtype=torch.float64))
+    axis = torch.nn.functional.normalize(
+        torch.stack([-directions[:, 1], directions[:, 0], torch.zeros_like(directions[:, 0])], -1), dim=-1
+    )
+    return directions * step.cos() + torch.linalg.cross(axis, directions) * step.sin()
+
+
+def _scores(kind: RayCoordinate, queries: Tensor, keys: Tensor, scale: float) -> Float[Tensor, "query key"]:
+    """Σ_a Σ_k 2 cos(ω_k Δξ_a), with whole turns on periodic axes."""
+    bank = geometric(FREQUENCIES, scale)
+    difference = kind.of_directions(queries)[:, None] - kind.of_directions(keys)[None]
+    return sum(
+        (
+            2 * (difference[..., a, None] * closed(bank, axis)).cos().sum(-1)
+            for a, axis in enumerate(kind.axes)
+        ),
+        start=torch.zeros(()),
+    )
+
+
+def _rank_correlation(a: Float[Tensor, "pair"], b: Float[Tensor, "pair"]) -> float:
+    ranks = torch.stack([part.argsort().argsort().double() for part in (a, b)])
+    return torch.corrcoef(ranks)[0, 1].item()
