@@ -1,5 +1,6 @@
 """Multi-head self-attention with any encoding passed in."""
 
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -7,6 +8,8 @@ from g_ray.encodings.base import Encoding, Prepared
 from g_ray.encodings.per_camera import PerCamera
 from g_ray.nn.attention import attention
 from g_ray.nn.depth import DepthPredictor
+
+EVERYTHING = slice(None)
 
 
 class MultiHeadAttention(nn.Module):
@@ -35,11 +38,30 @@ class MultiHeadAttention(nn.Module):
         *,
         key_mask: Bool[Tensor, "batch token"] | None = None,
         query_chunk: int | None = None,
-    ) -> Float[Tensor, "batch token dim"]:
-        q, k, v = self.qkv(x).unflatten(-1, (3, -1, self.head_dim)).permute(2, 0, 3, 1, 4).unbind(0)
+        queries: slice = EVERYTHING,
+    ) -> Float[Tensor, "batch query dim"]:
+        """Every token attends to every token; with `queries` only those tokens ask, and only they are returned.
+
+        The position must then be prepared for them: `encoding.prepare(tokens.select(views), tokens)`.
+        """
+        q, k, v = self._project(x, queries)
         if self.depth is not None and isinstance(position, PerCamera):
-            position = position.with_depth(self.depth(x))
+            raw = self.depth(x)
+            position = position.with_depth(raw[:, queries], raw)
         out = attention(
             self.q_norm(q), self.k_norm(k), v, position, key_mask=key_mask, query_chunk=query_chunk
         )
         return self.out(out.transpose(1, 2).flatten(2))
+
+    def _project(self, x: Tensor, queries: slice) -> tuple[Tensor, Tensor, Tensor]:
+        if queries == EVERYTHING:
+            q, k, v = self._heads(self.qkv(x), 3)
+            return q, k, v
+        dim, bias = x.shape[-1], self.qkv.bias
+        asked, known = (None, None) if bias is None else (bias[:dim], bias[dim:])
+        (q,) = self._heads(F.linear(x[:, queries], self.qkv.weight[:dim], asked), 1)
+        k, v = self._heads(F.linear(x, self.qkv.weight[dim:], known), 2)
+        return q, k, v
+
+    def _heads(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
+        return x.unflatten(-1, (parts, -1, self.head_dim)).permute(2, 0, 3, 1, 4).unbind(0)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -56,6 +57,28 @@ class Views:
 
     def __len__(self) -> int:
         return len(self.cameras)
+
+    def __getitem__(self, index: slice) -> "Views":
+        """Some of the views, e.g. `views[:2]`."""
+        poses = None if self.poses is None else self.poses[..., index]
+        return Views(self.cameras[index], poses)
+
+    def __add__(self, other: "Views") -> "Views":
+        """These views, then the others."""
+        if (self.poses is None) != (other.poses is None):
+            raise ValueError("views with poses beside views without: give poses to all of them or to none")
+        cameras = [*self.cameras, *other.cameras]
+        if self.poses is None or other.poses is None:
+            return Views(cameras)
+        mine, theirs = self.poses.world_from_cam, other.poses.world_from_cam
+        batch = torch.broadcast_shapes(mine.shape[:-3], theirs.shape[:-3])
+        joined = [part.expand(*batch, *part.shape[-3:]) for part in (mine, theirs)]
+        return Views(cameras, Pose(torch.cat(joined, -3)))
+
+    def to(self, *args: Any, **kwargs: Any) -> "Views":
+        """Move cameras and poses to a device or a floating dtype, as `Tensor.to`."""
+        poses = None if self.poses is None else self.poses.to(*args, **kwargs)
+        return Views([camera.to(*args, **kwargs) for camera in self.cameras], poses)
 
     @property
     def batch(self) -> int:

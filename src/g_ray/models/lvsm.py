@@ -1,0 +1,194 @@
+"""LVSM, decoder only: context patches and target rays in, target pixels out (paper, appendix "Novel View Synthesis").
+
+Every target is rendered in a sequence of its own, [contexts, target], with full attention inside it. What a token
+knows of its camera is `conditioning` (input channels) and `encoding` (attention); the six rows of the paper's
+tables, `METHODS`, differ in nothing else.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import Any, NamedTuple
+
+import torch
+from einops import rearrange
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from g_ray.encodings import Prepared, encoding
+from g_ray.nn.conditioning import CHANNELS, RayChannels
+from g_ray.nn.multi_head import EVERYTHING, MultiHeadAttention
+from g_ray.rays.views import Tokens, Views
+
+
+class Method(NamedTuple):
+    """What a row of the paper's tables tells the network about cameras."""
+
+    conditioning: str
+    encoding: str
+
+
+METHODS: dict[str, Method] = {
+    "plucker": Method("plucker", "rope"),
+    "prope": Method("camray", "prope"),
+    "gta": Method("camray", "gta"),
+    "gta_gray": Method("camray", "gta_gray"),
+    "rayrope": Method("camray", "rayrope"),
+    "rayrope_gray": Method("camray", "rayrope_gray"),
+}
+
+
+@dataclass(frozen=True)
+class LVSMConfig:
+    """Sizes, and the two names that decide what the network knows of cameras.
+
+    `conditioning` is "plucker", "camray", "raymap" or "none"; `encoding_options` are fields of the encoding's
+    class, e.g. `{"along": "ray"}` for RayRoPE with lenses that see 90° and more.
+    """
+
+    dim: int
+    layers: int
+    heads: int
+    ffn: int
+    patch: int
+    conditioning: str
+    encoding: str
+    encoding_options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if min(self.dim, self.layers, self.heads, self.ffn, self.patch) < 1 or self.dim % self.heads:
+            raise ValueError(
+                f"LVSM: {self.layers} layers, width {self.dim}, {self.heads} heads, FFN {self.ffn}, patch "
+                f"{self.patch}: give positive numbers, and a width that the heads divide"
+            )
+
+    @property
+    def head_dim(self) -> int:
+        return self.dim // self.heads
+
+
+def tiny(encoding: str, conditioning: str, **options: Any) -> LVSMConfig:
+    """For 36×36 images on a CPU."""
+    return LVSMConfig(144, 4, 3, 288, 6, conditioning, encoding, options)
+
+
+def paper(encoding: str, conditioning: str, **options: Any) -> LVSMConfig:
+    """The paper's: 47 M parameters, for 256×256 (training) and 256×144 (RealEstate10K tables)."""
+    return LVSMConfig(1152, 6, 8, 1024, 8, conditioning, encoding, options)
+
+
+SIZES: dict[str, Callable[..., LVSMConfig]] = {"tiny": tiny, "paper": paper}
+
+
+class Block(nn.Module):
+    """Pre-norm transformer layer without biases: x + Attention(LN x), then x + W₂ ReLU(W₁ LN x)."""
+
+    def __init__(self, config: LVSMConfig, index: int) -> None:
+        super().__init__()
+        host = encoding(config.encoding, config.head_dim, **config.encoding_options)
+        self.attention_norm = nn.LayerNorm(config.dim, eps=1e-5, bias=False)
+        self.attention = MultiHeadAttention(config.dim, host, bias=False, qk_norm=True)
+        self.ffn_norm = nn.LayerNorm(config.dim, eps=1e-5, bias=False)
+        self.widen = nn.Linear(config.dim, config.ffn, bias=False)
+        self.narrow = nn.Linear(config.ffn, config.dim, bias=False)
+        nn.init.xavier_uniform_(self.attention.qkv.weight)
+        for linear in (self.attention.out, self.widen, self.narrow):
+            nn.init.normal_(linear.weight, std=0.02 / sqrt(2 * (index + 1)))
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch token dim"],
+        position: Prepared,
+        key_mask: Bool[Tensor, "batch token"] | None = None,
+        queries: slice = EVERYTHING,
+    ) -> Float[Tensor, "batch query dim"]:
+        """All tokens, or only the `queries` among them, after attending to all."""
+        heard = self.attention(self.attention_norm(x), position, key_mask=key_mask, queries=queries)
+        x = x[:, queries] + heard
+        return x + self.narrow(self.widen(self.ffn_norm(x)).relu())
+
+
+class LVSM(nn.Module):
+    """Any number of context and target views, of any camera model and aspect ratio, cut into patches of one size."""
+
+    def __init__(self, config: LVSMConfig) -> None:
+        super().__init__()
+        self.config = config
+        area = config.patch**2
+        self.encoding = encoding(config.encoding, config.head_dim, **config.encoding_options)
+        self.ray_channels = RayChannels(config.conditioning)
+        self.context_tokens = nn.Linear((3 + CHANNELS) * area, config.dim, bias=False)
+        self.target_tokens = nn.Linear(CHANNELS * area, config.dim, bias=False)
+        self.input_norm = nn.LayerNorm(config.dim, eps=1e-5, bias=False)
+        self.blocks = nn.ModuleList(Block(config, index) for index in range(config.layers))
+        self.output_norm = nn.LayerNorm(config.dim, eps=1e-5, bias=False)
+        self.pixels = nn.Linear(config.dim, 3 * area, bias=False)
+
+    def forward(
+        self,
+        context_images: Float[Tensor, "batch context 3 h w"],
+        contexts: Views,
+        targets: Views,
+    ) -> Float[Tensor, "batch target 3 height width"]:
+        """Images in [0, 1] as the target cameras would take them; context images are in [0, 1] too."""
+        _check(context_images, contexts, targets)
+        rays = self._ray_patches(contexts, context_images)
+        rgb = patches(context_images.movedim(-3, -1), self.config.patch)
+        seen = self.context_tokens(torch.cat([rgb, rays], -1)).flatten(1, 2)
+        each = (targets[i : i + 1] for i in range(len(targets)))
+        return torch.stack([self._render(seen, contexts, target) for target in each], 1)
+
+    def _render(
+        self, seen: Float[Tensor, "batch known dim"], contexts: Views, target: Views
+    ) -> Float[Tensor, "batch 3 height width"]:
+        """One target, in its own sequence; in the last layer only its tokens ask."""
+        tokens = (contexts + target).tokens(self.config.patch)
+        everywhere, mask = self.encoding.prepare(tokens), _key_mask(tokens, len(seen))
+        here = self.encoding.prepare(tokens.select([len(contexts)]), tokens)
+        asked = self.target_tokens(self._ray_patches(target, seen)[:, 0])
+        x = self.input_norm(torch.cat([seen, asked], 1))
+        for block in self.blocks[:-1]:
+            x = block(x, everywhere, mask)
+        x = self.blocks[-1](x, here, mask, slice(seen.shape[1], None))
+        rgb = self.pixels(self.output_norm(x)).sigmoid()
+        patch, rows = self.config.patch, target.cameras[0].height // self.config.patch
+        return rearrange(rgb, "b (r s) (p q c) -> b c (r p) (s q)", p=patch, q=patch, r=rows)
+
+    def _ray_patches(self, views: Views, like: Tensor) -> Float[Tensor, "batch view patch channel"]:
+        maps = [patches(self.ray_channels(views, index), self.config.patch) for index in range(len(views))]
+        return torch.stack([part.expand(len(like), *part.shape[1:]) for part in maps], 1).to(like)
+
+
+def patches(maps: Float[Tensor, "*batch h w channel"], patch: int) -> Float[Tensor, "*batch token value"]:
+    """Row by row; inside a patch row, column, channel."""
+    return rearrange(maps, "... (r p) (s q) c -> ... (r s) (p q c)", p=patch, q=patch)
+
+
+def _key_mask(tokens: Tokens, batch: int) -> Bool[Tensor, "batch token"] | None:
+    """Nobody attends to patches that no ray reaches (the black corners of a fisheye)."""
+    valid = tokens.valid()
+    if not torch.compiler.is_compiling() and bool(valid.all()):
+        return None
+    return valid.expand(batch, -1)
+
+
+def _check(images: Tensor, contexts: Views, targets: Views) -> None:
+    batch, count, _, height, width = images.shape
+    sizes = [(camera.width, camera.height) for camera in contexts.cameras]
+    if sizes != [(width, height)] * count:
+        raise ValueError(
+            f"{count} context images of {width}×{height} px, but the context cameras are of {_listed(sizes)}: "
+            "resample image and camera together, one camera per image"
+        )
+    sizes = [(camera.width, camera.height) for camera in targets.cameras]
+    if len(set(sizes)) > 1:
+        raise ValueError(f"targets of different sizes {_listed(sizes)}: call the model once for each size")
+    for name, views in (("context", contexts), ("target", targets)):
+        if views.batch not in (1, batch):
+            raise ValueError(
+                f"{batch} context images, but {name} views of batch {views.batch}: make them equal or 1"
+            )
+
+
+def _listed(sizes: list[tuple[int, int]]) -> str:
+    return ", ".join(f"{width}×{height}" for width, height in sizes)

@@ -1,0 +1,25 @@
+"""Multi-head attention: asking for some tokens gives their rows of the whole."""
+
+import pytest
+import torch
+
+from g_ray.encodings import ENCODINGS, encoding
+from g_ray.nn.multi_head import MultiHeadAttention
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("bias", [False, True])
+def test_some_queries_are_rows_of_the_whole(name, bias, mixed_views):
+    tokens = mixed_views(lenses=("wide", "tele")).tokens(16)
+    host = encoding(name, 24)
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(48, host, bias=bias, qk_norm=True).double()
+    x = torch.randn(2, len(tokens), 48, dtype=torch.float64, requires_grad=True)
+    first = len(tokens) - len(tokens.select([1]))
+    whole = layer(x, host.prepare(tokens))[:, first:]
+    some = layer(x, host.prepare(tokens.select([1]), tokens), queries=slice(first, None))
+    assert torch.allclose(whole, some, atol=1e-12)
+    weight = torch.randn_like(whole)
+    inputs = [x, *layer.parameters()]
+    gradients = [torch.autograd.grad((out * weight).sum(), inputs) for out in (whole, some)]
+    assert all(torch.allclose(a, b, atol=1e-10) for a, b in zip(*gradients, strict=True))
