@@ -1,0 +1,211 @@
+"""Checkpoints on disk: whole or not there at all.
+
+A checkpoint is a folder `step-00001000` with the weights, the state and JSON documents. It is written under a
+temporary name, flushed to the disk and renamed, so whatever happens while it is written leaves earlier ones as they
+were and no half of a new one. A manifest with sizes and digests tells a checkpoint that a disk has damaged since.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+WEIGHTS, STATE, MANIFEST = "model.safetensors", "state.pt", "manifest.json"
+NAME = re.compile(r"step-(\d{8,})")
+TEMPORARY = ".tmp-"
+
+
+class CheckpointError(OSError):
+    """A checkpoint could not be written or read; one line that says which, and what is still there."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A finished checkpoint."""
+
+    path: Path
+
+    @property
+    def step(self) -> int:
+        match = NAME.fullmatch(self.path.name)
+        assert match is not None
+        return int(match[1])
+
+    @property
+    def weights(self) -> Path:
+        return self.path / WEIGHTS
+
+    def document(self, name: str) -> dict[str, Any]:
+        """recipe, provenance or manifest."""
+        return json.loads((self.path / f"{name}.json").read_text(encoding="utf-8"))
+
+    def validation(self) -> float | None:
+        return self.document("manifest").get("validation")
+
+    def damage(self) -> str | None:
+        """What is wrong with it, or None: every file against its size and digest."""
+        try:
+            files = self.document("manifest")["files"]
+            for name, entry in files.items():
+                if entry != _fingerprint(self.path / name):
+                    return f"{name} is not what was written"
+        except (OSError, ValueError, KeyError) as error:
+            return " ".join(str(error).split())
+        return None
+
+    def load_weights(self) -> dict[str, Tensor]:
+        return read_weights(self.weights)
+
+    def load_state(self) -> dict[str, Any]:
+        """Tensors and plain values only: loading it cannot run code."""
+        return torch.load(self.path / STATE, map_location="cpu", weights_only=True)
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} cannot be read as safetensors: {error}") from None
+
+
+@dataclass(frozen=True)
+class Store:
+    """The checkpoints of a run."""
+
+    folder: Path
+    keep: int = 2
+    milestone_every: int | None = None
+
+    def all(self) -> list[Checkpoint]:
+        """Oldest first."""
+        paths = self.folder.glob("step-*") if self.folder.is_dir() else []
+        return sorted(
+            (Checkpoint(path) for path in paths if NAME.fullmatch(path.name)), key=lambda found: found.step
+        )
+
+    def newest(self) -> tuple[Checkpoint | None, list[str]]:
+        """The newest undamaged checkpoint, and a line for each damaged one that was passed over."""
+        notes = []
+        for checkpoint in reversed(self.all()):
+            damage = checkpoint.damage()
+            if damage is None:
+                return checkpoint, notes
+            notes.append(f"{checkpoint.path} is damaged ({damage}); trying the one before")
+        return None, notes
+
+    def clean(self) -> None:
+        """Remove what a killed run left half-written or half-deleted."""
+        for path in self.folder.glob(f"{TEMPORARY}*") if self.folder.is_dir() else []:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def save(
+        self,
+        step: int,
+        weights: Mapping[str, Tensor],
+        state: Mapping[str, Any],
+        documents: Mapping[str, Mapping[str, Any]],
+        validation: float | None = None,
+    ) -> Checkpoint:
+        """Write a checkpoint, then delete those that are no longer needed."""
+        final = self.folder / f"step-{step:08d}"
+        scratch = self.folder / f"{TEMPORARY}{final.name}"
+        try:
+            scratch.mkdir(parents=True)
+            _write_all(scratch, step, weights, state, documents, validation)
+            if final.exists():  # only a damaged one can stand here
+                self._delete(final)
+            scratch.rename(final)
+            _flush(self.folder)
+        except (OSError, RuntimeError, SafetensorError) as error:
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise CheckpointError(self._failure(step, error)) from error
+        self.rotate()
+        return Checkpoint(final)
+
+    def rotate(self) -> None:
+        """Keep the newest, the best validated and the milestones."""
+        found = self.all()
+        kept = set(found[-self.keep :])
+        if self.milestone_every:
+            kept |= {checkpoint for checkpoint in found if checkpoint.step % self.milestone_every == 0}
+        scores = {c: score for c in found if (score := c.validation()) is not None}
+        if scores:
+            kept.add(min(scores, key=lambda checkpoint: scores[checkpoint]))
+        for checkpoint in found:
+            if checkpoint not in kept:
+                self._delete(checkpoint.path)
+
+    def _delete(self, path: Path) -> None:
+        """Out of sight in one step, so that a kill leaves no half of it under a good name."""
+        grave = path.with_name(f"{TEMPORARY}old-{path.name}")
+        shutil.rmtree(grave, ignore_errors=True)
+        path.rename(grave)
+        shutil.rmtree(grave, ignore_errors=True)
+
+    def _failure(self, step: int, error: Exception) -> str:
+        reason = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
+        left = self.all()
+        intact = f"the one of step {left[-1].step} is intact" if left else "there is no earlier one"
+        return f"could not save the checkpoint of step {step} in {self.folder} ({reason}); {intact}"
+
+
+def _write_all(
+    scratch: Path,
+    step: int,
+    weights: Mapping[str, Tensor],
+    state: Mapping[str, Any],
+    documents: Mapping[str, Mapping[str, Any]],
+    validation: float | None,
+) -> None:
+    # The recipe travels inside the weights, so that one file is enough to rebuild the model.
+    metadata = {"format": "pt", "step": str(step), "recipe": json.dumps(documents.get("recipe"))}
+    save_file(_separate(weights), scratch / WEIGHTS, metadata=metadata)
+    torch.save(dict(state), scratch / STATE)
+    for name, document in documents.items():
+        _write_json(scratch / f"{name}.json", document)
+    files = {path.name: _fingerprint(path) for path in sorted(scratch.iterdir())}
+    _write_json(scratch / MANIFEST, {"step": step, "validation": validation, "files": files})
+    for path in scratch.iterdir():
+        _flush(path)
+    _flush(scratch)
+
+
+def _separate(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous tensors that share no memory, as safetensors wants them; tied weights are written twice."""
+    seen: set[int] = set()
+    separate = {}
+    for name, tensor in weights.items():
+        tensor = tensor.detach().contiguous()
+        pointer = tensor.untyped_storage().data_ptr()
+        separate[name] = tensor.clone() if pointer in seen else tensor
+        seen.add(pointer)
+    return separate
+
+
+def _write_json(path: Path, document: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _fingerprint(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def _flush(path: Path) -> None:
+    """Onto the disk itself, not only into the system's cache."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,256 @@
+"""The training loop. It knows tasks, recipes and checkpoints, and nothing of what is being learned.
+
+Everything random in a step follows from (seed, step, rank), and everything else that a step depends on is in the
+checkpoint. A run that is killed at any moment and continued therefore ends, on the CPU, with the same bits as one that
+was left alone.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from g_ray.training.checkpoint import Store
+from g_ray.training.distributed import World, join
+from g_ray.training.feed import Broken, feed
+from g_ray.training.history import History
+from g_ray.training.identity import check_same
+from g_ray.training.interrupt import Interrupt
+from g_ray.training.learner import Learner
+from g_ray.training.lock import only_one
+from g_ray.training.progress import Progress
+from g_ray.training.recipe import Recipe
+from g_ray.training.run import Run
+from g_ray.training.seeds import step_seed
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a finished run leaves."""
+
+    folder: Path
+    weights: Path
+    steps: int
+    skipped: int
+    validation: float | None
+
+
+def train(name: str, recipe: Recipe, run: Run, provenance: Mapping[str, Any] | None = None) -> Outcome:
+    """Train the recipe called `name`, or continue it where its folder left off.
+
+    Raises `KeyboardInterrupt` after Ctrl-C, with everything saved; `ValueError` or `OSError` with one line for what a
+    user can mend. The rank that it happened on says it; the others leave silently with exit code 2.
+    """
+    folder = run.out if run.out is not None else Path("out/train") / name
+    with join(run.device, group_of_one=run.parallel == "fsdp") as world, ExitStack() as stack:
+        with world.together():
+            if world.leads:
+                stack.enter_context(only_one(folder))
+        session = Session(name, recipe, run, folder, world, dict(provenance or {}))
+        session.begin()
+        with Interrupt() as interrupt:
+            session.loop(interrupt)
+        return session.outcome()
+
+
+class Session:
+    """One start of a run, from its newest checkpoint to its end or to the next interruption."""
+
+    def __init__(
+        self, name: str, recipe: Recipe, run: Run, folder: Path, world: World, provenance: dict[str, Any]
+    ) -> None:
+        self.recipe, self.run, self.folder, self.world = recipe, run, folder, world
+        self.identity = {"name": name, "settings": recipe.resolved(), "processes": world.size}
+        self.documents = {"recipe": self.identity, "provenance": {**provenance, "processes": world.size}}
+        self.store = Store(folder / "checkpoints", run.keep, run.milestone_every)
+        self.total = recipe.schedule.steps
+        self.step = self.saved_step = 0
+        self.validation: float | None = None
+        self.seconds = self.cpu_seconds = 0.0
+
+    # Beginning
+
+    def begin(self) -> None:
+        """Build the task and the learner, and restore the newest checkpoint if there is one."""
+        torch.manual_seed(self.recipe.seed)
+        self.task = self.recipe.task()
+        self.learner = Learner(self.task, self.recipe, self.run, self.world)
+        self.progress = Progress(
+            self.total, 0, self.task.batch_size * self.world.size, quiet=not self.world.leads
+        )
+        self._restore()
+        self.progress.step = self.step
+
+    def _restore(self) -> None:
+        found: dict[str, Any] | None = None
+        weights: dict[str, Any] = {}
+        with self.world.together():
+            if self.world.leads:
+                found, weights = self._read_newest()
+        moments = found.pop("moments") if found else {}
+        found = self.world.from_leader(found)
+        if found is None:
+            return
+        self.learner.restore(weights, moments, found["learner"])
+        self.step = self.saved_step = found["step"]
+        self.validation = found["validation"]
+        self.seconds, self.cpu_seconds = found["seconds"], found["cpu_seconds"]
+        done = "already finished" if self.step >= self.total else "continuing"
+        self.progress.say(f"{done} at step {self.step} of {self.folder}")
+
+    def _read_newest(self) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+        self.store.clean()
+        newest, notes = self.store.newest()
+        for note in notes:
+            self.progress.say(note)
+        if newest is None:
+            return None, {}
+        before = newest.document("recipe")
+        for change in check_same(before, self.identity, self.folder, self.run.allow_changes):
+            self.progress.say(f"changed since the run was started: {change}")
+        return newest.load_state(), newest.load_weights()
+
+    # The loop
+
+    def loop(self, interrupt: Interrupt) -> None:
+        if self.step >= self.total:
+            return
+        with ExitStack() as stack:
+            history = stack.enter_context(self._history()) if self.world.leads else None
+            stack.callback(self.progress.close)
+            batches = feed(
+                self.task, self.step, self.total, self.world.rank, self.world.size, self.run.workers
+            )
+            clock = _Clock(self)
+            for batch in batches:
+                broken, stop = self.world.any(isinstance(batch, Broken), interrupt.received is not None)
+                if stop:
+                    self._stop(interrupt)
+                self._one_step(batch, broken)
+                clock.tick()
+                self._after_step(history)
+
+    def _history(self) -> History:
+        history = History(self.folder, self.step, self.run.tensorboard)
+        if history.note:
+            self.progress.say(history.note)
+        return history
+
+    def _one_step(self, batch: Any, broken: bool) -> None:
+        """A gradient update, or a skipped one; either way the step is over."""
+        torch.manual_seed(step_seed(self.recipe.seed, self.step, self.world.rank))
+        if broken:
+            trouble = batch.reason if isinstance(batch, Broken) else ""
+            self._skip(trouble)
+        elif (trouble := self.learner.update(batch, self.step)) is not None:
+            self._skip(trouble)
+        else:
+            self.learner.health.good()
+        self.step += 1
+
+    def _skip(self, trouble: str) -> None:
+        told = self.world.gather(trouble)
+        reasons = [
+            f"rank {rank}: {text}" if self.world.size > 1 else text for rank, text in enumerate(told) if text
+        ]
+        self.progress.say(self.learner.health.skipped(self.step, "; ".join(reasons)))
+        with self.world.together():
+            if self.world.leads:
+                self.learner.health.check()
+
+    def _after_step(self, history: History | None) -> None:
+        last = self.step == self.total
+        if last or self.step % self.run.log_every == 0:
+            self._log(history)
+        self.progress.advance(self.step)
+        if self.run.sample_every and (last or self.step % self.run.sample_every == 0):
+            images = self.learner.look(self.task.sample_images)
+            if images is not None and history is not None:
+                history.add_images(self.step, images)
+        if last or self.step % self.run.save_every == 0:
+            self._validate(history)
+            self.save()
+        self.progress.rest()
+
+    def _log(self, history: History | None) -> None:
+        means = self.learner.meter.take()
+        values = dict(zip(means, self.world.mean(list(means.values())), strict=True))
+        values |= {"skipped": self.learner.health.total, "seconds": round(self.seconds, 3)}
+        if history is not None:
+            history.add(self.step, values)
+        self.progress.report({name: values[name] for name in ("loss", "lr") if name in values})
+
+    def _validate(self, history: History | None) -> None:
+        self.validation = self.learner.look(self.task.validate)
+        if self.validation is not None:
+            if history is not None:
+                history.add(self.step, {"validation": self.validation})
+            self.progress.say(f"step {self.step}: validation {self.validation:.5g}")
+
+    def _stop(self, interrupt: Interrupt) -> None:
+        self.progress.close()
+        if self.step > self.saved_step:
+            self.save()
+        self.progress.say(f"saved step {self.step} in {self.folder}; the same command continues from there")
+        if interrupt.received is None:  # another rank was told; leave as it does
+            raise KeyboardInterrupt
+        interrupt.leave()
+
+    # The end
+
+    def save(self) -> None:
+        weights, moments = self.learner.weights(), self.learner.moments()
+        state = {
+            "step": self.step,
+            "validation": self.validation,
+            "seconds": self.seconds,
+            "cpu_seconds": self.cpu_seconds,
+            "moments": moments,
+            "learner": self.learner.state(),
+        }
+        with self.world.together():
+            if self.world.leads:
+                self.store.save(self.step, weights, state, self.documents, self.validation)
+        self.saved_step = self.step
+
+    def outcome(self) -> Outcome:
+        """Put the final weights where they are easy to find."""
+        weights = self.folder / "model.safetensors"
+        if self.world.leads:
+            newest, _ = self.store.newest()
+            assert newest is not None
+            publish(newest.weights, weights)
+        return Outcome(self.folder, weights, self.step, self.learner.health.total, self.validation)
+
+
+@dataclass
+class _Clock:
+    """Adds the time of each step to the session's totals, wall and CPU."""
+
+    session: Session
+
+    def __post_init__(self) -> None:
+        self.last = time.monotonic(), time.process_time()
+
+    def tick(self) -> None:
+        now = time.monotonic(), time.process_time()
+        self.session.seconds += now[0] - self.last[0]
+        self.session.cpu_seconds += now[1] - self.last[1]
+        self.last = now
+
+
+def publish(source: Path, target: Path) -> None:
+    """A second name for a finished file, at once; a copy where the file system has no hard links."""
+    scratch = target.with_name(f".{target.name}.tmp")
+    scratch.unlink(missing_ok=True)
+    try:
+        os.link(source, scratch)
+    except OSError:
+        shutil.copyfile(source, scratch)
+    os.replace(scratch, target)

@@ -1,0 +1,82 @@
+"""What a run leaves to look at: metrics.jsonl, TensorBoard events, pictures."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from jaxtyping import Float
+from PIL import Image
+from torch import Tensor
+
+METRICS = "metrics.jsonl"
+
+
+class History:
+    """Entries of a run from `first` on. Later ones that a killed run has left are taken back, since they come again."""
+
+    def __init__(self, folder: Path, first: int, tensorboard: bool) -> None:
+        self.folder = folder
+        _keep_until(folder / METRICS, first)
+        self._file = (folder / METRICS).open("a", encoding="utf-8")
+        self.note: str | None = None
+        self._events = self._open_events(first) if tensorboard else None
+
+    def _open_events(self, first: int) -> Any:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ModuleNotFoundError:
+            self.note = f"no TensorBoard here (pip install 'g-ray[train]'): metrics go to {METRICS} only"
+            return None
+        return SummaryWriter(str(self.folder / "tensorboard"), purge_step=first + 1 if first else None)
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """Metrics after `step` steps."""
+        self._file.write(json.dumps({"step": step, **values}) + "\n")
+        self._file.flush()
+        if self._events is not None:
+            for name, value in values.items():
+                self._events.add_scalar(name, value, step)
+
+    def add_images(self, step: int, images: Float[Tensor, "n 3 height width"]) -> Path:
+        """The pictures side by side as samples/step-….png."""
+        strip = images.detach().float().cpu().clamp(0, 1)
+        pixels = (strip.permute(2, 0, 3, 1).flatten(1, 2) * 255).round().byte().numpy()
+        path = self.folder / "samples" / f"step-{step:08d}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(path)
+        if self._events is not None:
+            self._events.add_images("samples", strip, step)
+        return path
+
+    def __enter__(self) -> "History":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+        if self._events is not None:
+            self._events.close()
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The entries of a run's metrics.jsonl; a line that a kill has cut is left out."""
+    entries = []
+    for line in (folder / METRICS).read_text(encoding="utf-8").splitlines():
+        try:
+            entries.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return entries
+
+
+def _keep_until(path: Path, step: int) -> None:
+    if not path.exists():
+        return
+    kept = [entry for entry in read_metrics(path.parent) if entry["step"] <= step]
+    scratch = path.with_suffix(".tmp")
+    scratch.write_text("".join(json.dumps(entry) + "\n" for entry in kept), encoding="utf-8")
+    os.replace(scratch, path)

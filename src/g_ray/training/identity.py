@@ -1,0 +1,35 @@
+"""Is this the run that the folder holds? Continuing with another recipe must be said aloud."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as dotted keys: {"optimiser": {"clip": 1.0}} → {"optimiser.clip": 1.0}."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        nested = isinstance(value, Mapping) and value
+        found |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return found
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """`key: old → new` for every setting that differs."""
+    old, new = flat(before), flat(now)
+    missing = "(not set)"
+    return [
+        f"{key}: {old.get(key, missing)} → {new.get(key, missing)}"
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key, missing) != new.get(key, missing)
+    ]
+
+
+def check_same(before: Mapping[str, Any], now: Mapping[str, Any], where: object, allow: bool) -> list[str]:
+    """The differences if they are allowed, a `ValueError` that names them otherwise."""
+    changed = differences(before, now)
+    if changed and not allow:
+        raise ValueError(
+            f"{where} was started differently ({'; '.join(changed)}): use the same settings, another --out, "
+            "or --allow-changes True to continue all the same"
+        )
+    return changed
