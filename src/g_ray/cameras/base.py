@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.cameras.checks import check_parameters, check_sizes, checking
+from g_ray.cameras.checks import check_box, check_parameters, check_sizes, checking
 from g_ray.cameras.fov import FieldOfView, field_of_view
 from g_ray.cameras.inverse import recording
 from g_ray.cameras.memory import large_empty
@@ -228,9 +228,15 @@ class Camera(ABC):
             )
         return self._warped(1.0, 1.0, left, top, self.width + left + right, self.height + top + bottom)
 
-    def resize(self: CameraType, width: int, height: int) -> CameraType:
-        """Scale the image, each axis by its own factor."""
-        return self._warped(width / self.width, height / self.height, 0.0, 0.0, width, height)
+    def resize(
+        self: CameraType, width: int, height: int, box: Sequence[float | int] | None = None
+    ) -> CameraType:
+        """Scale the image, each axis by its own factor; with `box` = (left, top, right, bottom), in pixels and
+        not necessarily whole ones, only that part of it."""
+        left, top, right, bottom = map(float, box or (0, 0, self.width, self.height))
+        check_box(self.NAME, (left, top, right, bottom), self.width, self.height)
+        sx, sy = width / (right - left), height / (bottom - top)
+        return self._warped(sx, sy, -left * sx, -top * sy, width, height)
 
     # What a model supplies
 

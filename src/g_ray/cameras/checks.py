@@ -24,6 +24,15 @@ def check_sizes(name: str, width: int, height: int) -> None:
         )
 
 
+def check_box(name: str, box: tuple[float, float, float, float], width: int, height: int) -> None:
+    left, top, right, bottom = box
+    if not (0 <= left < right <= width and 0 <= top < bottom <= height):
+        raise ValueError(
+            f"{name}: box {box} is empty or leaves the {width}x{height} image; "
+            "give (left, top, right, bottom) inside it"
+        )
+
+
 def check_parameters(name: str, names: tuple[str, ...], params: Tensor) -> None:
     if not params.is_floating_point():
         raise ValueError(f"{name}: params are {params.dtype}; give a float32 or float64 tensor")

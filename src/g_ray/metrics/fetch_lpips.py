@@ -42,7 +42,7 @@ def fetch_weights(report: Callable[[str], None] = print) -> Path:
         try:
             weights = get()
             _check(weights)
-        except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        except (OSError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
             problems.append(f"{source}: {error}")
             continue
         _store(weights)
