@@ -47,3 +47,35 @@ def bootstrap(
     tail = (1 - confidence) / 2
     low, high = torch.quantile(means, torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
     return Interval(values.mean().item(), low, high)
+
+
+def bootstrap_runs(
+    values: Float[Tensor, "run scene"], *, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
+) -> Interval:
+    """Mean over training runs and scenes, both drawn again: the interval knows of other seeds and other scenes.
+
+    With few runs it is coarse: three runs can be drawn in ten different ways.
+    """
+    if values.shape[0] == 1:
+        return bootstrap(values[0], confidence=confidence, resamples=resamples, seed=seed)
+    if values.numel() == 0 or not bool(values.isfinite().all()):
+        raise ValueError(
+            f"bootstrap of {values.numel()} values, some not finite: give one finite number per scene"
+        )
+    values = values.detach().double().cpu()
+    generator = torch.Generator().manual_seed(seed)
+    runs, scenes = values.shape
+    # A draw of scenes is a vector of counts; so is a draw of runs: the mean is then a bilinear form.
+    counts = [_counts(size, resamples, generator) / size for size in (runs, scenes)]
+    means = torch.einsum("nr,rs,ns->n", counts[0], values, counts[1])
+    tail = (1 - confidence) / 2
+    low, high = torch.quantile(means, torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
+    return Interval(values.mean().item(), low, high)
+
+
+def _counts(size: int, resamples: int, generator: torch.Generator) -> Float[Tensor, "resample item"]:
+    """How often each item is drawn in each resample of that size."""
+    drawn = torch.randint(size, (resamples, size), generator=generator)
+    return torch.zeros(resamples, size, dtype=torch.float64).scatter_add_(
+        1, drawn, torch.ones_like(drawn, dtype=torch.float64)
+    )

@@ -1,0 +1,160 @@
+"""`g-ray reproduce`: a table of the paper, trained and scored from nothing."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    from g_ray.evaluation.nvs_study import NVSStudy
+
+Scale = Literal["small"]
+ALPHAS = (1, 2, 4, 6, 8, 10, 15, 20, 40)
+SHOWN = 6  # scenes of the contact sheet
+
+
+@dataclass(frozen=True)
+class Table:
+    """How to run a study."""
+
+    out: Path
+    """Folder for runs, result.json, table.md and pictures; what is finished there is used again."""
+    scale: Scale = "small"
+    """small: rooms at 36×36 px, minutes per network on a CPU."""
+    seeds: int = 2
+    """Networks per row."""
+    jobs: int | None = None
+    """Networks trained at the same time, one thread each; all cores if not given."""
+    lpips: Path | None = None
+    """AlexNet and LPIPS weights; looked for in the cache if not given, and the column left out if not found."""
+
+    def study(self) -> "NVSStudy":
+        raise NotImplementedError
+
+    def run(self) -> None:
+        from g_ray.cli.provenance import provenance
+        from g_ray.evaluation.nvs_study import default_jobs, run_study
+        from g_ray.evaluation.study import markdown, write_json, write_whole
+
+        study, weights = self.study(), found_lpips(self.lpips)
+        jobs = default_jobs() if self.jobs is None else self.jobs
+        result = run_study(study, self.out, self.seeds, jobs=jobs, lpips=weights, progress=Line())
+        result["provenance"] = provenance()
+        metrics = list(result["rows"][0]["metrics"])
+        tables = "\n\n".join(markdown(result, metric, 2 if metric == "psnr" else 3) for metric in metrics)
+        write_json(self.out / "result.json", result)
+        write_whole(self.out / "table.md", tables + "\n")
+        draw(study, result, metrics, self.out)
+        print(f"{tables}\n\n{self.out / 'result.json'} and pictures beside it")
+
+
+@dataclass(frozen=True)
+class NVSFov(Table):
+    """Six ways to tell LVSM about cameras, as test views are zoomed and training views were not."""
+
+    def study(self) -> "NVSStudy":
+        from g_ray.recipes.nvs import METHODS, tiny
+
+        return _study("nvs-fov", self.scale, {method: tiny(method) for method in METHODS})
+
+
+@dataclass(frozen=True)
+class NVSFrequency(Table):
+    """GTA + G-ray with frequency scales α from 1 to 40."""
+
+    def study(self) -> "NVSStudy":
+        from dataclasses import replace
+
+        from g_ray.recipes.nvs import tiny
+
+        base = tiny("gta_gray")
+        recipes = {
+            f"alpha_{alpha}": replace(
+                base, model=replace(base.model, encoding_options={"scale": float(alpha)})
+            )
+            for alpha in ALPHAS
+        }
+        return _study("nvs-frequency", self.scale, recipes)
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Train and score a table of the paper."""
+
+    what: (
+        Annotated[NVSFov, tyro.conf.subcommand("nvs-fov")]
+        | Annotated[NVSFrequency, tyro.conf.subcommand("nvs-frequency")]
+    )
+
+    def run(self) -> None:
+        self.what.run()
+
+
+def _study(name: str, scale: str, recipes: dict[str, Any]) -> "NVSStudy":
+    from g_ray.evaluation.nvs_protocol import FovProtocol
+    from g_ray.evaluation.nvs_study import NVSStudy
+
+    data = next(iter(recipes.values())).data
+    return NVSStudy(name, scale, recipes, FovProtocol(data.width, data.height, 256, fov_deg=data.fov_deg))
+
+
+class Line:
+    """Progress on one line of a terminal; a line each time that something changed, elsewhere."""
+
+    def __init__(self) -> None:
+        self.last = ""
+
+    def __call__(self, text: str) -> None:
+        import sys
+
+        if sys.stdout.isatty():
+            print(f"\r\033[K{text}", end="", flush=True)
+        elif text != self.last:
+            print(text, flush=True)
+        self.last = text
+
+
+def found_lpips(given: Path | None) -> Path | None:
+    """The weights to use: a given file must be there, the cache may be empty, and then that is said."""
+    from g_ray.metrics.lpips_weights import COMMAND, cache_file
+
+    if given is not None:
+        if not given.is_file():
+            raise ValueError(f"{given}: no such file; --lpips takes AlexNet and LPIPS weights")
+        return given
+    if cache_file().is_file():
+        return cache_file()
+    print(f"no LPIPS weights at {cache_file()}: that column is left out; `{COMMAND}` fetches them")
+    return None
+
+
+def draw(study: "NVSStudy", result: dict[str, Any], metrics: list[str], out: Path) -> None:
+    from g_ray.viewer.nvs_figures import draw_contact_sheet, draw_curves
+    from g_ray.viewer.theme import LIGHT, write_png
+
+    for metric in metrics:
+        write_png(draw_curves(result, metric, LIGHT), out / f"{metric}.png")
+    setting, zoom = list(study.protocol.settings.items())[-1]
+    columns, labels = contact_sheet(study, zoom, out)
+    write_png(draw_contact_sheet(columns, labels, LIGHT), out / f"predictions_{setting}.png")
+
+
+def contact_sheet(study: "NVSStudy", zoom: float, out: Path) -> tuple[list[Any], dict[str, list[str]]]:
+    """Contexts, truth and every method's first network on a few test scenes, with PSNR per image."""
+    import torch
+
+    from g_ray.evaluation.nvs_study import load_network
+    from g_ray.metrics.psnr import psnr
+
+    batch = next(study.protocol.batches(zoom))
+    columns = [(f"context {i + 1}", batch.context_images[:SHOWN, i]) for i in range(len(batch.contexts))]
+    columns.append(("truth", batch.target_images[:SHOWN, 0]))
+    labels = {}
+    for method, recipe in study.methods.items():
+        network = load_network(recipe, out / "runs" / f"{method}-seed0" / "model.safetensors")
+        with torch.no_grad():
+            predicted = network(batch.context_images, batch.contexts, batch.targets)
+        columns.append((method, predicted[:SHOWN, 0]))
+        labels[method] = [f"{value:.1f} dB" for value in psnr(batch.target_images, predicted)[:SHOWN]]
+    return columns, labels

@@ -1,0 +1,211 @@
+"""NVS tables: train every method with every seed, score them on one protocol, and put the numbers side by side.
+
+Each (method, seed) is a run of the training engine in a folder of its own. Finished runs and scores are used again,
+interrupted ones continue, so the same command after Ctrl-C or a crash goes on where it was.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from dataclasses import asdict, dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from g_ray.evaluation.nvs_protocol import FovProtocol
+from g_ray.evaluation.nvs_references import REFERENCES
+from g_ray.evaluation.study import ScoredRun, Scores, rows, write_json
+from g_ray.metrics.lpips import LPIPS, load_lpips
+from g_ray.metrics.scenes import SceneScores
+from g_ray.training.engine import train
+from g_ray.training.history import METRICS
+from g_ray.training.recipe import Recipe
+from g_ray.training.run import Run
+
+POLL_S = 2.0
+
+
+@dataclass(frozen=True)
+class NVSStudy:
+    """What a table is made of: recipes by row name, and what they are scored on."""
+
+    name: str
+    scale: str
+    methods: Mapping[str, Recipe]
+    protocol: FovProtocol
+
+
+@dataclass(frozen=True)
+class Job:
+    """One network to train and score."""
+
+    method: str
+    recipe: Recipe
+    protocol: FovProtocol
+    folder: Path
+    lpips: Path | None
+    device: str
+
+    def steps_done(self) -> int:
+        """Read from the run's own record, so that nothing has to be sent between processes."""
+        with contextlib.suppress(OSError, IndexError, ValueError, KeyError):
+            return json.loads((self.folder / METRICS).read_text().splitlines()[-1])["step"]
+        return 0
+
+
+def run_study(
+    study: NVSStudy,
+    out: Path,
+    seeds: int,
+    *,
+    jobs: int = 1,
+    lpips: Path | None = None,
+    device: str = "auto",
+    progress: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """The table as `result.json` holds it. `lpips=None` leaves that metric out."""
+    if seeds < 1 or jobs < 1:
+        raise ValueError(f"--seeds {seeds} and --jobs {jobs} must be at least 1")
+    todo = [
+        Job(
+            method,
+            replace(recipe, seed=seed),
+            study.protocol,
+            out / "runs" / f"{method}-seed{seed}",
+            lpips,
+            device,
+        )
+        for seed in range(seeds)
+        for method, recipe in study.methods.items()
+    ]
+    scored = [_scored_run(job) for job in _finished(todo, jobs, progress)]
+    progress("scoring references")
+    metric = None if lpips is None else load_lpips(lpips)
+    references = [_reference(name, study.protocol, metric) for name in REFERENCES]
+    settings = {
+        "protocol": asdict(study.protocol),
+        "protocol_digest": study.protocol.digest,
+        "ssim": "as torchmetrics",
+    }
+    settings["recipes"] = {method: recipe.resolved() for method, recipe in study.methods.items()}
+    return {
+        "name": study.name,
+        "scale": study.scale,
+        "rows": rows(sorted(scored, key=lambda run: list(study.methods).index(run.method))),
+        "references": rows(references),
+        "settings": settings,
+    }
+
+
+def _finished(todo: list[Job], jobs: int, progress: Callable[[str], None]) -> list[Job]:
+    """All jobs trained and scored, `jobs` processes at a time, one thread each."""
+    started = time.monotonic()
+    before = sum(job.steps_done() for job in todo)
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
+        futures = [pool.submit(train_and_score, job) for job in todo]
+        try:
+            for _ in _until_done(futures):
+                progress(_state(todo, futures, before, started))
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+        for future in futures:
+            future.result()
+    return todo
+
+
+def _until_done(futures: list[Future[None]]) -> Iterator[None]:
+    pending = set(futures)
+    while pending:
+        done, pending = wait(pending, timeout=POLL_S)
+        for future in done:
+            future.result()  # a failure ends the study at once
+        yield
+
+
+def _state(todo: list[Job], futures: list[Future[None]], before: int, started: float) -> str:
+    total = sum(job.recipe.schedule.steps for job in todo)
+    steps = sum(job.steps_done() for job in todo)
+    pace = (steps - before) / max(time.monotonic() - started, 1e-6)
+    left = f", about {(total - steps) / pace / 60:.0f} min left" if pace > 0 else ""
+    done = sum(future.done() for future in futures)
+    return f"{done} of {len(todo)} networks done, {100 * steps / total:.0f} % of all steps{left}"
+
+
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def train_and_score(job: Job) -> None:
+    """In a process of its own; what the run says goes to its folder."""
+    job.folder.mkdir(parents=True, exist_ok=True)
+    with (
+        (job.folder / "log.txt").open("a") as log,
+        contextlib.redirect_stdout(log),
+        contextlib.redirect_stderr(log),
+    ):
+        settings = Run(
+            out=job.folder, device=job.device, sample_every=None, tensorboard=False, save_every=250
+        )
+        outcome = train(job.method, job.recipe, settings)
+        _score(job, outcome.weights)
+
+
+def load_network(recipe: Recipe, weights: Path, device: str = "cpu") -> torch.nn.Module:
+    """A trained network, ready to predict."""
+    from safetensors.torch import load_file
+
+    network = recipe.task().model()
+    network.load_state_dict(load_file(weights))
+    return network.eval().to(device)
+
+
+def _score(job: Job, weights: Path) -> None:
+    """Scores of the finished network, unless they are there already for these weights and this protocol."""
+    key = {"weights": hashlib.sha256(weights.read_bytes()).hexdigest()[:16], "protocol": job.protocol.digest}
+    key["lpips"] = str(job.lpips is not None)
+    path = job.folder / "scores.json"
+    with contextlib.suppress(OSError, ValueError):
+        if json.loads(path.read_text())["key"] == key:
+            return
+    network = load_network(job.recipe, weights)
+    metric = None if job.lpips is None else load_lpips(job.lpips)
+    scores = {
+        setting: _lists(
+            job.protocol.score(lambda b: network(b.context_images, b.contexts, b.targets), zoom, metric)
+        )
+        for setting, zoom in job.protocol.settings.items()
+    }
+    write_json(path, {"key": key, "scores": scores})
+
+
+def _scored_run(job: Job) -> ScoredRun:
+    scores: Scores = json.loads((job.folder / "scores.json").read_text())["scores"]
+    return ScoredRun(job.method, job.recipe.seed, job.recipe.schedule.steps, _cpu_seconds(job.folder), scores)
+
+
+def _cpu_seconds(folder: Path) -> float:
+    """Of training, over all its starts, as the run's newest checkpoint says."""
+    from g_ray.training.checkpoint import Store
+
+    newest, _ = Store(folder / "checkpoints", 1, None).newest()
+    return newest.load_state()["cpu_seconds"] if newest else 0.0
+
+
+def _reference(name: str, protocol: FovProtocol, lpips: LPIPS | None) -> ScoredRun:
+    scores = {s: _lists(protocol.score(REFERENCES[name], z, lpips)) for s, z in protocol.settings.items()}
+    return ScoredRun(name, 0, 0, 0.0, scores)
+
+
+def _lists(scores: SceneScores) -> dict[str, list[float]]:
+    return {metric: values.tolist() for metric, values in scores.rows().items()}
+
+
+def default_jobs() -> int:
+    return max(1, os.cpu_count() or 1)

@@ -1,0 +1,101 @@
+"""A table of the paper: rows that are trained, columns that they are scored on, several seeds each."""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from g_ray.metrics.bootstrap import Interval, bootstrap_runs
+
+Scores = Mapping[str, Mapping[str, list[float]]]
+"""setting → metric → a value per scene."""
+
+
+@dataclass(frozen=True)
+class ScoredRun:
+    """One trained network (or one reference that needs no training) on all settings."""
+
+    method: str
+    seed: int
+    steps: int
+    cpu_seconds: float
+    scores: Scores
+
+
+def rows(runs: list[ScoredRun]) -> list[dict[str, Any]]:
+    """Means and 95 % intervals over scenes and seeds, a row per method and setting, in the order of the runs."""
+    methods = list(dict.fromkeys(run.method for run in runs))
+    settings = list(dict.fromkeys(setting for run in runs for setting in run.scores))
+    return [
+        _row([run for run in runs if run.method == method], setting)
+        for method in methods
+        for setting in settings
+    ]
+
+
+def _row(runs: list[ScoredRun], setting: str) -> dict[str, Any]:
+    metrics = list(runs[0].scores[setting])
+    values = {metric: torch.tensor([run.scores[setting][metric] for run in runs]) for metric in metrics}
+    return {
+        "method": runs[0].method,
+        "setting": setting,
+        "metrics": {metric: _interval(bootstrap_runs(per_scene)) for metric, per_scene in values.items()},
+        "per_seed": {metric: per_scene.mean(1).tolist() for metric, per_scene in values.items()},
+        "seeds": len(runs),
+        "steps": runs[0].steps,
+        "cpu_seconds": round(sum(run.cpu_seconds for run in runs) / len(runs), 1),
+    }
+
+
+def difference(
+    runs: list[ScoredRun], better: str, worse: str, setting: str, metric: str = "psnr"
+) -> Interval:
+    """Mean difference between two methods, paired by scene and by seed, with its interval."""
+    pairs = [
+        torch.tensor([r.scores[setting][metric] for r in runs if r.method == method])
+        for method in (better, worse)
+    ]
+    count = min(len(pair) for pair in pairs)
+    paired: Float[Tensor, "seed scene"] = pairs[0][:count] - pairs[1][:count]
+    return bootstrap_runs(paired)
+
+
+def _interval(interval: Interval) -> dict[str, float]:
+    return {"mean": interval.mean, "low": interval.low, "high": interval.high}
+
+
+def markdown(result: Mapping[str, Any], metric: str = "psnr", digits: int = 2) -> str:
+    """Methods down, settings across: mean and half the width of the interval."""
+    listed = [*result["rows"], *result.get("references", [])]
+    settings = list(dict.fromkeys(row["setting"] for row in listed))
+    lines = [f"| {metric} | {' | '.join(settings)} |", "|---|" + "---|" * len(settings)]
+    for method in dict.fromkeys(row["method"] for row in listed):
+        cells = {row["setting"]: row["metrics"].get(metric) for row in listed if row["method"] == method}
+        lines.append(f"| {method} | {' | '.join(_cell(cells[s], digits) for s in settings)} |")
+    return "\n".join(lines)
+
+
+def _cell(interval: Mapping[str, float] | None, digits: int) -> str:
+    if interval is None or not math.isfinite(interval["mean"]):
+        return "–"
+    half = (interval["high"] - interval["low"]) / 2
+    return f"{interval['mean']:.{digits}f} ± {half:.{digits}f}"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Under a temporary name, then renamed: nobody reads half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.tmp")
+    scratch.write_text(text, encoding="utf-8")
+    os.replace(scratch, path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_whole(path, json.dumps(value, indent=1) + "\n")

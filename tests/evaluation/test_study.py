@@ -1,0 +1,65 @@
+"""Tables: what is averaged, with which interval, and how it is written."""
+
+import torch
+
+from g_ray.evaluation.study import ScoredRun, difference, markdown, rows, write_json
+from g_ray.metrics.bootstrap import bootstrap, bootstrap_runs
+
+
+def run(method: str, seed: int, *values: float) -> ScoredRun:
+    return ScoredRun(
+        method,
+        seed,
+        100,
+        10.0 + seed,
+        {"z1.0": {"psnr": list(values)}, "z2.0": {"psnr": [v - 1 for v in values]}},
+    )
+
+
+RUNS = [
+    run("gta", 0, 20.0, 22.0),
+    run("gta", 1, 21.0, 23.0),
+    run("gta_gray", 0, 24.0, 25.0),
+    run("gta_gray", 1, 25.0, 26.0),
+]
+
+
+def test_rows_average_scenes_and_seeds():
+    table = {(row["method"], row["setting"]): row for row in rows(RUNS)}
+    row = table["gta", "z1.0"]
+    assert row["metrics"]["psnr"]["mean"] == 21.5
+    assert row["metrics"]["psnr"]["low"] <= 21.5 <= row["metrics"]["psnr"]["high"]
+    assert row["per_seed"]["psnr"] == [21.0, 22.0]
+    assert (row["seeds"], row["steps"], row["cpu_seconds"]) == (2, 100, 10.5)
+    assert table["gta_gray", "z2.0"]["metrics"]["psnr"]["mean"] == 24.0
+
+
+def test_paired_difference_is_narrower_than_the_rows():
+    gain = difference(RUNS, "gta_gray", "gta", "z1.0")
+    assert gain.mean == 3.5
+    assert 3.0 <= gain.low <= gain.high <= 4.0
+
+
+def test_intervals_over_runs_contain_the_truth_as_often_as_they_say():
+    generator = torch.Generator().manual_seed(0)
+    hits = 0
+    for trial in range(200):
+        values = torch.randn(8, 60, generator=generator) + 0.5 * torch.randn(8, 1, generator=generator)
+        interval = bootstrap_runs(values, resamples=400, seed=trial)
+        hits += interval.low <= 0.0 <= interval.high
+    assert 170 <= hits <= 200
+
+
+def test_one_run_is_the_plain_bootstrap():
+    values = torch.arange(20.0)
+    assert bootstrap_runs(values[None]) == bootstrap(values)
+
+
+def test_markdown_and_json(tmp_path):
+    result = {"rows": rows(RUNS), "references": rows([run("mean_colour", 0, 14.0, 15.0)])}
+    text = markdown(result)
+    assert text.splitlines()[0] == "| psnr | z1.0 | z2.0 |"
+    assert "| gta | 21.50 ± " in text
+    assert text.splitlines()[-1].startswith("| mean_colour | 14.50 ± ")
+    write_json(tmp_path / "deep" / "result.json", result)
+    assert list((tmp_path / "deep").iterdir()) == [tmp_path / "deep" / "result.json"]
