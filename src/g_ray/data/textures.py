@@ -53,6 +53,12 @@ def planks(points: Float[Tensor, "point 3"]) -> Float[Tensor, "point"]:
     return torch.where(gap, 1.0, 0.6 * _hash(board + 31 * length) + 0.08 * (1 + grain))
 
 
+def waves(points: Float[Tensor, "point 3"]) -> Float[Tensor, "point"]:
+    """A sine bent by another: nothing finer than about a third of a unit, so that a coarse image can show it."""
+    main, bend = (points @ points.new_tensor([[0.8, -0.4], [0.5, 0.7], [-0.6, 0.5]])).unbind(-1)
+    return 0.5 + 0.5 * torch.sin(2 * torch.pi * main + 1.2 * torch.sin(2 * torch.pi * bend))
+
+
 PATTERNS: dict[str, Pattern] = {
     "plain": plain,
     "checker": checker,
@@ -61,6 +67,7 @@ PATTERNS: dict[str, Pattern] = {
     "dots": dots,
     "bricks": bricks,
     "planks": planks,
+    "waves": waves,
 }
 
 
