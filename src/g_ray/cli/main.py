@@ -14,11 +14,13 @@ from g_ray import __version__
 from g_ray.cli.bench import Bench
 from g_ray.cli.demo import Demo
 from g_ray.cli.rays import Rays
+from g_ray.cli.train import Train
 
 Command = (
     Annotated[Demo, tyro.conf.subcommand("demo")]
     | Annotated[Rays, tyro.conf.subcommand("rays")]
-    | Annotated[Bench, tyro.conf.subcommand("bench")]
+    | Annotated[Bench, tyro.conf.subcommand("bench"), tyro.conf.OmitArgPrefixes]
+    | Annotated[Train, tyro.conf.subcommand("train")]  # keeps its prefixes: --schedule.steps
 )
 
 DESCRIPTION = "Ray-angle position encoding for multi-view transformers. --version prints the version."
@@ -35,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="g-ray",
         description=DESCRIPTION,
         args=arguments,
-        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes, tyro.conf.FlagConversionOff),
+        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagConversionOff),
     )
     try:
         command.run()
@@ -44,7 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name and error.name.split(".")[0] == "g_ray":
             raise
-        return _say(f"this command needs {error.name}; install it with: pip install 'g-ray[view,calib]'", 2)
+        return _say(
+            f"this command needs {error.name}; install it with: pip install 'g-ray[view,calib,train]'", 2
+        )
     except (ValueError, OSError) as error:
         return _say(_one_line(error), 2)
     return 0

@@ -1,6 +1,7 @@
 """The processes that train together: who they are and the few things they tell each other."""
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +10,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
+
+GRACE_S = 0.1
+"""A gloo thread may still hold the last tensor and then needs Python's lock to let go of it. Whoever destroys the group
+while keeping that lock waits for the thread for ever; sleeping gives the lock away."""
 
 
 @dataclass(frozen=True)
@@ -103,4 +108,5 @@ def join(device: str, group_of_one: bool = False) -> Iterator[World]:
     try:
         yield World(rank, size, place)
     finally:
+        time.sleep(GRACE_S)
         dist.destroy_process_group()

@@ -66,7 +66,12 @@ class Session:
         self, name: str, recipe: Recipe, run: Run, folder: Path, world: World, provenance: dict[str, Any]
     ) -> None:
         self.recipe, self.run, self.folder, self.world = recipe, run, folder, world
-        self.identity = {"name": name, "settings": recipe.resolved(), "processes": world.size}
+        self.identity = {
+            "name": name,
+            "kind": type(recipe).__name__,
+            "settings": recipe.resolved(),
+            "processes": world.size,
+        }
         self.documents = {"recipe": self.identity, "provenance": {**provenance, "processes": world.size}}
         self.store = Store(folder / "checkpoints", run.keep, run.milestone_every)
         self.total = recipe.schedule.steps

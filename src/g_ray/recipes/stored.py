@@ -1,0 +1,38 @@
+"""From weights back to the recipe that made them: one .safetensors file is enough to rebuild its model."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from g_ray.recipes.curve import CurveRecipe
+from g_ray.recipes.nvs import NVSRecipe
+from g_ray.training.recipe import Recipe
+
+KINDS: dict[str, type[Recipe]] = {kind.__name__: kind for kind in (CurveRecipe, NVSRecipe)}
+
+
+def recipe_from(document: dict[str, Any]) -> Recipe:
+    """A recipe from what recipe.json of a checkpoint holds."""
+    from pydantic import TypeAdapter
+
+    if document.get("kind") not in KINDS:
+        raise ValueError(
+            f"unknown kind of recipe {document.get('kind')!r}: this version has {', '.join(KINDS)}"
+        )
+    return TypeAdapter(KINDS[document["kind"]]).validate_python(document["settings"])
+
+
+def recipe_of(weights: Path) -> Recipe:
+    """The recipe inside a file of weights that `g-ray train` has written."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(weights, framework="pt") as file:
+            metadata = file.metadata() or {}
+    except SafetensorError as error:
+        raise ValueError(f"{weights} is not a safetensors file: {error}") from None
+    if "recipe" not in metadata:
+        raise ValueError(
+            f"{weights} does not say which recipe it was trained with: use weights from g-ray train"
+        )
+    return recipe_from(json.loads(metadata["recipe"]))

@@ -1,0 +1,73 @@
+"""Novel-view synthesis as a task: LVSM, a stream of scenes, an objective that is passed in."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from g_ray.data.nvs import NVSBatch, RoomsNVS
+from g_ray.models.lvsm import LVSM, LVSMConfig
+from g_ray.training.task import Task
+
+HELD_OUT = 2**31
+"""A rank that no run has: its scenes are never trained on, and are none of the test split's either."""
+
+SHOWN = 2
+"""Scenes in a picture."""
+
+
+@dataclass(kw_only=True)
+class NVSTask(Task):
+    """`objective(truth, predicted, perceptual=…, weight=…)` gives `.mse`, `.perceptual` and `.total` per scene."""
+
+    config: LVSMConfig
+    data: RoomsNVS
+    objective: Callable[..., Any]
+    perceptual: nn.Module | None
+    weight: float
+    batch_size: int
+
+    def model(self) -> LVSM:
+        return LVSM(self.config)
+
+    def batch(self, step: int, rank: int, world: int) -> NVSBatch:
+        return self.data.batch(step, rank)
+
+    def loss(self, model: nn.Module, batch: NVSBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        terms = self._terms(batch, model(batch.context_images, batch.contexts, batch.targets))
+        logged = {"mse": terms.mse.mean(), "psnr": -10 * terms.mse.detach().log10().mean()}
+        if self.perceptual is not None:
+            logged["lpips"] = terms.perceptual.mean()
+        return terms.total.mean(), logged
+
+    def _terms(self, batch: NVSBatch, predicted: Tensor) -> Any:
+        """In fp32, whatever autocast says: squares of small errors vanish in fp16."""
+        truth = batch.target_images
+        perceptual = None if self.perceptual is None else self.perceptual.to(truth.device)
+        with torch.autocast(truth.device.type, enabled=False):
+            return self.objective(truth, predicted.float(), perceptual=perceptual, weight=self.weight)
+
+    def names(self, batch: NVSBatch) -> str:
+        focal = [float(camera.parameter("fx").mean()) for camera in batch.targets.cameras]
+        return (
+            f"{len(batch)} rooms (mean focal length of the targets {', '.join(f'{f:.1f}' for f in focal)} px)"
+        )
+
+    def _held_out(self, model: nn.Module) -> NVSBatch:
+        return self.data.batch(0, HELD_OUT).to(next(model.parameters()).device)
+
+    def validate(self, model: nn.Module) -> float:
+        batch = self._held_out(model)
+        return float(self.loss(model, batch)[0])
+
+    def sample_images(self, model: nn.Module) -> Float[Tensor, "n 3 h w"] | None:
+        """Per scene: the contexts, the truth, the prediction."""
+        batch = self._held_out(model)
+        if batch.context_images.shape[-2:] != batch.target_images.shape[-2:]:
+            return None
+        predicted = model(batch.context_images, batch.contexts, batch.targets).to(batch.target_images)
+        rows = torch.cat([batch.context_images, batch.target_images, predicted], 1)
+        return rows[:SHOWN].flatten(0, 1)
