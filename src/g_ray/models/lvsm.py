@@ -68,7 +68,7 @@ class LVSMConfig:
 
 
 def tiny(encoding: str, conditioning: str, **options: Any) -> LVSMConfig:
-    """For 36×36 images on a CPU. Heads of 72 channels leave RayRoPE three frequencies per coordinate, of 48 only two."""
+    """For 36×36 images on a CPU. Heads of 72 channels: RayRoPE has three frequencies per coordinate, with 48 two."""
     return LVSMConfig(144, 4, 2, 288, 6, conditioning, encoding, options)
 
 
