@@ -1,0 +1,53 @@
+"""The field-of-view protocol and the references that need no network."""
+
+import torch
+
+from g_ray.data.nvs import NVSBatch, RoomsNVS
+from g_ray.evaluation.nvs_protocol import FovProtocol
+from g_ray.evaluation.nvs_references import REFERENCES, rotation_warp
+from g_ray.geometry.pose import Pose
+from g_ray.rays.views import Views
+
+PROTOCOL = FovProtocol(24, 24, scenes=5, at_once=2)
+
+
+def test_zoom_changes_cameras_and_nothing_else():
+    plain, zoomed = (list(PROTOCOL.batches(zoom)) for zoom in (1.0, 2.5))
+    assert sum(len(batch) for batch in plain) == 5
+    for before, after in zip(plain, zoomed, strict=True):
+        assert torch.equal(before.targets.poses.world_from_cam, after.targets.poses.world_from_cam)
+        assert torch.equal(before.context_images[:, 0], after.context_images[:, 0])
+        ratio = after.targets.cameras[0].parameter("fx") / before.targets.cameras[0].parameter("fx")
+        assert ((ratio >= 1) & (ratio <= 2.5)).all()
+
+
+def test_test_rooms_are_no_training_rooms():
+    train = RoomsNVS(width=24, height=24, batch_size=2).batch(0)
+    assert not torch.allclose(train.target_images, next(PROTOCOL.batches(1.0)).target_images)
+
+
+def test_digest_names_the_protocol():
+    assert PROTOCOL.digest == FovProtocol(24, 24, scenes=5, at_once=2).digest
+    assert PROTOCOL.digest != FovProtocol(24, 24, scenes=6, at_once=2).digest
+    assert list(PROTOCOL.settings) == ["z1.0", "z1.5", "z2.0", "z2.5"]
+
+
+def test_perfect_predictions_and_references():
+    perfect = PROTOCOL.score(lambda batch: batch.target_images, 2.0, None)
+    assert (perfect.psnr > 100).all()
+    assert torch.allclose(perfect.ssim, torch.ones(5), atol=1e-4)
+    for reference in REFERENCES.values():
+        scores = PROTOCOL.score(reference, 2.0, None)
+        assert scores.psnr.shape == (5,)
+        assert (scores.psnr < 40).all()
+
+
+def test_rotation_warp_is_exact_for_cameras_in_one_place():
+    """A turned and zoomed camera at the context's own place: the warp shows what it would see."""
+    rooms = RoomsNVS(width=48, height=48, batch_size=1)
+    batch = rooms.batch(3)
+    context = batch.contexts.cameras[0]
+    place = Pose(batch.contexts.poses.world_from_cam[:, :1])
+    same = Views([context], place)
+    zoomed = NVSBatch(batch.context_images[:, :1], same, batch.context_images[:, :1], same)
+    assert torch.allclose(rotation_warp(zoomed), batch.context_images[:, :1], atol=1e-4)
