@@ -32,14 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments == ["--version"]:
         print(f"g-ray {__version__}")
         return 0
-    command = tyro.cli(
-        Command,  # type: ignore[arg-type]
-        prog="g-ray",
-        description=DESCRIPTION,
-        args=arguments,
-        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagConversionOff),
-    )
     try:
+        command = tyro.cli(
+            Command,  # type: ignore[arg-type]
+            prog="g-ray",
+            description=DESCRIPTION,
+            args=arguments,
+            config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagConversionOff),
+        )
         command.run()
     except KeyboardInterrupt:
         return _say("stopped", 130)

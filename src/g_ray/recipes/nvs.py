@@ -119,7 +119,7 @@ def tiny(method: str) -> NVSRecipe:
     """36×36 images, for a CPU: 1,500 steps of 16 scenes, squared error alone."""
     conditioning, encoding = METHODS[method]
     return NVSRecipe(
-        model=NVSModel(144, 4, 3, 288, 6, conditioning, encoding),
+        model=NVSModel(144, 4, 2, 288, 6, conditioning, encoding),
         data=NVSData(width=36, height=36, batch=16),
         loss=NVSLoss(lpips=0.0),
         schedule=Schedule(lr=1e-3, steps=1500, warmup=50, start=1e-5),

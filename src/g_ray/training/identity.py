@@ -25,11 +25,15 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def check_same(before: Mapping[str, Any], now: Mapping[str, Any], where: object, allow: bool) -> list[str]:
-    """The differences if they are allowed, a `ValueError` that names them otherwise."""
-    changed = differences(before, now)
+    """The differences if they are allowed, a `ValueError` that names them otherwise. The name is only a label."""
+    changed = differences(_decisive(before), _decisive(now))
     if changed and not allow:
         raise ValueError(
             f"{where} was started differently ({'; '.join(changed)}): use the same settings, another --out, "
             "or --allow-changes True to continue all the same"
         )
     return changed
+
+
+def _decisive(identity: Mapping[str, Any]) -> dict[str, Any]:
+    return {**identity["settings"], "kind": identity["kind"], "processes": identity["processes"]}

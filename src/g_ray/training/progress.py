@@ -3,7 +3,8 @@
 import sys
 import time
 from collections.abc import Mapping
-from typing import TextIO
+from io import TextIOBase
+from typing import Any
 
 BAR = 24
 
@@ -12,10 +13,15 @@ class Progress:
     """A bar that redraws itself on a terminal; a line now and then everywhere else."""
 
     def __init__(
-        self, total: int, first: int, samples_per_step: int, stream: TextIO | None = None, quiet: bool = False
+        self,
+        total: int,
+        first: int,
+        samples_per_step: int,
+        stream: TextIOBase | None = None,
+        quiet: bool = False,
     ) -> None:
         self.total, self.samples_per_step, self.quiet = total, samples_per_step, quiet
-        self.stream = sys.stderr if stream is None else stream
+        self.stream: Any = sys.stderr if stream is None else stream
         self.live = self.stream.isatty()
         self.pause_s = 0.1 if self.live else 10.0
         self.step, self.values = first, ""

@@ -1,0 +1,97 @@
+"""`g-ray train`: overrides, refusals, Ctrl-C, and help without torch."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from g_ray.cli.main import main
+from g_ray.training.checkpoint import Store
+
+QUICK = ["--tensorboard", "False", "--sample-every", "None", "--device", "cpu", "--width", "8"]
+
+
+def train(out, *more):
+    return main(["train", "curve", "--out", str(out), *QUICK, "--schedule.warmup", "0", *more])
+
+
+def test_a_run_and_what_is_stored_beside_the_weights(tmp_path, capsys):
+    assert train(tmp_path / "run", "--schedule.steps", "4", "--optimiser.clip", "None", "--seed", "7") == 0
+    said = capsys.readouterr().out
+    assert said.startswith("4 steps, validation ") and str(tmp_path / "run" / "model.safetensors") in said
+    (checkpoint,) = Store(tmp_path / "run" / "checkpoints").all()
+    recipe, provenance = checkpoint.document("recipe"), checkpoint.document("provenance")
+    assert recipe["name"] == "curve" and recipe["settings"]["schedule"]["steps"] == 4
+    assert recipe["settings"]["optimiser"]["clip"] is None and recipe["settings"]["seed"] == 7
+    assert {"commit", "date", "hardware", "python", "libraries", "command"} <= provenance.keys()
+    assert provenance["libraries"]["torch"].startswith("2.") and "safetensors" in provenance["libraries"]
+
+
+def test_the_same_command_continues_and_another_recipe_is_refused(tmp_path, capsys):
+    assert train(tmp_path / "run", "--schedule.steps", "4") == 0
+    assert train(tmp_path / "run", "--schedule.steps", "4") == 0
+    assert "already finished at step 4" in capsys.readouterr().err
+    assert train(tmp_path / "run", "--schedule.steps", "6") == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "schedule.steps: 4 → 6" in error and "--allow-changes" in error
+    assert train(tmp_path / "run", "--schedule.steps", "6", "--allow-changes", "True") == 0
+    assert "changed since the run was started: schedule.steps: 4 → 6" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["nonsense"],
+        ["curve", "--nonsense", "1"],
+        ["curve", "--schedule.nonsense", "1"],
+        ["curve", "--schedule.steps", "many"],
+        ["curve", "--precision", "fp8"],
+    ],
+)
+def test_unknown_recipes_and_overrides_are_refused(words, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["train", *words])
+    assert stop.value.code == 2
+
+
+@pytest.mark.parametrize("words", [["--save-every", "0"], ["--schedule.steps", "0"], ["--device", "tpu?"]])
+def test_impossible_values_are_refused_in_words(words, tmp_path, capsys):
+    try:
+        code = main(["train", "curve", "--out", str(tmp_path), *words])
+    except SystemExit as stop:
+        code = stop.code
+    assert code == 2 and words[0].strip("-") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["train", "--help"], ["train", "nvs-paper-gta_gray", "--help"]])
+def test_help_does_not_import_torch(words):
+    code = (
+        "import sys\nfrom g_ray.cli.main import main\n"
+        f"try:\n    main({words!r})\nexcept SystemExit as stop:\n    assert stop.code == 0, stop.code\n"
+        "heavy = {'torch', 'numpy', 'safetensors', 'PIL', 'pydantic'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_ctrl_c_saves_and_exits_130(tmp_path):
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "g_ray", "train", "curve", "--out", str(out), *QUICK]
+    process = subprocess.Popen(
+        [*command, "--pause-s", "0.01", "--log-every", "1"], stderr=subprocess.PIPE, text=True
+    )
+    metrics = out / "metrics.jsonl"
+    while process.poll() is None and not (metrics.exists() and metrics.stat().st_size):
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    (saved,) = Store(out / "checkpoints").all()
+    assert f"saved step {saved.step} in {out}; the same command continues" in said
+    assert said.endswith("g-ray: stopped\n") and "Traceback" not in said
+    assert json.loads((saved.path / "manifest.json").read_text())["step"] == saved.step

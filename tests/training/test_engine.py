@@ -1,0 +1,149 @@
+"""The loop as a whole: what it learns, leaves, refuses and shows."""
+
+import json
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from g_ray.training import engine
+from g_ray.training.checkpoint import Store
+from g_ray.training.engine import train
+from g_ray.training.feed import Broken, feed
+from g_ray.training.history import read_metrics
+from g_ray.training.identity import differences
+from g_ray.training.placement import placed
+from g_ray.training.recipe import Optimiser, Schedule
+from g_ray.training.seeds import step_seed
+from g_ray.training.tasks.curve import CurveTask
+
+
+def test_it_learns_the_curve(runs, tmp_path):
+    schedule = Schedule(lr=1e-2, steps=150, warmup=10, start=1e-4)
+    recipe = runs.small(schedule=schedule, dropout=0.0, batch=32)
+    outcome = train("curve", recipe, runs.quiet(tmp_path / "run", save_every=1000, log_every=30))
+    losses = [entry["loss"] for entry in read_metrics(outcome.folder) if "loss" in entry]
+    assert len(losses) == 5 and losses[-1] < 0.1 * losses[0]
+    assert outcome.validation < 0.05
+
+
+def test_what_a_run_leaves(runs, tmp_path):
+    run = runs.quiet(tmp_path / "run", sample_every=6, tensorboard=True)
+    outcome = train("curve", runs.small(12), run, {"commit": "abc", "libraries": {"torch": "2"}})
+    (last,) = Store(run.out / "checkpoints").all()[-1:]
+    assert last.document("provenance") == {"commit": "abc", "libraries": {"torch": "2"}, "processes": 1}
+    settings = last.document("recipe")["settings"]
+    assert settings["schedule"]["steps"] == 12 and settings["optimiser"]["betas"] == [0.9, 0.95]
+    assert outcome.weights == run.out / "model.safetensors"
+    assert load_file(outcome.weights).keys() == last.load_weights().keys()
+    with Image.open(run.out / "samples" / "step-00000012.png") as picture:
+        assert picture.size == (64, 32)
+    assert list((run.out / "tensorboard").glob("events*"))
+    entry = read_metrics(run.out)[0]
+    assert {"step", "loss", "mse", "gradient_norm", "lr", "skipped", "seconds"} == entry.keys()
+
+
+def test_a_finished_run_is_left_alone(runs, tmp_path, monkeypatch):
+    run = runs.quiet(tmp_path / "run")
+    first = train("curve", runs.small(8), run)
+    monkeypatch.setattr(engine, "feed", lambda *args: pytest.fail("trained again"))
+    assert train("curve", runs.small(8), run) == first
+
+
+def test_another_recipe_is_refused_and_its_keys_named(runs, tmp_path):
+    run = runs.quiet(tmp_path / "run")
+    train("curve", runs.small(8), run)
+    other = runs.small(8, seed=1, optimiser=Optimiser(weight_decay=0.2, clip=0.5))
+    with pytest.raises(ValueError, match=r"optimiser\.weight_decay: 0\.1 → 0\.2; .*seed: 0 → 1") as caught:
+        train("curve", other, run)
+    assert "--allow-changes True" in str(caught.value) and "width" not in str(caught.value)
+    longer = runs.small(12)
+    assert train("curve", longer, runs.quiet(run.out, allow_changes=True)).steps == 12
+
+
+def test_differences_see_what_is_new_and_what_is_gone():
+    before, now = {"a": {"b": 1, "c": {}}, "gone": 2}, {"a": {"b": 1, "c": {"d": 3}}}
+    assert differences(before, now) == [
+        "a.c: {} → (not set)",
+        "a.c.d: (not set) → 3",
+        "gone: 2 → (not set)",
+    ]
+
+
+def test_initial_weights(runs, tmp_path):
+    first = train("curve", runs.small(8), runs.quiet(tmp_path / "first"))
+    frozen = Schedule(lr=0.0, steps=2)
+    second = runs.small(schedule=frozen, init=first.weights)
+    outcome = train("curve", second, runs.quiet(tmp_path / "second"))
+    a, b = load_file(first.weights), load_file(outcome.weights)
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize("limit", [3_000, 8_000])
+def test_a_full_disk_in_a_real_process(runs, tmp_path, limit):
+    """Files may not grow beyond a limit: first the weights do not fit, then the state does not."""
+    out = tmp_path / "run"
+    train("curve", runs.small(8), runs.quiet(out))
+    before = {path: path.read_bytes() for path in out.rglob("checkpoints/*/*")}
+    run = runs.quiet(out, allow_changes=True)
+    failed = runs.Processes(runs.small(16), run, sabotage=runs.SmallFilesOnly(limit))
+    assert failed.codes() == [2]
+    said = (tmp_path / "run-0.log").read_text().splitlines()[-1]
+    assert said.startswith("g-ray: could not save the checkpoint of step 12") and "step 8 is intact" in said
+    assert {path: path.read_bytes() for path in out.rglob("checkpoints/*/*")} == before
+    assert runs.Processes(runs.small(16), run).codes() == [0]
+
+
+def test_trouble_on_one_rank_is_told_by_it_alone(runs, tmp_path):
+    """Broken batches on rank 1: both ranks skip the step, and both end when there are too many."""
+    run = runs.quiet(tmp_path / "run", max_skipped_in_a_row=3)
+    ended = runs.Processes(runs.small(), run, 2, sabotage=runs.break_batches_of_rank_1)
+    assert ended.codes() == [2, 2]
+    first, second = ((tmp_path / f"run-{rank}.log").read_text() for rank in (0, 1))
+    assert "step 5 skipped: rank 1: ValueError: broken.png (1 so far)" in first
+    assert "g-ray: 3 steps in a row had to be skipped" in first.splitlines()[-1]
+    assert second == ""
+
+
+def test_the_feed_keeps_order_and_reports_broken_batches(runs):
+    class Half(CurveTask):
+        def batch(self, step, rank, world):
+            if step % 2:
+                raise ValueError(f"file {step}\nis bad")
+            return step, rank, world
+
+    task = Half(width=1, layers=1, dropout=0.0, batch_size=1, seed=0)
+    got = list(feed(task, 2, 6, 1, 3, workers=2))
+    assert got == [
+        (2, 1, 3),
+        Broken("ValueError: file 3 is bad"),
+        (4, 1, 3),
+        Broken("ValueError: file 5 is bad"),
+    ]
+
+
+def test_seeds_differ_everywhere():
+    seeds = {step_seed(seed, step, rank) for seed in range(5) for step in range(50) for rank in range(4)}
+    assert len(seeds) == 1000 and max(seeds) < 2**63 and step_seed(1, 2, 3) == step_seed(1, 2, 3)
+
+
+def test_a_batch_of_anything_is_placed(mixed_views):
+    views = mixed_views()
+    batch = {"views": views, "list": [torch.ones(2), ("name", 3)], "none": None}
+    moved = placed(batch, torch.device("meta"))
+    assert moved["list"][0].device.type == "meta" and moved["list"][1] == ("name", 3)
+    assert moved["views"].poses.world_from_cam.device.type == "meta"
+
+
+@pytest.mark.parametrize(("device", "message"), [("gpu", "not a device"), ("cuda", "sees no GPU")])
+def test_wrong_devices_are_one_line(runs, tmp_path, device, message):
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(ValueError, match=message):
+        train("curve", runs.small(), runs.quiet(tmp_path / "run", device=device))
+
+
+def test_resolved_recipes_are_json(runs):
+    resolved = runs.small().resolved()
+    assert json.loads(json.dumps(resolved)) == resolved
