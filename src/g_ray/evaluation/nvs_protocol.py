@@ -14,6 +14,7 @@ from g_ray.metrics.scenes import SceneScores, score_scenes
 
 Predict = Callable[[NVSBatch], Tensor]
 
+
 @dataclass(frozen=True)
 class FovProtocol:
     """Two contexts, one target: the first context at its native field of view, the others zoomed by z ~ U[1, z_max]."""

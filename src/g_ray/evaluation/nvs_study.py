@@ -104,7 +104,12 @@ def run_study(
 
 
 def _finished(todo: list[Job], jobs: int, progress: Callable[[str], None]) -> list[Job]:
-    """All jobs trained and scored, `jobs` processes at a time, one thread each."""
+    """All jobs trained and scored: here one after the other, or `jobs` processes at a time, one thread each."""
+    if jobs == 1:
+        for number, job in enumerate(todo):
+            progress(f"network {number + 1} of {len(todo)}: {job.folder.name}")
+            train_and_score(job)
+        return todo
     started = time.monotonic()
     before = sum(job.steps_done() for job in todo)
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
