@@ -89,8 +89,9 @@ def test_steps_of_every_method(method, precision):
     assert logged["loss"] == logged["mse"] and 5 < logged["psnr"] < 30
 
 
-def test_a_run_with_samples_validation_and_weights_that_say_what_they_are(tmp_path):
-    recipe = small("gta_gray")
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_a_run_with_samples_validation_and_weights_that_say_what_they_are(tmp_path, precision):
+    recipe = small("gta_gray", precision=precision)
     run = Run(out=tmp_path / "run", device="cpu", save_every=2, sample_every=3, tensorboard=False)
     outcome = train("nvs-tiny-gta_gray", recipe, run)
     assert 0 < outcome.validation < 0.5

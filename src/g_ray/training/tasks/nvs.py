@@ -57,7 +57,9 @@ class NVSTask(Task):
         )
 
     def _held_out(self, model: nn.Module) -> NVSBatch:
-        return self.data.batch(0, HELD_OUT).to(next(model.parameters()).device)
+        """Rendered in full precision: the engine looks at models under autocast."""
+        with torch.autocast("cpu", enabled=False):
+            return self.data.batch(0, HELD_OUT).to(next(model.parameters()).device)
 
     def validate(self, model: nn.Module) -> float:
         batch = self._held_out(model)
