@@ -27,6 +27,11 @@ def test_encodings_are_timed_and_recorded(tmp_path, capsys):
     assert set(provenance()) <= set(recorded["settings"])
 
 
+def test_coordinates_are_compared(capsys):
+    assert main(["bench", "coordinates"]) == 0
+    assert "equidistant" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("option", ["views", "grid", "batch", "repeats"])
 def test_nonsense_is_refused(option, capsys):
     assert main(["bench", "encodings", f"--{option}", "0"]) == 2
@@ -82,5 +87,13 @@ def test_the_commit_is_that_of_the_checkout_or_unknown(tmp_path):
 
 
 def test_tables_are_aligned():
-    lines = table([{"name": "a", "x": 1.5}, {"name": "longer", "x": None}]).splitlines()
-    assert lines == ["name        x", "──────  ─────", "a       1.500", "longer      –"]
+    lines = table(
+        [{"name": "a", "x": 1.5}, {"name": "longer", "x": None}, {"name": "tiny", "x": 2e-9}]
+    ).splitlines()
+    assert lines == [
+        "name          x",
+        "──────  ───────",
+        "a         1.500",
+        "longer        –",
+        "tiny    2.0e-09",
+    ]

@@ -36,7 +36,12 @@ def run_command(command: str, out: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("command", [c for c in commands() if c.startswith("g-ray")])
+CLI_PAGE = commands((ROOT / "docs" / "cli.md").read_text())
+
+
+@pytest.mark.parametrize(
+    "command", [c for c in dict.fromkeys(commands() + CLI_PAGE) if c.startswith("g-ray")]
+)
 def test_the_commands_run(command, tmp_path):
     done = run_command(command, tmp_path)
     assert done.returncode == 0, done.stderr
