@@ -27,11 +27,6 @@ def test_encodings_are_timed_and_recorded(tmp_path, capsys):
     assert set(provenance()) <= set(recorded["settings"])
 
 
-def test_coordinates_are_compared(capsys):
-    assert main(["bench", "coordinates"]) == 0
-    assert "equidistant" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("option", ["views", "grid", "batch", "repeats"])
 def test_nonsense_is_refused(option, capsys):
     assert main(["bench", "encodings", f"--{option}", "0"]) == 2
