@@ -9,7 +9,7 @@ from torch import Tensor
 
 from g_ray.coordinates import RayCoordinate, coordinate, projected
 from g_ray.encodings.base import Prepared
-from g_ray.encodings.expected import EXPECTATIONS
+from g_ray.encodings.expected import EXPECTATIONS, smooth_tripling
 from g_ray.encodings.rotation import Rotation
 from g_ray.geometry.precision import at_least_float32, full_precision
 
@@ -36,6 +36,7 @@ class RangeCoordinates:
     expectation: str
     frequencies: Float[Tensor, "n coordinate"]
     jumps: Float[Tensor, "coordinate"]  # height of each coordinate's branch cut; infinite where there is none
+    tripling: bool  # whether each frequency is three times the one before it
 
     def expected(
         self,
@@ -51,6 +52,10 @@ class RangeCoordinates:
         width = _principal(end - start, self.jumps)
         middle = _principal(start + 0.5 * width, self.jumps)
         middle, width = (part * is_patch[:, None].to(part.dtype) for part in (middle, width))
+        # Inductor has no code for complex numbers.
+        if self.tripling and self.expectation == "smooth" and not torch.compiler.is_compiling():
+            lowest = self.frequencies[0]
+            return smooth_tripling(middle * lowest, width * lowest, len(self.frequencies))
         expectation = EXPECTATIONS[self.expectation]
         return expectation(middle[..., None, :] * self.frequencies, width[..., None, :] * self.frequencies)
 

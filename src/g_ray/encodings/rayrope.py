@@ -72,6 +72,11 @@ class RayRoPE(Encoding):
         centres, ranges = torch.stack([centre] * 3, -1), torch.stack(directions + depths, -1)
         return self.sign * centres.to(like), self.sign * ranges.to(like)
 
+    @property
+    def tripling(self) -> bool:
+        """Whether every bank is RayRoPE's own; frequencies that close over a period are not."""
+        return RATIO == 3.0 and all(axis.period is None for axis in coordinate(self.coordinate).axes)
+
     def jumps(self, like: Tensor) -> Float[Tensor, "coordinate"]:
         """Branch cuts of the directions and depths: where an interval must take the short way."""
         directions = [axis.jump or float("inf") for axis in coordinate(self.coordinate).axes] * len(CORNERS)
@@ -90,7 +95,9 @@ class RayRoPE(Encoding):
             queries.views.batch,
             queries.layout,
             keys.layout,
-            ranges=RangeCoordinates(self.coordinate, self.depth, self.expectation, ranges, self.jumps(rays)),
+            ranges=RangeCoordinates(
+                self.coordinate, self.depth, self.expectation, ranges, self.jumps(rays), self.tripling
+            ),
             query_views=query_views,
             own=rays if keys is queries else self._rays(queries),
             turned=(relative.rotation[:, :, view_of_key, None] @ rays[:, None, ..., None])[..., 0],
