@@ -44,6 +44,7 @@ bench: $(VENV)/.ready-dev ## Time the encodings and the ray maps on this machine
 	$(BIN)/g-ray bench encodings --views 3 --grid 32 --batch 2 --json out/bench/encodings_3x1024.json
 	$(BIN)/g-ray bench encodings --views 16 --grid 16 --batch 1 --json out/bench/encodings_16x256.json
 	$(BIN)/g-ray bench rays --json out/bench/rays.json
+	$(BIN)/g-ray bench coordinates --json out/bench/coordinates.json
 
 format: $(VENV)/.ready-dev ## Rewrite the code in the project's style
 	$(BIN)/ruff check --fix .

@@ -82,5 +82,13 @@ def test_the_commit_is_that_of_the_checkout_or_unknown(tmp_path):
 
 
 def test_tables_are_aligned():
-    lines = table([{"name": "a", "x": 1.5}, {"name": "longer", "x": None}]).splitlines()
-    assert lines == ["name        x", "──────  ─────", "a       1.500", "longer      –"]
+    lines = table(
+        [{"name": "a", "x": 1.5}, {"name": "longer", "x": None}, {"name": "tiny", "x": 2e-9}]
+    ).splitlines()
+    assert lines == [
+        "name          x",
+        "──────  ───────",
+        "a         1.500",
+        "longer        –",
+        "tiny    2.0e-09",
+    ]

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from g_ray.encodings.expected import sinc, smooth, threshold
+from g_ray.encodings.expected import sinc, smooth, smooth_tripling, threshold
 
 phases = st.floats(-20, 20)
 
@@ -50,3 +50,29 @@ def test_sinc_and_its_derivative_are_exact_in_float32():
     (gradient,) = torch.autograd.grad(value.sum(), x)
     derivative = (exact.cos() - exact.sin() / exact) / exact
     assert (gradient - derivative.detach())[x > 1e-3].abs().max() < 1e-6
+
+
+def test_tripling_is_smooth_at_every_power_of_three():
+    middle, width = (torch.randn(500, 9, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    powers = 3.0 ** torch.arange(6, dtype=torch.float64)[:, None]
+    direct = smooth(middle[:, None] * powers, width[:, None] * powers)
+    tripled = smooth_tripling(middle, width, 6)
+    weights = torch.randn(500, 6, 9, dtype=torch.float64)
+    for left, right in zip(direct, tripled, strict=True):
+        assert (left - right).abs().max() < 1e-12
+        gradients = [
+            torch.autograd.grad((x * weights).sum(), (middle, width), retain_graph=True)
+            for x in (left, right)
+        ]
+        for a, b in zip(*gradients, strict=True):
+            assert (a - b).abs().max() < 1e-9
+
+
+def test_tripling_loses_no_more_in_float32_than_the_phase_itself():
+    middle, width = torch.randn(5000, 9), torch.randn(5000, 9)
+    exact = smooth_tripling(middle.double(), width.double(), 6)
+    powers = 3.0 ** torch.arange(6)[:, None]
+    direct = smooth(middle[:, None] * powers, width[:, None] * powers)
+    for truth, fast, slow in zip(exact, smooth_tripling(middle, width, 6), direct, strict=True):
+        assert (fast - truth).abs().max() < 1e-4
+        assert (fast - truth).abs().max() < 5 * (slow - truth).abs().max()

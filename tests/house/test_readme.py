@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from g_ray import CAMERAS, COORDINATES, ENCODINGS
+from g_ray.encodings import CONDITIONINGS
+
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 
@@ -36,7 +39,12 @@ def run_command(command: str, out: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("command", [c for c in commands() if c.startswith("g-ray")])
+CLI_PAGE = commands((ROOT / "docs" / "cli.md").read_text())
+
+
+@pytest.mark.parametrize(
+    "command", [c for c in dict.fromkeys(commands() + CLI_PAGE) if c.startswith("g-ray")]
+)
 def test_the_commands_run(command, tmp_path):
     done = run_command(command, tmp_path)
     assert done.returncode == 0, done.stderr
@@ -65,6 +73,20 @@ def test_the_install_line_names_what_exists():
 
 def test_no_command_is_left_untested():
     assert all(command.split()[0] in ("make", "pip", "g-ray") for command in commands())
+
+
+@pytest.mark.parametrize(
+    ("kind", "registry"),
+    [
+        ("cameras", CAMERAS),
+        ("coordinates", COORDINATES),
+        ("encodings", ENCODINGS),
+        ("conditioning", CONDITIONINGS),
+    ],
+)
+def test_the_overview_lists_the_registries(kind, registry):
+    (row,) = re.findall(rf"^\| {kind} \| .*? \| (.*) \|$", README, re.MULTILINE)
+    assert re.findall(r"\b[a-z_\d]+\b", re.sub(r"\(.*?\)", "", row)) == list(registry)
 
 
 # The file tree

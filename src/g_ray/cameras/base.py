@@ -157,6 +157,7 @@ class Camera(ABC):
 
         Only the direction of a point matters. Pixels of invalid points are finite but mean nothing.
         """
+        _check_last(self.NAME, "points", points, 3)
         params = self._aligned(self.params, points)
         plane, valid = self._to_plane(points, params)
         return plane * params[..., 0:2] + params[..., 2:4], valid
@@ -166,6 +167,7 @@ class Camera(ABC):
     ) -> tuple[Float[Tensor, "*shape 3"], Bool[Tensor, "*shape"]]:
         """Pixels [*batch, *n, 2] to unit bearings in the camera frame (eq:camera_ray), and whether any ray
         lands there."""
+        _check_last(self.NAME, "pixels", pixels, 2)
         params = self._aligned(self.params, pixels)
         plane = (pixels - params[..., 2:4]) / params[..., 0:2]
         return self._from_plane(plane, params)
@@ -299,6 +301,11 @@ def pixel_centres(
     u = torch.arange(width, dtype=dtype or torch.get_default_dtype(), device=device) + 0.5
     v = torch.arange(height, dtype=dtype or torch.get_default_dtype(), device=device) + 0.5
     return torch.stack(torch.meshgrid(u, v, indexing="xy"), -1)
+
+
+def _check_last(name: str, what: str, values: Tensor, size: int) -> None:
+    if values.ndim == 0 or values.shape[-1] != size:
+        raise ValueError(f"{name}: {what} of shape {tuple(values.shape)}; the last dimension must be {size}")
 
 
 def _moved(value: Tensor, *args: Any, **kwargs: Any) -> Tensor:

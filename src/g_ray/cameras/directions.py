@@ -31,27 +31,24 @@ def polar_angle(points: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*shape"]:
 
 def radial_image(
     points: Float[Tensor, "*shape 3"], rho: Float[Tensor, "*shape"]
-) -> Float[Tensor, "*shape 2"]:
-    """ρ(ψ) (cos φ, sin φ) for a radial function with ρ(ψ) ≈ ψ near the axis.
+) -> tuple[Float[Tensor, "*shape 2"], Bool[Tensor, "*shape"]]:
+    """ρ(ψ) (cos φ, sin φ) for a radial function with ρ(ψ) ≈ ψ near the axis, and whether there is an azimuth φ.
 
-    On the axis the quotient ρ / sqrt(x² + y²) is replaced by its limit 1/z, which gives the right first
-    derivative.
+    On the axis the quotient ρ / sqrt(x² + y²) is replaced by its limit 1/z, which gives the right first derivative.
+    Straight behind the camera all azimuths meet: no image there, nor of the zero vector.
     """
     xy, z = points[..., 0:2], points[..., 2]
     radius = torch.linalg.vector_norm(xy, dim=-1)
-    on_axis = radius == 0
-    limit = torch.where(on_axis & (z > 0), 1 / torch.where(z > 0, z, 1.0), 0.0)
-    quotient = torch.where(on_axis, limit, rho / _nonzero(radius))
-    return xy * quotient[..., None]
+    on_axis = radius.detach() <= torch.finfo(z.dtype).eps * z.detach().abs()
+    behind = on_axis & (z <= 0)
+    limit = torch.where(behind, 0.0, 1 / torch.where(on_axis & ~behind, z, 1.0))
+    quotient = torch.where(on_axis, limit, rho / torch.where(on_axis, 1.0, radius))
+    return xy * quotient[..., None], ~behind
 
 
 def radial_bearing(
     plane: Float[Tensor, "*shape 2"], radius: Float[Tensor, "*shape"], psi: Float[Tensor, "*shape"]
 ) -> Float[Tensor, "*shape 3"]:
     """(sin ψ cos φ, sin ψ sin φ, cos ψ) for a plane point of azimuth φ, with ψ ≈ radius near the axis."""
-    quotient = torch.where(radius == 0, 1.0, torch.sin(psi) / _nonzero(radius))
+    quotient = torch.where(radius == 0, 1.0, torch.sin(psi) / torch.where(radius == 0, 1.0, radius))
     return torch.cat([plane * quotient[..., None], torch.cos(psi)[..., None]], -1)
-
-
-def _nonzero(radius: Tensor) -> Tensor:
-    return torch.where(radius == 0, 1.0, radius)

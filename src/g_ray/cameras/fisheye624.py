@@ -41,10 +41,10 @@ class Fisheye624(Camera):
 
     def _to_plane(self, points: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
         limit, psi = self._limits(points), polar_angle(points)
-        xy = radial_image(points, rho(torch.minimum(psi, limit), params[..., 4:10]))
+        xy, known = radial_image(points, rho(torch.minimum(psi, limit), params[..., 4:10]))
         value, jacobian = _distortion(params).value_and_jacobian(xy)
         upright = torch.linalg.det(jacobian.detach()) > 0
-        return value, within(psi, limit) & upright & (points != 0).any(-1)
+        return value, known & within(psi, limit) & upright
 
     def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
         xy, reached = _distortion(params).invert(plane, plane.new_tensor(LARGEST_RADIUS))

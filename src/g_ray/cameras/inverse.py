@@ -33,7 +33,7 @@ def monotone_inverse(
     beyond = target >= function(high)[0]
     x = torch.minimum(target.detach(), high)
     tolerance = 4 * torch.finfo(target.dtype).eps
-    for _ in range(_MOST_STEPS):
+    for _ in range(_steps(_MOST_STEPS)):
         value, slope = function(x)
         error = value - target
         low, high = torch.where(error < 0, x, low), torch.where(error > 0, x, high)
@@ -80,7 +80,7 @@ def newton_2d(
     x = start
     tolerance = 32 * torch.finfo(target.dtype).eps * (1 + torch.linalg.vector_norm(target, dim=-1))
     converged = torch.zeros_like(tolerance, dtype=torch.bool)
-    for _ in range(_MOST_STEPS_2D):
+    for _ in range(_steps(_MOST_STEPS_2D)):
         value, jacobian = function(x)
         residual = value - target
         step = solve_2x2(jacobian, residual)
@@ -111,6 +111,11 @@ def solve_2x2(
     determinant = torch.where(determinant.abs() > scale, determinant, scale + torch.finfo(right.dtype).tiny)
     e, f = right.unbind(-1)
     return torch.stack([d * e - b * f, a * f - c * e], -1) / determinant[..., None]
+
+
+def _steps(most: int) -> int:
+    """A compiled graph cannot stop early and unrolls every step; lenses rarely need more than a dozen."""
+    return min(most, 16) if torch.compiler.is_compiling() else most
 
 
 def _inside(x: Tensor, limit: Tensor) -> Tensor:

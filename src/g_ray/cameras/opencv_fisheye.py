@@ -35,8 +35,8 @@ class OpenCVFisheye(Camera):
 
     def _to_plane(self, points: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
         limit, psi = self._limits(points), polar_angle(points)
-        plane = radial_image(points, rho(torch.minimum(psi, limit), params[..., 4:8]))
-        return plane, within(psi, limit) & (points != 0).any(-1)
+        plane, known = radial_image(points, rho(torch.minimum(psi, limit), params[..., 4:8]))
+        return plane, known & within(psi, limit)
 
     def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
         radius = torch.linalg.vector_norm(plane, dim=-1)

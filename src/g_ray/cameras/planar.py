@@ -81,7 +81,6 @@ class PlanarDistortion:
         point = implicit_2d(self.value_and_jacobian, target, found)
         return torch.where(valid[..., None], point, found), valid
 
-    @torch.no_grad()
     def _radial_start(self, target: Tensor, limit: Tensor) -> Tensor:
         radius = torch.linalg.vector_norm(target, dim=-1)
         start = monotone_inverse(self.radial, radius, limit)

@@ -53,7 +53,8 @@ class RayTable:
             torch.where(known[..., None], rays.detach(), rays.new_tensor([0.0, 0.0, 1.0])), dim=-1
         )
         frame = _tangent_frame(direction)
-        at, step = self._search(direction, frame)
+        with torch.no_grad():
+            at, step = self._search(direction, frame)
         found, slope, valid = self.interpolate(at)
         ahead = (found.detach() * direction).sum(-1)
         valid = valid & known & (step <= _tolerance(rays.dtype)) & (ahead > 0)
@@ -61,7 +62,6 @@ class RayTable:
             valid[..., None], self._implicit(at, rays, direction, frame, found, slope), at
         ), valid
 
-    @torch.no_grad()
     def _search(self, direction: Tensor, frame: Tensor) -> tuple[Tensor, Tensor]:
         """From the nearest entry, Newton on the two components of the interpolated ray across the wanted one.
 

@@ -36,11 +36,10 @@ class ThinPrismFisheye(Camera):
 
     def _to_plane(self, points: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
         limit, psi = self._limits(points), polar_angle(points)
-        value, jacobian = _distortion(params).value_and_jacobian(
-            radial_image(points, torch.minimum(psi, limit))
-        )
+        uv, known = radial_image(points, torch.minimum(psi, limit))
+        value, jacobian = _distortion(params).value_and_jacobian(uv)
         upright = torch.linalg.det(jacobian.detach()) > 0
-        return value, within(psi, limit) & upright & (points != 0).any(-1)
+        return value, known & within(psi, limit) & upright
 
     def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
         uv, valid = _distortion(params).invert(plane, self._limits(plane))

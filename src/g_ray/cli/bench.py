@@ -49,12 +49,26 @@ class RayMaps:
 
 
 @dataclass(frozen=True)
+class RayCoordinates:
+    """How well each ray coordinate orders ray pairs by angle, and how hard it jumps, up to 240° of field of view."""
+
+    json: Path | None = None
+    """Write settings and rows to this file."""
+
+    def run(self) -> None:
+        from g_ray.evaluation.coordinate_comparison import compare_coordinates
+
+        report(compare_coordinates(), self.json)
+
+
+@dataclass(frozen=True)
 class Bench:
-    """Measure speed and memory on this machine."""
+    """Measure: encodings and ray maps on this machine, and what coordinates are worth."""
 
     what: (
         Annotated[Encodings, tyro.conf.subcommand("encodings")]
         | Annotated[RayMaps, tyro.conf.subcommand("rays")]
+        | Annotated[RayCoordinates, tyro.conf.subcommand("coordinates")]
     )
 
     def run(self) -> None:

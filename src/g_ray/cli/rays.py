@@ -21,17 +21,19 @@ class Rays:
     """Folder for the pictures, one PNG per camera."""
 
     def run(self) -> None:
-        from g_ray.cameras.files import load_cameras
-        from g_ray.viewer.camera_report import beyond_90_deg, describe, write_picture
+        from g_ray.cameras.files import read_cameras
+        from g_ray.viewer.camera_report import describe, write_picture
 
-        cameras = load_cameras(self.file)
-        if self.name is not None:
-            if self.name not in cameras:
-                raise ValueError(f"{self.file} has no camera {self.name!r}: it has {', '.join(cameras)}")
-            cameras = {self.name: cameras[self.name]}
-        print(table([describe(name, camera) for name, camera in cameras.items()]))
-        for name, camera in cameras.items():
-            if beyond_90_deg(camera):
+        cameras = {named.name: named.camera for named in read_cameras(self.file)}
+        if not cameras:
+            raise ValueError(f"{self.file} has no cameras: add one")
+        if self.name is not None and self.name not in cameras:
+            raise ValueError(f"{self.file} has no camera {self.name!r}: it has {', '.join(cameras)}")
+        cameras = {name: camera for name, camera in cameras.items() if self.name in (None, name)}
+        reports = {name: describe(name, camera) for name, camera in cameras.items()}
+        print(table([report.row for report in reports.values()]))
+        for name, report in reports.items():
+            if report.beyond_90_deg:
                 print(
                     f"note: {name} sees beyond 90° from its axis, where θx, θy jump; see docs/conventions.md"
                 )

@@ -1,5 +1,6 @@
 """`g-ray reproduce`: a table of the paper, trained and scored from nothing."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,7 +16,7 @@ SHOWN = 6  # scenes of the contact sheet
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(ABC):
     """How to run a study."""
 
     out: Path
@@ -29,8 +30,9 @@ class Table:
     lpips: Path | None = None
     """AlexNet and LPIPS weights; looked for in the cache if not given, and the column left out if not found."""
 
+    @abstractmethod
     def study(self) -> "NVSStudy":
-        raise NotImplementedError
+        """The rows to train and what they are scored on."""
 
     def run(self) -> None:
         from g_ray.cli.provenance import provenance

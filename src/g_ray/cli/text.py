@@ -19,4 +19,6 @@ def table(rows: Sequence[Mapping[str, object]]) -> str:
 
 
 def cell(value: object) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else "–" if value is None else str(value)
+    if isinstance(value, float):
+        return f"{value:.3f}" if value == 0 or abs(value) >= 1e-3 else f"{value:.1e}"
+    return "–" if value is None else str(value)

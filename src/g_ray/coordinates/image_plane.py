@@ -1,5 +1,6 @@
 """Image-plane coordinates: what the host encodings use, and what ray angles replace."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -13,10 +14,13 @@ def projected(
 ) -> Float[Tensor, "*shape 2"]:
     """First two components of K'd / ‖K'd‖: RayRoPE's projected direction in (−1, 1).
 
-    K' is the camera's central pinhole in units of the image, so the value depends on the lens.
+    K' is the camera's central pinhole in units of the image (no skew), so the value depends on the lens.
     """
-    warped = (intrinsics @ directions.unsqueeze(-1)).squeeze(-1)
-    return warped[..., :2] / (warped.norm(dim=-1, keepdim=True) + 1e-6)
+    x, y, z = directions.unbind(-1)
+    across = intrinsics[..., 0, 0] * x + intrinsics[..., 0, 2] * z
+    down = intrinsics[..., 1, 1] * y + intrinsics[..., 1, 2] * z
+    length = (across.square() + down.square() + z.square()).sqrt() + 1e-6
+    return torch.stack([across / length, down / length], -1)
 
 
 class Grid(Coordinate):

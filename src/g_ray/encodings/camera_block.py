@@ -9,6 +9,8 @@ from torch import Tensor
 from g_ray.encodings.token_map import TokenMap
 from g_ray.rays.layout import Layout
 
+MOST_CHANNELS = 24
+
 
 @dataclass(frozen=True)
 class CameraBlock(TokenMap):
@@ -21,17 +23,24 @@ class CameraBlock(TokenMap):
     layout: Layout
 
     def plain(self, x: Float[Tensor, "batch head token dim"]) -> Float[Tensor, "batch head token dim"]:
-        wide = self._widened(x.shape[-1])
-        runs = [(view, x[..., span, :]) for view, span in self.layout.runs()]
-        return torch.cat([part if view is None else part @ wide[:, view, None] for view, part in runs], -2)
+        runs = [(view, x[..., span, :].unflatten(-1, (-1, 4))) for view, span in self.layout.runs()]
+        transposed = self.matrices.mT[:, :, None, None]
+        parts = [part if view is None else part @ transposed[:, view] for view, part in runs]
+        return torch.cat(parts, -3).flatten(-2)
 
     def write(
         self, x: Float[Tensor, "batch head token dim"], out: Float[Tensor, "batch head token dim"]
     ) -> None:
-        wide = self._widened(x.shape[-1])
+        width = self._width(x.shape[-1])
+        eye = torch.eye(width // 4, dtype=self.matrices.dtype, device=self.matrices.device)
+        wide = torch.kron(eye, self.matrices.mT.contiguous())
         for view, span in self.layout.runs():
-            part = x[..., span, :]
-            out[..., span, :] = part if view is None else part @ wide[:, view, None]
+            if view is None:
+                out[..., span, :] = x[..., span, :]
+                continue
+            for start in range(0, x.shape[-1], width):
+                channels = slice(start, start + width)
+                out[..., span, channels] = x[..., span, channels] @ wide[:, view, None]
 
     def adjoint(self) -> "CameraBlock":
         return CameraBlock(self.matrices.mT, self.layout)
@@ -39,10 +48,10 @@ class CameraBlock(TokenMap):
     def entries(self) -> tuple[Tensor, ...]:
         return (self.matrices,)
 
-    def _widened(self, dim: int) -> Float[Tensor, "batch view dim dim"]:
-        """I ⊗ Mᵀ: one matrix product of the block's width runs faster than many of width four."""
-        eye = torch.eye(dim // 4, dtype=self.matrices.dtype, device=self.matrices.device)
-        return torch.kron(eye, self.matrices.mT.contiguous())
+    @staticmethod
+    def _width(dim: int) -> int:
+        """Of I ⊗ Mᵀ: wide enough for a fast matrix product, narrow enough not to multiply mostly zeros."""
+        return max(width for width in range(4, MOST_CHANNELS + 1, 4) if dim % width == 0)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,27 @@ def smooth(
     return middle.cos() * shrink, middle.sin() * shrink
 
 
+def smooth_tripling(
+    middle: Float[Tensor, "*shape coordinate"], width: Float[Tensor, "*shape coordinate"], count: int
+) -> tuple[Float[Tensor, "*shape {count} coordinate"], Float[Tensor, "*shape {count} coordinate"]]:
+    """`smooth` for phases times 1, 3, 9, …: sines and cosines of the first frequency only, then complex cubes.
+
+    sinc(3y) = sinc(y) (1 + 2 cos 2y) / 3. Each cube triples the rounding error of the phase, as multiplying the
+    phase by 3 does.
+    """
+    turn = torch.complex(middle.cos(), middle.sin())
+    half = torch.complex((0.5 * width).cos(), (0.5 * width).sin())
+    shrink = sinc(0.5 * width)
+    powers = [turn * shrink]
+    for _ in range(count - 1):
+        square = half * half
+        shrink = shrink * (1 + 2 * square.real) / 3
+        half, turn = square * half, turn * turn * turn
+        powers.append(turn * shrink)
+    expected = torch.stack(powers, -2)
+    return expected.real, expected.imag
+
+
 def sinc(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """sin(x)/x, by its series near 0, where the quotient's derivative cancels (and torch.sinc's does too)."""
     near = x.abs() < 0.25

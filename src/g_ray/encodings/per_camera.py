@@ -1,14 +1,15 @@
 """What RayRoPE prepares: keys as every query camera sees them, waiting for each layer's depths."""
 
 from dataclasses import dataclass, replace
+from math import asinh
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from g_ray.coordinates import RayCoordinate, coordinate, projected
 from g_ray.encodings.base import Prepared
-from g_ray.encodings.expected import EXPECTATIONS
+from g_ray.encodings.expected import EXPECTATIONS, smooth_tripling
 from g_ray.encodings.rotation import Rotation
 from g_ray.geometry.precision import at_least_float32, full_precision
 
@@ -34,6 +35,8 @@ class RangeCoordinates:
     depth: str
     expectation: str
     frequencies: Float[Tensor, "n coordinate"]
+    jumps: Float[Tensor, "coordinate"]  # height of each coordinate's branch cut; infinite where there is none
+    tripling: bool  # whether each frequency is three times the one before it
 
     def expected(
         self,
@@ -46,10 +49,13 @@ class RangeCoordinates:
         """E[cos], E[sin] over the interval between the points at both depths; 1 and 0 for special tokens."""
         inverse_depth = (1.0 / ends).unbind(-1)
         start, end = (self._values(rays, shift, near, intrinsics) for near in inverse_depth)
-        jumps = self._jumps(rays)
-        width = _principal(end - start, jumps)
-        middle = _principal(start + 0.5 * width, jumps)
+        width = _principal(end - start, self.jumps)
+        middle = _principal(start + 0.5 * width, self.jumps)
         middle, width = (part * is_patch[:, None].to(part.dtype) for part in (middle, width))
+        # Inductor has no code for complex numbers.
+        if self.tripling and self.expectation == "smooth" and not torch.compiler.is_compiling():
+            lowest = self.frequencies[0]
+            return smooth_tripling(middle * lowest, width * lowest, len(self.frequencies))
         expectation = EXPECTATIONS[self.expectation]
         return expectation(middle[..., None, :] * self.frequencies, width[..., None, :] * self.frequencies)
 
@@ -74,15 +80,8 @@ class RangeCoordinates:
         if self.depth == "inverse":
             return (away / ahead).clamp(0.0, 20.0)
         if self.depth == "asinh":
-            limit = torch.asinh(ahead.new_tensor(10.0)).item()
-            return torch.asinh(ahead / away).clamp(-limit, limit)
+            return torch.asinh(ahead / away).clamp(-asinh(10.0), asinh(10.0))
         return (ahead / away).clamp(-10.0, 10.0)
-
-    def _jumps(self, rays: Tensor) -> Float[Tensor, "coordinate"]:
-        """Branch cuts of the coordinates; infinite where there is none."""
-        samples = rays.shape[-2]
-        axes = [axis.jump or float("inf") for axis in coordinate(self.coordinate).axes]
-        return rays.new_tensor(axes * samples + [float("inf")] * samples)
 
 
 def _principal(angle: Tensor, jumps: Tensor) -> Tensor:
@@ -103,6 +102,10 @@ class PerCamera(Prepared):
     shift: Float[Tensor, "batch camera key 3"]  # centres of the keys' cameras there
     intrinsics: Float[Tensor, "batch camera 3 3"]  # of the query cameras
     centre_phases: Float[Tensor, "batch camera view n 3"]  # of the key cameras' centres: per pair of cameras
+    camera_of_query: Int[Tensor, "query"]  # index among the query cameras
+    view_of_key: Int[Tensor, "key"]
+    query_is_patch: Bool[Tensor, "query"]
+    key_is_patch: Bool[Tensor, "key"]
     rotate_values: bool
     # Of this layer's depth intervals, for any batch that shares the views.
     ends: tuple[Float[Tensor, "samples query 2"], Float[Tensor, "samples key 2"]] | None = None
@@ -137,31 +140,28 @@ class PerCamera(Prepared):
         """Tensors that depend on cameras only."""
         return (self.own, self.turned, self.shift, self.intrinsics, self.centre_phases)
 
-    def query_rotation(self, ends: Float[Tensor, "batch query 2"]) -> Rotation:
+    def query_rotation(self, ends: Float[Tensor, "samples query 2"]) -> Rotation:
         """Of the queries in their own cameras: no camera offset, no angular width, only a depth interval."""
-        owner = self.queries.view_of_token(self.own.device)
-        camera = torch.searchsorted(torch.tensor(self.query_views, device=owner.device), owner.clamp(min=0))
-        is_patch = self.queries.is_patch(self.own.device)
         with full_precision(ends):
-            intrinsics = self.intrinsics[:, camera.clamp(max=len(self.query_views) - 1)]
-            cos, sin = self.ranges.expected(ends, self.own, None, intrinsics, is_patch)
+            intrinsics = self.intrinsics[:, self.camera_of_query]
+            cos, sin = self.ranges.expected(ends, self.own, None, intrinsics, self.query_is_patch)
         ones = cos.new_ones(*cos.shape[:-1], 3)
         return _assembled((ones, torch.zeros_like(ones)), (cos, sin))
 
-    def key_rotation(self, view: int, ends: Float[Tensor, "batch key 2"]) -> Rotation:
+    def key_rotation(self, view: int, ends: Float[Tensor, "samples key 2"]) -> Rotation:
         """Of all keys as the camera of query view `view` sees them."""
         camera = self.query_views.index(view)
-        device = self.own.device
-        is_patch = self.keys.is_patch(device)
+        rays, shift = self.turned[:, camera], self.shift[:, camera]
         with full_precision(ends):
-            owner = self.keys.view_of_token(device).clamp(min=0)
-            intrinsics = self.intrinsics[:, camera, None]
             ranges = self.ranges.expected(
-                ends, self.turned[:, camera], self.shift[:, camera], intrinsics, is_patch
+                ends, rays, shift, self.intrinsics[:, camera, None], self.key_is_patch
             )
             phases = self.centre_phases[:, camera]
-            cos, sin = (part[:, owner].expand_as(ranges[0][..., :3]) for part in (phases.cos(), phases.sin()))
-            patch = is_patch[:, None, None]
+            cos, sin = (
+                part[:, self.view_of_key].expand_as(ranges[0][..., :3])
+                for part in (phases.cos(), phases.sin())
+            )
+            patch = self.key_is_patch[:, None, None]
             return _assembled((torch.where(patch, cos, 1.0), torch.where(patch, sin, 0.0)), ranges)
 
 

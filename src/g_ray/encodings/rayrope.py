@@ -5,7 +5,7 @@ from math import asinh, pi
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from g_ray.coordinates import RayCoordinate, coordinate
@@ -72,26 +72,42 @@ class RayRoPE(Encoding):
         centres, ranges = torch.stack([centre] * 3, -1), torch.stack(directions + depths, -1)
         return self.sign * centres.to(like), self.sign * ranges.to(like)
 
+    @property
+    def tripling(self) -> bool:
+        """Whether every bank is RayRoPE's own; frequencies that close over a period are not."""
+        return RATIO == 3.0 and all(axis.period is None for axis in coordinate(self.coordinate).axes)
+
+    def jumps(self, like: Tensor) -> Float[Tensor, "coordinate"]:
+        """Branch cuts of the directions and depths: where an interval must take the short way."""
+        directions = [axis.jump or float("inf") for axis in coordinate(self.coordinate).axes] * len(CORNERS)
+        return like.new_tensor(directions + [float("inf")] * len(CORNERS))
+
     def _prepare(self, queries: Tokens, keys: Tokens) -> PerCamera:
         query_views = tuple(sorted({view for view, _ in queries.layout.runs() if view is not None}))
         query_cameras = queries.views.cam_from_world(type(self).__name__)[:, list(query_views), None]
         key_cameras = Pose(keys.views.cam_from_world(type(self).__name__)[:, None]).inverse()
         relative = Pose(query_cameras) @ key_cameras
-        rays = self._rays(keys)
-        owner = keys.layout.view_of_token(rays.device).clamp(min=0)
+        rays, device = self._rays(keys), queries.device
+        view_of_key = keys.layout.view_of_token(device).clamp(min=0)
         centres, ranges = self.frequencies(rays)
         return PerCamera(
             self.head_dim,
             queries.views.batch,
             queries.layout,
             keys.layout,
-            ranges=RangeCoordinates(self.coordinate, self.depth, self.expectation, ranges),
+            ranges=RangeCoordinates(
+                self.coordinate, self.depth, self.expectation, ranges, self.jumps(rays), self.tripling
+            ),
             query_views=query_views,
             own=rays if keys is queries else self._rays(queries),
-            turned=(relative.rotation[:, :, owner, None] @ rays[:, None, ..., None])[..., 0],
-            shift=relative.translation[:, :, owner],
+            turned=(relative.rotation[:, :, view_of_key, None] @ rays[:, None, ..., None])[..., 0],
+            shift=relative.translation[:, :, view_of_key],
             intrinsics=queries.views.intrinsics()[:, list(query_views)],
             centre_phases=relative.translation[..., None, :] * centres,
+            camera_of_query=_place_in(query_views, queries.layout.view_of_token(device)),
+            view_of_key=view_of_key,
+            query_is_patch=queries.layout.is_patch(device),
+            key_is_patch=keys.layout.is_patch(device),
             rotate_values=self.rotate_values,
         )
 
@@ -107,3 +123,10 @@ class RayRoPE(Encoding):
                 "RayRoPE along z needs rays in front of the camera, but some see 90° and more: use along='ray'"
             )
         return directions / directions[..., 2:]
+
+
+def _place_in(views: tuple[int, ...], view_of_token: Int[Tensor, "token"]) -> Int[Tensor, "token"]:
+    """Where each token's view stands among some views; any place for tokens that belong to none."""
+    places = torch.zeros(max(views, default=0) + 1, dtype=torch.long, device=view_of_token.device)
+    places[list(views)] = torch.arange(len(views), device=view_of_token.device)
+    return places[view_of_token.clamp(min=0)]

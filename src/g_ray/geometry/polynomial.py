@@ -18,13 +18,15 @@ def first_positive_root(coefficients: Float[Tensor, "*batch degree"]) -> Float[T
     coefficients, zeros included; the first root is 1 over its largest positive real eigenvalue. Computed in
     float64, returned in the dtype of the coefficients, without gradient.
     """
-    a = coefficients.detach().to(torch.float64)
+    # Apple's GPUs have no float64; the matrices are tiny.
+    place = "cpu" if coefficients.device.type == "mps" else coefficients.device
+    a = coefficients.detach().to(place, torch.float64)
     eigenvalues = torch.linalg.eigvals(_companion(a))
     real = eigenvalues.imag.abs() <= _IMAGINARY_TOLERANCE * eigenvalues.abs()
     reciprocal = torch.where(real, eigenvalues.real, 0.0).amax(-1)
     root = 1 / reciprocal.clamp_min(_SMALLEST_RECIPROCAL)
     root = torch.where(reciprocal > _SMALLEST_RECIPROCAL, _polished(a, root), torch.inf)
-    return root.to(coefficients.dtype)
+    return root.to(coefficients.device, coefficients.dtype)
 
 
 def evaluate(coefficients: Float[Tensor, "... degree"], t: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

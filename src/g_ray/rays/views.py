@@ -41,6 +41,11 @@ class Views:
                     f"camera of view {index} has batch shape {tuple(camera.batch_shape)}: "
                     "pass one camera per view, each alone or with one batch axis"
                 )
+        devices = sorted({str(camera.device) for camera in self.cameras})
+        if len(devices) > 1:
+            raise ValueError(
+                f"cameras lie on different devices {devices}: move them to one with camera.to(device)"
+            )
         sizes = {size for camera in self.cameras for size in camera.batch_shape}
         if self.poses is not None:
             shape = self.poses.world_from_cam.shape[:-2]

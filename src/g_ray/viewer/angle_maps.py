@@ -78,9 +78,11 @@ def _draw_image(axes: Axes, view: LensView) -> None:
 
 def _draw_angle(axes: Axes, angle_deg: np.ndarray, top: float, theme: Theme) -> None:
     axes.imshow(angle_deg, cmap=theme.diverging, vmin=-top, vmax=top)
-    span = float(np.nanmax(angle_deg, initial=0.0) - np.nanmin(angle_deg, initial=0.0))
-    step = next((step for step in (1, 2, 5, 10, 20) if span / step <= 12), 40)
-    levels = np.arange(-360, 361, step)
+    if np.isnan(angle_deg).all():
+        return
+    low, high = float(np.nanmin(angle_deg)), float(np.nanmax(angle_deg))
+    step = next((step for step in (1, 2, 5, 10, 20) if (high - low) / step <= 12), 40)
+    levels = step * np.arange(np.ceil(low / step), np.floor(high / step) + 1)
     # Beyond 90° atan2 jumps by up to 360°: a contour through the jump would be a lie.
     shown = np.ma.masked_invalid(angle_deg)
     jump = np.hypot(*np.gradient(angle_deg)) > 20

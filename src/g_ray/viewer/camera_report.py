@@ -1,5 +1,7 @@
 """What a camera sees, in numbers and as a picture."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +13,19 @@ from g_ray.viewer.theme import LIGHT, write_png
 PICTURE_WIDTH = 480
 
 
-def describe(name: str, camera: Camera) -> dict[str, object]:
-    """One row: model, size, field of view, range of the ray angles over all pixel centres, share of valid pixels."""
+@dataclass(frozen=True)
+class CameraReport:
+    """One row of text, and whether some rays point sideways or backwards, where the pair θx, θy jumps."""
+
+    row: Mapping[str, object]
+    beyond_90_deg: bool
+
+
+def describe(name: str, camera: Camera) -> CameraReport:
+    """Model, size, field of view, range of the ray angles over all pixel centres, share of valid pixels."""
     fov = camera.fov()
     angles, valid = angle_maps_deg(camera)
-    return {
+    row = {
         "camera": name,
         "model": camera.NAME,
         "size": f"{camera.width}×{camera.height}",
@@ -24,12 +34,7 @@ def describe(name: str, camera: Camera) -> dict[str, object]:
         "θy": _range(angles[..., 1]),
         "valid": f"{100 * valid.mean():.1f} %",
     }
-
-
-def beyond_90_deg(camera: Camera) -> bool:
-    """Whether some rays point sideways or backwards, where the pair θx, θy jumps."""
-    angles, _ = angle_maps_deg(camera)
-    return bool((np.abs(angles) >= 90).any())
+    return CameraReport(row, beyond_90_deg=bool((np.abs(angles) >= 90).any()))
 
 
 def write_picture(name: str, camera: Camera, path: Path) -> Path:
