@@ -17,6 +17,7 @@ def pair(height=40, width=52, dtype=torch.float32):
 @pytest.mark.parametrize("size", [(40, 52), (36, 36), (144, 256), (11, 6)])
 def test_the_numbers_of_torchmetrics(size):
     from torchmetrics.functional import image
+
     truth, predicted = pair(*size)
     theirs = image.structural_similarity_index_measure(predicted, truth, data_range=1.0, reduction="none")
     assert (ssim(truth, predicted) - theirs).abs().max() < 1e-5
