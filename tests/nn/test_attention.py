@@ -255,3 +255,20 @@ def test_views_of_batch_one_serve_any_batch(name, mixed_views):
         attention(q, k, v, with_depth(encoding(name, DIM).prepare(tokens), raw)) for tokens in (one, many)
     ]
     assert (outputs[0] - outputs[1]).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("rotate_values", [True, False])
+def test_gradients_of_many_cameras_add_up_in_float32(rotate_values, mixed_views):
+    """Sixteen bf16 summands in bf16 would lose a digit."""
+    tokens = mixed_views(lenses=("wide", "tele") * 8, batch=1, dtype=torch.float32).tokens(PATCH)
+    q, k, v, raw = inputs(tokens, torch.float32)
+    position = (
+        encoding("rayrope_gray", DIM, rotate_values=rotate_values).prepare(tokens).with_depth(raw[0].detach())
+    )
+    gradients = []
+    for dtype in (torch.float32, torch.bfloat16):
+        leaves = [part.detach().bfloat16().to(dtype).requires_grad_() for part in (q, k, v)]
+        gradients.append(
+            torch.autograd.grad(attention(*leaves, position).float().sum(), leaves[2])[0].float()
+        )
+    assert (gradients[0] - gradients[1]).norm() < 6e-3 * gradients[0].norm()

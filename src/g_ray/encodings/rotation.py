@@ -74,16 +74,6 @@ class Rotation(TokenMap):
             torch.mul(second, cos, out=bottom)
             bottom.addcmul_(first, sin)
 
-    def gradient(
-        self, x: Float[Tensor, "batch head token dim"], grad: Float[Tensor, "batch head token dim"]
-    ) -> tuple[Tensor, Tensor]:
-        """Gradients of ⟨grad, rotated x⟩ in cos and sin, summed over the heads that share them."""
-        first, second = self._halves(x)
-        top, bottom = self._halves(grad)
-        cos = (top * first).addcmul_(bottom, second).sum(1, keepdim=True)
-        sin = (bottom * first).addcmul_(top, second, value=-1).sum(1, keepdim=True)
-        return cos, sin
-
     def _halves(self, x: Float[Tensor, "*shape dim"]) -> tuple[Tensor, Tensor]:
         blocks = x.unflatten(-1, (self.cos.shape[-2], 2, self.cos.shape[-1]))
         return blocks[..., 0, :], blocks[..., 1, :]

@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from g_ray.encodings.per_camera import PerCamera
 from g_ray.encodings.rotation import Rotation
+from g_ray.geometry.precision import at_least_float32
 from g_ray.nn import sdpa
 from g_ray.nn.pairs import halves_of_pairs, neighbours_of_pairs, pairs_of_halves, pairs_of_neighbours, turn_of
 
@@ -132,7 +133,7 @@ class _Seen:
     """Keys (or values) to be seen from one query camera after the other, and the sum of their gradients."""
 
     def __init__(self, x: Float[Tensor, "batch head key dim"], *, rotate: bool) -> None:
-        self.x, self.rotate = x, rotate
+        self.x = x
         self.pairs = pairs_of_halves(x) if rotate else None
         self.conjugate: Tensor | None = None
         self.buffer: Tensor | None = None
@@ -153,7 +154,7 @@ class _Seen:
     def receive(self, grad: Float[Tensor, "batch head key dim"], seen: _Tracked | None) -> None:
         """Gradient in what `through` gave: turned back and added up in float32 or better."""
         if self.pairs is None:
-            self.total = grad.clone() if self.total is None else self.total.add_(grad)
+            self.total = at_least_float32(grad.clone()) if self.total is None else self.total.add_(grad)
             return
         pairs = pairs_of_neighbours(grad)
         if self.total is None:
