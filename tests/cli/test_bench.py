@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from g_ray.cli.bench import report, write_atomically
+from g_ray.cli.bench import report
 from g_ray.cli.main import main
 from g_ray.cli.provenance import commit, provenance
 from g_ray.cli.text import table
@@ -45,15 +45,6 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path, capsys):
     options = ["--views", "1", "--grid", "1", "--batch", "1", "--repeats", "1"]
     assert main(["bench", "encodings", *options, "--json", str(tmp_path / "blocked" / "x.json")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_an_old_file_survives_a_failed_write(tmp_path):
-    path = tmp_path / "result.json"
-    path.write_text("old")
-    with pytest.raises(UnicodeEncodeError):
-        write_atomically(path, "\ud800")  # cannot be encoded
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_provenance_says_where_and_when():

@@ -2,7 +2,7 @@
 
 import torch
 
-from g_ray.data.nvs import NVSBatch, RoomsNVS
+from g_ray.data import NVSBatch, RoomsNVS
 from g_ray.evaluation.nvs_protocol import FovProtocol
 from g_ray.evaluation.nvs_references import REFERENCES, rotation_warp
 from g_ray.geometry.pose import Pose
@@ -12,7 +12,7 @@ PROTOCOL = FovProtocol(24, 24, scenes=5, at_once=2)
 
 
 def test_zoom_changes_cameras_and_nothing_else():
-    plain, zoomed = (list(PROTOCOL.batches(zoom)) for zoom in (1.0, 2.5))
+    plain, zoomed = (list(PROTOCOL.batches(zoom)) for zoom in ("z1.0", "z2.5"))
     assert sum(len(batch) for batch in plain) == 5
     for before, after in zip(plain, zoomed, strict=True):
         assert torch.equal(before.targets.poses.world_from_cam, after.targets.poses.world_from_cam)
@@ -23,7 +23,7 @@ def test_zoom_changes_cameras_and_nothing_else():
 
 def test_test_rooms_are_no_training_rooms():
     train = RoomsNVS(width=24, height=24, batch_size=2).batch(0)
-    assert not torch.allclose(train.target_images, next(PROTOCOL.batches(1.0)).target_images)
+    assert not torch.allclose(train.target_images, next(PROTOCOL.batches("z1.0")).target_images)
 
 
 def test_digest_names_the_protocol():
@@ -33,11 +33,11 @@ def test_digest_names_the_protocol():
 
 
 def test_perfect_predictions_and_references():
-    perfect = PROTOCOL.score(lambda batch: batch.target_images, 2.0, None)
+    perfect = PROTOCOL.score(lambda batch: batch.target_images, "z2.0", None)
     assert (perfect.psnr > 100).all()
     assert torch.allclose(perfect.ssim, torch.ones(5), atol=1e-4)
     for reference in REFERENCES.values():
-        scores = PROTOCOL.score(reference, 2.0, None)
+        scores = PROTOCOL.score(reference, "z2.0", None)
         assert scores.psnr.shape == (5,)
         assert (scores.psnr < 40).all()
 

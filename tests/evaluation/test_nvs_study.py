@@ -69,7 +69,7 @@ def test_another_protocol_is_scored_anew(finished):
 
 def test_pictures_and_table(finished):
     out, result, _ = finished
-    batch = next(PROTOCOL.batches(2.0))
+    batch = next(PROTOCOL.batches("z2.0"))
     network = load_network(STUDY.methods["gta"], out / "runs" / "gta-seed0" / "model.safetensors")
     predicted = network(batch.context_images, batch.contexts, batch.targets).detach()
     columns = [("truth", batch.target_images[:2, 0]), ("gta", predicted[:2, 0])]

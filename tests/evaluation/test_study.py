@@ -2,7 +2,8 @@
 
 import torch
 
-from g_ray.evaluation.study import ScoredRun, difference, markdown, rows, write_json
+from g_ray.evaluation.study import ScoredRun, difference, markdown, rows
+from g_ray.files import write_json
 from g_ray.metrics.bootstrap import bootstrap, bootstrap_runs
 
 

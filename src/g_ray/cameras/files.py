@@ -13,7 +13,6 @@ is known. Unknown keys are refused.
 import json
 import math
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from g_ray.cameras import CAMERAS
 from g_ray.cameras.base import Camera
 from g_ray.cameras.ray_map_camera import RayMapCamera
+from g_ray.files import whole, write_whole
 from g_ray.geometry.pose import Pose
 
 Row = Annotated[list[float], Field(min_length=4, max_length=4)]
@@ -77,7 +77,7 @@ def write_cameras(path: str | os.PathLike[str], cameras: Sequence[NamedCamera]) 
     entries = [_entry(path, i, named) for i, named in enumerate(cameras)]
     content = {"format": "g-ray-cameras", "version": 1, "cameras": entries}
     text = json.dumps(content, indent=1, allow_nan=False) + "\n"
-    _write_whole(path, lambda file: file.write(text.encode()))
+    write_whole(path, text)
 
 
 def _validated(path: Path) -> _CameraFile:
@@ -180,17 +180,6 @@ def _entry(path: Path, index: int, named: NamedCamera) -> dict[str, Any]:
     if isinstance(camera, RayMapCamera):
         entry["table"] = f"{path.stem}.rays{index}.npy"
         rays = torch.where(camera.table_valid[..., None], camera.table, torch.nan).double().cpu().numpy()
-        _write_whole(path.parent / entry["table"], lambda file: np.save(file, rays, allow_pickle=False))
+        with whole(path.parent / entry["table"]) as scratch:
+            np.save(scratch, rays, allow_pickle=False)
     return entry
-
-
-def _write_whole(path: Path, write: Any) -> None:
-    """Write to a temporary name in the same folder, then rename."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            write(file)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -1,7 +1,5 @@
 """`g-ray bench`: speed and memory on this machine, recorded with what is needed to compare it later."""
 
-import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,6 +7,7 @@ from typing import Annotated, Any
 import tyro
 
 from g_ray.cli.text import table
+from g_ray.files import write_json
 
 
 @dataclass(frozen=True)
@@ -86,16 +85,5 @@ def report(result: dict[str, Any], path: Path | None) -> None:
     recorded = {"settings": {**result["settings"], **provenance()}, "rows": result["rows"]}
     print("\n" + table(recorded["rows"]))
     if path is not None:
-        write_atomically(path, json.dumps(recorded, indent=2, ensure_ascii=False) + "\n")
+        write_json(path, recorded, indent=2)
         print(f"\nwrote {path}")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """All of the file or nothing: a reader never sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        scratch.write_text(text, encoding="utf-8")
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)

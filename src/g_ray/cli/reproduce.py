@@ -37,7 +37,8 @@ class Table(ABC):
     def run(self) -> None:
         from g_ray.cli.provenance import provenance
         from g_ray.evaluation.nvs_study import default_jobs, run_study
-        from g_ray.evaluation.study import markdown, write_json, write_whole
+        from g_ray.evaluation.study import markdown
+        from g_ray.files import write_json, write_whole
 
         study, weights = self.study(), found_lpips(self.lpips)
         jobs = default_jobs() if self.jobs is None else self.jobs
@@ -137,19 +138,19 @@ def draw(study: "NVSStudy", result: dict[str, Any], metrics: list[str], out: Pat
 
     for metric in metrics:
         write_png(draw_curves(result, metric, LIGHT), out / f"{metric}.png")
-    setting, zoom = list(study.protocol.settings.items())[-1]
-    columns, labels = contact_sheet(study, zoom, out)
+    setting = study.protocol.settings[-1]
+    columns, labels = contact_sheet(study, setting, out)
     write_png(draw_contact_sheet(columns, labels, LIGHT), out / f"predictions_{setting}.png")
 
 
-def contact_sheet(study: "NVSStudy", zoom: float, out: Path) -> tuple[list[Any], dict[str, list[str]]]:
+def contact_sheet(study: "NVSStudy", setting: str, out: Path) -> tuple[list[Any], dict[str, list[str]]]:
     """Contexts, truth and every method's first network on a few test scenes, with PSNR per image."""
     import torch
 
     from g_ray.evaluation.nvs_study import load_network
     from g_ray.metrics.psnr import psnr
 
-    batch = next(study.protocol.batches(zoom))
+    batch = next(study.protocol.batches(setting))
     columns = [(f"context {i + 1}", batch.context_images[:SHOWN, i]) for i in range(len(batch.contexts))]
     columns.append(("truth", batch.target_images[:SHOWN, 0]))
     labels = {}

@@ -1,14 +1,16 @@
-"""The field-of-view protocol of the paper's NVS tables, on rooms that no training run sees."""
+"""What an NVS table is scored on: frozen test scenes, seen under several settings."""
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
 
-from g_ray.data.nvs import NVSBatch, RoomsNVS
+from g_ray.data.nvs import NVSBatch
+from g_ray.data.rooms_nvs import RoomsNVS
 from g_ray.metrics.lpips import LPIPS
 from g_ray.metrics.scenes import SceneScores, score_scenes
 
@@ -16,8 +18,36 @@ Predict = Callable[[NVSBatch], Tensor]
 
 
 @dataclass(frozen=True)
-class FovProtocol:
-    """Two contexts, one target: the first context at its native field of view, the others zoomed by z ~ U[1, z_max]."""
+class NVSProtocol(ABC):
+    """The same scenes for every method and seed; `settings` are the columns of the table."""
+
+    @property
+    @abstractmethod
+    def settings(self) -> tuple[str, ...]:
+        """Names of the columns."""
+
+    @abstractmethod
+    def batches(self, setting: str) -> Iterator[NVSBatch]:
+        """All test scenes under a setting, always in the same order."""
+
+    @property
+    def digest(self) -> str:
+        """Changes with anything that changes a test image."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+    @torch.no_grad()
+    def score(self, predict: Predict, setting: str, lpips: LPIPS | None) -> SceneScores:
+        """One value per scene and metric."""
+        parts = [score_scenes(b.target_images, predict(b), lpips=lpips) for b in self.batches(setting)]
+        return SceneScores.joined(parts)
+
+
+@dataclass(frozen=True)
+class FovProtocol(NVSProtocol):
+    """On rooms that no training run sees, with two contexts and one target.
+
+    The first context keeps its native field of view, the others are zoomed by z ~ U[1, z_max].
+    """
 
     width: int
     height: int
@@ -28,16 +58,10 @@ class FovProtocol:
     at_once: int = 32
 
     @property
-    def settings(self) -> dict[str, float]:
-        """Columns of the table: name to z_max."""
-        return {f"z{zoom:.1f}": zoom for zoom in self.zooms}
+    def settings(self) -> tuple[str, ...]:
+        return tuple(f"z{zoom:.1f}" for zoom in self.zooms)
 
-    @property
-    def digest(self) -> str:
-        """Changes with anything that changes a test image."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
-
-    def batches(self, zoom: float) -> Iterator[NVSBatch]:
+    def batches(self, setting: str) -> Iterator[NVSBatch]:
         """The same rooms and poses for every z_max; only the zoom differs. Training draws from another split."""
         rooms = RoomsNVS(
             seed=self.seed,
@@ -45,13 +69,7 @@ class FovProtocol:
             width=self.width,
             height=self.height,
             fov_deg=self.fov_deg,
-            zoom_max=zoom,
+            zoom_max=dict(zip(self.settings, self.zooms, strict=True))[setting],
         )
         for first in range(0, self.scenes, self.at_once):
             yield rooms.scenes(range(first, min(first + self.at_once, self.scenes)))
-
-    @torch.no_grad()
-    def score(self, predict: Predict, zoom: float, lpips: LPIPS | None) -> SceneScores:
-        """One value per scene and metric."""
-        parts = [score_scenes(b.target_images, predict(b), lpips=lpips) for b in self.batches(zoom)]
-        return SceneScores.joined(parts)

@@ -18,9 +18,10 @@ from typing import Any
 
 import torch
 
-from g_ray.evaluation.nvs_protocol import FovProtocol
+from g_ray.evaluation.nvs_protocol import NVSProtocol
 from g_ray.evaluation.nvs_references import REFERENCES
-from g_ray.evaluation.study import ScoredRun, Scores, rows, write_json
+from g_ray.evaluation.study import ScoredRun, Scores, rows
+from g_ray.files import write_json
 from g_ray.metrics.lpips import LPIPS, load_lpips
 from g_ray.metrics.scenes import SceneScores
 from g_ray.training.engine import train
@@ -38,7 +39,7 @@ class NVSStudy:
     name: str
     scale: str
     methods: Mapping[str, Recipe]
-    protocol: FovProtocol
+    protocol: NVSProtocol
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Job:
 
     method: str
     recipe: Recipe
-    protocol: FovProtocol
+    protocol: NVSProtocol
     folder: Path
     lpips: Path | None
     device: str
@@ -183,9 +184,9 @@ def _score(job: Job, weights: Path) -> None:
     metric = None if job.lpips is None else load_lpips(job.lpips)
     scores = {
         setting: _lists(
-            job.protocol.score(lambda b: network(b.context_images, b.contexts, b.targets), zoom, metric)
+            job.protocol.score(lambda b: network(b.context_images, b.contexts, b.targets), setting, metric)
         )
-        for setting, zoom in job.protocol.settings.items()
+        for setting in job.protocol.settings
     }
     write_json(path, {"key": key, "scores": scores})
 
@@ -203,8 +204,8 @@ def _cpu_seconds(folder: Path) -> float:
     return newest.load_state()["cpu_seconds"] if newest else 0.0
 
 
-def _reference(name: str, protocol: FovProtocol, lpips: LPIPS | None) -> ScoredRun:
-    scores = {s: _lists(protocol.score(REFERENCES[name], z, lpips)) for s, z in protocol.settings.items()}
+def _reference(name: str, protocol: NVSProtocol, lpips: LPIPS | None) -> ScoredRun:
+    scores = {s: _lists(protocol.score(REFERENCES[name], s, lpips)) for s in protocol.settings}
     return ScoredRun(name, 0, 0, 0.0, scores)
 
 

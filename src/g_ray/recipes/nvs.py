@@ -1,12 +1,14 @@
 """Novel-view synthesis: six methods that differ in nothing but what the network knows of cameras, at two sizes."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from g_ray.training.recipe import Optimiser, Recipe, Schedule
 
 if TYPE_CHECKING:
+    from g_ray.data.nvs import NVSSource
     from g_ray.training.task import Task
 
 Conditioning = Literal["plucker", "camray", "raymap", "none"]
@@ -45,8 +47,11 @@ class NVSModel:
 
 
 @dataclass(frozen=True)
-class NVSData:
-    """Rooms made on the fly: contexts and targets of one scene per sample."""
+class NVSData(ABC):
+    """Where scenes come from, and how large their images are."""
+
+    KIND: ClassVar[str]
+    """Stands in stored recipes, so that they find back to their class (see DATA)."""
 
     width: int
     """Pixels."""
@@ -54,6 +59,25 @@ class NVSData:
     """Pixels."""
     batch: int
     """Scenes per process and step."""
+
+    @abstractmethod
+    def source(self, seed: int) -> "NVSSource":
+        """The stream of scenes; here the data's own errors are raised, before a model is made."""
+
+    def check_patch(self, patch: int) -> None:
+        if self.width % patch or self.height % patch:
+            raise ValueError(
+                f"images of {self.width}×{self.height} px cannot be cut into patches of {patch} px: "
+                "change --data.width, --data.height or --model.patch"
+            )
+
+
+@dataclass(frozen=True)
+class RoomsData(NVSData):
+    """Rooms made on the fly: contexts and targets of one scene per sample."""
+
+    KIND = "rooms"
+
     contexts: int = 2
     """Views that are given."""
     targets: int = 1
@@ -69,12 +93,14 @@ class NVSData:
     antialias: int = 1
     """Rays per pixel and axis."""
 
-    def check_patch(self, patch: int) -> None:
-        if self.width % patch or self.height % patch:
-            raise ValueError(
-                f"images of {self.width}×{self.height} px cannot be cut into patches of {patch} px: "
-                "change --data.width, --data.height or --model.patch"
-            )
+    def source(self, seed: int) -> "NVSSource":
+        from g_ray.data.rooms_nvs import RoomsNVS
+
+        settings = {name: value for name, value in vars(self).items() if name != "batch"}
+        return RoomsNVS(seed=seed, batch_size=self.batch, **settings)
+
+
+DATA: dict[str, type[NVSData]] = {kind.KIND: kind for kind in (RoomsData,)}
 
 
 @dataclass(frozen=True)
@@ -95,19 +121,21 @@ class NVSRecipe(Recipe):
     data: NVSData
     loss: NVSLoss
 
+    def resolved(self) -> dict[str, Any]:
+        settings = super().resolved()
+        return {**settings, "data": {"kind": self.data.KIND, **settings["data"]}}
+
     def task(self) -> "Task":
-        from g_ray.data.nvs import RoomsNVS
         from g_ray.losses.nvs import nvs_loss
         from g_ray.metrics.lpips import load_lpips
         from g_ray.models.lvsm import LVSMConfig
         from g_ray.training.tasks.nvs import NVSTask
 
         self.data.check_patch(self.model.patch)
-        data = {name: value for name, value in vars(self.data).items() if name != "batch"}
         files = () if self.loss.lpips_weights is None else (self.loss.lpips_weights,)
         return NVSTask(
             config=LVSMConfig(**vars(self.model)),
-            data=RoomsNVS(seed=self.seed, batch_size=self.data.batch, **data),
+            data=self.data.source(self.seed),
             objective=nvs_loss,
             perceptual=load_lpips(*files) if self.loss.lpips else None,
             weight=self.loss.lpips,
@@ -120,7 +148,7 @@ def tiny(method: str) -> NVSRecipe:
     conditioning, encoding = METHODS[method]
     return NVSRecipe(
         model=NVSModel(144, 4, 2, 288, 6, conditioning, encoding),
-        data=NVSData(width=36, height=36, batch=16),
+        data=RoomsData(width=36, height=36, batch=16),
         loss=NVSLoss(lpips=0.0),
         schedule=Schedule(lr=1e-3, steps=1500, warmup=50, start=1e-5),
         optimiser=Optimiser(weight_decay=0.05, clip=1.0),
@@ -136,7 +164,7 @@ def paper(method: str) -> NVSRecipe:
     conditioning, encoding = METHODS[method]
     return NVSRecipe(
         model=NVSModel(1152, 6, 8, 1024, 8, conditioning, encoding),
-        data=NVSData(width=256, height=256, batch=4),
+        data=RoomsData(width=256, height=256, batch=4),
         loss=NVSLoss(lpips=0.5),
         schedule=Schedule(lr=4e-4, steps=80_000, warmup=2_500, start=4e-6),
         optimiser=Optimiser(betas=(0.9, 0.95), weight_decay=0.5, clip=None),

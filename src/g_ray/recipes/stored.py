@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from g_ray.recipes.curve import CurveRecipe
-from g_ray.recipes.nvs import NVSRecipe
+from g_ray.recipes.nvs import DATA, NVSData, NVSRecipe
 from g_ray.training.recipe import Recipe
 
 KINDS: dict[str, type[Recipe]] = {kind.__name__: kind for kind in (CurveRecipe, NVSRecipe)}
@@ -19,7 +19,21 @@ def recipe_from(document: dict[str, Any]) -> Recipe:
         raise ValueError(
             f"unknown kind of recipe {document.get('kind')!r}: this version has {', '.join(KINDS)}"
         )
-    return TypeAdapter(KINDS[document["kind"]]).validate_python(document["settings"])
+    settings = dict(document["settings"])
+    if "data" in settings:
+        settings["data"] = data_from(settings["data"])
+    return TypeAdapter(KINDS[document["kind"]]).validate_python(settings)
+
+
+def data_from(settings: dict[str, Any]) -> NVSData:
+    """Data settings as their own class."""
+    from pydantic import TypeAdapter
+
+    values = dict(settings)
+    kind = values.pop("kind", None)
+    if kind not in DATA:
+        raise ValueError(f"unknown kind of data {kind!r}: this version has {', '.join(DATA)}")
+    return TypeAdapter(DATA[kind]).validate_python(values)
 
 
 def recipe_of(weights: Path) -> Recipe:

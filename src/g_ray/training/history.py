@@ -1,7 +1,6 @@
 """What a run leaves to look at: metrics.jsonl, TensorBoard events, pictures."""
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -10,6 +9,8 @@ from typing import Any
 from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
+
+from g_ray.files import write_whole
 
 METRICS = "metrics.jsonl"
 
@@ -77,6 +78,4 @@ def _keep_until(path: Path, step: int) -> None:
     if not path.exists():
         return
     kept = [entry for entry in read_metrics(path.parent) if entry["step"] <= step]
-    scratch = path.with_suffix(".tmp")
-    scratch.write_text("".join(json.dumps(entry) + "\n" for entry in kept), encoding="utf-8")
-    os.replace(scratch, path)
+    write_whole(path, "".join(json.dumps(entry) + "\n" for entry in kept))

@@ -11,6 +11,8 @@ import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from g_ray.files import write_whole
+
 CAMERA_COLOURS = ("#e08214", "#1b9e9e", "#a05cc8", "#d0417e", "#5a9e2f", "#4878cf")
 """One per camera; told apart by colour-blind readers too, and always named in words beside."""
 
@@ -66,5 +68,5 @@ def png_bytes(figure: Figure, dpi: int = 110) -> bytes:
 
 
 def write_png(figure: Figure, path: Path, dpi: int = 110) -> Path:
-    path.write_bytes(png_bytes(figure, dpi))
+    write_whole(path, png_bytes(figure, dpi))
     return path

@@ -8,12 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from g_ray.data.nvs import NVSBatch, RoomsNVS
+from g_ray.data.nvs import NVSBatch, NVSSource
 from g_ray.models.lvsm import LVSM, LVSMConfig
 from g_ray.training.task import Task
-
-HELD_OUT = 2**31
-"""A rank that no run has: its scenes are never trained on, and are none of the test split's either."""
 
 SHOWN = 2
 """Scenes in a picture."""
@@ -24,7 +21,7 @@ class NVSTask(Task):
     """`objective(truth, predicted, perceptual=…, weight=…)` gives `.mse`, `.perceptual` and `.total` per scene."""
 
     config: LVSMConfig
-    data: RoomsNVS
+    data: NVSSource
     objective: Callable[..., Any]
     perceptual: nn.Module | None
     weight: float
@@ -51,15 +48,12 @@ class NVSTask(Task):
             return self.objective(truth, predicted.float(), perceptual=perceptual, weight=self.weight)
 
     def names(self, batch: NVSBatch) -> str:
-        focal = [float(camera.parameter("fx").mean()) for camera in batch.targets.cameras]
-        return (
-            f"{len(batch)} rooms (mean focal length of the targets {', '.join(f'{f:.1f}' for f in focal)} px)"
-        )
+        return ", ".join(batch.names)
 
     def _held_out(self, model: nn.Module) -> NVSBatch:
         """Rendered in full precision: the engine looks at models under autocast."""
         with torch.autocast("cpu", enabled=False):
-            return self.data.batch(0, HELD_OUT).to(next(model.parameters()).device)
+            return self.data.held_out().to(next(model.parameters()).device)
 
     def validate(self, model: nn.Module) -> float:
         batch = self._held_out(model)

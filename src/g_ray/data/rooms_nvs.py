@@ -1,0 +1,119 @@
+"""Novel-view synthesis from rooms: batches that depend on nothing but (seed, step, rank)."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from g_ray.cameras.pinhole import Pinhole
+from g_ray.data.nvs import NVSBatch, NVSSource, zoom_factors
+from g_ray.data.rooms import Room, random_room
+from g_ray.geometry.pose import Pose
+from g_ray.rays.views import Views
+
+SPLITS = ("train", "test")
+
+HELD_OUT = 2**31
+"""A rank that no run has: its scenes are never trained on, and are none of the test split's either."""
+
+
+@dataclass(frozen=True)
+class RoomsNVS(NVSSource):
+    """Views around the furniture of procedural rooms, rendered when asked for through the zoomed cameras themselves.
+
+    Cameras stand on an arc around the middle of the room: contexts at its ends (further ones in between), targets
+    between them. Poses are relative to the first context, in metres. A scene is known by (seed, split, rank, number):
+    `batch(step)` holds numbers step · batch_size and following, whatever the batch size.
+    """
+
+    seed: int = 0
+    split: str = "train"
+    batch_size: int = 16
+    width: int = 36
+    height: int = 36
+    contexts: int = 2
+    targets: int = 1
+    fov_deg: tuple[float, float] = (60.0, 80.0)  # horizontal, of the native views; one per scene
+    zoom_max: float = 1.0
+    solids: int = 5
+    antialias: int = 1
+    arc_deg: tuple[float, float] = (10.0, 35.0)  # between the first and the last context
+
+    def __post_init__(self) -> None:
+        if self.split not in SPLITS:
+            raise ValueError(f"unknown split {self.split!r}: choose one of {', '.join(SPLITS)}")
+        if min(self.batch_size, self.contexts, self.targets, self.antialias) < 1 or self.seed < 0:
+            raise ValueError(
+                f"{self.batch_size} scenes with {self.contexts} contexts and {self.targets} targets, antialias "
+                f"{self.antialias}, seed {self.seed}: give positive numbers, and a seed of 0 or more"
+            )
+        if not 0 < self.fov_deg[0] <= self.fov_deg[1] < 180:
+            raise ValueError(f"fields of view {self.fov_deg} must be a range between 0° and 180°")
+        zoom_factors(torch.zeros(1), self.zoom_max)
+
+    def batch(self, step: int, rank: int = 0) -> NVSBatch:
+        return self.scenes(range(step * self.batch_size, (step + 1) * self.batch_size), rank)
+
+    def held_out(self) -> NVSBatch:
+        return self.batch(0, HELD_OUT)
+
+    def scenes(self, numbers: range, rank: int = 0) -> NVSBatch:
+        """Any stretch of the stream, e.g. the first 256 scenes of the test split."""
+        draws = [Draws(self, number, rank) for number in numbers]
+        rooms = Room.stack([random_room(draw.room, self.solids, coarse=True) for draw in draws])
+        poses = Pose.look_at(
+            *(torch.stack(parts) for parts in zip(*(draw.places() for draw in draws), strict=True))
+        )
+        camera = self._camera(
+            torch.stack([draw.fov_rad for draw in draws]), torch.stack([draw.unit for draw in draws])
+        )
+        rgb = rooms.render(camera, poses.to(torch.float32), self.antialias).rgb.movedim(-1, -3)
+        views = Views(
+            [camera[:, view] for view in range(rgb.shape[1])], poses.relative_to_first().to(torch.float32)
+        )
+        known = self.contexts
+        names = tuple(f"room {number} of rank {rank}" for number in numbers)
+        return NVSBatch(rgb[:, :known], views[:known], rgb[:, known:], views[known:], names)
+
+    def zoomed(self, zoom_max: float) -> "RoomsNVS":
+        """The same scenes and poses under another protocol."""
+        return replace(self, zoom_max=zoom_max)
+
+    def _camera(self, fov_rad: Float[Tensor, "batch"], unit: Float[Tensor, "batch view"]) -> Pinhole:
+        native = self.width / 2 / torch.tan(fov_rad / 2)
+        focal = (native[:, None] * zoom_factors(unit, self.zoom_max)).to(torch.float32)
+        return Pinhole.make(
+            self.width, self.height, fx=focal, fy=focal, cx=self.width / 2, cy=self.height / 2
+        )
+
+
+class Draws:
+    """All random numbers of one scene, in an order that no setting changes but the number of views."""
+
+    def __init__(self, data: RoomsNVS, number: int, rank: int) -> None:
+        self.random = np.random.default_rng((data.seed, SPLITS.index(data.split), rank, number))
+        self.data = data
+        self.room = int(self.random.integers(2**62))
+        self.fov_rad = torch.tensor(np.deg2rad(self.random.uniform(*data.fov_deg)))
+        self.unit = torch.from_numpy(self.random.random(data.contexts + data.targets))
+
+    def places(self) -> tuple[Float[Tensor, "view 3"], Float[Tensor, "view 3"]]:
+        """Eyes and what they look at. Above all furniture and inside every room, so that no camera is in a wall."""
+        count, random = self.data.contexts + self.data.targets, self.random
+        arc = np.deg2rad(random.uniform(*self.data.arc_deg)) * random.choice([-1, 1])
+        angle = random.uniform(0, 2 * np.pi) + arc * self._along()
+        radius = random.uniform(1.3, 2.0) + random.uniform(-0.2, 0.2, count)
+        height = random.uniform(-0.5, -0.1) + random.uniform(-0.1, 0.1, count)
+        eyes = np.stack([radius * np.sin(angle), height, radius * np.cos(angle)], -1)
+        aims = random.uniform(-0.5, 0.5, 3) + random.uniform(-0.15, 0.15, (count, 3)) + (0.0, 0.4, 0.0)
+        return torch.from_numpy(eyes), torch.from_numpy(aims)
+
+    def _along(self) -> np.ndarray:
+        """Places on the arc: contexts at 0 and 1 and between, targets between."""
+        contexts, targets = self.data.contexts, self.data.targets
+        between = self.random.uniform(0.2, 0.8, contexts + targets)
+        between[0] = 0.0
+        between[contexts - 1] = 1.0 if contexts > 1 else 0.0
+        return between

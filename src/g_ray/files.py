@@ -1,0 +1,43 @@
+"""Files that are whole or not there: written under another name in the same folder, then renamed."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """`with whole(path) as scratch:` write `scratch`; it becomes `path` when all went well, else it is removed.
+
+    The scratch name ends as `path` does, for writers that look at the suffix.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=f".{path.name}")
+    os.close(descriptor)
+    scratch = Path(name)
+    try:
+        yield scratch
+        os.chmod(scratch, 0o666 & ~_umask())
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    with whole(path) as scratch:
+        scratch.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
+    write_whole(path, json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
+
+
+def _umask() -> int:
+    """mkstemp makes private files; a result should be as readable as any other file of its user."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
