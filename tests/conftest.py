@@ -94,3 +94,14 @@ def mixed_views():
         return Views(cameras, Pose.look_at(eyes, targets))
 
     return build
+
+
+@pytest.fixture(scope="session")
+def write_objects():
+    """`write_objects(root, names, size)`: rendered objects on disk, in the released format."""
+    import importlib
+    import sys
+
+    if str(ROOT / "tests") not in sys.path:
+        sys.path.append(str(ROOT / "tests"))
+    return importlib.import_module("rendered_objects").write_objects

@@ -1,0 +1,103 @@
+"""Rendered objects on disk, in the layout of the released Objaverse renders.
+
+    <root>/<uid>/views/{000..007}_{0,1,2}.jpg    direction, then kind: 0 native, 1 focal variant, 2 dolly variant
+    <root>/<uid>/cameras.json                    {"cameras": [24 of them, in the order of their names]}
+
+Intrinsics are in pixels from the top-left corner. Extrinsics have Blender axes (x right, y up, z backward).
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from PIL import Image
+from torch import Tensor
+
+from g_ray.cameras.pinhole import Pinhole
+from g_ray.geometry.pose import Pose
+
+CAMERAS = "cameras.json"
+DIRECTIONS = 8
+NATIVE, FOCAL, DOLLY = range(3)
+KINDS = (NATIVE, FOCAL, DOLLY)
+
+OPENCV_FROM_BLENDER = np.diag([1.0, -1.0, -1.0, 1.0])
+"""Same camera, y down and z forward; its own inverse."""
+
+
+def image_name(direction: int, kind: int) -> str:
+    return f"{direction:03d}_{kind}.jpg"
+
+
+NAMES = tuple(image_name(direction, kind) for direction in range(DIRECTIONS) for kind in KINDS)
+"""The 24 images of an object; `view_id` in cameras.json is the place in this list."""
+
+
+@dataclass(frozen=True)
+class ObjectCameras:
+    """Cameras [24] and poses [24] in the order of NAMES, with OpenCV axes, in the object's own frame and unit."""
+
+    cameras: Pinhole
+    poses: Pose
+
+
+def object_names(root: Path) -> list[str]:
+    """Names of the objects that are there with their cameras, sorted."""
+    if not root.is_dir():
+        raise FileNotFoundError(f"{root}: no such folder; a folder of rendered objects is expected")
+    return sorted(path.parent.name for path in root.glob(f"*/{CAMERAS}"))
+
+
+def read_cameras(folder: Path) -> ObjectCameras:
+    """All cameras of an object; a file that is not as it should be is refused in one line."""
+    path = folder / CAMERAS
+    try:
+        return _cameras(json.loads(path.read_text())["cameras"])
+    except (KeyError, TypeError, ValueError) as error:
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"{path}: {what}") from None
+
+
+def read_image(path: Path) -> UInt8[Tensor, "3 h w"]:
+    """RGB, whatever the file's own mode; a damaged file is an OSError that names it."""
+    try:
+        with Image.open(path) as file:
+            return torch.from_numpy(np.array(file.convert("RGB"))).movedim(-1, 0)
+    except (OSError, SyntaxError) as error:
+        raise OSError(f"{path}: {error}") from None
+
+
+def _cameras(entries: list[dict[str, Any]]) -> ObjectCameras:
+    found = {entry["image_name"]: entry for entry in entries}
+    missing = [name for name in NAMES if name not in found]
+    if missing:
+        raise ValueError(f"no camera for {', '.join(missing[:3])}; {len(NAMES)} images are expected")
+    ordered = [found[name] for name in NAMES]
+    return ObjectCameras(_pinholes([entry["intrinsics"] for entry in ordered]), _poses(ordered))
+
+
+def _pinholes(intrinsics: list[dict[str, Any]]) -> Pinhole:
+    sizes = {tuple(entry["image_size"]) for entry in intrinsics}
+    if len(sizes) > 1:
+        raise ValueError(f"images of different sizes {sorted(sizes)}; one size for all is expected")
+    ((width, height),) = sizes
+    rows = [(*entry["focal_length"], *entry["principal_point"], 0.0) for entry in intrinsics]
+    return Pinhole(torch.tensor(rows, dtype=torch.float64), int(width), int(height))
+
+
+def _poses(entries: list[dict[str, Any]]) -> Pose:
+    """From Blender's axes to OpenCV's; cameras that look away from the object have other axes, and are refused."""
+    blender = np.zeros((len(entries), 4, 4))
+    blender[:, :3] = [entry["extrinsics"]["camera_to_world"] for entry in entries]
+    blender[:, 3, 3] = 1
+    matrices = blender @ OPENCV_FROM_BLENDER
+    rotations, centres = matrices[:, :3, :3], matrices[:, :3, 3]
+    if not np.allclose(rotations @ rotations.swapaxes(1, 2), np.eye(3), atol=1e-3):
+        raise ValueError("camera_to_world is not a rotation and a translation")
+    if ((rotations[:, :, 2] * centres).sum(1) > 0).any():
+        raise ValueError("cameras look away from the object; camera_to_world must have Blender axes")
+    return Pose(torch.from_numpy(matrices))
