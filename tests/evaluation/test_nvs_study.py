@@ -33,7 +33,7 @@ STUDY = NVSStudy("nvs-fov", "miniature", {m: miniature(m) for m in ("gta", "gta_
 def finished(tmp_path_factory):
     out = tmp_path_factory.mktemp("study")
     lines: list[str] = []
-    return out, run_study(STUDY, out, seeds=2, jobs=2, device="cpu", progress=lines.append), lines
+    return out, run_study(STUDY, out, seeds=2, jobs=2, progress=lines.append), lines
 
 
 def test_the_result_has_a_row_per_method_and_setting(finished):
@@ -56,7 +56,7 @@ def test_finished_networks_and_scores_are_used_again(finished):
     out, result, _ = finished
     files = [out / "runs" / "gta-seed1" / name for name in ("model.safetensors", "scores.json")]
     before = [path.stat().st_mtime_ns for path in files[1:]]
-    again = run_study(STUDY, out, seeds=2, jobs=1, device="cpu")
+    again = run_study(STUDY, out, seeds=2, jobs=1)
     assert again["rows"] == result["rows"]
     assert [path.stat().st_mtime_ns for path in files[1:]] == before
 
@@ -64,7 +64,7 @@ def test_finished_networks_and_scores_are_used_again(finished):
 def test_another_protocol_is_scored_anew(finished):
     out, result, _ = finished
     other = replace(STUDY, protocol=replace(PROTOCOL, scenes=3))
-    assert run_study(other, out, seeds=1, jobs=1, device="cpu")["rows"] != result["rows"]
+    assert run_study(other, out, seeds=1, jobs=1)["rows"] != result["rows"]
 
 
 def test_pictures_and_table(finished):

@@ -27,6 +27,8 @@ class Table(ABC):
     """Networks per row."""
     jobs: int | None = None
     """Networks trained at the same time, one thread each; all cores if not given."""
+    methods: tuple[str, ...] = ()
+    """Only these rows; all if none is given. What other calls have finished in the folder is kept."""
     lpips: Path | None = None
     """AlexNet and LPIPS weights; looked for in the cache if not given, and the column left out if not found."""
 
@@ -36,13 +38,16 @@ class Table(ABC):
 
     def run(self) -> None:
         from g_ray.cli.provenance import provenance
-        from g_ray.evaluation.nvs_study import default_jobs, run_study
+        from g_ray.evaluation.nvs_study import all_devices, default_jobs, run_study
         from g_ray.evaluation.study import markdown
         from g_ray.files import write_json, write_whole
 
-        study, weights = self.study(), found_lpips(self.lpips)
-        jobs = default_jobs() if self.jobs is None else self.jobs
-        result = run_study(study, self.out, self.seeds, jobs=jobs, lpips=weights, progress=Line())
+        study, weights = chosen(self.study(), self.methods), found_lpips(self.lpips)
+        devices = all_devices()
+        jobs = default_jobs(devices) if self.jobs is None else self.jobs
+        result = run_study(
+            study, self.out, self.seeds, jobs=jobs, lpips=weights, devices=devices, progress=Line()
+        )
         result["provenance"] = provenance()
         metrics = list(result["rows"][0]["metrics"])
         tables = "\n\n".join(markdown(result, metric, 2 if metric == "psnr" else 3) for metric in metrics)
@@ -102,6 +107,17 @@ def _study(name: str, scale: str, recipes: dict[str, Any]) -> "NVSStudy":
     return NVSStudy(name, scale, recipes, FovProtocol(data.width, data.height, 256, fov_deg=data.fov_deg))
 
 
+def chosen(study: "NVSStudy", methods: tuple[str, ...]) -> "NVSStudy":
+    """The study with only these rows, in its own order."""
+    from dataclasses import replace
+
+    unknown = [method for method in methods if method not in study.methods]
+    if unknown:
+        raise ValueError(f"no row {', '.join(unknown)} in {study.name}: it has {', '.join(study.methods)}")
+    kept = {name: recipe for name, recipe in study.methods.items() if not methods or name in methods}
+    return replace(study, methods=kept)
+
+
 class Line:
     """Progress on one line of a terminal; a line each time that something changed, elsewhere."""
 
@@ -147,7 +163,7 @@ def contact_sheet(study: "NVSStudy", setting: str, out: Path) -> tuple[list[Any]
     """Contexts, truth and every method's first network on a few test scenes, with PSNR per image."""
     import torch
 
-    from g_ray.evaluation.nvs_study import load_network
+    from g_ray.evaluation.nvs_study import load_network, predictor, run_folder
     from g_ray.metrics.psnr import psnr
 
     batch = next(study.protocol.batches(setting))
@@ -155,9 +171,9 @@ def contact_sheet(study: "NVSStudy", setting: str, out: Path) -> tuple[list[Any]
     columns.append(("truth", batch.target_images[:SHOWN, 0]))
     labels = {}
     for method, recipe in study.methods.items():
-        network = load_network(recipe, out / "runs" / f"{method}-seed0" / "model.safetensors")
+        network = load_network(recipe, run_folder(out, method, 0) / "model.safetensors")
         with torch.no_grad():
-            predicted = network(batch.context_images, batch.contexts, batch.targets)
+            predicted = predictor(network)(batch)
         columns.append((method, predicted[:SHOWN, 0]))
         labels[method] = [f"{value:.1f} dB" for value in psnr(batch.target_images, predicted)[:SHOWN]]
     return columns, labels

@@ -9,16 +9,18 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
+from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from g_ray.evaluation.nvs_protocol import NVSProtocol
+from g_ray.data.nvs import NVSBatch
+from g_ray.evaluation.nvs_protocol import NVSProtocol, Predict
 from g_ray.evaluation.nvs_references import REFERENCES
 from g_ray.evaluation.study import ScoredRun, Scores, rows
 from g_ray.files import write_json
@@ -51,7 +53,6 @@ class Job:
     protocol: NVSProtocol
     folder: Path
     lpips: Path | None
-    device: str
 
     def steps_done(self) -> int:
         """Read from the run's own record, so that nothing has to be sent between processes."""
@@ -67,25 +68,21 @@ def run_study(
     *,
     jobs: int = 1,
     lpips: Path | None = None,
-    device: str = "auto",
+    devices: Sequence[str] = ("cpu",),
     progress: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """The table as `result.json` holds it. `lpips=None` leaves that metric out."""
+    """The table as `result.json` holds it. `lpips=None` leaves that metric out.
+
+    `jobs` networks are trained at a time, each on one of the `devices`: as many jobs as GPUs keep all of them busy.
+    """
     if seeds < 1 or jobs < 1:
         raise ValueError(f"--seeds {seeds} and --jobs {jobs} must be at least 1")
     todo = [
-        Job(
-            method,
-            replace(recipe, seed=seed),
-            study.protocol,
-            out / "runs" / f"{method}-seed{seed}",
-            lpips,
-            device,
-        )
+        Job(method, replace(recipe, seed=seed), study.protocol, run_folder(out, method, seed), lpips)
         for seed in range(seeds)
         for method, recipe in study.methods.items()
     ]
-    scored = [_scored_run(job) for job in _finished(todo, jobs, progress)]
+    scored = [_scored_run(job) for job in _finished(todo, jobs, devices, progress)]
     progress("scoring references")
     metric = None if lpips is None else load_lpips(lpips)
     references = [_reference(name, study.protocol, metric) for name in REFERENCES]
@@ -104,16 +101,26 @@ def run_study(
     }
 
 
-def _finished(todo: list[Job], jobs: int, progress: Callable[[str], None]) -> list[Job]:
+def run_folder(out: Path, method: str, seed: int) -> Path:
+    return out / "runs" / f"{method}-seed{seed}"
+
+
+def _finished(
+    todo: list[Job], jobs: int, devices: Sequence[str], progress: Callable[[str], None]
+) -> list[Job]:
     """All jobs trained and scored: here one after the other, or `jobs` processes at a time, one thread each."""
     if jobs == 1:
         for number, job in enumerate(todo):
             progress(f"network {number + 1} of {len(todo)}: {job.folder.name}")
-            train_and_score(job)
+            train_and_score(job, devices[0])
         return todo
     started = time.monotonic()
     before = sum(job.steps_done() for job in todo)
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
+    context = get_context("spawn")
+    places = context.Queue()
+    for worker in range(jobs):
+        places.put(devices[worker % len(devices)])
+    with ProcessPoolExecutor(jobs, context, initializer=_take_place, initargs=(places,)) as pool:
         futures = [pool.submit(train_and_score, job) for job in todo]
         try:
             for _ in _until_done(futures):
@@ -144,23 +151,28 @@ def _state(todo: list[Job], futures: list[Future[None]], before: int, started: f
     return f"{done} of {len(todo)} networks done, {100 * steps / total:.0f} % of all steps{left}"
 
 
-def _one_thread() -> None:
+_place = "cpu"
+"""The device of this process."""
+
+
+def _take_place(places: "Queue[str]") -> None:
+    global _place
+    _place = places.get()
     torch.set_num_threads(1)
 
 
-def train_and_score(job: Job) -> None:
-    """In a process of its own; what the run says goes to its folder."""
+def train_and_score(job: Job, device: str | None = None) -> None:
+    """In a process of its own, on its device; what the run says goes to its folder."""
+    device = _place if device is None else device
     job.folder.mkdir(parents=True, exist_ok=True)
     with (
         (job.folder / "log.txt").open("a") as log,
         contextlib.redirect_stdout(log),
         contextlib.redirect_stderr(log),
     ):
-        settings = Run(
-            out=job.folder, device=job.device, sample_every=None, tensorboard=False, save_every=250
-        )
+        settings = Run(out=job.folder, device=device, sample_every=None, tensorboard=False, save_every=250)
         outcome = train(job.method, job.recipe, settings)
-        _score(job, outcome.weights)
+        _score(job, outcome.weights, device)
 
 
 def load_network(recipe: Recipe, weights: Path, device: str = "cpu") -> torch.nn.Module:
@@ -172,7 +184,18 @@ def load_network(recipe: Recipe, weights: Path, device: str = "cpu") -> torch.nn
     return network.eval().to(device)
 
 
-def _score(job: Job, weights: Path) -> None:
+def predictor(network: torch.nn.Module) -> Predict:
+    """Images of a batch on the network's device, back where the batch is."""
+    device = next(network.parameters()).device
+
+    def predict(batch: NVSBatch) -> torch.Tensor:
+        there = batch.to(device)
+        return network(there.context_images, there.contexts, there.targets).to(batch.target_images)
+
+    return predict
+
+
+def _score(job: Job, weights: Path, device: str) -> None:
     """Scores of the finished network, unless they are there already for these weights and this protocol."""
     key = {"weights": hashlib.sha256(weights.read_bytes()).hexdigest()[:16], "protocol": job.protocol.digest}
     key["lpips"] = str(job.lpips is not None)
@@ -180,13 +203,10 @@ def _score(job: Job, weights: Path) -> None:
     with contextlib.suppress(OSError, ValueError):
         if json.loads(path.read_text())["key"] == key:
             return
-    network = load_network(job.recipe, weights)
+    predict = predictor(load_network(job.recipe, weights, device))
     metric = None if job.lpips is None else load_lpips(job.lpips)
     scores = {
-        setting: _lists(
-            job.protocol.score(lambda b: network(b.context_images, b.contexts, b.targets), setting, metric)
-        )
-        for setting in job.protocol.settings
+        setting: _lists(job.protocol.score(predict, setting, metric)) for setting in job.protocol.settings
     }
     write_json(path, {"key": key, "scores": scores})
 
@@ -213,5 +233,11 @@ def _lists(scores: SceneScores) -> dict[str, list[float]]:
     return {metric: values.tolist() for metric, values in scores.rows().items()}
 
 
-def default_jobs() -> int:
-    return max(1, os.cpu_count() or 1)
+def all_devices() -> list[str]:
+    """Every GPU, or the CPU where there is none."""
+    return [f"cuda:{index}" for index in range(torch.cuda.device_count())] or ["cpu"]
+
+
+def default_jobs(devices: Sequence[str]) -> int:
+    """A network per GPU, or one per core."""
+    return len(devices) if devices[0] != "cpu" else max(1, os.cpu_count() or 1)
