@@ -105,3 +105,14 @@ def write_objects():
     if str(ROOT / "tests") not in sys.path:
         sys.path.append(str(ROOT / "tests"))
     return importlib.import_module("rendered_objects").write_objects
+
+
+@pytest.fixture(scope="session")
+def room_scenes():
+    """The module that writes photographs of a room to disk, with cameras in every format that is read."""
+    import importlib
+    import sys
+
+    if str(ROOT / "tests") not in sys.path:
+        sys.path.append(str(ROOT / "tests"))
+    return importlib.import_module("room_scenes")

@@ -1,0 +1,82 @@
+"""A folder with photographs and their COLMAP model.
+
+FOLDER/images/…                    photographs, by the names that the model gives them
+FOLDER/sparse/0/{cameras,images}   .bin or .txt; also sparse/, colmap/sparse/0/ or the folder itself
+"""
+
+import math
+from pathlib import Path
+
+import torch
+
+from g_ray.cameras.base import Camera
+from g_ray.data.scenes.colmap_cameras import camera
+from g_ray.data.scenes.colmap_format import ColmapModel, RawImage, is_model, read_model
+from g_ray.data.scenes.scene import PosedScene, check_photos, inside
+from g_ray.geometry.pose import Pose
+
+PLACES = ("sparse/0", "sparse", "colmap/sparse/0", "colmap/sparse", ".")
+
+
+def find_model(folder: Path) -> Path | None:
+    """Where the folder keeps its COLMAP model."""
+    return next((folder / place for place in PLACES if is_model(folder / place)), None)
+
+
+def read_colmap(folder: Path) -> PosedScene:
+    """Photographs of a COLMAP model with their cameras and poses; ValueError in one line if anything is wrong."""
+    place = find_model(folder)
+    if place is None:
+        raise ValueError(f"{folder} holds no COLMAP model (looked in {', '.join(PLACES)})")
+    model = read_model(place)
+    if not model.images:
+        raise ValueError(f"{place}: the model has no images")
+    pictures = folder / "images" if (folder / "images").is_dir() else folder
+    ordered = sorted(model.images, key=lambda image: image.name)
+    names = tuple(image.name for image in ordered)
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{place}: image {twice!r} is there twice; export the model again")
+    paths = tuple(inside(pictures, name) for name in names)
+    cameras = tuple(_cameras(place, model, ordered))
+    check_photos(names, paths, cameras)
+    poses = Pose(torch.stack([pose(place, image).world_from_cam for image in ordered]))
+    return PosedScene(folder, "COLMAP", names, paths, cameras, poses, _notes(folder, place))
+
+
+def pose(place: Path, image: RawImage) -> Pose:
+    """`world_from_cam` of an image."""
+    norm = math.sqrt(sum(part * part for part in image.quaternion))
+    numbers = (*image.quaternion, *image.translation)
+    if not all(map(math.isfinite, numbers)) or norm < 1e-6:
+        raise ValueError(f"{place}: the pose of {image.name} is not one; export the model again")
+    w, x, y, z = (part / norm for part in image.quaternion)
+    rotation = [
+        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+    ]
+    parts = (torch.tensor(part, dtype=torch.float64) for part in (rotation, image.translation))
+    return Pose.from_parts(*parts).inverse()
+
+
+def _cameras(place: Path, model: ColmapModel, images: list[RawImage]) -> list[Camera]:
+    """One per image; images of one lens share it."""
+    used: dict[int, Camera] = {}
+    for image in images:
+        if image.camera not in model.cameras:
+            raise ValueError(f"{place}: image {image.name} has camera {image.camera}, which is not there")
+        raw = model.cameras[image.camera]
+        if image.camera not in used:
+            try:
+                used[image.camera] = camera(raw.model, raw.width, raw.height, raw.parameters)
+            except ValueError as error:
+                raise ValueError(f"{place}: camera {image.camera}: {error}") from None
+    return [used[image.camera] for image in images]
+
+
+def _notes(folder: Path, place: Path) -> tuple[str, ...]:
+    others = [path for path in sorted(place.parent.glob("*")) if path != place and is_model(path)]
+    if not others or place == folder:
+        return ()
+    return (f"{place} is read; {len(others)} further models beside it are not",)

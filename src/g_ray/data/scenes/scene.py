@@ -1,0 +1,86 @@
+"""A folder of photographs with known cameras and poses, whichever tool has written it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+from g_ray.cameras.base import Camera
+from g_ray.data.photos import photo_size
+from g_ray.geometry.pose import Pose
+
+
+@dataclass(frozen=True, eq=False)
+class PosedScene:
+    """One camera and one pose per photograph, in float64, ordered by name.
+
+    Pixels count from the top-left corner, centres at +0.5; poses are `world_from_cam` with OpenCV axes, in the world
+    and the unit of the file.
+    """
+
+    folder: Path
+    kind: str
+    """Who wrote it: nerfstudio or COLMAP."""
+    names: tuple[str, ...]
+    """As the file names its images."""
+    images: tuple[Path, ...]
+    cameras: tuple[Camera, ...]
+    poses: Pose
+    """[view, 4, 4]"""
+    notes: tuple[str, ...] = ()
+    """What the folder holds and this reader leaves aside, a sentence each."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def summary(self) -> str:
+        models = ", ".join(sorted({camera.NAME for camera in self.cameras}))
+        return f"{self.folder}: {self.kind}, {len(self)} images ({models})"
+
+    def index(self, name: str) -> int:
+        """Where an image is, by its name in the file or by any end of its path that only one image has."""
+        if name in self.names:
+            return self.names.index(name)
+        parts = PurePosixPath(name).parts
+        found = [
+            i for i, known in enumerate(self.names) if PurePosixPath(known).parts[-len(parts) :] == parts
+        ]
+        if len(found) != 1:
+            what = f"{len(found)} images" if found else "no image"
+            some = ", ".join(self.names[:3]) + (", …" if len(self) > 3 else "")
+            raise ValueError(f"{self.folder}: {what} named {name!r}; it has {some}")
+        return found[0]
+
+
+def inside(folder: Path, name: str) -> Path:
+    """A path that a file names; it may not lead out of the folder."""
+    windows = PureWindowsPath(name)
+    if not name or "\0" in name or windows.drive or windows.root or ".." in windows.parts:
+        raise ValueError(f"{folder}: path {name!r} leads out of the scene folder; name images inside of it")
+    return folder / name
+
+
+def check_photos(names: Sequence[str], images: Sequence[Path], cameras: Sequence[Camera]) -> None:
+    """Every image is there and has the size that its camera takes; ValueError names those that are not or have not."""
+    missing = [name for name, path in zip(names, images, strict=True) if not path.is_file()]
+    if missing:
+        some = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
+        raise ValueError(
+            f"{len(missing)} of {len(names)} images are missing: {some}; looked for {_first_missing(images)}"
+        )
+    for path, camera in zip(images, cameras, strict=True):
+        check_size(path, camera)
+
+
+def check_size(path: Path, camera: Camera) -> None:
+    width, height = photo_size(path)
+    if (width, height) != (camera.width, camera.height):
+        turned = (height, width) == (camera.width, camera.height)
+        hint = "it is stored turned by 90°" if turned else "resize image and calibration together"
+        raise ValueError(
+            f"{path} is {width}×{height} px, but its camera takes {camera.width}×{camera.height}: {hint}"
+        )
+
+
+def _first_missing(images: Sequence[Path]) -> Path:
+    return next(path for path in images if not path.is_file())

@@ -1,0 +1,108 @@
+"""Photographs of a room on disk, with their cameras in any of the formats that are read; for tests."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from g_ray.cameras import OpenCV, OpenCVFisheye, Pinhole
+from g_ray.cameras.base import Camera
+from g_ray.cameras.files import NamedCamera, write_cameras
+from g_ray.data.rooms import random_room
+from g_ray.geometry.pose import Pose
+
+OPENGL = torch.diag(torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64))
+
+
+@dataclass(frozen=True)
+class Shot:
+    name: str
+    camera: Camera
+    pose: Pose
+    pixels: np.ndarray
+
+
+def lens(kind: str, width: int, height: int) -> Camera:
+    middle = {"cx": width / 2 + 0.3, "cy": height / 2 - 0.4, "dtype": torch.float64}
+    if kind == "pinhole":
+        return Pinhole.make(width, height, fx=0.8 * width, fy=0.82 * width, **middle)
+    if kind == "opencv":
+        return OpenCV.make(
+            width, height, fx=0.8 * width, fy=0.8 * width, k1=-0.05, k2=0.01, p1=0.002, **middle
+        )
+    return OpenCVFisheye.make(width, height, fx=0.4 * width, fy=0.4 * width, k1=0.02, k2=-0.003, **middle)
+
+
+def shots(
+    count: int = 9, kinds: tuple[str, ...] = ("pinhole",), width: int = 48, height: int = 36, seed: int = 3
+) -> list[Shot]:
+    """Views on an arc; lenses take turns."""
+    room, taken = random_room(seed, coarse=True), []
+    for number in range(count):
+        angle = 0.15 * number
+        eye = torch.tensor([1.7 * np.sin(angle), -0.3, 1.7 * np.cos(angle)], dtype=torch.float64)
+        pose = Pose.look_at(eye, torch.tensor([0.1, 0.3, 0.0], dtype=torch.float64))
+        camera = lens(kinds[number % len(kinds)], width, height)
+        seen = room.render(camera.to(torch.float32), pose.to(torch.float32)).rgb
+        pixels = (seen * 255).round().byte().numpy()
+        taken.append(Shot(f"view_{number:02d}.png", camera, pose, pixels))
+    return taken
+
+
+def write_images(folder: Path, views: list[Shot]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for shot in views:
+        Image.fromarray(shot.pixels).save(folder / shot.name)
+
+
+def write_nerfstudio(folder: Path, views: list[Shot]) -> dict:
+    """One camera per frame; returns what was written."""
+    write_images(folder / "images", views)
+    models = {"pinhole": "PINHOLE", "opencv": "OPENCV", "opencv_fisheye": "OPENCV_FISHEYE"}
+    frames = []
+    for shot in views:
+        camera = shot.camera
+        entry = dict(zip(camera.PARAMETERS, camera.params.tolist(), strict=True))
+        entry = {{"fx": "fl_x", "fy": "fl_y"}.get(key, key): value for key, value in entry.items()}
+        entry = {key: value for key, value in entry.items() if value}
+        entry |= {"camera_model": models[camera.NAME], "w": camera.width, "h": camera.height}
+        matrix = (shot.pose.world_from_cam @ OPENGL).tolist()
+        frames.append({"file_path": f"images/{shot.name}", "transform_matrix": matrix, **entry})
+    document = {"frames": frames, "applied_transform": np.eye(4)[:3].tolist()}
+    (folder / "transforms.json").write_text(json.dumps(document))
+    return document
+
+
+def write_colmap(folder: Path, views: list[Shot], text: bool = False) -> None:
+    """Through pycolmap, which knows nothing of this project."""
+    import pycolmap
+
+    write_images(folder / "images", views)
+    model = pycolmap.Reconstruction()
+    names = {"pinhole": "PINHOLE", "opencv": "OPENCV", "opencv_fisheye": "OPENCV_FISHEYE"}
+    for number, shot in enumerate(views, 1):
+        camera = shot.camera
+        count = {"pinhole": 4, "opencv": 8, "opencv_fisheye": 8}[camera.NAME]
+        model.add_camera_with_trivial_rig(
+            pycolmap.Camera(
+                camera_id=number,
+                model=names[camera.NAME],
+                width=camera.width,
+                height=camera.height,
+                params=camera.params[:count].tolist(),
+            )
+        )
+        matrix = shot.pose.cam_from_world[:3].numpy()
+        image = pycolmap.Image(name=shot.name, camera_id=number, image_id=number)
+        model.add_image_with_trivial_frame(image, pycolmap.Rigid3d(matrix))
+    place = folder / "sparse" / "0"
+    place.mkdir(parents=True)
+    model.write_text(str(place)) if text else model.write_binary(str(place))
+
+
+def write_camera_file(path: Path, views: list[Shot], poses: bool = True) -> Path:
+    write_cameras(path, [NamedCamera(s.name, s.camera, s.pose if poses else None) for s in views])
+    return path
