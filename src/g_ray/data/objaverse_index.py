@@ -1,0 +1,204 @@
+"""Which views of which objects are given and which are asked for: the paper's six protocols as frozen files.
+
+Appendix "Objaverse Target-View Definitions". Two native views are given, the same two in all six protocols. One file
+per protocol, `{uid: {"context_view_files": [2], "target_view_files": […], "partition": "test", "cameras": digest}}`,
+and `SHA256SUMS` beside them, as `sha256sum -c` takes it.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from g_ray.data.objaverse_files import (
+    DIRECTIONS,
+    DOLLY,
+    FOCAL,
+    KINDS,
+    NAMES,
+    NATIVE,
+    ObjectCameras,
+    image_name,
+    object_names,
+    read_cameras,
+)
+from g_ray.files import write_whole
+
+TEST_SHARE = 0.1
+"""Of all objects, as in the paper: 8,000 of 80,000."""
+
+SUMS = "SHA256SUMS"
+
+
+@dataclass(frozen=True)
+class TargetKinds:
+    """What is asked for: kinds of views at the two given directions, and at the six others."""
+
+    given: tuple[int, ...]
+    other: tuple[int, ...]
+
+    def names(self, contexts: tuple[int, int]) -> tuple[str, ...]:
+        """Image names of the targets when these two directions are given."""
+        others = [direction for direction in range(DIRECTIONS) if direction not in contexts]
+        asked = [(direction, kind) for direction in contexts for kind in self.given]
+        asked += [(direction, kind) for direction in others for kind in self.other]
+        return tuple(image_name(*view) for view in asked)
+
+
+PROTOCOLS: dict[str, TargetKinds] = {
+    "fov": TargetKinds(given=(FOCAL,), other=()),
+    "novel": TargetKinds(given=(), other=(NATIVE,)),
+    "novel_fov": TargetKinds(given=(), other=(FOCAL,)),
+    "fov_dolly": TargetKinds(given=(FOCAL, DOLLY), other=()),
+    "novel_fov_dolly": TargetKinds(given=(), other=(FOCAL, DOLLY)),
+    "mixed": TargetKinds(given=(FOCAL, DOLLY), other=(NATIVE,)),
+}
+"""FoV change, Novel viewpoint, Novel viewpoint + FoV change (the main table); FoV / dolly change, Novel viewpoint +
+FoV / dolly change, Original mixed protocol (the appendix)."""
+
+EVERY_VIEW = TargetKinds(given=(FOCAL, DOLLY), other=KINDS)
+"""All but the two given images themselves."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One object: images that are given, images that are asked for, and which cameras took them."""
+
+    contexts: tuple[str, str]
+    targets: tuple[str, ...]
+    cameras: str
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "context_view_files": list(self.contexts),
+            "target_view_files": list(self.targets),
+            "partition": "test",
+            "cameras": self.cameras,
+        }
+
+
+@dataclass(frozen=True)
+class ObjectIndex:
+    """A protocol: its objects in the order of the file, and the digest of that file."""
+
+    entries: Mapping[str, Entry]
+    digest: str
+
+
+def partition(uid: str) -> str:
+    """ "train" or "test", by the name alone: an object stays where it is when others come."""
+    return "test" if place(uid) < TEST_SHARE else "train"
+
+
+def place(uid: str) -> float:
+    """A number in [0, 1) from a name, the same everywhere."""
+    return int.from_bytes(_hash(uid)[:8], "big") / 2**64
+
+
+def cameras_digest(cameras: ObjectCameras) -> str:
+    """Names the cameras of an object; the last digits of another machine's cosine do not change it."""
+    size = np.array([[cameras.cameras.width, cameras.cameras.height]] * len(NAMES))
+    numbers = [size, cameras.cameras.params.numpy(), cameras.poses.world_from_cam.flatten(1).numpy()]
+    rounded = np.concatenate(numbers, 1).round(5) + 0.0  # no negative zeros
+    return hashlib.sha256(rounded.astype("<f8").tobytes()).hexdigest()[:16]
+
+
+# Writing
+
+
+def write_indices(root: Path, out: Path, seed: int = 0) -> dict[str, str]:
+    """Write all six protocols for the test objects of a folder; their digests by protocol.
+
+    The given views of an object depend on `seed` and its name alone. An index that is there and differs is kept,
+    and is an error: what networks have been scored on does not change.
+    """
+    texts = {f"{name}.json": text for name, text in _texts(root, seed).items()}
+    sums = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
+    texts[SUMS] = "".join(f"{digest}  {name}\n" for name, digest in sums.items())
+    for name, text in texts.items():
+        if (out / name).exists() and (out / name).read_text() != text:
+            raise ValueError(
+                f"{out / name} is there for other objects or another seed: choose another folder for the index"
+            )
+    for name, text in texts.items():
+        write_whole(out / name, text)
+    return {Path(name).stem: digest for name, digest in sums.items()}
+
+
+def _texts(root: Path, seed: int) -> dict[str, str]:
+    found = object_names(root)
+    tested = [uid for uid in found if partition(uid) == "test"]
+    if not tested:
+        raise ValueError(
+            f"{root} has {len(found)} objects, and by their names none is for testing (one in ten is): render more"
+        )
+    lines: dict[str, list[str]] = {name: [] for name in PROTOCOLS}
+    for uid in tested:
+        _require_images(root / uid, NAMES)
+        digest, pair = cameras_digest(read_cameras(root / uid)), context_pair(uid, seed)
+        given = (image_name(pair[0], NATIVE), image_name(pair[1], NATIVE))
+        for name, kinds in PROTOCOLS.items():
+            entry = Entry(given, kinds.names(pair), digest)
+            lines[name].append(f"{json.dumps(uid)}: {json.dumps(entry.document())}")
+    return {name: "{\n" + ",\n".join(entries) + "\n}\n" for name, entries in lines.items()}
+
+
+def context_pair(uid: str, seed: int) -> tuple[int, int]:
+    """Two directions of an object, in the order in which a network gets them."""
+    random = np.random.default_rng(int.from_bytes(_hash(f"{seed}/{uid}")[:8], "big"))
+    first, second = random.choice(DIRECTIONS, 2, replace=False)
+    return int(first), int(second)
+
+
+# Reading
+
+
+def read_index(folder: Path, protocol: str, root: Path) -> ObjectIndex:
+    """A protocol for the objects below `root`; refused if it was changed or is for other objects."""
+    path = folder / f"{protocol}.json"
+    content = path.read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    _check_sum(path, digest)
+    try:
+        document = json.loads(content)
+        entries = {uid: _entry(entry) for uid, entry in document.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: not an index of objects ({error!r})") from None
+    for uid, entry in entries.items():
+        _check_object(path, root / uid, entry)
+    return ObjectIndex(entries, digest)
+
+
+def _entry(document: dict[str, Any]) -> Entry:
+    first, second = document["context_view_files"]
+    return Entry((first, second), tuple(document["target_view_files"]), document["cameras"])
+
+
+def _check_sum(path: Path, digest: str) -> None:
+    sums = dict(line.split()[::-1] for line in (path.parent / SUMS).read_text().splitlines())
+    if sums.get(path.name) != digest:
+        raise ValueError(f"{path} is not what {SUMS} beside it says: it was changed; write the index again")
+
+
+def _check_object(path: Path, folder: Path, entry: Entry) -> None:
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{path} names an object that is not there: {folder}")
+    _require_images(folder, (*entry.contexts, *entry.targets))
+    if cameras_digest(read_cameras(folder)) != entry.cameras:
+        raise ValueError(
+            f"{path} was made for other cameras than those of {folder}: write an index for these"
+        )
+
+
+def _require_images(folder: Path, names: tuple[str, ...]) -> None:
+    for name in names:
+        if not (folder / "views" / name).is_file():
+            raise FileNotFoundError(f"{folder / 'views' / name}: no such image")
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()

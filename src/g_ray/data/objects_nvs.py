@@ -1,0 +1,82 @@
+"""Novel-view synthesis from rendered objects: batches that depend on nothing but (seed, step, rank)."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from g_ray.data.nvs import NVSBatch, NVSSource
+from g_ray.data.objaverse_files import DIRECTIONS, NATIVE, image_name, object_names
+from g_ray.data.objaverse_index import EVERY_VIEW, PROTOCOLS, TEST_SHARE, TargetKinds, partition, place
+from g_ray.data.rendered_objects import Asked, RenderedObjects
+
+HELD_OUT_SHARE = 0.02
+"""Of all objects: neither trained on nor tested on."""
+
+TARGETS: dict[str, TargetKinds] = {"all": EVERY_VIEW, **PROTOCOLS}
+"""What a training step may ask for: every view but the two that are given, or a protocol's targets."""
+
+
+@dataclass(frozen=True)
+class ObjectsNVS(NVSSource):
+    """Two native views of an object are given, another of its 24 is asked for; all three are drawn anew each time.
+
+    A draw is known by (seed, rank, number): `batch(step)` holds numbers step · batch_size and following, whatever
+    the batch size. The objects of the test protocols are never among them.
+    """
+
+    root: Path
+    seed: int = 0
+    batch_size: int = 16
+    width: int = 48
+    height: int = 48
+    targets: str = "all"
+    cache_mb: int = 256  # of decoded images, per process
+
+    def __post_init__(self) -> None:
+        if self.targets not in TARGETS:
+            raise ValueError(f"unknown targets {self.targets!r}: choose one of {', '.join(TARGETS)}")
+        if min(self.batch_size, self.width, self.height) < 1 or self.seed < 0:
+            raise ValueError(
+                f"{self.batch_size} objects of {self.width}×{self.height} px, seed {self.seed}: give positive "
+                "numbers, and a seed of 0 or more"
+            )
+        if not self.trained:
+            raise ValueError(
+                f"{self.root} has {len(self._found)} objects to train on: render at least 2 besides those for testing"
+            )
+
+    @cached_property
+    def _found(self) -> list[str]:
+        """Objects that are not for testing, in an order that belongs to their names."""
+        return sorted((u for u in object_names(self.root) if partition(u) == "train"), key=place)
+
+    @cached_property
+    def kept_aside(self) -> list[str]:
+        """For pictures and a score while training goes on: those next to the test objects, at least one."""
+        limit = TEST_SHARE + HELD_OUT_SHARE
+        return [uid for uid in self._found if place(uid) < limit] or self._found[:1]
+
+    @cached_property
+    def trained(self) -> list[str]:
+        return self._found[len(self.kept_aside) :]
+
+    @cached_property
+    def objects(self) -> RenderedObjects:
+        return RenderedObjects(self.root, self.width, self.height, self.cache_mb)
+
+    def batch(self, step: int, rank: int = 0) -> NVSBatch:
+        numbers = range(step * self.batch_size, (step + 1) * self.batch_size)
+        return self.objects.batch([self._draw(self.trained, rank, number) for number in numbers])
+
+    def held_out(self) -> NVSBatch:
+        return self.objects.batch([self._draw(self.kept_aside, 0, n) for n in range(self.batch_size)])
+
+    def _draw(self, objects: list[str], rank: int, number: int) -> Asked:
+        random = np.random.default_rng((self.seed, rank, number))
+        uid = objects[random.integers(len(objects))]
+        first, second = map(int, random.choice(DIRECTIONS, 2, replace=False))
+        asked = TARGETS[self.targets].names((first, second))
+        given = (image_name(first, NATIVE), image_name(second, NATIVE))
+        return Asked(uid, given, (asked[random.integers(len(asked))],))
