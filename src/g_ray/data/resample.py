@@ -37,12 +37,20 @@ def resample(
     return down @ image @ across.mT, changed
 
 
-def centre_box(width: int, height: int, zoom: float | int) -> Box:
+def centre_box(width: float | int, height: float | int, zoom: float | int) -> Box:
     """The middle of an image that fills it again after a zoom by that factor."""
     if not zoom >= 1:
         raise ValueError(f"zoom {zoom} is below 1: an image cannot show what lies outside of it")
     across, down = width / (2 * zoom), height / (2 * zoom)
     return (width / 2 - across, height / 2 - down, width / 2 + across, height / 2 + down)
+
+
+def fitted_box(width: int, height: int, new_width: int, new_height: int, zoom: float | int = 1) -> Box:
+    """The largest part in the middle of an image that has the shape of a new one, zoomed."""
+    scale = min(width / new_width, height / new_height)
+    left, top, right, bottom = centre_box(scale * new_width, scale * new_height, zoom)
+    right_by, down_by = (width - scale * new_width) / 2, (height - scale * new_height) / 2
+    return (left + right_by, top + down_by, right + right_by, bottom + down_by)
 
 
 def weights(source: int, target: int, start: float, stop: float) -> Float[Tensor, "target source"]:

@@ -51,7 +51,7 @@ class NVSData(ABC):
     """Where scenes come from, and how large their images are."""
 
     KIND: ClassVar[str]
-    """Stands in stored recipes, so that they find back to their class (see DATA)."""
+    """Stands in stored recipes, so that they find back to their class (DATA in `stored`)."""
 
     width: int
     """Pixels."""
@@ -98,9 +98,6 @@ class RoomsData(NVSData):
 
         settings = {name: value for name, value in vars(self).items() if name != "batch"}
         return RoomsNVS(seed=seed, batch_size=self.batch, **settings)
-
-
-DATA: dict[str, type[NVSData]] = {kind.KIND: kind for kind in (RoomsData,)}
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from g_ray.recipes.curve import CurveRecipe
-from g_ray.recipes.nvs import DATA, NVSData, NVSRecipe
+from g_ray.recipes.nvs import NVSData, NVSRecipe, RoomsData
+from g_ray.recipes.re10k import PathsData, RE10KData
 from g_ray.training.recipe import Recipe
 
 KINDS: dict[str, type[Recipe]] = {kind.__name__: kind for kind in (CurveRecipe, NVSRecipe)}
+DATA: dict[str, type[NVSData]] = {kind.KIND: kind for kind in (RoomsData, RE10KData, PathsData)}
 
 
 def recipe_from(document: dict[str, Any]) -> Recipe:

@@ -1,0 +1,51 @@
+"""Which frames of a video make a scene, and in which frame and unit its poses are (as LVSM trains on RealEstate10K)."""
+
+import hashlib
+
+import numpy as np
+
+from g_ray.geometry.pose import Pose
+
+STANDING = 1e-2
+"""A path shorter than this is not scaled: its direction is noise."""
+
+
+def draw_frames(
+    random: np.random.Generator, frames: int, gap: tuple[int, int], contexts: int, targets: int
+) -> list[int]:
+    """Contexts, then targets: contexts at both ends of a stretch of U{gap} frames, all others strictly between.
+
+    The longest stretch is what the clip allows.
+    """
+    length = int(random.integers(gap[0], min(gap[1], frames - 1) + 1))
+    first = int(random.integers(frames - length))
+    between = first + 1 + random.choice(length - 1, contexts - 2 + targets, replace=False)
+    inner, wanted = between[: contexts - 2], between[contexts - 2 :]
+    return [first, *(int(n) for n in inner), first + length, *(int(n) for n in wanted)]
+
+
+def long_enough(frames: int, gap: tuple[int, int]) -> bool:
+    return frames > gap[0]
+
+
+def check_sampling(gap: tuple[int, int], contexts: int, targets: int) -> None:
+    """Settings with which `draw_frames` always finds its frames."""
+    if contexts < 2 or targets < 1:
+        raise ValueError(f"{contexts} contexts and {targets} targets: a clip needs at least 2 and 1")
+    if not contexts + targets - 1 <= gap[0] <= gap[1]:
+        raise ValueError(
+            f"frame gap {gap} must be a range, and leave room for the {contexts + targets - 2} frames between its ends"
+        )
+
+
+def normalised(poses: Pose, contexts: int) -> Pose:
+    """The first context is the world, and the last one is at distance 1 (unless the camera stood still)."""
+    relative = poses.relative_to_first()
+    baseline = relative.translation[..., contexts - 1, :].norm(dim=-1)
+    scale = 1 / baseline.where(baseline > STANDING, 1.0)
+    return relative.scaled(scale[..., None].expand(relative.batch_shape))
+
+
+def share(key: str) -> float:
+    """A number in [0, 1) that belongs to a name for ever: splits made with it do not depend on what else is there."""
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:7], "big") / 2**56

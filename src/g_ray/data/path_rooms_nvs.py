@@ -1,0 +1,157 @@
+"""Rooms seen along the paths of real cameras: real motion and lenses, with scenes that need no download."""
+
+from dataclasses import dataclass, field, replace
+from math import cos, pi, sin
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from g_ray.cameras.pinhole import Pinhole
+from g_ray.data.camera_paths import CameraPath, read_paths
+from g_ray.data.clip_sampling import check_sampling, draw_frames, long_enough, normalised, share
+from g_ray.data.nvs import NVSBatch, NVSSource, zoom_factors
+from g_ray.data.rooms import Room, random_room
+from g_ray.geometry.pose import Pose
+from g_ray.rays.views import Views
+
+SPLITS = {"test": (0.0, 0.1), "held_out": (0.1, 0.15), "train": (0.15, 1.0)}
+"""Which clips, by the number in [0, 1) that belongs to their names."""
+
+FREE = ((-2.2, -1.05, -2.2), (2.2, -0.05, 2.2))
+"""Corners of a box, in metres, that every room leaves free: above all furniture, and away from walls and ceiling."""
+
+
+@dataclass(frozen=True)
+class PathRoomsNVS(NVSSource):
+    """Contexts and targets from a stretch of a real clip, as RealEstate10K trains (`clip_sampling`), inside a room.
+
+    A scene is known by (seed, split, rank, number), whatever the batch size.
+    """
+
+    paths: Path
+    seed: int = 0
+    split: str = "train"
+    batch_size: int = 16
+    width: int = 36
+    height: int = 36
+    contexts: int = 2
+    targets: int = 1
+    zoom_max: float = 1.0
+    gap: tuple[int, int] = (25, 100)
+    solids: int = 5
+    antialias: int = 1
+    clips: tuple[CameraPath, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.split not in SPLITS:
+            raise ValueError(f"unknown split {self.split!r}: choose one of {', '.join(SPLITS)}")
+        if min(self.batch_size, self.antialias) < 1 or self.seed < 0:
+            raise ValueError(
+                f"{self.batch_size} scenes, antialias {self.antialias}, seed {self.seed}: give positive numbers, "
+                "and a seed of 0 or more"
+            )
+        check_sampling(self.gap, self.contexts, self.targets)
+        zoom_factors(torch.zeros(1), self.zoom_max)
+        low, high = SPLITS[self.split]
+        found = [path for key, path in read_paths(self.paths).items() if low <= share(key) < high]
+        clips = tuple(path for path in found if long_enough(len(path), self.gap))
+        if not clips:
+            raise ValueError(f"{self.paths} has no clip of more than {self.gap[0]} frames for {self.split}")
+        object.__setattr__(self, "clips", clips)
+
+    def batch(self, step: int, rank: int = 0) -> NVSBatch:
+        return self.scenes(range(step * self.batch_size, (step + 1) * self.batch_size), rank)
+
+    def held_out(self) -> NVSBatch:
+        return replace(self, split="held_out").batch(0)
+
+    def zoomed(self, zoom_max: float) -> "PathRoomsNVS":
+        """The same scenes and poses under another protocol."""
+        return replace(self, zoom_max=zoom_max)
+
+    def scenes(self, numbers: range, rank: int = 0) -> NVSBatch:
+        """Any stretch of the stream."""
+        draws = [self._drawn(number, rank) for number in numbers]
+        rooms = Room.stack([draw.room for draw in draws])
+        poses = Pose(torch.stack([draw.poses.world_from_cam for draw in draws]))
+        camera = Pinhole.stack([draw.camera for draw in draws])
+        rgb = rooms.render(camera, poses.to(torch.float32), self.antialias).rgb.movedim(-1, -3)
+        views = Views(
+            [camera[:, view] for view in range(rgb.shape[1])],
+            normalised(poses, self.contexts).to(torch.float32),
+        )
+        known, names = self.contexts, tuple(draw.name for draw in draws)
+        return NVSBatch(rgb[:, :known], views[:known], rgb[:, known:], views[known:], names)
+
+    def _drawn(self, number: int, rank: int) -> "PlacedPath":
+        random = np.random.default_rng((self.seed, list(SPLITS).index(self.split), rank, number))
+        clip = self.clips[int(random.integers(len(self.clips)))]
+        frames = draw_frames(random, len(clip), self.gap, self.contexts, self.targets)
+        zoom = zoom_factors(torch.from_numpy(random.random(len(frames))), self.zoom_max)
+        return PlacedPath(
+            name=f"clip {clip.key}, frames {frames}, in room {number} of rank {rank}",
+            room=random_room(int(random.integers(2**62)), self.solids, coarse=True),
+            poses=placed(Pose(clip.poses.world_from_cam[frames]), self.contexts, random),
+            camera=cameras(clip.intrinsics[frames], zoom, self.width, self.height),
+        )
+
+
+@dataclass(frozen=True)
+class PlacedPath:
+    """A room and the views of it."""
+
+    name: str
+    room: Room
+    poses: Pose  # [view], in the room
+    camera: Pinhole  # [view]
+
+
+def placed(poses: Pose, contexts: int, random: np.random.Generator) -> Pose:
+    """A path inside a room: turned about the vertical, tilted down a little, scaled, and moved into the free box.
+
+    The first camera is taken to be level. The path stands where it has the room before it, and is scaled to 0.3 to 1 m
+    between first and last context, or less if it would not fit.
+    """
+    turn = _turn(random.uniform(0, 2 * pi), random.uniform(0, 0.25)).to(poses.dtype)
+    turned = Pose.from_parts(turn, turn.new_zeros(3)) @ poses.relative_to_first()
+    low, high = poses.world_from_cam.new_tensor(FREE)
+    size = turned.translation.amax(0) - turned.translation.amin(0)
+    baseline = float(turned.translation[contexts - 1].norm())
+    fits = float(((high - low) / size.clamp(min=1e-9)).min())
+    wanted = random.uniform(0.3, 1.0) / max(baseline, 1e-9)
+    scaled = turned.scaled(turned.translation.new_full(turned.batch_shape, min(wanted, fits)))
+    # The middle of the path may be anywhere in the free box that is left when the path's own size is taken off.
+    middle = (scaled.translation.amax(0) + scaled.translation.amin(0)) / 2
+    rest = ((high - low - min(wanted, fits) * size) / 2).clamp(min=0)
+    back = -random.uniform(1.0, 1.8) * turned.rotation[:, :, 2].mean(0)
+    back[1] = random.uniform(-1.0, 1.0) * rest[1]
+    offset = (low + high) / 2 + torch.minimum(torch.maximum(back, -rest), rest) - middle
+    return Pose.from_parts(scaled.rotation, scaled.translation + offset)
+
+
+def cameras(
+    intrinsics: Float[Tensor, "view 4"], zoom: Float[Tensor, "view"], width: int, height: int
+) -> Pinhole:
+    """The lens of each frame behind the largest centred crop of the wanted shape, zoomed."""
+    fx, fy, cx, cy = intrinsics.unbind(-1)
+    focal = torch.maximum(fx * width, fy * height) * zoom
+    # Pixels are square, so an uncropped picture would be focal/fx by focal/fy pixels.
+    return Pinhole.make(
+        width,
+        height,
+        fx=focal,
+        fy=focal,
+        cx=width / 2 + (cx - 0.5) * focal / fx,
+        cy=height / 2 + (cy - 0.5) * focal / fy,
+        dtype=torch.float32,
+    )
+
+
+def _turn(yaw_rad: float, tilt_rad: float) -> Float[Tensor, "3 3"]:
+    """About the vertical (y), after the camera has been tilted down about its x axis."""
+    about_y = [[cos(yaw_rad), 0, sin(yaw_rad)], [0, 1, 0], [-sin(yaw_rad), 0, cos(yaw_rad)]]
+    about_x = [[1, 0, 0], [0, cos(tilt_rad), sin(tilt_rad)], [0, -sin(tilt_rad), cos(tilt_rad)]]
+    return torch.tensor(about_y, dtype=torch.float64) @ torch.tensor(about_x, dtype=torch.float64)
