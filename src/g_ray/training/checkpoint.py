@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 WEIGHTS, STATE, MANIFEST = "model.safetensors", "state.pt", "manifest.json"
 NAME = re.compile(r"step-(\d{8,})")
@@ -77,6 +77,15 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} cannot be read as safetensors: {error}") from None
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Weights into a model that they were made for; CheckpointError in one line for another."""
+    try:
+        model.load_state_dict(read_weights(path))
+    except RuntimeError as error:
+        reason = " ".join(str(error).split("\n\t")[-1].split())
+        raise CheckpointError(f"{path} does not fit the model of this recipe: {reason}") from None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from g_ray.training.checkpoint import read_weights
+from g_ray.training.checkpoint import load_weights
 from g_ray.training.distributed import World
 from g_ray.training.health import Health
 from g_ray.training.meter import Meter
@@ -25,6 +25,7 @@ from g_ray.training.precision import LossScale, arithmetic
 from g_ray.training.recipe import Recipe
 from g_ray.training.run import Run
 from g_ray.training.schedule import learning_rate, set_learning_rate
+from g_ray.training.shipped import file_or_shipped
 from g_ray.training.task import Task
 
 Seen = TypeVar("Seen")
@@ -37,7 +38,7 @@ class Learner:
         self.task, self.recipe, self.world = task, recipe, world
         model = task.model()
         if recipe.init is not None:
-            model.load_state_dict(read_weights(recipe.init))
+            load_weights(model, file_or_shipped(recipe.init))
         self.model = distributed(model.to(world.device), world, run.parallel)
         self.optimiser = build_optimiser(self.model, recipe.optimiser)
         self.scale = LossScale.of(recipe.precision)

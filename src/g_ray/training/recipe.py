@@ -63,7 +63,7 @@ class Recipe(ABC):
     seed: int = 0
     """Seed of initial weights and data."""
     init: Path | None = None
-    """Start from these weights (.safetensors) instead of random ones."""
+    """Start from these weights, a .safetensors file or the name of shipped ones, instead of random ones."""
 
     @abstractmethod
     def task(self) -> "Task":

@@ -1,0 +1,176 @@
+"""Novel-view synthesis from a user's own scene folders: batches that depend on nothing but (seed, step, rank)."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from g_ray.cameras.base import Camera
+from g_ray.data.nvs import NVSBatch, NVSSource
+from g_ray.data.photos import read_photo
+from g_ray.data.pose_scale import scaled_to_baseline
+from g_ray.data.resample import fitted_box, resample
+from g_ray.data.scenes import read_scene
+from g_ray.geometry.pose import Pose
+from g_ray.rays.views import Views
+
+Lenses = tuple[str | None, ...]
+"""A camera model per view of a sample; None is any."""
+
+
+class Sample(NamedTuple):
+    """Views of one scene, contexts first."""
+
+    scene: int
+    views: tuple[int, ...]
+
+
+class SceneNVS(NVSSource):
+    """Photographs of scene folders, each cropped to the training aspect in its middle and resized, with its own lens.
+
+    A target is drawn from all views, its contexts from the `near` views around it (by place and viewing direction), far
+    enough apart to tell depth. Every `hold_out`-th view of a scene is never trained on. The samples of a batch have the
+    same lenses view by view, those of its first sample, because a batch of cameras has one model. Poses are relative to
+    the first context and scaled so that its farthest fellow context is `baseline` away: the unit of such files means
+    nothing.
+    """
+
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        *,
+        width: int,
+        height: int,
+        batch_size: int = 4,
+        contexts: int = 2,
+        targets: int = 1,
+        near: int = 8,
+        hold_out: int = 8,
+        baseline: float = 1.0,
+        seed: int = 0,
+    ) -> None:
+        if not folders:
+            raise ValueError("no scene: give one or more folders with transforms.json or a COLMAP model")
+        if min(batch_size, contexts, targets) < 1 or hold_out < 2 or baseline <= 0 or seed < 0:
+            raise ValueError(
+                f"{batch_size} samples of {contexts} contexts and {targets} targets, every {hold_out}th view held out, "
+                f"baseline {baseline}, seed {seed}: give positive numbers, and hold out every 2nd view at most"
+            )
+        if near < contexts + targets - 1:
+            raise ValueError(f"{near} near views are too few for {contexts} contexts and {targets} targets")
+        self.batch_size, self.contexts, self.targets = batch_size, contexts, targets
+        self.near, self.hold_out, self.baseline, self.seed = near, hold_out, baseline, seed
+        self.size = (width, height)
+        self.scenes = tuple(read_scene(Path(folder)) for folder in folders)
+        for index in range(len(self.scenes)):
+            self._check_count(index)
+        self._lenses = [[camera.NAME for camera in scene.cameras] for scene in self.scenes]
+        self._stock = [
+            Counter(self._lenses[i][v] for v in self._training(i)) for i in range(len(self.scenes))
+        ]
+        self._photos: dict[Path, UInt8[Tensor, "3 h w"]] = {}
+
+    def batch(self, step: int, rank: int = 0) -> NVSBatch:
+        random = np.random.default_rng((self.seed, rank, step))
+        first = self._drawn(random, (None,) * (self.contexts + self.targets))
+        lenses = self._pattern(first)
+        return self._loaded([first, *(self._drawn(random, lenses) for _ in range(self.batch_size - 1))])
+
+    def held_out(self) -> NVSBatch:
+        """Views that are never trained on, from their nearest training views; one target each."""
+        samples = [
+            Sample(index, (*self._nearest(index, view)[: self.contexts], view))
+            for index, scene in enumerate(self.scenes)
+            for view in range(len(scene))
+            if self.is_held_out(view)
+        ]
+        alike = [sample for sample in samples if self._pattern(sample) == self._pattern(samples[0])]
+        return self._loaded(alike[: self.batch_size])
+
+    def is_held_out(self, view: int) -> bool:
+        return view % self.hold_out == 0
+
+    # Which views
+
+    def _drawn(self, random: np.random.Generator, lenses: Lenses) -> Sample:
+        """A target among all training views with its lens, contexts and further targets around it."""
+        wanted = Counter(lens for lens in lenses if lens is not None)
+        anchors = [
+            (index, view)
+            for index, stock in enumerate(self._stock)
+            if not wanted - stock
+            for view in self._training(index)
+            if lenses[-1] in (None, self._lenses[index][view])
+        ]
+        index, target = anchors[int(random.integers(len(anchors)))]
+        around, chosen = self._nearest(index, target), []
+        for lens in lenses[:-1]:
+            fits = [v for v in around if v not in chosen and lens in (None, self._lenses[index][v])][
+                : self.near
+            ]
+            if chosen:  # of these, the half that is farther from the first context
+                far = view_distances(self.scenes[index].poses, chosen[0]).tolist()
+                fits = sorted(fits, key=lambda view: -far[view])[: (len(fits) + 1) // 2]
+            chosen.append(fits[int(random.integers(len(fits)))])
+        return Sample(index, (*chosen, target))
+
+    def _training(self, scene: int) -> list[int]:
+        return [view for view in range(len(self.scenes[scene])) if not self.is_held_out(view)]
+
+    def _nearest(self, scene: int, view: int) -> list[int]:
+        """Training views but itself, the nearest first."""
+        order = view_distances(self.scenes[scene].poses, view).argsort(stable=True).tolist()
+        return [other for other in order if other != view and not self.is_held_out(other)]
+
+    def _pattern(self, sample: Sample) -> Lenses:
+        return tuple(self._lenses[sample.scene][view] for view in sample.views)
+
+    def _check_count(self, index: int) -> None:
+        count, needed, scene = len(self._training(index)), self.contexts + self.targets, self.scenes[index]
+        if count < needed:
+            raise ValueError(
+                f"{scene.folder}: {len(scene)} images leave {count} to train on when every {self.hold_out}th is held "
+                f"out, but a sample needs {needed}; add images"
+            )
+
+    # What they show
+
+    def _loaded(self, samples: list[Sample]) -> NVSBatch:
+        known = self.contexts
+        cameras, pictures = [], []
+        for slot in range(len(samples[0].views)):
+            taken = [self._taken(sample.scene, sample.views[slot]) for sample in samples]
+            pictures.append(torch.stack([picture for picture, _ in taken]))
+            cameras.append(type(taken[0][1]).stack([camera for _, camera in taken]))
+        poses = torch.stack([self.scenes[s.scene].poses.world_from_cam[list(s.views)] for s in samples])
+        views = Views(cameras, scaled_to_baseline(Pose(poses), known, self.baseline)).to(torch.float32)
+        images = torch.stack(pictures, 1).to(torch.float32) / 255
+        names = tuple(self._name(sample) for sample in samples)
+        return NVSBatch(images[:, :known], views[:known], images[:, known:], views[known:], names)
+
+    def _taken(self, index: int, view: int) -> tuple[UInt8[Tensor, "3 h w"], Camera]:
+        """Picture and camera of the training size; pictures are kept, as bytes, because decoding is slow."""
+        scene = self.scenes[index]
+        path, camera = scene.images[view], scene.cameras[view]
+        box = fitted_box(camera.width, camera.height, *self.size)
+        if path not in self._photos:
+            picture, _ = resample(read_photo(path), camera, *self.size, box)
+            self._photos[path] = (picture * 255).round().to(torch.uint8)
+        return self._photos[path], camera.resize(*self.size, box)
+
+    def _name(self, sample: Sample) -> str:
+        scene = self.scenes[sample.scene]
+        return f"{scene.folder.name}: " + " ".join(scene.names[view] for view in sample.views)
+
+
+def view_distances(poses: Pose, view: int) -> Float[Tensor, "view"]:
+    """How far all views are from one: distance over the spread of all cameras, plus the angle between axes in rad."""
+    centre, axis = poses.translation, poses.rotation[..., 2]
+    spread = (centre - centre.mean(0)).norm(dim=-1).mean().clamp(min=1e-12)
+    angle = (axis @ axis[view]).clamp(-1, 1).acos()
+    return (centre - centre[view]).norm(dim=-1) / spread + angle

@@ -1,0 +1,37 @@
+"""Weights that come with the package: `weights/NAME.safetensors`, with a card and a training log beside each."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parents[1] / "weights"
+
+
+def shipped_names(folder: Path = FOLDER) -> list[str]:
+    return sorted(path.stem for path in folder.glob("*.safetensors"))
+
+
+def shipped(name: str, folder: Path = FOLDER) -> Path:
+    """The file of weights of that name, after its digest was compared with its card's."""
+    path = folder / f"{name}.safetensors"
+    if not path.is_file():
+        known = ", ".join(shipped_names(folder)) or "none"
+        raise FileNotFoundError(f"no weights named {name!r} come with g-ray (there are: {known})")
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != card(name, folder)["sha256"]:
+        raise OSError(f"{path} is not the file that was shipped (its SHA-256 differs): install g-ray again")
+    return path
+
+
+def card(name: str, folder: Path = FOLDER) -> dict[str, Any]:
+    """What they are: recipe, command, scores, digest."""
+    return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def file_or_shipped(weights: Path) -> Path:
+    """A file as it is; a bare name that is no file is looked for among the shipped weights."""
+    if weights.exists() or weights.suffix or len(weights.parts) != 1:
+        return weights
+    return shipped(weights.name)
