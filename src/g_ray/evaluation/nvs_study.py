@@ -28,7 +28,7 @@ from g_ray.metrics.lpips import LPIPS, load_lpips
 from g_ray.metrics.scenes import SceneScores
 from g_ray.training.engine import train
 from g_ray.training.history import METRICS
-from g_ray.training.recipe import Recipe
+from g_ray.training.recipe import Recipe, plain
 from g_ray.training.run import Run
 
 POLL_S = 2.0
@@ -87,7 +87,7 @@ def run_study(
     metric = None if lpips is None else load_lpips(lpips)
     references = [_reference(name, study.protocol, metric) for name in REFERENCES]
     settings = {
-        "protocol": asdict(study.protocol),
+        "protocol": plain(asdict(study.protocol)),
         "protocol_digest": study.protocol.digest,
         "ssim": "as torchmetrics",
     }

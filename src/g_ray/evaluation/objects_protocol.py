@@ -1,0 +1,54 @@
+"""The Objaverse tables: test objects under the paper's six target protocols (appendix "Objaverse Target-View
+Definitions"), read from frozen index files."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from g_ray.data.nvs import NVSBatch
+from g_ray.data.objaverse_index import PROTOCOLS, ObjectIndex, read_index
+from g_ray.data.rendered_objects import Asked, RenderedObjects
+from g_ray.evaluation.nvs_protocol import NVSProtocol
+
+
+@dataclass(frozen=True)
+class ObjectsProtocol(NVSProtocol):
+    """Objects below `root` as the files in `index` say, at one image size."""
+
+    root: Path
+    index: Path
+    width: int
+    height: int
+    at_once: int = 8
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        return tuple(PROTOCOLS)
+
+    @cached_property
+    def indices(self) -> dict[str, ObjectIndex]:
+        """Read and checked against the objects once."""
+        return {name: read_index(self.index, name, self.root) for name in PROTOCOLS}
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the index files, the image size and the sizes of all test images; not of where they lie."""
+        sizes = [
+            (self.root / uid / "views" / name).stat().st_size
+            for index in self.indices.values()
+            for uid, entry in index.entries.items()
+            for name in (*entry.contexts, *entry.targets)
+        ]
+        told = [self.width, self.height, [index.digest for index in self.indices.values()], sizes]
+        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+    def batches(self, setting: str) -> Iterator[NVSBatch]:
+        """Each image is needed once, so none is kept in memory."""
+        objects = RenderedObjects(self.root, self.width, self.height, cache_mb=0)
+        entries = self.indices[setting].entries.items()
+        asked = [Asked(uid, entry.contexts, entry.targets) for uid, entry in entries]
+        for first in range(0, len(asked), self.at_once):
+            yield objects.batch(asked[first : first + self.at_once])

@@ -1,0 +1,62 @@
+"""Recipes on rendered objects: the paper's numbers, and nothing but the data differs from rooms."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+
+from g_ray.data.objects_nvs import TARGETS
+from g_ray.recipes import nvs, objects
+from g_ray.recipes.stored import recipe_of
+from g_ray.training.engine import train
+from g_ray.training.identity import differences
+from g_ray.training.recipe import Schedule
+from g_ray.training.run import Run
+
+
+@pytest.mark.parametrize("make", [objects.tiny, objects.paper])
+def test_methods_differ_in_two_names_only(make):
+    for one, other in itertools.combinations(nvs.METHODS, 2):
+        changed = differences(make(one).resolved(), make(other).resolved())
+        assert {line.split(":")[0] for line in changed} <= {"model.conditioning", "model.encoding"}
+
+
+@pytest.mark.parametrize(("ours", "rooms"), [(objects.tiny, nvs.tiny), (objects.paper, nvs.paper)])
+def test_only_the_data_differs_from_rooms(ours, rooms):
+    changed = differences(ours("gta").resolved(), rooms("gta").resolved())
+    assert changed and all(line.startswith("data.") for line in changed)
+
+
+def test_sizes():
+    small, large = objects.tiny("gta").data, objects.paper("gta").data
+    assert (small.width, small.height, small.batch, small.targets) == (48, 48, 16, "all")
+    assert (large.width, large.height, large.batch, large.targets) == (256, 256, 4, "mixed")
+
+
+@pytest.mark.parametrize("targets", TARGETS)
+def test_every_choice_of_targets_is_a_setting(tmp_path, write_objects, targets):
+    write_objects(tmp_path, ["a", "b", "c"], 12)
+    data = objects.ObjectsData(12, 12, 2, tmp_path, targets=targets)
+    assert data.source(seed=1).batch(0).target_images.shape == (2, 1, 3, 12, 12)
+
+
+def test_a_run_whose_weights_say_what_they_are(tmp_path, write_objects):
+    root = write_objects(tmp_path / "objects", ["a", "b", "c", "d"], 24)
+    recipe = objects.tiny("gta_gray", root)
+    recipe = replace(
+        recipe,
+        model=replace(recipe.model, dim=48, layers=2, heads=1, ffn=48),
+        data=replace(recipe.data, width=24, height=24, batch=2),
+        schedule=Schedule(lr=1e-3, steps=4),
+    )
+    run = Run(out=tmp_path / "run", device="cpu", save_every=2, sample_every=3, tensorboard=False)
+    outcome = train("nvs-objects-tiny-gta_gray", recipe, run)
+    assert outcome.validation is not None and 0 < outcome.validation < 0.5
+    assert recipe_of(outcome.weights) == recipe
+    assert torch.isfinite(torch.tensor(outcome.validation))
+
+
+def test_data_that_is_not_there_is_said_before_a_model_is_made(tmp_path):
+    with pytest.raises(OSError, match="nowhere: no such folder; a folder of rendered objects is expected"):
+        objects.tiny("gta", tmp_path / "nowhere").task()
