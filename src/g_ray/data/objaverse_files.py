@@ -2,25 +2,33 @@
 
     <root>/<uid>/views/{000..007}_{0,1,2}.jpg    direction, then kind: 0 native, 1 focal variant, 2 dolly variant
     <root>/<uid>/cameras.json                    {"cameras": [24 of them, in the order of their names]}
+    <root>/<uid>/views/…_depth.npz               if asked for: z_depth, float32, 0 where there is no object
 
-Intrinsics are in pixels from the top-left corner. Extrinsics have Blender axes (x right, y up, z backward).
+An object appears under its name when all of it is there, and not before. Intrinsics are in pixels from the top-left
+corner. Extrinsics have Blender axes (x right, y up, z backward).
 """
 
 import json
+import math
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Float, UInt8
 from PIL import Image
 from torch import Tensor
 
 from g_ray.cameras.pinhole import Pinhole
+from g_ray.files import write_json
 from g_ray.geometry.pose import Pose
 
 CAMERAS = "cameras.json"
+PARTIAL = ".partial"  # folder below the root for objects that are being written
+QUALITY, SUBSAMPLING = 95, 0  # of JPEG files; colour at full resolution, so that it stays in its pixel
 DIRECTIONS = 8
 NATIVE, FOCAL, DOLLY = range(3)
 KINDS = (NATIVE, FOCAL, DOLLY)
@@ -50,6 +58,87 @@ def object_names(root: Path) -> list[str]:
     if not root.is_dir():
         raise FileNotFoundError(f"{root}: no such folder; a folder of rendered objects is expected")
     return sorted(path.parent.name for path in root.glob(f"*/{CAMERAS}"))
+
+
+def is_finished(root: Path, name: str) -> bool:
+    return (root / name / CAMERAS).is_file()
+
+
+def write_object(
+    root: Path,
+    name: str,
+    views: ObjectCameras,
+    images: UInt8[Tensor, "24 3 h w"],
+    z_depth: Float[Tensor, "24 h w"] | None = None,
+) -> None:
+    """Write all of an object into a hidden folder, then let it appear under its name."""
+    if Path(name).name != name or name.startswith("."):
+        raise ValueError(f"an object cannot be called {name!r}: its name becomes a folder below {root}")
+    scratch = root / PARTIAL / f"{name}.{uuid4().hex[:8]}"
+    (scratch / "views").mkdir(parents=True)
+    try:
+        for view, image in zip(NAMES, images, strict=True):
+            file = scratch / "views" / view
+            pixels = image.movedim(0, -1).contiguous().numpy()
+            Image.fromarray(pixels).save(file, quality=QUALITY, subsampling=SUBSAMPLING)
+        for view, depth in zip(NAMES, () if z_depth is None else z_depth, strict=z_depth is not None):
+            file = scratch / "views" / view.replace(".jpg", "_depth.npz")
+            np.savez_compressed(file, z_depth=depth.float().numpy())
+        write_json(scratch / CAMERAS, {"cameras": _entries(views)})
+        _appear(scratch, root / name)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _appear(scratch: Path, folder: Path) -> None:
+    try:
+        scratch.rename(folder)
+    except OSError:
+        if not folder.exists():
+            raise
+        if not is_finished(folder.parent, folder.name):  # else another process was first with the same object
+            raise FileExistsError(f"{folder} is in the way and holds no {CAMERAS}; remove it") from None
+
+
+def _entries(views: ObjectCameras) -> list[dict[str, Any]]:
+    """The fields of the released files; angles and distance follow from the matrices."""
+    blender = views.poses.world_from_cam.double().numpy() @ OPENCV_FROM_BLENDER
+    inverse = np.linalg.inv(blender)
+    return [
+        {
+            "view_id": number,
+            "view_idx": number // len(KINDS),
+            "radial_idx": number % len(KINDS),
+            "image_name": name,
+            "intrinsics": _intrinsics(views.cameras[number]),
+            "extrinsics": {
+                "world_to_camera": inverse[number, :3].tolist(),
+                "camera_to_world": blender[number, :3].tolist(),
+                **_direction(blender[number, :3, 3]),
+            },
+        }
+        for number, name in enumerate(NAMES)
+    ]
+
+
+def _intrinsics(camera: Pinhole) -> dict[str, Any]:
+    fx, fy, cx, cy, _ = camera.params.tolist()
+    return {
+        "focal_length": [fx, fy],
+        "principal_point": [cx, cy],
+        "image_size": [camera.width, camera.height],
+        "fov_degrees": float(camera.fov().vertical_deg),
+    }
+
+
+def _direction(position: Float[np.ndarray, "3"]) -> dict[str, Any]:
+    x, y, z = position.tolist()
+    return {
+        "camera_position": [x, y, z],
+        "elevation_degrees": math.degrees(math.atan2(z, math.hypot(x, y))),
+        "azimuth_degrees": math.degrees(math.atan2(y, x)) % 360,
+        "camera_distance": math.hypot(x, y, z),
+    }
 
 
 def read_cameras(folder: Path) -> ObjectCameras:

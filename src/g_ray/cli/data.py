@@ -1,0 +1,23 @@
+"""`g-ray data`: make data sets, and check them."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from g_ray.cli.data_objects import Objects, Sheet
+from g_ray.cli.data_re10k import RE10KCheck
+
+
+@dataclass(frozen=True)
+class Data:
+    """Make data sets, and check them."""
+
+    what: (
+        Annotated[Objects, tyro.conf.subcommand("objects")]
+        | Annotated[Sheet, tyro.conf.subcommand("sheet")]
+        | Annotated[RE10KCheck, tyro.conf.subcommand("re10k-check")]
+    )
+
+    def run(self) -> None:
+        self.what.run()

@@ -1,0 +1,175 @@
+"""`g-ray data objects` and `g-ray data sheet`: render meshes, and look at what came out."""
+
+import os
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from g_ray.training.progress import BAR, Progress, clock
+
+if TYPE_CHECKING:
+    from g_ray.data.objaverse_run import ObjectJob, ObjectSettings
+
+REFUSED = "refused.json"
+
+
+@dataclass(frozen=True)
+class Objects:
+    """Render objects from eight directions, each natively, with another focal length and from another distance.
+
+    The same command goes on after Ctrl-C: objects that are finished stay, and are skipped.
+    """
+
+    out: Path
+    """Folder of the data set; see docs/objects.md for its layout."""
+    meshes: str = "none"
+    """Folder of GLB, glTF, OBJ, PLY or npz files, searched with all below it; none makes meshes by itself."""
+    count: int | None = None
+    """Number of objects; by default all of the folder. A larger one only adds to a smaller one."""
+    size: int = 256
+    """Width and height of images in pixels."""
+    seed: int = 0
+    """Of cameras and procedural meshes; every object has cameras of its own."""
+    antialias: int | None = None
+    """Rays per pixel and axis; by default 2, and 4 below 128 pixels."""
+    light: bool = True
+    """Shade surfaces by their slope; without, colours are those of the texture."""
+    depth: bool = False
+    """Write z-depth beside every image, as npz."""
+    up: Literal["file", "y", "z"] = "file"
+    """Axis that points up in the files; by default y for glTF and OBJ, z for PLY and npz."""
+    workers: int | None = None
+    """Processes, on a cluster in each job; by default one for each core, on a cluster one."""
+    strict: bool = False
+    """Exit with an error if any mesh could not be read; otherwise only if none could."""
+    cluster: Literal["none", "slurm", "local"] = "none"
+    """Render in jobs that submitit starts, with Slurm or as processes of this machine."""
+    jobs: int = 8
+    """Number of jobs on a cluster."""
+    cluster_options: tuple[str, ...] = ()
+    """Further options of submitit, such as slurm_partition=cpu timeout_min=240."""
+
+    def run(self) -> None:
+        import shutil
+
+        from g_ray.data.objaverse_files import PARTIAL
+        from g_ray.data.objaverse_run import claim, object_jobs
+        from g_ray.training.lock import only_one
+
+        settings = self.settings()
+        jobs = object_jobs(self.folder, self.count, self.seed)
+        with only_one(self.out):
+            claim(self.out, settings)
+            shutil.rmtree(self.out / PARTIAL, ignore_errors=True)  # what a killed run left behind
+            refused = self.render(jobs, settings)
+            shutil.rmtree(self.out / PARTIAL, ignore_errors=True)
+            self.report(len(jobs), refused)
+
+    @property
+    def folder(self) -> Path | None:
+        return None if self.meshes == "none" else Path(self.meshes)
+
+    def settings(self) -> "ObjectSettings":
+        from g_ray.data.objaverse_run import PROCEDURAL, ObjectSettings
+
+        return ObjectSettings(
+            meshes=PROCEDURAL if self.folder is None else self.folder.resolve().name,
+            seed=self.seed,
+            size=self.size,
+            antialias=self.antialias or (2 if self.size >= 128 else 4),
+            light=self.light,
+            depth=self.depth,
+            up=None if self.up == "file" else self.up,
+        )
+
+    def render(self, jobs: "list[ObjectJob]", settings: "ObjectSettings") -> dict[str, str]:
+        """All of them, with a bar; the reasons for those that are not there, by name."""
+        from g_ray.data.objaverse_run import unfinished
+
+        before = len(jobs) - len(unfinished(self.out, jobs))
+        bar, refused = ObjectBar(len(jobs), before), {}
+        with closing(self.outcomes(jobs, settings)) as outcomes:
+            try:
+                for done, outcome in enumerate(outcomes, start=before + 1):
+                    if outcome.refused:
+                        refused[outcome.name] = outcome.refused
+                        bar.say(f"skipped {outcome.refused}")
+                    bar.advance(done)
+            except KeyboardInterrupt:
+                bar.say("stopping after the objects under way; the same command goes on from there")
+                raise
+            finally:
+                bar.close()
+        return refused
+
+    def outcomes(self, jobs: "list[ObjectJob]", settings: "ObjectSettings") -> Any:
+        from g_ray.data.objaverse_cluster import Cluster, render_on_cluster
+        from g_ray.data.objaverse_run import render_objects
+
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"--workers {self.workers}: give 1 or more")
+        if self.cluster == "none":
+            return render_objects(self.out, jobs, settings, self.workers or os.cpu_count() or 1)
+        where = Cluster(self.cluster, self.jobs, self.workers or 1, options(self.cluster_options))
+        return render_on_cluster(self.out, jobs, settings, where)
+
+    def report(self, wanted: int, refused: dict[str, str]) -> None:
+        from g_ray.files import write_json
+
+        (self.out / REFUSED).unlink(missing_ok=True)
+        print(f"{wanted - len(refused)} of {wanted} objects are in {self.out}")
+        if not refused:
+            return
+        write_json(self.out / REFUSED, refused)
+        message = (
+            f"{len(refused)} of {wanted} meshes could not be read; they are listed in {self.out / REFUSED}"
+        )
+        if self.strict or len(refused) == wanted:
+            raise ValueError(message)
+        print(message)
+
+
+class ObjectBar(Progress):
+    """Counts objects instead of steps."""
+
+    def __init__(self, total: int, first: int) -> None:
+        super().__init__(total, first, samples_per_step=1)
+
+    def text(self) -> str:
+        done = self.step / self.total
+        bar = f"{'━' * round(BAR * done):·<{BAR}} " if self.live else ""
+        left = f"  {clock((self.total - self.step) / self.rate)} left" if self.rate else ""
+        return f"{bar}{self.step}/{self.total} objects ({done:.0%})  {60 * self.rate:.1f}/min{left}"
+
+
+def options(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """KEY=VALUE; whole numbers become numbers."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise ValueError(f"--cluster-options {pair}: write KEY=VALUE")
+        found[key] = int(value) if value.lstrip("-").isdigit() else value
+    return found
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Rendered objects on one picture, a row for each."""
+
+    root: Path
+    """Folder of rendered objects."""
+    out: Path
+    """PNG file to write."""
+    count: int = 8
+    """Number of objects."""
+
+    def run(self) -> None:
+        from g_ray.files import whole
+        from g_ray.viewer.object_sheet import object_sheet
+
+        picture = object_sheet(self.root, self.count)
+        with whole(self.out) as scratch:
+            picture.save(scratch, format="png")
+        print(f"wrote {self.out}")

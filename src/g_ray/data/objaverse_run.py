@@ -1,0 +1,186 @@
+"""From meshes to a folder of rendered objects: in parallel, and again until all are there."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+
+import torch
+
+from g_ray.data.mesh_files import UnreadableMesh, find_meshes, read_meshes
+from g_ray.data.mesh_render import MeshScene
+from g_ray.data.meshes import Mesh, of_unit_size
+from g_ray.data.objaverse_cameras import sample_cameras
+from g_ray.data.objaverse_files import is_finished, write_object
+from g_ray.data.object_random import object_random
+from g_ray.data.procedural_meshes import random_object
+from g_ray.files import write_json
+
+DATASET = "dataset.json"
+PROCEDURAL = "procedural"
+
+
+@dataclass(frozen=True)
+class ObjectSettings:
+    """All that decides the images of an object, apart from its mesh. Kept in dataset.json."""
+
+    meshes: str = PROCEDURAL  # or the name of their folder
+    seed: int = 0
+    size: int = 256  # pixels, square
+    antialias: int = 2  # rays per pixel and axis
+    light: bool = True
+    depth: bool = False
+    up: str | None = None  # "y" or "z"; None is the habit of each file format
+    version: int = (
+        1  # of cameras, light and procedural shapes; raised when the same settings give other images
+    )
+
+    def __post_init__(self) -> None:
+        if not (8 <= self.size <= 8192 and 1 <= self.antialias <= 16 and self.seed >= 0):
+            raise ValueError(
+                f"size {self.size}, antialias {self.antialias}, seed {self.seed}: give 8 to 8192 pixels, 1 to 16 rays "
+                "per pixel and axis, and a seed of 0 or more"
+            )
+
+
+@dataclass(frozen=True)
+class ObjectJob:
+    """An object by its name; without a file it is made by `random_object`."""
+
+    name: str
+    file: Path | None = None
+
+
+def object_jobs(meshes: Path | None, count: int | None, seed: int) -> list[ObjectJob]:
+    """What to render. Fewer than all are a sample: the order is random but fixed, and a larger count only adds."""
+    if count is not None and count < 1:
+        raise ValueError(f"{count} objects: give 1 or more")
+    if meshes is None:
+        if count is None:
+            raise ValueError("how many objects? --count N (there are as many procedural meshes as you like)")
+        return [ObjectJob(f"{PROCEDURAL}_{number:06d}") for number in range(count)]
+    found = find_meshes(meshes)
+    order = sorted(found, key=lambda name: object_random(name, seed, "order").random())
+    return [ObjectJob(name, found[name]) for name in order[:count]]
+
+
+def claim(root: Path, settings: ObjectSettings) -> None:
+    """Note the settings in the folder, or refuse it if it was made with others."""
+    path = root / DATASET
+    wanted = asdict(settings)
+    if not path.exists():
+        write_json(path, wanted)
+        return
+    try:
+        stored = dict(json.loads(path.read_text()))
+    except ValueError:
+        raise ValueError(
+            f"{path} is not the settings file of rendered objects; choose another --out"
+        ) from None
+    others = [
+        f"{key} {stored.get(key)} instead of {value}"
+        for key, value in wanted.items()
+        if stored.get(key) != value
+    ]
+    if others:
+        raise ValueError(f"{root} was made with {', '.join(others)}; use the same settings, or another --out")
+
+
+def unfinished(root: Path, jobs: Iterable[ObjectJob]) -> list[ObjectJob]:
+    return [job for job in jobs if not is_finished(root, job.name)]
+
+
+def render_object(root: Path, job: ObjectJob, settings: ObjectSettings) -> None:
+    """Read or make the mesh, look at it through its 24 cameras, write it all."""
+    scene = MeshScene(_mesh(job, settings), settings.light)
+    views = sample_cameras(job.name, settings.seed, settings.size)
+    images = scene.photograph(views.cameras, views.poses, settings.antialias)
+    depth = scene.render(views.cameras, views.poses).z_depth if settings.depth else None
+    write_object(root, job.name, views, images, depth)
+
+
+def _mesh(job: ObjectJob, settings: ObjectSettings) -> tuple[Mesh, ...]:
+    if job.file is None:
+        return of_unit_size(random_object(object_random(job.name, settings.seed, "mesh")))
+    parts = read_meshes(job.file, settings.up)
+    try:
+        return of_unit_size(parts)
+    except ValueError as error:
+        raise UnreadableMesh(f"{job.file}: {error}") from None
+
+
+# Many of them
+
+
+@dataclass(frozen=True)
+class Outcome:
+    name: str
+    refused: str | None = None  # why there is no such object
+
+
+def render_objects(
+    root: Path, jobs: Sequence[ObjectJob], settings: ObjectSettings, workers: int = 1
+) -> Iterator[Outcome]:
+    """Render what is not there yet, in so many processes; an outcome as each is done, in any order.
+
+    A mesh that cannot be read is an outcome, any other error ends the run. Leaving the iteration (Ctrl-C) lets the
+    objects that are under way finish and starts no more.
+    """
+    todo = unfinished(root, jobs)
+    if workers == 1:
+        yield from (_attempt(root, job, settings) for job in todo)
+    elif todo:
+        yield from _in_parallel(root, todo, settings, min(workers, len(todo)))
+
+
+def _attempt(root: Path, job: ObjectJob, settings: ObjectSettings) -> Outcome:
+    try:
+        render_object(root, job, settings)
+    except UnreadableMesh as error:
+        return Outcome(job.name, str(error))
+    return Outcome(job.name)
+
+
+def _in_parallel(
+    root: Path, todo: list[ObjectJob], settings: ObjectSettings, workers: int
+) -> Iterator[Outcome]:
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_become_worker)
+    running: dict[Future[Outcome], ObjectJob] = {}
+    waiting = iter(todo)
+    try:
+        for job in waiting:
+            running[pool.submit(_attempt, root, job, settings)] = job
+            if len(running) < 2 * workers:  # a queue just long enough to keep all busy
+                continue
+            yield from _collected(running)
+        while running:
+            yield from _collected(running)
+    except BrokenProcessPool:
+        names = ", ".join(sorted(job.name for job in running.values()))
+        raise OSError(
+            f"a worker process was killed (out of memory?) at one of these: {names}; finished objects are kept"
+        ) from None
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _collected(running: dict[Future[Outcome], ObjectJob]) -> Iterator[Outcome]:
+    for future in wait(running, return_when=FIRST_COMPLETED).done:
+        outcome = future.result()
+        del running[future]
+        yield outcome
+
+
+def _become_worker() -> None:
+    """One thread each; Ctrl-C is the parent's business; no life after the parent's death."""
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    assert parent is not None
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
