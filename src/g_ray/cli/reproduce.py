@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 if TYPE_CHECKING:
+    from g_ray.evaluation.nvs_protocol import NVSProtocol
     from g_ray.evaluation.nvs_study import NVSStudy
+    from g_ray.recipes.nvs import NVSRecipe
 
-Scale = Literal["small"]
+Scale = Literal["small", "paper"]
 ALPHAS = (1, 2, 4, 6, 8, 10, 15, 20, 40)
+TEST_ROOMS = 256
 SHOWN = 6  # scenes of the contact sheet
 
 
@@ -22,11 +25,11 @@ class Table(ABC):
     out: Path
     """Folder for runs, result.json, table.md and pictures; what is finished there is used again."""
     scale: Scale = "small"
-    """small: rooms at 36×36 px, minutes per network on a CPU."""
+    """small: 36×36 px images, minutes per network on a CPU. paper: the paper's sizes, data and steps, for GPUs."""
     seeds: int = 2
     """Networks per row."""
     jobs: int | None = None
-    """Networks trained at the same time, one thread each; all cores if not given."""
+    """Networks trained at the same time; one per GPU, or per core without a GPU, if not given."""
     methods: tuple[str, ...] = ()
     """Only these rows; all if none is given. What other calls have finished in the folder is kept."""
     lpips: Path | None = None
@@ -58,32 +61,76 @@ class Table(ABC):
 
 
 @dataclass(frozen=True)
-class NVSFov(Table):
-    """Six ways to tell LVSM about cameras, as test views are zoomed and training views were not."""
+class FovTable(Table):
+    """Scored as test views are zoomed and training views were not: on rooms, or at paper scale on RealEstate10K."""
 
-    def study(self) -> "NVSStudy":
-        from g_ray.recipes.nvs import METHODS, tiny
+    data: Path | None = None
+    """RealEstate10K with train/ and test/ (paper scale only)."""
+    index: Path | None = None
+    """pixelSplat's evaluation index, a JSON file (paper scale only)."""
 
-        return _study("nvs-fov", self.scale, {method: tiny(method) for method in METHODS})
+    def recipe(self, method: str) -> "NVSRecipe":
+        """Of one row, at the scale that was asked for."""
+        from dataclasses import replace
+
+        from g_ray.recipes import nvs, re10k
+
+        if self.scale == "small":
+            return nvs.tiny(method)
+        recipe = re10k.paper(method)
+        return replace(recipe, data=replace(recipe.data, root=self._given()[0]))
+
+    def protocol(self) -> "NVSProtocol":
+        from g_ray.evaluation.nvs_protocol import FovProtocol
+        from g_ray.evaluation.re10k_protocol import RE10KProtocol
+
+        if self.scale == "small":
+            if self.data or self.index:
+                raise ValueError(
+                    "--data and --index belong to --scale paper; --scale small makes rooms of its own"
+                )
+            data = self.recipe("gta").data
+            return FovProtocol(data.width, data.height, TEST_ROOMS)
+        root, index = self._given()
+        return RE10KProtocol(str(root), str(index))
+
+    def _given(self) -> tuple[Path, Path]:
+        if self.data is None or self.index is None:
+            raise ValueError(
+                "--scale paper needs RealEstate10K: give --data FOLDER and --index FILE (docs: RealEstate10K)"
+            )
+        return self.data, self.index
 
 
 @dataclass(frozen=True)
-class NVSFrequency(Table):
+class NVSFov(FovTable):
+    """Six ways to tell LVSM about cameras, as fields of view differ."""
+
+    def study(self) -> "NVSStudy":
+        from g_ray.evaluation.nvs_study import NVSStudy
+        from g_ray.recipes.nvs import METHODS
+
+        recipes = {method: self.recipe(method) for method in METHODS}
+        return NVSStudy("nvs-fov", self.scale, recipes, self.protocol())
+
+
+@dataclass(frozen=True)
+class NVSFrequency(FovTable):
     """GTA + G-ray with frequency scales α from 1 to 40."""
 
     def study(self) -> "NVSStudy":
         from dataclasses import replace
 
-        from g_ray.recipes.nvs import tiny
+        from g_ray.evaluation.nvs_study import NVSStudy
 
-        base = tiny("gta_gray")
+        base = self.recipe("gta_gray")
         recipes = {
             f"alpha_{alpha}": replace(
                 base, model=replace(base.model, encoding_options={"scale": float(alpha)})
             )
             for alpha in ALPHAS
         }
-        return _study("nvs-frequency", self.scale, recipes)
+        return NVSStudy("nvs-frequency", self.scale, recipes, self.protocol())
 
 
 @dataclass(frozen=True)
@@ -97,14 +144,6 @@ class Reproduce:
 
     def run(self) -> None:
         self.what.run()
-
-
-def _study(name: str, scale: str, recipes: dict[str, Any]) -> "NVSStudy":
-    from g_ray.evaluation.nvs_protocol import FovProtocol
-    from g_ray.evaluation.nvs_study import NVSStudy
-
-    data = next(iter(recipes.values())).data
-    return NVSStudy(name, scale, recipes, FovProtocol(data.width, data.height, 256, fov_deg=data.fov_deg))
 
 
 def chosen(study: "NVSStudy", methods: tuple[str, ...]) -> "NVSStudy":
