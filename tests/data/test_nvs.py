@@ -33,6 +33,20 @@ def test_a_batch_is_a_function_of_seed_step_and_rank():
     assert not any(torch.equal(images(first), images(other)) for other in others)
 
 
+def test_cached_pictures_are_the_pictures(tmp_path):
+    cached = replace(SMALL, cache=tmp_path)
+    fresh, first, second = SMALL.batch(2), cached.batch(2), cached.batch(2)
+    assert torch.equal(images(fresh), images(first)) and torch.equal(images(fresh), images(second))
+    assert torch.equal(focals(fresh), focals(second))
+    (file,) = tmp_path.rglob("*.npy")
+    assert file.stat().st_size < 128 + 3 * 3 * 3 * 18 * 24 + 1
+    file.write_bytes(file.read_bytes()[:200])
+    assert torch.equal(images(cached.batch(2)), images(fresh))
+    replace(cached, fov_deg=(40.0, 50.0)).batch(2)
+    cached.batch(2, rank=1)
+    assert len(list(tmp_path.rglob("*.npy"))) == 3
+
+
 def test_nobody_elses_random_numbers_are_touched():
     torch.manual_seed(0)
     state = torch.get_rng_state()
@@ -114,7 +128,7 @@ def test_contexts_show_what_targets_show():
         first = Pose.look_at(*draw.places())[0].to(torch.float32)
         target, pose = batch.targets.cameras[0][scene], batch.targets.poses[scene, 0]
         seen = room.render(target, first @ pose)
-        assert torch.allclose(seen.rgb.movedim(-1, 0), batch.target_images[scene, 0], atol=1e-3)
+        assert torch.allclose(seen.rgb.movedim(-1, 0), batch.target_images[scene, 0], atol=3e-3)
         points = (first.inverse()).apply(seen.points.reshape(-1, 3))
         hits = 0
         for view in range(2):

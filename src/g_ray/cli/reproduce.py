@@ -76,7 +76,8 @@ class FovTable(Table):
         from g_ray.recipes import nvs, re10k
 
         if self.scale == "small":
-            return nvs.tiny(method)
+            recipe = nvs.tiny(method)  # all rows of a seed see the same rooms: rendered once
+            return replace(recipe, data=replace(recipe.data, cache=self.out / "pictures"))
         recipe = re10k.paper(method)
         return replace(recipe, data=replace(recipe.data, root=self._given()[0]))
 

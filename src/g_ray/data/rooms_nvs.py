@@ -1,19 +1,26 @@
 """Novel-view synthesis from rooms: batches that depend on nothing but (seed, step, rank)."""
 
+import contextlib
+import hashlib
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.data.nvs import NVSBatch, NVSSource, zoom_factors
 from g_ray.data.rooms import Room, random_room
+from g_ray.files import whole
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
 
 SPLITS = ("train", "test")
+
+VERSION = 1
+"""Of the pictures: rooms that look otherwise get another number, and no cached picture of the old ones is used."""
 
 HELD_OUT = 2**31
 """A rank that no run has: its scenes are never trained on, and are none of the test split's either."""
@@ -40,6 +47,7 @@ class RoomsNVS(NVSSource):
     solids: int = 5
     antialias: int = 1
     arc_deg: tuple[float, float] = (10.0, 35.0)  # between the first and the last context
+    cache: Path | None = None  # pictures are kept here, for the next run over the same scenes
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
@@ -62,20 +70,46 @@ class RoomsNVS(NVSSource):
     def scenes(self, numbers: range, rank: int = 0) -> NVSBatch:
         """Any stretch of the stream, e.g. the first 256 scenes of the test split."""
         draws = [Draws(self, number, rank) for number in numbers]
-        rooms = Room.stack([random_room(draw.room, self.solids, coarse=True) for draw in draws])
         poses = Pose.look_at(
             *(torch.stack(parts) for parts in zip(*(draw.places() for draw in draws), strict=True))
         )
         camera = self._camera(
             torch.stack([draw.fov_rad for draw in draws]), torch.stack([draw.unit for draw in draws])
         )
-        rgb = rooms.render(camera, poses.to(torch.float32), self.antialias).rgb.movedim(-1, -3)
+        rgb = torch.from_numpy(self._pictures(draws, camera, poses, numbers, rank)).float() / 255
         views = Views(
             [camera[:, view] for view in range(rgb.shape[1])], poses.relative_to_first().to(torch.float32)
         )
         known = self.contexts
         names = tuple(f"room {number} of rank {rank}" for number in numbers)
         return NVSBatch(rgb[:, :known], views[:known], rgb[:, known:], views[known:], names)
+
+    def _pictures(
+        self, draws: "list[Draws]", camera: Pinhole, poses: Pose, numbers: range, rank: int
+    ) -> UInt8[np.ndarray, "scene view 3 h w"]:
+        """In 8 bits, as cameras store them, so that a cached picture is the picture."""
+        if self.cache is None:
+            return self._rendered(draws, camera, poses)
+        folder = self.cache / self._digest() / f"rank{rank}"
+        path = folder / f"{numbers.start}-{numbers.stop}.npy"
+        with contextlib.suppress(FileNotFoundError, ValueError, EOFError):  # not there, or damaged: made anew
+            return np.load(path, allow_pickle=False)
+        pictures = self._rendered(draws, camera, poses)
+        with whole(path) as scratch:
+            np.save(scratch, pictures, allow_pickle=False)
+        return pictures
+
+    def _rendered(
+        self, draws: "list[Draws]", camera: Pinhole, poses: Pose
+    ) -> UInt8[np.ndarray, "scene view 3 h w"]:
+        rooms = Room.stack([random_room(draw.room, self.solids, coarse=True) for draw in draws])
+        rgb = rooms.render(camera, poses.to(torch.float32), self.antialias).rgb.movedim(-1, -3)
+        return (255 * rgb).round().to(torch.uint8).contiguous().numpy()
+
+    def _digest(self) -> str:
+        """Of what decides a picture; `VERSION` stands for the code that renders."""
+        settings = {name: value for name, value in vars(self).items() if name not in ("batch_size", "cache")}
+        return hashlib.sha256(f"{VERSION} {sorted(settings.items())}".encode()).hexdigest()[:16]
 
     def zoomed(self, zoom_max: float) -> "RoomsNVS":
         """The same scenes and poses under another protocol."""
