@@ -30,11 +30,10 @@ class CameraPath:
 
 def read_paths(file: Path) -> dict[str, CameraPath]:
     """All paths of a file by clip, in float64."""
-    try:
-        with np.load(file) as arrays:
-            return {key: _path(key, arrays[key], f"{file}, clip {key}") for key in sorted(arrays.files)}
-    except (zipfile.BadZipFile, EOFError) as error:
-        raise ValueError(f"{file} is not an npz file of camera paths: {error}") from None
+    if not zipfile.is_zipfile(file):
+        raise ValueError(f"{file} is not an npz file of camera paths")
+    with np.load(file) as arrays:
+        return {key: _path(key, arrays[key], f"{file}, clip {key}") for key in sorted(arrays.files)}
 
 
 def _path(key: str, rows: np.ndarray, where: str) -> CameraPath:

@@ -43,7 +43,7 @@ class PathRoomsNVS(NVSSource):
     gap: tuple[int, int] = (25, 100)
     solids: int = 5
     antialias: int = 1
-    clips: tuple[CameraPath, ...] = field(init=False, repr=False, compare=False)
+    clips: dict[str, list[CameraPath]] = field(init=False, repr=False, compare=False)  # by split
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
@@ -55,26 +55,34 @@ class PathRoomsNVS(NVSSource):
             )
         check_sampling(self.gap, self.contexts, self.targets)
         zoom_factors(torch.zeros(1), self.zoom_max)
-        low, high = SPLITS[self.split]
-        found = [path for key, path in read_paths(self.paths).items() if low <= share(key) < high]
-        clips = tuple(path for path in found if long_enough(len(path), self.gap))
-        if not clips:
-            raise ValueError(f"{self.paths} has no clip of more than {self.gap[0]} frames for {self.split}")
-        object.__setattr__(self, "clips", clips)
+        object.__setattr__(self, "clips", self._by_split())
+
+    def _by_split(self) -> dict[str, list[CameraPath]]:
+        paths = [path for path in read_paths(self.paths).values() if long_enough(len(path), self.gap)]
+        clips = {
+            split: [path for path in paths if low <= share(path.key) < high]
+            for split, (low, high) in SPLITS.items()
+        }
+        if not clips[self.split] or not clips["held_out"]:
+            raise ValueError(
+                f"{self.paths} has {len(paths)} clips of more than {self.gap[0]} frames: "
+                f"too few for the splits {self.split} and held_out"
+            )
+        return clips
 
     def batch(self, step: int, rank: int = 0) -> NVSBatch:
         return self.scenes(range(step * self.batch_size, (step + 1) * self.batch_size), rank)
 
     def held_out(self) -> NVSBatch:
-        return replace(self, split="held_out").batch(0)
+        return self.scenes(range(self.batch_size), split="held_out")
 
     def zoomed(self, zoom_max: float) -> "PathRoomsNVS":
         """The same scenes and poses under another protocol."""
         return replace(self, zoom_max=zoom_max)
 
-    def scenes(self, numbers: range, rank: int = 0) -> NVSBatch:
+    def scenes(self, numbers: range, rank: int = 0, split: str | None = None) -> NVSBatch:
         """Any stretch of the stream."""
-        draws = [self._drawn(number, rank) for number in numbers]
+        draws = [self.drawn(number, rank, split or self.split) for number in numbers]
         rooms = Room.stack([draw.room for draw in draws])
         poses = Pose(torch.stack([draw.poses.world_from_cam for draw in draws]))
         camera = Pinhole.stack([draw.camera for draw in draws])
@@ -86,9 +94,10 @@ class PathRoomsNVS(NVSSource):
         known, names = self.contexts, tuple(draw.name for draw in draws)
         return NVSBatch(rgb[:, :known], views[:known], rgb[:, known:], views[known:], names)
 
-    def _drawn(self, number: int, rank: int) -> "PlacedPath":
-        random = np.random.default_rng((self.seed, list(SPLITS).index(self.split), rank, number))
-        clip = self.clips[int(random.integers(len(self.clips)))]
+    def drawn(self, number: int, rank: int, split: str) -> "PlacedPath":
+        """One scene before it is rendered."""
+        random = np.random.default_rng((self.seed, list(SPLITS).index(split), rank, number))
+        clip = self.clips[split][int(random.integers(len(self.clips[split])))]
         frames = draw_frames(random, len(clip), self.gap, self.contexts, self.targets)
         zoom = zoom_factors(torch.from_numpy(random.random(len(frames))), self.zoom_max)
         return PlacedPath(

@@ -16,7 +16,8 @@ from g_ray.data.resample import fitted_box, resample
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
 
-TRIES = 1000
+TRIES = 64
+"""Clips drawn for a scene before giving up."""
 HELD_OUT = 16
 """Clips that are kept for pictures and scores while training goes on; a tenth of all where there are few."""
 

@@ -35,9 +35,16 @@ class ChunkClips(Clips):
     def __post_init__(self) -> None:
         object.__setattr__(self, "chunks", _read_index(self.folder / "index.json"))
 
+    def __reduce__(self) -> Any:
+        """Open chunks stay behind when a source goes to another process."""
+        return ChunkClips, (self.folder, self.axes)
+
     @property
     def keys(self) -> tuple[str, ...]:
         return tuple(sorted(self.chunks))
+
+    def by_file(self) -> tuple[str, ...]:
+        return tuple(sorted(self.chunks, key=lambda key: (self.chunks[key], key)))
 
     def clip(self, key: str) -> Clip:
         if key not in self.chunks:
@@ -78,8 +85,11 @@ def read_chunk(path: Path) -> dict[str, Any]:
         raise ValueError(
             f"{path} holds more than tensors and plain values, or is damaged, and is not opened: download it again"
         ) from None
-    except (RuntimeError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is damaged ({str(error).splitlines()[0]}): download it again") from None
+    except (FileNotFoundError, PermissionError):
+        raise
+    except (OSError, RuntimeError, EOFError, IndexError, zipfile.BadZipFile) as error:
+        reason = " ".join(str(error).split()[:12])
+        raise ValueError(f"{path} is damaged ({reason}): download it again") from None
     if not isinstance(entries, list) or not all(isinstance(e, dict) and "key" in e for e in entries):
         raise ValueError(f"{path} is not a chunk of RealEstate10K: expected a list of clips with their keys")
     return {entry["key"]: entry for entry in entries}

@@ -52,6 +52,10 @@ class Clips(ABC):
     def clip(self, key: str) -> Clip:
         """One of them."""
 
+    def by_file(self) -> tuple[str, ...]:
+        """The keys in an order in which every file is opened once."""
+        return self.keys
+
 
 def poses_from(cam_from_world: Float[Tensor, "frame 4 4"], axes: Axes, where: str) -> Pose:
     """Poses of a file, whose camera axes are `axes`, as this project writes them.
