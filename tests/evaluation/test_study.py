@@ -2,7 +2,7 @@
 
 import torch
 
-from g_ray.evaluation.study import ScoredRun, difference, markdown, rows
+from g_ray.evaluation.study import ScoredRun, difference, differences, differences_markdown, markdown, rows
 from g_ray.files import write_json
 from g_ray.metrics.bootstrap import bootstrap, bootstrap_runs
 
@@ -39,6 +39,21 @@ def test_paired_difference_is_narrower_than_the_rows():
     gain = difference(RUNS, "gta_gray", "gta", "z1.0")
     assert gain.mean == 3.5
     assert 3.0 <= gain.low <= gain.high <= 4.0
+
+
+def test_differences_of_pairs_whose_rows_are_there():
+    listed = differences(RUNS, [("gta_gray", "gta"), ("rayrope_gray", "rayrope")])
+    assert [(row["method"], row["minus"], row["setting"]) for row in listed] == [
+        ("gta_gray", "gta", setting) for setting in RUNS[0].scores
+    ]
+    assert listed[0]["psnr"]["mean"] == 3.5
+    text = differences_markdown({"differences": listed})
+    assert text.splitlines()[2].startswith("| gta_gray − gta | 3.50 ± ")
+
+
+def test_differences_pair_seeds_by_their_number():
+    shuffled = [*reversed(RUNS)]
+    assert difference(shuffled, "gta_gray", "gta", "z1.0").mean == 3.5
 
 
 def test_intervals_over_runs_contain_the_truth_as_often_as_they_say():

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Scale = Literal["small", "paper"]
 ALPHAS = (1, 2, 4, 6, 8, 10, 15, 20, 40)
+PAIRS = (("gta_gray", "gta"), ("rayrope_gray", "rayrope"))
 TEST_ROOMS = 256
 SHOWN = 6  # scenes of the contact sheet
 
@@ -42,7 +43,7 @@ class Table(ABC):
     def run(self) -> None:
         from g_ray.cli.provenance import provenance
         from g_ray.evaluation.nvs_study import all_devices, default_jobs, run_study
-        from g_ray.evaluation.study import markdown
+        from g_ray.evaluation.study import differences_markdown, markdown
         from g_ray.files import write_json, write_whole
 
         study, weights = chosen(self.study(), self.methods), found_lpips(self.lpips)
@@ -53,7 +54,10 @@ class Table(ABC):
         )
         result["provenance"] = provenance()
         metrics = list(result["rows"][0]["metrics"])
-        tables = "\n\n".join(markdown(result, metric, 2 if metric == "psnr" else 3) for metric in metrics)
+        parts = [markdown(result, metric, 2 if metric == "psnr" else 3) for metric in metrics]
+        if result["differences"]:
+            parts.insert(1, differences_markdown(result))
+        tables = "\n\n".join(parts)
         write_json(self.out / "result.json", result)
         write_whole(self.out / "table.md", tables + "\n")
         draw(study, result, metrics, self.out)
@@ -112,7 +116,7 @@ class NVSFov(FovTable):
         from g_ray.recipes.nvs import METHODS
 
         recipes = {method: self.recipe(method) for method in METHODS}
-        return NVSStudy("nvs-fov", self.scale, recipes, self.protocol())
+        return NVSStudy("nvs-fov", self.scale, recipes, self.protocol(), PAIRS)
 
 
 @dataclass(frozen=True)

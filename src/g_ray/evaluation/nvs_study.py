@@ -22,7 +22,7 @@ import torch
 from g_ray.data.nvs import NVSBatch
 from g_ray.evaluation.nvs_protocol import NVSProtocol, Predict
 from g_ray.evaluation.nvs_references import REFERENCES
-from g_ray.evaluation.study import ScoredRun, Scores, rows
+from g_ray.evaluation.study import ScoredRun, Scores, differences, rows
 from g_ray.files import write_json
 from g_ray.metrics.lpips import LPIPS, load_lpips
 from g_ray.metrics.scenes import SceneScores
@@ -42,6 +42,8 @@ class NVSStudy:
     scale: str
     methods: Mapping[str, Recipe]
     protocol: NVSProtocol
+    pairs: tuple[tuple[str, str], ...] = ()
+    """Rows to be compared scene by scene: (with ray angles, without)."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ def run_study(
         "scale": study.scale,
         "rows": rows(sorted(scored, key=lambda run: list(study.methods).index(run.method))),
         "references": rows(references),
+        "differences": differences(scored, study.pairs),
         "settings": settings,
     }
 

@@ -1,7 +1,7 @@
 """A table of the paper: rows that are trained, columns that they are scored on, several seeds each."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,16 +52,30 @@ def _row(runs: list[ScoredRun], setting: str) -> dict[str, Any]:
 
 
 def difference(
-    runs: list[ScoredRun], better: str, worse: str, setting: str, metric: str = "psnr"
+    runs: list[ScoredRun], method: str, other: str, setting: str, metric: str = "psnr"
 ) -> Interval:
-    """Mean difference between two methods, paired by scene and by seed, with its interval."""
-    pairs = [
-        torch.tensor([r.scores[setting][metric] for r in runs if r.method == method])
-        for method in (better, worse)
+    """Mean of `method` − `other`, paired by scene and by seed, with its interval."""
+    both = [
+        {r.seed: torch.tensor(r.scores[setting][metric]) for r in runs if r.method == name}
+        for name in (method, other)
     ]
-    count = min(len(pair) for pair in pairs)
-    paired: Float[Tensor, "seed scene"] = pairs[0][:count] - pairs[1][:count]
+    seeds = sorted(both[0].keys() & both[1].keys())
+    paired: Float[Tensor, "seed scene"] = torch.stack([both[0][seed] - both[1][seed] for seed in seeds])
     return bootstrap_runs(paired)
+
+
+def differences(
+    runs: list[ScoredRun], pairs: Iterable[tuple[str, str]], metric: str = "psnr"
+) -> list[dict[str, Any]]:
+    """Of all pairs whose rows are there, a row per setting."""
+    there = {run.method for run in runs}
+    return [
+        {"method": method, "minus": other, "setting": setting}
+        | {metric: _interval(difference(runs, method, other, setting, metric))}
+        for method, other in pairs
+        if {method, other} <= there
+        for setting in runs[0].scores
+    ]
 
 
 def _interval(interval: Interval) -> dict[str, float]:
@@ -76,6 +90,17 @@ def markdown(result: Mapping[str, Any], metric: str = "psnr", digits: int = 2) -
     for method in dict.fromkeys(row["method"] for row in listed):
         cells = {row["setting"]: row["metrics"].get(metric) for row in listed if row["method"] == method}
         lines.append(f"| {method} | {' | '.join(_cell(cells[s], digits) for s in settings)} |")
+    return "\n".join(lines)
+
+
+def differences_markdown(result: Mapping[str, Any], metric: str = "psnr", digits: int = 2) -> str:
+    """Pairs down, settings across."""
+    listed = result["differences"]
+    settings = list(dict.fromkeys(row["setting"] for row in listed))
+    lines = [f"| {metric}, difference | {' | '.join(settings)} |", "|---|" + "---|" * len(settings)]
+    for pair in dict.fromkeys((row["method"], row["minus"]) for row in listed):
+        cells = [row[metric] for row in listed if (row["method"], row["minus"]) == pair]
+        lines.append(f"| {pair[0]} − {pair[1]} | {' | '.join(_cell(cell, digits) for cell in cells)} |")
     return "\n".join(lines)
 
 
