@@ -129,7 +129,7 @@ def _materials(draw: _Draw, solids: int, dtype: torch.dtype) -> Materials:
 
 def _waves(draw: _Draw, solids: int, dtype: torch.dtype) -> Materials:
     count = FACES + solids
-    size = torch.cat([draw.uniform((1.2,), (2.4,), FACES), draw.uniform((0.5,), (1.0,), solids)])[:, 0]
+    size = torch.cat([draw.uniform((3.0,), (6.0,), FACES), draw.uniform((1.9,), (3.8,), solids)])[:, 0]
     return Materials(
         pattern=torch.full((count,), list(PATTERNS).index("waves")),
         colours=draw.uniform((0.02,) * 3, (0.98,) * 3, count, 2).to(dtype),

@@ -22,6 +22,10 @@ SPLITS = ("train", "test")
 VERSION = 1
 """Of the pictures: rooms that look otherwise get another number, and no cached picture of the old ones is used."""
 
+LEVEL = -0.2
+"""Height of what cameras look at on average, metres (y is down): about their own, so that a zoomed view shows what a
+wide one shows, and not the furniture on the floor alone."""
+
 HELD_OUT = 2**31
 """A rank that no run has: its scenes are never trained on, and are none of the test split's either."""
 
@@ -141,7 +145,8 @@ class Draws:
         radius = random.uniform(1.3, 2.0) + random.uniform(-0.2, 0.2, count)
         height = random.uniform(-0.5, -0.1) + random.uniform(-0.1, 0.1, count)
         eyes = np.stack([radius * np.sin(angle), height, radius * np.cos(angle)], -1)
-        aims = random.uniform(-0.5, 0.5, 3) + random.uniform(-0.15, 0.15, (count, 3)) + (0.0, 0.4, 0.0)
+        aims = random.uniform(-1, 1, 3) * (1.0, 0.5, 1.0) + random.uniform(-0.15, 0.15, (count, 3))
+        aims[:, 1] += LEVEL
         return torch.from_numpy(eyes), torch.from_numpy(aims)
 
     def _along(self) -> np.ndarray:

@@ -144,13 +144,13 @@ class NVSRecipe(Recipe):
 
 
 def tiny(method: str) -> NVSRecipe:
-    """36×36 images, for a CPU: 1,500 steps of 16 scenes, squared error alone."""
+    """36×36 images, for a CPU: 1,200 steps of 16 scenes, squared error alone."""
     conditioning, encoding = METHODS[method]
     return NVSRecipe(
         model=NVSModel(144, 4, 2, 288, 6, conditioning, encoding),
         data=RoomsData(width=36, height=36, batch=16),
         loss=NVSLoss(lpips=0.0),
-        schedule=Schedule(lr=1e-3, steps=1500, warmup=50, start=1e-5),
+        schedule=Schedule(lr=1e-3, steps=1200, warmup=50, start=1e-5),
         optimiser=Optimiser(weight_decay=0.05, clip=1.0),
     )
 
