@@ -106,3 +106,22 @@ def write_colmap(folder: Path, views: list[Shot], text: bool = False) -> None:
 def write_camera_file(path: Path, views: list[Shot], poses: bool = True) -> Path:
     write_cameras(path, [NamedCamera(s.name, s.camera, s.pose if poses else None) for s in views])
     return path
+
+
+def write_weights(path: Path, recipe=None, seed: int = 0) -> Path:
+    """A small network that knows nothing, as `g-ray train` writes it."""
+    from dataclasses import replace
+
+    from safetensors.torch import save_file
+
+    from g_ray.models.lvsm import LVSM, LVSMConfig
+    from g_ray.recipes import nvs
+
+    if recipe is None:
+        tiny = nvs.tiny("gta_gray")
+        recipe = replace(tiny, model=replace(tiny.model, dim=48, layers=2, ffn=48))
+    torch.manual_seed(seed)
+    weights = LVSM(LVSMConfig(**vars(recipe.model))).state_dict()
+    document = {"name": "test", "kind": type(recipe).__name__, "settings": recipe.resolved()}
+    save_file(weights, path, metadata={"format": "pt", "step": "0", "recipe": json.dumps(document)})
+    return path

@@ -291,6 +291,7 @@ def test_images_are_found_by_the_end_of_their_path(tmp_path, room_scenes, views)
     room_scenes.write_nerfstudio(tmp_path, views)
     scene = read_scene(tmp_path)
     assert scene.index("view_02.png") == scene.index("images/view_02.png") == 2
+    assert scene.index(str(scene.images[1])) == 1
     with pytest.raises(ValueError, match=r"no image named 'view_2.png'; it has images/view_00.png"):
         scene.index("view_2.png")
 

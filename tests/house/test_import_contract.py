@@ -9,6 +9,7 @@ import pytest
 # Each package may import only packages in later rows; neighbours in a row may not import each other.
 ORDER = [
     {"cli"},
+    {"synthesis"},
     {"viewer", "evaluation", "recipes"},
     {"training", "metrics", "losses"},
     {"models"},
@@ -20,7 +21,7 @@ ORDER = [
     {"geometry"},
 ]
 ROW = {package: row for row, packages in enumerate(ORDER) for package in packages}
-ABOVE_DATA = {"cli", "viewer", "evaluation", "recipes", "training"}
+ABOVE_DATA = {"cli", "synthesis", "viewer", "evaluation", "recipes", "training"}
 BELOW_DATA = {"rays", "cameras", "geometry"}
 
 

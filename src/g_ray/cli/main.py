@@ -12,9 +12,11 @@ import tyro
 
 from g_ray import __version__
 from g_ray.cli.bench import Bench
+from g_ray.cli.data import Data
 from g_ray.cli.demo import Demo
 from g_ray.cli.rays import Rays
 from g_ray.cli.reproduce import Reproduce
+from g_ray.cli.synthesize import Synthesize
 from g_ray.cli.train import Train
 
 Command = (
@@ -22,6 +24,8 @@ Command = (
     | Annotated[Rays, tyro.conf.subcommand("rays")]
     | Annotated[Bench, tyro.conf.subcommand("bench"), tyro.conf.OmitArgPrefixes]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce"), tyro.conf.OmitArgPrefixes]
+    | Annotated[Data, tyro.conf.subcommand("data"), tyro.conf.OmitArgPrefixes]
+    | Annotated[Synthesize, tyro.conf.subcommand("synthesize")]
     | Annotated[Train, tyro.conf.subcommand("train")]  # keeps its prefixes: --schedule.steps
 )
 
@@ -49,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.name and error.name.split(".")[0] == "g_ray":
             raise
         return _say(
-            f"this command needs {error.name}; install it with: pip install 'g-ray[view,calib,train]'", 2
+            f"this command needs {error.name}; install it with: pip install 'g-ray[view,calib,train,render]'", 2
         )
     except (ValueError, OSError) as error:
         return _say(_one_line(error), 2)

@@ -1,12 +1,11 @@
 """`g-ray rays`: what does this camera see?"""
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
-from g_ray.cli.text import table
+from g_ray.cli.text import file_name, table
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,4 @@ class Rays:
                 )
         self.out.mkdir(parents=True, exist_ok=True)
         for name, camera in cameras.items():
-            print(f"wrote {write_picture(name, camera, self.out / f'{_file_name(name)}.png')}")
-
-
-def _file_name(name: str) -> str:
-    return re.sub(r"[^\w.-]+", "_", name)
+            print(f"wrote {write_picture(name, camera, self.out / f'{file_name(name)}.png')}")

@@ -1,5 +1,6 @@
 """Plain text for the terminal."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 
@@ -22,3 +23,8 @@ def cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.3f}" if value == 0 or abs(value) >= 1e-3 else f"{value:.1e}"
     return "–" if value is None else str(value)
+
+
+def file_name(name: str) -> str:
+    """A name that any file system takes."""
+    return re.sub(r"[^\w.-]+", "_", name)

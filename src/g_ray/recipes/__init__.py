@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from g_ray.recipes import nvs, objects, re10k
+from g_ray.recipes import nvs, objects, re10k, scene
 from g_ray.recipes.curve import CurveRecipe
 from g_ray.training.recipe import Recipe
 
@@ -15,4 +15,5 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     **{f"nvs-objects-paper-{method}": partial(objects.paper, method) for method in nvs.METHODS},
     **{f"nvs-re10k-paper-{method}": partial(re10k.paper, method) for method in nvs.METHODS},
     **{f"nvs-paths-tiny-{method}": partial(re10k.paths_tiny, method) for method in nvs.METHODS},
+    "nvs-scene": scene.scene,
 }

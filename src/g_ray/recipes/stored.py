@@ -8,10 +8,13 @@ from g_ray.recipes.curve import CurveRecipe
 from g_ray.recipes.nvs import NVSData, NVSRecipe, RoomsData
 from g_ray.recipes.objects import ObjectsData
 from g_ray.recipes.re10k import PathsData, RE10KData
+from g_ray.recipes.scene import SceneData
 from g_ray.training.recipe import Recipe
 
 KINDS: dict[str, type[Recipe]] = {kind.__name__: kind for kind in (CurveRecipe, NVSRecipe)}
-DATA: dict[str, type[NVSData]] = {kind.KIND: kind for kind in (RoomsData, ObjectsData, RE10KData, PathsData)}
+DATA: dict[str, type[NVSData]] = {
+    kind.KIND: kind for kind in (RoomsData, ObjectsData, RE10KData, PathsData, SceneData)
+}
 
 
 def recipe_from(document: dict[str, Any]) -> Recipe:

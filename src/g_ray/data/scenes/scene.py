@@ -38,9 +38,12 @@ class PosedScene:
         return f"{self.folder}: {self.kind}, {len(self)} images ({models})"
 
     def index(self, name: str) -> int:
-        """Where an image is, by its name in the file or by any end of its path that only one image has."""
+        """Where an image is: by its name in the file, its path, or any end of its path that only one image has."""
         if name in self.names:
             return self.names.index(name)
+        paths = [image.absolute() for image in self.images]
+        if Path(name).absolute() in paths:
+            return paths.index(Path(name).absolute())
         parts = PurePosixPath(name).parts
         found = [
             i for i, known in enumerate(self.names) if PurePosixPath(known).parts[-len(parts) :] == parts

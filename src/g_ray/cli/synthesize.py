@@ -1,0 +1,166 @@
+"""`g-ray synthesize`: what another camera would have seen."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from g_ray.cameras.base import Camera
+    from g_ray.cameras.files import NamedCamera
+    from g_ray.data.scenes import PosedScene
+    from g_ray.geometry.pose import Pose
+    from g_ray.synthesis import Synthesiser
+
+FRAMES, FPS = 60, 24
+
+
+@dataclass(frozen=True)
+class Synthesize:
+    """Render new views of a scene from photographs with known cameras: single pictures, or a path as a video."""
+
+    context: tuple[str, ...]
+    """Photographs to start from; with --scene, names of its images."""
+    out: Path
+    """A .png or a folder for pictures (one per target); .mp4 or .gif for a path."""
+    cameras: Path | None = None
+    """A cameras.json with camera and pose of each photograph, by its file name, else in the same order."""
+    scene: Path | None = None
+    """Instead of --cameras: a folder with transforms.json (nerfstudio) or a COLMAP model."""
+    target: str | None = None
+    """A cameras.json with poses: what to render. With --scene also the name of an image; with --path only the lens."""
+    path: Literal["interpolate", "orbit", "zoom"] | None = None
+    """Video from context to context, around what they look at, or zooming in from the first one."""
+    extent: float | None = None
+    """Degrees of an orbit (30), or factor of a zoom (2.5)."""
+    frames: int | None = None
+    """Frames of a path (60)."""
+    fps: int | None = None
+    """Frames per second (24)."""
+    weights: Path = Path("nvs-rooms")
+    """A file that g-ray train has written, or the name of weights that come with g-ray."""
+    baseline: float | None = None
+    """Scale poses so that the farthest context is this far from the first; if not given, as in the training."""
+    full_size: bool = False
+    """Enlarge pictures from the network's size to the target camera's own."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1, …; auto takes a GPU where there is one."""
+
+    def run(self) -> None:
+        self._check()
+        print("g-ray synthesize: loading torch", flush=True)
+        from g_ray.cli.synthesis_inputs import lens_of, read_contexts, read_targets
+        from g_ray.synthesis import Synthesiser, load_network
+        from g_ray.training.distributed import choose_device
+
+        network = load_network(self.weights, choose_device(self.device, 0))
+        scene = self._read_scene()
+        contexts = read_contexts(self.context, self.cameras, scene, say=print)
+        stage = Synthesiser(network, contexts.images, contexts.cameras, contexts.poses, self.baseline)
+        trained = "{}×{}".format(*network.size)
+        print(f"network: {self.weights} ({network.encoding}), patch {network.patch}, trained at {trained} px")
+        print(
+            f"contexts: {len(contexts.images)} at {stage.size[0]}×{stage.size[1]} px, cropped in their middle"
+        )
+        print(f"poses: {self._unit(stage)}")
+        if self.path is None:
+            self._write_pictures(stage, read_targets(str(self.target), scene))
+        else:
+            self._write_path(stage, contexts.poses, lens_of(self.target, scene, contexts.cameras[0]))
+
+    # What was asked for
+
+    def _check(self) -> None:
+        """Everything that can be refused before anything is loaded."""
+        if (self.cameras is None) == (self.scene is None):
+            raise ValueError("give the contexts' cameras: either --cameras FILE or --scene FOLDER")
+        if not self.context:
+            raise ValueError("no contexts: give one or more photographs with --context")
+        if self.target is None and self.path is None:
+            raise ValueError("nothing to render: give --target FILE or --path interpolate, orbit or zoom")
+        for name in ("frames", "fps", "extent", "baseline"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"--{name} must be positive, got {value}")
+            if value is not None and name != "baseline" and self.path is None:
+                raise ValueError(f"--{name} goes with --path; leave it away or give one")
+        if self.path == "interpolate" and self.extent is not None:
+            raise ValueError("--extent goes with --path orbit and zoom; interpolate ends at the last context")
+        self._check_out()
+
+    def _check_out(self) -> None:
+        wanted = (".mp4", ".gif") if self.path is not None else (".png", "")
+        if self.out.suffix not in wanted:
+            kinds = "a .mp4 or .gif file" if self.path is not None else "a .png file or a folder"
+            raise ValueError(f"--out {self.out}: give {kinds}")
+        if self.out.suffix == ".mp4":
+            import av  # noqa: F401 (missing? say so now, not after rendering)
+        folder = self.out.parent if self.out.suffix else self.out
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"--out {self.out}: {folder} cannot be made ({error.strerror})") from None
+
+    def _read_scene(self) -> "PosedScene | None":
+        if self.scene is None:
+            return None
+        from g_ray.data.scenes import read_scene
+
+        scene = read_scene(self.scene)
+        for line in (scene.summary, *scene.notes):
+            print(line)
+        return scene
+
+    def _unit(self, stage: "Synthesiser") -> str:
+        baseline = stage.network.baseline if self.baseline is None else self.baseline
+        if baseline is None:
+            return "as given, in metres as the network was trained (--baseline scales them)"
+        if stage.scale == 1.0:
+            return "as given"
+        return f"scaled by {stage.scale:.4g}, so that contexts are up to {baseline:g} apart"
+
+    # What comes out
+
+    def _write_pictures(self, stage: "Synthesiser", targets: "list[NamedCamera]") -> None:
+        from g_ray.cli.text import file_name
+        from g_ray.synthesis.sizes import describe
+        from g_ray.viewer.animation import save_picture
+
+        if self.out.suffix and len(targets) > 1:
+            raise ValueError(
+                f"--out {self.out} is one picture, but there are {len(targets)} targets: give a folder"
+            )
+        names = [file_name(Path(target.name).stem if target.name else "target") for target in targets]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"two targets would both be written as {twice}.png: give them other names")
+        for name, target in zip(names, targets, strict=True):
+            assert target.pose is not None
+            picture = stage.render(target.camera, target.pose, full_size=self.full_size)
+            path = self.out if self.out.suffix else self.out / f"{name}.png"
+            save_picture(path, picture)
+            enlarged = f", enlarged to {target.camera.width}×{target.camera.height}" if self.full_size else ""
+            print(f"wrote {path}: {describe(target.camera, stage.target_size(target.camera))}{enlarged}")
+
+    def _write_path(self, stage: "Synthesiser", poses: "Pose", lens: "Camera") -> None:
+        from g_ray.synthesis.paths import PATHS
+        from g_ray.synthesis.sizes import describe
+        from g_ray.viewer.animation import save_animation
+
+        kind, count = PATHS[str(self.path)], self.frames or FRAMES
+        extent = kind.extent if self.extent is None else self.extent
+        shots = list(kind.frames(poses, lens, count, extent or 0.0))
+
+        def rendered() -> "Iterator[Tensor]":
+            from g_ray.cli.reproduce import Line
+
+            line = Line()
+            for number, (camera, pose) in enumerate(shots, 1):
+                yield stage.render(camera, pose, full_size=self.full_size)
+                line(f"frames: {100 * number // count // 10 * 10} %")
+            print()
+
+        save_animation(self.out, rendered(), self.fps or FPS)
+        print(f"wrote {self.out}: {count} frames, {self.path}, {describe(lens, stage.target_size(lens))}")

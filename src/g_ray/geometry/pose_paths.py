@@ -1,0 +1,69 @@
+"""Paths of a camera from a few poses: through them, or around what they look at."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from g_ray.geometry.pose import Pose
+
+
+def interpolate(poses: Pose, frames: int) -> Pose:
+    """Through all poses [view] in order, at even steps from each to the next: lines, and turns about one axis."""
+    if poses.batch_shape[0] < 2:
+        raise ValueError("a path between poses needs at least two of them")
+    along = torch.linspace(0, poses.batch_shape[0] - 1, frames, dtype=poses.dtype)
+    first = along.floor().long().clamp(max=poses.batch_shape[0] - 2)
+    part = along - first
+    start, stop = poses[first], poses[first + 1]
+    turn = rotation_vectors(start.rotation.mT @ stop.rotation) * part[:, None]
+    place = torch.lerp(start.translation, stop.translation, part[:, None])
+    return Pose.from_parts(start.rotation @ rotations(turn), place)
+
+
+def orbit(poses: Pose, frames: int, degrees: float | int) -> Pose:
+    """An arc around the point that the poses look at, as far from it as they are, with their middle in its middle."""
+    focus, centre = focus_point(poses), poses.translation.mean(0)
+    down = torch.nn.functional.normalize(poses.rotation[..., 1].mean(0), dim=0)
+    half = torch.deg2rad(torch.tensor(degrees / 2, dtype=poses.dtype))
+    turn = torch.linspace(-1, 1, frames, dtype=poses.dtype)[:, None] * half * down
+    eyes = focus + (rotations(turn) @ (centre - focus)[:, None])[..., 0]
+    return Pose.look_at(eyes, focus.expand(frames, 3), down.expand(frames, 3))
+
+
+def focus_point(poses: Pose) -> Float[Tensor, "3"]:
+    """The point nearest to all optical axes; ValueError if they run side by side or part."""
+    centre, axis = poses.translation, poses.rotation[..., 2]
+    across = torch.eye(3, dtype=poses.dtype) - axis[:, :, None] * axis[:, None, :]
+    system = across.sum(0)
+    if torch.linalg.eigvalsh(system)[0] < 1e-4 * len(centre):
+        raise ValueError("the poses look side by side: there is no point to circle around")
+    focus = torch.linalg.solve(system, (across @ centre[..., None]).sum(0)[:, 0])
+    if (((focus - centre) * axis).sum(-1) <= 0).any():
+        raise ValueError("the poses look away from each other: there is no point to circle around")
+    return focus
+
+
+def rotation_vectors(rotation: Float[Tensor, "*n 3 3"]) -> Float[Tensor, "*n 3"]:
+    """Axis times angle, at most π. The unit quaternion is the eigenvector of a symmetric matrix: safe at any angle."""
+    r = rotation
+    trace = r.diagonal(dim1=-2, dim2=-1).sum(-1)
+    matrix = r.new_zeros(*r.shape[:-2], 4, 4)
+    matrix[..., :3, :3] = r + r.mT - trace[..., None, None] * torch.eye(3, dtype=r.dtype, device=r.device)
+    twist = torch.stack(
+        [r[..., 2, 1] - r[..., 1, 2], r[..., 0, 2] - r[..., 2, 0], r[..., 1, 0] - r[..., 0, 1]], -1
+    )
+    matrix[..., 3, :3] = matrix[..., :3, 3] = twist
+    matrix[..., 3, 3] = trace
+    quaternion = torch.linalg.eigh(matrix).eigenvectors[..., -1]
+    quaternion = torch.where(quaternion[..., 3:] < 0, -quaternion, quaternion)
+    sine = quaternion[..., :3].norm(dim=-1)
+    angle = 2 * torch.atan2(sine, quaternion[..., 3])
+    return quaternion[..., :3] * (angle / sine.clamp(min=1e-300))[..., None]
+
+
+def rotations(vectors: Float[Tensor, "*n 3"]) -> Float[Tensor, "*n 3 3"]:
+    """Rotations by axis times angle: the exponential of the cross product."""
+    x, y, z = vectors.unbind(-1)
+    zero = torch.zeros_like(x)
+    cross = torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], -1).unflatten(-1, (3, 3))
+    return torch.linalg.matrix_exp(cross)

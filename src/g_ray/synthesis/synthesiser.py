@@ -1,0 +1,77 @@
+"""Context photographs, ready to be looked at from anywhere."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from g_ray.cameras.base import Camera
+from g_ray.data.pose_scale import baseline_scale
+from g_ray.data.resample import fitted_box, resample
+from g_ray.geometry.pose import Pose
+from g_ray.rays.ray_map import RayMap
+from g_ray.rays.views import Views
+from g_ray.synthesis.network import Network
+from g_ray.synthesis.sizes import working_size
+
+
+class Synthesiser:
+    """Renders any camera from photographs with known cameras and poses.
+
+    Sizes: the network works with about as many patches per view as in training. All contexts take the working size of
+    the first one's shape, each cropped to it in its middle and resized with its camera; a target takes the working size
+    of its own shape, is not cropped, and each axis is resized by its own factor (a few per cent apart). Poses become
+    relative to the first context; with a `baseline` (the network's own, if it has one) they are scaled so that the
+    farthest context is that far from the first, otherwise lengths stay as they are.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        images: Sequence[Float[Tensor, "3 _ _"]],
+        cameras: Sequence[Camera],
+        poses: Pose,
+        baseline: float | int | None = None,
+    ) -> None:
+        if not images or not len(images) == len(cameras) == poses.batch_shape[0]:
+            raise ValueError(
+                f"{len(images)} images, {len(cameras)} cameras and poses {poses.batch_shape}: give one each per context"
+            )
+        self.network = network
+        self.size = working_size(cameras[0].width, cameras[0].height, network.tokens, network.patch)
+        fitted = [self._fitted(image, camera) for image, camera in zip(images, cameras, strict=True)]
+        self.images = torch.stack([image for image, _ in fitted])[None].to(network.device, torch.float32)
+        baseline = network.baseline if baseline is None else baseline
+        relative = poses.relative_to_first()
+        self.scale = 1.0 if baseline is None else float(baseline_scale(relative, len(images), baseline))
+        self._first = poses[0]
+        self.contexts = Views([camera for _, camera in fitted], self._placed(poses)).to(
+            network.device, torch.float32
+        )
+
+    def target_size(self, camera: Camera) -> tuple[int, int]:
+        """Width and height that a camera is rendered at."""
+        return working_size(camera.width, camera.height, self.network.tokens, self.network.patch)
+
+    @torch.no_grad()
+    def render(
+        self, camera: Camera, pose: Pose, *, full_size: bool = False
+    ) -> Float[Tensor, "3 height width"]:
+        """What a camera sees, in [0, 1], at `target_size` or enlarged to its own size; black where it has no ray."""
+        small = camera.resize(*self.target_size(camera))
+        target = Views([small], self._placed(Pose(pose.world_from_cam[None])))
+        target = target.to(self.network.device, torch.float32)
+        picture = self.network.model(self.images, self.contexts, target)[0, 0].float().cpu()
+        if full_size:
+            picture = resample(picture, small, camera.width, camera.height)[0]
+        shown = camera if full_size else small
+        return picture * RayMap.of_camera(shown.to("cpu", torch.float32)).valid
+
+    def _fitted(self, image: Tensor, camera: Camera) -> tuple[Tensor, Camera]:
+        return resample(image, camera, *self.size, fitted_box(camera.width, camera.height, *self.size))
+
+    def _placed(self, poses: Pose) -> Pose:
+        """In the frame of the first context and the network's unit."""
+        relative = Pose(self._first.inverse().world_from_cam @ poses.world_from_cam)
+        return relative.scaled(torch.full(relative.batch_shape, self.scale, dtype=relative.dtype))
