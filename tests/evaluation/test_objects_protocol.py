@@ -97,6 +97,7 @@ def test_a_table_in_miniature(protocol, tmp_path):
             schedule=Schedule(lr=1e-3, steps=2),
         )
 
+    protocol = replace(protocol, at_once=3)
     study = NVSStudy("nvs-objects", "miniature", {m: miniature(m) for m in ("gta", "gta_gray")}, protocol)
     result = run_study(study, tmp_path, seeds=1)
     assert [(row["method"], row["setting"]) for row in result["rows"]] == [

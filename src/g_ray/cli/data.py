@@ -6,6 +6,7 @@ from typing import Annotated
 import tyro
 
 from g_ray.cli.data_objects import Objects, Sheet
+from g_ray.cli.data_objects_index import ObjectsIndex
 from g_ray.cli.data_re10k import RE10KCheck
 
 
@@ -15,6 +16,7 @@ class Data:
 
     what: (
         Annotated[Objects, tyro.conf.subcommand("objects")]
+        | Annotated[ObjectsIndex, tyro.conf.subcommand("objects-index")]
         | Annotated[Sheet, tyro.conf.subcommand("sheet")]
         | Annotated[RE10KCheck, tyro.conf.subcommand("re10k-check")]
     )

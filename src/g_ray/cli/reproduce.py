@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -16,7 +16,6 @@ Scale = Literal["small", "paper"]
 ALPHAS = (1, 2, 4, 6, 8, 10, 15, 20, 40)
 PAIRS = (("gta_gray", "gta"), ("rayrope_gray", "rayrope"))
 TEST_ROOMS = 256
-SHOWN = 6  # scenes of the contact sheet
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,7 @@ class Table(ABC):
 
     def run(self) -> None:
         from g_ray.cli.provenance import provenance
+        from g_ray.cli.table_pictures import draw
         from g_ray.evaluation.nvs_study import all_devices, default_jobs, run_study
         from g_ray.evaluation.study import differences_markdown, markdown
         from g_ray.files import write_json, write_whole
@@ -139,11 +139,38 @@ class NVSFrequency(FovTable):
 
 
 @dataclass(frozen=True)
+class NVSObjects(Table):
+    """Six ways to tell LVSM about cameras, on objects whose views each have a field of view of their own."""
+
+    data: Path | None = None
+    """Folder of rendered objects; at small scale they are rendered into OUT/data if none is given."""
+
+    def study(self) -> "NVSStudy":
+        from g_ray.cli.reproduce_objects import RENDER, frozen_protocol, small_objects
+        from g_ray.evaluation.nvs_study import NVSStudy
+        from g_ray.recipes import objects
+        from g_ray.recipes.nvs import METHODS
+
+        if self.scale == "paper" and self.data is None:
+            raise ValueError(
+                f"--scale paper needs --data FOLDER with rendered objects; make it with {RENDER}"
+            )
+        make = {"small": objects.tiny, "paper": objects.paper}[self.scale]
+        size = make("gta").data.width
+        root = self.data or small_objects(self.out / "data", size)
+        recipes = {method: make(method, root) for method in METHODS}
+        return NVSStudy(
+            "nvs-objects", self.scale, recipes, frozen_protocol(root, self.out / "index", size), PAIRS
+        )
+
+
+@dataclass(frozen=True)
 class Reproduce:
     """Train and score a table of the paper."""
 
     what: (
         Annotated[NVSFov, tyro.conf.subcommand("nvs-fov")]
+        | Annotated[NVSObjects, tyro.conf.subcommand("nvs-objects")]
         | Annotated[NVSFrequency, tyro.conf.subcommand("nvs-frequency")]
     )
 
@@ -190,34 +217,3 @@ def found_lpips(given: Path | None) -> Path | None:
         return cache_file()
     print(f"no LPIPS weights at {cache_file()}: that column is left out; `{COMMAND}` fetches them")
     return None
-
-
-def draw(study: "NVSStudy", result: dict[str, Any], metrics: list[str], out: Path) -> None:
-    from g_ray.viewer.nvs_figures import draw_contact_sheet, draw_curves
-    from g_ray.viewer.theme import LIGHT, write_png
-
-    for metric in metrics:
-        write_png(draw_curves(result, metric, LIGHT), out / f"{metric}.png")
-    setting = study.protocol.settings[-1]
-    columns, labels = contact_sheet(study, setting, out)
-    write_png(draw_contact_sheet(columns, labels, LIGHT), out / f"predictions_{setting}.png")
-
-
-def contact_sheet(study: "NVSStudy", setting: str, out: Path) -> tuple[list[Any], dict[str, list[str]]]:
-    """Contexts, truth and every method's first network on a few test scenes, with PSNR per image."""
-    import torch
-
-    from g_ray.evaluation.nvs_study import load_network, predictor, run_folder
-    from g_ray.metrics.psnr import psnr
-
-    batch = next(study.protocol.batches(setting))
-    columns = [(f"context {i + 1}", batch.context_images[:SHOWN, i]) for i in range(len(batch.contexts))]
-    columns.append(("truth", batch.target_images[:SHOWN, 0]))
-    labels = {}
-    for method, recipe in study.methods.items():
-        network = load_network(recipe, run_folder(out, method, 0) / "model.safetensors")
-        with torch.no_grad():
-            predicted = predictor(network)(batch)
-        columns.append((method, predicted[:SHOWN, 0]))
-        labels[method] = [f"{value:.1f} dB" for value in psnr(batch.target_images, predicted)[:SHOWN]]
-    return columns, labels

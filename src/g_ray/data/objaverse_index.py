@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from g_ray.data.clip_sampling import share
 from g_ray.data.objaverse_files import (
     DIRECTIONS,
     DOLLY,
@@ -26,6 +27,7 @@ from g_ray.data.objaverse_files import (
     object_names,
     read_cameras,
 )
+from g_ray.data.object_random import object_random
 from g_ray.files import write_whole
 
 TEST_SHARE = 0.1
@@ -91,12 +93,7 @@ class ObjectIndex:
 
 def partition(uid: str) -> str:
     """ "train" or "test", by the name alone: an object stays where it is when others come."""
-    return "test" if place(uid) < TEST_SHARE else "train"
-
-
-def place(uid: str) -> float:
-    """A number in [0, 1) from a name, the same everywhere."""
-    return int.from_bytes(_hash(uid)[:8], "big") / 2**64
+    return "test" if share(uid) < TEST_SHARE else "train"
 
 
 def cameras_digest(cameras: ObjectCameras) -> str:
@@ -149,8 +146,7 @@ def _texts(root: Path, seed: int) -> dict[str, str]:
 
 def context_pair(uid: str, seed: int) -> tuple[int, int]:
     """Two directions of an object, in the order in which a network gets them."""
-    random = np.random.default_rng(int.from_bytes(_hash(f"{seed}/{uid}")[:8], "big"))
-    first, second = random.choice(DIRECTIONS, 2, replace=False)
+    first, second = object_random(uid, seed, "contexts").choice(DIRECTIONS, 2, replace=False)
     return int(first), int(second)
 
 
@@ -198,7 +194,3 @@ def _require_images(folder: Path, names: tuple[str, ...]) -> None:
     for name in names:
         if not (folder / "views" / name).is_file():
             raise FileNotFoundError(f"{folder / 'views' / name}: no such image")
-
-
-def _hash(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from g_ray.data.clip_sampling import share
 from g_ray.data.nvs import NVSBatch, NVSSource
 from g_ray.data.objaverse_files import DIRECTIONS, NATIVE, image_name, object_names
-from g_ray.data.objaverse_index import EVERY_VIEW, PROTOCOLS, TEST_SHARE, TargetKinds, partition, place
+from g_ray.data.objaverse_index import EVERY_VIEW, PROTOCOLS, TEST_SHARE, TargetKinds, partition
 from g_ray.data.rendered_objects import Asked, RenderedObjects
 
 HELD_OUT_SHARE = 0.02
@@ -50,13 +51,13 @@ class ObjectsNVS(NVSSource):
     @cached_property
     def _found(self) -> list[str]:
         """Objects that are not for testing, in an order that belongs to their names."""
-        return sorted((u for u in object_names(self.root) if partition(u) == "train"), key=place)
+        return sorted((u for u in object_names(self.root) if partition(u) == "train"), key=share)
 
     @cached_property
     def kept_aside(self) -> list[str]:
         """For pictures and a score while training goes on: those next to the test objects, at least one."""
         limit = TEST_SHARE + HELD_OUT_SHARE
-        return [uid for uid in self._found if place(uid) < limit] or self._found[:1]
+        return [uid for uid in self._found if share(uid) < limit] or self._found[:1]
 
     @cached_property
     def trained(self) -> list[str]:

@@ -26,6 +26,16 @@ class NVSProtocol(ABC):
     def settings(self) -> tuple[str, ...]:
         """Names of the columns."""
 
+    @property
+    def ordered(self) -> bool:
+        """Whether the settings are steps along one axis, to be drawn as curves."""
+        return True
+
+    @property
+    def shown(self) -> str:
+        """The setting whose predictions go on a contact sheet."""
+        return self.settings[-1]
+
     @abstractmethod
     def batches(self, setting: str) -> Iterator[NVSBatch]:
         """All test scenes under a setting, always in the same order."""

@@ -28,6 +28,19 @@ class ObjectsProtocol(NVSProtocol):
     def settings(self) -> tuple[str, ...]:
         return tuple(PROTOCOLS)
 
+    @property
+    def ordered(self) -> bool:
+        return False
+
+    @property
+    def shown(self) -> str:
+        """New place and changed field of view at once."""
+        return "novel_fov"
+
+    def check(self) -> None:
+        """Refuse files that are missing, changed or for other objects; reading them later does so too."""
+        _ = self.indices
+
     @cached_property
     def indices(self) -> dict[str, ObjectIndex]:
         """Read and checked against the objects once."""

@@ -1,6 +1,5 @@
 """RealEstate10K: the paper's synthesis trainings on it, and rooms seen along its camera paths."""
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -92,8 +91,9 @@ class PathsData(nvs.NVSData):
 
 def shared_paths() -> Path:
     """Beside the checkout, or where G_RAY_SHARED_DATA says."""
-    beside = Path(__file__).resolve().parents[4] / "shared" / "data"
-    return Path(os.environ.get("G_RAY_SHARED_DATA", beside)) / PATHS
+    from g_ray.data.shared import shared_data
+
+    return shared_data() / PATHS
 
 
 def paper(method: str) -> nvs.NVSRecipe:

@@ -1,4 +1,4 @@
-"""Pictures of an NVS table: curves over the zoom, and a contact sheet of predictions."""
+"""Pictures of an NVS table: curves over the zoom, bars per setting, and a contact sheet of predictions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,6 +19,8 @@ COLOURS = {
     "rayrope_gray": "#d62728",
 }
 
+UNITS = {"psnr": "PSNR, dB", "ssim": "SSIM", "lpips": "LPIPS"}
+
 
 def draw_curves(result: Mapping[str, Any], metric: str, theme: Theme) -> Figure:
     """A line per method over the settings, its interval shaded; references in grey."""
@@ -37,9 +39,55 @@ def draw_curves(result: Mapping[str, Any], metric: str, theme: Theme) -> Figure:
                 low, high = ([cell[end] for cell in cells] for end in ("low", "high"))
                 axes.fill_between(settings, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
         axes.set_xlabel("largest zoom of the test views")
-        axes.set_ylabel({"psnr": "PSNR, dB", "ssim": "SSIM", "lpips": "LPIPS"}[metric])
+        axes.set_ylabel(UNITS[metric])
         axes.legend(fontsize=8, ncols=2)
         return figure
+
+
+def draw_bars(result: Mapping[str, Any], metric: str, theme: Theme) -> Figure:
+    """A group of bars per setting, methods in one order, with their intervals; references as dotted lines.
+
+    For settings that are no steps along an axis. Bars start just below the lowest value: they show differences.
+    """
+    settings = list(dict.fromkeys(row["setting"] for row in result["rows"]))
+    methods = list(dict.fromkeys(row["method"] for row in result["rows"]))
+    references, width = result.get("references", []), 0.8 / len(methods)
+    with drawn(theme):
+        figure = new_figure(1.6 * len(settings) + 1.2, 4.4)
+        axes = figure.add_subplot()
+        for number, method in enumerate(methods):
+            cells = [row["metrics"][metric] for row in result["rows"] if row["method"] == method]
+            left = (number + 0.5) * width - 0.4
+            _draw_method(axes, [left + group for group in range(len(settings))], width, cells, method)
+        for row in references:
+            ends = (settings.index(row["setting"]) + side for side in (-0.45, 0.45))
+            axes.hlines(row["metrics"][metric]["mean"], *ends, colors=theme.faint, linestyles=":")
+        axes.set_ylim(*_range([row["metrics"][metric] for row in [*result["rows"], *references]]))
+        axes.set_xticks(range(len(settings)), settings)
+        axes.set_ylabel(UNITS[metric])
+        axes.legend(fontsize=8, ncols=3)
+        return figure
+
+
+def _draw_method(
+    axes: Any, places: list[float], width: float, cells: list[dict[str, float]], method: str
+) -> None:
+    reach = [[abs(cell[end] - cell["mean"]) for cell in cells] for end in ("low", "high")]
+    strength = 0.45 if method in LINES else 0.95  # the two of a pair have one colour
+    axes.bar(
+        places,
+        [cell["mean"] for cell in cells],
+        width,
+        yerr=reach,
+        color=COLOURS.get(method),
+        alpha=strength,
+        label=method,
+    )
+
+
+def _range(cells: list[dict[str, float]]) -> tuple[float, float]:
+    low, high = min(cell["low"] for cell in cells), max(cell["high"] for cell in cells)
+    return low - 0.08 * (high - low), high + 0.08 * (high - low)
 
 
 def draw_contact_sheet(

@@ -1,0 +1,41 @@
+"""Pictures beside a table: a plot for each metric, and a contact sheet of predictions."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from g_ray.evaluation.nvs_study import NVSStudy
+
+SHOWN = 6  # scenes of the contact sheet
+
+
+def draw(study: "NVSStudy", result: dict[str, Any], metrics: list[str], out: Path) -> None:
+    from g_ray.viewer.nvs_figures import draw_bars, draw_contact_sheet, draw_curves
+    from g_ray.viewer.theme import LIGHT, write_png
+
+    plot = draw_curves if study.protocol.ordered else draw_bars
+    for metric in metrics:
+        write_png(plot(result, metric, LIGHT), out / f"{metric}.png")
+    setting = study.protocol.shown
+    columns, labels = contact_sheet(study, setting, out)
+    write_png(draw_contact_sheet(columns, labels, LIGHT), out / f"predictions_{setting}.png")
+
+
+def contact_sheet(study: "NVSStudy", setting: str, out: Path) -> tuple[list[Any], dict[str, list[str]]]:
+    """Contexts, first target and every method's first network on a few test scenes, with PSNR per image."""
+    import torch
+
+    from g_ray.evaluation.nvs_study import load_network, predictor, run_folder
+    from g_ray.metrics.psnr import psnr
+
+    batch = next(study.protocol.batches(setting))
+    columns = [(f"context {i + 1}", batch.context_images[:SHOWN, i]) for i in range(len(batch.contexts))]
+    columns.append(("truth", batch.target_images[:SHOWN, 0]))
+    labels = {}
+    for method, recipe in study.methods.items():
+        network = load_network(recipe, run_folder(out, method, 0) / "model.safetensors")
+        with torch.no_grad():
+            predicted = predictor(network)(batch)[:, :1]
+        columns.append((method, predicted[:SHOWN, 0]))
+        labels[method] = [f"{value:.1f} dB" for value in psnr(batch.target_images[:, :1], predicted)[:SHOWN]]
+    return columns, labels
