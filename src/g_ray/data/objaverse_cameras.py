@@ -70,4 +70,4 @@ def _poses(
     level = np.cos(elevation_rad)
     towards = [level * np.cos(azimuth_rad), level * np.sin(azimuth_rad), np.sin(elevation_rad)]
     eyes = torch.from_numpy(distances[..., None] * np.stack(towards, -1)[:, None]).flatten(0, 1)
-    return Pose.look_at(eyes, torch.zeros_like(eyes), down=eyes.new_tensor([0.0, 0.0, -1.0]))
+    return Pose.look_at(eyes, torch.zeros_like(eyes), down=(0.0, 0.0, -1.0))

@@ -1,5 +1,6 @@
 """Rendering objects on a cluster: submitit starts jobs, each renders its share with the same function."""
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -94,5 +95,11 @@ def _result(root: Path, job: Any) -> list[Outcome]:
     try:
         return job.result()
     except Exception as error:  # whatever ended the job: its own error, or the cluster's
-        reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
-        raise OSError(f"job {job.job_id} failed: {reason}; its log is in {root / LOGS}") from None
+        raise OSError(f"job {job.job_id} failed: {_reason(error)}; its log is in {root / LOGS}") from None
+
+
+def _reason(error: Exception) -> str:
+    """The last error of the traceback that submitit passes on; its own first line if there is none."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
+    return raised[-1] if raised else lines[0]

@@ -72,7 +72,7 @@ def write_object(
     z_depth: Float[Tensor, "24 h w"] | None = None,
 ) -> None:
     """Write all of an object into a hidden folder, then let it appear under its name."""
-    if Path(name).name != name or name.startswith("."):
+    if not name or Path(name).name != name or name.startswith("."):
         raise ValueError(f"an object cannot be called {name!r}: its name becomes a folder below {root}")
     scratch = root / PARTIAL / f"{name}.{uuid4().hex[:8]}"
     (scratch / "views").mkdir(parents=True)
