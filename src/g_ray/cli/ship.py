@@ -1,0 +1,129 @@
+"""Put the weights of a finished run into the package: `python -m g_ray.cli.ship RUN NAME`. For maintainers.
+
+Writes NAME.safetensors (weights in half precision, with their recipe), NAME.log.jsonl (the run's metrics) and the card
+NAME.json: digest, recipe, command, machine, and scores that are measured here on the very file that is shipped.
+"""
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tyro
+
+from g_ray.files import whole, write_json, write_whole
+from g_ray.training.shipped import FOLDER
+
+if TYPE_CHECKING:
+    from g_ray.recipes.nvs import NVSRecipe
+
+LARGEST = 20 * 10**6
+"""Bytes of a file of weights that a package should carry."""
+
+
+@dataclass(frozen=True)
+class Ship:
+    """Put the weights of a finished run into the package, with their log and a card."""
+
+    run_folder: tyro.conf.Positional[Path]
+    """Folder of a finished g-ray train."""
+    name: tyro.conf.Positional[str]
+    """Name of the weights."""
+    folder: Path = FOLDER
+    """Where weights are kept."""
+    scenes: int = 256
+    """Test rooms to score them on."""
+
+    def run(self) -> None:
+        from g_ray.recipes.nvs import NVSRecipe
+        from g_ray.recipes.stored import recipe_of
+        from g_ray.training.checkpoint import WEIGHTS, Store
+        from g_ray.training.history import METRICS
+
+        weights = self.run_folder / WEIGHTS
+        if not weights.is_file():
+            raise ValueError(f"{weights}: no such file; give the folder of a finished g-ray train")
+        recipe = recipe_of(weights)
+        if not isinstance(recipe, NVSRecipe):
+            raise ValueError(f"{weights} is a {type(recipe).__name__}: only synthesis networks are shipped")
+        last, _ = Store(self.run_folder / "checkpoints").newest()
+        if last is None:
+            raise ValueError(f"{self.run_folder} has no intact checkpoint to tell its recipe and machine")
+        document, made = without_paths(last.document("recipe")), last.document("provenance")
+        shipped = self.folder / f"{self.name}.safetensors"
+        write_half(weights, shipped, document, last.step)
+        write_whole(self.folder / f"{self.name}.log.jsonl", (self.run_folder / METRICS).read_bytes())
+        card = {
+            "name": self.name,
+            "bytes": shipped.stat().st_size,
+            "sha256": hashlib.sha256(shipped.read_bytes()).hexdigest(),
+            "step": last.step,
+            "command": " ".join(command(made.pop("command", ["", "train", document["name"]]))),
+            "recipe": document,
+            "validation": last.validation(),
+            "scores": scores(recipe, shipped, self.scenes),
+            "provenance": without_paths(made),
+        }
+        write_json(self.folder / f"{self.name}.json", card)
+        print(f"{shipped}: {card['bytes'] / 1e6:.1f} MB, {json.dumps(card['scores'])}")
+
+
+def write_half(weights: Path, shipped: Path, document: dict[str, Any], step: int) -> None:
+    """Half precision loses 3 decimal digits of 7, and half the bytes; the card's scores are measured after it."""
+    from safetensors.torch import save_file
+
+    from g_ray.training.checkpoint import read_weights
+
+    halves = {name: weight.half() for name, weight in read_weights(weights).items()}
+    size = sum(weight.numel() * weight.element_size() for weight in halves.values())
+    if size > LARGEST:
+        raise ValueError(
+            f"{weights} has {size / 1e6:.0f} MB in half precision: a package takes 20 MB at most"
+        )
+    with whole(shipped) as scratch:
+        metadata = {"format": "pt", "step": str(step), "recipe": json.dumps(document)}
+        save_file(halves, scratch, metadata=metadata)
+
+
+def scores(recipe: "NVSRecipe", weights: Path, scenes: int) -> dict[str, Any]:
+    """Per zoom, on rooms that no training run sees; nothing for networks that were trained on other data."""
+    from g_ray.evaluation.nvs_protocol import FovProtocol
+    from g_ray.evaluation.nvs_study import predictor
+    from g_ray.recipes.nvs import RoomsData
+    from g_ray.synthesis import load_network
+
+    data = recipe.data
+    if not isinstance(data, RoomsData):
+        return {}
+    protocol = FovProtocol(data.width, data.height, scenes, fov_deg=data.fov_deg)
+    predict = predictor(load_network(weights).model)
+    found = {setting: protocol.score(predict, setting, None).summary() for setting in protocol.settings}
+    rows = {setting: {name: asdict(value) for name, value in row.items()} for setting, row in found.items()}
+    return {"protocol": f"{scenes} test rooms, views zoomed by up to z", **rows}
+
+
+def command(words: list[str]) -> list[str]:
+    """As a user types it, without the folder of this machine that it went to."""
+    kept = ["g-ray", *words[1:]]
+    while "--out" in kept:
+        place = kept.index("--out")
+        del kept[place : place + 2]
+    return kept
+
+
+def without_paths(value: Any) -> Any:
+    """Absolute paths tell about a machine and mean nothing on another: only their last part stays."""
+    if isinstance(value, dict):
+        return {key: without_paths(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [without_paths(item) for item in value]
+    return os.path.basename(value) if isinstance(value, str) and os.path.isabs(value) else value
+
+
+if __name__ == "__main__":
+    try:
+        tyro.cli(Ship, prog="python -m g_ray.cli.ship").run()
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"g-ray: {error}") from None

@@ -1,0 +1,78 @@
+"""A finished run becomes weights that come with the package."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from g_ray.cli.ship import Ship, command, without_paths
+from g_ray.cli.train import provenance
+from g_ray.recipes import nvs
+from g_ray.recipes.curve import CurveRecipe
+from g_ray.synthesis import load_network
+from g_ray.training.engine import train
+from g_ray.training.recipe import Schedule
+from g_ray.training.run import Run
+from g_ray.training.shipped import card, shipped, shipped_names
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    tiny = nvs.tiny("gta_gray")
+    recipe = replace(
+        tiny,
+        model=replace(tiny.model, dim=48, layers=2, ffn=48),
+        data=replace(tiny.data, batch=2),
+        loss=nvs.NVSLoss(lpips=0.0, lpips_weights=tmp_path_factory.getbasetemp() / "lpips.npz"),
+        schedule=Schedule(lr=1e-3, steps=3),
+    )
+    run = Run(
+        out=tmp_path_factory.mktemp("run"), device="cpu", sample_every=None, tensorboard=False, log_every=1
+    )
+    train("nvs-tiny-gta_gray", recipe, run, provenance())
+    return run.out
+
+
+def test_weights_log_and_card(finished, tmp_path, capsys):
+    Ship(finished, "rooms", tmp_path, scenes=8).run()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "rooms.json",
+        "rooms.log.jsonl",
+        "rooms.safetensors",
+    ]
+    assert shipped_names(tmp_path) == ["rooms"] and shipped("rooms", tmp_path).exists()
+    known = card("rooms", tmp_path)
+    assert known["step"] == 3 and known["recipe"]["settings"]["schedule"]["steps"] == 3
+    assert 5 < known["scores"]["z2.5"]["psnr"]["low"] <= known["scores"]["z2.5"]["psnr"]["mean"] < 30
+    steps = [json.loads(line)["step"] for line in (tmp_path / "rooms.log.jsonl").read_text().splitlines()]
+    assert steps[-1] == 3
+    assert str(finished.parent) not in json.dumps(known), "a path of this machine"
+    assert "rooms.safetensors: 0.1 MB" in capsys.readouterr().out
+
+
+def test_what_is_shipped_is_the_network_in_half_precision(finished, tmp_path):
+    Ship(finished, "rooms", tmp_path, scenes=1).run()
+    before = load_file(finished / "model.safetensors")
+    after = load_network(tmp_path / "rooms.safetensors").model.state_dict()
+    assert all((before[name] - after[name]).abs().max() < 1e-3 for name in before)
+    assert load_file(tmp_path / "rooms.safetensors")["pixels.weight"].element_size() == 2
+    with safe_open(tmp_path / "rooms.safetensors", framework="pt") as file:
+        settings = json.loads(file.metadata()["recipe"])["settings"]
+    assert settings["loss"]["lpips_weights"] == "lpips.npz"
+
+
+def test_other_folders_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="folder of a finished g-ray train"):
+        Ship(tmp_path, "rooms", tmp_path).run()
+    recipe = CurveRecipe(schedule=Schedule(lr=1e-3, steps=1), width=4)
+    train("curve", recipe, Run(out=tmp_path / "curve", device="cpu", sample_every=None, tensorboard=False))
+    with pytest.raises(ValueError, match="only synthesis networks"):
+        Ship(tmp_path / "curve", "rooms", tmp_path).run()
+
+
+def test_the_command_is_what_a_user_types():
+    words = ["/opt/bin/g-ray", "train", "nvs-tiny-gta", "--out", "/opt/run", "--seed", "3"]
+    assert command(words) == ["g-ray", "train", "nvs-tiny-gta", "--seed", "3"]
+    assert without_paths({"a": ["/opt/x.npz", "b/c", 3]}) == {"a": ["x.npz", "b/c", 3]}
