@@ -58,5 +58,7 @@ def test_a_run_whose_weights_say_what_they_are(tmp_path, write_objects):
 
 
 def test_data_that_is_not_there_is_said_before_a_model_is_made(tmp_path):
-    with pytest.raises(OSError, match="nowhere: no such folder; a folder of rendered objects is expected"):
+    with pytest.raises(
+        OSError, match="nowhere: no such folder of rendered objects; `g-ray data objects` makes one"
+    ):
         objects.tiny("gta", tmp_path / "nowhere").task()

@@ -56,7 +56,7 @@ class ObjectCameras:
 def object_names(root: Path) -> list[str]:
     """Names of the objects that are there with their cameras, sorted."""
     if not root.is_dir():
-        raise FileNotFoundError(f"{root}: no such folder; a folder of rendered objects is expected")
+        raise FileNotFoundError(f"{root}: no such folder of rendered objects; `g-ray data objects` makes one")
     return sorted(path.parent.name for path in root.glob(f"*/{CAMERAS}"))
 
 
