@@ -6,6 +6,8 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from g_ray.cameras import Equirectangular
 from g_ray.data.photos import read_photo
@@ -200,6 +202,9 @@ MIRROR = np.diag([1.0, 1.0, -1.0, 1.0]).tolist()
         (frame_with(fl_x="wide"), "fl_x is 'wide', not a number"),
         (frame_with(fl_x=float("nan")), "fl_x is nan, not a number"),
         (frame_with(fl_x=0, fl_y=0), "no focal length"),
+        (frame_with(w=48.5), "not whole pixels"),
+        (frame_with(fl_x=-3), "fx"),
+        (text_instead("transforms.json", "[" * 100_000), "not JSON"),
         (frame_with(camera_angle_x=4.0, fl_x=0), "not between 0 and π"),
         (frame_with(camera_model="FISHEYE624"), "camera model 'FISHEYE624' is not read here"),
         (frame_with(camera_model="PINHOLE", k1=0.1), "PINHOLE has no k1"),
@@ -279,6 +284,42 @@ def test_what_is_wrong_with_a_colmap_folder_is_said_in_one_line(
     with pytest.raises((ValueError, OSError), match=message) as caught:
         read_scene(tmp_path / "scene")
     assert "\n" not in str(caught.value)
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_no_damage_ends_in_anything_but_one_line(data, damaged):
+    """Bytes changed, cut or added anywhere in a model: it is still read, or refused with ValueError or OSError."""
+    name = data.draw(
+        st.sampled_from(["cameras.bin", "images.bin", "cameras.txt", "images.txt", "transforms.json"])
+    )
+    path, original = damaged[name]
+    place = data.draw(st.integers(0, len(original)))
+    cut = data.draw(st.integers(0, 12))
+    path.write_bytes(original[:place] + data.draw(st.binary(max_size=12)) + original[place + cut :])
+    try:
+        scene = read_scene(path.parents[2] if path.suffix != ".json" else path.parent)
+        assert len(scene) and bool(torch.isfinite(scene.poses.world_from_cam).all())
+    except (ValueError, OSError) as error:
+        assert "\n" not in str(error)
+    finally:
+        path.write_bytes(original)
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory, room_scenes, views):
+    """File name → its path in a scene folder of its own, and what it holds."""
+    found = {}
+    for kind in ("bin", "txt"):
+        folder = tmp_path_factory.mktemp(kind)
+        room_scenes.write_colmap(folder, views, text=kind == "txt")
+        for name in ("cameras", "images"):
+            path = folder / "sparse" / "0" / f"{name}.{kind}"
+            found[path.name] = (path, path.read_bytes())
+    folder = tmp_path_factory.mktemp("json")
+    room_scenes.write_nerfstudio(folder, views)
+    found["transforms.json"] = (folder / "transforms.json", (folder / "transforms.json").read_bytes())
+    return found
 
 
 def test_a_text_model_without_features_or_with_a_missing_last_line_is_read(tmp_path, room_scenes, views):

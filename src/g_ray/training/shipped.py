@@ -8,13 +8,13 @@ from typing import Any
 FOLDER = Path(__file__).resolve().parents[1] / "weights"
 
 
-def shipped_names(folder: Path = FOLDER) -> list[str]:
-    return sorted(path.stem for path in folder.glob("*.safetensors"))
+def shipped_names(folder: Path | None = None) -> list[str]:
+    return sorted(path.stem for path in (folder or FOLDER).glob("*.safetensors"))
 
 
-def shipped(name: str, folder: Path = FOLDER) -> Path:
+def shipped(name: str, folder: Path | None = None) -> Path:
     """The file of weights of that name, after its digest was compared with its card's."""
-    path = folder / f"{name}.safetensors"
+    path = (folder or FOLDER) / f"{name}.safetensors"
     if not path.is_file():
         known = ", ".join(shipped_names(folder)) or "none"
         raise FileNotFoundError(f"no weights named {name!r} come with g-ray (there are: {known})")
@@ -25,9 +25,9 @@ def shipped(name: str, folder: Path = FOLDER) -> Path:
     return path
 
 
-def card(name: str, folder: Path = FOLDER) -> dict[str, Any]:
+def card(name: str, folder: Path | None = None) -> dict[str, Any]:
     """What they are: recipe, command, scores, digest."""
-    return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads(((folder or FOLDER) / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def file_or_shipped(weights: Path) -> Path:

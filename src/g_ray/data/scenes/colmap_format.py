@@ -84,7 +84,7 @@ def _suffix(folder: Path) -> str | None:
 def _read(path: Path, reader: Callable[[Path], Part]) -> Part:
     try:
         return reader(path)
-    except (ValueError, IndexError, struct.error, UnicodeDecodeError) as error:
+    except (ValueError, OverflowError, struct.error) as error:
         raise ValueError(f"{path}: {' '.join(str(error).split())}; export the model again") from None
 
 

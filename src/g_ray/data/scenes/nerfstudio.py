@@ -74,7 +74,7 @@ def _document(path: Path) -> dict[str, Any]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not JSON ({error}); export it again") from None
     if not isinstance(document, dict):
         raise ValueError(f"{path}: not a nerfstudio file: it must be an object with frames")
@@ -127,6 +127,8 @@ def _number(settings: dict[str, Any], key: str) -> float:
 
 def _size(values: dict[str, float], image: Path) -> tuple[int, int]:
     if "w" in values and "h" in values:
+        if not (values["w"].is_integer() and values["h"].is_integer()):
+            raise ValueError(f"w and h are {values['w']} and {values['h']}, not whole pixels")
         return int(values["w"]), int(values["h"])
     if not image.is_file():
         raise ValueError("neither its image nor its size (w, h) is there")
@@ -136,7 +138,7 @@ def _size(values: dict[str, float], image: Path) -> tuple[int, int]:
 def _affine(values: dict[str, float], width: int, height: int) -> dict[str, float]:
     """Focal lengths and principal point; an angle of view may stand for a focal length, the middle for the point."""
     fx = values.get("fl_x") or _focal(values.get("camera_angle_x"), width)
-    fy = values.get("fl_y") or _focal(values.get("camera_angle_y"), height) or fx
+    fy = values.get("fl_y") or values.get("fl_x") or _focal(values.get("camera_angle_y"), height) or fx
     if not fx or not fy:
         raise ValueError("no focal length: give fl_x (and fl_y) or camera_angle_x")
     return {"fx": fx, "fy": fy, "cx": values.get("cx", width / 2), "cy": values.get("cy", height / 2)}
