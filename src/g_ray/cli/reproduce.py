@@ -25,7 +25,7 @@ class Table(ABC):
     out: Path
     """Folder for runs, result.json, table.md and pictures; what is finished there is used again."""
     scale: Scale = "small"
-    """small: 36×36 px images, minutes per network on a CPU. paper: the paper's sizes, data and steps, for GPUs."""
+    """small: 36×36 px images (objects: 48×48), minutes per network on a CPU. paper: as the paper has it, for GPUs."""
     seeds: int = 2
     """Networks per row."""
     jobs: int | None = None
