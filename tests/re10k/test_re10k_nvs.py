@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from g_ray.cameras import Pinhole
 from g_ray.data.clip_sampling import check_sampling, draw_frames, normalised
 from g_ray.data.re10k import open_clips
-from g_ray.data.re10k_nvs import ClipFrames, RE10KNVS, load_scenes
+from g_ray.data.re10k_nvs import RE10KNVS, ClipFrames, load_scenes
 from g_ray.data.resample import fitted_box
 from g_ray.data.rooms import random_room
 from g_ray.geometry.pose import Pose
@@ -110,7 +110,7 @@ def test_the_fitted_box_is_inside_central_and_of_the_right_shape(width, height, 
 def test_frames_follow_the_rule(seed, frames, contexts, targets):
     drawn = draw_frames(np.random.default_rng(seed), frames, (25, 100), contexts, targets)
     first, last = drawn[0], drawn[contexts - 1]
-    assert 25 <= last - first <= min(100, frames - 1) and 0 <= first and last < frames
+    assert 25 <= last - first <= min(100, frames - 1) and first >= 0 and last < frames
     between = drawn[1 : contexts - 1] + drawn[contexts:]
     assert len(set(between)) == len(between) == contexts + targets - 2
     assert all(first < number < last for number in between)

@@ -21,7 +21,9 @@ MARGIN_DEG = 0.3
 MEET_DEG = 1.0
 """Rays that miss by less count as meeting: pixels, calibration and poses all have errors."""
 FEWEST = 20
-"""Matches that must speak for another reading before the declared one is refused."""
+"""Matches by which one reading must lead."""
+CLEARLY = 2
+"""Times as many matches must prefer it, besides: wrong matches prefer any."""
 
 
 def _turned(pose: Pose) -> Pose:
@@ -35,19 +37,12 @@ def _from_forward_left_up(pose: Pose) -> Pose:
     return Pose(torch.stack([-matrix[..., 1], -matrix[..., 2], matrix[..., 0], matrix[..., 3]], -1))
 
 
-def _mirrored(pose: Pose) -> Pose:
-    """World and camera both left-handed with y up."""
-    mirror = torch.diag(pose.world_from_cam.new_tensor([1.0, -1.0, 1.0, 1.0]))
-    return Pose(mirror @ pose.world_from_cam @ mirror)
-
-
 READINGS: dict[str, Callable[[Pose], Pose]] = {
     DECLARED: lambda pose: pose,
     "camera axes turned by 180° about x (OpenCV and Blender axes confused)": _turned,
     "inverse poses (cam_from_world and world_from_cam confused)": lambda pose: pose.inverse(),
     "inverse poses with axes turned by 180° about x": lambda pose: _turned(pose.inverse()),
     "camera axes x forward, y left, z up": _from_forward_left_up,
-    "a left-handed frame with y up": _mirrored,
 }
 """What the matrices may mean instead; each makes an OpenCV world_from_cam of them."""
 
@@ -69,6 +64,11 @@ class MatchedViews:
         return torch.stack([first, second])[:, seen & also]
 
 
+def leads(votes: int, others: int) -> bool:
+    """Whether so many matches for one reading against so many for another settle it."""
+    return votes >= FEWEST + CLEARLY * others
+
+
 @dataclass(frozen=True)
 class AxesReport:
     """How well every reading explains the matches; the first is the declared one."""
@@ -80,13 +80,13 @@ class AxesReport:
     @property
     def better(self) -> str | None:
         """The reading that explains the matches clearly better than the declared one, if any."""
-        clear = [name for name, (other, declared) in self.against.items() if other >= FEWEST + 3 * declared]
+        clear = [name for name, (other, declared) in self.against.items() if leads(other, declared)]
         return max(clear, key=lambda name: self.meeting[name], default=None)
 
     @property
     def certain(self) -> bool:
         """Whether the declared reading is confirmed: clearly better than every other."""
-        return all(declared >= FEWEST + 3 * other for other, declared in self.against.values())
+        return all(leads(declared, other) for other, declared in self.against.values())
 
     @property
     def verdict(self) -> str:

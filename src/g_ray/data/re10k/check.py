@@ -10,7 +10,7 @@ from g_ray.geometry.pose import Pose
 
 STEP = 15
 """Frames between two views of a pair: enough motion for rays to part, little enough to recognise things."""
-PAIRS = 2
+PAIRS = 4
 """Pairs per clip."""
 
 

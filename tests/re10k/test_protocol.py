@@ -1,0 +1,107 @@
+"""The paper's protocol on a miniature: frozen, resumable by anyone who has some of the clips, and scored."""
+
+import json
+import pickle
+import shutil
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+
+from g_ray.data.re10k import IndexedScene
+from g_ray.evaluation.nvs_references import REFERENCES
+from g_ray.evaluation.re10k_protocol import RE10KProtocol, frozen_units
+
+
+@pytest.fixture(params=["chunks", "folders"])
+def protocol(miniature, request):
+    return RE10KProtocol(str(miniature.root(request.param)), str(miniature.index), width=64, height=36)
+
+
+def joined(protocol, setting):
+    batches = list(protocol.batches(setting))
+    images = torch.cat([torch.cat([b.context_images, b.target_images], 1) for b in batches])
+    cameras = [[*b.contexts.cameras, *b.targets.cameras] for b in batches]
+    focal = torch.cat([torch.stack([c.parameter("fx") for c in views], 1) for views in cameras])
+    return images, focal, [name for b in batches for name in b.names]
+
+
+def test_the_papers_settings():
+    protocol = RE10KProtocol("root", "index.json")
+    assert protocol.settings == ("z1.0", "z1.5", "z2.0", "z2.5")
+    assert (protocol.width, protocol.height) == (256, 144)
+    assert (protocol.width % 8, protocol.height % 8) == (0, 0)
+    json.dumps(asdict(protocol))  # stands in result.json
+
+
+def test_scenes_are_those_of_the_index_that_are_on_disk(protocol):
+    images, _, names = joined(protocol, "z1.0")
+    assert images.shape == (2, 5, 3, 36, 64)
+    assert names == ["clip 7e57aa, frames [0, 31, 8, 15, 22]", "clip 7e57bb, frames [2, 30, 9, 16, 25]"]
+    assert (protocol.scenes.missing, protocol.scenes.without) == (1, 1)
+
+
+def test_zooms_are_frozen_and_grow_with_z_max(protocol):
+    native = joined(protocol, "z1.0")[1]
+    ratios = [joined(protocol, setting)[1] / native for setting in ("z1.5", "z2.0", "z2.5")]
+    for ratio, z_max in zip(ratios, (1.5, 2.0, 2.5), strict=True):
+        assert torch.allclose(ratio[:, 0], torch.ones(2))
+        assert (ratio[:, 1:] > 1).all() and (ratio[:, 1:] < z_max).all()
+        unit = (ratio[:, 1:] - 1) / (z_max - 1)
+        assert torch.allclose(unit, (ratios[0][:, 1:] - 1) / 0.5, atol=1e-4)
+    other = joined(replace(protocol, seed=1), "z2.0")[1] / native
+    assert not torch.allclose(other[:, 1:], ratios[1][:, 1:])
+
+
+def test_units_never_change():
+    """The protocol: written down, so that nobody changes it unawares."""
+    units = frozen_units(IndexedScene("7e57aa", (0, 31), (8, 15, 22)), 0)
+    expected = [0.40608, 0.74052, 0.21463, 0.91992, 0.71823]
+    assert torch.allclose(units, torch.tensor(expected, dtype=torch.float64), atol=1e-5), units.tolist()
+    many = torch.cat([frozen_units(IndexedScene(str(n), (0, 1), (2, 3)), 0) for n in range(500)])
+    assert abs(float(many.mean()) - 0.5) < 0.03 and many.min() >= 0 and many.max() < 1
+
+
+def test_a_clip_looks_the_same_whatever_else_is_on_disk(miniature, tmp_path):
+    shutil.copytree(miniature.folders / "test", tmp_path / "test")
+    (tmp_path / "test" / "metadata" / "7e57aa.json").unlink()
+    whole = RE10KProtocol(str(miniature.folders), str(miniature.index), width=64, height=36)
+    part = replace(whole, root=str(tmp_path))
+    assert torch.equal(joined(part, "z2.5")[0][0], joined(whole, "z2.5")[0][1])
+    assert part.scenes.missing == 2
+    assert part.digest != whole.digest
+
+
+def test_the_digest_is_of_what_is_scored_not_of_where_it_lies(miniature):
+    one = RE10KProtocol(str(miniature.chunks), str(miniature.index), width=64, height=36)
+    other = replace(one, root=str(miniature.folders), at_once=1)
+    assert one.digest == other.digest
+    changed = [replace(one, seed=1), replace(one, height=32), replace(one, axes="blender")]
+    assert len({one.digest, *(protocol.digest for protocol in changed)}) == 4
+
+
+def test_it_travels_to_other_processes(protocol):
+    list(protocol.batches("z1.0"))
+    again = pickle.loads(pickle.dumps(protocol))
+    assert again.digest == protocol.digest
+
+
+def test_scores(protocol):
+    perfect = protocol.score(lambda batch: batch.target_images, "z2.0", None)
+    assert (perfect.psnr > 100).all() and perfect.psnr.shape == (2,)
+    scores = {name: protocol.score(predict, "z2.5", None).psnr for name, predict in REFERENCES.items()}
+    assert all(((values > 5) & (values < 40)).all() for values in scores.values())
+    assert (scores["rotation_warp"] > scores["copy_context"]).all()
+
+
+def test_frames_that_a_clip_does_not_have(miniature, tmp_path):
+    (tmp_path / "index.json").write_text('{"7e57aa": {"context": [0, 60], "target": [9]}}')
+    protocol = RE10KProtocol(str(miniature.chunks), str(tmp_path / "index.json"), width=64, height=36)
+    with pytest.raises(ValueError, match="clip 7e57aa has no frame 60, only 32"):
+        list(protocol.batches("z1.0"))
+
+
+def test_an_index_of_other_clips_is_refused(miniature):
+    protocol = RE10KProtocol(str(miniature.chunks), str(miniature.index), split="train")
+    with pytest.raises(ValueError, match="no clip of"):
+        list(protocol.batches("z1.0"))
