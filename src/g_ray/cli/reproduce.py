@@ -97,7 +97,9 @@ class FovTable(Table):
             data = self.recipe("gta").data
             return FovProtocol(data.width, data.height, TEST_ROOMS)
         root, index = self._given()
-        return RE10KProtocol(str(root), str(index))
+        protocol = RE10KProtocol(str(root), str(index))
+        print(protocol.scenes.coverage)
+        return protocol
 
     def _given(self) -> tuple[Path, Path]:
         if self.data is None or self.index is None:

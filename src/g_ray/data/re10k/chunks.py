@@ -23,7 +23,7 @@ OPEN = 4
 
 @dataclass(frozen=True)
 class ChunkClips(Clips):
-    """Clips in chunks. Chunks are mapped, not read: a clip costs what its pictures cost."""
+    """Clips in chunks. Chunks are mapped, not read: only the pictures that are asked for leave the disk."""
 
     folder: Path
     axes: Axes = "opencv"
