@@ -105,3 +105,13 @@ def test_an_index_of_other_clips_is_refused(miniature):
     protocol = RE10KProtocol(str(miniature.chunks), str(miniature.index), split="train")
     with pytest.raises(ValueError, match="no clip of"):
         list(protocol.batches("z1.0"))
+
+
+def test_the_papers_table_says_what_is_scored(miniature, tmp_path, capsys):
+    from g_ray.cli.reproduce import NVSFov
+
+    table = NVSFov(tmp_path, scale="paper", data=miniature.chunks, index=miniature.index)
+    study = table.study()
+    assert capsys.readouterr().out.startswith("2 of 3 indexed scenes are on disk, 1 are missing")
+    assert next(iter(study.methods)) == "plucker" and study.protocol.settings[-1] == "z2.5"
+    assert all(recipe.data.root == miniature.chunks for recipe in study.methods.values())
