@@ -28,6 +28,8 @@ class Table(ABC):
     """small: 36×36 px images (objects: 48×48), minutes per network on a CPU. paper: as the paper has it, for GPUs."""
     seeds: int = 2
     """Networks per row."""
+    steps: int | None = None
+    """Steps per network instead of the recipe's, with its whole schedule: a shorter look, in a folder of its own."""
     jobs: int | None = None
     """Networks trained at the same time; one per GPU, or per core without a GPU, if not given."""
     methods: tuple[str, ...] = ()
@@ -46,7 +48,8 @@ class Table(ABC):
         from g_ray.evaluation.study import differences_markdown, markdown
         from g_ray.files import write_json, write_whole
 
-        study, weights = chosen(self.study(), self.methods), found_lpips(self.lpips)
+        study = shortened(chosen(self.study(), self.methods), self.steps)
+        weights = found_lpips(self.lpips)
         devices = all_devices()
         jobs = default_jobs(devices) if self.jobs is None else self.jobs
         result = run_study(
@@ -189,6 +192,18 @@ def chosen(study: "NVSStudy", methods: tuple[str, ...]) -> "NVSStudy":
         raise ValueError(f"no row {', '.join(unknown)} in {study.name}: it has {', '.join(study.methods)}")
     kept = {name: recipe for name, recipe in study.methods.items() if not methods or name in methods}
     return replace(study, methods=kept)
+
+
+def shortened(study: "NVSStudy", steps: int | None) -> "NVSStudy":
+    from dataclasses import replace
+
+    if steps is None:
+        return study
+    methods = {
+        name: replace(recipe, schedule=replace(recipe.schedule, steps=steps))
+        for name, recipe in study.methods.items()
+    }
+    return replace(study, methods=methods)
 
 
 class Line:

@@ -10,6 +10,7 @@ from torch import Tensor
 from g_ray.viewer.theme import Theme, drawn, new_figure
 
 LINES = {"plucker": ":", "prope": ":", "gta": "--", "rayrope": "--"}
+REFERENCE_LINES = ("-.", ":", (0, (5, 5)))
 COLOURS = {
     "plucker": "#7f7f7f",
     "prope": "#8c6d31",
@@ -29,12 +30,12 @@ def draw_curves(result: Mapping[str, Any], metric: str, theme: Theme) -> Figure:
         figure = new_figure(7.2, 4.4)
         axes = figure.add_subplot()
         for row_set, reference in ((result["rows"], False), (result.get("references", []), True)):
-            for method in dict.fromkeys(row["method"] for row in row_set):
+            for number, method in enumerate(dict.fromkeys(row["method"] for row in row_set)):
                 cells = [row["metrics"][metric] for row in row_set if row["method"] == method]
                 colour = theme.faint if reference else COLOURS.get(method)
-                style = "-." if reference else LINES.get(method, "-")
+                style = REFERENCE_LINES[number % 3] if reference else LINES.get(method, "-")
                 (line,) = axes.plot(
-                    settings, [cell["mean"] for cell in cells], style, color=colour, label=method
+                    settings, [cell["mean"] for cell in cells], linestyle=style, color=colour, label=method
                 )
                 low, high = ([cell[end] for cell in cells] for end in ("low", "high"))
                 axes.fill_between(settings, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
