@@ -69,6 +69,7 @@ def test_nothing_readable_is_an_error(tmp_path, meshes):
         ([], "how many objects? --count N"),
         (["--meshes", "nowhere"], "nowhere is not a folder of meshes"),
         (["--count", "1", "--workers", "0"], "--workers 0"),
+        (["--count", "1", "--antialias", "0"], "antialias 0"),
         (["--count", "2", "--cluster", "local", "--cluster-options", "fast"], "write KEY=VALUE"),
     ],
 )

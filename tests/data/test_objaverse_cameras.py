@@ -106,4 +106,3 @@ def test_cameras_depend_on_nothing_else():
     assert torch.equal(larger.poses.world_from_cam, first.poses.world_from_cam)
     assert torch.allclose(larger.cameras.params, first.cameras.resize(128, 128).params)
     assert first.cameras.params[0, 0].item() == pytest.approx(GOLDEN_FOCAL, abs=1e-9)
-

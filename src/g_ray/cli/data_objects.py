@@ -77,7 +77,7 @@ class Objects:
             meshes=PROCEDURAL if self.folder is None else self.folder.resolve().name,
             seed=self.seed,
             size=self.size,
-            antialias=self.antialias or (2 if self.size >= 128 else 4),
+            antialias=(2 if self.size >= 128 else 4) if self.antialias is None else self.antialias,
             light=self.light,
             depth=self.depth,
             up=None if self.up == "file" else self.up,
