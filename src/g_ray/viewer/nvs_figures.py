@@ -1,8 +1,10 @@
 """Pictures of an NVS table: curves over the zoom, bars per setting, and a contact sheet of predictions."""
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
+import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -46,7 +48,7 @@ def draw_curves(result: Mapping[str, Any], metric: str, theme: Theme) -> Figure:
 
 
 def draw_bars(result: Mapping[str, Any], metric: str, theme: Theme) -> Figure:
-    """A group of bars per setting, methods in one order, with their intervals; references as dotted lines.
+    """A group of bars per setting, methods in one order, with their intervals; references as grey lines.
 
     For settings that are no steps along an axis. Bars start just below the lowest value: they show differences.
     """
@@ -55,14 +57,16 @@ def draw_bars(result: Mapping[str, Any], metric: str, theme: Theme) -> Figure:
     references, width = result.get("references", []), 0.8 / len(methods)
     with drawn(theme):
         figure = new_figure(1.6 * len(settings) + 1.2, 4.4)
-        axes = figure.add_subplot()
+        axes: Any = figure.add_subplot()
         for number, method in enumerate(methods):
             cells = [row["metrics"][metric] for row in result["rows"] if row["method"] == method]
             left = (number + 0.5) * width - 0.4
             _draw_method(axes, [left + group for group in range(len(settings))], width, cells, method)
-        for row in references:
-            ends = (settings.index(row["setting"]) + side for side in (-0.45, 0.45))
-            axes.hlines(row["metrics"][metric]["mean"], *ends, colors=theme.faint, linestyles=":")
+        names = dict.fromkeys(row["method"] for row in references)
+        for name, style in zip(names, cycle((":", "--", "-."))):
+            means = [row["metrics"][metric]["mean"] for row in references if row["method"] == name]
+            groups = np.arange(len(settings))
+            axes.hlines(means, groups - 0.45, groups + 0.45, colors=theme.faint, linestyles=style, label=name)
         axes.set_ylim(*_range([row["metrics"][metric] for row in [*result["rows"], *references]]))
         axes.set_xticks(range(len(settings)), settings)
         axes.set_ylabel(UNITS[metric])

@@ -1,0 +1,35 @@
+"""Bars of a table whose settings are no axis: every method and reference is there, at its height."""
+
+import pytest
+from matplotlib.container import BarContainer
+
+from g_ray.viewer.nvs_figures import draw_bars
+from g_ray.viewer.theme import LIGHT, png_bytes
+
+SETTINGS = ("fov", "novel", "mixed")
+
+
+def row(method, setting, mean):
+    return {
+        "method": method,
+        "setting": setting,
+        "metrics": {"psnr": {"mean": mean, "low": mean - 0.2, "high": mean + 0.3}},
+    }
+
+
+def test_bars_and_references_stand_where_they_should():
+    methods = {"gta": 18.0, "gta_gray": 20.0}
+    result = {
+        "rows": [row(m, s, mean + i) for m, mean in methods.items() for i, s in enumerate(SETTINGS)],
+        "references": [row("mean_colour", s, 14.0) for s in SETTINGS],
+    }
+    figure = draw_bars(result, "psnr", LIGHT)
+    (axes,) = figure.axes
+    groups = [group for group in axes.containers if isinstance(group, BarContainer)]
+    heights = [[bar.get_height() for bar in group] for group in groups]
+    assert heights == [[18.0, 19.0, 20.0], [20.0, 21.0, 22.0]]
+    assert [label.get_text() for label in axes.get_xticklabels()] == list(SETTINGS)
+    assert {text.get_text() for text in axes.get_legend().get_texts()} == {*methods, "mean_colour"}
+    low, high = axes.get_ylim()
+    assert low == pytest.approx(13.8 - 0.08 * 8.5) and high > 22.3
+    assert png_bytes(figure).startswith(b"\x89PNG")
