@@ -52,6 +52,7 @@ class Ship:
         if last is None:
             raise ValueError(f"{self.run_folder} has no intact checkpoint to tell its recipe and machine")
         document, made = without_paths(last.document("recipe")), last.document("provenance")
+        document["name"] = recipe_name(recipe, document["name"])
         shipped = self.folder / f"{self.name}.safetensors"
         write_half(weights, shipped, document, last.step)
         write_whole(self.folder / f"{self.name}.log.jsonl", (self.run_folder / METRICS).read_bytes())
@@ -68,6 +69,16 @@ class Ship:
         }
         write_json(self.folder / f"{self.name}.json", card)
         print(f"{shipped}: {card['bytes'] / 1e6:.1f} MB, {json.dumps(card['scores'])}")
+
+
+def recipe_name(recipe: "NVSRecipe", otherwise: str) -> str:
+    """As `g-ray train` knows it: a study calls its networks by the rows of its table."""
+    from dataclasses import replace
+
+    from g_ray.recipes import RECIPES
+
+    settings = replace(recipe, seed=0).resolved()
+    return next((name for name, make in RECIPES.items() if make().resolved() == settings), otherwise)
 
 
 def write_half(weights: Path, shipped: Path, document: dict[str, Any], step: int) -> None:
