@@ -63,7 +63,7 @@ def draw_bars(result: Mapping[str, Any], metric: str, theme: Theme) -> Figure:
             left = (number + 0.5) * width - 0.4
             _draw_method(axes, [left + group for group in range(len(settings))], width, cells, method)
         names = dict.fromkeys(row["method"] for row in references)
-        for name, style in zip(names, cycle((":", "--", "-."))):
+        for name, style in zip(names, cycle(REFERENCE_LINES)):
             means = [row["metrics"][metric]["mean"] for row in references if row["method"] == name]
             groups = np.arange(len(settings))
             axes.hlines(means, groups - 0.45, groups + 0.45, colors=theme.faint, linestyles=style, label=name)
