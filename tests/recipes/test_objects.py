@@ -30,7 +30,7 @@ def test_only_the_data_differs_from_rooms(ours, rooms):
 
 def test_sizes():
     small, large = objects.tiny("gta").data, objects.paper("gta").data
-    assert (small.width, small.height, small.batch, small.targets) == (48, 48, 16, "all")
+    assert (small.width, small.height, small.batch, small.targets) == (48, 48, 16, "mixed")
     assert (large.width, large.height, large.batch, large.targets) == (256, 256, 4, "mixed")
 
 

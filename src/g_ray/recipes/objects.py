@@ -35,7 +35,7 @@ class ObjectsData(NVSData):
 
 def tiny(method: str, root: Path = ROOT) -> NVSRecipe:
     """48×48 images of objects, for a CPU: the network, steps and loss of nvs-tiny, 64 patches per view."""
-    return replace(nvs.tiny(method), data=ObjectsData(48, 48, 16, root))
+    return replace(nvs.tiny(method), data=ObjectsData(48, 48, 16, root, targets="mixed"))
 
 
 def paper(method: str, root: Path = ROOT) -> NVSRecipe:
