@@ -1,7 +1,7 @@
 """`g-ray reproduce`: a table of the paper, trained and scored from nothing."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -44,6 +44,7 @@ class Table(ABC):
     def run(self) -> None:
         from g_ray.cli.provenance import provenance
         from g_ray.cli.table_pictures import draw
+        from g_ray.cli.text import Line
         from g_ray.evaluation.nvs_study import all_devices, default_jobs, run_study
         from g_ray.evaluation.study import differences_markdown, markdown
         from g_ray.files import write_json, write_whole
@@ -78,8 +79,6 @@ class FovTable(Table):
 
     def recipe(self, method: str) -> "NVSRecipe":
         """Of one row, at the scale that was asked for."""
-        from dataclasses import replace
-
         from g_ray.recipes import nvs, re10k
 
         if self.scale == "small":
@@ -129,8 +128,6 @@ class NVSFrequency(FovTable):
     """GTA + G-ray with frequency scales α from 1 to 40."""
 
     def study(self) -> "NVSStudy":
-        from dataclasses import replace
-
         from g_ray.evaluation.nvs_study import NVSStudy
 
         base = self.recipe("gta_gray")
@@ -185,8 +182,6 @@ class Reproduce:
 
 def chosen(study: "NVSStudy", methods: tuple[str, ...]) -> "NVSStudy":
     """The study with only these rows, in its own order."""
-    from dataclasses import replace
-
     unknown = [method for method in methods if method not in study.methods]
     if unknown:
         raise ValueError(f"no row {', '.join(unknown)} in {study.name}: it has {', '.join(study.methods)}")
@@ -195,8 +190,6 @@ def chosen(study: "NVSStudy", methods: tuple[str, ...]) -> "NVSStudy":
 
 
 def shortened(study: "NVSStudy", steps: int | None) -> "NVSStudy":
-    from dataclasses import replace
-
     if steps is None:
         return study
     methods = {
@@ -204,22 +197,6 @@ def shortened(study: "NVSStudy", steps: int | None) -> "NVSStudy":
         for name, recipe in study.methods.items()
     }
     return replace(study, methods=methods)
-
-
-class Line:
-    """Progress on one line of a terminal; a line each time that something changed, elsewhere."""
-
-    def __init__(self) -> None:
-        self.last = ""
-
-    def __call__(self, text: str) -> None:
-        import sys
-
-        if sys.stdout.isatty():
-            print(f"\r\033[K{text}", end="", flush=True)
-        elif text != self.last:
-            print(text, flush=True)
-        self.last = text
 
 
 def found_lpips(given: Path | None) -> Path | None:

@@ -154,7 +154,7 @@ class Synthesize:
         shots = list(kind.frames(poses, lens, count, extent or 0.0))
 
         def rendered() -> "Iterator[Tensor]":
-            from g_ray.cli.reproduce import Line
+            from g_ray.cli.text import Line
 
             line = Line()
             for number, (camera, pose) in enumerate(shots, 1):

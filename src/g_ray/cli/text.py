@@ -1,6 +1,7 @@
 """Plain text for the terminal."""
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 
 
@@ -28,3 +29,17 @@ def cell(value: object) -> str:
 def file_name(name: str) -> str:
     """A name that any file system takes."""
     return re.sub(r"[^\w.-]+", "_", name)
+
+
+class Line:
+    """Progress on one line of a terminal; a line each time that something changed, elsewhere."""
+
+    def __init__(self) -> None:
+        self.last = ""
+
+    def __call__(self, text: str) -> None:
+        if sys.stdout.isatty():
+            print(f"\r\033[K{text}", end="", flush=True)
+        elif text != self.last:
+            print(text, flush=True)
+        self.last = text
