@@ -15,7 +15,6 @@ from g_ray.metrics.reconstruction import (
     ReconstructionScores,
     SetGeometry,
     depth,
-    mean_distance,
     norm_inliers,
     pose_ate,
     ray_error_deg,
@@ -110,13 +109,6 @@ def test_depth_along_the_axis_and_along_the_ray():
     assert depth(TRUTH, "ray").flatten().tolist() == [5.0, 2.0, 3.0]
     with pytest.raises((ValueError, TypeError), match="y"):
         depth(TRUTH, "y")
-
-
-def test_mean_distance_is_over_all_views_together():
-    points = torch.tensor([[[[[3.0, 4, 0]]], [[[0.0, 0, 1]]]]])
-    everywhere = torch.ones(1, 2, 1, 1, dtype=torch.bool)
-    assert mean_distance(points, everywhere).item() == 3.0
-    assert mean_distance(points, ~everywhere).item() == pytest.approx(1e-8)
 
 
 # Trajectories
@@ -294,3 +286,12 @@ def test_half_precision_predictions_are_scored_in_full():
     same = SetGeometry.of_points(half.world_points.double(), half.camera_points.double(), predicted.poses)
     rows, wanted = (score_sets(truth, given_, valid, depth_kind="z").rows() for given_ in (half, same))
     assert all(torch.allclose(rows[name].double(), wanted[name], atol=1e-5) for name in METRICS)
+
+
+def test_autocast_does_not_reach_scores():
+    truth = random_sets(1).to(torch.float32)
+    predicted, valid = noisy(truth, 0.1).to(torch.float32), torch.ones(1, 3, 6, 5, dtype=torch.bool)
+    wanted = score_sets(truth, predicted, valid, depth_kind="z").rows()
+    with torch.autocast("cpu", torch.bfloat16):
+        rows = score_sets(truth, predicted, valid, depth_kind="z").rows()
+    assert all(torch.equal(rows[name], wanted[name]) for name in METRICS)

@@ -1,7 +1,7 @@
 """The six metrics of the paper's reconstruction tables."""
 
 from g_ray.metrics.reconstruction.depth import DepthName, depth
-from g_ray.metrics.reconstruction.geometry import SetGeometry, mean_distance
+from g_ray.metrics.reconstruction.geometry import SetGeometry
 from g_ray.metrics.reconstruction.pointmaps import norm_inliers, relative_error
 from g_ray.metrics.reconstruction.rays import ray_error_deg
 from g_ray.metrics.reconstruction.scores import METRICS, ReconstructionScores, score_sets
@@ -13,7 +13,6 @@ __all__ = [
     "ReconstructionScores",
     "SetGeometry",
     "depth",
-    "mean_distance",
     "norm_inliers",
     "pose_ate",
     "ray_error_deg",

@@ -1,16 +1,18 @@
 """What is compared: points, rays and poses of a set of views, in one frame and at one scale (appendix "Inlier and
 Pose Metric Definitions")."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from g_ray.geometry.pointmap import mean_distance, move
 from g_ray.geometry.pose import Pose
-from g_ray.geometry.precision import at_least_float32
+from g_ray.geometry.precision import at_least_float32, full_precision
 
-SMALLEST_SCALE = 1e-8
+SLACK = 1e-8
+"""Keeps the scale of a set without a valid pixel away from 0."""
 
 
 @dataclass(frozen=True)
@@ -32,23 +34,27 @@ class SetGeometry:
         rays = torch.nn.functional.normalize(at_least_float32(camera_points), dim=-1)
         return SetGeometry(world_points, camera_points, rays, poses)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.world_points.dtype
+
+    def to(self, dtype: torch.dtype) -> "SetGeometry":
+        return SetGeometry(
+            self.world_points.to(dtype),
+            self.camera_points.to(dtype),
+            self.rays.to(dtype),
+            self.poses.to(dtype),
+        )
+
     def in_first_view(self) -> "SetGeometry":
         """World points and poses in the frame of the set's own first camera."""
-        world = at_least_float32(self.world_points)
-        poses = self.poses.to(world.dtype)
-        first = poses[..., :1].inverse()
-        # One product per set: Pose.apply would make one per pixel.
-        moved = world.flatten(-4, -2) @ first.rotation[..., 0, :, :].mT + first.translation
-        return SetGeometry(
-            moved.unflatten(-2, world.shape[-4:-1]),
-            at_least_float32(self.camera_points),
-            at_least_float32(self.rays),
-            poses.relative_to_first(),
-        )
+        with full_precision(self.world_points):
+            world = move(self.world_points, self.poses[..., :1].inverse())
+            return replace(self, world_points=world, poses=self.poses.relative_to_first())
 
     def normalised(self, valid: Bool[Tensor, "*set view h w"]) -> "SetGeometry":
         """Points and translations in units of the set's mean distance of valid points: one factor for all views."""
-        scale = mean_distance(self.world_points, valid)
+        scale = mean_distance(self.world_points, valid, slack=SLACK).clamp(min=SLACK)
         per_point = scale[..., None, None, None, None]
         return SetGeometry(
             self.world_points / per_point,
@@ -56,12 +62,3 @@ class SetGeometry:
             self.rays,
             self.poses.scaled(1 / scale[..., None]),
         )
-
-
-def mean_distance(
-    points: Float[Tensor, "*set view h w 3"], valid: Bool[Tensor, "*set view h w"]
-) -> Float[Tensor, "*set"]:
-    """Mean of ‖p‖ over the valid pixels of all views, and never 0."""
-    distance = torch.where(valid, torch.linalg.vector_norm(points, dim=-1), 0)
-    mean = distance.sum((-3, -2, -1)) / (valid.sum((-3, -2, -1)) + SMALLEST_SCALE)
-    return mean.clamp(min=SMALLEST_SCALE)

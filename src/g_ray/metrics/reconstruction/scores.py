@@ -1,6 +1,7 @@
 """The rows of a reconstruction table: six values per set of views (appendix "Inlier and Pose Metric Definitions")."""
 
 from dataclasses import dataclass, fields
+from functools import reduce
 from itertools import accumulate
 
 import torch
@@ -68,20 +69,17 @@ def score_sets(
     A prediction that is not finite is an error, not a bad score: a mean would hide it or be ruined by it.
     """
     _refuse_non_finite(predicted, valid, known_rays)
-    ours, theirs = (geometry.in_first_view().normalised(valid) for geometry in (truth, predicted))
-    dtype = torch.promote_types(ours.world_points.dtype, theirs.world_points.dtype)
-    points = [geometry.world_points.to(dtype) for geometry in (ours, theirs)]
-    depths = [depth(geometry.camera_points.to(dtype), depth_kind) for geometry in (ours, theirs)]
-    rays = [geometry.rays.to(dtype) for geometry in (ours, theirs)]
-    centres = [geometry.poses.translation.to(dtype) for geometry in (ours, theirs)]
-    points_rel = relative_error(*points, valid)
+    dtype = reduce(torch.promote_types, (truth.dtype, predicted.dtype), torch.float32)
+    ours, theirs = (given.to(dtype).in_first_view().normalised(valid) for given in (truth, predicted))
+    our_depth, their_depth = (depth(given.camera_points, depth_kind) for given in (ours, theirs))
+    points_rel = relative_error(ours.world_points, theirs.world_points, valid)
     return ReconstructionScores(
         points_rel=points_rel.nanmean(-1),
-        rays_deg=ray_error_deg(*rays, known_rays).nanmean(-1),
-        depth_rel=relative_error(*depths, valid).nanmean(-1),
-        points_inlier=norm_inliers(*points, valid).nanmean(-1),
-        pose_ate=pose_ate(*centres),
-        depth_inlier=norm_inliers(*depths, valid).nanmean(-1),
+        rays_deg=ray_error_deg(ours.rays, theirs.rays, known_rays).nanmean(-1),
+        depth_rel=relative_error(our_depth, their_depth, valid).nanmean(-1),
+        points_inlier=norm_inliers(ours.world_points, theirs.world_points, valid).nanmean(-1),
+        pose_ate=pose_ate(ours.poses.translation, theirs.poses.translation),
+        depth_inlier=norm_inliers(our_depth, their_depth, valid).nanmean(-1),
         unscored=tuple((group, view) for group, view in points_rel.isnan().nonzero().tolist()),
     )
 
