@@ -179,8 +179,8 @@ def plane(slope_x: float, slope_y: float, size=(8, 9), dtype=torch.float64) -> T
 
 
 def test_normals_of_a_plane():
-    normals = corner_normals(plane(0.5, -0.25))
-    assert normals.shape == (4, 1, 7, 8, 3)
+    normals = torch.stack(corner_normals(plane(0.5, -0.25)), -1)
+    assert normals.shape == (2, 2, 1, 7, 8, 3)
     wanted = torch.tensor([0.5, -0.25, -1.0]).double()  # towards the camera
     assert torch.allclose(normals, wanted.expand_as(normals))
 
@@ -190,7 +190,7 @@ def test_normals_are_those_of_each_pixels_four_neighbours():
     generator = torch.Generator().manual_seed(0)
     points = torch.randn(1, 4, 5, 3, generator=generator, dtype=torch.float64)
     valid = torch.rand(1, 4, 5, generator=generator) < 0.8
-    found = corner_normals(points)[corners_valid(valid)]
+    found = torch.stack(corner_normals(points), -1)[corners_valid(valid)]
     around = [(-1, 0), (0, -1), (1, 0), (0, 1)]  # up, left, down, right
     wanted = []
     for row in range(4):

@@ -33,28 +33,46 @@ def normal_loss(
 ) -> Float[Tensor, ""]:
     """Mean of 1 − cos between true and predicted normals whose three pixels are valid."""
     usable = corners_valid(valid)
-    cosine = torch.nn.functional.cosine_similarity(
-        corner_normals(truth), corner_normals(predicted), dim=-1, eps=SMALLEST_NORMAL
-    )
+    ours, theirs = corner_normals(truth), corner_normals(predicted)
+    cosine = _dot(ours, theirs) / (_length(ours) * _length(theirs))
     count = usable.sum()
     mean = torch.where(usable, 1 - cosine, 0).sum() / count.clamp(min=1)
     return mean * (count >= ENOUGH)
 
 
-def corner_normals(points: Float[Tensor, "*view h w 3"]) -> Float[Tensor, "4 *view rows columns 3"]:
+Vectors = tuple[Float[Tensor, "2 2 *view rows columns"], ...]
+"""x, y, z apart: several times faster on a CPU than a last axis of three."""
+
+
+def corner_normals(points: Float[Tensor, "*view h w 3"]) -> Vectors:
     """Cross products at the four corners of every 2×2 block: the way down times the way right, along both sides.
 
-    These are the normals between each pixel's four pairs of adjacent neighbours, counted block by block.
+    These are the normals between each pixel's four pairs of adjacent neighbours, counted block by block; the first
+    axis tells the left from the right way down, the second the upper from the lower way right.
     """
-    right, down = points.diff(dim=-2), points.diff(dim=-3)
-    ways_down = (down[..., :-1, :], down[..., 1:, :])
-    ways_right = (right[..., :-1, :, :], right[..., 1:, :, :])
-    return torch.stack([torch.linalg.cross(d, r) for d in ways_down for r in ways_right])
+    (dx, rx), (dy, ry), (dz, rz) = (_ways(part.contiguous()) for part in points.unbind(-1))
+    return dy * rz - dz * ry, dz * rx - dx * rz, dx * ry - dy * rx
 
 
-def corners_valid(valid: Bool[Tensor, "*view h w"]) -> Bool[Tensor, "4 *view rows columns"]:
+def corners_valid(valid: Bool[Tensor, "*view h w"]) -> Bool[Tensor, "2 2 *view rows columns"]:
     """Whether the corner and both its neighbours are valid: all of a block but the pixel across."""
     a, b = valid[..., :-1, :-1], valid[..., :-1, 1:]
     c, d = valid[..., 1:, :-1], valid[..., 1:, 1:]
-    # In the order of `corner_normals`: left side and top, left and bottom, right and top, right and bottom.
-    return torch.stack([a & b & c, a & c & d, a & b & d, b & c & d])
+    return torch.stack([a & b & c, a & c & d, a & b & d, b & c & d]).unflatten(0, (2, 2))
+
+
+def _ways(part: Float[Tensor, "*view h w"]) -> tuple[Tensor, Tensor]:
+    """Steps down on the left and right of every block [2, 1, …], and right at its top and bottom [1, 2, …]."""
+    down, right = part.diff(dim=-2), part.diff(dim=-1)
+    left_right = torch.stack([down[..., :-1], down[..., 1:]])
+    top_bottom = torch.stack([right[..., :-1, :], right[..., 1:, :]])
+    return left_right[:, None], top_bottom[None]
+
+
+def _dot(first: Vectors, second: Vectors) -> Tensor:
+    return sum((a * b for a, b in zip(first[1:], second[1:], strict=True)), first[0] * second[0])
+
+
+def _length(vectors: Vectors) -> Tensor:
+    # Cut before the root, whose slope at 0 is infinite.
+    return _dot(vectors, vectors).clamp(min=SMALLEST_NORMAL**2).sqrt()

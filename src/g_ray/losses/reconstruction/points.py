@@ -51,7 +51,7 @@ def pointmap_loss(
     if int(valid.sum()) < ENOUGH:
         nothing = 0 * (predicted.sum() + confidence.sum())
         return PointTerms(nothing, nothing, nothing)
-    error = torch.linalg.vector_norm(predicted[valid] - truth[valid], dim=-1)
+    error = torch.linalg.vector_norm(predicted - truth, dim=-1)[valid]
     weighted = confidence_weighted(error, confidence[valid], gamma=gamma, alpha=alpha)
     return PointTerms(
         confidence=mean_below_quantile(weighted, quantile),
