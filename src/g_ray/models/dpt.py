@@ -36,7 +36,7 @@ class DPTHead(nn.Module):
         self.patch, self.activate, self.frames_chunk = patch, activation(activate), frames_chunk
         a, b, c, d = channels
         self.norm = nn.LayerNorm(dim, eps=1e-5)
-        self.projects = nn.ModuleList(nn.Conv2d(dim, width, 1) for width in channels)
+        self.projects = nn.ModuleList(Project(dim, width, 1) for width in channels)
         self.resize_layers = nn.ModuleList(
             [
                 nn.ConvTranspose2d(a, a, 4, 4),
@@ -59,10 +59,20 @@ class DPTHead(nn.Module):
     def _map(self, taps: Sequence[Tensor], rows: int, columns: int) -> Float[Tensor, "image h w raw"]:
         levels = []
         for tap, project, resize in zip(taps, self.projects, self.resize_layers, strict=True):
-            maps = project(self.norm(tap.to(self.norm.weight.dtype)).mT.unflatten(-1, (rows, columns)))
+            maps = project(self.norm(tap.to(self.norm.weight.dtype)), rows, columns)
             levels.append(resize(maps + place(maps, columns / rows)))
         raw = self.scratch(levels, (rows * self.patch, columns * self.patch))
         return raw.movedim(1, -1)
+
+
+class Project(nn.Conv2d):
+    """A 1×1 convolution of tokens: their map comes out in the memory layout (channels last) that convolutions like."""
+
+    def forward(
+        self, tokens: Float[Tensor, "image patch dim"], rows: int, columns: int
+    ) -> Float[Tensor, "image c rows columns"]:
+        thin = F.linear(tokens, self.weight.flatten(1), self.bias)
+        return thin.unflatten(1, (rows, columns)).movedim(-1, 1)
 
 
 class Fusion(nn.Module):
