@@ -16,12 +16,14 @@ from g_ray.cli.demo import Demo
 from g_ray.cli.rays import Rays
 from g_ray.cli.reproduce import Reproduce
 from g_ray.cli.train import Train
+from g_ray.cli.weights import Weights
 
 Command = (
     Annotated[Demo, tyro.conf.subcommand("demo")]
     | Annotated[Rays, tyro.conf.subcommand("rays")]
     | Annotated[Bench, tyro.conf.subcommand("bench"), tyro.conf.OmitArgPrefixes]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce"), tyro.conf.OmitArgPrefixes]
+    | Annotated[Weights, tyro.conf.subcommand("weights"), tyro.conf.OmitArgPrefixes]
     | Annotated[Train, tyro.conf.subcommand("train")]  # keeps its prefixes: --schedule.steps
 )
 

@@ -1,5 +1,6 @@
 """Weights of others: names in the checkpoints of VGGT and DINOv2, and what they are called here."""
 
+import pickle
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -34,10 +35,22 @@ TRANSFORMERS = (
 def read_foreign(path: Path) -> dict[str, Tensor]:
     """The tensors of a .safetensors file or a torch checkpoint, without running code from it."""
     if path.suffix == ".safetensors":
+        from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        return load_file(path)
-    content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        try:
+            return load_file(path)
+        except SafetensorError as error:
+            raise ValueError(f"{path} is not a safetensors file: {error}") from None
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise ValueError(
+            f"{path} is not a checkpoint of tensors alone, and nothing else is read: {reason}"
+        ) from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds a {type(content).__name__}: give a checkpoint with named tensors")
     for wrapper in ("model", "state_dict"):
         content = content[wrapper] if isinstance(content.get(wrapper), dict) else content
     return {name: value for name, value in content.items() if isinstance(value, Tensor)}
