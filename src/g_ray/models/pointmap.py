@@ -13,8 +13,8 @@ def linear(raw: Float[Tensor, "*shape c"]) -> Float[Tensor, "*shape c"]:
 
 
 def inverse_log(raw: Float[Tensor, "*shape c"]) -> Float[Tensor, "*shape c"]:
-    """sign(y) (e^|y| − 1): far points from small numbers, in any direction (VGGT's points)."""
-    return raw.sign() * raw.abs().expm1()
+    """sign(y) (e^|y| − 1): far points from small numbers, in any direction (VGGT's points). Slope 1 at zero."""
+    return torch.where(raw < 0, -torch.expm1(-raw), torch.expm1(raw))
 
 
 def exponential(raw: Float[Tensor, "*shape c"]) -> Float[Tensor, "*shape c"]:
