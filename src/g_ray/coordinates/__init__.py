@@ -22,6 +22,7 @@ COORDINATES: dict[str, Coordinate] = {
     "equidistant": EQUIDISTANT,
     "spherical": SPHERICAL,
     "grid": Grid(),
+    "grid_from_one": Grid(start=1),
     "normalised_grid": NormalisedGrid(),
     "projected": Projected(),
 }

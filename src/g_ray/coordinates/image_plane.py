@@ -24,14 +24,20 @@ def projected(
 
 
 class Grid(Coordinate):
-    """Column and row of the patch: grid-index RoPE. The sample's place inside the patch does not matter."""
+    """Column and row of the patch: grid-index RoPE. The sample's place inside the patch does not matter.
+
+    Counted from `start`: VGGT counts from 1, so that special tokens, at 0, stand outside of the grid.
+    """
 
     axes = (Axis("column", "patch"), Axis("row", "patch"))
+
+    def __init__(self, start: int = 0) -> None:
+        self.start = start
 
     def of_tokens(
         self, tokens: Tokens, rays: RayMap, samples: Samples
     ) -> Float[Tensor, "batch token sample axis"]:
-        corner = ((0.0, 0.0),) * len(samples)
+        corner = ((float(self.start), float(self.start)),) * len(samples)
         return _like(rays, tokens.layout.grid_positions(corner, normalised=False, device=tokens.device))
 
 

@@ -1,40 +1,8 @@
-"""Crop and resize an image and its camera together, in one resampling step."""
+"""Crops of the zoom protocol, beside the resampling that carries them out."""
 
-from collections.abc import Sequence
-from typing import TypeVar
+from g_ray.rays.resample import Box, resample, weights
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
-
-from g_ray.cameras.base import Camera
-
-CameraType = TypeVar("CameraType", bound=Camera)
-Box = tuple[float, float, float, float]
-"""left, top, right, bottom in pixels from the top-left corner; not necessarily whole ones."""
-
-
-def resample(
-    image: Float[Tensor, "*batch channel h w"],
-    camera: CameraType,
-    width: int,
-    height: int,
-    box: Sequence[float | int] | None = None,
-) -> tuple[Float[Tensor, "*batch channel height width"], CameraType]:
-    """The part `box` of an image (all of it without one) at a new size, with the camera that takes such images.
-
-    Antialiased; the content of a pixel stays on its ray (appendix "Consistency under Image Resampling").
-    """
-    if image.shape[-2:] != (camera.height, camera.width):
-        raise ValueError(
-            f"image of {image.shape[-1]}×{image.shape[-2]} px, but its camera takes {camera.width}×{camera.height}: "
-            "resize them together"
-        )
-    changed = camera.resize(width, height, box)
-    left, top, right, bottom = map(float, box or (0, 0, camera.width, camera.height))
-    across = weights(camera.width, width, left, right).to(image)
-    down = weights(camera.height, height, top, bottom).to(image)
-    return down @ image @ across.mT, changed
+__all__ = ["Box", "centre_box", "fitted_box", "resample", "weights"]
 
 
 def centre_box(width: float | int, height: float | int, zoom: float | int) -> Box:
@@ -51,18 +19,3 @@ def fitted_box(width: int, height: int, new_width: int, new_height: int, zoom: f
     left, top, right, bottom = centre_box(scale * new_width, scale * new_height, zoom)
     right_by, down_by = (width - scale * new_width) / 2, (height - scale * new_height) / 2
     return (left + right_by, top + down_by, right + right_by, bottom + down_by)
-
-
-def weights(source: int, target: int, start: float, stop: float) -> Float[Tensor, "target source"]:
-    """How much of each source pixel goes into each target pixel, along one axis.
-
-    Target pixel i has its centre at start + (i + ½) s with s = (stop − start)/target, source pixel j at j + ½. The
-    filter is a triangle as wide as the coarser of both grids (Pillow's and torch's antialiased bilinear); pixels
-    outside the box take part where it reaches them, and at the image's edge the rest is scaled to sum to 1.
-    """
-    step = (stop - start) / target
-    wanted = start + (torch.arange(target, dtype=torch.float64) + 0.5) * step
-    given = torch.arange(source, dtype=torch.float64) + 0.5
-    reach = max(1.0, step)
-    triangle = (1 - (given - wanted[:, None]).abs() / reach).clamp(min=0)
-    return triangle / triangle.sum(1, keepdim=True)

@@ -1,5 +1,7 @@
 """One attention for every encoding: self or cross, with special tokens, masks and bounded memory."""
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -18,11 +20,13 @@ def attention(
     *,
     key_mask: Bool[Tensor, "batch key"] | None = None,
     query_chunk: int | None = None,
+    windows: Sequence[slice] | None = None,
 ) -> Float[Tensor, "batch head query dim"]:
     """softmax(qkᵀ/√D) v with the encoding's transforms around it (paper, eq:qkv to eq:output).
 
     Replaces `F.scaled_dot_product_attention(q, k, v)`. `key_mask` is True for keys that count; `query_chunk`
-    evaluates so many queries at a time, exactly, where the backend would otherwise hold all scores.
+    evaluates so many queries at a time, exactly, where the backend would otherwise hold all scores. With
+    `windows`, consecutive stretches that fill the sequence (one per view, say), tokens attend inside their own.
     """
     _check(q, k, v, key_mask, query_chunk)
     if position is not None:
@@ -30,16 +34,36 @@ def attention(
     q, k, v = _autocast(q), _autocast(k), _autocast(v)
     bias = sdpa.additive(key_mask, q)
     if position is None:
-        return sdpa.attend(q, k, v, bias, query_chunk)
+        return _attend(q, k, v, bias, query_chunk, windows)
     if isinstance(position, Tokenwise):
-        out = sdpa.attend(
-            position.query.apply(q), position.key.apply(k), position.value.apply(v), bias, query_chunk
-        )
-        return position.output.apply(out)
+        mapped = (position.query.apply(q), position.key.apply(k), position.value.apply(v))
+        return position.output.apply(_attend(*mapped, bias, query_chunk, windows))
     assert isinstance(position, PerCamera)
+    if windows is not None:
+        raise ValueError(
+            "windows: keys that look different from every camera (RayRoPE) attend everywhere only"
+        )
     if torch.compiler.is_compiling() or any(part.requires_grad for part in position.geometry()):
         return attend_plainly(q, k, v, position, bias, query_chunk)
     return PerCameraAttention.apply(q, k, v, *position.depth_ends(), position, bias, query_chunk)  # pyright: ignore
+
+
+def _attend(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, chunk: int | None, windows: Sequence[slice] | None
+) -> Tensor:
+    if windows is None:
+        return sdpa.attend(q, k, v, bias, chunk)
+    _check_windows(q, k, windows)
+    return sdpa.attend_within(q, k, v, bias, windows, chunk)
+
+
+def _check_windows(q: Tensor, k: Tensor, windows: Sequence[slice]) -> None:
+    ends = [0, *(window.stop for window in windows)]
+    if [window.start for window in windows] != ends[:-1] or not q.shape[2] == k.shape[2] == ends[-1]:
+        raise ValueError(
+            f"windows {[(window.start, window.stop) for window in windows]} do not fill {q.shape[2]} queries and "
+            f"{k.shape[2]} keys one after the other: give e.g. the slices of layout.runs()"
+        )
 
 
 def _autocast(x: Tensor) -> Tensor:

@@ -1,5 +1,7 @@
 """Multi-head self-attention with any encoding passed in."""
 
+from collections.abc import Sequence
+
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -13,12 +15,20 @@ EVERYTHING = slice(None)
 
 
 class MultiHeadAttention(nn.Module):
-    """qkv projection, optional RMS norm of q and k before the encoding, attention, output projection.
+    """qkv projection, optional norm of q and k (per head, before the encoding), attention, output projection.
 
     Holds parameters only: positions come with every call, prepared once per forward pass by the encoding.
     """
 
-    def __init__(self, dim: int, encoding: Encoding, *, bias: bool = True, qk_norm: bool = False) -> None:
+    def __init__(
+        self,
+        dim: int,
+        encoding: Encoding,
+        *,
+        bias: bool = True,
+        qk_norm: bool = False,
+        norm: type[nn.RMSNorm] | type[nn.LayerNorm] = nn.RMSNorm,
+    ) -> None:
         super().__init__()
         if dim % encoding.head_dim:
             raise ValueError(
@@ -27,30 +37,32 @@ class MultiHeadAttention(nn.Module):
         self.head_dim = encoding.head_dim
         self.qkv = nn.Linear(dim, 3 * dim, bias=bias)
         self.out = nn.Linear(dim, dim, bias=bias)
-        self.q_norm = nn.RMSNorm(self.head_dim, eps=1e-5) if qk_norm else nn.Identity()
-        self.k_norm = nn.RMSNorm(self.head_dim, eps=1e-5) if qk_norm else nn.Identity()
+        self.q_norm = norm(self.head_dim, eps=1e-5) if qk_norm else nn.Identity()
+        self.k_norm = norm(self.head_dim, eps=1e-5) if qk_norm else nn.Identity()
         self.depth = DepthPredictor(dim) if encoding.needs_depth else None
 
     def forward(
         self,
         x: Float[Tensor, "batch token dim"],
-        position: Prepared,
+        position: Prepared | None,
         *,
         key_mask: Bool[Tensor, "batch token"] | None = None,
         query_chunk: int | None = None,
         queries: slice = EVERYTHING,
+        windows: Sequence[slice] | None = None,
     ) -> Float[Tensor, "batch query dim"]:
         """Every token attends to every token; with `queries` only those tokens ask, and only they are returned.
 
         The position must then be prepared for them: `encoding.prepare(tokens.select(views), tokens)`.
+        With `windows` (see `attention`) tokens attend inside their own.
         """
         q, k, v = self._project(x, queries)
         if self.depth is not None and isinstance(position, PerCamera):
             raw = self.depth(x)
             position = position.with_depth(raw[:, queries], raw)
-        out = attention(
-            self.q_norm(q), self.k_norm(k), v, position, key_mask=key_mask, query_chunk=query_chunk
-        )
+        # Tokens before heads until here: equal windows then fold into the batch without a copy.
+        q, k, v = self.q_norm(q).transpose(1, 2), self.k_norm(k).transpose(1, 2), v.transpose(1, 2)
+        out = attention(q, k, v, position, key_mask=key_mask, query_chunk=query_chunk, windows=windows)
         return self.out(out.transpose(1, 2).flatten(2))
 
     def _project(self, x: Tensor, queries: slice) -> tuple[Tensor, Tensor, Tensor]:
@@ -64,4 +76,5 @@ class MultiHeadAttention(nn.Module):
         return q, k, v
 
     def _heads(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
-        return x.unflatten(-1, (parts, -1, self.head_dim)).permute(2, 0, 3, 1, 4).unbind(0)
+        """[batch token head dim], once for each part."""
+        return x.unflatten(-1, (parts, -1, self.head_dim)).unbind(2)

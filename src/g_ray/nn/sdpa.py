@@ -1,5 +1,7 @@
 """Scaled dot-product attention with its backward pass in hand, for operators that recompute their inputs."""
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
@@ -19,6 +21,34 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, query_chunk: in
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
     parts = [F.scaled_dot_product_attention(part, k, v, attn_mask=bias) for part in q.split(query_chunk, -2)]
     return torch.cat(parts, -2)
+
+
+def attend_within(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    windows: Sequence[slice],
+    query_chunk: int | None = None,
+) -> Tensor:
+    """The same inside each of some consecutive windows that fill the sequence; equal ones are one call."""
+    count, length = len(windows), windows[0].stop
+    if q.shape[-2] == count * length and all(window.stop - window.start == length for window in windows):
+        folded = [_folded(part, count, -2) for part in (q, k, v)]
+        spread = None if bias is None else _folded(bias.expand(len(q), -1, -1, -1), count, -1)
+        out = attend(folded[0], folded[1], folded[2], spread, query_chunk)
+        return out.unflatten(0, (-1, count)).transpose(1, 2).flatten(2, 3)
+    parts = []
+    for window in windows:
+        mask = None if bias is None else bias[..., window]
+        inside = [part[..., window, :] for part in (q, k, v)]
+        parts.append(attend(inside[0], inside[1], inside[2], mask, query_chunk))
+    return torch.cat(parts, -2)
+
+
+def _folded(x: Tensor, count: int, axis: int) -> Tensor:
+    """Equal windows along an axis as further samples of the batch: [batch head (window token) …]."""
+    return x.unflatten(axis, (count, -1)).movedim(axis - 1, 1).flatten(0, 1)
 
 
 def has_kernel(q: Float[Tensor, "batch head query dim"]) -> bool:

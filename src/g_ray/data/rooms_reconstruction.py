@@ -1,0 +1,197 @@
+"""Reconstruction from rooms: sets of overlapping views that depend on nothing but (seed, step, rank)."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from g_ray.cameras.base import Camera
+from g_ray.data.colour import ColourJitter, Colours
+from g_ray.data.dynamic_batch import DynamicBatch
+from g_ray.data.nvs import zoom_factors
+from g_ray.data.random_lens import fisheye_coefficients, fisheyes, pinholes
+from g_ray.data.reconstruction import ReconstructionBatch, ReconstructionSource
+from g_ray.data.rooms import Rendering, Room, random_room
+from g_ray.data.rooms_nvs import HELD_OUT, SPLITS
+from g_ray.data.walk import PER_STEP, START, walk
+from g_ray.geometry.pointmap import move
+from g_ray.geometry.pose import Pose
+from g_ray.rays.views import Views
+
+LensName = Literal["pinhole", "fisheye", "mixed"]
+
+PER_LENS = 9
+"""Numbers that a view's camera is drawn from: field of view, principal point (2), zoom, distortion (5)."""
+
+
+@dataclass(frozen=True)
+class RoomsReconstruction(ReconstructionSource):
+    """A camera walks through a procedural room; every view has a lens of its own, and exact depth.
+
+    The four settings of a test are `lens="pinhole"`, the same with `zoom_max=3`, `"mixed"` (every other view a
+    fisheye) and `"fisheye"`: rooms and poses are the same in all of them. A set is known by (seed, split, rank,
+    number): `batch(step)` holds numbers step · batch_size and following. More views continue the walk of fewer.
+    """
+
+    seed: int = 0
+    split: str = "train"
+    batch_size: int = 4  # sets, at most (see `DynamicBatch`)
+    views: tuple[int, int] = (4, 4)
+    width: int = 56
+    height: int = 56
+    aspect: tuple[float, float] = (1.0, 1.0)
+    images_max: int | None = None
+    patch: int = 14
+    fov_deg: tuple[float, float] = (50.0, 90.0)  # horizontal, drawn for each pinhole
+    fisheye_deg: tuple[float, float] = (100.0, 140.0)  # the same of fisheyes
+    zoom_max: float = 1.0
+    lens: LensName = "pinhole"
+    off_centre: float = 0.1  # the principal point is up to this far from the middle, in image sizes
+    yaw_deg: float = 18.0  # a step turns by up to this much
+    step_m: float = 0.5  # and goes up to this far along each horizontal axis
+    solids: int = 5
+    antialias: int = 1
+    coarse: bool = True  # rooms for images of a few dozen pixels, see `random_room`
+    colour: ColourJitter | None = None
+
+    def __post_init__(self) -> None:
+        if self.split not in SPLITS:
+            raise ValueError(f"unknown split {self.split!r}: choose one of {', '.join(SPLITS)}")
+        if self.lens not in ("pinhole", "fisheye", "mixed"):
+            raise ValueError(f"unknown lens {self.lens!r}: choose pinhole, fisheye or mixed")
+        for name, ceiling in (("fov_deg", 180), ("fisheye_deg", 240)):
+            low, high = getattr(self, name)
+            if not 0 < low <= high < ceiling:
+                raise ValueError(f"{name} {(low, high)} must be a range between 0° and {ceiling}°")
+        if not 0 <= self.off_centre < 0.5 or self.antialias < 1:
+            raise ValueError(
+                f"off_centre {self.off_centre}, antialias {self.antialias}: the principal point stays within half "
+                "an image of the middle, and a pixel takes at least one ray"
+            )
+        zoom_factors(torch.zeros(1), self.zoom_max)
+        self._shapes()
+
+    def batch(self, step: int, rank: int = 0) -> ReconstructionBatch:
+        shape = self._shapes().shape(step)
+        numbers = range(step * self.batch_size, step * self.batch_size + shape.sets)
+        return self.sets(numbers, rank, views=shape.views, height=shape.height)
+
+    def held_out(self) -> ReconstructionBatch:
+        return self.batch(0, HELD_OUT)
+
+    def seen_through(self, lens: LensName, zoom_max: float = 1.0) -> "RoomsReconstruction":
+        """The same rooms and walks through other lenses."""
+        return replace(self, lens=lens, zoom_max=zoom_max)
+
+    def sets(
+        self, numbers: range, rank: int = 0, *, views: int | None = None, height: int | None = None
+    ) -> ReconstructionBatch:
+        """Any stretch of the stream, e.g. the first 256 sets of the test split; without a number of views, the
+        most that a set has."""
+        views, height = views or self.views[1], height or self.height
+        draws = [Draws(self, number, rank, views) for number in numbers]
+        rooms = Room.stack([random_room(draw.room, self.solids, coarse=self.coarse) for draw in draws])
+        steps = torch.stack([draw.steps for draw in draws])
+        poses = walk(torch.stack([draw.start for draw in draws]), steps, self.yaw_deg, self.step_m)
+        cameras = self._cameras(torch.stack([draw.lenses for draw in draws]), height)
+        seen = _render(rooms, cameras, poses.to(torch.float32), self.antialias)
+        images = self._coloured(seen, draws)
+        names = tuple(f"room {number} of rank {rank}" for number in numbers)
+        return _batch(images, seen, cameras, poses, names)
+
+    def lens_of(self, view: int) -> Literal["pinhole", "fisheye"]:
+        """In mixed sets every other view is a fisheye; the first is not."""
+        if self.lens == "mixed":
+            return "fisheye" if view % 2 else "pinhole"
+        return self.lens
+
+    def _shapes(self) -> DynamicBatch:
+        return DynamicBatch(
+            self.seed,
+            self.batch_size,
+            self.views,
+            self.width,
+            self.height,
+            self.aspect,
+            self.images_max,
+            self.patch,
+        )
+
+    def _cameras(self, unit: Float[Tensor, "set view number"], height: int) -> list[Camera]:
+        zoom = zoom_factors(unit[..., 3], self.zoom_max)
+        centre = self.off_centre * (2 * unit[..., 1:3] - 1)
+        cameras: list[Camera] = []
+        for view in range(unit.shape[1]):
+            frame = (centre[:, view], zoom[:, view], self.width, height)
+            if self.lens_of(view) == "pinhole":
+                cameras.append(pinholes(_between(self.fov_deg, unit[:, view, 0]), *frame))
+            else:
+                k = fisheye_coefficients(unit[:, view, 4:])
+                cameras.append(fisheyes(_between(self.fisheye_deg, unit[:, view, 0]), k, *frame))
+        return cameras
+
+    def _coloured(self, seen: Rendering, draws: "list[Draws]") -> Float[Tensor, "set view 3 h w"]:
+        images = seen.rgb.movedim(-1, -3)
+        if self.colour is None:
+            return images
+        colours = Colours.stack([self.colour.draw(draw.colour, images.shape[1]) for draw in draws])
+        return colours.apply(images) * seen.valid[:, :, None]
+
+
+class Draws:
+    """All random numbers of one set, in an order that no setting changes."""
+
+    def __init__(self, data: RoomsReconstruction, number: int, rank: int, views: int) -> None:
+        key = (data.seed, SPLITS.index(data.split), rank, number)
+        random = np.random.default_rng(key)
+        self.room = int(random.integers(2**62))
+        self.start = torch.from_numpy(random.random(START))
+        per_view = torch.from_numpy(random.random((views, PER_STEP + PER_LENS)))
+        self.steps, self.lenses = per_view.split((PER_STEP, PER_LENS), -1)
+        self.colour = np.random.default_rng((*key, 1))  # a stream of its own: colours change no geometry
+
+
+def _between(range_deg: tuple[float, float], unit: Tensor) -> Tensor:
+    low, high = np.deg2rad(range_deg)
+    return low + (high - low) * unit
+
+
+def _render(rooms: Room, cameras: list[Camera], poses: Pose, antialias: int) -> Rendering:
+    """Views of one lens model at once, then all of them in their order."""
+    models = [type(camera) for camera in cameras]
+    groups = [[view for view, kind in enumerate(models) if kind is model] for model in dict.fromkeys(models)]
+    parts = []
+    for group in groups:
+        first = cameras[group[0]]
+        params = torch.stack([cameras[view].params for view in group], 1)
+        camera = type(first)(params, first.width, first.height, check=False)
+        parts.append(rooms.render(camera, poses[:, group], antialias))
+    order = torch.tensor([view for group in groups for view in group]).argsort()
+    return Rendering(
+        **{
+            name: torch.cat([getattr(part, name) for part in parts], 1).index_select(1, order)
+            for name in vars(parts[0])
+        }
+    )
+
+
+def _batch(
+    images: Tensor, seen: Rendering, cameras: list[Camera], poses: Pose, names: tuple[str, ...]
+) -> ReconstructionBatch:
+    """Rooms have a world of their own; a network's is its first view."""
+    to_cameras, to_first = (pose.inverse().to(torch.float32) for pose in (poses, poses[:, :1]))
+    seen_at = seen.valid[..., None]
+    return ReconstructionBatch(
+        images=images,
+        views=Views(cameras),
+        world_points=move(seen.points, to_first) * seen_at,
+        camera_points=move(seen.points, to_cameras) * seen_at,
+        ray_depth=seen.ray_depth,
+        z_depth=seen.z_depth,
+        valid=seen.valid,
+        poses=poses.relative_to_first().to(torch.float32),
+        names=names,
+    )

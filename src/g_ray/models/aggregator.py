@@ -1,0 +1,98 @@
+"""The trunk of VGGT: attention inside each view and across all views in turn, with encodings that are passed in."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from g_ray.encodings.base import Encoding
+from g_ray.nn.block import Block
+from g_ray.rays.views import Tokens
+
+
+class Aggregator(nn.Module):
+    """Pairs of a frame block and a global block over [camera token, registers, patches] of every view.
+
+    The first view has a camera token and registers of its own, all others share theirs: this is how the network
+    knows which view is the world. Views may have grids of different sizes; there is no padding between them.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        pairs: int,
+        frame: Encoding,
+        across: Encoding,
+        *,
+        registers: int = 4,
+        layer_scale: float = 0.01,
+        recompute: bool = False,
+    ) -> None:
+        super().__init__()
+        self.frame, self.across, self.recompute = frame, across, recompute
+        self.special = 1 + registers
+        self.camera_token = nn.Parameter(1e-6 * torch.randn(1, 2, 1, dim))
+        self.register_token = nn.Parameter(1e-6 * torch.randn(1, 2, registers, dim))
+
+        def blocks(encoding: Encoding) -> nn.ModuleList:
+            return nn.ModuleList(
+                Block(dim, encoding, layer_scale=layer_scale, qk_norm=True, eps=1e-5) for _ in range(pairs)
+            )
+
+        self.frame_blocks, self.global_blocks = blocks(frame), blocks(across)
+
+    def forward(
+        self,
+        patches: Sequence[Float[Tensor, "batch _ dim"]],
+        tokens: Tokens,
+        taps: Sequence[int],
+        *,
+        key_mask: Bool[Tensor, "batch token"] | None = None,
+        query_chunk: int | None = None,
+    ) -> dict[int, Float[Tensor, "batch token two_dims"]]:
+        """Features [frame ‖ global] after each tapped pair, from the patch features of every view.
+
+        `tokens` = `views.tokens(patch, special=aggregator.special)` are the positions of the whole sequence; phases
+        are prepared once, for all layers. `query_chunk` bounds the memory of global attention, exactly.
+        """
+        self._check(tokens, taps)
+        inside = self.frame.prepare(tokens)
+        across = inside if self.across == self.frame else self.across.prepare(tokens)
+        windows = [span for _, span in tokens.layout.runs()]
+        x, tapped = self._sequence(patches), {}
+        for index in range(max(taps) + 1):
+            x = self._run(self.frame_blocks[index], x, inside, key_mask=key_mask, windows=windows)
+            seen = x
+            x = self._run(self.global_blocks[index], x, across, key_mask=key_mask, query_chunk=query_chunk)
+            if index in taps:
+                tapped[index] = torch.cat([seen, x], -1)
+        return tapped
+
+    def _sequence(self, patches: Sequence[Tensor]) -> Float[Tensor, "batch token dim"]:
+        special = torch.cat([self.camera_token, self.register_token], 2).to(patches[0].dtype)
+        parts = []
+        for view, features in enumerate(patches):
+            parts += [special[:, min(view, 1)].expand(len(features), -1, -1), features]
+        return torch.cat(parts, 1)
+
+    def _run(self, block: Callable[..., Tensor], *inputs: Any, **options: Any) -> Tensor:
+        """With `recompute`, backward keeps the input of every block alone and computes the rest again."""
+        if self.recompute and torch.is_grad_enabled():
+            out = checkpoint(block, *inputs, use_reentrant=False, **options)
+            assert isinstance(out, Tensor)
+            return out
+        return block(*inputs, **options)
+
+    def _check(self, tokens: Tokens, taps: Sequence[int]) -> None:
+        pairs = len(self.frame_blocks)
+        if not taps or not all(0 <= tap < pairs for tap in taps):
+            raise ValueError(f"taps {list(taps)}: name pairs between 0 and {pairs - 1}")
+        counts = [segment.special for segment in tokens.layout.segments if not segment.is_patches]
+        if counts != [self.special] * len(tokens.views):
+            raise ValueError(
+                f"{self.special} special tokens must stand before the patches of each view: "
+                f"views.tokens(patch, special={self.special})"
+            )

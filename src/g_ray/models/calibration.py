@@ -1,0 +1,62 @@
+"""Calibrations that a reconstruction is given, and the record of what became of each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from g_ray.cameras.base import Camera
+from g_ray.cameras.ray_map_camera import RayMapCamera
+from g_ray.rays.ray_map import RayMap
+from g_ray.rays.views import Views
+
+Given = Views | Sequence[Camera | RayMap]
+"""One calibration per image: cameras of any models, or unit rays per pixel."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Which calibration a view was reconstructed with."""
+
+    model: str
+    """Name of the camera model; "ray_map" for a table of rays."""
+    parameters: dict[str, float]
+    """As given, for an image of `width` × `height` px; a table of rays has none."""
+    width: int
+    height: int
+    network_size: tuple[int, int]
+    """Width and height of what the network saw; its rays were scaled to it together with the image."""
+    used_by: str
+    """"attention", "input", both, or "nothing": grid-index encodings do not look at calibration."""
+
+    @classmethod
+    def of(cls, camera: Camera, seen: Camera, used_by: str) -> "Calibration":
+        table = isinstance(camera, RayMapCamera)
+        values = {} if table else dict(zip(camera.PARAMETERS, camera.params.tolist(), strict=True))
+        size = (seen.width, seen.height)
+        return cls(camera.NAME, values, camera.width, camera.height, size, used_by)
+
+
+def cameras_of(given: Given) -> list[Camera]:
+    """One unbatched camera per view; refuses what would otherwise be ignored."""
+    if isinstance(given, Views):
+        if given.poses is not None:
+            raise ValueError(
+                "poses were given, but reconstruction finds poses itself and would ignore them: pass Views(cameras)"
+            )
+        given = given.cameras
+    cameras = [_camera(view, one) for view, one in enumerate(given)]
+    for view, camera in enumerate(cameras):
+        if camera.batch_shape:
+            raise ValueError(
+                f"camera of view {view} is a batch {camera.batch_shape}: reconstruct one scene at a time, camera[i]"
+            )
+    return cameras
+
+
+def _camera(view: int, given: Camera | RayMap) -> Camera:
+    if isinstance(given, Camera):
+        return given
+    if given.origins is not None:
+        raise ValueError(
+            f"ray map of view {view} has origins, which would be ignored: give camera-local rays of one centre"
+        )
+    return RayMapCamera.from_rays(given.directions, given.valid)

@@ -1,0 +1,108 @@
+"""Foreign checkpoints become ours: VGGT a whole model to start from, DINOv2 an encoder."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from g_ray.files import whole
+from g_ray.models.checkpoint import find_file, save_reconstruction
+from g_ray.models.dinov2 import DINOV2_SIZES, DINOv2
+from g_ray.models.foreign import (
+    LoadReport,
+    from_hub,
+    from_transformers,
+    from_vggt,
+    kind_of,
+    load_named,
+    read_foreign,
+)
+from g_ray.models.reconstruction import ReconstructionModel
+from g_ray.models.reconstruction_config import ReconstructionConfig
+
+ENCODER = "encoder."
+SEED = 0
+"""Of the heads that VGGT does not have."""
+
+
+def convert(
+    source: str | Path,
+    out: Path,
+    *,
+    method: str,
+    taps: tuple[int, int, int, int] = (4, 11, 17, 23),
+    dtype: torch.dtype | None = None,
+) -> tuple[str, LoadReport]:
+    """Read VGGT or DINOv2 from a file or the hub, write ours; returns what it was and what found a place."""
+    state = read_foreign(find_file(source))
+    kind = kind_of(state)
+    if kind == "vggt":
+        torch.manual_seed(SEED)
+        model = ReconstructionModel(vggt_config(state, method, taps))
+        report = load_named(model, from_vggt(state))
+        save_reconstruction(model, out, dtype)
+        return kind, report
+    encoder, report = encoder_of(state)
+    weights = {ENCODER + name: value.to(dtype).contiguous() for name, value in encoder.state_dict().items()}
+    with whole(out) as scratch:
+        save_file(weights, scratch, metadata={"format": "pt"})
+    return kind, report
+
+
+def vggt_config(
+    state: Mapping[str, Tensor], method: str, taps: tuple[int, int, int, int] = (4, 11, 17, 23)
+) -> ReconstructionConfig:
+    """The sizes of a VGGT checkpoint, read off its shapes; its taps cannot be."""
+    pairs = len({name.split(".")[2] for name in state if name.startswith("aggregator.frame_blocks.")})
+    dim = state["aggregator.camera_token"].shape[-1]
+    plain = "aggregator.patch_embed.proj.weight" in state
+    stem = state["aggregator.patch_embed." + ("proj.weight" if plain else "patch_embed.proj.weight")]
+    channels = tuple(len(state[f"point_head.projects.{level}.weight"]) for level in range(4))
+    return ReconstructionConfig(
+        method=method,
+        encoder="patch" if plain else encoder_size(dim),
+        dim=dim,
+        pairs=pairs,
+        heads=dim // len(state["aggregator.frame_blocks.0.attn.q_norm.weight"]),
+        patch=stem.shape[-1],
+        taps=taps,
+        dpt_features=state["point_head.scratch.output_conv1.weight"].shape[1],
+        dpt_channels=(channels[0], channels[1], channels[2], channels[3]),
+        pose_dim=dim // 2,
+    )
+
+
+def encoder_size(dim: int) -> str:
+    for name, size in DINOV2_SIZES.items():
+        if size.dim == dim:
+            return name
+    widths = ", ".join(f"{name} {size.dim}" for name, size in DINOV2_SIZES.items())
+    raise ValueError(f"an encoder of width {dim} is not one of ours: {widths}")
+
+
+def encoder_of(state: Mapping[str, Tensor]) -> tuple[DINOv2, LoadReport]:
+    """DINOv2 from a state with its own names, those of transformers, or ours."""
+    state = {name.removeprefix(ENCODER): v for name, v in state.items() if not _is_other(name, state)}
+    named = from_transformers(state) if kind_of(state) == "transformers" else from_hub(state)
+    encoder = DINOv2(DINOV2_SIZES[encoder_size(named["register_tokens"].shape[-1])])
+    report = load_named(encoder, named)
+    if report.missing:
+        raise ValueError(f"not a whole encoder; {report.lines()[1]}")
+    return encoder, report
+
+
+def load_encoder(model: ReconstructionModel, source: str | Path) -> LoadReport:
+    """Put pretrained DINOv2 weights below a trunk: from the hub's, transformers' or our own file."""
+    if not isinstance(model.encoder, DINOv2):
+        raise ValueError(f"encoder {model.config.encoder!r} takes no DINOv2 weights: choose a size with one")
+    encoder, report = encoder_of(read_foreign(find_file(source)))
+    load_named(model.encoder, encoder.state_dict())
+    return report
+
+
+def _is_other(name: str, state: Mapping[str, Tensor]) -> bool:
+    """In a file of ours, whatever is not the encoder."""
+    ours = ENCODER + "register_tokens" in state
+    return ours and not name.startswith(ENCODER)

@@ -1,0 +1,162 @@
+"""DPT: four taps of the trunk, fused from coarse to fine, become a dense map (VGGT's head, its parameter names)."""
+
+from collections.abc import Sequence
+from math import hypot
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from g_ray.geometry.precision import full_precision
+from g_ray.models.pointmap import Pointmap, activation
+
+PLACE_WEIGHT = 0.1
+"""Of the position embedding, beside features of size 1."""
+
+
+class DPTHead(nn.Module):
+    """Patch features of four layers → points (3 outputs) or depths (1) with a confidence, for every pixel.
+
+    Computed in float32 or better whatever autocast says, `frames_chunk` images at a time.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        patch: int,
+        *,
+        features: int = 256,
+        channels: Sequence[int] = (256, 512, 1024, 1024),
+        outputs: int = 3,
+        activate: str = "inverse_log",
+        frames_chunk: int = 8,
+    ) -> None:
+        super().__init__()
+        self.patch, self.activate, self.frames_chunk = patch, activation(activate), frames_chunk
+        a, b, c, d = channels
+        self.norm = nn.LayerNorm(dim, eps=1e-5)
+        self.projects = nn.ModuleList(Project(dim, width, 1) for width in channels)
+        self.resize_layers = nn.ModuleList(
+            [
+                nn.ConvTranspose2d(a, a, 4, 4),
+                nn.ConvTranspose2d(b, b, 2, 2),
+                nn.Identity(),
+                nn.Conv2d(d, d, 3, 2, 1),
+            ]
+        )
+        self.scratch = Fusion((a, b, c, d), features, outputs + 1)
+
+    def forward(self, taps: Sequence[Float[Tensor, "image patch dim"]], rows: int, columns: int) -> Pointmap:
+        """Four taps of images that are `rows` × `columns` patches large, finest first."""
+        with full_precision(taps[0]):
+            parts = [
+                self._map([tap[start : start + self.frames_chunk] for tap in taps], rows, columns)
+                for start in range(0, len(taps[0]), self.frames_chunk)
+            ]
+            return Pointmap.of_raw(torch.cat(parts), self.activate)
+
+    def _map(self, taps: Sequence[Tensor], rows: int, columns: int) -> Float[Tensor, "image h w raw"]:
+        levels = []
+        for tap, project, resize in zip(taps, self.projects, self.resize_layers, strict=True):
+            maps = project(self.norm(tap.to(self.norm.weight.dtype)), rows, columns)
+            levels.append(resize(maps + place(maps, columns / rows)))
+        raw = self.scratch(levels, (rows * self.patch, columns * self.patch))
+        return raw.movedim(1, -1)
+
+
+class Project(nn.Conv2d):
+    """A 1×1 convolution of tokens: their map comes out in the memory layout (channels last) that convolutions like."""
+
+    def forward(
+        self, tokens: Float[Tensor, "image patch dim"], rows: int, columns: int
+    ) -> Float[Tensor, "image c rows columns"]:
+        thin = F.linear(tokens, self.weight.flatten(1), self.bias)
+        return thin.unflatten(1, (rows, columns)).movedim(-1, 1)
+
+
+class Fusion(nn.Module):
+    """RefineNet: levels 4 to 1 are added up from coarse to fine, then brought to the size of the image."""
+
+    def __init__(self, channels: Sequence[int], features: int, outputs: int) -> None:
+        super().__init__()
+        for level, width in enumerate(channels, 1):
+            setattr(self, f"layer{level}_rn", nn.Conv2d(width, features, 3, padding=1, bias=False))
+            setattr(self, f"refinenet{level}", FuseLevel(features, coarsest=level == len(channels)))
+        self.output_conv1 = nn.Conv2d(features, features // 2, 3, padding=1)
+        self.output_conv2 = nn.Sequential(
+            nn.Conv2d(features // 2, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, outputs, 1)
+        )
+
+    def forward(
+        self, levels: Sequence[Float[Tensor, "image _ _ _"]], size: tuple[int, int]
+    ) -> Float[Tensor, "image raw h w"]:
+        thin = [getattr(self, f"layer{level}_rn")(maps) for level, maps in enumerate(levels, 1)]
+        sizes = [(2 * thin[0].shape[-2], 2 * thin[0].shape[-1]), *(maps.shape[-2:] for maps in thin[:-1])]
+        x = self.get_submodule(f"refinenet{len(thin)}")(thin[-1], None, sizes[-1])
+        for level in range(len(thin) - 1, 0, -1):
+            x = self.get_submodule(f"refinenet{level}")(x, thin[level - 1], sizes[level - 1])
+        x = enlarged(self.output_conv1(x), size)
+        return self.output_conv2(x + place(x, size[1] / size[0]))
+
+
+class FuseLevel(nn.Module):
+    """Adds a level to the sum of the coarser ones, refines it and enlarges it to the next."""
+
+    def __init__(self, features: int, *, coarsest: bool) -> None:
+        super().__init__()
+        self.out_conv = nn.Conv2d(features, features, 1)
+        self.resConfUnit1 = None if coarsest else ResidualUnit(features)
+        self.resConfUnit2 = ResidualUnit(features)
+
+    def forward(
+        self,
+        x: Float[Tensor, "image c h w"],
+        level: Float[Tensor, "image c h w"] | None,
+        size: tuple[int, int] | torch.Size,
+    ) -> Float[Tensor, "image c height width"]:
+        if self.resConfUnit1 is not None and level is not None:
+            x = x + self.resConfUnit1(level)
+        # A 1×1 convolution and a bilinear enlargement commute: convolving first costs a quarter.
+        return enlarged(self.out_conv(self.resConfUnit2(x)), size)
+
+
+class ResidualUnit(nn.Module):
+    """r + conv(relu(conv(r))) with r = relu(x): the skip, too, carries the rectified input."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(features, features, 3, padding=1)
+        self.conv2 = nn.Conv2d(features, features, 3, padding=1)
+
+    def forward(self, x: Float[Tensor, "image c h w"]) -> Float[Tensor, "image c h w"]:
+        x = x.relu()
+        return x + self.conv2(self.conv1(x).relu())
+
+
+def enlarged(
+    x: Float[Tensor, "image c _ _"], size: tuple[int, int] | torch.Size
+) -> Float[Tensor, "image c h w"]:
+    """Bilinear, with corner pixels on corner pixels."""
+    return F.interpolate(x, size=tuple(size), mode="bilinear", align_corners=True)
+
+
+def place(like: Float[Tensor, "image c h w"], aspect: float) -> Float[Tensor, "c h w"]:
+    """Sines and cosines of x, then of y; (x, y) in units of half the diagonal, zero in the middle."""
+    channels, height, width = like.shape[1:]
+    half = (aspect / hypot(aspect, 1.0), 1.0 / hypot(aspect, 1.0))
+    ends = [extent * (count - 1) / count for extent, count in zip(half, (width, height), strict=True)]
+    across, down = (
+        _waves(torch.linspace(-end, end, count, dtype=torch.float64, device=like.device), channels // 4)
+        for end, count in zip(ends, (width, height), strict=True)
+    )
+    columns = across[:, None, :].expand(-1, height, width)
+    rows = down[:, :, None].expand(-1, height, width)
+    return PLACE_WEIGHT * torch.cat([columns, rows]).to(like.dtype)
+
+
+def _waves(x: Float[Tensor, "n"], count: int) -> Float[Tensor, "channel n"]:
+    """sin and cos of x · 100^(−k/count)."""
+    frequencies = 100.0 ** (-torch.arange(count, dtype=x.dtype, device=x.device) / count)
+    phases = frequencies[:, None] * x
+    return torch.cat([phases.sin(), phases.cos()])

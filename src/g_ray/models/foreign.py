@@ -1,0 +1,149 @@
+"""Weights of others: names in the checkpoints of VGGT and DINOv2, and what they are called here."""
+
+import pickle
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+VGGT_PARTS = {
+    "aggregator.patch_embed.": "encoder.",
+    "aggregator.": "aggregator.",
+    "point_head.": "camera_head.",
+}
+"""Beginnings of VGGT's names and of ours. Its point head starts our DPT head; its camera, depth and track heads, and
+the token that masked its training images, have no counterpart."""
+
+TRANSFORMERS = (
+    (r"embeddings\.position_embeddings", "pos_embed"),
+    (r"embeddings\.patch_embeddings\.projection\.", "patch_embed.proj."),
+    (r"embeddings\.", ""),
+    (r"encoder\.layer\.", "blocks."),
+    (r"attention\.(output\.dense|o_proj)\.", "attn.out."),
+    (r"attention\.(attention\.query|q_proj)\.", "attn.query."),
+    (r"attention\.(attention\.key|k_proj)\.", "attn.key."),
+    (r"attention\.(attention\.value|v_proj)\.", "attn.value."),
+    (r"layer_scale(\d)\.lambda1", r"ls\1.gamma"),
+    (r"^layernorm\.", "norm."),
+)
+
+
+def read_foreign(path: Path) -> dict[str, Tensor]:
+    """The tensors of a .safetensors file or a torch checkpoint, without running code from it."""
+    if path.suffix == ".safetensors":
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            return load_file(path)
+        except SafetensorError as error:
+            raise ValueError(f"{path} is not a safetensors file: {error}") from None
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise ValueError(
+            f"{path} is not a checkpoint of tensors alone, and nothing else is read: {reason}"
+        ) from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds a {type(content).__name__}: give a checkpoint with named tensors")
+    for wrapper in ("model", "state_dict"):
+        content = content[wrapper] if isinstance(content.get(wrapper), dict) else content
+    return {name: value for name, value in content.items() if isinstance(value, Tensor)}
+
+
+def kind_of(names: Iterable[str]) -> str:
+    """ "vggt", "dinov2" (its hub's names) or "transformers" (DINOv2 with registers there)."""
+    names = set(names)
+    for kind, mark in (
+        ("vggt", "aggregator.camera_token"),
+        ("dinov2", "register_tokens"),
+        ("transformers", "embeddings.register_tokens"),
+    ):
+        if mark in names:
+            return kind
+    some = ", ".join(sorted(names)[:3]) or "no tensors"
+    raise ValueError(
+        f"neither VGGT nor DINOv2 with registers: it has {some}, …; give a checkpoint of facebook/VGGT-1B or of "
+        "DINOv2's hub (dinov2_vit*14_reg4) or of transformers (facebook/dinov2-with-registers-*)"
+    )
+
+
+def from_hub(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """DINOv2's own names, which are ours but for the output projection."""
+    return {name.replace(".attn.proj.", ".attn.out."): value for name, value in state.items()}
+
+
+def from_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Names of transformers' Dinov2WithRegistersModel, of its files and of version 5 in memory; its three projections
+    become one."""
+    renamed: dict[str, Tensor] = {}
+    for name, value in state.items():
+        for pattern, ours in TRANSFORMERS:
+            name = re.sub(pattern, ours, name)
+        renamed[name] = value
+    for name in [name for name in renamed if ".attn.query." in name]:
+        parts = [renamed.pop(name.replace(".query.", f".{part}.")) for part in ("query", "key", "value")]
+        renamed[name.replace(".query.", ".qkv.")] = torch.cat(parts)
+    return renamed
+
+
+def from_vggt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """VGGT's names in those of ReconstructionModel; what has no counterpart keeps its own."""
+    renamed = {}
+    for name, value in from_hub(state).items():
+        for theirs, ours in VGGT_PARTS.items():
+            if name.startswith(theirs):
+                name = ours + name.removeprefix(theirs)
+                break
+        else:
+            name = f"vggt.{name}"  # its camera_head is not ours
+        renamed[name] = value
+    return renamed
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """Which tensors found each other, and which did not."""
+
+    loaded: tuple[str, ...]
+    missing: tuple[str, ...]
+    """Ours that the file does not have: they keep the values they had."""
+    unused: tuple[str, ...]
+    """The file's that we have no place for."""
+
+    def lines(self) -> list[str]:
+        """For people: tensors counted by the part they belong to."""
+        groups = {"loaded": self.loaded, "not in the file": self.missing, "not used": self.unused}
+        return [f"{what}: {_counted(names)}" for what, names in groups.items() if names]
+
+
+def load_named(module: nn.Module, state: Mapping[str, Tensor]) -> LoadReport:
+    """Copy tensors of equal names; unequal shapes are refused, all other differences reported."""
+    own = module.state_dict()
+    shared = [name for name in own if name in state]
+    wrong = [name for name in shared if own[name].shape != state[name].shape]
+    if wrong:
+        name = wrong[0]
+        raise ValueError(
+            f"{len(wrong)} tensors have other shapes, e.g. {name}: {list(state[name].shape)} in the file, "
+            f"{list(own[name].shape)} in the network; choose the size that the file was trained at"
+        )
+    if not shared:
+        raise ValueError("no tensor of the file belongs to this network: wrong file or wrong size?")
+    module.load_state_dict({name: state[name] for name in shared}, strict=False)
+    missing = tuple(name for name in own if name not in state)
+    return LoadReport(tuple(shared), missing, tuple(name for name in state if name not in own))
+
+
+def _counted(names: Iterable[str]) -> str:
+    def part(name: str) -> str:
+        pieces = name.split(".")
+        return ".".join(pieces[: 2 if pieces[0] in ("vggt", "aggregator") else 1])
+
+    counts = Counter(part(name) for name in names)
+    return ", ".join(f"{name} ({count})" for name, count in counts.items())

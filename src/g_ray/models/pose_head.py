@@ -1,0 +1,54 @@
+"""Pose head: the patch features of a view, pooled, become a translation and a quaternion."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from g_ray.geometry.precision import full_precision
+
+
+class ResidualConv(nn.Module):
+    """x + relu(W₃ relu(W₂ relu(W₁ x))); 1×1 convolutions, so a linear map of every patch."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.res_conv1, self.res_conv2, self.res_conv3 = (nn.Linear(dim, dim) for _ in range(3))
+
+    def forward(self, x: Float[Tensor, "image patch dim"]) -> Float[Tensor, "image patch dim"]:
+        return x + self.res_conv3(self.res_conv2(self.res_conv1(x).relu()).relu()).relu()
+
+
+class PoseHead(nn.Module):
+    """Residual 1×1 convolutions, global average pooling, an MLP, and a branch each for translation and quaternion
+    (appendix "3D Reconstruction"; laid out and named as Pi3's and reloc3r's, with a quaternion for their matrix)."""
+
+    def __init__(self, dim: int, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(dim, eps=1e-5)
+        self.project = nn.Linear(dim, width)
+        self.res_conv = nn.ModuleList(ResidualConv(width) for _ in range(2))
+        self.more_mlps = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU())
+        self.fc_t = nn.Linear(width, 3)
+        self.fc_rot = nn.Linear(width, 4)
+        with torch.no_grad():  # every view starts near the first
+            self.fc_rot.bias.copy_(torch.tensor([0.0, 0.0, 0.0, 1.0]))
+
+    def forward(
+        self,
+        features: Float[Tensor, "image patch dim"],
+        mask: Bool[Tensor, "image patch"] | None = None,
+    ) -> tuple[Float[Tensor, "image 3"], Float[Tensor, "image 4"]]:
+        """Translation and unit quaternion (x, y, z, w) of world_from_cam; patches outside `mask` do not count."""
+        with full_precision(features):
+            x = self.project(self.norm(features.to(self.norm.weight.dtype)))
+            for layer in self.res_conv:
+                x = layer(x)
+            x = self.more_mlps(_mean(x, mask))
+            return self.fc_t(x), nn.functional.normalize(self.fc_rot(x), dim=-1)
+
+
+def _mean(x: Tensor, mask: Tensor | None) -> Float[Tensor, "image dim"]:
+    if mask is None:
+        return x.mean(1)
+    weight = mask.to(x.dtype)[..., None]
+    return (x * weight).sum(1) / weight.sum(1).clamp(min=1)

@@ -1,0 +1,131 @@
+"""Reconstruct: photos of any sizes with any calibrations in; points, depths, rays, poses out."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from g_ray.cameras.base import Camera
+from g_ray.models.calibration import Calibration, Given, cameras_of
+from g_ray.models.framing import Frame, Framing
+from g_ray.models.prediction import Prediction
+from g_ray.models.reconstruction import ReconstructionModel
+from g_ray.models.reconstruction_methods import reconstruction_method
+from g_ray.rays.ray_map import RayMap
+from g_ray.rays.views import Views
+
+
+@dataclass(frozen=True)
+class ReconstructedView:
+    """What was found for one view, over the pixels of `camera`."""
+
+    maps: Prediction
+    """Points, confidences, depths, rays [h w …] and the pose."""
+    valid: Bool[Tensor, "h w"]
+    """False where the lens has no ray, and for padding."""
+    camera: Camera
+    """Takes images of exactly these pixels."""
+    calibration: Calibration
+    frame: Frame
+
+    def at_original(self) -> "ReconstructedView":
+        """The same over the pixels of the image as it was given. Depth edges are interpolated."""
+        if self.camera is self.frame.original:
+            return self
+        maps = vars(self.maps)
+        names = ["world_points", "camera_points", "world_confidence", "camera_confidence"]
+        stacked = torch.cat(
+            [maps[name] if maps[name].ndim == 3 else maps[name][..., None] for name in names], -1
+        )
+        restored, valid = self.frame.restored(stacked, self.valid)
+        world, local, trust, local_trust = restored.split((3, 3, 1, 1), -1)
+        found = replace(
+            self.maps,
+            world_points=world,
+            camera_points=local,
+            world_confidence=trust[..., 0],
+            camera_confidence=local_trust[..., 0],
+        )
+        return replace(self, maps=found, valid=valid, camera=self.frame.original)
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """All views of a scene, in the frame of the first and up to scale."""
+
+    views: tuple[ReconstructedView, ...]
+
+    def __len__(self) -> int:
+        return len(self.views)
+
+    def __getitem__(self, view: int) -> ReconstructedView:
+        return self.views[view]
+
+    @property
+    def calibrations(self) -> tuple[Calibration, ...]:
+        return tuple(view.calibration for view in self.views)
+
+    def at_original(self) -> "Reconstruction":
+        return Reconstruction(tuple(view.at_original() for view in self.views))
+
+
+@torch.no_grad()
+def reconstruct(
+    model: ReconstructionModel,
+    images: Sequence[Float[Tensor, "3 _ _"]],
+    calibrations: Given,
+    *,
+    size: int = 518,
+    fit: str = "stretch",
+    query_chunk: int | None = None,
+    precision: str = "fp32",
+) -> Reconstruction:
+    """One scene from images in [0, 1] with one calibration each; the first view is the world.
+
+    `size` is the long side that the network sees, `fit` how sides become multiples of its patch (see `Framing`).
+    `query_chunk` and `precision="bf16"` save memory; the heads always compute in float32.
+    """
+    if precision not in ("fp32", "bf16"):
+        raise ValueError(f"unknown precision {precision!r}: choose fp32 or bf16")
+    cameras = cameras_of(calibrations)
+    _check(images, cameras)
+    framing = Framing(size, model.config.patch, fit)
+    frames = [framing(image, camera) for image, camera in zip(images, cameras, strict=True)]
+    like = next(model.parameters())
+    lenses = [frame.camera.to(device=like.device, dtype=like.dtype) for frame in frames]
+    low = torch.autocast(like.device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
+    with low:
+        found = model.predict(
+            [frame.image.to(like)[None] for frame in frames],
+            Views(lenses),
+            content=None if fit == "stretch" else [frame.content.to(like.device) for frame in frames],
+            query_chunk=query_chunk,
+        )
+    rows = reconstruction_method(model.config.method)
+    used_by = rows.uses_rays(model.config.head_dim, model.config.encoding_options)
+    views = []
+    for frame, lens, prediction in zip(frames, lenses, found, strict=True):
+        valid = RayMap.of_camera(lens).valid & frame.content.to(lens.device)
+        record = Calibration.of(frame.original, frame.camera, used_by)
+        views.append(
+            ReconstructedView(prediction.map(lambda part: part[0]), valid, frame.camera, record, frame)
+        )
+    return Reconstruction(tuple(views))
+
+
+def _check(images: Sequence[Tensor], cameras: Sequence[Camera]) -> None:
+    if len(images) != len(cameras) or not images:
+        raise ValueError(
+            f"{len(images)} images but {len(cameras)} calibrations: give one calibration per image, in the same order"
+        )
+    for view, (image, camera) in enumerate(zip(images, cameras, strict=True)):
+        if tuple(image.shape[-2:]) != (camera.height, camera.width):
+            raise ValueError(
+                f"image {view} has {image.shape[-1]}×{image.shape[-2]} px, but its calibration is for "
+                f"{camera.width}×{camera.height}: calibrate or resize them together (camera.resize, camera.crop)"
+            )
+        if not (bool(image.isfinite().all()) and 0 <= float(image.min()) <= float(image.max()) <= 1):
+            raise ValueError(f"image {view} has values outside of [0, 1]: divide bytes by 255")

@@ -1,0 +1,120 @@
+"""Sizes of the reconstruction network, and the method that decides what it knows of cameras."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from g_ray.models.dinov2 import DINOV2_SIZES
+from g_ray.models.reconstruction_methods import reconstruction_method
+
+
+@dataclass(frozen=True)
+class ReconstructionConfig:
+    """Sizes, and the method. `encoder` is "patch" (one linear map, as VGGT's "conv") or a size of DINOv2.
+
+    `encoding_options` change the method's encodings, e.g. `{"coordinate": "equidistant"}` for lenses beyond 180°.
+    """
+
+    method: str
+    encoder: str
+    dim: int
+    pairs: int
+    heads: int
+    patch: int
+    taps: tuple[int, int, int, int]
+    dpt_features: int
+    dpt_channels: tuple[int, int, int, int]
+    pose_dim: int
+    layer_scale: float = 0.01
+    camera_points: str = "inverse_log"
+    world_points: str = "inverse_log"
+    camray_scale: float = 4.0
+    recompute: bool = False
+    frames_chunk: int = 8
+    encoding_options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        reconstruction_method(self.method)
+        if min(self.dim, self.pairs, self.heads, self.patch) < 1 or self.dim % self.heads:
+            raise ValueError(
+                f"reconstruction: {self.pairs} pairs, width {self.dim}, {self.heads} heads, patch {self.patch}: "
+                "give positive numbers, and a width that the heads divide"
+            )
+        if not all(0 <= tap < self.pairs for tap in self.taps):
+            raise ValueError(
+                f"reconstruction: taps {self.taps} must name pairs between 0 and {self.pairs - 1}"
+            )
+        if self.encoder not in ("patch", *DINOV2_SIZES):
+            raise ValueError(
+                f"unknown encoder {self.encoder!r}: choose one of patch, {', '.join(DINOV2_SIZES)}"
+            )
+        if self.encoder != "patch":
+            size = DINOV2_SIZES[self.encoder]
+            if (self.dim, self.patch) != (size.dim, size.patch):
+                raise ValueError(
+                    f"{self.encoder} has width {size.dim} and patches of {size.patch} px, but the trunk "
+                    f"{self.dim} and {self.patch}: make them equal"
+                )
+
+    @property
+    def head_dim(self) -> int:
+        return self.dim // self.heads
+
+
+def tiny(method: str, **changes: Any) -> ReconstructionConfig:
+    """For images of 56 px on a CPU: 2.1 M parameters, no pretrained encoder, so no other cue of the grid."""
+    config = ReconstructionConfig(
+        method=method,
+        encoder="patch",
+        dim=128,
+        pairs=4,
+        heads=4,
+        patch=7,
+        taps=(0, 1, 2, 3),
+        dpt_features=32,
+        dpt_channels=(32, 32, 64, 64),
+        pose_dim=128,
+        layer_scale=0.1,
+    )
+    return replace(config, **changes)
+
+
+def small(method: str, **changes: Any) -> ReconstructionConfig:
+    """The paper's ablation: ViT-S/14, width 384. Pairs and the DPT head's widths are ours; the paper gives none."""
+    config = ReconstructionConfig(
+        method=method,
+        encoder="vits14",
+        dim=384,
+        pairs=12,
+        heads=6,
+        patch=14,
+        taps=(2, 5, 8, 11),
+        dpt_features=64,
+        dpt_channels=(48, 96, 192, 384),
+        pose_dim=384,
+    )
+    return replace(config, **changes)
+
+
+def paper(method: str, **changes: Any) -> ReconstructionConfig:
+    """ViT-L/14 and 24 pairs, with VGGT's taps and DPT head."""
+    config = ReconstructionConfig(
+        method=method,
+        encoder="vitl14",
+        dim=1024,
+        pairs=24,
+        heads=16,
+        patch=14,
+        taps=(4, 11, 17, 23),
+        dpt_features=256,
+        dpt_channels=(256, 512, 1024, 1024),
+        pose_dim=512,
+    )
+    return replace(config, **changes)
+
+
+RECONSTRUCTION_SIZES: dict[str, Callable[..., ReconstructionConfig]] = {
+    "tiny": tiny,
+    "small": small,
+    "paper": paper,
+}
