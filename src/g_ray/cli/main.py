@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.name and error.name.split(".")[0] == "g_ray":
             raise
         return _say(
-            f"this command needs {error.name}; install it with: pip install 'g-ray[view,calib,train]'", 2
+            f"this command needs {error.name}; install it with: pip install 'g-ray[view,calib,train,hub]'", 2
         )
     except (ValueError, OSError) as error:
         return _say(_one_line(error), 2)
