@@ -94,10 +94,19 @@ def started(out: Path) -> subprocess.Popen[str]:
     """In a session of its own, as from a terminal; it has rendered something when this returns."""
     words = ["data", "objects", "--out", str(out), *COARSE, "--count", "5000", "--workers", "2"]
     run = subprocess.Popen(
-        [sys.executable, "-m", "g_ray", *words], stderr=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-m", "g_ray", *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=hear_ctrl_c,
     )
     wait_until(lambda: out.is_dir() and object_names(out))
     return run
+
+
+def hear_ctrl_c() -> None:
+    """Shells make what they start in the background deaf to Ctrl-C, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_until(condition) -> None:
@@ -121,7 +130,7 @@ def check_and_resume(out: Path) -> None:
 def test_ctrl_c_keeps_what_is_finished(tmp_path):
     run = started(tmp_path / "out")
     os.killpg(run.pid, signal.SIGINT)
-    _, said = run.communicate(timeout=120)
+    _, said = run.communicate(timeout=300)
     assert run.returncode == 130 and said.endswith("g-ray: stopped\n") and "Traceback" not in said
     check_and_resume(tmp_path / "out")
 

@@ -1,8 +1,8 @@
 """The command line: quick help, one-line errors, exit codes."""
 
+import os
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -30,12 +30,15 @@ def test_help_does_not_import_torch(arguments):
 
 
 def test_help_answers_in_about_a_second():
-    """The best of three: the machine may be busy, the command may not be slow."""
+    """The best of three, in CPU seconds: the machine may be busy, the command may not be slow."""
     seconds = []
     for _ in range(3):
-        start = time.monotonic()
+        before = os.times()
         assert g_ray("--help").returncode == 0
-        seconds.append(time.monotonic() - start)
+        after = os.times()
+        seconds.append(
+            after.children_user + after.children_system - before.children_user - before.children_system
+        )
     assert min(seconds) < 1.5
 
 

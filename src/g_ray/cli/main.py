@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.name and error.name.split(".")[0] == "g_ray":
             raise
         return _say(
-            f"this command needs {error.name}; install it with: pip install 'g-ray[view,calib,train,render]'",
+            f"this command needs {error.name}; install it with: pip install 'g-ray[view,calib,train,render,hub]'",
             2,
         )
     except (ValueError, OSError) as error:
