@@ -1,6 +1,7 @@
 """What every test shares: run-time shape checks, where shared data lies, one thread, a hypothesis profile."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,10 @@ if TYPECHECK:
 collect_ignore = ["unchecked"] if TYPECHECK else []
 
 ROOT = Path(__file__).resolve().parents[1]
+
+# Shells make what they start in the background deaf to Ctrl-C, and children inherit that; tests of Ctrl-C need ears.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 torch.set_num_threads(1)
 settings.register_profile("here", deadline=None, max_examples=50)

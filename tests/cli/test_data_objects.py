@@ -98,15 +98,9 @@ def started(out: Path) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=hear_ctrl_c,
     )
     wait_until(lambda: out.is_dir() and object_names(out))
     return run
-
-
-def hear_ctrl_c() -> None:
-    """Shells make what they start in the background deaf to Ctrl-C, and children inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_until(condition) -> None:

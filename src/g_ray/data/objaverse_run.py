@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context, parent_process
 from pathlib import Path
@@ -155,7 +156,8 @@ def _in_parallel(
     waiting = iter(todo)
     try:
         for job in waiting:
-            running[pool.submit(_attempt, root, job, settings)] = job
+            with _deaf_children():
+                running[pool.submit(_attempt, root, job, settings)] = job
             if len(running) < 2 * workers:  # a queue just long enough to keep all busy
                 continue
             yield from _collected(running)
@@ -175,6 +177,16 @@ def _collected(running: dict[Future[Outcome], ObjectJob]) -> Iterator[Outcome]:
         outcome = future.result()
         del running[future]
         yield outcome
+
+
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Processes that start meanwhile do not hear Ctrl-C, from their first instruction on; ours waits until after."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _become_worker() -> None:
