@@ -4,13 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import torch
 
 from g_ray.cameras.files import read_cameras
 from g_ray.data import random_room
 from g_ray.data.photos import read_photo
-from g_ray.training.shipped import shipped_names
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOM = ROOT / "examples" / "room"
@@ -31,7 +29,6 @@ def test_the_targets_have_poses_and_one_is_a_fisheye():
     assert all(target.pose is not None for target in targets)
 
 
-@pytest.mark.skipif("nvs-rooms" not in shipped_names(), reason="no nvs-rooms weights in this checkout")
 def test_the_example_beats_a_grey_picture(tmp_path):
     example, picture = ROOT / "examples" / "synthesize_room.py", tmp_path / "room.png"
     command = [sys.executable, str(example), str(picture)]

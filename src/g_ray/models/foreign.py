@@ -44,10 +44,14 @@ def read_foreign(path: Path) -> dict[str, Tensor]:
             raise ValueError(f"{path} is not a safetensors file: {error}") from None
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        reason = str(error).strip().split("\n")[0]
+    except (
+        pickle.UnpicklingError,
+        RuntimeError,
+        EOFError,
+    ):  # torch's own words advise to open it all the same
         raise ValueError(
-            f"{path} is not a checkpoint of tensors alone, and nothing else is read: {reason}"
+            f"{path} holds more than tensors, or is damaged, and is not opened: download it again, or save its "
+            "state dict alone"
         ) from None
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds a {type(content).__name__}: give a checkpoint with named tensors")
