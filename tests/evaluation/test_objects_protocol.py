@@ -10,8 +10,9 @@ import torch
 
 from g_ray.data.objaverse_index import PROTOCOLS, partition, write_indices
 from g_ray.evaluation.nvs_references import REFERENCES
-from g_ray.evaluation.nvs_study import NVSStudy, run_study
+from g_ray.evaluation.nvs_scorer import NVSScorer
 from g_ray.evaluation.objects_protocol import ObjectsProtocol
+from g_ray.evaluation.study_runs import Study, run_study
 from g_ray.recipes.objects import tiny
 from g_ray.training.recipe import Schedule
 
@@ -98,7 +99,9 @@ def test_a_table_in_miniature(protocol, tmp_path):
         )
 
     protocol = replace(protocol, at_once=3)
-    study = NVSStudy("nvs-objects", "miniature", {m: miniature(m) for m in ("gta", "gta_gray")}, protocol)
+    study = Study(
+        "nvs-objects", "miniature", {m: miniature(m) for m in ("gta", "gta_gray")}, NVSScorer(protocol)
+    )
     result = run_study(study, tmp_path, seeds=1)
     assert [(row["method"], row["setting"]) for row in result["rows"]] == [
         (method, setting) for method in ("gta", "gta_gray") for setting in PROTOCOLS

@@ -113,5 +113,5 @@ def test_the_papers_table_says_what_is_scored(miniature, tmp_path, capsys):
     table = NVSFov(tmp_path, scale="paper", data=miniature.chunks, index=miniature.index)
     study = table.study()
     assert capsys.readouterr().out.startswith("2 of 3 indexed scenes are on disk, 1 are missing")
-    assert next(iter(study.methods)) == "plucker" and study.protocol.settings[-1] == "z2.5"
+    assert next(iter(study.methods)) == "plucker" and study.scorer.settings[-1] == "z2.5"
     assert all(recipe.data.root == miniature.chunks for recipe in study.methods.values())

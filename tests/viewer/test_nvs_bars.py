@@ -3,7 +3,7 @@
 import pytest
 from matplotlib.container import BarContainer
 
-from g_ray.viewer.nvs_figures import draw_bars
+from g_ray.viewer.table_figures import draw_bars
 from g_ray.viewer.theme import LIGHT, png_bytes
 
 SETTINGS = ("fov", "novel", "mixed")

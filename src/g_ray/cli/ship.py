@@ -101,7 +101,7 @@ def write_half(weights: Path, shipped: Path, document: dict[str, Any], step: int
 def scores(recipe: "NVSRecipe", weights: Path, scenes: int) -> dict[str, Any]:
     """Per zoom, on rooms that no training run sees; nothing for networks that were trained on other data."""
     from g_ray.evaluation.nvs_protocol import FovProtocol
-    from g_ray.evaluation.nvs_study import predictor
+    from g_ray.evaluation.nvs_scorer import predictor
     from g_ray.recipes.nvs import RoomsData
     from g_ray.synthesis import load_network
 

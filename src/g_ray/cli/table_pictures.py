@@ -4,31 +4,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from g_ray.evaluation.nvs_study import NVSStudy
+    from g_ray.evaluation.study_runs import Study
 
 SHOWN = 6  # scenes of the contact sheet
 
 
-def draw(study: "NVSStudy", result: dict[str, Any], metrics: list[str], out: Path) -> None:
-    from g_ray.viewer.nvs_figures import draw_bars, draw_contact_sheet, draw_curves
+def draw(study: "Study", result: dict[str, Any], out: Path) -> None:
+    from g_ray.viewer.table_figures import draw_bars, draw_contact_sheet, draw_curves
     from g_ray.viewer.theme import LIGHT, write_png
 
-    plot = draw_curves if study.protocol.ordered else draw_bars
-    for metric in metrics:
+    protocol = study.scorer.protocol
+    plot = draw_curves if protocol.ordered else draw_bars
+    for metric in result["rows"][0]["metrics"]:
         write_png(plot(result, metric, LIGHT), out / f"{metric}.png")
-    setting = study.protocol.shown
+    setting = protocol.shown
     columns, labels = contact_sheet(study, setting, out)
     write_png(draw_contact_sheet(columns, labels, LIGHT), out / f"predictions_{setting}.png")
 
 
-def contact_sheet(study: "NVSStudy", setting: str, out: Path) -> tuple[list[Any], dict[str, list[str]]]:
+def contact_sheet(study: "Study", setting: str, out: Path) -> tuple[list[Any], dict[str, list[str]]]:
     """Contexts, first target and every method's first network on a few test scenes, with PSNR per image."""
     import torch
 
-    from g_ray.evaluation.nvs_study import load_network, predictor, run_folder
+    from g_ray.evaluation.nvs_scorer import predictor
+    from g_ray.evaluation.study_runs import load_network, run_folder
     from g_ray.metrics.psnr import psnr
 
-    batch = next(study.protocol.batches(setting))
+    batch = next(study.scorer.protocol.batches(setting))
     columns = [(f"context {i + 1}", batch.context_images[:SHOWN, i]) for i in range(len(batch.contexts))]
     columns.append(("truth", batch.target_images[:SHOWN, 0]))
     labels = {}

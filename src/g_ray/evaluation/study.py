@@ -64,17 +64,15 @@ def difference(
     return bootstrap_runs(paired)
 
 
-def differences(
-    runs: list[ScoredRun], pairs: Iterable[tuple[str, str]], metric: str = "psnr"
-) -> list[dict[str, Any]]:
-    """Of all pairs whose rows are there, a row per setting."""
+def differences(runs: list[ScoredRun], pairs: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Of all pairs whose rows are there, in every metric, a row per setting."""
     there = {run.method for run in runs}
     return [
         {"method": method, "minus": other, "setting": setting}
-        | {metric: _interval(difference(runs, method, other, setting, metric))}
+        | {metric: _interval(difference(runs, method, other, setting, metric)) for metric in metrics}
         for method, other in pairs
         if {method, other} <= there
-        for setting in runs[0].scores
+        for setting, metrics in runs[0].scores.items()
     ]
 
 

@@ -1,7 +1,7 @@
 """DPT: four taps of the trunk, fused from coarse to fine, become a dense map (VGGT's head, its parameter names)."""
 
 from collections.abc import Sequence
-from math import hypot
+from math import hypot, sqrt
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 from g_ray.geometry.precision import full_precision
 from g_ray.models.pointmap import Pointmap, activation
+
+FIRST_GUESS = 0.02
+"""Deviation of the last layer's weights: the first maps are nearly flat."""
 
 PLACE_WEIGHT = 0.1
 """Of the position embedding, beside features of size 1."""
@@ -46,6 +49,8 @@ class DPTHead(nn.Module):
             ]
         )
         self.scratch = Fusion((a, b, c, d), features, outputs + 1)
+        keep_variance(self)
+        nn.init.normal_(self.scratch.output_conv2[-1].weight, std=FIRST_GUESS)
 
     def forward(self, taps: Sequence[Float[Tensor, "image patch dim"]], rows: int, columns: int) -> Pointmap:
         """Four taps of images that are `rows` × `columns` patches large, finest first."""
@@ -63,6 +68,20 @@ class DPTHead(nn.Module):
             levels.append(resize(maps + place(maps, columns / rows)))
         raw = self.scratch(levels, (rows * self.patch, columns * self.patch))
         return raw.movedim(1, -1)
+
+
+def keep_variance(module: nn.Module) -> None:
+    """He's initialisation of all convolutions.
+
+    torch's own loses two thirds of the variance with every layer, so that from the head's end all pixels look alike:
+    trained from nothing it answers with one direction for the whole image for thousands of steps.
+    """
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
+            inputs = layer.in_channels if isinstance(layer, nn.ConvTranspose2d) else layer.weight[0].numel()
+            nn.init.normal_(layer.weight, std=sqrt(2 / inputs))
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
 
 
 class Project(nn.Conv2d):

@@ -62,17 +62,17 @@ class ReconstructionConfig:
 
 
 def tiny(method: str, **changes: Any) -> ReconstructionConfig:
-    """For images of 56 px on a CPU: 2.1 M parameters, no pretrained encoder, so no other cue of the grid."""
+    """For images of 40 px on a CPU: 1.9 M parameters, no pretrained encoder, so no other cue of the grid."""
     config = ReconstructionConfig(
         method=method,
         encoder="patch",
         dim=128,
         pairs=4,
         heads=4,
-        patch=7,
+        patch=8,
         taps=(0, 1, 2, 3),
-        dpt_features=32,
-        dpt_channels=(32, 32, 64, 64),
+        dpt_features=16,
+        dpt_channels=(16, 16, 32, 32),
         pose_dim=128,
         layer_scale=0.1,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from g_ray.recipes import nvs, objects, re10k, scene
+from g_ray.recipes import nvs, objects, re10k, reconstruction, scene
 from g_ray.recipes.curve import CurveRecipe
 from g_ray.training.recipe import Recipe
 
@@ -16,4 +16,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     **{f"nvs-re10k-paper-{method}": partial(re10k.paper, method) for method in nvs.METHODS},
     **{f"nvs-paths-tiny-{method}": partial(re10k.paths_tiny, method) for method in nvs.METHODS},
     "nvs-scene": scene.scene,
+    **{f"recon-tiny-{method}": partial(reconstruction.tiny, method) for method in reconstruction.METHODS},
+    **{f"recon-stage1-{method}": partial(reconstruction.stage1, method) for method in reconstruction.METHODS},
+    **{f"recon-stage2-{method}": partial(reconstruction.stage2, method) for method in reconstruction.METHODS},
 }

@@ -8,12 +8,15 @@ from g_ray.recipes.curve import CurveRecipe
 from g_ray.recipes.nvs import NVSData, NVSRecipe, RoomsData
 from g_ray.recipes.objects import ObjectsData
 from g_ray.recipes.re10k import PathsData, RE10KData
+from g_ray.recipes.reconstruction import ReconstructionData, ReconstructionRecipe, RoomsViews
 from g_ray.recipes.scene import SceneData
 from g_ray.training.recipe import Recipe
 
-KINDS: dict[str, type[Recipe]] = {kind.__name__: kind for kind in (CurveRecipe, NVSRecipe)}
-DATA: dict[str, type[NVSData]] = {
-    kind.KIND: kind for kind in (RoomsData, ObjectsData, RE10KData, PathsData, SceneData)
+KINDS: dict[str, type[Recipe]] = {
+    kind.__name__: kind for kind in (CurveRecipe, NVSRecipe, ReconstructionRecipe)
+}
+DATA: dict[str, type[NVSData] | type[ReconstructionData]] = {
+    kind.KIND: kind for kind in (RoomsData, ObjectsData, RE10KData, PathsData, SceneData, RoomsViews)
 }
 
 
@@ -31,7 +34,7 @@ def recipe_from(document: dict[str, Any]) -> Recipe:
     return TypeAdapter(KINDS[document["kind"]]).validate_python(settings)
 
 
-def data_from(settings: dict[str, Any]) -> NVSData:
+def data_from(settings: dict[str, Any]) -> NVSData | ReconstructionData:
     """Data settings as their own class."""
     from pydantic import TypeAdapter
 

@@ -6,11 +6,12 @@ from dataclasses import replace
 import pytest
 
 from g_ray.evaluation.nvs_protocol import FovProtocol
-from g_ray.evaluation.nvs_study import NVSStudy, load_network, run_study
+from g_ray.evaluation.nvs_scorer import NVSScorer
 from g_ray.evaluation.study import markdown
+from g_ray.evaluation.study_runs import Study, load_network, run_study
 from g_ray.recipes.nvs import tiny
 from g_ray.training.recipe import Schedule
-from g_ray.viewer.nvs_figures import draw_contact_sheet, draw_curves
+from g_ray.viewer.table_figures import draw_contact_sheet, draw_curves
 from g_ray.viewer.theme import LIGHT, png_bytes
 
 PROTOCOL = FovProtocol(24, 24, scenes=4, zooms=(1.0, 2.0), at_once=4)
@@ -26,7 +27,7 @@ def miniature(method: str):
     )
 
 
-STUDY = NVSStudy("nvs-fov", "miniature", {m: miniature(m) for m in ("gta", "gta_gray")}, PROTOCOL)
+STUDY = Study("nvs-fov", "miniature", {m: miniature(m) for m in ("gta", "gta_gray")}, NVSScorer(PROTOCOL))
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,7 @@ def test_finished_networks_and_scores_are_used_again(finished):
 
 def test_another_protocol_is_scored_anew(finished):
     out, result, _ = finished
-    other = replace(STUDY, protocol=replace(PROTOCOL, scenes=3))
+    other = replace(STUDY, scorer=NVSScorer(replace(PROTOCOL, scenes=3)))
     assert run_study(other, out, seeds=1, jobs=1)["rows"] != result["rows"]
 
 

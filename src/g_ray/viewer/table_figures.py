@@ -1,4 +1,4 @@
-"""Pictures of an NVS table: curves over the zoom, bars per setting, and a contact sheet of predictions."""
+"""Pictures of a table: curves over the zoom, bars per setting, and a contact sheet of predictions."""
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
@@ -22,7 +22,17 @@ COLOURS = {
     "rayrope_gray": "#d62728",
 }
 
-UNITS = {"psnr": "PSNR, dB", "ssim": "SSIM", "lpips": "LPIPS"}
+UNITS = {
+    "psnr": "PSNR, dB",
+    "ssim": "SSIM",
+    "lpips": "LPIPS",
+    "points_rel": "relative error of points",
+    "rays_deg": "error of rays, °",
+    "depth_rel": "relative error of depth",
+    "points_inlier": "share of inlying points",
+    "pose_ate": "error of positions (ATE)",
+    "depth_inlier": "share of inlying depths",
+}
 
 
 def draw_curves(result: Mapping[str, Any], metric: str, theme: Theme) -> Figure:

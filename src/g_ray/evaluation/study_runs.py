@@ -1,4 +1,4 @@
-"""NVS tables: train every method with every seed, score them on one protocol, and put the numbers side by side.
+"""Tables: train every method with every seed, score them on the same test scenes, and put the numbers side by side.
 
 Each (method, seed) is a run of the training engine in a folder of its own. Finished runs and scores are used again,
 interrupted ones continue, so the same command after Ctrl-C or a crash goes on where it was.
@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from multiprocessing.queues import Queue
 from pathlib import Path
@@ -19,29 +19,25 @@ from typing import Any
 
 import torch
 
-from g_ray.data.nvs import NVSBatch
-from g_ray.evaluation.nvs_protocol import NVSProtocol, Predict
-from g_ray.evaluation.nvs_references import REFERENCES
+from g_ray.evaluation.scorer import Scorer
 from g_ray.evaluation.study import ScoredRun, Scores, differences, rows
 from g_ray.files import write_json
-from g_ray.metrics.lpips import LPIPS, load_lpips
-from g_ray.metrics.scenes import SceneScores
 from g_ray.training.engine import train
 from g_ray.training.history import METRICS
-from g_ray.training.recipe import Recipe, plain
+from g_ray.training.recipe import Recipe
 from g_ray.training.run import Run
 
 POLL_S = 2.0
 
 
 @dataclass(frozen=True)
-class NVSStudy:
+class Study:
     """What a table is made of: recipes by row name, and what they are scored on."""
 
     name: str
     scale: str
     methods: Mapping[str, Recipe]
-    protocol: NVSProtocol
+    scorer: Scorer
     pairs: tuple[tuple[str, str], ...] = ()
     """Rows to be compared scene by scene: (with ray angles, without)."""
 
@@ -52,9 +48,8 @@ class Job:
 
     method: str
     recipe: Recipe
-    protocol: NVSProtocol
+    scorer: Scorer
     folder: Path
-    lpips: Path | None
 
     def steps_done(self) -> int:
         """Read from the run's own record, so that nothing has to be sent between processes."""
@@ -64,35 +59,29 @@ class Job:
 
 
 def run_study(
-    study: NVSStudy,
+    study: Study,
     out: Path,
     seeds: int,
     *,
     jobs: int = 1,
-    lpips: Path | None = None,
     devices: Sequence[str] = ("cpu",),
     progress: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """The table as `result.json` holds it. `lpips=None` leaves that metric out.
+    """The table as `result.json` holds it.
 
     `jobs` networks are trained at a time, each on one of the `devices`: as many jobs as GPUs keep all of them busy.
     """
     if seeds < 1 or jobs < 1:
         raise ValueError(f"--seeds {seeds} and --jobs {jobs} must be at least 1")
     todo = [
-        Job(method, replace(recipe, seed=seed), study.protocol, run_folder(out, method, seed), lpips)
+        Job(method, replace(recipe, seed=seed), study.scorer, run_folder(out, method, seed))
         for seed in range(seeds)
         for method, recipe in study.methods.items()
     ]
     scored = [_scored_run(job) for job in _finished(todo, jobs, devices, progress)]
     progress("scoring references")
-    metric = None if lpips is None else load_lpips(lpips)
-    references = [_reference(name, study.protocol, metric) for name in REFERENCES]
-    settings = {
-        "protocol": plain(asdict(study.protocol)),
-        "protocol_digest": study.protocol.digest,
-        "ssim": "as torchmetrics",
-    }
+    references = study.scorer.references()
+    settings = study.scorer.described()
     settings["recipes"] = {method: recipe.resolved() for method, recipe in study.methods.items()}
     return {
         "name": study.name,
@@ -187,30 +176,15 @@ def load_network(recipe: Recipe, weights: Path, device: str = "cpu") -> torch.nn
     return network.eval().to(device)
 
 
-def predictor(network: torch.nn.Module) -> Predict:
-    """Images of a batch on the network's device, back where the batch is."""
-    device = next(network.parameters()).device
-
-    def predict(batch: NVSBatch) -> torch.Tensor:
-        there = batch.to(device)
-        return network(there.context_images, there.contexts, there.targets).to(batch.target_images)
-
-    return predict
-
-
 def _score(job: Job, weights: Path, device: str) -> None:
-    """Scores of the finished network, unless they are there already for these weights and this protocol."""
-    key = {"weights": hashlib.sha256(weights.read_bytes()).hexdigest()[:16], "protocol": job.protocol.digest}
-    key["lpips"] = str(job.lpips is not None)
+    """Scores of the finished network, unless they are there already for these weights and this way of scoring."""
+    key = {"weights": hashlib.sha256(weights.read_bytes()).hexdigest()[:16], **job.scorer.key}
     path = job.folder / "scores.json"
     with contextlib.suppress(OSError, ValueError):
         if json.loads(path.read_text())["key"] == key:
             return
-    predict = predictor(load_network(job.recipe, weights, device))
-    metric = None if job.lpips is None else load_lpips(job.lpips)
-    scores = {
-        setting: _lists(job.protocol.score(predict, setting, metric)) for setting in job.protocol.settings
-    }
+    network = load_network(job.recipe, weights, device)
+    scores = {setting: job.scorer.scores(network, setting) for setting in job.scorer.settings}
     write_json(path, {"key": key, "scores": scores})
 
 
@@ -225,15 +199,6 @@ def _cpu_seconds(folder: Path) -> float:
 
     newest, _ = Store(folder / "checkpoints", 1, None).newest()
     return newest.load_state()["cpu_seconds"] if newest else 0.0
-
-
-def _reference(name: str, protocol: NVSProtocol, lpips: LPIPS | None) -> ScoredRun:
-    scores = {s: _lists(protocol.score(REFERENCES[name], s, lpips)) for s in protocol.settings}
-    return ScoredRun(name, 0, 0, 0.0, scores)
-
-
-def _lists(scores: SceneScores) -> dict[str, list[float]]:
-    return {metric: values.tolist() for metric, values in scores.rows().items()}
 
 
 def all_devices() -> list[str]:

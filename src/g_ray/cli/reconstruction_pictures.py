@@ -1,0 +1,48 @@
+"""Pictures beside the reconstruction table: bars for each metric, and depth maps of a fisheye among pinholes."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from g_ray.evaluation.study_runs import Study
+
+SHOWN = 6  # sets of the contact sheet
+SETTING, VIEW = "mixed", 1
+"""The second view of a mixed set is a fisheye."""
+
+
+def draw(study: "Study", result: dict[str, Any], out: Path) -> None:
+    from g_ray.viewer.table_figures import draw_bars, draw_contact_sheet
+    from g_ray.viewer.theme import LIGHT, write_png
+
+    for metric in result["rows"][0]["metrics"]:
+        write_png(draw_bars(result, metric, LIGHT), out / f"{metric}.png")
+    columns, labels = contact_sheet(study, out)
+    write_png(draw_contact_sheet(columns, labels, LIGHT), out / f"depth_{SETTING}.png")
+
+
+def contact_sheet(study: "Study", out: Path) -> tuple[list[Any], dict[str, list[str]]]:
+    """The image, its true depth along the ray, and what every method's first network says, with its error."""
+    from g_ray.evaluation.reconstruction_scorer import answers_of
+    from g_ray.evaluation.study_runs import load_network, run_folder
+    from g_ray.metrics.reconstruction import relative_error
+    from g_ray.viewer.depth_colours import depth_colours
+
+    batch = next(study.scorer.batches(SETTING))
+    truth, valid = batch.ray_depth[:SHOWN, VIEW], batch.valid[:SHOWN, VIEW]
+    far = truth.amax((-2, -1), keepdim=True)
+    columns = [
+        ("fisheye view", batch.images[:SHOWN, VIEW]),
+        ("true depth", depth_colours(truth / far, valid)),
+    ]
+    labels = {}
+    for method, recipe in study.methods.items():
+        network = load_network(recipe, run_folder(out, method, 0) / "model.safetensors")
+        found = answers_of(network)(batch).camera_points.norm(dim=-1)[:SHOWN, VIEW]
+        scale = (truth * valid).sum((-2, -1)) / (found * valid).sum((-2, -1))
+        found = found * scale[:, None, None]
+        columns.append((method, depth_colours(found / far, valid)))
+        labels[method] = [
+            f"{value:.3f}" for value in relative_error(truth[..., None], found[..., None], valid)
+        ]
+    return columns, labels

@@ -1,0 +1,86 @@
+"""A table as a command: train its rows, score them, write result.json, table.md and pictures."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from g_ray.evaluation.study_runs import Study
+
+Scale = Literal["small", "paper"]
+
+
+@dataclass(frozen=True)
+class Table(ABC):
+    """How to run a study."""
+
+    out: Path
+    """Folder for runs, result.json, table.md and pictures; what is finished there is used again."""
+    scale: Scale = "small"
+    """small: images of a few dozen pixels, minutes per network on a CPU. paper: as the paper has it, for GPUs."""
+    seeds: int = 2
+    """Networks per row."""
+    steps: int | None = None
+    """Steps per network instead of the recipe's, with its whole schedule: a shorter look, in a folder of its own."""
+    jobs: int | None = None
+    """Networks trained at the same time; one per GPU, or per core without a GPU, if not given."""
+    methods: tuple[str, ...] = ()
+    """Only these rows; all if none is given. What other calls have finished in the folder is kept."""
+
+    @abstractmethod
+    def study(self) -> "Study":
+        """The rows to train and what they are scored on."""
+
+    @abstractmethod
+    def draw(self, study: "Study", result: dict[str, Any]) -> None:
+        """Pictures beside the table."""
+
+    def run(self) -> None:
+        from g_ray.cli.provenance import provenance
+        from g_ray.cli.text import Line
+        from g_ray.evaluation.study_runs import all_devices, default_jobs, run_study
+        from g_ray.files import write_json, write_whole
+
+        study = shortened(chosen(self.study(), self.methods), self.steps)
+        devices = all_devices()
+        jobs = default_jobs(devices) if self.jobs is None else self.jobs
+        result = run_study(study, self.out, self.seeds, jobs=jobs, devices=devices, progress=Line())
+        result["provenance"] = provenance()
+        tables = as_text(result)
+        write_json(self.out / "result.json", result)
+        write_whole(self.out / "table.md", tables + "\n")
+        self.draw(study, result)
+        print(f"{tables}\n\n{self.out / 'result.json'} and pictures beside it")
+
+
+def as_text(result: dict[str, Any]) -> str:
+    """A table per metric, each with its differences where rows are to be compared."""
+    from g_ray.evaluation.study import differences_markdown, markdown
+
+    parts = []
+    for metric in result["rows"][0]["metrics"]:
+        digits = 2 if metric in ("psnr", "rays_deg") else 3
+        parts.append(markdown(result, metric, digits))
+        if result["differences"]:
+            parts.append(differences_markdown(result, metric, digits))
+    return "\n\n".join(parts)
+
+
+def chosen(study: "Study", methods: tuple[str, ...]) -> "Study":
+    """The study with only these rows, in its own order."""
+    unknown = [method for method in methods if method not in study.methods]
+    if unknown:
+        raise ValueError(f"no row {', '.join(unknown)} in {study.name}: it has {', '.join(study.methods)}")
+    kept = {name: recipe for name, recipe in study.methods.items() if not methods or name in methods}
+    return replace(study, methods=kept)
+
+
+def shortened(study: "Study", steps: int | None) -> "Study":
+    if steps is None:
+        return study
+    methods = {
+        name: replace(recipe, schedule=replace(recipe.schedule, steps=steps))
+        for name, recipe in study.methods.items()
+    }
+    return replace(study, methods=methods)

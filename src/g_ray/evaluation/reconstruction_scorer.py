@@ -1,0 +1,101 @@
+"""Reconstruction, scored: six metrics on rooms that no training run sees, through lenses that none has seen."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from g_ray.data.reconstruction import ReconstructionBatch
+from g_ray.data.rooms_reconstruction import LensName, RoomsReconstruction
+from g_ray.evaluation.scorer import Scorer
+from g_ray.evaluation.study import ScoredRun
+from g_ray.geometry.pose import Pose
+from g_ray.metrics.reconstruction import DepthName, ReconstructionScores, SetGeometry, score_sets
+from g_ray.training.recipe import plain
+
+Answer = Callable[[ReconstructionBatch], SetGeometry]
+
+ZOOM_MAX = 3.0
+LENSES: dict[str, tuple[LensName, float]] = {
+    "pinhole": ("pinhole", 1.0),
+    "zoom": ("pinhole", ZOOM_MAX),
+    "mixed": ("mixed", 1.0),
+    "fisheye": ("fisheye", 1.0),
+}
+"""Columns of the ablation: the lens and the largest zoom. Rooms and walks are the same in all of them."""
+
+
+@dataclass(frozen=True)
+class RoomsScorer(Scorer):
+    """The first `sets` rooms of the test split; depth is z for pinholes and along the ray where there is a fisheye."""
+
+    rooms: RoomsReconstruction = field(default_factory=lambda: RoomsReconstruction(split="test"))
+    sets: int = 128
+    at_once: int = 16
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        return tuple(LENSES)
+
+    @property
+    def key(self) -> dict[str, str]:
+        text = json.dumps(plain(asdict(self)), sort_keys=True)
+        return {"protocol": hashlib.sha256(text.encode()).hexdigest()[:16]}
+
+    def described(self) -> dict[str, Any]:
+        return {
+            "protocol": plain(asdict(self)),
+            "protocol_digest": self.key["protocol"],
+            "depth": {setting: _depth_of(setting) for setting in self.settings},
+        }
+
+    def scores(self, network: nn.Module, setting: str) -> dict[str, list[float]]:
+        return self._scores(answers_of(network), setting)
+
+    def references(self) -> list[ScoredRun]:
+        """`standing`: calibrated rays at one depth from cameras that do not move, so what calibration alone gives."""
+        found = {setting: self._scores(_standing, setting) for setting in self.settings}
+        return [ScoredRun("standing", 0, 0, 0.0, found)]
+
+    def batches(self, setting: str) -> Iterator[ReconstructionBatch]:
+        seen = self.rooms.seen_through(*LENSES[setting])
+        for first in range(0, self.sets, self.at_once):
+            yield seen.sets(range(first, min(first + self.at_once, self.sets)))
+
+    def _scores(self, answer: Answer, setting: str) -> dict[str, list[float]]:
+        parts = [scored(batch, answer(batch), _depth_of(setting)) for batch in self.batches(setting)]
+        rows = ReconstructionScores.joined(parts).rows()
+        return {metric: values.tolist() for metric, values in rows.items()}
+
+
+def _depth_of(setting: str) -> DepthName:
+    return "z" if setting in ("pinhole", "zoom") else "ray"
+
+
+def answers_of(network: nn.Module) -> Answer:
+    """What a network says of a batch, on its own device, back where the batch is."""
+    device = next(network.parameters()).device
+
+    @torch.no_grad()
+    def answer(batch: ReconstructionBatch) -> SetGeometry:
+        there = batch.to(device)
+        found = network(there.images, there.views).to(batch.images)
+        return SetGeometry(found.world_points, found.camera_points, found.rays, found.poses)
+
+    return answer
+
+
+def scored(batch: ReconstructionBatch, answer: SetGeometry, depth: DepthName) -> ReconstructionScores:
+    rays = batch.rays()
+    truth = SetGeometry(batch.world_points, batch.camera_points, rays.directions, batch.poses)
+    return score_sets(truth, answer, batch.valid, depth_kind=depth, known_rays=rays.valid)
+
+
+def _standing(batch: ReconstructionBatch) -> SetGeometry:
+    rays = batch.rays().directions
+    still = torch.eye(4).expand(*batch.images.shape[:2], 4, 4).to(rays)
+    return SetGeometry(rays, rays, rays, Pose(still))
