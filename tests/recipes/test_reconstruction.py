@@ -1,0 +1,92 @@
+"""Reconstruction recipes: the paper's numbers, rows that differ in one name, steps that move every parameter."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+
+from g_ray.models import RECONSTRUCTION_METHODS
+from g_ray.recipes import reconstruction as recipes
+from g_ray.training.distributed import World
+from g_ray.training.engine import train
+from g_ray.training.identity import differences
+from g_ray.training.learner import Learner
+from g_ray.training.recipe import Optimiser, Schedule
+from g_ray.training.run import Run
+
+
+def test_methods_are_those_of_the_model():
+    assert tuple(RECONSTRUCTION_METHODS) == recipes.METHODS
+
+
+@pytest.mark.parametrize("make", [recipes.tiny, recipes.stage1, recipes.stage2, recipes.ablation])
+def test_methods_differ_in_one_name_only(make):
+    for one, other in itertools.combinations(recipes.METHODS, 2):
+        (changed,) = differences(make(one).resolved(), make(other).resolved())
+        assert changed.split(":")[0] == "model.method"
+
+
+def test_the_papers_numbers():
+    """Appendix "3D Reconstruction"; the ablation's 45 epochs are in the section "Ablation Studies"."""
+    first, second, ablation = (make("gray") for make in (recipes.stage1, recipes.stage2, recipes.ablation))
+    assert first.schedule == Schedule(lr=5e-5, steps=96_000, warmup=4_800, start=1e-8, final=1e-8)
+    assert second.schedule == Schedule(lr=1e-7, steps=48_000, final=1e-10)
+    assert ablation.schedule.steps == 45 * 800 and ablation.model.size == "small"
+    assert first.precision == second.precision == "bf16"
+    assert (first.optimiser.weight_decay, first.optimiser.clip) == (0.05, 1.0)
+    assert (first.data.width, first.data.views, first.data.aspect) == (224, (2, 24), (0.33, 1.0))
+    assert (first.data.images_max, second.data.images_max, second.data.width) == (240, 48, 518)
+    assert (first.loss.camera, first.loss.quantile) == (5.0, 0.98)
+    assert first.model.config().encoder == "vitl14"
+
+
+def test_shapes_of_the_papers_batches():
+    """As many sets as images allow: two views come in 120 sets, 24 views in ten."""
+    shapes = recipes.stage1("gray").data.source(0, 14)._shapes()
+    drawn = [shapes.shape(step) for step in range(300)]
+    assert {shape.views for shape in drawn} == set(range(2, 25))
+    assert all(shape.sets == 240 // shape.views and shape.height % 14 == 0 for shape in drawn)
+
+
+def miniature(method, **changes):
+    recipe = recipes.tiny(method)
+    return replace(
+        recipe,
+        data=replace(recipe.data, batch=2, views=(2, 2)),
+        schedule=Schedule(lr=1e-3, steps=2),
+        optimiser=Optimiser(clip=1.0),
+        **changes,
+    )
+
+
+@pytest.mark.parametrize("method", recipes.METHODS)
+def test_a_step_of_every_method(method):
+    torch.manual_seed(0)
+    recipe = miniature(method)
+    learner = Learner(recipe.task(), recipe, Run(), World(0, 1, torch.device("cpu")))
+    before = {name: weight.clone() for name, weight in learner.weights().items()}
+    for step in range(2):
+        assert learner.update(learner.task.batch(step, 0, 1), step) is None
+    after = learner.weights()
+    still = {name for name in before if torch.equal(before[name], after[name])}
+    assert not still, still
+    assert learner.meter.take()["loss"] > 0
+
+
+def test_training_makes_weights_and_pictures(tmp_path):
+    outcome = train("tiny", miniature("gray"), Run(out=tmp_path, sample_every=1, tensorboard=False))
+    assert outcome.weights.is_file() and outcome.validation is not None
+    assert list(tmp_path.rglob("*.png"))
+
+
+def test_the_head_sees_pixels_apart_from_the_start():
+    """Without variance-preserving weights all pixels come out alike and rays are not learned for thousands of steps."""
+    task = miniature("gray").task()
+    torch.manual_seed(0)
+    model, batch = task.model(), task.batch(0, 0, 1)
+    features: list[torch.Tensor] = []
+    model.camera_head.scratch.output_conv2[1].register_forward_hook(lambda *io: features.append(io[-1]))
+    model(batch.images, batch.views)
+    across = features[0].std((-2, -1)).mean() / features[0].abs().mean()
+    assert across > 0.2, float(across)
