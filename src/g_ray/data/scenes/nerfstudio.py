@@ -40,9 +40,9 @@ TOLERANCE = 1e-3
 """How far a rotation in a text file may be from a true one; it is made a true one."""
 
 
-def read_nerfstudio(folder: Path) -> PosedScene:
-    """ValueError, in one line with the frame, if anything is wrong."""
-    path = folder / TRANSFORMS
+def read_nerfstudio(folder: Path, check: bool = True, name: str = TRANSFORMS) -> PosedScene:
+    """ValueError, in one line with the frame, if anything is wrong; without `check` photographs are not looked at."""
+    path = folder / name
     document = _document(path)
     frames = sorted(_frames(path, document), key=lambda frame: frame["file_path"])
     names = tuple(frame["file_path"] for frame in frames)
@@ -57,7 +57,8 @@ def read_nerfstudio(folder: Path) -> PosedScene:
             poses.append(_pose(frame))
         except ValueError as error:
             raise ValueError(f"{path}: frame {frame['file_path']}: {error}") from None
-    check_photos(names, images, cameras)
+    if check:
+        check_photos(names, images, cameras)
     return PosedScene(
         folder,
         "nerfstudio",

@@ -1,0 +1,140 @@
+"""Every photo gets its camera, from one source or from several by pattern; nothing is ignored in silence."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from g_ray.capture.calibrated import Calibrated
+from g_ray.capture.estimate import KEYWORD, estimated
+from g_ray.capture.photos import Photo
+from g_ray.capture.pixels import TURNED
+from g_ray.capture.sources import SOURCES, CalibrationSource, open_source
+
+SHOWN = 3
+"""Names in a message before it says "…"."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One argument: photos whose names match the pattern take their cameras from the source."""
+
+    pattern: str | None
+    """None: all photos that no pattern matches."""
+    source: str
+    text: str
+
+
+def calibrate(
+    photos: Sequence[Photo],
+    sources: str | Sequence[str],
+    *,
+    resize: bool = False,
+    say: Callable[[str], None] | None = None,
+) -> list[Calibrated]:
+    """The photos' cameras, in their order.
+
+    `sources` are paths, "exif", "estimate[:NAME]", or PATTERN=SOURCE for photos whose names match; SOURCE may end in
+    :LABEL to name a camera of a rig. The first pattern that matches a photo counts. `resize` scales calibrations that
+    were made at another size of the same photo. `say` is given a sentence for everything that is worth knowing and no
+    mistake. ValueError in one line names a photo without a camera and an argument without use.
+    """
+    rules = [parsed(text) for text in ([sources] if isinstance(sources, str) else sources)]
+    say = say or _silent
+    found: dict[str, Calibrated] = {}
+    for rule, chosen in _assigned(photos, rules):
+        for view in _cameras(rule, chosen, resize, say):
+            found[view.name] = view
+    missing = [photo.name for photo in photos if photo.name not in found]
+    if missing:
+        raise ValueError(f"no calibration for {_some(missing)}: {_where(rules)}")
+    _say_about_turning(photos, say)
+    return [found[photo.name] for photo in photos]
+
+
+def parsed(text: str) -> Rule:
+    """PATTERN=SOURCE or SOURCE; a path that exists is a source, whatever its name."""
+    pattern, mark, source = text.partition("=")
+    if not mark or Path(text).exists():
+        pattern, source = "", text
+    if not source or (mark and not pattern and source != text):
+        raise ValueError(f"calibration {text!r}: write SOURCE or PATTERN=SOURCE")
+    return Rule(pattern or None, source, text)
+
+
+def _assigned(photos: Sequence[Photo], rules: Sequence[Rule]) -> list[tuple[Rule, list[Photo]]]:
+    if not rules:
+        raise ValueError("no calibration: give a file, a folder, exif or estimate")
+    plain = [rule for rule in rules if rule.pattern is None]
+    if len(plain) > 1:
+        raise ValueError(
+            f"calibrations {plain[0].text} and {plain[1].text}: say which photos each is for, "
+            f"as in 'folder/*={plain[1].text}'"
+        )
+    ordered = [rule for rule in rules if rule.pattern is not None] + plain
+    left, result = list(photos), []
+    for rule in ordered:
+        pattern = rule.pattern
+        chosen = left if pattern is None else [photo for photo in left if fnmatchcase(photo.name, pattern)]
+        if not chosen:
+            known = _some([photo.name for photo in photos])
+            why = (
+                "every photo has another one"
+                if pattern is None
+                else f"no photo left matches; there are {known}"
+            )
+            raise ValueError(f"calibration {rule.text}: {why}")
+        taken = {photo.name for photo in chosen}
+        left = [photo for photo in left if photo.name not in taken]
+        result.append((rule, chosen))
+    return result
+
+
+def _cameras(rule: Rule, photos: list[Photo], resize: bool, say: Callable[[str], None]) -> list[Calibrated]:
+    if rule.source.split(":")[0] == KEYWORD and not Path(rule.source).exists():
+        return estimated(rule.source, photos, say)
+    source, label = _opened(rule.source)
+    views = [source.camera_for(photo, resize, label) for photo in photos]
+    for note in source.notes:
+        say(note)
+    others = source.left_over(photos)
+    if others:
+        say(f"{source.path}: {len(others)} cameras belong to photos that are not given: {_some(others)}")
+    return [view for view in views if view is not None]
+
+
+def _opened(text: str) -> tuple[CalibrationSource, str | None]:
+    """A path, or PATH:LABEL."""
+    path, mark, label = text.rpartition(":")
+    if mark and not Path(text).exists() and Path(path).exists():
+        return open_source(path), label
+    return open_source(text), None
+
+
+def _say_about_turning(photos: Sequence[Photo], say: Callable[[str], None]) -> None:
+    """Where turning does not change the size, a calibration of the stored pixels cannot be told from one of these."""
+    hidden = [
+        photo.name
+        for photo in photos
+        if photo.upright
+        and photo.orientation > 1
+        and (photo.orientation not in TURNED or photo.width == photo.height)
+    ]
+    if hidden:
+        say(
+            f"{_some(hidden)}: turned upright as EXIF says; calibrations are taken to be of the upright photos "
+            "(--as-stored leaves the pixels as they are)"
+        )
+
+
+def _where(rules: Sequence[Rule]) -> str:
+    looked = ", ".join(rule.text for rule in rules)
+    return f"looked in {looked}; add a calibration for it, or leave it out ({', '.join([*SOURCES, KEYWORD])})"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f", … ({len(names)})" if len(names) > SHOWN else "")
+
+
+def _silent(sentence: str) -> None:
+    return None

@@ -1,0 +1,41 @@
+"""AnyCalib (Tirado-Garín and Civera 2025): one image, any lens.
+
+Parameters are for the image as it is given, with pixel centres at +0.5, as here. A fit that fails comes back as ones
+with `success` False.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from g_ray.cameras.opencv import OpenCV
+from g_ray.cameras.opencv_fisheye import OpenCVFisheye
+from g_ray.capture.calibrated import Calibrated
+from g_ray.capture.estimate.base import Estimator
+from g_ray.capture.photos import Photo
+
+
+class AnyCalibEstimator(Estimator):
+    """`radial:2` (fx fy cx cy k1 k2), or with fisheye `kb:4` (fx fy cx cy k1 k2 k3 k4)."""
+
+    NAME = "anycalib"
+    INSTALL = "pip install git+https://github.com/javrtg/AnyCalib"
+
+    def estimate(self, photos: Sequence[Photo], say: Callable[[str], None]) -> list[Calibrated]:
+        model = self.package("anycalib").AnyCalib(model_id="anycalib_gen").eval()
+        return [self._one(model, photo) for photo in photos]
+
+    def _one(self, model: Any, photo: Photo) -> Calibrated:
+        cam_id, lens = ("kb:4", OpenCVFisheye) if self.fisheye else ("radial:2", OpenCV)
+        with torch.inference_mode():
+            result = model.predict(photo.load(), cam_id)
+        given = torch.as_tensor(result["intrinsics"]).detach().double().cpu().flatten()
+        success = bool(torch.as_tensor(result.get("success", True)).all())
+        if not success or bool((given == 1).all()):
+            raise ValueError(f"{photo.path}: AnyCalib could not fit {cam_id} to it; give a calibration file")
+        names = lens.PARAMETERS[: len(given)]
+        camera = lens.make(
+            photo.width, photo.height, **dict(zip(names, given.tolist(), strict=True)), dtype=torch.float64
+        )
+        return self.calibrated(photo, camera)

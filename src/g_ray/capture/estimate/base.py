@@ -1,0 +1,40 @@
+"""What every estimator can do."""
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from g_ray.cameras.base import Camera
+from g_ray.capture.calibrated import Calibrated
+from g_ray.capture.photos import Photo
+from g_ray.geometry.pose import Pose
+
+
+class Estimator(ABC):
+    """Cameras from photos; with `fisheye` as lenses of the four-coefficient fisheye model or wider."""
+
+    NAME: ClassVar[str]
+    INSTALL: ClassVar[str]
+    """The command that brings the package."""
+
+    def __init__(self, fisheye: bool = False) -> None:
+        self.fisheye = fisheye
+
+    @abstractmethod
+    def estimate(self, photos: Sequence[Photo], say: Callable[[str], None]) -> list[Calibrated]:
+        """Photos that cannot be calibrated are left out, with a sentence to `say` or a ValueError that names them."""
+
+    def package(self, module: str) -> Any:
+        """The peer's module, imported when it is first needed; OSError tells how to get it."""
+        try:
+            return importlib.import_module(module)
+        except ImportError as error:
+            name = module.split(".")[0]
+            raise OSError(
+                f"estimate:{self.NAME} needs the package {name}, which cannot be imported "
+                f"({' '.join(str(error).split())}): {self.INSTALL}"
+            ) from None
+
+    def calibrated(self, photo: Photo, camera: Camera, pose: Pose | None = None) -> Calibrated:
+        return Calibrated(photo.name, photo.path, camera, f"estimated by {self.NAME}", pose)

@@ -1,0 +1,164 @@
+"""Self-calibration of the whole set with COLMAP: features, matches, mapping, on the CPU.
+
+Photos of one device share a camera: those with the same size and the same EXIF device and focal length, or, without
+EXIF, with the same size and folder. Photos are turned upright and made smaller first; the cameras are scaled back.
+"""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.nn.functional import interpolate
+
+from g_ray.cameras.base import Camera
+from g_ray.capture.calibrated import Calibrated
+from g_ray.capture.estimate.base import Estimator
+from g_ray.capture.photos import Photo
+from g_ray.capture.sources.exif_focal import focal_px
+from g_ray.data.scenes.colmap_cameras import camera as camera_of
+from g_ray.geometry.pose import Pose
+
+LONGER = 1600
+"""Pixels that features are looked for in."""
+FISHEYE_FOCAL = 0.48
+"""First guess over the width: 120° across."""
+
+
+class ColmapEstimator(Estimator):
+    """SIMPLE_RADIAL for every device, OPENCV_FISHEYE when asked. Needs a few photos that overlap."""
+
+    NAME = "colmap"
+    INSTALL = "pip install 'g-ray[calib]'"
+
+    def __init__(self, fisheye: bool = False, longer: int = LONGER, threads: int = -1) -> None:
+        super().__init__(fisheye)
+        self.longer, self.threads = longer, threads
+
+    def estimate(self, photos: Sequence[Photo], say: Callable[[str], None]) -> list[Calibrated]:
+        if len(photos) < 2:
+            raise ValueError(
+                f"{photos[0].name}: estimate:colmap needs two photos or more; use another estimator"
+            )
+        pycolmap = self.package("pycolmap")
+        groups = by_device(photos)
+        with tempfile.TemporaryDirectory(prefix="g-ray-") as folder:
+            model = self._model(pycolmap, groups, Path(folder))
+        views, lost = _views(self, groups, model)
+        if lost:
+            some = ", ".join(lost[:3]) + (", …" if len(lost) > 3 else "")
+            say(f"estimate:colmap: no pose for {len(lost)} of {len(photos)} photos: {some}")
+        return [views[photo.name] for photo in photos if photo.name in views]
+
+    def _model(self, pycolmap: Any, groups: list[list[Photo]], folder: Path) -> Any:
+        images, database = folder / "images", folder / "database.db"
+        pycolmap.logging.minloglevel = pycolmap.logging.ERROR.value
+        for number, group in enumerate(groups):
+            for index, photo in enumerate(group):
+                _write_small(photo, images / _name(number, index), self.longer)
+            self._extract(pycolmap, database, images, number, group)
+        matching = pycolmap.FeatureMatchingOptions()
+        matching.num_threads = self.threads
+        pycolmap.match_exhaustive(database, matching_options=matching, device=pycolmap.Device.cpu)
+        found = pycolmap.incremental_mapping(database, images, folder / "models", self._mapping(pycolmap))
+        if not found:
+            names = ", ".join(photo.name for group in groups for photo in group[:2])
+            raise ValueError(
+                f"estimate:colmap found no model of {names}, …: photos must overlap, show texture and be taken "
+                "from different places; give a calibration, or use another estimator"
+            )
+        return max(found.values(), key=lambda model: model.num_reg_images())
+
+    def _extract(self, pycolmap: Any, database: Path, images: Path, number: int, group: list[Photo]) -> None:
+        reader, options = pycolmap.ImageReaderOptions(), pycolmap.FeatureExtractionOptions()
+        reader.camera_model = "OPENCV_FISHEYE" if self.fisheye else "SIMPLE_RADIAL"
+        reader.camera_params = self._first_guess(group[0])
+        options.num_threads = self.threads
+        pycolmap.extract_features(
+            database,
+            images,
+            [_name(number, index) for index in range(len(group))],
+            pycolmap.CameraMode.PER_FOLDER,
+            reader,
+            options,
+            pycolmap.Device.cpu,
+        )
+
+    def _first_guess(self, photo: Photo) -> str:
+        """COLMAP's parameters as text; empty lets COLMAP guess. The small copies have no EXIF, so it is read here."""
+        width, height = _small_size(photo, self.longer)
+        if self.fisheye:
+            focal = FISHEYE_FOCAL * max(width, height)
+            return f"{focal},{focal},{width / 2},{height / 2},0,0,0,0"
+        try:
+            focal = focal_px(photo.exif()) * width / photo.width
+        except ValueError:
+            return ""
+        return f"{focal},{width / 2},{height / 2},0"
+
+    def _mapping(self, pycolmap: Any) -> Any:
+        options = pycolmap.IncrementalPipelineOptions()
+        options.num_threads, options.random_seed = self.threads, 0
+        options.min_model_size, options.extract_colors = 2, False
+        return options
+
+
+def by_device(photos: Sequence[Photo]) -> list[list[Photo]]:
+    """Photos that share a lens and its setting."""
+    groups: dict[tuple[Any, ...], list[Photo]] = {}
+    for photo in photos:
+        exif = photo.exif()
+        folder = str(Path(photo.name).parent)
+        device = (exif.device, exif.focal_mm, exif.focal_35mm) if exif.device else (folder,)
+        groups.setdefault((photo.width, photo.height, *device), []).append(photo)
+    return list(groups.values())
+
+
+def _views(
+    estimator: ColmapEstimator, groups: list[list[Photo]], model: Any
+) -> tuple[dict[str, Calibrated], list[str]]:
+    """A photo without a pose has its device's camera, if another photo of the device was placed."""
+    images = {image.name: image for image in model.images.values() if image.has_pose}
+    views, lost = {}, []
+    for number, group in enumerate(groups):
+        placed = [images.get(_name(number, index)) for index in range(len(group))]
+        lens = next((_camera(image.camera, group[0]) for image in placed if image is not None), None)
+        for photo, image in zip(group, placed, strict=True):
+            if image is None:
+                lost.append(photo.name)
+            if lens is not None:
+                views[photo.name] = estimator.calibrated(photo, lens, None if image is None else _pose(image))
+    return views, lost
+
+
+def _camera(raw: Any, photo: Photo) -> Camera:
+    small = camera_of(raw.model.name, int(raw.width), int(raw.height), tuple(map(float, raw.params)))
+    return small.resize(photo.width, photo.height)
+
+
+def _pose(image: Any) -> Pose:
+    matrix = torch.from_numpy(np.asarray(image.cam_from_world().matrix(), dtype=np.float64).copy())
+    return Pose.from_parts(matrix[:, :3], matrix[:, 3]).inverse()
+
+
+def _name(group: int, index: int) -> str:
+    return f"{group:03d}/{index:06d}.png"
+
+
+def _small_size(photo: Photo, longer: int) -> tuple[int, int]:
+    scale = min(1.0, longer / max(photo.width, photo.height))
+    return round(photo.width * scale), round(photo.height * scale)
+
+
+def _write_small(photo: Photo, path: Path, longer: int) -> None:
+    width, height = _small_size(photo, longer)
+    image = photo.load()
+    if (width, height) != (photo.width, photo.height):
+        image = interpolate(image[None], (height, width), mode="bilinear", antialias=True)[0]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray((image.clamp(0, 1) * 255).round().byte().movedim(0, -1).numpy()).save(
+        path, compress_level=1
+    )

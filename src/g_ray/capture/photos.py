@@ -1,0 +1,173 @@
+"""The photographs of a run: files, folders, patterns and videos become named photos in natural order."""
+
+import glob
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from jaxtyping import Float
+from torch import Tensor
+
+from g_ray.capture import video
+from g_ray.capture.exif import Exif, read_exif
+from g_ray.capture.pixels import TURNED, read_pixels
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".pgm", ".jp2", ".avif")
+"""What is taken from a folder. A file that is named itself may have any suffix."""
+SMALLEST = 32
+"""Pixels a side."""
+FRAMES = 32
+"""Of a video, where nobody says how many."""
+
+
+@dataclass(frozen=True)
+class Photo:
+    """A photograph, or a frame of a video; `width` and `height` are those of what `load` gives."""
+
+    name: str
+    """Unique; a posix path relative to the folder that all photos have in common, e.g. "dslr/a.jpg"."""
+    path: Path
+    """The file; a frame has its video's."""
+    width: int
+    height: int
+    orientation: int = 1
+    """EXIF's; the stored pixels are turned by it if `upright`."""
+    upright: bool = True
+    time: int | None = None
+    """A frame's time stamp in its video."""
+
+    def load(self) -> Float[Tensor, "3 h w"]:
+        """Red, green and blue in [0, 1]; OSError that names the file if it is broken."""
+        if self.time is not None:
+            return video.read_frame(self.path, self.time)
+        return read_pixels(self.path, self.orientation if self.upright else 1)
+
+    @property
+    def place(self) -> Path:
+        """Where the photo lies; a frame, as if its video were a folder."""
+        return self.path if self.time is None else self.path.with_suffix("") / Path(self.name).name
+
+    def exif(self) -> Exif:
+        """Of a frame: its size alone."""
+        return read_exif(self.path) if self.time is None else Exif(self.width, self.height)
+
+
+def find_photos(
+    patterns: Sequence[str | os.PathLike[str]],
+    *,
+    every: int | None = None,
+    frames: int | None = None,
+    upright: bool = True,
+) -> list[Photo]:
+    """Photos from files, folders (with all below them), patterns with * ? [ ] and ** , and videos.
+
+    Of a video every `every`-th frame is taken, or `frames` spread evenly over it (32 if neither is given).
+    `upright=False` leaves pixels as stored: EXIF's orientation is then not applied. Anything that cannot be used is a
+    ValueError or an OSError in one line that names it.
+    """
+    if isinstance(patterns, str | os.PathLike):
+        patterns = [patterns]
+    _check_sampling(every, frames)
+    paths = [path for pattern in patterns for path in _matches(os.fspath(pattern))]
+    if not paths:
+        raise ValueError("no photos: give files, folders, patterns or a video")
+    _refuse_twice([str(path) for path in paths], "is given twice; give every photo once")
+    if (every or frames) and not any(_is_video(path) for path in paths):
+        raise ValueError("every and frames choose frames of a video, but there is none among the photos")
+    folder = Path(os.path.commonpath([path.parent for path in paths]))
+    photos = []
+    for path in paths:
+        if _is_video(path):
+            photos += _frames(path, folder, every, frames)
+        else:
+            photos.append(_photo(path, folder, upright))
+    _refuse_twice([photo.name for photo in photos], "is the name of two photos; rename one of them")
+    return sorted(photos, key=lambda photo: natural(photo.name))
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """Sorts a2 before a10; upper and lower case together."""
+    parts = re.split(r"(\d+)", name)
+    key = [(1, int(part), "") if part.isdecimal() else (0, 0, part.casefold()) for part in parts]
+    return [*key, (0, 0, name)]
+
+
+def _check_sampling(every: int | None, frames: int | None) -> None:
+    if every is not None and frames is not None:
+        raise ValueError("every and frames: give one of them")
+    for name, value in (("every", every), ("frames", frames)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name} is {value}; it must be at least 1")
+
+
+def _matches(pattern: str) -> list[Path]:
+    """Absolute paths of one argument."""
+    path = Path(os.path.abspath(os.path.expanduser(pattern)))
+    if not pattern:
+        raise ValueError("an empty path among the photos; give files, folders, patterns or a video")
+    if path.is_dir():
+        return _images_of(path)
+    if path.exists() or not glob.has_magic(pattern):
+        return [path]
+    found = sorted(
+        Path(os.path.abspath(hit)) for hit in glob.glob(os.path.expanduser(pattern), recursive=True)
+    )
+    files = [hit for hit in found if hit.is_file()]
+    if not files:
+        raise ValueError(f"{pattern}: no file matches this pattern")
+    return files
+
+
+def _images_of(folder: Path) -> list[Path]:
+    seen = [path for path in sorted(folder.rglob("*")) if not _hidden(path.relative_to(folder))]
+    images = [path for path in seen if path.suffix.lower() in SUFFIXES and path.is_file()]
+    if not images:
+        films = [path.name for path in seen if _is_video(path)]
+        hint = f"; it has a video: give {folder / films[0]}" if films else f" ({', '.join(SUFFIXES)})"
+        raise ValueError(f"{folder}: no images in this folder{hint}")
+    return images
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _is_video(path: Path) -> bool:
+    return path.suffix.lower() in video.SUFFIXES
+
+
+def _photo(path: Path, folder: Path, upright: bool) -> Photo:
+    if path.is_file() and path.stat().st_size == 0:
+        raise OSError(f"{path}: an empty file, not an image")
+    exif = read_exif(path)
+    width, height = exif.width, exif.height
+    if upright and exif.orientation in TURNED:
+        width, height = height, width
+    name = path.relative_to(folder).as_posix()
+    return _large_enough(Photo(name, path, width, height, exif.orientation, upright))
+
+
+def _frames(path: Path, folder: Path, every: int | None, frames: int | None) -> list[Photo]:
+    times = video.frame_times(path)
+    indices = video.chosen(len(times), every, frames or FRAMES)
+    height, width = video.read_frame(path, times[indices[0]]).shape[1:]
+    stem = path.relative_to(folder).with_suffix("").as_posix()
+    first = _large_enough(Photo(stem, path, width, height, time=times[indices[0]]))
+    return [replace(first, name=f"{stem}/frame_{i:06d}.png", time=times[i]) for i in indices]
+
+
+def _large_enough(photo: Photo) -> Photo:
+    if min(photo.width, photo.height) < SMALLEST:
+        raise ValueError(
+            f"{photo.path}: {photo.width}×{photo.height} px is too small; give at least {SMALLEST}×{SMALLEST}"
+        )
+    return photo
+
+
+def _refuse_twice(names: list[str], problem: str) -> None:
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise ValueError(f"{twice} {problem}")

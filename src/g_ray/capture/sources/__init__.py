@@ -1,0 +1,47 @@
+"""Sources of calibration, one file each. A new one is a new line in SOURCES; the conformance tests then include it."""
+
+import os
+from pathlib import Path
+
+from g_ray.capture.sources.aria import AriaSource
+from g_ray.capture.sources.base import CalibrationSource, Example, Lens
+from g_ray.capture.sources.cameras_json import CamerasJsonSource
+from g_ray.capture.sources.colmap import ColmapSource
+from g_ray.capture.sources.eth3d import ETH3DSource
+from g_ray.capture.sources.evidence import Evidence
+from g_ray.capture.sources.exif_focal import ExifSource
+from g_ray.capture.sources.kalibr import KalibrSource
+from g_ray.capture.sources.nerfstudio import NerfstudioSource
+from g_ray.capture.sources.opencv import OpenCVSource
+from g_ray.capture.sources.ray_maps import RayMapSource
+from g_ray.capture.sources.ros import ROSSource
+from g_ray.capture.sources.scannetpp import ScanNetPPSource
+
+# The first that recognises a path has it: formats that contain another one come before it.
+SOURCES: dict[str, type[CalibrationSource]] = {
+    "exif": ExifSource,
+    "scannetpp": ScanNetPPSource,
+    "eth3d": ETH3DSource,
+    "nerfstudio": NerfstudioSource,
+    "colmap": ColmapSource,
+    "cameras_json": CamerasJsonSource,
+    "aria": AriaSource,
+    "kalibr": KalibrSource,
+    "ros": ROSSource,
+    "opencv": OpenCVSource,
+    "ray_maps": RayMapSource,
+}
+
+__all__ = ["SOURCES", "CalibrationSource", "Example", "Lens", "open_source"]
+
+
+def open_source(path: str | os.PathLike[str]) -> CalibrationSource:
+    """Whatever lies at the path, told by its content, or "exif"; ValueError if no format fits."""
+    evidence = Evidence(Path(path))
+    if not evidence.path.exists() and not ExifSource.recognises(evidence):
+        raise ValueError(f"{path}: no such calibration; give a file, a folder, exif or estimate")
+    for source in SOURCES.values():
+        if source.recognises(evidence):
+            return source.open(evidence)
+    known = ", ".join(source.TITLE for source in SOURCES.values())
+    raise ValueError(f"{path}: no calibration format that is known ({known})")

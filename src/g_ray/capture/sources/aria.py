@@ -1,0 +1,131 @@
+"""Project Aria's calibration JSON: the device's, as stored in a VRS file, or a line of MPS' online_calibration.jsonl.
+
+Cameras have labels (camera-rgb, camera-slam-left, …). The first generation's file names no image size: the sensor's
+is meant. The 1408 × 1408 images of camera-rgb are its inner 2816 × 2816 pixels at half the size, the eye cameras' 320 ×
+240 all of 640 × 480. Pixel centres lie at integers.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from g_ray.cameras.base import Camera
+from g_ray.cameras.fisheye624 import Fisheye624
+from g_ray.cameras.opencv_fisheye import OpenCVFisheye
+from g_ray.cameras.pinhole import Pinhole
+from g_ray.capture.sources.base import CalibrationSource, Example, Lens
+from g_ray.capture.sources.evidence import Evidence, numbers, whole
+from g_ray.files import write_whole
+
+SENSORS = {
+    "camera-rgb": (2880, 2880),
+    "camera-slam-left": (640, 480),
+    "camera-slam-right": (640, 480),
+    "camera-et-left": (640, 480),
+    "camera-et-right": (640, 480),
+}
+HALVED = {"camera-rgb": 32, "camera-et-left": 0, "camera-et-right": 0}
+"""Cameras that also record at half the size, with the border that is cut off first."""
+_K, _P, _S = tuple(Fisheye624.PARAMETERS[4:10]), ("p1", "p2"), ("s1", "s2", "s3", "s4")
+PROJECTIONS: dict[str, tuple[type[Camera], tuple[str, ...]]] = {
+    "FisheyeRadTanThinPrism": (Fisheye624, (*_K, *_P, *_S)),
+    "Fisheye624": (Fisheye624, (*_K, *_P, *_S)),
+    "Fisheye62": (Fisheye624, (*_K, *_P)),
+    "KannalaBrandtK3": (OpenCVFisheye, ("k1", "k2", "k3", "k4")),
+    "Linear": (Pinhole, ()),
+}
+"""Names there, with our model and what follows the focal lengths and the principal point."""
+
+
+class AriaSource(CalibrationSource):
+    """Where the cameras sit on the device (T_Device_Camera) is no pose in the world and not used."""
+
+    NAME, TITLE, CENTRE, PER_PHOTO = "aria", "Project Aria", 0.0, False
+
+    @classmethod
+    def recognises(cls, evidence: Evidence) -> bool:
+        document = evidence.document
+        return document is not None and isinstance(document.get("CameraCalibrations"), list)
+
+    @classmethod
+    def open(cls, evidence: Evidence) -> "AriaSource":
+        lenses = []
+        for number, entry in enumerate((evidence.document or {})["CameraCalibrations"]):
+            label = entry.get("Label") if isinstance(entry, dict) else None
+            try:
+                if not isinstance(label, str):
+                    raise ValueError("it has no Label")
+                lenses += _lenses(label, entry, cls.CENTRE)
+            except ValueError as error:
+                raise ValueError(f"{evidence.path}: camera {label or number}: {error}") from None
+        return cls(evidence.path, lenses)
+
+    @classmethod
+    def example(cls, folder: Path) -> Example:
+        params = [
+            1220.0,
+            1440.5,
+            1439.5,
+            0.41,
+            -0.5,
+            0.2,
+            1.1,
+            -1.7,
+            0.6,
+            0.0006,
+            0.0003,
+            -0.0002,
+            0.0001,
+            -0.001,
+            0.0002,
+        ]
+        entry = {
+            "Label": "camera-rgb",
+            "Projection": {"Name": "FisheyeRadTanThinPrism", "Params": params},
+            "T_Device_Camera": {"Translation": [0.0, 0.0, 0.0], "UnitQuaternion": [1.0, [0.0, 0.0, 0.0]]},
+        }
+        write_whole(folder / "calibration.json", json.dumps({"CameraCalibrations": [entry]}, indent=1))
+        values = dict(zip((*_K, *_P, *_S), params[3:], strict=True))
+        full = Fisheye624.make(
+            2880, 2880, fx=1220.0, fy=1220.0, cx=1441.0, cy=1440.0, **values, dtype=torch.float64
+        )
+        return Example(
+            folder / "calibration.json", "camera-rgb/0001.jpg", full.resize(1408, 1408, (32, 32, 2848, 2848))
+        )
+
+
+def _lenses(label: str, entry: dict[str, Any], centre: float) -> list[Lens]:
+    """The camera at the size of its sensor, and at half of it where the device can record so."""
+    config = entry.get("ConfigData")
+    if isinstance(config, dict) and "ImageWidth" in config:
+        size = (whole(config["ImageWidth"], "ImageWidth"), whole(config.get("ImageHeight"), "ImageHeight"))
+        return [Lens.of(label, _camera(entry, *size, centre))]
+    if label not in SENSORS:
+        raise ValueError(
+            f"its image size is not known; a Label without ConfigData is one of {', '.join(SENSORS)}"
+        )
+    camera = _camera(entry, *SENSORS[label], centre)
+    lenses, border = [Lens.of(label, camera)], HALVED.get(label)
+    if border is not None:
+        box = (border, border, camera.width - border, camera.height - border)
+        halved = camera.resize((box[2] - box[0]) // 2, (box[3] - box[1]) // 2, box)
+        lenses.append(Lens.of(label, halved))
+    return lenses
+
+
+def _camera(entry: dict[str, Any], width: int, height: int, centre: float) -> Camera:
+    projection = entry.get("Projection")
+    if not isinstance(projection, dict) or projection.get("Name") not in PROJECTIONS:
+        name = projection.get("Name") if isinstance(projection, dict) else None
+        raise ValueError(f"Projection.Name {name!r} is not known; it can be {', '.join(PROJECTIONS)}")
+    model, names = PROJECTIONS[projection["Name"]]
+    given = numbers(projection.get("Params"), "Projection.Params", (3 + len(names), 4 + len(names)))
+    if len(given) == 3 + len(names):
+        given = [given[0], *given]  # one focal length for both axes
+    fx, fy, cx, cy = given[:4]
+    affine = {"fx": fx, "fy": fy, "cx": cx + 0.5 - centre, "cy": cy + 0.5 - centre}
+    return model.make(
+        width, height, dtype=torch.float64, **affine, **dict(zip(names, given[4:], strict=True))
+    )

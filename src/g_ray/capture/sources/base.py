@@ -1,0 +1,189 @@
+"""What every source of calibration can do: tell whether a file is its own, and find a photo's camera in it."""
+
+import os
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath, PurePosixPath
+from typing import ClassVar
+
+from g_ray.cameras.base import Camera
+from g_ray.capture.calibrated import Calibrated
+from g_ray.capture.fitting import fitted
+from g_ray.capture.photos import Photo
+from g_ray.capture.plausible import check_plausible
+from g_ray.capture.sources.evidence import Evidence
+from g_ray.geometry.pose import Pose
+
+
+@dataclass(frozen=True, eq=False)
+class Lens:
+    """One camera of a source."""
+
+    label: str
+    """The image or the device that it belongs to, as the file names it."""
+    build: Callable[[int, int], Camera]
+    """Called with the size; a mistake in the numbers is a ValueError."""
+    size: tuple[int, int] | None
+    """Width and height, if the file knows."""
+    pose: Pose | None = None
+
+    @classmethod
+    def of(cls, label: str, camera: Camera, pose: Pose | None = None) -> "Lens":
+        return cls(label, lambda width, height: camera, (camera.width, camera.height), pose)
+
+
+@dataclass(frozen=True)
+class Example:
+    """A miniature of the format on disk, for tests and documentation."""
+
+    path: Path
+    photo: str
+    """Name of a photo that it calibrates."""
+    camera: Camera
+    """… as this camera."""
+
+
+class CalibrationSource(ABC):
+    """A calibration file or folder, opened; see `PER_PHOTO` for how a photo's camera is found."""
+
+    NAME: ClassVar[str]
+    TITLE: ClassVar[str]
+    """For people, in tables and messages."""
+    CENTRE: ClassVar[float]
+    """Where the file puts the centre of the first pixel: 0 or 0.5. Ours is 0.5."""
+    PER_PHOTO: ClassVar[bool]
+    """True: the file names images. False: it names devices; a device's camera serves all photos of its size, or those
+    that have its name as a folder or as their own."""
+
+    def __init__(self, path: Path, lenses: Sequence[Lens], notes: Sequence[str] = ()) -> None:
+        if not lenses:
+            raise ValueError(f"{path}: no cameras in it ({self.TITLE})")
+        self.path, self.lenses, self.notes = path, tuple(lenses), tuple(notes)
+        self._by_name: dict[str, list[Lens]] = defaultdict(list)
+        for lens in lenses:
+            self._by_name[PurePosixPath(lens.label).name].append(lens)
+        self._fitted: dict[tuple[int, int, int], tuple[Camera, Camera]] = {}
+
+    # What a source supplies
+
+    @classmethod
+    @abstractmethod
+    def recognises(cls, evidence: Evidence) -> bool:
+        """By what the file or folder holds."""
+
+    @classmethod
+    @abstractmethod
+    def open(cls, evidence: Evidence) -> "CalibrationSource":
+        """ValueError in one line that names the file if anything in it is wrong."""
+
+    @classmethod
+    @abstractmethod
+    def example(cls, folder: Path) -> Example:
+        """Write a miniature of the format."""
+
+    # What all have
+
+    @property
+    def description(self) -> str:
+        return f"{self.path.name} ({self.TITLE})"
+
+    def camera_for(self, photo: Photo, resize: bool = False, label: str | None = None) -> Calibrated | None:
+        """None if the source does not know the photo; ValueError if it does and the camera cannot be used.
+
+        `resize` scales a calibration made for the same photo at another size; `label` names the camera to take.
+        """
+        lens = self._labelled(label) if label is not None else self._lens_for(photo)
+        if lens is None:
+            return None
+        try:
+            camera = self._camera(lens, photo, resize)
+        except ValueError as error:
+            name = f"camera {lens.label!r}: " if lens.label else ""
+            raise ValueError(f"{self.path}: {name}{error}") from None
+        return Calibrated(photo.name, photo.path, camera, self.description, lens.pose)
+
+    def left_over(self, photos: Sequence[Photo]) -> list[str]:
+        """Names of images that the source knows and nobody has given."""
+        if not self.PER_PHOTO:
+            return []
+        used = {id(self._lens_for(photo)) for photo in photos}
+        return [lens.label for lens in self.lenses if id(lens) not in used]
+
+    def _camera(self, lens: Lens, photo: Photo, resize: bool) -> Camera:
+        size = (photo.width, photo.height)
+        given = lens.build(*(lens.size or size))
+        key = (id(given), *size)
+        if key not in self._fitted:
+            if lens.size is None:
+                _check_unknown_size(given)
+            camera = fitted(given, photo, resize)
+            check_plausible(camera)
+            self._fitted[key] = (given, camera)  # given too: its id may not be used again
+        return self._fitted[key][1]
+
+    def _labelled(self, label: str) -> Lens:
+        for lens in self.lenses:
+            if lens.label == label:
+                return lens
+        known = ", ".join(lens.label for lens in self.lenses[:8])
+        raise ValueError(f"{self.path}: no camera {label!r}; it has {known}")
+
+    def _lens_for(self, photo: Photo) -> Lens | None:
+        return self._by_image(photo) if self.PER_PHOTO else self._by_device(photo)
+
+    def _by_image(self, photo: Photo) -> Lens | None:
+        """The lens whose label shares the longest end of the path with the photo."""
+        name = photo.place.name
+        candidates = self._by_name.get(name, []) + self._by_name.get(PurePosixPath(name).stem, [])
+        matches = [(common_end(lens.label, photo), lens) for lens in candidates]
+        longest = max((count for count, _ in matches), default=0)
+        if longest == 0:
+            return None
+        best = [lens for count, lens in matches if count == longest]
+        if len(best) > 1:
+            names = " and ".join(repr(lens.label) for lens in best[:2])
+            raise ValueError(
+                f"{self.path}: {photo.name} could be {names}; give the photos in folders of these names"
+            )
+        return best[0]
+
+    def _by_device(self, photo: Photo) -> Lens | None:
+        parts = {*PurePosixPath(photo.name).parts, PurePosixPath(photo.name).stem}
+        named = [lens for lens in self.lenses if lens.label in parts] or list(self.lenses)
+        fitting = [lens for lens in named if lens.size in (None, (photo.width, photo.height))]
+        candidates = fitting or named
+        if len(candidates) > 1:
+            names = ", ".join(f"{lens.label} ({_size(lens)})" for lens in candidates)
+            raise ValueError(
+                f"{self.path}: which camera took {photo.name} ({photo.width}×{photo.height})? It has {names}; "
+                f"put photos in folders of these names, or say {photo.name}={self.path.name}:{candidates[0].label}"
+            )
+        return candidates[0]
+
+
+def common_end(label: str, photo: Photo) -> int:
+    """How many last parts of the two paths agree; 0 unless the shorter one agrees as a whole."""
+    known, place = PurePosixPath(label).parts, Path(os.path.abspath(photo.place)).parts
+    own = len(PurePosixPath(photo.name).parts)
+    count = 0
+    for ours, theirs in zip(reversed(place), reversed(known), strict=False):
+        if ours != theirs and not (count == 0 and PurePath(ours).stem == theirs):
+            break
+        count += 1
+    return count if count >= min(len(known), own) else 0
+
+
+def _size(lens: Lens) -> str:
+    return "any size" if lens.size is None else f"{lens.size[0]}×{lens.size[1]}"
+
+
+def _check_unknown_size(camera: Camera) -> None:
+    """A file without an image size is taken for the photo's, unless its principal point says otherwise."""
+    cx, cy = camera.params[2:4].tolist()
+    if abs(cx / camera.width - 0.5) > 0.2 or abs(cy / camera.height - 0.5) > 0.2:
+        raise ValueError(
+            f"it names no image size, and its principal point ({cx:.0f}, {cy:.0f}) is far from the middle of "
+            f"{camera.width}×{camera.height}: probably calibrated at another size; add image_width and image_height"
+        )

@@ -1,0 +1,53 @@
+"""Our own cameras.json (`g_ray.cameras.files`): cameras by name; a single one serves every photo of its size."""
+
+from pathlib import Path
+
+import torch
+
+from g_ray.cameras.eucm import EUCM
+from g_ray.cameras.files import NamedCamera, read_cameras, write_cameras
+from g_ray.capture.photos import Photo
+from g_ray.capture.sources.base import CalibrationSource, Example, Lens
+from g_ray.capture.sources.evidence import Evidence
+
+
+class CamerasJsonSource(CalibrationSource):
+    """Names are those of photos, with or without suffix; also of folders, if the file has no photo of that name."""
+
+    NAME, TITLE, CENTRE, PER_PHOTO = "cameras_json", "G-ray", 0.5, True
+
+    @classmethod
+    def recognises(cls, evidence: Evidence) -> bool:
+        return evidence.document is not None and evidence.document.get("format") == "g-ray-cameras"
+
+    @classmethod
+    def open(cls, evidence: Evidence) -> "CamerasJsonSource":
+        return cls(evidence.path, [Lens.of(c.name, c.camera, c.pose) for c in read_cameras(evidence.path)])
+
+    def _lens_for(self, photo: Photo) -> Lens | None:
+        found = self._by_image(photo)
+        if found is not None:
+            return found
+        folders = set(Path(photo.name).parent.parts)
+        devices = (
+            self.lenses if len(self.lenses) == 1 else [lens for lens in self.lenses if lens.label in folders]
+        )
+        if len(devices) != 1:
+            return None
+        # A pose belongs to one photo; here the lens is a device's.
+        return self._device(devices[0])
+
+    def _device(self, lens: Lens) -> Lens:
+        if lens.pose is None:
+            return lens
+        raise ValueError(
+            f"{self.path}: camera {lens.label!r} has a pose and serves photos of other names: "
+            "name it as its photo, or remove world_from_cam"
+        )
+
+    @classmethod
+    def example(cls, folder: Path) -> Example:
+        affine = {"fx": 260.0, "fy": 261.0, "cx": 320.0, "cy": 240.0}
+        camera = EUCM.make(640, 480, **affine, alpha=0.6, beta=1.1, dtype=torch.float64)
+        write_cameras(folder / "cameras.json", [NamedCamera("left", camera)])
+        return Example(folder / "cameras.json", "left.png", camera)

@@ -1,0 +1,51 @@
+"""ETH3D's calibrations: COLMAP text models in folders of their own, THIN_PRISM_FISHEYE for the distorted images."""
+
+from pathlib import Path
+
+import torch
+
+from g_ray.cameras.thin_prism_fisheye import ThinPrismFisheye
+from g_ray.capture.sources.base import CalibrationSource, Example
+from g_ray.capture.sources.colmap import lenses
+from g_ray.capture.sources.evidence import Evidence
+from g_ray.data.scenes.colmap_format import is_model
+from g_ray.files import write_whole
+
+PLACES = (
+    *("dslr_calibration_jpg", "dslr_calibration_undistorted"),
+    *("rig_calibration", "rig_calibration_undistorted"),
+)
+
+
+class ETH3DSource(CalibrationSource):
+    """A scene's folder, or one of its calibration folders.
+
+    Distorted and undistorted images have the same file names; the folders that they lie in (dslr_images,
+    dslr_images_undistorted) tell them apart.
+    """
+
+    NAME, TITLE, CENTRE, PER_PHOTO = "eth3d", "ETH3D", 0.5, True
+
+    @classmethod
+    def recognises(cls, evidence: Evidence) -> bool:
+        return bool(_models(evidence.path))
+
+    @classmethod
+    def open(cls, evidence: Evidence) -> "ETH3DSource":
+        return cls(evidence.path, [lens for place in _models(evidence.path) for lens in lenses(place)])
+
+    @classmethod
+    def example(cls, folder: Path) -> Example:
+        place = folder / PLACES[0]
+        parameters = "3411.4 3410.0 3117.3 2064.0 0.2 -0.17 0.0005 -0.0009 0.25 -0.1 -0.0001 0.0002"
+        write_whole(place / "cameras.txt", f"0 THIN_PRISM_FISHEYE 6211 4137 {parameters}\n")
+        write_whole(place / "images.txt", "1 0.9 0.1 0.2 0.1 0 0 1 0 dslr_images/DSC_0259.JPG\n\n")
+        values = dict(zip(ThinPrismFisheye.PARAMETERS, map(float, parameters.split()), strict=True))
+        camera = ThinPrismFisheye.make(6211, 4137, dtype=torch.float64, **values)
+        return Example(folder, "dslr_images/DSC_0259.JPG", camera)
+
+
+def _models(path: Path) -> list[Path]:
+    if path.name in PLACES:
+        return [path] if is_model(path) else []
+    return [path / name for name in PLACES if is_model(path / name)]

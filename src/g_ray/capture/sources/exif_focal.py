@@ -1,0 +1,89 @@
+"""The focal length in a photo's own EXIF: a pinhole with its principal point in the middle."""
+
+import math
+from pathlib import Path
+
+import torch
+from PIL import Image
+
+from g_ray.cameras.pinhole import Pinhole
+from g_ray.capture.calibrated import Calibrated
+from g_ray.capture.exif import FILM_DIAGONAL, Exif
+from g_ray.capture.fitting import same_shape
+from g_ray.capture.photos import Photo
+from g_ray.capture.plausible import check_plausible
+from g_ray.capture.sources.base import CalibrationSource, Example
+from g_ray.capture.sources.evidence import Evidence
+
+KEYWORD = "exif"
+
+
+class ExifSource(CalibrationSource):
+    """FocalLengthIn35mmFilm, or FocalLength and FocalPlaneResolution. Lens distortion is not in EXIF: taken as none."""
+
+    NAME, TITLE, CENTRE, PER_PHOTO = "exif", "EXIF focal length", 0.5, False
+
+    def __init__(self) -> None:
+        self.path, self.lenses, self.notes = Path(KEYWORD), (), ()
+
+    @classmethod
+    def recognises(cls, evidence: Evidence) -> bool:
+        return str(evidence.path) == KEYWORD and not evidence.path.exists()
+
+    @classmethod
+    def open(cls, evidence: Evidence) -> "ExifSource":
+        return cls()
+
+    @property
+    def description(self) -> str:
+        return self.TITLE
+
+    def camera_for(self, photo: Photo, resize: bool = False, label: str | None = None) -> Calibrated:
+        exif = photo.exif()
+        try:
+            focal = focal_px(exif)
+            width, height = photo.width, photo.height
+            camera = Pinhole.make(
+                width, height, fx=focal, fy=focal, cx=width / 2, cy=height / 2, dtype=torch.float64
+            )
+            check_plausible(camera)
+        except ValueError as error:
+            raise ValueError(f"{photo.path}: {error}") from None
+        return Calibrated(photo.name, photo.path, camera, self.description)
+
+    @classmethod
+    def example(cls, folder: Path) -> Example:
+        exif = Image.Exif()
+        exif.get_ifd(0x8769)[41989] = 28
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (640, 480)).save(folder / "phone.jpg", exif=exif)
+        focal = 28 * 800 / FILM_DIAGONAL
+        camera = Pinhole.make(640, 480, fx=focal, fy=focal, cx=320.0, cy=240.0, dtype=torch.float64)
+        return Example(Path(KEYWORD), "phone.jpg", camera)
+
+
+def focal_px(exif: Exif) -> float:
+    """In pixels of the photo as it is stored; ValueError, without its name, if EXIF does not tell."""
+    _check_uncropped(exif)
+    if exif.focal_35mm:
+        return exif.focal_35mm * math.hypot(exif.width, exif.height) / FILM_DIAGONAL
+    if exif.focal_mm and exif.plane_x:
+        return exif.focal_mm * exif.plane_x * exif.width / (exif.taken_width or exif.width)
+    has = "a focal length in millimetres, but not the sensor's size" if exif.focal_mm else "no focal length"
+    raise ValueError(
+        f"its EXIF has {has} (FocalLengthIn35mmFilm, or FocalLength with FocalPlaneXResolution); "
+        "give a calibration file, or let one be estimated"
+    )
+
+
+def _check_uncropped(exif: Exif) -> None:
+    """A crop keeps the tags, and they are wrong then."""
+    width, height = exif.taken_width, exif.taken_height
+    if not width or not height:
+        return
+    stored, turned = (exif.width, exif.height), (exif.height, exif.width)
+    if not same_shape((width, height), stored) and not same_shape((width, height), turned):
+        raise ValueError(
+            f"it is {exif.width}×{exif.height}, but was taken at {width}×{height}, another shape: a crop, "
+            "for which its EXIF no longer holds; give a calibration file"
+        )

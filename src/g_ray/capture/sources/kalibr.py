@@ -1,0 +1,170 @@
+"""Kalibr's camchain: cameras of a rig, each a projection and a distortion."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from g_ray.cameras.base import Camera, pixel_centres
+from g_ray.cameras.double_sphere import DoubleSphere
+from g_ray.cameras.eucm import EUCM
+from g_ray.cameras.opencv import OpenCV
+from g_ray.cameras.opencv_fisheye import OpenCVFisheye
+from g_ray.cameras.pinhole import Pinhole
+from g_ray.cameras.planar import PlanarDistortion
+from g_ray.cameras.ray_map_camera import RayMapCamera
+from g_ray.cameras.ucm import UCM
+from g_ray.capture.sources.base import CalibrationSource, Example, Lens
+from g_ray.capture.sources.evidence import Evidence, numbers, whole
+from g_ray.files import write_whole
+
+INTRINSICS = {
+    "pinhole": ("fx", "fy", "cx", "cy"),
+    "omni": ("xi", "fx", "fy", "cx", "cy"),
+    "ds": ("xi", "alpha", "fx", "fy", "cx", "cy"),
+    "eucm": ("alpha", "beta", "fx", "fy", "cx", "cy"),
+}
+DISTORTIONS = {"none": 0, "radtan": 4, "equidistant": 4, "equi": 4, "fov": 1}
+"""With their numbers of coefficients."""
+
+Build = Callable[[int, int], Camera]
+
+
+class KalibrSource(CalibrationSource):
+    """cam0, cam1, …; where the cameras stand to each other (T_cn_cnm1) is no pose in the world and not used."""
+
+    NAME, TITLE, CENTRE, PER_PHOTO = "kalibr", "Kalibr", 0.0, False
+
+    @classmethod
+    def recognises(cls, evidence: Evidence) -> bool:
+        return bool(_cameras(evidence.document))
+
+    @classmethod
+    def open(cls, evidence: Evidence) -> "KalibrSource":
+        lenses = []
+        for label, settings in _cameras(evidence.document).items():
+            try:
+                size = [
+                    whole(value, "resolution")
+                    for value in numbers(settings.get("resolution"), "resolution", (2,))
+                ]
+                lenses.append(Lens(label, _lens(settings, cls.CENTRE), (size[0], size[1])))
+            except ValueError as error:
+                raise ValueError(f"{evidence.path}: {label}: {error}") from None
+        return cls(evidence.path, lenses)
+
+    @classmethod
+    def example(cls, folder: Path) -> Example:
+        text = """cam0:
+  camera_model: pinhole
+  intrinsics: [460.0, 458.0, 319.5, 239.5]
+  distortion_model: equidistant
+  distortion_coeffs: [0.01, -0.002, 0.0005, -0.0001]
+  resolution: [640, 480]
+  rostopic: /cam0/image_raw
+cam1:
+  camera_model: ds
+  intrinsics: [-0.2, 0.57, 300.0, 301.0, 319.5, 239.5]
+  distortion_model: none
+  distortion_coeffs: []
+  resolution: [640, 480]
+  rostopic: /cam1/image_raw
+"""
+        write_whole(folder / "camchain.yaml", text)
+        affine = {"fx": 300.0, "fy": 301.0, "cx": 320.0, "cy": 240.0}
+        camera = DoubleSphere.make(640, 480, **affine, xi=-0.2, alpha=0.57, dtype=torch.float64)
+        return Example(folder / "camchain.yaml", "cam1/0001.png", camera)
+
+
+def _cameras(document: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
+    return {
+        key: value
+        for key, value in (document or {}).items()
+        if isinstance(value, dict) and {"camera_model", "intrinsics"} <= set(value)
+    }
+
+
+def _lens(settings: dict[str, Any], centre: float) -> Build:
+    model, distortion = settings["camera_model"], settings.get("distortion_model") or "none"
+    if model not in INTRINSICS:
+        raise ValueError(f"camera_model {model!r} is not known; it can be {', '.join(INTRINSICS)}")
+    if distortion not in DISTORTIONS:
+        raise ValueError(f"distortion_model {distortion!r} is not known; it can be {', '.join(DISTORTIONS)}")
+    names = INTRINSICS[model]
+    values = dict(zip(names, numbers(settings["intrinsics"], "intrinsics", (len(names),)), strict=True))
+    values |= {"cx": values["cx"] + 0.5 - centre, "cy": values["cy"] + 0.5 - centre}
+    k = numbers(settings.get("distortion_coeffs") or [], "distortion_coeffs", (DISTORTIONS[distortion],))
+    if model == "pinhole":
+        return _pinhole(values, distortion, k)
+    if model == "omni":
+        return _omni(values, distortion, k)
+    if any(k):
+        raise ValueError(
+            f"{model} with {distortion} distortion is no model of Kalibr's; it has {model}-none only"
+        )
+    return _made(DoubleSphere if model == "ds" else EUCM, **values)
+
+
+def _made(model: type[Camera], **values: float) -> Build:
+    return lambda width, height: model.make(width, height, dtype=torch.float64, **values)
+
+
+def _pinhole(values: dict[str, float], distortion: str, k: list[float]) -> Build:
+    if distortion == "none" or not any(k):
+        return _made(OpenCVFisheye if distortion in ("equi", "equidistant") else Pinhole, **values)
+    if distortion == "radtan":
+        return _made(OpenCV, **values, **dict(zip(("k1", "k2", "p1", "p2"), k, strict=True)))
+    if distortion == "fov":
+        return lambda width, height: _fov_rays(width, height, values, k[0])
+    return _made(OpenCVFisheye, **values, **dict(zip(("k1", "k2", "k3", "k4"), k, strict=True)))
+
+
+def _omni(values: dict[str, float], distortion: str, k: list[float]) -> Build:
+    """Mei's ξ and γ: α = ξ / (1 + ξ), f = γ / (1 + ξ)."""
+    xi = values["xi"]
+    if xi < 0:
+        raise ValueError(f"xi = {xi:g} of omni is negative; export the calibration again")
+    if distortion == "none" or not any(k):
+        affine = {
+            "fx": values["fx"] / (1 + xi),
+            "fy": values["fy"] / (1 + xi),
+            "cx": values["cx"],
+            "cy": values["cy"],
+        }
+        return _made(UCM, **affine, alpha=xi / (1 + xi))
+    if distortion != "radtan":
+        raise ValueError(
+            f"omni with {distortion} distortion is no model of Kalibr's; it has omni-none and omni-radtan"
+        )
+    return lambda width, height: _omni_rays(width, height, values, k)
+
+
+def _plane(width: int, height: int, values: dict[str, float]) -> torch.Tensor:
+    affine = torch.tensor([values[name] for name in ("fx", "fy", "cx", "cy")], dtype=torch.float64)
+    return (pixel_centres(width, height, dtype=torch.float64) - affine[2:]) / affine[:2]
+
+
+def _fov_rays(width: int, height: int, values: dict[str, float], omega: float) -> Camera:
+    """Devernay and Faugeras: r_d = atan(2 r tan(ω/2)) / ω, for which there is no camera here: its rays, one a pixel."""
+    plane = _plane(width, height, values)
+    radius = torch.linalg.vector_norm(plane, dim=-1)
+    angle = radius * omega
+    inside = (angle < torch.pi / 2 - 1e-6) & (radius > 0)
+    straight = torch.tan(torch.where(inside, angle, 0.0)) / (2 * torch.tan(torch.tensor(omega / 2)))
+    scale = torch.where(inside, straight / torch.where(radius > 0, radius, 1.0), 1.0)
+    rays = torch.cat([plane * scale[..., None], torch.ones_like(radius)[..., None]], -1)
+    return RayMapCamera.from_rays(rays.float(), inside | (radius == 0))
+
+
+def _omni_rays(width: int, height: int, values: dict[str, float], k: list[float]) -> Camera:
+    """The unified sphere after radial-tangential distortion: its rays, one a pixel."""
+    pair, xi = torch.tensor(k, dtype=torch.float64), values["xi"]
+    zero = torch.zeros(4, dtype=torch.float64)
+    distortion = PlanarDistortion(pair[:2], zero[:1], pair[2:], zero)
+    flat, valid = distortion.invert(_plane(width, height, values), distortion.limit())
+    square = flat.square().sum(-1)
+    inside = 1 + (1 - xi * xi) * square
+    factor = (xi + inside.clamp_min(0).sqrt()) / (square + 1)
+    rays = torch.cat([flat * factor[..., None], (factor - xi)[..., None]], -1)
+    return RayMapCamera.from_rays(rays.float(), valid & (inside >= 0))

@@ -1,0 +1,82 @@
+"""Ray maps: a .npy [height, width, 3] of viewing directions per photo, or one for all photos of its size.
+
+Rays belong to pixel centres and have the camera's frame with OpenCV axes; their lengths do not matter, and zeros or NaN
+mean that no ray is known. Directions are camera-local: what moves with the pose is not in them.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from g_ray.cameras.base import Camera
+from g_ray.cameras.opencv_fisheye import OpenCVFisheye
+from g_ray.cameras.ray_map_camera import RayMapCamera
+from g_ray.capture.photos import Photo
+from g_ray.capture.sources.base import CalibrationSource, Example, Lens
+from g_ray.capture.sources.evidence import Evidence
+from g_ray.files import whole
+
+
+class RayMapSource(CalibrationSource):
+    """A folder whose .npy files are named as the photos, or one file."""
+
+    NAME, TITLE, CENTRE, PER_PHOTO = "ray_maps", "ray maps", 0.5, True
+
+    @classmethod
+    def recognises(cls, evidence: Evidence) -> bool:
+        return bool(_files(evidence.path))
+
+    @classmethod
+    def open(cls, evidence: Evidence) -> "RayMapSource":
+        lenses = []
+        for path in _files(evidence.path):
+            label = (
+                path.relative_to(evidence.path).with_suffix("") if evidence.path.is_dir() else Path(path.stem)
+            )
+            rows, columns = _header(path)
+            lenses.append(Lens(label.as_posix(), _Load(path), (columns, rows)))
+        return cls(evidence.path, lenses)
+
+    def _lens_for(self, photo: Photo) -> Lens | None:
+        return self.lenses[0] if self.path.is_file() else self._by_image(photo)
+
+    @classmethod
+    def example(cls, folder: Path) -> Example:
+        lens = OpenCVFisheye.make(64, 48, fx=30.0, fy=30.0, cx=32.0, cy=24.0, k1=0.01, dtype=torch.float64)
+        rays = lens.unproject_grid()[0].float()
+        with whole(folder / "rays" / "a.npy") as scratch:
+            np.save(scratch, rays.numpy())
+        return Example(folder / "rays", "a.jpg", RayMapCamera.from_rays(rays))
+
+
+class _Load:
+    """Reads the rays when a photo asks for them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, width: int, height: int) -> Camera:
+        return RayMapCamera.from_rays(torch.from_numpy(_array(self.path).astype(np.float32)))
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        return sorted(path.rglob("*.npy"))
+    return [path] if path.suffix.lower() == ".npy" and path.is_file() else []
+
+
+def _header(path: Path) -> tuple[int, int]:
+    array = _array(path, "r")
+    if array.ndim != 3 or array.shape[-1] != 3 or array.dtype.kind != "f" or min(array.shape) < 2:
+        raise ValueError(
+            f"{path}: {array.dtype} {list(array.shape)} is no ray map; give floats [height, width, 3]"
+        )
+    return array.shape[0], array.shape[1]
+
+
+def _array(path: Path, mode: str | None = None) -> np.ndarray:
+    try:
+        return np.load(path, mmap_mode=mode, allow_pickle=False)  # pyright: ignore[reportArgumentType]
+    except (OSError, ValueError, EOFError):
+        raise ValueError(f"{path}: cannot be read as .npy; save it again with numpy.save") from None

@@ -1,0 +1,107 @@
+"""ROS camera_info: the YAML of camera_calibration, or the message itself with D and K."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from g_ray.cameras.opencv_fisheye import OpenCVFisheye
+from g_ray.capture.sources.base import CalibrationSource, Example, Lens
+from g_ray.capture.sources.evidence import Evidence, number, numbers, whole
+from g_ray.capture.sources.opencv import intrinsics, lens
+from g_ray.files import write_whole
+
+COUNTS = {"plumb_bob": (0, 4, 5), "rational_polynomial": (8, 12, 14), "equidistant": (4,), "fisheye": (4,)}
+"""Distortion models of ROS, with their numbers of coefficients."""
+
+
+class ROSSource(CalibrationSource):
+    """`distortion_model` beside `camera_matrix` (or K) tells it from OpenCV's own file.
+
+    The unrectified camera is meant: rectification_matrix and projection_matrix are not used.
+    """
+
+    NAME, TITLE, CENTRE, PER_PHOTO = "ros", "ROS camera_info", 0.0, False
+
+    @classmethod
+    def recognises(cls, evidence: Evidence) -> bool:
+        document = evidence.document
+        if document is None or "distortion_model" not in document:
+            return False
+        return bool({"projection_matrix", "rectification_matrix", "camera_name"} & set(document)) or (
+            {"K", "P"} <= set(document) or {"k", "p"} <= set(document)
+        )
+
+    @classmethod
+    def open(cls, evidence: Evidence) -> "ROSSource":
+        document = evidence.document or {}
+        try:
+            build, size = _lens(document, cls.CENTRE), _size(document)
+            _check_region(document)
+        except ValueError as error:
+            raise ValueError(f"{evidence.path}: {error}") from None
+        return cls(evidence.path, [Lens(str(document.get("camera_name", "")), build, size)])
+
+    @classmethod
+    def example(cls, folder: Path) -> Example:
+        text = """image_width: 640
+image_height: 480
+camera_name: front
+camera_matrix:
+  rows: 3
+  cols: 3
+  data: [280.0, 0, 320.5, 0, 281.0, 238.5, 0, 0, 1]
+distortion_model: equidistant
+distortion_coefficients:
+  rows: 1
+  cols: 4
+  data: [0.02, -0.004, 0.001, -0.0002]
+rectification_matrix:
+  rows: 3
+  cols: 3
+  data: [1, 0, 0, 0, 1, 0, 0, 0, 1]
+"""
+        write_whole(folder / "front.yaml", text)
+        affine = {"fx": 280.0, "fy": 281.0, "cx": 321.0, "cy": 239.0}
+        camera = OpenCVFisheye.make(
+            640, 480, **affine, k1=0.02, k2=-0.004, k3=0.001, k4=-0.0002, dtype=torch.float64
+        )
+        return Example(folder / "front.yaml", "front/a.png", camera)
+
+
+def _lens(document: dict[str, Any], centre: float) -> Any:
+    model = document["distortion_model"]
+    if model not in COUNTS:
+        raise ValueError(f"distortion_model {model!r} is not known; it can be {', '.join(COUNTS)}")
+    given = _first(document, "distortion_coefficients", "D", "d")
+    distortion = [] if given is None else numbers(given, "distortion_coefficients")
+    if len(distortion) not in COUNTS[model]:
+        wanted = " or ".join(map(str, COUNTS[model]))
+        raise ValueError(f"{model} has {wanted} distortion coefficients, the file gives {len(distortion)}")
+    matrix = intrinsics(_first(document, "camera_matrix", "K", "k"), "camera_matrix")
+    return lens(matrix, distortion, model in ("equidistant", "fisheye"), centre)
+
+
+def _size(document: dict[str, Any]) -> tuple[int, int]:
+    width, height = _first(document, "image_width", "width"), _first(document, "image_height", "height")
+    return whole(width, "image_width"), whole(height, "image_height")
+
+
+def _check_region(document: dict[str, Any]) -> None:
+    """A camera that bins or cuts sends other pixels than those that were calibrated."""
+    for key in ("binning_x", "binning_y"):
+        if number(document.get(key, 0), key) > 1:
+            raise ValueError(
+                f"{key} is {document[key]}: calibrate the images as they are sent, without binning"
+            )
+    region = document.get("roi")
+    if isinstance(region, dict) and any(
+        number(region.get(key, 0), f"roi.{key}") for key in ("x_offset", "y_offset")
+    ):
+        raise ValueError(
+            "roi cuts the image: calibrate the images as they are sent, without a region of interest"
+        )
+
+
+def _first(document: dict[str, Any], *keys: str) -> Any:
+    return next((document[key] for key in keys if key in document), None)

@@ -1,0 +1,79 @@
+"""A scene of ScanNet++: the DSLR fisheye (dslr/colmap or dslr/nerfstudio) and the iPhone (iphone/colmap).
+
+Poses are COLMAP's, metric and in one world for both devices. nerfstudio's file has its own world, so where only that
+one is there, the poses are not taken for a scene with both.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from g_ray.cameras.opencv_fisheye import OpenCVFisheye
+from g_ray.capture.calibrated import Calibrated
+from g_ray.capture.photos import Photo
+from g_ray.capture.sources.base import CalibrationSource, Example, Lens
+from g_ray.capture.sources.colmap import lenses
+from g_ray.capture.sources.evidence import Evidence
+from g_ray.data.scenes.colmap_format import is_model
+from g_ray.data.scenes.nerfstudio import TRANSFORMS, read_nerfstudio
+from g_ray.files import write_whole
+
+DSLR, DSLR_NERFSTUDIO, IPHONE = Path("dslr/colmap"), Path("dslr/nerfstudio"), Path("iphone/colmap")
+
+
+class ScanNetPPSource(CalibrationSource):
+    """The scene's folder, the one with dslr/ and iphone/ in it."""
+
+    NAME, TITLE, CENTRE, PER_PHOTO = "scannetpp", "ScanNet++", 0.5, True
+
+    @classmethod
+    def recognises(cls, evidence: Evidence) -> bool:
+        folder = evidence.path
+        models = is_model(folder / DSLR) or is_model(folder / IPHONE)
+        return models or (folder / DSLR_NERFSTUDIO / TRANSFORMS).is_file()
+
+    @classmethod
+    def open(cls, evidence: Evidence) -> "ScanNetPPSource":
+        folder, found, notes = evidence.path, list[Lens](), list[str]()
+        iphone = is_model(folder / IPHONE)
+        if is_model(folder / DSLR):
+            found += lenses(folder / DSLR)
+        elif (folder / DSLR_NERFSTUDIO / TRANSFORMS).is_file():
+            scene = read_nerfstudio(folder / DSLR_NERFSTUDIO, check=False)
+            posed = [
+                Lens.of(*pair, scene.poses[i])
+                for i, pair in enumerate(zip(scene.names, scene.cameras, strict=True))
+            ]
+            found += [replace(lens, pose=None) for lens in posed] if iphone else posed
+            if iphone:
+                notes.append(
+                    f"{folder}: poses of the DSLR are nerfstudio's, in another world than the iPhone's: not used"
+                )
+        if iphone:
+            found += lenses(folder / IPHONE)
+        return cls(folder, found, notes)
+
+    def camera_for(self, photo: Photo, resize: bool = False, label: str | None = None) -> Calibrated | None:
+        if any("undistorted" in part for part in photo.place.parts):
+            raise ValueError(
+                f"{photo.name} is an undistorted image, and {self.path} has the cameras of the original ones: "
+                "give dslr/nerfstudio/transforms_undistorted.json"
+            )
+        return super().camera_for(photo, resize, label)
+
+    @classmethod
+    def example(cls, folder: Path) -> Example:
+        affine = {"fl_x": 610.0, "fl_y": 611.0, "cx": 876.0, "cy": 584.0, "w": 1752, "h": 1168}
+        k = {"k1": 0.03, "k2": 0.01, "k3": -0.01, "k4": 0.002}
+        matrix = [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
+        frames = [{"file_path": "DSC00001.JPG", "transform_matrix": matrix}]
+        document = {"camera_model": "OPENCV_FISHEYE", **affine, **k, "frames": frames}
+        write_whole(folder / DSLR_NERFSTUDIO / TRANSFORMS, json.dumps(document, indent=1))
+        write_whole(folder / IPHONE / "cameras.txt", "1 OPENCV 1920 1440 1430 1431 960 720 0.1 -0.2 0 0\n")
+        write_whole(folder / IPHONE / "images.txt", "1 1 0 0 0 0 0 0 1 frame_000000.jpg\n\n")
+        camera = OpenCVFisheye.make(
+            1752, 1168, fx=610.0, fy=611.0, cx=876.0, cy=584.0, **k, dtype=torch.float64
+        )
+        return Example(folder, "dslr/resized_images/DSC00001.JPG", camera)

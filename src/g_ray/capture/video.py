@@ -1,0 +1,77 @@
+"""Frames of a video, chosen without decoding all of it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+SUFFIXES = (
+    ".mp4",
+    ".mov",
+    ".mkv",
+    ".avi",
+    ".webm",
+    ".m4v",
+    ".mpg",
+    ".mpeg",
+    ".gif",
+    ".mjpeg",
+    ".ts",
+    ".insv",
+)
+
+
+def frame_times(path: Path) -> list[int]:
+    """The time stamp of every frame, in the stream's own unit and in order; OSError if there is none."""
+    with _stream(path) as (container, stream):
+        times = sorted(packet.pts for packet in container.demux(stream) if packet.pts is not None)
+    if not times:
+        raise OSError(f"{path}: a video without frames; export it again or give images")
+    return times
+
+
+def chosen(count: int, every: int | None, frames: int) -> list[int]:
+    """Every n-th frame, or so many spread evenly over the whole video."""
+    if every is not None:
+        return list(range(0, count, every))
+    if frames >= count:
+        return list(range(count))
+    return [round(i * (count - 1) / max(1, frames - 1)) for i in range(frames)]
+
+
+def read_frame(path: Path, time: int) -> Float[Tensor, "3 h w"]:
+    """The frame with that time stamp, upright, in [0, 1]."""
+    with _stream(path) as (container, stream):
+        container.seek(time, stream=stream, backward=True)
+        for frame in container.decode(stream):
+            if frame.pts is not None and frame.pts >= time:
+                return _upright(frame)
+    raise OSError(f"{path}: the frame at time stamp {time} cannot be decoded; export the video again")
+
+
+def _upright(frame: Any) -> Float[Tensor, "3 h w"]:
+    """Phones store how to turn a frame beside it: counter-clockwise degrees."""
+    image = torch.from_numpy(frame.to_ndarray(format="rgb24")).movedim(-1, 0)
+    return torch.rot90(image, round(frame.rotation / 90) % 4, (-2, -1)).contiguous().to(torch.float32) / 255
+
+
+@contextmanager
+def _stream(path: Path) -> Iterator[tuple[Any, Any]]:
+    try:
+        import av
+    except ImportError:
+        raise OSError(f"{path}: videos need PyAV; pip install 'g-ray[view]'") from None
+    if not path.is_file():
+        raise OSError(f"{path}: no such video")
+    try:
+        with av.open(str(path)) as container:
+            if not container.streams.video:
+                raise OSError(f"{path}: it has no video stream")
+            yield container, container.streams.video[0]
+    except av.error.FFmpegError as error:
+        reason = " ".join((error.strerror or str(error)).split())
+        raise OSError(f"{path}: cannot be read as a video ({reason})") from None
