@@ -21,7 +21,17 @@ ORDER = [
     {"geometry"},
 ]
 ROW = {package: row for row, packages in enumerate(ORDER) for package in packages}
-ABOVE_DATA = {"cli", "synthesis", "reconstruction", "viewer", "evaluation", "recipes", "training", "capture", "export"}
+ABOVE_DATA = {
+    "cli",
+    "synthesis",
+    "reconstruction",
+    "viewer",
+    "evaluation",
+    "recipes",
+    "training",
+    "capture",
+    "export",
+}
 BELOW_DATA = {"rays", "cameras", "geometry"}
 BESIDE_DATA = {"capture", "export"}
 KNOWN = {*ROW, "data", *BESIDE_DATA}

@@ -15,6 +15,7 @@ from g_ray.cli.bench import Bench
 from g_ray.cli.data import Data
 from g_ray.cli.demo import Demo
 from g_ray.cli.rays import Rays
+from g_ray.cli.reconstruct import Reconstruct
 from g_ray.cli.reproduce import Reproduce
 from g_ray.cli.synthesize import Synthesize
 from g_ray.cli.train import Train
@@ -24,6 +25,7 @@ Command = (
     Annotated[Demo, tyro.conf.subcommand("demo")]
     | Annotated[Rays, tyro.conf.subcommand("rays")]
     | Annotated[Bench, tyro.conf.subcommand("bench"), tyro.conf.OmitArgPrefixes]
+    | Annotated[Reconstruct, tyro.conf.subcommand("reconstruct")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce"), tyro.conf.OmitArgPrefixes]
     | Annotated[Data, tyro.conf.subcommand("data"), tyro.conf.OmitArgPrefixes]
     | Annotated[Synthesize, tyro.conf.subcommand("synthesize")]

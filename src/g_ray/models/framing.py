@@ -33,15 +33,21 @@ class Frame:
         """Maps over this frame's pixels at those of the given image: bilinear where it is larger, antialiased where
         it is smaller. Invalid pixels have no part in it; where most of a pixel comes from them it is invalid, and 0.
         """
-        left, top, right, bottom = self.box
-        height, width = valid.shape
-        across = weights(width, self.original.width, left, right).to(maps)
-        down = weights(height, self.original.height, top, bottom).to(maps)
-        share = down @ valid.to(maps) @ across.mT
-        planes = torch.where(valid[..., None], maps, 0.0).movedim(-1, 0)
-        known = share >= 0.5
-        values = (down @ planes @ across.mT) / torch.where(known, share, 1.0)
-        return torch.where(known, values, 0.0).movedim(0, -1), known
+        return restored(maps, valid, self.original.width, self.original.height, self.box)
+
+
+def restored(
+    maps: Float[Tensor, "h w channel"], valid: Bool[Tensor, "h w"], width: int, height: int, box: Box
+) -> tuple[Float[Tensor, "height width channel"], Bool[Tensor, "height width"]]:
+    """Maps at the pixels of an image of `width` × `height` that lies at `box` in them (see `Frame.restored`)."""
+    left, top, right, bottom = box
+    across = weights(valid.shape[1], width, left, right).to(maps)
+    down = weights(valid.shape[0], height, top, bottom).to(maps)
+    share = down @ valid.to(maps) @ across.mT
+    planes = torch.where(valid[..., None], maps, 0.0).movedim(-1, 0)
+    known = share >= 0.5
+    values = (down @ planes @ across.mT) / torch.where(known, share, 1.0)
+    return torch.where(known, values, 0.0).movedim(0, -1), known
 
 
 @dataclass(frozen=True)

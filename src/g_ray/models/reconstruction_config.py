@@ -31,6 +31,8 @@ class ReconstructionConfig:
     camray_scale: float = 4.0
     recompute: bool = False
     frames_chunk: int = 8
+    long_side: int = 518
+    """Pixels of the long side at the end of its training: what it expects to see."""
     encoding_options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -75,6 +77,7 @@ def tiny(method: str, **changes: Any) -> ReconstructionConfig:
         dpt_channels=(16, 16, 32, 32),
         pose_dim=96,
         layer_scale=0.1,
+        long_side=32,
     )
     return replace(config, **changes)
 

@@ -1,4 +1,4 @@
-"""Reconstruct: photos of any sizes with any calibrations in; points, depths, rays, poses out."""
+"""One pass of the network: photos of any sizes with any calibrations in; points, depths, rays, poses out."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -19,7 +19,7 @@ from g_ray.rays.views import Views
 
 
 @dataclass(frozen=True)
-class ReconstructedView:
+class InferredView:
     """What was found for one view, over the pixels of `camera`."""
 
     maps: Prediction
@@ -31,7 +31,7 @@ class ReconstructedView:
     calibration: Calibration
     frame: Frame
 
-    def at_original(self) -> "ReconstructedView":
+    def at_original(self) -> "InferredView":
         """The same over the pixels of the image as it was given. Depth edges are interpolated."""
         if self.camera is self.frame.original:
             return self
@@ -53,27 +53,27 @@ class ReconstructedView:
 
 
 @dataclass(frozen=True)
-class Reconstruction:
+class Inference:
     """All views of a scene, in the frame of the first and up to scale."""
 
-    views: tuple[ReconstructedView, ...]
+    views: tuple[InferredView, ...]
 
     def __len__(self) -> int:
         return len(self.views)
 
-    def __getitem__(self, view: int) -> ReconstructedView:
+    def __getitem__(self, view: int) -> InferredView:
         return self.views[view]
 
     @property
     def calibrations(self) -> tuple[Calibration, ...]:
         return tuple(view.calibration for view in self.views)
 
-    def at_original(self) -> "Reconstruction":
-        return Reconstruction(tuple(view.at_original() for view in self.views))
+    def at_original(self) -> "Inference":
+        return Inference(tuple(view.at_original() for view in self.views))
 
 
 @torch.no_grad()
-def reconstruct(
+def infer(
     model: ReconstructionModel,
     images: Sequence[Float[Tensor, "3 _ _"]],
     calibrations: Given,
@@ -82,7 +82,7 @@ def reconstruct(
     fit: str = "stretch",
     query_chunk: int | None = None,
     precision: str = "fp32",
-) -> Reconstruction:
+) -> Inference:
     """One scene from images in [0, 1] with one calibration each; the first view is the world.
 
     `size` is the long side that the network sees, `fit` how sides become multiples of its patch (see `Framing`).
@@ -110,10 +110,8 @@ def reconstruct(
     for frame, lens, prediction in zip(frames, lenses, found, strict=True):
         valid = RayMap.of_camera(lens).valid & frame.content.to(lens.device)
         record = Calibration.of(frame.original, frame.camera, used_by)
-        views.append(
-            ReconstructedView(prediction.map(lambda part: part[0]), valid, frame.camera, record, frame)
-        )
-    return Reconstruction(tuple(views))
+        views.append(InferredView(prediction.map(lambda part: part[0]), valid, frame.camera, record, frame))
+    return Inference(tuple(views))
 
 
 def _check(images: Sequence[Tensor], cameras: Sequence[Camera]) -> None:

@@ -1,0 +1,222 @@
+"""`g-ray reconstruct`: photographs from any cameras become cameras, depth, points and a page."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from g_ray.export.options import ExportOptions
+
+if TYPE_CHECKING:
+    from g_ray.capture import Calibrated, Photo
+    from g_ray.models.reconstruction import ReconstructionModel
+    from g_ray.reconstruction.scene import Known
+
+GIB = 2**30
+SMALLEST_CHUNK = 4
+"""Views: three to share and one to go on."""
+
+
+@dataclass(frozen=True)
+class Reconstruct:
+    """Reconstruct a scene from photographs with known (or estimated) calibration, whatever their lenses and sizes."""
+
+    images: tyro.conf.Positional[tuple[str, ...]]
+    """Photographs: files, folders, patterns, or a video."""
+    calibration: tuple[str, ...]
+    """Where cameras come from: a file or folder (COLMAP, nerfstudio, OpenCV, Kalibr, ROS, ScanNet++, ETH3D, Aria,
+    cameras.json, ray maps), exif, estimate[:NAME], or several as PATTERN=SOURCE."""
+    out: Path
+    """Folder for the result; a run that was interrupted goes on there."""
+    weights: str = "g-ray-rooms"
+    """A file, a Hugging Face id owner/name, or the name of weights that come with g-ray."""
+    size: int | None = None
+    """Long side that the network sees, in pixels; that of its training if not given."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1, …; auto takes a GPU where there is one."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Arithmetic of the trunk."""
+    max_memory: float | None = None
+    """GiB that the network may take: views then go through it in chunks, which are joined."""
+    at_once: int | None = None
+    """Views in a chunk, instead of as many as the memory allows."""
+    poses: Literal["align", "ignore"] = "align"
+    """Poses that the calibration has: bring the scene to them and score it, or leave them aside."""
+    metric: bool = False
+    """The known poses are in metres, so the result is too."""
+    distance: tuple[str, str, float] | None = None
+    """Two photographs and the metres between their cameras: gives the result its scale."""
+    every: int | None = None
+    """Of a video take every n-th frame."""
+    frames: int | None = None
+    """Of a video take so many frames, evenly spread (32)."""
+    resize_calibration: bool = False
+    """Scale calibrations that were made at another size of the same photograph."""
+    stored_orientation: bool = False
+    """Take pixels as they are stored instead of turning them upright by EXIF."""
+    export: Annotated[ExportOptions, tyro.conf.arg(name="")] = field(default_factory=ExportOptions)
+
+    def run(self) -> None:
+        self._check()
+        print("g-ray reconstruct: loading torch", flush=True)
+        from g_ray.capture import calibrate, calibration_table, find_photos
+        from g_ray.cli.text import Line
+        from g_ray.reconstruction.scene import load_network, reconstruct
+        from g_ray.reconstruction.work import Work
+
+        photos = find_photos(
+            self.images, every=self.every, frames=self.frames, upright=not self.stored_orientation
+        )
+        if len(photos) < 2:
+            raise ValueError(f"one photograph ({photos[0].name}) is no scene: give two or more views of it")
+        views = calibrate(photos, self.calibration, resize=self.resize_calibration, say=print)
+        print(calibration_table(views), flush=True)
+        known = self._known(views)
+        self._refuse_finished()
+        model = load_network(self.weights, self.device)
+        at_once = self._planned(model, views)
+        work = Work(self.out, self._key(photos, views, at_once))
+        line = Line()
+        scene = reconstruct(
+            photos,
+            [view.camera for view in views],
+            weights=model,
+            names=[view.name for view in views],
+            sources=[view.source for view in views],
+            known=known,
+            size=self.size,
+            at_once=at_once,
+            precision=self.precision,
+            device=self.device,
+            work=work,
+            progress=lambda done, chunks: line(f"chunk {done} of {chunks} done"),
+        )
+        print("\nwriting files", flush=True)
+        scene.save(self.out, [_pixels(photo) for photo in photos], self.export, self._settings(model))
+        work.clear()
+        for name, value in scene.metrics.items():
+            print(f"{name}: {value:.4g}")
+        for note in scene.notes:
+            print(f"note: {note}")
+        print(f"{self.out}: open report.html in a browser, or g-ray view {self.out}")
+
+    # What was asked for
+
+    def _check(self) -> None:
+        """Everything that can be refused before anything is loaded."""
+        if not self.images:
+            raise ValueError("no images: give files, folders, patterns or a video")
+        if self.max_memory is not None and not self.max_memory > 0:
+            raise ValueError(f"--max-memory {self.max_memory} GiB: give a number above 0")
+        if self.at_once is not None and self.at_once < SMALLEST_CHUNK:
+            raise ValueError(
+                f"--at-once {self.at_once}: chunks need {SMALLEST_CHUNK} views or more to be joined"
+            )
+        if self.at_once is not None and self.max_memory is not None:
+            raise ValueError("--at-once and --max-memory both fix the views in a chunk: give one of them")
+        if self.metric and self.poses == "ignore":
+            raise ValueError(
+                "--metric says that known poses are in metres, but --poses ignore leaves them aside"
+            )
+        if self.distance is not None and not self.distance[2] > 0:
+            raise ValueError(f"--distance {self.distance[2]} m: give a length above 0")
+        if self.size is not None and self.size < 1:
+            raise ValueError(f"--size {self.size}: give a number of pixels")
+        if self.out.exists() and not self.out.is_dir():
+            raise ValueError(f"--out {self.out} is a file: give a folder")
+
+    def _refuse_finished(self) -> None:
+        if (self.out / "result.json").is_file():
+            raise ValueError(f"{self.out} holds a finished result: choose another --out, or delete it")
+
+    def _known(self, views: "Sequence[Calibrated]") -> "Known":
+        from g_ray.reconstruction.scene import Known
+
+        poses = [view.pose for view in views]
+        count = sum(pose is not None for pose in poses)
+        if self.poses == "ignore":
+            poses = []
+        elif count == 1:
+            print("one known pose cannot align a scene and is left aside")
+            poses = []
+        elif count:
+            print(
+                f"{count} known poses: the scene is aligned to them and scored with them (--poses ignore: not)"
+            )
+        return Known(poses, self.metric, self._known_distance([view.name for view in views]))
+
+    def _known_distance(self, names: list[str]) -> tuple[int, int, float] | None:
+        if self.distance is None:
+            return None
+        first, second, length = self.distance
+        for name in (first, second):
+            if name not in names:
+                raise ValueError(f"--distance names {name}, which is none of the photographs")
+        if first == second:
+            raise ValueError(f"--distance names {first} twice: give two photographs")
+        return names.index(first), names.index(second), length
+
+    def _planned(self, model: "ReconstructionModel", views: "Sequence[Calibrated]") -> int:
+        """Views in a chunk; says what the run will cost."""
+        from g_ray.reconstruction import cost
+        from g_ray.reconstruction.chunks import overlapping
+
+        size = self.size or model.config.long_side
+        weights = cost.weight_count(model)
+        patches = cost.patches_of([view.camera for view in views], size, model.config.patch)
+        at_once = min(self.at_once or len(views), len(views))
+        if self.max_memory is not None:
+            memory = int(self.max_memory * GIB)
+            at_once = cost.views_that_fit(model.config, weights, patches, memory, SMALLEST_CHUNK)
+        chunks = [
+            cost.chunk_cost(model.config, weights, [patches[view] for view in chunk])
+            for chunk in overlapping(len(views), at_once)
+        ]
+        speed = cost.EFFICIENCY * cost.operations_per_second(next(model.parameters()).device)
+        seconds = sum(chunk.operations for chunk in chunks) / speed
+        memory = max(chunk.memory for chunk in chunks) / GIB
+        parts = "one chunk" if len(chunks) == 1 else f"{len(chunks)} chunks of {at_once}"
+        print(
+            f"{len(views)} views in {parts} at {size} px: about {_duration(seconds)} for the network, "
+            f"{memory:.2g} GiB",
+            flush=True,
+        )
+        return at_once
+
+    def _key(self, photos: "Sequence[Photo]", views: "Sequence[Calibrated]", at_once: int) -> dict[str, Any]:
+        """What decides the pieces of an unfinished run."""
+        files = {str(photo.path): photo.path.stat() for photo in photos}
+        return {
+            "photographs": [photo.name for photo in photos],
+            "files": {path: [stat.st_size, stat.st_mtime_ns] for path, stat in files.items()},
+            "calibration": [
+                [view.camera.NAME, view.camera.width, view.camera.height, view.source] for view in views
+            ],
+            "weights": str(self.weights),
+            "size": self.size,
+            "precision": self.precision,
+            "at_once": at_once,
+        }
+
+    def _settings(self, model: "ReconstructionModel") -> dict[str, Any]:
+        return {
+            "weights": str(self.weights),
+            "method": model.config.method,
+            "size": self.size or model.config.long_side,
+            "precision": self.precision,
+            "export": asdict(self.export),
+        }
+
+
+def _pixels(photo: "Photo") -> Any:
+    """A file that can be copied as it is, or its upright pixels."""
+    plain = photo.time is None and (photo.orientation == 1 or not photo.upright)
+    return photo.path if plain and photo.path.suffix.lower() in (".jpg", ".jpeg", ".png") else photo.load()
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,93 @@
+"""Similarities: rotation, translation and one scale, between worlds that agree up to these."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from g_ray.geometry.pose import Pose
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """x ↦ scale · R x + t, from one world to another."""
+
+    scale: Float[Tensor, ""]
+    rotation: Float[Tensor, "3 3"]
+    translation: Float[Tensor, "3"]
+
+    @staticmethod
+    def identity() -> "Similarity":
+        return Similarity.scaling(1.0)
+
+    @staticmethod
+    def scaling(scale: float) -> "Similarity":
+        return Similarity(
+            torch.tensor(scale, dtype=torch.float64), torch.eye(3).double(), torch.zeros(3).double()
+        )
+
+    def apply(self, points: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*shape 3"]:
+        moved = self.scale * points.double() @ self.rotation.mT + self.translation
+        return moved.to(points.dtype)
+
+    def pose(self, pose: Pose) -> Pose:
+        """World_from_cam in the other world. Lengths in the camera's own frame grow by `scale`."""
+        given = pose.to(torch.float64)
+        moved = Pose.from_parts(self.rotation @ given.rotation, self.apply(given.translation))
+        return moved.to(pose.dtype)
+
+    def __matmul__(self, first: "Similarity") -> "Similarity":
+        """`first`, then this one."""
+        return Similarity(
+            self.scale * first.scale, self.rotation @ first.rotation, self.apply(first.translation)
+        )
+
+
+def fit_similarity(
+    source: Float[Tensor, "n 3"], target: Float[Tensor, "n 3"], weight: Float[Tensor, "n"] | None = None
+) -> Similarity:
+    """The similarity that minimises Σ wᵢ ‖s R pᵢ + t − qᵢ‖² (Umeyama)."""
+    source, target = source.double(), target.double()
+    weight = torch.ones_like(source[:, 0]) if weight is None else weight.double()
+    if len(source) < 3 or not float(weight.sum()) > 0:
+        raise ValueError(
+            f"{len(source)} points do not fix a similarity: give three or more, with weights above 0"
+        )
+    share = (weight / weight.sum())[:, None]
+    centre, goal = (share * source).sum(0), (share * target).sum(0)
+    from_centre, from_goal = source - centre, target - goal
+    spread = (share * from_centre.square()).sum()
+    if not float(spread) > 1e-24:
+        raise ValueError("all points coincide: they do not fix a scale")
+    left, size, right = torch.linalg.svd((share * from_goal).mT @ from_centre)
+    flip = torch.ones_like(size)
+    flip[2] = torch.linalg.det(left @ right).sign()  # the best rotation, not a reflection
+    rotation = left * flip @ right
+    scale = (size * flip).sum() / spread
+    return Similarity(scale, rotation, goal - scale * rotation @ centre)
+
+
+def fit_poses(source: Pose, target: Pose) -> Similarity:
+    """From two or more cameras [view] known in both worlds.
+
+    Each camera gives its centre and the tips of its axes, which are as long as the cameras lie apart: orientations
+    count as much as places, and cameras on a line, or only two of them, suffice.
+    """
+    reach = [_spread(pose) for pose in (source, target)]
+    if min(reach) <= 0:
+        raise ValueError("cameras in one place do not fix a scale: give poses of cameras that are apart")
+    return fit_similarity(
+        *(_tips(pose, length) for pose, length in zip((source, target), reach, strict=True))
+    )
+
+
+def _spread(pose: Pose) -> float:
+    centres = pose.translation.double()
+    return float((centres - centres.mean(0)).square().sum(-1).mean().sqrt())
+
+
+def _tips(pose: Pose, length: float) -> Float[Tensor, "n 3"]:
+    axes = pose.rotation.double().mT * length
+    centres = pose.translation.double()[:, None]
+    return torch.cat([centres, centres + axes, centres - axes], 1).flatten(0, 1)

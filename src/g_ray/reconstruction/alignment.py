@@ -1,0 +1,69 @@
+"""Known poses and distances: a scene is brought to them, and scored with them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from g_ray.geometry.pose import Pose
+from g_ray.geometry.similarity import Similarity, fit_poses
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """A similarity to the world of known poses, and how well the found ones then agree with them."""
+
+    similarity: Similarity
+    cameras: int
+    position_rmse: float
+    """Of camera centres, in the unit of the known poses."""
+    position_extent: float
+    """Root mean square distance of the known centres from their middle: what position_rmse compares with."""
+    rotation_deg: float
+    """Mean angle between found and known orientations."""
+
+    def metrics(self) -> dict[str, float]:
+        return {
+            "cameras with known poses": self.cameras,
+            "position error (RMSE)": self.position_rmse,
+            "extent of the known positions (RMS)": self.position_extent,
+            "rotation error (mean), deg": self.rotation_deg,
+        }
+
+
+def align_to_poses(found: Sequence[Pose], known: Sequence[Pose | None]) -> Aligned:
+    """From the views whose poses are known; two of them must be apart."""
+    pairs = [(one, other) for one, other in zip(found, known, strict=True) if other is not None]
+    if len(pairs) < 2:
+        raise ValueError(f"{len(pairs)} known poses cannot align a scene: two or more can")
+    ours, theirs = (_stacked(side) for side in zip(*pairs, strict=True))
+    similarity = fit_poses(ours, theirs)
+    moved = similarity.pose(ours)
+    off = (moved.translation - theirs.translation).square().sum(-1)
+    extent = (theirs.translation - theirs.translation.mean(0)).square().sum(-1)
+    return Aligned(
+        similarity,
+        len(pairs),
+        float(off.mean().sqrt()),
+        float(extent.mean().sqrt()),
+        float(_angle_deg(moved.rotation, theirs.rotation).mean()),
+    )
+
+
+def known_distance(first: Pose, second: Pose, distance: float) -> Similarity:
+    """The scale that puts two cameras this far apart."""
+    found = float((first.translation - second.translation).double().norm())
+    if not distance > 0 or not found > 0:
+        raise ValueError(f"a distance of {distance} between cameras that are {found:g} apart gives no scale")
+    return Similarity.scaling(distance / found)
+
+
+def _stacked(poses: Sequence[Pose]) -> Pose:
+    return Pose(torch.stack([pose.world_from_cam.double() for pose in poses]))
+
+
+def _angle_deg(one: Tensor, other: Tensor) -> Tensor:
+    """From the distance of the matrices, which is exact for small angles, too."""
+    half = (one - other).flatten(-2).norm(dim=-1) / 8**0.5
+    return (2 * torch.asin(half.clamp(max=1))).rad2deg()

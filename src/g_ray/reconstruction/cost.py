@@ -1,0 +1,102 @@
+"""How long a run will take and how much memory it needs: an estimate, before it starts."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from g_ray.cameras.base import Camera
+from g_ray.models.dinov2 import DINOV2_SIZES
+from g_ray.models.reconstruction_config import ReconstructionConfig
+
+FLOAT = 4  # bytes
+SPECIAL = 5  # camera and register tokens
+KEPT = 24
+"""Copies of the tokens that a block holds at once: residual, q, k, v, their rotated copies, hidden layer."""
+EFFICIENCY = 0.5
+"""Of a large matrix product's speed that a whole network reaches; the rest goes to everything else."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one chunk."""
+
+    operations: float
+    memory: int
+    """Bytes beside what the process has already, with its weights."""
+
+
+def chunk_cost(
+    config: ReconstructionConfig, weights: int, patches: Sequence[int], query_chunk: int | None = None
+) -> Cost:
+    """From the number of weights and the patches of every view of the chunk."""
+    tokens = sum(patches) + SPECIAL * len(patches)
+    dim = config.dim
+    layers = 2 * config.pairs
+    linear = 2 * 12 * dim**2 * tokens * layers
+    inside = sum(4 * dim * (count + SPECIAL) ** 2 for count in patches) * config.pairs
+    across = 4 * dim * tokens**2 * config.pairs
+    if config.encoder != "patch":
+        depth = DINOV2_SIZES[config.encoder].depth
+        linear += 2 * 12 * dim**2 * tokens * depth
+        inside += sum(4 * dim * count**2 for count in patches) * depth
+    pixels = sum(patches) * config.patch**2
+    head = 2 * 9 * (config.dpt_features**2 * 14 * pixels / 4 + 32 * config.dpt_features * pixels / 2)
+    chunk = max(patches) * config.patch**2 * min(config.frames_chunk, len(patches))
+    memory = FLOAT * (
+        weights
+        + KEPT * dim * tokens
+        + len(set(config.taps)) * 2 * dim * tokens
+        + 6 * config.dpt_features * chunk
+        + 16 * pixels
+    )
+    return Cost(linear + inside + across + head, int(memory))
+
+
+def patches_of(cameras: Sequence[Camera], size: int, patch: int) -> list[int]:
+    """Of every view, at a long side of `size` px (see `Framing`)."""
+
+    def along(side: int, longest: int) -> int:
+        return max(1, round(side * size / longest / patch))
+
+    return [
+        along(camera.width, max(camera.width, camera.height))
+        * along(camera.height, max(camera.width, camera.height))
+        for camera in cameras
+    ]
+
+
+def weight_count(model: nn.Module) -> int:
+    return sum(weight.numel() for weight in model.parameters())
+
+
+def operations_per_second(device: torch.device, side: int = 768) -> float:
+    """Of a matrix product on this device, now."""
+    left, right = (torch.rand(side, side, device=device) for _ in range(2))
+    for _ in range(2):
+        started, done = time.perf_counter(), 0
+        while done < 3 or time.perf_counter() - started < 0.05:
+            product = left @ right
+            done += 1
+        float(product[0, 0])  # waits for a GPU
+        speed = done * 2 * side**3 / (time.perf_counter() - started)
+    return speed
+
+
+def views_that_fit(
+    config: ReconstructionConfig, weights: int, patches: Sequence[int], memory: int, smallest: int
+) -> int:
+    """The most views in a chunk for this memory; ValueError if even `smallest` need more."""
+    largest = max(patches)
+    for count in range(len(patches), 0, -1):
+        need = chunk_cost(config, weights, [largest] * count).memory
+        if need <= memory:
+            if count < min(smallest, len(patches)):
+                break
+            return count
+    need = chunk_cost(config, weights, [largest] * min(smallest, len(patches))).memory
+    raise ValueError(
+        f"{min(smallest, len(patches))} views need about {need / 2**30:.2f} GiB: raise --max-memory or lower --size"
+    )

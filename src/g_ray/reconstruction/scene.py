@@ -1,0 +1,176 @@
+"""Reconstruct: photographs with cameras in, one scene out, whatever their number, sizes and lenses."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from g_ray.cameras.base import Camera
+from g_ray.export.options import ExportOptions
+from g_ray.export.photos import PhotoLike
+from g_ray.export.result import Result, ResultView, Unit
+from g_ray.export.write import write_result
+from g_ray.geometry.pose import Pose
+from g_ray.models.checkpoint import load_reconstruction
+from g_ray.models.framing import restored
+from g_ray.models.reconstruction import ReconstructionModel
+from g_ray.reconstruction.alignment import align_to_poses, known_distance
+from g_ray.reconstruction.chunks import OVERLAP, overlapping
+from g_ray.reconstruction.joining import Piece, join
+from g_ray.reconstruction.passes import Image, Passes
+from g_ray.reconstruction.work import Work
+from g_ray.training.distributed import choose_device
+from g_ray.training.shipped import file_or_shipped
+from g_ray.viewer.reconstruction_report import write_report
+
+WEIGHTS = "g-ray-rooms"
+"""Weights that come with g-ray."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reconstruction:
+    """All views in one world: that of the first, or of known poses."""
+
+    views: tuple[ResultView, ...]
+    unit: Unit = "unknown"
+    metrics: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def save(
+        self,
+        folder: Path,
+        images: Sequence[PhotoLike],
+        options: ExportOptions | None = None,
+        settings: dict[str, Any] | None = None,
+    ) -> Result:
+        """Every file that `g-ray reconstruct` writes, the page among them."""
+        result = Result(self.views, Path(folder), self.unit, self.metrics, settings or {}, self.notes)
+        return write_result(result, images, options, page=write_report)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a user knows of a scene beside its cameras."""
+
+    poses: Sequence[Pose | None] = ()
+    """World_from_cam of views, in one world; the scene is aligned to them and scored with them."""
+    metric: bool = False
+    """The known poses are in metres."""
+    distance: tuple[int, int, float] | None = None
+    """Two views, and how many metres lie between their cameras."""
+
+
+def load_network(weights: str | Path | ReconstructionModel, device: str = "auto") -> ReconstructionModel:
+    """A file, a folder, a Hugging Face id, the name of shipped weights, or a network that is there already."""
+    model = weights if isinstance(weights, ReconstructionModel) else load_reconstruction(_place(str(weights)))
+    return model.to(choose_device(device, 0)).eval()
+
+
+def _place(weights: str) -> str:
+    return str(file_or_shipped(Path(weights)))
+
+
+def reconstruct(
+    images: Sequence[Image],
+    cameras: Sequence[Camera],
+    *,
+    weights: str | Path | ReconstructionModel = WEIGHTS,
+    names: Sequence[str] | None = None,
+    sources: Sequence[str] | None = None,
+    known: Known | None = None,
+    size: int | None = None,
+    at_once: int | None = None,
+    precision: str = "fp32",
+    query_chunk: int | None = None,
+    device: str = "auto",
+    work: Work | None = None,
+    progress: Callable[[int, int], None] = lambda done, chunks: None,
+) -> Reconstruction:
+    """Images in [0, 1] (or objects with `load()`) with one camera each, of any models and sizes.
+
+    `at_once` views go through the network together; more are taken in chunks that overlap by three views and are
+    joined by similarities. `size` is the long side that the network sees, if not that of its training. With `work`,
+    finished chunks are kept on disk and used again.
+    """
+    if len(images) != len(cameras) or len(images) < 2:
+        raise ValueError(
+            f"{len(images)} images and {len(cameras)} cameras: give two or more views, each with its camera"
+        )
+    model = load_network(weights, device)
+    run = Passes(model, size or model.config.long_side, precision, query_chunk)
+    chunks = overlapping(len(images), at_once or len(images), min(OVERLAP, (at_once or OVERLAP + 1) - 1))
+    pieces: dict[int, Piece] = {}
+    notes = []
+    before: tuple[Piece, ...] = ()
+    for number, views in enumerate(chunks):
+        progress(number, len(chunks))
+        lenses = [cameras[view] for view in views]
+        found = None if work is None else work.load(number, views, lenses)
+        if found is None:
+            found = run(views, [images[view] for view in views], lenses)
+            if work is not None:
+                work.save(number, found)
+        joined = join(before, found)
+        before = joined.all
+        pieces |= {piece.view: piece for piece in joined.new}
+        if joined.disagreement > DOUBTFUL:
+            notes.append(
+                f"chunk {number + 1} disagrees with the one before by {100 * joined.disagreement:.0f} % of depth"
+            )
+    progress(len(chunks), len(chunks))
+    ordered = [pieces[view] for view in range(len(images))]
+    return _placed(ordered, cameras, names, sources, known or Known(), notes)
+
+
+DOUBTFUL = 0.1
+
+
+def _placed(
+    pieces: Sequence[Piece],
+    cameras: Sequence[Camera],
+    names: Sequence[str] | None,
+    sources: Sequence[str] | None,
+    known: Known,
+    notes: list[str],
+) -> Reconstruction:
+    """In the world and the unit that are known, at the photographs' own pixels."""
+    poses: Sequence[Pose | None] = known.poses or [None] * len(pieces)
+    metrics: dict[str, Any] = {}
+    unit: Unit = "unknown"
+    if sum(pose is not None for pose in poses) >= 2:
+        aligned = align_to_poses([piece.pose for piece in pieces], poses)
+        pieces = [piece.moved(aligned.similarity) for piece in pieces]
+        metrics = aligned.metrics()
+        unit = "metre" if known.metric else "unknown"
+    elif known.metric:
+        raise ValueError("poses in metres were announced, but fewer than two views have a known pose")
+    if known.distance is not None:
+        if metrics:
+            raise ValueError(
+                "known poses fix the scale already: leave out the known distance, or the alignment"
+            )
+        one, other, length = known.distance
+        scale = known_distance(pieces[one].pose, pieces[other].pose, length)
+        pieces, unit = [piece.moved(scale) for piece in pieces], "metre"
+    views = tuple(
+        _at_original(
+            piece,
+            cameras[number],
+            names[number] if names else f"view{number:03d}.png",
+            sources[number] if sources else "given",
+            poses[number],
+        )
+        for number, piece in enumerate(pieces)
+    )
+    return Reconstruction(views, unit, metrics, tuple(notes))
+
+
+def _at_original(piece: Piece, camera: Camera, name: str, source: str, true_pose: Pose | None) -> ResultView:
+    maps = torch.stack([piece.ray_depth, piece.confidence], -1)
+    height, width = piece.valid.shape
+    values, valid = restored(maps, piece.valid, camera.width, camera.height, (0.0, 0.0, width, height))
+    valid = valid & camera.unproject_grid()[1]
+    depth, confidence = (values * valid[..., None]).unbind(-1)
+    return ResultView(name, camera, piece.pose, depth, confidence, valid, source, true_pose)

@@ -1,0 +1,77 @@
+"""Similarities: found again from points and from poses, composed, refused where nothing fixes them."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.transform import Rotation
+
+from g_ray.geometry.pose import Pose
+from g_ray.geometry.similarity import Similarity, fit_poses, fit_similarity
+
+
+def random_similarity(random: np.random.Generator) -> Similarity:
+    rotation = Rotation.random(random_state=int(random.integers(2**31))).as_matrix()
+    return Similarity(
+        torch.tensor(random.uniform(0.1, 10)),
+        torch.from_numpy(rotation),
+        torch.from_numpy(random.normal(size=3)),
+    )
+
+
+def random_poses(random: np.random.Generator, count: int) -> Pose:
+    turns = Rotation.random(count, random_state=int(random.integers(2**31))).as_matrix()
+    return Pose.from_parts(torch.from_numpy(turns), torch.from_numpy(random.normal(size=(count, 3))))
+
+
+def assert_same(found: Similarity, true: Similarity) -> None:
+    for name in ("scale", "rotation", "translation"):
+        torch.testing.assert_close(getattr(found, name), getattr(true, name), rtol=1e-8, atol=1e-8)
+
+
+@given(st.integers(0, 10**6), st.integers(4, 30))
+@settings(max_examples=30, deadline=None)
+def test_points_give_it_back(seed, count):
+    random = np.random.default_rng(seed)
+    true, points = random_similarity(random), torch.from_numpy(random.normal(size=(count, 3)))
+    weight = torch.from_numpy(random.uniform(0.1, 1, count))
+    assert_same(fit_similarity(points, true.apply(points), weight), true)
+
+
+@given(st.integers(0, 10**6), st.integers(2, 8))
+@settings(max_examples=30, deadline=None)
+def test_poses_give_it_back_even_two(seed, count):
+    random = np.random.default_rng(seed)
+    true, poses = random_similarity(random), random_poses(random, count)
+    assert_same(fit_poses(poses, true.pose(poses)), true)
+
+
+def test_it_moves_what_a_camera_sees():
+    """A point at depth d along a ray is at depth s·d in the other world."""
+    random = np.random.default_rng(0)
+    true, pose = random_similarity(random), random_poses(random, 1)[0]
+    local = torch.tensor([0.3, -0.2, 2.0], dtype=torch.float64)
+    here, there = pose.apply(local), true.pose(pose).apply(true.scale * local)
+    torch.testing.assert_close(true.apply(here), there)
+
+
+def test_one_after_the_other():
+    random = np.random.default_rng(1)
+    first, second = random_similarity(random), random_similarity(random)
+    points = torch.from_numpy(random.normal(size=(5, 3)))
+    torch.testing.assert_close((second @ first).apply(points), second.apply(first.apply(points)))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: fit_similarity(torch.zeros(2, 3), torch.zeros(2, 3)),
+        lambda: fit_similarity(torch.ones(5, 3), torch.rand(5, 3)),
+        lambda: fit_similarity(torch.rand(5, 3), torch.rand(5, 3), torch.zeros(5)),
+        lambda: fit_poses(Pose.identity(3), Pose.identity(3)),
+    ],
+)
+def test_what_fixes_nothing_is_refused(call):
+    with pytest.raises(ValueError, match="fix"):
+        call()

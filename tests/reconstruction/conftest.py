@@ -1,0 +1,41 @@
+"""A room seen through mixed lenses, as photographs with a cameras.json, and a small network that is not trained."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from g_ray.cameras.files import NamedCamera, write_cameras
+from g_ray.data.reconstruction import ReconstructionBatch
+from g_ray.data.rooms_reconstruction import RoomsReconstruction
+from g_ray.models import RECONSTRUCTION_SIZES, ReconstructionModel
+from g_ray.models.checkpoint import save_reconstruction
+
+VIEWS = 8
+
+
+@pytest.fixture(scope="session")
+def room() -> ReconstructionBatch:
+    rooms = RoomsReconstruction(
+        width=64, height=48, patch=8, lens="mixed", split="test", step_m=0.5, views=(VIEWS, VIEWS)
+    )
+    return rooms.sets(range(1))
+
+
+@pytest.fixture(scope="session")
+def capture(room, tmp_path_factory) -> Path:
+    """photos/, cameras.json with poses, lenses.json without, weights.safetensors."""
+    folder = tmp_path_factory.mktemp("capture")
+    (folder / "photos").mkdir()
+    cameras = []
+    for view, camera in enumerate(room.views.cameras):
+        pixels = (255 * room.images[0, view]).round().byte().movedim(0, -1)
+        Image.fromarray(pixels.numpy()).save(folder / "photos" / f"v{view}.png")
+        cameras.append(NamedCamera(f"v{view}.png", camera[0], room.poses[0, view].to(torch.float64)))
+    write_cameras(folder / "cameras.json", cameras)
+    write_cameras(folder / "lenses.json", [NamedCamera(one.name, one.camera) for one in cameras])
+    torch.manual_seed(0)
+    network = ReconstructionModel(RECONSTRUCTION_SIZES["tiny"]("gray"))
+    save_reconstruction(network, folder / "weights.safetensors")
+    return folder

@@ -1,0 +1,106 @@
+"""Chunks: every view is in one, neighbours share some, and true pieces in other worlds come back exactly."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.transform import Rotation
+
+from g_ray.geometry.similarity import Similarity
+from g_ray.reconstruction import Piece, align_to_poses, join, known_distance, overlapping
+
+
+@given(st.integers(1, 300), st.integers(4, 40), st.integers(1, 3))
+def test_chunks_cover_all_views_and_overlap(count, size, overlap):
+    chunks = overlapping(count, size, overlap)
+    assert sorted({view for chunk in chunks for view in chunk}) == list(range(count))
+    assert all(len(chunk) == min(size, count) for chunk in chunks)
+    for before, after in zip(chunks, chunks[1:], strict=False):
+        assert len(set(before) & set(after)) >= overlap
+
+
+@pytest.mark.parametrize(("count", "size", "overlap"), [(0, 4, 1), (9, 3, 3), (9, 4, 0)])
+def test_chunks_that_cannot_be_joined_are_refused(count, size, overlap):
+    with pytest.raises(ValueError, match="views"):
+        overlapping(count, size, overlap)
+
+
+def pieces_of(room) -> list[Piece]:
+    rays = room.rays().directions[0]
+    return [
+        Piece(
+            view,
+            rays[view],
+            room.ray_depth[0, view],
+            torch.ones_like(rays[view][..., 0]),
+            room.valid[0, view],
+            room.poses[0, view],
+        )
+        for view in range(len(rays))
+    ]
+
+
+def somewhere(seed: int) -> Similarity:
+    random = np.random.default_rng(seed)
+    turn = Rotation.random(random_state=seed).as_matrix()
+    return Similarity(
+        torch.tensor(random.uniform(0.3, 3)), torch.from_numpy(turn), torch.from_numpy(random.normal(size=3))
+    )
+
+
+def test_chunks_of_other_worlds_come_together(room):
+    true = pieces_of(room)
+    found: dict[int, Piece] = {}
+    before: tuple[Piece, ...] = ()
+    for number, views in enumerate(overlapping(len(true), 4, 2)):
+        world = Similarity.identity() if number == 0 else somewhere(number)
+        joined = join(before, [true[view].moved(world) for view in views])
+        assert joined.disagreement < 1e-4
+        before = joined.all
+        found |= {piece.view: piece for piece in joined.new}
+    for view, piece in found.items():
+        torch.testing.assert_close(
+            piece.pose.world_from_cam, true[view].pose.world_from_cam, atol=2e-4, rtol=0
+        )
+        torch.testing.assert_close(piece.ray_depth, true[view].ray_depth, atol=2e-3, rtol=1e-3)
+
+
+def test_wrong_depths_at_edges_do_not_move_a_chunk(room):
+    true = pieces_of(room)
+    random = torch.Generator().manual_seed(0)
+    spoilt = [piece.moved(somewhere(5)) for piece in true[2:6]]
+    for piece in spoilt:
+        wrong = torch.rand(piece.valid.shape, generator=random) < 0.1
+        piece.ray_depth[wrong] *= 3.0
+    joined = join(tuple(true[:4]), spoilt)
+    for piece in joined.new:
+        error = piece.pose.translation - true[piece.view].pose.translation
+        assert float(error.norm()) < 0.02
+
+
+def test_chunks_without_a_common_view_are_refused(room):
+    true = pieces_of(room)
+    with pytest.raises(ValueError, match="share no view"):
+        join(tuple(true[:2]), true[3:5])
+
+
+def test_known_poses_align_and_score(room):
+    true = pieces_of(room)
+    world = somewhere(7)
+    moved = [piece.moved(world).pose for piece in true]
+    known = [piece.pose if piece.view % 2 else None for piece in true]
+    aligned = align_to_poses(moved, known)
+    assert aligned.cameras == 4 and aligned.position_rmse < 1e-5 and aligned.rotation_deg < 0.01
+    torch.testing.assert_close(aligned.similarity.scale, 1 / world.scale, rtol=1e-5, atol=0)
+    with pytest.raises(ValueError, match="two or more"):
+        align_to_poses(moved, [known[1], *[None] * (len(moved) - 1)])
+
+
+def test_a_known_distance_fixes_the_scale(room):
+    first, second = pieces_of(room)[:2]
+    scale = known_distance(first.pose, second.pose, 7.5)
+    ends = [scale.pose(piece.pose).translation for piece in (first, second)]
+    assert float((ends[0] - ends[1]).norm()) == pytest.approx(7.5, rel=1e-5)
+    with pytest.raises(ValueError, match="gives no scale"):
+        known_distance(first.pose, first.pose, 1.0)

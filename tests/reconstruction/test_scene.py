@@ -1,0 +1,192 @@
+"""The whole way: photographs in, a folder out; interrupted and continued; in chunks and at once."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import g_ray
+from g_ray.capture import calibrate, find_photos
+from g_ray.cli.main import main
+from g_ray.export.result import read_result
+from g_ray.models.checkpoint import load_reconstruction
+from g_ray.reconstruction import cost, scene
+from g_ray.reconstruction.scene import Known, reconstruct
+from g_ray.reconstruction.work import Work
+
+
+def command(capture, out, *more):
+    words = [
+        "reconstruct",
+        str(capture / "photos"),
+        "--out",
+        str(out),
+        "--weights",
+        str(capture / "weights.safetensors"),
+    ]
+    calibration = [] if "--calibration" in more else ["--calibration", str(capture / "cameras.json")]
+    return main([*words, *calibration, *more])
+
+
+def test_the_command_writes_everything(capture, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert command(capture, out, "--metric") == 0
+    said = capsys.readouterr().out
+    assert "opencv_fisheye" in said and "8 known poses" in said and "rotation error" in said
+    for name in ("points.ply", "scene.glb", "report.html", "result.json", "transforms.json"):
+        assert (out / name).stat().st_size > 100
+    assert not (out / "unfinished").exists()
+    result = read_result(out)
+    assert result.finished and result.unit == "metre" and len(result.views) == 8
+    assert result.settings["method"] == "gray"
+    assert result.metrics["cameras with known poses"] == 8
+    view = result.views[1]
+    assert view.camera.NAME == "opencv_fisheye" and view.ray_depth.shape == (48, 64)
+    assert view.true_pose is not None and bool((view.ray_depth[view.valid] > 0).all())
+    pixels, seen = view.camera.project(view.pose.inverse().apply(view.points().double()))
+    grid = torch.stack(torch.meshgrid(torch.arange(64) + 0.5, torch.arange(48) + 0.5, indexing="xy"), -1)
+    inside = view.valid & seen
+    assert float((pixels - grid)[inside].norm(dim=-1).max()) < 0.01
+
+
+def test_a_finished_folder_is_not_written_over(capture, tmp_path, capsys):
+    (tmp_path / "result.json").write_text("{}")
+    assert command(capture, tmp_path) == 2
+    assert "finished result" in capsys.readouterr().err
+
+
+def test_stopped_and_continued(capture, tmp_path, monkeypatch):
+    """Chunks that were finished are not computed again, and the result is that of an undisturbed run."""
+    done: list[int] = []
+    run = scene.Passes.__call__
+
+    def stopped(self, numbers, images, cameras):
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(numbers[0])
+        return run(self, numbers, images, cameras)
+
+    monkeypatch.setattr(scene.Passes, "__call__", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        scene_of(capture, tmp_path / "a")
+    assert done == [0, 1] and not (tmp_path / "a" / "result.json").exists()
+    done.clear()
+    monkeypatch.setattr(scene.Passes, "__call__", lambda *given: done.append(0) or run(*given))
+    again = scene_of(capture, tmp_path / "a")
+    assert len(done) == 3
+    straight = scene_of(capture, tmp_path / "b")
+    for one, other in zip(again.views, straight.views, strict=True):
+        torch.testing.assert_close(one.ray_depth, other.ray_depth)
+        torch.testing.assert_close(one.pose.world_from_cam, other.pose.world_from_cam)
+
+
+def scene_of(capture, out, **changes):
+    photos = find_photos([capture / "photos"])
+    cameras = [view.camera for view in calibrate(photos, str(capture / "lenses.json"))]
+    work = Work(out, {"of": "a test"})
+    return reconstruct(
+        photos, cameras, weights=capture / "weights.safetensors", at_once=4, work=work, **changes
+    )
+
+
+def test_an_unfinished_run_with_other_settings_is_refused(tmp_path):
+    Work(tmp_path, {"size": 32, "weights": "a"})
+    Work(tmp_path, {"size": 32, "weights": "a"})
+    with pytest.raises(ValueError, match="unfinished run with other size"):
+        Work(tmp_path, {"size": 64, "weights": "a"})
+
+
+def test_a_damaged_chunk_is_computed_anew(capture, tmp_path):
+    scene_of(capture, tmp_path)
+    (tmp_path / "unfinished" / "chunk-0001.npz").write_bytes(b"not a zip")
+    assert len(scene_of(capture, tmp_path).views) == 8
+
+
+def test_as_a_library(capture, room):
+    """Tensors and cameras, no files."""
+    images = list(room.images[0])
+    cameras = [camera[0] for camera in room.views.cameras]
+    network = load_reconstruction(capture / "weights.safetensors")
+    poses = list(room.poses[0])
+    found = g_ray.reconstruct(images, cameras, weights=network, known=Known(poses, metric=True))
+    assert isinstance(found, g_ray.Reconstruction) and found.unit == "metre"
+    assert [view.name for view in found.views][:2] == ["view000.png", "view001.png"]
+    scaled = g_ray.reconstruct(images, cameras, weights=network, known=Known(distance=(0, 3, 2.0)))
+    ends = [scaled.views[view].pose.translation for view in (0, 3)]
+    assert float((ends[0] - ends[1]).norm()) == pytest.approx(2.0, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--at-once", "2"], "chunks need 4 views"),
+        (["--at-once", "5", "--max-memory", "1"], "give one of them"),
+        (["--max-memory", "0"], "above 0"),
+        (["--max-memory", "0.000001"], "raise --max-memory or lower --size"),
+        (["--metric", "--poses", "ignore"], "leaves them aside"),
+        (["--distance", "v0.png", "nobody.png", "1"], "none of the photographs"),
+        (["--distance", "v0.png", "v0.png", "1"], "twice"),
+        (["--distance", "v0.png", "v1.png", "-1"], "above 0"),
+        (["--distance", "v0.png", "v1.png", "1"], "fix the scale already"),
+        (["--size", "33"], "not a multiple of the patch"),
+        (["--size", "0"], "number of pixels"),
+        (["--device", "abacus"], "not a device"),
+        (["--calibration", "exif"], "v0.png"),
+        (["--calibration", "nowhere.json"], "nowhere.json"),
+        (["--frames", "3"], "video"),
+        (["--confidence", "2"], "no share"),
+    ],
+)
+def test_mistakes_are_one_line(capture, tmp_path, capsys, more, message):
+    assert command(capture, tmp_path / "out", *more) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1
+    assert not (tmp_path / "out" / "result.json").exists()
+
+
+def test_one_photograph_and_wrong_weights(capture, tmp_path, capsys):
+    one = ["reconstruct", str(capture / "photos" / "v0.png"), "--calibration", str(capture / "cameras.json")]
+    assert main([*one, "--out", str(tmp_path / "o")]) == 2
+    assert "two or more" in capsys.readouterr().err
+    (tmp_path / "w.safetensors").write_bytes(b"abc")
+    assert command(capture, tmp_path / "o", "--weights", str(tmp_path / "w.safetensors")) == 2
+    assert "not a safetensors file" in capsys.readouterr().err
+
+
+def test_too_little_memory_is_one_line(capture, tmp_path, capsys, monkeypatch):
+    def full(*args, **kwargs):
+        raise RuntimeError(
+            "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte"
+        )
+
+    monkeypatch.setattr("g_ray.reconstruction.passes.infer", full)
+    assert command(capture, tmp_path / "o") == 2
+    assert "do not fit into memory" in capsys.readouterr().err
+
+
+def test_a_full_disk_leaves_nothing_that_looks_finished(capture, tmp_path, capsys, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device", "points.ply")
+
+    monkeypatch.setattr("g_ray.export.write.write_ply", full)
+    assert command(capture, tmp_path / "o") == 2
+    assert "No space left" in capsys.readouterr().err
+    assert not (tmp_path / "o" / "result.json").exists()
+    assert json.loads((tmp_path / "o" / "unfinished" / "settings.json").read_text())
+
+
+def test_cost_grows_as_it_should(capture):
+    """Memory linear in the views; the estimate of attention quadratic."""
+    network = load_reconstruction(capture / "weights.safetensors")
+    weights = cost.weight_count(network)
+    costs = [cost.chunk_cost(network.config, weights, [16] * views) for views in (8, 16, 24, 32)]
+    steps = np.diff([one.memory for one in costs])
+    assert np.allclose(steps[1:], steps[1], rtol=0.01)
+    operations = np.diff([one.operations for one in costs], 2)
+    assert (operations > 0).all() and np.allclose(operations, operations[0], rtol=0.01)
+    limit = costs[1].memory
+    assert cost.views_that_fit(network.config, weights, [16] * 40, limit, 4) == 16
+    config = replace(network.config, encoder="vits14", dim=384, patch=14, heads=6)
+    assert cost.chunk_cost(config, weights, [256]).operations > costs[0].operations
