@@ -12,7 +12,6 @@ from g_ray.encodings.base import Encoding
 from g_ray.nn.block import Block
 from g_ray.rays.views import Tokens
 
-
 TOKEN = 0.02
 """Deviation of special tokens at first. VGGT's 1e-6 is below what LayerNorm's ε lets through: until such tokens have
 grown, the network does not know which view is the first."""
