@@ -87,6 +87,7 @@ def test_the_head_sees_pixels_apart_from_the_start():
     model, batch = task.model(), task.batch(0, 0, 1)
     features: list[torch.Tensor] = []
     model.camera_head.scratch.output_conv2[1].register_forward_hook(lambda *io: features.append(io[-1]))
-    model(batch.images, batch.views)
+    first = model(batch.images, batch.views)
+    assert first.camera_points.abs().max() < 10 and first.camera_confidence.max() < 30
     across = features[0].std((-2, -1)).mean() / features[0].abs().mean()
     assert across > 0.2, float(across)

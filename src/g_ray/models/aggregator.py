@@ -12,6 +12,10 @@ from g_ray.encodings.base import Encoding
 from g_ray.nn.block import Block
 from g_ray.rays.views import Tokens
 
+TOKEN = 0.02
+"""Deviation of special tokens at first. VGGT's 1e-6 is below what LayerNorm's ε lets through: until such tokens have
+grown, the network does not know which view is the first."""
+
 
 class Aggregator(nn.Module):
     """Pairs of a frame block and a global block over [camera token, registers, patches] of every view.
@@ -34,8 +38,8 @@ class Aggregator(nn.Module):
         super().__init__()
         self.frame, self.across, self.recompute = frame, across, recompute
         self.special = 1 + registers
-        self.camera_token = nn.Parameter(1e-6 * torch.randn(1, 2, 1, dim))
-        self.register_token = nn.Parameter(1e-6 * torch.randn(1, 2, registers, dim))
+        self.camera_token = nn.Parameter(TOKEN * torch.randn(1, 2, 1, dim))
+        self.register_token = nn.Parameter(TOKEN * torch.randn(1, 2, registers, dim))
 
         def blocks(encoding: Encoding) -> nn.ModuleList:
             return nn.ModuleList(

@@ -71,17 +71,22 @@ class DPTHead(nn.Module):
 
 
 def keep_variance(module: nn.Module) -> None:
-    """He's initialisation of all convolutions.
+    """He's initialisation of all convolutions; residual branches start with nothing, or four levels would add up.
 
     torch's own loses two thirds of the variance with every layer, so that from the head's end all pixels look alike:
     trained from nothing it answers with one direction for the whole image for thousands of steps.
     """
+    branches: list[nn.Conv2d] = []
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
             inputs = layer.in_channels if isinstance(layer, nn.ConvTranspose2d) else layer.weight[0].numel()
             nn.init.normal_(layer.weight, std=sqrt(2 / inputs))
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
+        elif isinstance(layer, ResidualUnit):
+            branches.append(layer.conv2)
+    for branch in branches:
+        nn.init.zeros_(branch.weight)
 
 
 class Project(nn.Conv2d):

@@ -142,10 +142,10 @@ class ReconstructionRecipe(Recipe):
 
 
 def tiny(method: str) -> ReconstructionRecipe:
-    """For a CPU: rooms at 32×32 px, four views, 2,500 steps of eight sets."""
+    """For a CPU: rooms at 24×24 px, four views, 2,500 steps of four sets."""
     return ReconstructionRecipe(
         model=ReconstructionNetwork("tiny", method),
-        data=RoomsViews(width=32, height=32, batch=8, views=(4, 4)),
+        data=RoomsViews(width=24, height=24, batch=4, views=(4, 4)),
         schedule=Schedule(lr=2e-3, steps=2500, warmup=125, start=1e-6),
         optimiser=Optimiser(betas=(0.9, 0.95), weight_decay=0.05, clip=1.0),
     )
