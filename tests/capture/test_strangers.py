@@ -274,9 +274,9 @@ def test_sceaux(shared_data):
 
 
 def boards(path, size):
-    """One array [n, 1, size] per picture of the chessboard."""
+    """One array [1, n, size] per picture of the chessboard."""
     nodes = ElementTree.parse(path).getroot()
-    return [np.array((node.text or "").split(), dtype=float).reshape(-1, 1, size) for node in nodes]
+    return [np.array((node.text or "").split(), dtype=float).reshape(1, -1, size) for node in nodes]
 
 
 def test_a_real_fisheye_calibration(tmp_path, shared_data, imagine):
@@ -297,9 +297,9 @@ def test_a_real_fisheye_calibration(tmp_path, shared_data, imagine):
     (view,) = calibrate([imagine("left.png", (1280, 800))], str(tmp_path / "left.yml"))
     errors = []
     for points, pixels, turn, shift in zip(world, seen, turns, shifts, strict=True):
-        local = points[:, 0] @ cv2.Rodrigues(turn)[0].T + shift.reshape(1, 3)
+        local = points[0] @ cv2.Rodrigues(turn)[0].T + shift.reshape(1, 3)
         ours, _ = view.camera.project(torch.from_numpy(local))
-        errors.append(np.linalg.norm(ours.numpy() - 0.5 - pixels[:, 0], axis=-1))
+        errors.append(np.linalg.norm(ours.numpy() - 0.5 - pixels[0], axis=-1))
     assert np.sqrt(np.mean(np.concatenate(errors) ** 2)) < 0.5
     assert 110 < view.camera.fov().horizontal_deg < 150
 
