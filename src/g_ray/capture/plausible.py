@@ -96,9 +96,12 @@ def _valid_share(camera: Camera) -> float:
 
 
 def _edges_valid(camera: Camera) -> bool:
-    middle = camera.height / 2
-    ends = torch.tensor([[0.5, middle], [camera.width - 0.5, middle]], dtype=camera.dtype)
-    return bool(camera.unproject(ends)[1].any())
+    """Whether any middle of an edge has a ray; a circular image may have black ones beside it."""
+    w, h = float(camera.width), float(camera.height)
+    ends = [[0.5, h / 2], [w - 0.5, h / 2]]
+    if not isinstance(camera, Equirectangular):
+        ends += [[w / 2, 0.5], [w / 2, h - 0.5]]
+    return bool(camera.unproject(torch.tensor(ends, dtype=camera.dtype))[1].any())
 
 
 def _check_ray_map(camera: RayMapCamera) -> None:

@@ -63,6 +63,7 @@ def _upright(frame: Any) -> Float[Tensor, "3 h w"]:
 def _stream(path: Path) -> Iterator[tuple[Any, Any]]:
     try:
         import av
+        from av.error import FFmpegError
     except ImportError:
         raise OSError(f"{path}: videos need PyAV; pip install 'g-ray[view]'") from None
     if not path.is_file():
@@ -72,6 +73,6 @@ def _stream(path: Path) -> Iterator[tuple[Any, Any]]:
             if not container.streams.video:
                 raise OSError(f"{path}: it has no video stream")
             yield container, container.streams.video[0]
-    except av.error.FFmpegError as error:
+    except FFmpegError as error:
         reason = " ".join((error.strerror or str(error)).split())
         raise OSError(f"{path}: cannot be read as a video ({reason})") from None

@@ -15,7 +15,7 @@ from g_ray.cameras.base import Camera
 from g_ray.cameras.fisheye624 import Fisheye624
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.capture.sources.base import CalibrationSource, Example, Lens
+from g_ray.capture.sources.base import CalibrationSource, Example, Lens, check_middle
 from g_ray.capture.sources.evidence import Evidence, numbers, whole
 from g_ray.files import write_whole
 
@@ -52,61 +52,56 @@ class AriaSource(CalibrationSource):
     @classmethod
     def open(cls, evidence: Evidence) -> "AriaSource":
         lenses = []
-        for number, entry in enumerate((evidence.document or {})["CameraCalibrations"]):
+        document = evidence.document or {}
+        for number, entry in enumerate(document["CameraCalibrations"]):
             label = entry.get("Label") if isinstance(entry, dict) else None
             try:
                 if not isinstance(label, str):
                     raise ValueError("it has no Label")
-                lenses += _lenses(label, entry, cls.CENTRE)
+                lenses += _lenses(label, entry, _given_size(document, number, entry), cls.CENTRE)
             except ValueError as error:
                 raise ValueError(f"{evidence.path}: camera {label or number}: {error}") from None
         return cls(evidence.path, lenses)
 
     @classmethod
     def example(cls, folder: Path) -> Example:
-        params = [
-            1220.0,
-            1440.5,
-            1439.5,
-            0.41,
-            -0.5,
-            0.2,
-            1.1,
-            -1.7,
-            0.6,
-            0.0006,
-            0.0003,
-            -0.0002,
-            0.0001,
-            -0.001,
-            0.0002,
-        ]
+        affine, k = [1222.0, 1430.5, 1433.5], [0.406, -0.49, 0.1746, 1.133, -1.7016, 0.651]
+        small = [0.0006, 0.00002, -0.00001, 0.0003, -0.0007, 0.00004]
         entry = {
             "Label": "camera-rgb",
-            "Projection": {"Name": "FisheyeRadTanThinPrism", "Params": params},
+            "Projection": {"Name": "FisheyeRadTanThinPrism", "Params": [*affine, *k, *small]},
             "T_Device_Camera": {"Translation": [0.0, 0.0, 0.0], "UnitQuaternion": [1.0, [0.0, 0.0, 0.0]]},
         }
         write_whole(folder / "calibration.json", json.dumps({"CameraCalibrations": [entry]}, indent=1))
-        values = dict(zip((*_K, *_P, *_S), params[3:], strict=True))
+        values = dict(zip((*_K, *_P, *_S), [*k, *small], strict=True))
         full = Fisheye624.make(
-            2880, 2880, fx=1220.0, fy=1220.0, cx=1441.0, cy=1440.0, **values, dtype=torch.float64
+            2880, 2880, fx=1222.0, fy=1222.0, cx=1431.0, cy=1434.0, **values, dtype=torch.float64
         )
-        return Example(
-            folder / "calibration.json", "camera-rgb/0001.jpg", full.resize(1408, 1408, (32, 32, 2848, 2848))
-        )
+        halved = full.resize(1408, 1408, (32, 32, 2848, 2848))
+        return Example(folder / "calibration.json", "camera-rgb/0001.jpg", halved)
 
 
-def _lenses(label: str, entry: dict[str, Any], centre: float) -> list[Lens]:
-    """The camera at the size of its sensor, and at half of it where the device can record so."""
-    config = entry.get("ConfigData")
+def _given_size(document: dict[str, Any], number: int, entry: dict[str, Any]) -> tuple[int, int] | None:
+    """ConfigData of the second generation, ImageSizes of MPS; the first generation's factory file has neither."""
+    config, sizes = entry.get("ConfigData"), document.get("ImageSizes")
     if isinstance(config, dict) and "ImageWidth" in config:
-        size = (whole(config["ImageWidth"], "ImageWidth"), whole(config.get("ImageHeight"), "ImageHeight"))
+        return whole(config["ImageWidth"], "ImageWidth"), whole(config.get("ImageHeight"), "ImageHeight")
+    if isinstance(sizes, list) and number < len(sizes):
+        width, height = numbers(sizes[number], "ImageSizes", (2,))
+        return whole(width, "ImageSizes"), whole(height, "ImageSizes")
+    return None
+
+
+def _lenses(label: str, entry: dict[str, Any], size: tuple[int, int] | None, centre: float) -> list[Lens]:
+    """The camera at its size, or at its sensor's and, where the device can record so, at half of that."""
+    if size is not None:
         return [Lens.of(label, _camera(entry, *size, centre))]
     if label not in SENSORS:
         raise ValueError(
             f"its image size is not known; a Label without ConfigData is one of {', '.join(SENSORS)}"
         )
     camera = _camera(entry, *SENSORS[label], centre)
+    check_middle(camera)
     lenses, border = [Lens.of(label, camera)], HALVED.get(label)
     if border is not None:
         box = (border, border, camera.width - border, camera.height - border)

@@ -117,7 +117,7 @@ class CalibrationSource(ABC):
         key = (id(given), *size)
         if key not in self._fitted:
             if lens.size is None:
-                _check_unknown_size(given)
+                check_middle(given)
             camera = fitted(given, photo, resize)
             check_plausible(camera)
             self._fitted[key] = (given, camera)  # given too: its id may not be used again
@@ -150,8 +150,7 @@ class CalibrationSource(ABC):
         return best[0]
 
     def _by_device(self, photo: Photo) -> Lens | None:
-        parts = {*PurePosixPath(photo.name).parts, PurePosixPath(photo.name).stem}
-        named = [lens for lens in self.lenses if lens.label in parts] or list(self.lenses)
+        named = self._named_by_folder(photo) or list(self.lenses)
         fitting = [lens for lens in named if lens.size in (None, (photo.width, photo.height))]
         candidates = fitting or named
         if len(candidates) > 1:
@@ -161,6 +160,15 @@ class CalibrationSource(ABC):
                 f"put photos in folders of these names, or say {photo.name}={self.path.name}:{candidates[0].label}"
             )
         return candidates[0]
+
+    def _named_by_folder(self, photo: Photo) -> list[Lens]:
+        """Lenses whose label is the photo's own name or a folder above it; the nearest folder counts."""
+        parts = [*photo.place.parent.parts, photo.place.stem]
+        for part in reversed(parts):
+            named = [lens for lens in self.lenses if lens.label == part]
+            if named:
+                return named
+        return []
 
 
 def common_end(label: str, photo: Photo) -> int:
@@ -179,11 +187,11 @@ def _size(lens: Lens) -> str:
     return "any size" if lens.size is None else f"{lens.size[0]}×{lens.size[1]}"
 
 
-def _check_unknown_size(camera: Camera) -> None:
+def check_middle(camera: Camera) -> None:
     """A file without an image size is taken for the photo's, unless its principal point says otherwise."""
     cx, cy = camera.params[2:4].tolist()
     if abs(cx / camera.width - 0.5) > 0.2 or abs(cy / camera.height - 0.5) > 0.2:
         raise ValueError(
             f"it names no image size, and its principal point ({cx:.0f}, {cy:.0f}) is far from the middle of "
-            f"{camera.width}×{camera.height}: probably calibrated at another size; add image_width and image_height"
+            f"{camera.width}×{camera.height}: probably calibrated at another size; write the size into the file"
         )

@@ -1,0 +1,318 @@
+"""Estimators: COLMAP on real photos, the others against fakes that have exactly their documented faces."""
+
+import sys
+from dataclasses import dataclass
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from g_ray.cameras import OpenCVFisheye, Pinhole, RayMapCamera
+from g_ray.capture.calibrate import calibrate
+from g_ray.capture.estimate import ESTIMATORS, chosen
+from g_ray.capture.estimate.colmap import ColmapEstimator, by_device
+from g_ray.capture.photos import find_photos
+from g_ray.geometry.pose import Pose
+
+
+@pytest.fixture
+def photos(shoot):
+    return find_photos([shoot("a.png", (640, 480)), shoot("b.png", (640, 480))])
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """`fake("a.b", Name=object)` puts a module where `import a.b` finds it."""
+
+    def put(name: str, **contents: object) -> None:
+        parts = name.split(".")
+        for end in range(1, len(parts) + 1):
+            part = ".".join(parts[:end])
+            if part not in sys.modules:
+                monkeypatch.setitem(sys.modules, part, ModuleType(part))
+        for key, value in contents.items():
+            monkeypatch.setattr(sys.modules[name], key, value, raising=False)
+
+    return put
+
+
+class Network:
+    """What the peers' networks have in common."""
+
+    training = True
+
+    def eval(self):
+        self.training = False
+        return self
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "fisheye"),
+    [
+        ("estimate", "colmap", False),
+        ("estimate:fisheye", "colmap", True),
+        ("estimate:anycalib", "anycalib", False),
+        ("estimate:anycalib:fisheye", "anycalib", True),
+    ],
+)
+def test_names(text, name, fisheye):
+    estimator = chosen(text)
+    assert (estimator.NAME, estimator.fisheye) == (name, fisheye)
+
+
+@pytest.mark.parametrize(
+    "text", ["estimate:", "estimate:x", "estimate:vggt:geocalib", "estimate:fisheye:fisheye"]
+)
+def test_wrong_names(text):
+    with pytest.raises(ValueError, match="colmap, anycalib, geocalib, unik3d, vggt"):
+        chosen(text)
+
+
+@pytest.mark.parametrize("name", [name for name in ESTIMATORS if name != "colmap"])
+def test_a_package_that_is_not_there(name, photos, monkeypatch):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(OSError, match=f"estimate:{name} needs the package {name}.*pip install") as raised:
+        calibrate(photos, f"estimate:{name}")
+    assert "\n" not in str(raised.value)
+
+
+# AnyCalib
+
+
+def anycalib(intrinsics, success=True):
+    class AnyCalib(Network):
+        def __init__(self, *, model_id="anycalib_pinhole"):
+            assert model_id in ("anycalib_pinhole", "anycalib_gen", "anycalib_dist", "anycalib_edit")
+
+        def predict(self, im, cam_id):
+            assert not self.training and im.ndim == 3 and im.shape[0] == 3 and 0 <= im.min() <= im.max() <= 1
+            values = torch.tensor(intrinsics[cam_id], dtype=torch.float32)
+            return {
+                "intrinsics": values,
+                "rays": torch.zeros(102400, 3),
+                "pred_size": (280, 364),
+                "success": torch.tensor(success),
+            }
+
+    return AnyCalib
+
+
+INTRINSICS = {
+    "radial:2": [500.0, 501.0, 320.0, 240.0, -0.1, 0.02],
+    "kb:4": [300.0, 300.0, 321.0, 239.0, 0.02, 0, 0, 0],
+}
+
+
+def test_anycalib(fake, photos):
+    fake("anycalib", AnyCalib=anycalib(INTRINSICS))
+    first, second = calibrate(photos, "estimate:anycalib")
+    assert first.camera.NAME == "opencv" and first.camera.params[:6].tolist() == pytest.approx(
+        INTRINSICS["radial:2"]
+    )
+    assert first.source == second.source == "estimated by anycalib" and first.pose is None
+    fisheye = calibrate(photos, "estimate:anycalib:fisheye")[0].camera
+    assert isinstance(fisheye, OpenCVFisheye) and fisheye.params.tolist() == pytest.approx(INTRINSICS["kb:4"])
+
+
+@pytest.mark.parametrize(
+    ("values", "success"), [([1.0] * 6, False), ([1.0] * 6, True), (INTRINSICS["radial:2"], False)]
+)
+def test_a_fit_of_anycalib_that_failed(fake, photos, values, success):
+    fake("anycalib", AnyCalib=anycalib({"radial:2": values}, success))
+    with pytest.raises(ValueError, match=r"a.png: AnyCalib could not fit radial:2"):
+        calibrate(photos, "estimate:anycalib")
+
+
+def test_a_fit_that_no_lens_is_like(fake, photos):
+    fake("anycalib", AnyCalib=anycalib({"radial:2": [3.0, 3.0, 320.0, 240.0, 0, 0]}))
+    with pytest.raises(ValueError, match=r"a.png: estimate:anycalib failed: fx = 3"):
+        calibrate(photos, "estimate:anycalib")
+
+
+# GeoCalib
+
+
+def test_geocalib(fake, photos):
+    @dataclass
+    class SimpleRadial:
+        """Batched, as TensorWrapper's: [1, 2] focal lengths, [1] or [1, 1] distortion."""
+
+        f: torch.Tensor
+        c: torch.Tensor
+        size: torch.Tensor
+        k1: torch.Tensor
+
+    class GeoCalib(Network):
+        def __init__(self, weights="pinhole"):
+            assert weights in ("pinhole", "distorted")
+            self.weights = weights
+
+        def calibrate(self, img, camera_model="pinhole", priors=None, shared_intrinsics=False):
+            assert img.ndim == 3 and camera_model in (
+                "pinhole",
+                "simple_radial",
+                "radial",
+                "simple_divisional",
+            )
+            assert (camera_model == "pinhole") == (self.weights == "pinhole")
+            h, w = img.shape[-2:]
+            size = torch.tensor([[w, h]], dtype=torch.float32)
+            camera = SimpleRadial(torch.tensor([[510.0, 510.0]]), size / 2, size, torch.tensor([-0.07]))
+            return {"camera": camera, "gravity": None, "covariance": torch.eye(4)[None]}
+
+    fake("geocalib", GeoCalib=GeoCalib)
+    view, _ = calibrate(photos, "estimate:geocalib")
+    assert view.camera.params[:5].tolist() == pytest.approx([510.0, 510.0, 320.0, 240.0, -0.07])
+    with pytest.raises(ValueError, match="has no fisheye model"):
+        calibrate(photos, "estimate:geocalib:fisheye")
+
+
+# UniK3D
+
+
+def unik3d(rays):
+    class UniK3D(Network):
+        @classmethod
+        def from_pretrained(cls, name):
+            assert name in ("lpiccinelli/unik3d-vits", "lpiccinelli/unik3d-vitb", "lpiccinelli/unik3d-vitl")
+            return cls()
+
+        def infer(self, rgb, camera=None, rays=None, normalize=True):
+            assert not self.training and rgb.max() > 1 and rgb.shape == (3, 480, 640)
+            return {"rays": given, "distance": None, "points": None, "confidence": None}
+
+    given = rays
+    return UniK3D
+
+
+def test_unik3d(fake, photos):
+    lens = OpenCVFisheye.make(640, 480, fx=280.0, fy=280.0, cx=320.0, cy=240.0, k1=0.01)
+    rays = lens.unproject_grid()[0]
+    fake("unik3d.models", UniK3D=unik3d(rays.movedim(-1, 0)[None]))
+    view, _ = calibrate(photos, "estimate:unik3d")
+    assert isinstance(view.camera, RayMapCamera)
+    assert torch.allclose(view.camera.unproject_grid()[0], rays, atol=1e-5)
+    fake("unik3d.models", UniK3D=unik3d(torch.zeros(1, 3, 24, 32)))
+    with pytest.raises(ValueError, match="UniK3D gave 32×24 rays for 640×480"):
+        calibrate(photos, "estimate:unik3d")
+
+
+# VGGT
+
+
+@pytest.fixture
+def vggt(fake):
+    """Field of view 60° × 46°, and a second camera one unit to the right."""
+
+    class VGGT(Network):
+        @classmethod
+        def from_pretrained(cls, name):
+            assert name == "facebook/VGGT-1B"
+            return cls()
+
+        def __call__(self, images):
+            assert (
+                not self.training and images.ndim == 4 and all(side % 14 == 0 for side in images.shape[-2:])
+            )
+            assert max(images.shape[-2:]) == 518
+            return {"pose_enc": torch.zeros(1, len(images), 9)}
+
+    def pose_encoding_to_extri_intri(pose_encoding, image_size_hw=None):
+        count, (h, w) = pose_encoding.shape[1], image_size_hw
+        k = torch.tensor(
+            [[w / 2 / np.tan(np.pi / 6), 0, w / 2], [0, h / 2 / np.tan(np.radians(23.4)), h / 2], [0, 0, 1]]
+        )
+        extrinsics = torch.eye(4)[:3].repeat(1, count, 1, 1)
+        extrinsics[0, :, 0, 3] = -torch.arange(count)
+        return extrinsics, k.float().repeat(1, count, 1, 1)
+
+    fake("vggt.models.vggt", VGGT=VGGT)
+    fake("vggt.utils.pose_enc", pose_encoding_to_extri_intri=pose_encoding_to_extri_intri)
+
+
+def test_vggt(vggt, photos, shoot):
+    first, second = calibrate(photos, "estimate:vggt")
+    expected = Pinhole.from_fov(60.0, 640, 480, dtype=torch.float64).params
+    assert first.camera.params[[0, 2, 3]].tolist() == pytest.approx(expected[[0, 2, 3]].tolist(), rel=1e-5)
+    assert first.camera.params[1] == pytest.approx(240 / np.tan(np.radians(23.4)), rel=1e-5)
+    assert second.pose is not None and second.pose.translation.tolist() == [1.0, 0.0, 0.0]
+    said = []
+    mixed = find_photos([photo.path for photo in photos] + [shoot("c.png", (480, 640))])
+    views = calibrate(mixed, "estimate:vggt", say=said.append)
+    assert [view.name for view in views] == ["a.png", "b.png", "c.png"] and views[0].pose is None
+    assert "photos of 2 sizes" in said[0]
+    with pytest.raises(ValueError, match="knows pinholes only"):
+        calibrate(photos, "estimate:vggt:fisheye")
+
+
+# COLMAP
+
+
+def test_photos_of_one_device_share_a_camera(shoot, tmp_path):
+    phone, zoomed = {272: "Phone", 37386: 4.2}, {272: "Phone", 37386: 9.0}
+    for name, tags in {
+        "x/1.jpg": phone, "y/2.jpg": phone, "x/3.jpg": zoomed, "x/4.jpg": None, "y/5.jpg": None, "y/6.jpg": None,
+    }.items():  # fmt: skip
+        shoot(name, (64, 48), tags)
+    shoot("y/7.jpg", (48, 64))
+    groups = by_device(find_photos([tmp_path / "photos"]))
+    names = [[photo.name for photo in group] for group in groups]
+    assert sorted(names) == [
+        ["x/1.jpg", "y/2.jpg"],
+        ["x/3.jpg"],
+        ["x/4.jpg"],
+        ["y/5.jpg", "y/6.jpg"],
+        ["y/7.jpg"],
+    ]
+
+
+def test_a_photo_without_a_place_has_its_devices_camera(photos):
+    pycolmap = pytest.importorskip("pycolmap")
+    from g_ray.capture.estimate.colmap import _views
+
+    camera = pycolmap.Camera(model="SIMPLE_RADIAL", width=320, height=240, params=[250.0, 160.0, 120.0, -0.1])
+    rigid = SimpleNamespace(matrix=lambda: np.eye(4)[:3])
+    image = SimpleNamespace(name="000/000001.png", has_pose=True, camera=camera, cam_from_world=lambda: rigid)
+    views, lost = _views(ColmapEstimator(), [photos], SimpleNamespace(images={1: image}))
+    assert lost == ["a.png"] and views["a.png"].pose is None and views["b.png"].pose is not None
+    assert views["a.png"].camera.params[:5].tolist() == pytest.approx([500.0, 500.0, 320.0, 240.0, -0.1])
+
+
+def test_the_first_guess_is_exifs_or_a_fisheyes(shoot):
+    (photo,) = find_photos([shoot("a.jpg", (640, 480), {41989: 28})])
+    focal = float(ColmapEstimator(longer=320)._first_guess(photo).split(",")[0])
+    assert focal == pytest.approx(28 * 400 / np.hypot(36, 24))
+    assert len(ColmapEstimator(fisheye=True)._first_guess(photo).split(",")) == 8
+    (bare,) = find_photos([shoot("b.jpg", (640, 480))])
+    assert ColmapEstimator()._first_guess(bare) == ""
+
+
+@pytest.mark.slow
+def test_colmap_calibrates_real_photos(shared_data):
+    """Sceaux at 640 px: focal length within 2 % and distortion within 0.03 of the full-size model, poses within 1°."""
+    pytest.importorskip("pycolmap")
+    photos = find_photos([shared_data / "sceaux" / "images"])
+    truth = calibrate(photos, str(shared_data / "sceaux"))
+    views = ColmapEstimator(longer=640, threads=1).estimate(photos, lambda sentence: None)
+    assert len(views) == 11 and len({id(view.camera) for view in views}) == 1
+    camera, known = views[0].camera, truth[0].camera
+    assert (camera.width, camera.height) == (2832, 2128)
+    assert abs(camera.params[0] / known.params[0] - 1) < 0.02
+    assert abs(camera.params[4] - known.params[4]) < 0.03
+    ours = Pose(torch.stack([view.pose.world_from_cam for view in views])).relative_to_first()
+    theirs = Pose(torch.stack([view.pose.world_from_cam for view in truth])).relative_to_first()
+    trace = (ours.rotation * theirs.rotation).sum((-1, -2))
+    assert torch.rad2deg(torch.acos(((trace - 1) / 2).clamp(-1, 1))).max() < 1.0
+    scale = theirs.translation.norm(dim=-1).mean() / ours.translation.norm(dim=-1).mean()
+    error = (ours.translation * scale - theirs.translation).norm(dim=-1).mean()
+    assert error < 0.02 * theirs.translation.norm(dim=-1).max()
+
+
+def test_photos_that_do_not_overlap(photos):
+    pytest.importorskip("pycolmap")
+    with pytest.raises(ValueError, match=r"found no model of a.png, b.png"):
+        ColmapEstimator(longer=160, threads=1).estimate(photos, lambda sentence: None)
