@@ -1,5 +1,7 @@
 """Chunks: every view is in one, neighbours share some, and true pieces in other worlds come back exactly."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -16,7 +18,7 @@ def test_chunks_cover_all_views_and_overlap(count, size, overlap):
     chunks = overlapping(count, size, overlap)
     assert sorted({view for chunk in chunks for view in chunk}) == list(range(count))
     assert all(len(chunk) == min(size, count) for chunk in chunks)
-    for before, after in zip(chunks, chunks[1:], strict=False):
+    for before, after in pairwise(chunks):
         assert len(set(before) & set(after)) >= overlap
 
 

@@ -54,7 +54,7 @@ class Reconstruct:
     """Of a video take so many frames, evenly spread (32)."""
     resize_calibration: bool = False
     """Scale calibrations that were made at another size of the same photograph."""
-    stored_orientation: bool = False
+    as_stored: bool = False
     """Take pixels as they are stored instead of turning them upright by EXIF."""
     export: Annotated[ExportOptions, tyro.conf.arg(name="")] = field(default_factory=ExportOptions)
 
@@ -66,9 +66,7 @@ class Reconstruct:
         from g_ray.reconstruction.scene import load_network, reconstruct
         from g_ray.reconstruction.work import Work
 
-        photos = find_photos(
-            self.images, every=self.every, frames=self.frames, upright=not self.stored_orientation
-        )
+        photos = find_photos(self.images, every=self.every, frames=self.frames, upright=not self.as_stored)
         if len(photos) < 2:
             raise ValueError(f"one photograph ({photos[0].name}) is no scene: give two or more views of it")
         views = calibrate(photos, self.calibration, resize=self.resize_calibration, say=print)

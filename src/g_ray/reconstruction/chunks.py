@@ -17,5 +17,5 @@ def overlapping(count: int, size: int, overlap: int = OVERLAP) -> list[tuple[int
         raise ValueError(
             f"chunks of {size} views cannot share {overlap} and go on: allow more views at a time"
         )
-    starts = list(range(0, count - size, size - overlap)) + [count - size]
+    starts = [*range(0, count - size, size - overlap), count - size]
     return [tuple(range(start, start + size)) for start in starts]

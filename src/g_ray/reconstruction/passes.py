@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -15,6 +15,7 @@ from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.reconstruction.joining import Piece
 
 
+@runtime_checkable
 class Loadable(Protocol):
     """A photograph that is read when it is its turn, e.g. `g_ray.capture.Photo`."""
 
