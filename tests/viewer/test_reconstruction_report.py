@@ -124,6 +124,11 @@ def test_near_is_bright_and_unknown_is_grey():
     assert scales.of_depth(np.array([[1.0, 2.0, 4.0]])) == pytest.approx(np.array([[1.0, 0.5, 0.0]]))
 
 
+def stage(page):
+    """The canvas without its rounded border, where the focus is shown."""
+    return page.picture("#stage")[10:-10, 10:-10]
+
+
 def different(one, other):
     """Share of pixels that changed visibly."""
     return (np.abs(one.astype(int) - other.astype(int)).max(-1) > 24).mean()
@@ -133,16 +138,16 @@ def test_in_a_browser_it_turns(report, browser_page):
     """From a file, without network: the canvas is not blank, dragging and keys change it, the theme follows."""
     page = browser_page
     page.open(report.folder / "report.html", width=480, height=400)
-    before = page.picture("#stage")
+    before = stage(page)
     paper = before[2, before.shape[1] // 2]
     drawn = (np.abs(before.astype(int) - paper).max(-1) > 24).mean()
     assert 0.1 < drawn < 0.99
     page.drag("#stage", 90, 30)
-    dragged = page.picture("#stage")
+    dragged = stage(page)
     assert different(before, dragged) > 0.05
     page.run("document.getElementById('stage').focus()")
     page.press("0")
-    assert different(before, page.picture("#stage")) < 0.01
+    assert different(before, stage(page)) < 0.01
     page.press("]")
     assert page.run("document.getElementById('say').textContent") == "from </script><b>.png"
     page.run("document.querySelector('#show [data-show=depth]').click()")
@@ -150,7 +155,7 @@ def test_in_a_browser_it_turns(report, browser_page):
     assert page.run(f"[...new Set({shown})]") == ["depth"]
     page.dark(True)
     page.press("0")
-    assert page.picture("#stage")[2, before.shape[1] // 2].max() < 60 < paper.min()
+    assert stage(page)[2, before.shape[1] // 2].max() < 60 < paper.min()
     assert page.run("document.documentElement.scrollWidth <= innerWidth")
     assert page.console == []
     assert page.requests == [(report.folder / "report.html").as_uri()]
