@@ -14,7 +14,7 @@ from g_ray.geometry.similarity import Similarity, fit_poses, fit_similarity
 def random_similarity(random: np.random.Generator) -> Similarity:
     rotation = Rotation.random(random_state=int(random.integers(2**31))).as_matrix()
     return Similarity(
-        torch.tensor(random.uniform(0.1, 10)),
+        torch.tensor(random.uniform(0.1, 10), dtype=torch.float64),
         torch.from_numpy(rotation),
         torch.from_numpy(random.normal(size=3)),
     )

@@ -94,7 +94,7 @@ def test_known_poses_align_and_score(room):
     known = [piece.pose if piece.view % 2 else None for piece in true]
     aligned = align_to_poses(moved, known)
     assert aligned.cameras == 4 and aligned.position_rmse < 1e-5 and aligned.rotation_deg < 0.01
-    torch.testing.assert_close(aligned.similarity.scale, 1 / world.scale, rtol=1e-5, atol=0)
+    assert float(aligned.similarity.scale * world.scale) == pytest.approx(1, rel=1e-5)
     with pytest.raises(ValueError, match="two or more"):
         align_to_poses(moved, [known[1], *[None] * (len(moved) - 1)])
 

@@ -25,7 +25,7 @@ class Aligned:
 
     def metrics(self) -> dict[str, float]:
         return {
-            "cameras with known poses": self.cameras,
+            "cameras with known poses": float(self.cameras),
             "position error (RMSE)": self.position_rmse,
             "extent of the known positions (RMS)": self.position_extent,
             "rotation error (mean), deg": self.rotation_deg,

@@ -39,7 +39,7 @@ def chunk_cost(
     inside = sum(4 * dim * (count + SPECIAL) ** 2 for count in patches) * config.pairs
     across = 4 * dim * tokens**2 * config.pairs
     if config.encoder != "patch":
-        depth = DINOV2_SIZES[config.encoder].depth
+        depth = DINOV2_SIZES[config.encoder].layers
         linear += 2 * 12 * dim**2 * tokens * depth
         inside += sum(4 * dim * count**2 for count in patches) * depth
     pixels = sum(patches) * config.patch**2

@@ -170,7 +170,9 @@ def _placed(
 def _at_original(piece: Piece, camera: Camera, name: str, source: str, true_pose: Pose | None) -> ResultView:
     maps = torch.stack([piece.ray_depth, piece.confidence], -1)
     height, width = piece.valid.shape
-    values, valid = restored(maps, piece.valid, camera.width, camera.height, (0.0, 0.0, width, height))
+    values, valid = restored(
+        maps, piece.valid, camera.width, camera.height, (0.0, 0.0, float(width), float(height))
+    )
     valid = valid & camera.unproject_grid()[1]
     depth, confidence = (values * valid[..., None]).unbind(-1)
     return ResultView(name, camera, piece.pose, depth, confidence, valid, source, true_pose)
