@@ -17,8 +17,7 @@ class ReconAblation(Table):
     """Eight ways to tell a reconstruction network about cameras: trained on pinholes, tested on other lenses too."""
 
     def study(self) -> "Study":
-        from dataclasses import replace
-
+        from g_ray.data.rooms_reconstruction import RoomsReconstruction
         from g_ray.evaluation.reconstruction_scorer import RoomsScorer
         from g_ray.evaluation.study_runs import Study
         from g_ray.recipes import reconstruction
@@ -27,9 +26,9 @@ class ReconAblation(Table):
         recipes = {method: make(method) for method in reconstruction.METHODS}
         first = recipes["gray"]
         rooms = first.data.source(0, first.model.config().patch)
-        views = (min(4, first.data.views[1]),) * 2
-        test = replace(rooms, split="test", views=views, aspect=(1.0, 1.0), colour=None)
-        return Study("recon-ablation", self.scale, recipes, RoomsScorer(test, TEST_SETS), PAIRS)
+        assert isinstance(rooms, RoomsReconstruction)
+        scorer = RoomsScorer.of_training(rooms, TEST_SETS)
+        return Study("recon-ablation", self.scale, recipes, scorer, PAIRS)
 
     def draw(self, study: "Study", result: dict[str, Any]) -> None:
         from g_ray.cli.reconstruction_pictures import draw

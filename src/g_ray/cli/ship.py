@@ -18,6 +18,8 @@ from g_ray.training.shipped import FOLDER
 
 if TYPE_CHECKING:
     from g_ray.recipes.nvs import NVSRecipe
+    from g_ray.recipes.reconstruction import ReconstructionRecipe
+    from g_ray.training.recipe import Recipe
 
 LARGEST = 20 * 10**6
 """Bytes of a file of weights that a package should carry."""
@@ -38,6 +40,7 @@ class Ship:
 
     def run(self) -> None:
         from g_ray.recipes.nvs import NVSRecipe
+        from g_ray.recipes.reconstruction import ReconstructionRecipe
         from g_ray.recipes.stored import recipe_of
         from g_ray.training.checkpoint import WEIGHTS, Store
         from g_ray.training.history import METRICS
@@ -46,15 +49,18 @@ class Ship:
         if not weights.is_file():
             raise ValueError(f"{weights}: no such file; give the folder of a finished g-ray train")
         recipe = recipe_of(weights)
-        if not isinstance(recipe, NVSRecipe):
-            raise ValueError(f"{weights} is a {type(recipe).__name__}: only synthesis networks are shipped")
+        if not isinstance(recipe, NVSRecipe | ReconstructionRecipe):
+            raise ValueError(
+                f"{weights} is a {type(recipe).__name__}: only synthesis and reconstruction networks are shipped"
+            )
         last, _ = Store(self.run_folder / "checkpoints").newest()
         if last is None:
             raise ValueError(f"{self.run_folder} has no intact checkpoint to tell its recipe and machine")
         document, made = without_paths(last.document("recipe")), last.document("provenance")
         document["name"] = recipe_name(recipe, document["name"])
         shipped = self.folder / f"{self.name}.safetensors"
-        write_half(weights, shipped, document, last.step)
+        reconstructs = isinstance(recipe, ReconstructionRecipe)
+        write_half(weights, shipped, document, last.step, config_of(recipe) if reconstructs else {})
         write_whole(self.folder / f"{self.name}.log.jsonl", (self.run_folder / METRICS).read_bytes())
         card = {
             "name": self.name,
@@ -64,14 +70,14 @@ class Ship:
             "command": " ".join(command(made.pop("command", ["", "train", document["name"]]))),
             "recipe": document,
             "validation": last.validation(),
-            "scores": scores(recipe, shipped, self.scenes),
+            "scores": (reconstruction_scores if reconstructs else scores)(recipe, shipped, self.scenes),
             "provenance": without_paths(made),
         }
         write_json(self.folder / f"{self.name}.json", card)
         print(f"{shipped}: {card['bytes'] / 1e6:.1f} MB, {json.dumps(card['scores'])}")
 
 
-def recipe_name(recipe: "NVSRecipe", otherwise: str) -> str:
+def recipe_name(recipe: "Recipe", otherwise: str) -> str:
     """As `g-ray train` knows it: a study calls its networks by the rows of its table."""
     from dataclasses import replace
 
@@ -81,7 +87,9 @@ def recipe_name(recipe: "NVSRecipe", otherwise: str) -> str:
     return next((name for name, make in RECIPES.items() if make().resolved() == settings), otherwise)
 
 
-def write_half(weights: Path, shipped: Path, document: dict[str, Any], step: int) -> None:
+def write_half(
+    weights: Path, shipped: Path, document: dict[str, Any], step: int, more: dict[str, str]
+) -> None:
     """Half precision loses 3 decimal digits of 7, and half the bytes; the card's scores are measured after it."""
     from safetensors.torch import save_file
 
@@ -94,7 +102,7 @@ def write_half(weights: Path, shipped: Path, document: dict[str, Any], step: int
             f"{weights} has {size / 1e6:.0f} MB in half precision: a package takes 20 MB at most"
         )
     with whole(shipped) as scratch:
-        metadata = {"format": "pt", "step": str(step), "recipe": json.dumps(document)}
+        metadata = {"format": "pt", "step": str(step), "recipe": json.dumps(document), **more}
         save_file(halves, scratch, metadata=metadata)
 
 
@@ -113,6 +121,35 @@ def scores(recipe: "NVSRecipe", weights: Path, scenes: int) -> dict[str, Any]:
     found = {setting: protocol.score(predict, setting, None).summary() for setting in protocol.settings}
     rows = {setting: {name: asdict(value) for name, value in row.items()} for setting, row in found.items()}
     return {"protocol": f"{scenes} test rooms, views zoomed by up to z", **rows}
+
+
+def config_of(recipe: "ReconstructionRecipe") -> dict[str, str]:
+    """What `load_reconstruction` builds the network from."""
+    from g_ray.models.checkpoint import CONFIG
+
+    return {CONFIG: json.dumps(asdict(recipe.model.config()))}
+
+
+def reconstruction_scores(recipe: "ReconstructionRecipe", weights: Path, scenes: int) -> dict[str, Any]:
+    """Per lens, on rooms that no training run sees; nothing for networks that were trained on other data."""
+    from g_ray.data.rooms_reconstruction import RoomsReconstruction
+    from g_ray.evaluation.reconstruction_scorer import RoomsScorer
+    from g_ray.evaluation.study import ScoredRun, rows
+    from g_ray.models.checkpoint import load_reconstruction
+    from g_ray.recipes.reconstruction import RoomsViews
+
+    if not isinstance(recipe.data, RoomsViews):
+        return {}
+    rooms = recipe.data.source(0, recipe.model.config().patch)
+    assert isinstance(rooms, RoomsReconstruction)
+    scorer = RoomsScorer.of_training(rooms, scenes)
+    network = load_reconstruction(weights)
+    found = {setting: scorer.scores(network, setting) for setting in scorer.settings}
+    table = rows([ScoredRun("", recipe.seed, 0, 0.0, found)])
+    return {
+        "protocol": f"{scenes} test rooms, four views; trained on pinholes alone",
+        **{row["setting"]: row["metrics"] for row in table},
+    }
 
 
 def command(words: list[str]) -> list[str]:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from g_ray.training.recipe import plain
 
 Answer = Callable[[ReconstructionBatch], SetGeometry]
 
+VIEWS = 4
 ZOOM_MAX = 3.0
 LENSES: dict[str, tuple[LensName, float]] = {
     "pinhole": ("pinhole", 1.0),
@@ -36,6 +37,12 @@ class RoomsScorer(Scorer):
     rooms: RoomsReconstruction = field(default_factory=lambda: RoomsReconstruction(split="test"))
     sets: int = 128
     at_once: int = 16
+
+    @staticmethod
+    def of_training(rooms: RoomsReconstruction, sets: int) -> "RoomsScorer":
+        """Rooms like those of a training, but others: square, four views at most, true colours."""
+        views = (min(VIEWS, rooms.views[1]),) * 2
+        return RoomsScorer(replace(rooms, split="test", views=views, aspect=(1.0, 1.0), colour=None), sets)
 
     @property
     def settings(self) -> tuple[str, ...]:
