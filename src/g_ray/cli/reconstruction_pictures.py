@@ -23,11 +23,12 @@ def draw(study: "Study", result: dict[str, Any], out: Path) -> None:
 
 def contact_sheet(study: "Study", out: Path) -> tuple[list[Any], dict[str, list[str]]]:
     """The image, its true depth along the ray, and what every method's first network says, with its error."""
-    from g_ray.evaluation.reconstruction_scorer import answers_of
+    from g_ray.evaluation.reconstruction_scorer import RoomsScorer, answers_of
     from g_ray.evaluation.study_runs import load_network, run_folder
     from g_ray.metrics.reconstruction import relative_error
     from g_ray.viewer.depth_colours import depth_colours
 
+    assert isinstance(study.scorer, RoomsScorer)
     batch = next(study.scorer.batches(SETTING))
     truth, valid = batch.ray_depth[:SHOWN, VIEW], batch.valid[:SHOWN, VIEW]
     far = truth.amax((-2, -1), keepdim=True)

@@ -59,8 +59,8 @@ class Ship:
         document, made = without_paths(last.document("recipe")), last.document("provenance")
         document["name"] = recipe_name(recipe, document["name"])
         shipped = self.folder / f"{self.name}.safetensors"
-        reconstructs = isinstance(recipe, ReconstructionRecipe)
-        write_half(weights, shipped, document, last.step, config_of(recipe) if reconstructs else {})
+        more = config_of(recipe) if isinstance(recipe, ReconstructionRecipe) else {}
+        write_half(weights, shipped, document, last.step, more)
         write_whole(self.folder / f"{self.name}.log.jsonl", (self.run_folder / METRICS).read_bytes())
         card = {
             "name": self.name,
@@ -70,7 +70,9 @@ class Ship:
             "command": " ".join(command(made.pop("command", ["", "train", document["name"]]))),
             "recipe": document,
             "validation": last.validation(),
-            "scores": (reconstruction_scores if reconstructs else scores)(recipe, shipped, self.scenes),
+            "scores": scores(recipe, shipped, self.scenes)
+            if isinstance(recipe, NVSRecipe)
+            else reconstruction_scores(recipe, shipped, self.scenes),
             "provenance": without_paths(made),
         }
         write_json(self.folder / f"{self.name}.json", card)

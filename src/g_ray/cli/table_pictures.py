@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from g_ray.evaluation.nvs_protocol import NVSProtocol
     from g_ray.evaluation.study_runs import Study
 
 SHOWN = 6  # scenes of the contact sheet
@@ -13,13 +14,20 @@ def draw(study: "Study", result: dict[str, Any], out: Path) -> None:
     from g_ray.viewer.table_figures import draw_bars, draw_contact_sheet, draw_curves
     from g_ray.viewer.theme import LIGHT, write_png
 
-    protocol = study.scorer.protocol
+    protocol = protocol_of(study)
     plot = draw_curves if protocol.ordered else draw_bars
     for metric in result["rows"][0]["metrics"]:
         write_png(plot(result, metric, LIGHT), out / f"{metric}.png")
     setting = protocol.shown
     columns, labels = contact_sheet(study, setting, out)
     write_png(draw_contact_sheet(columns, labels, LIGHT), out / f"predictions_{setting}.png")
+
+
+def protocol_of(study: "Study") -> "NVSProtocol":
+    from g_ray.evaluation.nvs_scorer import NVSScorer
+
+    assert isinstance(study.scorer, NVSScorer)
+    return study.scorer.protocol
 
 
 def contact_sheet(study: "Study", setting: str, out: Path) -> tuple[list[Any], dict[str, list[str]]]:
@@ -30,7 +38,7 @@ def contact_sheet(study: "Study", setting: str, out: Path) -> tuple[list[Any], d
     from g_ray.evaluation.study_runs import load_network, run_folder
     from g_ray.metrics.psnr import psnr
 
-    batch = next(study.scorer.protocol.batches(setting))
+    batch = next(protocol_of(study).batches(setting))
     columns = [(f"context {i + 1}", batch.context_images[:SHOWN, i]) for i in range(len(batch.contexts))]
     columns.append(("truth", batch.target_images[:SHOWN, 0]))
     labels = {}

@@ -50,7 +50,9 @@ class DPTHead(nn.Module):
         )
         self.scratch = Fusion((a, b, c, d), features, outputs + 1)
         keep_variance(self)
-        nn.init.normal_(self.scratch.output_conv2[-1].weight, std=FIRST_GUESS)
+        last = self.scratch.output_conv2[-1]
+        assert isinstance(last, nn.Conv2d)
+        nn.init.normal_(last.weight, std=FIRST_GUESS)
 
     def forward(self, taps: Sequence[Float[Tensor, "image patch dim"]], rows: int, columns: int) -> Pointmap:
         """Four taps of images that are `rows` × `columns` patches large, finest first."""
