@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from g_ray.cameras.base import Camera
+from g_ray.data.depth_files import DepthFile
 from g_ray.data.photos import photo_size
 from g_ray.geometry.pose import Pose
 
 
 @dataclass(frozen=True, eq=False)
 class PosedScene:
-    """One camera and one pose per photograph, in float64, ordered by name.
+    """One camera and one pose per photograph, in float64, ordered by name (WAI: as the file orders them).
 
     Pixels count from the top-left corner, centres at +0.5; poses are `world_from_cam` with OpenCV axes, in the world
     and the unit of the file.
@@ -19,7 +20,7 @@ class PosedScene:
 
     folder: Path
     kind: str
-    """Who wrote it: nerfstudio or COLMAP."""
+    """Who wrote it: nerfstudio, COLMAP, WAI or 7-Scenes."""
     names: tuple[str, ...]
     """As the file names its images."""
     images: tuple[Path, ...]
@@ -28,6 +29,10 @@ class PosedScene:
     """[view, 4, 4]"""
     notes: tuple[str, ...] = ()
     """What the folder holds and this reader leaves aside, a sentence each."""
+    depth: tuple[DepthFile | None, ...] = ()
+    """One per view, None where a view has none; empty if no view has any. Files may be missing."""
+    covisibility: Path | None = None
+    """A matrix [view, view] on disk: how much of view i view j sees."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -61,6 +66,11 @@ def inside(folder: Path, name: str) -> Path:
     if not name or "\0" in name or windows.drive or windows.root or ".." in windows.parts:
         raise ValueError(f"{folder}: path {name!r} leads out of the scene folder; name images inside of it")
     return folder / name
+
+
+def stored_covisibility(folder: Path) -> Path | None:
+    """Where MapAnything keeps it, in a folder of any kind."""
+    return next(iter(sorted(folder.glob("covisibility/v0/*.npy"))), None)
 
 
 def check_photos(names: Sequence[str], images: Sequence[Path], cameras: Sequence[Camera]) -> None:
