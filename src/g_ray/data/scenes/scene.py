@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
+from jaxtyping import Float
+from torch import Tensor
+
 from g_ray.cameras.base import Camera
 from g_ray.data.depth_files import DepthFile
 from g_ray.data.photos import photo_size
@@ -86,7 +89,28 @@ def check_photos(names: Sequence[str], images: Sequence[Path], cameras: Sequence
 
 
 def check_size(path: Path, camera: Camera) -> None:
-    width, height = photo_size(path)
+    _check_size(path, *photo_size(path), camera)
+
+
+def check_pixels(path: Path, photo: Float[Tensor, "3 h w"], camera: Camera) -> None:
+    """The same of a photograph that has been read."""
+    _check_size(path, photo.shape[-1], photo.shape[-2], camera)
+
+
+def check_depth_size(path: Path, depth: Float[Tensor, "h w"], camera: Camera) -> None:
+    """A depth map may be coarser or finer than its photograph, but not of another shape."""
+    height, width = depth.shape
+    wrong = max(
+        abs(width * camera.height / camera.width - height), abs(height * camera.width / camera.height - width)
+    )
+    if wrong > 1:
+        raise ValueError(
+            f"{path} is {width}×{height} px, its photograph {camera.width}×{camera.height}: not of one shape; "
+            "make depth maps for the photographs as they are"
+        )
+
+
+def _check_size(path: Path, width: int, height: int, camera: Camera) -> None:
     if (width, height) != (camera.width, camera.height):
         turned = (height, width) == (camera.width, camera.height)
         hint = "it is stored turned by 90°" if turned else "resize image and calibration together"
