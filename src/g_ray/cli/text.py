@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TextIO
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> str:
@@ -34,12 +35,13 @@ def file_name(name: str) -> str:
 class Line:
     """Progress on one line of a terminal; a line each time that something changed, elsewhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self.stream = stream or sys.stdout
         self.last = ""
 
     def __call__(self, text: str) -> None:
-        if sys.stdout.isatty():
-            print(f"\r\033[K{text}", end="", flush=True)
+        if self.stream.isatty():
+            print(f"\r\033[K{text}", end="", flush=True, file=self.stream)
         elif text != self.last:
-            print(text, flush=True)
+            print(text, flush=True, file=self.stream)
         self.last = text

@@ -1,5 +1,6 @@
 """Depth maps from disk: OpenEXR, 16-bit PNG, npy, npz and COLMAP's dense maps; z-depth or depth along the ray."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +12,6 @@ from torch import Tensor
 
 from g_ray.data.photos import opened
 from g_ray.rays.ray_map import RayMap
-from g_ray.rays.resample import Box
 
 Convention = Literal["z", "ray"]
 """Along the optical axis, or along each pixel's own ray."""
@@ -28,9 +28,9 @@ class DepthFile:
 
     path: Path
     convention: Convention = "z"
-    unit: float = 1.0
+    unit: float | int = 1.0
     """Lengths in the scene's unit per stored number: 0.001 for millimetres."""
-    nothing: float | None = None
+    nothing: float | int | None = None
     """A further stored number that means no depth: 65535 of a Kinect."""
 
     def read(self) -> Float[Tensor, "h w"]:
@@ -64,7 +64,7 @@ def along_rays(
 
 
 def nearest_depth(
-    depth: Float[Tensor, "h w"], image: tuple[int, int], width: int, height: int, box: Box
+    depth: Float[Tensor, "h w"], image: tuple[int, int], width: int, height: int, box: Sequence[float | int]
 ) -> Float[Tensor, "height width"]:
     """The part `box` of an image at a new size: depth of the nearest pixel, since mixed depths are no surface.
 

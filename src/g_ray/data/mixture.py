@@ -17,7 +17,7 @@ class MixtureReconstruction(ReconstructionSource):
     batches of one shape. A source is asked for the steps that fall to it and never for those between."""
 
     sources: tuple[ReconstructionSource, ...]
-    weights: tuple[float, ...]
+    weights: tuple[float | int, ...]
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -26,7 +26,9 @@ class MixtureReconstruction(ReconstructionSource):
                 f"{len(self.sources)} sources and {len(self.weights)} weights: give one or more, and a weight for each"
             )
         if not all(isfinite(weight) and weight > 0 for weight in self.weights) or self.seed < 0:
-            raise ValueError(f"weights {self.weights} must be positive numbers, and seed {self.seed} 0 or more")
+            raise ValueError(
+                f"weights {self.weights} must be positive numbers, and seed {self.seed} 0 or more"
+            )
 
     def batch(self, step: int, rank: int = 0) -> ReconstructionBatch:
         return self.sources[self.source_of(step)].batch(step, rank)

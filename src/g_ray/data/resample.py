@@ -27,7 +27,7 @@ def random_box(
     new_width: int,
     new_height: int,
     *,
-    zoom: float = 1.0,
+    zoom: float | int = 1.0,
     place: tuple[float, float] = (0.5, 0.5),
 ) -> Box:
     """A part of an image that has the shape of a new one, 1/zoom of the largest; `place` in [0, 1]² from the leftmost

@@ -24,7 +24,7 @@ class DepthReading:
     """What to believe about depth files instead of what their format says."""
 
     convention: Convention | None = None
-    unit: float | None = None
+    unit: float | int | None = None
     modality: str | None = None
     """Of WAI folders, see `read_wai`."""
 

@@ -57,17 +57,17 @@ class ScenesReconstruction(ReconstructionSource):
     aspect: tuple[float, float] = (0.33, 1.0)
     images_max: int | None = None
     patch: int = 14
-    overlap: float = 0.25
-    zoom_max: float = 1.5  # of each view, drawn between 1 and this
-    off_centre: float = 1.0  # 0: crops in the middle of the photograph, 1: anywhere
-    hold_out: float = 0.1  # share of the scenes
-    frames: tuple[float, float] = (
+    overlap: float | int = 0.25
+    zoom_max: float | int = 1.5  # of each view, drawn between 1 and this
+    off_centre: float | int = 1.0  # 0: crops in the middle of the photograph, 1: anywhere
+    hold_out: float | int = 0.1  # share of the scenes
+    frames: tuple[float | int, float | int] = (
         0.0,
         1.0,
     )  # the stretch of each scene's frames that is used, in their order
-    depth_max: float | None = None  # in the files' unit; farther is not valid
+    depth_max: float | int | None = None  # in the files' unit; farther is not valid
     depth_convention: Convention | None = None  # instead of what the format says
-    depth_unit: float | None = None  # the same
+    depth_unit: float | int | None = None  # the same
     depth_modality: str | None = None  # of WAI folders, instead of depth or rendered_depth
     colour: ColourJitter | None = None
     store: SceneStore = field(init=False, repr=False, compare=False)
