@@ -45,6 +45,9 @@ def written(tmp_path, kind, depth, room_scenes):
     return path
 
 
+FORMATS = [("exr", 1, 2e-3), ("png", 1e-3, 6e-4), ("npy", 1, 0), ("bin", 1, 0)]
+
+
 @pytest.mark.parametrize(("kind", "unit", "near"), FORMATS)
 def test_depth_files(tmp_path, room_scenes, depth, kind, unit, near):
     read = DepthFile(written(tmp_path, kind, depth, room_scenes), unit=unit).read()

@@ -75,11 +75,10 @@ def test_depth_is_what_the_room_has_on_those_rays(room_scenes, tmp_path):
     """Crops, zooms and resizing move nothing: every pixel's ray, cast again, meets the surface that it is given."""
     from g_ray.data import random_room
 
-    shots = room_scenes.shots(4, ("pinhole", "fisheye"), width=96, height=72)
+    shots = room_scenes.shots(4, ("pinhole", "fisheye"), width=160, height=120)
     room_scenes.write_nerfstudio_depth(tmp_path, shots)
-    data = ScenesReconstruction(
-        (tmp_path,), **{**SMALL, "batch_size": 1, "views": (2, 2), "zoom_max": 2.0}, overlap=0.1
-    )
+    settings = SMALL | {"batch_size": 1, "views": (2, 2), "zoom_max": 2.0, "overlap": 0.1}
+    data = ScenesReconstruction((tmp_path,), **settings)
     room = random_room(3, coarse=True)
     for step in range(3):
         batch = data.batch(step)
@@ -87,8 +86,10 @@ def test_depth_is_what_the_room_has_on_those_rays(room_scenes, tmp_path):
         for view, name in enumerate(names):
             shot = next(shot for shot in shots if shot.name == name)
             again = room.render(batch.views.cameras[view][0], shot.pose.to(torch.float32))
-            off = (again.ray_depth / batch.ray_depth[0, view] - 1).abs()[batch.valid[0, view]]
-            assert off.median() < 0.01
+            off = (again.ray_depth / batch.ray_depth[0, view] - 1)[batch.valid[0, view]]
+            assert (
+                off.abs().median() < 0.01 and off.median().abs() < 0.003
+            )  # half a pixel of the photograph, any way
             colour = (again.rgb.movedim(-1, 0) - batch.images[0, view]).abs().mean(0)
             assert colour.median() < 0.05
 
@@ -169,8 +170,8 @@ def test_broken_files_are_named(tmp_path, room_scenes):
 
 def test_far_is_not_valid_and_units_can_be_told(root):
     data = ScenesReconstruction((root / "one",), **SMALL)
-    near = replace(data, depth_max=2.0).batch(0)
-    assert 0 < near.valid.float().mean() < data.batch(0).valid.float().mean() and near.z_depth.max() <= 2
+    near = replace(data, depth_max=3.0).batch(0)
+    assert 0 < near.valid.float().mean() < data.batch(0).valid.float().mean() and near.z_depth.max() <= 3
     with pytest.raises(ValueError, match="no two views overlap"):
         replace(data, depth_unit=0.001, overlap=0.9).batch(0)
 

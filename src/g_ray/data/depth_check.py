@@ -5,7 +5,7 @@ Each possible meaning is a reading; the points of a view are moved into another 
 are found there are compared with what they should be.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log10
 
@@ -26,14 +26,12 @@ MARGIN = 0.03
 """One reading must err by so much less than another to win a point."""
 AGREE = 0.1
 """Points that err by less agree."""
-TRUSTED = 0.5
-"""If so many of the visible points agree, few other readings need to be tried."""
 FACTORS = tuple(10 ** (k / 8) for k in range(-32, 33) if k)
 """What stored depth may have to be multiplied by."""
 FINER = tuple(10 ** (k / 64) for k in range(-7, 8))
 """What that is then multiplied by."""
-FEW = 4
-"""Of so many points one is enough to look for the factor."""
+FEW = 8
+"""So many pairs are enough to look for the factor."""
 
 
 @dataclass(frozen=True)
@@ -128,9 +126,7 @@ def check_depth(pairs: Sequence[tuple[DepthView, DepthView]]) -> DepthReport:
     declared = Reading()
     plain = [Reading(poses, turned) for poses in READINGS for turned in (False, True)]
     errors = {reading: _errors(pairs, reading) for reading in plain}
-    likely = _simplest_lead(errors, declared)
-    doubtful = _agreeing(errors[likely])[0] < TRUSTED
-    for reading in plain if doubtful else dict.fromkeys([declared, likely]):
+    for reading in plain:
         scaled = _best_factor(pairs, reading)
         errors[scaled] = _errors(pairs, scaled)
     best = _simplest_lead(errors, declared)
@@ -167,35 +163,42 @@ def _agreeing(errors: Float[Tensor, "point"]) -> tuple[float, float]:
 
 def _best_factor(pairs: Sequence[tuple[DepthView, DepthView]], reading: Reading) -> Reading:
     """The same reading with another unit of depth."""
+    few, factor = pairs[:: -(-len(pairs) // FEW)], 1.0
+    for factors in (FACTORS, FINER):
+        tried = [factor * each for each in factors]
+        errors = _all_errors(few, reading, torch.tensor(tried)).mean(-1)
+        factor = tried[int(errors.argmin())]
+    return replace(reading, factor=factor)
 
-    def best(factors: Iterable[float]) -> Reading:
-        tried = [replace(reading, factor=factor) for factor in factors]
-        return min(tried, key=lambda each: float(_errors(pairs, each, FEW).mean()))
 
-    rough = best(FACTORS).factor
-    return best(rough * finer for finer in FINER)
+def _errors(pairs: Sequence[tuple[DepthView, DepthView]], reading: Reading) -> Float[Tensor, "point"]:
+    return _all_errors(pairs, reading, torch.tensor([reading.factor]))[0]
 
 
-def _errors(
-    pairs: Sequence[tuple[DepthView, DepthView]], reading: Reading, every: int = 1
-) -> Float[Tensor, "point"]:
-    """Of the points of both views of all pairs."""
+def _all_errors(
+    pairs: Sequence[tuple[DepthView, DepthView]],
+    reading: Reading,
+    factors: Float[Tensor, "factor"],
+) -> Float[Tensor, "factor point"]:
+    """Of the points of both views of all pairs, for several units at once."""
     both = [*pairs, *((second, first) for first, second in pairs)]
-    return torch.cat([_moved_errors(first, second, reading, every) for first, second in both])
+    return torch.cat([_moved_errors(first, second, reading, factors) for first, second in both], -1)
 
 
-def _moved_errors(view: DepthView, other: DepthView, reading: Reading, every: int) -> Float[Tensor, "point"]:
+def _moved_errors(
+    view: DepthView, other: DepthView, reading: Reading, factors: Float[Tensor, "factor"]
+) -> Float[Tensor, "factor point"]:
     """Of one view's points, seen from another. Depth keeps its stored unit and poses take it over."""
-    local = _points(view, reading)[::every]
+    local = _points(view, reading)
     read = READINGS[reading.poses]
-    there_from_here = (read(other.pose).inverse() @ read(view.pose)).scaled(1 / reading.factor)
-    there = local @ there_from_here.rotation.mT + there_from_here.translation
+    there_from_here = read(other.pose).inverse() @ read(view.pose)
+    there = local @ there_from_here.rotation.mT + there_from_here.translation / factors[:, None, None]
     pixels, imaged = other.camera.project(there)
     expected = there[..., 2] if _is_z(other, reading) else torch.linalg.vector_norm(there, dim=-1)
     found = _lookup(other.depth, pixels, other.camera)
     seen = imaged & other.camera.contains(pixels) & usable(found) & (expected > 0)
     off = (expected.clamp(min=1e-9).log() - found.clamp(min=1e-9).log()).abs()
-    colour = (_lookup(other.colours, pixels, other.camera) - view.point_colours[::every]).abs().mean(-1)
+    colour = (_lookup(other.colours, pixels, other.camera) - view.point_colours).abs().mean(-1)
     return torch.where(seen, (off + COLOUR * colour).clamp(max=UNSEEN), UNSEEN).nan_to_num(UNSEEN)
 
 
