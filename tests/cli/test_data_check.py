@@ -155,8 +155,10 @@ FAULTS = {  # how a scene is spoiled, whether that is an error or a warning, and
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_faults_are_found(tmp_path, room_scenes, shots, good, fault):
+def test_faults_are_found(tmp_path, monkeypatch, room_scenes, shots, good, fault):
     spoil, level, said, file = FAULTS[fault]
+    if file and level == "error":  # of one file: views need not be compared, which takes a second
+        monkeypatch.setattr("g_ray.data.scene_check.contradiction", lambda *_: None)
     folder = tmp_path / "room"
     shutil.copytree(good, folder)
     spoil(folder, room_scenes, shots)

@@ -63,7 +63,7 @@ class Check:
         from g_ray.data.scene_store import DepthReading
 
         reading = DepthReading(self.depth_convention, self.depth_unit, self.depth_modality)
-        line, terminal = Line(sys.stderr), sys.stderr.isatty()
+        line, terminal = Line(beside_output=True), sys.stderr.isatty()
         for number, folder in enumerate(folders):
             if len(folders) > 1 and (terminal or (number and number % SELDOM == 0)):
                 line(f"scene {number + 1} of {len(folders)}: {folder.name}")

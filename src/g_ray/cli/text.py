@@ -3,7 +3,6 @@
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TextIO
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> str:
@@ -35,8 +34,8 @@ def file_name(name: str) -> str:
 class Line:
     """Progress on one line of a terminal; a line each time that something changed, elsewhere."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self.stream = stream or sys.stdout
+    def __init__(self, beside_output: bool = False) -> None:
+        self.stream = sys.stderr if beside_output else sys.stdout
         self.last = ""
 
     def __call__(self, text: str) -> None:
