@@ -23,6 +23,8 @@ class Shot:
     camera: Camera
     pose: Pose
     pixels: np.ndarray
+    z_depth: np.ndarray
+    ray_depth: np.ndarray
 
 
 def lens(kind: str, width: int, height: int) -> Camera:
@@ -46,9 +48,10 @@ def shots(
         eye = torch.tensor([1.7 * np.sin(angle), -0.3, 1.7 * np.cos(angle)], dtype=torch.float64)
         pose = Pose.look_at(eye, torch.tensor([0.1, 0.3, 0.0], dtype=torch.float64))
         camera = lens(kinds[number % len(kinds)], width, height)
-        seen = room.render(camera.to(torch.float32), pose.to(torch.float32)).rgb
-        pixels = (seen * 255).round().byte().numpy()
-        taken.append(Shot(f"view_{number:02d}.png", camera, pose, pixels))
+        seen = room.render(camera.to(torch.float32), pose.to(torch.float32))
+        pixels = (seen.rgb * 255).round().byte().numpy()
+        depth = seen.z_depth.numpy(), seen.ray_depth.numpy()
+        taken.append(Shot(f"view_{number:02d}.png", camera, pose, pixels, *depth))
     return taken
 
 
@@ -74,6 +77,93 @@ def write_nerfstudio(folder: Path, views: list[Shot]) -> dict:
     document = {"frames": frames, "applied_transform": np.eye(4)[:3].tolist()}
     (folder / "transforms.json").write_text(json.dumps(document))
     return document
+
+
+def write_wai(folder: Path, views: list[Shot], covisibility: bool = False) -> dict:
+    """As MapAnything's converters do: half floats in EXR, OpenCV axes; returns what was written."""
+    write_images(folder / "images", views)
+    frames = []
+    for shot in views:
+        stem, camera = Path(shot.name).stem, shot.camera
+        write_exr(folder / "depth" / f"{stem}.exr", shot.z_depth)
+        entry = dict(zip(camera.PARAMETERS, camera.params.tolist(), strict=True))
+        entry = {{"fx": "fl_x", "fy": "fl_y"}.get(key, key): value for key, value in entry.items() if value}
+        paths = {
+            "image": f"images/{shot.name}",
+            "file_path": f"images/{shot.name}",
+            "depth": f"depth/{stem}.exr",
+        }
+        matrix = shot.pose.world_from_cam.tolist()
+        frames.append({"frame_name": stem, **paths, "transform_matrix": matrix, **entry})
+        frames[-1] |= {"w": camera.width, "h": camera.height, "camera_model": camera.NAME.upper()}
+    document = {
+        "scene_name": folder.name,
+        "dataset_name": "rooms",
+        "version": "0.1",
+        "shared_intrinsics": False,
+        "camera_model": "PINHOLE",
+        "camera_convention": "opencv",
+        "scale_type": "metric",
+        "scene_modalities": {},
+        "frames": frames,
+        "frame_modalities": {
+            "image": {"frame_key": "image", "format": "image"},
+            "depth": {"frame_key": "depth", "format": "depth"},
+        },
+    }
+    if covisibility:
+        place = folder / "covisibility" / "v0" / f"pairwise_covisibility--{len(views)}x{len(views)}.npy"
+        place.parent.mkdir(parents=True)
+        np.save(place, np.ones((len(views), len(views)), dtype=np.float32))
+    (folder / "scene_meta.json").write_text(json.dumps(document))
+    return document
+
+
+def write_exr(path: Path, depth: np.ndarray, channel: str = "Y") -> None:
+    import OpenEXR
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    header = {"compression": OpenEXR.ZIP_COMPRESSION, "type": OpenEXR.scanlineimage}
+    with OpenEXR.File(header, {channel: depth.astype(np.float16)}) as file:
+        file.write(str(path))
+
+
+def write_png_depth(path: Path, depth: np.ndarray) -> None:
+    """Millimetres."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray((depth * 1000).round().clip(0, 65535).astype(np.uint16)).save(path)
+
+
+def write_seven_scenes(folder: Path, views: list[Shot]) -> None:
+    """One pinhole for all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savetxt(folder / "camera-intrinsics.txt", views[0].camera.central_intrinsics().numpy())
+    for number, shot in enumerate(views):
+        stem = folder / f"frame-{number:06d}"
+        Image.fromarray(shot.pixels).save(f"{stem}.color.png")
+        write_png_depth(Path(f"{stem}.depth.png"), shot.z_depth)
+        np.savetxt(f"{stem}.pose.txt", shot.pose.world_from_cam.numpy())
+
+
+def write_nerfstudio_depth(folder: Path, views: list[Shot]) -> dict:
+    """transforms.json with 16-bit PNGs in millimetres; returns what was written."""
+    document = write_nerfstudio(folder, views)
+    for frame, shot in zip(document["frames"], views, strict=True):
+        frame["depth_file_path"] = f"depths/{shot.name}"
+        write_png_depth(folder / "depths" / shot.name, shot.z_depth)
+    (folder / "transforms.json").write_text(json.dumps(document))
+    return document
+
+
+def write_colmap_dense(folder: Path, views: list[Shot]) -> None:
+    """A COLMAP model with its own dense depth maps."""
+    write_colmap(folder, views)
+    place = folder / "stereo" / "depth_maps"
+    place.mkdir(parents=True)
+    for shot in views:
+        rows, columns = shot.z_depth.shape
+        head = f"{columns}&{rows}&1&".encode()
+        (place / f"{shot.name}.geometric.bin").write_bytes(head + shot.z_depth.astype("<f4").tobytes())
 
 
 def write_colmap(folder: Path, views: list[Shot], text: bool = False) -> None:

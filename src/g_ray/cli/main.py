@@ -37,7 +37,7 @@ DESCRIPTION = "Ray-angle position encoding for multi-view transformers. --versio
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; 0 if it worked, 2 if the user can mend it, 130 if they stopped it."""
+    """Run one command; 0 (or what it returns) if it worked, 2 if the user can mend it, 130 if they stopped it."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments == ["--version"]:
         print(f"g-ray {__version__}")
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             args=arguments,
             config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagConversionOff),
         )
-        command.run()
+        code = command.run()
     except KeyboardInterrupt:
         return _say("stopped", 130)
     except ModuleNotFoundError as error:
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     except (ValueError, OSError) as error:
         return _say(_one_line(error), 2)
-    return 0
+    return code or 0
 
 
 def _one_line(error: Exception) -> str:

@@ -34,12 +34,13 @@ def file_name(name: str) -> str:
 class Line:
     """Progress on one line of a terminal; a line each time that something changed, elsewhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, beside_output: bool = False) -> None:
+        self.stream = sys.stderr if beside_output else sys.stdout
         self.last = ""
 
     def __call__(self, text: str) -> None:
-        if sys.stdout.isatty():
-            print(f"\r\033[K{text}", end="", flush=True)
+        if self.stream.isatty():
+            print(f"\r\033[K{text}", end="", flush=True, file=self.stream)
         elif text != self.last:
-            print(text, flush=True)
+            print(text, flush=True, file=self.stream)
         self.last = text

@@ -1,13 +1,16 @@
 """Scenes that carry their own ground truth."""
 
+from g_ray.data.mixture import MixtureReconstruction
 from g_ray.data.nvs import NVSBatch, NVSSource
 from g_ray.data.reconstruction import ReconstructionBatch, ReconstructionSource
 from g_ray.data.resample import resample
 from g_ray.data.rooms import Rendering, Room, random_room
 from g_ray.data.rooms_nvs import RoomsNVS
 from g_ray.data.rooms_reconstruction import RoomsReconstruction
+from g_ray.data.scenes_reconstruction import ScenesReconstruction
 
 __all__ = [
+    "MixtureReconstruction",
     "NVSBatch",
     "NVSSource",
     "ReconstructionBatch",
@@ -16,6 +19,7 @@ __all__ = [
     "Room",
     "RoomsNVS",
     "RoomsReconstruction",
+    "ScenesReconstruction",
     "random_room",
     "resample",
 ]

@@ -29,24 +29,25 @@ def covisibility(
     depth = torch.linalg.vector_norm(camera_points, dim=-1)
     world = move(camera_points, poses)
     columns = [
-        _seen_by(camera, poses[:, view : view + 1].inverse(), world, depth[:, view]) & valid
+        seen_by(camera, poses[:, view : view + 1].inverse(), world, depth[:, view]) & valid
         for view, camera in enumerate(cameras)
     ]
     return torch.stack([column.float().mean((-2, -1)) for column in columns], -1)
 
 
-def _seen_by(
+def seen_by(
     camera: Camera,
     cam_from_world: Pose,
     world: Float[Tensor, "set view h w 3"],
     depth: Float[Tensor, "set height width"],
+    tolerance: float = TOLERANCE_M,
 ) -> Bool[Tensor, "set view h w"]:
-    """Whether points of any view lie on the first surface along this camera's rays."""
+    """Whether points of any view lie on the first surface along this camera's rays, whose ray depth is given."""
     local = move(world, cam_from_world)
     pixels, imaged = camera.project(local)
     u, v = pixels.floor().long().unbind(-1)
     place = v.clamp(0, camera.height - 1) * camera.width + u.clamp(0, camera.width - 1)
     found = depth.flatten(1).gather(1, place.flatten(1)).reshape(place.shape)
     expected = torch.linalg.vector_norm(local, dim=-1)
-    near = (expected - found).abs() < TOLERANCE_M + TOLERANCE_SHARE * expected
+    near = (expected - found).abs() < tolerance + TOLERANCE_SHARE * expected
     return imaged & camera.contains(pixels) & near & (found > 0)

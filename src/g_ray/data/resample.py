@@ -2,7 +2,7 @@
 
 from g_ray.rays.resample import Box, resample, weights
 
-__all__ = ["Box", "centre_box", "fitted_box", "resample", "weights"]
+__all__ = ["Box", "centre_box", "fitted_box", "random_box", "resample", "weights"]
 
 
 def centre_box(width: float | int, height: float | int, zoom: float | int) -> Box:
@@ -19,3 +19,20 @@ def fitted_box(width: int, height: int, new_width: int, new_height: int, zoom: f
     left, top, right, bottom = centre_box(scale * new_width, scale * new_height, zoom)
     right_by, down_by = (width - scale * new_width) / 2, (height - scale * new_height) / 2
     return (left + right_by, top + down_by, right + right_by, bottom + down_by)
+
+
+def random_box(
+    width: int,
+    height: int,
+    new_width: int,
+    new_height: int,
+    *,
+    zoom: float | int = 1.0,
+    place: tuple[float, float] = (0.5, 0.5),
+) -> Box:
+    """A part of an image that has the shape of a new one, 1/zoom of the largest; `place` in [0, 1]² from the leftmost
+    and topmost to the rightmost and lowest."""
+    scale = min(width / new_width, height / new_height) / zoom
+    across, down = scale * new_width, scale * new_height
+    left, top = place[0] * (width - across), place[1] * (height - down)
+    return (left, top, min(left + across, float(width)), min(top + down, float(height)))

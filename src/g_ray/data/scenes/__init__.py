@@ -1,27 +1,64 @@
-"""Folders of photographs with known cameras: nerfstudio's transforms.json and COLMAP's sparse models."""
+"""Folders of photographs with known cameras, and depth if there is any, whichever tool has written them."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from g_ray.data.scenes.colmap import find_model, read_colmap
 from g_ray.data.scenes.nerfstudio import TRANSFORMS, read_nerfstudio
 from g_ray.data.scenes.scene import PosedScene
+from g_ray.data.scenes.seven_scenes import is_seven_scenes, read_seven_scenes
+from g_ray.data.scenes.wai import SCENE_META, read_wai
 
-__all__ = ["PosedScene", "read_colmap", "read_nerfstudio", "read_scene"]
+__all__ = ["PosedScene", "find_scenes", "read_colmap", "read_nerfstudio", "read_scene", "read_wai"]
+
+DEEPEST = 4
+"""Folders below the one that is asked for."""
 
 
-def read_scene(folder: Path) -> PosedScene:
-    """Whatever the folder holds; transforms.json comes first, since nerfstudio keeps the COLMAP model that it has used.
+def read_scene(folder: Path, check: bool = True, modality: str | None = None) -> PosedScene:
+    """Whatever the folder holds; JSON files come first, since tools keep the COLMAP model that they have used.
 
     `scene.kind` says what was found and `scene.notes` what was left aside. ValueError in one line for anything that
-    cannot be read.
+    cannot be read; without `check` photographs are not looked at before they are needed. `modality`: see `read_wai`.
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"{folder}: no such folder; give one with transforms.json or a COLMAP model")
+    if (folder / SCENE_META).is_file():
+        return read_wai(folder, check, modality)
     if (folder / TRANSFORMS).is_file():
-        return read_nerfstudio(folder)
+        return read_nerfstudio(folder, check)
     if find_model(folder) is not None:
-        return read_colmap(folder)
+        return read_colmap(folder, check)
+    if is_seven_scenes(folder):
+        return read_seven_scenes(folder, check)
     raise ValueError(
-        f"{folder} is no scene folder: it has neither {TRANSFORMS} nor a COLMAP model in sparse/0 or sparse"
+        f"{folder} is no scene folder: it has neither {TRANSFORMS}, {SCENE_META} nor a COLMAP model in sparse/0 or "
+        "sparse, nor frames as 7-Scenes stores them"
     )
+
+
+def is_scene(folder: Path) -> bool:
+    named = any((folder / name).is_file() for name in (SCENE_META, TRANSFORMS))
+    return named or find_model(folder) is not None or is_seven_scenes(folder)
+
+
+def find_scenes(root: Path) -> list[Path]:
+    """The folder itself, or the scene folders below it, by name; ValueError if there are none."""
+    root = Path(root)
+    if not root.is_dir():
+        raise ValueError(f"{root}: no such folder")
+    scenes = list(_below(root, DEEPEST))
+    if not scenes:
+        raise ValueError(
+            f"{root}: no scene folder in it, of any kind that is read ({TRANSFORMS}, {SCENE_META}, …)"
+        )
+    return scenes
+
+
+def _below(folder: Path, depth: int) -> Iterator[Path]:
+    if is_scene(folder):
+        yield folder
+    elif depth:
+        for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
+            yield from _below(inner, depth - 1)

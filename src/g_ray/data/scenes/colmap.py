@@ -2,6 +2,11 @@
 
 FOLDER/images/…                    photographs, by the names that the model gives them
 FOLDER/sparse/0/{cameras,images}   .bin or .txt; also sparse/, colmap/sparse/0/ or the folder itself
+FOLDER/depth/…                     depth maps with the images' names: exr, npy, npz in the model's unit, png in its
+                                   thousandths; also depths/
+FOLDER/stereo/depth_maps/…         COLMAP's own dense maps (.geometric.bin, or else .photometric.bin)
+
+Depth is z-depth.
 """
 
 import math
@@ -10,11 +15,14 @@ from pathlib import Path
 import torch
 
 from g_ray.cameras.base import Camera
+from g_ray.data.depth_files import DepthFile
 from g_ray.data.scenes.colmap_cameras import camera
 from g_ray.data.scenes.colmap_format import ColmapModel, RawImage, is_model, read_model
-from g_ray.data.scenes.scene import PosedScene, check_photos, inside
+from g_ray.data.scenes.scene import PosedScene, check_photos, inside, stored_covisibility
 from g_ray.geometry.pose import Pose
 
+DEPTH_PLACES = ("depth", "depths")
+DEPTH_UNITS = {".exr": 1.0, ".npy": 1.0, ".npz": 1.0, ".png": 1e-3}
 PLACES = ("sparse/0", "sparse", "colmap/sparse/0", "colmap/sparse", ".")
 
 
@@ -23,8 +31,11 @@ def find_model(folder: Path) -> Path | None:
     return next((folder / place for place in PLACES if is_model(folder / place)), None)
 
 
-def read_colmap(folder: Path) -> PosedScene:
-    """Photographs of a COLMAP model with their cameras and poses; ValueError in one line if anything is wrong."""
+def read_colmap(folder: Path, check: bool = True) -> PosedScene:
+    """Photographs of a COLMAP model with their cameras and poses; ValueError in one line if anything is wrong.
+
+    Without `check` photographs are not looked at.
+    """
     place = find_model(folder)
     if place is None:
         raise ValueError(f"{folder} holds no COLMAP model (looked in {', '.join(PLACES)})")
@@ -39,9 +50,21 @@ def read_colmap(folder: Path) -> PosedScene:
         raise ValueError(f"{place}: image {twice!r} is there twice; export the model again")
     paths = tuple(inside(pictures, name) for name in names)
     cameras = tuple(_cameras(place, model, ordered))
-    check_photos(names, paths, cameras)
+    if check:
+        check_photos(names, paths, cameras)
     poses = Pose(torch.stack([pose(place, image).world_from_cam for image in ordered]))
-    return PosedScene(folder, "COLMAP", names, paths, cameras, poses, _notes(folder, place))
+    depth = tuple(_depth(folder, name) for name in names)
+    return PosedScene(
+        folder,
+        "COLMAP",
+        names,
+        paths,
+        cameras,
+        poses,
+        _notes(folder, place),
+        depth if any(depth) else (),
+        stored_covisibility(folder),
+    )
 
 
 def pose(place: Path, image: RawImage) -> Pose:
@@ -58,6 +81,18 @@ def pose(place: Path, image: RawImage) -> Pose:
     ]
     parts = (torch.tensor(part, dtype=torch.float64) for part in (rotation, image.translation))
     return Pose.from_parts(*parts).inverse()
+
+
+def _depth(folder: Path, name: str) -> DepthFile | None:
+    """The depth map of an image: a.jpg may have a.exr or a.jpg.exr."""
+    for place in DEPTH_PLACES:
+        for stem in (name, str(Path(name).with_suffix(""))):
+            for suffix, unit in DEPTH_UNITS.items():
+                path = inside(folder / place, f"{stem}{suffix}")
+                if path.is_file():
+                    return DepthFile(path, "z", unit)
+    dense = [folder / "stereo" / "depth_maps" / f"{name}.{kind}.bin" for kind in ("geometric", "photometric")]
+    return next((DepthFile(path) for path in dense if path.is_file()), None)
 
 
 def _cameras(place: Path, model: ColmapModel, images: list[RawImage]) -> list[Camera]:

@@ -1,60 +1,61 @@
 """nerfstudio's transforms.json: a global camera or one per frame, OpenGL axes (x right, y up, z backward).
 
-Pixels count from the top-left corner, as here. `applied_transform` and `applied_scale` tell how nerfstudio has moved
-the world since COLMAP: frames have it in them already, so poses are in the moved world and nothing is undone. Masks,
-depth maps, point clouds and all keys that this reader has no use for are named in `PosedScene.notes`.
+`applied_transform` and `applied_scale` tell how nerfstudio has moved the world since COLMAP: frames have it in them
+already, so poses are in the moved world and nothing is undone. Depth maps (`depth_file_path`) hold z-depth in units of
+`depth_unit_scale_factor` metres, 0.001 if the file does not say. Masks, point clouds and all keys that this reader has
+no use for are named in `PosedScene.notes`.
 """
 
-import json
-import math
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from g_ray.cameras.base import Camera
-from g_ray.cameras.equirectangular import Equirectangular
-from g_ray.cameras.opencv import OpenCV
-from g_ray.cameras.opencv_fisheye import OpenCVFisheye
-from g_ray.cameras.pinhole import Pinhole
-from g_ray.data.photos import photo_size
-from g_ray.data.scenes.scene import PosedScene, check_photos, inside
+from g_ray.data.depth_files import DepthFile
+from g_ray.data.scenes.frames import (
+    DISTORTION,
+    INTRINSICS,
+    camera_of,
+    frames_of,
+    number_of,
+    pose_of,
+    read_document,
+    unique_names,
+)
+from g_ray.data.scenes.scene import PosedScene, check_photos, inside, stored_covisibility
 from g_ray.geometry.pose import Pose
 
 TRANSFORMS = "transforms.json"
-LENSES: dict[str, tuple[str, ...]] = {
-    "SIMPLE_PINHOLE": (),
-    "PINHOLE": (),
-    "SIMPLE_RADIAL": ("k1",),
-    "RADIAL": ("k1", "k2"),
-    "OPENCV": ("k1", "k2", "k3", "k4", "p1", "p2"),
-    "OPENCV_FISHEYE": ("k1", "k2", "k3", "k4"),
-    "EQUIRECTANGULAR": (),
+DEPTH_UNIT = "depth_unit_scale_factor"
+MILLIMETRE = 1e-3
+"""What nerfstudio takes depth to be in when nobody says."""
+USED = {
+    "camera_model",
+    "frames",
+    "file_path",
+    "transform_matrix",
+    "depth_file_path",
+    DEPTH_UNIT,
+    *INTRINSICS,
+    *DISTORTION,
 }
-"""Camera models that are read, with their distortion."""
-INTRINSICS = ("fl_x", "fl_y", "cx", "cy", "w", "h", "camera_angle_x", "camera_angle_y")
-DISTORTION = ("k1", "k2", "k3", "k4", "p1", "p2")
-USED = {"camera_model", "frames", "file_path", "transform_matrix", *INTRINSICS, *DISTORTION}
 MOVED = {"applied_transform", "applied_scale"}
-TOLERANCE = 1e-3
-"""How far a rotation in a text file may be from a true one; it is made a true one."""
 
 
 def read_nerfstudio(folder: Path, check: bool = True, name: str = TRANSFORMS) -> PosedScene:
     """ValueError, in one line with the frame, if anything is wrong; without `check` photographs are not looked at."""
     path = folder / name
-    document = _document(path)
-    frames = sorted(_frames(path, document), key=lambda frame: frame["file_path"])
+    document = read_document(path)
+    frames = sorted(frames_of(path, document), key=lambda frame: frame["file_path"])
     names = tuple(frame["file_path"] for frame in frames)
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{path}: image {twice!r} is there twice; give every frame its own image")
+    unique_names(path, names)
     images = tuple(inside(folder, name) for name in names)
-    cameras, poses = [], []
+    cameras, poses, depth = [], [], []
     for frame, image in zip(frames, images, strict=True):
         try:
-            cameras.append(_camera({**document, **frame}, image))
-            poses.append(_pose(frame))
+            cameras.append(camera_of({**document, **frame}, image))
+            poses.append(pose_of(frame, "opengl"))
+            depth.append(_depth(folder, {**document, **frame}))
         except ValueError as error:
             raise ValueError(f"{path}: frame {frame['file_path']}: {error}") from None
     if check:
@@ -67,107 +68,21 @@ def read_nerfstudio(folder: Path, check: bool = True, name: str = TRANSFORMS) ->
         tuple(cameras),
         Pose(torch.stack(poses)),
         _notes(document, frames),
+        tuple(depth) if any(depth) else (),
+        stored_covisibility(folder),
     )
 
 
-def _document(path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: not JSON ({error}); export it again") from None
-    if not isinstance(document, dict):
-        raise ValueError(f"{path}: not a nerfstudio file: it must be an object with frames")
-    return document
-
-
-def _frames(path: Path, document: dict[str, Any]) -> list[dict[str, Any]]:
-    frames = document.get("frames")
-    if not isinstance(frames, list) or not frames:
-        raise ValueError(f"{path}: no frames; export the scene again")
-    for number, frame in enumerate(frames):
-        if not isinstance(frame, dict) or not isinstance(frame.get("file_path"), str):
-            raise ValueError(f"{path}: frame number {number} names no image (file_path)")
-    return frames
-
-
-def _camera(settings: dict[str, Any], image: Path) -> Camera:
-    model = settings.get("camera_model", "PINHOLE" if not _distorted(settings) else "OPENCV")
-    if model not in LENSES:
-        raise ValueError(f"camera model {model!r} is not read here; it can be one of {', '.join(LENSES)}")
-    values = {key: _number(settings, key) for key in (*INTRINSICS, *DISTORTION) if key in settings}
-    surplus = [key for key in DISTORTION if values.get(key) and key not in LENSES[model]]
-    if surplus:
-        raise ValueError(f"{model} has no {', '.join(surplus)}, but the file gives a value other than 0")
-    width, height = _size(values, image)
-    frame = _affine(values, width, height)
-    k = {key: values.get(key, 0.0) for key in LENSES[model]}
-    if model == "EQUIRECTANGULAR":  # focal lengths are pixels per half turn there, per radian here
-        frame |= {"fx": frame["fx"] / math.pi, "fy": frame["fy"] / math.pi}
-        return Equirectangular.make(width, height, dtype=torch.float64, **frame)
-    if model == "OPENCV_FISHEYE":
-        return OpenCVFisheye.make(width, height, dtype=torch.float64, **frame, **k)
-    if not any(k.values()):
-        return Pinhole.make(width, height, dtype=torch.float64, **frame)
-    if k.pop("k4", 0.0):
-        raise ValueError("k4 of OPENCV is a power of the radius in nerfstudio, which no camera here has")
-    return OpenCV.make(width, height, dtype=torch.float64, **frame, **k)
-
-
-def _distorted(settings: dict[str, Any]) -> bool:
-    return any(settings.get(key) for key in DISTORTION)
-
-
-def _number(settings: dict[str, Any], key: str) -> float:
-    value = settings[key]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{key} is {value!r}, not a number")
-    return float(value)
-
-
-def _size(values: dict[str, float], image: Path) -> tuple[int, int]:
-    if "w" in values and "h" in values:
-        if not (values["w"].is_integer() and values["h"].is_integer()):
-            raise ValueError(f"w and h are {values['w']} and {values['h']}, not whole pixels")
-        return int(values["w"]), int(values["h"])
-    if not image.is_file():
-        raise ValueError("neither its image nor its size (w, h) is there")
-    return photo_size(image)
-
-
-def _affine(values: dict[str, float], width: int, height: int) -> dict[str, float]:
-    """Focal lengths and principal point; an angle of view may stand for a focal length, the middle for the point."""
-    fx = values.get("fl_x") or _focal(values.get("camera_angle_x"), width)
-    fy = values.get("fl_y") or values.get("fl_x") or _focal(values.get("camera_angle_y"), height) or fx
-    if not fx or not fy:
-        raise ValueError("no focal length: give fl_x (and fl_y) or camera_angle_x")
-    return {"fx": fx, "fy": fy, "cx": values.get("cx", width / 2), "cy": values.get("cy", height / 2)}
-
-
-def _focal(angle_rad: float | None, size: int) -> float | None:
-    if angle_rad is None:
+def _depth(folder: Path, settings: dict[str, Any]) -> DepthFile | None:
+    name = settings.get("depth_file_path")
+    if name is None:
         return None
-    if not 0 < angle_rad < math.pi:
-        raise ValueError(f"an angle of view of {angle_rad} rad is not between 0 and π")
-    return size / 2 / math.tan(angle_rad / 2)
-
-
-def _pose(frame: dict[str, Any]) -> torch.Tensor:
-    """OpenGL's camera axes become OpenCV's: y and z change their signs."""
-    try:
-        given = torch.tensor(frame.get("transform_matrix"), dtype=torch.float64)
-    except (TypeError, ValueError):
-        given = torch.zeros(0)
-    if given.shape not in ((3, 4), (4, 4)) or not bool(torch.isfinite(given).all()):
-        raise ValueError("transform_matrix is not a 4×4 or 3×4 matrix of numbers")
-    rotation = given[:3, :3]
-    error = (rotation @ rotation.T - torch.eye(3, dtype=torch.float64)).abs().amax()
-    if error > TOLERANCE or torch.linalg.det(rotation) < 0:
-        raise ValueError("transform_matrix does not begin with a rotation")
-    u, _, v = torch.linalg.svd(rotation)
-    flip = torch.diag(torch.tensor([1.0, -1.0, -1.0], dtype=torch.float64))
-    return Pose.from_parts(u @ v @ flip, given[:3, 3]).world_from_cam
+    unit = number_of(settings, DEPTH_UNIT) if DEPTH_UNIT in settings else MILLIMETRE
+    if not isinstance(name, str) or unit <= 0:
+        raise ValueError(
+            f"depth_file_path {name!r} and {DEPTH_UNIT} {unit} must be a path and a positive number"
+        )
+    return DepthFile(inside(folder, name), "z", unit)
 
 
 def _notes(document: dict[str, Any], frames: list[dict[str, Any]]) -> tuple[str, ...]:

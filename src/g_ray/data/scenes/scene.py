@@ -4,14 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
+from jaxtyping import Float
+from torch import Tensor
+
 from g_ray.cameras.base import Camera
+from g_ray.data.depth_files import DepthFile
 from g_ray.data.photos import photo_size
 from g_ray.geometry.pose import Pose
 
 
 @dataclass(frozen=True, eq=False)
 class PosedScene:
-    """One camera and one pose per photograph, in float64, ordered by name.
+    """One camera and one pose per photograph, in float64, ordered by name (WAI: as the file orders them).
 
     Pixels count from the top-left corner, centres at +0.5; poses are `world_from_cam` with OpenCV axes, in the world
     and the unit of the file.
@@ -19,7 +23,7 @@ class PosedScene:
 
     folder: Path
     kind: str
-    """Who wrote it: nerfstudio or COLMAP."""
+    """Who wrote it: nerfstudio, COLMAP, WAI or 7-Scenes."""
     names: tuple[str, ...]
     """As the file names its images."""
     images: tuple[Path, ...]
@@ -28,6 +32,10 @@ class PosedScene:
     """[view, 4, 4]"""
     notes: tuple[str, ...] = ()
     """What the folder holds and this reader leaves aside, a sentence each."""
+    depth: tuple[DepthFile | None, ...] = ()
+    """One per view, None where a view has none; empty if no view has any. Files may be missing."""
+    covisibility: Path | None = None
+    """A matrix [view, view] on disk: how much of view i view j sees."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -63,6 +71,11 @@ def inside(folder: Path, name: str) -> Path:
     return folder / name
 
 
+def stored_covisibility(folder: Path) -> Path | None:
+    """Where MapAnything keeps it, in a folder of any kind."""
+    return next(iter(sorted(folder.glob("covisibility/v0/*.npy"))), None)
+
+
 def check_photos(names: Sequence[str], images: Sequence[Path], cameras: Sequence[Camera]) -> None:
     """Every image is there and has the size that its camera takes; ValueError names those that are not or have not."""
     missing = [name for name, path in zip(names, images, strict=True) if not path.is_file()]
@@ -76,7 +89,28 @@ def check_photos(names: Sequence[str], images: Sequence[Path], cameras: Sequence
 
 
 def check_size(path: Path, camera: Camera) -> None:
-    width, height = photo_size(path)
+    _check_size(path, *photo_size(path), camera)
+
+
+def check_pixels(path: Path, photo: Float[Tensor, "3 h w"], camera: Camera) -> None:
+    """The same of a photograph that has been read."""
+    _check_size(path, photo.shape[-1], photo.shape[-2], camera)
+
+
+def check_depth_size(path: Path, depth: Float[Tensor, "h w"], camera: Camera) -> None:
+    """A depth map may be coarser or finer than its photograph, but not of another shape."""
+    height, width = depth.shape
+    wrong = max(
+        abs(width * camera.height / camera.width - height), abs(height * camera.width / camera.height - width)
+    )
+    if wrong > 1:
+        raise ValueError(
+            f"{path} is {width}×{height} px, its photograph {camera.width}×{camera.height}: not of one shape; "
+            "make depth maps for the photographs as they are"
+        )
+
+
+def _check_size(path: Path, width: int, height: int, camera: Camera) -> None:
     if (width, height) != (camera.width, camera.height):
         turned = (height, width) == (camera.width, camera.height)
         hint = "it is stored turned by 90°" if turned else "resize image and calibration together"

@@ -1,0 +1,103 @@
+"""`g-ray data check`: what is wrong with a data set, before a GPU is rented."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    from g_ray.data.scene_check import SceneReport
+
+SELDOM = 50
+"""Scenes between two lines of progress where there is no terminal."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """Read scene folders (WAI, nerfstudio, COLMAP, 7-Scenes) and say what is wrong with them. Exit code 1 on errors."""
+
+    root: tyro.conf.Positional[Path]
+    """A scene folder, or a folder of scene folders."""
+    frames: int = 24
+    """Views per scene whose files are read, and pairs that are compared; 0 reads all files."""
+    scenes: int = 0
+    """At most so many scenes, spread over the data set; 0 is all."""
+    depth_convention: Literal["z", "ray"] | None = None
+    """What depth files hold, instead of what their format says."""
+    depth_unit: float | None = None
+    """Length per stored number, instead of what the format says: 0.001 for millimetres."""
+    depth_modality: str | None = None
+    """Of WAI folders: which depth, e.g. pred_depth/mvsanywhere."""
+    json: Path | None = None
+    """Write the findings to this file too."""
+
+    def run(self) -> int:
+        from g_ray.data.scenes import find_scenes
+        from g_ray.data.view_pairs import spread
+
+        if self.frames < 0 or self.scenes < 0 or (self.depth_unit is not None and self.depth_unit <= 0):
+            raise ValueError("--frames and --scenes must be 0 or more, and --depth-unit positive")
+        folders = find_scenes(self.root)
+        chosen = [folders[index] for index in spread(range(len(folders)), self.scenes)]
+        reports = []
+        for report in self._reports(chosen):
+            reports.append(report)
+            for finding in report.findings:
+                print(f"{finding.level}: {finding.file}: {finding.text}", flush=True)
+        counts = {level: _count(reports, level) for level in ("error", "warning")}
+        views = sum(report.views for report in reports)
+        print(
+            f"{self.root}: {_some(len(reports), 'scene')} of {len(folders)}, {_some(views, 'view')}: "
+            f"{_some(counts['error'], 'error')}, {_some(counts['warning'], 'warning')}"
+        )
+        if self.json is not None:
+            self._write(self.json, reports, counts)
+        return 1 if counts["error"] else 0
+
+    def _reports(self, folders: Sequence[Path]) -> "Iterator[SceneReport]":
+        from g_ray.cli.text import Line
+        from g_ray.data.scene_check import check_scene
+        from g_ray.data.scene_store import DepthReading
+
+        reading = DepthReading(self.depth_convention, self.depth_unit, self.depth_modality)
+        line, terminal = Line(beside_output=True), sys.stderr.isatty()
+        for number, folder in enumerate(folders):
+            if len(folders) > 1 and (terminal or (number and number % SELDOM == 0)):
+                line(f"scene {number + 1} of {len(folders)}: {folder.name}")
+            report = check_scene(folder, self.frames, reading.applied, reading.modality)
+            if terminal and len(folders) > 1:
+                line("")
+            yield report
+
+    def _write(self, path: Path, reports: "Sequence[SceneReport]", counts: dict[str, int]) -> None:
+        from g_ray.files import write_json
+
+        scenes = [_document(report) for report in reports]
+        write_json(
+            path,
+            {
+                "root": str(self.root),
+                "errors": counts["error"],
+                "warnings": counts["warning"],
+                "scenes": scenes,
+            },
+        )
+
+
+def _document(report: "SceneReport") -> dict[str, Any]:
+    findings = [
+        {"level": finding.level, "file": str(finding.file), "text": finding.text}
+        for finding in report.findings
+    ]
+    return {"folder": str(report.folder), "kind": report.kind, "views": report.views, "findings": findings}
+
+
+def _count(reports: "Sequence[SceneReport]", level: str) -> int:
+    return sum(finding.level == level for report in reports for finding in report.findings)
+
+
+def _some(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

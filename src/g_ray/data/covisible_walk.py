@@ -1,0 +1,71 @@
+"""Which views of a scene make a set: a walk from view to view, each step to one that sees much of the same."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+RESTARTS = 4
+"""Further walks, elsewhere, if one does not get far enough."""
+
+
+def overlap(covisibility: Float[np.ndarray, "view view"], view: int) -> Float[np.ndarray, "view"]:
+    """Of one view with every other: the mean of both directions over what it sees of itself, its share of pixels with
+    depth; 0 with itself. As MapAnything samples its sets: c_ij = (C_ij + C_ji) / 2 C_ii."""
+    both = (covisibility[view] + covisibility[:, view]) / 2
+    shared = both / (covisibility[view, view] + 1e-8)
+    shared[view] = 0
+    return shared
+
+
+def covisible_views(
+    random: np.random.Generator,
+    covisibility: Float[np.ndarray, "view view"],
+    count: int,
+    threshold: float,
+    allowed: Sequence[int],
+) -> list[int]:
+    """`count` of the allowed views, the first any of them; every further one overlaps with an earlier one by more than
+    `threshold`.
+
+    A walk that is stuck goes on from the view before. If no walk finds so many views, views of the longest one come
+    more than once.
+    """
+    free = np.zeros(len(covisibility), dtype=bool)
+    free[list(allowed)] = True
+    unvisited, longest = free.copy(), list[int]()
+    for _ in range(1 + RESTARTS):
+        if not unvisited.any():
+            break
+        start = int(random.choice(np.flatnonzero(unvisited)))
+        found = _walk(random, covisibility, count, threshold, start, free.copy())
+        unvisited[found] = False
+        if len(found) > len(longest):
+            longest = found
+        if len(longest) == count:
+            return longest
+    again = random.choice(len(longest), count - len(longest))
+    return [*longest, *(longest[int(index)] for index in again)]
+
+
+def _walk(
+    random: np.random.Generator,
+    covisibility: np.ndarray,
+    count: int,
+    threshold: float,
+    start: int,
+    free: np.ndarray,
+) -> list[int]:
+    """Takes what it visits out of `free`."""
+    found, path = [start], [start]
+    free[start] = False
+    while path and len(found) < count:
+        near = np.flatnonzero((overlap(covisibility, path[-1]) > threshold) & free)
+        if not len(near):
+            path.pop()
+            continue
+        step = int(random.choice(near))
+        free[step] = False
+        found.append(step)
+        path.append(step)
+    return found

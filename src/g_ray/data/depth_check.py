@@ -1,0 +1,228 @@
+"""Do depth, poses and pictures of a scene fit together? Points of one view must lie where another view sees them.
+
+Files do not say what their numbers mean: camera axes, direction of poses, z-depth or depth along the ray, the unit.
+Each possible meaning is a reading; the points of a view are moved into another one under it, and depth and colour that
+are found there are compared with what they should be.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import log10
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from g_ray.cameras.base import Camera
+from g_ray.data.axes_check import DECLARED, READINGS, leads
+from g_ray.data.depth_files import Convention, usable
+from g_ray.geometry.pose import Pose
+
+UNSEEN = 0.3
+"""Error of a point that another view does not see, and the largest of one that it sees: |ln| of two depths."""
+COLOUR = 0.2
+"""Error of a point whose colour is as different as black and white."""
+MARGIN = 0.03
+"""One reading must err by so much less than another to win a point."""
+AGREE = 0.1
+"""Points that err by less agree."""
+FACTORS = tuple(10 ** (k / 8) for k in range(-32, 33) if k)
+"""What stored depth may have to be multiplied by."""
+FINER = tuple(10 ** (k / 64) for k in range(-7, 8))
+"""What that is then multiplied by."""
+FEW = 8
+"""So many pairs are enough to look for the factor."""
+
+
+@dataclass(frozen=True)
+class DepthView:
+    """Points of a view, on a grid of pixels, and what it takes to look points of other views up in it."""
+
+    camera: Camera
+    pose: Pose
+    convention: Convention
+    depth: Float[Tensor, "h w"]  # as declared; of the photograph's shape, if not of its size
+    colours: Float[Tensor, "rows columns 3"]
+    bearings: Float[Tensor, "point 3"]
+    point_depth: Float[Tensor, "point"]
+    point_colours: Float[Tensor, "point 3"]
+
+    @staticmethod
+    def make(
+        camera: Camera,
+        pose: Pose,
+        convention: Convention,
+        depth: Float[Tensor, "h w"],
+        colours: Float[Tensor, "3 rows columns"],
+        points: int = 400,
+    ) -> "DepthView":
+        camera = camera.to(torch.float32)
+        step = (camera.width * camera.height / points) ** 0.5
+        u, v = (torch.arange(step / 2, size, step) for size in (camera.width, camera.height))
+        pixels = torch.cartesian_prod(u, v)
+        bearings, valid = camera.unproject(pixels)
+        at = _lookup(depth, pixels, camera)
+        good = valid & usable(at) & (bearings[..., 2] > 0.05)
+        image = colours.movedim(0, -1)
+        pixels = pixels[good]
+        return DepthView(
+            camera,
+            pose.to(torch.float32),
+            convention,
+            depth,
+            image,
+            bearings[good],
+            at[good],
+            _lookup(image, pixels, camera),
+        )
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What poses and depth may mean; the declared meaning is the one without changes."""
+
+    poses: str = DECLARED
+    turned_depth: bool = False  # z-depth is depth along the ray, or the other way round
+    factor: float = 1.0
+
+    @property
+    def changes(self) -> int:
+        return (self.poses != DECLARED) + self.turned_depth + (self.factor != 1)
+
+    def describe(self, convention: Convention) -> str:
+        """In words, for depth that is declared so."""
+        meant = (
+            "along the ray instead of z-depth" if convention == "z" else "z-depth instead of along the ray"
+        )
+        parts = [
+            self.poses if self.poses != DECLARED else "",
+            f"depth {meant}" if self.turned_depth else "",
+            f"depth times about {_rounded(self.factor)}" if self.factor != 1 else "",
+        ]
+        return " and ".join(part for part in parts if part) or DECLARED
+
+
+@dataclass(frozen=True)
+class DepthReport:
+    """How the declared reading does, and the one that does clearly better, if any."""
+
+    points: int
+    visible: float  # share of points that land where another view has depth
+    agreeing: float  # share of those that agree with it
+    better: Reading | None
+    agreeing_better: float  # the same under that reading
+
+    def verdict(self, convention: Convention) -> str:
+        share = f"{self.agreeing:.0%} of the points that two views see agree as declared"
+        if self.better is None:
+            return share
+        return f"{share}, but {self.agreeing_better:.0%} with {self.better.describe(convention)}"
+
+
+def check_depth(pairs: Sequence[tuple[DepthView, DepthView]]) -> DepthReport:
+    """Compare readings on pairs of views that overlap. A few pairs with some motion between them tell more than one."""
+    if not pairs:
+        raise ValueError("no pair of views with depth to check: give at least one")
+    declared = Reading()
+    plain = [Reading(poses, turned) for poses in READINGS for turned in (False, True)]
+    errors = {reading: _errors(pairs, reading) for reading in plain}
+    for reading in plain:
+        scaled = _best_factor(pairs, reading)
+        errors[scaled] = _errors(pairs, scaled)
+    best = _simplest_lead(errors, declared)
+    agreeing, visible = _agreeing(errors[declared])
+    return DepthReport(
+        points=len(errors[declared]),
+        visible=visible,
+        agreeing=agreeing,
+        better=None if best == declared else best,
+        agreeing_better=_agreeing(errors[best])[0],
+    )
+
+
+def _simplest_lead(errors: dict[Reading, Tensor], declared: Reading) -> Reading:
+    """The declared reading, or one that leads over it; one with more changes must lead over that in turn."""
+    current = declared
+    for changes in (1, 2, 3):
+        candidates = [reading for reading in errors if reading.changes == changes]
+        clear = [reading for reading in candidates if _leads(errors[reading], errors[current])]
+        if clear:
+            current = min(clear, key=lambda reading: float(errors[reading].mean()))
+    return current
+
+
+def _leads(other: Tensor, than: Tensor) -> bool:
+    return leads(int((other + MARGIN < than).sum()), int((than + MARGIN < other).sum()))
+
+
+def _agreeing(errors: Float[Tensor, "point"]) -> tuple[float, float]:
+    """Share of visible points that agree, and share of visible ones."""
+    seen = errors < UNSEEN
+    return float((errors < AGREE).sum() / seen.sum().clamp(min=1)), float(seen.float().mean())
+
+
+def _best_factor(pairs: Sequence[tuple[DepthView, DepthView]], reading: Reading) -> Reading:
+    """The same reading with another unit of depth."""
+    few, factor = pairs[:: -(-len(pairs) // FEW)], 1.0
+    for factors in (FACTORS, FINER):
+        tried = [factor * each for each in factors]
+        errors = _all_errors(few, reading, torch.tensor(tried)).mean(-1)
+        factor = tried[int(errors.argmin())]
+    return replace(reading, factor=factor)
+
+
+def _errors(pairs: Sequence[tuple[DepthView, DepthView]], reading: Reading) -> Float[Tensor, "point"]:
+    return _all_errors(pairs, reading, torch.tensor([reading.factor]))[0]
+
+
+def _all_errors(
+    pairs: Sequence[tuple[DepthView, DepthView]],
+    reading: Reading,
+    factors: Float[Tensor, "factor"],
+) -> Float[Tensor, "factor point"]:
+    """Of the points of both views of all pairs, for several units at once."""
+    both = [*pairs, *((second, first) for first, second in pairs)]
+    return torch.cat([_moved_errors(first, second, reading, factors) for first, second in both], -1)
+
+
+def _moved_errors(
+    view: DepthView, other: DepthView, reading: Reading, factors: Float[Tensor, "factor"]
+) -> Float[Tensor, "factor point"]:
+    """Of one view's points, seen from another. Depth keeps its stored unit and poses take it over."""
+    local = _points(view, reading)
+    read = READINGS[reading.poses]
+    there_from_here = read(other.pose).inverse() @ read(view.pose)
+    there = local @ there_from_here.rotation.mT + there_from_here.translation / factors[:, None, None]
+    pixels, imaged = other.camera.project(there)
+    expected = there[..., 2] if _is_z(other, reading) else torch.linalg.vector_norm(there, dim=-1)
+    found = _lookup(other.depth, pixels, other.camera)
+    seen = imaged & other.camera.contains(pixels) & usable(found) & (expected > 0)
+    off = (expected.clamp(min=1e-9).log() - found.clamp(min=1e-9).log()).abs()
+    colour = (_lookup(other.colours, pixels, other.camera) - view.point_colours).abs().mean(-1)
+    return torch.where(seen, (off + COLOUR * colour).clamp(max=UNSEEN), UNSEEN).nan_to_num(UNSEEN)
+
+
+def _points(view: DepthView, reading: Reading) -> Float[Tensor, "point 3"]:
+    depth = view.point_depth
+    along = depth / view.bearings[..., 2] if _is_z(view, reading) else depth
+    return along[..., None] * view.bearings
+
+
+def _is_z(view: DepthView, reading: Reading) -> bool:
+    return (view.convention == "z") != reading.turned_depth
+
+
+def _lookup(table: Tensor, pixels: Float[Tensor, "*n 2"], camera: Camera) -> Tensor:
+    """Nearest entry of a table that covers the camera's image, at any resolution."""
+    u, v = pixels.nan_to_num(0).unbind(-1)
+    rows, columns = table.shape[:2]
+    return table[
+        (v * (rows / camera.height)).long().clamp(0, rows - 1),
+        (u * (columns / camera.width)).long().clamp(0, columns - 1),
+    ]
+
+
+def _rounded(factor: float) -> str:
+    """The nearest power of ten if it is near, else two digits."""
+    power = log10(factor)
+    return f"{10 ** round(power):g}" if abs(power - round(power)) < 0.06 else f"{factor:.2g}"

@@ -1,0 +1,152 @@
+"""Depth maps from disk: OpenEXR, 16-bit PNG, npy, npz and COLMAP's dense maps; z-depth or depth along the ray."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from g_ray.data.photos import opened
+from g_ray.rays.ray_map import RayMap
+
+Convention = Literal["z", "ray"]
+"""Along the optical axis, or along each pixel's own ray."""
+SIXTEEN_BIT = ("I;16", "I;16B", "I;16L", "I")
+DEPTH_CHANNELS = ("Z", "depth", "Depth", "Y", "V", "R")
+"""Of an EXR file with several channels, the first of these."""
+FORWARD = 1e-6
+"""z of a unit ray, below which z-depth says nothing of it."""
+
+
+@dataclass(frozen=True)
+class DepthFile:
+    """Where a view's depth lies, and what its numbers mean. Zero, negative and non-finite numbers mean nothing."""
+
+    path: Path
+    convention: Convention = "z"
+    unit: float | int = 1.0
+    """Lengths in the scene's unit per stored number: 0.001 for millimetres."""
+    nothing: float | int | None = None
+    """A further stored number that means no depth: 65535 of a Kinect."""
+
+    def read(self) -> Float[Tensor, "h w"]:
+        """In the scene's unit, as stored but for `nothing`, which is 0; OSError names a file that cannot be read."""
+        reader = READERS.get(self.path.suffix.lower())
+        if reader is None:
+            raise OSError(f"{self.path}: not a depth map; it can be one of {', '.join(READERS)}")
+        if not self.path.is_file():
+            raise OSError(f"{self.path}: no such depth map")
+        stored = _plane(self.path, reader(self))
+        if self.nothing is not None:
+            stored = np.where(stored == self.nothing, 0, stored)
+        return torch.from_numpy(np.asarray(stored, dtype=np.float32) * np.float32(self.unit))
+
+
+def usable(depth: Float[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
+    """Where a depth is one."""
+    return torch.isfinite(depth) & (depth > 0)
+
+
+def along_rays(
+    depth: Float[Tensor, "*shape"], rays: RayMap, convention: Convention
+) -> tuple[Float[Tensor, "*shape"], Bool[Tensor, "*shape"]]:
+    """Depth along unit rays, 0 where there is none, and where there is one."""
+    valid = usable(depth) & rays.valid
+    if convention == "z":
+        forward = rays.directions[..., 2]
+        valid = valid & (forward > FORWARD)
+        depth = depth / forward.clamp(min=FORWARD)
+    return torch.where(valid, depth, 0), valid
+
+
+def nearest_depth(
+    depth: Float[Tensor, "h w"], image: tuple[int, int], width: int, height: int, box: Sequence[float | int]
+) -> Float[Tensor, "height width"]:
+    """The part `box` of an image at a new size: depth of the nearest pixel, since mixed depths are no surface.
+
+    `image` is the width and height that the box is measured in; the depth map may be coarser.
+    """
+    left, top, right, bottom = box
+    columns = _nearest(width, left / image[0], right / image[0], depth.shape[1])
+    rows = _nearest(height, top / image[1], bottom / image[1], depth.shape[0])
+    return depth[rows[:, None], columns]
+
+
+def _nearest(count: int, start: float, stop: float, source: int) -> Tensor:
+    place = start + (torch.arange(count, dtype=torch.float64) + 0.5) * (stop - start) / count
+    return (place * source).long().clamp(0, source - 1)
+
+
+# Formats
+
+
+def _exr(file: DepthFile) -> np.ndarray:
+    try:
+        import OpenEXR
+    except ModuleNotFoundError:
+        raise OSError(f"{file.path}: EXR files need OpenEXR; pip install 'g-ray[depth]'") from None
+    try:
+        with OpenEXR.File(str(file.path), separate_channels=True) as opened_file:
+            channels = {name: channel.pixels for name, channel in opened_file.channels().items()}
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise OSError(f"{file.path}: cannot be read as EXR ({' '.join(str(error).split())})") from None
+    if len(channels) == 1:
+        return next(iter(channels.values()))
+    found = [name for known in DEPTH_CHANNELS for name in channels if name.split(".")[-1] == known]
+    if not found:
+        raise OSError(f"{file.path}: none of its channels {', '.join(channels)} is known to be depth")
+    return channels[found[0]]
+
+
+def _png(file: DepthFile) -> np.ndarray:
+    with opened(file.path) as image:
+        mode, pixels = image.mode, np.asarray(image)
+    if mode not in SIXTEEN_BIT:
+        raise OSError(f"{file.path}: pixels of mode {mode}; depth as PNG has one channel of 16 bits")
+    return pixels
+
+
+def _numpy(file: DepthFile) -> np.ndarray:
+    """An array, or of an archive the one that is named after the convention, or `depth`, or the only one."""
+    try:
+        loaded = np.load(file.path, allow_pickle=False)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            return loaded
+        with loaded:
+            names = [f"{file.convention}_depth", "depth", *(loaded.files if len(loaded.files) == 1 else ())]
+            found = [name for name in names if name in loaded.files]
+            if not found:
+                raise OSError(
+                    f"{file.path}: no array {' or '.join(names)} in it, but {', '.join(loaded.files)}"
+                )
+            array = loaded[found[0]]
+            return np.where(loaded["valid"], array, 0) if "valid" in loaded.files else array
+    except (ValueError, EOFError) as error:
+        raise OSError(f"{file.path}: cannot be read as numpy array ({error})") from None
+
+
+def _colmap(file: DepthFile) -> np.ndarray:
+    """COLMAP's dense maps: width&height&channels& in text, then float32, row by row."""
+    content = file.path.read_bytes()
+    parts = content.split(b"&", 3)
+    try:
+        width, height, channels = (int(part) for part in parts[:3])
+        return np.frombuffer(parts[3], "<f4").reshape(channels, height, width)
+    except (ValueError, IndexError):
+        raise OSError(f"{file.path}: not one of COLMAP's depth maps") from None
+
+
+def _plane(path: Path, array: Any) -> np.ndarray:
+    """One number per pixel."""
+    plane = np.squeeze(array) if array.ndim == 3 and 1 in (array.shape[0], array.shape[-1]) else array
+    if plane.ndim != 2 or plane.dtype.kind not in "fiu":
+        raise OSError(f"{path}: an array {array.dtype}{list(array.shape)}; depth is one number per pixel")
+    return plane
+
+
+READERS = {".exr": _exr, ".png": _png, ".npy": _numpy, ".npz": _numpy, ".bin": _colmap}
+"""By what a file's name ends in."""

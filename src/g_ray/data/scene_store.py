@@ -1,0 +1,90 @@
+"""Scene folders to train on: which there are, which are held out, and the ones that were read last."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from g_ray.data.clip_sampling import share
+from g_ray.data.depth_files import Convention
+from g_ray.data.scene_covisibility import scene_covisibility
+from g_ray.data.scenes import PosedScene, find_scenes, read_scene
+
+KEPT = 256
+"""Scenes in memory: cameras, poses and overlaps, no pictures."""
+
+
+@dataclass(frozen=True)
+class DepthReading:
+    """What to believe about depth files instead of what their format says."""
+
+    convention: Convention | None = None
+    unit: float | int | None = None
+    modality: str | None = None
+    """Of WAI folders, see `read_wai`."""
+
+    def applied(self, scene: PosedScene) -> PosedScene:
+        changes = {
+            name: value
+            for name, value in (("convention", self.convention), ("unit", self.unit))
+            if value is not None
+        }
+        return replace(scene, depth=tuple(file and replace(file, **changes) for file in scene.depth))
+
+
+class LoadedScene:
+    """A scene that has depth, and what is found out about it when somebody asks."""
+
+    def __init__(self, scene: PosedScene) -> None:
+        if not scene.depth:
+            raise ValueError(f"{scene.folder}: no depth; reconstruction learns from views with depth maps")
+        self.scene = scene
+        self.with_depth = [view for view, file in enumerate(scene.depth) if file is not None]
+
+    @cached_property
+    def covisibility(self) -> Float[np.ndarray, "view view"]:
+        return scene_covisibility(self.scene)
+
+
+class SceneStore:
+    """Scenes of one or more folders, each a scene or a folder of scenes.
+
+    Whether a scene is held out depends on its name alone, not on what else is there; of two scenes or more at least
+    one is, and at least one is not. A single scene is split by its frames instead: see `ScenesReconstruction`.
+    """
+
+    def __init__(self, folders: Sequence[Path | str], hold_out: float, reading: DepthReading) -> None:
+        if isinstance(folders, str | Path) or not folders:
+            raise ValueError("no scenes: give one or more folders, each a scene or a folder of scenes")
+        roots = [Path(folder) for folder in folders]
+        self.folders = [scene for root in roots for scene in find_scenes(root)]
+        self.names = [_name(root, scene) for root in roots for scene in find_scenes(root)]
+        self.reading = reading
+        order = sorted(range(len(self.names)), key=lambda i: (share(self.names[i]), self.names[i]))
+        count = sum(share(name) < hold_out for name in self.names)
+        count = min(max(1, count), len(order) - 1)
+        self.held_out, self.training = sorted(order[:count]), sorted(order[count:])
+        self._kept: OrderedDict[int, LoadedScene] = OrderedDict()
+
+    def __getitem__(self, index: int) -> LoadedScene:
+        if index not in self._kept:
+            scene = read_scene(self.folders[index], check=False, modality=self.reading.modality)
+            self._kept[index] = LoadedScene(self.reading.applied(scene))
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(index)
+        return self._kept[index]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Workers read their own scenes."""
+        return {**vars(self), "_kept": OrderedDict()}
+
+
+def _name(root: Path, scene: Path) -> str:
+    """The same wherever the data lies."""
+    return (Path(root.resolve().name) / scene.relative_to(root)).as_posix()

@@ -1,0 +1,92 @@
+"""Frames as Microsoft's 7-Scenes stores them, and many RGB-D recorders after it.
+
+FOLDER/frame-000000.color.png (or jpg), frame-000000.depth.png (millimetres; 0 and 65535 are none), and
+frame-000000.pose.txt (4×4 world_from_cam, OpenCV axes); FOLDER/camera-intrinsics.txt holds a 3×3 matrix. Depth that has
+been moved into the colour camera is frame-000000.depth.proj.png and comes first.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from g_ray.cameras.pinhole import Pinhole
+from g_ray.data.depth_files import DepthFile
+from g_ray.data.photos import photo_size
+from g_ray.data.scenes.frames import nearest_rotation
+from g_ray.data.scenes.scene import PosedScene, check_photos, stored_covisibility
+from g_ray.geometry.pose import Pose
+
+POSE = ".pose.txt"
+COLOURS = (".color.png", ".color.jpg")
+DEPTHS = (".depth.proj.png", ".depth.png")
+INTRINSICS = "camera-intrinsics.txt"
+MILLIMETRE = 1e-3
+NOTHING = 65535.0
+
+
+def is_seven_scenes(folder: Path) -> bool:
+    return next(folder.glob(f"frame-*{POSE}"), None) is not None
+
+
+def read_seven_scenes(folder: Path, check: bool = True) -> PosedScene:
+    """ValueError, in one line with the file, if anything is wrong; without `check` photographs are not looked at."""
+    stems = sorted(path.name.removesuffix(POSE) for path in folder.glob(f"frame-*{POSE}"))
+    images = tuple(_first(folder, stem, COLOURS) for stem in stems)
+    names = tuple(image.name for image in images)
+    if not images[0].is_file():
+        raise ValueError(f"{images[0]}: no such image")
+    camera = _camera(folder, images[0])
+    cameras = (camera,) * len(stems)
+    if check:
+        check_photos(names, images, cameras)
+    poses = Pose(torch.stack([_pose(folder / f"{stem}{POSE}") for stem in stems]))
+    depth = tuple(DepthFile(_first(folder, stem, DEPTHS), "z", MILLIMETRE, NOTHING) for stem in stems)
+    there = tuple(file if file.path.is_file() else None for file in depth)
+    return PosedScene(
+        folder,
+        "7-Scenes",
+        names,
+        images,
+        cameras,
+        poses,
+        depth=depth if any(there) else (),
+        covisibility=stored_covisibility(folder),
+    )
+
+
+def _first(folder: Path, stem: str, endings: tuple[str, ...]) -> Path:
+    paths = [folder / f"{stem}{ending}" for ending in endings]
+    return next((path for path in paths if path.is_file()), paths[-1])
+
+
+def _camera(folder: Path, image: Path) -> Pinhole:
+    path = folder / INTRINSICS
+    if not path.is_file():
+        raise ValueError(
+            f"{path} is missing: no calibration; write the 3×3 matrix (f = 585, c = 320, 240 of a Kinect)"
+        )
+    matrix = _numbers(path, (3, 3))
+    if min(matrix[0, 0], matrix[1, 1]) <= 0:
+        raise ValueError(f"{path}: not a calibration: focal lengths {matrix[0, 0]} and {matrix[1, 1]}")
+    width, height = photo_size(image)
+    (fx, _, cx), (_, fy, cy) = matrix[:2].tolist()
+    return Pinhole.make(width, height, fx=fx, fy=fy, cx=cx, cy=cy, dtype=torch.float64)
+
+
+def _pose(path: Path) -> torch.Tensor:
+    given = torch.from_numpy(_numbers(path, (4, 4)))
+    rotation = nearest_rotation(given[:3, :3])
+    if rotation is None:
+        raise ValueError(f"{path} does not begin with a rotation")
+    return Pose.from_parts(rotation, given[:3, 3]).world_from_cam
+
+
+def _numbers(path: Path, shape: tuple[int, int]) -> np.ndarray:
+    try:
+        numbers = np.loadtxt(path, dtype=np.float64)
+    except ValueError:
+        numbers = np.zeros(0)
+    if numbers.shape != shape or not np.isfinite(numbers).all():
+        raise ValueError(f"{path}: not a {shape[0]}×{shape[1]} matrix of numbers")
+    return numbers

@@ -1,0 +1,119 @@
+"""A scene in MapAnything's WAI layout.
+
+FOLDER/scene_meta.json       frames with `transform_matrix` (world_from_cam, OpenCV axes), one camera or one per frame
+FOLDER/images/…              photographs
+FOLDER/depth/…, rendered_depth/…            z-depth as EXR of half floats, metres; 0 is none
+FOLDER/covisibility/v0/pairwise_covisibility--NxN.npy      share of view i that view j sees, in the order of frames
+
+`frame_modalities` says under which key a frame names its depth. Depth that a network has guessed (`pred_depth`) is used
+only when asked for by its name. Principal points count from the top-left corner here, as COLMAP's and nerfstudio's,
+where most of these files come from; MapAnything's own loaders put pixel centres at whole numbers.
+"""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from g_ray.data.depth_files import DepthFile
+from g_ray.data.scenes.frames import camera_of, frames_of, pose_of, read_document, unique_names
+from g_ray.data.scenes.scene import PosedScene, check_photos, inside, stored_covisibility
+from g_ray.geometry.pose import Pose
+
+SCENE_META = "scene_meta.json"
+DEPTHS = ("depth", "rendered_depth")
+"""Modalities that are true depth, the first that is there."""
+COVISIBILITY = "pairwise_covisibility"
+AXES: dict[str, Literal["opencv", "opengl"]] = {"opencv": "opencv", "opengl": "opengl"}
+
+
+def read_wai(folder: Path, check: bool = True, modality: str | None = None) -> PosedScene:
+    """ValueError, in one line with the frame, if anything is wrong; `modality` names the depth to take, e.g.
+    "pred_depth/mvsanywhere"; without `check` photographs are not looked at."""
+    path = folder / SCENE_META
+    document = read_document(path)
+    frames = frames_of(path, document)
+    names = tuple(frame["file_path"] for frame in frames)
+    unique_names(path, names)
+    images = tuple(inside(folder, name) for name in names)
+    said = document.get("camera_convention", "opencv")
+    if said not in AXES:
+        raise ValueError(f"{path}: camera_convention {said!r} is not read here; it can be opencv or opengl")
+    key = _depth_key(path, document, frames, modality)
+    cameras, poses, depth = [], [], []
+    for frame, image in zip(frames, images, strict=True):
+        try:
+            cameras.append(camera_of({**document, **frame}, image))
+            poses.append(pose_of(frame, AXES[said]))
+            depth.append(_depth(folder, frame, key))
+        except ValueError as error:
+            raise ValueError(f"{path}: frame {frame['file_path']}: {error}") from None
+    if check:
+        check_photos(names, images, cameras)
+    return PosedScene(
+        folder,
+        "WAI",
+        names,
+        images,
+        tuple(cameras),
+        Pose(torch.stack(poses)),
+        _notes(document, key),
+        tuple(depth) if any(depth) else (),
+        _covisibility(folder, document),
+    )
+
+
+def _depth_key(
+    path: Path, document: dict[str, Any], frames: list[dict[str, Any]], modality: str | None
+) -> str | None:
+    """Under which key frames name their depth."""
+    known = _modalities(document)
+    if modality is not None:
+        if modality not in known:
+            there = ", ".join(name for name in known if "depth" in name) or "no depth"
+            raise ValueError(f"{path}: no modality {modality!r}; it has {there}")
+        return known[modality]
+    named = [known[name] for name in DEPTHS if name in known]
+    unnamed = [name for name in DEPTHS if any(name in frame for frame in frames)]
+    return next(iter([*named, *unnamed]), None)
+
+
+def _modalities(document: dict[str, Any]) -> dict[str, str]:
+    """Key of each modality, nested ones as "pred_depth/mvsanywhere"."""
+    found: dict[str, str] = {}
+
+    def visit(name: str, entry: Any) -> None:
+        if not isinstance(entry, dict):
+            return
+        if isinstance(entry.get("frame_key"), str):
+            found[name] = entry["frame_key"]
+            return
+        for part, inner in entry.items():
+            visit(f"{name}/{part}" if name else part, inner)
+
+    visit("", document.get("frame_modalities"))
+    return found
+
+
+def _depth(folder: Path, frame: dict[str, Any], key: str | None) -> DepthFile | None:
+    name = None if key is None else frame.get(key)
+    if name is None:
+        return None
+    if not isinstance(name, str):
+        raise ValueError(f"{key} is {name!r}, not a path")
+    return DepthFile(inside(folder, name))
+
+
+def _covisibility(folder: Path, document: dict[str, Any]) -> Path | None:
+    modalities = document.get("scene_modalities")
+    entry = modalities.get(COVISIBILITY) if isinstance(modalities, dict) else None
+    name = entry.get("scene_key") if isinstance(entry, dict) else None
+    return inside(folder, name) if isinstance(name, str) else stored_covisibility(folder)
+
+
+def _notes(document: dict[str, Any], key: str | None) -> tuple[str, ...]:
+    """Which of several depths is used."""
+    others = [name for name, k in _modalities(document).items() if "depth" in name and k != key]
+    if not others:
+        return ()
+    return (f"{SCENE_META}: depth is {key or 'none'}; not used: {', '.join(others)}",)

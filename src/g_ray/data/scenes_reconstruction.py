@@ -1,0 +1,228 @@
+"""Reconstruction from scene folders with depth: sets that depend on nothing but (seed, step, rank)."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from g_ray.cameras.base import Camera
+from g_ray.cameras.ray_map_camera import RayMapCamera
+from g_ray.data.colour import ColourJitter, Colours
+from g_ray.data.covisible_walk import covisible_views, overlap
+from g_ray.data.depth_files import Convention, along_rays, nearest_depth
+from g_ray.data.dynamic_batch import DynamicBatch
+from g_ray.data.photos import read_photo
+from g_ray.data.reconstruction import ReconstructionBatch, ReconstructionSource
+from g_ray.data.resample import Box, random_box, resample
+from g_ray.data.rooms_nvs import HELD_OUT
+from g_ray.data.scene_store import DepthReading, LoadedScene, SceneStore
+from g_ray.data.scenes.scene import PosedScene, check_depth_size, check_pixels
+from g_ray.geometry.pointmap import move
+from g_ray.geometry.pose import Pose
+from g_ray.rays.ray_map import RayMap
+from g_ray.rays.views import Views
+
+
+class TakenView(NamedTuple):
+    """A photograph at the size of a batch."""
+
+    image: Float[Tensor, "3 h w"]
+    camera: Camera
+    ray_depth: Float[Tensor, "h w"]
+    points: Float[Tensor, "h w 3"]
+    valid: Bool[Tensor, "h w"]
+
+
+@dataclass(frozen=True)
+class ScenesReconstruction(ReconstructionSource):
+    """Photographs with depth from scene folders of any kind that is read (WAI, nerfstudio, COLMAP, 7-Scenes).
+
+    A set is a walk from view to view through one scene, each overlapping with one before it by more than `overlap`;
+    how much views overlap is read from the scene or computed from its depth, once. Every view has its own zoom and its
+    own place in the photograph, so principal points lie anywhere; image, depth and camera are cut and resized in one
+    step. Any lens will do. Scenes whose names fall to `hold_out` are never trained on; of a single scene its last
+    frames are not. Lengths are in the unit of the files: the losses know no unit.
+    """
+
+    folders: tuple[Path | str, ...]
+    seed: int = 0
+    batch_size: int = 4  # sets, at most (see `DynamicBatch`)
+    views: tuple[int, int] = (2, 8)
+    width: int = 224
+    height: int = 224
+    aspect: tuple[float, float] = (0.33, 1.0)
+    images_max: int | None = None
+    patch: int = 14
+    overlap: float | int = 0.25
+    zoom_max: float | int = 1.5  # of each view, drawn between 1 and this
+    off_centre: float | int = 1.0  # 0: crops in the middle of the photograph, 1: anywhere
+    hold_out: float | int = 0.1  # share of the scenes
+    frames: tuple[float | int, float | int] = (
+        0.0,
+        1.0,
+    )  # the stretch of each scene's frames that is used, in their order
+    depth_max: float | int | None = None  # in the files' unit; farther is not valid
+    depth_convention: Convention | None = None  # instead of what the format says
+    depth_unit: float | int | None = None  # the same
+    depth_modality: str | None = None  # of WAI folders, instead of depth or rendered_depth
+    colour: ColourJitter | None = None
+    store: SceneStore = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.overlap < 1 or not self.zoom_max >= 1 or not 0 <= self.off_centre <= 1:
+            raise ValueError(
+                f"overlap {self.overlap}, zoom_max {self.zoom_max}, off_centre {self.off_centre}: an overlap is below "
+                "1, a zoom at least 1, and off_centre between 0 and 1"
+            )
+        if not 0 < self.hold_out < 1 or not 0 <= self.frames[0] < self.frames[1] <= 1:
+            raise ValueError(
+                f"hold_out {self.hold_out} must lie between 0 and 1, and frames {self.frames} be a stretch of [0, 1]"
+            )
+        if any(value is not None and not value > 0 for value in (self.depth_max, self.depth_unit)):
+            raise ValueError(
+                f"depth_max {self.depth_max} and depth_unit {self.depth_unit} must be positive numbers"
+            )
+        self._shapes()
+        reading = DepthReading(self.depth_convention, self.depth_unit, self.depth_modality)
+        object.__setattr__(self, "store", SceneStore(self.folders, self.hold_out, reading))
+
+    def batch(self, step: int, rank: int = 0) -> ReconstructionBatch:
+        shape = self._shapes().shape(step)
+        numbers = range(step * self.batch_size, step * self.batch_size + shape.sets)
+        return self.sets(numbers, rank, views=shape.views, height=shape.height)
+
+    def held_out(self) -> ReconstructionBatch:
+        return self.batch(0, HELD_OUT)
+
+    def sets(
+        self, numbers: range, rank: int = 0, *, views: int | None = None, height: int | None = None
+    ) -> ReconstructionBatch:
+        """Any stretch of the stream; rank `HELD_OUT` shows scenes that no other rank does, in their own colours."""
+        draws = [self._drawn(number, rank, views or self.views[1]) for number in numbers]
+        return _batch([self._taken(draw, height or self.height) for draw in draws], draws)
+
+    # Which views
+
+    def _drawn(self, number: int, rank: int, views: int) -> "Draw":
+        random = np.random.default_rng((self.seed, rank, number))
+        index = self._scene(random, rank)
+        loaded = self.store[index]
+        allowed = self.allowed(loaded, rank)
+        chosen = covisible_views(random, loaded.covisibility, views, self.overlap, allowed)
+        if len(set(chosen)) == 1:
+            self._check_overlap(loaded, allowed)
+        name = f"{self.store.names[index]}: {' '.join(loaded.scene.names[view] for view in chosen)}"
+        colour = None if self.colour is None or rank == HELD_OUT else self.colour.draw(random, views)
+        return Draw(loaded.scene, chosen, random.random((views, 3)), colour, name)
+
+    def _scene(self, random: np.random.Generator, rank: int) -> int:
+        single = len(self.store.folders) == 1
+        among = [0] if single else self.store.held_out if rank == HELD_OUT else self.store.training
+        return among[int(random.integers(len(among)))]
+
+    def allowed(self, loaded: LoadedScene, rank: int) -> list[int]:
+        """Views that a rank may see: those with depth in the stretch of frames, and its part of a single scene."""
+        count = len(loaded.scene)
+        start, stop = (round(share * count) for share in self.frames)
+        if len(self.store.folders) == 1:
+            border = stop - max(2, round(self.hold_out * (stop - start)))
+            start, stop = (border, stop) if rank == HELD_OUT else (start, border)
+        views = [view for view in loaded.with_depth if start <= view < stop]
+        if len(views) < 2:
+            raise ValueError(
+                f"{loaded.scene.folder}: {len(views)} views with depth to draw from; a set needs at least 2"
+            )
+        return views
+
+    def _check_overlap(self, loaded: LoadedScene, allowed: list[int]) -> None:
+        """One lonely view is bad luck; a scene of lonely views is an error."""
+        most = max(float(overlap(loaded.covisibility, view)[allowed].max()) for view in allowed)
+        if most <= self.overlap:
+            raise ValueError(
+                f"{loaded.scene.folder}: no two views overlap by more than {self.overlap:.0%} (at most {most:.0%}); "
+                "leave it out, ask for less overlap, or look at it with g-ray data check"
+            )
+
+    def _shapes(self) -> DynamicBatch:
+        return DynamicBatch(
+            self.seed,
+            self.batch_size,
+            self.views,
+            self.width,
+            self.height,
+            self.aspect,
+            self.images_max,
+            self.patch,
+        )
+
+    # What they show
+
+    def _taken(self, draw: "Draw", height: int) -> list[TakenView]:
+        taken = []
+        for view, (zoom, across, down) in zip(draw.views, draw.crops, strict=True):
+            camera = draw.scene.cameras[view]
+            place = (0.5 + self.off_centre * (across - 0.5), 0.5 + self.off_centre * (down - 0.5))
+            size = (camera.width, camera.height, self.width, height)
+            box = random_box(*size, zoom=1 + zoom * (self.zoom_max - 1), place=place)
+            taken.append(self._view(draw.scene, view, box, height))
+        return taken
+
+    def _view(self, scene: PosedScene, view: int, box: Box, height: int) -> TakenView:
+        path, camera, file = scene.images[view], scene.cameras[view], scene.depth[view]
+        assert file is not None
+        photo, depth = read_photo(path), file.read()
+        check_pixels(path, photo, camera)
+        check_depth_size(file.path, depth, camera)
+        image, small = resample(photo, camera, self.width, height, box)
+        small = small.to(torch.float32)
+        rays = RayMap.of_camera(small)
+        near = nearest_depth(depth, (camera.width, camera.height), self.width, height, box)
+        if self.depth_max is not None:
+            near = torch.where(near <= self.depth_max, near, 0)
+        along, valid = along_rays(near, rays, file.convention)
+        return TakenView(image.clamp(0, 1), small, along, along[..., None] * rays.directions, valid)
+
+
+class Draw(NamedTuple):
+    """One set: its views, a zoom and a place for each in [0, 1), and colours."""
+
+    scene: PosedScene
+    views: list[int]
+    crops: Any  # [view, 3]
+    colours: Colours | None
+    name: str
+
+
+def _batch(sets: list[list[TakenView]], draws: list[Draw]) -> ReconstructionBatch:
+    slots = list(zip(*sets, strict=True))
+    images = torch.stack([torch.stack([view.image for view in views]) for views in sets])
+    coloured = [
+        image if draw.colours is None else draw.colours.apply(image)
+        for image, draw in zip(images, draws, strict=True)
+    ]
+    points = torch.stack([torch.stack([view.points for view in views]) for views in sets])
+    poses = torch.stack([draw.scene.poses.world_from_cam[draw.views] for draw in draws])
+    relative = Pose(poses).relative_to_first().to(torch.float32)
+    valid = torch.stack([torch.stack([view.valid for view in views]) for views in sets])
+    return ReconstructionBatch(
+        images=torch.stack(coloured),
+        views=Views([one_camera([view.camera for view in slot]) for slot in slots]),
+        world_points=move(points, relative) * valid[..., None],
+        camera_points=points,
+        ray_depth=torch.stack([torch.stack([view.ray_depth for view in views]) for views in sets]),
+        z_depth=points[..., 2],
+        valid=valid,
+        poses=relative,
+        names=tuple(draw.name for draw in draws),
+    )
+
+
+def one_camera(cameras: list[Camera]) -> Camera:
+    """A batch has one camera model: of several, every camera becomes the table of its rays."""
+    if len({type(camera) for camera in cameras}) > 1 or isinstance(cameras[0], RayMapCamera):
+        cameras = [RayMapCamera.from_rays(*camera.unproject_grid()) for camera in cameras]
+    return type(cameras[0]).stack(cameras)
