@@ -2,12 +2,16 @@
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
+from g_ray.data.mixture import MixtureReconstruction
+from g_ray.data.rooms_reconstruction import RoomsReconstruction
 from g_ray.models import RECONSTRUCTION_METHODS
 from g_ray.recipes import reconstruction as recipes
+from g_ray.recipes.reconstruction_scenes import ScenesViews
 from g_ray.training.distributed import World
 from g_ray.training.engine import train
 from g_ray.training.identity import differences
@@ -43,7 +47,9 @@ def test_the_papers_numbers():
 
 def test_shapes_of_the_papers_batches():
     """As many sets as images allow: two views come in 120 sets, 24 views in ten."""
-    shapes = recipes.stage1("gray").data.source(0, 14)._shapes()
+    rooms = recipes.stage1("gray").data.source(0, 14)
+    assert isinstance(rooms, RoomsReconstruction)
+    shapes = rooms._shapes()
     drawn = [shapes.shape(step) for step in range(300)]
     assert {shape.views for shape in drawn} == set(range(2, 25))
     assert all(shape.sets == 240 // shape.views and shape.height % 14 == 0 for shape in drawn)
@@ -91,3 +97,27 @@ def test_the_head_sees_pixels_apart_from_the_start():
     assert first.camera_points.abs().max() < 10 and first.camera_confidence.max() < 30
     across = features[0].std((-2, -1)).mean() / features[0].abs().mean()
     assert across > 0.2, float(across)
+
+
+def test_scenes_and_rooms_in_one_training(shared_data):
+    """Real photographs with depth, mixed with rooms: both come, as often as asked for, in one shape."""
+    data = ScenesViews(24, 24, 2, (2, 2), folders=(shared_data / "7scenes_redkitchen100",), rooms=0.5)
+    source = data.source(0, 4)
+    assert isinstance(source, MixtureReconstruction)
+    assert 60 < sum(source.source_of(step) for step in range(200)) < 140
+    step = next(step for step in range(20) if source.source_of(step) == 0)
+    batch = source.batch(step)
+    assert batch.images.shape == (2, 2, 3, 24, 24) and float(batch.valid.float().mean()) > 0.5
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "--data.folders"),
+        ({"folders": (Path("a"), Path("b")), "weights": (1.0,)}, "one number per folder"),
+        ({"folders": (Path("a"),), "rooms": 1.0}, "share of the steps"),
+    ],
+)
+def test_scenes_that_make_no_sense_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        ScenesViews(24, 24, 2, (2, 2), **changes).source(0, 4)

@@ -12,7 +12,7 @@ def check_exr() -> None:
         import OpenEXR  # noqa: F401
     except ImportError:
         raise ValueError(
-            'EXR files need the package OpenEXR; pip install "g-ray[exr]", or write npz only'
+            'EXR files need the package OpenEXR; pip install "g-ray[depth]", or write npz only'
         ) from None
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from g_ray.recipes import nvs, objects, re10k, reconstruction, scene
+from g_ray.recipes import nvs, objects, re10k, reconstruction, reconstruction_scenes, scene
 from g_ray.recipes.curve import CurveRecipe
 from g_ray.training.recipe import Recipe
 
@@ -19,4 +19,6 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     **{f"recon-tiny-{method}": partial(reconstruction.tiny, method) for method in reconstruction.METHODS},
     **{f"recon-stage1-{method}": partial(reconstruction.stage1, method) for method in reconstruction.METHODS},
     **{f"recon-stage2-{method}": partial(reconstruction.stage2, method) for method in reconstruction.METHODS},
+    "recon-scenes-tiny": reconstruction_scenes.tiny,
+    "recon-scenes-stage1": reconstruction_scenes.stage1,
 }

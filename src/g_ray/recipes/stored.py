@@ -9,6 +9,7 @@ from g_ray.recipes.nvs import NVSData, NVSRecipe, RoomsData
 from g_ray.recipes.objects import ObjectsData
 from g_ray.recipes.re10k import PathsData, RE10KData
 from g_ray.recipes.reconstruction import ReconstructionData, ReconstructionRecipe, RoomsViews
+from g_ray.recipes.reconstruction_scenes import ScenesViews
 from g_ray.recipes.scene import SceneData
 from g_ray.training.recipe import Recipe
 
@@ -16,7 +17,8 @@ KINDS: dict[str, type[Recipe]] = {
     kind.__name__: kind for kind in (CurveRecipe, NVSRecipe, ReconstructionRecipe)
 }
 DATA: dict[str, type[NVSData] | type[ReconstructionData]] = {
-    kind.KIND: kind for kind in (RoomsData, ObjectsData, RE10KData, PathsData, SceneData, RoomsViews)
+    kind.KIND: kind
+    for kind in (RoomsData, ObjectsData, RE10KData, PathsData, SceneData, RoomsViews, ScenesViews)
 }
 
 
