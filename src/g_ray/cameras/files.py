@@ -7,7 +7,7 @@
 
 Pixels: the origin is the image's top-left corner. Distortion that is not named is zero. ``world_from_cam`` is optional.
 A ``ray_map`` has "table": the path, inside the file's folder, of a float .npy [rows, columns, 3] with NaN where no ray
-is known. Unknown keys are refused.
+is known. ``source``, optional too, says where the calibration came from. Unknown keys are refused.
 """
 
 import json
@@ -38,6 +38,8 @@ class NamedCamera:
     name: str
     camera: Camera
     pose: Pose | None = None
+    source: str | None = None
+    """Where the calibration came from, for people to read."""
 
 
 class _Strict(BaseModel):
@@ -52,6 +54,7 @@ class _CameraEntry(_Strict):
     params: dict[str, float]
     world_from_cam: Annotated[list[Row], Field(min_length=4, max_length=4)] | None = None
     table: str | None = None
+    source: str | None = None
 
 
 class _CameraFile(_Strict):
@@ -112,7 +115,7 @@ def _describe(path: Path, index: int) -> str:
 
 def _camera(path: Path, entry: _CameraEntry) -> NamedCamera:
     try:
-        return NamedCamera(entry.name, _lens(path, entry), _pose(entry))
+        return NamedCamera(entry.name, _lens(path, entry), _pose(entry), entry.source)
     except ValueError as error:
         raise ValueError(f"{path}: camera {entry.name!r}: {error}") from error
 
@@ -177,6 +180,8 @@ def _entry(path: Path, index: int, named: NamedCamera) -> dict[str, Any]:
     }
     if named.pose is not None:
         entry["world_from_cam"] = named.pose.world_from_cam.double().tolist()
+    if named.source is not None:
+        entry["source"] = named.source
     if isinstance(camera, RayMapCamera):
         entry["table"] = f"{path.stem}.rays{index}.npy"
         rays = torch.where(camera.table_valid[..., None], camera.table, torch.nan).double().cpu().numpy()

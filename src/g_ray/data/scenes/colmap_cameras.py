@@ -1,4 +1,7 @@
-"""COLMAP's camera models as ours. Both count pixels from the top-left corner, so parameters are taken as they are."""
+"""COLMAP's camera models as ours, and ours as COLMAP's.
+
+Both count pixels from the top-left corner, so parameters are taken as they are.
+"""
 
 from typing import NamedTuple
 
@@ -12,6 +15,7 @@ from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.cameras.thin_prism_fisheye import ThinPrismFisheye
+from g_ray.cameras.ucm import UCM
 
 
 class Model(NamedTuple):
@@ -44,6 +48,18 @@ MODELS: dict[str, Model] = {
     "EQUIRECTANGULAR": Model(17, "w h", Equirectangular),
 }
 
+WRITTEN = (
+    "PINHOLE",
+    "OPENCV",
+    "FULL_OPENCV",
+    "OPENCV_FISHEYE",
+    "THIN_PRISM_FISHEYE",
+    "RAD_TAN_THIN_PRISM_FISHEYE",
+    "EUCM",
+    "EQUIRECTANGULAR",
+)
+"""Models that our cameras become, the first that is exact; all tools know the ones before."""
+
 NUMBERS = {model.number: name for name, model in MODELS.items()}
 
 
@@ -64,6 +80,33 @@ def camera(name: str, width: int, height: int, parameters: tuple[float, ...]) ->
     if "f" in values:
         values["fx"] = values["fy"] = values.pop("f")
     return model.ours.make(width, height, dtype=torch.float64, **values)
+
+
+def colmap_camera(ours: Camera) -> tuple[str, tuple[float, ...]]:
+    """COLMAP's model and parameters of one of our cameras; ValueError, with the reason, if none is exactly the same."""
+    if isinstance(ours, Equirectangular):
+        return _panorama(ours)
+    values = dict(zip(ours.PARAMETERS, ours.params.double().tolist(), strict=True))
+    kind = type(ours)
+    if kind is UCM:
+        kind, values = EUCM, values | {"beta": 1.0}
+    candidates = [name for name in WRITTEN if MODELS[name].ours is kind]
+    surplus: list[str] = []
+    for name in candidates:
+        names = MODELS[name].parameters.split()
+        surplus = [key for key, value in values.items() if key not in names and value != 0]
+        if not surplus:
+            return name, tuple(values[key] for key in names)
+    if candidates:
+        raise ValueError(f"COLMAP's {candidates[-1]} has no {', '.join(surplus)}")
+    raise ValueError(f"COLMAP has no camera model like {ours.NAME}")
+
+
+def _panorama(ours: Equirectangular) -> tuple[str, tuple[float, ...]]:
+    whole = Equirectangular.panorama(ours.width, ours.height, dtype=torch.float64)
+    if not torch.allclose(ours.params.double(), whole.params, rtol=1e-6):
+        raise ValueError("COLMAP's EQUIRECTANGULAR is the whole sphere, and this panorama is a part of it")
+    return "EQUIRECTANGULAR", (float(ours.width), float(ours.height))
 
 
 def _known(name: str) -> Model:

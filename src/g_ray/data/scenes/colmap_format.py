@@ -126,7 +126,7 @@ class _Bytes:
         return start
 
 
-_FEATURE = np.dtype([("pixel", "<f8", 2), ("point", "<i8")])  # no point is 2⁶⁴ − 1, which is −1
+FEATURE = np.dtype([("pixel", "<f8", 2), ("point", "<i8")])  # no point is 2⁶⁴ − 1, which is −1
 
 
 def _binary_cameras(path: Path) -> dict[int, RawCamera]:
@@ -146,7 +146,7 @@ def _binary_images(path: Path) -> list[RawImage]:
     for _ in range(file.count()):
         values = file.take("I7dI")
         name = file.text()
-        features = file.array(_FEATURE, file.count())
+        features = file.array(FEATURE, file.count())
         images.append(
             RawImage(name, values[8], values[1:5], values[5:8], features["pixel"], features["point"])
         )

@@ -1,0 +1,1 @@
+"""Files out: reconstructions as folders that other tools open."""

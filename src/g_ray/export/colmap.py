@@ -1,0 +1,100 @@
+"""colmap/sparse/0: the result as a COLMAP model, with the true lenses at the original resolution.
+
+A view whose camera COLMAP cannot express exactly is left out, and a note says so.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from g_ray.data.scenes.colmap_cameras import colmap_camera
+from g_ray.data.scenes.colmap_format import RawCamera, RawImage
+from g_ray.export.colmap_files import write_model
+from g_ray.export.options import ExportOptions
+from g_ray.export.places import image_name
+from g_ray.export.points import PointCloud
+from g_ray.export.result import Result, ResultView
+from g_ray.export.selection import at_most
+from g_ray.geometry.quaternion import quaternion_from_rotation
+
+AGREEMENT = 0.02
+"""A further view sees a point if its depth there is the point's distance up to this share."""
+
+
+def write_colmap(result: Result, cloud: PointCloud, options: ExportOptions) -> list[str]:
+    """Cameras, images and points; returns notes about what is left out."""
+    lenses, notes = _lenses(result)
+    if not lenses:
+        return [*notes, "colmap/ is not written: no view's camera is one that COLMAP has"]
+    cloud = cloud[np.nonzero(np.isin(cloud.view, list(lenses)))[0]]
+    cloud = cloud[at_most(len(cloud), options.max_tracks)]
+    cameras: dict[RawCamera, int] = {}
+    features = []
+    for number, lens in lenses.items():
+        cameras.setdefault(lens, len(cameras) + 1)
+        view = result.views[number]
+        features.append((view, cameras[lens], _seen(view, number, cloud, lens.model == "EQUIRECTANGULAR")))
+    kept, images = _images(features, len(cloud))
+    folder = result.folder / "colmap" / "sparse" / "0"
+    by_number = {number: lens for lens, number in cameras.items()}
+    write_model(folder, by_number, images, cloud.positions[kept], cloud.colours[kept])
+    return notes
+
+
+def _lenses(result: Result) -> tuple[dict[int, RawCamera], list[str]]:
+    """By the view's index; equal ones are one camera of the model."""
+    lenses, notes = {}, []
+    for number, view in enumerate(result.cameras()):
+        try:
+            model, parameters = colmap_camera(view.camera)
+            lenses[number] = RawCamera(model, view.camera.width, view.camera.height, parameters)
+        except ValueError as error:
+            notes.append(f"colmap/ leaves out {view.name}: {error}")
+    return lenses, notes
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    points: np.ndarray
+    """Indices into the cloud."""
+    pixels: np.ndarray
+
+
+def _seen(view: ResultView, number: int, cloud: PointCloud, backwards: bool) -> _Seen:
+    """The view's own points at their pixels, and others that project to where its depth agrees.
+
+    COLMAP's lenses, other than panoramas, see nothing behind the image plane.
+    """
+    pose = view.pose.to(torch.float64).inverse()
+    points = torch.from_numpy(cloud.positions) @ pose.rotation.mT + pose.translation
+    pixels, projects = view.camera.to(torch.float64).project(points)
+    column, row = (pixels[:, 0].floor().long(), pixels[:, 1].floor().long())
+    inside = (column >= 0) & (column < view.camera.width) & (row >= 0) & (row < view.camera.height)
+    ahead = (points[:, 2] > 0) | backwards
+    candidates = torch.nonzero(projects & inside & ahead)[:, 0]
+    at = row[candidates], column[candidates]
+    distance, depth = points[candidates].norm(dim=1), view.ray_depth[at].double()
+    own = torch.from_numpy(cloud.view == number)[candidates]
+    agrees = view.valid[at] & ((depth - distance).abs() < AGREEMENT * distance)
+    found = candidates[own | agrees].numpy(force=True)
+    where = pixels[found].numpy(force=True)
+    mine = cloud.view[found] == number
+    where[mine] = cloud.pixels[found[mine]]
+    return _Seen(found, where)
+
+
+def _images(features: list[tuple[ResultView, int, _Seen]], count: int) -> tuple[np.ndarray, list[RawImage]]:
+    """Which points are seen at all, and the images with numbers of those."""
+    used = np.zeros(count, dtype=bool)
+    for _, _, seen in features:
+        used[seen.points] = True
+    numbers = np.cumsum(used)  # from 1
+    images = []
+    for view, camera, seen in features:
+        pose = view.pose.to(torch.float64).inverse()
+        x, y, z, w = quaternion_from_rotation(pose.rotation).tolist()
+        translation = tuple(pose.translation.tolist())
+        ids = numbers[seen.points]
+        images.append(RawImage(image_name(view.name), camera, (w, x, y, z), translation, seen.pixels, ids))
+    return np.nonzero(used)[0], images

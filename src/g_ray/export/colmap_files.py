@@ -1,0 +1,74 @@
+"""COLMAP's three binary files: cameras, images with their features, points with their tracks.
+
+The reading direction and the format's definition are in `g_ray.data.scenes.colmap_format`.
+"""
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, UInt8
+
+from g_ray.data.scenes.colmap_cameras import MODELS
+from g_ray.data.scenes.colmap_format import FEATURE, RawCamera, RawImage
+from g_ray.files import write_whole
+
+OBSERVATION = np.dtype([("image", "<u4"), ("feature", "<u4")])
+
+
+def write_model(
+    folder: Path,
+    cameras: dict[int, RawCamera],
+    images: Sequence[RawImage],
+    positions: Float[np.ndarray, "n 3"],
+    colours: UInt8[np.ndarray, "n 3"],
+) -> None:
+    """Images and points are numbered from 1 in their order, so `RawImage.point_ids` are rows of positions plus 1.
+
+    Observations are where the points project, so every point's error is 0.
+    """
+    write_whole(folder / "cameras.bin", _cameras(cameras))
+    write_whole(folder / "images.bin", _images(images))
+    write_whole(folder / "points3D.bin", _points(images, positions, colours))
+
+
+def _cameras(cameras: dict[int, RawCamera]) -> bytes:
+    parts = [struct.pack("<Q", len(cameras))]
+    for number, camera in cameras.items():
+        head = (number, MODELS[camera.model].number, camera.width, camera.height)
+        parts.append(struct.pack(f"<IiQQ{len(camera.parameters)}d", *head, *camera.parameters))
+    return b"".join(parts)
+
+
+def _images(images: Sequence[RawImage]) -> bytes:
+    parts = [struct.pack("<Q", len(images))]
+    for number, image in enumerate(images, 1):
+        features = np.empty(len(image.pixels), FEATURE)
+        features["pixel"], features["point"] = image.pixels, image.point_ids
+        parts.append(struct.pack("<I7dI", number, *image.quaternion, *image.translation, image.camera))
+        parts.append(image.name.encode() + b"\0" + struct.pack("<Q", len(features)) + features.tobytes())
+    return b"".join(parts)
+
+
+def _points(images: Sequence[RawImage], positions: np.ndarray, colours: np.ndarray) -> bytes:
+    tracks, ends = _tracks(images, len(positions))
+    parts = [struct.pack("<Q", len(positions))]
+    start = 0
+    for number, (position, colour, end) in enumerate(
+        zip(positions.tolist(), colours.tolist(), ends.tolist(), strict=True), 1
+    ):
+        parts.append(struct.pack("<Q3d3BdQ", number, *position, *colour, 0.0, end - start))
+        parts.append(tracks[start:end].tobytes())
+        start = end
+    return b"".join(parts)
+
+
+def _tracks(images: Sequence[RawImage], points: int) -> tuple[np.ndarray, np.ndarray]:
+    """All observations ordered by point, and where each point's end."""
+    owners = np.concatenate([image.point_ids for image in images])
+    seen = np.empty(len(owners), OBSERVATION)
+    seen["image"] = np.repeat(np.arange(1, len(images) + 1), [len(image.point_ids) for image in images])
+    seen["feature"] = np.concatenate([np.arange(len(image.point_ids)) for image in images])
+    order = np.argsort(owners, kind="stable")
+    return seen[order], np.cumsum(np.bincount(owners - 1, minlength=points))

@@ -1,0 +1,38 @@
+"""What goes into exported files; plain numbers, so that commands can show them before torch is there."""
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """Which pixels become points, and which further files are written."""
+
+    confidence: float = 0.2
+    """Share of the valid pixels, the least confident ones, that give no points."""
+    edges: float | None = 0.1
+    """A pixel whose depth jumps by more than this share of itself to a neighbour gives no point; None keeps all."""
+    voxel: float | None = None
+    """Side of cubes, in the result's unit, of which each keeps its most confident point."""
+    sky: bool = False
+    """Leave out what looks like sky, see `g_ray.export.selection.looks_like_sky`."""
+    max_points: int = 1_000_000
+    """Points in points.ply and scene.glb, at most."""
+    max_tracks: int = 100_000
+    """Points in the COLMAP model, at most."""
+    depth_exr: bool = False
+    """Also depth/NAME.exr: channels Z, ray_depth, confidence (needs the package OpenEXR)."""
+    depth_npy: bool = False
+    """Also depth/NAME.npy with z depth, named in transforms.json: the depth files that nerfstudio reads."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.confidence < 1:
+            raise ValueError(
+                f"confidence {self.confidence} is no share; give a number from 0 (all) to below 1"
+            )
+        for name in ("edges", "voxel"):
+            value = getattr(self, name)
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                raise ValueError(f"{name} {value} is not positive; give a number above 0, or leave it out")
+        if self.max_points < 1 or self.max_tracks < 1:
+            raise ValueError(f"{min(self.max_points, self.max_tracks)} points at most: allow at least one")
