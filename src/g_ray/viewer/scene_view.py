@@ -78,7 +78,7 @@ class SceneView:
 
     def _controls(self, count: int) -> None:
         gui = self.server.gui
-        gui.configure_theme(control_layout="collapsible", show_logo=False, show_share_button=False)
+        gui.configure_theme(show_logo=False, show_share_button=False)
         self.hidden = gui.add_slider(
             "Hide least sure",
             min=0,
