@@ -113,6 +113,33 @@ def write_objects():
 
 
 @pytest.fixture(scope="session")
+def room_results():
+    """The module that makes results of reconstruction from rooms, with exact depth and poses."""
+    import importlib
+    import sys
+
+    if str(ROOT / "tests") not in sys.path:
+        sys.path.append(str(ROOT / "tests"))
+    return importlib.import_module("room_results")
+
+
+@pytest.fixture(scope="session")
+def browser_page(tmp_path_factory):
+    """A tab of a headless Chromium (see headless_chromium.py), or a skip where there is none."""
+    import importlib
+    import sys
+
+    if str(ROOT / "tests") not in sys.path:
+        sys.path.append(str(ROOT / "tests"))
+    headless = importlib.import_module("headless_chromium")
+    executable = headless.find_chromium()
+    if executable is None:
+        pytest.skip("no Chromium here; on Debian: apt-get install chromium")
+    with headless.chromium(executable, tmp_path_factory.mktemp("chromium")) as page:
+        yield page
+
+
+@pytest.fixture(scope="session")
 def room_scenes():
     """The module that writes photographs of a room to disk, with cameras in every format that is read."""
     import importlib

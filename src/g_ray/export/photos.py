@@ -11,7 +11,7 @@ from g_ray.cameras.base import Camera
 from g_ray.data.photos import photo_size, read_photo
 from g_ray.files import whole
 
-PhotoLike = Path | Float[Tensor, "3 h w"]
+PhotoLike = Path | Float[Tensor, "3 _ _"]
 """A file that can be taken as it is, or red, green and blue in [0, 1]."""
 
 ORIENTATION = 0x0112

@@ -76,11 +76,36 @@ class ResultView:
         return move(rays * self.ray_depth[..., None].to(rays.dtype), self.pose.to(rays.dtype))
 
 
+class StoredViews(Sequence):
+    """`ResultView`s in a folder; each is read anew when asked for, so that hundreds need no memory.
+
+    Not Sequence[ResultView]: run-time type checks would then read one.
+    """
+
+    def __init__(self, folder: Path, cameras: Sequence[NamedCamera]) -> None:
+        self.folder, self.cameras = folder, tuple(cameras)
+
+    def __len__(self) -> int:
+        return len(self.cameras)
+
+    def __iter__(self) -> Iterator[ResultView]:
+        return (_read_view(self.folder, named) for named in self.cameras)
+
+    @overload
+    def __getitem__(self, index: int) -> ResultView: ...
+    @overload
+    def __getitem__(self, index: slice) -> "StoredViews": ...
+    def __getitem__(self, index: int | slice) -> "ResultView | StoredViews":
+        if isinstance(index, slice):
+            return StoredViews(self.folder, self.cameras[index])
+        return _read_view(self.folder, self.cameras[index])
+
+
 @dataclass(frozen=True, eq=False)
 class Result:
     """A whole reconstruction. Views of a folder are read from disk when they are asked for."""
 
-    views: Sequence[ResultView]
+    views: tuple[ResultView, ...] | StoredViews
     folder: Path
     unit: Unit = "unknown"
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -104,28 +129,6 @@ class Result:
     def image(self, name: str) -> Path:
         """The photograph of a view in the folder."""
         return image_path(self.folder, name)
-
-
-class StoredViews(Sequence[ResultView]):
-    """Views in a folder; each is read anew when asked for, so that hundreds need no memory."""
-
-    def __init__(self, folder: Path, cameras: Sequence[NamedCamera]) -> None:
-        self.folder, self.cameras = folder, tuple(cameras)
-
-    def __len__(self) -> int:
-        return len(self.cameras)
-
-    def __iter__(self) -> Iterator[ResultView]:
-        return (_read_view(self.folder, named) for named in self.cameras)
-
-    @overload
-    def __getitem__(self, index: int) -> ResultView: ...
-    @overload
-    def __getitem__(self, index: slice) -> "StoredViews": ...
-    def __getitem__(self, index: int | slice) -> "ResultView | StoredViews":
-        if isinstance(index, slice):
-            return StoredViews(self.folder, self.cameras[index])
-        return _read_view(self.folder, self.cameras[index])
 
 
 # Writing

@@ -1,20 +1,16 @@
 """The demo's page: one HTML file that needs no network, with the figures and a probe to click on inside it."""
 
-import base64
 import json
 from collections.abc import Sequence
 from html import escape
-from importlib.resources import files
-from io import BytesIO
 from pathlib import Path
 from string import Template
 from typing import Any
 
-from PIL import Image
-
 from g_ray.viewer.angle_maps import LensView
+from g_ray.viewer.colours import CAMERA_COLOURS
+from g_ray.viewer.embed import asset, data_uri, jpeg
 from g_ray.viewer.priors import Bank, token_grids
-from g_ray.viewer.theme import CAMERA_COLOURS
 
 
 def write_page(
@@ -26,8 +22,8 @@ def write_page(
     numbers: dict[str, Any],
 ) -> Path:
     """Fill the template from the figures already in `out` and the numbers."""
-    template = Template((files("g_ray.viewer") / "demo.html").read_text(encoding="utf-8"))
-    page = template.substitute(
+    page = Template(asset("demo.html")).substitute(
+        style=asset("page.css"),
         angle_maps=_picture(
             out, "angle-maps", "Image, horizontal and vertical ray angle for each of the lenses"
         ),
@@ -52,15 +48,11 @@ def write_page(
 
 def _picture(out: Path, name: str, alt: str) -> str:
     """A figure that follows the reader's light or dark setting."""
-    light, dark = (_data_uri((out / f"{name}{suffix}.png").read_bytes(), "png") for suffix in ("", "-dark"))
+    light, dark = (data_uri((out / f"{name}{suffix}.png").read_bytes(), "png") for suffix in ("", "-dark"))
     return (
         f'<picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
         f'<img src="{light}" alt="{escape(alt)}"></picture>'
     )
-
-
-def _data_uri(content: bytes, kind: str) -> str:
-    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def _power(value: float) -> str:
@@ -122,7 +114,7 @@ def _probe(
                 "width": view.camera.width,
                 "height": view.camera.height,
                 "colour": CAMERA_COLOURS[i],
-                "image": _data_uri(_jpeg(view), "jpeg"),
+                "image": data_uri(_jpeg(view), "jpeg"),
                 "positions": {
                     n: [round(x, 5) for x in grids[n][i].positions.flatten().tolist()] for n in names
                 },
@@ -140,7 +132,4 @@ def _probe(
 def _jpeg(view: LensView) -> bytes:
     if view.image is None:
         raise ValueError(f"view {view.name!r} has no image to put on the page")
-    pixels = (255 * view.image.clamp(0, 1)).round().byte().numpy()
-    buffer = BytesIO()
-    Image.fromarray(pixels).save(buffer, format="JPEG", quality=90)
-    return buffer.getvalue()
+    return jpeg((255 * view.image.clamp(0, 1)).round().byte().numpy(), quality=90)

@@ -12,8 +12,9 @@ from matplotlib.patches import Arc, Circle, Wedge
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.viewer.angle_maps import LensView
+from g_ray.viewer.colours import CAMERA_COLOURS
 from g_ray.viewer.phases import PhaseComparison
-from g_ray.viewer.theme import CAMERA_COLOURS, Theme, drawn, new_figure
+from g_ray.viewer.theme import Theme, drawn, new_figure
 
 
 @dataclass(frozen=True)

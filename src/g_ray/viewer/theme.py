@@ -13,9 +13,6 @@ from matplotlib.figure import Figure
 
 from g_ray.files import write_whole
 
-CAMERA_COLOURS = ("#e08214", "#1b9e9e", "#a05cc8", "#d0417e", "#5a9e2f", "#4878cf")
-"""One per camera; told apart by colour-blind readers too, and always named in words beside."""
-
 
 @dataclass(frozen=True)
 class Theme:

@@ -1,0 +1,216 @@
+"use strict";
+const data = JSON.parse(document.getElementById("data").textContent);
+const canvas = document.getElementById("stage"), say = document.getElementById("say");
+const bytes = text => Uint8Array.from(atob(text), c => c.charCodeAt(0));
+
+// Vectors and 4×4 matrices, column by column as WebGL takes them.
+const add = (a, b, s = 1) => a.map((x, i) => x + s * b[i]);
+const dot = (a, b) => a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
+const cross = (a, b) => [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]];
+const unit = a => { const n = Math.hypot(...a) || 1; return a.map(x => x / n); };
+const times = (a, b) => Array.from({length: 16}, (_, i) => {
+  let sum = 0;
+  for (let k = 0; k < 4; k++) sum += a[k * 4 + i % 4] * b[(i >> 2) * 4 + k];
+  return sum;
+});
+
+// The eye circles around a target. World axes are OpenCV's: y points down, so up is −y.
+const state = {yaw: 0, pitch: 0, distance: 1, target: [0, 0, 0], fov: 0.9, colour: 0, floor: 0, size: 5, frusta: true, view: -1,
+  shown: data.views.map(() => true)};
+const axes = () => {
+  const forward = [Math.sin(state.yaw) * Math.cos(state.pitch), Math.sin(state.pitch), Math.cos(state.yaw) * Math.cos(state.pitch)];
+  const right = [Math.cos(state.yaw), 0, -Math.sin(state.yaw)];
+  return {forward, right, down: cross(forward, right)};
+};
+const centre = view => [0, 1, 2].map(i => view.pose[i][3]);
+const ahead = view => [0, 1, 2].map(i => view.pose[i][2]);
+const face = forward => { state.yaw = Math.atan2(forward[0], forward[2]); state.pitch = Math.asin(Math.max(-1, Math.min(1, forward[1]))); };
+
+function start() {
+  const n = data.views.length, mean = f => data.views.map(f).reduce((a, b) => add(a, b)).map(x => x / n);
+  const from = mean(centre), towards = unit(mean(ahead));
+  const eye = add(add(from, towards, -0.9 * data.depth), [0, -1, 0], 0.55 * data.depth);
+  state.target = add(from, towards, 0.8 * data.depth);
+  const look = add(state.target, eye, -1);
+  state.distance = Math.hypot(...look); state.fov = 0.9; state.view = -1;
+  face(unit(look));
+  say.textContent = "";
+}
+
+function lookFrom(number) {
+  const view = data.views[number];
+  face(ahead(view));
+  state.distance = data.depth; state.fov = view.fov; state.view = number;
+  state.target = add(centre(view), axes().forward, state.distance);
+  say.textContent = "from " + view.name;
+}
+
+function matrix(width, height) {
+  const {forward, right, down} = axes(), eye = add(state.target, forward, -state.distance);
+  const near = 0.003 * data.depth, far = 60 * data.depth, f = 1 / Math.tan(state.fov / 2);
+  const view = [right[0], -down[0], -forward[0], 0, right[1], -down[1], -forward[1], 0, right[2], -down[2], -forward[2], 0,
+    -dot(right, eye), dot(down, eye), dot(forward, eye), 1];
+  const lens = [f * height / width, 0, 0, 0, 0, f, 0, 0, 0, 0, (far + near) / (near - far), -1, 0, 0, 2 * far * near / (near - far), 0];
+  return times(lens, view);
+}
+
+// Drawing
+
+const gl = canvas.getContext("webgl", {antialias: true, alpha: false});
+const POINTS = ["attribute vec3 at; attribute vec3 rgb; attribute float sure; uniform mat4 clip; uniform vec3 low, extent, own; uniform float size, floor, mode;",
+  "varying vec3 colour;",
+  "vec3 heat(float t) { vec3 a = vec3(.27, .005, .33), b = vec3(.13, .56, .55), c = vec3(.99, .91, .15);",
+  "  return t < .5 ? mix(a, b, 2. * t) : mix(b, c, 2. * t - 1.); }",
+  "void main() { gl_Position = clip * vec4(low + at * extent, 1.); gl_PointSize = clamp(size / gl_Position.w, 1., 40.);",
+  "  if (sure < floor) gl_Position = vec4(2., 2., 2., 1.);",
+  "  colour = mode < .5 ? rgb : mode < 1.5 ? heat(sure) : mix(own, rgb, .25); }"].join("\n");
+const DISC = ["precision mediump float; varying vec3 colour;",
+  "void main() { vec2 d = gl_PointCoord - .5; if (dot(d, d) > .25) discard; gl_FragColor = vec4(colour, 1.); }"].join("\n");
+const LINES = "attribute vec3 at; uniform mat4 clip; void main() { gl_Position = clip * vec4(at, 1.); }";
+const PLAIN = "precision mediump float; uniform vec3 own; void main() { gl_FragColor = vec4(own, 1.); }";
+const rgbOf = hex => [1, 3, 5].map(i => parseInt(hex.slice(i, i + 2), 16) / 255);
+
+function program(vertex, fragment, names) {
+  const made = gl.createProgram();
+  [[gl.VERTEX_SHADER, vertex], [gl.FRAGMENT_SHADER, fragment]].forEach(([kind, source]) => {
+    const shader = gl.createShader(kind);
+    gl.shaderSource(shader, source); gl.compileShader(shader);
+    if (!gl.getShaderParameter(shader, gl.COMPILE_STATUS) && !gl.isContextLost()) throw new Error(gl.getShaderInfoLog(shader));
+    gl.attachShader(made, shader);
+  });
+  names.forEach((name, i) => gl.bindAttribLocation(made, i, name));
+  gl.linkProgram(made);
+  return {made, at: name => gl.getUniformLocation(made, name)};
+}
+
+const buffer = content => { const b = gl.createBuffer(); gl.bindBuffer(gl.ARRAY_BUFFER, b); gl.bufferData(gl.ARRAY_BUFFER, content, gl.STATIC_DRAW); return b; };
+const feed = (slot, content, size, kind, whole) => { gl.bindBuffer(gl.ARRAY_BUFFER, content); gl.enableVertexAttribArray(slot); gl.vertexAttribPointer(slot, size, kind, whole, 0, 0); };
+
+// Fewer points are drawn larger.
+const grain = 0.0012 * Math.min(3, Math.max(1, Math.sqrt(200000 / Math.max(1, data.confidence.length * 0.75))));
+
+let parts = null;
+function prepare() {
+  const lines = data.views.flatMap(view => view.lines);
+  parts = {
+    dots: program(POINTS, DISC, ["at", "rgb", "sure"]), lines: program(LINES, PLAIN, ["at"]),
+    at: buffer(new Uint16Array(bytes(data.positions).buffer)), rgb: buffer(bytes(data.colours)), sure: buffer(bytes(data.confidence)),
+    ends: buffer(new Float32Array(lines)),
+  };
+  gl.enable(gl.DEPTH_TEST);
+}
+
+function draw() {
+  const scale = Math.min(window.devicePixelRatio || 1, 2), width = Math.round(canvas.clientWidth * scale), height = Math.round(canvas.clientHeight * scale);
+  if (canvas.width !== width || canvas.height !== height) { canvas.width = width; canvas.height = height; }
+  const style = getComputedStyle(document.documentElement), paper = rgbOf(style.getPropertyValue("--card").trim());
+  const clip = matrix(width, height);
+  gl.viewport(0, 0, width, height); gl.clearColor(...paper, 1); gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
+  const dots = parts.dots;
+  gl.useProgram(dots.made);
+  gl.uniformMatrix4fv(dots.at("clip"), false, clip);
+  gl.uniform3fv(dots.at("low"), data.low); gl.uniform3fv(dots.at("extent"), data.extent);
+  gl.uniform1f(dots.at("size"), state.size * grain * data.depth * height / (2 * Math.tan(state.fov / 2)));
+  gl.uniform1f(dots.at("floor"), state.floor); gl.uniform1f(dots.at("mode"), state.colour);
+  feed(0, parts.at, 3, gl.UNSIGNED_SHORT, true); feed(1, parts.rgb, 3, gl.UNSIGNED_BYTE, true); feed(2, parts.sure, 1, gl.UNSIGNED_BYTE, true);
+  let first = 0;
+  data.views.forEach((view, i) => {
+    gl.uniform3fv(dots.at("own"), rgbOf(view.colour));
+    if (state.shown[i] && data.counts[i]) gl.drawArrays(gl.POINTS, first, data.counts[i]);
+    first += data.counts[i];
+  });
+  gl.disableVertexAttribArray(1); gl.disableVertexAttribArray(2);
+  if (!state.frusta) return;
+  gl.useProgram(parts.lines.made);
+  gl.uniformMatrix4fv(parts.lines.at("clip"), false, clip);
+  feed(0, parts.ends, 3, gl.FLOAT, false);
+  first = 0;
+  data.views.forEach((view, i) => {
+    gl.uniform3fv(parts.lines.at("own"), rgbOf(view.colour));
+    if (i !== state.view) gl.drawArrays(gl.LINES, first, view.lines.length / 3);  // one does not see the frustum one looks out of
+    first += view.lines.length / 3;
+  });
+}
+
+let waiting = false;
+function redraw() {
+  if (!gl || waiting) return;
+  waiting = true;
+  requestAnimationFrame(() => { waiting = false; if (parts && !gl.isContextLost()) draw(); });
+}
+
+// Moving
+
+const turn = (dx, dy) => { state.yaw -= dx; state.pitch = Math.max(-1.55, Math.min(1.55, state.pitch + dy)); redraw(); };
+const shift = (dx, dy) => {
+  const {right, down} = axes(), step = 2 * Math.tan(state.fov / 2) * state.distance;
+  state.target = add(add(state.target, right, -dx * step), down, -dy * step); redraw();
+};
+const zoom = factor => { state.distance = Math.max(0.01 * data.depth, Math.min(50 * data.depth, state.distance * factor)); redraw(); };
+const leave = () => { if (state.view >= 0) { state.view = -1; say.textContent = ""; } };
+
+const fingers = new Map();
+const spread = () => { const [a, b] = [...fingers.values()]; return Math.hypot(a.x - b.x, a.y - b.y); };
+canvas.addEventListener("pointerdown", event => {
+  canvas.setPointerCapture(event.pointerId);
+  fingers.set(event.pointerId, {x: event.clientX, y: event.clientY});
+});
+canvas.addEventListener("pointermove", event => {
+  const last = fingers.get(event.pointerId);
+  if (!last) return;
+  const before = fingers.size === 2 ? spread() : 0, dx = event.clientX - last.x, dy = event.clientY - last.y, h = canvas.clientHeight;
+  fingers.set(event.pointerId, {x: event.clientX, y: event.clientY});
+  leave();
+  if (fingers.size === 2) { zoom(before / Math.max(1, spread())); shift(dx / 2 / h, dy / 2 / h); }
+  else if (event.shiftKey || event.buttons & 6) shift(dx / h, dy / h);
+  else turn(3 * dx / h, -3 * dy / h);
+});
+["pointerup", "pointercancel"].forEach(kind => canvas.addEventListener(kind, event => fingers.delete(event.pointerId)));
+canvas.addEventListener("contextmenu", event => event.preventDefault());
+canvas.addEventListener("wheel", event => { event.preventDefault(); leave(); zoom(Math.exp(Math.max(-0.5, Math.min(0.5, event.deltaY * 0.0015)))); }, {passive: false});
+canvas.addEventListener("keydown", event => {
+  const arrow = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1]}[event.key];
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (arrow) { leave(); event.shiftKey ? shift(-0.05 * arrow[0], -0.05 * arrow[1]) : turn(-0.08 * arrow[0], 0.08 * arrow[1]); }
+  else if (event.key === "+" || event.key === "=") { leave(); zoom(0.9); }
+  else if (event.key === "-") { leave(); zoom(1 / 0.9); }
+  else if (event.key === "0" || event.key === "Home") { start(); redraw(); }
+  else if (event.key === "]" || event.key === "[") {
+    const n = data.views.length, step = event.key === "]" ? 1 : -1;
+    lookFrom(state.view < 0 ? (step > 0 ? 0 : n - 1) : (state.view + step + n) % n); redraw();
+  } else return;
+  event.preventDefault();
+});
+
+// Buttons
+
+const press = (group, chosen) => group.querySelectorAll("button").forEach(b => b.setAttribute("aria-pressed", b === chosen));
+document.getElementById("colour").onclick = event => {
+  const button = event.target.closest("button");
+  if (button) { state.colour = Number(button.dataset.colour); press(event.currentTarget, button); redraw(); }
+};
+document.getElementById("show").onclick = event => {
+  const button = event.target.closest("button");
+  if (button) { document.getElementById("gallery").dataset.show = button.dataset.show; press(event.currentTarget, button); }
+};
+document.getElementById("floor").oninput = event => {
+  state.floor = event.target.value / 100; document.getElementById("floor-value").value = event.target.value + " %"; redraw();
+};
+document.getElementById("size").oninput = event => { state.size = Number(event.target.value); redraw(); };
+document.getElementById("frusta").onchange = event => { state.frusta = event.target.checked; redraw(); };
+document.getElementById("reset").onclick = () => { start(); redraw(); };
+document.querySelectorAll("[data-look]").forEach(button => button.onclick = () => {
+  lookFrom(Number(button.dataset.look)); redraw();
+  canvas.scrollIntoView({block: "nearest", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth"});
+});
+document.querySelectorAll("[data-points]").forEach(box => box.onchange = () => { state.shown[Number(box.dataset.points)] = box.checked; redraw(); });
+
+start();
+if (gl) {
+  prepare();
+  new ResizeObserver(redraw).observe(canvas);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  canvas.addEventListener("webglcontextlost", event => event.preventDefault());
+  canvas.addEventListener("webglcontextrestored", () => { prepare(); redraw(); });
+  redraw();
+} else say.textContent = "This browser shows no WebGL; open points.ply or scene.glb in another program.";

@@ -1,0 +1,55 @@
+"""Results of reconstruction with exact depth and poses, from rooms; for tests."""
+
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from g_ray.cameras.base import Camera
+from g_ray.data.rooms import random_room
+from g_ray.data.rooms_reconstruction import RoomsReconstruction
+from g_ray.export.result import Result, ResultView
+from g_ray.geometry.pose import Pose
+
+
+@cache
+def mixed(size: int = 70) -> tuple[tuple[ResultView, ...], tuple[torch.Tensor, ...]]:
+    """Views and photographs: pinholes and fisheyes by turns, each with a lens of its own."""
+    data = RoomsReconstruction(lens="mixed", width=size, height=size, views=(4, 4), batch_size=1)
+    batch = data.sets(range(1))
+    views = tuple(
+        view(
+            f"{camera.NAME}/view {i}.png",
+            camera[0],
+            batch.poses[0, i],
+            batch.ray_depth[0, i],
+            batch.valid[0, i],
+        )
+        for i, camera in enumerate(batch.views.cameras)
+    )
+    return views, tuple(batch.images[0])
+
+
+def seen_through(
+    cameras: list[Camera], seed: int = 4
+) -> tuple[tuple[ResultView, ...], tuple[torch.Tensor, ...]]:
+    """One room through any lenses, from places beside each other."""
+    room, views, images = random_room(seed, coarse=True), [], []
+    for number, camera in enumerate(cameras):
+        eye = torch.tensor([0.25 * number - 0.3, 0.1, -1.2])
+        pose = Pose.look_at(eye, torch.tensor([0.1, 0.2, 1.0]))
+        seen = room.render(camera.to(torch.float32), pose)
+        views.append(view(f"{number:02d}_{camera.NAME}.png", camera, pose, seen.ray_depth, seen.valid))
+        images.append(seen.rgb.movedim(-1, 0))
+    return tuple(views), tuple(images)
+
+
+def view(name: str, camera: Camera, pose: Pose, depth: torch.Tensor, valid: torch.Tensor) -> ResultView:
+    """Sure of what is near; confidence in (0, 1]."""
+    confidence = torch.exp(-0.2 * depth)
+    return ResultView(name, camera, pose, depth * valid, confidence, valid, "rendered", true_pose=pose)
+
+
+def result(folder: Path, views: tuple[ResultView, ...]) -> Result:
+    metrics = {"points_rel": 0.031, "per view": {"a": 1.5}}
+    return Result(views, folder, "metre", metrics, {"weights": "none", "device": "cpu"})

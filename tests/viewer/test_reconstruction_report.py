@@ -1,0 +1,156 @@
+"""report.html: self-contained, and in a browser it turns."""
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from g_ray.export.options import ExportOptions
+from g_ray.export.write import write_result
+from g_ray.viewer.colours import NOTHING, heat
+from g_ray.viewer.reconstruction_report import write_report
+from g_ray.viewer.report_pictures import Scales, view_pictures
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory, room_results):
+    """A page with one awkward name."""
+    folder = tmp_path_factory.mktemp("page") / "a <b> & 'c'"
+    views, images = room_results.mixed()
+    views = (replace(views[0], name="</script><b>.png"), *views[1:])
+    made = room_results.result(folder, views)
+    made = replace(made, notes=("a <note>",))
+    return write_result(made, images, ExportOptions(), page=write_report)
+
+
+@pytest.fixture(scope="module")
+def text(report):
+    return (report.folder / "report.html").read_text(encoding="utf-8")
+
+
+class Page(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.images, self.open, self.words = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.links += [v for k, v in attributes.items() if k in ("src", "srcset", "href") and v]
+        if tag == "img":
+            self.images.append(attributes)
+        if tag not in ("meta", "img", "input", "br", "link"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("script", "style"):
+            self.words.append(data)
+
+
+def test_the_page_needs_nothing_else(text):
+    page = Page(text)
+    assert page.open == []
+    assert len(page.images) == 12 and all(link.startswith("data:image/jpeg") for link in page.links)
+    assert not re.search(r"https?://|@import|url\(|\bfetch\(|XMLHttpRequest|importScripts", text)
+    assert "${" not in text and len(text) < 15e6
+
+
+def test_the_page_is_accessible(text):
+    page = Page(text)
+    assert 'lang="en"' in text and "prefers-color-scheme: dark" in text and 'name="viewport"' in text
+    assert all(image.get("alt") for image in page.images)
+    assert 'tabindex="0" role="application" aria-label=' in text and 'aria-live="polite"' in text
+
+
+def test_it_says_what_is_known(text):
+    said = " ".join(Page(text).words)
+    for words in (
+        "a <b> & 'c'", "</script><b>.png", "opencv_fisheye", "pinhole", "rendered", "points_rel", "0.031",
+        "per view · a", "weights", "a <note>", "one camera model per file", "metres",
+    ):  # fmt: skip
+        assert words in said, words
+
+
+def scene(text):
+    return json.loads(
+        re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1]
+    )
+
+
+def test_points_survive_16_bits(report, text):
+    from base64 import b64decode
+
+    from g_ray.export.points import collect_points
+
+    data = scene(text)
+    cloud = collect_points(report, ExportOptions())
+    assert sum(data["counts"]) == len(cloud)  # nothing here is far outside
+    stored = np.frombuffer(b64decode(data["positions"]), "<u2").reshape(-1, 3)
+    positions = np.array(data["low"]) + stored / 65535 * np.array(data["extent"])
+    assert np.abs(positions - cloud.positions).max() < max(data["extent"]) / 65535
+    assert np.array_equal(np.frombuffer(b64decode(data["colours"]), np.uint8).reshape(-1, 3), cloud.colours)
+    sure = np.frombuffer(b64decode(data["confidence"]), np.uint8)
+    assert sure[cloud.confidence.argmax()] == 255 and sure[cloud.confidence.argmin()] <= 1
+    curved, flat = (len(data["views"][i]["lines"]) for i in (1, 0))
+    assert curved > flat  # the fisheye's frustum has ribs
+
+
+def test_many_points_and_pictures_stay_small(tmp_path, room_results, monkeypatch):
+    from g_ray.viewer import reconstruction_report
+
+    monkeypatch.setattr(reconstruction_report, "MAX_POINTS", 1000)
+    monkeypatch.setattr(reconstruction_report, "BUDGET", 12_000)
+    views, images = room_results.mixed()
+    made = write_result(room_results.result(tmp_path, views), images, ExportOptions(), page=write_report)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert sum(scene(text)["counts"]) == 1000 and "1\u202f000 of them on this page" in text
+    links = Page(text).links
+    assert len(links) == 12 and sum(map(len, links)) < 20_000
+    scales = Scales.of(made)
+    assert view_pictures(made, made.views[0], scales, 10**6).width == 70
+    assert view_pictures(made, made.views[0], scales, 1000).width == 48
+
+
+def test_near_is_bright_and_unknown_is_grey():
+    colours = heat(np.array([0.0, 1.0, np.nan]))
+    assert colours[2].tolist() == list(NOTHING) and int(colours[1].sum()) > int(colours[0].sum())
+    scales = Scales(1.0, 4.0, 0.0, 1.0)
+    assert scales.of_depth(np.array([[1.0, 2.0, 4.0]])) == pytest.approx(np.array([[1.0, 0.5, 0.0]]))
+
+
+def different(one, other):
+    """Share of pixels that changed visibly."""
+    return (np.abs(one.astype(int) - other.astype(int)).max(-1) > 24).mean()
+
+
+def test_in_a_browser_it_turns(report, browser_page):
+    """From a file, without network: the canvas is not blank, dragging and keys change it, the theme follows."""
+    page = browser_page
+    page.open(report.folder / "report.html", width=480, height=400)
+    before = page.picture("#stage")
+    paper = before[2, before.shape[1] // 2]
+    drawn = (np.abs(before.astype(int) - paper).max(-1) > 24).mean()
+    assert 0.1 < drawn < 0.99
+    page.drag("#stage", 90, 30)
+    dragged = page.picture("#stage")
+    assert different(before, dragged) > 0.05
+    page.run("document.getElementById('stage').focus()")
+    page.press("0")
+    assert different(before, page.picture("#stage")) < 0.01
+    page.press("]")
+    assert page.run("document.getElementById('say').textContent") == "from </script><b>.png"
+    page.run("document.querySelector('#show [data-show=depth]').click()")
+    shown = "[...document.querySelectorAll('.view img')].filter(i => i.offsetParent).map(i => i.className)"
+    assert page.run(f"[...new Set({shown})]") == ["depth"]
+    page.dark(True)
+    page.press("0")
+    assert page.picture("#stage")[2, before.shape[1] // 2].max() < 60 < paper.min()
+    assert page.run("document.documentElement.scrollWidth <= innerWidth")
+    assert page.console == []
+    assert page.requests == [(report.folder / "report.html").as_uri()]
