@@ -5,7 +5,6 @@ from collections.abc import Callable
 from errno import EADDRINUSE
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.resources import files
 from io import BytesIO
 from ipaddress import ip_address
 from threading import Lock
@@ -14,6 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from PIL import Image
 
+from g_ray.viewer.colours import HEAT
+from g_ray.viewer.embed import asset
 from g_ray.viewer.explorer import Answer, Explorer
 from g_ray.viewer.scene_view import colour
 
@@ -68,6 +69,7 @@ class ExplorerServer(ThreadingHTTPServer):
         explorer = self.explorer
         return {
             "scene_port": self.scene_port(),
+            "heat": HEAT.tolist(),
             "pairs": explorer.pairs,
             "titles": {name: bank.title for name, bank in explorer.banks.items()},
             "views": [
@@ -127,9 +129,9 @@ class Handler(BaseHTTPRequestHandler):
     def _found(self, path: str, query: dict[str, list[str]]) -> tuple[bytes | None, str]:
         match path.strip("/").split("/"):
             case [""]:
-                return files("g_ray.viewer").joinpath(
-                    "explorer.html"
-                ).read_bytes(), "text/html; charset=utf-8"
+                return asset("explorer.html").encode(), "text/html; charset=utf-8"
+            case ["page.css"]:
+                return asset("page.css").encode(), "text/css; charset=utf-8"
             case ["views"]:
                 return json.dumps(self.server.describe()).encode(), "application/json"
             case ["image", number]:

@@ -11,7 +11,7 @@ from g_ray.export.frusta import frustum, frustum_size
 from g_ray.export.options import ExportOptions
 from g_ray.export.points import PointCloud, collect_points
 from g_ray.export.result import Result
-from g_ray.viewer.theme import CAMERA_COLOURS
+from g_ray.viewer.colours import CAMERA_COLOURS
 
 MAX_POINTS = 600_000
 START_HIDDEN = 20
@@ -96,7 +96,7 @@ class SceneView:
             control.on_update(self.update)
         everything.on_click(lambda event: self._switch_all(event.target.value == "all"))
         self.marker = self.server.scene.add_icosphere(
-            "/clicked", radius=0.12 * self.size, color=MARK, visible=False
+            "/clicked", radius=0.2 * self.size, color=MARK, visible=False
         )
 
     def _switch_all(self, on: bool) -> None:
