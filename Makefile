@@ -40,10 +40,11 @@ pytest: $(VENV)/.ready-dev ## Tests only
 	$(BIN)/pytest -n 2
 	G_RAY_TYPECHECK=0 $(BIN)/pytest -n 2 tests/unchecked
 
-bench: $(VENV)/.ready-dev ## Time the encodings and the ray maps on this machine
+bench: $(VENV)/.ready-dev ## Time encodings, ray maps and reconstruction on this machine
 	$(BIN)/g-ray bench encodings --views 3 --grid 32 --batch 2 --json out/bench/encodings_3x1024.json
 	$(BIN)/g-ray bench encodings --views 16 --grid 16 --batch 1 --json out/bench/encodings_16x256.json
 	$(BIN)/g-ray bench rays --json out/bench/rays.json
+	$(BIN)/g-ray bench reconstruction --views 2 4 8 16 --json out/bench/reconstruction_small.json
 	$(BIN)/g-ray bench coordinates --json out/bench/coordinates.json
 
 format: $(VENV)/.ready-dev ## Rewrite the code in the project's style

@@ -20,7 +20,7 @@ from PIL import Image
 FLAGS = (
     "--headless", "--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--remote-debugging-pipe",
     "--no-first-run", "--disable-extensions", "--disable-background-networking", "--disable-component-update",
-    "--host-resolver-rules=MAP * ~NOTFOUND", "--force-device-scale-factor=1", "--hide-scrollbars",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--force-device-scale-factor=1", "--hide-scrollbars",
 )  # fmt: skip
 PATIENCE_S = 120
 
@@ -43,6 +43,11 @@ class Page:
             self._call(f"{domain}.enable")
 
     def open(self, path: Path, width: int = 1000, height: int = 800, dark: bool = False) -> None:
+        self.go(path.resolve().as_uri(), width, height, dark)
+        self.settle()
+
+    def go(self, address: str, width: int = 1000, height: int = 800, dark: bool = False) -> None:
+        """The same for any address on this machine."""
         self._call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -51,9 +56,8 @@ class Page:
             mobile=False,
         )
         self.dark(dark)
-        self._call("Page.navigate", url=path.resolve().as_uri())
-        self.wait("document.readyState === 'complete' && location.protocol === 'file:'")
-        self.settle()
+        self._call("Page.navigate", url=address)
+        self.wait("document.readyState === 'complete' && location.protocol !== 'about:'")
 
     def dark(self, dark: bool) -> None:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -74,9 +78,9 @@ class Page:
         """Two frames have been drawn."""
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
 
-    def box(self, selector: str) -> dict[str, float]:
+    def box(self, selector: str, place: str = "start") -> dict[str, float]:
         self.run(
-            f"document.querySelector({selector!r}).scrollIntoView({{block: 'start', behavior: 'instant'}})"
+            f"document.querySelector({selector!r}).scrollIntoView({{block: '{place}', behavior: 'instant'}})"
         )
         rectangle = f"document.querySelector({selector!r}).getBoundingClientRect()"
         return self.run(f"(r => ({{x: r.x, y: r.y, width: r.width, height: r.height}}))({rectangle})")
@@ -111,6 +115,13 @@ class Page:
             )
             self._call("Input.dispatchMouseEvent", type=kind, x=x + share * dx, y=y + share * dy, **held)
         self.settle()
+
+    def click(self, selector: str, across: float = 0.5, down: float = 0.5) -> None:
+        """At a share of an element's width and height."""
+        box = self.box(selector, "center")
+        x, y = box["x"] + across * box["width"], box["y"] + down * box["height"]
+        for kind in ("mousePressed", "mouseReleased"):
+            self._call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def press(self, key: str) -> None:
         text = {"text": key} if len(key) == 1 else {}

@@ -83,3 +83,20 @@ def test_tables_are_aligned():
         "longer        –",
         "tiny    2.0e-09",
     ]
+
+
+def test_a_reconstruction_is_timed_and_recorded(tmp_path, capsys, monkeypatch):
+    """In this process; that each case has one of its own is tested beside the benchmark."""
+    from g_ray.evaluation import reconstruction_benchmark
+
+    monkeypatch.setattr(reconstruction_benchmark, "_alone", lambda task, *arguments: task(*arguments))
+    path = tmp_path / "reconstruction.json"
+    options = ["--views", "1", "2", "--size", "14", "--model", "tiny", "--repeats", "1", "--json", str(path)]
+    assert main(["bench", "reconstruction", *options]) == 0
+    said = capsys.readouterr().out
+    recorded = json.loads(path.read_text())
+    assert {row["views"] for row in recorded["rows"]} == {1, 2}
+    assert recorded["settings"]["views"] == [1, 2]
+    assert "camera head" in said
+    assert main(["bench", "reconstruction", "--size", "50"]) == 2
+    assert "--size 50 is not a multiple of the patch of 14 px: choose 56" in capsys.readouterr().err

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -61,12 +61,49 @@ class RayCoordinates:
 
 
 @dataclass(frozen=True)
+class Reconstruction:
+    """A whole reconstruction, part by part: CPU seconds and peak memory, G-ray beside grid RoPE in the same run."""
+
+    views: tuple[int, ...] = (2, 4, 8)
+    """Numbers of views, each a case of its own."""
+    size: int = 224
+    """Side of the square images in pixels."""
+    model: Literal["tiny", "small", "paper"] = "small"
+    """Size of the network; paper takes 4 GB and minutes."""
+    repeats: int = 5
+    """Rounds; every round times both methods once, and the median counts."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """bf16 runs the trunk under autocast, as reconstruct(precision="bf16") does."""
+    json: Path | None = None
+    """Write settings and rows to this file."""
+
+    def run(self) -> None:
+        from g_ray.evaluation.reconstruction_benchmark import benchmark_reconstruction
+
+        result = benchmark_reconstruction(
+            self.views,
+            self.size,
+            self.model,
+            repeats=self.repeats,
+            precision=self.precision,
+            progress=say,
+        )
+        report(result, self.json)
+        for method, steps in result["settings"]["growth"].items():
+            for step in steps or []:
+                print(
+                    f"{method}: {step['mb_per_view']:.1f} MB per view from {step['from']} to {step['to']} views"
+                )
+
+
+@dataclass(frozen=True)
 class Bench:
-    """Measure: encodings and ray maps on this machine, and what coordinates are worth."""
+    """Measure: encodings, ray maps and reconstruction on this machine, and what coordinates are worth."""
 
     what: (
         Annotated[Encodings, tyro.conf.subcommand("encodings")]
         | Annotated[RayMaps, tyro.conf.subcommand("rays")]
+        | Annotated[Reconstruction, tyro.conf.subcommand("reconstruction")]
         | Annotated[RayCoordinates, tyro.conf.subcommand("coordinates")]
     )
 

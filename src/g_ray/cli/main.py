@@ -19,6 +19,7 @@ from g_ray.cli.reconstruct import Reconstruct
 from g_ray.cli.reproduce import Reproduce
 from g_ray.cli.synthesize import Synthesize
 from g_ray.cli.train import Train
+from g_ray.cli.view import View
 from g_ray.cli.weights import Weights
 
 Command = (
@@ -29,6 +30,7 @@ Command = (
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce"), tyro.conf.OmitArgPrefixes]
     | Annotated[Data, tyro.conf.subcommand("data"), tyro.conf.OmitArgPrefixes]
     | Annotated[Synthesize, tyro.conf.subcommand("synthesize")]
+    | Annotated[View, tyro.conf.subcommand("view")]
     | Annotated[Weights, tyro.conf.subcommand("weights"), tyro.conf.OmitArgPrefixes]
     | Annotated[Train, tyro.conf.subcommand("train")]  # keeps its prefixes: --schedule.steps
 )

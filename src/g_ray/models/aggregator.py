@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from g_ray.encodings.base import Encoding
+from g_ray.encodings.base import Encoding, Prepared
 from g_ray.nn.block import Block
 from g_ray.rays.views import Tokens
 
@@ -63,8 +63,7 @@ class Aggregator(nn.Module):
         are prepared once, for all layers. `query_chunk` bounds the memory of global attention, exactly.
         """
         self._check(tokens, taps)
-        inside = self.frame.prepare(tokens)
-        across = inside if self.across == self.frame else self.across.prepare(tokens)
+        inside, across = self.positions(tokens)
         windows = [span for _, span in tokens.layout.runs()]
         x, tapped = self._sequence(patches), {}
         for index in range(max(taps) + 1):
@@ -74,6 +73,11 @@ class Aggregator(nn.Module):
             if index in taps:
                 tapped[index] = torch.cat([seen, x], -1)
         return tapped
+
+    def positions(self, tokens: Tokens) -> tuple[Prepared, Prepared]:
+        """Phases for attention inside views and across them, for all layers; one preparation where they are alike."""
+        inside = self.frame.prepare(tokens)
+        return inside, inside if self.across == self.frame else self.across.prepare(tokens)
 
     def _sequence(self, patches: Sequence[Tensor]) -> Float[Tensor, "batch token dim"]:
         special = torch.cat([self.camera_token, self.register_token], 2).to(patches[0].dtype)

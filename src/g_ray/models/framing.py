@@ -76,11 +76,15 @@ class Framing:
         """Image and camera are of one size; `camera` is a single one."""
         return self._stretched(image, camera) if self.fit == "stretch" else self._padded(image, camera)
 
-    def _stretched(self, image: Tensor, camera: Camera) -> Frame:
+    def stretched_size(self, camera: Camera) -> tuple[int, int]:
+        """Width and height in whole patches, as near to the camera's aspect ratio as they come."""
         scale = self.size / max(camera.width, camera.height)
-        width, height = (
-            max(1, round(side * scale / self.patch)) * self.patch for side in (camera.width, camera.height)
-        )
+        sides = (camera.width, camera.height)
+        width, height = (max(1, round(side * scale / self.patch)) * self.patch for side in sides)
+        return width, height
+
+    def _stretched(self, image: Tensor, camera: Camera) -> Frame:
+        width, height = self.stretched_size(camera)
         small, lens = resample(image, camera, width, height)
         content = torch.ones(height, width, dtype=torch.bool, device=image.device)
         return Frame(small, lens, content, camera, (0.0, 0.0, float(width), float(height)))

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from g_ray.encodings.base import Encoding, Prepared
 from g_ray.encodings.per_camera import PerCamera
 from g_ray.nn.attention import attention
+from g_ray.nn.attention_weights import attention_weights
 from g_ray.nn.depth import DepthPredictor
 
 EVERYTHING = slice(None)
@@ -64,6 +65,19 @@ class MultiHeadAttention(nn.Module):
         q, k, v = self.q_norm(q).transpose(1, 2), self.k_norm(k).transpose(1, 2), v.transpose(1, 2)
         out = attention(q, k, v, position, key_mask=key_mask, query_chunk=query_chunk, windows=windows)
         return self.out(out.transpose(1, 2).flatten(2))
+
+    def weights(
+        self,
+        x: Float[Tensor, "batch token dim"],
+        position: Prepared | None,
+        query: int,
+        *,
+        key_mask: Bool[Tensor, "batch token"] | None = None,
+    ) -> Float[Tensor, "batch head token"]:
+        """How much token `query` attends to every token: the softmax that `forward` never writes down."""
+        q, k, _ = self._project(x, slice(query, query + 1))
+        q, k = self.q_norm(q).transpose(1, 2), self.k_norm(k).transpose(1, 2)
+        return attention_weights(q, k, position, query, key_mask=key_mask)
 
     def _project(self, x: Tensor, queries: slice) -> tuple[Tensor, Tensor, Tensor]:
         if queries == EVERYTHING:

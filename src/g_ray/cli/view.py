@@ -1,0 +1,42 @@
+"""`g-ray view`: a reconstruction in the browser."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+
+@dataclass(frozen=True)
+class View:
+    """Look at a reconstruction in the browser: points, cameras, and where attention goes from a clicked pixel."""
+
+    folder: Annotated[Path, tyro.conf.Positional]
+    """What g-ray reconstruct has written."""
+    weights: str | None = None
+    """Also show a network's own attention: a file, a folder or a Hugging Face id owner/name."""
+    size: int | None = None
+    """Long side of images as the network sees them; what the result says, or 37 patches."""
+    host: str = "127.0.0.1"
+    """Listen to this machine alone; 0.0.0.0 lets everybody in who reaches it."""
+    port: int = 8080
+    """Of the page; the 3D scene takes the next free one."""
+    max_points: int = 600_000
+    """Points in the scene, at most."""
+
+    def run(self) -> None:
+        from g_ray.viewer.reconstruction_view import open_view
+
+        if self.max_points < 1:
+            raise ValueError(f"--max-points must be at least 1, got {self.max_points}")
+        view = open_view(
+            self.folder,
+            host=self.host,
+            port=self.port,
+            weights=self.weights,
+            size=self.size,
+            max_points=self.max_points,
+        )
+        with view:
+            print(f"{self.folder}: open {view.address} in a browser; Ctrl-C ends it", flush=True)
+            view.wait()

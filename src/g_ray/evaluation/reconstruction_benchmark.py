@@ -1,0 +1,226 @@
+"""What reconstruction costs: CPU seconds and memory of each part, ray angles beside grid RoPE."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from multiprocessing import get_context
+from typing import Any
+
+import torch
+
+from g_ray.cameras.base import Camera
+from g_ray.cameras.opencv_fisheye import OpenCVFisheye
+from g_ray.cameras.pinhole import Pinhole
+from g_ray.evaluation.part_meter import PartMeter, ResidentMemory
+from g_ray.models.reconstruction import ReconstructionModel
+from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
+from g_ray.rays.views import Views
+
+OURS, PLAIN = "gray", "rope"
+PARTS = ("encoder", "phases", "trunk", "camera head", "world head", "pose head", "rest")
+ALL = "all"
+MEGABYTE = 2**20
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network of random weights and views of random pixels: half of them fisheye, none without a ray."""
+
+    model: str
+    views: int
+    size: int
+    precision: str = "fp32"
+
+    def network(self, method: str) -> ReconstructionModel:
+        torch.manual_seed(0)
+        return ReconstructionModel(RECONSTRUCTION_SIZES[self.model](method)).eval()
+
+    def cameras(self) -> list[Camera]:
+        f, c = 0.45 * self.size, 0.5 * self.size
+        fisheye = OpenCVFisheye.make(self.size, self.size, fx=f, fy=f, cx=c, cy=c, k1=0.01, k2=-0.005)
+        fields = torch.linspace(40.0, 80.0, self.views)
+        return [
+            fisheye if view % 2 else Pinhole.from_fov(float(degrees), self.size, self.size)
+            for view, degrees in enumerate(fields)
+        ]
+
+    @torch.no_grad()
+    def run(self, network: ReconstructionModel, meter: PartMeter) -> None:
+        images = torch.rand(
+            1, self.views, 3, self.size, self.size, generator=torch.Generator().manual_seed(1)
+        )
+        views = Views(self.cameras())
+        with meter.part(ALL), torch.autocast("cpu", torch.bfloat16, enabled=self.precision == "bf16"):
+            network(images, views)
+
+
+def benchmark_reconstruction(
+    views: Sequence[int],
+    size: int = 224,
+    model: str = "small",
+    *,
+    repeats: int = 5,
+    precision: str = "fp32",
+    progress: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """A row per number of views and part: seconds, their ratio, and peak memory above the weights'.
+
+    Both methods have the same weights and take turns in one process, one thread; ratios are of neighbours in time.
+    Memory is measured in a process of its own for each case, so no peak hides behind an earlier one.
+    """
+    _check(views, size, model, repeats, precision)
+    rows, peaks = [], {OURS: [], PLAIN: []}
+    for count in views:
+        case = Case(model, count, size, precision)
+        progress(f"{count} views: {repeats} rounds")
+        seconds = _alone(time_case, case, repeats)
+        memory = {}
+        for method in (OURS, PLAIN):
+            progress(f"{count} views: memory of {method}")
+            memory[method] = _alone(measure_memory, case, method)
+            peaks[method].append(memory[method].get(ALL))
+        rows += [_row(count, part, seconds, memory) for part in (*PARTS, ALL)]
+    parameters = _parameters(model)
+    settings = {
+        "model": model, "views": list(views), "size": size, "repeats": repeats, "precision": precision, "threads": 1,
+        "methods": [OURS, PLAIN], "parameters": parameters, "weights_mb": parameters * 4 / MEGABYTE,
+        "unit": "CPU seconds of a forward pass, median over rounds in which both methods take turns; "
+        "ratio = ours / grid RoPE, its median and quartiles; MB of resident memory above the loaded weights, at most",
+        "growth": {method: growth(views, values) for method, values in peaks.items()},
+    }  # fmt: skip
+    return {"settings": settings, "rows": rows}
+
+
+def growth(views: Sequence[int], peaks: Sequence[float | None]) -> list[dict[str, Any]] | None:
+    """MB per further view, between each number of views and the next: never rising if memory is at most linear."""
+    pairs = sorted((count, peak) for count, peak in zip(views, peaks, strict=True) if peak is not None)
+    if len(pairs) < 2:
+        return None
+    return [
+        {"from": a, "to": b, "mb_per_view": (high - low) / (b - a)}
+        for (a, low), (b, high) in pairwise(pairs)
+        if b > a
+    ]
+
+
+def time_case(case: Case, repeats: int) -> dict[str, list[dict[str, float]]]:
+    """Seconds of each part, for each method and round. The first round warms up; the order alternates."""
+    torch.set_num_threads(1)
+    ours = case.network(OURS)
+    plain = _with_weights_of(ours, PLAIN)
+    seconds: dict[str, list[dict[str, float]]] = {OURS: [], PLAIN: []}
+    networks = {OURS: ours, PLAIN: plain}
+    meters = {method: attached(PartMeter(), network) for method, network in networks.items()}
+    for repeat in range(repeats + 1):
+        for method in (OURS, PLAIN) if repeat % 2 else (PLAIN, OURS):
+            meters[method].seconds.clear()
+            case.run(networks[method], meters[method])
+            if repeat:
+                seconds[method].append(_named(meters[method].seconds))
+    return seconds
+
+
+def measure_memory(case: Case, method: str) -> dict[str, float]:
+    """Peak resident memory of each part in MB, above what was there before the forward pass; empty if unknown."""
+    torch.set_num_threads(1)
+    if not ResidentMemory.available():
+        return {}
+    network = case.network(method)
+    meter = attached(PartMeter(ResidentMemory()), network)
+    case.run(network, meter)
+    return {name: peak / MEGABYTE for name, peak in meter.peaks.items()}
+
+
+def attached(meter: PartMeter, network: ReconstructionModel) -> PartMeter:
+    """The meter, watching every part of a network."""
+    trunk = network.aggregator
+    meter.watch("encoder", network.encoder)
+    meter.watch("trunk", trunk)
+    meter.watch("camera head", network.camera_head)
+    meter.watch("world head", network.world_head)
+    meter.watch("pose head", network.pose_head)
+    trunk.positions = meter.watched("phases", trunk.positions)
+    return meter
+
+
+def _with_weights_of(network: ReconstructionModel, method: str) -> ReconstructionModel:
+    with torch.device("meta"):
+        other = ReconstructionModel(replace(network.config, method=method))
+    other.load_state_dict(network.state_dict(), assign=True)
+    return other.eval()
+
+
+def _named(seconds: dict[str, float]) -> dict[str, float]:
+    """What no part accounts for is the rest; all is the sum."""
+    parts = {name: seconds.get(name, 0.0) for name in PARTS} | {"rest": seconds[ALL]}
+    return {**parts, ALL: sum(seconds.values())}
+
+
+def _row(
+    views: int,
+    part: str,
+    seconds: dict[str, list[dict[str, float]]],
+    memory: dict[str, dict[str, float]],
+) -> dict[str, Any]:
+    ours, plain = ([one[part] for one in seconds[method]] for method in (OURS, PLAIN))
+    ratios = [a / b for a, b in zip(ours, plain, strict=True) if b > 0]
+    low, middle, high = quartiles(ratios)
+    return {
+        "part": part,
+        "views": views,
+        "gray_s": statistics.median(ours),
+        "rope_s": statistics.median(plain),
+        "ratio": middle,
+        "ratio_low": low,
+        "ratio_high": high,
+        "gray_mb": memory[OURS].get(part),
+        "rope_mb": memory[PLAIN].get(part),
+    }
+
+
+def quartiles(values: Sequence[float]) -> tuple[float | None, float | None, float | None]:
+    if not values:
+        return None, None, None
+    if len(values) == 1:
+        return values[0], values[0], values[0]
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, middle, high
+
+
+def _alone(task: Callable[..., Any], *arguments: Any) -> Any:
+    """A task in a fresh process."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        try:
+            return pool.submit(task, *arguments).result()
+        except BrokenProcessPool:
+            case = arguments[0]
+            raise ValueError(
+                f"{case.views} views with the {case.model} network ended the process that measured them, most likely "
+                "for lack of memory: ask for fewer views or a smaller model"
+            ) from None
+
+
+def _parameters(model: str) -> int:
+    with torch.device("meta"):
+        network = ReconstructionModel(RECONSTRUCTION_SIZES[model](OURS))
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def _check(views: Sequence[int], size: int, model: str, repeats: int, precision: str) -> None:
+    if model not in RECONSTRUCTION_SIZES:
+        raise ValueError(f"unknown model {model!r}: choose one of {', '.join(RECONSTRUCTION_SIZES)}")
+    patch = RECONSTRUCTION_SIZES[model](OURS).patch
+    if size < patch or size % patch:
+        near = max(1, round(size / patch)) * patch
+        raise ValueError(f"--size {size} is not a multiple of the patch of {patch} px: choose {near}")
+    if not views or min(views) < 1:
+        raise ValueError(
+            f"--views {' '.join(map(str, views))}: give numbers of at least 1, e.g. --views 2 4 8"
+        )
+    if repeats < 1:
+        raise ValueError(f"--repeats must be at least 1, got {repeats}")
+    if precision not in ("fp32", "bf16"):
+        raise ValueError(f"unknown precision {precision!r}: choose fp32 or bf16")

@@ -1,0 +1,72 @@
+"""What patches of a reconstructed scene attend to in the other views, layer by layer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from g_ray.encodings.base import Prepared
+from g_ray.models.framing import Frame
+from g_ray.models.reconstruction import ReconstructionModel
+from g_ray.rays.views import Tokens, Views
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionMaps:
+    """The inputs of all global attention layers, kept from one forward pass: a few MB per view and layer."""
+
+    model: ReconstructionModel
+    tokens: Tokens
+    inputs: tuple[Float[Tensor, "1 token dim"], ...]
+    position: Prepared | None
+    key_mask: Bool[Tensor, "1 token"] | None
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, model: ReconstructionModel, frames: Sequence[Frame]) -> "AttentionMaps":
+        """Runs the network once over images as they are framed for it."""
+        like = next(model.parameters())
+        views = Views([frame.camera.to(device=like.device, dtype=like.dtype) for frame in frames])
+        kept: list[tuple[Tensor, Prepared | None, Tensor | None]] = []
+
+        def keep(_: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
+            kept.append((inputs[0].detach(), inputs[1], options["key_mask"]))
+
+        blocks = model.aggregator.global_blocks
+        hooks = [block.register_forward_pre_hook(keep, with_kwargs=True) for block in blocks]
+        try:
+            content = [frame.content.to(like.device) for frame in frames]
+            model.predict([frame.image.to(like)[None] for frame in frames], views, content=content)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        tokens = views.tokens(model.config.patch, special=model.aggregator.special)
+        return cls(model, tokens, tuple(one[0] for one in kept), kept[0][1], kept[0][2])
+
+    @property
+    def pairs(self) -> int:
+        return len(self.inputs)
+
+    @torch.no_grad()
+    def maps(self, pair: int, view: int, row: int, column: int) -> list[Float[Tensor, "row column"]]:
+        """How much that patch attends to every patch of every view, averaged over heads.
+
+        All maps together sum to 1 less what goes to camera and register tokens.
+        """
+        spans = [(segment, span) for segment, span in self.tokens.layout.spans() if segment.is_patches]
+        segment, span = spans[view]
+        if not (0 <= row < segment.rows and 0 <= column < segment.columns and 0 <= pair < self.pairs):
+            raise ValueError(
+                f"pair {pair}, row {row}, column {column}: view {view} has {segment.rows} × {segment.columns} patches "
+                f"and the network {self.pairs} pairs"
+            )
+        block: Any = self.model.aggregator.global_blocks[pair]
+        query = span.start + row * segment.columns + column
+        heads = block.attn.weights(
+            block.norm1(self.inputs[pair]), self.position, query, key_mask=self.key_mask
+        )
+        mean = heads[0].mean(0)
+        return [mean[part].unflatten(0, (one.rows, one.columns)) for one, part in spans]

@@ -1,0 +1,64 @@
+"""Seconds go to the innermost part, peaks of memory to all that are open."""
+
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from g_ray.evaluation.part_meter import PartMeter, ResidentMemory
+
+MEGABYTE = 2**20
+
+linux_only = pytest.mark.skipif(
+    not ResidentMemory.available(), reason="no /proc/self/clear_refs: peaks of memory are not known here"
+)
+
+
+def work(seconds: float) -> None:
+    start = time.process_time()
+    while time.process_time() - start < seconds:
+        pass
+
+
+def test_parts_inside_parts_are_not_counted_twice():
+    meter = PartMeter()
+    with meter.part("all"):
+        work(0.02)
+        with meter.part("inner"):
+            work(0.05)
+        work(0.01)
+        with meter.part("inner"):
+            work(0.01)
+    work(0.02)  # nobody's
+    assert meter.seconds["all"] == pytest.approx(0.03, abs=0.015)
+    assert meter.seconds["inner"] == pytest.approx(0.06, abs=0.015)
+
+
+def test_a_part_that_fails_is_closed():
+    meter = PartMeter()
+    layer = nn.Linear(2, 2)
+    meter.watch("layer", layer)
+    with meter.part("all"):
+        with pytest.raises(RuntimeError):
+            layer(torch.zeros(1, 3))
+        layer(torch.zeros(1, 2))
+    assert set(meter.seconds) == {"all", "layer"}
+    assert meter._open == []
+
+
+@linux_only
+def test_a_peak_belongs_to_its_part_and_to_those_around_it():
+    def touch(megabytes: int) -> None:
+        torch.ones(megabytes * MEGABYTE // 4)
+
+    meter = PartMeter(ResidentMemory())
+    with meter.part("all"):
+        with meter.part("large"):
+            touch(120)
+        with meter.part("small"):
+            touch(40)
+    large, small = meter.peaks["large"] / MEGABYTE, meter.peaks["small"] / MEGABYTE
+    assert 118 < large < 140
+    assert 38 < small < 60  # although the large one came before it
+    assert meter.peaks["all"] == meter.peaks["large"]

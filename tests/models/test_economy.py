@@ -1,0 +1,92 @@
+"""Inference does no work twice and holds nothing that no head asks for."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from g_ray.cameras import Pinhole
+from g_ray.encodings.base import Encoding
+from g_ray.models import RECONSTRUCTION_METHODS, RECONSTRUCTION_SIZES, ReconstructionModel
+from g_ray.models.inference import infer
+from g_ray.nn.block import Block
+from g_ray.rays.views import Views
+
+SIDE, PATCH, VIEWS = 28, 7, 5
+TOKENS = VIEWS * (SIDE // PATCH) ** 2 + VIEWS * 5
+
+
+def network(method: str = "gray", **changes) -> ReconstructionModel:
+    torch.manual_seed(0)
+    return ReconstructionModel(RECONSTRUCTION_SIZES["tiny"](method, **changes)).eval()
+
+
+def inputs() -> tuple[torch.Tensor, Views]:
+    views = Views([Pinhole.from_fov(40.0 + 10 * view, SIDE, SIDE) for view in range(VIEWS)])
+    return torch.rand(1, VIEWS, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(1)), views
+
+
+def test_the_trunk_keeps_the_taps_alone_and_stops_after_the_last():
+    net, (_, views) = network(), inputs()
+    ran = []
+    for index, block in enumerate(net.aggregator.global_blocks):
+        block.register_forward_hook(lambda *_, index=index: ran.append(index))
+    tokens = views.tokens(PATCH, special=net.aggregator.special)
+    patches = [torch.rand(1, (SIDE // PATCH) ** 2, 128) for _ in range(VIEWS)]
+    with torch.no_grad():
+        kept = net.aggregator(patches, tokens, (0, 2))
+    assert list(kept) == [0, 2]
+    assert ran == [0, 1, 2]
+
+
+@pytest.mark.parametrize("method", RECONSTRUCTION_METHODS)
+def test_phases_are_prepared_once_for_all_layers(method, monkeypatch):
+    prepared, prepare = [], Encoding.prepare
+
+    def counted(self, *tokens):
+        prepared.append(self)
+        return prepare(self, *tokens)
+
+    monkeypatch.setattr(Encoding, "prepare", counted)
+    net = network(method)
+    with torch.no_grad():
+        net(*inputs())
+    assert len(prepared) == len({net.aggregator.frame, net.aggregator.across}) == len(set(prepared))
+
+
+@pytest.mark.parametrize(("chunk", "calls"), [(2, [2, 2, 1]), (8, [5])])
+def test_the_dense_head_sees_so_many_frames_at_a_time(chunk, calls):
+    net, seen = network(frames_chunk=chunk), []
+    net.camera_head.scratch.register_forward_pre_hook(lambda _, args: seen.append(len(args[0][0])))
+    with torch.no_grad():
+        net(*inputs())
+    assert seen == calls
+
+
+def test_global_attention_asks_so_many_queries_at_a_time(monkeypatch):
+    sizes, plain = [], F.scaled_dot_product_attention
+
+    def spied(q, k, v, **options):
+        sizes.append((q.shape[-2], k.shape[-2]))
+        return plain(q, k, v, **options)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", spied)
+    net = network()
+    with torch.no_grad():
+        net(*inputs(), query_chunk=30)
+    across = [queries for queries, keys in sizes if keys == TOKENS]
+    assert across == [30, 30, 30, TOKENS - 90] * net.config.pairs
+    assert {queries for queries, keys in sizes if keys != TOKENS} == {TOKENS // VIEWS}
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
+def test_bf16_only_on_request_and_never_in_the_heads(precision, dtype):
+    net, (images, views) = network(), inputs()
+    inside, heads = set(), set()
+    for block in net.modules():
+        if isinstance(block, Block):
+            block.mlp.fc1.register_forward_hook(lambda _, args, out: inside.add(out.dtype))
+    for head in (net.world_head.pixels, net.pose_head.project, net.camera_head.scratch):
+        head.register_forward_hook(lambda _, args, out: heads.add(out.dtype))
+    infer(net, list(images[0]), list(views.cameras), size=SIDE, precision=precision)
+    assert inside == {dtype}
+    assert heads == {torch.float32}
