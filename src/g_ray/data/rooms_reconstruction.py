@@ -87,16 +87,22 @@ class RoomsReconstruction(ReconstructionSource):
         return replace(self, lens=lens, zoom_max=zoom_max)
 
     def sets(
-        self, numbers: range, rank: int = 0, *, views: int | None = None, height: int | None = None
+        self,
+        numbers: range,
+        rank: int = 0,
+        *,
+        views: int | None = None,
+        height: int | None = None,
+        cameras: list[Camera] | None = None,
     ) -> ReconstructionBatch:
         """Any stretch of the stream, e.g. the first 256 sets of the test split; without a number of views, the
-        most that a set has."""
+        most that a set has. `cameras`, one per view and each batched over the sets, replace those that are drawn."""
         views, height = views or self.views[1], height or self.height
         draws = [Draws(self, number, rank, views) for number in numbers]
         rooms = Room.stack([random_room(draw.room, self.solids, coarse=self.coarse) for draw in draws])
         steps = torch.stack([draw.steps for draw in draws])
         poses = walk(torch.stack([draw.start for draw in draws]), steps, self.yaw_deg, self.step_m)
-        cameras = self._cameras(torch.stack([draw.lenses for draw in draws]), height)
+        cameras = cameras or self._cameras(torch.stack([draw.lenses for draw in draws]), height)
         seen = _render(rooms, cameras, poses.to(torch.float32), self.antialias)
         images = self._coloured(seen, draws)
         names = tuple(f"room {number} of rank {rank}" for number in numbers)

@@ -9,6 +9,7 @@ from torch import nn
 
 from g_ray.cameras.base import Camera
 from g_ray.models.dinov2 import DINOV2_SIZES
+from g_ray.models.framing import Framing
 from g_ray.models.reconstruction_config import ReconstructionConfig
 
 FLOAT = 4  # bytes
@@ -56,16 +57,9 @@ def chunk_cost(
 
 
 def patches_of(cameras: Sequence[Camera], size: int, patch: int) -> list[int]:
-    """Of every view, at a long side of `size` px (see `Framing`)."""
-
-    def along(side: int, longest: int) -> int:
-        return max(1, round(side * size / longest / patch))
-
-    return [
-        along(camera.width, max(camera.width, camera.height))
-        * along(camera.height, max(camera.width, camera.height))
-        for camera in cameras
-    ]
+    """Of every view, at a long side of `size` px."""
+    framing = Framing(size, patch)
+    return [width * height // patch**2 for width, height in map(framing.stretched_size, cameras)]
 
 
 def weight_count(model: nn.Module) -> int:
