@@ -109,7 +109,7 @@ def test_as_a_library(capture, room):
     images = list(room.images[0])
     cameras = [camera[0] for camera in room.views.cameras]
     network = load_reconstruction(capture / "weights.safetensors")
-    poses = list(room.poses[0])
+    poses = [room.poses[0, view] for view in range(len(images))]
     found = g_ray.reconstruct(images, cameras, weights=network, known=Known(poses, metric=True))
     assert isinstance(found, g_ray.Reconstruction) and found.unit == "metre"
     assert [view.name for view in found.views][:2] == ["view000.png", "view001.png"]

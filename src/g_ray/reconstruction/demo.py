@@ -70,7 +70,7 @@ def write_reconstruction_demo(folder: Path, weights: str = WEIGHTS) -> Reconstru
         device="cpu",
         names=list(cameras),
         sources=["the demo's own lenses"] * len(cameras),
-        known=Known(list(truth.poses[0]), metric=True),
+        known=Known([truth.poses[0, view] for view in range(len(cameras))], metric=True),
     )
     scores = {name: float(values) for name, values in scored(model, truth, cameras).rows().items()}
     scene.metrics.update({f"{name} (network against truth)": value for name, value in scores.items()})
