@@ -12,13 +12,20 @@ SETTING, VIEW = "mixed", 1
 
 
 def draw(study: "Study", result: dict[str, Any], out: Path) -> None:
-    from g_ray.viewer.table_figures import draw_bars, draw_contact_sheet
+    from g_ray.viewer.table_figures import draw_contact_sheet
+    from g_ray.viewer.theme import LIGHT, write_png
+
+    draw_metrics(result, out)
+    columns, labels = contact_sheet(study, out)
+    write_png(draw_contact_sheet(columns, labels, LIGHT), out / f"depth_{SETTING}.png")
+
+
+def draw_metrics(result: dict[str, Any], out: Path) -> None:
+    from g_ray.viewer.table_figures import draw_bars
     from g_ray.viewer.theme import LIGHT, write_png
 
     for metric in result["rows"][0]["metrics"]:
         write_png(draw_bars(result, metric, LIGHT), out / f"{metric}.png")
-    columns, labels = contact_sheet(study, out)
-    write_png(draw_contact_sheet(columns, labels, LIGHT), out / f"depth_{SETTING}.png")
 
 
 def contact_sheet(study: "Study", out: Path) -> tuple[list[Any], dict[str, list[str]]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from g_ray.cli.reproduce_reconstruction import ReconAblation
+from g_ray.cli.reproduce_reconstruction import ReconAblation, ReconPhotos
 from g_ray.cli.table import Table
 
 if TYPE_CHECKING:
@@ -144,6 +144,7 @@ class Reproduce:
         | Annotated[NVSObjects, tyro.conf.subcommand("nvs-objects")]
         | Annotated[NVSFrequency, tyro.conf.subcommand("nvs-frequency")]
         | Annotated[ReconAblation, tyro.conf.subcommand("recon-ablation")]
+        | Annotated[ReconPhotos, tyro.conf.subcommand("recon-photos")]
     )
 
     def run(self) -> None:

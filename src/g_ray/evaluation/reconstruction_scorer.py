@@ -65,7 +65,7 @@ class RoomsScorer(Scorer):
 
     def references(self) -> list[ScoredRun]:
         """`standing`: calibrated rays at one depth from cameras that do not move, so what calibration alone gives."""
-        found = {setting: self._scores(_standing, setting) for setting in self.settings}
+        found = {setting: self._scores(standing, setting) for setting in self.settings}
         return [ScoredRun("standing", 0, 0, 0.0, found)]
 
     def batches(self, setting: str) -> Iterator[ReconstructionBatch]:
@@ -102,7 +102,7 @@ def scored(batch: ReconstructionBatch, answer: SetGeometry, depth: DepthName) ->
     return score_sets(truth, answer, batch.valid, depth_kind=depth, known_rays=rays.valid)
 
 
-def _standing(batch: ReconstructionBatch) -> SetGeometry:
+def standing(batch: ReconstructionBatch) -> SetGeometry:
     rays = batch.rays().directions
     still = torch.eye(4).expand(*batch.images.shape[:2], 4, 4).to(rays)
     return SetGeometry(rays, rays, rays, Pose(still))

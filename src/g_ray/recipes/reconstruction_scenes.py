@@ -31,6 +31,8 @@ class ScenesViews(ReconstructionData):
     """Where crops lie: 0 in the middle of the photograph, 1 anywhere."""
     hold_out: float = 0.1
     """Share of the scenes that validation keeps."""
+    frames: tuple[float, float] = (0.0, 1.0)
+    """The stretch of each scene's frames that is used, in their order."""
     depth_max: float | None = None
     """Depth beyond this, in the files' unit, is not trained on."""
     colour: bool = True
@@ -72,6 +74,13 @@ class ScenesViews(ReconstructionData):
     def _rooms(self) -> RoomsViews:
         shape = (self.width, self.height, self.batch, self.views, self.aspect, self.images_max)
         return RoomsViews(*shape, coarse=self.width < 100, colour=self.colour)
+
+
+def mixed(folder: Path, frames: tuple[float, float]) -> ReconstructionRecipe:
+    """Rooms and a part of a scene's photographs, half of the steps each."""
+    recipe = tiny()
+    data = ScenesViews(24, 24, 4, (4, 4), folders=(folder,), rooms=0.5, frames=frames)
+    return replace(recipe, data=data)
 
 
 def tiny() -> ReconstructionRecipe:

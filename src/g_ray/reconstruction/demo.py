@@ -33,8 +33,8 @@ def lenses() -> dict[str, Camera]:
     """By the names of the photographs."""
     middle = {"cx": SIDE / 2, "cy": SIDE / 2}
     fisheyes = {
-        "b_fisheye.png": (84.0, 0.02, -0.005),
-        "d_fisheye.png": (96.0, -0.01, 0.002),
+        "b_fisheye.png": (96.0, 0.02, -0.005),
+        "d_fisheye.png": (110.0, -0.01, 0.002),
     }
     cameras: dict[str, Camera] = {
         "a_pinhole.png": Pinhole.from_fov(75.0, SIDE, SIDE),

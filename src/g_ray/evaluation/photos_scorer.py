@@ -1,0 +1,84 @@
+"""Reconstruction from real photographs with depth, scored: as they are, and re-projected into fisheye images."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from g_ray.data.reconstruction import ReconstructionBatch
+from g_ray.data.reproject import fisheyes_inside, reprojected
+from g_ray.data.scenes_reconstruction import ScenesReconstruction
+from g_ray.evaluation.reconstruction_scorer import Answer, answers_of, scored, standing
+from g_ray.evaluation.scorer import Scorer
+from g_ray.evaluation.study import ScoredRun
+from g_ray.metrics.reconstruction import ReconstructionScores
+from g_ray.training.recipe import plain
+
+LARGER = 8
+"""Photographs are re-projected from images so many times as large as what the network sees."""
+
+
+@dataclass(frozen=True)
+class PhotosScorer(Scorer):
+    """Sets of overlapping views from the last part of a scene's frames; depth along the ray."""
+
+    folder: Path
+    side: int
+    patch: int
+    frames: tuple[float, float] = (0.6, 1.0)
+    sets: int = 48
+    views: int = 4
+    at_once: int = 8
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        return ("pinhole", "fisheye")
+
+    @property
+    def key(self) -> dict[str, str]:
+        told = {name: value for name, value in plain(asdict(self)).items() if name != "folder"}
+        told["files"] = sorted((path.name, path.stat().st_size) for path in self.folder.iterdir())
+        return {"protocol": hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]}
+
+    def described(self) -> dict[str, Any]:
+        described = {**plain(asdict(self)), "folder": self.folder.name}
+        return {"protocol": described, "protocol_digest": self.key["protocol"], "depth": "ray"}
+
+    def scores(self, network: nn.Module, setting: str) -> dict[str, list[float]]:
+        return self._scores(answers_of(network), setting)
+
+    def references(self) -> list[ScoredRun]:
+        found = {setting: self._scores(standing, setting) for setting in self.settings}
+        return [ScoredRun("standing", 0, 0, 0.0, found)]
+
+    def batches(self, setting: str) -> Iterator[ReconstructionBatch]:
+        source = self._source(self.side if setting == "pinhole" else LARGER * self.side)
+        random = np.random.default_rng(0)
+        for first in range(0, self.sets, self.at_once):
+            batch = source.sets(range(first, min(first + self.at_once, self.sets)))
+            if setting == "fisheye":
+                batch = reprojected(batch, fisheyes_inside(batch, self.side, self.side, random))
+            yield batch
+
+    def _source(self, side: int) -> ScenesReconstruction:
+        return ScenesReconstruction(
+            (self.folder,),
+            views=(self.views, self.views),
+            width=side,
+            height=side,
+            aspect=(1.0, 1.0),
+            patch=self.patch,
+            zoom_max=1.0,
+            off_centre=0.0,
+            frames=self.frames,
+        )
+
+    def _scores(self, answer: Answer, setting: str) -> dict[str, list[float]]:
+        parts = [scored(batch, answer(batch), "ray") for batch in self.batches(setting)]
+        rows = ReconstructionScores.joined(parts).rows()
+        return {metric: values.tolist() for metric, values in rows.items()}

@@ -1,0 +1,39 @@
+"""Re-projection: what another lens in the same place sees, compared with a direct rendering through that lens."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from g_ray.data.reproject import fisheyes_inside, reprojected
+from g_ray.data.rooms_reconstruction import RoomsReconstruction
+
+ROOMS = RoomsReconstruction(
+    split="test", width=192, height=192, patch=8, fov_deg=(70.0, 90.0), off_centre=0.0
+)
+
+
+def test_it_shows_what_the_lens_itself_would_see():
+    wide = ROOMS.sets(range(2), views=2)
+    lenses = fisheyes_inside(wide, 32, 32, np.random.default_rng(0))
+    found = reprojected(wide, lenses)
+    direct = replace(ROOMS, width=32, height=32, antialias=4).sets(range(2), views=2, cameras=lenses)
+    both = found.valid & direct.valid
+    assert float(both.float().mean()) > 0.9
+    colour = (found.images - direct.images).abs().mean(2)[both]
+    assert float(colour.mean()) < 0.01
+    relative = ((found.ray_depth - direct.ray_depth).abs() / direct.ray_depth.clamp(min=0.1))[both]
+    assert float(relative.median()) < 0.005
+    far = (found.world_points - direct.world_points).norm(dim=-1)[both]
+    assert float(far.median()) < 0.02
+
+
+def test_rays_that_leave_the_photograph_are_not_valid():
+    wide = ROOMS.sets(range(1), views=1)
+    (lens,) = fisheyes_inside(wide, 32, 32, np.random.default_rng(0))
+    params = lens.params.clone()
+    params[..., :2] *= 0.4  # a far wider lens than the photograph
+    found = reprojected(wide, [type(lens)(params, 32, 32)])
+    assert not bool(found.valid[0, 0, 0, 0]) and bool(found.valid[0, 0, 16, 16])
+    assert float(found.images[0, 0, :, 0, 0].abs().max()) == 0.0
+    assert torch.equal(found.ray_depth > 0, found.valid)

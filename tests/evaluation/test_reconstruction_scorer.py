@@ -1,0 +1,110 @@
+"""Scores of reconstruction: perfect for the truth, chance for cameras that stand still, a table in miniature."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from g_ray.cli.main import main
+from g_ray.data.rooms_reconstruction import RoomsReconstruction
+from g_ray.evaluation.photos_scorer import PhotosScorer
+from g_ray.evaluation.reconstruction_scorer import LENSES, RoomsScorer, scored
+from g_ray.evaluation.study_runs import Study, run_study
+from g_ray.metrics.reconstruction import METRICS, SetGeometry
+from g_ray.recipes import reconstruction
+from g_ray.training.recipe import Schedule
+
+ROOMS = RoomsReconstruction(split="test", width=24, height=24, patch=4, step_m=1.0)
+
+
+def truth(batch):
+    return SetGeometry(batch.world_points, batch.camera_points, batch.rays().directions, batch.poses)
+
+
+@pytest.mark.parametrize("setting", LENSES)
+def test_the_truth_is_perfect(setting):
+    batch = next(RoomsScorer(ROOMS, 3, 3).batches(setting))
+    rows = scored(batch, truth(batch), "ray").rows()
+    assert float(rows["points_rel"].max()) < 1e-5 and float(rows["pose_ate"].max()) < 1e-5
+    assert float(rows["rays_deg"].max()) < 0.05 and float(rows["points_inlier"].min()) == 1.0
+
+
+def test_settings_differ_in_lenses_alone():
+    scorer = RoomsScorer(ROOMS, 2, 2)
+    batches = {setting: next(scorer.batches(setting)) for setting in scorer.settings}
+    poses = [batch.poses.world_from_cam for batch in batches.values()]
+    assert all((pose == poses[0]).all() for pose in poses)
+    names = {setting: [camera.NAME for camera in batch.views.cameras] for setting, batch in batches.items()}
+    assert names["mixed"] == ["pinhole", "opencv_fisheye"] * 2 and set(names["fisheye"]) == {"opencv_fisheye"}
+    assert set(names["zoom"]) == {"pinhole"}
+
+
+def test_cameras_that_stand_still_are_the_reference():
+    (run,) = RoomsScorer(ROOMS, 8, 8).references()
+    for setting in LENSES:
+        means = {metric: sum(values) / len(values) for metric, values in run.scores[setting].items()}
+        assert set(means) == set(METRICS)
+        assert means["rays_deg"] < 0.05 and 0.08 < means["pose_ate"] < 0.2 and means["points_rel"] > 0.2
+
+
+def test_training_rooms_are_not_test_rooms():
+    recipe = reconstruction.stage1("gray")
+    rooms = recipe.data.source(0, 14)
+    assert isinstance(rooms, RoomsReconstruction)
+    scorer = RoomsScorer.of_training(rooms, 4)
+    assert scorer.rooms.split == "test" and scorer.rooms.views == (4, 4) and scorer.rooms.colour is None
+
+
+def miniature(method):
+    recipe = reconstruction.tiny(method)
+    return replace(recipe, data=replace(recipe.data, batch=1), schedule=Schedule(lr=1e-3, steps=2))
+
+
+def test_a_table_in_miniature(tmp_path):
+    study = Study(
+        "recon-ablation",
+        "miniature",
+        {method: miniature(method) for method in ("gray", "rope")},
+        RoomsScorer(ROOMS, 3, 3),
+        (("gray", "rope"),),
+    )
+    result = run_study(study, tmp_path, seeds=1)
+    assert [(row["method"], row["setting"]) for row in result["rows"]] == [
+        (method, setting) for method in ("gray", "rope") for setting in LENSES
+    ]
+    assert set(result["rows"][0]["metrics"]) == set(METRICS)
+    assert set(result["differences"][0]) == {"method", "minus", "setting", *METRICS}
+    json.dumps(result)
+    again = run_study(study, tmp_path, seeds=1)
+    assert again["rows"] == result["rows"]
+
+    from g_ray.cli.reconstruction_pictures import draw
+
+    draw(study, result, tmp_path)
+    assert (tmp_path / "depth_mixed.png").is_file() and (tmp_path / "rays_deg.png").is_file()
+
+
+def test_photographs_as_fisheyes(shared_data):
+    scorer = PhotosScorer(shared_data / "7scenes_redkitchen100", 24, 4, sets=2, at_once=2)
+    plain, bent = (next(scorer.batches(setting)) for setting in ("pinhole", "fisheye"))
+    assert plain.images.shape == bent.images.shape == (2, 4, 3, 24, 24)
+    assert {camera.NAME for camera in bent.views.cameras} == {"opencv_fisheye"}
+    assert (plain.poses.world_from_cam == bent.poses.world_from_cam).all()
+    assert float(scored(bent, truth(bent), "ray").points_rel.max()) < 1e-5
+    assert len(scorer.key["protocol"]) == 16
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["recon-photos", "--out", "o"], "--data FOLDER"),
+        (["recon-photos", "--out", "o", "--scale", "paper", "--data", "."], "--scale small"),
+        (["recon-ablation", "--out", "o", "--methods", "magic"], "no row magic"),
+        (["recon-ablation", "--out", "o", "--seeds", "0"], "at least 1"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys, more, message):
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", *more]) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1
