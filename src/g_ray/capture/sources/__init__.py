@@ -16,6 +16,7 @@ from g_ray.capture.sources.opencv import OpenCVSource
 from g_ray.capture.sources.ray_maps import RayMapSource
 from g_ray.capture.sources.ros import ROSSource
 from g_ray.capture.sources.scannetpp import ScanNetPPSource
+from g_ray.capture.sources.seven_scenes import SevenScenesSource
 
 # The first that recognises a path has it: formats that contain another one come before it.
 SOURCES: dict[str, type[CalibrationSource]] = {
@@ -24,6 +25,7 @@ SOURCES: dict[str, type[CalibrationSource]] = {
     "eth3d": ETH3DSource,
     "nerfstudio": NerfstudioSource,
     "colmap": ColmapSource,
+    "seven_scenes": SevenScenesSource,
     "cameras_json": CamerasJsonSource,
     "aria": AriaSource,
     "kalibr": KalibrSource,
