@@ -91,7 +91,7 @@ def test_a_reconstruction_is_timed_and_recorded(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(reconstruction_benchmark, "_alone", lambda task, *arguments: task(*arguments))
     path = tmp_path / "reconstruction.json"
-    options = ["--views", "1", "2", "--size", "14", "--model", "tiny", "--repeats", "1", "--json", str(path)]
+    options = ["--views", "1", "2", "--size", "16", "--model", "tiny", "--repeats", "1", "--json", str(path)]
     assert main(["bench", "reconstruction", *options]) == 0
     said = capsys.readouterr().out
     recorded = json.loads(path.read_text())

@@ -32,7 +32,7 @@ def test_a_row_for_each_part_and_number_of_views():
     assert whole["ratio_low"] <= whole["ratio"] <= whole["ratio_high"]
     if ResidentMemory.available():
         assert whole["gray_mb"] == max(row["gray_mb"] or 0 for row in result["rows"]) > 0
-    assert result["settings"]["parameters"] == pytest.approx(2.132e6, rel=1e-3)
+    assert result["settings"]["parameters"] == pytest.approx(0.8698e6, rel=1e-3)
     assert result["settings"]["growth"] == {"gray": None, "rope": None}  # one case says nothing of growth
 
 

@@ -308,6 +308,6 @@ def test_exr_without_the_package_says_what_to_install(tmp_path, room_results, mo
 
     monkeypatch.setitem(sys.modules, "OpenEXR", None)
     views, images = room_results.mixed()
-    with pytest.raises(ValueError, match=r"pip install .*exr"):
+    with pytest.raises(ValueError, match=r"pip install .*depth"):
         write_result(room_results.result(tmp_path, views), images, ExportOptions(depth_exr=True))
     assert not read_result(tmp_path).finished

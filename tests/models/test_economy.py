@@ -11,7 +11,7 @@ from g_ray.models.inference import infer
 from g_ray.nn.block import Block
 from g_ray.rays.views import Views
 
-SIDE, PATCH, VIEWS = 28, 7, 5
+SIDE, PATCH, VIEWS = 16, 4, 5
 TOKENS = VIEWS * (SIDE // PATCH) ** 2 + VIEWS * 5
 
 
@@ -31,7 +31,7 @@ def test_the_trunk_keeps_the_taps_alone_and_stops_after_the_last():
     for index, block in enumerate(net.aggregator.global_blocks):
         block.register_forward_hook(lambda *_, index=index: ran.append(index))
     tokens = views.tokens(PATCH, special=net.aggregator.special)
-    patches = [torch.rand(1, (SIDE // PATCH) ** 2, 128) for _ in range(VIEWS)]
+    patches = [torch.rand(1, (SIDE // PATCH) ** 2, net.config.dim) for _ in range(VIEWS)]
     with torch.no_grad():
         kept = net.aggregator(patches, tokens, (0, 2))
     assert list(kept) == [0, 2]
