@@ -8,15 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import nn
 
 from g_ray.data.reconstruction import ReconstructionBatch
 from g_ray.data.reproject import fisheyes_inside, reprojected
 from g_ray.data.scenes_reconstruction import ScenesReconstruction
-from g_ray.evaluation.reconstruction_scorer import Answer, answers_of, scored, standing
-from g_ray.evaluation.scorer import Scorer
-from g_ray.evaluation.study import ScoredRun
-from g_ray.metrics.reconstruction import ReconstructionScores
+from g_ray.evaluation.reconstruction_scorer import SetsScorer
 from g_ray.training.recipe import plain
 
 LARGER = 8
@@ -24,7 +20,7 @@ LARGER = 8
 
 
 @dataclass(frozen=True)
-class PhotosScorer(Scorer):
+class PhotosScorer(SetsScorer):
     """Sets of overlapping views from the last part of a scene's frames; depth along the ray."""
 
     folder: Path
@@ -49,13 +45,6 @@ class PhotosScorer(Scorer):
         described = {**plain(asdict(self)), "folder": self.folder.name}
         return {"protocol": described, "protocol_digest": self.key["protocol"], "depth": "ray"}
 
-    def scores(self, network: nn.Module, setting: str) -> dict[str, list[float]]:
-        return self._scores(answers_of(network), setting)
-
-    def references(self) -> list[ScoredRun]:
-        found = {setting: self._scores(standing, setting) for setting in self.settings}
-        return [ScoredRun("standing", 0, 0, 0.0, found)]
-
     def batches(self, setting: str) -> Iterator[ReconstructionBatch]:
         source = self._source(self.side if setting == "pinhole" else LARGER * self.side)
         random = np.random.default_rng(0)
@@ -77,8 +66,3 @@ class PhotosScorer(Scorer):
             off_centre=0.0,
             frames=self.frames,
         )
-
-    def _scores(self, answer: Answer, setting: str) -> dict[str, list[float]]:
-        parts = [scored(batch, answer(batch), "ray") for batch in self.batches(setting)]
-        rows = ReconstructionScores.joined(parts).rows()
-        return {metric: values.tolist() for metric, values in rows.items()}

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -30,8 +31,32 @@ LENSES: dict[str, tuple[LensName, float]] = {
 """Columns of the ablation: the lens and the largest zoom. Rooms and walks are the same in all of them."""
 
 
+class SetsScorer(Scorer):
+    """Sets of views with true points and poses, under several settings."""
+
+    @abstractmethod
+    def batches(self, setting: str) -> Iterator[ReconstructionBatch]:
+        """All test sets under a setting, always in the same order."""
+
+    def depth_of(self, setting: str) -> DepthName:
+        return "ray"
+
+    def scores(self, network: nn.Module, setting: str) -> dict[str, list[float]]:
+        return self._scores(answers_of(network), setting)
+
+    def references(self) -> list[ScoredRun]:
+        """`standing`: calibrated rays at one depth from cameras that do not move, so what calibration alone gives."""
+        found = {setting: self._scores(_standing, setting) for setting in self.settings}
+        return [ScoredRun("standing", 0, 0, 0.0, found)]
+
+    def _scores(self, answer: Answer, setting: str) -> dict[str, list[float]]:
+        parts = [scored(batch, answer(batch), self.depth_of(setting)) for batch in self.batches(setting)]
+        rows = ReconstructionScores.joined(parts).rows()
+        return {metric: values.tolist() for metric, values in rows.items()}
+
+
 @dataclass(frozen=True)
-class RoomsScorer(Scorer):
+class RoomsScorer(SetsScorer):
     """The first `sets` rooms of the test split; depth is z for pinholes and along the ray where there is a fisheye."""
 
     rooms: RoomsReconstruction = field(default_factory=lambda: RoomsReconstruction(split="test"))
@@ -57,30 +82,16 @@ class RoomsScorer(Scorer):
         return {
             "protocol": plain(asdict(self)),
             "protocol_digest": self.key["protocol"],
-            "depth": {setting: _depth_of(setting) for setting in self.settings},
+            "depth": {setting: self.depth_of(setting) for setting in self.settings},
         }
-
-    def scores(self, network: nn.Module, setting: str) -> dict[str, list[float]]:
-        return self._scores(answers_of(network), setting)
-
-    def references(self) -> list[ScoredRun]:
-        """`standing`: calibrated rays at one depth from cameras that do not move, so what calibration alone gives."""
-        found = {setting: self._scores(standing, setting) for setting in self.settings}
-        return [ScoredRun("standing", 0, 0, 0.0, found)]
 
     def batches(self, setting: str) -> Iterator[ReconstructionBatch]:
         seen = self.rooms.seen_through(*LENSES[setting])
         for first in range(0, self.sets, self.at_once):
             yield seen.sets(range(first, min(first + self.at_once, self.sets)))
 
-    def _scores(self, answer: Answer, setting: str) -> dict[str, list[float]]:
-        parts = [scored(batch, answer(batch), _depth_of(setting)) for batch in self.batches(setting)]
-        rows = ReconstructionScores.joined(parts).rows()
-        return {metric: values.tolist() for metric, values in rows.items()}
-
-
-def _depth_of(setting: str) -> DepthName:
-    return "z" if setting in ("pinhole", "zoom") else "ray"
+    def depth_of(self, setting: str) -> DepthName:
+        return "z" if setting in ("pinhole", "zoom") else "ray"
 
 
 def answers_of(network: nn.Module) -> Answer:
@@ -102,7 +113,7 @@ def scored(batch: ReconstructionBatch, answer: SetGeometry, depth: DepthName) ->
     return score_sets(truth, answer, batch.valid, depth_kind=depth, known_rays=rays.valid)
 
 
-def standing(batch: ReconstructionBatch) -> SetGeometry:
+def _standing(batch: ReconstructionBatch) -> SetGeometry:
     rays = batch.rays().directions
     still = torch.eye(4).expand(*batch.images.shape[:2], 4, 4).to(rays)
     return SetGeometry(rays, rays, rays, Pose(still))
