@@ -82,6 +82,27 @@ def test_stopped_and_continued(capture, tmp_path, monkeypatch):
         torch.testing.assert_close(one.pose.world_from_cam, other.pose.world_from_cam)
 
 
+def test_after_ctrl_c_finished_views_can_be_looked_at(capture, tmp_path, monkeypatch, capsys):
+    """And the same command finishes the rest."""
+    run, done = scene.Passes.__call__, []
+
+    def stopped(self, numbers, images, cameras):
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(0)
+        return run(self, numbers, images, cameras)
+
+    monkeypatch.setattr(scene.Passes, "__call__", stopped)
+    out = tmp_path / "out"
+    assert command(capture, out, "--at-once", "4") == 130
+    assert "5 of 8 views" in capsys.readouterr().out
+    part = read_result(out)
+    assert not part.finished and [view.name for view in part.views] == [f"v{view}.png" for view in range(5)]
+    monkeypatch.setattr(scene.Passes, "__call__", run)
+    assert command(capture, out, "--at-once", "4") == 0
+    assert read_result(out).finished and len(read_result(out).views) == 8
+
+
 def scene_of(capture, out, **changes):
     photos = find_photos([capture / "photos"])
     cameras = [view.camera for view in calibrate(photos, str(capture / "lenses.json"))]

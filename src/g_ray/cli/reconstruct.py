@@ -12,7 +12,7 @@ from g_ray.export.options import ExportOptions
 if TYPE_CHECKING:
     from g_ray.capture import Calibrated, Photo
     from g_ray.models.reconstruction import ReconstructionModel
-    from g_ray.reconstruction.scene import Known
+    from g_ray.reconstruction.scene import Known, Reconstruction
 
 GIB = 2**30
 SMALLEST_CHUNK = 4
@@ -63,6 +63,8 @@ class Reconstruct:
         print("g-ray reconstruct: loading torch", flush=True)
         from g_ray.capture import calibrate, calibration_table, find_photos
         from g_ray.cli.text import Line
+        from g_ray.export.result import write_views
+        from g_ray.reconstruction.chunks import overlapping
         from g_ray.reconstruction.scene import load_network, reconstruct
         from g_ray.reconstruction.work import Work
 
@@ -77,20 +79,34 @@ class Reconstruct:
         at_once = self._planned(model, views)
         work = Work(self.out, self._key(photos, views, at_once))
         line = Line()
-        scene = reconstruct(
-            photos,
-            [view.camera for view in views],
-            weights=model,
-            names=[view.name for view in views],
-            sources=[view.source for view in views],
-            known=known,
-            size=self.size,
-            at_once=at_once,
-            precision=self.precision,
-            device=self.device,
-            work=work,
-            progress=lambda done, chunks: line(f"chunk {done} of {chunks} done"),
-        )
+
+        def scene_of(count: int) -> "Reconstruction":
+            return reconstruct(
+                photos[:count],
+                [view.camera for view in views[:count]],
+                weights=model,
+                names=[view.name for view in views[:count]],
+                sources=[view.source for view in views[:count]],
+                known=known.of_first(count),
+                size=self.size,
+                at_once=at_once,
+                precision=self.precision,
+                device=self.device,
+                work=work,
+                progress=lambda done, chunks: line(f"chunk {done} of {chunks} done"),
+            )
+
+        try:
+            scene = scene_of(len(photos))
+        except KeyboardInterrupt:
+            chunks = overlapping(len(photos), at_once)[: work.finished()]
+            if chunks:  # what there is can be looked at, and the same command goes on from it
+                part = scene_of(chunks[-1][-1] + 1)
+                write_views(self.out, part.views, [_pixels(photo) for photo in photos[: len(part.views)]])
+                print(
+                    f"\n{len(part.views)} of {len(photos)} views are in {self.out}; the same command goes on"
+                )
+            raise
         print("\nwriting files", flush=True)
         scene.save(self.out, [_pixels(photo) for photo in photos], self.export, self._settings(model))
         work.clear()

@@ -61,6 +61,13 @@ class Known:
     distance: tuple[int, int, float] | None = None
     """Two views, and how many metres lie between their cameras."""
 
+    def of_first(self, count: int) -> "Known":
+        """What of it concerns the first views alone: too few known poses are none."""
+        poses = self.poses[:count]
+        enough = sum(pose is not None for pose in poses) >= 2
+        distance = self.distance if self.distance and max(self.distance[:2]) < count else None
+        return Known(poses if enough else (), self.metric and enough, distance)
+
 
 def load_network(weights: str | Path | ReconstructionModel, device: str = "auto") -> ReconstructionModel:
     """A file, a folder, a Hugging Face id, the name of shipped weights, or a network that is there already."""

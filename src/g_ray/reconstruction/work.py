@@ -57,6 +57,13 @@ class Work:
         with whole(self._path(chunk)) as scratch, scratch.open("wb") as file:
             np.savez(file, **arrays)
 
+    def finished(self) -> int:
+        """Chunks that are there, from the first one on without a gap."""
+        number = 0
+        while self._path(number).is_file():
+            number += 1
+        return number
+
     def clear(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 
