@@ -41,3 +41,12 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def without_paths(value: Any) -> Any:
+    """Absolute paths tell about a machine and mean nothing on another: only their last part stays."""
+    if isinstance(value, dict):
+        return {key: without_paths(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [without_paths(item) for item in value]
+    return os.path.basename(value) if isinstance(value, str) and os.path.isabs(value) else value

@@ -7,8 +7,9 @@ import pytest
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from g_ray.cli.ship import Ship, command, without_paths
+from g_ray.cli.ship import Ship, command
 from g_ray.cli.train import provenance
+from g_ray.files import without_paths
 from g_ray.recipes import nvs
 from g_ray.recipes.curve import CurveRecipe
 from g_ray.synthesis import load_network

@@ -6,14 +6,13 @@ NAME.json: digest, recipe, command, machine, and scores that are measured here o
 
 import hashlib
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from g_ray.files import whole, write_json, write_whole
+from g_ray.files import whole, without_paths, write_json, write_whole
 from g_ray.training.shipped import FOLDER
 
 if TYPE_CHECKING:
@@ -161,15 +160,6 @@ def command(words: list[str]) -> list[str]:
         place = kept.index("--out")
         del kept[place : place + 2]
     return kept
-
-
-def without_paths(value: Any) -> Any:
-    """Absolute paths tell about a machine and mean nothing on another: only their last part stays."""
-    if isinstance(value, dict):
-        return {key: without_paths(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [without_paths(item) for item in value]
-    return os.path.basename(value) if isinstance(value, str) and os.path.isabs(value) else value
 
 
 if __name__ == "__main__":
