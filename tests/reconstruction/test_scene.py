@@ -119,6 +119,25 @@ def test_an_unfinished_run_with_other_settings_is_refused(tmp_path):
         Work(tmp_path, {"size": 64, "weights": "a"})
 
 
+def test_another_calibration_under_the_same_name_is_noticed(capture, tmp_path, monkeypatch, capsys):
+    """Chunks of the old one are not mixed into the new."""
+    source = tmp_path / "cameras.json"
+    source.write_text((capture / "lenses.json").read_text())
+
+    def stopped(*given, **named):
+        raise OSError("stopped")
+
+    monkeypatch.setattr(scene.Passes, "__call__", stopped)
+    given = ("--calibration", str(source))
+    assert command(capture, tmp_path / "out", *given) == 2
+    document = json.loads(source.read_text())
+    document["cameras"][0]["params"]["fx"] *= 1.01
+    source.write_text(json.dumps(document))
+    capsys.readouterr()
+    assert command(capture, tmp_path / "out", *given) == 2
+    assert "unfinished run with other calibration" in capsys.readouterr().err
+
+
 def test_a_damaged_chunk_is_computed_anew(capture, tmp_path):
     scene_of(capture, tmp_path)
     (tmp_path / "unfinished" / "chunk-0001.npz").write_bytes(b"not a zip")

@@ -13,7 +13,7 @@ from g_ray.export.photos import PhotoLike
 from g_ray.export.result import Result, ResultView, Unit
 from g_ray.export.write import write_result
 from g_ray.geometry.pose import Pose
-from g_ray.models.checkpoint import load_reconstruction
+from g_ray.models.checkpoint import find_file, load_reconstruction
 from g_ray.models.framing import restored
 from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.reconstruction.alignment import align_to_poses, known_distance
@@ -71,12 +71,15 @@ class Known:
 
 def load_network(weights: str | Path | ReconstructionModel, device: str = "auto") -> ReconstructionModel:
     """A file, a folder, a Hugging Face id, the name of shipped weights, or a network that is there already."""
-    model = weights if isinstance(weights, ReconstructionModel) else load_reconstruction(_place(str(weights)))
+    model = (
+        weights if isinstance(weights, ReconstructionModel) else load_reconstruction(weights_file(weights))
+    )
     return model.to(choose_device(device, 0)).eval()
 
 
-def _place(weights: str) -> str:
-    return str(file_or_shipped(Path(weights)))
+def weights_file(weights: str | Path) -> Path:
+    """Where they lie; those of a Hugging Face id are fetched."""
+    return find_file(file_or_shipped(Path(weights)))
 
 
 def reconstruct(

@@ -87,7 +87,7 @@ def _piece(
     return Piece(view, rays.to(torch.float32), depth, confidence, valid, Pose(pose))
 
 
-def fingerprint(path: Path) -> str:
-    """Of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+def lens_key(camera: Camera) -> str:
+    """Changes with any number of a calibration, whatever its model: of rays spread over the image."""
+    rays = camera.resize(8, 8).unproject_grid()[0]
+    return hashlib.sha256(rays.to(torch.float64).numpy(force=True).tobytes()).hexdigest()[:16]
