@@ -23,3 +23,22 @@ def test_some_queries_are_rows_of_the_whole(name, bias, mixed_views):
     inputs = [x, *layer.parameters()]
     gradients = [torch.autograd.grad((out * weight).sum(), inputs) for out in (whole, some)]
     assert all(torch.allclose(a, b, atol=1e-10) for a, b in zip(*gradients, strict=True))
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("norm", [torch.nn.RMSNorm, torch.nn.LayerNorm])
+def test_inference_reorders_channels_and_computes_the_same(name, norm, mixed_views):
+    tokens = mixed_views(lenses=("wide", "tele")).tokens(16)
+    host = encoding(name, 24)
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(48, host, qk_norm=True, norm=norm).double()
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    x = torch.randn(2, len(tokens), 48, dtype=torch.float64)
+    first = len(tokens) - len(tokens.select([1]))
+    asked = {"queries": slice(first, None), "key_mask": torch.rand(2, len(tokens)) < 0.8}
+    position, some = host.prepare(tokens), host.prepare(tokens.select([1]), tokens)
+    trained = layer(x, position), layer(x, some, **asked)
+    with torch.no_grad():
+        inferred = layer(x, position), layer(x, some, **asked)
+    assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(trained, inferred, strict=True))
