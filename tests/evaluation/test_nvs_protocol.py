@@ -1,9 +1,10 @@
 """The field-of-view protocol and the references that need no network."""
 
+import pytest
 import torch
 
 from g_ray.data import NVSBatch, RoomsNVS
-from g_ray.evaluation.nvs_protocol import FovProtocol
+from g_ray.evaluation.nvs_protocol import FovProtocol, WhoZoomsProtocol
 from g_ray.evaluation.nvs_references import REFERENCES, rotation_warp
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
@@ -19,6 +20,30 @@ def test_zoom_changes_cameras_and_nothing_else():
         assert torch.equal(before.context_images[:, 0], after.context_images[:, 0])
         ratio = after.targets.cameras[0].parameter("fx") / before.targets.cameras[0].parameter("fx")
         assert ((ratio >= 1) & (ratio <= 2.5)).all()
+
+
+def test_who_zooms_changes_just_those_views():
+    protocol = WhoZoomsProtocol(24, 24, scenes=3, zoom=2.0)
+    seen = {setting: next(protocol.batches(setting)) for setting in protocol.settings}
+    native = next(PROTOCOL.batches("z1.0"))
+    assert torch.equal(seen["none"].target_images[:2], native.target_images)
+
+    def focal(setting):
+        batch = seen[setting]
+        return [view.parameter("fx") for view in (*batch.contexts.cameras, *batch.targets.cameras)]
+
+    for setting, factors in (("context", (1, 2, 1)), ("target", (1, 1, 2)), ("both", (1, 2, 2))):
+        assert all(
+            torch.equal(f * a, b) for f, a, b in zip(factors, focal("none"), focal(setting), strict=True)
+        )
+    assert torch.equal(seen["both"].context_images, seen["context"].context_images)
+    assert torch.equal(seen["both"].target_images, seen["target"].target_images)
+
+
+@pytest.mark.parametrize("zooms", [(1.0, 2.0), (1.0, 0.5, 1.0), (1.0, float("nan"), 1.0)])
+def test_zooms_must_fit_the_views(zooms):
+    with pytest.raises(ValueError, match="at least 1 for each"):
+        RoomsNVS(zooms=zooms)
 
 
 def test_test_rooms_are_no_training_rooms():

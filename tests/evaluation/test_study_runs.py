@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from g_ray.evaluation.nvs_protocol import FovProtocol
+from g_ray.evaluation.nvs_protocol import FovProtocol, WhoZoomsProtocol
 from g_ray.evaluation.nvs_scorer import NVSScorer
 from g_ray.evaluation.study import markdown
 from g_ray.evaluation.study_runs import Study, load_network, run_study
@@ -60,6 +60,19 @@ def test_finished_networks_and_scores_are_used_again(finished):
     again = run_study(STUDY, out, seeds=2, jobs=1)
     assert again["rows"] == result["rows"]
     assert [path.stat().st_mtime_ns for path in files[1:]] == before
+
+
+def test_networks_of_another_table_are_scored_and_left_alone(finished, tmp_path):
+    out, _, _ = finished
+    theirs = out / "runs" / "gta-seed0" / "scores.json"
+    before = theirs.read_bytes()
+    other = replace(STUDY, scorer=NVSScorer(WhoZoomsProtocol(24, 24, scenes=4)), networks=out)
+    rows = run_study(other, tmp_path, seeds=1, jobs=1)["rows"]
+    native = {row["method"]: row["metrics"]["psnr"]["mean"] for row in rows if row["setting"] == "none"}
+    expected = json.loads(before)["scores"]["z1.0"]["psnr"]
+    assert native["gta"] == pytest.approx(sum(expected) / len(expected))
+    assert theirs.read_bytes() == before
+    assert not (tmp_path / "runs").exists()
 
 
 def test_another_protocol_is_scored_anew(finished):

@@ -1,7 +1,7 @@
 """`g-ray reconstruct`: photographs from any cameras become cameras, depth, points and a page."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from g_ray.capture import Calibrated, Photo
     from g_ray.models.reconstruction import ReconstructionModel
     from g_ray.reconstruction.scene import Known, Reconstruction
+    from g_ray.reconstruction.truth import TrueView
 
 GIB = 2**30
 SMALLEST_CHUNK = 4
@@ -48,6 +49,9 @@ class Reconstruct:
     """The known poses are in metres, so the result is too."""
     distance: tuple[str, str, float] | None = None
     """Two photographs and the metres between their cameras: gives the result its scale."""
+    truth: Path | None = None
+    """A scene folder with depth maps (nerfstudio, COLMAP, WAI, 7-Scenes) or a COLMAP model with points: the result is
+    scored with them."""
     every: int | None = None
     """Of a video take every n-th frame."""
     frames: int | None = None
@@ -73,7 +77,7 @@ class Reconstruct:
             raise ValueError(f"one photograph ({photos[0].name}) is no scene: give two or more views of it")
         views = calibrate(photos, self.calibration, resize=self.resize_calibration, say=print)
         print(calibration_table(views), flush=True)
-        known = self._known(views)
+        known = replace(self._known(views), truth=self._truth(photos, views))
         self._refuse_finished()
         model = load_network(self.weights, self.device)
         at_once = self._planned(model, views)
@@ -160,6 +164,20 @@ class Reconstruct:
                 f"{count} known poses: the scene is aligned to them and scored with them (--poses ignore: not)"
             )
         return Known(poses, self.metric, self._known_distance([view.name for view in views]))
+
+    def _truth(self, photos: "Sequence[Photo]", views: "Sequence[Calibrated]") -> "list[TrueView | None]":
+        from g_ray.reconstruction.truth import read_truth
+
+        if self.truth is None:
+            return []
+        turned = [photo.name for photo in photos if photo.orientation != 1 and photo.upright]
+        if turned:
+            raise ValueError(
+                f"--truth is about pixels as they are stored, but {turned[0]} is turned upright: add --as-stored True"
+            )
+        found = read_truth(self.truth, [view.name for view in views], [view.camera for view in views])
+        print(f"{self.truth}: knows depth of {sum(view is not None for view in found)} of {len(views)} views")
+        return found
 
     def _known_distance(self, names: list[str]) -> tuple[int, int, float] | None:
         if self.distance is None:

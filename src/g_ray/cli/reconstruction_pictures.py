@@ -31,7 +31,7 @@ def draw_metrics(result: dict[str, Any], out: Path) -> None:
 def contact_sheet(study: "Study", out: Path) -> tuple[list[Any], dict[str, list[str]]]:
     """The image, its true depth along the ray, and what every method's first network says, with its error."""
     from g_ray.evaluation.reconstruction_scorer import RoomsScorer, answers_of
-    from g_ray.evaluation.study_runs import load_network, run_folder
+    from g_ray.evaluation.study_runs import load_network
     from g_ray.metrics.reconstruction import relative_error
     from g_ray.viewer.depth_colours import depth_colours
 
@@ -45,7 +45,7 @@ def contact_sheet(study: "Study", out: Path) -> tuple[list[Any], dict[str, list[
     ]
     labels = {}
     for method, recipe in study.methods.items():
-        network = load_network(recipe, run_folder(out, method, 0) / "model.safetensors")
+        network = load_network(recipe, study.run_folder(out, method, 0) / "model.safetensors")
         found = answers_of(network)(batch).camera_points.norm(dim=-1)[:SHOWN, VIEW]
         scale = (truth * valid).sum((-2, -1)) / (found * valid).sum((-2, -1))
         found = found * scale[:, None, None]

@@ -49,11 +49,10 @@ class FovTable(NVSTable):
 
     def recipe(self, method: str) -> "NVSRecipe":
         """Of one row, at the scale that was asked for."""
-        from g_ray.recipes import nvs, re10k
+        from g_ray.recipes import re10k
 
         if self.scale == "small":
-            recipe = nvs.tiny(method)  # all rows of a seed see the same rooms: rendered once
-            return replace(recipe, data=replace(recipe.data, cache=self.out / "pictures"))
+            return on_rooms(method, self.out)
         recipe = re10k.paper(method)
         return replace(recipe, data=replace(recipe.data, root=self._given()[0]))
 
@@ -111,6 +110,30 @@ class NVSFrequency(FovTable):
 
 
 @dataclass(frozen=True)
+class NVSZoom(NVSTable):
+    """The networks of `nvs-fov` when the second context, the target, or both are zoomed by 2.5. Small scale only."""
+
+    networks: Path | None = None
+    """Folder of `nvs-fov`, whose finished networks are scored; they are trained in OUT if none is given."""
+
+    def study(self) -> "Study":
+        from g_ray.evaluation.nvs_protocol import WhoZoomsProtocol
+        from g_ray.evaluation.study_runs import Study
+        from g_ray.recipes.nvs import METHODS
+
+        if self.scale != "small":
+            raise ValueError("nvs-zoom zooms rooms: it has --scale small only")
+        if self.networks is not None and not (self.networks / "runs").is_dir():
+            raise ValueError(
+                f"--networks {self.networks}: no runs/ in it; give the --out of a finished nvs-fov"
+            )
+        recipes = {method: on_rooms(method, self.networks or self.out) for method in METHODS}
+        data = recipes["gta"].data
+        protocol = WhoZoomsProtocol(data.width, data.height, TEST_ROOMS)
+        return Study("nvs-zoom", self.scale, recipes, self.scorer(protocol), PAIRS, self.networks)
+
+
+@dataclass(frozen=True)
 class NVSObjects(NVSTable):
     """Six ways to tell LVSM about cameras, on objects whose views each have a field of view of their own."""
 
@@ -141,6 +164,7 @@ class Reproduce:
 
     what: (
         Annotated[NVSFov, tyro.conf.subcommand("nvs-fov")]
+        | Annotated[NVSZoom, tyro.conf.subcommand("nvs-zoom")]
         | Annotated[NVSObjects, tyro.conf.subcommand("nvs-objects")]
         | Annotated[NVSFrequency, tyro.conf.subcommand("nvs-frequency")]
         | Annotated[ReconAblation, tyro.conf.subcommand("recon-ablation")]
@@ -149,6 +173,14 @@ class Reproduce:
 
     def run(self) -> None:
         self.what.run()
+
+
+def on_rooms(method: str, out: Path) -> "NVSRecipe":
+    """Of one row at small scale. All rows of a seed see the same rooms: rendered once."""
+    from g_ray.recipes import nvs
+
+    recipe = nvs.tiny(method)
+    return replace(recipe, data=replace(recipe.data, cache=out / "pictures"))
 
 
 def found_lpips(given: Path | None) -> Path | None:

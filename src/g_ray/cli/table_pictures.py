@@ -35,7 +35,7 @@ def contact_sheet(study: "Study", setting: str, out: Path) -> tuple[list[Any], d
     import torch
 
     from g_ray.evaluation.nvs_scorer import predictor
-    from g_ray.evaluation.study_runs import load_network, run_folder
+    from g_ray.evaluation.study_runs import load_network
     from g_ray.metrics.psnr import psnr
 
     batch = next(protocol_of(study).batches(setting))
@@ -43,7 +43,7 @@ def contact_sheet(study: "Study", setting: str, out: Path) -> tuple[list[Any], d
     columns.append(("truth", batch.target_images[:SHOWN, 0]))
     labels = {}
     for method, recipe in study.methods.items():
-        network = load_network(recipe, run_folder(out, method, 0) / "model.safetensors")
+        network = load_network(recipe, study.run_folder(out, method, 0) / "model.safetensors")
         with torch.no_grad():
             predicted = predictor(network)(batch)[:, :1]
         columns.append((method, predicted[:SHOWN, 0]))

@@ -48,6 +48,7 @@ class RoomsNVS(NVSSource):
     targets: int = 1
     fov_deg: tuple[float, float] = (60.0, 80.0)  # horizontal, of the native views; one per scene
     zoom_max: float = 1.0
+    zooms: tuple[float, ...] | None = None  # one for every view, instead of drawn ones
     solids: int = 5
     antialias: int = 1
     arc_deg: tuple[float, float] = (10.0, 35.0)  # between the first and the last context
@@ -64,6 +65,13 @@ class RoomsNVS(NVSSource):
         if not 0 < self.fov_deg[0] <= self.fov_deg[1] < 180:
             raise ValueError(f"fields of view {self.fov_deg} must be a range between 0° and 180°")
         zoom_factors(torch.zeros(1), self.zoom_max)
+        if self.zooms is not None and (
+            len(self.zooms) != self.contexts + self.targets or not all(zoom >= 1 for zoom in self.zooms)
+        ):
+            raise ValueError(
+                f"zooms {self.zooms}: give a number of at least 1 for each of "
+                f"{self.contexts} contexts and {self.targets} targets"
+            )
 
     def batch(self, step: int, rank: int = 0) -> NVSBatch:
         return self.scenes(range(step * self.batch_size, (step + 1) * self.batch_size), rank)
@@ -113,6 +121,8 @@ class RoomsNVS(NVSSource):
     def _digest(self) -> str:
         """Of what decides a picture; `VERSION` stands for the code that renders."""
         settings = {name: value for name, value in vars(self).items() if name not in ("batch_size", "cache")}
+        if self.zooms is None:
+            del settings["zooms"]
         return hashlib.sha256(f"{VERSION} {sorted(settings.items())}".encode()).hexdigest()[:16]
 
     def zoomed(self, zoom_max: float) -> "RoomsNVS":
@@ -121,7 +131,9 @@ class RoomsNVS(NVSSource):
 
     def _camera(self, fov_rad: Float[Tensor, "batch"], unit: Float[Tensor, "batch view"]) -> Pinhole:
         native = self.width / 2 / torch.tan(fov_rad / 2)
-        focal = (native[:, None] * zoom_factors(unit, self.zoom_max)).to(torch.float32)
+        drawn = zoom_factors(unit, self.zoom_max)
+        zooms = drawn if self.zooms is None else drawn.new_tensor(self.zooms).expand_as(drawn)
+        focal = (native[:, None] * zooms).to(torch.float32)
         return Pinhole.make(
             self.width, self.height, fx=focal, fy=focal, cx=self.width / 2, cy=self.height / 2
         )

@@ -4,7 +4,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import torch
 from torch import Tensor
@@ -53,33 +53,62 @@ class NVSProtocol(ABC):
 
 
 @dataclass(frozen=True)
-class FovProtocol(NVSProtocol):
-    """On rooms that no training run sees, with two contexts and one target.
-
-    The first context keeps its native field of view, the others are zoomed by z ~ U[1, z_max].
-    """
+class RoomsProtocol(NVSProtocol):
+    """On rooms that no training run sees, with two contexts and one target; only zooms differ between settings."""
 
     width: int
     height: int
     scenes: int
-    zooms: tuple[float, ...] = (1.0, 1.5, 2.0, 2.5)
     fov_deg: tuple[float, float] = (60.0, 80.0)
     seed: int = 0
     at_once: int = 32
+
+    def batches(self, setting: str) -> Iterator[NVSBatch]:
+        """The same rooms and poses for every setting. Training draws from another split."""
+        native = RoomsNVS(
+            seed=self.seed, split="test", width=self.width, height=self.height, fov_deg=self.fov_deg
+        )
+        rooms = self.zoomed(native, setting)
+        for first in range(0, self.scenes, self.at_once):
+            yield rooms.scenes(range(first, min(first + self.at_once, self.scenes)))
+
+    @abstractmethod
+    def zoomed(self, native: RoomsNVS, setting: str) -> RoomsNVS:
+        """The rooms as a setting sees them."""
+
+
+@dataclass(frozen=True)
+class FovProtocol(RoomsProtocol):
+    """The first context keeps its native field of view, the others are zoomed by z ~ U[1, z_max]: the paper's."""
+
+    zooms: tuple[float, ...] = (1.0, 1.5, 2.0, 2.5)
 
     @property
     def settings(self) -> tuple[str, ...]:
         return tuple(f"z{zoom:.1f}" for zoom in self.zooms)
 
-    def batches(self, setting: str) -> Iterator[NVSBatch]:
-        """The same rooms and poses for every z_max; only the zoom differs. Training draws from another split."""
-        rooms = RoomsNVS(
-            seed=self.seed,
-            split="test",
-            width=self.width,
-            height=self.height,
-            fov_deg=self.fov_deg,
-            zoom_max=dict(zip(self.settings, self.zooms, strict=True))[setting],
-        )
-        for first in range(0, self.scenes, self.at_once):
-            yield rooms.scenes(range(first, min(first + self.at_once, self.scenes)))
+    def zoomed(self, native: RoomsNVS, setting: str) -> RoomsNVS:
+        return replace(native, zoom_max=dict(zip(self.settings, self.zooms, strict=True))[setting])
+
+
+@dataclass(frozen=True)
+class WhoZoomsProtocol(RoomsProtocol):
+    """One zoom for the second context, for the target, or for both: fields of view that differ or change together."""
+
+    zoom: float = 2.5
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        return ("none", "context", "target", "both")
+
+    @property
+    def ordered(self) -> bool:
+        return False
+
+    @property
+    def shown(self) -> str:
+        return "target"
+
+    def zoomed(self, native: RoomsNVS, setting: str) -> RoomsNVS:
+        context, target = setting in ("context", "both"), setting in ("target", "both")
+        return replace(native, zooms=(1.0, self.zoom if context else 1.0, self.zoom if target else 1.0))

@@ -40,6 +40,16 @@ class Study:
     scorer: Scorer
     pairs: tuple[tuple[str, str], ...] = ()
     """Rows to be compared scene by scene: (with ray angles, without)."""
+    networks: Path | None = None
+    """Folder of another table with the same rows, whose networks are scored here."""
+
+    def run_folder(self, out: Path, method: str, seed: int) -> Path:
+        """Of one network: in the table's own folder, or in that of the table that trained it."""
+        return (self.networks or out) / "runs" / f"{method}-seed{seed}"
+
+    def scores_file(self, out: Path, method: str, seed: int) -> Path:
+        own = self.run_folder(out, method, seed) / "scores.json"
+        return own if self.networks is None else out / "scores" / f"{method}-seed{seed}.json"
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,7 @@ class Job:
     recipe: Recipe
     scorer: Scorer
     folder: Path
+    scores: Path
 
     def steps_done(self) -> int:
         """Read from the run's own record, so that nothing has to be sent between processes."""
@@ -74,7 +85,13 @@ def run_study(
     if seeds < 1 or jobs < 1:
         raise ValueError(f"--seeds {seeds} and --jobs {jobs} must be at least 1")
     todo = [
-        Job(method, replace(recipe, seed=seed), study.scorer, run_folder(out, method, seed))
+        Job(
+            method,
+            replace(recipe, seed=seed),
+            study.scorer,
+            study.run_folder(out, method, seed),
+            study.scores_file(out, method, seed),
+        )
         for seed in range(seeds)
         for method, recipe in study.methods.items()
     ]
@@ -93,10 +110,6 @@ def run_study(
         "differences": differences(scored, study.pairs),
         "settings": settings,
     }
-
-
-def run_folder(out: Path, method: str, seed: int) -> Path:
-    return out / "runs" / f"{method}-seed{seed}"
 
 
 def _finished(
@@ -181,17 +194,16 @@ def load_network(recipe: Recipe, weights: Path, device: str = "cpu") -> torch.nn
 def _score(job: Job, weights: Path, device: str) -> None:
     """Scores of the finished network, unless they are there already for these weights and this way of scoring."""
     key = {"weights": hashlib.sha256(weights.read_bytes()).hexdigest()[:16], **job.scorer.key}
-    path = job.folder / "scores.json"
     with contextlib.suppress(OSError, ValueError):
-        if json.loads(path.read_text())["key"] == key:
+        if json.loads(job.scores.read_text())["key"] == key:
             return
     network = load_network(job.recipe, weights, device)
     scores = {setting: job.scorer.scores(network, setting) for setting in job.scorer.settings}
-    write_json(path, {"key": key, "scores": scores})
+    write_json(job.scores, {"key": key, "scores": scores})
 
 
 def _scored_run(job: Job) -> ScoredRun:
-    scores: Scores = json.loads((job.folder / "scores.json").read_text())["scores"]
+    scores: Scores = json.loads(job.scores.read_text())["scores"]
     return ScoredRun(job.method, job.recipe.seed, job.recipe.schedule.steps, _cpu_seconds(job.folder), scores)
 
 

@@ -20,6 +20,8 @@ from g_ray.reconstruction.alignment import align_to_poses, known_distance
 from g_ray.reconstruction.chunks import OVERLAP, overlapping
 from g_ray.reconstruction.joining import Piece, join
 from g_ray.reconstruction.passes import Image, Passes
+from g_ray.reconstruction.scoring import score_views
+from g_ray.reconstruction.truth import TrueView
 from g_ray.reconstruction.work import Work
 from g_ray.training.distributed import choose_device
 from g_ray.training.shipped import file_or_shipped
@@ -60,13 +62,16 @@ class Known:
     """The known poses are in metres."""
     distance: tuple[int, int, float] | None = None
     """Two views, and how many metres lie between their cameras."""
+    truth: Sequence[TrueView | None] = ()
+    """Depth that is known of views (`read_truth`); the scene is scored with it."""
 
     def of_first(self, count: int) -> "Known":
-        """What of it concerns the first views alone: too few known poses are none."""
-        poses = self.poses[:count]
+        """What of it concerns the first views alone: of poses and of true views, too few are none."""
+        poses, truth = self.poses[:count], self.truth[:count]
         enough = sum(pose is not None for pose in poses) >= 2
         distance = self.distance if self.distance and max(self.distance[:2]) < count else None
-        return Known(poses if enough else (), self.metric and enough, distance)
+        scored = sum(view is not None for view in truth) >= 2
+        return Known(poses if enough else (), self.metric and enough, distance, truth if scored else ())
 
 
 def load_network(weights: str | Path | ReconstructionModel, device: str = "auto") -> ReconstructionModel:
@@ -174,6 +179,8 @@ def _placed(
         )
         for number, piece in enumerate(pieces)
     )
+    if known.truth:
+        metrics |= score_views(views, known.truth)
     return Reconstruction(views, unit, metrics, tuple(notes))
 
 

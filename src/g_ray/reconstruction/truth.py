@@ -1,0 +1,94 @@
+"""What is known of a scene's surfaces: depth maps, or the points of a COLMAP model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from g_ray.cameras.base import Camera
+from g_ray.data.depth_files import DepthFile, along_rays, nearest_depth
+from g_ray.data.scenes import PosedScene, read_scene
+from g_ray.data.scenes.colmap import find_model, pose
+from g_ray.data.scenes.colmap_format import ColmapModel, RawImage, read_model
+from g_ray.data.scenes.scene import check_depth_size
+from g_ray.geometry.pose import Pose
+from g_ray.rays.ray_map import RayMap
+
+
+@dataclass(frozen=True, eq=False)
+class TrueView:
+    """Depth along the ray where it is known, which may be at a few pixels only, and the camera's true pose."""
+
+    ray_depth: Float[Tensor, "h w"]
+    valid: Bool[Tensor, "h w"]
+    pose: Pose
+
+
+def read_truth(folder: Path, names: Sequence[str], cameras: Sequence[Camera]) -> list[TrueView | None]:
+    """Of the photographs with these names; None for those of which the scene knows nothing.
+
+    Depth maps are taken where the scene has them, the points of its COLMAP model otherwise.
+    """
+    scene = read_scene(Path(folder), check=False)
+    model = None if scene.depth else _model_with_points(scene)
+    found = [_true_view(scene, model, name, camera) for name, camera in zip(names, cameras, strict=True)]
+    if sum(view is not None for view in found) < 2:
+        raise ValueError(
+            f"{folder} knows the depth of fewer than two of the photographs: nothing to score with"
+        )
+    return found
+
+
+def _true_view(scene: PosedScene, model: ColmapModel | None, name: str, camera: Camera) -> TrueView | None:
+    try:
+        index = scene.index(name)
+    except ValueError:
+        return None
+    known = scene.cameras[index]
+    if (known.width, known.height) != (camera.width, camera.height):
+        raise ValueError(
+            f"{name} is {camera.width}×{camera.height} px, but {scene.folder} knows it at "
+            f"{known.width}×{known.height}: score photographs of the scene's own size"
+        )
+    if model is not None:
+        images = {image.name: image for image in model.images}
+        return _from_points(model, images[scene.names[index]], camera)
+    file = scene.depth[index]
+    return None if file is None else _from_map(file, camera, scene.poses[index])
+
+
+def _from_map(file: DepthFile, camera: Camera, true_pose: Pose) -> TrueView:
+    depth = file.read()
+    check_depth_size(file.path, depth, camera)
+    size = (camera.width, camera.height)
+    near = nearest_depth(depth, size, *size, (0, 0, *size))
+    along, valid = along_rays(near, RayMap(*camera.unproject_grid()), file.convention)
+    return TrueView(along.float(), valid, true_pose)
+
+
+def _from_points(model: ColmapModel, image: RawImage, camera: Camera) -> TrueView | None:
+    """At the pixels where the image's features are: how far their points are from the camera."""
+    assert model.points is not None
+    where = pose(Path(image.name), image)
+    seen = [
+        (int(y), int(x), model.points[int(number)].position)
+        for (x, y), number in zip(image.pixels, image.point_ids, strict=True)
+        if int(number) in model.points and 0 <= x < camera.width and 0 <= y < camera.height
+    ]
+    rows, columns = (torch.tensor([feature[axis] for feature in seen], dtype=torch.long) for axis in (0, 1))
+    points = torch.tensor([feature[2] for feature in seen], dtype=torch.float64).reshape(-1, 3)
+    depth = torch.zeros(camera.height, camera.width)
+    depth[rows, columns] = (points - where.translation).norm(dim=-1).float()
+    return TrueView(depth, depth > 0, where) if bool((depth > 0).any()) else None
+
+
+def _model_with_points(scene: PosedScene) -> ColmapModel:
+    place = find_model(scene.folder) if scene.kind == "COLMAP" else None
+    if place is None:
+        raise ValueError(f"{scene.folder} ({scene.kind}) has no depth maps to score with")
+    if not any(place.glob("points3D.*")):
+        raise ValueError(f"{place} has neither depth maps nor points3D: nothing to score with")
+    return read_model(place, points=True)
