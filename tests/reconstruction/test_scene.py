@@ -2,19 +2,26 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 import g_ray
+from g_ray.cameras import Pinhole
 from g_ray.capture import calibrate, find_photos
 from g_ray.cli.main import main
 from g_ray.export.result import read_result
+from g_ray.models import RECONSTRUCTION_SIZES, ReconstructionModel
 from g_ray.models.checkpoint import load_reconstruction
+from g_ray.models.inference import infer
 from g_ray.reconstruction import cost, scene
 from g_ray.reconstruction.scene import Known, reconstruct
 from g_ray.reconstruction.work import Work
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 
 def command(capture, out, *more):
@@ -230,3 +237,42 @@ def test_cost_grows_as_it_should(capture):
     assert cost.views_that_fit(network.config, weights, [16] * 40, limit, 4) == 16
     config = replace(network.config, encoder="vits14", dim=384, patch=14, heads=6)
     assert cost.chunk_cost(config, weights, [256]).operations > costs[0].operations
+
+
+@pytest.mark.parametrize(("size", "pixels"), [("tiny", 24), ("small", 224)])
+def test_estimated_operations_are_those_that_are_done(size, pixels):
+    """Counted by torch, which leaves attention itself out of its count on a CPU."""
+    config = RECONSTRUCTION_SIZES[size]("gray")
+    network = ReconstructionModel(config).eval()
+    camera = Pinhole.from_fov(60, pixels, pixels)
+    with FlopCounterMode(display=False) as counter:
+        infer(network, [torch.rand(3, pixels, pixels)] * 2, [camera] * 2, size=pixels)
+    estimate = cost.chunk_cost(config, 0, [(pixels // config.patch) ** 2] * 2)
+    assert 0.7 < estimate.operations / counter.get_total_flops() < 1.6
+
+
+def test_estimated_memory_covers_what_was_measured():
+    measured = json.loads((RESULTS / "reconstruction_small.json").read_text())["rows"]
+    peaks = {row["views"]: row["gray_mb"] * 1e6 for row in measured if row["part"] == "all"}
+    assert sorted(peaks) == [2, 4, 8, 16]
+    config = RECONSTRUCTION_SIZES["small"]("gray")
+    for views, peak in peaks.items():
+        assert 0.6 < peak / cost.chunk_cost(config, 0, [256] * views).memory < 1
+
+
+def test_two_hundred_views_go_through_in_chunks(room):
+    """Every view is placed, whatever the number; the network sees sixteen at a time."""
+    network = ReconstructionModel(RECONSTRUCTION_SIZES["tiny"]("gray"))
+    images = [room.images[0, view % 8] for view in range(200)]
+    cameras = [room.views.cameras[view % 8][0] for view in range(200)]
+    seen = []
+    found = reconstruct(
+        images,
+        cameras,
+        weights=network,
+        at_once=16,
+        progress=lambda done, chunks: seen.append((done, chunks)),
+    )
+    assert seen[-1] == (16, 16)
+    assert len(found.views) == 200 and len({view.name for view in found.views}) == 200
+    assert all(bool(view.points()[view.valid].isfinite().all()) for view in found.views)

@@ -39,7 +39,9 @@ def opened(path: Path) -> Iterator[Image.Image]:
         with Image.open(path) as image:
             yield image
     except FileNotFoundError:
-        raise OSError(f"{path}: no such image") from None
+        raise OSError(f"{path}: no such image; check its name and folder") from None
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
-        raise OSError(f"{path}: cannot be read as an image ({reason})") from None
+        raise OSError(
+            f"{path}: cannot be read as an image ({reason}); copy it again, or leave it out"
+        ) from None

@@ -35,7 +35,7 @@ def read_seven_scenes(folder: Path, check: bool = True) -> PosedScene:
     images = tuple(_first(folder, stem, COLOURS) for stem in stems)
     names = tuple(image.name for image in images)
     if not images[0].is_file():
-        raise ValueError(f"{images[0]}: no such image")
+        raise ValueError(f"{images[0]}: no such image; check its name and folder")
     camera = _camera(folder, images[0])
     cameras = (camera,) * len(stems)
     if check:
