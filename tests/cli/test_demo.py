@@ -4,10 +4,11 @@ import json
 import re
 import subprocess
 import sys
-from html.parser import HTMLParser
 
 import pytest
 from PIL import Image
+
+from tests.html_page import Page
 
 
 @pytest.fixture(scope="module")
@@ -47,26 +48,6 @@ def test_the_figures_are_pictures(demo):
         for suffix in ("", "-dark"):
             with Image.open(demo[0] / f"{name}{suffix}.png") as picture:
                 assert picture.width > 1000
-
-
-class Page(HTMLParser):
-    def __init__(self, text: str):
-        super().__init__()
-        self.links: list[str] = []
-        self.images: list[dict[str, str | None]] = []
-        self.open: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        attributes = dict(attrs)
-        self.links += [v for k, v in attributes.items() if k in ("src", "srcset", "href") and v]
-        if tag == "img":
-            self.images.append(attributes)
-        if tag not in ("meta", "img", "source", "br", "link"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
 
 
 def test_the_page_needs_no_network_and_no_other_file(demo):

@@ -49,7 +49,7 @@ def test_shapes_of_the_papers_batches():
     """As many sets as images allow: two views come in 120 sets, 24 views in ten."""
     rooms = recipes.stage1("gray").data.source(0, 14)
     assert isinstance(rooms, RoomsReconstruction)
-    shapes = rooms._shapes()
+    shapes = rooms.shapes()
     drawn = [shapes.shape(step) for step in range(300)]
     assert {shape.views for shape in drawn} == set(range(2, 25))
     assert all(shape.sets == 240 // shape.views and shape.height % 14 == 0 for shape in drawn)

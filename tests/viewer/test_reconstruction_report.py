@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from g_ray.export.write import write_result
 from g_ray.viewer.colours import NOTHING, heat
 from g_ray.viewer.reconstruction_report import write_report
 from g_ray.viewer.report_pictures import Scales, view_pictures
+from tests.html_page import Page
 
 
 @pytest.fixture(scope="module")
@@ -29,28 +29,6 @@ def report(tmp_path_factory, room_results):
 @pytest.fixture(scope="module")
 def text(report):
     return (report.folder / "report.html").read_text(encoding="utf-8")
-
-
-class Page(HTMLParser):
-    def __init__(self, text):
-        super().__init__()
-        self.links, self.images, self.open, self.words = [], [], [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        attributes = dict(attrs)
-        self.links += [v for k, v in attributes.items() if k in ("src", "srcset", "href") and v]
-        if tag == "img":
-            self.images.append(attributes)
-        if tag not in ("meta", "img", "input", "br", "link"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open and self.open[-1] not in ("script", "style"):
-            self.words.append(data)
 
 
 def test_the_page_needs_nothing_else(text):

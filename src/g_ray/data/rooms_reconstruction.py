@@ -10,12 +10,12 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.data.colour import ColourJitter, Colours
-from g_ray.data.dynamic_batch import DynamicBatch
 from g_ray.data.nvs import zoom_factors
 from g_ray.data.random_lens import fisheye_coefficients, fisheyes, pinholes
-from g_ray.data.reconstruction import ReconstructionBatch, ReconstructionSource
+from g_ray.data.reconstruction import ReconstructionBatch
 from g_ray.data.rooms import Rendering, Room, random_room
-from g_ray.data.rooms_nvs import HELD_OUT, SPLITS
+from g_ray.data.rooms_nvs import SPLITS
+from g_ray.data.shaped_sets import ShapedSets
 from g_ray.data.walk import PER_STEP, START, walk
 from g_ray.geometry.pointmap import move
 from g_ray.geometry.pose import Pose
@@ -28,7 +28,7 @@ PER_LENS = 9
 
 
 @dataclass(frozen=True)
-class RoomsReconstruction(ReconstructionSource):
+class RoomsReconstruction(ShapedSets):
     """A camera walks through a procedural room; every view has a lens of its own, and exact depth.
 
     The four settings of a test are `lens="pinhole"`, the same with `zoom_max=3`, `"mixed"` (every other view a
@@ -72,15 +72,7 @@ class RoomsReconstruction(ReconstructionSource):
                 "an image of the middle, and a pixel takes at least one ray"
             )
         zoom_factors(torch.zeros(1), self.zoom_max)
-        self._shapes()
-
-    def batch(self, step: int, rank: int = 0) -> ReconstructionBatch:
-        shape = self._shapes().shape(step)
-        numbers = range(step * self.batch_size, step * self.batch_size + shape.sets)
-        return self.sets(numbers, rank, views=shape.views, height=shape.height)
-
-    def held_out(self) -> ReconstructionBatch:
-        return self.batch(0, HELD_OUT)
+        self.shapes()
 
     def seen_through(self, lens: LensName, zoom_max: float = 1.0) -> "RoomsReconstruction":
         """The same rooms and walks through other lenses."""
@@ -113,18 +105,6 @@ class RoomsReconstruction(ReconstructionSource):
         if self.lens == "mixed":
             return "fisheye" if view % 2 else "pinhole"
         return self.lens
-
-    def _shapes(self) -> DynamicBatch:
-        return DynamicBatch(
-            self.seed,
-            self.batch_size,
-            self.views,
-            self.width,
-            self.height,
-            self.aspect,
-            self.images_max,
-            self.patch,
-        )
 
     def _cameras(self, unit: Float[Tensor, "set view number"], height: int) -> list[Camera]:
         zoom = zoom_factors(unit[..., 3], self.zoom_max)

@@ -14,13 +14,13 @@ from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.data.colour import ColourJitter, Colours
 from g_ray.data.covisible_walk import covisible_views, overlap
 from g_ray.data.depth_files import Convention, along_rays, nearest_depth
-from g_ray.data.dynamic_batch import DynamicBatch
 from g_ray.data.photos import read_photo
-from g_ray.data.reconstruction import ReconstructionBatch, ReconstructionSource
+from g_ray.data.reconstruction import ReconstructionBatch
 from g_ray.data.resample import Box, random_box, resample
 from g_ray.data.rooms_nvs import HELD_OUT
 from g_ray.data.scene_store import DepthReading, LoadedScene, SceneStore
 from g_ray.data.scenes.scene import PosedScene, check_depth_size, check_pixels
+from g_ray.data.shaped_sets import ShapedSets
 from g_ray.geometry.pointmap import move
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
@@ -38,7 +38,7 @@ class TakenView(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ScenesReconstruction(ReconstructionSource):
+class ScenesReconstruction(ShapedSets):
     """Photographs with depth from scene folders of any kind that is read (WAI, nerfstudio, COLMAP, 7-Scenes).
 
     A set is a walk from view to view through one scene, each overlapping with one before it by more than `overlap`;
@@ -86,17 +86,9 @@ class ScenesReconstruction(ReconstructionSource):
             raise ValueError(
                 f"depth_max {self.depth_max} and depth_unit {self.depth_unit} must be positive numbers"
             )
-        self._shapes()
+        self.shapes()
         reading = DepthReading(self.depth_convention, self.depth_unit, self.depth_modality)
         object.__setattr__(self, "store", SceneStore(self.folders, self.hold_out, reading))
-
-    def batch(self, step: int, rank: int = 0) -> ReconstructionBatch:
-        shape = self._shapes().shape(step)
-        numbers = range(step * self.batch_size, step * self.batch_size + shape.sets)
-        return self.sets(numbers, rank, views=shape.views, height=shape.height)
-
-    def held_out(self) -> ReconstructionBatch:
-        return self.batch(0, HELD_OUT)
 
     def sets(
         self, numbers: range, rank: int = 0, *, views: int | None = None, height: int | None = None
@@ -146,18 +138,6 @@ class ScenesReconstruction(ReconstructionSource):
                 f"{loaded.scene.folder}: no two views overlap by more than {self.overlap:.0%} (at most {most:.0%}); "
                 "leave it out, ask for less overlap, or look at it with g-ray data check"
             )
-
-    def _shapes(self) -> DynamicBatch:
-        return DynamicBatch(
-            self.seed,
-            self.batch_size,
-            self.views,
-            self.width,
-            self.height,
-            self.aspect,
-            self.images_max,
-            self.patch,
-        )
 
     # What they show
 

@@ -5,6 +5,7 @@ Pixels count from the top-left corner, as here.
 
 import json
 import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,8 +18,12 @@ from g_ray.cameras.equirectangular import Equirectangular
 from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
+from g_ray.data.depth_files import DepthFile
 from g_ray.data.photos import photo_size
+from g_ray.data.scenes.scene import PosedScene, check_photos, inside
 from g_ray.geometry.pose import Pose
+
+Axes = Literal["opencv", "opengl"]
 
 LENSES: dict[str, tuple[str, ...]] = {
     "SIMPLE_PINHOLE": (),
@@ -119,7 +124,7 @@ def _focal(angle_rad: float | None, size: int) -> float | None:
     return size / 2 / math.tan(angle_rad / 2)
 
 
-def pose_of(frame: dict[str, Any], axes: Literal["opencv", "opengl"]) -> Float[Tensor, "4 4"]:
+def pose_of(frame: dict[str, Any], axes: Axes) -> Float[Tensor, "4 4"]:
     """`world_from_cam`. OpenGL's camera axes become OpenCV's: y and z change their signs."""
     try:
         given = torch.tensor(frame.get("transform_matrix"), dtype=torch.float64)
@@ -144,7 +149,36 @@ def nearest_rotation(matrix: Float[Tensor, "3 3"]) -> Float[Tensor, "3 3"] | Non
     return u @ v
 
 
-def unique_names(path: Path, names: tuple[str, ...]) -> None:
+def scene_of_frames(
+    path: Path,
+    kind: str,
+    document: dict[str, Any],
+    frames: Sequence[dict[str, Any]],
+    axes: Axes,
+    depth_of: Callable[[dict[str, Any]], DepthFile | None],
+    *,
+    check: bool,
+    notes: tuple[str, ...],
+    covisibility: Path | None,
+) -> PosedScene:
+    """The scene of a file with these frames; ValueError, in one line with the frame, if anything is wrong."""
+    names = tuple(frame["file_path"] for frame in frames)
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{path}: image {twice!r} is there twice; give every frame its own image")
+    images = tuple(inside(path.parent, name) for name in names)
+    cameras, poses, depth = [], [], []
+    for frame, image in zip(frames, images, strict=True):
+        try:
+            cameras.append(camera_of({**document, **frame}, image))
+            poses.append(pose_of(frame, axes))
+            depth.append(depth_of(frame))
+        except ValueError as error:
+            raise ValueError(f"{path}: frame {frame['file_path']}: {error}") from None
+    if check:
+        check_photos(names, images, cameras)
+    known_depth = tuple(depth) if any(depth) else ()
+    world_from_cam = Pose(torch.stack(poses))
+    return PosedScene(
+        path.parent, kind, names, images, tuple(cameras), world_from_cam, notes, known_depth, covisibility
+    )

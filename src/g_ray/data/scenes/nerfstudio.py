@@ -9,21 +9,16 @@ no use for are named in `PosedScene.notes`.
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from g_ray.data.depth_files import DepthFile
 from g_ray.data.scenes.frames import (
     DISTORTION,
     INTRINSICS,
-    camera_of,
     frames_of,
     number_of,
-    pose_of,
     read_document,
-    unique_names,
+    scene_of_frames,
 )
-from g_ray.data.scenes.scene import PosedScene, check_photos, inside, stored_covisibility
-from g_ray.geometry.pose import Pose
+from g_ray.data.scenes.scene import PosedScene, inside, stored_covisibility
 
 TRANSFORMS = "transforms.json"
 DEPTH_UNIT = "depth_unit_scale_factor"
@@ -47,29 +42,16 @@ def read_nerfstudio(folder: Path, check: bool = True, name: str = TRANSFORMS) ->
     path = folder / name
     document = read_document(path)
     frames = sorted(frames_of(path, document), key=lambda frame: frame["file_path"])
-    names = tuple(frame["file_path"] for frame in frames)
-    unique_names(path, names)
-    images = tuple(inside(folder, name) for name in names)
-    cameras, poses, depth = [], [], []
-    for frame, image in zip(frames, images, strict=True):
-        try:
-            cameras.append(camera_of({**document, **frame}, image))
-            poses.append(pose_of(frame, "opengl"))
-            depth.append(_depth(folder, {**document, **frame}))
-        except ValueError as error:
-            raise ValueError(f"{path}: frame {frame['file_path']}: {error}") from None
-    if check:
-        check_photos(names, images, cameras)
-    return PosedScene(
-        folder,
+    return scene_of_frames(
+        path,
         "nerfstudio",
-        names,
-        images,
-        tuple(cameras),
-        Pose(torch.stack(poses)),
-        _notes(document, frames),
-        tuple(depth) if any(depth) else (),
-        stored_covisibility(folder),
+        document,
+        frames,
+        "opengl",
+        lambda frame: _depth(folder, {**document, **frame}),
+        check=check,
+        notes=_notes(document, frames),
+        covisibility=stored_covisibility(folder),
     )
 
 

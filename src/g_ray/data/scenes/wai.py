@@ -11,20 +11,17 @@ where most of these files come from; MapAnything's own loaders put pixel centres
 """
 
 from pathlib import Path
-from typing import Any, Literal
-
-import torch
+from typing import Any
 
 from g_ray.data.depth_files import DepthFile
-from g_ray.data.scenes.frames import camera_of, frames_of, pose_of, read_document, unique_names
-from g_ray.data.scenes.scene import PosedScene, check_photos, inside, stored_covisibility
-from g_ray.geometry.pose import Pose
+from g_ray.data.scenes.frames import Axes, frames_of, read_document, scene_of_frames
+from g_ray.data.scenes.scene import PosedScene, inside, stored_covisibility
 
 SCENE_META = "scene_meta.json"
 DEPTHS = ("depth", "rendered_depth")
 """Modalities that are true depth, the first that is there."""
 COVISIBILITY = "pairwise_covisibility"
-AXES: dict[str, Literal["opencv", "opengl"]] = {"opencv": "opencv", "opengl": "opengl"}
+AXES: dict[str, Axes] = {"opencv": "opencv", "opengl": "opengl"}
 
 
 def read_wai(folder: Path, check: bool = True, modality: str | None = None) -> PosedScene:
@@ -33,33 +30,20 @@ def read_wai(folder: Path, check: bool = True, modality: str | None = None) -> P
     path = folder / SCENE_META
     document = read_document(path)
     frames = frames_of(path, document)
-    names = tuple(frame["file_path"] for frame in frames)
-    unique_names(path, names)
-    images = tuple(inside(folder, name) for name in names)
     said = document.get("camera_convention", "opencv")
     if said not in AXES:
         raise ValueError(f"{path}: camera_convention {said!r} is not read here; it can be opencv or opengl")
     key = _depth_key(path, document, frames, modality)
-    cameras, poses, depth = [], [], []
-    for frame, image in zip(frames, images, strict=True):
-        try:
-            cameras.append(camera_of({**document, **frame}, image))
-            poses.append(pose_of(frame, AXES[said]))
-            depth.append(_depth(folder, frame, key))
-        except ValueError as error:
-            raise ValueError(f"{path}: frame {frame['file_path']}: {error}") from None
-    if check:
-        check_photos(names, images, cameras)
-    return PosedScene(
-        folder,
+    return scene_of_frames(
+        path,
         "WAI",
-        names,
-        images,
-        tuple(cameras),
-        Pose(torch.stack(poses)),
-        _notes(document, key),
-        tuple(depth) if any(depth) else (),
-        _covisibility(folder, document),
+        document,
+        frames,
+        AXES[said],
+        lambda frame: _depth(folder, frame, key),
+        check=check,
+        notes=_notes(document, key),
+        covisibility=_covisibility(folder, document),
     )
 
 
