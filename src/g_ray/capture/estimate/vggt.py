@@ -6,6 +6,7 @@ Focal lengths come as fields of view of what the network saw; the principal poin
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
+from math import isfinite
 
 import torch
 from torch import Tensor
@@ -68,6 +69,10 @@ def _camera(k: Tensor, seen: tuple[int, int], photo: Photo) -> Pinhole:
     """Each axis is scaled back by its own factor."""
     width, height = seen
     fx, fy = float(k[0, 0]), float(k[1, 1])
+    if not (fx > 0 and fy > 0 and isfinite(fx) and isfinite(fy)):
+        raise ValueError(
+            f"{photo.name}: estimate:vggt found no focal length ({fx:g}, {fy:g} px): give one another way"
+        )
     middle = {"cx": width / 2, "cy": height / 2}
     camera = Pinhole.make(width, height, fx=fx, fy=fy, **middle, dtype=torch.float64)
     return camera.resize(photo.width, photo.height)
