@@ -8,7 +8,7 @@ import sys
 import pytest
 from PIL import Image
 
-from tests.html_page import Page
+from ..html_page import Page
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,9 @@ from g_ray.export.result import Result, ResultView
 from g_ray.export.write import write_result
 from g_ray.reconstruction.scoring import SCORES, score_views
 from g_ray.reconstruction.truth import read_truth
-from tests.room_results import mixed, view
-from tests.room_scenes import (
+
+from ..room_results import mixed, view
+from ..room_scenes import (
     Shot,
     shots,
     write_colmap_dense,

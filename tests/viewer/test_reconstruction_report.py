@@ -12,7 +12,8 @@ from g_ray.export.write import write_result
 from g_ray.viewer.colours import NOTHING, heat
 from g_ray.viewer.reconstruction_report import write_report
 from g_ray.viewer.report_pictures import Scales, view_pictures
-from tests.html_page import Page
+
+from ..html_page import Page
 
 
 @pytest.fixture(scope="module")
