@@ -10,7 +10,8 @@ from safetensors.torch import load_file
 from g_ray.cli.ship import Ship, command
 from g_ray.cli.train import provenance
 from g_ray.files import without_paths
-from g_ray.recipes import nvs
+from g_ray.models.checkpoint import load_reconstruction
+from g_ray.recipes import nvs, reconstruction
 from g_ray.recipes.curve import CurveRecipe
 from g_ray.synthesis import load_network
 from g_ray.training.engine import train
@@ -64,6 +65,25 @@ def test_what_is_shipped_is_the_network_in_half_precision(finished, tmp_path):
     assert settings["loss"]["lpips_weights"] == "lpips.npz"
 
 
+def test_reconstruction_networks_are_scored_through_the_tables_lenses(tmp_path):
+    tiny = reconstruction.tiny("gray")
+    recipe = replace(
+        tiny,
+        data=replace(tiny.data, batch=1, views=(2, 3), fov_deg=(70.0, 71.0)),
+        schedule=Schedule(lr=1e-3, steps=1),
+    )
+    run = Run(out=tmp_path / "run", device="cpu", sample_every=None, tensorboard=False)
+    train("mine", recipe, run, provenance())
+    Ship(tmp_path / "run", "rooms", tmp_path, scenes=2).run()
+    scores = card("rooms", tmp_path)["scores"]
+    assert scores.pop("protocol") == (
+        "2 test rooms, 3 views of 24×24 px, pinholes of 50°–90°; trained on pinholes alone"
+    )
+    assert list(scores) == ["pinhole", "zoom", "mixed", "fisheye"]
+    assert all(len(metrics) == 6 for metrics in scores.values())
+    assert load_reconstruction(tmp_path / "rooms.safetensors").config == recipe.model.config()
+
+
 def test_other_folders_are_refused(tmp_path):
     with pytest.raises(ValueError, match="folder of a finished g-ray train"):
         Ship(tmp_path, "rooms", tmp_path).run()
@@ -75,5 +95,6 @@ def test_other_folders_are_refused(tmp_path):
 
 def test_the_command_is_what_a_user_types():
     words = ["/opt/bin/g-ray", "train", "nvs-tiny-gta", "--out", "/opt/run", "--seed", "3"]
-    assert command(words) == ["g-ray", "train", "nvs-tiny-gta", "--seed", "3"]
+    assert command(words) == "g-ray train nvs-tiny-gta --seed 3"
+    assert command(words, 2) == "torchrun --nproc-per-node 2 -m g_ray train nvs-tiny-gta --seed 3"
     assert without_paths({"a": ["/opt/x.npz", "b/c", 3]}) == {"a": ["x.npz", "b/c", 3]}

@@ -218,7 +218,9 @@ def test_half_precision_under_autocast():
     assert (rough.world_points - exact.world_points).abs().max() < 0.1 * exact.world_points.abs().max()
 
 
-@pytest.mark.parametrize(("size", "millions"), [("tiny", 0.870), ("small", 69.7), ("paper", 946.5)])
+@pytest.mark.parametrize(
+    ("size", "millions"), [("tiny", 0.870), ("rooms", 4.404), ("small", 69.7), ("paper", 946.5)]
+)
 @every_method
 def test_every_size_can_hold_every_method(size, millions, method):
     with torch.device("meta"):

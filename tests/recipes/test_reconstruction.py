@@ -11,6 +11,7 @@ from g_ray.data.mixture import MixtureReconstruction
 from g_ray.data.rooms_reconstruction import RoomsReconstruction
 from g_ray.models import RECONSTRUCTION_METHODS
 from g_ray.recipes import reconstruction as recipes
+from g_ray.recipes import reconstruction_scenes
 from g_ray.recipes.reconstruction_scenes import ScenesViews
 from g_ray.training.distributed import World
 from g_ray.training.engine import train
@@ -53,6 +54,23 @@ def test_shapes_of_the_papers_batches():
     drawn = [shapes.shape(step) for step in range(300)]
     assert {shape.views for shape in drawn} == set(range(2, 25))
     assert all(shape.sets == 240 // shape.views and shape.height % 14 == 0 for shape in drawn)
+
+
+def test_the_shipped_recipe_sees_pinholes_of_every_shape():
+    recipe = recipes.rooms()
+    rooms = recipe.data.source(0, recipe.model.config().patch)
+    assert isinstance(rooms, RoomsReconstruction)
+    assert rooms.lens == "pinhole" and rooms.width == recipe.model.config().long_side
+    drawn = [rooms.shapes().shape(step) for step in range(100)]
+    assert {shape.views for shape in drawn} == set(range(2, 9))
+    assert {shape.height for shape in drawn} == {32, 40, 48}
+    assert all(8 < shape.sets * shape.views <= 16 for shape in drawn)
+
+
+def test_scenes_continue_what_was_shipped():
+    ours, scenes = recipes.rooms(), reconstruction_scenes.rooms()
+    assert scenes.model == ours.model and isinstance(scenes.data, ScenesViews)
+    assert (scenes.data.width, scenes.data.views, scenes.data.images_max) == (48, (2, 8), 16)
 
 
 def miniature(method, **changes):

@@ -66,7 +66,7 @@ class Ship:
             "bytes": shipped.stat().st_size,
             "sha256": hashlib.sha256(shipped.read_bytes()).hexdigest(),
             "step": last.step,
-            "command": " ".join(command(made.pop("command", ["", "train", document["name"]]))),
+            "command": command(made.pop("command", ["", "train", document["name"]]), made["processes"]),
             "recipe": document,
             "validation": last.validation(),
             "scores": scores(recipe, shipped, self.scenes)
@@ -132,7 +132,12 @@ def config_of(recipe: "ReconstructionRecipe") -> dict[str, str]:
 
 
 def reconstruction_scores(recipe: "ReconstructionRecipe", weights: Path, scenes: int) -> dict[str, Any]:
-    """Per lens, on rooms that no training run sees; nothing for networks that were trained on other data."""
+    """Per lens, on rooms that no training run sees; nothing for networks that were trained on other data.
+
+    The fields of view are those of the ablation's table, whatever the training's were.
+    """
+    from dataclasses import replace
+
     from g_ray.data.rooms_reconstruction import RoomsReconstruction
     from g_ray.evaluation.reconstruction_scorer import RoomsScorer
     from g_ray.evaluation.study import ScoredRun, rows
@@ -141,25 +146,28 @@ def reconstruction_scores(recipe: "ReconstructionRecipe", weights: Path, scenes:
 
     if not isinstance(recipe.data, RoomsViews):
         return {}
-    rooms = recipe.data.source(0, recipe.model.config().patch)
+    rooms = replace(recipe.data, fov_deg=RoomsViews.fov_deg).source(0, recipe.model.config().patch)
     assert isinstance(rooms, RoomsReconstruction)
     scorer = RoomsScorer.of_training(rooms, scenes)
     network = load_reconstruction(weights)
     found = {setting: scorer.scores(network, setting) for setting in scorer.settings}
     table = rows([ScoredRun("", recipe.seed, 0, 0.0, found)])
+    low, high = rooms.fov_deg
     return {
-        "protocol": f"{scenes} test rooms, four views; trained on pinholes alone",
+        "protocol": f"{scenes} test rooms, {scorer.rooms.views[1]} views of {rooms.width}×{rooms.width} px, "
+        f"pinholes of {low:.0f}°–{high:.0f}°; trained on pinholes alone",
         **{row["setting"]: row["metrics"] for row in table},
     }
 
 
-def command(words: list[str]) -> list[str]:
+def command(words: list[str], processes: int = 1) -> str:
     """As a user types it, without the folder of this machine that it went to."""
-    kept = ["g-ray", *words[1:]]
+    begin = ["g-ray"] if processes == 1 else ["torchrun", "--nproc-per-node", str(processes), "-m", "g_ray"]
+    kept = [*begin, *words[1:]]
     while "--out" in kept:
         place = kept.index("--out")
         del kept[place : place + 2]
-    return kept
+    return " ".join(kept)
 
 
 if __name__ == "__main__":

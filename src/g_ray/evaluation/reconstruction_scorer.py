@@ -67,7 +67,8 @@ class RoomsScorer(SetsScorer):
     def of_training(rooms: RoomsReconstruction, sets: int) -> "RoomsScorer":
         """Rooms like those of a training, but others: square, four views at most, true colours."""
         views = (min(VIEWS, rooms.views[1]),) * 2
-        return RoomsScorer(replace(rooms, split="test", views=views, aspect=(1.0, 1.0), colour=None), sets)
+        square = replace(rooms, height=rooms.width, aspect=(1.0, 1.0))
+        return RoomsScorer(replace(square, split="test", views=views, colour=None), sets)
 
     @property
     def settings(self) -> tuple[str, ...]:

@@ -17,8 +17,10 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     **{f"nvs-paths-tiny-{method}": partial(re10k.paths_tiny, method) for method in nvs.METHODS},
     "nvs-scene": scene.scene,
     **{f"recon-tiny-{method}": partial(reconstruction.tiny, method) for method in reconstruction.METHODS},
+    "recon-rooms": reconstruction.rooms,
     **{f"recon-stage1-{method}": partial(reconstruction.stage1, method) for method in reconstruction.METHODS},
     **{f"recon-stage2-{method}": partial(reconstruction.stage2, method) for method in reconstruction.METHODS},
     "recon-scenes-tiny": reconstruction_scenes.tiny,
+    "recon-scenes-rooms": reconstruction_scenes.rooms,
     "recon-scenes-stage1": reconstruction_scenes.stage1,
 }

@@ -1,4 +1,4 @@
-"""Multi-view reconstruction: eight methods at three sizes, trained on pinhole views alone."""
+"""Multi-view reconstruction: eight methods at four sizes, trained on pinhole views alone."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 METHODS = ("gray", "gray_qk", "rope", "rope_vo", "camray", "gray_camray", "none_global", "rope_normalised")
 """Rows of the ablation; what each is stands in `g_ray.models.reconstruction_methods`."""
 
-SizeName = Literal["tiny", "small", "paper"]
+SizeName = Literal["tiny", "rooms", "small", "paper"]
 
 STEPS_AN_EPOCH = 800
 """As in VGGT's training code, whose other constants the paper shares."""
@@ -26,7 +26,7 @@ class ReconstructionNetwork:
     """The network by its size and by what it knows of cameras."""
 
     size: SizeName
-    """tiny: for CPUs, without a pretrained encoder; small: ViT-S/14, the paper's ablation; paper: ViT-L/14."""
+    """tiny, rooms: for CPUs, without a pretrained encoder; small: ViT-S/14, the paper's ablation; paper: ViT-L/14."""
     method: str
     """What attention knows of cameras."""
     camray_scale: float = 4.0
@@ -147,6 +147,27 @@ def tiny(method: str) -> ReconstructionRecipe:
         model=ReconstructionNetwork("tiny", method),
         data=RoomsViews(width=24, height=24, batch=4, views=(4, 4)),
         schedule=Schedule(lr=2e-3, steps=2500, warmup=125, start=1e-6),
+        optimiser=Optimiser(betas=(0.9, 0.95), weight_decay=0.05, clip=1.0),
+    )
+
+
+def rooms() -> ReconstructionRecipe:
+    """The shipped weights g-ray-rooms: rooms of 48×32 to 48×48 px, 2–8 views, two hours on two cores with torchrun.
+
+    Pinholes alone, but of up to 110°: rays as far from the axis as most of what a fisheye sees.
+    """
+    return ReconstructionRecipe(
+        model=ReconstructionNetwork("rooms", "gray"),
+        data=RoomsViews(
+            width=48,
+            height=56,
+            batch=8,
+            views=(2, 8),
+            aspect=(0.58, 0.98),  # cut down to whole patches: 32, 40 or 48 rows, alike often
+            images_max=16,
+            fov_deg=(40.0, 110.0),
+        ),
+        schedule=Schedule(lr=1.5e-3, steps=9000, warmup=450, start=1e-6),
         optimiser=Optimiser(betas=(0.9, 0.95), weight_decay=0.05, clip=1.0),
     )
 

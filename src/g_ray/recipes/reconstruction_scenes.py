@@ -84,13 +84,21 @@ def mixed(folder: Path, frames: tuple[float, float]) -> ReconstructionRecipe:
 
 
 def tiny() -> ReconstructionRecipe:
-    """G-ray on your own scenes with depth (--data.folders DIR), 24×24 px, for a CPU; --init g-ray-rooms helps."""
-    rooms = reconstruction.tiny("gray")
-    return replace(rooms, data=ScenesViews(width=24, height=24, batch=4, views=(4, 4)))
+    """G-ray on your own scenes with depth (--data.folders DIR), 24×24 px, for a CPU."""
+    return _on_scenes(reconstruction.tiny("gray"))
+
+
+def rooms() -> ReconstructionRecipe:
+    """The shipped network on your own scenes with depth (--data.folders DIR), 48×48 px; --init g-ray-rooms helps."""
+    return _on_scenes(reconstruction.rooms())
 
 
 def stage1() -> ReconstructionRecipe:
     """The appendix's first stage with G-ray on your own scenes with depth (--data.folders DIR), 224 px."""
-    first = reconstruction.stage1("gray")
-    shape = (first.data.width, first.data.height, first.data.batch, first.data.views, first.data.aspect)
-    return replace(first, data=ScenesViews(*shape, first.data.images_max))
+    return _on_scenes(reconstruction.stage1("gray"))
+
+
+def _on_scenes(recipe: ReconstructionRecipe) -> ReconstructionRecipe:
+    """The same with photographs instead of rooms."""
+    shape = ("width", "height", "batch", "views", "aspect", "images_max")
+    return replace(recipe, data=ScenesViews(**{name: getattr(recipe.data, name) for name in shape}))
