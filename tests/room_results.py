@@ -7,7 +7,7 @@ import torch
 
 from g_ray.cameras.base import Camera
 from g_ray.data.rooms import random_room
-from g_ray.data.rooms_reconstruction import RoomsReconstruction
+from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.export.result import Result, ResultView
 from g_ray.geometry.pose import Pose
 

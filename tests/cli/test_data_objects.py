@@ -13,8 +13,8 @@ from PIL import Image
 
 from g_ray.cli.data_objects import ObjectBar, options
 from g_ray.cli.main import main
-from g_ray.data.objaverse_files import NAMES, PARTIAL, object_names
-from g_ray.data.objaverse_run import ObjectSettings, claim
+from g_ray.data.objects.files import NAMES, PARTIAL, object_names
+from g_ray.data.objects.run import ObjectSettings, claim
 
 COARSE = ["--size", "16", "--antialias", "1"]
 

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from g_ray.cli.main import main
-from g_ray.data.objaverse_index import PROTOCOLS, partition
+from g_ray.data.objects.index import PROTOCOLS, partition
 from g_ray.recipes import objects
 from g_ray.training.recipe import Schedule
 

@@ -8,8 +8,8 @@ import torch
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.data.depth_files import DepthFile, along_rays, nearest_depth
-from g_ray.data.scene_covisibility import computed, scene_covisibility
 from g_ray.data.scenes import find_scenes, read_scene
+from g_ray.data.scenes.covisibility import computed, scene_covisibility
 from g_ray.rays.ray_map import RayMap
 
 WRITERS = {  # of a whole scene, and how exact its depth is

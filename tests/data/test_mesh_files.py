@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from g_ray.data.mesh_files import GREY, UnreadableMesh, find_meshes, read_meshes, safe_name
-from g_ray.data.meshes import Mesh, of_unit_size
-from g_ray.data.srgb import LINEAR_OF_BYTE
+from g_ray.data.objects.mesh_files import GREY, UnreadableMesh, find_meshes, read_meshes, safe_name
+from g_ray.data.objects.meshes import Mesh, of_unit_size
+from g_ray.data.objects.srgb import LINEAR_OF_BYTE
 
 RED = (200, 30, 60, 255)
 

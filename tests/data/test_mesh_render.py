@@ -6,10 +6,10 @@ import torch
 import trimesh
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
-from g_ray.data.mesh_files import read_meshes
-from g_ray.data.mesh_render import AMBIENT, DIFFUSE, SUN, MeshScene
-from g_ray.data.meshes import Mesh, of_unit_size
-from g_ray.data.srgb import LINEAR_OF_BYTE, to_bytes
+from g_ray.data.objects.mesh_files import read_meshes
+from g_ray.data.objects.meshes import Mesh, of_unit_size
+from g_ray.data.objects.render import AMBIENT, DIFFUSE, SUN, MeshScene
+from g_ray.data.objects.srgb import LINEAR_OF_BYTE, to_bytes
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 

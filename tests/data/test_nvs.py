@@ -8,8 +8,8 @@ import torch
 from g_ray.data import NVSBatch, RoomsNVS, random_room
 from g_ray.data.nvs import zoom_factors
 from g_ray.data.resample import centre_box, resample
-from g_ray.data.room import Room
-from g_ray.data.rooms_nvs import Draws
+from g_ray.data.rooms.nvs import Draws
+from g_ray.data.rooms.room import Room
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 

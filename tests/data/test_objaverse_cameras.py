@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from g_ray.data.objaverse_cameras import FOV_DEG, NEAREST, UNIT_PX, focal_of, sample_cameras
-from g_ray.data.objaverse_files import DOLLY, FOCAL, NATIVE
+from g_ray.data.objects.cameras import FOV_DEG, NEAREST, UNIT_PX, focal_of, sample_cameras
+from g_ray.data.objects.files import DOLLY, FOCAL, NATIVE
 
 NAMES = [f"object {number}" for number in range(300)]
 

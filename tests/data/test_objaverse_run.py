@@ -12,11 +12,10 @@ import pytest
 import torch
 import trimesh
 
-from g_ray.data import objaverse_cluster, objaverse_files
-from g_ray.data.mesh_files import find_meshes
-from g_ray.data.objaverse_cameras import sample_cameras
-from g_ray.data.objaverse_cluster import Cluster, render_on_cluster
-from g_ray.data.objaverse_files import (
+from g_ray.data.objects import cluster, files
+from g_ray.data.objects.cameras import sample_cameras
+from g_ray.data.objects.cluster import Cluster, render_on_cluster
+from g_ray.data.objects.files import (
     NAMES,
     PARTIAL,
     is_finished,
@@ -25,7 +24,8 @@ from g_ray.data.objaverse_files import (
     read_image,
     write_object,
 )
-from g_ray.data.objaverse_run import (
+from g_ray.data.objects.mesh_files import find_meshes
+from g_ray.data.objects.run import (
     ObjectJob,
     ObjectSettings,
     claim,
@@ -130,7 +130,7 @@ def test_an_object_that_cannot_be_finished_is_not_there(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device", "cameras.json")
 
-    monkeypatch.setattr(objaverse_files, "write_json", full)
+    monkeypatch.setattr(files, "write_json", full)
     with pytest.raises(OSError, match="No space"):
         render_object(tmp_path, ObjectJob("cup"), TINY)
     assert not (tmp_path / "cup").exists() and list((tmp_path / PARTIAL).iterdir()) == []
@@ -233,7 +233,7 @@ def test_jobs_of_a_cluster_render_their_shares(tmp_path, mesh_folder, on_path):
     outcomes = {o.name: o.refused for o in render_on_cluster(root, jobs, TINY, where, pause_s=0.2)}
     assert outcomes.keys() == {"box", "block", "broken"} and "broken.glb" in str(outcomes["broken"])
     assert object_names(root) == ["block", "box"]
-    assert len({path.name.split("_")[0] for path in (root / objaverse_cluster.LOGS).glob("*.pkl")}) == 2
+    assert len({path.name.split("_")[0] for path in (root / cluster.LOGS).glob("*.pkl")}) == 2
     alone = tmp_path / "alone"
     list(render_objects(alone, jobs, TINY))
     assert (alone / "box/views/000_0.jpg").read_bytes() == (root / "box/views/000_0.jpg").read_bytes()

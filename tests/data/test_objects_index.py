@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from g_ray.data.objaverse_index import (
+from g_ray.data.objects.index import (
     EVERY_VIEW,
     PROTOCOLS,
     context_pair,

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from g_ray.data.objaverse_files import NAMES, read_cameras
-from g_ray.data.objaverse_index import EVERY_VIEW, PROTOCOLS, partition
-from g_ray.data.objects_nvs import ObjectsNVS
-from g_ray.data.rendered_objects import Asked, Recent, RenderedObjects
+from g_ray.data.objects.files import NAMES, read_cameras
+from g_ray.data.objects.index import EVERY_VIEW, PROTOCOLS, partition
+from g_ray.data.objects.nvs import ObjectsNVS
+from g_ray.data.objects.rendered import Asked, Recent, RenderedObjects
 
 TESTED = [f"object{i}" for i in range(200) if partition(f"object{i}") == "test"][:2]
 TRAINED = [f"object{i}" for i in range(200) if partition(f"object{i}") == "train"][:5]

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from g_ray.data.objaverse_files import NAMES, object_names, read_cameras, read_image
+from g_ray.data.objects.files import NAMES, object_names, read_cameras, read_image
 
 
 @pytest.fixture

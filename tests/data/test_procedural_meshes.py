@@ -5,12 +5,12 @@ import pytest
 import torch
 import trimesh
 
-from g_ray.data.mesh_render import MeshScene
-from g_ray.data.meshes import of_unit_size
-from g_ray.data.objaverse_cameras import sample_cameras
-from g_ray.data.objaverse_files import NATIVE
-from g_ray.data.object_random import object_random
-from g_ray.data.procedural_meshes import SHAPES, random_object
+from g_ray.data.objects.cameras import sample_cameras
+from g_ray.data.objects.files import NATIVE
+from g_ray.data.objects.meshes import of_unit_size
+from g_ray.data.objects.procedural import SHAPES, random_object
+from g_ray.data.objects.render import MeshScene
+from g_ray.data.objects.seeds import object_random
 from g_ray.geometry.pose import Pose
 
 

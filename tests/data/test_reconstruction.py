@@ -15,8 +15,8 @@ from g_ray.data import ReconstructionBatch, RoomsReconstruction, random_room
 from g_ray.data.colour import ColourJitter
 from g_ray.data.covisibility import covisibility
 from g_ray.data.random_lens import MONOTONE_RAD, STRENGTH, fisheye_coefficients
-from g_ray.data.rooms_reconstruction import Draws
-from g_ray.data.walk import PER_STEP, START, fold, walk
+from g_ray.data.rooms.reconstruction import Draws
+from g_ray.data.rooms.walk import PER_STEP, START, fold, walk
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from g_ray.data.reproject import fisheyes_inside, reprojected
-from g_ray.data.rooms_reconstruction import RoomsReconstruction
+from g_ray.data.rooms.reconstruction import RoomsReconstruction
 
 ROOMS = RoomsReconstruction(
     split="test", width=192, height=192, patch=8, fov_deg=(70.0, 90.0), off_centre=0.0

@@ -5,7 +5,7 @@ import torch
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.data import random_room
-from g_ray.data.textures import PATTERNS
+from g_ray.data.rooms.textures import PATTERNS
 from g_ray.geometry.pose import Pose
 
 WIDE = Pinhole.from_fov(90.0, 48, 36).to(dtype=torch.float64)

@@ -9,7 +9,7 @@ import torch
 from g_ray.data.pose_scale import scaled_to_baseline
 from g_ray.data.resample import fitted_box
 from g_ray.data.rooms import random_room
-from g_ray.data.scene_nvs import SceneNVS
+from g_ray.data.scenes.nvs import SceneNVS
 from g_ray.geometry.pose import Pose
 from g_ray.metrics.psnr import psnr
 

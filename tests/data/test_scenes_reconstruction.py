@@ -11,8 +11,8 @@ from g_ray.cameras import Pinhole, RayMapCamera
 from g_ray.data import MixtureReconstruction, RoomsReconstruction, ScenesReconstruction
 from g_ray.data.colour import ColourJitter
 from g_ray.data.covisibility import covisibility
-from g_ray.data.covisible_walk import covisible_views, overlap
-from g_ray.data.rooms_nvs import HELD_OUT
+from g_ray.data.scenes.covisible_walk import covisible_views, overlap
+from g_ray.data.splits import HELD_OUT
 from g_ray.geometry.pointmap import move
 
 TENSORS = ("images", "world_points", "camera_points", "ray_depth", "z_depth", "valid")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from g_ray.data.objaverse_index import PROTOCOLS, partition, write_indices
+from g_ray.data.objects.index import PROTOCOLS, partition, write_indices
 from g_ray.evaluation.nvs_references import REFERENCES
 from g_ray.evaluation.nvs_scorer import NVSScorer
 from g_ray.evaluation.objects_protocol import ObjectsProtocol

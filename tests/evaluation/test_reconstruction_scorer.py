@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from g_ray.cli.main import main
-from g_ray.data.rooms_reconstruction import RoomsReconstruction
+from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.evaluation.photos_scorer import PhotosScorer
 from g_ray.evaluation.reconstruction_scorer import LENSES, RoomsScorer, scored
 from g_ray.evaluation.study_runs import Study, run_study

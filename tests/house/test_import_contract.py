@@ -124,7 +124,7 @@ def test_a_violation_is_found(tmp_path, place, line):
     ("place", "line"),
     [
         ("cli/good.py", "from g_ray import __version__\nfrom g_ray.viewer import page"),
-        ("data/good.py", "from g_ray.rays.ray_map import RayMap\nfrom g_ray.data import textures"),
+        ("data/good.py", "from g_ray.rays.ray_map import RayMap\nfrom g_ray.data import rooms"),
         ("export/good.py", "from g_ray.data.photos import read_photo\nfrom g_ray.cameras import CAMERAS"),
         ("viewer/good.py", "from g_ray import data, encodings\nimport torch"),
     ],

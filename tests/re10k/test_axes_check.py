@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from g_ray.cameras import OpenCV, OpenCVFisheye, Pinhole
-from g_ray.data.axes_check import DECLARED, READINGS, MatchedViews, check_axes, misses_rad, refuse_wrong_axes
-from g_ray.data.matching import match_images
+from g_ray.data.checks.axes import DECLARED, READINGS, MatchedViews, check_axes, misses_rad, refuse_wrong_axes
+from g_ray.data.checks.matching import match_images
 from g_ray.data.rooms import random_room
 from g_ray.geometry.pose import Pose
 

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from g_ray.data.camera_paths import read_paths
-from g_ray.data.path_rooms_nvs import FREE, PathRoomsNVS, cameras, placed
+from g_ray.data.rooms.camera_paths import read_paths
+from g_ray.data.rooms.path_nvs import FREE, PathRoomsNVS, cameras, placed
 from g_ray.geometry.pose import Pose
 
 

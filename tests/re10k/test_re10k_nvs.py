@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from g_ray.cameras import Pinhole
 from g_ray.data.clip_sampling import check_sampling, draw_frames, normalised
 from g_ray.data.re10k import open_clips
-from g_ray.data.re10k_nvs import RE10KNVS, ClipFrames, load_scenes
+from g_ray.data.re10k.nvs import RE10KNVS, ClipFrames, load_scenes
 from g_ray.data.resample import fitted_box
 from g_ray.data.rooms import random_room
 from g_ray.geometry.pose import Pose

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from g_ray.data.objects_nvs import TARGETS
+from g_ray.data.objects.nvs import TARGETS
 from g_ray.recipes import nvs, objects
 from g_ray.recipes.stored import recipe_of
 from g_ray.training.engine import train

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from g_ray.data.mixture import MixtureReconstruction
-from g_ray.data.rooms_reconstruction import RoomsReconstruction
+from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.models import RECONSTRUCTION_METHODS
 from g_ray.recipes import reconstruction as recipes
 from g_ray.recipes import reconstruction_scenes

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 if TYPE_CHECKING:
-    from g_ray.data.scene_check import SceneReport
+    from g_ray.data.checks.scene import SceneReport
 
 SELDOM = 50
 """Scenes between two lines of progress where there is no terminal."""
@@ -35,8 +35,8 @@ class Check:
     """Write the findings to this file too."""
 
     def run(self) -> int:
+        from g_ray.data.checks.view_pairs import spread
         from g_ray.data.scenes import find_scenes
-        from g_ray.data.view_pairs import spread
 
         if self.frames < 0 or self.scenes < 0 or (self.depth_unit is not None and self.depth_unit <= 0):
             raise ValueError("--frames and --scenes must be 0 or more, and --depth-unit positive")
@@ -59,8 +59,8 @@ class Check:
 
     def _reports(self, folders: Sequence[Path]) -> "Iterator[SceneReport]":
         from g_ray.cli.text import Line
-        from g_ray.data.scene_check import check_scene
-        from g_ray.data.scene_store import DepthReading
+        from g_ray.data.checks.scene import check_scene
+        from g_ray.data.scenes.store import DepthReading
 
         reading = DepthReading(self.depth_convention, self.depth_unit, self.depth_modality)
         line, terminal = Line(beside_output=True), sys.stderr.isatty()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from g_ray.training.progress import BAR, Progress, clock
 
 if TYPE_CHECKING:
-    from g_ray.data.objaverse_run import ObjectJob, ObjectSettings
+    from g_ray.data.objects.run import ObjectJob, ObjectSettings
 
 REFUSED = "refused.json"
 
@@ -53,8 +53,8 @@ class Objects:
     def run(self) -> None:
         import shutil
 
-        from g_ray.data.objaverse_files import PARTIAL
-        from g_ray.data.objaverse_run import claim, object_jobs
+        from g_ray.data.objects.files import PARTIAL
+        from g_ray.data.objects.run import claim, object_jobs
         from g_ray.training.lock import only_one
 
         settings = self.settings()
@@ -71,7 +71,7 @@ class Objects:
         return None if self.meshes == "none" else Path(self.meshes)
 
     def settings(self) -> "ObjectSettings":
-        from g_ray.data.objaverse_run import PROCEDURAL, ObjectSettings
+        from g_ray.data.objects.run import PROCEDURAL, ObjectSettings
 
         return ObjectSettings(
             meshes=PROCEDURAL if self.folder is None else self.folder.resolve().name,
@@ -85,7 +85,7 @@ class Objects:
 
     def render(self, jobs: "list[ObjectJob]", settings: "ObjectSettings") -> dict[str, str]:
         """All of them, with a bar; the reasons for those that are not there, by name."""
-        from g_ray.data.objaverse_run import unfinished
+        from g_ray.data.objects.run import unfinished
 
         before = len(jobs) - len(unfinished(self.out, jobs))
         bar, refused = ObjectBar(len(jobs), before), {}
@@ -104,8 +104,8 @@ class Objects:
         return refused
 
     def outcomes(self, jobs: "list[ObjectJob]", settings: "ObjectSettings") -> Any:
-        from g_ray.data.objaverse_cluster import Cluster, render_on_cluster
-        from g_ray.data.objaverse_run import render_objects
+        from g_ray.data.objects.cluster import Cluster, render_on_cluster
+        from g_ray.data.objects.run import render_objects
 
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"--workers {self.workers}: give 1 or more")

@@ -22,7 +22,7 @@ class ObjectsIndex:
     """Of the two views that are given."""
 
     def run(self) -> None:
-        from g_ray.data.objaverse_index import PROTOCOLS, write_indices
+        from g_ray.data.objects.index import PROTOCOLS, write_indices
 
         for name, digest in write_indices(self.root, self.out, self.seed).items():
             targets = len(PROTOCOLS[name].names((0, 1)))

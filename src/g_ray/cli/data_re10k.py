@@ -33,7 +33,7 @@ class RE10KCheck:
 
     def _check(self, split: str) -> bool:
         """Print what there is to say about a split; whether its axes are not refused."""
-        from g_ray.data.axes_check import check_axes
+        from g_ray.data.checks.axes import check_axes
         from g_ray.data.re10k.check import pairs_of
         from g_ray.data.re10k.layouts import open_clips
 

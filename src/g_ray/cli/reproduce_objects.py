@@ -25,7 +25,7 @@ def small_objects(root: Path, size: int) -> Path:
 
 def frozen_protocol(root: Path, index: Path, size: int) -> "ObjectsProtocol":
     """Written at the first call, and checked against the objects at every call, before anything is trained."""
-    from g_ray.data.objaverse_index import SUMS, write_indices
+    from g_ray.data.objects.index import SUMS, write_indices
     from g_ray.evaluation.objects_protocol import ObjectsProtocol
 
     if not (index / SUMS).is_file():

@@ -19,7 +19,7 @@ class ReconAblation(Table):
     """Eight ways to tell a reconstruction network about cameras: trained on pinholes, tested on other lenses too."""
 
     def study(self) -> "Study":
-        from g_ray.data.rooms_reconstruction import RoomsReconstruction
+        from g_ray.data.rooms.reconstruction import RoomsReconstruction
         from g_ray.evaluation.reconstruction_scorer import RoomsScorer
         from g_ray.evaluation.study_runs import Study
         from g_ray.recipes import reconstruction

@@ -138,7 +138,7 @@ def reconstruction_scores(recipe: "ReconstructionRecipe", weights: Path, scenes:
     """
     from dataclasses import replace
 
-    from g_ray.data.rooms_reconstruction import RoomsReconstruction
+    from g_ray.data.rooms.reconstruction import RoomsReconstruction
     from g_ray.evaluation.reconstruction_scorer import RoomsScorer
     from g_ray.evaluation.study import ScoredRun, rows
     from g_ray.models.checkpoint import load_reconstruction

@@ -5,9 +5,9 @@ from g_ray.data.nvs import NVSBatch, NVSSource
 from g_ray.data.reconstruction import ReconstructionBatch, ReconstructionSource
 from g_ray.data.resample import resample
 from g_ray.data.rooms import Rendering, Room, random_room
-from g_ray.data.rooms_nvs import RoomsNVS
-from g_ray.data.rooms_reconstruction import RoomsReconstruction
-from g_ray.data.scenes_reconstruction import ScenesReconstruction
+from g_ray.data.rooms.nvs import RoomsNVS
+from g_ray.data.rooms.reconstruction import RoomsReconstruction
+from g_ray.data.scenes.reconstruction import ScenesReconstruction
 
 __all__ = [
     "MixtureReconstruction",

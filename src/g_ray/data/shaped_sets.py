@@ -4,7 +4,7 @@ from abc import abstractmethod
 
 from g_ray.data.dynamic_batch import DynamicBatch
 from g_ray.data.reconstruction import ReconstructionBatch, ReconstructionSource
-from g_ray.data.rooms_nvs import HELD_OUT
+from g_ray.data.splits import HELD_OUT
 
 
 class ShapedSets(ReconstructionSource):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from g_ray.data.nvs import NVSBatch
-from g_ray.data.rooms_nvs import RoomsNVS
+from g_ray.data.rooms.nvs import RoomsNVS
 from g_ray.metrics.lpips import LPIPS
 from g_ray.metrics.scenes import SceneScores, score_scenes
 

@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 
 from g_ray.data.nvs import NVSBatch
-from g_ray.data.objaverse_index import PROTOCOLS, ObjectIndex, read_index
-from g_ray.data.rendered_objects import Asked, RenderedObjects
+from g_ray.data.objects.index import PROTOCOLS, ObjectIndex, read_index
+from g_ray.data.objects.rendered import Asked, RenderedObjects
 from g_ray.evaluation.nvs_protocol import NVSProtocol
 
 

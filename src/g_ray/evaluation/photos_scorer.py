@@ -11,7 +11,7 @@ import numpy as np
 
 from g_ray.data.reconstruction import ReconstructionBatch
 from g_ray.data.reproject import fisheyes_inside, reprojected
-from g_ray.data.scenes_reconstruction import ScenesReconstruction
+from g_ray.data.scenes.reconstruction import ScenesReconstruction
 from g_ray.evaluation.reconstruction_scorer import SetsScorer
 from g_ray.training.recipe import plain
 

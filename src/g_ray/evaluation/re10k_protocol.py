@@ -17,7 +17,7 @@ from g_ray.data.nvs import NVSBatch, zoom_factors
 from g_ray.data.re10k.clips import Axes, Clips
 from g_ray.data.re10k.index import EvaluationIndex, IndexedScene, read_index
 from g_ray.data.re10k.layouts import open_clips
-from g_ray.data.re10k_nvs import ClipFrames, load_scenes
+from g_ray.data.re10k.nvs import ClipFrames, load_scenes
 from g_ray.evaluation.nvs_protocol import NVSProtocol
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from g_ray.data.reconstruction import ReconstructionBatch
-from g_ray.data.rooms_reconstruction import LensName, RoomsReconstruction
+from g_ray.data.rooms.reconstruction import LensName, RoomsReconstruction
 from g_ray.evaluation.scorer import Scorer
 from g_ray.evaluation.study import ScoredRun
 from g_ray.geometry.pose import Pose

@@ -96,7 +96,7 @@ class RoomsData(NVSData):
     """Keep rendered pictures in this folder: further runs over the same rooms read them (12 kB a scene)."""
 
     def source(self, seed: int) -> "NVSSource":
-        from g_ray.data.rooms_nvs import RoomsNVS
+        from g_ray.data.rooms.nvs import RoomsNVS
 
         settings = {name: value for name, value in vars(self).items() if name != "batch"}
         return RoomsNVS(seed=seed, batch_size=self.batch, **settings)

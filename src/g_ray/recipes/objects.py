@@ -27,7 +27,7 @@ class ObjectsData(NVSData):
     """Decoded images that each process keeps in memory."""
 
     def source(self, seed: int) -> "NVSSource":
-        from g_ray.data.objects_nvs import ObjectsNVS
+        from g_ray.data.objects.nvs import ObjectsNVS
 
         settings = {name: value for name, value in vars(self).items() if name != "batch"}
         return ObjectsNVS(seed=seed, batch_size=self.batch, **settings)

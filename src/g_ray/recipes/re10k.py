@@ -34,10 +34,10 @@ class RE10KData(nvs.NVSData):
     """Frames between the first and the last context, drawn between these."""
 
     def source(self, seed: int) -> "NVSSource":
-        from g_ray.data.axes_check import refuse_wrong_axes
+        from g_ray.data.checks.axes import refuse_wrong_axes
         from g_ray.data.re10k.check import pairs_of
         from g_ray.data.re10k.layouts import open_clips
-        from g_ray.data.re10k_nvs import RE10KNVS
+        from g_ray.data.re10k.nvs import RE10KNVS
 
         clips = open_clips(self.root, "train", self.axes)
         if self.check:
@@ -77,7 +77,7 @@ class PathsData(nvs.NVSData):
     """Rays per pixel and axis."""
 
     def source(self, seed: int) -> "NVSSource":
-        from g_ray.data.path_rooms_nvs import PathRoomsNVS
+        from g_ray.data.rooms.path_nvs import PathRoomsNVS
 
         file = shared_paths() if self.paths is None else self.paths
         if not file.is_file():

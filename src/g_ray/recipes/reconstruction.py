@@ -91,7 +91,7 @@ class RoomsViews(ReconstructionData):
 
     def source(self, seed: int, patch: int) -> "ReconstructionSource":
         from g_ray.data.colour import ColourJitter
-        from g_ray.data.rooms_reconstruction import RoomsReconstruction
+        from g_ray.data.rooms.reconstruction import RoomsReconstruction
 
         settings = {name: value for name, value in vars(self).items() if name not in ("batch", "colour")}
         colour = ColourJitter() if self.colour else None

@@ -62,7 +62,7 @@ class ScenesViews(ReconstructionData):
 
     def _scenes(self, folders: tuple[Path, ...], seed: int, patch: int) -> "ReconstructionSource":
         from g_ray.data.colour import ColourJitter
-        from g_ray.data.scenes_reconstruction import ScenesReconstruction
+        from g_ray.data.scenes.reconstruction import ScenesReconstruction
 
         own = ("folders", "weights", "rooms", "batch", "colour")
         settings = {name: value for name, value in vars(self).items() if name not in own}

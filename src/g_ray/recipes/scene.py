@@ -31,7 +31,7 @@ class SceneData(nvs.NVSData):
     """Poses are scaled so that the first context's farthest fellow is this far away; rooms have about 0.7 m."""
 
     def source(self, seed: int) -> "NVSSource":
-        from g_ray.data.scene_nvs import SceneNVS
+        from g_ray.data.scenes.nvs import SceneNVS
 
         if not self.folder:
             raise ValueError(

@@ -8,7 +8,7 @@ import torch
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.cameras.base import Camera
 from g_ray.data.reconstruction import ReconstructionBatch
-from g_ray.data.rooms_reconstruction import RoomsReconstruction
+from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.export.result import Result
 from g_ray.metrics.reconstruction import ReconstructionScores, SetGeometry, score_sets
 from g_ray.models.inference import infer

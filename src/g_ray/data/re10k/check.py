@@ -2,9 +2,9 @@
 
 import torch
 
-from g_ray.data.axes_check import MatchedViews
+from g_ray.data.checks.axes import MatchedViews
+from g_ray.data.checks.matching import match_images
 from g_ray.data.clip_sampling import share
-from g_ray.data.matching import match_images
 from g_ray.data.re10k.clips import Clip, Clips
 from g_ray.geometry.pose import Pose
 

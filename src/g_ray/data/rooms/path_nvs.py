@@ -10,10 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.data.camera_paths import CameraPath, read_paths
 from g_ray.data.clip_sampling import check_sampling, draw_frames, long_enough, normalised, share
 from g_ray.data.nvs import NVSBatch, NVSSource, zoom_factors
 from g_ray.data.rooms import Room, random_room
+from g_ray.data.rooms.camera_paths import CameraPath, read_paths
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
 

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.data.axes_check import DECLARED, READINGS, leads
+from g_ray.data.checks.axes import DECLARED, READINGS, leads
 from g_ray.data.depth_files import Convention, usable
 from g_ray.geometry.pose import Pose
 

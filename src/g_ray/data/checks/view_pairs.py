@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from g_ray.data.scene_nvs import view_distances
+from g_ray.data.scenes.nvs import view_distances
 from g_ray.geometry.pose import Pose
 
 ALONG = (1, 4)

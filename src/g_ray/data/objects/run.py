@@ -14,13 +14,13 @@ from pathlib import Path
 
 import torch
 
-from g_ray.data.mesh_files import UnreadableMesh, find_meshes, read_meshes
-from g_ray.data.mesh_render import MeshScene
-from g_ray.data.meshes import Mesh, of_unit_size
-from g_ray.data.objaverse_cameras import sample_cameras
-from g_ray.data.objaverse_files import is_finished, write_object
-from g_ray.data.object_random import object_random
-from g_ray.data.procedural_meshes import random_object
+from g_ray.data.objects.cameras import sample_cameras
+from g_ray.data.objects.files import is_finished, write_object
+from g_ray.data.objects.mesh_files import UnreadableMesh, find_meshes, read_meshes
+from g_ray.data.objects.meshes import Mesh, of_unit_size
+from g_ray.data.objects.procedural import random_object
+from g_ray.data.objects.render import MeshScene
+from g_ray.data.objects.seeds import object_random
 from g_ray.files import write_json
 
 DATASET = "dataset.json"

@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from g_ray.data.checks.contradiction import contradiction
+from g_ray.data.checks.view_pairs import spread
 from g_ray.data.depth_files import usable
 from g_ray.data.photos import read_photo
-from g_ray.data.scene_contradiction import contradiction
-from g_ray.data.scene_covisibility import stored
 from g_ray.data.scenes import PosedScene, read_scene
+from g_ray.data.scenes.covisibility import stored
 from g_ray.data.scenes.scene import check_depth_size
-from g_ray.data.view_pairs import spread
 
 Level = Literal["error", "warning", "note"]
 NAMED = 3

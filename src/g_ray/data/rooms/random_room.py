@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray.data.room import Materials, Rendering, Room, Solids
-from g_ray.data.textures import PATTERNS
+from g_ray.data.rooms.room import Materials, Rendering, Room, Solids
+from g_ray.data.rooms.textures import PATTERNS
 
 __all__ = ["Rendering", "Room", "random_room"]
 

@@ -14,9 +14,9 @@ from g_ray.data.nvs import zoom_factors
 from g_ray.data.random_lens import fisheye_coefficients, fisheyes, pinholes
 from g_ray.data.reconstruction import ReconstructionBatch
 from g_ray.data.rooms import Rendering, Room, random_room
-from g_ray.data.rooms_nvs import SPLITS
+from g_ray.data.rooms.walk import PER_STEP, START, walk
 from g_ray.data.shaped_sets import ShapedSets
-from g_ray.data.walk import PER_STEP, START, walk
+from g_ray.data.splits import SPLITS
 from g_ray.geometry.pointmap import move
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views

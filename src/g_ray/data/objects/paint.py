@@ -6,8 +6,8 @@ from itertools import accumulate
 import numpy as np
 from jaxtyping import Float, Int
 
-from g_ray.data.meshes import Mesh
-from g_ray.data.srgb import LINEAR_OF_BYTE
+from g_ray.data.objects.meshes import Mesh
+from g_ray.data.objects.srgb import LINEAR_OF_BYTE
 
 WHITE = np.full((1, 1, 3), 255, np.uint8)
 

@@ -8,13 +8,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.data.axes_check import MatchedViews, check_axes
-from g_ray.data.depth_check import DepthView, Reading, check_depth
-from g_ray.data.matching import match_images
+from g_ray.data.checks.axes import MatchedViews, check_axes
+from g_ray.data.checks.depth import DepthView, Reading, check_depth
+from g_ray.data.checks.matching import match_images
+from g_ray.data.checks.view_pairs import view_pairs
 from g_ray.data.photos import read_photo
 from g_ray.data.resample import resample
 from g_ray.data.scenes.scene import PosedScene, check_depth_size, check_pixels
-from g_ray.data.view_pairs import view_pairs
 from g_ray.geometry.pose import Pose
 
 MATCH_PX = 480

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.data.textures import PATTERNS
+from g_ray.data.rooms.textures import PATTERNS
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 

@@ -13,11 +13,10 @@ from torch import Tensor
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.data.nvs import NVSBatch, NVSSource, zoom_factors
 from g_ray.data.rooms import Room, random_room
+from g_ray.data.splits import HELD_OUT, SPLITS
 from g_ray.files import whole
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
-
-SPLITS = ("train", "test")
 
 VERSION = 1
 """Of the pictures: rooms that look otherwise get another number, and no cached picture of the old ones is used."""
@@ -25,9 +24,6 @@ VERSION = 1
 LEVEL = -0.2
 """Height of what cameras look at on average, metres (y is down): about their own, so that a zoomed view shows what a
 wide one shows, and not the furniture on the floor alone."""
-
-HELD_OUT = 2**31
-"""A rank that no run has: its scenes are never trained on, and are none of the test split's either."""
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from g_ray.data.meshes import Mesh
-from g_ray.data.srgb import LINEAR_OF_BYTE, to_bytes
-from g_ray.data.textures import PATTERNS
+from g_ray.data.objects.meshes import Mesh
+from g_ray.data.objects.srgb import LINEAR_OF_BYTE, to_bytes
+from g_ray.data.rooms.textures import PATTERNS
 
 AROUND, ALONG = 96, 48  # cells of a surface
 TEXTURE = 192  # pixels, square

@@ -12,8 +12,8 @@ from jaxtyping import Float
 
 from g_ray.data.clip_sampling import share
 from g_ray.data.depth_files import Convention
-from g_ray.data.scene_covisibility import scene_covisibility
 from g_ray.data.scenes import PosedScene, find_scenes, read_scene
+from g_ray.data.scenes.covisibility import scene_covisibility
 
 KEPT = 256
 """Scenes in memory: cameras, poses and overlaps, no pictures."""

@@ -12,15 +12,15 @@ from torch import Tensor
 from g_ray.cameras.base import Camera
 from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.data.colour import ColourJitter, Colours
-from g_ray.data.covisible_walk import covisible_views, overlap
 from g_ray.data.depth_files import Convention, along_rays, nearest_depth
 from g_ray.data.photos import read_photo
 from g_ray.data.reconstruction import ReconstructionBatch
 from g_ray.data.resample import Box, random_box, resample
-from g_ray.data.rooms_nvs import HELD_OUT
-from g_ray.data.scene_store import DepthReading, LoadedScene, SceneStore
+from g_ray.data.scenes.covisible_walk import covisible_views, overlap
 from g_ray.data.scenes.scene import PosedScene, check_depth_size, check_pixels
+from g_ray.data.scenes.store import DepthReading, LoadedScene, SceneStore
 from g_ray.data.shaped_sets import ShapedSets
+from g_ray.data.splits import HELD_OUT
 from g_ray.geometry.pointmap import move
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap

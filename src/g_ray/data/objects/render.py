@@ -12,9 +12,9 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.data.mesh_paint import Paint
-from g_ray.data.meshes import Mesh
-from g_ray.data.srgb import to_bytes
+from g_ray.data.objects.meshes import Mesh
+from g_ray.data.objects.paint import Paint
+from g_ray.data.objects.srgb import to_bytes
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from g_ray.data.clip_sampling import share
-from g_ray.data.objaverse_files import (
+from g_ray.data.objects.files import (
     DIRECTIONS,
     DOLLY,
     FOCAL,
@@ -27,7 +27,7 @@ from g_ray.data.objaverse_files import (
     object_names,
     read_cameras,
 )
-from g_ray.data.object_random import object_random
+from g_ray.data.objects.seeds import object_random
 from g_ray.files import write_whole
 
 TEST_SHARE = 0.1

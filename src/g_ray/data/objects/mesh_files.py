@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from g_ray.data.meshes import Mesh
-from g_ray.data.srgb import to_linear
+from g_ray.data.objects.meshes import Mesh
+from g_ray.data.objects.srgb import to_linear
 
 UP = {".glb": "y", ".gltf": "y", ".obj": "y", ".ply": "z", ".npz": "z"}
 """Which axis points up in a file, as Blender takes it: by the standard in glTF, by habit in the others."""

@@ -8,9 +8,9 @@ import numpy as np
 
 from g_ray.data.clip_sampling import share
 from g_ray.data.nvs import NVSBatch, NVSSource
-from g_ray.data.objaverse_files import DIRECTIONS, NATIVE, image_name, object_names
-from g_ray.data.objaverse_index import EVERY_VIEW, PROTOCOLS, TEST_SHARE, TargetKinds, partition
-from g_ray.data.rendered_objects import Asked, RenderedObjects
+from g_ray.data.objects.files import DIRECTIONS, NATIVE, image_name, object_names
+from g_ray.data.objects.index import EVERY_VIEW, PROTOCOLS, TEST_SHARE, TargetKinds, partition
+from g_ray.data.objects.rendered import Asked, RenderedObjects
 
 HELD_OUT_SHARE = 0.02
 """Of all objects: neither trained on nor tested on."""
