@@ -50,6 +50,23 @@ def test_the_figures_are_pictures(demo):
                 assert picture.width > 1000
 
 
+def test_a_room_is_reconstructed_through_three_kinds_of_lens(demo):
+    out, said = demo
+    folder = out / "reconstruction"
+    scores = dict(re.findall(r"^  (\w+) +(\d\.\d{3})$", said, re.MULTILINE))
+    assert list(scores) == [
+        "points_rel",
+        "rays_deg",
+        "depth_rel",
+        "points_inlier",
+        "pose_ate",
+        "depth_inlier",
+    ]
+    assert {"report.html", "points.ply", "depths.png"} <= {path.name for path in folder.iterdir()}
+    with Image.open(folder / "depths.png") as picture:
+        assert picture.width > 700
+
+
 def test_the_page_needs_no_network_and_no_other_file(demo):
     text = (demo[0] / "index.html").read_text(encoding="utf-8")
     page = Page(text)

@@ -39,7 +39,7 @@ def reconstructed(folder: Path) -> str:
     demo = write_reconstruction_demo(folder)
     lines = [f"  {name:14s} {value:.3f}" for name, value in demo.scores.items()]
     told = "Against the room's exact geometry (one room, weights trained on pinholes alone):"
-    return "\n".join([told, *lines, f"points: {folder / 'points.ply'}"])
+    return "\n".join([told, *lines, f"points: {folder / 'points.ply'}, depth: {folder / 'depths.png'}"])
 
 
 def describe(numbers: dict[str, Any]) -> str:

@@ -4,16 +4,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from matplotlib.figure import Figure
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.cameras.base import Camera
 from g_ray.data.reconstruction import ReconstructionBatch
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.export.result import Result
-from g_ray.metrics.reconstruction import ReconstructionScores, SetGeometry, score_sets
+from g_ray.metrics.reconstruction import ReconstructionScores, SetGeometry, relative_error, score_sets
 from g_ray.models.inference import infer
 from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.reconstruction.scene import WEIGHTS, Known, load_network, reconstruct
+from g_ray.viewer.depth_colours import depth_colours
+from g_ray.viewer.table_figures import draw_contact_sheet
+from g_ray.viewer.theme import LIGHT, write_png
 
 SIDE = 192
 ROOM = 2
@@ -72,24 +76,48 @@ def write_reconstruction_demo(folder: Path, weights: str = WEIGHTS) -> Reconstru
         sources=["the demo's own lenses"] * len(cameras),
         known=Known([truth.poses[0, view] for view in range(len(cameras))], metric=True),
     )
-    scores = {name: float(values) for name, values in scored(model, truth, cameras).rows().items()}
+    answer = answered(model, truth, cameras)
+    scores = {name: float(values) for name, values in scored(answer, truth).rows().items()}
     scene.metrics.update({f"{name} (network against truth)": value for name, value in scores.items()})
     result = scene.save(folder, images, settings={"weights": weights, "method": model.config.method})
+    write_png(drawn_depths(answer, truth, cameras), folder / "depths.png", dpi=160)
     return ReconstructionDemo(result, scores)
 
 
-def scored(
+def answered(
     model: ReconstructionModel, truth: ReconstructionBatch, cameras: dict[str, Camera]
-) -> ReconstructionScores:
-    """Of what the network says before calibration and alignment mend anything."""
+) -> SetGeometry:
+    """What the network says before calibration and alignment mend anything, at the photographs' own pixels."""
     found = infer(model, list(truth.images[0]), list(cameras.values()), size=model.config.long_side)
     maps = [view.maps for view in found.at_original().views]
     poses = [view.poses.world_from_cam for view in maps]
-    answer = SetGeometry.of_points(
+    return SetGeometry.of_points(
         torch.stack([view.world_points for view in maps])[None],
         torch.stack([view.camera_points for view in maps])[None],
         type(truth.poses)(torch.stack(poses)[None]),
     )
+
+
+def scored(answer: SetGeometry, truth: ReconstructionBatch) -> ReconstructionScores:
     rays = truth.rays()
     exact = SetGeometry(truth.world_points, truth.camera_points, rays.directions, truth.poses)
     return score_sets(exact, answer, truth.valid, depth_kind="ray", known_rays=rays.valid)
+
+
+def drawn_depths(answer: SetGeometry, truth: ReconstructionBatch, cameras: dict[str, Camera]) -> Figure:
+    """A lens a column: the photograph, its true depth along the ray, and the network's at one scale for all views."""
+    exact, valid = truth.ray_depth[0], truth.valid[0]
+    found = answer.camera_points[0].norm(dim=-1)
+    found = found * ((exact * valid).sum() / (found * valid).sum())
+    rows = (
+        truth.images[0],
+        depth_colours(exact / exact.max(), valid),
+        depth_colours(found / exact.max(), valid),
+    )
+    error = relative_error(exact[..., None], found[..., None], valid)
+    columns, labels = [], {}
+    for view, (name, camera) in enumerate(cameras.items()):
+        title = f"{name.split('_')[1].removesuffix('.png')}, {float(camera.fov().horizontal_deg):.0f}°"
+        columns.append((title, torch.stack([row[view] for row in rows])))
+        labels[title] = ["", "true depth", f"found, off by {error[view]:.0%}"]
+    return draw_contact_sheet(columns, labels, LIGHT)

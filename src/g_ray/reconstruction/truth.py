@@ -54,8 +54,8 @@ def _true_view(scene: PosedScene, model: ColmapModel | None, name: str, camera: 
             f"{known.width}×{known.height}: score photographs of the scene's own size"
         )
     if model is not None:
-        images = {image.name: image for image in model.images}
-        return _from_points(model, images[scene.names[index]], camera)
+        image = next(image for image in model.images if image.name == scene.names[index])
+        return _from_points(model, image, camera)
     file = scene.depth[index]
     return None if file is None else _from_map(file, camera, scene.poses[index])
 
