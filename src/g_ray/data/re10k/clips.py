@@ -60,7 +60,7 @@ class Clips(ABC):
 def poses_from(cam_from_world: Float[Tensor, "frame 4 4"], axes: Axes, where: str) -> Pose:
     """Poses of a file, whose camera axes are `axes`, as this project writes them.
 
-    pixelSplat's and LVSM's own files have OpenCV axes. Only a check against pictures can tell: see `axes_check`.
+    pixelSplat's and LVSM's own files have OpenCV axes. Only pictures can tell: see `g_ray.data.checks.axes`.
     """
     rotation = cam_from_world[:, :3, :3]
     error = (rotation @ rotation.mT - torch.eye(3, dtype=rotation.dtype)).abs().amax((1, 2))
