@@ -1,7 +1,8 @@
 """Sizes of the reconstruction network, and the method that decides what it knows of cameras."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from g_ray.models.dinov2 import DINOV2_SIZES
@@ -63,10 +64,10 @@ class ReconstructionConfig:
         return self.dim // self.heads
 
 
-def tiny(method: str, **changes: Any) -> ReconstructionConfig:
-    """For images of 24 px on a CPU: 0.9 M parameters, no pretrained encoder, so no other cue of the grid."""
-    config = ReconstructionConfig(
-        method=method,
+RECONSTRUCTION_SIZES: dict[str, Callable[..., ReconstructionConfig]] = {
+    # For images of 24 px on a CPU: 0.9 M parameters, no pretrained encoder, so no other cue of the grid.
+    "tiny": partial(
+        ReconstructionConfig,
         encoder="patch",
         dim=96,
         pairs=3,
@@ -78,14 +79,10 @@ def tiny(method: str, **changes: Any) -> ReconstructionConfig:
         pose_dim=96,
         layer_scale=1.0,
         long_side=24,
-    )
-    return replace(config, **changes)
-
-
-def rooms(method: str, **changes: Any) -> ReconstructionConfig:
-    """For images of 48 px: 4 M parameters, what two cores can train in two hours."""
-    config = ReconstructionConfig(
-        method=method,
+    ),
+    # For images of 48 px: 4.4 M parameters, what two cores can train in two hours.
+    "rooms": partial(
+        ReconstructionConfig,
         encoder="patch",
         dim=192,
         pairs=4,
@@ -97,14 +94,10 @@ def rooms(method: str, **changes: Any) -> ReconstructionConfig:
         pose_dim=192,
         layer_scale=1.0,
         long_side=48,
-    )
-    return replace(config, **changes)
-
-
-def small(method: str, **changes: Any) -> ReconstructionConfig:
-    """The paper's ablation: ViT-S/14, width 384. Pairs and the DPT head's widths are ours; the paper gives none."""
-    config = ReconstructionConfig(
-        method=method,
+    ),
+    # The paper's ablation: ViT-S/14, width 384. Pairs and the DPT head's widths are ours; the paper gives none.
+    "small": partial(
+        ReconstructionConfig,
         encoder="vits14",
         dim=384,
         pairs=12,
@@ -114,14 +107,10 @@ def small(method: str, **changes: Any) -> ReconstructionConfig:
         dpt_features=64,
         dpt_channels=(48, 96, 192, 384),
         pose_dim=384,
-    )
-    return replace(config, **changes)
-
-
-def paper(method: str, **changes: Any) -> ReconstructionConfig:
-    """ViT-L/14 and 24 pairs, with VGGT's taps and DPT head."""
-    config = ReconstructionConfig(
-        method=method,
+    ),
+    # ViT-L/14 and 24 pairs, with VGGT's taps and DPT head.
+    "paper": partial(
+        ReconstructionConfig,
         encoder="vitl14",
         dim=1024,
         pairs=24,
@@ -131,13 +120,6 @@ def paper(method: str, **changes: Any) -> ReconstructionConfig:
         dpt_features=256,
         dpt_channels=(256, 512, 1024, 1024),
         pose_dim=512,
-    )
-    return replace(config, **changes)
-
-
-RECONSTRUCTION_SIZES: dict[str, Callable[..., ReconstructionConfig]] = {
-    "tiny": tiny,
-    "rooms": rooms,
-    "small": small,
-    "paper": paper,
+    ),
 }
+"""method → config; further settings replace those of the size."""
