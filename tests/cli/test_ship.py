@@ -11,13 +11,13 @@ from g_ray.cli.ship import Ship, command
 from g_ray.cli.train import provenance
 from g_ray.files import without_paths
 from g_ray.models.checkpoint import load_reconstruction
+from g_ray.models.shipped import card, shipped, shipped_names
 from g_ray.recipes import nvs, reconstruction
 from g_ray.recipes.curve import CurveRecipe
 from g_ray.synthesis import load_network
 from g_ray.training.engine import train
 from g_ray.training.recipe import Schedule
 from g_ray.training.run import Run
-from g_ray.training.shipped import card, shipped, shipped_names
 
 
 @pytest.fixture(scope="module")

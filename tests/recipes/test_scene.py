@@ -5,9 +5,9 @@ import json
 import pytest
 
 from g_ray.cli.main import main
+from g_ray.models import shipped
 from g_ray.recipes.scene import scene
 from g_ray.recipes.stored import recipe_of
-from g_ray.training import shipped
 
 QUICK = [
     "--device", "cpu", "--tensorboard", "False", "--sample-every", "2", "--log-every", "1",

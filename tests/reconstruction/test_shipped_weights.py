@@ -4,11 +4,11 @@ import pytest
 
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.evaluation.reconstruction_scorer import LENSES, RoomsScorer
+from g_ray.models.shipped import card
 from g_ray.recipes import RECIPES
 from g_ray.recipes.reconstruction import RoomsViews
 from g_ray.recipes.stored import recipe_from
 from g_ray.reconstruction.scene import WEIGHTS, load_network
-from g_ray.training.shipped import card
 
 ROOMS = 16
 SMALL_IS_GOOD = {"points_rel", "depth_rel", "pose_ate"}

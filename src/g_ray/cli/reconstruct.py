@@ -219,11 +219,11 @@ class Reconstruct:
 
     def _key(self, photos: "Sequence[Photo]", views: "Sequence[Calibrated]", at_once: int) -> dict[str, Any]:
         """What decides the pieces of an unfinished run."""
-        from g_ray.reconstruction.scene import weights_file
+        from g_ray.models.checkpoint import find_file
         from g_ray.reconstruction.work import lens_key
 
         files = {str(photo.path): photo.path.stat() for photo in photos}
-        weights = weights_file(self.weights)
+        weights = find_file(self.weights)
         return {
             "photographs": [photo.name for photo in photos],
             "files": {path: [stat.st_size, stat.st_mtime_ns] for path, stat in files.items()},

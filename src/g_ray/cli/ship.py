@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from g_ray.files import whole, without_paths, write_json, write_whole
-from g_ray.training.shipped import FOLDER
+from g_ray.models.shipped import FOLDER
 
 if TYPE_CHECKING:
     from g_ray.recipes.nvs import NVSRecipe

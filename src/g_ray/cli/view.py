@@ -14,7 +14,7 @@ class View:
     folder: Annotated[Path, tyro.conf.Positional]
     """What g-ray reconstruct has written."""
     weights: str | None = None
-    """Also show a network's own attention: a file, a folder or a Hugging Face id owner/name."""
+    """Also show a network's own attention: a file, a folder, a Hugging Face id owner/name, or g-ray-rooms."""
     size: int | None = None
     """Long side of images as the network sees them; what the result says, or 37 patches."""
     host: str = "127.0.0.1"

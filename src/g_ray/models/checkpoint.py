@@ -1,4 +1,4 @@
-"""Our weights as one file: safetensors with the config inside, from a path or from a Hugging Face repository."""
+"""Our weights as one file: safetensors with the config inside, from a path, the package or the Hugging Face hub."""
 
 import dataclasses
 import json
@@ -13,6 +13,7 @@ from g_ray.files import whole
 from g_ray.models.foreign import load_named
 from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.models.reconstruction_config import ReconstructionConfig
+from g_ray.models.shipped import file_or_shipped
 
 FILE = "model.safetensors"
 """What a repository on the hub calls it."""
@@ -30,7 +31,8 @@ def save_reconstruction(model: ReconstructionModel, path: Path, dtype: torch.dty
 
 
 def load_reconstruction(source: str | Path, *, revision: str | None = None) -> ReconstructionModel:
-    """The model of a file, of a folder with model.safetensors, or of a Hugging Face id "owner/name"; in float32."""
+    """The model of a file, of a folder with model.safetensors, of a Hugging Face id "owner/name", or that comes with
+    the package under this name; in float32."""
     path = find_file(source, revision=revision)
     config, state = _read(path)
     with torch.device("meta"):
@@ -47,8 +49,8 @@ def load_reconstruction(source: str | Path, *, revision: str | None = None) -> R
 
 
 def find_file(source: str | Path, name: str = FILE, *, revision: str | None = None) -> Path:
-    """A local file or folder, or else a file of that name in a repository on the hub."""
-    path = Path(source)
+    """A local file or folder, what comes with the package, or else a file of that name in a repository on the hub."""
+    path = file_or_shipped(Path(source))
     if path.is_dir():
         path = path / name
     if path.is_file():

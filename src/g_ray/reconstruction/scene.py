@@ -13,7 +13,7 @@ from g_ray.export.photos import PhotoLike
 from g_ray.export.result import Result, ResultView, Unit
 from g_ray.export.write import write_result
 from g_ray.geometry.pose import Pose
-from g_ray.models.checkpoint import find_file, load_reconstruction
+from g_ray.models.checkpoint import load_reconstruction
 from g_ray.models.framing import restored
 from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.reconstruction.alignment import align_to_poses, known_distance
@@ -24,7 +24,6 @@ from g_ray.reconstruction.scoring import score_views
 from g_ray.reconstruction.truth import TrueView
 from g_ray.reconstruction.work import Work
 from g_ray.training.distributed import choose_device
-from g_ray.training.shipped import file_or_shipped
 from g_ray.viewer.reconstruction_report import write_report
 
 WEIGHTS = "g-ray-rooms"
@@ -76,15 +75,8 @@ class Known:
 
 def load_network(weights: str | Path | ReconstructionModel, device: str = "auto") -> ReconstructionModel:
     """A file, a folder, a Hugging Face id, the name of shipped weights, or a network that is there already."""
-    model = (
-        weights if isinstance(weights, ReconstructionModel) else load_reconstruction(weights_file(weights))
-    )
+    model = weights if isinstance(weights, ReconstructionModel) else load_reconstruction(weights)
     return model.to(choose_device(device, 0)).eval()
-
-
-def weights_file(weights: str | Path) -> Path:
-    """Where they lie; those of a Hugging Face id are fetched."""
-    return find_file(file_or_shipped(Path(weights)))
 
 
 def reconstruct(

@@ -6,12 +6,12 @@ from pathlib import Path
 import torch
 
 from g_ray.models.lvsm import LVSM, LVSMConfig
+from g_ray.models.shipped import file_or_shipped
 from g_ray.recipes.nvs import NVSData, NVSRecipe
 from g_ray.recipes.re10k import RE10KData
 from g_ray.recipes.scene import SceneData
 from g_ray.recipes.stored import recipe_of
 from g_ray.training.checkpoint import load_weights
-from g_ray.training.shipped import file_or_shipped
 
 
 @dataclass(frozen=True, eq=False)

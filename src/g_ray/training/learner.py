@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from g_ray.models.shipped import file_or_shipped
 from g_ray.training.checkpoint import load_weights
 from g_ray.training.distributed import World
 from g_ray.training.health import Health
@@ -25,7 +26,6 @@ from g_ray.training.precision import LossScale, arithmetic
 from g_ray.training.recipe import Recipe
 from g_ray.training.run import Run
 from g_ray.training.schedule import learning_rate, set_learning_rate
-from g_ray.training.shipped import file_or_shipped
 from g_ray.training.task import Task
 
 Seen = TypeVar("Seen")

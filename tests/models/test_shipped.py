@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from g_ray.training.shipped import FOLDER, card, file_or_shipped, shipped, shipped_names
+from g_ray.models.shipped import FOLDER, card, file_or_shipped, shipped, shipped_names
 
 MEGABYTE = 10**6
 

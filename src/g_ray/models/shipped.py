@@ -17,7 +17,9 @@ def shipped(name: str, folder: Path | None = None) -> Path:
     path = (folder or FOLDER) / f"{name}.safetensors"
     if not path.is_file():
         known = ", ".join(shipped_names(folder)) or "none"
-        raise FileNotFoundError(f"no weights named {name!r} come with g-ray (there are: {known})")
+        raise FileNotFoundError(
+            f"no weights named {name!r} come with g-ray (there are: {known}), nor is it a file"
+        )
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != card(name, folder)["sha256"]:
