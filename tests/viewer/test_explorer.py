@@ -67,6 +67,7 @@ def test_patches_without_a_ray_have_no_score(explorer):
 def test_a_network_adds_its_attention(result):
     torch.manual_seed(0)
     model = ReconstructionModel(RECONSTRUCTION_SIZES["tiny"]("gray")).eval()
+    assert Explorer(result, model).framing.size == 24  # what it was trained with
     explorer = Explorer(result, model, size=56)
     assert explorer.pairs == 3
     first, last = (explorer.ask(1, 9.0, 9.0, pair) for pair in (0, 2))

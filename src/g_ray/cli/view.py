@@ -16,7 +16,7 @@ class View:
     weights: str | None = None
     """Also show a network's own attention: a file, a folder, a Hugging Face id owner/name, or g-ray-rooms."""
     size: int | None = None
-    """Long side of images as the network sees them; what the result says, or 37 patches."""
+    """Long side of images as the network sees them; what the result says, or the weights."""
     host: str = "127.0.0.1"
     """Listen to this machine alone; 0.0.0.0 lets everybody in who reaches it."""
     port: int = 8080

@@ -65,15 +65,17 @@ class Answer:
 class Explorer:
     """Positional priors (paper, eq:app_score) of ray angles and of the grid index; with a network, its attention.
 
-    `size` is the long side of images as the network sees them, in pixels.
+    `size` is the long side of images as the network sees them, in pixels; without one, what it was trained with.
     """
 
     def __init__(
         self, result: Result, model: ReconstructionModel | None = None, size: int | None = None
     ) -> None:
         self.result = result
-        patch = PATCH if model is None else model.config.patch
-        self.framing = Framing(TOKENS * patch if size is None else size, patch)
+        patch, side = (
+            (PATCH, TOKENS * PATCH) if model is None else (model.config.patch, model.config.long_side)
+        )
+        self.framing = Framing(side if size is None else size, patch)
         self.named = result.cameras()
         self.cameras = [
             named.camera.resize(*self.framing.stretched_size(named.camera)) for named in self.named
