@@ -68,7 +68,7 @@ class Reconstruction:
     """Numbers of views, each a case of its own."""
     size: int = 224
     """Side of the square images in pixels."""
-    model: Literal["tiny", "small", "paper"] = "small"
+    model: Literal["tiny", "rooms", "small", "paper"] = "small"
     """Size of the network; paper takes 4 GB and minutes."""
     repeats: int = 5
     """Rounds; every round times both methods once, and the median counts."""
