@@ -43,6 +43,23 @@ def test_half_precision_tokens_are_rotated_in_single():
     assert torch.equal(rotation.apply(x), rotation.plain(x.float()).bfloat16())
 
 
+def test_tokens_that_nobody_needs_are_overwritten_but_not_while_learning():
+    rotation = AdjacentRotation.of(Rotation.of_phases(torch.randn(1, 1, 5, 2, 4)))
+    packed = torch.randn(1, 5, 3, 2, 16)
+    x = packed[:, :, 1].transpose(1, 2)  # as a head's values lie in the projection of q, k and v
+    before, neighbours = x.clone(), packed[:, :, ::2].clone()
+    expected = rotation.apply(x)
+    assert torch.equal(rotation.consume(x), expected) and torch.equal(x, before)
+    with torch.no_grad():
+        assert rotation.consume(x).data_ptr() == x.data_ptr()
+    assert torch.equal(x, expected) and torch.equal(packed[:, :, ::2], neighbours)
+    half = before.bfloat16()
+    with torch.no_grad():
+        assert torch.equal(rotation.consume(half), rotation.apply(half)) and torch.equal(
+            half, before.bfloat16()
+        )
+
+
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_only_pure_rotations_have_an_order(name, mixed_views):
     position = encoding(name, 24).prepare(mixed_views(lenses=("wide", "tele")).tokens(16))

@@ -4,6 +4,9 @@ import pytest
 import torch
 
 from g_ray.encodings import ENCODINGS, encoding
+from g_ray.encodings.adjacent import adjacent_order, with_adjacent_pairs
+from g_ray.encodings.per_camera import PerCamera
+from g_ray.nn.attention import attention
 from g_ray.nn.multi_head import MultiHeadAttention
 
 
@@ -42,3 +45,22 @@ def test_inference_reorders_channels_and_computes_the_same(name, norm, mixed_vie
     with torch.no_grad():
         inferred = layer(x, position), layer(x, some, **asked)
     assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(trained, inferred, strict=True))
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_inputs_stay_as_they_are_unless_given_away(name, mixed_views):
+    tokens = mixed_views(lenses=("wide", "tele")).tokens(16)
+    position = encoding(name, 24).prepare(tokens)
+    rotates = adjacent_order(position) is not None
+    if rotates:
+        position = with_adjacent_pairs(position)
+    elif isinstance(position, PerCamera):
+        position = position.with_depth(torch.zeros(position.batch, len(tokens), 2, dtype=torch.float64))
+    torch.manual_seed(0)
+    given = torch.randn(3, position.batch, 2, len(tokens), 24, dtype=torch.float64)
+    before = given.clone()
+    with torch.no_grad():
+        kept = attention(*given, position)
+        assert torch.equal(given, before)
+        assert torch.allclose(attention(*given, position, consume=True), kept, atol=1e-6)
+    assert torch.equal(given, before) != rotates

@@ -32,6 +32,14 @@ class AdjacentRotation(TokenMap):
         numbers, turned = (torch.view_as_complex(part.unflatten(-1, (-1, 2))) for part in (x, out))
         torch.mul(numbers, torch.view_as_complex(self.turn), out=turned)
 
+    def consume(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
+        if torch.is_grad_enabled() or x.dtype != self.turn.dtype:
+            return self.apply(x)
+        self.write(
+            x, x
+        )  # fresh memory costs more than the multiplication: the system hands it out page by page
+        return x
+
     def adjoint(self) -> "AdjacentRotation":
         return AdjacentRotation(self.turn * self.turn.new_tensor([1.0, -1.0]))
 
@@ -51,5 +59,7 @@ def adjacent_order(position: Prepared | None) -> Int[Tensor, "dim"] | None:
 def with_adjacent_pairs(position: Tokenwise) -> Tokenwise:
     """The same encoding for tokens in the order `adjacent_order`."""
     maps = {name: getattr(position, name) for name in ("query", "key", "value", "output")}
-    moved = {name: AdjacentRotation.of(map_) for name, map_ in maps.items() if isinstance(map_, Rotation)}
-    return replace(position, **moved)
+    rotations = {name: map_ for name, map_ in maps.items() if isinstance(map_, Rotation)}
+    different = {id(rotation): rotation for rotation in rotations.values()}  # q, k and v mostly share theirs
+    moved = {number: AdjacentRotation.of(rotation) for number, rotation in different.items()}
+    return replace(position, **{name: moved[id(rotation)] for name, rotation in rotations.items()})

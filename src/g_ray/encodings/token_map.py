@@ -40,6 +40,10 @@ class TokenMap(ABC):
         mapped = _Apply.apply(lifted, self)
         return mapped.to(x.dtype)  # pyright: ignore[reportOptionalMemberAccess]
 
+    def consume(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
+        """`apply` for tokens that nobody needs any more: maps that can, write into them."""
+        return self.apply(x)
+
 
 class _Apply(torch.autograd.Function):
     """A linear map whose backward pass is its adjoint: saves no token."""

@@ -79,7 +79,8 @@ class MultiHeadAttention(nn.Module):
             position = position.with_depth(raw[:, queries], raw)
         # Tokens before heads until here: equal windows then fold into the batch without a copy.
         q, k, v = self.q_norm(q).transpose(1, 2), self.k_norm(k).transpose(1, 2), v.transpose(1, 2)
-        out = attention(q, k, v, position, key_mask=key_mask, query_chunk=query_chunk, windows=windows)
+        options = {"key_mask": key_mask, "query_chunk": query_chunk, "windows": windows}
+        out = attention(q, k, v, position, consume=True, **options)
         return self.out(out.transpose(1, 2).flatten(2))
 
     def weights(
