@@ -6,7 +6,7 @@ NAME.json: digest, recipe, command, machine, and scores that are measured here o
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,8 +80,6 @@ class Ship:
 
 def recipe_name(recipe: "Recipe", otherwise: str) -> str:
     """As `g-ray train` knows it: a study calls its networks by the rows of its table."""
-    from dataclasses import replace
-
     from g_ray.recipes import RECIPES
 
     settings = replace(recipe, seed=0).resolved()
@@ -136,8 +134,6 @@ def reconstruction_scores(recipe: "ReconstructionRecipe", weights: Path, scenes:
 
     The fields of view are those of the ablation's table, whatever the training's were.
     """
-    from dataclasses import replace
-
     from g_ray.data.rooms.reconstruction import RoomsReconstruction
     from g_ray.evaluation.reconstruction_scorer import RoomsScorer
     from g_ray.evaluation.study import ScoredRun, rows

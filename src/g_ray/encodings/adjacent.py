@@ -35,9 +35,8 @@ class AdjacentRotation(TokenMap):
     def consume(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
         if torch.is_grad_enabled() or x.dtype != self.turn.dtype:
             return self.apply(x)
-        self.write(
-            x, x
-        )  # fresh memory costs more than the multiplication: the system hands it out page by page
+        # Fresh memory, which the system hands out page by page, costs more than the multiplication.
+        self.write(x, x)
         return x
 
     def adjoint(self) -> "AdjacentRotation":

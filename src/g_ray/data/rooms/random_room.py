@@ -6,10 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray.data.rooms.room import Materials, Rendering, Room, Solids
+from g_ray.data.rooms.room import Materials, Room, Solids
 from g_ray.data.rooms.textures import PATTERNS
-
-__all__ = ["Rendering", "Room", "random_room"]
 
 FACES = 6
 
