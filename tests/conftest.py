@@ -82,7 +82,7 @@ def mixed_views():
         )
         if lens == "fisheye":
             return fisheye
-        rays = RayMap.of_camera(fisheye)
+        rays = RayMap.from_camera(fisheye)
         return RayMapCamera.from_rays(rays.directions, rays.valid)
 
     def build(

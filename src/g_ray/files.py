@@ -10,7 +10,7 @@ from typing import Any
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def atomic_path(path: Path) -> Iterator[Path]:
     """`with whole(path) as scratch:` write `scratch`; it becomes `path` when all went well, else it is removed.
 
     The scratch name ends as `path` does, for writers that look at the suffix.
@@ -21,32 +21,32 @@ def whole(path: Path) -> Iterator[Path]:
     scratch = Path(name)
     try:
         yield scratch
-        os.chmod(scratch, 0o666 & ~_umask())
+        os.chmod(scratch, 0o666 & ~_read_umask())
         os.replace(scratch, path)
     finally:
         scratch.unlink(missing_ok=True)
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
-    with whole(path) as scratch:
+def write_atomically(path: Path, content: str | bytes) -> None:
+    with atomic_path(path) as scratch:
         scratch.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
-    write_whole(path, json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
+    write_atomically(path, json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
 
 
-def _umask() -> int:
+def _read_umask() -> int:
     """mkstemp makes private files; a result should be as readable as any other file of its user."""
     mask = os.umask(0)
     os.umask(mask)
     return mask
 
 
-def without_paths(value: Any) -> Any:
+def strip_paths(value: Any) -> Any:
     """Absolute paths tell about a machine and mean nothing on another: only their last part stays."""
     if isinstance(value, dict):
-        return {key: without_paths(item) for key, item in value.items()}
+        return {key: strip_paths(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [without_paths(item) for item in value]
+        return [strip_paths(item) for item in value]
     return os.path.basename(value) if isinstance(value, str) and os.path.isabs(value) else value

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from g_ray.cameras import CAMERAS, pixel_centres
+from g_ray.cameras import CAMERAS, pixel_centers
 
 TOLERANCE_PX = {torch.float32: 2e-3, torch.float64: 1e-6}
 each_camera = pytest.mark.parametrize("name", CAMERAS)
@@ -195,7 +195,7 @@ def test_dtype_moves_and_accessors(name):
 @each_camera
 def test_the_grid_is_made_of_pixel_centres(name):
     camera = CAMERAS[name].example(4, 320, 240) if name != "ray_map" else CAMERAS[name].example(4)
-    centres = pixel_centres(camera.width, camera.height, dtype=torch.float64)
+    centres = pixel_centers(camera.width, camera.height, dtype=torch.float64)
     assert centres[0, 0].tolist() == [0.5, 0.5] and centres[-1, -1].tolist() == [
         camera.width - 0.5,
         camera.height - 0.5,

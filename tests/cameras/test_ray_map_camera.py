@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from g_ray.cameras import OpenCVFisheye, Pinhole, RayMapCamera, pixel_centres
+from g_ray.cameras import OpenCVFisheye, Pinhole, RayMapCamera, pixel_centers
 
 
 def equidistant(fov_deg: float, width: int = 96, height: int = 96) -> OpenCVFisheye:
@@ -39,7 +39,7 @@ def test_outer_half_pixel_belongs_to_the_image():
 
 def test_resampled_bakes_the_same_rays():
     camera = RayMapCamera.example(0).crop(10, 8, 40, 30).resize(80, 45)
-    baked = camera.resampled()
+    baked = camera.resample()
     assert baked.table.shape == (45, 80, 3) and baked.params.tolist() == [1, 1, 0, 0]
     for ours, theirs in zip(camera.unproject_grid(), baked.unproject_grid(), strict=True):
         torch.testing.assert_close(ours, theirs)
@@ -53,7 +53,7 @@ def test_holes_stay_invalid():
     assert not good[10, 12] and good.sum() == 32 * 24 - 1 and torch.isfinite(found).all()
     near = torch.tensor([[12.9, 10.5], [11.5, 10.5]], dtype=torch.float64)
     assert camera.unproject(near)[1].tolist() == [False, True]
-    masked = RayMapCamera.from_rays(torch.nan_to_num(rays), valid & (pixel_centres(32, 24)[..., 0] > 5))
+    masked = RayMapCamera.from_rays(torch.nan_to_num(rays), valid & (pixel_centers(32, 24)[..., 0] > 5))
     assert not masked.unproject_grid()[1][:, :5].any()
 
 

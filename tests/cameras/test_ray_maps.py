@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from g_ray.cameras import Fisheye624, OpenCVFisheye, Pinhole, pixel_centres
+from g_ray.cameras import Fisheye624, OpenCVFisheye, Pinhole, pixel_centers
 from g_ray.cameras.radial import critical_angle, invert_rho, rho
 from g_ray.evaluation.ray_benchmark import benchmark_rays
 from g_ray.geometry.pose import Pose
@@ -30,9 +30,9 @@ LENSES = {
 @pytest.mark.parametrize("lens", LENSES)
 def test_map_is_what_single_pixels_say(lens, dtype):
     camera = OpenCVFisheye.make(438, 292, **LENSES[lens], dtype=dtype)
-    rays = RayMap.of_camera(camera)
+    rays = RayMap.from_camera(camera)
     some = torch.randint(0, 438 * 292, (2000,), generator=torch.Generator().manual_seed(0))
-    pixels = pixel_centres(438, 292, dtype=dtype).view(-1, 2)
+    pixels = pixel_centers(438, 292, dtype=dtype).view(-1, 2)
     expected, valid = camera.unproject(pixels[some])
     near = 1e-12 if dtype == torch.float64 else 2e-6
     # At the fold itself the angle is as uncertain as the square root of the resolution.
@@ -55,27 +55,27 @@ def test_many_radii_are_solved_like_few():
 
 def test_map_with_gradients():
     params = OpenCVFisheye.example(0).params.requires_grad_()
-    rays = RayMap.of_camera(OpenCVFisheye(params, 300, 300, check=False))
+    rays = RayMap.from_camera(OpenCVFisheye(params, 300, 300, check=False))
     (gradient,) = torch.autograd.grad(rays.directions.sum(), params)
     assert torch.isfinite(gradient).all() and (gradient != 0).any()
 
 
 def test_batched_map():
     cameras = [Fisheye624.example(seed, 320, 240) for seed in range(2)]
-    rays = RayMap.of_camera(Fisheye624.stack(cameras))
+    rays = RayMap.from_camera(Fisheye624.stack(cameras))
     assert rays.shape == (2, 240, 320)
     torch.testing.assert_close(
-        rays.directions[1], RayMap.of_camera(cameras[1]).directions, atol=1e-10, rtol=0
+        rays.directions[1], RayMap.from_camera(cameras[1]).directions, atol=1e-10, rtol=0
     )
 
 
 def test_in_world():
     camera = Pinhole.from_fov(60.0, 8, 6)
     pose = Pose.look_at((1.0, 2.0, 3.0), (0.0, 0.0, 0.0))
-    world = RayMap.of_camera(camera).in_world(pose)
+    world = RayMap.from_camera(camera).to_world(pose)
     torch.testing.assert_close(world.origins, pose.translation.expand(6, 8, 3))
     pixels, _ = camera.project(pose.inverse().apply(world.origins + 2.0 * world.directions))
-    torch.testing.assert_close(pixels, pixel_centres(8, 6), atol=1e-4, rtol=0)
+    torch.testing.assert_close(pixels, pixel_centers(8, 6), atol=1e-4, rtol=0)
     assert world.to(dtype=torch.float64).origins.dtype == torch.float64
 
 

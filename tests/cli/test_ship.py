@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from g_ray.cli.ship import Ship, command
 from g_ray.cli.train import provenance
-from g_ray.files import without_paths
+from g_ray.files import strip_paths
 from g_ray.models.checkpoint import load_reconstruction
 from g_ray.models.shipped import card, shipped, shipped_names
 from g_ray.recipes import nvs, reconstruction
@@ -97,4 +97,4 @@ def test_the_command_is_what_a_user_types():
     words = ["/opt/bin/g-ray", "train", "nvs-tiny-gta", "--out", "/opt/run", "--seed", "3"]
     assert command(words) == "g-ray train nvs-tiny-gta --seed 3"
     assert command(words, 2) == "torchrun --nproc-per-node 2 -m g_ray train nvs-tiny-gta --seed 3"
-    assert without_paths({"a": ["/opt/x.npz", "b/c", 3]}) == {"a": ["x.npz", "b/c", 3]}
+    assert strip_paths({"a": ["/opt/x.npz", "b/c", 3]}) == {"a": ["x.npz", "b/c", 3]}

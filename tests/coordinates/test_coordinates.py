@@ -7,9 +7,9 @@ from torch.autograd import gradcheck
 from g_ray.coordinates import (
     COORDINATES,
     RayCoordinate,
-    coordinate,
     equidistant,
-    projected,
+    get_coordinate,
+    project_directions,
     spherical,
     tangent,
 )
@@ -28,19 +28,19 @@ def unit(*components: float) -> torch.Tensor:
 @pytest.mark.parametrize("samples", [((0.5, 0.5),), CORNERS])
 def test_values_are_finite_and_zero_for_special_tokens(name, samples, mixed_views):
     tokens = mixed_views().tokens(16, special=2, trailing=1)
-    where = coordinate(name)(tokens, samples)
+    where = get_coordinate(name)(tokens, samples)
     assert where.values.shape == (2, len(tokens), len(samples), len(where.axes))
     assert where.values.isfinite().all()
-    assert (where.values[:, ~tokens.layout.is_patch()] == 0).all()
-    assert not where.valid[:, ~tokens.layout.is_patch()].any()
+    assert (where.values[:, ~tokens.layout.get_patch_mask()] == 0).all()
+    assert not where.valid[:, ~tokens.layout.get_patch_mask()].any()
 
 
 @every_coordinate
 def test_autocast_does_not_reach_coordinates(name, mixed_views):
     tokens = mixed_views(dtype=torch.float32).tokens(16)
-    plain = coordinate(name)(tokens).values
+    plain = get_coordinate(name)(tokens).values
     with torch.autocast("cpu", torch.bfloat16):
-        half = coordinate(name)(mixed_views(dtype=torch.float32).tokens(16)).values
+        half = get_coordinate(name)(mixed_views(dtype=torch.float32).tokens(16)).values
     assert plain.dtype == half.dtype == torch.float32
     assert torch.equal(plain, half)
 
@@ -84,7 +84,7 @@ def test_projected_is_the_warped_unit_direction():
     intrinsics = torch.tensor([[0.8, 0.0, 0.1], [0.0, 1.1, -0.05], [0.0, 0.0, 1.0]]).double()
     ray = unit(0.2, 0.1, 1.0)
     warped = intrinsics @ ray
-    assert torch.allclose(projected(ray, intrinsics), warped[:2] / warped.norm(), atol=1e-5)
+    assert torch.allclose(project_directions(ray, intrinsics), warped[:2] / warped.norm(), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ray_coordinates)
@@ -92,26 +92,26 @@ def test_gradients_exist_everywhere_that_rays_go(name):
     kind = COORDINATES[name]
     assert isinstance(kind, RayCoordinate)
     rays = torch.nn.functional.normalize(torch.randn(20, 3, dtype=torch.float64), dim=-1).requires_grad_()
-    assert gradcheck(kind.of_directions, (rays,))
+    assert gradcheck(kind.compute_for_directions, (rays,))
     special = torch.stack([unit(0, 0, 1), unit(1, 0, 0), unit(0, 1, 0), unit(0, 0, -1)]).requires_grad_()
-    (gradient,) = torch.autograd.grad(kind.of_directions(special).sum(), special)
+    (gradient,) = torch.autograd.grad(kind.compute_for_directions(special).sum(), special)
     assert gradient.isfinite().all()
 
 
 def test_grid_is_column_and_row(mixed_views):
     tokens = mixed_views(lenses=("wide",)).tokens(16)
-    values = coordinate("grid")(tokens).values[0, :, 0]
+    values = get_coordinate("grid")(tokens).values[0, :, 0]
     assert values.tolist() == [[0, 0], [1, 0], [2, 0], [0, 1], [1, 1], [2, 1]]
-    normalised = coordinate("normalised_grid")(tokens).values[0, :, 0]
+    normalised = get_coordinate("normalised_grid")(tokens).values[0, :, 0]
     assert torch.allclose(normalised, (values + 0.5) / torch.tensor([3.0, 2.0]).double() - 0.5)
 
 
 def test_unknown_name():
     with pytest.raises(ValueError, match="unknown coordinate 'polar': choose one of tangent"):
-        coordinate("polar")
+        get_coordinate("polar")
 
 
 def test_coordinates_need_no_pose(mixed_views):
     views = mixed_views(poses=False)
     for name in COORDINATES:
-        assert coordinate(name)(Views(views.cameras).tokens(16)).values.isfinite().all()
+        assert get_coordinate(name)(Views(views.cameras).tokens(16)).values.isfinite().all()

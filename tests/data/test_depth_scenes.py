@@ -63,7 +63,7 @@ def test_an_archive_knows_both_conventions(tmp_path, room_scenes, depth):
 def test_what_means_no_depth(tmp_path):
     np.save(tmp_path / "a.npy", np.array([[65535, 0, -1], [np.nan, np.inf, 2]], dtype=np.float32))
     read = DepthFile(tmp_path / "a.npy", nothing=65535).read()
-    rays = RayMap.of_camera(Pinhole.from_fov(60.0, 3, 2))
+    rays = RayMap.from_camera(Pinhole.from_fov(60.0, 3, 2))
     along, valid = along_rays(read, rays, "ray")
     assert valid.tolist() == [[False] * 3, [False, False, True]]
     assert along.tolist() == [[0, 0, 0], [0, 0, 2]]
@@ -100,7 +100,7 @@ def test_z_and_ray_depth_are_one_surface(fisheye):
     camera = (
         OpenCVFisheye.make(8, 6, fx=3.0, fy=3.0, cx=4.0, cy=3.0) if fisheye else Pinhole.from_fov(80.0, 8, 6)
     )
-    rays = RayMap.of_camera(camera)
+    rays = RayMap.from_camera(camera)
     ray_depth = torch.rand(6, 8) + 1
     z_depth = ray_depth * rays.directions[..., 2]
     found, valid = along_rays(z_depth, rays, "z")

@@ -49,7 +49,7 @@ def test_the_depth_of_a_box_is_that_of_its_slabs():
     pose = Pose.look_at([1.1, -1.4, 0.7], [0.0, 0.1, 0.0], down=(0.0, 0.0, -1.0)).to(torch.float64)
     camera = Pinhole.from_fov(50.0, 60, 44, dtype=torch.float64)
     seen = MeshScene([painted(box.vertices, box.faces)]).render(camera, pose)
-    rays = RayMap.of_camera(camera).in_world(pose)
+    rays = RayMap.from_camera(camera).to_world(pose)
     ends = (
         torch.tensor([[-0.5, -0.3, -0.4], [0.5, 0.3, 0.4]])[:, None, None] - rays.origins
     ) / rays.directions
@@ -58,7 +58,7 @@ def test_the_depth_of_a_box_is_that_of_its_slabs():
     assert (seen.mask == (inside > 0))[inside.abs() > 1e-4].all()
     assert 0.2 < seen.mask.double().mean() < 0.9
     assert torch.allclose(seen.ray_depth[seen.mask], enter[seen.mask], atol=3e-6)
-    axis = RayMap.of_camera(camera).directions[..., 2]
+    axis = RayMap.from_camera(camera).directions[..., 2]
     assert torch.allclose(seen.z_depth, seen.ray_depth * axis, atol=1e-12)
     assert (seen.ray_depth[~seen.mask] == 0).all()
 
@@ -68,7 +68,7 @@ def test_the_depth_of_a_ball():
     pose = Pose.look_at([0.0, -3.0, 0.5], [0.0, 0.0, 0.0], down=(0.0, 0.0, -1.0)).to(torch.float64)
     camera = Pinhole.from_fov(40.0, 64, 64, dtype=torch.float64)
     seen = MeshScene([painted(ball.vertices, ball.faces)]).render(camera, pose)
-    rays = RayMap.of_camera(camera).in_world(pose)
+    rays = RayMap.from_camera(camera).to_world(pose)
     along = -(rays.origins * rays.directions).sum(-1)
     missed_by = (rays.origins + along[..., None] * rays.directions).norm(dim=-1)
     middle = missed_by < 0.9
@@ -121,7 +121,7 @@ def test_a_fisheye_sees_behind_itself():
     ball = trimesh.creation.icosphere(subdivisions=5)
     camera = OpenCVFisheye.make(64, 64, fx=13.0, fy=13.0, cx=32.0, cy=32.0, dtype=torch.float64)
     seen = MeshScene([painted(ball.vertices, ball.faces)]).render(camera, IDENTITY)
-    rays = RayMap.of_camera(camera)
+    rays = RayMap.from_camera(camera)
     assert (seen.mask == rays.valid).all() and not rays.valid.all()
     assert (seen.ray_depth[seen.mask] - 1).abs().max() < 3e-3
     assert seen.z_depth.min() < -0.2

@@ -178,7 +178,7 @@ def test_no_camera_stands_in_a_wall_or_a_solid():
 def test_rays_and_images_move_together():
     batch = SMALL.batch(0).to(torch.float64)
     assert batch.context_images.dtype == batch.contexts.dtype == batch.targets.poses.dtype == torch.float64
-    assert RayMap.of_camera(batch.targets.cameras[0]).dtype == torch.float64
+    assert RayMap.from_camera(batch.targets.cameras[0]).dtype == torch.float64
 
 
 @pytest.mark.parametrize(

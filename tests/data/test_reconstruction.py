@@ -180,7 +180,7 @@ def test_views_overlap(lens, zoom, least):
 def test_covisibility_by_hand():
     """Two cameras a metre before a wall, half an image apart; and a third with its back to it."""
     camera = Pinhole.make(8, 8, fx=8.0, fy=8.0, cx=4.0, cy=4.0)
-    directions = RayMap.of_camera(camera).directions
+    directions = RayMap.from_camera(camera).directions
     points = (directions / directions[..., 2:]).expand(1, 3, 8, 8, 3)
     eyes = torch.tensor([[0.0, 0, 0], [0.5, 0, 0], [0, 0, 0]])
     poses = Pose.look_at(eyes, eyes + torch.tensor([[0.0, 0, 1], [0, 0, 1], [0, 0, -1]]))

@@ -7,7 +7,7 @@ from PIL import Image
 
 from g_ray.cameras import CAMERAS, OpenCVFisheye, Pinhole
 from g_ray.data import random_room
-from g_ray.data.resample import centre_box, resample, weights
+from g_ray.data.resample import centre_box, compute_resampling_weights, resample
 from g_ray.geometry.pose import Pose
 
 BOXES = [None, (3.25, 1.5, 40.75, 30.0), (0.0, 0.0, 12.3, 9.1), (20.0, 10.0, 48.0, 36.0)]
@@ -66,7 +66,7 @@ def test_a_ramp_stays_where_it_is(size, left, right, tolerance):
 
 
 def test_constant_images_stay_constant_and_weights_sum_to_one():
-    table = weights(48, 7, 3.3, 41.9)
+    table = compute_resampling_weights(48, 7, 3.3, 41.9)
     assert torch.allclose(table.sum(1), torch.ones(7, dtype=torch.float64)) and (table >= 0).all()
 
 

@@ -13,7 +13,7 @@ from g_ray.data.colour import ColourJitter
 from g_ray.data.covisibility import covisibility
 from g_ray.data.scenes.covisible_walk import covisible_views, overlap
 from g_ray.data.splits import HELD_OUT
-from g_ray.geometry.pointmap import move
+from g_ray.geometry.pointmap import transform_points
 
 TENSORS = ("images", "world_points", "camera_points", "ray_depth", "z_depth", "valid")
 SMALL = {"batch_size": 2, "views": (2, 3), "width": 28, "height": 28, "aspect": (0.5, 1.0), "zoom_max": 1.4}
@@ -66,7 +66,9 @@ def test_points_depths_rays_and_poses_are_of_one_world(data):
         along = batch.ray_depth[..., None] * rays.directions
         assert (along - batch.camera_points)[seen].abs().max() < 1e-5
         assert (batch.camera_points[..., 2] - batch.z_depth)[seen].abs().max() < 1e-5
-        assert (move(batch.camera_points, batch.poses) - batch.world_points)[seen].abs().max() < 1e-5
+        assert (transform_points(batch.camera_points, batch.poses) - batch.world_points)[
+            seen
+        ].abs().max() < 1e-5
         assert torch.allclose(batch.poses.world_from_cam[:, 0], torch.eye(4), atol=1e-6)
         assert batch.views.poses is None
 

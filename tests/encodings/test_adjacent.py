@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g_ray.encodings import ENCODINGS, encoding
-from g_ray.encodings.adjacent import AdjacentRotation, adjacent_order, with_adjacent_pairs
+from g_ray.encodings.adjacent import AdjacentRotation, compute_adjacent_order, make_pairs_adjacent
 from g_ray.encodings.base import Tokenwise
 from g_ray.encodings.rotation import Rotation
 from g_ray.rays.layout import Layout
@@ -19,43 +19,43 @@ def test_same_numbers_in_another_order(blocks, pairs, seed):
     draw = torch.Generator().manual_seed(seed)
     phases = torch.randn(2, 1, 7, blocks, pairs, generator=draw, dtype=torch.float64)
     x = torch.randn(2, 3, 7, 2 * blocks * pairs, generator=draw, dtype=torch.float64)
-    rotation = Rotation.of_phases(phases)
+    rotation = Rotation.from_phases(phases)
     position = _tokenwise(rotation, x.shape[-1])
-    order = adjacent_order(position)
+    order = compute_adjacent_order(position)
     assert sorted(order.tolist()) == list(range(x.shape[-1]))
-    adjacent = with_adjacent_pairs(position).query
+    adjacent = make_pairs_adjacent(position).query
     expected = rotation.apply(x)[..., order]
     assert torch.allclose(adjacent.apply(x[..., order]), expected, atol=1e-14)
-    assert torch.allclose(adjacent.plain(x[..., order]), expected, atol=1e-14)
+    assert torch.allclose(adjacent.apply_plain(x[..., order]), expected, atol=1e-14)
     assert torch.allclose(adjacent.adjoint().apply(expected), x[..., order], atol=1e-14)
 
 
 def test_partners_are_adjacent():
-    rotation = Rotation.of_phases(torch.tensor([[[[0.5, 0.0], [0.0, 0.0]]]]))
-    turned = AdjacentRotation.of(rotation).apply(torch.eye(8)[None, None, :1])[0, 0, 0]
+    rotation = Rotation.from_phases(torch.tensor([[[[0.5, 0.0], [0.0, 0.0]]]]))
+    turned = AdjacentRotation.from_rotation(rotation).apply(torch.eye(8)[None, None, :1])[0, 0, 0]
     assert turned[:2].tolist() == pytest.approx([cos(0.5), sin(0.5)])
     assert turned[2:].abs().max() == 0
 
 
 def test_half_precision_tokens_are_rotated_in_single():
-    rotation = AdjacentRotation.of(Rotation.of_phases(torch.randn(1, 1, 5, 2, 4)))
+    rotation = AdjacentRotation.from_rotation(Rotation.from_phases(torch.randn(1, 1, 5, 2, 4)))
     x = torch.randn(1, 2, 5, 16).bfloat16()
-    assert torch.equal(rotation.apply(x), rotation.plain(x.float()).bfloat16())
+    assert torch.equal(rotation.apply(x), rotation.apply_plain(x.float()).bfloat16())
 
 
 def test_tokens_that_nobody_needs_are_overwritten_but_not_while_learning():
-    rotation = AdjacentRotation.of(Rotation.of_phases(torch.randn(1, 1, 5, 2, 4)))
+    rotation = AdjacentRotation.from_rotation(Rotation.from_phases(torch.randn(1, 1, 5, 2, 4)))
     packed = torch.randn(1, 5, 3, 2, 16)
     x = packed[:, :, 1].transpose(1, 2)  # as a head's values lie in the projection of q, k and v
     before, neighbours = x.clone(), packed[:, :, ::2].clone()
     expected = rotation.apply(x)
-    assert torch.equal(rotation.consume(x), expected) and torch.equal(x, before)
+    assert torch.equal(rotation.apply_in_place(x), expected) and torch.equal(x, before)
     with torch.no_grad():
-        assert rotation.consume(x).data_ptr() == x.data_ptr()
+        assert rotation.apply_in_place(x).data_ptr() == x.data_ptr()
     assert torch.equal(x, expected) and torch.equal(packed[:, :, ::2], neighbours)
     half = before.bfloat16()
     with torch.no_grad():
-        assert torch.equal(rotation.consume(half), rotation.apply(half)) and torch.equal(
+        assert torch.equal(rotation.apply_in_place(half), rotation.apply(half)) and torch.equal(
             half, before.bfloat16()
         )
 
@@ -64,10 +64,10 @@ def test_tokens_that_nobody_needs_are_overwritten_but_not_while_learning():
 def test_only_pure_rotations_have_an_order(name, mixed_views):
     position = encoding(name, 24).prepare(mixed_views(lenses=("wide", "tele")).tokens(16))
     pure = isinstance(position, Tokenwise) and isinstance(position.query, Rotation)
-    assert (adjacent_order(position) is not None) == pure
-    assert adjacent_order(None) is None
+    assert (compute_adjacent_order(position) is not None) == pure
+    assert compute_adjacent_order(None) is None
 
 
 def _tokenwise(rotation: Rotation, dim: int) -> Tokenwise:
-    layout = Layout.of_grids([(1, 7)])
+    layout = Layout.from_grids([(1, 7)])
     return Tokenwise(dim, 2, layout, layout, rotation, rotation)

@@ -6,8 +6,8 @@ import torch
 
 from g_ray.cameras import Pinhole
 from g_ray.encodings import encoding
-from g_ray.encodings.camera_transform import local_intrinsics
-from g_ray.encodings.per_camera import PerCamera, depth_interval
+from g_ray.encodings.camera_transform import compute_local_intrinsics
+from g_ray.encodings.per_camera import PerCamera, compute_depth_interval
 from g_ray.encodings.token_map import DirectSum
 from g_ray.geometry.pose import Pose
 from g_ray.nn.attention import attention
@@ -100,7 +100,7 @@ def test_prope_per_token_is_prope_for_pinholes(mixed_views):
 
 def test_local_pinholes_of_a_fisheye_differ_from_its_centre(mixed_views):
     tokens = mixed_views(lenses=("fisheye",)).tokens(8)
-    local = local_intrinsics(tokens)[0, :, 0, 0]
+    local = compute_local_intrinsics(tokens)[0, :, 0, 0]
     central = tokens.views.intrinsics()[0, 0, 0, 0]
     assert (local / central).min() < 0.7  # a fisheye compresses its edge
 
@@ -134,8 +134,8 @@ def test_no_uncertainty_is_the_rotation_itself(mixed_views):
     for name in ("rayrope", "rayrope_gray"):
         position = encoding(name, DIM).prepare(tokens).with_depth(raw)
         for rotation in (
-            position.query_rotation(position.depth_ends()[0]),
-            position.key_rotation(1, position.depth_ends()[1]),
+            position.compute_query_rotation(position.get_depth_ends()[0]),
+            position.compute_key_rotation(1, position.get_depth_ends()[1]),
         ):
             assert (rotation.cos.square() + rotation.sin.square() - 1).abs().max() < 1e-10
 
@@ -160,7 +160,7 @@ def test_angular_interval_across_the_branch_cut_is_short():
     tokens = Views(cameras, facing_away).tokens(16)
     raw = torch.tensor([0.0, 2.0], dtype=torch.float64).expand(1, len(tokens), 2)
     position = encoding("rayrope_gray", DIM).prepare(tokens).with_depth(raw)
-    rotation = position.key_rotation(0, position.depth_ends()[1])
+    rotation = position.compute_key_rotation(0, position.get_depth_ends()[1])
     # Lowest angular frequency 0.5: an interval of nearly 2π would shrink E to sinc(π/2) = 0.64.
     size = (rotation.cos.square() + rotation.sin.square()).sqrt()[0, 0, 1, 0]
     theta_x = [3, 5, 7]  # of the three samples, lowest frequency
@@ -170,7 +170,7 @@ def test_angular_interval_across_the_branch_cut_is_short():
 def test_depth_predictor_starts_undecided_and_learns_at_once():
     predictor = DepthPredictor(32)
     raw = predictor(torch.randn(2, 5, 32))
-    ends = depth_interval(raw)
+    ends = compute_depth_interval(raw)
     assert torch.allclose(ends[..., 0], torch.tensor(-3.0).exp())
     assert torch.allclose(ends[..., 1], torch.tensor(3.0).exp())
 
@@ -192,9 +192,9 @@ def test_known_depths_replace_predicted_ones(mixed_views):
     raw = torch.randn(2, len(tokens), 2, dtype=torch.float64)
     known = torch.full((2, len(tokens)), float("nan"), dtype=torch.float64)
     known[:, :3] = 2.5
-    ends, _ = encoding("rayrope", DIM).prepare(tokens).with_depth(raw, known=known).depth_ends()
+    ends, _ = encoding("rayrope", DIM).prepare(tokens).with_depth(raw, known=known).get_depth_ends()
     assert (ends[:, :3] == 2.5).all()
-    assert torch.equal(ends[:, 3:], depth_interval(raw)[:, 3:])
+    assert torch.equal(ends[:, 3:], compute_depth_interval(raw)[:, 3:])
 
 
 def test_rayrope_along_the_ray_takes_any_lens(mixed_views):

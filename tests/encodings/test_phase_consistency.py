@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g_ray.cameras import CAMERAS, OpenCVFisheye, Pinhole, RayMapCamera
-from g_ray.coordinates import COORDINATES, RayCoordinate, coordinate, tangent
+from g_ray.coordinates import COORDINATES, RayCoordinate, get_coordinate, tangent
 from g_ray.encodings import encoding
-from g_ray.encodings.frequencies import geometric
+from g_ray.encodings.frequencies import make_geometric_frequencies
 from g_ray.encodings.score import position_score, probe_score
 from g_ray.nn.attention import attention
 from g_ray.rays.ray_map import RayMap
@@ -21,7 +21,7 @@ def lenses() -> dict:
     fisheye = OpenCVFisheye.make(
         SIZE, SIZE, fx=200.0, fy=201.0, cx=250.0, cy=259.0, k1=0.01, k2=-0.002, dtype=torch.float64
     )
-    rays = RayMap.of_camera(fisheye)
+    rays = RayMap.from_camera(fisheye)
     return {
         "wide": Pinhole.from_fov(100.0, SIZE, SIZE).to(dtype=torch.float64),
         "tele": Pinhole.make(SIZE, SIZE, fx=900.0, fy=905.0, cx=240.0, cy=270.0, dtype=torch.float64),
@@ -46,10 +46,10 @@ def relative_phases(camera, rays, name: str) -> torch.Tensor:
     else:
         directions, seen = camera.unproject(pixels)
         assert seen.all()
-        kind = coordinate(name)
+        kind = get_coordinate(name)
         assert isinstance(kind, RayCoordinate)
-        positions = kind.of_directions(directions)
-    return geometric(16)[:, None] * (positions[1] - positions[0])
+        positions = kind.compute_for_directions(directions)
+    return make_geometric_frequencies(16)[:, None] * (positions[1] - positions[0])
 
 
 @given(st.integers(0, 10_000))
@@ -69,7 +69,7 @@ def test_a_token_of_any_camera_gets_the_phase_of_its_ray(name, model):
     """Through the whole path: camera, tokens, rays, coordinate, rotation."""
     camera = CAMERAS[model].example(3, 64, 48)
     tokens = Views([camera]).tokens(8)
-    kind = coordinate(name)
+    kind = get_coordinate(name)
     assert isinstance(kind, RayCoordinate)
     rays = tokens.rays()
     pixels, valid = camera.project(rays.directions[0, :, 0])
@@ -78,8 +78,8 @@ def test_a_token_of_any_camera_gets_the_phase_of_its_ray(name, model):
     assert seen.any()
     assert (valid | ~seen).all()
     assert (pixels - centres)[seen].abs().max() < 1e-5
-    values = coordinate(name)(tokens).values[0, :, 0]
-    assert (values - kind.of_directions(rays.directions[0, :, 0]))[seen].abs().max() < 1e-12
+    values = get_coordinate(name)(tokens).values[0, :, 0]
+    assert (values - kind.compute_for_directions(rays.directions[0, :, 0]))[seen].abs().max() < 1e-12
 
 
 def test_attention_sees_the_shared_rays_alike():
@@ -112,8 +112,8 @@ def test_content_free_score():
     """eq:app_score: q = k = 1 through the rotations gives Σ 2 cos(ω Δξ), largest for identical rays."""
     tokens = Views([lenses()["fisheye"].resize(64, 64)]).tokens(8)
     rotation = encoding("gray", 32, scale=3.0).prepare(tokens).query
-    angles = coordinate("tangent")(tokens).values[0, :, 0]
-    score = position_score(angles, angles, geometric(8, 3.0))
+    angles = get_coordinate("tangent")(tokens).values[0, :, 0]
+    score = position_score(angles, angles, make_geometric_frequencies(8, 3.0))
     assert (probe_score(rotation, rotation)[0, 0] - score).abs().max() < 1e-10
     assert torch.allclose(score.diagonal(), torch.tensor(32.0).double())
     assert (score <= 32 + 1e-9).all()

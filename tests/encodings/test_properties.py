@@ -57,7 +57,7 @@ def test_global_rigid_motion_changes_nothing(name, special, mixed_views):
 def test_absolute_conditioning_sees_the_world_frame_except_camray(mixed_views):
     views = mixed_views(batch=1)
     camera, pose, other = views.cameras[0], views.poses[0, 0], moved(views).poses[0, 0]
-    rays = RayMap.of_camera(camera)
+    rays = RayMap.from_camera(camera)
     assert (plucker(rays, pose) - plucker(rays, other)).abs().max() > 0.1
     assert (raymap(rays, pose) - raymap(rays, other)).abs().max() > 0.1
 
@@ -65,7 +65,7 @@ def test_absolute_conditioning_sees_the_world_frame_except_camray(mixed_views):
 @every_encoding
 def test_scale_of_the_world_matters_to_pose_based_encodings_only(name, mixed_views):
     views = mixed_views()
-    larger = Views(views.cameras, views.poses.scaled(2.0))
+    larger = Views(views.cameras, views.poses.scale_translation(2.0))
     inputs = features(views.tokens(PATCH))
     change = attend(name, views.tokens(PATCH), *inputs) - attend(name, larger.tokens(PATCH), *inputs)
     assert (change.abs().max() > 1e-3) == (name in POSE_BASED)
@@ -77,7 +77,7 @@ def test_permuting_views_permutes_outputs(name, mixed_views):
     order = [2, 0, 3, 1]
     permuted = Views([views.cameras[i] for i in order], views.poses[:, order])
     tokens, permuted_tokens = views.tokens(PATCH, special=1), permuted.tokens(PATCH, special=1)
-    index = torch.cat([tokens.layout.index_of([view]) for view in order])
+    index = torch.cat([tokens.layout.find_tokens([view]) for view in order])
     q, k, v, raw = features(tokens)
     expected = attend(name, tokens, q, k, v, raw)[:, :, index]
     got = attend(name, permuted_tokens, q[:, :, index], k[:, :, index], v[:, :, index], raw[:, index])
@@ -130,8 +130,8 @@ def test_tokens_outside_all_views_are_left_alone(name, mixed_views):
     position = encoding(name, DIM).prepare(tokens)
     outside = [0, 1, len(tokens) - 1]
     if isinstance(position, PerCamera):
-        ends = position.with_depth(raw).depth_ends()
-        rotations = [position.query_rotation(ends[0]), position.key_rotation(1, ends[1])]
+        ends = position.with_depth(raw).get_depth_ends()
+        rotations = [position.compute_query_rotation(ends[0]), position.compute_key_rotation(1, ends[1])]
         mapped = [rotation.apply(q) for rotation in rotations]
     else:
         mapped = [m.apply(q) for m in (position.query, position.key, position.value, position.output)]
@@ -149,10 +149,13 @@ def test_special_tokens_of_a_view_are_not_rotated(name, mixed_views):
     tokens = mixed_views().tokens(PATCH, special=2)
     q, *_, raw = features(tokens)
     position = encoding(name, DIM).prepare(tokens)
-    special = ~tokens.layout.is_patch()
+    special = ~tokens.layout.get_patch_mask()
     if isinstance(position, PerCamera):
-        ends = position.with_depth(raw).depth_ends()
-        mapped = [position.query_rotation(ends[0]).apply(q), position.key_rotation(2, ends[1]).apply(q)]
+        ends = position.with_depth(raw).get_depth_ends()
+        mapped = [
+            position.compute_query_rotation(ends[0]).apply(q),
+            position.compute_key_rotation(2, ends[1]).apply(q),
+        ]
         start = 0
     else:
         mapped = [position.query.apply(q), position.key.apply(q)]
@@ -167,7 +170,7 @@ def test_selected_queries_equal_the_same_rows_of_the_whole(name, mixed_views):
     tokens = mixed_views().tokens(PATCH, special=1)
     q, k, v, raw = features(tokens)
     whole = attend(name, tokens, q, k, v, raw)
-    wanted = tokens.layout.index_of([1, 3])
+    wanted = tokens.layout.find_tokens([1, 3])
     position = encoding(name, DIM).prepare(tokens.select([1, 3]), tokens)
     if isinstance(position, PerCamera):
         position = position.with_depth(raw[:, wanted], raw)

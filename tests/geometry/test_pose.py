@@ -56,8 +56,8 @@ def test_relative_to_first_and_scaled():
     relative = poses.relative_to_first()
     assert close(relative[:, 0], Pose.identity(2, dtype=torch.float64))
     assert close(poses[:, :1] @ relative, poses)
-    torch.testing.assert_close(poses.scaled(2.0).translation, 2 * poses.translation)
-    torch.testing.assert_close(poses.scaled(torch.ones(2, 4)).world_from_cam, poses.world_from_cam)
+    torch.testing.assert_close(poses.scale_translation(2.0).translation, 2 * poses.translation)
+    torch.testing.assert_close(poses.scale_translation(torch.ones(2, 4)).world_from_cam, poses.world_from_cam)
 
 
 def test_index_and_to():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from g_ray.geometry.pose import Pose
-from g_ray.geometry.similarity import Similarity, fit_poses, fit_similarity
+from g_ray.geometry.similarity import Similarity, fit_similarity, fit_similarity_to_poses
 
 
 def random_similarity(random: np.random.Generator) -> Similarity:
@@ -44,7 +44,7 @@ def test_points_give_it_back(seed, count):
 def test_poses_give_it_back_even_two(seed, count):
     random = np.random.default_rng(seed)
     true, poses = random_similarity(random), random_poses(random, count)
-    assert_same(fit_poses(poses, true.pose(poses)), true)
+    assert_same(fit_similarity_to_poses(poses, true.transform_pose(poses)), true)
 
 
 def test_it_moves_what_a_camera_sees():
@@ -52,7 +52,7 @@ def test_it_moves_what_a_camera_sees():
     random = np.random.default_rng(0)
     true, pose = random_similarity(random), random_poses(random, 1)[0]
     local = torch.tensor([0.3, -0.2, 2.0], dtype=torch.float64)
-    here, there = pose.apply(local), true.pose(pose).apply(true.scale * local)
+    here, there = pose.apply(local), true.transform_pose(pose).apply(true.scale * local)
     torch.testing.assert_close(true.apply(here), there)
 
 
@@ -69,7 +69,7 @@ def test_one_after_the_other():
         lambda: fit_similarity(torch.zeros(2, 3), torch.zeros(2, 3)),
         lambda: fit_similarity(torch.ones(5, 3), torch.rand(5, 3)),
         lambda: fit_similarity(torch.rand(5, 3), torch.rand(5, 3), torch.zeros(5)),
-        lambda: fit_poses(Pose.identity(3), Pose.identity(3)),
+        lambda: fit_similarity_to_poses(Pose.identity(3), Pose.identity(3)),
     ],
 )
 def test_what_fixes_nothing_is_refused(call):

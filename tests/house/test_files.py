@@ -6,20 +6,20 @@ import stat
 
 import pytest
 
-from g_ray.files import whole, write_json, write_whole
+from g_ray.files import atomic_path, write_atomically, write_json
 
 
 def test_what_was_written_is_there_and_nothing_else(tmp_path):
     write_json(tmp_path / "deep" / "a.json", {"é": 1})
-    write_whole(tmp_path / "deep" / "b.bin", b"\x00\x01")
+    write_atomically(tmp_path / "deep" / "b.bin", b"\x00\x01")
     assert json.loads((tmp_path / "deep" / "a.json").read_text(encoding="utf-8")) == {"é": 1}
     assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == ["a.json", "b.bin"]
 
 
 def test_a_failure_keeps_the_old_file_and_leaves_no_scratch(tmp_path):
     path = tmp_path / "a.txt"
-    write_whole(path, "old")
-    with pytest.raises(OSError, match="disk"), whole(path) as scratch:
+    write_atomically(path, "old")
+    with pytest.raises(OSError, match="disk"), atomic_path(path) as scratch:
         scratch.write_text("half")
         raise OSError("disk full")
     assert path.read_text() == "old"
@@ -28,7 +28,7 @@ def test_a_failure_keeps_the_old_file_and_leaves_no_scratch(tmp_path):
 
 def test_suffix_and_rights(tmp_path):
     path = tmp_path / "a.npz"
-    with whole(path) as scratch:
+    with atomic_path(path) as scratch:
         assert scratch.suffix == ".npz"
         assert scratch.parent == tmp_path
         scratch.write_bytes(b"x")

@@ -14,15 +14,15 @@ from g_ray.geometry.quaternion import quaternion_from_rotation
 from g_ray.losses.reconstruction import (
     ReconstructionWeights,
     camera_loss,
-    confidence_weighted,
+    confidence_weighted_loss,
     mean_below_quantile,
     multi_scale_normal_loss,
     normal_loss,
-    normalised_truth,
+    normalize_truth,
     pointmap_loss,
     reconstruction_loss,
 )
-from g_ray.losses.reconstruction.normals import corner_normals, corners_valid
+from g_ray.losses.reconstruction.normals import compute_corner_normals, find_valid_corners
 
 SETTINGS = {"gamma": 1.0, "alpha": 0.2, "quantile": 0.98, "scales": 3}
 
@@ -58,7 +58,7 @@ def scene(sets=2, views=3, size=(12, 14), seed=0, dtype=torch.float64) -> Scene:
 
 
 def perfect(truth: Scene) -> Guess:
-    known = normalised_truth(truth)
+    known = normalize_truth(truth)
     sure = torch.ones_like(known.world_points[..., 0])
     quaternion = quaternion_from_rotation(known.poses.rotation)
     return Guess(known.world_points, sure, known.camera_points, sure, known.poses.translation, quaternion)
@@ -69,7 +69,7 @@ def perfect(truth: Scene) -> Guess:
 
 def test_truth_is_in_the_first_view_at_mean_distance_one():
     truth = scene()
-    known = normalised_truth(truth)
+    known = normalize_truth(truth)
     distance = known.world_points.norm(dim=-1).mean((1, 2, 3))
     assert torch.allclose(distance, torch.ones(2).double(), atol=1e-4)
     assert torch.allclose(known.poses.world_from_cam[:, 0], torch.eye(4).double().expand(2, 4, 4), atol=1e-12)
@@ -85,7 +85,7 @@ def test_frame_and_unit_of_the_truth_do_not_matter(seed, unit):
     other = Scene(world, unit * truth.camera_points, (motion @ truth.poses), truth.valid)
     matrices = other.poses.world_from_cam.clone()
     matrices[..., :3, 3] *= unit
-    known, again = normalised_truth(truth), normalised_truth(replace(other, poses=Pose(matrices)))
+    known, again = normalize_truth(truth), normalize_truth(replace(other, poses=Pose(matrices)))
     assert torch.allclose(known.world_points, again.world_points, atol=1e-8)
     assert torch.allclose(known.camera_points, again.camera_points, atol=1e-8)
     assert torch.allclose(known.poses.world_from_cam, again.poses.world_from_cam, atol=1e-8)
@@ -96,7 +96,7 @@ def test_the_scale_counts_valid_pixels_only_and_truth_is_finite():
     truth.valid[0, 0, 0, 0] = False
     dirty = replace(truth, world_points=truth.world_points.clone(), camera_points=truth.camera_points.clone())
     dirty.world_points[0, 0, 0, 0], dirty.camera_points[0, 0, 0, 0] = torch.nan, torch.inf
-    known, clean = normalised_truth(dirty), normalised_truth(truth)
+    known, clean = normalize_truth(dirty), normalize_truth(truth)
     assert torch.equal(known.scale, clean.scale)
     assert known.world_points.isfinite().all() and known.camera_points.isfinite().all()
 
@@ -104,12 +104,12 @@ def test_the_scale_counts_valid_pixels_only_and_truth_is_finite():
 def test_points_a_hundred_mean_distances_away_are_cut():
     truth = scene(1, 1, (40, 40))
     truth.world_points[0, 0, 0, 0] = truth.camera_points[0, 0, 0, 0] = torch.tensor([0.0, 0, 1e6])
-    assert normalised_truth(truth).world_points.abs().max() == 100
+    assert normalize_truth(truth).world_points.abs().max() == 100
 
 
 def test_nothing_valid_leaves_a_finite_scale():
     truth = replace(scene(), valid=torch.zeros(2, 3, 12, 14).bool())
-    known = normalised_truth(truth)
+    known = normalize_truth(truth)
     assert (known.scale == 1e-6).all() and known.world_points.isfinite().all()
 
 
@@ -179,7 +179,7 @@ def plane(slope_x: float, slope_y: float, size=(8, 9), dtype=torch.float64) -> T
 
 
 def test_normals_of_a_plane():
-    normals = torch.stack(corner_normals(plane(0.5, -0.25)), -1)
+    normals = torch.stack(compute_corner_normals(plane(0.5, -0.25)), -1)
     assert normals.shape == (2, 2, 1, 7, 8, 3)
     wanted = torch.tensor([0.5, -0.25, -1.0]).double()  # towards the camera
     assert torch.allclose(normals, wanted.expand_as(normals))
@@ -190,7 +190,7 @@ def test_normals_are_those_of_each_pixels_four_neighbours():
     generator = torch.Generator().manual_seed(0)
     points = torch.randn(1, 4, 5, 3, generator=generator, dtype=torch.float64)
     valid = torch.rand(1, 4, 5, generator=generator) < 0.8
-    found = torch.stack(corner_normals(points), -1)[corners_valid(valid)]
+    found = torch.stack(compute_corner_normals(points), -1)[find_valid_corners(valid)]
     around = [(-1, 0), (0, -1), (1, 0), (0, 1)]  # up, left, down, right
     wanted = []
     for row in range(4):
@@ -258,10 +258,10 @@ def test_gradients_of_normals():
 
 def test_confidence_by_hand_and_where_it_is_smallest():
     error, confidence = torch.tensor([2.0, 0.5]), torch.tensor([1.0, math.e])
-    value = confidence_weighted(error, confidence, gamma=1.0, alpha=0.2)
+    value = confidence_weighted_loss(error, confidence, gamma=1.0, alpha=0.2)
     assert torch.allclose(value, torch.tensor([2.0, 0.5 * math.e - 0.2]))
     sure = torch.linspace(0.01, 3, 3000, dtype=torch.float64)
-    best = sure[confidence_weighted(torch.full_like(sure, 0.25), sure, gamma=1.0, alpha=0.2).argmin()]
+    best = sure[confidence_weighted_loss(torch.full_like(sure, 0.25), sure, gamma=1.0, alpha=0.2).argmin()]
     assert best.item() == pytest.approx(0.8, abs=2e-3)
 
 
@@ -336,7 +336,7 @@ def test_terms_have_names_and_weights():
     guess = perfect(truth)
     wrong = replace(guess, translation=guess.translation + 0.3, camera_points=guess.camera_points * 1.1)
     loss = reconstruction_loss(wrong, truth)
-    named = loss.named()
+    named = loss.named_terms()
     points = [
         f"{where}_{term}" for where in ("camera", "world") for term in ("confidence", "regression", "normals")
     ]

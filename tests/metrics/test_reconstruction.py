@@ -14,12 +14,12 @@ from g_ray.metrics.reconstruction import (
     METRICS,
     ReconstructionScores,
     SetGeometry,
-    depth,
+    align_rigidly,
+    compute_depth,
     norm_inliers,
     pose_ate,
     ray_error_deg,
     relative_error,
-    rigidly_aligned,
     score_sets,
 )
 
@@ -45,7 +45,7 @@ def random_sets(sets=2, views=3, size=(6, 5), seed=0) -> SetGeometry:
     camera = torch.randn(sets, views, *size, 3, generator=generator, dtype=torch.float64)
     camera = camera + camera.new_tensor([0, 0, 5.0])
     poses = random_poses(sets, views, seed=seed)
-    return SetGeometry.of_points(poses.apply(camera), camera, poses)
+    return SetGeometry.from_points(poses.apply(camera), camera, poses)
 
 
 def noisy(geometry: SetGeometry, scale: float, seed: int = 1) -> SetGeometry:
@@ -55,7 +55,7 @@ def noisy(geometry: SetGeometry, scale: float, seed: int = 1) -> SetGeometry:
         return values + scale * torch.randn(values.shape, generator=generator, dtype=torch.float64)
 
     poses = Pose.from_parts(geometry.poses.rotation, add(geometry.poses.translation))
-    return SetGeometry.of_points(add(geometry.world_points), add(geometry.camera_points), poses)
+    return SetGeometry.from_points(add(geometry.world_points), add(geometry.camera_points), poses)
 
 
 def moved(geometry: SetGeometry, motion: Pose, scale: float) -> SetGeometry:
@@ -105,10 +105,10 @@ def test_rays_in_degrees_by_hand():
 
 
 def test_depth_along_the_axis_and_along_the_ray():
-    assert depth(TRUTH, "z").flatten().tolist() == [0.0, 2.0, 2.0]
-    assert depth(TRUTH, "ray").flatten().tolist() == [5.0, 2.0, 3.0]
+    assert compute_depth(TRUTH, "z").flatten().tolist() == [0.0, 2.0, 2.0]
+    assert compute_depth(TRUTH, "ray").flatten().tolist() == [5.0, 2.0, 3.0]
     with pytest.raises((ValueError, TypeError), match="y"):
-        depth(TRUTH, "y")
+        compute_depth(TRUTH, "y")
 
 
 # Trajectories
@@ -127,7 +127,7 @@ def test_the_best_motion_is_never_a_reflection():
     assert pose_ate(truth, mirrored) > 0.1
     turned = random_poses(1)[0].apply(truth)
     assert pose_ate(truth, turned) < 1e-12
-    assert torch.allclose(rigidly_aligned(truth, turned), turned, atol=1e-12)
+    assert torch.allclose(align_rigidly(truth, turned), turned, atol=1e-12)
 
 
 def test_a_trajectory_without_extent_has_no_error():
@@ -172,7 +172,7 @@ def test_agrees_with_released_numbers(shared_vectors):
         given_["gt_rays"][None],
         Pose(given_["gt_world_from_cam"][None]),
     )
-    predicted = SetGeometry.of_points(
+    predicted = SetGeometry.from_points(
         given_["points"][None], given_["camera_points"][None], Pose(given_["world_from_cam"][None])
     )
     for kind in ("z", "ray"):
@@ -221,9 +221,9 @@ def test_sets_are_scored_alone():
         score_sets(part(truth, at), part(predicted, at), valid[at], depth_kind="z")
         for at in (slice(0, 1), slice(1, 3))
     ]
-    joined = ReconstructionScores.joined(parts)
+    joined = ReconstructionScores.concatenate(parts)
     assert all(torch.allclose(joined.rows()[name], whole.rows()[name]) for name in METRICS)
-    assert whole.summary()["pose_ate"].mean == pytest.approx(whole.pose_ate.mean().item())
+    assert whole.summarize()["pose_ate"].mean == pytest.approx(whole.pose_ate.mean().item())
 
 
 def test_a_view_without_a_valid_pixel_is_reported_and_not_averaged():
@@ -233,11 +233,11 @@ def test_a_view_without_a_valid_pixel_is_reported_and_not_averaged():
     scores = score_sets(truth, predicted, valid, depth_kind="ray")
     assert scores.unscored == ((1, 2),)
     assert all(values.isfinite().all() for values in scores.rows().values())
-    points = [g.in_first_view().normalised(valid).world_points for g in (truth, predicted)]
+    points = [g.to_first_view().normalize(valid).world_points for g in (truth, predicted)]
     per_view = relative_error(*points, valid)
     assert per_view[1, 2].isnan()
     assert torch.allclose(scores.points_rel[1], per_view[1, :2].mean())
-    shifted = ReconstructionScores.joined([scores, scores])
+    shifted = ReconstructionScores.concatenate([scores, scores])
     assert shifted.unscored == ((1, 2), (3, 2))
 
 
@@ -248,7 +248,7 @@ def test_a_set_without_a_valid_pixel_is_left_out_of_the_mean():
     scores = score_sets(truth, predicted, valid, depth_kind="ray")
     assert scores.unscored == ((0, 0), (0, 1), (0, 2))
     assert scores.points_rel[0].isnan() and scores.rays_deg.isfinite().all()
-    assert scores.summary()["points_rel"].mean == pytest.approx(scores.points_rel[1].item())
+    assert scores.summarize()["points_rel"].mean == pytest.approx(scores.points_rel[1].item())
 
 
 @pytest.mark.parametrize("part", ["world_points", "camera_points", "rays", "poses"])
@@ -277,13 +277,13 @@ def test_what_is_invalid_may_be_anything():
 def test_half_precision_predictions_are_scored_in_full():
     truth = random_sets(1)
     predicted = noisy(truth, 0.3)
-    half = SetGeometry.of_points(
+    half = SetGeometry.from_points(
         predicted.world_points.bfloat16(),
         predicted.camera_points.bfloat16(),
         predicted.poses.to(torch.float32),
     )
     valid = torch.ones(1, 3, 6, 5, dtype=torch.bool)
-    same = SetGeometry.of_points(half.world_points.double(), half.camera_points.double(), predicted.poses)
+    same = SetGeometry.from_points(half.world_points.double(), half.camera_points.double(), predicted.poses)
     rows, wanted = (score_sets(truth, given_, valid, depth_kind="z").rows() for given_ in (half, same))
     assert all(torch.allclose(rows[name].double(), wanted[name], atol=1e-5) for name in METRICS)
 

@@ -28,13 +28,13 @@ def test_batches_of_scenes_give_the_same_rows():
     truth, predicted = scenes()
     whole = score_scenes(truth, predicted, lpips=distance)
     parts = [score_scenes(truth[i : i + 2], predicted[i : i + 2], lpips=distance) for i in (0, 2)]
-    joined = SceneScores.joined(parts)
+    joined = SceneScores.concatenate(parts)
     assert all(torch.allclose(joined.rows()[name], whole.rows()[name]) for name in ("psnr", "ssim", "lpips"))
 
 
 def test_the_summary_has_means_and_intervals():
     scores = score_scenes(*scenes(), lpips=None)
-    summary = scores.summary()
+    summary = scores.summarize()
     assert list(summary) == ["psnr", "ssim"]
     assert summary["psnr"].mean == pytest.approx(scores.psnr.mean().item(), abs=1e-5)
     assert summary["psnr"].low <= summary["psnr"].mean <= summary["psnr"].high
@@ -44,6 +44,6 @@ def test_lpips_in_some_batches_only_is_refused():
     truth, predicted = scenes()
     with_it, without = (score_scenes(truth, predicted, lpips=way) for way in (distance, None))
     with pytest.raises(ValueError, match="score all of them alike"):
-        SceneScores.joined([with_it, without])
+        SceneScores.concatenate([with_it, without])
     with pytest.raises(TypeError):
         score_scenes(truth, predicted)

@@ -19,7 +19,7 @@ every_fit = pytest.mark.parametrize("fit", ["stretch", "pad"])
 
 def rays_as_image(camera) -> torch.Tensor:
     """An image whose colours are its rays, so that it says whether image and rays went the same way."""
-    return RayMap.of_camera(camera).directions.movedim(-1, 0)
+    return RayMap.from_camera(camera).directions.movedim(-1, 0)
 
 
 @every_lens
@@ -44,7 +44,7 @@ def test_sides_are_whole_patches_and_the_long_one_is_asked_for(lens, fit):
 def test_content_keeps_its_ray(lens, fit):
     camera = LENSES[lens]
     frame = Framing(56, 7, fit)(rays_as_image(camera), camera)
-    seen = RayMap.of_camera(frame.camera)
+    seen = RayMap.from_camera(frame.camera)
     inside = frame.content.clone()
     inside &= torch.nn.functional.max_pool2d(1.0 - inside.double()[None], 5, 1, 2)[0] == 0
     inside[:2], inside[-2:], inside[:, :2], inside[:, -2:] = False, False, False, False
@@ -58,10 +58,10 @@ def test_maps_find_back_to_original_pixels(lens, fit):
     """The frame's own rays, mapped back, are the rays of the original pixels."""
     camera = LENSES[lens]
     frame = Framing(56, 7, fit)(rays_as_image(camera), camera)
-    rays = RayMap.of_camera(frame.camera)
+    rays = RayMap.from_camera(frame.camera)
     found, valid = frame.restored(rays.directions, rays.valid & frame.content)
     assert found.shape == (camera.height, camera.width, 3) and valid.all()
-    error = (found - RayMap.of_camera(camera).directions).norm(dim=-1)
+    error = (found - RayMap.from_camera(camera).directions).norm(dim=-1)
     assert error[2:-2, 2:-2].max() < 2e-3
     assert error.max() < 0.03  # half a pixel of extrapolation at the rim is not done
 

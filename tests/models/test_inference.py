@@ -63,7 +63,7 @@ def test_the_calibration_used_is_on_record():
 
 
 def test_a_ray_map_is_all_it_needs():
-    maps = [RayMap.of_camera(camera.to(dtype=torch.float32)) for camera in CAMERAS]
+    maps = [RayMap.from_camera(camera.to(dtype=torch.float32)) for camera in CAMERAS]
     given = infer(network(), IMAGES, maps, size=28)
     known = infer(network(), IMAGES, Views(CAMERAS), size=28)
     assert [one.model for one in given.calibrations] == ["ray_map"] * 3
@@ -83,7 +83,7 @@ def test_savers_change_little_or_nothing():
 def test_pixels_without_a_ray_are_marked():
     circle = OpenCVFisheye.make(60, 60, fx=6.0, fy=6.0, cx=30.0, cy=30.0, k1=-0.01)
     result = infer(network(), [torch.rand(3, 60, 60)], [circle], size=28)
-    truth = RayMap.of_camera(circle).valid
+    truth = RayMap.from_camera(circle).valid
     found = result.at_original()[0].valid
     assert 0.2 < truth.float().mean() < 0.9
     assert (found != truth).float().mean() < 0.05
@@ -100,7 +100,7 @@ def test_nothing_is_ignored():
         infer(net, [IMAGES[1], IMAGES[0]], CAMERAS[:2], size=28)
     with pytest.raises(ValueError, match=r"image 1 has values outside of \[0, 1\]: divide bytes by 255"):
         infer(net, [IMAGES[0], 255 * IMAGES[1]], CAMERAS[:2], size=28)
-    rays = RayMap.of_camera(CAMERAS[1])
+    rays = RayMap.from_camera(CAMERAS[1])
     moved = RayMap(rays.directions, rays.valid, torch.zeros_like(rays.directions))
     with pytest.raises(ValueError, match="ray map of view 0 has origins"):
         infer(net, IMAGES[1:2], [moved], size=28)

@@ -175,9 +175,10 @@ def test_autocast_does_not_reach_phases(name, mixed_views):
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
             position = encoding(name, DIM).prepare(tokens)
             if isinstance(position, PerCamera):
-                ends = position.with_depth(raw).depth_ends()
+                ends = position.with_depth(raw).get_depth_ends()
                 entries = (
-                    position.query_rotation(ends[0]).entries() + position.key_rotation(1, ends[1]).entries()
+                    position.compute_query_rotation(ends[0]).entries()
+                    + position.compute_key_rotation(1, ends[1]).entries()
                 )
             else:
                 entries = position.query.entries() + position.key.entries()

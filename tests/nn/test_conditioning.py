@@ -18,7 +18,7 @@ def test_the_numbers_of_the_conditioning(name, mixed_views):
         channels = RayChannels(name)(views, index)
         assert channels.shape == (2, camera.height, camera.width, 6)
         for scene in range(2):
-            alone = CONDITIONINGS[name](RayMap.of_camera(camera), views.poses[scene, index])
+            alone = CONDITIONINGS[name](RayMap.from_camera(camera), views.poses[scene, index])
             assert torch.allclose(channels[scene], alone, atol=1e-12)
 
 
@@ -32,7 +32,7 @@ def test_camray_needs_no_poses_and_plucker_says_so(mixed_views):
 @pytest.mark.parametrize("name", CONDITIONINGS)
 def test_zero_where_no_ray_exists(name):
     circle = OpenCVFisheye.make(32, 32, fx=3.0, fy=3.0, cx=16.0, cy=16.0, k1=-0.01)
-    valid = RayMap.of_camera(circle).valid
+    valid = RayMap.from_camera(circle).valid
     channels = RayChannels(name)(Views([circle], Pose.identity(1)), 0)[0]
     assert not valid.all() and valid.any()
     assert (channels[~valid] == 0).all() and (channels[valid] != 0).any(-1).all()
@@ -44,7 +44,7 @@ def test_none_tells_pixels_apart_and_cameras_not(mixed_views):
     assert torch.equal(layer(views, 0), layer(views, 1))
     assert layer(views, 0)[0].flatten(0, 1).unique(dim=0).shape[0] == 48 * 48
     assert torch.equal(layer.state_dict()["noise"], layer.noise)
-    assert layer._noise(300, 300)[299, 299].equal(layer.noise[43, 43])
+    assert layer._tile_noise(300, 300)[299, 299].equal(layer.noise[43, 43])
 
 
 def test_autocast_does_not_reach_the_rays(mixed_views):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from g_ray.encodings import ENCODINGS, encoding
-from g_ray.encodings.adjacent import adjacent_order, with_adjacent_pairs
+from g_ray.encodings.adjacent import compute_adjacent_order, make_pairs_adjacent
 from g_ray.encodings.per_camera import PerCamera
 from g_ray.nn.attention import attention
 from g_ray.nn.multi_head import MultiHeadAttention
@@ -51,9 +51,9 @@ def test_inference_reorders_channels_and_computes_the_same(name, norm, mixed_vie
 def test_inputs_stay_as_they_are_unless_given_away(name, mixed_views):
     tokens = mixed_views(lenses=("wide", "tele")).tokens(16)
     position = encoding(name, 24).prepare(tokens)
-    rotates = adjacent_order(position) is not None
+    rotates = compute_adjacent_order(position) is not None
     if rotates:
-        position = with_adjacent_pairs(position)
+        position = make_pairs_adjacent(position)
     elif isinstance(position, PerCamera):
         position = position.with_depth(torch.zeros(position.batch, len(tokens), 2, dtype=torch.float64))
     torch.manual_seed(0)

@@ -39,10 +39,10 @@ def test_windows_are_the_views_alone(name, lenses, masked, query_chunk, mixed_vi
 
 def test_equal_windows_of_tokens_before_heads_are_folded_without_a_copy():
     """[batch token head dim] seen as [batch head token dim], as MultiHeadAttention hands it over."""
-    from g_ray.nn.sdpa import _folded
+    from g_ray.nn.sdpa import _fold_windows
 
     x = torch.randn(3, 12, HEADS, DIM).transpose(1, 2)
-    folded = _folded(x, 4, -2)
+    folded = _fold_windows(x, 4, -2)
     assert folded.shape == (12, HEADS, 3, DIM)
     assert folded.data_ptr() == x.data_ptr()
 

@@ -13,40 +13,40 @@ counts = st.integers(0, 2)
 
 @given(grids, counts, counts, counts)
 def test_everything_counts_the_same_tokens(sizes, special, leading, trailing):
-    layout = Layout.of_grids(sizes, special=special, leading=leading, trailing=trailing)
+    layout = Layout.from_grids(sizes, special=special, leading=leading, trailing=trailing)
     patches = sum(rows * columns for rows, columns in sizes)
     assert len(layout) == patches + special * len(sizes) + leading + trailing
-    assert layout.is_patch().sum() == patches
+    assert layout.get_patch_mask().sum() == patches
     assert layout.view_count == len(sizes)
-    owner = layout.view_of_token()
+    owner = layout.get_view_of_token()
     assert len(owner) == len(layout)
     assert (owner == -1).sum() == leading + trailing
-    covered = [index for _, span in layout.spans() for index in range(span.start, span.stop)]
+    covered = [index for _, span in layout.iterate_spans() for index in range(span.start, span.stop)]
     assert covered == list(range(len(layout)))
-    for view, span in layout.runs():
+    for view, span in layout.find_runs():
         assert (owner[span] == (-1 if view is None else view)).all()
-    kept = torch.cat([layout.index_of([view]) for view in range(len(sizes))])
+    kept = torch.cat([layout.find_tokens([view]) for view in range(len(sizes))])
     assert sorted(kept.tolist()) == (owner >= 0).nonzero().flatten().tolist()
 
 
 def test_neighbouring_segments_of_a_view_form_one_run():
-    layout = Layout.of_grids([(1, 2), (1, 3)], special=1, leading=1)
-    assert layout.runs() == [(None, slice(0, 1)), (0, slice(1, 4)), (1, slice(4, 8))]
+    layout = Layout.from_grids([(1, 2), (1, 3)], special=1, leading=1)
+    assert layout.find_runs() == [(None, slice(0, 1)), (0, slice(1, 4)), (1, slice(4, 8))]
     apart = Layout((Segment(0, 1, 2), Segment(None, special=1), Segment(0, special=1)))
-    assert apart.runs() == [(0, slice(0, 2)), (None, slice(2, 3)), (0, slice(3, 4))]
+    assert apart.find_runs() == [(0, slice(0, 2)), (None, slice(2, 3)), (0, slice(3, 4))]
 
 
 def test_positions_inside_patches():
-    layout = Layout.of_grids([(1, 2)], special=1)
+    layout = Layout.from_grids([(1, 2)], special=1)
     samples = ((0.5, 0.5), (1.0, 0.0))
-    patches = layout.grid_positions(samples, normalised=False)
+    patches = layout.compute_grid_positions(samples, normalized=False)
     assert patches.tolist() == [[[0, 0], [0, 0]], [[0.5, 0.5], [1, 0]], [[1.5, 0.5], [2, 0]]]
-    normalised = layout.grid_positions(samples, normalised=True)
+    normalised = layout.compute_grid_positions(samples, normalized=True)
     assert normalised[1:].tolist() == [[[-0.25, 0], [0, -0.5]], [[0.25, 0], [0.5, -0.5]]]
 
 
 def test_selecting_views_keeps_their_numbers():
-    layout = Layout.of_grids([(1, 1), (1, 2), (1, 3)], special=1)
+    layout = Layout.from_grids([(1, 1), (1, 2), (1, 3)], special=1)
     selected = layout.select([2, 0])
     assert [segment.view for segment in selected.segments] == [0, 0, 2, 2]
     assert len(selected) == 1 + 1 + 1 + 3

@@ -119,11 +119,11 @@ def test_lpips_joins_the_loss(tmp_path):
     """With weights of the right shapes; their values do not matter here."""
     import numpy as np
 
-    from g_ray.metrics.lpips import CHANNELS, LPIPS, _alexnet
+    from g_ray.metrics.lpips import CHANNELS, LPIPS, _build_alexnet
     from g_ray.metrics.lpips_weights import HEADS
 
     assert LPIPS is not None
-    weights = {f"features.{name}": value.numpy() for name, value in _alexnet().state_dict().items()}
+    weights = {f"features.{name}": value.numpy() for name, value in _build_alexnet().state_dict().items()}
     weights |= {name: np.full((1, c, 1, 1), 0.1, np.float32) for name, c in zip(HEADS, CHANNELS, strict=True)}
     np.savez(tmp_path / "lpips.npz", **weights)
     recipe = small("gta", loss=nvs.NVSLoss(lpips=0.5, lpips_weights=tmp_path / "lpips.npz"))

@@ -102,7 +102,7 @@ def test_known_poses_align_and_score(room):
 def test_a_known_distance_fixes_the_scale(room):
     first, second = pieces_of(room)[:2]
     scale = known_distance(first.pose, second.pose, 7.5)
-    ends = [scale.pose(piece.pose).translation for piece in (first, second)]
+    ends = [scale.transform_pose(piece.pose).translation for piece in (first, second)]
     assert float((ends[0] - ends[1]).norm()) == pytest.approx(7.5, rel=1e-5)
     with pytest.raises(ValueError, match="gives no scale"):
         known_distance(first.pose, first.pose, 1.0)

@@ -6,7 +6,7 @@ import torch
 from g_ray.cameras import Equirectangular, OpenCVFisheye, Pinhole
 from g_ray.data.resample import fitted_box, resample
 from g_ray.geometry.pose import Pose
-from g_ray.geometry.pose_paths import rotations
+from g_ray.geometry.pose_paths import rotation_from_vector
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views
 from g_ray.recipes import scene
@@ -26,7 +26,9 @@ def views(room_scenes):
 
 
 def staged(network, views, baseline=None, motion=None, scale=1.0):
-    poses = Pose(torch.stack([v.pose.world_from_cam for v in views])).scaled(torch.full((len(views),), scale))
+    poses = Pose(torch.stack([v.pose.world_from_cam for v in views])).scale_translation(
+        torch.full((len(views),), scale)
+    )
     poses = poses if motion is None else Pose(motion.world_from_cam @ poses.world_from_cam)
     images = [torch.from_numpy(v.pixels).movedim(-1, 0) / 255 for v in views[:2]]
     stage = Synthesiser(network, images, [v.camera for v in views[:2]], poses[:2], baseline)
@@ -65,7 +67,7 @@ def test_it_is_the_network_on_images_and_cameras_resized_together(network, views
     asked = Views([FISHEYE.resize(36, 36)], poses[2:]).to(torch.float32)
     with torch.no_grad():
         expected = network.model(torch.stack([i for i, _ in pairs])[None].float(), seen, asked)[0, 0]
-    valid = RayMap.of_camera(FISHEYE.resize(36, 36).to(torch.float32)).valid
+    valid = RayMap.from_camera(FISHEYE.resize(36, 36).to(torch.float32)).valid
     assert torch.allclose(stage.render(FISHEYE, pose), expected * valid, atol=1e-6)
 
 
@@ -91,13 +93,13 @@ def test_pixels_without_a_ray_are_black(network, views):
     circular = OpenCVFisheye.make(60, 60, fx=8.0, fy=8.0, cx=30.0, cy=30.0)
     stage, pose = staged(network, views)
     picture = stage.render(circular, pose, full_size=True)
-    valid = RayMap.of_camera(circular).valid
+    valid = RayMap.from_camera(circular).valid
     assert 0.2 < valid.float().mean() < 0.95
     assert (picture[:, ~valid] == 0).all() and (picture[:, valid] > 0).all()
 
 
 def test_the_choice_of_world_changes_nothing(network, views):
-    turn = rotations(torch.tensor([0.3, -1.1, 0.7], dtype=torch.float64))
+    turn = rotation_from_vector(torch.tensor([0.3, -1.1, 0.7], dtype=torch.float64))
     motion = Pose.from_parts(turn, torch.tensor([3.0, -2.0, 5.0], dtype=torch.float64))
     (here, pose), (there, moved) = staged(network, views), staged(network, views, motion=motion)
     assert torch.allclose(here.render(FISHEYE, pose), there.render(FISHEYE, moved), atol=1e-5)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from g_ray.cameras import Equirectangular, Pinhole
-from g_ray.coordinates import coordinate
+from g_ray.coordinates import get_coordinate
 from g_ray.encodings import ENCODINGS, encoding
 from g_ray.encodings.per_camera import PerCamera
 from g_ray.geometry.pose import Pose
@@ -56,7 +56,7 @@ CASES = {
     ),
     "selecting a missing view": (lambda: two_views().select([2]), "there are views 0 to 1"),
     "selecting nothing": (lambda: two_views().select([]), "cannot select views []"),
-    "unknown coordinate": (lambda: coordinate("polar"), "choose one of tangent, equidistant"),
+    "unknown coordinate": (lambda: get_coordinate("polar"), "choose one of tangent, equidistant"),
     "unknown encoding": (lambda: encoding("alibi", 64), "choose one of none, rope, gray"),
     "unknown option": (lambda: encoding("gray", 64, alpha=3.0), "has no option alpha: it has"),
     "unknown coordinate option": (lambda: encoding("gray", 64, coordinate="polar"), "unknown coordinate"),

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
-from g_ray.encodings.frequencies import geometric
+from g_ray.encodings.frequencies import make_geometric_frequencies
 from g_ray.viewer.demo import demo_views
 from g_ray.viewer.phases import compare_phases, shared_ray_pairs, spread
 
-BANK = geometric(16, scale=10.0, base=100.0)
+BANK = make_geometric_frequencies(16, scale=10.0, base=100.0)
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,9 @@ def cameras():
 
 @pytest.fixture(scope="module")
 def comparison(cameras):
-    return compare_phases(cameras, shared_ray_pairs(cameras, 200, seed=1), 16, geometric(16), BANK)
+    return compare_phases(
+        cameras, shared_ray_pairs(cameras, 200, seed=1), 16, make_geometric_frequencies(16), BANK
+    )
 
 
 def test_ray_phases_agree_and_grid_phases_do_not(comparison):
@@ -35,7 +37,9 @@ def test_every_pair_with_an_offset_is_mismatched_by_the_grid(comparison):
 
 def test_float32_agrees_to_single_precision(cameras):
     single = [camera.to(dtype=torch.float32) for camera in cameras]
-    comparison = compare_phases(single, shared_ray_pairs(single, 200, seed=1), 16, geometric(16), BANK)
+    comparison = compare_phases(
+        single, shared_ray_pairs(single, 200, seed=1), 16, make_geometric_frequencies(16), BANK
+    )
     assert spread(comparison.ray).max() < 1e-5
 
 
@@ -48,7 +52,9 @@ def test_phases_are_frequency_times_difference(comparison):
 
 def test_the_same_lens_twice_agrees_even_on_the_grid(cameras):
     twice = [cameras[0], cameras[0]]
-    comparison = compare_phases(twice, shared_ray_pairs(twice, 5), 16, geometric(4), geometric(4))
+    comparison = compare_phases(
+        twice, shared_ray_pairs(twice, 5), 16, make_geometric_frequencies(4), make_geometric_frequencies(4)
+    )
     assert spread(comparison.grid).max() == 0
 
 

@@ -1,7 +1,7 @@
 """Camera models, one file each. A new model is a new line in CAMERAS; the conformance tests then include
 it."""
 
-from g_ray.cameras.base import Camera, pixel_centres
+from g_ray.cameras.base import Camera, pixel_centers
 from g_ray.cameras.double_sphere import DoubleSphere
 from g_ray.cameras.equirectangular import Equirectangular
 from g_ray.cameras.eucm import EUCM
@@ -41,5 +41,5 @@ __all__ = [
     "Pinhole",
     "RayMapCamera",
     "ThinPrismFisheye",
-    "pixel_centres",
+    "pixel_centers",
 ]

@@ -16,14 +16,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.cameras.checks import check_box, check_parameters, check_sizes, checking
-from g_ray.cameras.fov import FieldOfView, field_of_view
-from g_ray.cameras.inverse import recording
-from g_ray.cameras.memory import large_empty
+from g_ray.cameras.checks import check_box, check_parameters, check_sizes, checks_enabled
+from g_ray.cameras.fov import FieldOfView, compute_field_of_view
+from g_ray.cameras.inverse import is_recording_grad
+from g_ray.cameras.memory import allocate_empty
 
 CameraType = TypeVar("CameraType", bound="Camera")
 
-_PIECE = 1 << 16
+_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ class Camera(ABC):
     DEFAULTS: ClassVar[dict[str, float]] = {}  # of optional parameters that are not 0 when absent
 
     def __post_init__(self, check: bool) -> None:
-        if check and checking():
+        if check and checks_enabled():
             check_sizes(self.NAME, self.width, self.height)
             check_parameters(self.NAME, self.PARAMETERS, self.params)
             self._check_lens()
@@ -103,8 +103,10 @@ class Camera(ABC):
                     f"stack: {camera.NAME} {camera.width}x{camera.height} beside {first.NAME} "
                     f"{first.width}x{first.height}; a batch has one model and one size, keep a list instead"
                 )
-        tensors = {name: torch.stack([getattr(c, name) for c in cameras]) for name in first._tensors()}
-        return first._replaced(**tensors)
+        tensors = {
+            name: torch.stack([getattr(c, name) for c in cameras]) for name in first._collect_tensors()
+        }
+        return first._replace(**tensors)
 
     @classmethod
     @abstractmethod
@@ -136,16 +138,18 @@ class Camera(ABC):
 
     def to(self: CameraType, *args: Any, **kwargs: Any) -> CameraType:
         """Move to a device or a floating dtype, as ``Tensor.to``; masks keep their dtype."""
-        return self._replaced(
-            **{name: _moved(value, *args, **kwargs) for name, value in self._tensors().items()}
+        return self._replace(
+            **{name: _move_tensor(value, *args, **kwargs) for name, value in self._collect_tensors().items()}
         )
 
     def __getitem__(self: CameraType, index: Any) -> CameraType:
         """Index the batch."""
         index = index if isinstance(index, tuple) else (index,)
         batch = len(self.batch_shape)
-        tail = {name: (slice(None),) * (value.ndim - batch) for name, value in self._tensors().items()}
-        return self._replaced(**{n: v[(*index, ..., *tail[n])] for n, v in self._tensors().items()})
+        tail = {
+            name: (slice(None),) * (value.ndim - batch) for name, value in self._collect_tensors().items()
+        }
+        return self._replace(**{n: v[(*index, ..., *tail[n])] for n, v in self._collect_tensors().items()})
 
     # Geometry
 
@@ -157,8 +161,8 @@ class Camera(ABC):
 
         Only the direction of a point matters. Pixels of invalid points are finite but mean nothing.
         """
-        _check_last(self.NAME, "points", points, 3)
-        params = self._aligned(self.params, points)
+        _check_last_dim(self.NAME, "points", points, 3)
+        params = self._align(self.params, points)
         plane, valid = self._to_plane(points, params)
         return plane * params[..., 0:2] + params[..., 2:4], valid
 
@@ -167,22 +171,22 @@ class Camera(ABC):
     ) -> tuple[Float[Tensor, "*shape 3"], Bool[Tensor, "*shape"]]:
         """Pixels [*batch, *n, 2] to unit bearings in the camera frame (eq:camera_ray), and whether any ray
         lands there."""
-        _check_last(self.NAME, "pixels", pixels, 2)
-        params = self._aligned(self.params, pixels)
+        _check_last_dim(self.NAME, "pixels", pixels, 2)
+        params = self._align(self.params, pixels)
         plane = (pixels - params[..., 2:4]) / params[..., 0:2]
         return self._from_plane(plane, params)
 
     def unproject_grid(self) -> tuple[Float[Tensor, "*batch h w 3"], Bool[Tensor, "*batch h w"]]:
         """Unit bearings and validity at all pixel centres."""
-        grid = pixel_centres(self.width, self.height, dtype=self.dtype, device=self.device)
-        if recording(*self._tensors().values()) or torch.compiler.is_compiling():
+        grid = pixel_centers(self.width, self.height, dtype=self.dtype, device=self.device)
+        if is_recording_grad(*self._collect_tensors().values()) or torch.compiler.is_compiling():
             return self.unproject(grid.expand(*self.batch_shape, *grid.shape))
-        bearings = large_empty(
+        bearings = allocate_empty(
             *self.batch_shape, self.height, self.width, 3, dtype=self.dtype, device=self.device
         )
         valid = torch.empty(bearings.shape[:-1], dtype=torch.bool, device=self.device)
         # A few rows at a time stay in the processor's cache; temporaries of the whole map would not.
-        rows = max(1, _PIECE // (self.width * max(1, math.prod(self.batch_shape))))
+        rows = max(1, _CHUNK // (self.width * max(1, math.prod(self.batch_shape))))
         for top in range(0, self.height, rows):
             piece = grid[top : top + rows]
             part = self.unproject(piece.expand(*self.batch_shape, *piece.shape))
@@ -197,7 +201,7 @@ class Camera(ABC):
     def fov(self) -> FieldOfView:
         """Angles in degrees swept along the middle row, the middle column and the diagonal, over valid
         rays."""
-        return field_of_view(self)
+        return compute_field_of_view(self)
 
     def central_intrinsics(self) -> Float[Tensor, "*batch 3 3"]:
         """The pinhole K that agrees with the lens to first order on the optical axis.
@@ -205,11 +209,11 @@ class Camera(ABC):
         This is what a host that knows nothing but pinholes (PRoPE) has to be given.
         """
         fx, fy, cx, cy = self.params[..., 0:4].unbind(-1)
-        fx, fy = fx * self._central_scale(), fy * self._central_scale()
+        fx, fy = fx * self._compute_central_scale(), fy * self._compute_central_scale()
         zero, one = torch.zeros_like(fx), torch.ones_like(fx)
-        return torch.stack([fx, self._central_skew(), cx, zero, fy, cy, zero, zero, one], -1).unflatten(
-            -1, (3, 3)
-        )
+        return torch.stack(
+            [fx, self._compute_central_skew(), cx, zero, fy, cy, zero, zero, one], -1
+        ).unflatten(-1, (3, 3))
 
     # Image operations: u' = sx u + tx, v' = sy v + ty
 
@@ -220,7 +224,7 @@ class Camera(ABC):
                 f"crop: rectangle ({left}, {top}) + {width}x{height} leaves the "
                 f"{self.width}x{self.height} image; use pad to enlarge an image"
             )
-        return self._warped(1.0, 1.0, -left, -top, width, height)
+        return self._warp(1.0, 1.0, -left, -top, width, height)
 
     def pad(self: CameraType, left: int, top: int, right: int, bottom: int) -> CameraType:
         """Add a border; the new pixels see what the lens model says, valid or not."""
@@ -228,7 +232,7 @@ class Camera(ABC):
             raise ValueError(
                 f"pad: negative border {(left, top, right, bottom)}; use crop to cut pixels away"
             )
-        return self._warped(1.0, 1.0, left, top, self.width + left + right, self.height + top + bottom)
+        return self._warp(1.0, 1.0, left, top, self.width + left + right, self.height + top + bottom)
 
     def resize(
         self: CameraType, width: int, height: int, box: Sequence[float | int] | None = None
@@ -238,7 +242,7 @@ class Camera(ABC):
         left, top, right, bottom = map(float, box or (0, 0, self.width, self.height))
         check_box(self.NAME, (left, top, right, bottom), self.width, self.height)
         sx, sy = width / (right - left), height / (bottom - top)
-        return self._warped(sx, sy, -left * sx, -top * sy, width, height)
+        return self._warp(sx, sy, -left * sx, -top * sy, width, height)
 
     # What a model supplies
 
@@ -253,14 +257,14 @@ class Camera(ABC):
     def _check_lens(self) -> None:  # noqa: B027
         """Raise ValueError if the distortion makes no sense."""
 
-    def _central_scale(self) -> Float[Tensor, "*batch"]:
+    def _compute_central_scale(self) -> Float[Tensor, "*batch"]:
         """How much of the plane a unit of x/z covers on the optical axis."""
         return torch.ones_like(self.params[..., 0])
 
-    def _central_skew(self) -> Float[Tensor, "*batch"]:
+    def _compute_central_skew(self) -> Float[Tensor, "*batch"]:
         return torch.zeros_like(self.params[..., 0])
 
-    def _scaled_params(self, sx: float, sy: float, tx: float | int, ty: float | int) -> Tensor:
+    def _scale_params(self, sx: float, sy: float, tx: float | int, ty: float | int) -> Tensor:
         """Parameters after u' = sx u + tx, v' = sy v + ty."""
         scale, shift = torch.ones_like(self.params), torch.zeros_like(self.params)
         scale[..., 0], scale[..., 1], scale[..., 2], scale[..., 3] = sx, sy, sx, sy
@@ -269,20 +273,20 @@ class Camera(ABC):
 
     # Internals
 
-    def _warped(
+    def _warp(
         self: CameraType, sx: float, sy: float, tx: float | int, ty: float | int, width: int, height: int
     ) -> CameraType:
         check_sizes(self.NAME, width, height)
-        return self._replaced(params=self._scaled_params(sx, sy, tx, ty), width=width, height=height)
+        return self._replace(params=self._scale_params(sx, sy, tx, ty), width=width, height=height)
 
-    def _replaced(self: CameraType, **changes: Any) -> CameraType:
+    def _replace(self: CameraType, **changes: Any) -> CameraType:
         return dataclasses.replace(self, check=False, **changes)
 
-    def _tensors(self) -> dict[str, Tensor]:
+    def _collect_tensors(self) -> dict[str, Tensor]:
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
-    def _aligned(self, tensor: Tensor, points: Tensor) -> Tensor:
+    def _align(self, tensor: Tensor, points: Tensor) -> Tensor:
         """[*batch, ·] to [*batch, 1, …, 1, ·] so that it broadcasts against points [*batch, *n, ·]."""
         batch = self.batch_shape
         head, extra = tuple(points.shape[: len(batch)]), points.ndim - 1 - len(batch)
@@ -294,7 +298,7 @@ class Camera(ABC):
         return tensor.reshape((*batch, *(1,) * extra, *tensor.shape[len(batch) :]))
 
 
-def pixel_centres(
+def pixel_centers(
     width: int, height: int, *, dtype: torch.dtype | None = None, device: Any = None
 ) -> Float[Tensor, "h w 2"]:
     """(column + 0.5, row + 0.5) of every pixel."""
@@ -303,12 +307,12 @@ def pixel_centres(
     return torch.stack(torch.meshgrid(u, v, indexing="xy"), -1)
 
 
-def _check_last(name: str, what: str, values: Tensor, size: int) -> None:
+def _check_last_dim(name: str, what: str, values: Tensor, size: int) -> None:
     if values.ndim == 0 or values.shape[-1] != size:
         raise ValueError(f"{name}: {what} of shape {tuple(values.shape)}; the last dimension must be {size}")
 
 
-def _moved(value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def _move_tensor(value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     if value.is_floating_point():
         return value.to(*args, **kwargs)
     kwargs = {k: v for k, v in kwargs.items() if k != "dtype"}

@@ -8,7 +8,7 @@ from torch import Tensor
 from g_ray.cameras.radial import critical_angle, rho
 
 
-def checking() -> bool:
+def checks_enabled() -> bool:
     """Checks read values, which a compiled graph cannot."""
     return not torch.compiler.is_compiling()
 
@@ -41,10 +41,10 @@ def check_parameters(name: str, names: tuple[str, ...], params: Tensor) -> None:
             f"{name}: params of shape {tuple(params.shape)}; the last dimension must hold "
             f"{len(names)} numbers: {' '.join(names)}"
         )
-    check_each(
+    check_values(
         name, names, params, torch.isfinite(params), "is not finite; check the calibration it came from"
     )
-    check_each(
+    check_values(
         name,
         names[:2],
         params[..., :2],
@@ -53,16 +53,16 @@ def check_parameters(name: str, names: tuple[str, ...], params: Tensor) -> None:
     )
 
 
-def check_each(name: str, names: tuple[str, ...], values: Tensor, good: Tensor, problem: str) -> None:
+def check_values(name: str, names: tuple[str, ...], values: Tensor, is_good: Tensor, problem: str) -> None:
     """Name the first parameter (and batch element) that is not good."""
-    if bool(good.all()):
+    if bool(is_good.all()):
         return
-    *batch, column = (int(i) for i in (~good).nonzero()[0])
+    *batch, column = (int(i) for i in (~is_good).nonzero()[0])
     where = f" of batch element {tuple(batch)}" if batch else ""
     raise ValueError(f"{name}: {names[column]} = {values[(*batch, column)].item():g}{where} {problem}")
 
 
-def nearest_edge(params: Tensor, width: int, height: int) -> Tensor:
+def compute_nearest_edge_distance(params: Tensor, width: int, height: int) -> Tensor:
     """Distance on the normalised plane from the principal point to the nearest image edge; negative if
     outside."""
     fx, fy, cx, cy = params[..., 0:4].unbind(-1)
@@ -89,7 +89,7 @@ def check_angle_fold(name: str, params: Tensor, k: Tensor, width: int, height: i
     A turning point past 90° belongs to a circular image with black corners, which is legitimate.
     """
     angle = critical_angle(k)
-    edge = nearest_edge(params, width, height).masked_fill(angle >= math.pi / 2, -1.0)
+    edge = compute_nearest_edge_distance(params, width, height).masked_fill(angle >= math.pi / 2, -1.0)
     radius = rho(angle, k)
     first = torch.rad2deg(angle)[radius < edge]
     check_fold(name, radius, edge, f"{first[0].item():.1f}° from the optical axis" if len(first) else "")

@@ -6,12 +6,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 
-def normalised(vectors: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*shape 3"]:
+def normalize(vectors: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*shape 3"]:
     """Unit vectors; the vectors must not be zero."""
     return vectors / torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
 
 
-def tangent_plane(
+def project_to_tangent_plane(
     points: Float[Tensor, "*shape 3"],
 ) -> tuple[Float[Tensor, "*shape 2"], Bool[Tensor, "*shape"]]:
     """(x/z, y/z) and whether the point is in front; 0 where it is not.
@@ -29,7 +29,7 @@ def polar_angle(points: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*shape"]:
     return torch.atan2(torch.linalg.vector_norm(points[..., 0:2], dim=-1), points[..., 2])
 
 
-def radial_image(
+def project_radially(
     points: Float[Tensor, "*shape 3"], rho: Float[Tensor, "*shape"]
 ) -> tuple[Float[Tensor, "*shape 2"], Bool[Tensor, "*shape"]]:
     """ρ(ψ) (cos φ, sin φ) for a radial function with ρ(ψ) ≈ ψ near the axis, and whether there is an azimuth φ.
@@ -46,7 +46,7 @@ def radial_image(
     return xy * quotient[..., None], ~behind
 
 
-def radial_bearing(
+def unproject_radially(
     plane: Float[Tensor, "*shape 2"], radius: Float[Tensor, "*shape"], psi: Float[Tensor, "*shape"]
 ) -> Float[Tensor, "*shape 3"]:
     """(sin ψ cos φ, sin ψ sin φ, cos ψ) for a plane point of azimuth φ, with ψ ≈ radius near the axis."""

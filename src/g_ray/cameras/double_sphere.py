@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.cameras.checks import check_each
-from g_ray.cameras.directions import normalised
-from g_ray.cameras.eucm import beyond_shadow, over_positive, unified_lift
-from g_ray.cameras.sampling import Draw
+from g_ray.cameras.checks import check_values
+from g_ray.cameras.directions import normalize
+from g_ray.cameras.eucm import divide_where_positive, is_outside_shadow, lift_unified
+from g_ray.cameras.sampling import ParameterSampler
 
 
 class DoubleSphere(Camera):
@@ -27,9 +27,9 @@ class DoubleSphere(Camera):
     def example(
         cls, seed: int, width: int = 64, height: int = 48, dtype: Any = torch.float64
     ) -> "DoubleSphere":
-        draw = Draw(seed, width, height)
+        draw = ParameterSampler(seed, width, height)
         lens = {"xi": draw(-0.3, 0.4), "alpha": draw(0.4, 0.7)}
-        return cls.make(width, height, **draw.frame(0.3, 0.7), **lens, dtype=dtype)
+        return cls.make(width, height, **draw.sample_intrinsics(0.3, 0.7), **lens, dtype=dtype)
 
     def _to_plane(self, points: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
         (xi, alpha), (xy, z) = params[..., 4:6].unbind(-1), (points[..., 0:2], points[..., 2])
@@ -39,21 +39,21 @@ class DoubleSphere(Camera):
         forward = xi * d1 + z
         d2 = torch.where(known & ((across > 0) | (forward != 0)), across + forward * forward, 1.0).sqrt()
         bottom = alpha * d2 + (1 - alpha) * forward
-        return over_positive(xy, bottom, d2, known & beyond_shadow(forward, d2, alpha))
+        return divide_where_positive(xy, bottom, d2, known & is_outside_shadow(forward, d2, alpha))
 
     def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
         xi, alpha = params[..., 4:6].unbind(-1)
         t = plane.square().sum(-1)
-        z, valid = unified_lift(t, alpha, torch.ones_like(alpha))
+        z, valid = lift_unified(t, alpha, torch.ones_like(alpha))
         scale = (z * xi + (z * z + (1 - xi * xi) * t).sqrt()) / (z * z + t)
         ray = torch.cat([plane, z[..., None]], -1) * scale[..., None]
         offset = torch.stack([torch.zeros_like(xi), torch.zeros_like(xi), xi], -1)
-        return normalised(ray - offset), valid
+        return normalize(ray - offset), valid
 
-    def _central_scale(self) -> Tensor:
+    def _compute_central_scale(self) -> Tensor:
         return 1 / (1 + self.params[..., 4])
 
     def _check_lens(self) -> None:
         xi, alpha = self.params[..., 4:5], self.params[..., 5:6]
-        check_each(self.NAME, ("xi",), xi, xi.abs() < 1, "is not between -1 and 1")
-        check_each(self.NAME, ("alpha",), alpha, (alpha >= 0) & (alpha <= 1), "is not between 0 and 1")
+        check_values(self.NAME, ("xi",), xi, xi.abs() < 1, "is not between -1 and 1")
+        check_values(self.NAME, ("alpha",), alpha, (alpha >= 0) & (alpha <= 1), "is not between 0 and 1")

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.cameras.radial import RIM_SLACK
-from g_ray.cameras.sampling import Draw
+from g_ray.cameras.sampling import ParameterSampler
 
 
 class Equirectangular(Camera):
@@ -31,8 +31,8 @@ class Equirectangular(Camera):
     def example(
         cls, seed: int, width: int = 64, height: int = 48, dtype: Any = torch.float64
     ) -> "Equirectangular":
-        draw = Draw(seed, width, height)
-        return cls.make(width, height, **draw.frame(0.1, 0.3), dtype=dtype)
+        draw = ParameterSampler(seed, width, height)
+        return cls.make(width, height, **draw.sample_intrinsics(0.1, 0.3), dtype=dtype)
 
     def _to_plane(self, points: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
         x, y, z = points.unbind(-1)

@@ -8,10 +8,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.cameras.checks import check_each
-from g_ray.cameras.directions import normalised
+from g_ray.cameras.checks import check_values
+from g_ray.cameras.directions import normalize
 from g_ray.cameras.radial import RIM_SLACK
-from g_ray.cameras.sampling import Draw
+from g_ray.cameras.sampling import ParameterSampler
 
 
 class EUCM(Camera):
@@ -27,46 +27,46 @@ class EUCM(Camera):
 
     @classmethod
     def example(cls, seed: int, width: int = 64, height: int = 48, dtype: Any = torch.float64) -> "EUCM":
-        draw = Draw(seed, width, height)
+        draw = ParameterSampler(seed, width, height)
         lens = {"alpha": draw(0.3, 0.8), "beta": draw(0.6, 1.6)}
-        return cls.make(width, height, **draw.frame(0.3, 0.7), **lens, dtype=dtype)
+        return cls.make(width, height, **draw.sample_intrinsics(0.3, 0.7), **lens, dtype=dtype)
 
     def _to_plane(self, points: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
-        return unified_project(points, params[..., 4], params[..., 5])
+        return project_unified(points, params[..., 4], params[..., 5])
 
     def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
-        z, valid = unified_lift(plane.square().sum(-1), params[..., 4], params[..., 5])
-        return normalised(torch.cat([plane, z[..., None]], -1)), valid
+        z, valid = lift_unified(plane.square().sum(-1), params[..., 4], params[..., 5])
+        return normalize(torch.cat([plane, z[..., None]], -1)), valid
 
     def _check_lens(self) -> None:
         alpha, beta = self.params[..., 4:5], self.params[..., 5:6]
-        check_each(self.NAME, ("alpha",), alpha, (alpha >= 0) & (alpha <= 1), "is not between 0 and 1")
-        check_each(self.NAME, ("beta",), beta, beta > 0, "is not positive; 1 gives the unified model (ucm)")
+        check_values(self.NAME, ("alpha",), alpha, (alpha >= 0) & (alpha <= 1), "is not between 0 and 1")
+        check_values(self.NAME, ("beta",), beta, beta > 0, "is not positive; 1 gives the unified model (ucm)")
 
 
-def shadow(alpha: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+def compute_shadow_limit(alpha: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """w: rays with z ≤ −w d have no image of their own."""
     small = torch.minimum(alpha, 1 - alpha).clamp_min(0)
     return small / (1 - small)
 
 
-def unified_project(
+def project_unified(
     points: Float[Tensor, "*shape 3"], alpha: Float[Tensor, "..."], beta: Float[Tensor, "..."]
 ) -> tuple[Float[Tensor, "*shape 2"], Bool[Tensor, "*shape"]]:
     xy, z = points[..., 0:2], points[..., 2]
     known = (points != 0).any(-1)
     d = torch.where(known, beta * xy.square().sum(-1) + z * z, 1.0).sqrt()
     bottom = alpha * d + (1 - alpha) * z
-    return over_positive(xy, bottom, d, known & beyond_shadow(z, d, alpha))
+    return divide_where_positive(xy, bottom, d, known & is_outside_shadow(z, d, alpha))
 
 
-def beyond_shadow(z: Tensor, d: Tensor, alpha: Tensor) -> Bool[Tensor, "..."]:
+def is_outside_shadow(z: Tensor, d: Tensor, alpha: Tensor) -> Bool[Tensor, "..."]:
     """z > −w d; on the rim of an image that ends (α > ½), rounding is forgiven."""
     slack = torch.where(alpha > 0.5, RIM_SLACK * torch.finfo(d.dtype).eps, 0.0)
-    return z > -(shadow(alpha) + slack) * d
+    return z > -(compute_shadow_limit(alpha) + slack) * d
 
 
-def over_positive(
+def divide_where_positive(
     xy: Tensor, bottom: Tensor, d: Tensor, allowed: Tensor
 ) -> tuple[Float[Tensor, "*shape 2"], Bool[Tensor, "*shape"]]:
     """xy / bottom where that is allowed and bottom is positive to the resolution of the dtype, else 0."""
@@ -75,7 +75,7 @@ def over_positive(
     return plane, valid
 
 
-def unified_lift(
+def lift_unified(
     t: Float[Tensor, "*shape"], alpha: Float[Tensor, "..."], beta: Float[Tensor, "..."]
 ) -> tuple[Float[Tensor, "*shape"], Bool[Tensor, "*shape"]]:
     """z of the ray (a, b, z) for t = a² + b²: z = (1 − β α² t) / (α sqrt(1 − (2α − 1) β t) + 1 − α)."""

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from g_ray.cameras import CAMERAS
 from g_ray.cameras.base import Camera
 from g_ray.cameras.ray_map_camera import RayMapCamera
-from g_ray.files import whole, write_whole
+from g_ray.files import atomic_path, write_atomically
 from g_ray.geometry.pose import Pose
 
 Row = Annotated[list[float], Field(min_length=4, max_length=4)]
@@ -66,24 +66,24 @@ class _CameraFile(_Strict):
 def read_cameras(path: str | os.PathLike[str]) -> list[NamedCamera]:
     """All cameras of a cameras.json; ValueError in one line if anything in it is wrong."""
     path = Path(path)
-    content = _validated(path)
+    content = _validate_file(path)
     names = [entry.name for entry in content.cameras]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"{path}: camera name {twice[0]!r} is used twice; give every camera its own name")
-    return [_camera(path, entry) for entry in content.cameras]
+    return [_build_named_camera(path, entry) for entry in content.cameras]
 
 
 def write_cameras(path: str | os.PathLike[str], cameras: Sequence[NamedCamera]) -> None:
     """Write a cameras.json, and beside it a .npy for every ray table; each file appears whole or not at all."""
     path = Path(path)
-    entries = [_entry(path, i, named) for i, named in enumerate(cameras)]
+    entries = [_build_entry(path, i, named) for i, named in enumerate(cameras)]
     content = {"format": "g-ray-cameras", "version": 1, "cameras": entries}
     text = json.dumps(content, indent=1, allow_nan=False) + "\n"
-    write_whole(path, text)
+    write_atomically(path, text)
 
 
-def _validated(path: Path) -> _CameraFile:
+def _validate_file(path: Path) -> _CameraFile:
     try:
         return _CameraFile.model_validate(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
@@ -93,34 +93,34 @@ def _validated(path: Path) -> _CameraFile:
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not JSON ({error}); repair or export it again") from error
     except ValidationError as error:
-        raise ValueError(f"{path}: {_first_problem(path, error)}") from error
+        raise ValueError(f"{path}: {_format_first_problem(path, error)}") from error
 
 
-def _first_problem(path: Path, error: ValidationError) -> str:
+def _format_first_problem(path: Path, error: ValidationError) -> str:
     problem = error.errors()[0]
     where = [str(part) for part in problem["loc"]]
     if len(where) >= 2 and where[0] == "cameras":
-        where = [_describe(path, int(where[1])), *where[2:]]
+        where = [_describe_entry(path, int(where[1])), *where[2:]]
     place = ", ".join(where) or "the file"
     if problem["type"] == "extra_forbidden":
         return f"{place}: unknown key; remove it or correct its spelling"
     return f"{place}: {problem['msg'][0].lower() + problem['msg'][1:]}; see the format in g_ray.cameras.files"
 
 
-def _describe(path: Path, index: int) -> str:
+def _describe_entry(path: Path, index: int) -> str:
     entry = json.loads(path.read_text(encoding="utf-8"))["cameras"][index]
     name = entry.get("name") if isinstance(entry, dict) else None
     return f"camera {name!r}" if isinstance(name, str) else f"camera number {index}"
 
 
-def _camera(path: Path, entry: _CameraEntry) -> NamedCamera:
+def _build_named_camera(path: Path, entry: _CameraEntry) -> NamedCamera:
     try:
-        return NamedCamera(entry.name, _lens(path, entry), _pose(entry), entry.source)
+        return NamedCamera(entry.name, _build_camera(path, entry), _build_pose(entry), entry.source)
     except ValueError as error:
         raise ValueError(f"{path}: camera {entry.name!r}: {error}") from error
 
 
-def _lens(path: Path, entry: _CameraEntry) -> Camera:
+def _build_camera(path: Path, entry: _CameraEntry) -> Camera:
     if entry.model not in CAMERAS:
         raise ValueError(f"unknown model {entry.model!r}; choose one of {', '.join(CAMERAS)}")
     if (entry.model == RayMapCamera.NAME) != (entry.table is not None):
@@ -149,7 +149,7 @@ def _load_table(folder: Path, name: str) -> np.ndarray:
     return table.astype(np.float64)
 
 
-def _pose(entry: _CameraEntry) -> Pose | None:
+def _build_pose(entry: _CameraEntry) -> Pose | None:
     if entry.world_from_cam is None:
         return None
     matrix = torch.tensor(entry.world_from_cam, dtype=torch.float64)
@@ -162,7 +162,7 @@ def _pose(entry: _CameraEntry) -> Pose | None:
     return Pose(matrix)
 
 
-def _entry(path: Path, index: int, named: NamedCamera) -> dict[str, Any]:
+def _build_entry(path: Path, index: int, named: NamedCamera) -> dict[str, Any]:
     camera = named.camera
     if camera.batch_shape:
         raise ValueError(
@@ -185,6 +185,6 @@ def _entry(path: Path, index: int, named: NamedCamera) -> dict[str, Any]:
     if isinstance(camera, RayMapCamera):
         entry["table"] = f"{path.stem}.rays{index}.npy"
         rays = torch.where(camera.table_valid[..., None], camera.table, torch.nan).double().cpu().numpy()
-        with whole(path.parent / entry["table"]) as scratch:
+        with atomic_path(path.parent / entry["table"]) as scratch:
             np.save(scratch, rays, allow_pickle=False)
     return entry

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.cameras.checks import check_angle_fold
-from g_ray.cameras.directions import polar_angle, radial_bearing, radial_image
-from g_ray.cameras.planar import LARGEST_RADIUS, PlanarDistortion
-from g_ray.cameras.radial import critical_angle, invert_rho, rho, within
-from g_ray.cameras.sampling import Draw
+from g_ray.cameras.directions import polar_angle, project_radially, unproject_radially
+from g_ray.cameras.planar import MAX_RADIUS, PlanarDistortion
+from g_ray.cameras.radial import critical_angle, invert_rho, is_within, rho
+from g_ray.cameras.sampling import ParameterSampler
 
 
 class Fisheye624(Camera):
@@ -33,33 +33,33 @@ class Fisheye624(Camera):
     def example(
         cls, seed: int, width: int = 64, height: int = 48, dtype: Any = torch.float64
     ) -> "Fisheye624":
-        draw = Draw(seed, width, height)
+        draw = ParameterSampler(seed, width, height)
         scales = (0.04, 0.01, 0.002, 0.0004, 0.00008, 0.000016)
         k = {f"k{i + 1}": draw(-scale, scale) for i, scale in enumerate(scales)}
         small = {name: draw(-0.003, 0.003) for name in ("p1", "p2", "s1", "s2", "s3", "s4")}
-        return cls.make(width, height, **draw.frame(0.25, 0.6), **k, **small, dtype=dtype)
+        return cls.make(width, height, **draw.sample_intrinsics(0.25, 0.6), **k, **small, dtype=dtype)
 
     def _to_plane(self, points: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
-        limit, psi = self._limits(points), polar_angle(points)
-        xy, known = radial_image(points, rho(torch.minimum(psi, limit), params[..., 4:10]))
-        value, jacobian = _distortion(params).value_and_jacobian(xy)
+        limit, psi = self._compute_limits(points), polar_angle(points)
+        xy, known = project_radially(points, rho(torch.minimum(psi, limit), params[..., 4:10]))
+        value, jacobian = _build_distortion(params).evaluate_with_jacobian(xy)
         upright = torch.linalg.det(jacobian.detach()) > 0
-        return value, known & within(psi, limit) & upright
+        return value, known & is_within(psi, limit) & upright
 
     def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
-        xy, reached = _distortion(params).invert(plane, plane.new_tensor(LARGEST_RADIUS))
+        xy, reached = _build_distortion(params).invert(plane, plane.new_tensor(MAX_RADIUS))
         radius = torch.linalg.vector_norm(xy, dim=-1)
-        psi, valid = invert_rho(radius, params[..., 4:10], self._limits(plane))
-        return radial_bearing(xy, radius, psi), valid & reached
+        psi, valid = invert_rho(radius, params[..., 4:10], self._compute_limits(plane))
+        return unproject_radially(xy, radius, psi), valid & reached
 
-    def _limits(self, points: Tensor) -> Tensor:
-        return self._aligned(critical_angle(self.params[..., 4:10]), points)
+    def _compute_limits(self, points: Tensor) -> Tensor:
+        return self._align(critical_angle(self.params[..., 4:10]), points)
 
     def _check_lens(self) -> None:
         check_angle_fold(self.NAME, self.params, self.params[..., 4:10], self.width, self.height)
 
 
-def _distortion(params: Tensor) -> PlanarDistortion:
+def _build_distortion(params: Tensor) -> PlanarDistortion:
     none = torch.zeros_like(params[..., :1])
     return PlanarDistortion(
         numerator=none, denominator=none, tangential=params[..., [11, 10]], prism=params[..., 12:16]

@@ -24,14 +24,14 @@ class FieldOfView:
 
 
 @torch.no_grad()
-def field_of_view(camera: "Camera") -> FieldOfView:
+def compute_field_of_view(camera: "Camera") -> FieldOfView:
     """Sweep along the middle row, the middle column and the diagonal from the top left to the bottom right.
 
     The angle is the length of the path that the ray traces on the unit sphere: for a line through the
     principal point this is the angle between the two ends, counted on beyond 180°.
     """
-    first, last = _valid_interval(camera)
-    bearings, valid = _cast(camera, _between(first, last, _SAMPLES))
+    first, last = _find_valid_interval(camera)
+    bearings, valid = _cast_rays(camera, _interpolate(first, last, _SAMPLES))
     chord = torch.linalg.vector_norm(bearings[..., 1:, :] - bearings[..., :-1, :], dim=-1)
     # Rounding may flip the validity of the outermost samples, which are limits of valid ones.
     usable = valid[..., 1:] | valid[..., :-1]
@@ -39,20 +39,20 @@ def field_of_view(camera: "Camera") -> FieldOfView:
     return FieldOfView(*torch.rad2deg(angles.sum(-1)).unbind(-1))
 
 
-def _valid_interval(camera: "Camera") -> tuple[Float[Tensor, "*batch 3"], Float[Tensor, "*batch 3"]]:
+def _find_valid_interval(camera: "Camera") -> tuple[Float[Tensor, "*batch 3"], Float[Tensor, "*batch 3"]]:
     """The fractions of each way at which valid rays begin and end; zero length where there are none."""
     zero = torch.zeros(*camera.batch_shape, 3, dtype=camera.dtype, device=camera.device)
     outside, inside = torch.stack([zero, zero + 1], -1), torch.stack([zero + 1, zero], -1)
     for _ in range(_ZOOMS):
-        at = _between(outside, inside, _SAMPLES)
-        _, valid = _cast(camera, at.flatten(-2))
+        at = _interpolate(outside, inside, _SAMPLES)
+        _, valid = _cast_rays(camera, at.flatten(-2))
         # argmax finds the first valid sample on the way in; the one before it is the next outside.
         index = valid.unflatten(-1, (2, _SAMPLES)).to(torch.uint8).argmax(-1, keepdim=True)
         outside, inside = (at.gather(-1, i)[..., 0] for i in ((index - 1).clamp_min(0), index))
     return inside[..., 0], inside[..., 1]
 
 
-def _between(
+def _interpolate(
     start: Float[Tensor, "*shape"], end: Float[Tensor, "*shape"], n: int
 ) -> Float[Tensor, "*shape n"]:
     return start[..., None] + (end - start)[..., None] * torch.linspace(
@@ -60,7 +60,7 @@ def _between(
     )
 
 
-def _cast(
+def _cast_rays(
     camera: "Camera", at: Float[Tensor, "*batch 3 n"]
 ) -> tuple[Float[Tensor, "*batch 3 n 3"], Bool[Tensor, "*batch 3 n"]]:
     """Rays at fractions of the row, the column and the diagonal."""

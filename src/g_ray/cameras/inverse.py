@@ -13,12 +13,12 @@ from torch import Tensor
 
 ValueAndSlope = Callable[[Tensor], tuple[Tensor, Tensor]]
 
-_MOST_STEPS = 60
-_MOST_STEPS_2D = 30
+_MAX_STEPS = 60
+_MAX_STEPS_2D = 30
 
 
 @torch.no_grad()
-def monotone_inverse(
+def invert_monotone(
     function: ValueAndSlope,
     target: Float[Tensor, "*shape"],
     upper: Float[Tensor, "..."],
@@ -33,7 +33,7 @@ def monotone_inverse(
     beyond = target >= function(high)[0]
     x = torch.minimum(target.detach(), high)
     tolerance = 4 * torch.finfo(target.dtype).eps
-    for _ in range(_steps(_MOST_STEPS)):
+    for _ in range(_limit_steps(_MAX_STEPS)):
         value, slope = function(x)
         error = value - target
         low, high = torch.where(error < 0, x, low), torch.where(error > 0, x, high)
@@ -47,21 +47,21 @@ def monotone_inverse(
     return torch.where(beyond, upper, x)
 
 
-def recording(*tensors: Tensor) -> bool:
+def is_recording_grad(*tensors: Tensor) -> bool:
     """Whether autograd follows any of the tensors."""
     return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
 
 
-def implicit(
+def attach_implicit_gradient(
     function: ValueAndSlope, target: Float[Tensor, "*shape"], x: Float[Tensor, "*shape"]
 ) -> Float[Tensor, "*shape"]:
     """x with the gradient of f⁻¹(target): dx = (d target − df) / f'(x)."""
     value, slope = function(x.detach())
     smallest = torch.finfo(x.dtype).eps
-    return x.detach() + _zero_with_gradient(target - value) / slope.detach().clamp_min(smallest)
+    return x.detach() + _zero_keeping_gradient(target - value) / slope.detach().clamp_min(smallest)
 
 
-def _zero_with_gradient(residual: Tensor) -> Tensor:
+def _zero_keeping_gradient(residual: Tensor) -> Tensor:
     """Keeps rounding in the residual from moving a solution where the slope is small."""
     return residual - residual.detach()
 
@@ -70,7 +70,7 @@ ValueAndJacobian = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 @torch.no_grad()
-def newton_2d(
+def solve_newton_2d(
     function: ValueAndJacobian,
     target: Float[Tensor, "*shape 2"],
     start: Float[Tensor, "*shape 2"],
@@ -80,12 +80,12 @@ def newton_2d(
     x = start
     tolerance = 32 * torch.finfo(target.dtype).eps * (1 + torch.linalg.vector_norm(target, dim=-1))
     converged = torch.zeros_like(tolerance, dtype=torch.bool)
-    for _ in range(_steps(_MOST_STEPS_2D)):
+    for _ in range(_limit_steps(_MAX_STEPS_2D)):
         value, jacobian = function(x)
         residual = value - target
         step = solve_2x2(jacobian, residual)
         # One step after convergence brings the last digits.
-        x = _inside(x - torch.where(torch.isfinite(step), step, 0.0), limit)
+        x = _clamp_to_disk(x - torch.where(torch.isfinite(step), step, 0.0), limit)
         done = converged
         converged = torch.linalg.vector_norm(residual, dim=-1) <= tolerance
         if not torch.compiler.is_compiling() and bool((converged | done).all()):
@@ -93,12 +93,12 @@ def newton_2d(
     return x, torch.linalg.vector_norm(function(x)[0] - target, dim=-1) <= tolerance
 
 
-def implicit_2d(
+def attach_implicit_gradient_2d(
     function: ValueAndJacobian, target: Float[Tensor, "*shape 2"], x: Float[Tensor, "*shape 2"]
 ) -> Float[Tensor, "*shape 2"]:
     """x with the gradient of f⁻¹(target): dx = J(x)⁻¹ (d target − df)."""
     value, jacobian = function(x.detach())
-    return x.detach() + solve_2x2(jacobian.detach(), _zero_with_gradient(target - value))
+    return x.detach() + solve_2x2(jacobian.detach(), _zero_keeping_gradient(target - value))
 
 
 def solve_2x2(
@@ -113,11 +113,11 @@ def solve_2x2(
     return torch.stack([d * e - b * f, a * f - c * e], -1) / determinant[..., None]
 
 
-def _steps(most: int) -> int:
+def _limit_steps(most: int) -> int:
     """A compiled graph cannot stop early and unrolls every step; lenses rarely need more than a dozen."""
     return min(most, 16) if torch.compiler.is_compiling() else most
 
 
-def _inside(x: Tensor, limit: Tensor) -> Tensor:
+def _clamp_to_disk(x: Tensor, limit: Tensor) -> Tensor:
     radius = torch.linalg.vector_norm(x, dim=-1)
     return x * torch.where(radius > limit, limit / radius, 1.0)[..., None]

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray.cameras.memory import large_empty
+from g_ray.cameras.memory import allocate_empty
 
 Inverse = Callable[[Tensor], Tensor]
 
@@ -27,7 +27,7 @@ _SMALLEST_MAP = 1 << 16
 
 
 @torch.no_grad()
-def radial_map(
+def compute_radial_map(
     inverse: Inverse, column: Float[Tensor, "w"], row: Float[Tensor, "h"], dtype: torch.dtype
 ) -> Float[Tensor, "h w 3"] | None:
     """Unit rays at the plane points (column, row) for ψ = inverse(radius), or None where this does not pay.
@@ -37,22 +37,22 @@ def radial_map(
     if len(row) * len(column) < _SMALLEST_MAP:
         return None
     tolerance = 3e-15 if dtype == torch.float64 else 1e-9
-    terms = _expansion(inverse, _span(row), _span(column))
+    terms = _compute_expansion(inverse, _compute_span(row), _compute_span(column))
     sizes = terms.abs().amax(0)
     m, n = (int((sizes > tolerance).any(axis).nonzero().amax()) + 1 for axis in (1, 0))
     if max(m, n) > _HIGHEST_DEGREE:
         return None
-    g, c = terms[:, :m, :n] @ _polynomials(column, n).T
+    g, c = terms[:, :m, :n] @ _evaluate_polynomials(column, n).T
     right = torch.zeros(2, m, len(column), 3, dtype=dtype)
     right[0, :, :, 0], right[0, :, :, 2], right[1, :, :, 1] = g * column, c, g
-    left = _polynomials(row, m)
+    left = _evaluate_polynomials(row, m)
     left = torch.cat([left, left * row[:, None]], 1).to(dtype)
-    rays = large_empty(len(row), 3 * len(column), dtype=dtype, device="cpu")
+    rays = allocate_empty(len(row), 3 * len(column), dtype=dtype, device="cpu")
     torch.matmul(left, right.view(2 * m, -1), out=rays)
     return rays.view(len(row), len(column), 3)
 
 
-def _expansion(
+def _compute_expansion(
     inverse: Inverse, rows: tuple[float, float], columns: tuple[float, float]
 ) -> Float[Tensor, "2 m n"]:
     """Chebyshev coefficients of g and c, by the discrete cosine transform of their values at the nodes."""
@@ -68,13 +68,13 @@ def _expansion(
     return transform @ values @ transform.T
 
 
-def _polynomials(coordinate: Float[Tensor, "p"], n: int) -> Float[Tensor, "p n"]:
+def _evaluate_polynomials(coordinate: Float[Tensor, "p"], n: int) -> Float[Tensor, "p n"]:
     """T_0 … T_{n−1} at the squares of the coordinates, scaled to [−1, 1]."""
-    low, high = _span(coordinate)
+    low, high = _compute_span(coordinate)
     angle = torch.acos(((2 * coordinate.square() - low - high) / (high - low)).clamp(-1, 1))
     return torch.cos(angle[:, None] * torch.arange(n, dtype=torch.float64))
 
 
-def _span(coordinate: Tensor) -> tuple[float, float]:
+def _compute_span(coordinate: Tensor) -> tuple[float, float]:
     square = coordinate.square()
     return float(square.amin()), float(square.amax())

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.cameras.checks import check_fold, nearest_edge
-from g_ray.cameras.directions import normalised, tangent_plane
+from g_ray.cameras.checks import check_fold, compute_nearest_edge_distance
+from g_ray.cameras.directions import normalize, project_to_tangent_plane
 from g_ray.cameras.planar import PlanarDistortion
-from g_ray.cameras.radial import within
-from g_ray.cameras.sampling import Draw
+from g_ray.cameras.radial import is_within
+from g_ray.cameras.sampling import ParameterSampler
 
 
 class OpenCV(Camera):
@@ -44,34 +44,39 @@ class OpenCV(Camera):
 
     @classmethod
     def example(cls, seed: int, width: int = 64, height: int = 48, dtype: Any = torch.float64) -> "OpenCV":
-        draw = Draw(seed, width, height)
+        draw = ParameterSampler(seed, width, height)
         radial = {f"k{i}": draw(-0.05, 0.15) for i in range(1, 7)}
         small = {name: draw(-0.003, 0.003) for name in ("p1", "p2", "s1", "s2", "s3", "s4")}
-        return cls.make(width, height, **draw.frame(0.6, 1.5), **radial, **small, dtype=dtype)
+        return cls.make(width, height, **draw.sample_intrinsics(0.6, 1.5), **radial, **small, dtype=dtype)
 
     def _to_plane(self, points: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
-        limit = self._limits(points)
-        plane, front = tangent_plane(points)
-        inside = front & within(torch.linalg.vector_norm(plane, dim=-1), limit)
-        value, jacobian = _distortion(params).value_and_jacobian(torch.where(inside[..., None], plane, 0.0))
+        limit = self._compute_limits(points)
+        plane, front = project_to_tangent_plane(points)
+        inside = front & is_within(torch.linalg.vector_norm(plane, dim=-1), limit)
+        value, jacobian = _build_distortion(params).evaluate_with_jacobian(
+            torch.where(inside[..., None], plane, 0.0)
+        )
         return value, inside & (torch.linalg.det(jacobian.detach()) > 0)
 
     def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
-        xy, valid = _distortion(params).invert(plane, self._limits(plane))
-        return normalised(torch.cat([xy, torch.ones_like(xy[..., :1])], -1)), valid
+        xy, valid = _build_distortion(params).invert(plane, self._compute_limits(plane))
+        return normalize(torch.cat([xy, torch.ones_like(xy[..., :1])], -1)), valid
 
-    def _limits(self, points: Tensor) -> Tensor:
-        return self._aligned(_distortion(self.params).limit(), points)
+    def _compute_limits(self, points: Tensor) -> Tensor:
+        return self._align(_build_distortion(self.params).compute_limit(), points)
 
     def _check_lens(self) -> None:
-        distortion = _distortion(self.params)
-        fold = torch.nan_to_num(distortion.radial(distortion.limit())[0], nan=torch.inf)
+        distortion = _build_distortion(self.params)
+        fold = torch.nan_to_num(distortion.evaluate_radial(distortion.compute_limit())[0], nan=torch.inf)
         check_fold(
-            self.NAME, fold, nearest_edge(self.params, self.width, self.height), "its first critical radius"
+            self.NAME,
+            fold,
+            compute_nearest_edge_distance(self.params, self.width, self.height),
+            "its first critical radius",
         )
 
 
-def _distortion(params: Tensor) -> PlanarDistortion:
+def _build_distortion(params: Tensor) -> PlanarDistortion:
     return PlanarDistortion(
         numerator=params[..., [4, 5, 8]],
         denominator=params[..., 9:12],

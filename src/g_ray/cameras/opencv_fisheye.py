@@ -7,11 +7,11 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.cameras.checks import check_angle_fold
-from g_ray.cameras.directions import polar_angle, radial_bearing, radial_image
-from g_ray.cameras.inverse import recording
-from g_ray.cameras.low_rank import radial_map
-from g_ray.cameras.radial import critical_angle, invert_rho, rho, within
-from g_ray.cameras.sampling import Draw
+from g_ray.cameras.directions import polar_angle, project_radially, unproject_radially
+from g_ray.cameras.inverse import is_recording_grad
+from g_ray.cameras.low_rank import compute_radial_map
+from g_ray.cameras.radial import critical_angle, invert_rho, is_within, rho
+from g_ray.cameras.sampling import ParameterSampler
 
 
 class OpenCVFisheye(Camera):
@@ -29,26 +29,26 @@ class OpenCVFisheye(Camera):
     def example(
         cls, seed: int, width: int = 64, height: int = 48, dtype: Any = torch.float64
     ) -> "OpenCVFisheye":
-        draw = Draw(seed, width, height)
+        draw = ParameterSampler(seed, width, height)
         k = {f"k{i + 1}": draw(-scale, scale) for i, scale in enumerate((0.04, 0.01, 0.002, 0.0004))}
-        return cls.make(width, height, **draw.frame(0.25, 0.6), **k, dtype=dtype)
+        return cls.make(width, height, **draw.sample_intrinsics(0.25, 0.6), **k, dtype=dtype)
 
     def _to_plane(self, points: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
-        limit, psi = self._limits(points), polar_angle(points)
-        plane, known = radial_image(points, rho(torch.minimum(psi, limit), params[..., 4:8]))
-        return plane, known & within(psi, limit)
+        limit, psi = self._compute_limits(points), polar_angle(points)
+        plane, known = project_radially(points, rho(torch.minimum(psi, limit), params[..., 4:8]))
+        return plane, known & is_within(psi, limit)
 
     def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
         radius = torch.linalg.vector_norm(plane, dim=-1)
-        psi, valid = invert_rho(radius, params[..., 4:8], self._limits(plane))
-        return radial_bearing(plane, radius, psi), valid
+        psi, valid = invert_rho(radius, params[..., 4:8], self._compute_limits(plane))
+        return unproject_radially(plane, radius, psi), valid
 
     def unproject_grid(self) -> tuple[Tensor, Tensor]:
         """As for any camera, but a map without a rim is one matrix product, see `low_rank`."""
         if (
             self.batch_shape
             or self.device.type != "cpu"
-            or recording(self.params)
+            or is_recording_grad(self.params)
             or torch.compiler.is_compiling()
         ):
             return super().unproject_grid()
@@ -58,13 +58,13 @@ class OpenCVFisheye(Camera):
         k, limit = self.params[4:8].double(), critical_angle(self.params[4:8].double())
         if torch.hypot(column.abs().amax(), row.abs().amax()) > rho(limit, k):
             return super().unproject_grid()
-        bearings = radial_map(lambda radius: invert_rho(radius, k, limit)[0], column, row, self.dtype)
+        bearings = compute_radial_map(lambda radius: invert_rho(radius, k, limit)[0], column, row, self.dtype)
         if bearings is None:
             return super().unproject_grid()
         return bearings, torch.ones(self.height, self.width, dtype=torch.bool)
 
-    def _limits(self, points: Tensor) -> Tensor:
-        return self._aligned(critical_angle(self.params[..., 4:8]), points)
+    def _compute_limits(self, points: Tensor) -> Tensor:
+        return self._align(critical_angle(self.params[..., 4:8]), points)
 
     def _check_lens(self) -> None:
         check_angle_fold(self.NAME, self.params, self.params[..., 4:8], self.width, self.height)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.cameras.directions import normalised, tangent_plane
-from g_ray.cameras.sampling import Draw
+from g_ray.cameras.directions import normalize, project_to_tangent_plane
+from g_ray.cameras.sampling import ParameterSampler
 
 
 class Pinhole(Camera):
@@ -35,22 +35,24 @@ class Pinhole(Camera):
 
     @classmethod
     def example(cls, seed: int, width: int = 64, height: int = 48, dtype: Any = torch.float64) -> "Pinhole":
-        draw = Draw(seed, width, height)
-        return cls.make(width, height, **draw.frame(0.5, 2.0), skew=draw(-0.05, 0.05) * width, dtype=dtype)
+        draw = ParameterSampler(seed, width, height)
+        return cls.make(
+            width, height, **draw.sample_intrinsics(0.5, 2.0), skew=draw(-0.05, 0.05) * width, dtype=dtype
+        )
 
     def _to_plane(self, points: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
-        tangent, valid = tangent_plane(points)
+        tangent, valid = project_to_tangent_plane(points)
         a, b = tangent.unbind(-1)
         return torch.stack([a + params[..., 4] / params[..., 0] * b, b], -1), valid
 
     def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
         a, b = plane.unbind(-1)
         a = a - params[..., 4] / params[..., 0] * b
-        return normalised(torch.stack([a, b, torch.ones_like(a)], -1)), torch.isfinite(a + b)
+        return normalize(torch.stack([a, b, torch.ones_like(a)], -1)), torch.isfinite(a + b)
 
-    def _central_skew(self) -> Tensor:
+    def _compute_central_skew(self) -> Tensor:
         return self.params[..., 4]
 
-    def _scaled_params(self, sx: float, sy: float, tx: float | int, ty: float | int) -> Tensor:
-        scaled = super()._scaled_params(sx, sy, tx, ty)
+    def _scale_params(self, sx: float, sy: float, tx: float | int, ty: float | int) -> Tensor:
+        scaled = super()._scale_params(sx, sy, tx, ty)
         return torch.cat([scaled[..., :4], scaled[..., 4:] * sx], -1)

@@ -13,12 +13,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.cameras.inverse import implicit_2d, monotone_inverse, newton_2d
-from g_ray.cameras.radial import within
-from g_ray.geometry.polynomial import evaluate, first_positive_root
+from g_ray.cameras.inverse import attach_implicit_gradient_2d, invert_monotone, solve_newton_2d
+from g_ray.cameras.radial import is_within
+from g_ray.geometry.polynomial import evaluate_polynomial, find_first_positive_root
 
 # Where nothing else limits the radius: tan 89.94°, small enough for r⁷ in float32.
-LARGEST_RADIUS = 1e3
+MAX_RADIUS = 1e3
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,15 +31,15 @@ class PlanarDistortion:
     prism: Float[Tensor, "... 4"]
 
     def __call__(self, xy: Float[Tensor, "*shape 2"]) -> Float[Tensor, "*shape 2"]:
-        return self.value_and_jacobian(xy)[0]
+        return self.evaluate_with_jacobian(xy)[0]
 
-    def value_and_jacobian(
+    def evaluate_with_jacobian(
         self, xy: Float[Tensor, "*shape 2"]
     ) -> tuple[Float[Tensor, "*shape 2"], Float[Tensor, "*shape 2 2"]]:
         (x, y), (p1, p2) = xy.unbind(-1), self.tangential.unbind(-1)
         s1, s2, s3, s4 = self.prism.unbind(-1)
         t = x * x + y * y
-        ratio, slope = self._ratio(t)  # R and dR/dt
+        ratio, slope = self._evaluate_ratio(t)  # R and dR/dt
         value_x = x * ratio + 2 * p1 * x * y + p2 * (t + 2 * x * x) + (s1 + s2 * t) * t
         value_y = y * ratio + p1 * (t + 2 * y * y) + 2 * p2 * x * y + (s3 + s4 * t) * t
         prism_x, prism_y = 2 * (s1 + 2 * s2 * t), 2 * (s3 + 2 * s4 * t)
@@ -55,15 +55,15 @@ class PlanarDistortion:
         )
         return torch.stack([value_x, value_y], -1), jacobian.unflatten(-1, (2, 2))
 
-    def limit(self) -> Float[Tensor, "..."]:
+    def compute_limit(self) -> Float[Tensor, "..."]:
         """First critical radius of r R(r²), or its first pole, or LARGEST_RADIUS."""
-        pole = first_positive_root(self.denominator) * (1 - 1e-6)
-        turn = first_positive_root(self._turning_polynomial())
-        return torch.minimum(pole, turn).sqrt().clamp(max=LARGEST_RADIUS)
+        pole = find_first_positive_root(self.denominator) * (1 - 1e-6)
+        turn = find_first_positive_root(self._build_turning_polynomial())
+        return torch.minimum(pole, turn).sqrt().clamp(max=MAX_RADIUS)
 
-    def radial(self, r: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
+    def evaluate_radial(self, r: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
         """r R(r²) and its derivative."""
-        ratio, slope = self._ratio(r * r)
+        ratio, slope = self._evaluate_ratio(r * r)
         return r * ratio, ratio + 2 * r * r * slope
 
     def invert(
@@ -73,26 +73,28 @@ class PlanarDistortion:
 
         The radial part alone, which is monotone up to the limit, starts a Newton iteration on the whole.
         """
-        start = self._radial_start(target.detach(), limit)
-        found, converged = newton_2d(self.value_and_jacobian, target, start, limit)
-        _, jacobian = self.value_and_jacobian(found)
-        inside = within(torch.linalg.vector_norm(found, dim=-1), limit)
+        start = self._guess_radial_start(target.detach(), limit)
+        found, converged = solve_newton_2d(self.evaluate_with_jacobian, target, start, limit)
+        _, jacobian = self.evaluate_with_jacobian(found)
+        inside = is_within(torch.linalg.vector_norm(found, dim=-1), limit)
         valid = converged & inside & (torch.linalg.det(jacobian) > 0)
-        point = implicit_2d(self.value_and_jacobian, target, found)
+        point = attach_implicit_gradient_2d(self.evaluate_with_jacobian, target, found)
         return torch.where(valid[..., None], point, found), valid
 
-    def _radial_start(self, target: Tensor, limit: Tensor) -> Tensor:
+    def _guess_radial_start(self, target: Tensor, limit: Tensor) -> Tensor:
         radius = torch.linalg.vector_norm(target, dim=-1)
-        start = monotone_inverse(self.radial, radius, limit)
+        start = invert_monotone(self.evaluate_radial, radius, limit)
         return target * (start / torch.where(radius == 0, 1.0, radius))[..., None]
 
-    def _ratio(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        top, bottom = evaluate(self.numerator, t), evaluate(self.denominator, t)
+    def _evaluate_ratio(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        top, bottom = evaluate_polynomial(self.numerator, t), evaluate_polynomial(self.denominator, t)
         bottom = torch.where(bottom == 0, torch.finfo(t.dtype).tiny, bottom)
         ratio = top / bottom
-        return ratio, (_slope(self.numerator, t) - ratio * _slope(self.denominator, t)) / bottom
+        return ratio, (
+            _evaluate_slope(self.numerator, t) - ratio * _evaluate_slope(self.denominator, t)
+        ) / bottom
 
-    def _turning_polynomial(self) -> Tensor:
+    def _build_turning_polynomial(self) -> Tensor:
         """Coefficients of d(r N/D)/dr · D² = 1 + …: Σ (2i + 1 − 2j) n_i d_j r²⁽ⁱ⁺ʲ⁾ with n_0 = d_0 = 1."""
         n = torch.cat([torch.ones_like(self.numerator[..., :1]), self.numerator], -1)
         d = torch.cat([torch.ones_like(self.denominator[..., :1]), self.denominator], -1)
@@ -103,7 +105,7 @@ class PlanarDistortion:
         return total[..., 1:]
 
 
-def _slope(a: Tensor, t: Tensor) -> Tensor:
+def _evaluate_slope(a: Tensor, t: Tensor) -> Tensor:
     """d/dt (1 + a1 t + a2 t² + …)."""
     value = torch.zeros_like(t)
     for i, coefficient in reversed(list(enumerate(a.unbind(-1)))):

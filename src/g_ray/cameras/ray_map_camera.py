@@ -12,7 +12,7 @@ from g_ray.cameras.base import Camera
 from g_ray.cameras.inverse import solve_2x2
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.ray_table import RayTable
-from g_ray.cameras.sampling import Draw
+from g_ray.cameras.sampling import ParameterSampler
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +20,7 @@ class RayMapCamera(Camera):
     """Rays on a grid, interpolated bilinearly and extrapolated over the outer half pixel.
 
     The normalised plane is the table's own pixel plane, so fx, fy, cx, cy map table pixels to image pixels,
-    u = fx · column + cx, and crop, pad and resize leave the table alone; `resampled` bakes a new one. A pixel is
+    u = fx · column + cx, and crop, pad and resize leave the table alone; `resample` bakes a new one. A pixel is
     valid where it lies on the table and all rays that have a part in it are valid.
     """
 
@@ -53,24 +53,26 @@ class RayMapCamera(Camera):
     def example(
         cls, seed: int, width: int = 64, height: int = 48, dtype: Any = torch.float64
     ) -> "RayMapCamera":
-        draw = Draw(seed, width, height)
-        lens = OpenCVFisheye.make(width, height, **draw.frame(0.3, 0.6), k1=draw(-0.02, 0.02), dtype=dtype)
+        draw = ParameterSampler(seed, width, height)
+        lens = OpenCVFisheye.make(
+            width, height, **draw.sample_intrinsics(0.3, 0.6), k1=draw(-0.02, 0.02), dtype=dtype
+        )
         return cls.from_rays(*lens.unproject_grid())
 
-    def resampled(self) -> "RayMapCamera":
+    def resample(self) -> "RayMapCamera":
         """The same rays with a table of the image's own size."""
         return RayMapCamera.from_rays(*self.unproject_grid())
 
     def central_intrinsics(self) -> Float[Tensor, "*batch 3 3"]:
         """K from the table's slope at the optical axis, or extrapolated from the place nearest to it."""
-        table = self._table(self.batch_shape)
+        table = self._build_table(self.batch_shape)
         axis = self.params.new_tensor([0.0, 0.0, 1.0]).expand(table.rays.shape[0], 1, 3)
         at, _ = table.locate(axis)
         ray, slope, _ = table.interpolate(at.detach())
         depth = ray[..., 2:3].clamp_min(torch.finfo(ray.dtype).eps)
         tangent = ray[..., :2] / depth
         slope = (slope[..., :2, :] - tangent[..., None] * slope[..., 2:3, :]) / depth[..., None]
-        pixels_per_tangent = torch.stack([solve_2x2(slope, unit) for unit in _units(slope)], -1)
+        pixels_per_tangent = torch.stack([solve_2x2(slope, unit) for unit in _expand_unit_vectors(slope)], -1)
         centre = at.detach() - (pixels_per_tangent @ tangent[..., None])[..., 0]
         affine = torch.cat([pixels_per_tangent, centre[..., None]], -1)[:, 0].reshape(*self.batch_shape, 2, 3)
         top = self.params[..., 0:2, None] * affine
@@ -79,22 +81,22 @@ class RayMapCamera(Camera):
 
     def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
         head = plane.shape[: len(self.batch_shape)]
-        ray, _, valid = self._table(head).interpolate(self._flat(plane))
+        ray, _, valid = self._build_table(head).interpolate(self._flatten(plane))
         length = torch.linalg.vector_norm(ray, dim=-1, keepdim=True)
         usable = length > torch.finfo(ray.dtype).eps
         unit = torch.where(usable, ray, ray.new_tensor([0.0, 0.0, 1.0])) / torch.where(usable, length, 1.0)
         return unit.reshape(*plane.shape[:-1], 3), (valid & usable[..., 0]).reshape(plane.shape[:-1])
 
     def _to_plane(self, points: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
-        place, valid = self._table(points.shape[: len(self.batch_shape)]).locate(self._flat(points))
+        place, valid = self._build_table(points.shape[: len(self.batch_shape)]).locate(self._flatten(points))
         return place.reshape(*points.shape[:-1], 2), valid.reshape(points.shape[:-1])
 
-    def _table(self, head: tuple[int, ...]) -> RayTable:
+    def _build_table(self, head: tuple[int, ...]) -> RayTable:
         rays = self.table.expand(*head, *self.table.shape[-3:]).reshape(-1, *self.table.shape[-3:])
         valid = self.table_valid.expand(*head, *self.table.shape[-3:-1]).reshape(-1, *self.table.shape[-3:-1])
         return RayTable(rays, valid)
 
-    def _flat(self, points: Tensor) -> Tensor:
+    def _flatten(self, points: Tensor) -> Tensor:
         """[*batch, *n, ·] to [batch, n, ·]."""
         batch = math.prod(points.shape[: len(self.batch_shape)])
         return points.reshape(batch, -1, points.shape[-1])
@@ -118,6 +120,6 @@ class RayMapCamera(Camera):
             )
 
 
-def _units(matrix: Float[Tensor, "*shape 2 2"]) -> list[Float[Tensor, "*shape 2"]]:
+def _expand_unit_vectors(matrix: Float[Tensor, "*shape 2 2"]) -> list[Float[Tensor, "*shape 2"]]:
     eye = torch.eye(2, dtype=matrix.dtype, device=matrix.device)
     return [eye[i].expand(matrix.shape[:-1]) for i in range(2)]

@@ -10,7 +10,7 @@ from g_ray.cameras.inverse import solve_2x2
 
 # Nodes per side of the coarse search.
 _COARSE = 24
-_MOST_STEPS = 16
+_MAX_STEPS = 16
 _CHUNK = 16384
 
 
@@ -25,7 +25,7 @@ class RayTable:
         self, at: Float[Tensor, "batch n 2"]
     ) -> tuple[Float[Tensor, "batch n 3"], Float[Tensor, "batch n 3 2"], Bool[Tensor, "batch n"]]:
         """The ray (not normalised), its derivative along column and row, and validity."""
-        index, inside = self._cells(at)
+        index, inside = self._find_cells(at)
         corner = torch.arange(2, device=at.device)
         flat = (
             (index[..., 1, None] + corner)[..., None] * self.rays.shape[2]
@@ -52,14 +52,14 @@ class RayTable:
         direction = torch.nn.functional.normalize(
             torch.where(known[..., None], rays.detach(), rays.new_tensor([0.0, 0.0, 1.0])), dim=-1
         )
-        frame = _tangent_frame(direction)
+        frame = _build_tangent_frame(direction)
         with torch.no_grad():
             at, step = self._search(direction, frame)
         found, slope, valid = self.interpolate(at)
         ahead = (found.detach() * direction).sum(-1)
-        valid = valid & known & (step <= _tolerance(rays.dtype)) & (ahead > 0)
+        valid = valid & known & (step <= _choose_tolerance(rays.dtype)) & (ahead > 0)
         return torch.where(
-            valid[..., None], self._implicit(at, rays, direction, frame, found, slope), at
+            valid[..., None], self._attach_gradient(at, rays, direction, frame, found, slope), at
         ), valid
 
     def _search(self, direction: Tensor, frame: Tensor) -> tuple[Tensor, Tensor]:
@@ -67,33 +67,33 @@ class RayTable:
 
         Returns the place and the length of the last step in table pixels.
         """
-        at = self._nearest(direction)
+        at = self._find_nearest(direction)
         size = direction.new_tensor([self.rays.shape[2], self.rays.shape[1]])
         length = torch.full_like(at[..., 0], torch.inf)
-        for i in range(_MOST_STEPS):
+        for i in range(_MAX_STEPS):
             ray, slope, _ = self.interpolate(at)
             step = solve_2x2(frame.mT @ slope, (frame.mT @ ray[..., None])[..., 0])
             length = torch.linalg.vector_norm(step, dim=-1)
             # The answer is about a pixel away; kinks between cells can make full steps alternate, so shorten some.
             move = step.clamp(-1.5, 1.5) * (1.0 if i % 4 < 3 else 0.5)
             at = torch.minimum((at - move).clamp_min(0), size)
-            if not torch.compiler.is_compiling() and bool((length <= _tolerance(at.dtype) / 10).all()):
+            if not torch.compiler.is_compiling() and bool((length <= _choose_tolerance(at.dtype) / 10).all()):
                 break
         return at, length
 
-    def _implicit(
-        self, at: Tensor, rays: Tensor, direction: Tensor, frame: Tensor, found: Tensor, slope: Tensor
+    def _attach_gradient(
+        self, at: Tensor, rays: Tensor, direction: Tensor, frame: Tensor, interpolated: Tensor, slope: Tensor
     ) -> Tensor:
         """A Newton step of length zero that carries the gradient: J dp = d(wanted ray) − d(table), across the ray."""
-        ahead = (found.detach() * direction).sum(-1, keepdim=True)
+        ahead = (interpolated.detach() * direction).sum(-1, keepdim=True)
         reach = (rays * direction).sum(-1, keepdim=True)
         wanted = torch.where(reach > 0, rays, direction) * (ahead / torch.where(reach > 0, reach, 1.0))
-        residual = (frame.mT @ (wanted - found)[..., None])[..., 0]
+        residual = (frame.mT @ (wanted - interpolated)[..., None])[..., 0]
         return at.detach() + solve_2x2((frame.mT @ slope).detach(), residual - residual.detach())
 
-    def _nearest(self, direction: Float[Tensor, "batch n 3"]) -> Float[Tensor, "batch n 2"]:
+    def _find_nearest(self, direction: Float[Tensor, "batch n 3"]) -> Float[Tensor, "batch n 2"]:
         """Centre of the valid entry whose ray is nearest: the best of a coarse grid, then ever finer neighbours."""
-        rows, columns = (_coarse(n, direction.device) for n in self.rays.shape[1:3])
+        rows, columns = (_make_coarse_indices(n, direction.device) for n in self.rays.shape[1:3])
         nodes = self.rays.detach()[:, rows][:, :, columns].flatten(1, 2)
         usable = self.valid[:, rows][:, :, columns].flatten(1)
         parts = [
@@ -105,10 +105,10 @@ class RayTable:
         stride = 2 * max(-(-n // _COARSE) for n in self.rays.shape[1:3])
         while stride > 1:
             stride //= 2
-            place = self._best_neighbour(direction, place, stride)
-        return self._best_neighbour(direction, place, 1).to(direction.dtype) + 0.5
+            place = self._find_best_neighbor(direction, place, stride)
+        return self._find_best_neighbor(direction, place, 1).to(direction.dtype) + 0.5
 
-    def _best_neighbour(self, direction: Tensor, place: Int[Tensor, "batch n 2"], stride: int) -> Tensor:
+    def _find_best_neighbor(self, direction: Tensor, place: Int[Tensor, "batch n 2"], stride: int) -> Tensor:
         rows, columns = self.rays.shape[1:3]
         offset = torch.tensor([-stride, 0, stride], device=place.device)
         x = (place[..., 0, None] + offset.repeat(3)).clamp(0, columns - 1)
@@ -120,7 +120,7 @@ class RayTable:
         best = score.masked_fill(~usable, -2.0).argmax(-1, keepdim=True)
         return torch.cat([x.gather(-1, best), y.gather(-1, best)], -1)
 
-    def _cells(self, at: Tensor) -> tuple[Int[Tensor, "batch n 2"], Bool[Tensor, "batch n"]]:
+    def _find_cells(self, at: Tensor) -> tuple[Int[Tensor, "batch n 2"], Bool[Tensor, "batch n"]]:
         """Upper-left corner of the cell of four centres; the outer half pixel belongs to the outermost cells."""
         size = torch.tensor([self.rays.shape[2], self.rays.shape[1]], device=at.device)
         slack = 8 * torch.finfo(at.dtype).eps
@@ -129,16 +129,16 @@ class RayTable:
         return torch.minimum(place.clamp_min(0), size - 2).long(), inside
 
 
-def _tolerance(dtype: torch.dtype) -> float:
+def _choose_tolerance(dtype: torch.dtype) -> float:
     """In table pixels."""
     return 1e-9 if dtype == torch.float64 else 1e-3
 
 
-def _coarse(n: int, device: torch.device) -> Int[Tensor, "nodes"]:
+def _make_coarse_indices(n: int, device: torch.device) -> Int[Tensor, "nodes"]:
     return torch.linspace(0, n - 1, min(n, _COARSE), device=device).round().long()
 
 
-def _tangent_frame(direction: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*shape 3 2"]:
+def _build_tangent_frame(direction: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*shape 3 2"]:
     """Two unit vectors across a direction."""
     away = torch.nn.functional.one_hot(direction.abs().argmin(-1), 3).to(direction.dtype)
     first = torch.nn.functional.normalize(torch.linalg.cross(direction, away), dim=-1)

@@ -3,7 +3,7 @@
 import random
 
 
-class Draw:
+class ParameterSampler:
     """Uniform numbers from a seed: ``draw = Draw(seed, width, height)``, then ``draw(low, high)``."""
 
     def __init__(self, seed: int, width: int, height: int) -> None:
@@ -13,7 +13,7 @@ class Draw:
     def __call__(self, low: float | int, high: float | int) -> float:
         return self._random.uniform(low, high)
 
-    def frame(self, low: float | int, high: float | int) -> dict[str, float]:
+    def sample_intrinsics(self, low: float | int, high: float | int) -> dict[str, float]:
         """fx, fy between low and high image widths, the principal point near the middle."""
         f = self(low, high) * self.width
         return {

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.cameras.checks import check_angle_fold
-from g_ray.cameras.directions import polar_angle, radial_bearing, radial_image
+from g_ray.cameras.directions import polar_angle, project_radially, unproject_radially
 from g_ray.cameras.planar import PlanarDistortion
-from g_ray.cameras.radial import critical_angle, within
-from g_ray.cameras.sampling import Draw
+from g_ray.cameras.radial import critical_angle, is_within
+from g_ray.cameras.sampling import ParameterSampler
 
 
 class ThinPrismFisheye(Camera):
@@ -29,38 +29,38 @@ class ThinPrismFisheye(Camera):
     def example(
         cls, seed: int, width: int = 64, height: int = 48, dtype: Any = torch.float64
     ) -> "ThinPrismFisheye":
-        draw = Draw(seed, width, height)
+        draw = ParameterSampler(seed, width, height)
         k = {f"k{i + 1}": draw(-scale, scale) for i, scale in enumerate((0.04, 0.01, 0.002, 0.0004))}
         small = {name: draw(-0.003, 0.003) for name in ("p1", "p2", "sx1", "sy1")}
-        return cls.make(width, height, **draw.frame(0.25, 0.6), **k, **small, dtype=dtype)
+        return cls.make(width, height, **draw.sample_intrinsics(0.25, 0.6), **k, **small, dtype=dtype)
 
     def _to_plane(self, points: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
-        limit, psi = self._limits(points), polar_angle(points)
-        uv, known = radial_image(points, torch.minimum(psi, limit))
-        value, jacobian = _distortion(params).value_and_jacobian(uv)
+        limit, psi = self._compute_limits(points), polar_angle(points)
+        uv, known = project_radially(points, torch.minimum(psi, limit))
+        value, jacobian = _build_distortion(params).evaluate_with_jacobian(uv)
         upright = torch.linalg.det(jacobian.detach()) > 0
-        return value, known & within(psi, limit) & upright
+        return value, known & is_within(psi, limit) & upright
 
     def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
-        uv, valid = _distortion(params).invert(plane, self._limits(plane))
+        uv, valid = _build_distortion(params).invert(plane, self._compute_limits(plane))
         psi = torch.linalg.vector_norm(uv, dim=-1)
-        return radial_bearing(uv, psi, psi), valid
+        return unproject_radially(uv, psi, psi), valid
 
-    def _limits(self, points: Tensor) -> Tensor:
-        return self._aligned(critical_angle(_radial(self.params)), points)
+    def _compute_limits(self, points: Tensor) -> Tensor:
+        return self._align(critical_angle(_select_radial(self.params)), points)
 
     def _check_lens(self) -> None:
-        check_angle_fold(self.NAME, self.params, _radial(self.params), self.width, self.height)
+        check_angle_fold(self.NAME, self.params, _select_radial(self.params), self.width, self.height)
 
 
-def _radial(params: Tensor) -> Tensor:
+def _select_radial(params: Tensor) -> Tensor:
     return params[..., [4, 5, 8, 9]]
 
 
-def _distortion(params: Tensor) -> PlanarDistortion:
+def _build_distortion(params: Tensor) -> PlanarDistortion:
     zero = torch.zeros_like(params[..., 0])
     return PlanarDistortion(
-        numerator=_radial(params),
+        numerator=_select_radial(params),
         denominator=zero[..., None],
         tangential=params[..., 6:8],
         prism=torch.stack([params[..., 10], zero, params[..., 11], zero], -1),

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.cameras.checks import check_each
-from g_ray.cameras.directions import normalised
-from g_ray.cameras.eucm import unified_lift, unified_project
-from g_ray.cameras.sampling import Draw
+from g_ray.cameras.checks import check_values
+from g_ray.cameras.directions import normalize
+from g_ray.cameras.eucm import lift_unified, project_unified
+from g_ray.cameras.sampling import ParameterSampler
 
 
 class UCM(Camera):
@@ -23,16 +23,16 @@ class UCM(Camera):
 
     @classmethod
     def example(cls, seed: int, width: int = 64, height: int = 48, dtype: Any = torch.float64) -> "UCM":
-        draw = Draw(seed, width, height)
-        return cls.make(width, height, **draw.frame(0.3, 0.7), alpha=draw(0.3, 0.8), dtype=dtype)
+        draw = ParameterSampler(seed, width, height)
+        return cls.make(width, height, **draw.sample_intrinsics(0.3, 0.7), alpha=draw(0.3, 0.8), dtype=dtype)
 
     def _to_plane(self, points: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
-        return unified_project(points, params[..., 4], torch.ones_like(params[..., 4]))
+        return project_unified(points, params[..., 4], torch.ones_like(params[..., 4]))
 
     def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
-        z, valid = unified_lift(plane.square().sum(-1), params[..., 4], torch.ones_like(params[..., 4]))
-        return normalised(torch.cat([plane, z[..., None]], -1)), valid
+        z, valid = lift_unified(plane.square().sum(-1), params[..., 4], torch.ones_like(params[..., 4]))
+        return normalize(torch.cat([plane, z[..., None]], -1)), valid
 
     def _check_lens(self) -> None:
         alpha = self.params[..., 4:5]
-        check_each(self.NAME, ("alpha",), alpha, (alpha >= 0) & (alpha <= 1), "is not between 0 and 1")
+        check_values(self.NAME, ("alpha",), alpha, (alpha >= 0) & (alpha <= 1), "is not between 0 and 1")

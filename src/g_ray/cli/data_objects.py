@@ -166,10 +166,10 @@ class Sheet:
     """Number of objects."""
 
     def run(self) -> None:
-        from g_ray.files import whole
+        from g_ray.files import atomic_path
         from g_ray.viewer.object_sheet import object_sheet
 
         picture = object_sheet(self.root, self.count)
-        with whole(self.out) as scratch:
+        with atomic_path(self.out) as scratch:
             picture.save(scratch, format="png")
         print(f"wrote {self.out}")

@@ -185,13 +185,13 @@ def on_rooms(method: str, out: Path) -> "NVSRecipe":
 
 def found_lpips(given: Path | None) -> Path | None:
     """The weights to use: a given file must be there, the cache may be empty, and then that is said."""
-    from g_ray.metrics.lpips_weights import COMMAND, cache_file
+    from g_ray.metrics.lpips_weights import COMMAND, get_cache_file
 
     if given is not None:
         if not given.is_file():
             raise ValueError(f"{given}: no such file; --lpips takes AlexNet and LPIPS weights")
         return given
-    if cache_file().is_file():
-        return cache_file()
-    print(f"no LPIPS weights at {cache_file()}: that column is left out; `{COMMAND}` fetches them")
+    if get_cache_file().is_file():
+        return get_cache_file()
+    print(f"no LPIPS weights at {get_cache_file()}: that column is left out; `{COMMAND}` fetches them")
     return None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from g_ray.files import whole, without_paths, write_json, write_whole
+from g_ray.files import atomic_path, strip_paths, write_atomically, write_json
 from g_ray.models.shipped import FOLDER
 
 if TYPE_CHECKING:
@@ -55,12 +55,12 @@ class Ship:
         last, _ = Store(self.run_folder / "checkpoints").newest()
         if last is None:
             raise ValueError(f"{self.run_folder} has no intact checkpoint to tell its recipe and machine")
-        document, made = without_paths(last.document("recipe")), last.document("provenance")
+        document, made = strip_paths(last.document("recipe")), last.document("provenance")
         document["name"] = recipe_name(recipe, document["name"])
         shipped = self.folder / f"{self.name}.safetensors"
         more = config_of(recipe) if isinstance(recipe, ReconstructionRecipe) else {}
         write_half(weights, shipped, document, last.step, more)
-        write_whole(self.folder / f"{self.name}.log.jsonl", (self.run_folder / METRICS).read_bytes())
+        write_atomically(self.folder / f"{self.name}.log.jsonl", (self.run_folder / METRICS).read_bytes())
         card = {
             "name": self.name,
             "bytes": shipped.stat().st_size,
@@ -72,7 +72,7 @@ class Ship:
             "scores": scores(recipe, shipped, self.scenes)
             if isinstance(recipe, NVSRecipe)
             else reconstruction_scores(recipe, shipped, self.scenes),
-            "provenance": without_paths(made),
+            "provenance": strip_paths(made),
         }
         write_json(self.folder / f"{self.name}.json", card)
         print(f"{shipped}: {card['bytes'] / 1e6:.1f} MB, {json.dumps(card['scores'])}")
@@ -100,7 +100,7 @@ def write_half(
         raise ValueError(
             f"{weights} has {size / 1e6:.0f} MB in half precision: a package takes 20 MB at most"
         )
-    with whole(shipped) as scratch:
+    with atomic_path(shipped) as scratch:
         metadata = {"format": "pt", "step": str(step), "recipe": json.dumps(document), **more}
         save_file(halves, scratch, metadata=metadata)
 
@@ -117,7 +117,7 @@ def scores(recipe: "NVSRecipe", weights: Path, scenes: int) -> dict[str, Any]:
         return {}
     protocol = FovProtocol(data.width, data.height, scenes, fov_deg=data.fov_deg)
     predict = predictor(load_network(weights).model)
-    found = {setting: protocol.score(predict, setting, None).summary() for setting in protocol.settings}
+    found = {setting: protocol.score(predict, setting, None).summarize() for setting in protocol.settings}
     rows = {setting: {name: asdict(value) for name, value in row.items()} for setting, row in found.items()}
     return {"protocol": f"{scenes} test rooms, views zoomed by up to z", **rows}
 

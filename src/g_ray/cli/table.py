@@ -40,7 +40,7 @@ class Table(ABC):
         from g_ray.cli.provenance import provenance
         from g_ray.cli.text import Line
         from g_ray.evaluation.study_runs import all_devices, default_jobs, run_study
-        from g_ray.files import write_json, write_whole
+        from g_ray.files import write_atomically, write_json
 
         study = shortened(chosen(self.study(), self.methods), self.steps)
         devices = all_devices()
@@ -49,7 +49,7 @@ class Table(ABC):
         result["provenance"] = provenance()
         tables = as_text(result)
         write_json(self.out / "result.json", result)
-        write_whole(self.out / "table.md", tables + "\n")
+        write_atomically(self.out / "table.md", tables + "\n")
         self.draw(study, result)
         print(f"{tables}\n\n{self.out / 'result.json'} and pictures beside it")
 

@@ -1,7 +1,7 @@
 """Coordinates: rays (or, for the hosts, the image plane) become positions of tokens."""
 
 from g_ray.coordinates.base import Axis, Coordinate, Coordinates, RayCoordinate
-from g_ray.coordinates.image_plane import Grid, NormalisedGrid, Projected, projected
+from g_ray.coordinates.image_plane import Grid, NormalizedGrid, Projected, project_directions
 from g_ray.coordinates.ray_angles import EQUIDISTANT, SPHERICAL, TANGENT, equidistant, spherical, tangent
 
 __all__ = [
@@ -10,9 +10,9 @@ __all__ = [
     "Coordinate",
     "Coordinates",
     "RayCoordinate",
-    "coordinate",
     "equidistant",
-    "projected",
+    "get_coordinate",
+    "project_directions",
     "spherical",
     "tangent",
 ]
@@ -23,12 +23,12 @@ COORDINATES: dict[str, Coordinate] = {
     "spherical": SPHERICAL,
     "grid": Grid(),
     "grid_from_one": Grid(start=1),
-    "normalised_grid": NormalisedGrid(),
+    "normalised_grid": NormalizedGrid(),
     "projected": Projected(),
 }
 
 
-def coordinate(name: str) -> Coordinate:
+def get_coordinate(name: str) -> Coordinate:
     """The coordinate of that name; the paper's is `tangent`."""
     if name not in COORDINATES:
         raise ValueError(f"unknown coordinate {name!r}: choose one of {', '.join(COORDINATES)}")

@@ -8,9 +8,9 @@ from math import pi
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.geometry.precision import full_precision
+from g_ray.geometry.precision import disable_autocast
 from g_ray.rays.ray_map import RayMap
-from g_ray.rays.views import CENTRE, Samples, Tokens
+from g_ray.rays.views import CENTER, Samples, Tokens
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Axis:
     jump: float | None = None
 
 
-def angle(name: str, *, periodic: bool = False) -> Axis:
+def make_angle_axis(name: str, *, periodic: bool = False) -> Axis:
     """An axis of angles in (−π, π]."""
     return Axis(name, "rad", period=2 * pi if periodic else None, jump=2 * pi)
 
@@ -47,17 +47,17 @@ class Coordinate(ABC):
     axes: tuple[Axis, ...]
 
     @abstractmethod
-    def of_tokens(
+    def compute_for_tokens(
         self, tokens: Tokens, rays: RayMap, samples: Samples
     ) -> Float[Tensor, "batch token sample axis"]:
         """Values for every token; those of special tokens are overwritten by zeros."""
 
-    def __call__(self, tokens: Tokens, samples: Samples = CENTRE) -> Coordinates:
+    def __call__(self, tokens: Tokens, samples: Samples = CENTER) -> Coordinates:
         """Where each sample of each token is, in float32 or better whatever autocast says."""
         rays = tokens.rays(samples)
-        is_patch = tokens.layout.is_patch(tokens.device)
-        with full_precision(rays.directions):
-            values = self.of_tokens(tokens, rays, samples)
+        is_patch = tokens.layout.get_patch_mask(tokens.device)
+        with disable_autocast(rays.directions):
+            values = self.compute_for_tokens(tokens, rays, samples)
         return Coordinates(values.masked_fill(~is_patch[None, :, None, None], 0.0), rays.valid, self.axes)
 
 
@@ -66,9 +66,9 @@ class RayCoordinate(Coordinate):
     """A coordinate that depends on the ray alone: the same ray has the same value through every lens."""
 
     axes: tuple[Axis, ...]
-    of_directions: Callable[[Float[Tensor, "*shape 3"]], Float[Tensor, "*shape axis"]]
+    compute_for_directions: Callable[[Float[Tensor, "*shape 3"]], Float[Tensor, "*shape axis"]]
 
-    def of_tokens(
+    def compute_for_tokens(
         self, tokens: Tokens, rays: RayMap, samples: Samples
     ) -> Float[Tensor, "batch token sample axis"]:
-        return self.of_directions(rays.directions)
+        return self.compute_for_directions(rays.directions)

@@ -9,7 +9,7 @@ from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Samples, Tokens
 
 
-def projected(
+def project_directions(
     directions: Float[Tensor, "*shape 3"], intrinsics: Float[Tensor, "*#shape 3 3"]
 ) -> Float[Tensor, "*shape 2"]:
     """First two components of K'd / ‖K'd‖: RayRoPE's projected direction in (−1, 1).
@@ -34,22 +34,26 @@ class Grid(Coordinate):
     def __init__(self, start: int = 0) -> None:
         self.start = start
 
-    def of_tokens(
+    def compute_for_tokens(
         self, tokens: Tokens, rays: RayMap, samples: Samples
     ) -> Float[Tensor, "batch token sample axis"]:
         corner = ((float(self.start), float(self.start)),) * len(samples)
-        return _like(rays, tokens.layout.grid_positions(corner, normalised=False, device=tokens.device))
+        return _expand_to_batch(
+            rays, tokens.layout.compute_grid_positions(corner, normalized=False, device=tokens.device)
+        )
 
 
-class NormalisedGrid(Coordinate):
+class NormalizedGrid(Coordinate):
     """Position in units of the image, centre 0: u/W − ½, v/H − ½."""
 
     axes = (Axis("u", "image"), Axis("v", "image"))
 
-    def of_tokens(
+    def compute_for_tokens(
         self, tokens: Tokens, rays: RayMap, samples: Samples
     ) -> Float[Tensor, "batch token sample axis"]:
-        return _like(rays, tokens.layout.grid_positions(samples, normalised=True, device=tokens.device))
+        return _expand_to_batch(
+            rays, tokens.layout.compute_grid_positions(samples, normalized=True, device=tokens.device)
+        )
 
 
 class Projected(Coordinate):
@@ -57,14 +61,14 @@ class Projected(Coordinate):
 
     axes = (Axis("x", "projected"), Axis("y", "projected"))
 
-    def of_tokens(
+    def compute_for_tokens(
         self, tokens: Tokens, rays: RayMap, samples: Samples
     ) -> Float[Tensor, "batch token sample axis"]:
-        owner = tokens.layout.view_of_token(tokens.device).clamp(min=0)
-        return projected(rays.directions, tokens.views.intrinsics()[:, owner, None])
+        owner = tokens.layout.get_view_of_token(tokens.device).clamp(min=0)
+        return project_directions(rays.directions, tokens.views.intrinsics()[:, owner, None])
 
 
-def _like(
+def _expand_to_batch(
     rays: RayMap, positions: Float[Tensor, "token sample axis"]
 ) -> Float[Tensor, "batch token sample axis"]:
     return positions.to(rays.dtype).expand(rays.shape[0], -1, -1, -1)

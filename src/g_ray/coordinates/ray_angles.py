@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray.coordinates.base import Axis, RayCoordinate, angle
+from g_ray.coordinates.base import Axis, RayCoordinate, make_angle_axis
 
 
 def tangent(directions: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*shape 2"]:
@@ -51,7 +51,9 @@ def _safe_atan2(y: Tensor, x: Tensor) -> Tensor:
     return torch.atan2(y, torch.where(degenerate, 1.0, x))
 
 
-TANGENT = RayCoordinate((angle("theta_x"), angle("theta_y")), tangent)
+TANGENT = RayCoordinate((make_angle_axis("theta_x"), make_angle_axis("theta_y")), tangent)
 EQUIDISTANT = RayCoordinate((Axis("psi_cos_phi", "rad"), Axis("psi_sin_phi", "rad")), equidistant)
 # Elevation never wraps, but takes the azimuth's whole frequencies: with unequal banks one axis drowns the other.
-SPHERICAL = RayCoordinate((angle("azimuth", periodic=True), angle("elevation", periodic=True)), spherical)
+SPHERICAL = RayCoordinate(
+    (make_angle_axis("azimuth", periodic=True), make_angle_axis("elevation", periodic=True)), spherical
+)

@@ -43,7 +43,7 @@ def normalised(poses: Pose, contexts: int) -> Pose:
     relative = poses.relative_to_first()
     baseline = relative.translation[..., contexts - 1, :].norm(dim=-1)
     scale = 1 / baseline.where(baseline > STANDING, 1.0)
-    return relative.scaled(scale[..., None].expand(relative.batch_shape))
+    return relative.scale_translation(scale[..., None].expand(relative.batch_shape))
 
 
 def share(key: str) -> float:

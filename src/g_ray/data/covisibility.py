@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.geometry.pointmap import move
+from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 
 TOLERANCE_M = 0.17
@@ -27,7 +27,7 @@ def covisibility(
     Depth is the distance along the ray, so that any lens will do; one lookup at the nearest pixel.
     """
     depth = torch.linalg.vector_norm(camera_points, dim=-1)
-    world = move(camera_points, poses)
+    world = transform_points(camera_points, poses)
     columns = [
         seen_by(camera, poses[:, view : view + 1].inverse(), world, depth[:, view]) & valid
         for view, camera in enumerate(cameras)
@@ -43,7 +43,7 @@ def seen_by(
     tolerance: float = TOLERANCE_M,
 ) -> Bool[Tensor, "set view h w"]:
     """Whether points of any view lie on the first surface along this camera's rays, whose ray depth is given."""
-    local = move(world, cam_from_world)
+    local = transform_points(world, cam_from_world)
     pixels, imaged = camera.project(local)
     u, v = pixels.floor().long().unbind(-1)
     place = v.clamp(0, camera.height - 1) * camera.width + u.clamp(0, camera.width - 1)

@@ -16,7 +16,7 @@ def scaled_to_baseline(poses: Pose, contexts: int, baseline: float | int) -> Pos
     Poses are [*batch, view], contexts first. Where all contexts stand in one place the scale stays as it is.
     """
     relative = poses.relative_to_first()
-    return relative.scaled(
+    return relative.scale_translation(
         baseline_scale(relative, contexts, baseline)[..., None].expand(relative.batch_shape)
     )
 

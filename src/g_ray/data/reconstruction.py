@@ -37,7 +37,7 @@ class ReconstructionBatch:
 
     def rays(self) -> RayMap:
         """True rays of all pixels [set view h w], in the cameras' frames."""
-        maps = [RayMap.of_camera(camera) for camera in self.views.cameras]
+        maps = [RayMap.from_camera(camera) for camera in self.views.cameras]
         shape = (len(self), *maps[0].shape[-2:])
         directions = torch.stack([each.directions.expand(*shape, 3) for each in maps], 1)
         return RayMap(directions, torch.stack([each.valid.expand(shape) for each in maps], 1))

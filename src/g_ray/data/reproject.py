@@ -13,7 +13,7 @@ from torch import Tensor
 from g_ray.cameras.base import Camera
 from g_ray.data.random_lens import fisheye_coefficients, fisheyes
 from g_ray.data.reconstruction import ReconstructionBatch
-from g_ray.geometry.pointmap import move
+from g_ray.geometry.pointmap import transform_points
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views
 
@@ -37,7 +37,7 @@ def reprojected(batch: ReconstructionBatch, cameras: Sequence[Camera]) -> Recons
         images=images,
         views=Views(list(cameras)),
         camera_points=points,
-        world_points=move(points, batch.poses) * valid[..., None],
+        world_points=transform_points(points, batch.poses) * valid[..., None],
         ray_depth=depth,
         z_depth=points[..., 2],
         valid=valid,
@@ -61,10 +61,10 @@ def fisheyes_inside(
 def _view(batch: ReconstructionBatch, view: int, camera: Camera) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     old = batch.views.cameras[view]
     fine = camera.resize(FINER * camera.width, FINER * camera.height)
-    seen, inside = _seen_at(old, RayMap.of_camera(fine))
+    seen, inside = _seen_at(old, RayMap.from_camera(fine))
     colours = F.grid_sample(batch.images[:, view], seen, mode="bilinear", align_corners=False)
     images = F.avg_pool2d(colours * inside[:, None], FINER)
-    rays = RayMap.of_camera(camera)
+    rays = RayMap.from_camera(camera)
     seen, inside = _seen_at(old, rays)
     known = torch.stack([batch.ray_depth[:, view], batch.valid[:, view].to(batch.ray_depth)], 1)
     nearest = F.grid_sample(known, seen, mode="nearest", align_corners=False)

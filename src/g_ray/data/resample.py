@@ -1,8 +1,8 @@
 """Crops of the zoom protocol, beside the resampling that carries them out."""
 
-from g_ray.rays.resample import Box, resample, weights
+from g_ray.rays.resample import Box, compute_resampling_weights, resample
 
-__all__ = ["Box", "centre_box", "fitted_box", "random_box", "resample", "weights"]
+__all__ = ["Box", "centre_box", "compute_resampling_weights", "fitted_box", "random_box", "resample"]
 
 
 def centre_box(width: float | int, height: float | int, zoom: float | int) -> Box:

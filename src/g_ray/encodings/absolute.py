@@ -12,7 +12,7 @@ from g_ray.rays.ray_map import RayMap
 
 def plucker(rays: RayMap, pose: Pose) -> Float[Tensor, "*shape 6"]:
     """[d, o × d]: world direction and moment. Depends on where the world's origin is."""
-    world = rays.in_world(pose)
+    world = rays.to_world(pose)
     assert world.origins is not None
     return torch.cat([world.directions, torch.linalg.cross(world.origins, world.directions)], -1)
 
@@ -24,7 +24,7 @@ def camray(rays: RayMap, pose: Pose | None = None) -> Float[Tensor, "*shape 6"]:
 
 def raymap(rays: RayMap, pose: Pose) -> Float[Tensor, "*shape 6"]:
     """[o, d]: where the ray starts in the world and where it goes."""
-    world = rays.in_world(pose)
+    world = rays.to_world(pose)
     assert world.origins is not None
     return torch.cat([world.origins, world.directions], -1)
 

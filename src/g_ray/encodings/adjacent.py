@@ -15,28 +15,28 @@ from g_ray.encodings.token_map import TokenMap
 class AdjacentRotation(TokenMap):
     """Planar rotations of channels 2i and 2i + 1 (paper, eq:rotation_bank), which pass over memory once.
 
-    A `Rotation` for tokens whose channels were put in the order `adjacent_order`.
+    A `Rotation` for tokens whose channels were put in the order `compute_adjacent_order`.
     """
 
     turn: Float[Tensor, "*shape pair 2"]  # cos, sin
 
     @classmethod
-    def of(cls, rotation: Rotation) -> "AdjacentRotation":
+    def from_rotation(cls, rotation: Rotation) -> "AdjacentRotation":
         return cls(torch.stack([rotation.cos, rotation.sin], -1).flatten(-3, -2))
 
-    def plain(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
+    def apply_plain(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
         (first, second), (cos, sin) = x.unflatten(-1, (-1, 2)).unbind(-1), self.turn.unbind(-1)
         return torch.stack([first * cos - second * sin, first * sin + second * cos], -1).flatten(-2)
 
-    def write(self, x: Float[Tensor, "*shape dim"], out: Float[Tensor, "*shape dim"]) -> None:
+    def apply_into(self, x: Float[Tensor, "*shape dim"], out: Float[Tensor, "*shape dim"]) -> None:
         numbers, turned = (torch.view_as_complex(part.unflatten(-1, (-1, 2))) for part in (x, out))
         torch.mul(numbers, torch.view_as_complex(self.turn), out=turned)
 
-    def consume(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
+    def apply_in_place(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
         if torch.is_grad_enabled() or x.dtype != self.turn.dtype:
             return self.apply(x)
         # Fresh memory, which the system hands out page by page, costs more than the multiplication.
-        self.write(x, x)
+        self.apply_into(x, x)
         return x
 
     def adjoint(self) -> "AdjacentRotation":
@@ -46,7 +46,7 @@ class AdjacentRotation(TokenMap):
         return (self.turn,)
 
 
-def adjacent_order(position: Prepared | None) -> Int[Tensor, "dim"] | None:
+def compute_adjacent_order(position: Prepared | None) -> Int[Tensor, "dim"] | None:
     """Which channel of the split halves stands at each place once partners are adjacent; None without partners."""
     if not isinstance(position, Tokenwise) or not isinstance(position.query, Rotation):
         return None
@@ -55,10 +55,10 @@ def adjacent_order(position: Prepared | None) -> Int[Tensor, "dim"] | None:
     return channels.unflatten(0, (cos.shape[-2], 2, cos.shape[-1])).mT.flatten()
 
 
-def with_adjacent_pairs(position: Tokenwise) -> Tokenwise:
-    """The same encoding for tokens in the order `adjacent_order`."""
+def make_pairs_adjacent(position: Tokenwise) -> Tokenwise:
+    """The same encoding for tokens in the order `compute_adjacent_order`."""
     maps = {name: getattr(position, name) for name in ("query", "key", "value", "output")}
     rotations = {name: map_ for name, map_ in maps.items() if isinstance(map_, Rotation)}
     different = {id(rotation): rotation for rotation in rotations.values()}  # q, k and v mostly share theirs
-    moved = {number: AdjacentRotation.of(rotation) for number, rotation in different.items()}
+    moved = {number: AdjacentRotation.from_rotation(rotation) for number, rotation in different.items()}
     return replace(position, **{name: moved[id(rotation)] for name, rotation in rotations.items()})

@@ -9,7 +9,7 @@ from torch import Tensor
 from g_ray.encodings.token_map import TokenMap
 from g_ray.rays.layout import Layout
 
-MOST_CHANNELS = 24
+MAX_CHANNELS = 24
 
 
 @dataclass(frozen=True)
@@ -22,19 +22,19 @@ class CameraBlock(TokenMap):
     matrices: Float[Tensor, "batch view 4 4"]
     layout: Layout
 
-    def plain(self, x: Float[Tensor, "batch head token dim"]) -> Float[Tensor, "batch head token dim"]:
-        runs = [(view, x[..., span, :].unflatten(-1, (-1, 4))) for view, span in self.layout.runs()]
+    def apply_plain(self, x: Float[Tensor, "batch head token dim"]) -> Float[Tensor, "batch head token dim"]:
+        runs = [(view, x[..., span, :].unflatten(-1, (-1, 4))) for view, span in self.layout.find_runs()]
         transposed = self.matrices.mT[:, :, None, None]
         parts = [part if view is None else part @ transposed[:, view] for view, part in runs]
         return torch.cat(parts, -3).flatten(-2)
 
-    def write(
+    def apply_into(
         self, x: Float[Tensor, "batch head token dim"], out: Float[Tensor, "batch head token dim"]
     ) -> None:
-        width = self._width(x.shape[-1])
+        width = self._choose_width(x.shape[-1])
         eye = torch.eye(width // 4, dtype=self.matrices.dtype, device=self.matrices.device)
         wide = torch.kron(eye, self.matrices.mT.contiguous())
-        for view, span in self.layout.runs():
+        for view, span in self.layout.find_runs():
             if view is None:
                 out[..., span, :] = x[..., span, :]
                 continue
@@ -49,9 +49,9 @@ class CameraBlock(TokenMap):
         return (self.matrices,)
 
     @staticmethod
-    def _width(dim: int) -> int:
+    def _choose_width(dim: int) -> int:
         """Of I ⊗ Mᵀ: wide enough for a fast matrix product, narrow enough not to multiply mostly zeros."""
-        return max(width for width in range(4, MOST_CHANNELS + 1, 4) if dim % width == 0)
+        return max(width for width in range(4, MAX_CHANNELS + 1, 4) if dim % width == 0)
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ class TokenBlock(TokenMap):
 
     matrices: Float[Tensor, "batch token 4 4"]
 
-    def plain(self, x: Float[Tensor, "batch head token dim"]) -> Float[Tensor, "batch head token dim"]:
+    def apply_plain(self, x: Float[Tensor, "batch head token dim"]) -> Float[Tensor, "batch head token dim"]:
         vectors = x.unflatten(-1, (-1, 4))
         return (vectors @ self.matrices.mT[:, None]).flatten(-2)
 
-    def write(
+    def apply_into(
         self, x: Float[Tensor, "batch head token dim"], out: Float[Tensor, "batch head token dim"]
     ) -> None:
-        out.copy_(self.plain(x))
+        out.copy_(self.apply_plain(x))
 
     def adjoint(self) -> "TokenBlock":
         return TokenBlock(self.matrices.mT)

@@ -38,38 +38,44 @@ class CameraTransform(Rotary):
         )
 
     def _prepare(self, queries: Tokens, keys: Tokens) -> Tokenwise:
-        forward, backward = self._camera_maps(queries)
-        turn = self.rotation(queries, self.head_dim // 2)
+        forward, backward = self._build_camera_maps(queries)
+        turn = self.compute_rotation(queries, self.head_dim // 2)
         key_turn = turn
         if keys is not queries:
-            backward, key_turn = self._camera_maps(keys)[1], self.rotation(keys, self.head_dim // 2)
-        query, key = self._sum(forward.adjoint(), turn), self._sum(backward, key_turn)
+            backward, key_turn = (
+                self._build_camera_maps(keys)[1],
+                self.compute_rotation(keys, self.head_dim // 2),
+            )
+        query, key = (
+            self._build_direct_sum(forward.adjoint(), turn),
+            self._build_direct_sum(backward, key_turn),
+        )
         prepared = Tokenwise(self.head_dim, queries.views.batch, queries.layout, keys.layout, query, key)
-        output = self._sum(forward, turn.inverse())
+        output = self._build_direct_sum(forward, turn.inverse())
         return replace(prepared, value=key, output=output) if self.rotate_values else prepared
 
-    def _sum(self, camera: TokenMap, turn: TokenMap) -> DirectSum:
+    def _build_direct_sum(self, camera: TokenMap, turn: TokenMap) -> DirectSum:
         half = self.head_dim // 2
         return DirectSum((camera, turn), (half, half))
 
-    def _camera_maps(self, tokens: Tokens) -> tuple[TokenMap, TokenMap]:
+    def _build_camera_maps(self, tokens: Tokens) -> tuple[TokenMap, TokenMap]:
         """M of every token's view (or of the token), and its closed-form inverse."""
         cam_from_world = tokens.views.cam_from_world(type(self).__name__)
         world_from_cam = Pose(cam_from_world).inverse().world_from_cam
         if self.matrices == "pose":
             return CameraBlock(cam_from_world, tokens.layout), CameraBlock(world_from_cam, tokens.layout)
         if self.matrices == "projection":
-            lift, unlift = _lifted(tokens.views.intrinsics())
+            lift, unlift = _lift_intrinsics(tokens.views.intrinsics())
             forward, backward = lift @ cam_from_world, world_from_cam @ unlift
             return CameraBlock(forward, tokens.layout), CameraBlock(backward, tokens.layout)
-        lift, unlift = _lifted(local_intrinsics(tokens))
-        owner = tokens.layout.view_of_token(tokens.device)
+        lift, unlift = _lift_intrinsics(compute_local_intrinsics(tokens))
+        owner = tokens.layout.get_view_of_token(tokens.device)
         inside, nowhere = (owner >= 0)[:, None, None], torch.eye(4).to(cam_from_world)
         forward, backward = lift @ cam_from_world[:, owner], world_from_cam[:, owner] @ unlift
         return TokenBlock(forward.where(inside, nowhere)), TokenBlock(backward.where(inside, nowhere))
 
 
-def local_intrinsics(tokens: Tokens) -> Float[Tensor, "batch token 3 3"]:
+def compute_local_intrinsics(tokens: Tokens) -> Float[Tensor, "batch token 3 3"]:
     """The pinhole, in units of the image, that agrees with the lens at three corners of each patch.
 
     From the rays alone: f = Δu / Δ(rx/rz). For a pinhole camera this is its own K'; for a fisheye it is what
@@ -77,20 +83,22 @@ def local_intrinsics(tokens: Tokens) -> Float[Tensor, "batch token 3 3"]:
     """
     rays = tokens.rays(CORNERS)
     directions = rays.directions
-    is_patch = tokens.layout.is_patch(tokens.device)
+    is_patch = tokens.layout.get_patch_mask(tokens.device)
     behind = (directions[..., 2] <= 1e-3) & is_patch[:, None]
     if bool(behind.any()):
-        owner = tokens.layout.view_of_token(tokens.device)
+        owner = tokens.layout.get_view_of_token(tokens.device)
         views = sorted(set(owner[behind.any(0).any(-1)].tolist()))
         raise ValueError(
             f"per-token PRoPE needs rays in front of the camera, but views {views} see 90° and more: "
             "use gray, gta or gta_gray"
         )
-    position = tokens.layout.grid_positions(CORNERS, normalised=True, device=tokens.device).to(directions)
+    position = tokens.layout.compute_grid_positions(CORNERS, normalized=True, device=tokens.device).to(
+        directions
+    )
     slope = directions[..., :2] / directions[..., 2:]
-    focal_x = (position[:, 1, 0] - position[:, 0, 0]) / _nonzero(slope[..., 1, 0] - slope[..., 0, 0])
-    focal_y = (position[:, 2, 1] - position[:, 0, 1]) / _nonzero(slope[..., 2, 1] - slope[..., 0, 1])
-    owner = tokens.layout.view_of_token(tokens.device).clamp(min=0)
+    focal_x = (position[:, 1, 0] - position[:, 0, 0]) / _replace_zeros(slope[..., 1, 0] - slope[..., 0, 0])
+    focal_y = (position[:, 2, 1] - position[:, 0, 1]) / _replace_zeros(slope[..., 2, 1] - slope[..., 0, 1])
+    owner = tokens.layout.get_view_of_token(tokens.device).clamp(min=0)
     central = tokens.views.intrinsics()[:, owner]
     local = central.clone()
     local[..., 0, 0], local[..., 1, 1] = focal_x, focal_y
@@ -99,12 +107,12 @@ def local_intrinsics(tokens: Tokens) -> Float[Tensor, "batch token 3 3"]:
     return torch.where(is_patch[:, None, None], local, central)
 
 
-def _nonzero(difference: Tensor) -> Tensor:
+def _replace_zeros(difference: Tensor) -> Tensor:
     """Special tokens have one ray for all samples; their quotient is not used."""
     return torch.where(difference == 0, 1.0, difference)
 
 
-def _lifted(
+def _lift_intrinsics(
     intrinsics: Float[Tensor, "*batch 3 3"],
 ) -> tuple[Float[Tensor, "*batch 4 4"], Float[Tensor, "*batch 4 4"]]:
     """K' and its inverse as 4×4 matrices; closed form, K' has no skew."""

@@ -8,7 +8,7 @@ FLAT = 0.01
 """Below this phase width the released code takes the first endpoint."""
 
 
-def smooth(
+def expected_cos_sin(
     middle: Float[Tensor, "*shape"], width: Float[Tensor, "*shape"]
 ) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
     """E[cos a], E[sin a] for a uniform within width/2 of the middle: e^{i·middle} · sinc(width/2).
@@ -19,10 +19,10 @@ def smooth(
     return middle.cos() * shrink, middle.sin() * shrink
 
 
-def smooth_tripling(
+def expected_cos_sin_tripling(
     middle: Float[Tensor, "*shape coordinate"], width: Float[Tensor, "*shape coordinate"], count: int
 ) -> tuple[Float[Tensor, "*shape {count} coordinate"], Float[Tensor, "*shape {count} coordinate"]]:
-    """`smooth` for phases times 1, 3, 9, …: sines and cosines of the first frequency only, then complex cubes.
+    """`expected_cos_sin` for phases times 1, 3, 9, …: sine and cosine of the first frequency, then complex cubes.
 
     sinc(3y) = sinc(y) (1 + 2 cos 2y) / 3. Each cube triples the rounding error of the phase, as multiplying the
     phase by 3 does.
@@ -51,7 +51,7 @@ def sinc(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return torch.where(near, series, safe.sin() / safe)
 
 
-def threshold(
+def expected_cos_sin_released(
     middle: Float[Tensor, "*shape"], width: Float[Tensor, "*shape"]
 ) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
     """The released form: difference quotient of the antiderivative, or the first end where |width| ≤ 0.01.
@@ -66,4 +66,4 @@ def threshold(
     return cos, sin
 
 
-EXPECTATIONS = {"smooth": smooth, "threshold": threshold}
+EXPECTATIONS = {"smooth": expected_cos_sin, "threshold": expected_cos_sin_released}

@@ -7,22 +7,22 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from g_ray.coordinates import RayCoordinate, coordinate, projected
+from g_ray.coordinates import RayCoordinate, get_coordinate, project_directions
 from g_ray.encodings.base import Prepared
-from g_ray.encodings.expected import EXPECTATIONS, smooth_tripling
+from g_ray.encodings.expected import EXPECTATIONS, expected_cos_sin_tripling
 from g_ray.encodings.rotation import Rotation
-from g_ray.geometry.precision import at_least_float32, full_precision
+from g_ray.geometry.precision import disable_autocast, promote_to_float32
 
 LONGEST_LOG_DEPTH = 3.0
 SHORTEST_DEPTH, LONGEST_DEPTH = 0.01, 100.0
 
 
-def depth_interval(raw: Float[Tensor, "batch token 2"]) -> Float[Tensor, "batch token 2"]:
+def compute_depth_interval(raw: Float[Tensor, "batch token 2"]) -> Float[Tensor, "batch token 2"]:
     """Ends exp(ℓ − σ), exp(ℓ + σ) of a token's depth interval from the predictor's raw (ℓ, σ).
 
     σ enters linearly and may be negative; depths are capped at e³ and clamped to [0.01, 100], as released.
     """
-    middle, half = at_least_float32(raw).unbind(-1)
+    middle, half = promote_to_float32(raw).unbind(-1)
     log_ends = torch.stack([middle - half, middle + half], -1)
     return log_ends.clamp(max=LONGEST_LOG_DEPTH).exp().clamp(SHORTEST_DEPTH, LONGEST_DEPTH)
 
@@ -35,10 +35,12 @@ class RangeCoordinates:
     depth: str
     expectation: str
     frequencies: Float[Tensor, "n coordinate"]
-    jumps: Float[Tensor, "coordinate"]  # height of each coordinate's branch cut; infinite where there is none
+    jumps: Float[
+        Tensor, "get_coordinate"
+    ]  # height of each coordinate's branch cut; infinite where there is none
     tripling: bool  # whether each frequency is three times the one before it
 
-    def expected(
+    def compute_expected(
         self,
         ends: Float[Tensor, "batch token 2"],
         rays: Float[Tensor, "#batch token sample 3"],
@@ -48,34 +50,34 @@ class RangeCoordinates:
     ) -> tuple[Float[Tensor, "batch token n coordinate"], Float[Tensor, "batch token n coordinate"]]:
         """E[cos], E[sin] over the interval between the points at both depths; 1 and 0 for special tokens."""
         inverse_depth = (1.0 / ends).unbind(-1)
-        start, end = (self._values(rays, shift, near, intrinsics) for near in inverse_depth)
-        width = _principal(end - start, self.jumps)
-        middle = _principal(start + 0.5 * width, self.jumps)
+        start, end = (self._compute_values(rays, shift, near, intrinsics) for near in inverse_depth)
+        width = _wrap_angle(end - start, self.jumps)
+        middle = _wrap_angle(start + 0.5 * width, self.jumps)
         middle, width = (part * is_patch[:, None].to(part.dtype) for part in (middle, width))
         # Inductor has no code for complex numbers.
         if self.tripling and self.expectation == "smooth" and not torch.compiler.is_compiling():
             lowest = self.frequencies[0]
-            return smooth_tripling(middle * lowest, width * lowest, len(self.frequencies))
+            return expected_cos_sin_tripling(middle * lowest, width * lowest, len(self.frequencies))
         expectation = EXPECTATIONS[self.expectation]
         return expectation(middle[..., None, :] * self.frequencies, width[..., None, :] * self.frequencies)
 
-    def _values(
+    def _compute_values(
         self, rays: Tensor, shift: Tensor | None, inverse_depth: Tensor, intrinsics: Tensor
     ) -> Float[Tensor, "batch token coordinate"]:
         """Of the points ray · depth + shift, up to the positive factor 1/depth."""
         offset = 0.0 * inverse_depth[..., None] if shift is None else shift * inverse_depth[..., None]
         points = rays + offset[..., None, :]
         if self.coordinate == "projected":
-            directions = projected(points, intrinsics[..., None, :, :])
+            directions = project_directions(points, intrinsics[..., None, :, :])
         else:
-            kind = coordinate(self.coordinate)
+            kind = get_coordinate(self.coordinate)
             assert isinstance(kind, RayCoordinate)
-            directions = kind.of_directions(points)
+            directions = kind.compute_for_directions(points)
         # The absolute value, as released: points behind the camera alias to points in front of it.
         ahead = (points[..., 2].square() + 1e-9).sqrt().clamp(min=1e-4)
-        return torch.cat([directions.flatten(-2), self._depth(ahead, inverse_depth[..., None])], -1)
+        return torch.cat([directions.flatten(-2), self._compute_depth(ahead, inverse_depth[..., None])], -1)
 
-    def _depth(self, ahead: Tensor, inverse_depth: Tensor) -> Tensor:
+    def _compute_depth(self, ahead: Tensor, inverse_depth: Tensor) -> Tensor:
         away = inverse_depth.clamp(min=1e-4)
         if self.depth == "inverse":
             return (away / ahead).clamp(0.0, 20.0)
@@ -84,7 +86,7 @@ class RangeCoordinates:
         return (ahead / away).clamp(-10.0, 10.0)
 
 
-def _principal(angle: Tensor, jumps: Tensor) -> Tensor:
+def _wrap_angle(angle: Tensor, jumps: Tensor) -> Tensor:
     """Angles brought back between −π and π: an interval across the cut must not become nearly a full turn."""
     finite = jumps.isfinite()
     turn = torch.where(finite, jumps, 1.0)
@@ -126,34 +128,36 @@ class PerCamera(Prepared):
                 raise ValueError(
                     f"depths for {given.shape[1]} {name}, but the encoding was prepared for {len(layout)}"
                 )
-        with full_precision(raw):
-            return replace(self, ends=(_with_known(raw, known), _with_known(raw_keys, known_keys)))
+        with disable_autocast(raw):
+            return replace(
+                self, ends=(_insert_known_depths(raw, known), _insert_known_depths(raw_keys, known_keys))
+            )
 
-    def depth_ends(self) -> tuple[Tensor, Tensor]:
+    def get_depth_ends(self) -> tuple[Tensor, Tensor]:
         if self.ends is None:
             raise ValueError(
                 "RayRoPE needs a depth for every token: call position.with_depth(raw) in each layer"
             )
         return self.ends
 
-    def geometry(self) -> tuple[Tensor, ...]:
+    def get_camera_tensors(self) -> tuple[Tensor, ...]:
         """Tensors that depend on cameras only."""
         return (self.own, self.turned, self.shift, self.intrinsics, self.centre_phases)
 
-    def query_rotation(self, ends: Float[Tensor, "samples query 2"]) -> Rotation:
+    def compute_query_rotation(self, ends: Float[Tensor, "samples query 2"]) -> Rotation:
         """Of the queries in their own cameras: no camera offset, no angular width, only a depth interval."""
-        with full_precision(ends):
+        with disable_autocast(ends):
             intrinsics = self.intrinsics[:, self.camera_of_query]
-            cos, sin = self.ranges.expected(ends, self.own, None, intrinsics, self.query_is_patch)
+            cos, sin = self.ranges.compute_expected(ends, self.own, None, intrinsics, self.query_is_patch)
         ones = cos.new_ones(*cos.shape[:-1], 3)
-        return _assembled((ones, torch.zeros_like(ones)), (cos, sin))
+        return _assemble_rotation((ones, torch.zeros_like(ones)), (cos, sin))
 
-    def key_rotation(self, view: int, ends: Float[Tensor, "samples key 2"]) -> Rotation:
+    def compute_key_rotation(self, view: int, ends: Float[Tensor, "samples key 2"]) -> Rotation:
         """Of all keys as the camera of query view `view` sees them."""
         camera = self.query_views.index(view)
         rays, shift = self.turned[:, camera], self.shift[:, camera]
-        with full_precision(ends):
-            ranges = self.ranges.expected(
+        with disable_autocast(ends):
+            ranges = self.ranges.compute_expected(
                 ends, rays, shift, self.intrinsics[:, camera, None], self.key_is_patch
             )
             phases = self.centre_phases[:, camera]
@@ -162,20 +166,20 @@ class PerCamera(Prepared):
                 for part in (phases.cos(), phases.sin())
             )
             patch = self.key_is_patch[:, None, None]
-            return _assembled((torch.where(patch, cos, 1.0), torch.where(patch, sin, 0.0)), ranges)
+            return _assemble_rotation((torch.where(patch, cos, 1.0), torch.where(patch, sin, 0.0)), ranges)
 
 
-def _with_known(raw: Tensor, known: Tensor | None) -> Tensor:
-    ends = depth_interval(raw)
+def _insert_known_depths(raw: Tensor, known: Tensor | None) -> Tensor:
+    ends = compute_depth_interval(raw)
     if known is None:
         return ends
     both = known[..., None].to(ends).clamp(SHORTEST_DEPTH, LONGEST_DEPTH)
     return torch.where(both.isnan(), ends, both)
 
 
-def _assembled(centre: tuple[Tensor, Tensor], ranges: tuple[Tensor, Tensor]) -> Rotation:
+def _assemble_rotation(center: tuple[Tensor, Tensor], ranges: tuple[Tensor, Tensor]) -> Rotation:
     """One block of D/2 pairs, frequency-major: coefficient f · 12 + coordinate, with a head axis."""
     cos, sin = (
-        torch.cat(parts, -1).flatten(-2)[:, None, :, None] for parts in zip(centre, ranges, strict=True)
+        torch.cat(parts, -1).flatten(-2)[:, None, :, None] for parts in zip(center, ranges, strict=True)
     )
     return Rotation(cos, sin)

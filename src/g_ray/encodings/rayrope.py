@@ -8,15 +8,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from g_ray.coordinates import RayCoordinate, coordinate
+from g_ray.coordinates import RayCoordinate, get_coordinate
 from g_ray.encodings.base import Encoding, check_choice, check_split
 from g_ray.encodings.expected import EXPECTATIONS
-from g_ray.encodings.frequencies import closed, periodic
+from g_ray.encodings.frequencies import make_periodic_frequencies, round_to_period
 from g_ray.encodings.per_camera import PerCamera, RangeCoordinates
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import CORNERS, Tokens
 
-CENTRE_PERIOD = 4.0
+CENTER_PERIOD = 4.0
 PROJECTED_PERIOD = 8.0
 ANGLE_PERIOD = 4 * pi  # 8 · MAX_FOV with MAX_FOV = π/2 (paper, appendix "RayRoPE + G-ray")
 DEPTH_PERIODS = {"depth": 80.0, "inverse": 80.0, "asinh": 8 * asinh(10.0)}
@@ -49,7 +49,7 @@ class RayRoPE(Encoding):
         check_choice("depth direction", self.along, ("z", "ray"))
         check_choice("expectation", self.expectation, tuple(EXPECTATIONS))
         check_choice("sign", self.sign, (1, -1))
-        if self.coordinate != "projected" and not isinstance(coordinate(self.coordinate), RayCoordinate):
+        if self.coordinate != "projected" and not isinstance(get_coordinate(self.coordinate), RayCoordinate):
             raise ValueError(
                 f"RayRoPE cannot use coordinate {self.coordinate!r}: it needs 'projected' or ray angles"
             )
@@ -59,59 +59,61 @@ class RayRoPE(Encoding):
     def coordinates(self) -> int:
         return 3 + 3 * len(CORNERS)
 
-    def frequencies(self, like: Tensor) -> tuple[Float[Tensor, "n 3"], Float[Tensor, "n coordinate"]]:
+    def make_frequencies(self, like: Tensor) -> tuple[Float[Tensor, "n 3"], Float[Tensor, "n coordinate"]]:
         """Banks for the camera centre and for the directions and depths, frequency-major."""
         count = self.head_dim // (2 * self.coordinates)
-        axes = coordinate(self.coordinate).axes
-        centre = periodic(count, CENTRE_PERIOD, RATIO)
-        direction_bank = periodic(
+        axes = get_coordinate(self.coordinate).axes
+        centre = make_periodic_frequencies(count, CENTER_PERIOD, RATIO)
+        direction_bank = make_periodic_frequencies(
             count, PROJECTED_PERIOD if self.coordinate == "projected" else ANGLE_PERIOD, RATIO
         )
-        directions = [closed(direction_bank, axis) for axis in axes] * len(CORNERS)
-        depths = [periodic(count, DEPTH_PERIODS[self.depth], RATIO)] * len(CORNERS)
+        directions = [round_to_period(direction_bank, axis) for axis in axes] * len(CORNERS)
+        depths = [make_periodic_frequencies(count, DEPTH_PERIODS[self.depth], RATIO)] * len(CORNERS)
         centres, ranges = torch.stack([centre] * 3, -1), torch.stack(directions + depths, -1)
         return self.sign * centres.to(like), self.sign * ranges.to(like)
 
     @property
     def tripling(self) -> bool:
         """Whether every bank is RayRoPE's own; frequencies that close over a period are not."""
-        return RATIO == 3.0 and all(axis.period is None for axis in coordinate(self.coordinate).axes)
+        return RATIO == 3.0 and all(axis.period is None for axis in get_coordinate(self.coordinate).axes)
 
-    def jumps(self, like: Tensor) -> Float[Tensor, "coordinate"]:
+    def make_jumps(self, like: Tensor) -> Float[Tensor, "get_coordinate"]:
         """Branch cuts of the directions and depths: where an interval must take the short way."""
-        directions = [axis.jump or float("inf") for axis in coordinate(self.coordinate).axes] * len(CORNERS)
+        directions = [axis.jump or float("inf") for axis in get_coordinate(self.coordinate).axes] * len(
+            CORNERS
+        )
         return like.new_tensor(directions + [float("inf")] * len(CORNERS))
 
     def _prepare(self, queries: Tokens, keys: Tokens) -> PerCamera:
-        query_views = tuple(sorted({view for view, _ in queries.layout.runs() if view is not None}))
+        query_views = tuple(sorted({view for view, _ in queries.layout.find_runs() if view is not None}))
         query_cameras = queries.views.cam_from_world(type(self).__name__)[:, list(query_views), None]
         key_cameras = Pose(keys.views.cam_from_world(type(self).__name__)[:, None]).inverse()
         relative = Pose(query_cameras) @ key_cameras
-        rays, device = self._rays(keys), queries.device
-        view_of_key = keys.layout.view_of_token(device).clamp(min=0)
-        centres, ranges = self.frequencies(rays)
+        rays, device = self._cast_rays(keys), queries.device
+        view_of_key = keys.layout.get_view_of_token(device).clamp(min=0)
+        centres, ranges = self.make_frequencies(rays)
         return PerCamera(
             self.head_dim,
             queries.views.batch,
             queries.layout,
             keys.layout,
             ranges=RangeCoordinates(
-                self.coordinate, self.depth, self.expectation, ranges, self.jumps(rays), self.tripling
+                self.coordinate, self.depth, self.expectation, ranges, self.make_jumps(rays), self.tripling
             ),
             query_views=query_views,
-            own=rays if keys is queries else self._rays(queries),
+            own=rays if keys is queries else self._cast_rays(queries),
             turned=(relative.rotation[:, :, view_of_key, None] @ rays[:, None, ..., None])[..., 0],
             shift=relative.translation[:, :, view_of_key],
             intrinsics=queries.views.intrinsics()[:, list(query_views)],
             centre_phases=relative.translation[..., None, :] * centres,
-            camera_of_query=_place_in(query_views, queries.layout.view_of_token(device)),
+            camera_of_query=_find_view_positions(query_views, queries.layout.get_view_of_token(device)),
             view_of_key=view_of_key,
-            query_is_patch=queries.layout.is_patch(device),
-            key_is_patch=keys.layout.is_patch(device),
+            query_is_patch=queries.layout.get_patch_mask(device),
+            key_is_patch=keys.layout.get_patch_mask(device),
             rotate_values=self.rotate_values,
         )
 
-    def _rays(self, tokens: Tokens) -> Float[Tensor, "batch token sample 3"]:
+    def _cast_rays(self, tokens: Tokens) -> Float[Tensor, "batch token sample 3"]:
         """Rays of unit length or, along z, of unit z, so that depth times ray is the point."""
         rays = tokens.rays(CORNERS)
         forward = rays.directions.new_tensor([0.0, 0.0, 1.0])
@@ -125,7 +127,7 @@ class RayRoPE(Encoding):
         return directions / directions[..., 2:]
 
 
-def _place_in(views: tuple[int, ...], view_of_token: Int[Tensor, "token"]) -> Int[Tensor, "token"]:
+def _find_view_positions(views: tuple[int, ...], view_of_token: Int[Tensor, "token"]) -> Int[Tensor, "token"]:
     """Where each token's view stands among some views; any place for tokens that belong to none."""
     places = torch.zeros(max(views, default=0) + 1, dtype=torch.long, device=view_of_token.device)
     places[list(views)] = torch.arange(len(views), device=view_of_token.device)

@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from g_ray.coordinates import coordinate
+from g_ray.coordinates import get_coordinate
 from g_ray.encodings.base import Encoding, Tokenwise, check_choice, check_split
-from g_ray.encodings.frequencies import closed, geometric
+from g_ray.encodings.frequencies import make_geometric_frequencies, round_to_period
 from g_ray.encodings.rotation import Rotation
-from g_ray.rays.views import CENTRE, Samples, Tokens
+from g_ray.rays.views import CENTER, Samples, Tokens
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Rotary(Encoding):
     scale: float = 1.0  # α of eq:frequency
     base: float = 100.0  # β of eq:frequency
     rotate_values: bool = True
-    samples: Samples = CENTRE
+    samples: Samples = CENTER
     y_first: bool = False  # VGGT's order of the axis blocks; x first otherwise
     sign: int = 1  # of the phases: +1 in eq:rotation_bank, −1 in the released RayRoPE, GTA and PRoPE code
 
     def __post_init__(self) -> None:
-        coordinate(self.coordinate)
+        get_coordinate(self.coordinate)
         check_choice("sign", self.sign, (1, -1))
         if not (self.scale > 0 and self.base > 0):
             raise ValueError(f"frequency scale {self.scale} and base {self.base} must be positive")
@@ -41,19 +41,21 @@ class Rotary(Encoding):
     @property
     def blocks(self) -> int:
         """Axis blocks: one per sample and axis."""
-        return len(self.samples) * len(coordinate(self.coordinate).axes)
+        return len(self.samples) * len(get_coordinate(self.coordinate).axes)
 
-    def rotation(self, tokens: Tokens, channels: int) -> Rotation:
+    def compute_rotation(self, tokens: Tokens, channels: int) -> Rotation:
         """E = R_Ω(θx) ⊕ R_Ω(θy) of every token, with a head axis (paper, eq:rotation, eq:angular_phase)."""
-        where = coordinate(self.coordinate)(tokens, self.samples)
-        bank = geometric(channels // (2 * self.blocks), self.scale, self.base, device=where.values.device)
-        frequencies = torch.stack([closed(bank, axis) for axis in where.axes]).to(where.values.dtype)
+        where = get_coordinate(self.coordinate)(tokens, self.samples)
+        bank = make_geometric_frequencies(
+            channels // (2 * self.blocks), self.scale, self.base, device=where.values.device
+        )
+        frequencies = torch.stack([round_to_period(bank, axis) for axis in where.axes]).to(where.values.dtype)
         phases = self.sign * where.values[..., None] * frequencies
         phases = phases.flip(-2) if self.y_first else phases
-        return Rotation.of_phases(phases.flatten(-3, -2)[:, None])
+        return Rotation.from_phases(phases.flatten(-3, -2)[:, None])
 
     def _prepare(self, queries: Tokens, keys: Tokens) -> Tokenwise:
-        query = self.rotation(queries, self.head_dim)
-        key = query if keys is queries else self.rotation(keys, self.head_dim)
+        query = self.compute_rotation(queries, self.head_dim)
+        key = query if keys is queries else self.compute_rotation(keys, self.head_dim)
         prepared = Tokenwise(self.head_dim, queries.views.batch, queries.layout, keys.layout, query, key)
         return replace(prepared, value=key, output=query.inverse()) if self.rotate_values else prepared

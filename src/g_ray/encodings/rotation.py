@@ -9,7 +9,7 @@ from torch import Tensor
 from g_ray.encodings.token_map import TokenMap
 
 TOKENS_AT_ONCE = 256
-"""So that one stretch of tokens stays in the cache over the four passes of `write`."""
+"""So that one stretch of tokens stays in the cache over the four passes of `apply_into`."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Rotation(TokenMap):
     sin: Float[Tensor, "*shape block pair"]
 
     @classmethod
-    def of_phases(cls, phases: Float[Tensor, "*shape block pair"]) -> "Rotation":
+    def from_phases(cls, phases: Float[Tensor, "*shape block pair"]) -> "Rotation":
         """By φ radians in each plane."""
         return cls(phases.cos(), phases.sin())
 
@@ -59,14 +59,16 @@ class Rotation(TokenMap):
     def entries(self) -> tuple[Tensor, ...]:
         return (self.cos, self.sin)
 
-    def plain(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
-        first, second = self._halves(x)
+    def apply_plain(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
+        first, second = self._split_halves(x)
         turned = torch.stack([first * self.cos - second * self.sin, first * self.sin + second * self.cos], -2)
         return turned.flatten(-3)
 
-    def write(self, x: Float[Tensor, "*shape dim"], out: Float[Tensor, "*shape dim"]) -> None:
+    def apply_into(self, x: Float[Tensor, "*shape dim"], out: Float[Tensor, "*shape dim"]) -> None:
         shape = (*x.shape[:-1], *self.cos.shape[-2:])
-        stretches = [part.split(TOKENS_AT_ONCE, -3) for part in (*self._halves(x), *self._halves(out))]
+        stretches = [
+            part.split(TOKENS_AT_ONCE, -3) for part in (*self._split_halves(x), *self._split_halves(out))
+        ]
         cosines, sines = (part.expand(shape).split(TOKENS_AT_ONCE, -3) for part in (self.cos, self.sin))
         for first, second, top, bottom, cos, sin in zip(*stretches, cosines, sines, strict=True):
             torch.mul(first, cos, out=top)
@@ -74,6 +76,6 @@ class Rotation(TokenMap):
             torch.mul(second, cos, out=bottom)
             bottom.addcmul_(first, sin)
 
-    def _halves(self, x: Float[Tensor, "*shape dim"]) -> tuple[Tensor, Tensor]:
+    def _split_halves(self, x: Float[Tensor, "*shape dim"]) -> tuple[Tensor, Tensor]:
         blocks = x.unflatten(-1, (self.cos.shape[-2], 2, self.cos.shape[-1]))
         return blocks[..., 0, :], blocks[..., 1, :]

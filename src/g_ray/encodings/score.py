@@ -19,6 +19,6 @@ def position_score(
 def probe_score(query: Rotation, key: Rotation) -> Float[Tensor, "... query key"]:
     """The same by the probe q = k = 1 through the rotations themselves (eq:app_planarro, eq:app_cos)."""
     ones = query.cos.new_ones(())
-    rotated_query = query.plain(ones.expand(*query.cos.shape[:-2], query.channels))
-    rotated_key = key.plain(ones.expand(*key.cos.shape[:-2], key.channels))
+    rotated_query = query.apply_plain(ones.expand(*query.cos.shape[:-2], query.channels))
+    rotated_key = key.apply_plain(ones.expand(*key.cos.shape[:-2], key.channels))
     return rotated_query @ rotated_key.mT

@@ -13,11 +13,11 @@ class TokenMap(ABC):
     """A linear map of each token's channels that is the same for all heads; its entries are float32 or better."""
 
     @abstractmethod
-    def plain(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
+    def apply_plain(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
         """The map in plain differentiable operations, for tokens in the map's precision."""
 
     @abstractmethod
-    def write(self, x: Float[Tensor, "*shape dim"], out: Float[Tensor, "*shape dim"]) -> None:
+    def apply_into(self, x: Float[Tensor, "*shape dim"], out: Float[Tensor, "*shape dim"]) -> None:
         """The same numbers into a buffer, with few passes over memory and nothing kept for backward."""
 
     @abstractmethod
@@ -36,11 +36,11 @@ class TokenMap(ABC):
         lifted = x.to(torch.promote_types(x.dtype, entries[0].dtype))
         # Inductor fuses the plain form by itself; gradients for the cameras need it too.
         if torch.compiler.is_compiling() or x.ndim == 1 or any(entry.requires_grad for entry in entries):
-            return self.plain(lifted).to(x.dtype)
+            return self.apply_plain(lifted).to(x.dtype)
         mapped = _Apply.apply(lifted, self)
         return mapped.to(x.dtype)  # pyright: ignore[reportOptionalMemberAccess]
 
-    def consume(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
+    def apply_in_place(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
         """`apply` for tokens that nobody needs any more: maps that can, write into them."""
         return self.apply(x)
 
@@ -51,7 +51,7 @@ class _Apply(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, token_map: TokenMap) -> Tensor:
         out = torch.empty_like(x)
-        token_map.write(x, out)
+        token_map.apply_into(x, out)
         return out
 
     @staticmethod
@@ -67,10 +67,10 @@ class _Apply(torch.autograd.Function):
 class Identity(TokenMap):
     """Leaves every token as it is."""
 
-    def plain(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
+    def apply_plain(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
         return x
 
-    def write(self, x: Float[Tensor, "*shape dim"], out: Float[Tensor, "*shape dim"]) -> None:
+    def apply_into(self, x: Float[Tensor, "*shape dim"], out: Float[Tensor, "*shape dim"]) -> None:
         out.copy_(x)
 
     def adjoint(self) -> "Identity":
@@ -90,15 +90,17 @@ class DirectSum(TokenMap):
     parts: tuple[TokenMap, ...]
     widths: tuple[int, ...]
 
-    def plain(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
+    def apply_plain(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
         pieces = x.split(self.widths, -1)
-        return torch.cat([part.plain(piece) for part, piece in zip(self.parts, pieces, strict=True)], -1)
+        return torch.cat(
+            [part.apply_plain(piece) for part, piece in zip(self.parts, pieces, strict=True)], -1
+        )
 
-    def write(self, x: Float[Tensor, "*shape dim"], out: Float[Tensor, "*shape dim"]) -> None:
+    def apply_into(self, x: Float[Tensor, "*shape dim"], out: Float[Tensor, "*shape dim"]) -> None:
         for part, piece, target in zip(
             self.parts, x.split(self.widths, -1), out.split(self.widths, -1), strict=True
         ):
-            part.write(piece, target)
+            part.apply_into(piece, target)
 
     def adjoint(self) -> "DirectSum":
         return DirectSum(tuple(part.adjoint() for part in self.parts), self.widths)

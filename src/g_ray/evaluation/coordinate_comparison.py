@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.coordinates import COORDINATES, RayCoordinate
-from g_ray.encodings.frequencies import closed, geometric
+from g_ray.encodings.frequencies import make_geometric_frequencies, round_to_period
 
 FREQUENCIES = 16
 NUDGE_DEG = 0.1
@@ -68,11 +68,11 @@ def _nudged(directions: Float[Tensor, "ray 3"]) -> Float[Tensor, "ray 3"]:
 
 def _scores(kind: RayCoordinate, queries: Tensor, keys: Tensor, scale: float) -> Float[Tensor, "query key"]:
     """Σ_a Σ_k 2 cos(ω_k Δξ_a), with whole turns on periodic axes."""
-    bank = geometric(FREQUENCIES, scale)
-    difference = kind.of_directions(queries)[:, None] - kind.of_directions(keys)[None]
+    bank = make_geometric_frequencies(FREQUENCIES, scale)
+    difference = kind.compute_for_directions(queries)[:, None] - kind.compute_for_directions(keys)[None]
     return sum(
         (
-            2 * (difference[..., a, None] * closed(bank, axis)).cos().sum(-1)
+            2 * (difference[..., a, None] * round_to_period(bank, axis)).cos().sum(-1)
             for a, axis in enumerate(kind.axes)
         ),
         start=torch.zeros(()),

@@ -49,7 +49,7 @@ class NVSProtocol(ABC):
     def score(self, predict: Predict, setting: str, lpips: LPIPS | None) -> SceneScores:
         """One value per scene and metric."""
         parts = [score_scenes(b.target_images, predict(b), lpips=lpips) for b in self.batches(setting)]
-        return SceneScores.joined(parts)
+        return SceneScores.concatenate(parts)
 
 
 @dataclass(frozen=True)

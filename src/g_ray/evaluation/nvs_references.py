@@ -52,7 +52,7 @@ def _warp(batch: NVSBatch, target: int) -> Float[Tensor, "scene 3 h w"]:
 
 def _world_directions(views: Views, index: int) -> Float[Tensor, "scene h w 3"]:
     assert views.poses is not None
-    rays = RayMap.of_camera(views.cameras[index])
+    rays = RayMap.from_camera(views.cameras[index])
     directions = rays.directions.expand(views.batch, *rays.directions.shape[-3:])
     return (views.poses.rotation[:, index, None, None] @ directions[..., None])[..., 0]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from g_ray.cameras import OpenCVFisheye, pixel_centres
+from g_ray.cameras import OpenCVFisheye, pixel_centers
 from g_ray.rays.ray_map import RayMap
 
 WIDTH, HEIGHT = 1752, 1168
@@ -35,7 +35,7 @@ def benchmark_rays(repeats: int = 15) -> dict[str, Any]:
     camera = OpenCVFisheye.make(WIDTH, HEIGHT, **LENS, dtype=torch.float64)
     single = camera.to(torch.float32)
     # OpenCV's pixel centres are integers; K and the points shifted alike by half a pixel mean the same rays.
-    points = pixel_centres(WIDTH, HEIGHT, dtype=torch.float64).reshape(-1, 1, 2).numpy()
+    points = pixel_centers(WIDTH, HEIGHT, dtype=torch.float64).reshape(-1, 1, 2).numpy()
     k, d = camera.central_intrinsics().numpy(), camera.params[4:8].numpy()
     threads = torch.get_num_threads(), cv2.getNumThreads()
     torch.set_num_threads(1)
@@ -43,8 +43,8 @@ def benchmark_rays(repeats: int = 15) -> dict[str, Any]:
     try:
         jobs = {
             "opencv": lambda: cv2.fisheye.undistortPoints(points, k, d),
-            "float64": lambda: RayMap.of_camera(camera),
-            "float32": lambda: RayMap.of_camera(single),
+            "float64": lambda: RayMap.from_camera(camera),
+            "float32": lambda: RayMap.from_camera(single),
         }
         seconds = _interleaved(jobs, repeats)
         errors = _errors(camera, jobs["opencv"](), jobs["float64"](), jobs["float32"]())
@@ -83,7 +83,7 @@ def _errors(camera: OpenCVFisheye, opencv: np.ndarray, double: RayMap, single: R
         "float64": double.directions,
         "float32": single.directions.double(),
     }
-    centres = pixel_centres(WIDTH, HEIGHT, dtype=torch.float64)
+    centres = pixel_centers(WIDTH, HEIGHT, dtype=torch.float64)
     return {name: float((camera.project(ray)[0] - centres).norm(dim=-1).max()) for name, ray in rays.items()}
 
 

@@ -51,7 +51,7 @@ class SetsScorer(Scorer):
 
     def _scores(self, answer: Answer, setting: str) -> dict[str, list[float]]:
         parts = [scored(batch, answer(batch), self.depth_of(setting)) for batch in self.batches(setting)]
-        rows = ReconstructionScores.joined(parts).rows()
+        rows = ReconstructionScores.concatenate(parts).rows()
         return {metric: values.tolist() for metric, values in rows.items()}
 
 

@@ -21,7 +21,7 @@ import torch
 
 from g_ray.evaluation.scorer import Scorer
 from g_ray.evaluation.study import ScoredRun, Scores, differences, rows
-from g_ray.files import without_paths, write_json
+from g_ray.files import strip_paths, write_json
 from g_ray.training.engine import train
 from g_ray.training.history import METRICS
 from g_ray.training.recipe import Recipe
@@ -99,9 +99,7 @@ def run_study(
     progress("scoring references")
     references = study.scorer.references()
     settings = study.scorer.described()
-    settings["recipes"] = {
-        method: without_paths(recipe.resolved()) for method, recipe in study.methods.items()
-    }
+    settings["recipes"] = {method: strip_paths(recipe.resolved()) for method, recipe in study.methods.items()}
     return {
         "name": study.name,
         "scale": study.scale,

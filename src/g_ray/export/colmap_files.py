@@ -12,7 +12,7 @@ from jaxtyping import Float, UInt8
 
 from g_ray.data.scenes.colmap_cameras import MODELS
 from g_ray.data.scenes.colmap_format import FEATURE, RawCamera, RawImage
-from g_ray.files import write_whole
+from g_ray.files import write_atomically
 
 OBSERVATION = np.dtype([("image", "<u4"), ("feature", "<u4")])
 
@@ -28,9 +28,9 @@ def write_model(
 
     Observations are where the points project, so every point's error is 0.
     """
-    write_whole(folder / "cameras.bin", _cameras(cameras))
-    write_whole(folder / "images.bin", _images(images))
-    write_whole(folder / "points3D.bin", _points(images, positions, colours))
+    write_atomically(folder / "cameras.bin", _cameras(cameras))
+    write_atomically(folder / "images.bin", _images(images))
+    write_atomically(folder / "points3D.bin", _points(images, positions, colours))
 
 
 def _cameras(cameras: dict[int, RawCamera]) -> bytes:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from g_ray.export.result import ResultView
-from g_ray.files import whole
+from g_ray.files import atomic_path
 
 
 def check_exr() -> None:
@@ -23,5 +23,5 @@ def write_exr(path: Path, view: ResultView) -> None:
     maps = {"Z": view.z_depth(), "ray_depth": view.ray_depth, "confidence": view.confidence}
     channels = {name: values.float().numpy(force=True) for name, values in maps.items()}
     header = {"compression": OpenEXR.ZIP_COMPRESSION, "type": OpenEXR.scanlineimage}
-    with whole(path) as scratch:
+    with atomic_path(path) as scratch:
         OpenEXR.File(header, channels).write(str(scratch))

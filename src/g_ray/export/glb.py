@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from g_ray.export.points import PointCloud
-from g_ray.files import write_whole
+from g_ray.files import write_atomically
 
 MAGIC, JSON_CHUNK, BINARY_CHUNK = 0x46546C67, 0x4E4F534A, 0x004E4942
 FLOAT, BYTE = 5126, 5121
@@ -70,7 +70,7 @@ def write_glb(path: Path, cloud: PointCloud, frusta: Sequence[tuple[str, np.ndar
         "bufferViews": buffer.views,
         "buffers": [{"byteLength": len(buffer.data)}],
     }
-    write_whole(path, _container(document, bytes(buffer.data)))
+    write_atomically(path, _container(document, bytes(buffer.data)))
 
 
 def _container(document: dict[str, Any], data: bytes) -> bytes:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.data.photos import photo_size, read_photo
-from g_ray.files import whole
+from g_ray.files import atomic_path
 
 PhotoLike = Path | Float[Tensor, "3 _ _"]
 """A file that can be taken as it is, or red, green and blue in [0, 1]."""
@@ -25,13 +25,13 @@ def store_photo(photo: PhotoLike, path: Path, camera: Camera) -> None:
             return
         _check_size(path, camera, *photo_size(photo))
         if _as_it_is(photo, path):
-            with whole(path) as scratch:
+            with atomic_path(path) as scratch:
                 shutil.copyfile(photo, scratch)
             return
         photo = read_photo(photo)
     _check_size(path, camera, photo.shape[2], photo.shape[1])
     pixels = (255 * photo.clamp(0, 1)).round().byte().movedim(0, -1).numpy(force=True)
-    with whole(path) as scratch:
+    with atomic_path(path) as scratch:
         Image.fromarray(pixels).save(scratch, quality=JPEG_QUALITY)  # formats without loss ignore it
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from g_ray.export.points import PointCloud
-from g_ray.files import write_whole
+from g_ray.files import write_atomically
 
 VERTEX = np.dtype(
     [
@@ -27,4 +27,4 @@ def write_ply(path: Path, cloud: PointCloud) -> None:
     table["confidence"] = cloud.confidence
     properties = [f"property {NAMES[VERTEX[name].kind]} {name}" for name in VERTEX.names or ()]
     head = ["ply", "format binary_little_endian 1.0", "comment made by g-ray", f"element vertex {len(cloud)}"]
-    write_whole(path, "\n".join([*head, *properties, "end_header\n"]).encode() + table.tobytes())
+    write_atomically(path, "\n".join([*head, *properties, "end_header\n"]).encode() + table.tobytes())

@@ -25,8 +25,8 @@ from g_ray.cameras.base import Camera
 from g_ray.cameras.files import NamedCamera, read_cameras, write_cameras
 from g_ray.export.photos import PhotoLike, store_photo
 from g_ray.export.places import depth_path, image_path
-from g_ray.files import whole, write_json
-from g_ray.geometry.pointmap import move
+from g_ray.files import atomic_path, write_json
+from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 
 Unit = Literal["metre", "unknown"]
@@ -73,7 +73,7 @@ class ResultView:
     def points(self) -> Float[Tensor, "h w 3"]:
         """World points of all pixels: pose ∘ (ray · ray_depth); those of invalid pixels mean nothing."""
         rays = self.rays()
-        return move(rays * self.ray_depth[..., None].to(rays.dtype), self.pose.to(rays.dtype))
+        return transform_points(rays * self.ray_depth[..., None].to(rays.dtype), self.pose.to(rays.dtype))
 
 
 class StoredViews(Sequence):
@@ -181,7 +181,10 @@ def _write_depth(path: Path, view: ResultView) -> None:
     }
     if view.true_pose is not None:
         arrays["true_world_from_cam"] = view.true_pose.world_from_cam.double()
-    with whole(path) as scratch, zipfile.ZipFile(scratch, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
+    with (
+        atomic_path(path) as scratch,
+        zipfile.ZipFile(scratch, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file,
+    ):
         for name, tensor in arrays.items():
             with file.open(f"{name}.npy", "w", force_zip64=True) as entry:
                 np.lib.format.write_array(entry, tensor.numpy(force=True), allow_pickle=False)

@@ -17,7 +17,7 @@ from g_ray.export.places import depth_path
 from g_ray.export.ply import write_ply
 from g_ray.export.points import PointCloud, collect_points
 from g_ray.export.result import RESULT, Result, ResultView, finish, read_result, write_views
-from g_ray.files import whole
+from g_ray.files import atomic_path
 
 Page = Callable[[Result, PointCloud], object]
 """Writes one more file from a result and its points, e.g. `g_ray.viewer.reconstruction_report.write_report`."""
@@ -68,5 +68,5 @@ def _write_depth(folder: Path, view: ResultView, options: ExportOptions) -> None
     if options.depth_exr:
         write_exr(depth_path(folder, view.name, ".exr"), view)
     if options.depth_npy:
-        with whole(depth_path(folder, view.name, ".npy")) as scratch:
+        with atomic_path(depth_path(folder, view.name, ".npy")) as scratch:
             np.save(scratch, view.z_depth().float().numpy(force=True))

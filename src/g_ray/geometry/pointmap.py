@@ -5,17 +5,17 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.geometry.pose import Pose
-from g_ray.geometry.precision import full_precision
+from g_ray.geometry.precision import disable_autocast
 
 
-def move(points: Float[Tensor, "*view h w 3"], poses: Pose) -> Float[Tensor, "*view h w 3"]:
+def transform_points(points: Float[Tensor, "*view h w 3"], poses: Pose) -> Float[Tensor, "*view h w 3"]:
     """R p + t for all pixels of a view: one product per view, where `Pose.apply` makes one per point."""
-    with full_precision(points):
+    with disable_autocast(points):
         moved = points.flatten(-3, -2) @ poses.rotation.mT + poses.translation[..., None, :]
     return moved.unflatten(-2, points.shape[-3:-1])
 
 
-def mean_distance(
+def compute_mean_distance(
     points: Float[Tensor, "*set view h w 3"], valid: Bool[Tensor, "*set view h w"], *, slack: float
 ) -> Float[Tensor, "*set"]:
     """Σ ‖p‖ / (count + slack) over the valid pixels of all views of a set; 0 where there are none."""

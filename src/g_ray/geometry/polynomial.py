@@ -11,7 +11,7 @@ _SMALLEST_RECIPROCAL = 1e-12
 
 
 @torch.no_grad()
-def first_positive_root(coefficients: Float[Tensor, "*batch degree"]) -> Float[Tensor, "*batch"]:
+def find_first_positive_root(coefficients: Float[Tensor, "*batch degree"]) -> Float[Tensor, "*batch"]:
     """Smallest t > 0 with 1 + a1 t + … + an tⁿ = 0, or inf where there is none.
 
     With s = 1/t the polynomial becomes the monic sⁿ + a1 sⁿ⁻¹ + … + an, whose companion matrix exists for all
@@ -21,15 +21,17 @@ def first_positive_root(coefficients: Float[Tensor, "*batch degree"]) -> Float[T
     # Apple's GPUs have no float64; the matrices are tiny.
     place = "cpu" if coefficients.device.type == "mps" else coefficients.device
     a = coefficients.detach().to(place, torch.float64)
-    eigenvalues = torch.linalg.eigvals(_companion(a))
+    eigenvalues = torch.linalg.eigvals(_build_companion_matrix(a))
     real = eigenvalues.imag.abs() <= _IMAGINARY_TOLERANCE * eigenvalues.abs()
     reciprocal = torch.where(real, eigenvalues.real, 0.0).amax(-1)
     root = 1 / reciprocal.clamp_min(_SMALLEST_RECIPROCAL)
-    root = torch.where(reciprocal > _SMALLEST_RECIPROCAL, _polished(a, root), torch.inf)
+    root = torch.where(reciprocal > _SMALLEST_RECIPROCAL, _polish_root(a, root), torch.inf)
     return root.to(coefficients.device, coefficients.dtype)
 
 
-def evaluate(coefficients: Float[Tensor, "... degree"], t: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+def evaluate_polynomial(
+    coefficients: Float[Tensor, "... degree"], t: Float[Tensor, "..."]
+) -> Float[Tensor, "..."]:
     """1 + a1 t + … + an tⁿ by Horner's rule; coefficients [..., n] broadcast against t."""
     value = torch.zeros_like(t)
     for a in reversed(coefficients.unbind(-1)):
@@ -37,7 +39,7 @@ def evaluate(coefficients: Float[Tensor, "... degree"], t: Float[Tensor, "..."])
     return 1 + value
 
 
-def _companion(a: Tensor) -> Tensor:
+def _build_companion_matrix(a: Tensor) -> Tensor:
     degree = a.shape[-1]
     companion = a.new_zeros(*a.shape, degree)
     companion[..., 0, :] = -a
@@ -46,7 +48,7 @@ def _companion(a: Tensor) -> Tensor:
     return companion
 
 
-def _polished(a: Tensor, root: Tensor) -> Tensor:
+def _polish_root(a: Tensor, root: Tensor) -> Tensor:
     """Two Newton steps on p itself, each kept only if it is small: eigenvalues lose digits when roots
     cluster."""
     powers = torch.arange(1, a.shape[-1] + 1, dtype=a.dtype, device=a.device)

@@ -42,7 +42,7 @@ class Pose:
         down: Float[Tensor, "*batch 3"] | Sequence[float | int] = (0.0, 1.0, 0.0),
     ) -> "Pose":
         """Camera at ``eye`` whose z axis points to ``target`` and whose y axis leans towards ``down``."""
-        eye, target, down = _common(eye, target, down)
+        eye, target, down = _broadcast_vectors(eye, target, down)
         forward = torch.nn.functional.normalize(target - eye, dim=-1)
         right = torch.linalg.cross(down, forward)
         if bool((torch.linalg.vector_norm(right, dim=-1) < 1e-6).any()):
@@ -103,11 +103,11 @@ class Pose:
 
     def apply(self, points: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*out 3"]:
         """Camera points [*batch, *n, 3] to world points: R X + t."""
-        return self.rotate(points) + self._aligned(self.translation, points, 1)
+        return self.rotate(points) + self._align(self.translation, points, 1)
 
     def rotate(self, directions: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*out 3"]:
         """Camera directions [*batch, *n, 3] to world directions: R d."""
-        return (self._aligned(self.rotation, directions, 2) @ directions[..., None])[..., 0]
+        return (self._align(self.rotation, directions, 2) @ directions[..., None])[..., 0]
 
     def relative_to_first(self, dim: int = -1) -> "Pose":
         """Express all poses along batch axis ``dim`` in the camera frame of the first one."""
@@ -119,12 +119,12 @@ class Pose:
         first = Pose(self.world_from_cam.narrow(axis, 0, 1))
         return first.inverse() @ self
 
-    def scaled(self, scale: float | int | Tensor) -> "Pose":
+    def scale_translation(self, scale: float | int | Tensor) -> "Pose":
         """Same rotations, translations times ``scale`` (a number or [*batch])."""
         factor = torch.as_tensor(scale, dtype=self.dtype, device=self.device)
         return Pose.from_parts(self.rotation, self.translation * factor[..., None])
 
-    def _aligned(self, part: Tensor, points: Tensor, part_dims: int) -> Tensor:
+    def _align(self, part: Tensor, points: Tensor, part_dims: int) -> Tensor:
         extra = points.ndim - 1 - len(self.batch_shape)
         if extra < 0:
             raise ValueError(
@@ -133,7 +133,7 @@ class Pose:
         return part.reshape((*self.batch_shape, *(1,) * extra, *part.shape[part.ndim - part_dims :]))
 
 
-def _common(*vectors: Any) -> list[Tensor]:
+def _broadcast_vectors(*vectors: Any) -> list[Tensor]:
     tensors = [v for v in vectors if isinstance(v, Tensor)]
     like = tensors[0] if tensors else torch.empty(0)
     return list(

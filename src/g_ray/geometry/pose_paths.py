@@ -7,7 +7,7 @@ from torch import Tensor
 from g_ray.geometry.pose import Pose
 
 
-def interpolate(poses: Pose, frames: int) -> Pose:
+def interpolate_poses(poses: Pose, frames: int) -> Pose:
     """Through all poses [view] in order, at even steps from each to the next: lines, and turns about one axis."""
     if poses.batch_shape[0] < 2:
         raise ValueError("a path between poses needs at least two of them")
@@ -15,22 +15,22 @@ def interpolate(poses: Pose, frames: int) -> Pose:
     first = along.floor().long().clamp(max=poses.batch_shape[0] - 2)
     part = along - first
     start, stop = poses[first], poses[first + 1]
-    turn = rotation_vectors(start.rotation.mT @ stop.rotation) * part[:, None]
+    turn = vector_from_rotation(start.rotation.mT @ stop.rotation) * part[:, None]
     place = torch.lerp(start.translation, stop.translation, part[:, None])
-    return Pose.from_parts(start.rotation @ rotations(turn), place)
+    return Pose.from_parts(start.rotation @ rotation_from_vector(turn), place)
 
 
-def orbit(poses: Pose, frames: int, degrees: float | int) -> Pose:
+def orbit_poses(poses: Pose, frames: int, degrees: float | int) -> Pose:
     """An arc around the point that the poses look at, as far from it as they are, with their middle in its middle."""
-    focus, centre = focus_point(poses), poses.translation.mean(0)
+    focus, centre = find_focus_point(poses), poses.translation.mean(0)
     down = torch.nn.functional.normalize(poses.rotation[..., 1].mean(0), dim=0)
     half = torch.deg2rad(torch.tensor(degrees / 2, dtype=poses.dtype))
     turn = torch.linspace(-1, 1, frames, dtype=poses.dtype)[:, None] * half * down
-    eyes = focus + (rotations(turn) @ (centre - focus)[:, None])[..., 0]
+    eyes = focus + (rotation_from_vector(turn) @ (centre - focus)[:, None])[..., 0]
     return Pose.look_at(eyes, focus.expand(frames, 3), down.expand(frames, 3))
 
 
-def focus_point(poses: Pose) -> Float[Tensor, "3"]:
+def find_focus_point(poses: Pose) -> Float[Tensor, "3"]:
     """The point nearest to all optical axes; ValueError if they run side by side or part."""
     centre, axis = poses.translation, poses.rotation[..., 2]
     across = torch.eye(3, dtype=poses.dtype) - axis[:, :, None] * axis[:, None, :]
@@ -43,7 +43,7 @@ def focus_point(poses: Pose) -> Float[Tensor, "3"]:
     return focus
 
 
-def rotation_vectors(rotation: Float[Tensor, "*n 3 3"]) -> Float[Tensor, "*n 3"]:
+def vector_from_rotation(rotation: Float[Tensor, "*n 3 3"]) -> Float[Tensor, "*n 3"]:
     """Axis times angle, at most π. The unit quaternion is the eigenvector of a symmetric matrix: safe at any angle."""
     r = rotation
     trace = r.diagonal(dim1=-2, dim2=-1).sum(-1)
@@ -61,7 +61,7 @@ def rotation_vectors(rotation: Float[Tensor, "*n 3 3"]) -> Float[Tensor, "*n 3"]
     return quaternion[..., :3] * (angle / sine.clamp(min=1e-300))[..., None]
 
 
-def rotations(vectors: Float[Tensor, "*n 3"]) -> Float[Tensor, "*n 3 3"]:
+def rotation_from_vector(vectors: Float[Tensor, "*n 3"]) -> Float[Tensor, "*n 3 3"]:
     """Rotations by axis times angle: the exponential of the cross product."""
     x, y, z = vectors.unbind(-1)
     zero = torch.zeros_like(x)

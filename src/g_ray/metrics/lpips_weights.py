@@ -19,12 +19,12 @@ def find_weights(*paths: str | Path) -> dict[str, Tensor]:
     """Weights from the given files together (e.g. your AlexNet and lpips' heads), or else from the cache."""
     if paths:
         return read_weights(*map(Path, paths))
-    if cache_file().is_file():
-        return read_weights(cache_file())
-    raise FileNotFoundError(f"no LPIPS weights at {cache_file()}: run `{COMMAND}` once, or give a file")
+    if get_cache_file().is_file():
+        return read_weights(get_cache_file())
+    raise FileNotFoundError(f"no LPIPS weights at {get_cache_file()}: run `{COMMAND}` once, or give a file")
 
 
-def cache_file() -> Path:
+def get_cache_file() -> Path:
     """In G_RAY_CACHE, or ~/.cache/g-ray."""
     folder = os.environ.get("G_RAY_CACHE") or Path.home() / ".cache" / "g-ray"
     return Path(folder) / "lpips_alex_v0.1.npz"

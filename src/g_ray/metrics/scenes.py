@@ -24,7 +24,7 @@ class SceneScores:
     lpips: Float[Tensor, "scene"] | None
 
     @staticmethod
-    def joined(parts: "list[SceneScores]") -> "SceneScores":
+    def concatenate(parts: "list[SceneScores]") -> "SceneScores":
         """The scenes of several batches, in order."""
         perceptual = [part.lpips for part in parts if part.lpips is not None]
         if perceptual and len(perceptual) != len(parts):
@@ -39,7 +39,7 @@ class SceneScores:
         given = {"psnr": self.psnr, "ssim": self.ssim, "lpips": self.lpips}
         return {name: values for name, values in given.items() if values is not None}
 
-    def summary(self, *, seed: int = 0) -> dict[str, Interval]:
+    def summarize(self, *, seed: int = 0) -> dict[str, Interval]:
         """Equal-weight means over scenes, with 95 % bootstrap intervals."""
         return {name: bootstrap(values, seed=seed) for name, values in self.rows().items()}
 

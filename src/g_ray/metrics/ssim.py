@@ -22,7 +22,7 @@ def ssim(
             f"SSIM needs more than {REACH} pixels on each side, not {truth.shape[-1]}×{truth.shape[-2]}"
         )
     x, y = truth.flatten(0, -3)[:, None], predicted.flatten(0, -3)[:, None]
-    mean_x, mean_y, xx, yy, xy = (_blurred(values) for values in (x, y, x * x, y * y, x * y))
+    mean_x, mean_y, xx, yy, xy = (_blur(values) for values in (x, y, x * x, y * y, x * y))
     # Rounding may leave a tiny negative variance in flat regions.
     variance = (xx - mean_x.square()).clamp(min=0) + (yy - mean_y.square()).clamp(min=0)
     covariance = xy - mean_x * mean_y
@@ -31,7 +31,7 @@ def ssim(
     return (luminance * structure).mean((-3, -2, -1)).unflatten(0, truth.shape[:-2]).mean(-1)
 
 
-def _blurred(values: Float[Tensor, "n 1 h w"]) -> Float[Tensor, "n 1 h w"]:
+def _blur(values: Float[Tensor, "n 1 h w"]) -> Float[Tensor, "n 1 h w"]:
     offset = torch.arange(-REACH, REACH + 1, dtype=values.dtype, device=values.device)
     weight = torch.exp(-0.5 * (offset / SIGMA) ** 2)
     weight = weight / weight.sum()

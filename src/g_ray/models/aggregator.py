@@ -64,7 +64,7 @@ class Aggregator(nn.Module):
         """
         self._check(tokens, taps)
         inside, across = self.positions(tokens)
-        windows = [span for _, span in tokens.layout.runs()]
+        windows = [span for _, span in tokens.layout.find_runs()]
         x, tapped = self._sequence(patches), {}
         for index in range(max(taps) + 1):
             x = self._run(self.frame_blocks[index], x, inside, key_mask=key_mask, windows=windows)

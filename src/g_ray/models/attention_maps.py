@@ -56,7 +56,9 @@ class AttentionMaps:
 
         All maps together sum to 1 less what goes to camera and register tokens.
         """
-        spans = [(segment, span) for segment, span in self.tokens.layout.spans() if segment.is_patches]
+        spans = [
+            (segment, span) for segment, span in self.tokens.layout.iterate_spans() if segment.is_patches
+        ]
         segment, span = spans[view]
         if not (0 <= row < segment.rows and 0 <= column < segment.columns and 0 <= pair < self.pairs):
             raise ValueError(

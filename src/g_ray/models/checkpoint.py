@@ -9,7 +9,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from g_ray.files import whole
+from g_ray.files import atomic_path
 from g_ray.models.foreign import load_named
 from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.models.reconstruction_config import ReconstructionConfig
@@ -26,7 +26,7 @@ def save_reconstruction(model: ReconstructionModel, path: Path, dtype: torch.dty
         name: value.detach().to("cpu", dtype).contiguous() for name, value in model.state_dict().items()
     }
     metadata = {"format": "pt", CONFIG: json.dumps(dataclasses.asdict(model.config))}
-    with whole(path) as scratch:
+    with atomic_path(path) as scratch:
         save_file(weights, scratch, metadata=metadata)
 
 

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from g_ray.files import whole
+from g_ray.files import atomic_path
 from g_ray.models.checkpoint import find_file, save_reconstruction
 from g_ray.models.dinov2 import DINOV2_SIZES, DINOv2
 from g_ray.models.foreign import (
@@ -46,7 +46,7 @@ def convert(
         return kind, report
     encoder, report = encoder_of(state)
     weights = {ENCODER + name: value.to(dtype).contiguous() for name, value in encoder.state_dict().items()}
-    with whole(out) as scratch:
+    with atomic_path(out) as scratch:
         save_file(weights, scratch, metadata={"format": "pt"})
     return kind, report
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from g_ray.geometry.precision import full_precision
+from g_ray.geometry.precision import disable_autocast
 from g_ray.models.pointmap import Pointmap, activation
 
 FIRST_GUESS = 0.02
@@ -56,7 +56,7 @@ class DPTHead(nn.Module):
 
     def forward(self, taps: Sequence[Float[Tensor, "image patch dim"]], rows: int, columns: int) -> Pointmap:
         """Four taps of images that are `rows` × `columns` patches large, finest first."""
-        with full_precision(taps[0]):
+        with disable_autocast(taps[0]):
             parts = [
                 self._map([tap[start : start + self.frames_chunk] for tap in taps], rows, columns)
                 for start in range(0, len(taps[0]), self.frames_chunk)

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.rays.resample import Box, resample, weights
+from g_ray.rays.resample import Box, compute_resampling_weights, resample
 
 PADDING = 1.0
 """White, as VGGT pads."""
@@ -41,8 +41,8 @@ def restored(
 ) -> tuple[Float[Tensor, "height width channel"], Bool[Tensor, "height width"]]:
     """Maps at the pixels of an image of `width` × `height` that lies at `box` in them (see `Frame.restored`)."""
     left, top, right, bottom = box
-    across = weights(valid.shape[1], width, left, right).to(maps)
-    down = weights(valid.shape[0], height, top, bottom).to(maps)
+    across = compute_resampling_weights(valid.shape[1], width, left, right).to(maps)
+    down = compute_resampling_weights(valid.shape[0], height, top, bottom).to(maps)
     share = down @ valid.to(maps) @ across.mT
     planes = torch.where(valid[..., None], maps, 0.0).movedim(-1, 0)
     known = share >= 0.5

@@ -108,7 +108,7 @@ def infer(
     used_by = rows.uses_rays(model.config.head_dim, model.config.encoding_options)
     views = []
     for frame, lens, prediction in zip(frames, lenses, found, strict=True):
-        valid = RayMap.of_camera(lens).valid & frame.content.to(lens.device)
+        valid = RayMap.from_camera(lens).valid & frame.content.to(lens.device)
         record = Calibration.of(frame.original, frame.camera, used_by)
         views.append(InferredView(prediction.map(lambda part: part[0]), valid, frame.camera, record, frame))
     return Inference(tuple(views))

@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from g_ray.geometry.precision import full_precision
+from g_ray.geometry.precision import disable_autocast
 from g_ray.models.pointmap import Pointmap, activation
 
 
@@ -19,7 +19,7 @@ class LinearPointHead(nn.Module):
         self.pixels = nn.Linear(dim, 4 * patch**2)
 
     def forward(self, features: Float[Tensor, "image patch dim"], rows: int, columns: int) -> Pointmap:
-        with full_precision(features):
+        with disable_autocast(features):
             raw = self.pixels(self.norm(features.to(self.norm.weight.dtype)))
             maps = F.pixel_shuffle(raw.mT.unflatten(-1, (rows, columns)), self.patch)
             return Pointmap.of_raw(maps.movedim(1, -1), self.activate)

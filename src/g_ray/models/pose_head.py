@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from g_ray.geometry.precision import full_precision
+from g_ray.geometry.precision import disable_autocast
 
 
 class ResidualConv(nn.Module):
@@ -41,7 +41,7 @@ class PoseHead(nn.Module):
         mask: Bool[Tensor, "image patch"] | None = None,
     ) -> tuple[Float[Tensor, "image 3"], Float[Tensor, "image 4"]]:
         """Translation and unit quaternion (x, y, z, w) of world_from_cam; patches outside `mask` do not count."""
-        with full_precision(features):
+        with disable_autocast(features):
             x = self.project(self.norm(features.to(self.norm.weight.dtype)))
             for layer in self.res_conv:
                 x = layer(x)

@@ -163,7 +163,7 @@ def _patches_of(
     if len(group.views) == len(tokens.views):
         special = len(tokens) // len(group.views) - group.rows * group.columns
         return x.unflatten(1, (len(group.views), -1))[:, :, special:].flatten(0, 1)
-    spans = {segment.view: span for segment, span in tokens.layout.spans() if segment.is_patches}
+    spans = {segment.view: span for segment, span in tokens.layout.iterate_spans() if segment.is_patches}
     return torch.stack([x[:, spans[view]] for view in group.views], 1).flatten(0, 1)
 
 
@@ -177,7 +177,9 @@ def _key_mask(tokens: Tokens, batch: int, content: Sequence[Tensor] | None, patc
     if content is not None:
         filled = [_any_of_patch(mask, patch).to(valid.device) for mask in content]
         special = [
-            span.stop - span.start for segment, span in tokens.layout.spans() if not segment.is_patches
+            span.stop - span.start
+            for segment, span in tokens.layout.iterate_spans()
+            if not segment.is_patches
         ]
         ones = [torch.ones(count, dtype=torch.bool, device=valid.device) for count in special]
         valid = valid & torch.cat([part for pair in zip(ones, filled, strict=True) for part in pair])

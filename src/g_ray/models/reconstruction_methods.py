@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from math import pi
 from typing import Any
 
-from g_ray.coordinates import RayCoordinate, coordinate
+from g_ray.coordinates import RayCoordinate, get_coordinate
 from g_ray.encodings import Encoding, Rotary, encoding
 
 
@@ -49,7 +49,7 @@ class ReconstructionMethod:
 
 
 def _is_of_rays(part: Encoding) -> bool:
-    return isinstance(part, Rotary) and isinstance(coordinate(part.coordinate), RayCoordinate)
+    return isinstance(part, Rotary) and isinstance(get_coordinate(part.coordinate), RayCoordinate)
 
 
 RECONSTRUCTION_METHODS: dict[str, ReconstructionMethod] = {

@@ -9,7 +9,7 @@ from torch import Tensor
 from g_ray.encodings.base import Prepared, Tokenwise
 from g_ray.encodings.per_camera import PerCamera
 from g_ray.nn import sdpa
-from g_ray.nn.per_camera import PerCameraAttention, attend_plainly
+from g_ray.nn.per_camera import PerCameraAttention, attend_per_camera
 
 
 def attention(
@@ -33,24 +33,27 @@ def attention(
     _check(q, k, v, key_mask, query_chunk)
     if position is not None:
         _check_position(q, k, position)
-    q, k, v = _autocast(q), _autocast(k), _autocast(v)
-    bias = sdpa.additive(key_mask, q)
+    q, k, v = _cast_for_autocast(q), _cast_for_autocast(k), _cast_for_autocast(v)
+    bias = sdpa.mask_to_bias(key_mask, q)
     if position is None:
         return _attend(q, k, v, bias, query_chunk, windows)
     if isinstance(position, Tokenwise):
         maps = (position.query, position.key, position.value)
         mapped = [
-            map_.consume(x) if consume else map_.apply(x) for map_, x in zip(maps, (q, k, v), strict=True)
+            map_.apply_in_place(x) if consume else map_.apply(x)
+            for map_, x in zip(maps, (q, k, v), strict=True)
         ]
-        return position.output.consume(_attend(mapped[0], mapped[1], mapped[2], bias, query_chunk, windows))
+        return position.output.apply_in_place(
+            _attend(mapped[0], mapped[1], mapped[2], bias, query_chunk, windows)
+        )
     assert isinstance(position, PerCamera)
     if windows is not None:
         raise ValueError(
             "windows: keys that look different from every camera (RayRoPE) attend everywhere only"
         )
-    if torch.compiler.is_compiling() or any(part.requires_grad for part in position.geometry()):
-        return attend_plainly(q, k, v, position, bias, query_chunk)
-    return PerCameraAttention.apply(q, k, v, *position.depth_ends(), position, bias, query_chunk)  # pyright: ignore
+    if torch.compiler.is_compiling() or any(part.requires_grad for part in position.get_camera_tensors()):
+        return attend_per_camera(q, k, v, position, bias, query_chunk)
+    return PerCameraAttention.apply(q, k, v, *position.get_depth_ends(), position, bias, query_chunk)  # pyright: ignore
 
 
 def _attend(
@@ -71,7 +74,7 @@ def _check_windows(q: Tensor, k: Tensor, windows: Sequence[slice]) -> None:
         )
 
 
-def _autocast(x: Tensor) -> Tensor:
+def _cast_for_autocast(x: Tensor) -> Tensor:
     """What F.scaled_dot_product_attention does to its inputs under autocast."""
     device = x.device.type
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x

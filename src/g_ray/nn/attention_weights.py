@@ -7,7 +7,7 @@ from g_ray.encodings.base import Prepared, Tokenwise
 from g_ray.nn import sdpa
 
 
-def attention_weights(
+def compute_attention_weights(
     q: Float[Tensor, "batch head 1 dim"],
     k: Float[Tensor, "batch head key dim"],
     position: Prepared | None,
@@ -31,5 +31,5 @@ def attention_weights(
         q = position.query.apply(spread)[:, :, query : query + 1]
         k = position.key.apply(k)
     scores = q @ k.mT / q.shape[-1] ** 0.5
-    bias = sdpa.additive(key_mask, scores)
+    bias = sdpa.mask_to_bias(key_mask, scores)
     return (scores if bias is None else scores + bias).softmax(-1)[:, :, 0]

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from g_ray.encodings.absolute import CONDITIONINGS
 from g_ray.geometry.pose import Pose
-from g_ray.geometry.precision import full_precision
+from g_ray.geometry.precision import disable_autocast
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views
 
@@ -33,28 +33,28 @@ class RayChannels(nn.Module):
         """Of one view, in the precision of its camera; zero where the lens has no ray."""
         camera = views.cameras[index]
         if self.name == "none":
-            return self._noise(camera.height, camera.width).expand(views.batch, -1, -1, -1)
-        with full_precision(camera.params):
-            rays = _expanded(RayMap.of_camera(camera), views.batch)
+            return self._tile_noise(camera.height, camera.width).expand(views.batch, -1, -1, -1)
+        with disable_autocast(camera.params):
+            rays = _expand_to_batch(RayMap.from_camera(camera), views.batch)
             if self.name == "camray":
                 channels = CONDITIONINGS[self.name](rays)
             else:
-                channels = CONDITIONINGS[self.name](rays, self._pose(views, index).to(rays.dtype))
+                channels = CONDITIONINGS[self.name](rays, self._get_pose(views, index).to(rays.dtype))
         return channels * rays.valid[..., None]
 
-    def _pose(self, views: Views, index: int) -> Pose:
+    def _get_pose(self, views: Views, index: int) -> Pose:
         if views.poses is None:
             raise ValueError(
                 f"{self.name} needs camera poses, but the views have none: pass Views(cameras, poses)"
             )
         return Pose(views.poses[..., index].world_from_cam.expand(views.batch, 4, 4))
 
-    def _noise(self, height: int, width: int) -> Float[Tensor, "h w channel"]:
+    def _tile_noise(self, height: int, width: int) -> Float[Tensor, "h w channel"]:
         assert isinstance(self.noise, Tensor)
         rows, columns = (torch.arange(n, device=self.noise.device) % NOISE_SIZE for n in (height, width))
         return self.noise[rows[:, None], columns]
 
 
-def _expanded(rays: RayMap, batch: int) -> RayMap:
+def _expand_to_batch(rays: RayMap, batch: int) -> RayMap:
     directions = rays.directions.expand(batch, *rays.directions.shape[-3:])
     return RayMap(directions, rays.valid.expand(batch, *rays.valid.shape[-2:]))

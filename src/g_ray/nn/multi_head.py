@@ -8,12 +8,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from g_ray.encodings.adjacent import adjacent_order, with_adjacent_pairs
+from g_ray.encodings.adjacent import compute_adjacent_order, make_pairs_adjacent
 from g_ray.encodings.base import Encoding, Prepared, Tokenwise
 from g_ray.encodings.per_camera import PerCamera
 from g_ray.encodings.rotation import Rotation
 from g_ray.nn.attention import attention
-from g_ray.nn.attention_weights import attention_weights
+from g_ray.nn.attention_weights import compute_attention_weights
 from g_ray.nn.depth import DepthPredictor
 
 EVERYTHING = slice(None)
@@ -61,18 +61,22 @@ class MultiHeadAttention(nn.Module):
         The position must then be prepared for them: `encoding.prepare(tokens.select(views), tokens)`.
         With `windows` (see `attention`) tokens attend inside their own.
         """
-        order = None if torch.is_grad_enabled() or torch.compiler.is_compiling() else adjacent_order(position)
+        order = (
+            None
+            if torch.is_grad_enabled() or torch.compiler.is_compiling()
+            else compute_adjacent_order(position)
+        )
         if order is not None:
             # Split halves take seven to fifteen times as long to rotate as adjacent pairs, more than moving weights.
             assert isinstance(position, Tokenwise)
-            parameters = self._reordered(order, values=isinstance(position.value, Rotation))
+            parameters = self._reorder_parameters(order, values=isinstance(position.value, Rotation))
             options = {
                 "key_mask": key_mask,
                 "query_chunk": query_chunk,
                 "queries": queries,
                 "windows": windows,
             }
-            return functional_call(self, parameters, (x, with_adjacent_pairs(position)), options)
+            return functional_call(self, parameters, (x, make_pairs_adjacent(position)), options)
         q, k, v = self._project(x, queries)
         if self.depth is not None and isinstance(position, PerCamera):
             raw = self.depth(x)
@@ -83,7 +87,7 @@ class MultiHeadAttention(nn.Module):
         out = attention(q, k, v, position, consume=True, **options)
         return self.out(out.transpose(1, 2).flatten(2))
 
-    def weights(
+    def compute_weights(
         self,
         x: Float[Tensor, "batch token dim"],
         position: Prepared | None,
@@ -94,9 +98,9 @@ class MultiHeadAttention(nn.Module):
         """How much token `query` attends to every token: the softmax that `forward` never writes down."""
         q, k, _ = self._project(x, slice(query, query + 1))
         q, k = self.q_norm(q).transpose(1, 2), self.k_norm(k).transpose(1, 2)
-        return attention_weights(q, k, position, query, key_mask=key_mask)
+        return compute_attention_weights(q, k, position, query, key_mask=key_mask)
 
-    def _reordered(self, order: Int[Tensor, "dim"], values: bool) -> dict[str, Tensor]:
+    def _reorder_parameters(self, order: Int[Tensor, "dim"], values: bool) -> dict[str, Tensor]:
         """Parameters of the same layer with other places for the channels of a head, those of values too if asked."""
         as_before = torch.arange(self.out.in_features, device=order.device)
         moved = (as_before[:: self.head_dim, None] + order).flatten()
@@ -112,14 +116,14 @@ class MultiHeadAttention(nn.Module):
 
     def _project(self, x: Tensor, queries: slice) -> tuple[Tensor, Tensor, Tensor]:
         if queries == EVERYTHING:
-            q, k, v = self._heads(self.qkv(x), 3)
+            q, k, v = self._split_heads(self.qkv(x), 3)
             return q, k, v
         dim, bias = x.shape[-1], self.qkv.bias
         asked, known = (None, None) if bias is None else (bias[:dim], bias[dim:])
-        (q,) = self._heads(F.linear(x[:, queries], self.qkv.weight[:dim], asked), 1)
-        k, v = self._heads(F.linear(x, self.qkv.weight[dim:], known), 2)
+        (q,) = self._split_heads(F.linear(x[:, queries], self.qkv.weight[:dim], asked), 1)
+        k, v = self._split_heads(F.linear(x, self.qkv.weight[dim:], known), 2)
         return q, k, v
 
-    def _heads(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
+    def _split_heads(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
         """[batch token head dim], once for each part."""
         return x.unflatten(-1, (parts, -1, self.head_dim)).unbind(2)

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from g_ray.cameras.base import Camera
-from g_ray.geometry.precision import full_precision
+from g_ray.geometry.precision import disable_autocast
 from g_ray.rays.ray_map import RayMap
 
 
@@ -24,8 +24,8 @@ class RayFeatures(nn.Module):
 
     def forward(self, camera: Camera, batch: int) -> Float[Tensor, "batch patch dim"]:
         """Of one view; pixels without a ray count as zero."""
-        with full_precision(camera.params), torch.no_grad():
-            rays = RayMap.of_camera(camera)
+        with disable_autocast(camera.params), torch.no_grad():
+            rays = RayMap.from_camera(camera)
             directions = self.scale * rays.directions * rays.valid[..., None]
         patches = rearrange(directions, "... (r p) (s q) c -> ... (r s) (p q c)", p=self.patch, q=self.patch)
         weight = self.layers[0].weight

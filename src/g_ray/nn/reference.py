@@ -18,30 +18,32 @@ def naive_attention(
 ) -> Float[Tensor, "batch head query dim"]:
     """What `attention` must compute, for any encoding."""
     if isinstance(position, PerCamera):
-        return _per_camera(q, k, v, position, key_mask)
+        return _attend_per_camera(q, k, v, position, key_mask)
     if isinstance(position, Tokenwise):
-        q, k, v = position.query.plain(q), position.key.plain(k), position.value.plain(v)
-    out = _softmax_attention(q, k, v, key_mask)
-    return position.output.plain(out) if isinstance(position, Tokenwise) else out
+        q, k, v = position.query.apply_plain(q), position.key.apply_plain(k), position.value.apply_plain(v)
+    out = _attend_softmax(q, k, v, key_mask)
+    return position.output.apply_plain(out) if isinstance(position, Tokenwise) else out
 
 
-def _per_camera(q: Tensor, k: Tensor, v: Tensor, position: PerCamera, key_mask: Tensor | None) -> Tensor:
+def _attend_per_camera(
+    q: Tensor, k: Tensor, v: Tensor, position: PerCamera, key_mask: Tensor | None
+) -> Tensor:
     """One query at a time, as its own camera sees all keys."""
-    query_ends, key_ends = position.depth_ends()
-    turn = position.query_rotation(query_ends)
-    q = turn.plain(q)
+    query_ends, key_ends = position.get_depth_ends()
+    turn = position.compute_query_rotation(query_ends)
+    q = turn.apply_plain(q)
     outputs = []
-    for token, view in enumerate(position.queries.view_of_token().tolist()):
+    for token, view in enumerate(position.queries.get_view_of_token().tolist()):
         keys, values = k, v
         if view >= 0:
-            seen = position.key_rotation(view, key_ends)
-            keys, values = seen.plain(k), seen.plain(v) if position.rotate_values else v
-        outputs.append(_softmax_attention(q[..., token : token + 1, :], keys, values, key_mask))
+            seen = position.compute_key_rotation(view, key_ends)
+            keys, values = seen.apply_plain(k), seen.apply_plain(v) if position.rotate_values else v
+        outputs.append(_attend_softmax(q[..., token : token + 1, :], keys, values, key_mask))
     out = torch.cat(outputs, -2)
-    return turn.adjoint().plain(out) if position.rotate_values else out
+    return turn.adjoint().apply_plain(out) if position.rotate_values else out
 
 
-def _softmax_attention(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
+def _attend_softmax(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
     scores = q @ k.mT / q.shape[-1] ** 0.5
     if key_mask is not None:
         scores = scores.masked_fill(~key_mask[:, None, None], float("-inf"))

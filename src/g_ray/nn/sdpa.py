@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 
-def additive(key_mask: Bool[Tensor, "batch key"] | None, like: Tensor) -> Tensor | None:
+def mask_to_bias(key_mask: Bool[Tensor, "batch key"] | None, like: Tensor) -> Tensor | None:
     """A mask of keys to attend to, as what is added to the scores: [batch 1 1 key]."""
     if key_mask is None:
         return None
@@ -34,8 +34,8 @@ def attend_within(
     """The same inside each of some consecutive windows that fill the sequence; equal ones are one call."""
     count, length = len(windows), windows[0].stop
     if q.shape[-2] == count * length and all(window.stop - window.start == length for window in windows):
-        folded = [_folded(part, count, -2) for part in (q, k, v)]
-        spread = None if bias is None else _folded(bias.expand(len(q), -1, -1, -1), count, -1)
+        folded = [_fold_windows(part, count, -2) for part in (q, k, v)]
+        spread = None if bias is None else _fold_windows(bias.expand(len(q), -1, -1, -1), count, -1)
         out = attend(folded[0], folded[1], folded[2], spread, query_chunk)
         return out.unflatten(0, (-1, count)).transpose(1, 2).flatten(2, 3)
     parts = []
@@ -46,7 +46,7 @@ def attend_within(
     return torch.cat(parts, -2)
 
 
-def _folded(x: Tensor, count: int, axis: int) -> Tensor:
+def _fold_windows(x: Tensor, count: int, axis: int) -> Tensor:
     """Equal windows along an axis as further samples of the batch: [batch head (window token) …]."""
     return x.unflatten(axis, (count, -1)).movedim(axis - 1, 1).flatten(0, 1)
 
@@ -60,7 +60,9 @@ def forward(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> tuple[Tenso
     """Output, and the log-sum-exp of the scores (empty where no kernel gives it)."""
     if not has_kernel(q):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias), q.new_empty(0)
-    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=_spread(bias, q, k))
+    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        q, k, v, attn_mask=_expand_bias(bias, q, k)
+    )
 
 
 def backward(
@@ -69,7 +71,7 @@ def backward(
     """Gradients in q, k, v; recomputes the forward pass where its log-sum-exp is not at hand."""
     if logsumexp.numel():
         kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-        return kernel(grad, q, k, v, out, logsumexp, 0.0, False, attn_mask=_spread(bias, q, k))
+        return kernel(grad, q, k, v, out, logsumexp, 0.0, False, attn_mask=_expand_bias(bias, q, k))
     with torch.enable_grad():
         inputs = [part.detach().requires_grad_() for part in (q, k, v)]
         again = F.scaled_dot_product_attention(*inputs, attn_mask=bias)
@@ -77,5 +79,5 @@ def backward(
     return q_grad, k_grad, v_grad
 
 
-def _spread(bias: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
+def _expand_bias(bias: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
     return None if bias is None else bias.expand(q.shape[0], 1, q.shape[-2], k.shape[-2])

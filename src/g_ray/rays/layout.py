@@ -38,7 +38,7 @@ class Layout:
     segments: tuple[Segment, ...]
 
     @classmethod
-    def of_grids(
+    def from_grids(
         cls, grids: Sequence[tuple[int, int]], *, special: int = 0, leading: int = 0, trailing: int = 0
     ) -> "Layout":
         """Views one after the other, each with its `(rows, columns)` patches.
@@ -59,39 +59,39 @@ class Layout:
     def view_count(self) -> int:
         return 1 + max((s.view for s in self.segments if s.view is not None), default=-1)
 
-    def spans(self) -> Iterator[tuple[Segment, slice]]:
+    def iterate_spans(self) -> Iterator[tuple[Segment, slice]]:
         """Every segment with the slice of the sequence that it fills."""
         start = 0
         for segment in self.segments:
             yield segment, slice(start, start + segment.count)
             start += segment.count
 
-    def runs(self) -> list[tuple[int | None, slice]]:
+    def find_runs(self) -> list[tuple[int | None, slice]]:
         """Longest stretches of consecutive tokens that belong to the same view (or to none)."""
         stretches = []
-        for view, spans in groupby(self.spans(), key=lambda span: span[0].view):
+        for view, spans in groupby(self.iterate_spans(), key=lambda span: span[0].view):
             slices = [span for _, span in spans]
             stretches.append((view, slice(slices[0].start, slices[-1].stop)))
         return stretches
 
-    def view_of_token(self, device: torch.device | str | None = None) -> Int[Tensor, "token"]:
+    def get_view_of_token(self, device: torch.device | str | None = None) -> Int[Tensor, "token"]:
         """Index of each token's view; −1 for tokens that belong to none."""
-        owners = [-1 if view is None else view for view, _ in self.runs()]
-        lengths = [span.stop - span.start for _, span in self.runs()]
+        owners = [-1 if view is None else view for view, _ in self.find_runs()]
+        lengths = [span.stop - span.start for _, span in self.find_runs()]
         return torch.tensor(owners, device=device).repeat_interleave(torch.tensor(lengths, device=device))
 
-    def is_patch(self, device: torch.device | str | None = None) -> Bool[Tensor, "token"]:
+    def get_patch_mask(self, device: torch.device | str | None = None) -> Bool[Tensor, "token"]:
         """False for special tokens."""
         return torch.cat([torch.full((s.count,), s.is_patches, device=device) for s in self.segments])
 
-    def grid_positions(
+    def compute_grid_positions(
         self,
         offsets: Sequence[tuple[float, float]],
         *,
-        normalised: bool,
+        normalized: bool,
         device: torch.device | str | None = None,
     ) -> Float[Tensor, "token sample 2"]:
-        """(column, row) of every sample, in patches or, `normalised`, as u/W − ½, v/H − ½; 0 for special tokens."""
+        """(column, row) of every sample, in patches or, `normalized`, as u/W − ½, v/H − ½; 0 for special tokens."""
         corner = torch.tensor(offsets, dtype=torch.float64, device=device)
         parts = []
         for segment in self.segments:
@@ -104,7 +104,7 @@ class Layout:
                 indexing="ij",
             )
             samples = torch.stack([columns, rows], -1).reshape(-1, 1, 2) + corner
-            if normalised:
+            if normalized:
                 samples = samples / samples.new_tensor([segment.columns, segment.rows]) - 0.5
             parts.append(samples)
         return torch.cat(parts)
@@ -113,6 +113,8 @@ class Layout:
         """Only the segments of some views, in the order in which they stand here."""
         return Layout(tuple(segment for segment in self.segments if segment.view in views))
 
-    def index_of(self, views: Sequence[int]) -> Int[Tensor, "kept"]:
+    def find_tokens(self, views: Sequence[int]) -> Int[Tensor, "kept"]:
         """Where the tokens of some views stand in this sequence."""
-        return torch.cat([torch.arange(span.start, span.stop) for s, span in self.spans() if s.view in views])
+        return torch.cat(
+            [torch.arange(span.start, span.stop) for s, span in self.iterate_spans() if s.view in views]
+        )

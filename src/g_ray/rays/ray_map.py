@@ -15,7 +15,7 @@ from g_ray.geometry.pose import Pose
 class RayMap:
     """Unit rays r (eq:camera_ray) of any arrangement of samples, with a mask and, if known, where they start.
 
-    Directions are camera-local unless the map came from `in_world`. Invalid directions are finite but mean
+    Directions are camera-local unless the map came from `to_world`. Invalid directions are finite but mean
     nothing.
     """
 
@@ -34,7 +34,7 @@ class RayMap:
             raise ValueError(f"RayMap: origins {tuple(self.origins.shape)} do not match directions {shape}")
 
     @staticmethod
-    def of_camera(camera: Camera) -> "RayMap":
+    def from_camera(camera: Camera) -> "RayMap":
         """Rays through all pixel centres: [*batch, height, width]."""
         return RayMap(*camera.unproject_grid())
 
@@ -54,7 +54,7 @@ class RayMap:
         origins = None if self.origins is None else self.origins.to(device=device, dtype=dtype)
         return RayMap(self.directions.to(device=device, dtype=dtype), self.valid.to(device=device), origins)
 
-    def in_world(self, pose: Pose) -> "RayMap":
+    def to_world(self, pose: Pose) -> "RayMap":
         """Rotate camera-local rays [*batch, *n] into the world and let them start at the camera centre."""
         origins = pose.apply(torch.zeros_like(self.directions) if self.origins is None else self.origins)
         return RayMap(pose.rotate(self.directions), self.valid, origins)

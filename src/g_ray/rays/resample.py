@@ -32,12 +32,14 @@ def resample(
         )
     changed = camera.resize(width, height, box)
     left, top, right, bottom = map(float, box or (0, 0, camera.width, camera.height))
-    across = weights(camera.width, width, left, right).to(image)
-    down = weights(camera.height, height, top, bottom).to(image)
+    across = compute_resampling_weights(camera.width, width, left, right).to(image)
+    down = compute_resampling_weights(camera.height, height, top, bottom).to(image)
     return down @ image @ across.mT, changed
 
 
-def weights(source: int, target: int, start: float, stop: float) -> Float[Tensor, "target source"]:
+def compute_resampling_weights(
+    source: int, target: int, start: float, stop: float
+) -> Float[Tensor, "target source"]:
     """How much of each source pixel goes into each target pixel, along one axis.
 
     Target pixel i has its centre at start + (i + ½) s with s = (stop − start)/target, source pixel j at j + ½. The

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.geometry.pose import Pose
-from g_ray.geometry.precision import full_precision
+from g_ray.geometry.precision import disable_autocast
 from g_ray.rays.layout import Layout, Segment
 from g_ray.rays.ray_map import RayMap
 
 Samples = tuple[tuple[float, float], ...]
 """Positions (x, y) inside a patch, in units of the patch."""
 
-CENTRE: Samples = ((0.5, 0.5),)
+CENTER: Samples = ((0.5, 0.5),)
 """The patch centre: what the paper samples."""
 
 CORNERS: Samples = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0))
@@ -98,20 +98,20 @@ class Views:
         given = [camera.dtype for camera in self.cameras] + ([] if self.poses is None else [self.poses.dtype])
         return reduce(torch.promote_types, given, torch.float32)
 
-    def cam_from_world(self, who: str) -> Float[Tensor, "batch view 4 4"]:
+    def cam_from_world(self, encoding_name: str) -> Float[Tensor, "batch view 4 4"]:
         """Poses for an encoding, `who`, that compares them."""
         if self.poses is None:
             raise ValueError(
-                f"{who} compares camera poses, but the views have none: pass Views(cameras, poses)"
+                f"{encoding_name} compares camera poses, but the views have none: pass Views(cameras, poses)"
             )
-        with full_precision(self.poses.world_from_cam):
+        with disable_autocast(self.poses.world_from_cam):
             matrices = self.poses.cam_from_world
         return matrices.to(self.cameras[0].device, self.dtype).expand(self.batch, len(self), 4, 4)
 
     def intrinsics(self) -> Float[Tensor, "batch view 3 3"]:
         """Central pinholes in units of the image: fx/W, fy/H, cx/W − ½, cy/H − ½ (skew dropped, as the hosts do)."""
-        with full_precision(self.cameras[0].params):
-            matrices = [_normalised_intrinsics(camera).expand(self.batch, 3, 3) for camera in self.cameras]
+        with disable_autocast(self.cameras[0].params):
+            matrices = [_normalize_intrinsics(camera).expand(self.batch, 3, 3) for camera in self.cameras]
         return torch.stack([matrix.to(self.dtype) for matrix in matrices], 1)
 
     def tokens(
@@ -125,11 +125,11 @@ class Views:
     ) -> "Tokens":
         """Cut every view into patches of `patch` pixels (or height, width): row by row, view by view.
 
-        `special`, `leading` and `trailing` count extra tokens (see `Layout.of_grids`); a `layout` places the
+        `special`, `leading` and `trailing` count extra tokens (see `Layout.from_grids`); a `layout` places the
         segments in any other order.
         """
-        grids = [_grid(camera, patch, view) for view, camera in enumerate(self.cameras)]
-        layout = layout or Layout.of_grids(grids, special=special, leading=leading, trailing=trailing)
+        grids = [_compute_grid(camera, patch, view) for view, camera in enumerate(self.cameras)]
+        layout = layout or Layout.from_grids(grids, special=special, leading=leading, trailing=trailing)
         placed = [(s.view, (s.rows, s.columns)) for s in layout.segments if s.is_patches]
         if sorted(placed, key=str) != sorted(enumerate(grids), key=str):
             raise ValueError(
@@ -156,18 +156,18 @@ class Tokens:
     def device(self) -> torch.device:
         return self.views.cameras[0].device
 
-    def rays(self, samples: Samples = CENTRE) -> RayMap:
+    def rays(self, samples: Samples = CENTER) -> RayMap:
         """Camera-local unit rays [batch token sample 3] of some positions inside every patch (eq:camera_ray).
 
         Special tokens look along the optical axis and are not valid: encodings leave them unrotated.
         """
-        parts = [self._cast(segment, samples) for segment in self.layout.segments]
+        parts = [self._cast_rays(segment, samples) for segment in self.layout.segments]
         directions = torch.cat([part.directions.to(self.views.dtype) for part in parts], 1)
         return RayMap(directions, torch.cat([part.valid for part in parts], 1))
 
     def valid(self) -> Bool[Tensor, "batch token"]:
         """Tokens whose centre a ray reaches, and all special tokens: a key mask for attention."""
-        return self.rays().valid[..., 0] | ~self.layout.is_patch(self.device)
+        return self.rays().valid[..., 0] | ~self.layout.get_patch_mask(self.device)
 
     def select(self, views: Sequence[int]) -> "Tokens":
         """The tokens of some views only, e.g. of the targets whose output is wanted. Views keep their numbers."""
@@ -176,15 +176,15 @@ class Tokens:
             raise ValueError(f"cannot select views {list(views)}: there are views 0 to {len(self.views) - 1}")
         return replace(self, layout=self.layout.select(views))
 
-    def _cast(self, segment: Segment, samples: Samples) -> RayMap:
+    def _cast_rays(self, segment: Segment, samples: Samples) -> RayMap:
         if segment.view is None or not segment.is_patches:
             shape = (self.views.batch, segment.count, len(samples))
             forward = torch.tensor([0.0, 0.0, 1.0], device=self.device)
             return RayMap(forward.expand(*shape, 3), torch.zeros(shape, dtype=torch.bool, device=self.device))
         camera = self.views.cameras[segment.view]
-        patches = Layout((segment,)).grid_positions(samples, normalised=True, device=camera.device)
+        patches = Layout((segment,)).compute_grid_positions(samples, normalized=True, device=camera.device)
         size = patches.new_tensor([camera.width, camera.height])
-        with full_precision(camera.params):
+        with disable_autocast(camera.params):
             pixels = ((patches + 0.5) * size).to(camera.dtype).expand(*camera.batch_shape, -1, -1, -1)
             directions, valid = camera.unproject(pixels)
         batch = self.views.batch
@@ -193,7 +193,7 @@ class Tokens:
         )
 
 
-def _grid(camera: Camera, patch: int | tuple[int, int], view: int) -> tuple[int, int]:
+def _compute_grid(camera: Camera, patch: int | tuple[int, int], view: int) -> tuple[int, int]:
     high, wide = (patch, patch) if isinstance(patch, int) else patch
     if high < 1 or wide < 1:
         raise ValueError(f"patch size {patch} must be positive")
@@ -205,7 +205,7 @@ def _grid(camera: Camera, patch: int | tuple[int, int], view: int) -> tuple[int,
     return camera.height // high, camera.width // wide
 
 
-def _normalised_intrinsics(camera: Camera) -> Float[Tensor, "*batch 3 3"]:
+def _normalize_intrinsics(camera: Camera) -> Float[Tensor, "*batch 3 3"]:
     matrix = camera.central_intrinsics()
     normalised = torch.zeros_like(matrix)
     normalised[..., 0, 0] = matrix[..., 0, 0] / camera.width

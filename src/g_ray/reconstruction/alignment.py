@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from g_ray.geometry.pose import Pose
-from g_ray.geometry.similarity import Similarity, fit_poses
+from g_ray.geometry.similarity import Similarity, fit_similarity_to_poses
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ def align_to_poses(found: Sequence[Pose], known: Sequence[Pose | None]) -> Align
     if len(pairs) < 2:
         raise ValueError(f"{len(pairs)} known poses cannot align a scene: two or more can")
     ours, theirs = (_stacked(side) for side in zip(*pairs, strict=True))
-    similarity = fit_poses(ours, theirs)
-    moved = similarity.pose(ours)
+    similarity = fit_similarity_to_poses(ours, theirs)
+    moved = similarity.transform_pose(ours)
     off = (moved.translation - theirs.translation).square().sum(-1)
     extent = (theirs.translation - theirs.translation.mean(0)).square().sum(-1)
     return Aligned(
@@ -56,7 +56,7 @@ def known_distance(first: Pose, second: Pose, distance: float) -> Similarity:
     found = float((first.translation - second.translation).double().norm())
     if not distance > 0 or not found > 0:
         raise ValueError(f"a distance of {distance} between cameras that are {found:g} apart gives no scale")
-    return Similarity.scaling(distance / found)
+    return Similarity.from_scale(distance / found)
 
 
 def _stacked(poses: Sequence[Pose]) -> Pose:

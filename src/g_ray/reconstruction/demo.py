@@ -91,7 +91,7 @@ def answered(
     found = infer(model, list(truth.images[0]), list(cameras.values()), size=model.config.long_side)
     maps = [view.maps for view in found.at_original().views]
     poses = [view.poses.world_from_cam for view in maps]
-    return SetGeometry.of_points(
+    return SetGeometry.from_points(
         torch.stack([view.world_points for view in maps])[None],
         torch.stack([view.camera_points for view in maps])[None],
         type(truth.poses)(torch.stack(poses)[None]),

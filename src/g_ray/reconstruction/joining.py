@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.geometry.pointmap import move
+from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity, fit_similarity
 
@@ -31,12 +31,14 @@ class Piece:
     pose: Pose
 
     def points(self) -> Float[Tensor, "h w 3"]:
-        return move(self.rays * self.ray_depth[..., None], self.pose)
+        return transform_points(self.rays * self.ray_depth[..., None], self.pose)
 
     def moved(self, similarity: Similarity) -> "Piece":
         """In another world: the pose moves, depths grow with its scale."""
         depth = self.ray_depth * similarity.scale.to(self.ray_depth.dtype)
-        return Piece(self.view, self.rays, depth, self.confidence, self.valid, similarity.pose(self.pose))
+        return Piece(
+            self.view, self.rays, depth, self.confidence, self.valid, similarity.transform_pose(self.pose)
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from g_ray.export.result import ResultView
-from g_ray.geometry.pointmap import move
+from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 from g_ray.metrics.reconstruction import SetGeometry, score_sets
 from g_ray.reconstruction.truth import TrueView
@@ -55,4 +55,4 @@ def _geometry(
 ) -> SetGeometry:
     camera_points = (rays * depth[..., None])[None, :, None]
     stacked = Pose(torch.stack([pose.world_from_cam.double() for pose in poses])[None])
-    return SetGeometry(move(camera_points, stacked), camera_points, rays[None, :, None], stacked)
+    return SetGeometry(transform_points(camera_points, stacked), camera_points, rays[None, :, None], stacked)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from g_ray.cameras.base import Camera
-from g_ray.files import whole, write_json
+from g_ray.files import atomic_path, write_json
 from g_ray.geometry.pose import Pose
 from g_ray.reconstruction.joining import Piece
 
@@ -54,7 +54,7 @@ class Work:
         for piece in pieces:
             parts = (piece.ray_depth, piece.confidence, piece.valid, piece.pose.world_from_cam)
             arrays |= {f"{piece.view}.{name}": part.numpy() for name, part in zip(NAMES, parts, strict=True)}
-        with whole(self._path(chunk)) as scratch, scratch.open("wb") as file:
+        with atomic_path(self._path(chunk)) as scratch, scratch.open("wb") as file:
             np.savez(file, **arrays)
 
     def finished(self) -> int:

@@ -8,7 +8,7 @@ import torch
 from g_ray.cameras.base import Camera
 from g_ray.data.resample import centre_box
 from g_ray.geometry.pose import Pose
-from g_ray.geometry.pose_paths import interpolate, orbit
+from g_ray.geometry.pose_paths import interpolate_poses, orbit_poses
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,12 @@ class PathKind:
 
 
 def _through(poses: Pose, lens: Camera, count: int, extent: float) -> Iterator[tuple[Camera, Pose]]:
-    path = interpolate(poses, count)
+    path = interpolate_poses(poses, count)
     return ((lens, path[i]) for i in range(count))
 
 
 def _around(poses: Pose, lens: Camera, count: int, extent: float) -> Iterator[tuple[Camera, Pose]]:
-    path = orbit(poses, count, extent)
+    path = orbit_poses(poses, count, extent)
     return ((lens, path[i]) for i in range(count))
 
 

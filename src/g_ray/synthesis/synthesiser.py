@@ -66,7 +66,7 @@ class Synthesiser:
         if full_size:
             picture = resample(picture, small, camera.width, camera.height)[0]
         shown = camera if full_size else small
-        return picture * RayMap.of_camera(shown.to("cpu", torch.float32)).valid
+        return picture * RayMap.from_camera(shown.to("cpu", torch.float32)).valid
 
     def _fitted(self, image: Tensor, camera: Camera) -> tuple[Tensor, Camera]:
         return resample(image, camera, *self.size, fitted_box(camera.width, camera.height, *self.size))
@@ -74,4 +74,4 @@ class Synthesiser:
     def _placed(self, poses: Pose) -> Pose:
         """In the frame of the first context and the network's unit."""
         relative = Pose(self._first.inverse().world_from_cam @ poses.world_from_cam)
-        return relative.scaled(torch.full(relative.batch_shape, self.scale, dtype=relative.dtype))
+        return relative.scale_translation(torch.full(relative.batch_shape, self.scale, dtype=relative.dtype))

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
-from g_ray.files import write_whole
+from g_ray.files import write_atomically
 
 METRICS = "metrics.jsonl"
 
@@ -78,4 +78,4 @@ def _keep_until(path: Path, step: int) -> None:
     if not path.exists():
         return
     kept = [entry for entry in read_metrics(path.parent) if entry["step"] <= step]
-    write_whole(path, "".join(json.dumps(entry) + "\n" for entry in kept))
+    write_atomically(path, "".join(json.dumps(entry) + "\n" for entry in kept))

@@ -28,7 +28,7 @@ class LensView:
 
 def angle_maps_deg(camera: Camera) -> tuple[np.ndarray, np.ndarray]:
     """θx and θy in degrees, [height, width, 2] with NaN where no ray is, and the validity mask."""
-    rays = RayMap.of_camera(camera)
+    rays = RayMap.from_camera(camera)
     angles = torch.rad2deg(tangent(rays.directions))
     return angles.masked_fill(~rays.valid[..., None], float("nan")).numpy(), rays.valid.numpy()
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
-from g_ray.files import whole
+from g_ray.files import atomic_path
 
 SUFFIXES = (".mp4", ".gif")
 CODECS = ("libx264", "mpeg4")
@@ -23,13 +23,13 @@ def pixels(picture: Float[Tensor, "3 h w"]) -> np.ndarray:
 
 
 def save_picture(path: Path, picture: Float[Tensor, "3 h w"]) -> None:
-    with whole(path) as scratch:
+    with atomic_path(path) as scratch:
         Image.fromarray(pixels(picture)).save(scratch, format="PNG")
 
 
 def save_animation(path: Path, frames: Iterable[Float[Tensor, "3 h w"]], fps: int) -> None:
     """As path.suffix says; frames may be made one by one, and the file appears when all are in it."""
-    with whole(path) as scratch:
+    with atomic_path(path) as scratch:
         (_write_gif if path.suffix == ".gif" else _write_mp4)(scratch, frames, fps)
 
 

@@ -160,7 +160,8 @@ def _valid(cameras: Sequence[Camera], patch: int) -> list[Bool[Tensor, "row colu
     tokens = Views(list(cameras)).tokens(patch)
     flat = tokens.valid().reshape(-1)
     return [
-        flat[span].unflatten(0, (segment.rows, segment.columns)) for segment, span in tokens.layout.spans()
+        flat[span].unflatten(0, (segment.rows, segment.columns))
+        for segment, span in tokens.layout.iterate_spans()
     ]
 
 

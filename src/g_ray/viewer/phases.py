@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.cameras.base import Camera, pixel_centres
+from g_ray.cameras.base import Camera, pixel_centers
 from g_ray.coordinates import tangent
 
 
@@ -47,7 +47,7 @@ def compare_phases(
 def shared_ray_pairs(cameras: Sequence[Camera], count: int, seed: int = 0) -> Float[Tensor, "{count} 2 3"]:
     """Random pairs of rays that every camera sees, drawn from the pixels of the narrowest one."""
     narrow = min(cameras, key=lambda camera: float(camera.fov().diagonal_deg))
-    centres = pixel_centres(narrow.width, narrow.height, dtype=narrow.dtype, device=narrow.device)
+    centres = pixel_centers(narrow.width, narrow.height, dtype=narrow.dtype, device=narrow.device)
     rays, valid = narrow.unproject(centres.reshape(-1, 2))
     for camera in cameras:
         valid = valid & sees(camera, rays)

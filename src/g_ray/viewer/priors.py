@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.coordinates import coordinate
-from g_ray.encodings.frequencies import geometric
+from g_ray.coordinates import get_coordinate
+from g_ray.encodings.frequencies import make_geometric_frequencies
 from g_ray.encodings.score import position_score
 from g_ray.rays.views import Views
 
@@ -25,7 +25,7 @@ class Bank:
     count: int = 16
 
     def frequencies(self) -> Float[Tensor, "frequency"]:
-        return geometric(self.count, self.scale, self.base)
+        return make_geometric_frequencies(self.count, self.scale, self.base)
 
 
 GRID_ROPE = Bank("Grid-index RoPE", "grid", scale=1.0)
@@ -45,10 +45,10 @@ class TokenGrid:
 def token_grids(cameras: Sequence[Camera], patch: int, name: str) -> list[TokenGrid]:
     """Patch tokens of each camera in the named coordinate."""
     tokens = Views(list(cameras)).tokens(patch)
-    positions = coordinate(name)(tokens).values[0, :, 0]
+    positions = get_coordinate(name)(tokens).values[0, :, 0]
     directions = tokens.rays().directions[0, :, 0]
     grids = []
-    for segment, span in tokens.layout.spans():
+    for segment, span in tokens.layout.iterate_spans():
         shape = (segment.rows, segment.columns)
         grids.append(TokenGrid(positions[span].unflatten(0, shape), directions[span].unflatten(0, shape)))
     return grids

@@ -15,7 +15,7 @@ from g_ray.export.frusta import Frustum, frustum, frustum_size
 from g_ray.export.points import PointCloud
 from g_ray.export.result import Result
 from g_ray.export.selection import at_most
-from g_ray.files import write_whole
+from g_ray.files import write_atomically
 from g_ray.viewer.colours import CAMERA_COLOURS
 from g_ray.viewer.embed import asset, packed, script_json
 from g_ray.viewer.report_pictures import BUDGET, Scales, ViewPictures, view_pictures
@@ -55,7 +55,7 @@ def write_report(result: Result, cloud: PointCloud) -> Path:
         data=script_json(_scene(result, cameras, frusta, drawn)),
     )
     path = result.folder / REPORT
-    write_whole(path, page)
+    write_atomically(path, page)
     return path
 
 

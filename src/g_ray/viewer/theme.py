@@ -11,7 +11,7 @@ import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from g_ray.files import write_whole
+from g_ray.files import write_atomically
 
 
 @dataclass(frozen=True)
@@ -65,5 +65,5 @@ def png_bytes(figure: Figure, dpi: int = 110) -> bytes:
 
 
 def write_png(figure: Figure, path: Path, dpi: int = 110) -> Path:
-    write_whole(path, png_bytes(figure, dpi))
+    write_atomically(path, png_bytes(figure, dpi))
     return path

@@ -17,7 +17,7 @@ from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.capture.sources.base import CalibrationSource, Example, Lens, check_middle
 from g_ray.capture.sources.evidence import Evidence, numbers, whole
-from g_ray.files import write_whole
+from g_ray.files import write_atomically
 
 SENSORS = {
     "camera-rgb": (2880, 2880),
@@ -72,7 +72,7 @@ class AriaSource(CalibrationSource):
             "Projection": {"Name": "FisheyeRadTanThinPrism", "Params": [*affine, *k, *small]},
             "T_Device_Camera": {"Translation": [0.0, 0.0, 0.0], "UnitQuaternion": [1.0, [0.0, 0.0, 0.0]]},
         }
-        write_whole(folder / "calibration.json", json.dumps({"CameraCalibrations": [entry]}, indent=1))
+        write_atomically(folder / "calibration.json", json.dumps({"CameraCalibrations": [entry]}, indent=1))
         values = dict(zip((*_K, *_P, *_S), [*k, *small], strict=True))
         full = Fisheye624.make(
             2880, 2880, fx=1222.0, fy=1222.0, cx=1431.0, cy=1434.0, **values, dtype=torch.float64

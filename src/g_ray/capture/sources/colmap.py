@@ -13,7 +13,7 @@ from g_ray.data.scenes.colmap import find_model, pose
 from g_ray.data.scenes.colmap_cameras import camera
 from g_ray.data.scenes.colmap_format import RawCamera, is_model, read_model
 from g_ray.data.scenes.scene import inside
-from g_ray.files import write_whole
+from g_ray.files import write_atomically
 
 
 class ColmapSource(CalibrationSource):
@@ -34,8 +34,8 @@ class ColmapSource(CalibrationSource):
     @classmethod
     def example(cls, folder: Path) -> Example:
         cameras = "# CAMERA_ID MODEL WIDTH HEIGHT PARAMS\n1 OPENCV_FISHEYE 640 480 300 301 321.5 239 0.01 -0.002 0 0\n"
-        write_whole(folder / "sparse" / "0" / "cameras.txt", cameras)
-        write_whole(folder / "sparse" / "0" / "images.txt", "1 1 0 0 0 0.5 0 1 1 left/a.jpg\n\n")
+        write_atomically(folder / "sparse" / "0" / "cameras.txt", cameras)
+        write_atomically(folder / "sparse" / "0" / "images.txt", "1 1 0 0 0 0.5 0 1 1 left/a.jpg\n\n")
         affine = {"fx": 300.0, "fy": 301.0, "cx": 321.5, "cy": 239.0}
         lens = OpenCVFisheye.make(640, 480, **affine, k1=0.01, k2=-0.002, dtype=torch.float64)
         return Example(folder, "left/a.jpg", lens)

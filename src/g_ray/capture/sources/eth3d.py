@@ -9,7 +9,7 @@ from g_ray.capture.sources.base import CalibrationSource, Example
 from g_ray.capture.sources.colmap import lenses
 from g_ray.capture.sources.evidence import Evidence
 from g_ray.data.scenes.colmap_format import is_model
-from g_ray.files import write_whole
+from g_ray.files import write_atomically
 
 PLACES = (
     *("dslr_calibration_jpg", "dslr_calibration_undistorted"),
@@ -38,8 +38,8 @@ class ETH3DSource(CalibrationSource):
     def example(cls, folder: Path) -> Example:
         place = folder / PLACES[0]
         parameters = "3411.4 3410.0 3117.3 2064.0 0.2 -0.17 0.0005 -0.0009 0.25 -0.1 -0.0001 0.0002"
-        write_whole(place / "cameras.txt", f"0 THIN_PRISM_FISHEYE 6211 4137 {parameters}\n")
-        write_whole(place / "images.txt", "1 0.9 0.1 0.2 0.1 0 0 1 0 dslr_images/DSC_0259.JPG\n\n")
+        write_atomically(place / "cameras.txt", f"0 THIN_PRISM_FISHEYE 6211 4137 {parameters}\n")
+        write_atomically(place / "images.txt", "1 0.9 0.1 0.2 0.1 0 0 1 0 dslr_images/DSC_0259.JPG\n\n")
         values = dict(zip(ThinPrismFisheye.PARAMETERS, map(float, parameters.split()), strict=True))
         camera = ThinPrismFisheye.make(6211, 4137, dtype=torch.float64, **values)
         return Example(folder, "dslr_images/DSC_0259.JPG", camera)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from g_ray.cameras.base import Camera, pixel_centres
+from g_ray.cameras.base import Camera, pixel_centers
 from g_ray.cameras.double_sphere import DoubleSphere
 from g_ray.cameras.eucm import EUCM
 from g_ray.cameras.opencv import OpenCV
@@ -17,7 +17,7 @@ from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.cameras.ucm import UCM
 from g_ray.capture.sources.base import CalibrationSource, Example, Lens
 from g_ray.capture.sources.evidence import Evidence, numbers, whole
-from g_ray.files import write_whole
+from g_ray.files import write_atomically
 
 INTRINSICS = {
     "pinhole": ("fx", "fy", "cx", "cy"),
@@ -71,7 +71,7 @@ cam1:
   resolution: [640, 480]
   rostopic: /cam1/image_raw
 """
-        write_whole(folder / "camchain.yaml", text)
+        write_atomically(folder / "camchain.yaml", text)
         affine = {"fx": 300.0, "fy": 301.0, "cx": 320.0, "cy": 240.0}
         camera = DoubleSphere.make(640, 480, **affine, xi=-0.2, alpha=0.57, dtype=torch.float64)
         return Example(folder / "camchain.yaml", "cam1/0001.png", camera)
@@ -142,7 +142,7 @@ def _omni(values: dict[str, float], distortion: str, k: list[float]) -> Build:
 
 def _plane(width: int, height: int, values: dict[str, float]) -> torch.Tensor:
     affine = torch.tensor([values[name] for name in ("fx", "fy", "cx", "cy")], dtype=torch.float64)
-    return (pixel_centres(width, height, dtype=torch.float64) - affine[2:]) / affine[:2]
+    return (pixel_centers(width, height, dtype=torch.float64) - affine[2:]) / affine[:2]
 
 
 def _fov_rays(width: int, height: int, values: dict[str, float], omega: float) -> Camera:
@@ -162,7 +162,7 @@ def _omni_rays(width: int, height: int, values: dict[str, float], k: list[float]
     pair, xi = torch.tensor(k, dtype=torch.float64), values["xi"]
     zero = torch.zeros(4, dtype=torch.float64)
     distortion = PlanarDistortion(pair[:2], zero[:1], pair[2:], zero)
-    flat, valid = distortion.invert(_plane(width, height, values), distortion.limit())
+    flat, valid = distortion.invert(_plane(width, height, values), distortion.compute_limit())
     square = flat.square().sum(-1)
     inside = 1 + (1 - xi * xi) * square
     factor = (xi + inside.clamp_min(0).sqrt()) / (square + 1)

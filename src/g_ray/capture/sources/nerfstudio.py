@@ -9,7 +9,7 @@ from g_ray.cameras.opencv import OpenCV
 from g_ray.capture.sources.base import CalibrationSource, Example, Lens
 from g_ray.capture.sources.evidence import Evidence
 from g_ray.data.scenes.nerfstudio import TRANSFORMS, read_nerfstudio
-from g_ray.files import write_whole
+from g_ray.files import write_atomically
 
 
 class NerfstudioSource(CalibrationSource):
@@ -40,7 +40,7 @@ class NerfstudioSource(CalibrationSource):
         matrix = [[1.0, 0.0, 0.0, 0.2], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 2.0], [0.0, 0.0, 0.0, 1.0]]
         frames = [{"file_path": "images/a.jpg", "transform_matrix": matrix}]
         document = {"camera_model": "OPENCV", **affine, "k1": -0.05, "k2": 0.01, "frames": frames}
-        write_whole(folder / TRANSFORMS, json.dumps(document, indent=1))
+        write_atomically(folder / TRANSFORMS, json.dumps(document, indent=1))
         camera = OpenCV.make(
             640, 480, fx=500.0, fy=501.0, cx=320.5, cy=240.0, k1=-0.05, k2=0.01, dtype=torch.float64
         )

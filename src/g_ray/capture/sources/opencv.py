@@ -12,7 +12,7 @@ from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.capture.sources.base import CalibrationSource, Example, Lens
 from g_ray.capture.sources.evidence import Evidence, number, numbers, whole
-from g_ray.files import write_whole
+from g_ray.files import write_atomically
 
 MATRIX = ("camera_matrix", "Camera_Matrix", "cameraMatrix", "CameraMatrix", "K")
 DISTORTION = (
@@ -73,7 +73,7 @@ distortion_coefficients: !!opencv-matrix
    dt: d
    data: [ -2.1e-01, 5.0e-02, 1.0e-03, -5.0e-04, 1.0e-02 ]
 """
-        write_whole(folder / "camera.yml", text)
+        write_atomically(folder / "camera.yml", text)
         affine = {"fx": 520.0, "fy": 521.0, "cx": 320.0, "cy": 240.0}
         camera = OpenCV.make(
             640, 480, **affine, k1=-0.21, k2=0.05, p1=0.001, p2=-0.0005, k3=0.01, dtype=torch.float64

@@ -15,7 +15,7 @@ from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.capture.photos import Photo
 from g_ray.capture.sources.base import CalibrationSource, Example, Lens
 from g_ray.capture.sources.evidence import Evidence
-from g_ray.files import whole
+from g_ray.files import atomic_path
 
 
 class RayMapSource(CalibrationSource):
@@ -45,7 +45,7 @@ class RayMapSource(CalibrationSource):
     def example(cls, folder: Path) -> Example:
         lens = OpenCVFisheye.make(64, 48, fx=30.0, fy=30.0, cx=32.0, cy=24.0, k1=0.01, dtype=torch.float64)
         rays = lens.unproject_grid()[0].float()
-        with whole(folder / "rays" / "a.npy") as scratch:
+        with atomic_path(folder / "rays" / "a.npy") as scratch:
             np.save(scratch, rays.numpy())
         return Example(folder / "rays", "a.jpg", RayMapCamera.from_rays(rays))
 

@@ -9,7 +9,7 @@ from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.capture.sources.base import CalibrationSource, Example, Lens
 from g_ray.capture.sources.evidence import Evidence, number, numbers, whole
 from g_ray.capture.sources.opencv import intrinsics, lens
-from g_ray.files import write_whole
+from g_ray.files import write_atomically
 
 COUNTS = {"plumb_bob": (0, 4, 5), "rational_polynomial": (8, 12, 14), "equidistant": (4,), "fisheye": (4,)}
 """Distortion models of ROS, with their numbers of coefficients."""
@@ -61,7 +61,7 @@ rectification_matrix:
   cols: 3
   data: [1, 0, 0, 0, 1, 0, 0, 0, 1]
 """
-        write_whole(folder / "front.yaml", text)
+        write_atomically(folder / "front.yaml", text)
         affine = {"fx": 280.0, "fy": 281.0, "cx": 321.0, "cy": 239.0}
         camera = OpenCVFisheye.make(
             640, 480, **affine, k1=0.02, k2=-0.004, k3=0.001, k4=-0.0002, dtype=torch.float64

@@ -18,7 +18,7 @@ from g_ray.capture.sources.colmap import lenses
 from g_ray.capture.sources.evidence import Evidence
 from g_ray.data.scenes.colmap_format import is_model
 from g_ray.data.scenes.nerfstudio import TRANSFORMS, read_nerfstudio
-from g_ray.files import write_whole
+from g_ray.files import write_atomically
 
 DSLR, DSLR_NERFSTUDIO, IPHONE = Path("dslr/colmap"), Path("dslr/nerfstudio"), Path("iphone/colmap")
 
@@ -70,9 +70,11 @@ class ScanNetPPSource(CalibrationSource):
         matrix = [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
         frames = [{"file_path": "DSC00001.JPG", "transform_matrix": matrix}]
         document = {"camera_model": "OPENCV_FISHEYE", **affine, **k, "frames": frames}
-        write_whole(folder / DSLR_NERFSTUDIO / TRANSFORMS, json.dumps(document, indent=1))
-        write_whole(folder / IPHONE / "cameras.txt", "1 OPENCV 1920 1440 1430 1431 960 720 0.1 -0.2 0 0\n")
-        write_whole(folder / IPHONE / "images.txt", "1 1 0 0 0 0 0 0 1 frame_000000.jpg\n\n")
+        write_atomically(folder / DSLR_NERFSTUDIO / TRANSFORMS, json.dumps(document, indent=1))
+        write_atomically(
+            folder / IPHONE / "cameras.txt", "1 OPENCV 1920 1440 1430 1431 960 720 0.1 -0.2 0 0\n"
+        )
+        write_atomically(folder / IPHONE / "images.txt", "1 1 0 0 0 0 0 0 1 frame_000000.jpg\n\n")
         camera = OpenCVFisheye.make(
             1752, 1168, fx=610.0, fy=611.0, cx=876.0, cy=584.0, **k, dtype=torch.float64
         )

@@ -9,7 +9,7 @@ from g_ray.cameras.pinhole import Pinhole
 from g_ray.capture.sources.base import CalibrationSource, Example, Lens
 from g_ray.capture.sources.evidence import Evidence
 from g_ray.data.scenes.seven_scenes import INTRINSICS, is_seven_scenes, read_seven_scenes
-from g_ray.files import write_whole
+from g_ray.files import write_atomically
 
 
 class SevenScenesSource(CalibrationSource):
@@ -35,7 +35,7 @@ class SevenScenesSource(CalibrationSource):
         name = "frame-000000.color.png"
         folder.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (640, 480)).save(folder / name)
-        write_whole(folder / INTRINSICS, "585 0 320\n0 585 240\n0 0 1\n")
-        write_whole(folder / "frame-000000.pose.txt", "1 0 0 0.5\n0 1 0 0\n0 0 1 2\n0 0 0 1\n")
+        write_atomically(folder / INTRINSICS, "585 0 320\n0 585 240\n0 0 1\n")
+        write_atomically(folder / "frame-000000.pose.txt", "1 0 0 0.5\n0 1 0 0\n0 0 1 2\n0 0 0 1\n")
         camera = Pinhole.make(640, 480, fx=585.0, fy=585.0, cx=320.0, cy=240.0, dtype=torch.float64)
         return Example(folder, name, camera)

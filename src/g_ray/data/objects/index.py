@@ -28,7 +28,7 @@ from g_ray.data.objects.files import (
     read_cameras,
 )
 from g_ray.data.objects.seeds import object_random
-from g_ray.files import write_whole
+from g_ray.files import write_atomically
 
 TEST_SHARE = 0.1
 """Of all objects, as in the paper: 8,000 of 80,000."""
@@ -122,7 +122,7 @@ def write_indices(root: Path, out: Path, seed: int = 0) -> dict[str, str]:
                 f"{out / name} is there for other objects or another seed: choose another folder for the index"
             )
     for name, text in texts.items():
-        write_whole(out / name, text)
+        write_atomically(out / name, text)
     return {Path(name).stem: digest for name, digest in sums.items()}
 
 

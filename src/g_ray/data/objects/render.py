@@ -75,7 +75,7 @@ class MeshScene:
         for index, rays in _views(camera, pose):
             hits = self.cast(rays.origin, rays.directions)
             depth[index].view(-1)[torch.from_numpy(hits.ray)] = torch.from_numpy(hits.distance).to(depth)
-        local = RayMap.of_camera(camera)
+        local = RayMap.from_camera(camera)
         depth = depth * local.valid
         return MeshRendering(
             rgb=self.photograph(camera, pose, antialias),
@@ -122,7 +122,7 @@ class _Rays:
 def _views(camera: Camera, pose: Pose) -> Iterator[tuple[tuple[int, ...], _Rays]]:
     """One view after the other; single precision is what embree computes in."""
     for index in np.ndindex(*camera.batch_shape):
-        local = RayMap.of_camera(camera[index])
+        local = RayMap.from_camera(camera[index])
         directions = local.directions.reshape(-1, 3) @ pose.rotation[index].to(local.dtype).mT
         origin = pose.translation[index].numpy()
         yield index, _Rays(origin, directions.float().numpy(), local.valid.flatten().numpy())

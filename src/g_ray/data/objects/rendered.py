@@ -77,7 +77,7 @@ class RenderedObjects:
     def _read_cameras(self, uid: str) -> Seen:
         read = read_cameras(self.root / uid)
         native = read.cameras.to(torch.float32)
-        scaled = read.poses.scaled(FARTHEST / read.poses.translation.norm(dim=-1).max())
+        scaled = read.poses.scale_translation(FARTHEST / read.poses.translation.norm(dim=-1).max())
         return Seen(native, native.resize(self.width, self.height), scaled.to(torch.float32))
 
     def _read_image(self, uid: str, name: str) -> UInt8[Tensor, "3 h w"]:

@@ -14,7 +14,7 @@ from g_ray.cameras.pinhole import Pinhole
 from g_ray.data.nvs import NVSBatch, NVSSource, zoom_factors
 from g_ray.data.rooms import Room, random_room
 from g_ray.data.splits import HELD_OUT, SPLITS
-from g_ray.files import whole
+from g_ray.files import atomic_path
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
 
@@ -103,7 +103,7 @@ class RoomsNVS(NVSSource):
         with contextlib.suppress(FileNotFoundError, ValueError, EOFError):  # not there, or damaged: made anew
             return np.load(path, allow_pickle=False)
         pictures = self._rendered(draws, camera, poses)
-        with whole(path) as scratch:
+        with atomic_path(path) as scratch:
             np.save(scratch, pictures, allow_pickle=False)
         return pictures
 

@@ -131,7 +131,7 @@ def placed(poses: Pose, contexts: int, random: np.random.Generator) -> Pose:
     baseline = float(turned.translation[contexts - 1].norm())
     fits = float(((high - low) / size.clamp(min=1e-9)).min())
     wanted = random.uniform(0.3, 1.0) / max(baseline, 1e-9)
-    scaled = turned.scaled(turned.translation.new_full(turned.batch_shape, min(wanted, fits)))
+    scaled = turned.scale_translation(turned.translation.new_full(turned.batch_shape, min(wanted, fits)))
     # The middle of the path may be anywhere in the free box that is left when the path's own size is taken off.
     middle = (scaled.translation.amax(0) + scaled.translation.amin(0)) / 2
     rest = ((high - low - min(wanted, fits) * size) / 2).clamp(min=0)

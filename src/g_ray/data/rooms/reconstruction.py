@@ -17,7 +17,7 @@ from g_ray.data.rooms import Rendering, Room, random_room
 from g_ray.data.rooms.walk import PER_STEP, START, walk
 from g_ray.data.shaped_sets import ShapedSets
 from g_ray.data.splits import SPLITS
-from g_ray.geometry.pointmap import move
+from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
 
@@ -173,8 +173,8 @@ def _batch(
     return ReconstructionBatch(
         images=images,
         views=Views(cameras),
-        world_points=move(seen.points, to_first) * seen_at,
-        camera_points=move(seen.points, to_cameras) * seen_at,
+        world_points=transform_points(seen.points, to_first) * seen_at,
+        camera_points=transform_points(seen.points, to_cameras) * seen_at,
         ray_depth=seen.ray_depth,
         z_depth=seen.z_depth,
         valid=seen.valid,

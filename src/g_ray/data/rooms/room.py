@@ -164,7 +164,7 @@ class Room:
         Cameras and poses are [*scene, *view]: any number of views of each room at once.
         """
         pose = Pose(pose.world_from_cam.expand(*camera.batch_shape, 4, 4))
-        rays = RayMap.of_camera(camera)
+        rays = RayMap.from_camera(camera)
         distance, points, solid = self._look(rays, pose)
         if antialias == 1:
             rgb = self._colour_of_views(points, solid)
@@ -195,7 +195,7 @@ class Room:
         return self.colour(points.reshape(*scene, -1, 3), solid.reshape(*scene, -1)).reshape(points.shape)
 
     def _smooth_colour(self, camera: Camera, pose: Pose, antialias: int) -> Tensor:
-        rays = RayMap.of_camera(camera.resize(antialias * camera.width, antialias * camera.height))
+        rays = RayMap.from_camera(camera.resize(antialias * camera.width, antialias * camera.height))
         _, points, solid = self._look(rays, pose)
         rgb = self._colour_of_views(points, solid)
         weight = rays.valid[..., None].to(rgb)

@@ -11,7 +11,7 @@ from g_ray.cameras.base import Camera
 from g_ray.data.covisibility import seen_by
 from g_ray.data.depth_files import DepthFile, along_rays, nearest_depth
 from g_ray.data.scenes.scene import PosedScene
-from g_ray.geometry.pointmap import move
+from g_ray.geometry.pointmap import transform_points
 from g_ray.rays.ray_map import RayMap
 
 POINTS_PX = 20
@@ -59,7 +59,7 @@ def computed(scene: PosedScene) -> Float[np.ndarray, "view view"]:
         cameras.append(small)
         maps.append(fine)
     local, valid = torch.stack(points)[None], torch.stack(found)[None]
-    world = move(local, poses[None])
+    world = transform_points(local, poses[None])
     distance = torch.linalg.vector_norm(local, dim=-1)[valid]
     near = NEAR * float(distance.median()) if len(distance) else 0.0
     columns = [
@@ -74,7 +74,7 @@ def _ray_depth(
 ) -> tuple[Tensor, Tensor, tuple[Tensor, Camera]]:
     """Points and validity on a small grid, the depth along its rays, and the camera that takes it."""
     small = camera.resize(*size).to(torch.float32)
-    rays = RayMap.of_camera(small)
+    rays = RayMap.from_camera(small)
     if file is None or depth is None:
         along, valid = torch.zeros(rays.shape), torch.zeros(rays.shape, dtype=torch.bool)
     else:

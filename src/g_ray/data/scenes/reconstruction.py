@@ -21,7 +21,7 @@ from g_ray.data.scenes.scene import PosedScene, check_depth_size, check_pixels
 from g_ray.data.scenes.store import DepthReading, LoadedScene, SceneStore
 from g_ray.data.shaped_sets import ShapedSets
 from g_ray.data.splits import HELD_OUT
-from g_ray.geometry.pointmap import move
+from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views
@@ -159,7 +159,7 @@ class ScenesReconstruction(ShapedSets):
         check_depth_size(file.path, depth, camera)
         image, small = resample(photo, camera, self.width, height, box)
         small = small.to(torch.float32)
-        rays = RayMap.of_camera(small)
+        rays = RayMap.from_camera(small)
         near = nearest_depth(depth, (camera.width, camera.height), self.width, height, box)
         if self.depth_max is not None:
             near = torch.where(near <= self.depth_max, near, 0)
@@ -191,7 +191,7 @@ def _batch(sets: list[list[TakenView]], draws: list[Draw]) -> ReconstructionBatc
     return ReconstructionBatch(
         images=torch.stack(coloured),
         views=Views([one_camera([view.camera for view in slot]) for slot in slots]),
-        world_points=move(points, relative) * valid[..., None],
+        world_points=transform_points(points, relative) * valid[..., None],
         camera_points=points,
         ray_depth=torch.stack([torch.stack([view.ray_depth for view in views]) for views in sets]),
         z_depth=points[..., 2],

@@ -9,23 +9,23 @@ from g_ray.losses.reconstruction.objective import (
     reconstruction_loss,
 )
 from g_ray.losses.reconstruction.outliers import mean_below_quantile
-from g_ray.losses.reconstruction.points import PointTerms, confidence_weighted, pointmap_loss
-from g_ray.losses.reconstruction.truth import NormalisedTruth, Truth, normalised_truth
+from g_ray.losses.reconstruction.points import PointTerms, confidence_weighted_loss, pointmap_loss
+from g_ray.losses.reconstruction.truth import NormalizedTruth, Truth, normalize_truth
 
 __all__ = [
     "CameraTerms",
-    "NormalisedTruth",
+    "NormalizedTruth",
     "PointTerms",
     "Prediction",
     "ReconstructionLoss",
     "ReconstructionWeights",
     "Truth",
     "camera_loss",
-    "confidence_weighted",
+    "confidence_weighted_loss",
     "mean_below_quantile",
     "multi_scale_normal_loss",
     "normal_loss",
-    "normalised_truth",
+    "normalize_truth",
     "pointmap_loss",
     "reconstruction_loss",
 ]

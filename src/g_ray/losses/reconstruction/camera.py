@@ -41,9 +41,11 @@ def camera_loss(
     """
     shift = (translation - truth.translation).abs().clamp(max=LARGEST)
     turn = (quaternion - quaternion_from_rotation(truth.rotation)).abs()
-    return CameraTerms(_mean_of(shift, usable), _mean_of(turn, usable))
+    return CameraTerms(_mean_of_usable(shift, usable), _mean_of_usable(turn, usable))
 
 
-def _mean_of(values: Float[Tensor, "set view channel"], usable: Bool[Tensor, "set"]) -> Float[Tensor, ""]:
+def _mean_of_usable(
+    values: Float[Tensor, "set view channel"], usable: Bool[Tensor, "set"]
+) -> Float[Tensor, ""]:
     """0, and still a function of the prediction, where no set is usable."""
     return torch.where(usable, values.mean((1, 2)), 0).sum() / usable.sum().clamp(min=1)

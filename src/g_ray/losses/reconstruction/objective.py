@@ -6,10 +6,10 @@ from typing import Protocol, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray.geometry.precision import at_least_float32, full_precision
+from g_ray.geometry.precision import disable_autocast, promote_to_float32
 from g_ray.losses.reconstruction.camera import ENOUGH, CameraTerms, camera_loss
 from g_ray.losses.reconstruction.points import PointTerms, pointmap_loss
-from g_ray.losses.reconstruction.truth import Truth, normalised_truth
+from g_ray.losses.reconstruction.truth import Truth, normalize_truth
 
 
 @runtime_checkable
@@ -59,7 +59,7 @@ class ReconstructionLoss:
     world_points: PointTerms
     total: Float[Tensor, ""]
 
-    def named(self) -> dict[str, Float[Tensor, ""]]:
+    def named_terms(self) -> dict[str, Float[Tensor, ""]]:
         """Terms before their weights, for a log: translation, rotation, world_confidence, …, total."""
         parts = {"": self.camera, "camera_": self.camera_points, "world_": self.world_points}
         terms = {
@@ -72,11 +72,11 @@ def reconstruction_loss(
     prediction: Prediction, truth: Truth, weights: ReconstructionWeights = PAPER
 ) -> ReconstructionLoss:
     """λ_camera L_camera + λ_points (L_camera points + L_world points), in float32 whatever autocast says."""
-    known = normalised_truth(truth)
-    with full_precision(known.world_points):
+    known = normalize_truth(truth)
+    with disable_autocast(known.world_points):
         camera = camera_loss(
-            at_least_float32(prediction.translation),
-            at_least_float32(prediction.quaternion),
+            promote_to_float32(prediction.translation),
+            promote_to_float32(prediction.quaternion),
             known.poses,
             usable=known.valid[:, 0].sum((-2, -1)) > ENOUGH,
         )
@@ -87,7 +87,9 @@ def reconstruction_loss(
             "scales": weights.normal_scales,
         }
         in_camera, in_world = (
-            pointmap_loss(points, at_least_float32(guess), at_least_float32(sure), known.valid, **settings)
+            pointmap_loss(
+                points, promote_to_float32(guess), promote_to_float32(sure), known.valid, **settings
+            )
             for points, guess, sure in (
                 (known.camera_points, prediction.camera_points, prediction.camera_confidence),
                 (known.world_points, prediction.world_points, prediction.world_confidence),

@@ -26,7 +26,7 @@ class PointTerms:
         return self.confidence + self.regression + self.normals
 
 
-def confidence_weighted(
+def confidence_weighted_loss(
     error: Float[Tensor, "*shape"], confidence: Float[Tensor, "*shape"], *, gamma: float, alpha: float
 ) -> Float[Tensor, "*shape"]:
     """γ c r − α log c: smallest at c = α / (γ r), so that a confidence learns the inverse of its error."""
@@ -52,7 +52,7 @@ def pointmap_loss(
         nothing = 0 * (predicted.sum() + confidence.sum())
         return PointTerms(nothing, nothing, nothing)
     error = torch.linalg.vector_norm(predicted - truth, dim=-1)[valid]
-    weighted = confidence_weighted(error, confidence[valid], gamma=gamma, alpha=alpha)
+    weighted = confidence_weighted_loss(error, confidence[valid], gamma=gamma, alpha=alpha)
     return PointTerms(
         confidence=mean_below_quantile(weighted, quantile),
         regression=mean_below_quantile(error, quantile),

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.geometry.pointmap import mean_distance, move
+from g_ray.geometry.pointmap import compute_mean_distance, transform_points
 from g_ray.geometry.pose import Pose
-from g_ray.geometry.precision import at_least_float32, full_precision
+from g_ray.geometry.precision import disable_autocast, promote_to_float32
 
 SLACK = 1e-3
 """Added to the number of valid pixels."""
@@ -36,7 +36,7 @@ class Truth(Protocol):
 
 
 @dataclass(frozen=True)
-class NormalisedTruth:
+class NormalizedTruth:
     """In the frame of the first view, at the scale of the set."""
 
     world_points: Float[Tensor, "set view h w 3"]
@@ -47,21 +47,25 @@ class NormalisedTruth:
 
 
 @torch.no_grad()
-def normalised_truth(truth: Truth) -> NormalisedTruth:
+def normalize_truth(truth: Truth) -> NormalizedTruth:
     """Divide by the mean world-point distance from the first camera (appendix "3D Reconstruction").
 
     Predictions are not normalised: the network has to learn this scale.
     """
-    with full_precision(truth.world_points):
-        first = truth.poses.to(at_least_float32(truth.world_points).dtype)
-        world = move(at_least_float32(truth.world_points), first[..., :1].inverse())
-        scale = mean_distance(world, truth.valid, slack=SLACK).clamp(*SCALES)
-        poses = first.relative_to_first().scaled(1 / scale[..., None])
-    return NormalisedTruth(
-        _tamed(world, scale), _tamed(at_least_float32(truth.camera_points), scale), poses, truth.valid, scale
+    with disable_autocast(truth.world_points):
+        first = truth.poses.to(promote_to_float32(truth.world_points).dtype)
+        world = transform_points(promote_to_float32(truth.world_points), first[..., :1].inverse())
+        scale = compute_mean_distance(world, truth.valid, slack=SLACK).clamp(*SCALES)
+        poses = first.relative_to_first().scale_translation(1 / scale[..., None])
+    return NormalizedTruth(
+        _scale_and_clamp(world, scale),
+        _scale_and_clamp(promote_to_float32(truth.camera_points), scale),
+        poses,
+        truth.valid,
+        scale,
     )
 
 
-def _tamed(points: Tensor, scale: Tensor) -> Tensor:
+def _scale_and_clamp(points: Tensor, scale: Tensor) -> Tensor:
     """Finite everywhere: what is not valid may hold anything, and 0 · NaN is NaN."""
     return torch.nan_to_num(points / scale[:, None, None, None, None]).clamp(-FARTHEST, FARTHEST)

@@ -10,7 +10,7 @@ DepthName = Literal["z", "ray"]
 """The paper takes z on PandaSet and ETH3D, and the distance along the ray where fisheyes take part (ScanNet++)."""
 
 
-def depth(camera_points: Float[Tensor, "*shape 3"], kind: DepthName) -> Float[Tensor, "*shape 1"]:
+def compute_depth(camera_points: Float[Tensor, "*shape 3"], kind: DepthName) -> Float[Tensor, "*shape 1"]:
     """z-depth, the component along the optical axis, or ray depth, the distance from the camera."""
     if kind == "z":
         return camera_points[..., 2:]

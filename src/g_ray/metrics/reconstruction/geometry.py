@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.geometry.pointmap import mean_distance, move
+from g_ray.geometry.pointmap import compute_mean_distance, transform_points
 from g_ray.geometry.pose import Pose
-from g_ray.geometry.precision import at_least_float32, full_precision
+from g_ray.geometry.precision import disable_autocast, promote_to_float32
 
 SLACK = 1e-8
 """Keeps the scale of a set without a valid pixel away from 0."""
@@ -25,13 +25,13 @@ class SetGeometry:
     poses: Pose  # world_from_cam [*set view]
 
     @staticmethod
-    def of_points(
+    def from_points(
         world_points: Float[Tensor, "*set view h w 3"],
         camera_points: Float[Tensor, "*set view h w 3"],
         poses: Pose,
     ) -> "SetGeometry":
         """For networks that predict no rays of their own: those that their camera-space points lie on."""
-        rays = torch.nn.functional.normalize(at_least_float32(camera_points), dim=-1)
+        rays = torch.nn.functional.normalize(promote_to_float32(camera_points), dim=-1)
         return SetGeometry(world_points, camera_points, rays, poses)
 
     @property
@@ -46,19 +46,19 @@ class SetGeometry:
             self.poses.to(dtype),
         )
 
-    def in_first_view(self) -> "SetGeometry":
+    def to_first_view(self) -> "SetGeometry":
         """World points and poses in the frame of the set's own first camera."""
-        with full_precision(self.world_points):
-            world = move(self.world_points, self.poses[..., :1].inverse())
+        with disable_autocast(self.world_points):
+            world = transform_points(self.world_points, self.poses[..., :1].inverse())
             return replace(self, world_points=world, poses=self.poses.relative_to_first())
 
-    def normalised(self, valid: Bool[Tensor, "*set view h w"]) -> "SetGeometry":
+    def normalize(self, valid: Bool[Tensor, "*set view h w"]) -> "SetGeometry":
         """Points and translations in units of the set's mean distance of valid points: one factor for all views."""
-        scale = mean_distance(self.world_points, valid, slack=SLACK).clamp(min=SLACK)
+        scale = compute_mean_distance(self.world_points, valid, slack=SLACK).clamp(min=SLACK)
         per_point = scale[..., None, None, None, None]
         return SetGeometry(
             self.world_points / per_point,
             self.camera_points / per_point,
             self.rays,
-            self.poses.scaled(1 / scale[..., None]),
+            self.poses.scale_translation(1 / scale[..., None]),
         )

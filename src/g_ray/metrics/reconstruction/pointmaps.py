@@ -15,7 +15,7 @@ def relative_error(
     """Mean of ‖p̂ − p‖ / ‖p‖ over valid pixels: Points rel of points, Depth rel of depths with their one channel."""
     size = torch.linalg.vector_norm(truth, dim=-1)
     error = torch.linalg.vector_norm(predicted - truth, dim=-1)
-    return mean_of_valid(error / torch.where(size > 0, size, 1), valid & (size > 0))
+    return average_valid(error / torch.where(size > 0, size, 1), valid & (size > 0))
 
 
 def norm_inliers(
@@ -31,10 +31,10 @@ def norm_inliers(
     ours, theirs = (torch.linalg.vector_norm(points, dim=-1) for points in (truth, predicted))
     # Products instead of quotients: 0 then needs no case of its own.
     inlier = (theirs < ratio * ours) & (ours < ratio * theirs)
-    return mean_of_valid(inlier.to(truth.dtype), valid & (ours > 0))
+    return average_valid(inlier.to(truth.dtype), valid & (ours > 0))
 
 
-def mean_of_valid(
+def average_valid(
     values: Float[Tensor, "*view h w"], valid: Bool[Tensor, "*view h w"]
 ) -> Float[Tensor, "*view"]:
     """NaN where nothing is valid: whoever averages has to say what happens to such a view."""

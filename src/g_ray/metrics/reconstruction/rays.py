@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.metrics.reconstruction.pointmaps import mean_of_valid
+from g_ray.metrics.reconstruction.pointmaps import average_valid
 
 
 def ray_error_deg(
@@ -21,4 +21,4 @@ def ray_error_deg(
     angle = torch.rad2deg(2 * torch.asin((chord / 2).clamp(max=1)))
     if known is None:
         known = torch.ones_like(angle, dtype=torch.bool)
-    return mean_of_valid(angle, known)
+    return average_valid(angle, known)

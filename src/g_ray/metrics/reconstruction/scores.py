@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.metrics.bootstrap import Interval, bootstrap
-from g_ray.metrics.reconstruction.depth import DepthName, depth
+from g_ray.metrics.reconstruction.depth import DepthName, compute_depth
 from g_ray.metrics.reconstruction.geometry import SetGeometry
 from g_ray.metrics.reconstruction.pointmaps import norm_inliers, relative_error
 from g_ray.metrics.reconstruction.rays import ray_error_deg
@@ -31,7 +31,7 @@ class ReconstructionScores:
     mean, and is to be reported beside it."""
 
     @staticmethod
-    def joined(parts: "list[ReconstructionScores]") -> "ReconstructionScores":
+    def concatenate(parts: "list[ReconstructionScores]") -> "ReconstructionScores":
         """The sets of several batches, in order."""
         columns = {name: torch.cat([part.rows()[name] for part in parts]) for name in METRICS}
         starts = accumulate((len(part.pose_ate) for part in parts), initial=0)
@@ -46,7 +46,7 @@ class ReconstructionScores:
         """A value per metric and set; NaN for points and depth of a set that has no valid pixel at all."""
         return {name: getattr(self, name) for name in METRICS}
 
-    def summary(self, *, seed: int = 0) -> dict[str, Interval]:
+    def summarize(self, *, seed: int = 0) -> dict[str, Interval]:
         """Equal-weight means over the sets that have a value, with 95 % bootstrap intervals."""
         return {name: bootstrap(values[~values.isnan()], seed=seed) for name, values in self.rows().items()}
 
@@ -68,10 +68,10 @@ def score_sets(
 
     A prediction that is not finite is an error, not a bad score: a mean would hide it or be ruined by it.
     """
-    _refuse_non_finite(predicted, valid, known_rays)
+    _check_finite(predicted, valid, known_rays)
     dtype = reduce(torch.promote_types, (truth.dtype, predicted.dtype), torch.float32)
-    ours, theirs = (given.to(dtype).in_first_view().normalised(valid) for given in (truth, predicted))
-    our_depth, their_depth = (depth(given.camera_points, depth_kind) for given in (ours, theirs))
+    ours, theirs = (given.to(dtype).to_first_view().normalize(valid) for given in (truth, predicted))
+    our_depth, their_depth = (compute_depth(given.camera_points, depth_kind) for given in (ours, theirs))
     points_rel = relative_error(ours.world_points, theirs.world_points, valid)
     return ReconstructionScores(
         points_rel=points_rel.nanmean(-1),
@@ -84,7 +84,7 @@ def score_sets(
     )
 
 
-def _refuse_non_finite(predicted: SetGeometry, valid: Tensor, known_rays: Tensor | None) -> None:
+def _check_finite(predicted: SetGeometry, valid: Tensor, known_rays: Tensor | None) -> None:
     """NaN means "no valid pixel" below, so it must not come in from elsewhere."""
     broken_rays = ~predicted.rays.isfinite().all(-1)
     broken = broken_rays if known_rays is None else broken_rays & known_rays

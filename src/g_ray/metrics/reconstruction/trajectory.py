@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray.geometry.precision import full_precision
+from g_ray.geometry.precision import disable_autocast
 
 
 def pose_ate(
@@ -14,11 +14,11 @@ def pose_ate(
 
     Of two views only the lengths of their baselines count: ATE = |b − b̂|/2.
     """
-    with full_precision(truth):
-        return torch.linalg.vector_norm(rigidly_aligned(truth, predicted) - predicted, dim=-1).mean(-1)
+    with disable_autocast(truth):
+        return torch.linalg.vector_norm(align_rigidly(truth, predicted) - predicted, dim=-1).mean(-1)
 
 
-def rigidly_aligned(
+def align_rigidly(
     points: Float[Tensor, "*set point 3"], target: Float[Tensor, "*set point 3"]
 ) -> Float[Tensor, "*set point 3"]:
     """R p + t with the rotation and translation that minimise Σ ‖R pᵢ + t − qᵢ‖² (Horn; Umeyama with scale 1)."""

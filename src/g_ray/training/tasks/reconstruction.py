@@ -17,7 +17,7 @@ from g_ray.training.task import Task
 
 @dataclass(kw_only=True)
 class ReconstructionTask(Task):
-    """`objective(prediction, truth, weights)` gives `.total` and the terms to log by `.named()`."""
+    """`objective(prediction, truth, weights)` gives `.total` and the terms to log by `.named_terms()`."""
 
     config: ReconstructionConfig
     data: ReconstructionSource
@@ -39,7 +39,7 @@ class ReconstructionTask(Task):
 
     def loss(self, model: nn.Module, batch: ReconstructionBatch) -> tuple[Tensor, dict[str, Tensor]]:
         found = self.objective(model(batch.images, batch.views), batch, self.weights)
-        logged = {name: value.detach() for name, value in found.named().items() if name != "total"}
+        logged = {name: value.detach() for name, value in found.named_terms().items() if name != "total"}
         return found.total, logged
 
     def names(self, batch: ReconstructionBatch) -> str:
