@@ -24,8 +24,8 @@ import torch
 
 from g_ray.cameras import Pinhole
 from g_ray.models import RECONSTRUCTION_SIZES
-from g_ray.models.convert import vggt_config
-from g_ray.models.foreign import from_vggt, load_named, read_foreign
+from g_ray.models.convert import read_vggt_config
+from g_ray.models.foreign import load_matching, read_foreign, rename_from_vggt
 from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.rays.views import Views
 
@@ -48,8 +48,8 @@ def official(weights: Path | None) -> Any:
 
 
 def ours(state: dict[str, torch.Tensor], method: str) -> ReconstructionModel:
-    model = ReconstructionModel(vggt_config(state, method)).eval()
-    load_named(model, from_vggt(state))
+    model = ReconstructionModel(read_vggt_config(state, method)).eval()
+    load_matching(model, rename_from_vggt(state))
     return model
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from g_ray import OpenCVFisheye, Pinhole, Pose, Views, attention, encoding
-from g_ray.data import random_room
+from g_ray.data import make_random_room
 
 PATCH = 16
 
@@ -59,7 +59,7 @@ def main() -> None:
     ]
     eyes = torch.tensor([[-1.5, 0.0, -1.5], [-1.2, 0.1, -1.6], [-1.0, 0.0, -1.2]])
     poses = Pose.look_at(eyes, torch.tensor([0.3, 0.3, 0.4]).expand(3, 3))
-    room = random_room(seed=1)
+    room = make_random_room(seed=1)
     images = [room.render(c, poses[i]).rgb.permute(2, 0, 1)[None] for i, c in enumerate(cameras)]
 
     model = ViT()

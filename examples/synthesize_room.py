@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 
 from g_ray import OpenCVFisheye, Pinhole, Pose
-from g_ray.data import random_room
+from g_ray.data import make_random_room
 from g_ray.metrics.psnr import psnr
-from g_ray.synthesis import Synthesiser, load_network
+from g_ray.synthesis import Synthesizer, load_network
 from g_ray.viewer.animation import save_picture
 
 SEED = 7
@@ -28,15 +28,15 @@ def main(out: Path) -> None:
     eyes = torch.tensor([[-0.35, -0.3, 1.7], [0.35, -0.2, 1.6], [0.05, -0.25, 1.65]])
     poses = Pose.look_at(eyes, torch.tensor([0.1, -0.1, 0.0]).expand(3, 3))
 
-    room = random_room(SEED, solids=5, coarse=True)
+    room = make_random_room(SEED, solids=5, coarse=True)
     photos = [room.render(c, poses[i], antialias=2).rgb.movedim(-1, 0) for i, c in enumerate(cameras)]
 
     network = load_network("nvs-rooms")
-    scene = Synthesiser(network, photos, cameras, poses[:2])
+    scene = Synthesizer(network, photos, cameras, poses[:2])
     rows = [torch.cat(photos, -1)]
     for name, camera in targets.items():
         predicted = scene.render(camera, poses[2])
-        small = camera.resize(*scene.target_size(camera))
+        small = camera.resize(*scene.choose_target_size(camera))
         truth = room.render(small, poses[2], antialias=4).rgb.movedim(-1, 0)
         quality = psnr(truth[None, None], predicted[None, None]).item()
         angle = camera.fov().horizontal_deg.item()

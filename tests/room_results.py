@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from g_ray.cameras.base import Camera
-from g_ray.data.rooms import random_room
+from g_ray.data.rooms import make_random_room
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.export.result import Result, ResultView
 from g_ray.geometry.pose import Pose
@@ -16,7 +16,7 @@ from g_ray.geometry.pose import Pose
 def mixed(size: int = 70) -> tuple[tuple[ResultView, ...], tuple[torch.Tensor, ...]]:
     """Views and photographs: pinholes and fisheyes by turns, each with a lens of its own."""
     data = RoomsReconstruction(lens="mixed", width=size, height=size, views=(4, 4), batch_size=1)
-    batch = data.sets(range(1))
+    batch = data.make_sets(range(1))
     views = tuple(
         view(
             f"{camera.NAME}/view {i}.png",
@@ -34,7 +34,7 @@ def seen_through(
     cameras: list[Camera], seed: int = 4
 ) -> tuple[tuple[ResultView, ...], tuple[torch.Tensor, ...]]:
     """One room through any lenses, from places beside each other."""
-    room, views, images = random_room(seed, coarse=True), [], []
+    room, views, images = make_random_room(seed, coarse=True), [], []
     for number, camera in enumerate(cameras):
         eye = torch.tensor([0.25 * number - 0.3, 0.1, -1.2])
         pose = Pose.look_at(eye, torch.tensor([0.1, 0.2, 1.0]))

@@ -11,7 +11,7 @@ from PIL import Image
 from g_ray.cameras import OpenCV, OpenCVFisheye, Pinhole
 from g_ray.cameras.base import Camera
 from g_ray.cameras.files import NamedCamera, write_cameras
-from g_ray.data.rooms import random_room
+from g_ray.data.rooms import make_random_room
 from g_ray.geometry.pose import Pose
 
 OPENGL = torch.diag(torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64))
@@ -42,7 +42,7 @@ def shots(
     count: int = 9, kinds: tuple[str, ...] = ("pinhole",), width: int = 48, height: int = 36, seed: int = 3
 ) -> list[Shot]:
     """Views on an arc; lenses take turns."""
-    room, taken = random_room(seed, coarse=True), []
+    room, taken = make_random_room(seed, coarse=True), []
     for number in range(count):
         angle = 0.15 * number
         eye = torch.tensor([1.7 * np.sin(angle), -0.3, 1.7 * np.cos(angle)], dtype=torch.float64)
@@ -212,6 +212,6 @@ def write_weights(path: Path, recipe=None, seed: int = 0) -> Path:
         recipe = replace(tiny, model=replace(tiny.model, dim=48, layers=2, ffn=48))
     torch.manual_seed(seed)
     weights = LVSM(LVSMConfig(**vars(recipe.model))).state_dict()
-    document = {"name": "test", "kind": type(recipe).__name__, "settings": recipe.resolved()}
+    document = {"name": "test", "kind": type(recipe).__name__, "settings": recipe.to_settings()}
     save_file(weights, path, metadata={"format": "pt", "step": "0", "recipe": json.dumps(document)})
     return path

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from g_ray.capture.calibrate import calibrate
+from g_ray.capture.calibrate import assign_cameras
 from g_ray.capture.sources import SOURCES
 
 K = "[500, 0, 319.5, 0, 500, 239.5, 0, 0, 1]"
@@ -104,7 +104,7 @@ def test_a_wrong_file(tmp_path, imagine, case):
     name, content, text = TEXTS[case]
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError) as raised:
-        calibrate([imagine("a.png")], str(tmp_path / name))
+        assign_cameras([imagine("a.png")], str(tmp_path / name))
     message = str(raised.value)
     assert text in message and str(tmp_path) in message and "\n" not in message and len(message) < 400
 
@@ -137,7 +137,7 @@ def colmap(folder, cameras="1 PINHOLE 640 480 500 500 320 240", images="1 1 0 0 
 def test_a_wrong_colmap_model(tmp_path, imagine, files, text):
     colmap(tmp_path, **files)
     with pytest.raises(ValueError, match=text) as raised:
-        calibrate([imagine("a.png")], str(tmp_path))
+        assign_cameras([imagine("a.png")], str(tmp_path))
     assert "\n" not in str(raised.value)
 
 
@@ -154,16 +154,16 @@ def test_a_wrong_colmap_model(tmp_path, imagine, files, text):
 def test_a_wrong_ray_map(tmp_path, imagine, array, text):
     np.save(tmp_path / "a.npy", array)
     with pytest.raises(ValueError, match=text):
-        calibrate([imagine("a.png")], str(tmp_path / "a.npy"))
+        assign_cameras([imagine("a.png")], str(tmp_path / "a.npy"))
 
 
 def test_a_file_that_is_no_npy(tmp_path, imagine):
     (tmp_path / "a.npy").write_bytes(b"not numpy")
     with pytest.raises(ValueError, match=r"a.npy: cannot be read as .npy"):
-        calibrate([imagine("a.png")], str(tmp_path / "a.npy"))
+        assign_cameras([imagine("a.png")], str(tmp_path / "a.npy"))
     (tmp_path / "c.dat").write_bytes(bytes(range(256)))
     with pytest.raises(ValueError, match=r"c.dat: not a text file"):
-        calibrate([imagine("a.png")], str(tmp_path / "c.dat"))
+        assign_cameras([imagine("a.png")], str(tmp_path / "c.dat"))
 
 
 @pytest.mark.parametrize(
@@ -187,5 +187,5 @@ def test_wrong_arguments(tmp_path, imagine, sources, text):
     good = str(SOURCES["opencv"].example(tmp_path).path)
     kind = OSError if sources == ["exif"] else ValueError
     with pytest.raises(kind, match=text) as raised:
-        calibrate([imagine("a.png")], [source.replace("GOOD", good) for source in sources])
+        assign_cameras([imagine("a.png")], [source.replace("GOOD", good) for source in sources])
     assert "\n" not in str(raised.value)

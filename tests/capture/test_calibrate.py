@@ -8,7 +8,7 @@ import torch
 
 from g_ray.cameras import Equirectangular, OpenCVFisheye, Pinhole, RayMapCamera
 from g_ray.cameras.files import NamedCamera, write_cameras
-from g_ray.capture.calibrate import calibrate
+from g_ray.capture.calibrate import assign_cameras
 from g_ray.capture.photos import find_photos
 from g_ray.capture.plausible import check_plausible
 from g_ray.capture.sources import SOURCES
@@ -25,66 +25,66 @@ def test_a_mix_by_pattern(tmp_path, imagine, shoot):
     fisheye = SOURCES["opencv"].example(tmp_path / "lab").path
     (phone,) = find_photos([shoot("phone/p.jpg", (640, 480), {41989: 28})])
     photos = [imagine("dslr/a.jpg"), imagine("dslr/b/c.jpg"), replace(phone, name="phone/p.jpg")]
-    views = calibrate(photos, [f"dslr/*={fisheye}", "phone/*=exif"])
+    views = assign_cameras(photos, [f"dslr/*={fisheye}", "phone/*=exif"])
     assert [view.source for view in views] == ["camera.yml (OpenCV)"] * 2 + ["EXIF focal length"]
-    views = calibrate(photos, ["exif", f"dslr/*={fisheye}"])
+    views = assign_cameras(photos, ["exif", f"dslr/*={fisheye}"])
     assert [view.camera.NAME for view in views] == ["opencv", "opencv", "pinhole"]
     first = camera_file(tmp_path / "first.json")
-    views = calibrate(photos[:2], [f"dslr/a*={first}", f"dslr/*={fisheye}"])
+    views = assign_cameras(photos[:2], [f"dslr/a*={first}", f"dslr/*={fisheye}"])
     assert [view.camera.NAME for view in views] == ["pinhole", "opencv"]
 
 
 def test_a_camera_of_a_rig_by_folder_by_label_or_by_size(tmp_path, imagine):
     chain = SOURCES["kalibr"].example(tmp_path / "lab").path
-    (view,) = calibrate([imagine("rec/cam0/1.png")], str(chain))
+    (view,) = assign_cameras([imagine("rec/cam0/1.png")], str(chain))
     assert view.camera.NAME == "opencv_fisheye"
-    (view,) = calibrate([imagine("left/1.png")], [f"left/*={chain}:cam1"])
+    (view,) = assign_cameras([imagine("left/1.png")], [f"left/*={chain}:cam1"])
     assert view.camera.NAME == "double_sphere"
     with pytest.raises(
         ValueError, match=r"which camera took left/1.png \(640×480\)\? It has cam0 \(640×480\), cam1"
     ):
-        calibrate([imagine("left/1.png")], str(chain))
+        assign_cameras([imagine("left/1.png")], str(chain))
     chain.write_text(
         chain.read_text()
         .replace("[640, 480]", "[320, 240]", 1)
         .replace("460.0, 458.0, 319.5, 239.5", "230.0, 229.0, 159.5, 119.5")
     )
-    (view,) = calibrate([imagine("left/1.png", (320, 240))], str(chain))
+    (view,) = assign_cameras([imagine("left/1.png", (320, 240))], str(chain))
     assert view.camera.NAME == "opencv_fisheye"
 
 
 def test_names_with_and_without_folders(tmp_path, imagine):
     path = camera_file(tmp_path / "c.json", ("images/left/a.jpg", "images/right/a.jpg"))
-    source = [view.source for view in calibrate([imagine("left/a.jpg"), imagine("right/a.jpg")], path)]
+    source = [view.source for view in assign_cameras([imagine("left/a.jpg"), imagine("right/a.jpg")], path)]
     assert source == ["c.json (G-ray)"] * 2
     with pytest.raises(ValueError, match=r"could be 'images/left/a.jpg' and 'images/right/a.jpg'"):
-        calibrate([imagine("a.jpg")], path)
+        assign_cameras([imagine("a.jpg")], path)
 
 
 def test_a_single_camera_serves_all_photos_of_its_size_but_a_pose_is_one_photos(tmp_path, imagine):
     path = camera_file(tmp_path / "c.json")
-    assert len(calibrate([imagine("a.jpg"), imagine("b.jpg")], path)) == 2
+    assert len(assign_cameras([imagine("a.jpg"), imagine("b.jpg")], path)) == 2
     posed = camera_file(tmp_path / "posed.json", pose=Pose(torch.eye(4, dtype=torch.float64)))
     with pytest.raises(ValueError, match="has a pose and serves photos of other names"):
-        calibrate([imagine("a.jpg")], posed)
-    (view,) = calibrate([imagine("camera.jpg")], posed)
+        assign_cameras([imagine("a.jpg")], posed)
+    (view,) = assign_cameras([imagine("camera.jpg")], posed)
     assert view.pose is not None
 
 
 def test_what_is_not_used_is_said(tmp_path, imagine):
     path = camera_file(tmp_path / "c.json", ("a", "b", "c", "d", "e"))
     said = []
-    calibrate([imagine("a.jpg")], path, say=said.append)
+    assign_cameras([imagine("a.jpg")], path, report=said.append)
     assert said == [f"{path}: 4 cameras belong to photos that are not given: b, c, d, … (4)"]
     said.clear()
     yml = SOURCES["opencv"].example(tmp_path / "lab").path
     text = yml.read_text().replace("image_width: 640\nimage_height: 480\n", "")
     yml.write_text(text)
-    calibrate([imagine("a.jpg")], str(yml), say=said.append)
+    assign_cameras([imagine("a.jpg")], str(yml), report=said.append)
     assert said == [f"{yml}: it names no image size; taken to be that of the photos"]
     said.clear()
     half_turn = imagine("t.jpg", orientation=3)
-    calibrate([half_turn], camera_file(tmp_path / "one.json"), say=said.append)
+    assign_cameras([half_turn], camera_file(tmp_path / "one.json"), report=said.append)
     assert len(said) == 1 and "turned upright as EXIF says" in said[0]
 
 
@@ -101,15 +101,15 @@ def test_sizes(tmp_path, imagine):
     ]
     for photo, text in cases:
         with pytest.raises(ValueError, match=text):
-            calibrate([photo], path)
+            assign_cameras([photo], path)
     for photo, text in cases[:3]:
         with pytest.raises(ValueError, match=text):
-            calibrate([photo], path, resize=True)
-    (view,) = calibrate([cases[3][0]], path, resize=True)
+            assign_cameras([photo], path, resize=True)
+    (view,) = assign_cameras([cases[3][0]], path, resize=True)
     assert view.camera.params[:4].tolist() == pytest.approx(
         (Pinhole.from_fov(60.0, 1280, 960, dtype=torch.float64).params[:4]).tolist()
     )
-    (stored,) = calibrate([imagine("a.jpg", (640, 480), orientation=6, upright=False)], path)
+    (stored,) = assign_cameras([imagine("a.jpg", (640, 480), orientation=6, upright=False)], path)
     assert stored.camera.width == 640
 
 
@@ -121,17 +121,17 @@ def test_scannetpp_worlds_and_undistorted_images(tmp_path, imagine):
         imagine("iphone/rgb/frame_000000.jpg", (1920, 1440)),
     ]
     said = []
-    dslr, iphone = calibrate(photos, str(folder), say=said.append)
+    dslr, iphone = assign_cameras(photos, str(folder), report=said.append)
     assert (dslr.camera.NAME, iphone.camera.NAME) == ("opencv_fisheye", "opencv")
     assert dslr.pose is None and iphone.pose is not None and "in another world" in said[0]
     with pytest.raises(ValueError, match="undistorted"):
-        calibrate([imagine("dslr/resized_undistorted_images/DSC00001.JPG", (1752, 1168))], str(folder))
+        assign_cameras([imagine("dslr/resized_undistorted_images/DSC00001.JPG", (1752, 1168))], str(folder))
 
 
 def test_aria_at_both_sizes_and_from_mps(tmp_path, imagine):
     path = SOURCES["aria"].example(tmp_path / "aria").path
-    (full,) = calibrate([imagine("camera-rgb.jpg", (2880, 2880))], str(path))
-    (half,) = calibrate([imagine("camera-rgb.jpg", (1408, 1408))], str(path))
+    (full,) = assign_cameras([imagine("camera-rgb.jpg", (2880, 2880))], str(path))
+    (half,) = assign_cameras([imagine("camera-rgb.jpg", (1408, 1408))], str(path))
     pixel = torch.tensor([[700.0, 300.0]], dtype=torch.float64)
     assert torch.allclose(half.camera.unproject(pixel)[0], full.camera.unproject(pixel * 2 + 32)[0])
     document = json.loads(path.read_text())
@@ -141,14 +141,14 @@ def test_aria_at_both_sizes_and_from_mps(tmp_path, imagine):
     lines.write_text(
         json.dumps({**document, "ImageSizes": [[1408, 1408]]}) + "\n" + json.dumps({"later": 1}) + "\n"
     )
-    (online,) = calibrate([imagine("camera-rgb.jpg", (1408, 1408))], str(lines))
+    (online,) = assign_cameras([imagine("camera-rgb.jpg", (1408, 1408))], str(lines))
     assert torch.allclose(online.camera.params, half.camera.params)
 
 
 def test_exif_by_the_focal_plane_and_after_scaling(shoot, imagine):
     """10 mm at 1000 px a centimetre are 1000 px; half the size has half of it; so has a photo on its side."""
     tags = {37386: 10.0, 41486: 1000.0, 41487: 1000.0, 41488: 3, 40962: 640, 40963: 480}
-    focal = lambda path: calibrate(find_photos([path]), "exif")[0].camera.params[0].item()  # noqa: E731
+    focal = lambda path: assign_cameras(find_photos([path]), "exif")[0].camera.params[0].item()  # noqa: E731
     assert focal(shoot("a.jpg", (640, 480), tags)) == pytest.approx(1000.0)
     assert focal(shoot("b.jpg", (320, 240), tags)) == pytest.approx(500.0)
     assert focal(shoot("c.jpg", (640, 480), {**tags, 274: 6})) == pytest.approx(1000.0)

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from g_ray.cameras import OpenCVFisheye, Pinhole, RayMapCamera
-from g_ray.capture.calibrate import calibrate
-from g_ray.capture.estimate import ESTIMATORS, chosen
-from g_ray.capture.estimate.colmap import ColmapEstimator, by_device
+from g_ray.capture.calibrate import assign_cameras
+from g_ray.capture.estimate import ESTIMATORS, choose_estimator
+from g_ray.capture.estimate.colmap import ColmapEstimator, group_by_device
 from g_ray.capture.photos import find_photos
 from g_ray.geometry.pose import Pose
 
@@ -60,7 +60,7 @@ class Network:
     ],
 )
 def test_names(text, name, fisheye):
-    estimator = chosen(text)
+    estimator = choose_estimator(text)
     assert (estimator.NAME, estimator.fisheye) == (name, fisheye)
 
 
@@ -69,14 +69,14 @@ def test_names(text, name, fisheye):
 )
 def test_wrong_names(text):
     with pytest.raises(ValueError, match="colmap, anycalib, geocalib, unik3d, vggt"):
-        chosen(text)
+        choose_estimator(text)
 
 
 @pytest.mark.parametrize("name", [name for name in ESTIMATORS if name != "colmap"])
 def test_a_package_that_is_not_there(name, photos, monkeypatch):
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(OSError, match=f"estimate:{name} needs the package {name}.*pip install") as raised:
-        calibrate(photos, f"estimate:{name}")
+        assign_cameras(photos, f"estimate:{name}")
     assert "\n" not in str(raised.value)
 
 
@@ -109,12 +109,12 @@ INTRINSICS = {
 
 def test_anycalib(fake, photos):
     fake("anycalib", AnyCalib=anycalib(INTRINSICS))
-    first, second = calibrate(photos, "estimate:anycalib")
+    first, second = assign_cameras(photos, "estimate:anycalib")
     assert first.camera.NAME == "opencv" and first.camera.params[:6].tolist() == pytest.approx(
         INTRINSICS["radial:2"]
     )
     assert first.source == second.source == "estimated by anycalib" and first.pose is None
-    fisheye = calibrate(photos, "estimate:anycalib:fisheye")[0].camera
+    fisheye = assign_cameras(photos, "estimate:anycalib:fisheye")[0].camera
     assert isinstance(fisheye, OpenCVFisheye) and fisheye.params.tolist() == pytest.approx(INTRINSICS["kb:4"])
 
 
@@ -124,13 +124,13 @@ def test_anycalib(fake, photos):
 def test_a_fit_of_anycalib_that_failed(fake, photos, values, success):
     fake("anycalib", AnyCalib=anycalib({"radial:2": values}, success))
     with pytest.raises(ValueError, match=r"a.png: AnyCalib could not fit radial:2"):
-        calibrate(photos, "estimate:anycalib")
+        assign_cameras(photos, "estimate:anycalib")
 
 
 def test_a_fit_that_no_lens_is_like(fake, photos):
     fake("anycalib", AnyCalib=anycalib({"radial:2": [3.0, 3.0, 320.0, 240.0, 0, 0]}))
     with pytest.raises(ValueError, match=r"a.png: estimate:anycalib failed: fx = 3"):
-        calibrate(photos, "estimate:anycalib")
+        assign_cameras(photos, "estimate:anycalib")
 
 
 # GeoCalib
@@ -165,10 +165,10 @@ def test_geocalib(fake, photos):
             return {"camera": camera, "gravity": None, "covariance": torch.eye(4)[None]}
 
     fake("geocalib", GeoCalib=GeoCalib)
-    view, _ = calibrate(photos, "estimate:geocalib")
+    view, _ = assign_cameras(photos, "estimate:geocalib")
     assert view.camera.params[:5].tolist() == pytest.approx([510.0, 510.0, 320.0, 240.0, -0.07])
     with pytest.raises(ValueError, match="has no fisheye model"):
-        calibrate(photos, "estimate:geocalib:fisheye")
+        assign_cameras(photos, "estimate:geocalib:fisheye")
 
 
 # UniK3D
@@ -193,12 +193,12 @@ def test_unik3d(fake, photos):
     lens = OpenCVFisheye.make(640, 480, fx=280.0, fy=280.0, cx=320.0, cy=240.0, k1=0.01)
     rays = lens.unproject_grid()[0]
     fake("unik3d.models", UniK3D=unik3d(rays.movedim(-1, 0)[None]))
-    view, _ = calibrate(photos, "estimate:unik3d")
+    view, _ = assign_cameras(photos, "estimate:unik3d")
     assert isinstance(view.camera, RayMapCamera)
     assert torch.allclose(view.camera.unproject_grid()[0], rays, atol=1e-5)
     fake("unik3d.models", UniK3D=unik3d(torch.zeros(1, 3, 24, 32)))
     with pytest.raises(ValueError, match="UniK3D gave 32×24 rays for 640×480"):
-        calibrate(photos, "estimate:unik3d")
+        assign_cameras(photos, "estimate:unik3d")
 
 
 # VGGT
@@ -235,18 +235,18 @@ def vggt(fake):
 
 
 def test_vggt(vggt, photos, shoot):
-    first, second = calibrate(photos, "estimate:vggt")
+    first, second = assign_cameras(photos, "estimate:vggt")
     expected = Pinhole.from_fov(60.0, 640, 480, dtype=torch.float64).params
     assert first.camera.params[[0, 2, 3]].tolist() == pytest.approx(expected[[0, 2, 3]].tolist(), rel=1e-5)
     assert first.camera.params[1] == pytest.approx(240 / np.tan(np.radians(23.4)), rel=1e-5)
     assert second.pose is not None and second.pose.translation.tolist() == [1.0, 0.0, 0.0]
     said = []
     mixed = find_photos([photo.path for photo in photos] + [shoot("c.png", (480, 640))])
-    views = calibrate(mixed, "estimate:vggt", say=said.append)
+    views = assign_cameras(mixed, "estimate:vggt", report=said.append)
     assert [view.name for view in views] == ["a.png", "b.png", "c.png"] and views[0].pose is None
     assert "photos of 2 sizes" in said[0]
     with pytest.raises(ValueError, match="knows pinholes only"):
-        calibrate(photos, "estimate:vggt:fisheye")
+        assign_cameras(photos, "estimate:vggt:fisheye")
 
 
 # COLMAP
@@ -259,7 +259,7 @@ def test_photos_of_one_device_share_a_camera(shoot, tmp_path):
     }.items():  # fmt: skip
         shoot(name, (64, 48), tags)
     shoot("y/7.jpg", (48, 64))
-    groups = by_device(find_photos([tmp_path / "photos"]))
+    groups = group_by_device(find_photos([tmp_path / "photos"]))
     names = [[photo.name for photo in group] for group in groups]
     assert sorted(names) == [
         ["x/1.jpg", "y/2.jpg"],
@@ -272,23 +272,23 @@ def test_photos_of_one_device_share_a_camera(shoot, tmp_path):
 
 def test_a_photo_without_a_place_has_its_devices_camera(photos):
     pycolmap = pytest.importorskip("pycolmap")
-    from g_ray.capture.estimate.colmap import _views
+    from g_ray.capture.estimate.colmap import _collect_views
 
     camera = pycolmap.Camera(model="SIMPLE_RADIAL", width=320, height=240, params=[250.0, 160.0, 120.0, -0.1])
     rigid = SimpleNamespace(matrix=lambda: np.eye(4)[:3])
     image = SimpleNamespace(name="000/000001.png", has_pose=True, camera=camera, cam_from_world=lambda: rigid)
-    views, lost = _views(ColmapEstimator(), [photos], SimpleNamespace(images={1: image}))
+    views, lost = _collect_views(ColmapEstimator(), [photos], SimpleNamespace(images={1: image}))
     assert lost == ["a.png"] and views["a.png"].pose is None and views["b.png"].pose is not None
     assert views["a.png"].camera.params[:5].tolist() == pytest.approx([500.0, 500.0, 320.0, 240.0, -0.1])
 
 
 def test_the_first_guess_is_exifs_or_a_fisheyes(shoot):
     (photo,) = find_photos([shoot("a.jpg", (640, 480), {41989: 28})])
-    focal = float(ColmapEstimator(longer=320)._first_guess(photo).split(",")[0])
+    focal = float(ColmapEstimator(longer=320)._format_first_guess(photo).split(",")[0])
     assert focal == pytest.approx(28 * 400 / np.hypot(36, 24))
-    assert len(ColmapEstimator(fisheye=True)._first_guess(photo).split(",")) == 8
+    assert len(ColmapEstimator(fisheye=True)._format_first_guess(photo).split(",")) == 8
     (bare,) = find_photos([shoot("b.jpg", (640, 480))])
-    assert ColmapEstimator()._first_guess(bare) == ""
+    assert ColmapEstimator()._format_first_guess(bare) == ""
 
 
 @pytest.mark.slow
@@ -296,7 +296,7 @@ def test_colmap_calibrates_real_photos(shared_data):
     """Sceaux at 640 px: focal length within 2 % and distortion within 0.03 of the full-size model, poses within 1°."""
     pytest.importorskip("pycolmap")
     photos = find_photos([shared_data / "sceaux" / "images"])
-    truth = calibrate(photos, str(shared_data / "sceaux"))
+    truth = assign_cameras(photos, str(shared_data / "sceaux"))
     views = ColmapEstimator(longer=640, threads=1).estimate(photos, lambda sentence: None)
     assert len(views) == 11 and len({id(view.camera) for view in views}) == 1
     camera, known = views[0].camera, truth[0].camera

@@ -5,9 +5,9 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from g_ray.capture.photos import find_photos, natural
-from g_ray.capture.pixels import read_pixels, turned
-from g_ray.capture.video import _upright, chosen
+from g_ray.capture.photos import find_photos, natural_sort_key
+from g_ray.capture.pixels import read_pixels, rotate_upright
+from g_ray.capture.video import _rotate_upright, choose_frames
 
 
 def names(photos):
@@ -40,8 +40,8 @@ def test_a_file_may_have_any_suffix_and_brackets_in_its_name(tmp_path, shoot):
 
 def test_natural_order_is_total():
     given = ["a10", "a2", "A2", "a02", "b", "a", "10", "9"]
-    assert len({tuple(natural(name)) for name in given}) == len(given)
-    assert sorted(["IMG_10.jpg", "IMG_9.jpg"], key=natural) == ["IMG_9.jpg", "IMG_10.jpg"]
+    assert len({tuple(natural_sort_key(name)) for name in given}) == len(given)
+    assert sorted(["IMG_10.jpg", "IMG_9.jpg"], key=natural_sort_key) == ["IMG_9.jpg", "IMG_10.jpg"]
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -55,7 +55,7 @@ def test_photos_come_upright_as_pillow_turns_them(shoot, orientation):
     assert np.array_equal((pixels * 255).round().byte().movedim(0, -1).numpy(), expected)
     (stored,) = find_photos([path], upright=False)
     assert (stored.width, stored.height) == (64, 48) and stored.load().shape == (3, 48, 64)
-    assert torch.equal(turned(stored.load(), orientation), pixels)
+    assert torch.equal(rotate_upright(stored.load(), orientation), pixels)
 
 
 def test_sixteen_bits_grey_alpha_palette_and_floats(tmp_path):
@@ -129,13 +129,13 @@ def test_frames_of_a_phone_are_turned():
             return np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
 
     expected = np.rot90(Frame().to_ndarray("rgb24"), -1)
-    assert np.array_equal((_upright(Frame()) * 255).round().byte().movedim(0, -1).numpy(), expected)
+    assert np.array_equal((_rotate_upright(Frame()) * 255).round().byte().movedim(0, -1).numpy(), expected)
 
 
 def test_frames_are_spread_from_the_first_to_the_last():
     for count in (5, 17, 100):
         for frames in (2, 3, 5):
-            picked = chosen(count, None, frames)
+            picked = choose_frames(count, None, frames)
             assert picked[0] == 0 and picked[-1] == count - 1 and len(set(picked)) == frames
 
 

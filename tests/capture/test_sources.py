@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from g_ray.capture.calibrate import calibrate
-from g_ray.capture.calibrated import calibration_table
+from g_ray.capture.calibrate import assign_cameras
+from g_ray.capture.calibrated import format_calibration_table
 from g_ray.capture.photos import find_photos
 from g_ray.capture.sources import SOURCES, open_source
-from g_ray.capture.sources.evidence import Evidence
+from g_ray.capture.sources.evidence import ParsedFile
 
 
 @pytest.fixture(params=SOURCES, ids=str)
@@ -27,14 +27,14 @@ def sample(request, tmp_path, imagine):
 
 def test_it_is_registered_under_its_name(sample):
     source, _, _ = sample
-    assert SOURCES[source.NAME] is source and source.CENTRE in (0.0, 0.5)
+    assert SOURCES[source.NAME] is source and source.CENTER in (0.0, 0.5)
 
 
 def test_it_is_recognised_and_gives_its_camera(sample):
     source, example, photo = sample
     opened = open_source(example.path)
     assert type(opened) is source
-    view = opened.camera_for(photo)
+    view = opened.find_camera(photo)
     assert view is not None and view.name == photo.name and view.path == photo.path
     assert (view.camera.NAME, view.camera.width, view.camera.height) == (
         example.camera.NAME,
@@ -59,7 +59,7 @@ def test_a_files_suffix_and_name_do_not_matter(sample, tmp_path):
 
 def test_nobody_else_claims_it_first(sample):
     source, example, _ = sample
-    claims = [name for name, other in SOURCES.items() if other.recognises(Evidence(example.path))]
+    claims = [name for name, other in SOURCES.items() if other.recognizes(ParsedFile(example.path))]
     assert claims[0] == source.NAME
 
 
@@ -69,10 +69,10 @@ def test_it_says_which_photos_it_does_not_know(sample, shoot, imagine):
     if source.NAME == "exif":
         (bare,) = find_photos([shoot("zzz.png")])
         with pytest.raises(ValueError, match=r"zzz.png: its EXIF has no focal length"):
-            calibrate([bare], str(example.path))
+            assign_cameras([bare], str(example.path))
     elif source.PER_PHOTO and source.NAME != "cameras_json":
         with pytest.raises(ValueError, match=r"no calibration for zzz.png"):
-            calibrate([other], str(example.path))
+            assign_cameras([other], str(example.path))
 
 
 def test_another_size_is_refused_or_scaled_when_asked(sample, imagine):
@@ -81,10 +81,10 @@ def test_another_size_is_refused_or_scaled_when_asked(sample, imagine):
         pytest.skip("every photo has its own")
     small = imagine(example.photo, (photo.width // 2, photo.height // 2))
     with pytest.raises(ValueError, match=r"--resize-calibration|which camera took"):
-        calibrate([small], str(example.path))
+        assign_cameras([small], str(example.path))
     if source.NAME == "aria":
         return  # it has two sizes itself, and does not guess
-    (view,) = calibrate([small], str(example.path), resize=True)
+    (view,) = assign_cameras([small], str(example.path), resize=True)
     assert (view.camera.width, view.camera.height) == (small.width, small.height)
     pixel = torch.tensor([[8.3, 9.1]], dtype=view.camera.dtype)
     ratio = torch.tensor([photo.width / small.width, photo.height / small.height], dtype=view.camera.dtype)
@@ -94,7 +94,7 @@ def test_another_size_is_refused_or_scaled_when_asked(sample, imagine):
 
 def test_the_table_has_it_all(sample):
     _, example, photo = sample
-    table = calibration_table(calibrate([photo], str(example.path)))
+    table = format_calibration_table(assign_cameras([photo], str(example.path)))
     head, rule, row = table.splitlines()
     assert head.split()[:3] == ["photo", "size", "model"] and set(rule) <= {"─", " "}
     fov = f"{example.camera.fov().horizontal_deg.item():.1f}°"
@@ -110,6 +110,6 @@ def test_garbage_after_a_good_start_is_one_line(sample, tmp_path):
     for cut in range(1, len(text), max(1, len(text) // 40)):
         (tmp_path / "cut").write_text(text[:cut])
         try:
-            open_source(tmp_path / "cut").camera_for(photo)
+            open_source(tmp_path / "cut").find_camera(photo)
         except ValueError as error:
             assert "\n" not in str(error) and "cut" in str(error)

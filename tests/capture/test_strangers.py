@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from g_ray.cameras import UCM, DoubleSphere, OpenCV
-from g_ray.capture.calibrate import calibrate
+from g_ray.capture.calibrate import assign_cameras
 from g_ray.capture.photos import find_photos
 from g_ray.capture.sources import open_source
-from g_ray.capture.sources.aria import _camera as aria_camera
-from g_ray.capture.sources.kalibr import _lens as kalibr_lens
+from g_ray.capture.sources.aria import _build_camera as aria_camera
+from g_ray.capture.sources.kalibr import _parse_lens as kalibr_lens
 
 MATRIX = np.array([[520.0, 0, 318.2], [0, 523.0, 243.7], [0, 0, 1]])
 SERIES = [-0.21, 0.06, 0.0012, -0.0007, 0.01, 0.02, -0.01, 0.004, 0.001, -0.0005, 0.0008, 0.0002, 0.0, 0.0]
@@ -46,7 +46,7 @@ def write_opencv(path, distortion, **more):
 @pytest.mark.parametrize("count", [4, 5, 8, 12, 14])
 def test_opencv(tmp_path, points, photo, suffix, count):
     cv2 = write_opencv(tmp_path / f"camera{suffix}", SERIES[:count])
-    (view,) = calibrate([photo], str(tmp_path / f"camera{suffix}"))
+    (view,) = assign_cameras([photo], str(tmp_path / f"camera{suffix}"))
     theirs, _ = cv2.projectPoints(points, np.zeros(3), np.zeros(3), MATRIX, np.array(SERIES[:count]))
     ours, valid = view.camera.project(torch.from_numpy(points))
     assert valid.all() and np.abs(ours.numpy() - 0.5 - theirs[:, 0]).max() < 1e-6
@@ -60,7 +60,7 @@ def test_opencv(tmp_path, points, photo, suffix, count):
 def test_opencv_fisheye(tmp_path, points, photo, suffix):
     k = np.array([0.02, -0.006, 0.001, -0.0002])
     cv2 = write_opencv(tmp_path / f"camera{suffix}", k, fisheye_model=1)
-    (view,) = calibrate([photo], str(tmp_path / f"camera{suffix}"))
+    (view,) = assign_cameras([photo], str(tmp_path / f"camera{suffix}"))
     assert view.camera.NAME == "opencv_fisheye"
     theirs, _ = cv2.fisheye.projectPoints(points[:, None], np.zeros(3), np.zeros(3), MATRIX, k)
     ours, _ = view.camera.project(torch.from_numpy(points))
@@ -98,7 +98,7 @@ def test_ros(tmp_path, points, photo, model, k, form):
             "P": [1.0] * 12,
         }
     (tmp_path / "info.yaml").write_text(json.dumps(document))
-    (view,) = calibrate([photo], str(tmp_path / "info.yaml"))
+    (view,) = assign_cameras([photo], str(tmp_path / "info.yaml"))
     assert "ROS" in view.source
     project = cv2.fisheye.projectPoints if model == "equidistant" else cv2.projectPoints
     theirs, _ = project(points[:, None], np.zeros(3), np.zeros(3), MATRIX, np.array(k))
@@ -149,7 +149,7 @@ def test_colmap(tmp_path, points, photo, model, text):
     reconstruction.add_image_with_trivial_frame(image, rigid)
     (tmp_path / "sparse").mkdir()
     (reconstruction.write_text if text else reconstruction.write)(str(tmp_path / "sparse"))
-    (view,) = calibrate([photo], str(tmp_path))
+    (view,) = assign_cameras([photo], str(tmp_path))
     ours, _ = view.camera.project(torch.from_numpy(points))
     assert np.abs(ours.numpy() - theirs.img_from_cam(points)).max() < 1e-6
     written = reconstruction.images[1].cam_from_world().matrix()
@@ -260,9 +260,9 @@ def test_sceaux(shared_data):
     from g_ray.data.scenes.colmap_format import NO_POINT, read_model
 
     photos = find_photos([shared_data / "sceaux" / "images"])
-    views = calibrate(photos, str(shared_data / "sceaux"))
+    views = assign_cameras(photos, str(shared_data / "sceaux"))
     assert len(views) == 11 and isinstance(views[0].camera, OpenCV) and all(view.pose for view in views)
-    (first, *_) = calibrate(photos, "exif")
+    (first, *_) = assign_cameras(photos, "exif")
     assert abs(first.camera.params[0] / views[0].camera.params[0] - 1) < 0.04
     model = read_model(shared_data / "sceaux" / "sparse", points=True)
     image = next(image for image in model.images if image.name == views[3].name)
@@ -294,7 +294,7 @@ def test_a_real_fisheye_calibration(tmp_path, shared_data, imagine):
     storage.write("camera_matrix", k)
     storage.write("distortion_coefficients", d)
     storage.release()
-    (view,) = calibrate([imagine("left.png", (1280, 800))], str(tmp_path / "left.yml"))
+    (view,) = assign_cameras([imagine("left.png", (1280, 800))], str(tmp_path / "left.yml"))
     errors = []
     for points, pixels, turn, shift in zip(world, seen, turns, shifts, strict=True):
         local = points[0] @ cv2.Rodrigues(turn)[0].T + shift.reshape(1, 3)
@@ -307,5 +307,5 @@ def test_a_real_fisheye_calibration(tmp_path, shared_data, imagine):
 def test_the_opened_source_is_one_object_for_all_photos(tmp_path, photo):
     write_opencv(tmp_path / "camera.yml", SERIES[:5])
     source = open_source(tmp_path / "camera.yml")
-    first, second = (source.camera_for(photo) for _ in range(2))
+    first, second = (source.find_camera(photo) for _ in range(2))
     assert first is not None and second is not None and torch.equal(first.camera.params, second.camera.params)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from g_ray.cli.bench import report
+from g_ray.cli.bench import report_result
 from g_ray.cli.main import main
-from g_ray.cli.provenance import commit, provenance
-from g_ray.cli.text import table
+from g_ray.cli.provenance import collect_provenance, read_commit
+from g_ray.cli.text import format_table
 
 NAMES = ["sdpa", "rope", "gray", "gta", "gta_gray", "prope", "rayrope", "rayrope_gray"]
 
@@ -24,7 +24,7 @@ def test_encodings_are_timed_and_recorded(tmp_path, capsys):
     assert all({"forward", "forward_backward", "saved"} < set(row) for row in recorded["rows"])
     assert all(name in said for name in NAMES)
     assert {"views", "grid", "batch", "heads", "head_dim"} <= set(recorded["settings"])
-    assert set(provenance()) <= set(recorded["settings"])
+    assert set(collect_provenance()) <= set(recorded["settings"])
 
 
 @pytest.mark.parametrize("option", ["views", "grid", "batch", "repeats"])
@@ -35,7 +35,7 @@ def test_nonsense_is_refused(option, capsys):
 
 def test_without_a_file_nothing_is_written(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    report({"settings": {}, "rows": [{"name": "a", "forward": 1.0}]}, None)
+    report_result({"settings": {}, "rows": [{"name": "a", "forward": 1.0}]}, None)
     assert "1.000" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
 
@@ -48,7 +48,7 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path, capsys):
 
 
 def test_provenance_says_where_and_when():
-    found = provenance()
+    found = collect_provenance()
     assert {"hardware", "date", "commit", "python", "torch"} <= set(found)
     assert "core" in str(found["hardware"])
 
@@ -64,16 +64,16 @@ def test_the_commit_is_that_of_the_checkout_or_unknown(tmp_path):
     git("init", "-q")
     git("commit", "-q", "--allow-empty", "-m", "first")
     (tmp_path / "__init__.py").write_text("")
-    assert commit(tmp_path) == "unknown"  # a package that lies untracked in somebody else's repository
+    assert read_commit(tmp_path) == "unknown"  # a package that lies untracked in somebody else's repository
     git("add", "__init__.py")
-    assert commit(tmp_path) == git("rev-parse", "HEAD") + "-dirty"
+    assert read_commit(tmp_path) == git("rev-parse", "HEAD") + "-dirty"
     git("commit", "-q", "-m", "second")
-    assert commit(tmp_path) == git("rev-parse", "HEAD")
-    assert commit(Path("/")) == "unknown"
+    assert read_commit(tmp_path) == git("rev-parse", "HEAD")
+    assert read_commit(Path("/")) == "unknown"
 
 
 def test_tables_are_aligned():
-    lines = table(
+    lines = format_table(
         [{"name": "a", "x": 1.5}, {"name": "longer", "x": None}, {"name": "tiny", "x": 2e-9}]
     ).splitlines()
     assert lines == [
@@ -89,7 +89,9 @@ def test_a_reconstruction_is_timed_and_recorded(tmp_path, capsys, monkeypatch):
     """In this process; that each case has one of its own is tested beside the benchmark."""
     from g_ray.evaluation import reconstruction_benchmark
 
-    monkeypatch.setattr(reconstruction_benchmark, "_alone", lambda task, *arguments: task(*arguments))
+    monkeypatch.setattr(
+        reconstruction_benchmark, "_run_in_subprocess", lambda task, *arguments: task(*arguments)
+    )
     path = tmp_path / "reconstruction.json"
     options = ["--views", "1", "2", "--size", "16", "--model", "tiny", "--repeats", "1", "--json", str(path)]
     assert main(["bench", "reconstruction", *options]) == 0

@@ -158,7 +158,7 @@ FAULTS = {  # how a scene is spoiled, whether that is an error or a warning, and
 def test_faults_are_found(tmp_path, monkeypatch, room_scenes, shots, good, fault):
     spoil, level, said, file = FAULTS[fault]
     if file and level == "error":  # of one file: views need not be compared, which takes a second
-        monkeypatch.setattr("g_ray.data.checks.scene.contradiction", lambda *_: None)
+        monkeypatch.setattr("g_ray.data.checks.scene.find_contradiction", lambda *_: None)
     folder = tmp_path / "room"
     shutil.copytree(good, folder)
     spoil(folder, room_scenes, shots)

@@ -11,10 +11,10 @@ import pytest
 import trimesh
 from PIL import Image
 
-from g_ray.cli.data_objects import ObjectBar, options
+from g_ray.cli.data_objects import ObjectBar, parse_options
 from g_ray.cli.main import main
-from g_ray.data.objects.files import NAMES, PARTIAL, object_names
-from g_ray.data.objects.run import ObjectSettings, claim
+from g_ray.data.objects.files import NAMES, PARTIAL, find_objects
+from g_ray.data.objects.run import ObjectSettings, claim_folder
 
 COARSE = ["--size", "16", "--antialias", "1"]
 
@@ -36,7 +36,7 @@ def test_procedural_objects_and_their_sheet(tmp_path, capsys):
     assert objects(tmp_path / "out", "--count", "2") == 0
     said = capsys.readouterr()
     assert f"2 of 2 objects are in {tmp_path / 'out'}" in said.out and "2/2 objects" in said.err
-    assert object_names(tmp_path / "out") == ["procedural_000000", "procedural_000001"]
+    assert find_objects(tmp_path / "out") == ["procedural_000000", "procedural_000001"]
     assert not (tmp_path / "out" / PARTIAL).exists()
     sheet = tmp_path / "sheet.png"
     assert main(["data", "sheet", "--root", str(tmp_path / "out"), "--out", str(sheet), "--count", "2"]) == 0
@@ -74,20 +74,23 @@ def test_nothing_readable_is_an_error(tmp_path, meshes):
     ],
 )
 def test_mistakes_are_one_line(tmp_path, capsys, arguments, line):
-    claim(tmp_path, ObjectSettings(size=16, antialias=1))
+    claim_folder(tmp_path, ObjectSettings(size=16, antialias=1))
     assert objects(tmp_path, *arguments) == 2
     said = capsys.readouterr().err
     assert said.startswith("g-ray: ") and line in said and said.count("\n") == 1
 
 
 def test_options_of_a_cluster():
-    assert options(("slurm_partition=cpu", "timeout_min=60")) == {"slurm_partition": "cpu", "timeout_min": 60}
+    assert parse_options(("slurm_partition=cpu", "timeout_min=60")) == {
+        "slurm_partition": "cpu",
+        "timeout_min": 60,
+    }
 
 
 def test_the_bar_counts_objects():
     bar = ObjectBar(10, 4)
     bar.rate = 0.5
-    assert bar.text() == "4/10 objects (40%)  30.0/min  0:12 left"
+    assert bar.format_text() == "4/10 objects (40%)  30.0/min  0:12 left"
 
 
 def started(out: Path) -> subprocess.Popen[str]:
@@ -99,7 +102,7 @@ def started(out: Path) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
-    wait_until(lambda: out.is_dir() and object_names(out))
+    wait_until(lambda: out.is_dir() and find_objects(out))
     return run
 
 
@@ -111,7 +114,7 @@ def wait_until(condition) -> None:
 
 
 def check_and_resume(out: Path) -> None:
-    names = object_names(out)
+    names = find_objects(out)
     assert all(len(list((out / name / "views").iterdir())) == len(NAMES) for name in names)
     before = {name: (out / name / "cameras.json").stat().st_mtime_ns for name in names}
     assert objects(out, "--count", str(len(names))) == 0

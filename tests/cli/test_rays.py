@@ -8,31 +8,31 @@ from PIL import Image
 
 from g_ray.cameras import CAMERAS, Equirectangular, OpenCVFisheye, Pinhole
 from g_ray.cli.main import main
-from g_ray.viewer.camera_report import describe
+from g_ray.viewer.camera_report import describe_camera
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "cameras.json"
 
 
 def test_a_pinhole_by_hand():
-    row = describe("a", Pinhole.from_fov(90.0, 400, 400).to(dtype=torch.float64)).row
+    row = describe_camera("a", Pinhole.from_fov(90.0, 400, 400).to(dtype=torch.float64)).row
     assert row["FoV h × v (diag.)"] == "90.0° × 90.0° (109.5°)"
     assert row["θx"] == "-44.9° … +44.9°"  # pixel centres, half a pixel inside the frame
     assert row["valid"] == "100.0 %"
 
 
 def test_lenses_beyond_a_half_space_are_noticed():
-    assert describe("all around", Equirectangular.panorama(64, 32)).beyond_90_deg
-    assert not describe("ahead", Pinhole.from_fov(120.0, 64, 32)).beyond_90_deg
+    assert describe_camera("all around", Equirectangular.panorama(64, 32)).beyond_90_deg
+    assert not describe_camera("ahead", Pinhole.from_fov(120.0, 64, 32)).beyond_90_deg
 
 
 def test_a_camera_without_rays_is_described_too():
     nothing = OpenCVFisheye.make(8, 8, fx=1.0, fy=1.0, cx=500.0, cy=500.0)
-    assert describe("dark", nothing).row["θx"] == "no valid ray"
+    assert describe_camera("dark", nothing).row["θx"] == "no valid ray"
 
 
 @pytest.mark.parametrize("name", CAMERAS)
 def test_every_model_has_a_row(name):
-    row = describe(name, CAMERAS[name].example(seed=2)).row
+    row = describe_camera(name, CAMERAS[name].example(seed=2)).row
     assert row["model"] == name and "°" in str(row["θx"])
 
 

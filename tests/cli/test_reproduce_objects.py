@@ -7,13 +7,13 @@ import pytest
 from PIL import Image
 
 from g_ray.cli.main import main
-from g_ray.data.objects.index import PROTOCOLS, partition
+from g_ray.data.objects.index import PROTOCOLS, assign_split
 from g_ray.recipes import objects
 from g_ray.training.recipe import Schedule
 
 NAMES = [f"object{i}" for i in range(60)]
-TESTED = [name for name in NAMES if partition(name) == "test"][:2]
-TRAINED = [name for name in NAMES if partition(name) == "train"][:3]
+TESTED = [name for name in NAMES if assign_split(name) == "test"][:2]
+TRAINED = [name for name in NAMES if assign_split(name) == "train"][:3]
 SIZE = 24
 
 
@@ -92,11 +92,11 @@ def test_without_a_folder_objects_are_rendered_first(tmp_path, monkeypatch, mini
     pytest.importorskip("embreex", reason="rendering needs embreex")
     monkeypatch.setenv("G_RAY_SHARED_DATA", str(tmp_path / "nothing"))
     monkeypatch.setattr(reproduce_objects, "MADE", 3)
-    root = reproduce_objects.small_objects(tmp_path / "data", SIZE)
+    root = reproduce_objects.render_small_objects(tmp_path / "data", SIZE)
     cameras = sorted(root.glob("procedural_*/cameras.json"))
     assert len(cameras) == 3 and len(list(root.glob("*/views/*.jpg"))) == 3 * 24
     written = [path.stat().st_mtime_ns for path in cameras]
-    assert reproduce_objects.small_objects(root, SIZE) == root
+    assert reproduce_objects.render_small_objects(root, SIZE) == root
     assert [path.stat().st_mtime_ns for path in cameras] == written
 
 
@@ -105,7 +105,7 @@ def test_scanned_objects_are_used_where_they_are(shared_data, tmp_path, monkeypa
 
     asked = []
     monkeypatch.setattr(data_objects.Objects, "run", lambda self: asked.append(self))
-    reproduce_objects.small_objects(tmp_path, 48)
+    reproduce_objects.render_small_objects(tmp_path, 48)
     assert asked[0].folder == shared_data / "gso_mini" and asked[0].count is None and asked[0].size == 48
 
 

@@ -7,11 +7,11 @@ import pytest
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from g_ray.cli.ship import Ship, command
-from g_ray.cli.train import provenance
+from g_ray.cli.ship import Ship, format_command
+from g_ray.cli.train import collect_provenance
 from g_ray.files import strip_paths
 from g_ray.models.checkpoint import load_reconstruction
-from g_ray.models.shipped import card, shipped, shipped_names
+from g_ray.models.shipped import find_shipped, list_shipped, read_card
 from g_ray.recipes import nvs, reconstruction
 from g_ray.recipes.curve import CurveRecipe
 from g_ray.synthesis import load_network
@@ -33,7 +33,7 @@ def finished(tmp_path_factory):
     run = Run(
         out=tmp_path_factory.mktemp("run"), device="cpu", sample_every=None, tensorboard=False, log_every=1
     )
-    train("nvs-tiny-gta_gray", recipe, run, provenance())
+    train("nvs-tiny-gta_gray", recipe, run, collect_provenance())
     return run.out
 
 
@@ -44,8 +44,8 @@ def test_weights_log_and_card(finished, tmp_path, capsys):
         "rooms.log.jsonl",
         "rooms.safetensors",
     ]
-    assert shipped_names(tmp_path) == ["rooms"] and shipped("rooms", tmp_path).exists()
-    known = card("rooms", tmp_path)
+    assert list_shipped(tmp_path) == ["rooms"] and find_shipped("rooms", tmp_path).exists()
+    known = read_card("rooms", tmp_path)
     assert known["step"] == 3 and known["recipe"]["settings"]["schedule"]["steps"] == 3
     assert 5 < known["scores"]["z2.5"]["psnr"]["low"] <= known["scores"]["z2.5"]["psnr"]["mean"] < 30
     steps = [json.loads(line)["step"] for line in (tmp_path / "rooms.log.jsonl").read_text().splitlines()]
@@ -73,15 +73,15 @@ def test_reconstruction_networks_are_scored_through_the_tables_lenses(tmp_path):
         schedule=Schedule(lr=1e-3, steps=1),
     )
     run = Run(out=tmp_path / "run", device="cpu", sample_every=None, tensorboard=False)
-    train("mine", recipe, run, provenance())
+    train("mine", recipe, run, collect_provenance())
     Ship(tmp_path / "run", "rooms", tmp_path, scenes=2).run()
-    scores = card("rooms", tmp_path)["scores"]
+    scores = read_card("rooms", tmp_path)["scores"]
     assert scores.pop("protocol") == (
         "2 test rooms, 3 views of 24×24 px, pinholes of 50°–90°; trained on pinholes alone"
     )
     assert list(scores) == ["pinhole", "zoom", "mixed", "fisheye"]
     assert all(len(metrics) == 6 for metrics in scores.values())
-    assert load_reconstruction(tmp_path / "rooms.safetensors").config == recipe.model.config()
+    assert load_reconstruction(tmp_path / "rooms.safetensors").config == recipe.model.build_config()
 
 
 def test_other_folders_are_refused(tmp_path):
@@ -95,6 +95,6 @@ def test_other_folders_are_refused(tmp_path):
 
 def test_the_command_is_what_a_user_types():
     words = ["/opt/bin/g-ray", "train", "nvs-tiny-gta", "--out", "/opt/run", "--seed", "3"]
-    assert command(words) == "g-ray train nvs-tiny-gta --seed 3"
-    assert command(words, 2) == "torchrun --nproc-per-node 2 -m g_ray train nvs-tiny-gta --seed 3"
+    assert format_command(words) == "g-ray train nvs-tiny-gta --seed 3"
+    assert format_command(words, 2) == "torchrun --nproc-per-node 2 -m g_ray train nvs-tiny-gta --seed 3"
     assert strip_paths({"a": ["/opt/x.npz", "b/c", 3]}) == {"a": ["x.npz", "b/c", 3]}

@@ -176,13 +176,13 @@ def test_what_is_wrong_is_said_in_one_line(place, capsys, words, more, message):
 def test_weights_of_another_task_and_of_another_shape_are_refused(place, capsys, tmp_path):
     from safetensors.torch import save_file
 
-    document = {"name": "curve", "kind": "CurveRecipe", "settings": CurveRecipe().resolved()}
+    document = {"name": "curve", "kind": "CurveRecipe", "settings": CurveRecipe().to_settings()}
     save_file({"a": torch.ones(1)}, tmp_path / "a.safetensors", metadata={"recipe": json.dumps(document)})
     assert run(place, *CAMERAS, *TARGET, weights=tmp_path / "a.safetensors") == 2
     assert "give weights of a novel-view synthesis recipe" in capsys.readouterr().err
     from g_ray.recipes.nvs import tiny
 
-    document = {"name": "tiny", "kind": "NVSRecipe", "settings": tiny("gta_gray").resolved()}
+    document = {"name": "tiny", "kind": "NVSRecipe", "settings": tiny("gta_gray").to_settings()}
     save_file({"a": torch.ones(1)}, tmp_path / "b.safetensors", metadata={"recipe": json.dumps(document)})
     assert run(place, *CAMERAS, *TARGET, weights=tmp_path / "b.safetensors") == 2
     error = capsys.readouterr().err

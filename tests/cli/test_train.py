@@ -10,7 +10,7 @@ import time
 import pytest
 
 from g_ray.cli.main import main
-from g_ray.training.checkpoint import Store
+from g_ray.training.checkpoint import CheckpointStore
 
 QUICK = ["--tensorboard", "False", "--sample-every", "None", "--device", "cpu", "--width", "8"]
 
@@ -23,8 +23,8 @@ def test_a_run_and_what_is_stored_beside_the_weights(tmp_path, capsys):
     assert train(tmp_path / "run", "--schedule.steps", "4", "--optimiser.clip", "None", "--seed", "7") == 0
     said = capsys.readouterr().out
     assert said.startswith("4 steps, validation ") and str(tmp_path / "run" / "model.safetensors") in said
-    (checkpoint,) = Store(tmp_path / "run" / "checkpoints").all()
-    recipe, provenance = checkpoint.document("recipe"), checkpoint.document("provenance")
+    (checkpoint,) = CheckpointStore(tmp_path / "run" / "checkpoints").list_checkpoints()
+    recipe, provenance = checkpoint.read_document("recipe"), checkpoint.read_document("provenance")
     assert recipe["name"] == "curve" and recipe["settings"]["schedule"]["steps"] == 4
     assert recipe["settings"]["optimiser"]["clip"] is None and recipe["settings"]["seed"] == 7
     assert {"commit", "date", "hardware", "python", "libraries", "command"} <= provenance.keys()
@@ -91,7 +91,7 @@ def test_ctrl_c_saves_and_exits_130(tmp_path):
     os.kill(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    (saved,) = Store(out / "checkpoints").all()
+    (saved,) = CheckpointStore(out / "checkpoints").list_checkpoints()
     assert f"saved step {saved.step} in {out}; the same command continues" in said
     assert said.endswith("g-ray: stopped\n") and "Traceback" not in said
     assert json.loads((saved.path / "manifest.json").read_text())["step"] == saved.step

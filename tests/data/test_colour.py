@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from g_ray.data.colour import ColourJitter, Colours
+from g_ray.data.colour import ColorChange, ColorJitter
 
 IMAGE = torch.rand(1, 3, 6, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 0.4 + 0.2
 LUMA = torch.tensor([0.299, 0.587, 0.114], dtype=torch.float64)[:, None, None]
 
 
-def colours(brightness=1.0, contrast=1.0, saturation=1.0, gamma=1.0, hue=0.0) -> Colours:
+def colours(brightness=1.0, contrast=1.0, saturation=1.0, gamma=1.0, hue=0.0) -> ColorChange:
     values = torch.tensor([[brightness, contrast, saturation, gamma, hue]], dtype=torch.float64)
-    return Colours(*values.unbind(-1))
+    return ColorChange(*values.unbind(-1))
 
 
 def grey(image):
@@ -48,8 +48,8 @@ def test_results_stay_in_range():
 
 
 def test_draws_keep_to_their_ranges_and_probabilities():
-    jitter = ColourJitter(gamma=0.2)
-    drawn = Colours.stack([jitter.draw(np.random.default_rng(seed), 4) for seed in range(3000)])
+    jitter = ColorJitter(gamma=0.2)
+    drawn = ColorChange.stack([jitter.draw(np.random.default_rng(seed), 4) for seed in range(3000)])
     factors = torch.stack([drawn.brightness, drawn.contrast, drawn.gamma])
     assert factors.min() >= 0.5 and factors.max() <= 1.5
     assert (drawn.gamma - 1).abs().max() <= 0.2 and drawn.hue_rad.abs().max() <= 0.1 * 2 * np.pi
@@ -60,16 +60,16 @@ def test_draws_keep_to_their_ranges_and_probabilities():
 
 
 def test_batches_keep_the_dtype_of_images():
-    drawn = Colours.stack([ColourJitter().draw(np.random.default_rng(seed), 2) for seed in range(3)])
+    drawn = ColorChange.stack([ColorJitter().draw(np.random.default_rng(seed), 2) for seed in range(3)])
     images = torch.rand(3, 2, 3, 4, 4)
     out = drawn.apply(images)
     assert out.dtype == torch.float32 and out.shape == images.shape
     assert torch.allclose(
-        out[1, 1], Colours(*(v[1, 1] for v in vars(drawn).values())).apply(images[1, 1]), atol=1e-5
+        out[1, 1], ColorChange(*(v[1, 1] for v in vars(drawn).values())).apply(images[1, 1]), atol=1e-5
     )
 
 
 @pytest.mark.parametrize("wrong", [{"brightness": 1.0}, {"hue": 0.6}, {"grey": 1.5}])
 def test_wrong_settings_are_refused(wrong):
     with pytest.raises(ValueError, match=r"out of range|probabilities"):
-        ColourJitter(**wrong)
+        ColorJitter(**wrong)

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
-from g_ray.data.depth_files import DepthFile, along_rays, nearest_depth
+from g_ray.data.depth_files import DepthFile, convert_to_ray_depth, resize_depth
 from g_ray.data.scenes import find_scenes, read_scene
-from g_ray.data.scenes.covisibility import computed, scene_covisibility
+from g_ray.data.scenes.covisibility import compute_scene_covisibility, get_scene_covisibility
 from g_ray.rays.ray_map import RayMap
 
 WRITERS = {  # of a whole scene, and how exact its depth is
@@ -64,7 +64,7 @@ def test_what_means_no_depth(tmp_path):
     np.save(tmp_path / "a.npy", np.array([[65535, 0, -1], [np.nan, np.inf, 2]], dtype=np.float32))
     read = DepthFile(tmp_path / "a.npy", nothing=65535).read()
     rays = RayMap.from_camera(Pinhole.from_fov(60.0, 3, 2))
-    along, valid = along_rays(read, rays, "ray")
+    along, valid = convert_to_ray_depth(read, rays, "ray")
     assert valid.tolist() == [[False] * 3, [False, False, True]]
     assert along.tolist() == [[0, 0, 0], [0, 0, 2]]
 
@@ -103,16 +103,16 @@ def test_z_and_ray_depth_are_one_surface(fisheye):
     rays = RayMap.from_camera(camera)
     ray_depth = torch.rand(6, 8) + 1
     z_depth = ray_depth * rays.directions[..., 2]
-    found, valid = along_rays(z_depth, rays, "z")
+    found, valid = convert_to_ray_depth(z_depth, rays, "z")
     assert torch.equal(valid, rays.directions[..., 2] > 1e-6)
     assert torch.allclose(found[valid], ray_depth[valid], rtol=1e-5)
 
 
 def test_nearest_depth_takes_whole_pixels_of_a_map_of_any_size():
     depth = torch.arange(12.0).reshape(3, 4)
-    assert torch.equal(nearest_depth(depth, (4, 3), 4, 3, (0, 0, 4, 3)), depth)
-    assert torch.equal(nearest_depth(depth, (8, 6), 2, 1, (4, 0, 8, 2)), depth[:1, 2:])
-    assert torch.equal(nearest_depth(depth, (4, 3), 2, 3, (0, 0, 4, 3)), depth[:, [1, 3]])
+    assert torch.equal(resize_depth(depth, (4, 3), 4, 3, (0, 0, 4, 3)), depth)
+    assert torch.equal(resize_depth(depth, (8, 6), 2, 1, (4, 0, 8, 2)), depth[:1, 2:])
+    assert torch.equal(resize_depth(depth, (4, 3), 2, 3, (0, 0, 4, 3)), depth[:, [1, 3]])
 
 
 # Scenes
@@ -172,7 +172,7 @@ def test_scenes_are_found_below_a_folder(tmp_path, room_scenes, views):
 def test_computed_covisibility_falls_with_distance_and_knows_no_unit(tmp_path, room_scenes, views):
     room_scenes.write_nerfstudio_depth(tmp_path, views)
     scene = read_scene(tmp_path)
-    shares = computed(scene)
+    shares = compute_scene_covisibility(scene)
     assert shares.shape == (5, 5) and np.diag(shares).min() > 0.95
     assert shares[0, 1] > shares[0, 4] > 0.1
     document = json.loads((tmp_path / "transforms.json").read_text())
@@ -180,16 +180,16 @@ def test_computed_covisibility_falls_with_distance_and_knows_no_unit(tmp_path, r
         for row in frame["transform_matrix"][:3]:
             row[3] *= 100
     (tmp_path / "transforms.json").write_text(json.dumps({**document, "depth_unit_scale_factor": 0.1}))
-    assert np.allclose(computed(read_scene(tmp_path)), shares, atol=0.01)
+    assert np.allclose(compute_scene_covisibility(read_scene(tmp_path)), shares, atol=0.01)
 
 
 def test_stored_covisibility_comes_first(tmp_path, room_scenes, views):
     room_scenes.write_wai(tmp_path, views, covisibility=True)
     scene = read_scene(tmp_path)
-    assert (scene_covisibility(scene) == 1).all()
+    assert (get_scene_covisibility(scene) == 1).all()
     np.save(scene.covisibility, np.ones((4, 4)))
     with pytest.raises(ValueError, match="4×4 for 5 views"):
-        scene_covisibility(scene)
+        get_scene_covisibility(scene)
 
 
 def test_real_frames(shared_data):

@@ -13,7 +13,7 @@ PAPER = DynamicBatch(sets=120, views=(2, 24), width=224, height=224, aspect=(0.3
 
 
 def test_the_paper_s_first_stage():
-    shapes = [PAPER.shape(step) for step in range(4000)]
+    shapes = [PAPER.draw_shape(step) for step in range(4000)]
     counts = Counter(shape.views for shape in shapes)
     assert set(counts) == set(range(2, 25)) and min(counts.values()) > 4000 / 23 / 2
     assert all(shape.sets == 240 // shape.views for shape in shapes)
@@ -23,20 +23,20 @@ def test_the_paper_s_first_stage():
 
 @given(st.integers(0, 2**40), st.integers(0, 1000))
 def test_a_shape_is_a_function_of_seed_and_step(step, seed):
-    first = DynamicBatch(seed, 120, (2, 24), 224, 224, (0.33, 1.0), 240).shape(step)
-    assert first == DynamicBatch(seed, 120, (2, 24), 224, 224, (0.33, 1.0), 240).shape(step)
+    first = DynamicBatch(seed, 120, (2, 24), 224, 224, (0.33, 1.0), 240).draw_shape(step)
+    assert first == DynamicBatch(seed, 120, (2, 24), 224, 224, (0.33, 1.0), 240).draw_shape(step)
     assert 1 <= first.sets <= 120 and first.sets * first.views <= 240
     assert first.height % 14 == 0 and 70 <= first.height <= 224
 
 
 def test_fixed_shapes_are_fixed():
     fixed = DynamicBatch(sets=3, views=(4, 4), width=56, height=28)
-    assert {fixed.shape(step) for step in range(50)} == {BatchShape(3, 4, 56, 28)}
+    assert {fixed.draw_shape(step) for step in range(50)} == {BatchShape(3, 4, 56, 28)}
 
 
 def test_an_image_is_never_lower_than_a_patch():
     low = DynamicBatch(width=56, height=28, aspect=(0.1, 0.4))
-    assert {low.shape(step).height for step in range(50)} == {14}
+    assert {low.draw_shape(step).height for step in range(50)} == {14}
 
 
 def test_all_ranks_get_batches_of_one_shape_and_other_scenes():
@@ -45,7 +45,7 @@ def test_all_ranks_get_batches_of_one_shape_and_other_scenes():
     )
     seen = set()
     for step in range(6):
-        first, second = data.batch(step, 0), data.batch(step, 1)
+        first, second = data.make_batch(step, 0), data.make_batch(step, 1)
         assert first.images.shape == second.images.shape
         assert not (first.images == second.images).all()
         sets, views, _, height, width = first.images.shape

@@ -9,8 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from g_ray.data.objects.mesh_files import GREY, UnreadableMesh, find_meshes, read_meshes, safe_name
-from g_ray.data.objects.meshes import Mesh, of_unit_size
+from g_ray.data.objects.mesh_files import (
+    DEFAULT_COLOR,
+    UnreadableMesh,
+    find_meshes,
+    make_safe_name,
+    read_meshes,
+)
+from g_ray.data.objects.meshes import Mesh, scale_to_unit_size
 from g_ray.data.objects.srgb import LINEAR_OF_BYTE
 
 RED = (200, 30, 60, 255)
@@ -80,7 +86,7 @@ def test_faces_keep_their_own_colours(tmp_path):
 def test_what_has_no_colour_is_grey(tmp_path):
     wedge().export(tmp_path / "box.ply")
     (mesh,) = read_meshes(tmp_path / "box.ply")
-    assert (mesh.tint == GREY).all()
+    assert (mesh.tint == DEFAULT_COLOR).all()
 
 
 def textured(factor=None) -> trimesh.Trimesh:
@@ -121,7 +127,7 @@ def test_a_scanned_object(shared_data):
     folder = shared_data / "gso_mini" / "objects"
     found = find_meshes(folder)
     name = "2_of_Jenga_Classic_Game"
-    (mesh,) = of_unit_size(read_meshes(found[name]))
+    (mesh,) = scale_to_unit_size(read_meshes(found[name]))
     stored = np.load(folder / f"{name}.npz")
     size = np.ptp(stored["v"].astype(float), axis=0)
     assert np.allclose(np.ptp(mesh.vertices, axis=0), size / size.max(), atol=1e-6)
@@ -190,12 +196,12 @@ def test_a_mesh_that_makes_no_sense_is_refused(changes, reason):
 def test_a_point_has_no_size():
     point = Mesh(np.ones((3, 3)), np.array([[0, 1, 2]]), np.ones((3, 3)))
     with pytest.raises(ValueError, match="one point"):
-        of_unit_size([point])
+        scale_to_unit_size([point])
 
 
 def test_unused_vertices_do_not_count():
     stray = np.concatenate([np.eye(3), [[99.0, 99.0, 99.0]]])
-    (mesh,) = of_unit_size([Mesh(stray, np.array([[0, 1, 2]]), np.ones((4, 3)))])
+    (mesh,) = scale_to_unit_size([Mesh(stray, np.array([[0, 1, 2]]), np.ones((4, 3)))])
     assert np.allclose(np.ptp(mesh.vertices[:3], axis=0), 1)
 
 
@@ -204,9 +210,9 @@ def test_unused_vertices_do_not_count():
 
 @given(st.text())
 def test_a_safe_name_stays_in_its_folder(text):
-    name = safe_name(text)
+    name = make_safe_name(text)
     assert Path(name).name == name and not name.startswith(".") and 0 < len(name) <= 100
-    assert safe_name(name) == name
+    assert make_safe_name(name) == name
 
 
 def test_names_are_stems_unless_they_clash_or_are_unsafe(tmp_path):

@@ -7,9 +7,9 @@ import trimesh
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.data.objects.mesh_files import read_meshes
-from g_ray.data.objects.meshes import Mesh, of_unit_size
+from g_ray.data.objects.meshes import Mesh, scale_to_unit_size
 from g_ray.data.objects.render import AMBIENT, DIFFUSE, SUN, MeshScene
-from g_ray.data.objects.srgb import LINEAR_OF_BYTE, to_bytes
+from g_ray.data.objects.srgb import LINEAR_OF_BYTE, linear_to_srgb_bytes
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 
@@ -38,7 +38,7 @@ def noise(size: int, seed: int = 0) -> np.ndarray:
 
 def photograph(parts: list[Mesh], camera=None, pose=IDENTITY, light=False, antialias=1) -> np.ndarray:
     camera = camera or frontal(8)
-    return MeshScene(parts, light).photograph(camera, pose, antialias).movedim(-3, -1).numpy()
+    return MeshScene(parts, light).render_color(camera, pose, antialias).movedim(-3, -1).numpy()
 
 
 # Depth
@@ -150,7 +150,7 @@ def test_between_texel_centres_light_is_interpolated(repeat):
         0
     ]
     shown = photograph([quad(texture, repeat=repeat)], frontal(size)).astype(int)
-    expected = to_bytes(sampled.movedim(0, -1).numpy()).astype(int)
+    expected = linear_to_srgb_bytes(sampled.movedim(0, -1).numpy()).astype(int)
     assert np.abs(shown - expected).max() <= 1
 
 
@@ -179,7 +179,7 @@ def test_a_texture_from_a_file_appears_unflipped(tmp_path, suffix):
     surface = trimesh.Trimesh(vertices, [[0, 2, 1], [0, 3, 2]], process=False)
     surface.visual = trimesh.visual.TextureVisuals(uv=uv, material=material)
     surface.export(tmp_path / f"quad.{suffix}")
-    parts = of_unit_size(read_meshes(tmp_path / f"quad.{suffix}"))
+    parts = scale_to_unit_size(read_meshes(tmp_path / f"quad.{suffix}"))
     pose = Pose.look_at([0.0, -1.0, 0.0], [0.0, 0.0, 0.0], down=(0.0, 0.0, -1.0)).to(torch.float64)
     assert (photograph(list(parts), frontal(8), pose) == texture).all()
 
@@ -215,7 +215,7 @@ def test_light_depends_on_the_slope_of_the_side_that_is_seen():
         eye = side * (2 * sun + 0.3 * across[0]).astype(np.float64)
         direction = -(eye / np.linalg.norm(eye))[None].astype(np.float32)
         hits = scene.cast(eye, direction)
-        assert np.allclose(scene.colours(hits, direction), 0.5 * expected, atol=1e-6)
+        assert np.allclose(scene.shade(hits, direction), 0.5 * expected, atol=1e-6)
 
 
 def test_half_a_pixel_of_black_is_half_of_the_light():
@@ -244,4 +244,4 @@ def test_batches_of_cameras_are_rendered_one_by_one():
 
 def test_stored_values_survive_the_way_through_light():
     values = np.arange(256, dtype=np.uint8)
-    assert (to_bytes(LINEAR_OF_BYTE[values]) == values).all()
+    assert (linear_to_srgb_bytes(LINEAR_OF_BYTE[values]) == values).all()

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from g_ray.data import NVSBatch, RoomsNVS, random_room
-from g_ray.data.nvs import zoom_factors
-from g_ray.data.resample import centre_box, resample
-from g_ray.data.rooms.nvs import Draws
+from g_ray.data import NVSBatch, RoomsNVS, make_random_room
+from g_ray.data.nvs import compute_zoom_factors
+from g_ray.data.resample import center_box, resample
+from g_ray.data.rooms.nvs import SceneDraws
 from g_ray.data.rooms.room import Room
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
@@ -25,44 +25,44 @@ def focals(batch: NVSBatch) -> torch.Tensor:
 
 
 def test_a_batch_is_a_function_of_seed_step_and_rank():
-    first, again = SMALL.batch(5, 1), SMALL.batch(5, 1)
+    first, again = SMALL.make_batch(5, 1), SMALL.make_batch(5, 1)
     assert torch.equal(images(first), images(again)) and torch.equal(focals(first), focals(again))
     assert torch.equal(first.targets.poses.world_from_cam, again.targets.poses.world_from_cam)
-    others = [SMALL.batch(6, 1), SMALL.batch(5, 0), replace(SMALL, seed=1).batch(5, 1)]
-    others.append(replace(SMALL, split="test").batch(5, 1))
+    others = [SMALL.make_batch(6, 1), SMALL.make_batch(5, 0), replace(SMALL, seed=1).make_batch(5, 1)]
+    others.append(replace(SMALL, split="test").make_batch(5, 1))
     assert not any(torch.equal(images(first), images(other)) for other in others)
 
 
 def test_cached_pictures_are_the_pictures(tmp_path):
     cached = replace(SMALL, cache=tmp_path)
-    fresh, first, second = SMALL.batch(2), cached.batch(2), cached.batch(2)
+    fresh, first, second = SMALL.make_batch(2), cached.make_batch(2), cached.make_batch(2)
     assert torch.equal(images(fresh), images(first)) and torch.equal(images(fresh), images(second))
     assert torch.equal(focals(fresh), focals(second))
     (file,) = tmp_path.rglob("*.npy")
     assert file.stat().st_size < 128 + 3 * 3 * 3 * 18 * 24 + 1
     file.write_bytes(file.read_bytes()[:200])
-    assert torch.equal(images(cached.batch(2)), images(fresh))
-    replace(cached, fov_deg=(40.0, 50.0)).batch(2)
-    cached.batch(2, rank=1)
+    assert torch.equal(images(cached.make_batch(2)), images(fresh))
+    replace(cached, fov_deg=(40.0, 50.0)).make_batch(2)
+    cached.make_batch(2, rank=1)
     assert len(list(tmp_path.rglob("*.npy"))) == 3
 
 
 def test_nobody_elses_random_numbers_are_touched():
     torch.manual_seed(0)
     state = torch.get_rng_state()
-    SMALL.batch(0)
+    SMALL.make_batch(0)
     assert torch.equal(state, torch.get_rng_state())
 
 
 def test_scenes_do_not_depend_on_the_batch_size():
-    whole = SMALL.scenes(range(4))
-    pairs = [replace(SMALL, batch_size=2).batch(step) for step in (0, 1)]
+    whole = SMALL.make_scenes(range(4))
+    pairs = [replace(SMALL, batch_size=2).make_batch(step) for step in (0, 1)]
     assert torch.allclose(images(whole), torch.cat([images(pair) for pair in pairs]), atol=1e-5)
 
 
 @pytest.mark.parametrize(("contexts", "targets"), [(1, 1), (2, 3), (4, 2)])
 def test_shapes_for_any_number_of_views(contexts, targets):
-    batch = replace(SMALL, contexts=contexts, targets=targets).batch(0)
+    batch = replace(SMALL, contexts=contexts, targets=targets).make_batch(0)
     assert len(batch) == 3
     assert batch.context_images.shape == (3, contexts, 3, 18, 24)
     assert batch.target_images.shape == (3, targets, 3, 18, 24)
@@ -73,14 +73,14 @@ def test_shapes_for_any_number_of_views(contexts, targets):
 
 
 def test_poses_are_relative_to_the_first_context():
-    batch = SMALL.batch(0)
+    batch = SMALL.make_batch(0)
     assert torch.allclose(batch.contexts.poses.world_from_cam[:, 0], torch.eye(4).expand(3, 4, 4), atol=1e-6)
     away = batch.targets.poses.translation.norm(dim=-1)
     assert (away > 0.02).all() and (away < 2.0).all()
 
 
 def test_only_the_first_context_keeps_its_field_of_view():
-    native, zoomed = SMALL.batch(0), SMALL.zoomed(2.5).batch(0)
+    native, zoomed = SMALL.make_batch(0), SMALL.with_zoom(2.5).make_batch(0)
     ratio = focals(zoomed) / focals(native)
     assert torch.allclose(ratio[:, 0], torch.ones(3))
     assert (ratio[:, 1:] > 1).all() and (ratio[:, 1:] < 2.5).all()
@@ -93,25 +93,25 @@ def test_only_the_first_context_keeps_its_field_of_view():
 
 def test_zoom_factors_are_uniform_up_to_the_largest():
     unit = torch.rand(20000, 3, generator=torch.Generator().manual_seed(0))
-    zoom = zoom_factors(unit, 2.5)
+    zoom = compute_zoom_factors(unit, 2.5)
     assert (zoom[:, 0] == 1).all()
     assert zoom[:, 1:].min() >= 1 and zoom[:, 1:].max() <= 2.5
     assert abs(zoom[:, 1:].mean() - 1.75) < 0.01 and abs(zoom[:, 1:].std() - 1.5 / 12**0.5) < 0.01
-    assert torch.equal(zoom_factors(unit, 1), torch.ones_like(unit))
+    assert torch.equal(compute_zoom_factors(unit, 1), torch.ones_like(unit))
     with pytest.raises(ValueError, match="zoom_max 0 is below 1"):
-        zoom_factors(unit, 0)
+        compute_zoom_factors(unit, 0)
 
 
 def test_zooming_a_large_image_gives_what_the_zoomed_camera_sees():
     """The protocol for photographs, crop and resize, and the one for rooms are the same."""
     fine = replace(SMALL, batch_size=2, width=192, height=144)
-    coarse = replace(SMALL, batch_size=2, zoom_max=2.5, antialias=8).batch(0)
-    native = fine.batch(0)
+    coarse = replace(SMALL, batch_size=2, zoom_max=2.5, antialias=8).make_batch(0)
+    native = fine.make_batch(0)
     for scene in range(2):
         camera = native.targets.cameras[0][scene]
         zoom = focals(coarse)[scene, -1].item() * 8 / camera.parameter("fx").item()
         image, changed = resample(
-            native.target_images[scene, 0], camera, 24, 18, centre_box(192, 144, max(1.0, zoom))
+            native.target_images[scene, 0], camera, 24, 18, center_box(192, 144, max(1.0, zoom))
         )
         assert torch.allclose(changed.params, coarse.targets.cameras[0][scene].params, atol=1e-4)
         error = (image - coarse.target_images[scene, 0]).square().mean()
@@ -121,11 +121,11 @@ def test_zooming_a_large_image_gives_what_the_zoomed_camera_sees():
 def test_contexts_show_what_targets_show():
     """Two-view check: colours of target points, looked up in the contexts by camera and pose, agree."""
     data = replace(SMALL, batch_size=2, width=96, height=72)
-    batch = data.batch(3)
+    batch = data.make_batch(3)
     for scene in range(2):
-        draw = Draws(data, 3 * 2 + scene, 0)
-        room = random_room(draw.room, data.solids, coarse=True)
-        first = Pose.look_at(*draw.places())[0].to(torch.float32)
+        draw = SceneDraws(data, 3 * 2 + scene, 0)
+        room = make_random_room(draw.room, data.solids, coarse=True)
+        first = Pose.look_at(*draw.compute_positions())[0].to(torch.float32)
         target, pose = batch.targets.cameras[0][scene], batch.targets.poses[scene, 0]
         seen = room.render(target, first @ pose)
         assert torch.allclose(seen.rgb.movedim(-1, 0), batch.target_images[scene, 0], atol=3e-3)
@@ -145,8 +145,8 @@ def test_contexts_show_what_targets_show():
 
 
 def test_a_stack_of_rooms_renders_each():
-    rooms = [random_room(seed, 4, dtype=torch.float64) for seed in (1, 2)]
-    batch = SMALL.batch(0)
+    rooms = [make_random_room(seed, 4, dtype=torch.float64) for seed in (1, 2)]
+    batch = SMALL.make_batch(0)
     camera = batch.contexts.cameras[0][:2].to(torch.float64)
     poses = Pose.look_at(
         torch.tensor([[-1.0, 0, -1], [1.2, -0.2, 0.4]], dtype=torch.float64),
@@ -162,12 +162,12 @@ def test_a_stack_of_rooms_renders_each():
 
 
 def test_no_camera_stands_in_a_wall_or_a_solid():
-    batch = replace(SMALL, batch_size=40, width=6, height=6, targets=2).batch(0)
+    batch = replace(SMALL, batch_size=40, width=6, height=6, targets=2).make_batch(0)
     for number in range(40):
-        draw = Draws(replace(SMALL, targets=2), number, 0)
-        room = random_room(draw.room, 5, coarse=True, dtype=torch.float64)
-        eyes, _ = draw.places()
-        local = (room.solids.solid_from_world[:, None] @ (eyes - room.solids.centre[:, None])[..., None])[
+        draw = SceneDraws(replace(SMALL, targets=2), number, 0)
+        room = make_random_room(draw.room, 5, coarse=True, dtype=torch.float64)
+        eyes, _ = draw.compute_positions()
+        local = (room.solids.solid_from_world[:, None] @ (eyes - room.solids.center[:, None])[..., None])[
             ..., 0
         ]
         assert (local[0].abs() < 1).all()
@@ -176,7 +176,7 @@ def test_no_camera_stands_in_a_wall_or_a_solid():
 
 
 def test_rays_and_images_move_together():
-    batch = SMALL.batch(0).to(torch.float64)
+    batch = SMALL.make_batch(0).to(torch.float64)
     assert batch.context_images.dtype == batch.contexts.dtype == batch.targets.poses.dtype == torch.float64
     assert RayMap.from_camera(batch.targets.cameras[0]).dtype == torch.float64
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from g_ray.data.objects.cameras import FOV_DEG, NEAREST, UNIT_PX, focal_of, sample_cameras
+from g_ray.data.objects.cameras import FOV_DEG, NEAREST, UNIT_PX, compute_focal_px, sample_cameras
 from g_ray.data.objects.files import DOLLY, FOCAL, NATIVE
 
 NAMES = [f"object {number}" for number in range(300)]
@@ -50,7 +50,7 @@ def test_cameras_look_at_the_origin_and_stand_upright(sampled):
 
 def test_native_lenses_are_uniform_in_the_logarithm(sampled):
     assert sampled["fov"][..., NATIVE].min() >= 20 and sampled["fov"][..., NATIVE].max() <= 80
-    low, high = np.log(focal_of(FOV_DEG[1])), np.log(focal_of(FOV_DEG[0]))
+    low, high = np.log(compute_focal_px(FOV_DEG[1])), np.log(compute_focal_px(FOV_DEG[0]))
     place = np.sort((np.log(sampled["focal"][..., NATIVE]).ravel() - low) / (high - low))
     steps = (np.arange(len(place)) + 0.5) / len(place)
     assert np.abs(place - steps).max() < 1.63 / np.sqrt(len(place))  # Kolmogorov and Smirnov, 1 %
@@ -83,7 +83,7 @@ def test_a_focal_variant_has_the_native_pose_and_another_lens(sampled):
 def test_the_widest_and_the_narrowest_focal_variant():
     """The range that the released rule reaches."""
     for fov, power, reached in ((20.0, 1.2, 6.5), (80.0, 0.8, 124.5)):
-        focal = focal_of(fov) ** power
+        focal = compute_focal_px(fov) ** power
         assert abs(2 * np.degrees(np.arctan(UNIT_PX / 2 / focal)) - reached) < 0.05
 
 

@@ -18,8 +18,8 @@ from g_ray.data.objects.cluster import Cluster, render_on_cluster
 from g_ray.data.objects.files import (
     NAMES,
     PARTIAL,
+    find_objects,
     is_finished,
-    object_names,
     read_cameras,
     read_image,
     write_object,
@@ -28,8 +28,8 @@ from g_ray.data.objects.mesh_files import find_meshes
 from g_ray.data.objects.run import (
     ObjectJob,
     ObjectSettings,
-    claim,
-    object_jobs,
+    claim_folder,
+    list_object_jobs,
     render_object,
     render_objects,
 )
@@ -152,11 +152,11 @@ def test_the_first_of_two_writers_wins_and_strangers_are_left_alone(tmp_path):
 
 
 def test_unreadable_meshes_are_outcomes_and_finished_objects_are_skipped(tmp_path, mesh_folder):
-    root, jobs = tmp_path / "out", object_jobs(mesh_folder, None, seed=0)
+    root, jobs = tmp_path / "out", list_object_jobs(mesh_folder, None, seed=0)
     outcomes = {outcome.name: outcome.refused for outcome in render_objects(root, jobs, TINY)}
     assert outcomes.keys() == {"box", "block", "broken"}
     assert outcomes["box"] is None and "broken.glb" in str(outcomes["broken"])
-    assert object_names(root) == ["block", "box"]
+    assert find_objects(root) == ["block", "box"]
     before = {path: path.stat().st_mtime_ns for path in root.rglob("*.jpg")}
     assert [outcome.name for outcome in render_objects(root, jobs, TINY)] == ["broken"]
     assert before == {path: path.stat().st_mtime_ns for path in root.rglob("*.jpg")}
@@ -176,7 +176,7 @@ def test_other_errors_end_the_run(tmp_path):
 
 
 def test_processes_make_the_same_files_as_one(tmp_path):
-    jobs = object_jobs(None, 3, seed=0)
+    jobs = list_object_jobs(None, 3, seed=0)
     alone, together = tmp_path / "alone", tmp_path / "together"
     assert len(list(render_objects(alone, jobs, TINY, workers=1))) == 3
     assert len(list(render_objects(together, jobs, TINY, workers=2))) == 3
@@ -188,21 +188,21 @@ def test_processes_make_the_same_files_as_one(tmp_path):
 def test_a_larger_count_only_adds(mesh_folder):
     for name in ("c", "d", "e"):
         trimesh.creation.box().export(mesh_folder / f"{name}.ply")
-    few, many = object_jobs(mesh_folder, 2, seed=0), object_jobs(mesh_folder, 4, seed=0)
+    few, many = list_object_jobs(mesh_folder, 2, seed=0), list_object_jobs(mesh_folder, 4, seed=0)
     assert many[:2] == few and len(many) == 4
-    orders = {tuple(job.name for job in object_jobs(mesh_folder, None, seed=seed)) for seed in range(5)}
+    orders = {tuple(job.name for job in list_object_jobs(mesh_folder, None, seed=seed)) for seed in range(5)}
     assert len(orders) > 1
-    assert object_jobs(None, 3, 0)[:2] == object_jobs(None, 2, 0)
+    assert list_object_jobs(None, 3, 0)[:2] == list_object_jobs(None, 2, 0)
 
 
 def test_other_settings_are_refused_in_one_line(tmp_path):
-    claim(tmp_path, TINY)
-    claim(tmp_path, TINY)
+    claim_folder(tmp_path, TINY)
+    claim_folder(tmp_path, TINY)
     with pytest.raises(ValueError, match="made with size 16 instead of 32; use the same settings"):
-        claim(tmp_path, replace(TINY, size=32))
+        claim_folder(tmp_path, replace(TINY, size=32))
     (tmp_path / "dataset.json").write_text("[broken")
     with pytest.raises(ValueError, match="not the settings file"):
-        claim(tmp_path, TINY)
+        claim_folder(tmp_path, TINY)
 
 
 @pytest.mark.parametrize("settings", [{"size": 4}, {"antialias": 0}, {"seed": -1}])
@@ -214,7 +214,7 @@ def test_settings_that_make_no_sense_are_refused(settings):
 @pytest.mark.parametrize("count", [0, -1, None])
 def test_a_number_of_procedural_objects_is_needed(count):
     with pytest.raises(ValueError, match="objects"):
-        object_jobs(None, count, seed=0)
+        list_object_jobs(None, count, seed=0)
 
 
 # Cluster
@@ -227,12 +227,12 @@ def on_path(monkeypatch):
 
 
 def test_jobs_of_a_cluster_render_their_shares(tmp_path, mesh_folder, on_path):
-    root, jobs = tmp_path / "out", object_jobs(mesh_folder, None, seed=0)
+    root, jobs = tmp_path / "out", list_object_jobs(mesh_folder, None, seed=0)
     root.mkdir()
     where = Cluster("local", jobs=2)
     outcomes = {o.name: o.refused for o in render_on_cluster(root, jobs, TINY, where, pause_s=0.2)}
     assert outcomes.keys() == {"box", "block", "broken"} and "broken.glb" in str(outcomes["broken"])
-    assert object_names(root) == ["block", "box"]
+    assert find_objects(root) == ["block", "box"]
     assert len({path.name.split("_")[0] for path in (root / cluster.LOGS).glob("*.pkl")}) == 2
     alone = tmp_path / "alone"
     list(render_objects(alone, jobs, TINY))
@@ -248,14 +248,14 @@ def test_a_job_that_fails_is_named(tmp_path, on_path):
 
 
 def test_leaving_cancels_the_jobs(tmp_path, on_path):
-    jobs = object_jobs(None, 2000, seed=0)
+    jobs = list_object_jobs(None, 2000, seed=0)
     outcomes = render_on_cluster(tmp_path, jobs, TINY, Cluster("local", jobs=1), pause_s=0.1)
     next(outcomes)
     outcomes.close()
     counts = [-1, 0]
     while counts[-1] != counts[-2]:  # a busy machine takes a while to stop them
         time.sleep(4)
-        counts.append(len(object_names(tmp_path)))
+        counts.append(len(find_objects(tmp_path)))
     assert 0 < counts[-1] < 2000
 
 

@@ -9,14 +9,14 @@ import pytest
 from g_ray.data.objects.index import (
     EVERY_VIEW,
     PROTOCOLS,
-    context_pair,
-    partition,
+    assign_split,
+    draw_context_pair,
     read_index,
     write_indices,
 )
 
-TESTED = [f"object{i}" for i in range(200) if partition(f"object{i}") == "test"][:3]
-TRAINED = [f"object{i}" for i in range(200) if partition(f"object{i}") == "train"][:2]
+TESTED = [f"object{i}" for i in range(200) if assign_split(f"object{i}") == "test"][:3]
+TRAINED = [f"object{i}" for i in range(200) if assign_split(f"object{i}") == "train"][:2]
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +45,11 @@ BY_HAND = {
 def test_the_target_sets_of_the_appendix():
     assert set(PROTOCOLS) == set(BY_HAND)
     for name, kinds in PROTOCOLS.items():
-        targets = kinds.names((2, 5))
+        targets = kinds.list_names((2, 5))
         assert len(targets) == len(set(targets)) == len(BY_HAND[name])
         assert set(targets) == {f"{target}.jpg" for target in BY_HAND[name]}
-        assert set(kinds.names((5, 2))) == set(targets)
-    counts = {name: len(kinds.names((0, 1))) for name, kinds in PROTOCOLS.items()}
+        assert set(kinds.list_names((5, 2))) == set(targets)
+    counts = {name: len(kinds.list_names((0, 1))) for name, kinds in PROTOCOLS.items()}
     assert counts == {
         "fov": 2,
         "novel": 6,
@@ -58,8 +58,8 @@ def test_the_target_sets_of_the_appendix():
         "novel_fov_dolly": 12,
         "mixed": 10,
     }
-    assert len(set(EVERY_VIEW.names((2, 5)))) == 22
-    assert not {"002_0.jpg", "005_0.jpg"} & set(EVERY_VIEW.names((2, 5)))
+    assert len(set(EVERY_VIEW.list_names((2, 5)))) == 22
+    assert not {"002_0.jpg", "005_0.jpg"} & set(EVERY_VIEW.list_names((2, 5)))
 
 
 def test_all_protocols_share_objects_and_contexts(root, index):
@@ -69,8 +69,8 @@ def test_all_protocols_share_objects_and_contexts(root, index):
         for uid, entry in protocol.entries.items():
             assert entry.contexts == read["fov"].entries[uid].contexts
             directions = (int(entry.contexts[0][:3]), int(entry.contexts[1][:3]))
-            assert directions == context_pair(uid, 3) and directions[0] != directions[1]
-            assert entry.targets == PROTOCOLS[name].names(directions)
+            assert directions == draw_context_pair(uid, 3) and directions[0] != directions[1]
+            assert entry.targets == PROTOCOLS[name].list_names(directions)
 
 
 def test_files_are_as_described(index):
@@ -110,7 +110,7 @@ def test_objects_that_come_later_change_nothing_for_the_others(tmp_path, write_o
 
 
 def test_about_one_in_ten_is_tested():
-    parts = [partition(f"{i:032x}") for i in range(5000)]
+    parts = [assign_split(f"{i:032x}") for i in range(5000)]
     assert 420 < parts.count("test") < 580
 
 
@@ -120,7 +120,7 @@ def test_no_object_to_test_is_an_error(tmp_path, write_objects):
         write_indices(root, tmp_path / "index")
 
 
-MISSING = PROTOCOLS["novel_fov_dolly"].names(context_pair(TESTED[1], 3))[4]
+MISSING = PROTOCOLS["novel_fov_dolly"].list_names(draw_context_pair(TESTED[1], 3))[4]
 
 
 def missing_image(root, index):

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from g_ray.data.objects.files import NAMES, read_cameras
-from g_ray.data.objects.index import EVERY_VIEW, PROTOCOLS, partition
+from g_ray.data.objects.index import EVERY_VIEW, PROTOCOLS, assign_split
 from g_ray.data.objects.nvs import ObjectsNVS
-from g_ray.data.objects.rendered import Asked, Recent, RenderedObjects
+from g_ray.data.objects.rendered import RecentCache, RenderedObjects, ViewRequest
 
-TESTED = [f"object{i}" for i in range(200) if partition(f"object{i}") == "test"][:2]
-TRAINED = [f"object{i}" for i in range(200) if partition(f"object{i}") == "train"][:5]
+TESTED = [f"object{i}" for i in range(200) if assign_split(f"object{i}") == "test"][:2]
+TRAINED = [f"object{i}" for i in range(200) if assign_split(f"object{i}") == "train"][:5]
 
 
 @pytest.fixture(scope="module")
@@ -38,43 +38,45 @@ def same(one, other):
 
 
 def test_a_batch_is_a_function_of_seed_step_and_rank(source, root):
-    first = source.batch(5, 1)
+    first = source.make_batch(5, 1)
     assert first.context_images.shape == (3, 2, 3, 24, 24) and first.target_images.shape == (3, 1, 3, 24, 24)
-    assert same(first, source.batch(5, 1)) and same(first, ObjectsNVS(root, 0, 3, 24, 24).batch(5, 1))
-    others = [source.batch(6, 1), source.batch(5, 0), replace(source, seed=1).batch(5, 1)]
+    assert same(first, source.make_batch(5, 1)) and same(
+        first, ObjectsNVS(root, 0, 3, 24, 24).make_batch(5, 1)
+    )
+    others = [source.make_batch(6, 1), source.make_batch(5, 0), replace(source, seed=1).make_batch(5, 1)]
     assert not any(same(first, other) for other in others)
     assert set(first.names) <= {str(root / uid) for uid in TRAINED}
 
 
 def test_a_cache_changes_nothing(source):
     tight = replace(source, cache_mb=0)
-    assert all(same(source.batch(step), tight.batch(step)) for step in range(4))
+    assert all(same(source.make_batch(step), tight.make_batch(step)) for step in range(4))
     assert len(tight.objects._images.things) == 0
-    assert same(pickle.loads(pickle.dumps(source)).batch(2), source.batch(2))
+    assert same(pickle.loads(pickle.dumps(source)).make_batch(2), source.make_batch(2))
 
 
 def test_draws_do_not_depend_on_the_batch_size(source):
-    whole, parts = source.batch(0), [replace(source, batch_size=1).batch(step) for step in range(3)]
+    whole, parts = source.make_batch(0), [replace(source, batch_size=1).make_batch(step) for step in range(3)]
     assert torch.equal(whole.target_images, torch.cat([part.target_images for part in parts]))
 
 
 def test_test_objects_and_held_out_objects_are_never_trained_on(source, root):
-    seen = {name for step in range(12) for rank in (0, 1) for name in source.batch(step, rank).names}
-    aside = set(source.held_out().names)
+    seen = {name for step in range(12) for rank in (0, 1) for name in source.make_batch(step, rank).names}
+    aside = set(source.make_held_out().names)
     assert aside and not aside & seen
     assert seen | aside == {str(root / uid) for uid in TRAINED}
-    assert same(source.held_out(), source.held_out())
+    assert same(source.make_held_out(), source.make_held_out())
 
 
 @pytest.mark.parametrize("targets", ["all", *PROTOCOLS])
 def test_contexts_are_native_and_targets_are_what_was_chosen(source, targets):
     source = replace(source, targets=targets)
     kinds = EVERY_VIEW if targets == "all" else PROTOCOLS[targets]
-    drawn = [source._draw(source.trained, 0, number) for number in range(250)]
+    drawn = [source._draw(source.training_names, 0, number) for number in range(250)]
     asked = set()
     for _, (first, second), (target,) in drawn:
         assert first != second and first.endswith("_0.jpg") and second.endswith("_0.jpg")
-        assert target in kinds.names((int(first[:3]), int(second[:3])))
+        assert target in kinds.list_names((int(first[:3]), int(second[:3])))
         asked.add(target)
     if targets == "all":
         assert asked == set(NAMES)
@@ -94,7 +96,7 @@ def test_the_farthest_camera_is_at_one_half_and_the_world_is_kept(source, root):
 def test_views_agree_on_the_ball(root, size):
     """A point of the ball has its own colour in every view, at its native size and resampled with its camera."""
     objects = RenderedObjects(root, size, size)
-    batch = objects.batch([Asked(TRAINED[0], NAMES[0:1], NAMES[1:24])])
+    batch = objects.make_batch([ViewRequest(TRAINED[0], NAMES[0:1], NAMES[1:24])])
     raw = read_cameras(root / TRAINED[0]).poses.translation.norm(dim=-1).max()
     radius = 0.4 * 0.5 / float(raw)
     errors = []
@@ -122,10 +124,10 @@ def test_broken_files_are_named(tmp_path, write_objects):
     path = root / TRAINED[0] / "views" / NAMES[4]
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(OSError, match=r"001_1\.jpg"):
-        objects.image(TRAINED[0], NAMES[4])
+        objects.get_image(TRAINED[0], NAMES[4])
     path.write_bytes((write_objects(tmp_path / "big", ["a"], 16) / "a" / "views" / NAMES[4]).read_bytes())
     with pytest.raises(ValueError, match=r"001_1\.jpg: 16×16 px, but its camera takes 8×8"):
-        objects.image(TRAINED[0], NAMES[4])
+        objects.get_image(TRAINED[0], NAMES[4])
 
 
 def test_nonsense_is_refused(root, tmp_path):
@@ -140,7 +142,7 @@ def test_nonsense_is_refused(root, tmp_path):
 
 
 def test_recent_things_stay():
-    recent, made = Recent(2), []
+    recent, made = RecentCache(2), []
 
     def make(key):
         return recent(key, lambda: made.append(key) or key)

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from g_ray.data.objects.files import NAMES, object_names, read_cameras, read_image
+from g_ray.data.objects.files import NAMES, find_objects, read_cameras, read_image
 
 
 @pytest.fixture
@@ -46,9 +46,9 @@ def test_objects_are_the_folders_with_cameras(folder, write_objects):
     root = folder.parent
     write_objects(root, ["aaa"], 8)
     (root / "half" / "views").mkdir(parents=True)
-    assert object_names(root) == ["aaa", "ball"]
+    assert find_objects(root) == ["aaa", "ball"]
     with pytest.raises(FileNotFoundError, match="nowhere: no such folder"):
-        object_names(root / "nowhere")
+        find_objects(root / "nowhere")
 
 
 def spoil(change):

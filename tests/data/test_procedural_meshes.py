@@ -7,15 +7,15 @@ import trimesh
 
 from g_ray.data.objects.cameras import sample_cameras
 from g_ray.data.objects.files import NATIVE
-from g_ray.data.objects.meshes import of_unit_size
-from g_ray.data.objects.procedural import SHAPES, random_object
+from g_ray.data.objects.meshes import scale_to_unit_size
+from g_ray.data.objects.procedural import SHAPES, make_random_object
 from g_ray.data.objects.render import MeshScene
-from g_ray.data.objects.seeds import object_random
+from g_ray.data.objects.seeds import make_object_random
 from g_ray.geometry.pose import Pose
 
 
 def made(seed: int):
-    return of_unit_size(random_object(np.random.default_rng(seed)))
+    return scale_to_unit_size(make_random_object(np.random.default_rng(seed)))
 
 
 def test_every_seed_is_an_object_of_its_own_and_the_same_again():
@@ -56,7 +56,7 @@ def test_textures_have_something_to_match():
 def test_two_views_see_the_same_colour_at_the_same_point():
     """Points of one view, projected into the next, show what they showed: pose, depth, texture and light agree."""
     name = "a"
-    scene = MeshScene(of_unit_size(random_object(object_random(name, 0, "mesh"))))
+    scene = MeshScene(scale_to_unit_size(make_random_object(make_object_random(name, 0, "mesh"))))
     views = sample_cameras(name, 0, 96)
     first, second = 3 * 2 + NATIVE, 3 * 3 + NATIVE
     seen = [scene.render(views.cameras[i], views.poses[i], antialias=3) for i in (first, second)]

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.cameras.radial import critical_angle, rho_slope
-from g_ray.data import ReconstructionBatch, RoomsReconstruction, random_room
-from g_ray.data.colour import ColourJitter
-from g_ray.data.covisibility import covisibility
-from g_ray.data.random_lens import MONOTONE_RAD, STRENGTH, fisheye_coefficients
-from g_ray.data.rooms.reconstruction import Draws
-from g_ray.data.rooms.walk import PER_STEP, START, fold, walk
+from g_ray.data import ReconstructionBatch, RoomsReconstruction, make_random_room
+from g_ray.data.colour import ColorJitter
+from g_ray.data.covisibility import compute_covisibility
+from g_ray.data.random_lens import MONOTONE_RAD, STRENGTH, draw_fisheye_coefficients
+from g_ray.data.rooms.reconstruction import SetDraws
+from g_ray.data.rooms.walk import PER_STEP, START, make_walk, reflect_into
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 
@@ -35,7 +35,7 @@ def same(first: ReconstructionBatch, second: ReconstructionBatch) -> bool:
 
 
 def overlap(batch: ReconstructionBatch) -> torch.Tensor:
-    shares = covisibility(batch.views.cameras, batch.poses, batch.camera_points, batch.valid)
+    shares = compute_covisibility(batch.views.cameras, batch.poses, batch.camera_points, batch.valid)
     return (shares + shares.mT) / 2
 
 
@@ -43,11 +43,16 @@ def overlap(batch: ReconstructionBatch) -> torch.Tensor:
 
 
 def test_a_batch_is_a_function_of_seed_step_and_rank():
-    first = SMALL.batch(5, 1)
-    assert same(first, SMALL.batch(5, 1))
-    assert same(first, pickle.loads(pickle.dumps(SMALL)).batch(5, 1))
-    others = [SMALL.batch(6, 1), SMALL.batch(5, 0), replace(SMALL, seed=1).batch(5, 1), SMALL.held_out()]
-    others.append(replace(SMALL, split="test").batch(5, 1))
+    first = SMALL.make_batch(5, 1)
+    assert same(first, SMALL.make_batch(5, 1))
+    assert same(first, pickle.loads(pickle.dumps(SMALL)).make_batch(5, 1))
+    others = [
+        SMALL.make_batch(6, 1),
+        SMALL.make_batch(5, 0),
+        replace(SMALL, seed=1).make_batch(5, 1),
+        SMALL.make_held_out(),
+    ]
+    others.append(replace(SMALL, split="test").make_batch(5, 1))
     assert not any(torch.equal(first.images, other.images) for other in others)
 
 
@@ -55,27 +60,27 @@ def test_nobody_elses_random_numbers_are_touched():
     torch.manual_seed(0)
     np.random.seed(0)
     states = torch.get_rng_state(), np.random.get_state()[1].copy()
-    replace(SMALL, colour=ColourJitter()).batch(0)
+    replace(SMALL, colour=ColorJitter()).make_batch(0)
     assert torch.equal(states[0], torch.get_rng_state()) and (states[1] == np.random.get_state()[1]).all()
 
 
 def test_sets_do_not_depend_on_their_neighbours():
-    whole = SMALL.sets(range(4))
-    pairs = [replace(SMALL, batch_size=2).batch(step) for step in (0, 1)]
+    whole = SMALL.make_sets(range(4))
+    pairs = [replace(SMALL, batch_size=2).make_batch(step) for step in (0, 1)]
     assert torch.allclose(whole.images, torch.cat([pair.images for pair in pairs]), atol=1e-4)
     assert torch.equal(whole.poses.world_from_cam[2:], pairs[1].poses.world_from_cam)
 
 
 def test_more_views_continue_the_walk_of_fewer():
-    few, many = SMALL.sets(range(2), views=2), SMALL.sets(range(2), views=6)
+    few, many = SMALL.make_sets(range(2), views=2), SMALL.make_sets(range(2), views=6)
     assert torch.equal(few.poses.world_from_cam, many.poses.world_from_cam[:, :2])
     assert torch.allclose(few.images, many.images[:, :2], atol=1e-4)
 
 
 def test_the_four_settings_show_the_same_rooms_from_the_same_places():
-    base = SMALL.batch(2)
+    base = SMALL.make_batch(2)
     for lens, zoom in LENSES:
-        other = SMALL.seen_through(lens, zoom).batch(2)
+        other = SMALL.with_lens(lens, zoom).make_batch(2)
         assert torch.equal(base.poses.world_from_cam, other.poses.world_from_cam)
         assert torch.equal(base.images[:, 0], other.images[:, 0]) == (lens != "fisheye")
 
@@ -85,7 +90,7 @@ def test_the_four_settings_show_the_same_rooms_from_the_same_places():
 
 @pytest.mark.parametrize(("lens", "zoom"), LENSES)
 def test_points_depths_rays_and_poses_are_of_one_world(lens, zoom):
-    batch = SMALL.seen_through(lens, zoom).batch(1).to(torch.float64)
+    batch = SMALL.with_lens(lens, zoom).make_batch(1).to(torch.float64)
     rays, seen = batch.rays(), batch.valid
     assert torch.equal(rays.valid, seen) and seen.float().mean() > 0.9
     along = batch.ray_depth[..., None] * rays.directions
@@ -101,12 +106,12 @@ def test_points_depths_rays_and_poses_are_of_one_world(lens, zoom):
 
 
 def test_images_are_what_the_room_shows_there():
-    data = SMALL.seen_through("mixed")
-    batch = data.batch(3)
+    data = SMALL.with_lens("mixed")
+    batch = data.make_batch(3)
     for group in range(3):
-        draw = Draws(data, 9 + group, 0, 4)
-        first = walk(draw.start[None], draw.steps[None], 18.0, 0.5)[0, 0].to(torch.float32)
-        room = random_room(draw.room, data.solids, coarse=True)
+        draw = SetDraws(data, 9 + group, 0, 4)
+        first = make_walk(draw.start[None], draw.steps[None], 18.0, 0.5)[0, 0].to(torch.float32)
+        room = make_random_room(draw.room, data.solids, coarse=True)
         for view, camera in enumerate(batch.views.cameras):
             alone = room.render(camera[group], first @ batch.poses[group, view])
             assert torch.allclose(alone.ray_depth, batch.ray_depth[group, view], atol=1e-3)
@@ -116,7 +121,7 @@ def test_images_are_what_the_room_shows_there():
 
 def test_pixels_without_a_ray_are_empty():
     """A lens that is imaged whole: its corners see nothing."""
-    batch = replace(SMALL, lens="fisheye", fisheye_deg=(230.0, 235.0)).batch(0)
+    batch = replace(SMALL, lens="fisheye", fisheye_deg=(230.0, 235.0)).make_batch(0)
     blind = ~batch.valid
     assert 0.01 < blind.float().mean() < 0.5 and blind[..., 0, 0].any()
     assert batch.images.movedim(2, -1)[blind].abs().max() == 0
@@ -125,16 +130,16 @@ def test_pixels_without_a_ray_are_empty():
 
 
 def test_views_tell_nothing_of_poses():
-    assert SMALL.batch(0).views.poses is None
+    assert SMALL.make_batch(0).views.poses is None
 
 
 def test_no_camera_stands_in_a_wall_or_a_solid():
     data = replace(SMALL, views=(24, 24))
     for number in range(40):
-        draw = Draws(data, number, 0, 24)
-        room = random_room(draw.room, 5, coarse=True, dtype=torch.float64)
-        eyes = walk(draw.start[None], draw.steps[None], 18.0, 0.5)[0].translation
-        matrices, centres = room.solids.solid_from_world[:, None], room.solids.centre[:, None]
+        draw = SetDraws(data, number, 0, 24)
+        room = make_random_room(draw.room, 5, coarse=True, dtype=torch.float64)
+        eyes = make_walk(draw.start[None], draw.steps[None], 18.0, 0.5)[0].translation
+        matrices, centres = room.solids.solid_from_world[:, None], room.solids.center[:, None]
         local = (matrices @ (eyes - centres)[..., None])[..., 0].abs()
         assert (local[0] < 0.95).all() and (local[1:].amax(-1) > 1).all()
 
@@ -146,7 +151,7 @@ def test_a_step_is_small():
     generator = torch.Generator().manual_seed(0)
     start = torch.rand(50, START, generator=generator, dtype=torch.float64)
     steps = torch.rand(50, 24, PER_STEP, generator=generator, dtype=torch.float64)
-    poses = walk(start, steps, 18.0, 0.5)
+    poses = make_walk(start, steps, 18.0, 0.5)
     assert torch.allclose(poses.rotation @ poses.rotation.mT, torch.eye(3).double(), atol=1e-12)
     apart = poses.translation.diff(dim=1)
     assert apart[..., (0, 2)].abs().max() <= 0.5 and apart[..., 1].abs().max() <= 0.2
@@ -158,11 +163,11 @@ def test_a_step_is_small():
 
 @given(st.floats(-50, 50), st.floats(-3, 0), st.floats(0.1, 4))
 def test_folding_reflects_at_the_ends(value, low, high):
-    folded = fold(torch.tensor(value, dtype=torch.float64), low, high).item()
+    folded = reflect_into(torch.tensor(value, dtype=torch.float64), low, high).item()
     assert low - 1e-9 <= folded <= high + 1e-9
     if low <= value <= high:
         assert folded == pytest.approx(value, abs=1e-9)
-    mirrored = fold(torch.tensor(2 * high - value, dtype=torch.float64), low, high).item()
+    mirrored = reflect_into(torch.tensor(2 * high - value, dtype=torch.float64), low, high).item()
     assert folded == pytest.approx(mirrored, abs=1e-9)
 
 
@@ -171,7 +176,7 @@ def test_folding_reflects_at_the_ends(value, low, high):
     [("pinhole", 1.0, 0.6), ("pinhole", 3.0, 0.45), ("mixed", 1.0, 0.55), ("fisheye", 1.0, 0.7)],
 )
 def test_views_overlap(lens, zoom, least):
-    shares = overlap(replace(SMALL, batch_size=24, split="test").seen_through(lens, zoom).batch(0))
+    shares = overlap(replace(SMALL, batch_size=24, split="test").with_lens(lens, zoom).make_batch(0))
     assert torch.allclose(shares.diagonal(dim1=1, dim2=2), torch.ones(24, 4), atol=0.02)
     neighbours = shares.diagonal(1, 1, 2)
     assert neighbours.mean() > least and shares[:, 0, 1:].mean() > least - 0.1
@@ -185,13 +190,13 @@ def test_covisibility_by_hand():
     eyes = torch.tensor([[0.0, 0, 0], [0.5, 0, 0], [0, 0, 0]])
     poses = Pose.look_at(eyes, eyes + torch.tensor([[0.0, 0, 1], [0, 0, 1], [0, 0, -1]]))
     poses = Pose(poses.world_from_cam[None])
-    shares = covisibility([camera] * 3, poses, points, torch.ones(1, 3, 8, 8).bool())
+    shares = compute_covisibility([camera] * 3, poses, points, torch.ones(1, 3, 8, 8).bool())
     wanted = torch.tensor([[1.0, 0.5, 0], [0.5, 1, 0], [0, 0, 1]])
     assert torch.allclose(shares[0], wanted)
     hidden = points.clone()
     hidden[:, 1] *= 0.5  # something stands before the second camera
-    assert covisibility([camera] * 3, poses, hidden, torch.ones(1, 3, 8, 8).bool())[0, 0, 1] == 0
-    none = covisibility([camera] * 3, poses, points, torch.zeros(1, 3, 8, 8).bool())
+    assert compute_covisibility([camera] * 3, poses, hidden, torch.ones(1, 3, 8, 8).bool())[0, 0, 1] == 0
+    none = compute_covisibility([camera] * 3, poses, points, torch.zeros(1, 3, 8, 8).bool())
     assert none.abs().max() == 0
 
 
@@ -199,7 +204,7 @@ def test_covisibility_by_hand():
 
 
 def test_every_view_has_a_field_of_view_and_principal_point_of_its_own():
-    cameras = replace(SMALL, batch_size=20).batch(0).views.cameras
+    cameras = replace(SMALL, batch_size=20).make_batch(0).views.cameras
     params = torch.stack([camera.params for camera in cameras], 1)
     assert params[..., 0].flatten().unique().numel() == 80
     fov = torch.rad2deg(2 * torch.atan(14 / params[..., 0]))
@@ -210,7 +215,7 @@ def test_every_view_has_a_field_of_view_and_principal_point_of_its_own():
 
 def test_zoom_keeps_the_first_view_and_crops_the_middle_of_the_others():
     native, zoomed = (
-        replace(SMALL, batch_size=16).seen_through("pinhole", zoom).batch(0) for zoom in (1.0, 3.0)
+        replace(SMALL, batch_size=16).with_lens("pinhole", zoom).make_batch(0) for zoom in (1.0, 3.0)
     )
     before, after = (torch.stack([c.params for c in batch.views.cameras], 1) for batch in (native, zoomed))
     ratio = after[..., 0] / before[..., 0]
@@ -219,14 +224,14 @@ def test_zoom_keeps_the_first_view_and_crops_the_middle_of_the_others():
 
 
 def test_mixed_sets_are_half_fisheye():
-    kinds = [type(camera) for camera in SMALL.seen_through("mixed").batch(0).views.cameras]
+    kinds = [type(camera) for camera in SMALL.with_lens("mixed").make_batch(0).views.cameras]
     assert kinds == [Pinhole, OpenCVFisheye, Pinhole, OpenCVFisheye]
 
 
 def test_random_fisheyes_are_monotone():
     unit = torch.rand(20_000, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     unit = torch.cat([unit, torch.eye(5).double(), 1 - torch.eye(5).double(), torch.zeros(1, 5).double()])
-    k = fisheye_coefficients(unit)
+    k = draw_fisheye_coefficients(unit)
     psi = torch.linspace(0, MONOTONE_RAD, 50, dtype=torch.float64)
     slope = rho_slope(psi, k[:, None])
     assert slope.min() >= 1 - STRENGTH - 1e-9 and slope.max() <= 1 + STRENGTH + 1e-9
@@ -236,7 +241,7 @@ def test_random_fisheyes_are_monotone():
 
 def test_fisheyes_of_many_seeds_see_what_was_asked():
     data = replace(SMALL, lens="fisheye", batch_size=200, width=14, height=14, off_centre=0.0, views=(2, 2))
-    batch = data.batch(0)
+    batch = data.make_batch(0)
     for camera in batch.views.cameras:
         OpenCVFisheye(camera.params, 14, 14)  # refuses lenses that fold
         edges = torch.tensor([[0.0, 7.0], [14.0, 7.0]]).expand(200, 2, 2)
@@ -250,7 +255,7 @@ def test_fisheyes_of_many_seeds_see_what_was_asked():
 
 
 def test_colour_changes_images_and_nothing_else():
-    plain, coloured = SMALL.batch(0), replace(SMALL, colour=ColourJitter(probability=1.0)).batch(0)
+    plain, coloured = SMALL.make_batch(0), replace(SMALL, colour=ColorJitter(probability=1.0)).make_batch(0)
     assert (plain.images - coloured.images).abs().mean() > 0.02
     assert coloured.images.min() >= 0 and coloured.images.max() <= 1
     assert torch.equal(plain.world_points, coloured.world_points)

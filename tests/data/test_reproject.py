@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from g_ray.data.reproject import fisheyes_inside, reprojected
+from g_ray.data.reproject import draw_contained_fisheyes, reproject_batch
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
 
 ROOMS = RoomsReconstruction(
@@ -14,10 +14,10 @@ ROOMS = RoomsReconstruction(
 
 
 def test_it_shows_what_the_lens_itself_would_see():
-    wide = ROOMS.sets(range(2), views=2)
-    lenses = fisheyes_inside(wide, 32, 32, np.random.default_rng(0))
-    found = reprojected(wide, lenses)
-    direct = replace(ROOMS, width=32, height=32, antialias=4).sets(range(2), views=2, cameras=lenses)
+    wide = ROOMS.make_sets(range(2), views=2)
+    lenses = draw_contained_fisheyes(wide, 32, 32, np.random.default_rng(0))
+    found = reproject_batch(wide, lenses)
+    direct = replace(ROOMS, width=32, height=32, antialias=4).make_sets(range(2), views=2, cameras=lenses)
     both = found.valid & direct.valid
     assert float(both.float().mean()) > 0.9
     colour = (found.images - direct.images).abs().mean(2)[both]
@@ -29,11 +29,11 @@ def test_it_shows_what_the_lens_itself_would_see():
 
 
 def test_rays_that_leave_the_photograph_are_not_valid():
-    wide = ROOMS.sets(range(1), views=1)
-    (lens,) = fisheyes_inside(wide, 32, 32, np.random.default_rng(0))
+    wide = ROOMS.make_sets(range(1), views=1)
+    (lens,) = draw_contained_fisheyes(wide, 32, 32, np.random.default_rng(0))
     params = lens.params.clone()
     params[..., :2] *= 0.4  # a far wider lens than the photograph
-    found = reprojected(wide, [type(lens)(params, 32, 32)])
+    found = reproject_batch(wide, [type(lens)(params, 32, 32)])
     assert not bool(found.valid[0, 0, 0, 0]) and bool(found.valid[0, 0, 16, 16])
     assert float(found.images[0, 0, :, 0, 0].abs().max()) == 0.0
     assert torch.equal(found.ray_depth > 0, found.valid)

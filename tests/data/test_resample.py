@@ -6,8 +6,8 @@ import torch
 from PIL import Image
 
 from g_ray.cameras import CAMERAS, OpenCVFisheye, Pinhole
-from g_ray.data import random_room
-from g_ray.data.resample import centre_box, compute_resampling_weights, resample
+from g_ray.data import make_random_room
+from g_ray.data.resample import center_box, compute_resampling_weights, resample
 from g_ray.geometry.pose import Pose
 
 BOXES = [None, (3.25, 1.5, 40.75, 30.0), (0.0, 0.0, 12.3, 9.1), (20.0, 10.0, 48.0, 36.0)]
@@ -72,7 +72,7 @@ def test_constant_images_stay_constant_and_weights_sum_to_one():
 
 @pytest.mark.parametrize("lens", ["pinhole", "fisheye"])
 def test_a_zoomed_image_is_what_the_zoomed_camera_sees(lens):
-    room = random_room(3)
+    room = make_random_room(3)
     pose = Pose.look_at(room.half_size * torch.tensor([-0.7, -0.1, -0.8]), torch.tensor([0.3, 0.3, 0.4]))
     camera = Pinhole.from_fov(80.0, 192, 144)
     if lens == "fisheye":
@@ -93,15 +93,15 @@ def test_a_zoomed_image_is_what_the_zoomed_camera_sees(lens):
 
 
 def test_centre_box():
-    assert centre_box(48, 36, 1.0) == (0.0, 0.0, 48.0, 36.0)
-    assert centre_box(48, 36, 2.0) == (12.0, 9.0, 36.0, 27.0)
-    zoomed = Pinhole.from_fov(60.0, 48, 36).resize(48, 36, centre_box(48, 36, 2.5))
+    assert center_box(48, 36, 1.0) == (0.0, 0.0, 48.0, 36.0)
+    assert center_box(48, 36, 2.0) == (12.0, 9.0, 36.0, 27.0)
+    zoomed = Pinhole.from_fov(60.0, 48, 36).resize(48, 36, center_box(48, 36, 2.5))
     plain = Pinhole.from_fov(60.0, 48, 36)
     assert torch.allclose(zoomed.params[:2], 2.5 * plain.params[:2]) and torch.allclose(
         zoomed.params[2:], plain.params[2:], atol=1e-5
     )
     with pytest.raises(ValueError, match=r"zoom 0\.5 is below 1"):
-        centre_box(48, 36, 0.5)
+        center_box(48, 36, 0.5)
 
 
 def test_wrong_calls_are_refused():

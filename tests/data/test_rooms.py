@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
-from g_ray.data import random_room
+from g_ray.data import make_random_room
 from g_ray.data.rooms.textures import PATTERNS
 from g_ray.geometry.pose import Pose
 
@@ -15,7 +15,7 @@ FISHEYE = OpenCVFisheye.make(48, 36, fx=19.0, fy=19.0, cx=24.0, cy=18.0, k1=-0.0
 
 @pytest.fixture(scope="module")
 def room():
-    return random_room(3, dtype=torch.float64)
+    return make_random_room(3, dtype=torch.float64)
 
 
 def standing(room, x=-0.7, z=-0.8):
@@ -38,7 +38,7 @@ def test_points_lie_where_depth_and_camera_say(room, camera):
 
 def test_every_point_lies_on_a_surface(room):
     points = room.render(FISHEYE, standing(room)).points.reshape(-1, 3)
-    local = room.solids.solid_from_world @ (points[:, None] - room.solids.centre)[..., None]
+    local = room.solids.solid_from_world @ (points[:, None] - room.solids.center)[..., None]
     distance = local[..., 0].abs().amax(-1)
     distance[:, room.solids.is_ball] = local[..., 0].norm(dim=-1)[:, room.solids.is_ball]
     assert (distance - 1).abs().amin(-1).max() < 1e-9
@@ -63,7 +63,7 @@ def test_two_views_agree_on_what_both_see(room):
     distance, solid = room.cast(first.translation.expand_as(points), direction)
     visible = (distance - (points - first.translation).norm(dim=-1)).abs() < 1e-9
     assert visible.double().mean() > 0.5
-    again = room.colour(first.translation + distance[:, None] * direction, solid)
+    again = room.compute_color(first.translation + distance[:, None] * direction, solid)
     difference = (again - other.rgb.reshape(-1, 3)).abs().amax(-1)[visible]
     # Rounding may put a point on the other side of a pattern's border: rare, never typical.
     assert (difference < 1e-6).double().mean() > 0.99
@@ -79,14 +79,14 @@ def test_colours_fill_the_range_and_antialiasing_keeps_the_mean(room):
 
 
 def test_a_seed_is_a_room():
-    same, again, other = random_room(5), random_room(5), random_room(6)
-    assert torch.equal(same.solids.centre, again.solids.centre)
-    assert torch.equal(same.materials.colours, again.materials.colours)
+    same, again, other = make_random_room(5), make_random_room(5), make_random_room(6)
+    assert torch.equal(same.solids.center, again.solids.center)
+    assert torch.equal(same.materials.colors, again.materials.colors)
     assert not torch.equal(same.half_size, other.half_size)
 
 
 def test_float32_and_float64_are_the_same_room():
-    small, large = random_room(5, dtype=torch.float32), random_room(5, dtype=torch.float64)
+    small, large = make_random_room(5, dtype=torch.float32), make_random_room(5, dtype=torch.float64)
     assert torch.allclose(small.solids.solid_from_world.double(), large.solids.solid_from_world, atol=1e-5)
 
 
@@ -100,12 +100,12 @@ def test_a_batch_of_cameras_renders_each(room):
 
 
 def test_an_empty_room_is_a_box_and_a_negative_one_is_refused():
-    empty = random_room(0, solids=0, dtype=torch.float64)
+    empty = make_random_room(0, solids=0, dtype=torch.float64)
     forward = torch.tensor([[0.0, 0.0, 1.0]], dtype=torch.float64)
     distance, solid = empty.cast(torch.zeros(1, 3, dtype=torch.float64), forward)
     assert torch.allclose(distance[0], empty.half_size[2]) and solid[0] == 0
     with pytest.raises(ValueError, match="cannot hold -1 solids"):
-        random_room(0, solids=-1)
+        make_random_room(0, solids=-1)
 
 
 @pytest.mark.parametrize("name", PATTERNS)

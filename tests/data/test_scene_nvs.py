@@ -6,9 +6,9 @@ import pickle
 import pytest
 import torch
 
-from g_ray.data.pose_scale import scaled_to_baseline
-from g_ray.data.resample import fitted_box
-from g_ray.data.rooms import random_room
+from g_ray.data.pose_scale import scale_to_baseline
+from g_ray.data.resample import fit_box
+from g_ray.data.rooms import make_random_room
 from g_ray.data.scenes.nvs import SceneNVS
 from g_ray.geometry.pose import Pose
 from g_ray.metrics.psnr import psnr
@@ -31,21 +31,21 @@ def views_of(batch):
 def test_a_batch_depends_on_seed_step_and_rank_alone(folder):
     data, again = (SceneNVS([folder], **SIZE, batch_size=3, seed=5) for _ in range(2))
     for step, rank in ((0, 0), (7, 0), (7, 3)):
-        one, other = data.batch(step, rank), again.batch(step, rank)
+        one, other = data.make_batch(step, rank), again.make_batch(step, rank)
         assert one.names == other.names and torch.equal(one.target_images, other.target_images)
-    names = [data.batch(step, rank).names for step, rank in itertools.product(range(3), range(2))]
+    names = [data.make_batch(step, rank).names for step, rank in itertools.product(range(3), range(2))]
     assert len(set(names)) == len(names)
-    assert SceneNVS([folder], **SIZE, batch_size=3, seed=6).batch(0).names != data.batch(0).names
-    assert pickle.loads(pickle.dumps(data)).batch(7).names == data.batch(7).names
+    assert SceneNVS([folder], **SIZE, batch_size=3, seed=6).make_batch(0).names != data.make_batch(0).names
+    assert pickle.loads(pickle.dumps(data)).make_batch(7).names == data.make_batch(7).names
 
 
 def test_held_out_views_are_never_trained_on(folder):
     data = SceneNVS([folder], **SIZE, batch_size=4, hold_out=4)
-    held_out = data.held_out()
+    held_out = data.make_held_out()
     targets = {name.split()[-1] for name in held_out.names}
     assert targets and targets <= {f"images/view_{i:02d}.png" for i in (0, 4, 8)}
     for step in range(25):
-        assert not views_of(data.batch(step)) & {f"images/view_{i:02d}.png" for i in (0, 4, 8)}
+        assert not views_of(data.make_batch(step)) & {f"images/view_{i:02d}.png" for i in (0, 4, 8)}
     contexts = {n for line in held_out.names for n in line.split(": ")[1].split()[:-1]}
     assert not contexts & targets
 
@@ -53,7 +53,7 @@ def test_held_out_views_are_never_trained_on(folder):
 def test_lenses_stay_what_they_are_and_match_within_a_batch(folder):
     data, seen = SceneNVS([folder], **SIZE, batch_size=4), set()
     for step in range(20):
-        batch = data.batch(step)
+        batch = data.make_batch(step)
         cameras = [*batch.contexts.cameras, *batch.targets.cameras]
         seen |= {camera.NAME for camera in cameras}
         assert all((c.width, c.height, c.batch_shape) == (24, 24, (4,)) for c in cameras)
@@ -68,12 +68,12 @@ def test_lenses_stay_what_they_are_and_match_within_a_batch(folder):
 def test_pictures_are_what_their_cameras_see(folder):
     """The room, ray cast through the batch's own camera, is the photograph after cropping and resizing."""
     data = SceneNVS([folder], width=36, height=36, batch_size=1)
-    scene, room = data.scenes[0], random_room(3, coarse=True)
+    scene, room = data.scenes[0], make_random_room(3, coarse=True)
     for step in range(4):
-        batch = data.batch(step)
+        batch = data.make_batch(step)
         for slot, name in enumerate(batch.names[0].split(": ")[1].split()):
-            view = scene.index(name)
-            camera = scene.cameras[view].resize(36, 36, fitted_box(96, 72, 36, 36)).to(torch.float32)
+            view = scene.find_index(name)
+            camera = scene.cameras[view].resize(36, 36, fit_box(96, 72, 36, 36)).to(torch.float32)
             views = [*batch.contexts.cameras, *batch.targets.cameras]
             assert torch.allclose(views[slot].params[0], camera.params)
             truth = room.render(camera, scene.poses[view].to(torch.float32), antialias=4).rgb.movedim(-1, 0)
@@ -83,12 +83,12 @@ def test_pictures_are_what_their_cameras_see(folder):
 
 def test_poses_are_relative_and_in_baselines(folder):
     data = SceneNVS([folder], **SIZE, batch_size=2, baseline=0.7)
-    scene, batch = data.scenes[0], data.batch(3)
+    scene, batch = data.scenes[0], data.make_batch(3)
     poses = Pose(torch.cat([batch.contexts.poses.world_from_cam, batch.targets.poses.world_from_cam], 1))
     assert torch.allclose(poses.world_from_cam[:, 0], torch.eye(4).expand(2, 4, 4), atol=1e-6)
     assert torch.allclose(poses.translation[:, 1].norm(dim=-1), torch.tensor(0.7))
     for number, line in enumerate(batch.names):
-        given = Pose(scene.poses.world_from_cam[[scene.index(n) for n in line.split(": ")[1].split()]])
+        given = Pose(scene.poses.world_from_cam[[scene.find_index(n) for n in line.split(": ")[1].split()]])
         relative = given.relative_to_first()
         assert torch.allclose(poses.rotation[number].double(), relative.rotation, atol=1e-6)
         scale = 0.7 / relative.translation[1].norm()
@@ -98,14 +98,14 @@ def test_poses_are_relative_and_in_baselines(folder):
 def test_contexts_at_one_place_are_not_scaled():
     poses = Pose.identity(3, dtype=torch.float64).world_from_cam.clone()
     poses[2, 0, 3] = 5.0
-    assert scaled_to_baseline(Pose(poses), 2, 1.0).translation[2, 0] == 5.0
-    assert scaled_to_baseline(Pose(poses), 3, 1.0).translation[2, 0] == 1.0
+    assert scale_to_baseline(Pose(poses), 2, 1.0).translation[2, 0] == 5.0
+    assert scale_to_baseline(Pose(poses), 3, 1.0).translation[2, 0] == 1.0
 
 
 def test_several_folders_and_a_broken_photograph(folder, tmp_path, room_scenes):
     room_scenes.write_colmap(tmp_path / "other", room_scenes.shots(6, ("pinhole",), 32, 24, seed=4))
     data = SceneNVS([folder, tmp_path / "other"], **SIZE, batch_size=4)
-    assert {line.split(":")[0] for step in range(12) for line in data.batch(step).names} == {
+    assert {line.split(":")[0] for step in range(12) for line in data.make_batch(step).names} == {
         folder.name,
         "other",
     }
@@ -113,7 +113,7 @@ def test_several_folders_and_a_broken_photograph(folder, tmp_path, room_scenes):
         path.write_bytes(path.read_bytes()[:200])
     broken = SceneNVS([tmp_path / "other"], **SIZE, batch_size=1)
     with pytest.raises(OSError, match=r"other/images/view_0\d.png: cannot be read as an image"):
-        broken.batch(0)
+        broken.make_batch(0)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from g_ray.cameras import Equirectangular
 from g_ray.data.photos import read_photo
 from g_ray.data.scenes import read_scene
-from g_ray.data.scenes.colmap_cameras import MODELS, camera
+from g_ray.data.scenes.colmap_cameras import MODELS, camera_from_colmap
 from g_ray.data.scenes.colmap_format import NO_POINT, read_model
 
 KINDS = ("pinhole", "opencv", "fisheye")
@@ -108,7 +108,7 @@ def test_every_model_projects_as_pycolmap_does(name):
     assert int(theirs.model) == MODELS[name].number
     points = torch.randn(200, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 0.3
     points[:, 2] = 1.0
-    pixels, valid = camera(name, 64, 48, parameters).project(points)
+    pixels, valid = camera_from_colmap(name, 64, 48, parameters).project(points)
     assert valid.all()
     assert np.abs(theirs.img_from_cam(points.numpy()) - pixels.numpy()).max() < 1e-9
 
@@ -140,7 +140,7 @@ def test_real_points_reproject_at_the_error_of_their_model(shared_data, tmp_path
     ):
         assert one.name == other.name and np.array_equal(one.pixels, other.pixels)
         assert np.array_equal(one.point_ids, other.point_ids)
-        seen, index = one.point_ids != NO_POINT, scene.index(one.name)
+        seen, index = one.point_ids != NO_POINT, scene.find_index(one.name)
         ids = one.point_ids[seen].tolist()
         points = torch.tensor([binary.points[i].position for i in ids], dtype=torch.float64)
         pixels, valid = scene.cameras[index].project(scene.poses[index].inverse().apply(points))
@@ -331,10 +331,10 @@ def test_a_text_model_without_features_or_with_a_missing_last_line_is_read(tmp_p
 def test_images_are_found_by_the_end_of_their_path(tmp_path, room_scenes, views):
     room_scenes.write_nerfstudio(tmp_path, views)
     scene = read_scene(tmp_path)
-    assert scene.index("view_02.png") == scene.index("images/view_02.png") == 2
-    assert scene.index(str(scene.images[1])) == 1
+    assert scene.find_index("view_02.png") == scene.find_index("images/view_02.png") == 2
+    assert scene.find_index(str(scene.images[1])) == 1
     with pytest.raises(ValueError, match=r"no image named 'view_2.png'; it has images/view_00.png"):
-        scene.index("view_2.png")
+        scene.find_index("view_2.png")
 
 
 def test_sixteen_bits_are_refused_and_transparency_is_dropped(tmp_path):

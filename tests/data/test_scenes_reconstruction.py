@@ -9,9 +9,9 @@ import torch
 
 from g_ray.cameras import Pinhole, RayMapCamera
 from g_ray.data import MixtureReconstruction, RoomsReconstruction, ScenesReconstruction
-from g_ray.data.colour import ColourJitter
-from g_ray.data.covisibility import covisibility
-from g_ray.data.scenes.covisible_walk import covisible_views, overlap
+from g_ray.data.colour import ColorJitter
+from g_ray.data.covisibility import compute_covisibility
+from g_ray.data.scenes.covisible_walk import compute_overlap, draw_covisible_views
 from g_ray.data.splits import HELD_OUT
 from g_ray.geometry.pointmap import transform_points
 
@@ -39,20 +39,20 @@ def same(first, second):
 
 
 def test_a_batch_is_a_function_of_seed_step_and_rank(data):
-    first = data.batch(5, 1)
-    assert same(first, data.batch(5, 1))
+    first = data.make_batch(5, 1)
+    assert same(first, data.make_batch(5, 1))
     fresh = pickle.loads(pickle.dumps(data))
-    assert not fresh.store._kept and same(first, fresh.batch(5, 1))
-    others = [data.batch(5, 0), replace(data, seed=1).batch(5, 1), data.held_out()]
+    assert not fresh.store._kept and same(first, fresh.make_batch(5, 1))
+    others = [data.make_batch(5, 0), replace(data, seed=1).make_batch(5, 1), data.make_held_out()]
     assert not any(first.names == other.names for other in others)
     torch.manual_seed(0)
     state = torch.get_rng_state()
-    replace(data, colour=ColourJitter()).batch(0)
+    replace(data, colour=ColorJitter()).make_batch(0)
     assert torch.equal(state, torch.get_rng_state())
 
 
 def test_all_ranks_of_a_step_have_one_shape_and_steps_differ(data):
-    shapes = [[data.batch(step, rank).images.shape for rank in (0, 1)] for step in range(6)]
+    shapes = [[data.make_batch(step, rank).images.shape for rank in (0, 1)] for step in range(6)]
     assert all(first == second for first, second in shapes)
     assert len({tuple(first) for first, _ in shapes}) > 2
     assert all(shape[-1] == 28 and shape[-2] in (14, 28) and 2 <= shape[1] <= 3 for shape, _ in shapes)
@@ -60,7 +60,7 @@ def test_all_ranks_of_a_step_have_one_shape_and_steps_differ(data):
 
 def test_points_depths_rays_and_poses_are_of_one_world(data):
     for step in range(3):
-        batch = data.batch(step)
+        batch = data.make_batch(step)
         rays, seen = batch.rays(), batch.valid
         assert seen.float().mean() > 0.95
         along = batch.ray_depth[..., None] * rays.directions
@@ -75,15 +75,15 @@ def test_points_depths_rays_and_poses_are_of_one_world(data):
 
 def test_depth_is_what_the_room_has_on_those_rays(room_scenes, tmp_path):
     """Crops, zooms and resizing move nothing: every pixel's ray, cast again, meets the surface that it is given."""
-    from g_ray.data import random_room
+    from g_ray.data import make_random_room
 
     shots = room_scenes.shots(4, ("pinhole", "fisheye"), width=160, height=120)
     room_scenes.write_nerfstudio_depth(tmp_path, shots)
     settings = SMALL | {"batch_size": 1, "views": (2, 2), "zoom_max": 2.0, "overlap": 0.1}
     data = ScenesReconstruction((tmp_path,), **settings)
-    room = random_room(3, coarse=True)
+    room = make_random_room(3, coarse=True)
     for step in range(3):
-        batch = data.batch(step)
+        batch = data.make_batch(step)
         names = [name.split("/")[-1] for name in batch.names[0].split()[1:]]
         for view, name in enumerate(names):
             shot = next(shot for shot in shots if shot.name == name)
@@ -97,8 +97,8 @@ def test_depth_is_what_the_room_has_on_those_rays(room_scenes, tmp_path):
 
 
 def test_crops_leave_the_middle_and_zooms_differ(data):
-    camera = replace(data, views=(3, 3), off_centre=1.0).batch(1).views.cameras[1]
-    still = replace(data, views=(3, 3), off_centre=0.0, zoom_max=1.0).batch(1).views.cameras[1]
+    camera = replace(data, views=(3, 3), off_centre=1.0).make_batch(1).views.cameras[1]
+    still = replace(data, views=(3, 3), off_centre=0.0, zoom_max=1.0).make_batch(1).views.cameras[1]
     assert isinstance(camera, Pinhole)
     assert (camera.parameter("cx") - 14).abs().max() > 1 > (still.parameter("cx") - 14).abs().max()
     assert camera.parameter("fx").std() > 0.1 > still.parameter("fx").std()
@@ -106,8 +106,8 @@ def test_crops_leave_the_middle_and_zooms_differ(data):
 
 def test_views_of_a_set_overlap(data):
     for step in range(4):
-        batch = replace(data, views=(3, 3), zoom_max=1.0, aspect=(1.0, 1.0)).batch(step)
-        shares = covisibility(batch.views.cameras, batch.poses, batch.camera_points, batch.valid)
+        batch = replace(data, views=(3, 3), zoom_max=1.0, aspect=(1.0, 1.0)).make_batch(step)
+        shares = compute_covisibility(batch.views.cameras, batch.poses, batch.camera_points, batch.valid)
         both = (shares + shares.mT) / 2 - torch.eye(3)
         assert (both.amax(-1) > 0.15).all()
 
@@ -117,15 +117,15 @@ def test_lenses_of_any_kind_share_a_batch(tmp_path, room_scenes):
     room_scenes.write_wai(tmp_path / "a", shots)
     room_scenes.write_wai(tmp_path / "b", shots)
     data = ScenesReconstruction((tmp_path,), **{**SMALL, "batch_size": 4}, overlap=0.05)
-    batch = data.batch(0)
+    batch = data.make_batch(0)
     assert any(isinstance(camera, RayMapCamera) for camera in batch.views.cameras)
     along = batch.ray_depth[..., None] * batch.rays().directions
     assert (along - batch.camera_points)[batch.valid].abs().max() < 1e-5
 
 
 def test_held_out_scenes_are_never_trained_on(data):
-    held = {name.split(":")[0] for name in data.held_out().names}
-    seen = {name.split(":")[0] for step in range(12) for name in data.batch(step).names}
+    held = {name.split(":")[0] for name in data.make_held_out().names}
+    seen = {name.split(":")[0] for step in range(12) for name in data.make_batch(step).names}
     assert held and len(seen) == 2 and not held & seen
     split = {rank: data.store.held_out if rank == HELD_OUT else data.store.training for rank in (0, HELD_OUT)}
     assert len(split[0]) == 2 and len(split[HELD_OUT]) == 1
@@ -134,10 +134,10 @@ def test_held_out_scenes_are_never_trained_on(data):
 def test_a_single_scene_is_split_by_its_frames(root):
     data = ScenesReconstruction((root / "one",), **SMALL)
     loaded = data.store[0]
-    assert data.allowed(loaded, 0) == [0, 1, 2, 3] and data.allowed(loaded, HELD_OUT) == [4, 5]
+    assert data.find_allowed(loaded, 0) == [0, 1, 2, 3] and data.find_allowed(loaded, HELD_OUT) == [4, 5]
     part = replace(data, frames=(0.0, 0.5), hold_out=0.4)
     with pytest.raises(ValueError, match="1 views with depth"):
-        part.allowed(part.store[0], 0)
+        part.find_allowed(part.store[0], 0)
 
 
 WRONG = [
@@ -164,18 +164,18 @@ def test_broken_files_are_named(tmp_path, room_scenes):
     for path in (tmp_path / "images").iterdir():
         path.write_bytes(b"")
     with pytest.raises(OSError, match=r"images/view_\d+.png"):
-        data.batch(0)
+        data.make_batch(0)
     (tmp_path / "depth" / "view_00.exr").unlink()
     with pytest.raises(OSError, match=r"depth/view_00.exr"):
-        ScenesReconstruction((tmp_path,), **SMALL).batch(0)
+        ScenesReconstruction((tmp_path,), **SMALL).make_batch(0)
 
 
 def test_far_is_not_valid_and_units_can_be_told(root):
     data = ScenesReconstruction((root / "one",), **SMALL)
-    near = replace(data, depth_max=3.0).batch(0)
-    assert 0 < near.valid.float().mean() < data.batch(0).valid.float().mean() and near.z_depth.max() <= 3
+    near = replace(data, depth_max=3.0).make_batch(0)
+    assert 0 < near.valid.float().mean() < data.make_batch(0).valid.float().mean() and near.z_depth.max() <= 3
     with pytest.raises(ValueError, match="no two views overlap"):
-        replace(data, depth_unit=0.001, overlap=0.9).batch(0)
+        replace(data, depth_unit=0.001, overlap=0.9).make_batch(0)
 
 
 # Walks
@@ -185,18 +185,18 @@ CHAIN = np.eye(6) + 0.5 * (np.eye(6, k=1) + np.eye(6, k=-1))
 
 def test_a_walk_is_connected_and_visits_nothing_twice():
     for seed in range(20):
-        found = covisible_views(np.random.default_rng(seed), CHAIN, 4, 0.25, range(6))
+        found = draw_covisible_views(np.random.default_rng(seed), CHAIN, 4, 0.25, range(6))
         assert len(set(found)) == 4
         for place, view in enumerate(found[1:], 1):
-            assert max(overlap(CHAIN, view)[found[:place]]) > 0.25
+            assert max(compute_overlap(CHAIN, view)[found[:place]]) > 0.25
 
 
 def test_a_walk_stays_where_it_is_allowed_and_repeats_views_only_if_it_must():
     islands = np.kron(np.eye(2), np.ones((3, 3)))
     for seed in range(20):
-        found = covisible_views(np.random.default_rng(seed), islands, 3, 0.25, range(6))
+        found = draw_covisible_views(np.random.default_rng(seed), islands, 3, 0.25, range(6))
         assert len(set(found)) == 3 and len({view // 3 for view in found}) == 1
-        alone = covisible_views(np.random.default_rng(seed), islands, 4, 0.25, [0, 1, 5])
+        alone = draw_covisible_views(np.random.default_rng(seed), islands, 4, 0.25, [0, 1, 5])
         assert set(alone) == {0, 1} and len(alone) == 4
 
 
@@ -206,12 +206,14 @@ def test_a_walk_stays_where_it_is_allowed_and_repeats_views_only_if_it_must():
 def test_a_mixture_follows_its_weights_and_all_ranks_agree(data):
     rooms = RoomsReconstruction(batch_size=1, width=28, height=28, views=(2, 2))
     mixture = MixtureReconstruction((rooms, data), (3, 1))
-    chosen = [mixture.source_of(step) for step in range(2000)]
+    chosen = [mixture.choose_source(step) for step in range(2000)]
     assert 0.22 < np.mean(chosen) < 0.28
     step = chosen.index(1)
-    assert same(mixture.batch(step, 1), data.batch(step, 1)) and same(mixture.held_out(), rooms.held_out())
-    assert mixture.batch(step, 0).images.shape == mixture.batch(step, 1).images.shape
-    assert [replace(mixture, seed=1).source_of(step) for step in range(100)] != chosen[:100]
+    assert same(mixture.make_batch(step, 1), data.make_batch(step, 1)) and same(
+        mixture.make_held_out(), rooms.make_held_out()
+    )
+    assert mixture.make_batch(step, 0).images.shape == mixture.make_batch(step, 1).images.shape
+    assert [replace(mixture, seed=1).choose_source(step) for step in range(100)] != chosen[:100]
 
 
 @pytest.mark.parametrize(("weights", "said"), [((1,), "2 sources and 1 weights"), ((1, 0), "positive")])

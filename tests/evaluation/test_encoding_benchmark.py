@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from g_ray.evaluation.encoding_benchmark import Inputs, benchmark_encodings, saved_for_backward
+from g_ray.evaluation.encoding_benchmark import Inputs, benchmark_encodings, measure_saved
 
 
 def test_report():
@@ -21,12 +21,12 @@ def test_report():
 
 
 def test_saved_memory_counts_what_the_graph_holds():
-    inputs = Inputs.random(1, 64)
-    plain = saved_for_backward(lambda q, k, v, raw: F.scaled_dot_product_attention(q, k, v), inputs)
+    inputs = Inputs.draw(1, 64)
+    plain = measure_saved(lambda q, k, v, raw: F.scaled_dot_product_attention(q, k, v), inputs)
     assert 4.0 <= plain < 4.1  # q, k, v, output, log-sum-exp
-    assert saved_for_backward(lambda q, k, v, raw: q * k, inputs) == 2.0
-    assert saved_for_backward(lambda q, k, v, raw: q + k, inputs) == 0.0
-    assert saved_for_backward(lambda q, k, v, raw: (q * k).exp(), inputs) == 3.0
+    assert measure_saved(lambda q, k, v, raw: q * k, inputs) == 2.0
+    assert measure_saved(lambda q, k, v, raw: q + k, inputs) == 0.0
+    assert measure_saved(lambda q, k, v, raw: (q * k).exp(), inputs) == 3.0
 
 
 def test_no_encoding_keeps_keys_of_every_camera():

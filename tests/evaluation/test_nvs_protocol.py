@@ -5,7 +5,7 @@ import torch
 
 from g_ray.data import NVSBatch, RoomsNVS
 from g_ray.evaluation.nvs_protocol import FovProtocol, WhoZoomsProtocol
-from g_ray.evaluation.nvs_references import REFERENCES, rotation_warp
+from g_ray.evaluation.nvs_references import REFERENCES, warp_by_rotation
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
 
@@ -13,7 +13,7 @@ PROTOCOL = FovProtocol(24, 24, scenes=5, at_once=2)
 
 
 def test_zoom_changes_cameras_and_nothing_else():
-    plain, zoomed = (list(PROTOCOL.batches(zoom)) for zoom in ("z1.0", "z2.5"))
+    plain, zoomed = (list(PROTOCOL.make_batches(zoom)) for zoom in ("z1.0", "z2.5"))
     assert sum(len(batch) for batch in plain) == 5
     for before, after in zip(plain, zoomed, strict=True):
         assert torch.equal(before.targets.poses.world_from_cam, after.targets.poses.world_from_cam)
@@ -24,8 +24,8 @@ def test_zoom_changes_cameras_and_nothing_else():
 
 def test_who_zooms_changes_just_those_views():
     protocol = WhoZoomsProtocol(24, 24, scenes=3, zoom=2.0)
-    seen = {setting: next(protocol.batches(setting)) for setting in protocol.settings}
-    native = next(PROTOCOL.batches("z1.0"))
+    seen = {setting: next(protocol.make_batches(setting)) for setting in protocol.settings}
+    native = next(PROTOCOL.make_batches("z1.0"))
     assert torch.equal(seen["none"].target_images[:2], native.target_images)
 
     def focal(setting):
@@ -47,8 +47,8 @@ def test_zooms_must_fit_the_views(zooms):
 
 
 def test_test_rooms_are_no_training_rooms():
-    train = RoomsNVS(width=24, height=24, batch_size=2).batch(0)
-    assert not torch.allclose(train.target_images, next(PROTOCOL.batches("z1.0")).target_images)
+    train = RoomsNVS(width=24, height=24, batch_size=2).make_batch(0)
+    assert not torch.allclose(train.target_images, next(PROTOCOL.make_batches("z1.0")).target_images)
 
 
 def test_digest_names_the_protocol():
@@ -70,9 +70,9 @@ def test_perfect_predictions_and_references():
 def test_rotation_warp_is_exact_for_cameras_in_one_place():
     """A turned and zoomed camera at the context's own place: the warp shows what it would see."""
     rooms = RoomsNVS(width=48, height=48, batch_size=1)
-    batch = rooms.batch(3)
+    batch = rooms.make_batch(3)
     context = batch.contexts.cameras[0]
     place = Pose(batch.contexts.poses.world_from_cam[:, :1])
     same = Views([context], place)
     zoomed = NVSBatch(batch.context_images[:, :1], same, batch.context_images[:, :1], same)
-    assert torch.allclose(rotation_warp(zoomed), batch.context_images[:, :1], atol=1e-4)
+    assert torch.allclose(warp_by_rotation(zoomed), batch.context_images[:, :1], atol=1e-4)

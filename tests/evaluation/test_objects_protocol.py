@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from g_ray.data.objects.index import PROTOCOLS, partition, write_indices
+from g_ray.data.objects.index import PROTOCOLS, assign_split, write_indices
 from g_ray.evaluation.nvs_references import REFERENCES
 from g_ray.evaluation.nvs_scorer import NVSScorer
 from g_ray.evaluation.objects_protocol import ObjectsProtocol
@@ -17,8 +17,8 @@ from g_ray.recipes.objects import tiny
 from g_ray.training.recipe import Schedule
 
 NAMES = [f"object{i}" for i in range(60)]
-TESTED = [name for name in NAMES if partition(name) == "test"][:3]
-TRAINED = [name for name in NAMES if partition(name) == "train"][:4]
+TESTED = [name for name in NAMES if assign_split(name) == "test"][:3]
+TRAINED = [name for name in NAMES if assign_split(name) == "train"][:4]
 COUNTS = {"fov": 2, "novel": 6, "novel_fov": 6, "fov_dolly": 4, "novel_fov_dolly": 12, "mixed": 10}
 
 
@@ -33,7 +33,7 @@ def protocol(tmp_path_factory, write_objects):
 def test_all_test_objects_with_the_targets_of_each_setting(protocol):
     assert protocol.settings == tuple(PROTOCOLS)
     for setting in protocol.settings:
-        batches = list(protocol.batches(setting))
+        batches = list(protocol.make_batches(setting))
         assert [len(batch) for batch in batches] == [2, 1]
         assert sum((batch.names for batch in batches), ()) == tuple(
             str(protocol.root / u) for u in sorted(TESTED)
@@ -43,7 +43,7 @@ def test_all_test_objects_with_the_targets_of_each_setting(protocol):
 
 
 def test_contexts_are_the_same_in_all_settings(protocol):
-    first, *others = (next(protocol.batches(setting)) for setting in protocol.settings)
+    first, *others = (next(protocol.make_batches(setting)) for setting in protocol.settings)
     assert all(torch.equal(first.context_images, other.context_images) for other in others)
     assert all(
         torch.equal(first.contexts.poses.world_from_cam, other.contexts.poses.world_from_cam)
@@ -53,7 +53,7 @@ def test_contexts_are_the_same_in_all_settings(protocol):
 
 def test_what_each_setting_changes(protocol):
     """FoV change: same place, other lens. Novel viewpoint: another place."""
-    fov, novel = (next(protocol.batches(setting)) for setting in ("fov", "novel"))
+    fov, novel = (next(protocol.make_batches(setting)) for setting in ("fov", "novel"))
     assert torch.equal(fov.contexts.poses.world_from_cam, fov.targets.poses.world_from_cam)
     for given, asked in zip(fov.contexts.cameras, fov.targets.cameras, strict=True):
         assert (given.parameter("fx") != asked.parameter("fx")).all()

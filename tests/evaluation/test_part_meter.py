@@ -12,7 +12,7 @@ from g_ray.evaluation.part_meter import PartMeter, ResidentMemory
 MEGABYTE = 2**20
 
 linux_only = pytest.mark.skipif(
-    not ResidentMemory.available(), reason="no /proc/self/clear_refs: peaks of memory are not known here"
+    not ResidentMemory.is_available(), reason="no /proc/self/clear_refs: peaks of memory are not known here"
 )
 
 
@@ -24,12 +24,12 @@ def work(seconds: float) -> None:
 
 def test_parts_inside_parts_are_not_counted_twice():
     meter = PartMeter()
-    with meter.part("all"):
+    with meter.measure("all"):
         work(0.02)
-        with meter.part("inner"):
+        with meter.measure("inner"):
             work(0.05)
         work(0.01)
-        with meter.part("inner"):
+        with meter.measure("inner"):
             work(0.01)
     work(0.02)  # nobody's
     assert meter.seconds["all"] == pytest.approx(0.03, abs=0.015)
@@ -39,8 +39,8 @@ def test_parts_inside_parts_are_not_counted_twice():
 def test_a_part_that_fails_is_closed():
     meter = PartMeter()
     layer = nn.Linear(2, 2)
-    meter.watch("layer", layer)
-    with meter.part("all"):
+    meter.watch_module("layer", layer)
+    with meter.measure("all"):
         with pytest.raises(RuntimeError):
             layer(torch.zeros(1, 3))
         layer(torch.zeros(1, 2))
@@ -56,10 +56,10 @@ def test_a_peak_belongs_to_its_part_and_to_those_around_it():
             memory[::1024] = bytes(len(memory) // 1024)
 
     meter = PartMeter(ResidentMemory())
-    with meter.part("all"):
-        with meter.part("large"):
+    with meter.measure("all"):
+        with meter.measure("large"):
             touch(120)
-        with meter.part("small"):
+        with meter.measure("small"):
             touch(40)
     large, small = meter.peaks["large"] / MEGABYTE, meter.peaks["small"] / MEGABYTE
     assert 118 < large < 140

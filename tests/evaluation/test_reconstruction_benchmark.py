@@ -8,16 +8,16 @@ from g_ray.evaluation.part_meter import PartMeter, ResidentMemory
 from g_ray.evaluation.reconstruction_benchmark import (
     ALL,
     PARTS,
-    Case,
-    attached,
+    BenchmarkCase,
+    attach_meter,
     benchmark_reconstruction,
-    growth,
-    quartiles,
+    compute_memory_growth,
+    compute_quartiles,
     time_case,
 )
 from g_ray.rays.views import Views
 
-TINY = Case("tiny", 2, 28)
+TINY = BenchmarkCase("tiny", 2, 28)
 
 
 def test_a_row_for_each_part_and_number_of_views():
@@ -30,7 +30,7 @@ def test_a_row_for_each_part_and_number_of_views():
     whole = result["rows"][-1]
     assert whole["gray_s"] == pytest.approx(sum(row["gray_s"] for row in result["rows"][:-1]))
     assert whole["ratio_low"] <= whole["ratio"] <= whole["ratio_high"]
-    if ResidentMemory.available():
+    if ResidentMemory.is_available():
         assert whole["gray_mb"] == max(row["gray_mb"] or 0 for row in result["rows"]) > 0
     assert result["settings"]["parameters"] == pytest.approx(0.8698e6, rel=1e-3)
     assert result["settings"]["growth"] == {"gray": None, "rope": None}  # one case says nothing of growth
@@ -44,45 +44,45 @@ def test_both_methods_have_the_same_weights_and_are_timed_in_turn(monkeypatch):
         with meter.part(ALL):
             pass
 
-    monkeypatch.setattr(Case, "run", run)
+    monkeypatch.setattr(BenchmarkCase, "run", run)
     assert {method: len(rounds) for method, rounds in time_case(TINY, 3).items()} == {"gray": 3, "rope": 3}
     assert [method for method, _ in seen] == ["rope", "gray", "gray", "rope", "rope", "gray", "gray", "rope"]
     assert len({address for _, address in seen}) == 1
 
 
 def test_every_part_is_seen_once_and_a_meter_changes_nothing():
-    network = TINY.network("gray")
-    images, views = torch.rand(1, 2, 3, 28, 28), Views(TINY.cameras())
+    network = TINY.build_network("gray")
+    images, views = torch.rand(1, 2, 3, 28, 28), Views(TINY.make_cameras())
     with torch.no_grad():
         before = network(images, views)
-        meter = attached(PartMeter(), network)
+        meter = attach_meter(PartMeter(), network)
         after = network(images, views)
     assert set(meter.seconds) == set(PARTS) - {"rest"}
     assert all(torch.equal(a, b) for a, b in zip(vars(before).values(), vars(after).values(), strict=True))
 
 
 def test_growth_per_view_by_hand():
-    steps = growth([2, 4, 8], [10.0, 30.0, 50.0])
+    steps = compute_memory_growth([2, 4, 8], [10.0, 30.0, 50.0])
     assert steps == [
         {"from": 2, "to": 4, "mb_per_view": 10.0},
         {"from": 4, "to": 8, "mb_per_view": 5.0},
     ]
-    assert growth([2], [10.0]) is None
-    assert growth([2, 4], [None, None]) is None
+    assert compute_memory_growth([2], [10.0]) is None
+    assert compute_memory_growth([2, 4], [None, None]) is None
 
 
 def test_quartiles_by_hand():
-    assert quartiles([1.0, 2.0, 3.0, 4.0, 5.0]) == (2.0, 3.0, 4.0)
-    assert quartiles([2.0]) == (2.0, 2.0, 2.0)
-    assert quartiles([]) == (None, None, None)
+    assert compute_quartiles([1.0, 2.0, 3.0, 4.0, 5.0]) == (2.0, 3.0, 4.0)
+    assert compute_quartiles([2.0]) == (2.0, 2.0, 2.0)
+    assert compute_quartiles([]) == (None, None, None)
 
 
 def test_a_process_that_dies_is_one_line():
     with pytest.raises(ValueError, match=r"2 views with the tiny network ended the process.*fewer views"):
-        benchmark._alone(_die, TINY)
+        benchmark._run_in_subprocess(_die, TINY)
 
 
-def _die(case: Case) -> None:
+def _die(case: BenchmarkCase) -> None:
     import os
 
     os._exit(9)

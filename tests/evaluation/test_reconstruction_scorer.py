@@ -8,7 +8,7 @@ import pytest
 from g_ray.cli.main import main
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.evaluation.photos_scorer import PhotosScorer
-from g_ray.evaluation.reconstruction_scorer import LENSES, RoomsScorer, scored
+from g_ray.evaluation.reconstruction_scorer import LENSES, RoomsScorer, score_batch
 from g_ray.evaluation.study_runs import Study, run_study
 from g_ray.metrics.reconstruction import METRICS, SetGeometry
 from g_ray.recipes import reconstruction
@@ -23,15 +23,15 @@ def truth(batch):
 
 @pytest.mark.parametrize("setting", LENSES)
 def test_the_truth_is_perfect(setting):
-    batch = next(RoomsScorer(ROOMS, 3, 3).batches(setting))
-    rows = scored(batch, truth(batch), "ray").rows()
+    batch = next(RoomsScorer(ROOMS, 3, 3).make_batches(setting))
+    rows = score_batch(batch, truth(batch), "ray").rows()
     assert float(rows["points_rel"].max()) < 1e-5 and float(rows["pose_ate"].max()) < 1e-5
     assert float(rows["rays_deg"].max()) < 0.05 and float(rows["points_inlier"].min()) == 1.0
 
 
 def test_settings_differ_in_lenses_alone():
     scorer = RoomsScorer(ROOMS, 2, 2)
-    batches = {setting: next(scorer.batches(setting)) for setting in scorer.settings}
+    batches = {setting: next(scorer.make_batches(setting)) for setting in scorer.settings}
     poses = [batch.poses.world_from_cam for batch in batches.values()]
     assert all((pose == poses[0]).all() for pose in poses)
     names = {setting: [camera.NAME for camera in batch.views.cameras] for setting, batch in batches.items()}
@@ -40,7 +40,7 @@ def test_settings_differ_in_lenses_alone():
 
 
 def test_cameras_that_stand_still_are_the_reference():
-    (run,) = RoomsScorer(ROOMS, 8, 8).references()
+    (run,) = RoomsScorer(ROOMS, 8, 8).score_references()
     for setting in LENSES:
         means = {metric: sum(values) / len(values) for metric, values in run.scores[setting].items()}
         assert set(means) == set(METRICS)
@@ -49,9 +49,9 @@ def test_cameras_that_stand_still_are_the_reference():
 
 def test_training_rooms_are_not_test_rooms():
     recipe = reconstruction.stage1("gray")
-    rooms = recipe.data.source(0, 14)
+    rooms = recipe.data.build_source(0, 14)
     assert isinstance(rooms, RoomsReconstruction)
-    scorer = RoomsScorer.of_training(rooms, 4)
+    scorer = RoomsScorer.from_training(rooms, 4)
     assert scorer.rooms.split == "test" and scorer.rooms.views == (4, 4) and scorer.rooms.colour is None
 
 
@@ -78,19 +78,19 @@ def test_a_table_in_miniature(tmp_path):
     again = run_study(study, tmp_path, seeds=1)
     assert again["rows"] == result["rows"]
 
-    from g_ray.cli.reconstruction_pictures import draw
+    from g_ray.cli.reconstruction_pictures import draw_pictures
 
-    draw(study, result, tmp_path)
+    draw_pictures(study, result, tmp_path)
     assert (tmp_path / "depth_mixed.png").is_file() and (tmp_path / "rays_deg.png").is_file()
 
 
 def test_photographs_as_fisheyes(shared_data):
     scorer = PhotosScorer(shared_data / "7scenes_redkitchen100", 24, 4, sets=2, at_once=2)
-    plain, bent = (next(scorer.batches(setting)) for setting in ("pinhole", "fisheye"))
+    plain, bent = (next(scorer.make_batches(setting)) for setting in ("pinhole", "fisheye"))
     assert plain.images.shape == bent.images.shape == (2, 4, 3, 24, 24)
     assert {camera.NAME for camera in bent.views.cameras} == {"opencv_fisheye"}
     assert (plain.poses.world_from_cam == bent.poses.world_from_cam).all()
-    assert float(scored(bent, truth(bent), "ray").points_rel.max()) < 1e-5
+    assert float(score_batch(bent, truth(bent), "ray").points_rel.max()) < 1e-5
     assert len(scorer.key["protocol"]) == 16
 
 

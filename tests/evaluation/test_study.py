@@ -2,7 +2,14 @@
 
 import torch
 
-from g_ray.evaluation.study import ScoredRun, difference, differences, differences_markdown, markdown, rows
+from g_ray.evaluation.study import (
+    ScoredRun,
+    compute_difference,
+    compute_differences,
+    format_differences_markdown,
+    format_markdown,
+    make_rows,
+)
 from g_ray.files import write_json
 from g_ray.metrics.bootstrap import bootstrap, bootstrap_runs
 
@@ -26,7 +33,7 @@ RUNS = [
 
 
 def test_rows_average_scenes_and_seeds():
-    table = {(row["method"], row["setting"]): row for row in rows(RUNS)}
+    table = {(row["method"], row["setting"]): row for row in make_rows(RUNS)}
     row = table["gta", "z1.0"]
     assert row["metrics"]["psnr"]["mean"] == 21.5
     assert row["metrics"]["psnr"]["low"] <= 21.5 <= row["metrics"]["psnr"]["high"]
@@ -36,24 +43,24 @@ def test_rows_average_scenes_and_seeds():
 
 
 def test_paired_difference_is_narrower_than_the_rows():
-    gain = difference(RUNS, "gta_gray", "gta", "z1.0")
+    gain = compute_difference(RUNS, "gta_gray", "gta", "z1.0")
     assert gain.mean == 3.5
     assert 3.0 <= gain.low <= gain.high <= 4.0
 
 
 def test_differences_of_pairs_whose_rows_are_there():
-    listed = differences(RUNS, [("gta_gray", "gta"), ("rayrope_gray", "rayrope")])
+    listed = compute_differences(RUNS, [("gta_gray", "gta"), ("rayrope_gray", "rayrope")])
     assert [(row["method"], row["minus"], row["setting"]) for row in listed] == [
         ("gta_gray", "gta", setting) for setting in RUNS[0].scores
     ]
     assert listed[0]["psnr"]["mean"] == 3.5
-    text = differences_markdown({"differences": listed})
+    text = format_differences_markdown({"differences": listed})
     assert text.splitlines()[2].startswith("| gta_gray − gta | 3.50 ± ")
 
 
 def test_differences_pair_seeds_by_their_number():
     shuffled = [*reversed(RUNS)]
-    assert difference(shuffled, "gta_gray", "gta", "z1.0").mean == 3.5
+    assert compute_difference(shuffled, "gta_gray", "gta", "z1.0").mean == 3.5
 
 
 def test_intervals_over_runs_contain_the_truth_as_often_as_they_say():
@@ -72,8 +79,8 @@ def test_one_run_is_the_plain_bootstrap():
 
 
 def test_markdown_and_json(tmp_path):
-    result = {"rows": rows(RUNS), "references": rows([run("mean_colour", 0, 14.0, 15.0)])}
-    text = markdown(result)
+    result = {"rows": make_rows(RUNS), "references": make_rows([run("mean_colour", 0, 14.0, 15.0)])}
+    text = format_markdown(result)
     assert text.splitlines()[0] == "| psnr | z1.0 | z2.0 |"
     assert "| gta | 21.50 ± " in text
     assert text.splitlines()[-1].startswith("| mean_colour | 14.50 ± ")

@@ -7,12 +7,12 @@ import pytest
 
 from g_ray.evaluation.nvs_protocol import FovProtocol, WhoZoomsProtocol
 from g_ray.evaluation.nvs_scorer import NVSScorer
-from g_ray.evaluation.study import markdown
+from g_ray.evaluation.study import format_markdown
 from g_ray.evaluation.study_runs import Study, load_network, run_study
 from g_ray.recipes.nvs import tiny
 from g_ray.training.recipe import Schedule
 from g_ray.viewer.table_figures import draw_contact_sheet, draw_curves
-from g_ray.viewer.theme import LIGHT, png_bytes
+from g_ray.viewer.theme import LIGHT, encode_png
 
 PROTOCOL = FovProtocol(24, 24, scenes=4, zooms=(1.0, 2.0), at_once=4)
 
@@ -83,7 +83,7 @@ def test_another_protocol_is_scored_anew(finished):
 
 def test_pictures_and_table(finished):
     out, result, _ = finished
-    batch = next(PROTOCOL.batches("z2.0"))
+    batch = next(PROTOCOL.make_batches("z2.0"))
     network = load_network(STUDY.methods["gta"], out / "runs" / "gta-seed0" / "model.safetensors")
     predicted = network(batch.context_images, batch.contexts, batch.targets).detach()
     columns = [("truth", batch.target_images[:2, 0]), ("gta", predicted[:2, 0])]
@@ -91,8 +91,8 @@ def test_pictures_and_table(finished):
         draw_curves(result, "psnr", LIGHT),
         draw_contact_sheet(columns, {"gta": ["1 dB", "2 dB"]}, LIGHT),
     ):
-        assert png_bytes(figure).startswith(b"\x89PNG")
-    assert "| gta_gray |" in markdown(result)
+        assert encode_png(figure).startswith(b"\x89PNG")
+    assert "| gta_gray |" in format_markdown(result)
 
 
 def test_nonsense_is_refused(tmp_path):

@@ -10,8 +10,8 @@ from PIL import Image
 
 from g_ray.cameras import CAMERAS, Pinhole
 from g_ray.cameras.files import read_cameras
-from g_ray.export.places import depth_path, image_path
-from g_ray.export.result import Result, ResultView, finish, read_result, write_views
+from g_ray.export.places import get_depth_path, get_image_path
+from g_ray.export.result import Result, ResultView, finish_result, read_result, write_views
 from g_ray.geometry.pose import Pose
 
 
@@ -27,7 +27,7 @@ def photo(view):
 
 def finished(folder, *views):
     write_views(folder, views, [photo(view) for view in views])
-    finish(Result(views, folder, "metre", {"x": 1.5}, {"seed": 3}, ("a note",)))
+    finish_result(Result(views, folder, "metre", {"x": 1.5}, {"seed": 3}, ("a note",)))
 
 
 def test_points_project_to_their_pixels(room_results):
@@ -45,7 +45,7 @@ def test_what_was_written_is_read(tmp_path, room_results):
     write_views(tmp_path, views, images)
     written = room_results.result(tmp_path, views)
     assert not written.finished
-    finish(replace(written, notes=("a note",)))
+    finish_result(replace(written, notes=("a note",)))
     read = read_result(str(tmp_path))
     assert read.finished and (read.unit, read.metrics, read.settings) == (
         "metre",
@@ -66,7 +66,7 @@ def test_what_was_written_is_read(tmp_path, room_results):
             assert torch.equal(getattr(one, name), getattr(other, name))
         with np.load(tmp_path / "depth" / f"{one.name}.npz") as stored:
             assert np.allclose(stored["z_depth"], one.z_depth().numpy(), atol=1e-6)
-        stored = np.asarray(Image.open(read.image(one.name))) / 255
+        stored = np.asarray(Image.open(read.get_image_path(one.name))) / 255
         assert np.abs(stored - images[index].movedim(0, -1).numpy()).max() < 0.003
     assert [view.name for view in read.views[1:3]] == [view.name for view in views[1:3]]
     assert [named.source for named in read_cameras(tmp_path / "cameras.json")] == ["rendered"] * 4
@@ -89,8 +89,8 @@ def test_an_unfinished_folder_is_read_with_what_is_there(tmp_path):
     read = read_result(tmp_path)
     assert not read.finished and [view.name for view in read.views] == ["deep/er/a.jpg", "b.dng"]
     assert (tmp_path / "images" / "deep" / "er" / "a.jpg").is_file()
-    assert read.image("b.dng") == tmp_path / "images" / "b.dng.png"
-    depth_path(tmp_path, "b.dng").unlink()
+    assert read.get_image_path("b.dng") == tmp_path / "images" / "b.dng.png"
+    get_depth_path(tmp_path, "b.dng").unlink()
     assert len(read_result(tmp_path).views) == 1
 
 
@@ -99,7 +99,7 @@ def test_writing_again_unfinishes_and_forgets_what_is_gone(tmp_path):
     finished(tmp_path, old)
     write_views(tmp_path, [new], [photo(new)])
     assert not read_result(tmp_path).finished
-    finish(Result((new,), tmp_path))
+    finish_result(Result((new,), tmp_path))
     assert [view.name for view in read_result(tmp_path).views] == ["new.png"]
 
 
@@ -137,7 +137,7 @@ def test_a_photograph_is_copied_bit_by_bit_or_encoded(tmp_path):
     ["../a.png", "/a.png", "a/../../b.png", "C:\\a.png", "a\\b.png", "", ".", "a//b.png", "./a.png", "a\0b"],
 )
 def test_no_name_leads_out_of_the_folder(tmp_path, name):
-    for place in (image_path, depth_path):
+    for place in (get_image_path, get_depth_path):
         with pytest.raises(ValueError, match="path"):
             place(tmp_path, name)
     with pytest.raises(ValueError, match="path"):

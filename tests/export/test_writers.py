@@ -20,9 +20,9 @@ from g_ray.cameras import (
     ThinPrismFisheye,
 )
 from g_ray.data.scenes import read_colmap, read_nerfstudio
-from g_ray.data.scenes.colmap_cameras import camera, colmap_camera
-from g_ray.export.frusta import frustum
-from g_ray.export.nerfstudio import nerfstudio_camera
+from g_ray.data.scenes.colmap_cameras import camera_from_colmap, camera_to_colmap
+from g_ray.export.frusta import build_frustum
+from g_ray.export.nerfstudio import camera_to_nerfstudio
 from g_ray.export.options import ExportOptions
 from g_ray.export.points import collect_points
 from g_ray.export.result import read_result
@@ -132,14 +132,17 @@ def test_our_own_reader_reads_colmap_and_nerfstudio(written):
 
 @pytest.mark.parametrize("name", LENSES)
 def test_a_camera_goes_to_colmap_and_back(name):
-    model, parameters = colmap_camera(LENSES[name])
+    model, parameters = camera_to_colmap(LENSES[name])
     assert model == name
-    assert torch.equal(camera(model, 48, 36, parameters).params, LENSES[name].params)
+    assert torch.equal(camera_from_colmap(model, 48, 36, parameters).params, LENSES[name].params)
 
 
 def test_models_that_are_another_model_exactly():
-    assert colmap_camera(UCM.make(48, 36, alpha=0.6, **FRAME)) == ("EUCM", (30.0, 31.0, 23.0, 18.5, 0.6, 1.0))
-    assert colmap_camera(Equirectangular.panorama(48, 24)) == ("EQUIRECTANGULAR", (48.0, 24.0))
+    assert camera_to_colmap(UCM.make(48, 36, alpha=0.6, **FRAME)) == (
+        "EUCM",
+        (30.0, 31.0, 23.0, 18.5, 0.6, 1.0),
+    )
+    assert camera_to_colmap(Equirectangular.panorama(48, 24)) == ("EQUIRECTANGULAR", (48.0, 24.0))
 
 
 REFUSED = {
@@ -155,12 +158,12 @@ REFUSED = {
 def test_what_a_format_cannot_say_is_refused(case):
     lens, colmap, nerfstudio = REFUSED[case]
     with pytest.raises(ValueError, match=colmap):
-        colmap_camera(lens)
+        camera_to_colmap(lens)
     if nerfstudio is None:
-        assert nerfstudio_camera(lens)["camera_model"] == "EQUIRECTANGULAR"
+        assert camera_to_nerfstudio(lens)["camera_model"] == "EQUIRECTANGULAR"
     else:
         with pytest.raises(ValueError, match=nerfstudio):
-            nerfstudio_camera(lens)
+            camera_to_nerfstudio(lens)
 
 
 def test_views_that_do_not_fit_are_left_out_and_named(tmp_path, room_results):
@@ -251,11 +254,11 @@ def test_trimesh_reads_points_and_scene(written):
     cloud = collect_points(written, ExportOptions())
     points = trimesh.load(written.folder / "points.ply")
     assert np.allclose(points.vertices, cloud.positions, atol=1e-5)
-    assert np.array_equal(points.colors[:, :3], cloud.colours)
+    assert np.array_equal(points.colors[:, :3], cloud.colors)
     scene = trimesh.load(written.folder / "scene.glb")
     assert set(scene.geometry) == {"points", *(view.name for view in written.views)}
     assert np.allclose(scene.geometry["points"].vertices, cloud.positions, atol=1e-5)
-    assert np.array_equal(scene.geometry["points"].colors[:, :3], cloud.colours)
+    assert np.array_equal(scene.geometry["points"].colors[:, :3], cloud.colors)
     transform, _ = scene.graph["points"]
     assert np.array_equal(transform, np.diag([1, -1, -1, 1]))  # glTF's y is up
 
@@ -277,7 +280,7 @@ def test_frusta_lie_on_the_rays_of_the_border(name):
     }
     lens = LENSES.get(name) or extra[name]
     pose = Pose.look_at(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.0, 0.5, 5.0]))
-    shape = frustum(lens, pose, 0.5)
+    shape = build_frustum(lens, pose, 0.5)
     local = pose.to(torch.float64).inverse().apply(shape.outline)
     flat = not shape.ribs
     assert torch.allclose(local[:, 2] if flat else local.norm(dim=1), torch.tensor(0.5, **F64))

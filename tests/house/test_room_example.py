@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from g_ray.cameras.files import read_cameras
-from g_ray.data import random_room
+from g_ray.data import make_random_room
 from g_ray.data.photos import read_photo
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -15,7 +15,7 @@ ROOM = ROOT / "examples" / "room"
 
 
 def test_the_photographs_are_what_their_cameras_see():
-    room = random_room(7, solids=5, coarse=True)
+    room = make_random_room(7, solids=5, coarse=True)
     for named in read_cameras(ROOM / "cameras.json"):
         assert named.pose is not None
         camera, pose = named.camera.to(torch.float32), named.pose.to(torch.float32)

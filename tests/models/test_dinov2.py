@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from g_ray.models.dinov2 import DINOV2_SIZES, DINOv2, DINOv2Config
-from g_ray.models.foreign import from_transformers
+from g_ray.models.foreign import rename_from_transformers
 
 transformers = pytest.importorskip("transformers")
 
@@ -29,7 +29,7 @@ def pair():
         for parameter in theirs.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     ours = DINOv2(SMALL)
-    state = from_transformers(theirs.state_dict())
+    state = rename_from_transformers(theirs.state_dict())
     state.pop("mask_token")
     ours.load_state_dict(state)
     return theirs, ours

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from g_ray.cameras import Pinhole
 from g_ray.encodings.base import Encoding
 from g_ray.models import RECONSTRUCTION_METHODS, RECONSTRUCTION_SIZES, ReconstructionModel
-from g_ray.models.inference import infer
+from g_ray.models.inference import run_inference
 from g_ray.nn.block import Block
 from g_ray.rays.views import Views
 
@@ -87,6 +87,6 @@ def test_bf16_only_on_request_and_never_in_the_heads(precision, dtype):
             block.mlp.fc1.register_forward_hook(lambda _, args, out: inside.add(out.dtype))
     for head in (net.world_head.pixels, net.pose_head.project, net.camera_head.scratch):
         head.register_forward_hook(lambda _, args, out: heads.add(out.dtype))
-    infer(net, list(images[0]), list(views.cameras), size=SIDE, precision=precision)
+    run_inference(net, list(images[0]), list(views.cameras), size=SIDE, precision=precision)
     assert inside == {dtype}
     assert heads == {torch.float32}

@@ -59,7 +59,7 @@ def test_maps_find_back_to_original_pixels(lens, fit):
     camera = LENSES[lens]
     frame = Framing(56, 7, fit)(rays_as_image(camera), camera)
     rays = RayMap.from_camera(frame.camera)
-    found, valid = frame.restored(rays.directions, rays.valid & frame.content)
+    found, valid = frame.restore(rays.directions, rays.valid & frame.content)
     assert found.shape == (camera.height, camera.width, 3) and valid.all()
     error = (found - RayMap.from_camera(camera).directions).norm(dim=-1)
     assert error[2:-2, 2:-2].max() < 2e-3
@@ -73,7 +73,7 @@ def test_invalid_pixels_have_no_part():
     valid = frame.content.clone()
     valid[:, :28] = False
     values[~valid] = float("nan")
-    found, known = frame.restored(values, valid)
+    found, known = frame.restore(values, valid)
     assert torch.equal(known[:, :46], torch.zeros(61, 46, dtype=torch.bool)) and known[:, 51:].all()
     assert torch.allclose(found[known], torch.ones(1, dtype=torch.float64)) and not found[~known].any()
 

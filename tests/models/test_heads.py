@@ -5,33 +5,33 @@ import math
 import pytest
 import torch
 
-from g_ray.models.dpt import DPTHead, place
+from g_ray.models.dpt import DPTHead, embed_position
 from g_ray.models.point_head import LinearPointHead
-from g_ray.models.pointmap import ACTIVATIONS, Pointmap, activation
+from g_ray.models.pointmap import ACTIVATIONS, Pointmap, get_activation
 from g_ray.models.pose_head import PoseHead
 from g_ray.models.prediction import Prediction
 
 
 def test_activations_by_hand():
     raw = torch.tensor([[0.5, -2.0, 0.0], [0.1, 0.2, math.log(3.0)]])
-    assert torch.equal(activation("linear")(raw), raw)
+    assert torch.equal(get_activation("linear")(raw), raw)
     expected = [math.exp(0.5) - 1, -(math.exp(2.0) - 1), 0.0]
-    assert activation("inverse_log")(raw)[0].tolist() == pytest.approx(expected)
-    assert activation("exponential")(raw)[1, 2].item() == pytest.approx(3.0)
-    assert activation("depth_first")(raw)[1].tolist() == pytest.approx([0.3, 0.6, 3.0])
+    assert get_activation("inverse_log")(raw)[0].tolist() == pytest.approx(expected)
+    assert get_activation("exponential")(raw)[1, 2].item() == pytest.approx(3.0)
+    assert get_activation("depth_first")(raw)[1].tolist() == pytest.approx([0.3, 0.6, 3.0])
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_have_gradients_at_zero(name):
     raw = torch.zeros(2, 3, requires_grad=True)
-    activation(name)(raw).sum().backward()
+    get_activation(name)(raw).sum().backward()
     assert raw.grad is not None and raw.grad.isfinite().all()
     assert (raw.grad > 0).all()
 
 
 def test_confidence_is_at_least_one():
-    found = Pointmap.of_raw(
-        torch.tensor([[[1.0, 2.0, 3.0, -50.0]], [[0.0, 0.0, 0.0, 0.0]]]), activation("linear")
+    found = Pointmap.from_raw(
+        torch.tensor([[[1.0, 2.0, 3.0, -50.0]], [[0.0, 0.0, 0.0, 0.0]]]), get_activation("linear")
     )
     assert found.points[0, 0].tolist() == [1, 2, 3]
     assert found.confidence.flatten().tolist() == [1.0, 2.0]
@@ -89,7 +89,7 @@ def test_dpt_for_any_grid_as_points_or_as_depth(rows, columns, outputs, activate
 
 
 def test_the_place_embedding_is_antisymmetric_in_its_sines():
-    found = place(torch.zeros(1, 8, 3, 5), aspect=5 / 3)
+    found = embed_position(torch.zeros(1, 8, 3, 5), aspect=5 / 3)
     assert found.shape == (8, 3, 5)
     sines, cosines = found[[0, 1]], found[[2, 3]]
     assert torch.allclose(sines, -sines.flip(-1)) and torch.allclose(cosines, cosines.flip(-1))

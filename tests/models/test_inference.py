@@ -5,7 +5,7 @@ import torch
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.geometry.pose import Pose
-from g_ray.models.inference import infer
+from g_ray.models.inference import run_inference
 from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.models.reconstruction_config import ReconstructionConfig
 from g_ray.rays.ray_map import RayMap
@@ -28,10 +28,10 @@ def network(method="gray") -> ReconstructionModel:
 
 @pytest.mark.parametrize("fit", ["stretch", "pad"])
 def test_every_output_is_at_the_original_pixels_on_request(fit):
-    result = infer(network(), IMAGES, CAMERAS, size=28, fit=fit)
+    result = run_inference(network(), IMAGES, CAMERAS, size=28, fit=fit)
     sizes = {(view.camera.width, view.camera.height) for view in result.views}
     assert len(sizes) == (3 if fit == "stretch" else 1)
-    for view, camera in zip(result.at_original().views, CAMERAS, strict=True):
+    for view, camera in zip(result.to_original().views, CAMERAS, strict=True):
         assert view.camera is camera
         shape = (camera.height, camera.width)
         maps = view.maps
@@ -47,34 +47,35 @@ def test_every_output_is_at_the_original_pixels_on_request(fit):
             assert values.shape == shape
         assert view.valid.all() and min(maps.world_confidence.min(), maps.camera_confidence.min()) > 0.999
         assert maps.poses.batch_shape == ()
-        assert view.at_original() is view
+        assert view.to_original() is view
 
 
 def test_the_calibration_used_is_on_record():
-    result = infer(network(), IMAGES, CAMERAS, size=28)
+    result = run_inference(network(), IMAGES, CAMERAS, size=28)
     assert [one.model for one in result.calibrations] == ["pinhole", "opencv_fisheye", "pinhole"]
     first = result.calibrations[0]
     assert (first.width, first.height, first.network_size, first.used_by) == (60, 40, (28, 21), "attention")
     assert first.parameters == {"fx": 50.0, "fy": 50.0, "cx": 31.0, "cy": 20.0, "skew": 0.0}
     doors = {
-        m: infer(network(m), IMAGES, CAMERAS, size=28)[0].calibration.used_by for m in ("rope", "camray")
+        m: run_inference(network(m), IMAGES, CAMERAS, size=28)[0].calibration.used_by
+        for m in ("rope", "camray")
     }
     assert doors == {"rope": "nothing", "camray": "input"}
 
 
 def test_a_ray_map_is_all_it_needs():
     maps = [RayMap.from_camera(camera.to(dtype=torch.float32)) for camera in CAMERAS]
-    given = infer(network(), IMAGES, maps, size=28)
-    known = infer(network(), IMAGES, Views(CAMERAS), size=28)
+    given = run_inference(network(), IMAGES, maps, size=28)
+    known = run_inference(network(), IMAGES, Views(CAMERAS), size=28)
     assert [one.model for one in given.calibrations] == ["ray_map"] * 3
     for a, b in zip(given.views, known.views, strict=True):
         assert (a.maps.world_points - b.maps.world_points).abs().max() < 2e-3
 
 
 def test_savers_change_little_or_nothing():
-    whole = infer(network(), IMAGES, CAMERAS, size=28)
-    chunked = infer(network(), IMAGES, CAMERAS, size=28, query_chunk=3)
-    rough = infer(network(), IMAGES, CAMERAS, size=28, precision="bf16")
+    whole = run_inference(network(), IMAGES, CAMERAS, size=28)
+    chunked = run_inference(network(), IMAGES, CAMERAS, size=28, query_chunk=3)
+    rough = run_inference(network(), IMAGES, CAMERAS, size=28, precision="bf16")
     for a, b, c in zip(whole.views, chunked.views, rough.views, strict=True):
         assert torch.allclose(a.maps.world_points, b.maps.world_points, atol=1e-5)
         assert torch.allclose(a.maps.world_points, c.maps.world_points, atol=0.1)
@@ -82,9 +83,9 @@ def test_savers_change_little_or_nothing():
 
 def test_pixels_without_a_ray_are_marked():
     circle = OpenCVFisheye.make(60, 60, fx=6.0, fy=6.0, cx=30.0, cy=30.0, k1=-0.01)
-    result = infer(network(), [torch.rand(3, 60, 60)], [circle], size=28)
+    result = run_inference(network(), [torch.rand(3, 60, 60)], [circle], size=28)
     truth = RayMap.from_camera(circle).valid
-    found = result.at_original()[0].valid
+    found = result.to_original()[0].valid
     assert 0.2 < truth.float().mean() < 0.9
     assert (found != truth).float().mean() < 0.05
 
@@ -93,17 +94,17 @@ def test_nothing_is_ignored():
     net = network()
     poses = Pose.identity(3)
     with pytest.raises(ValueError, match="poses were given, but reconstruction finds poses itself"):
-        infer(net, IMAGES, Views(CAMERAS, poses), size=28)
+        run_inference(net, IMAGES, Views(CAMERAS, poses), size=28)
     with pytest.raises(ValueError, match="2 images but 3 calibrations"):
-        infer(net, IMAGES[:2], CAMERAS, size=28)
+        run_inference(net, IMAGES[:2], CAMERAS, size=28)
     with pytest.raises(ValueError, match="image 0 has 48×64 px, but its calibration is for 60×40"):
-        infer(net, [IMAGES[1], IMAGES[0]], CAMERAS[:2], size=28)
+        run_inference(net, [IMAGES[1], IMAGES[0]], CAMERAS[:2], size=28)
     with pytest.raises(ValueError, match=r"image 1 has values outside of \[0, 1\]: divide bytes by 255"):
-        infer(net, [IMAGES[0], 255 * IMAGES[1]], CAMERAS[:2], size=28)
+        run_inference(net, [IMAGES[0], 255 * IMAGES[1]], CAMERAS[:2], size=28)
     rays = RayMap.from_camera(CAMERAS[1])
     moved = RayMap(rays.directions, rays.valid, torch.zeros_like(rays.directions))
     with pytest.raises(ValueError, match="ray map of view 0 has origins"):
-        infer(net, IMAGES[1:2], [moved], size=28)
+        run_inference(net, IMAGES[1:2], [moved], size=28)
     batched = Pinhole.make(60, 40, fx=torch.tensor([50.0, 60.0]), fy=50.0, cx=31.0, cy=20.0)
     with pytest.raises(ValueError, match=r"camera of view 0 is a batch \(2,\)"):
-        infer(net, IMAGES[:1], [batched], size=28)
+        run_inference(net, IMAGES[:1], [batched], size=28)

@@ -11,7 +11,7 @@ from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.geometry.pose import Pose
 from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES, ReconstructionConfig
-from g_ray.models.reconstruction_methods import RECONSTRUCTION_METHODS, reconstruction_method
+from g_ray.models.reconstruction_methods import RECONSTRUCTION_METHODS, get_reconstruction_method
 from g_ray.rays.views import Views
 
 every_method = pytest.mark.parametrize("method", RECONSTRUCTION_METHODS)
@@ -102,7 +102,7 @@ def test_who_looks_at_calibration(method):
     images = images_of(views)
     zoomed = Views([pinhole(), pinhole(focal=48.0)])
     change = difference(net.predict(images, views)[0], net.predict(images, zoomed)[0])
-    blind = reconstruction_method(method).uses_rays(24, {}) == "nothing"
+    blind = get_reconstruction_method(method).describe_ray_usage(24, {}) == "nothing"
     assert blind == (method in ("rope", "rope_vo", "none_global", "rope_normalised"))
     assert (change == 0) if blind else (change > 1e-5)
 

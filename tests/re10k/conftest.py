@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from g_ray.cameras import Pinhole
-from g_ray.data.rooms import random_room
+from g_ray.data.rooms import make_random_room
 from g_ray.geometry.pose import Pose
 
 WIDTH, HEIGHT, FRAMES = 160, 90, 32
@@ -33,7 +33,7 @@ class Film:
 
 def filmed(key: str, seed: int, frames: int) -> Film:
     """Forwards and sideways through a room, turning."""
-    room = replace(random_room(seed, solids=6), shadows=False)
+    room = replace(make_random_room(seed, solids=6), shadows=False)
     along = torch.linspace(0, 1, frames, dtype=torch.float64) * min(1, (frames - 1) / (FRAMES - 1))
     eyes = torch.stack([-0.9 + 0.9 * along, -0.5 + 0.2 * along, -1.8 + 0.8 * along], -1)
     aims = torch.stack([0.2 + 0.5 * along, 0.3 + 0 * along, 1.0 + 0 * along], -1)

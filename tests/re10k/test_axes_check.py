@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from g_ray.cameras import OpenCV, OpenCVFisheye, Pinhole
-from g_ray.data.checks.axes import DECLARED, READINGS, MatchedViews, check_axes, misses_rad, refuse_wrong_axes
+from g_ray.data.checks.axes import (
+    DECLARED,
+    READINGS,
+    MatchedViews,
+    check_axes,
+    compute_miss_rad,
+    validate_axes,
+)
 from g_ray.data.checks.matching import match_images
-from g_ray.data.rooms import random_room
+from g_ray.data.rooms import make_random_room
 from g_ray.geometry.pose import Pose
 
 TURNED, INVERSE, BOTH, FORWARD = list(READINGS)[1:]
@@ -64,7 +71,7 @@ def world(seed, count=200):
 def test_rays_to_the_same_point_meet_exactly(seed):
     points, poses = world(seed)
     pair = seen(points, poses, Pinhole.from_fov(70.0, 640, 360).to(torch.float64))
-    assert misses_rad(pair.rays(), poses).max() < 1e-9
+    assert compute_miss_rad(pair.rays(), poses).max() < 1e-9
     report = check_axes([pair])
     assert report.meeting[DECLARED] == 1.0 and report.better is None
 
@@ -80,9 +87,9 @@ def test_a_miss_is_the_angle_by_which_a_ray_was_turned(seed):
     out = torch.nn.functional.normalize(torch.linalg.cross(baseline.expand_as(rays[1]), rays[1]), dim=-1)
     angle = 0.01
     turned = torch.stack([rays[0], math.cos(angle) * rays[1] + math.sin(angle) * out])
-    miss = misses_rad(turned, poses)
+    miss = compute_miss_rad(turned, poses)
     assert (miss >= angle - 1e-9).all()
-    assert torch.allclose(misses_rad(turned.roll(1, 0), Pose(poses.world_from_cam.flip(0))), miss)
+    assert torch.allclose(compute_miss_rad(turned.roll(1, 0), Pose(poses.world_from_cam.flip(0))), miss)
 
 
 def test_points_behind_a_camera_do_not_meet():
@@ -91,7 +98,7 @@ def test_points_behind_a_camera_do_not_meet():
     poses = Pose.from_parts(torch.eye(3).expand(2, 3, 3), torch.tensor([[0.0, 0, 0], [1.0, 0, 0]])).to(
         torch.float64
     )
-    assert misses_rad(rays, poses) > 0.6
+    assert compute_miss_rad(rays, poses) > 0.6
 
 
 @pytest.mark.parametrize("camera", ["pinhole", "fisheye"])
@@ -133,7 +140,7 @@ def test_sideways_motion_is_undecided_and_said_to_be():
 def test_a_refusal_is_one_line_that_names_the_convention():
     pairs = misread([seen(*world(3), Pinhole.from_fov(70.0, 640, 360).to(torch.float64))], "blender")
     with pytest.raises(ValueError, match=r"my data: .*100% with camera axes turned .*Blender") as refused:
-        refuse_wrong_axes(pairs, "my data")
+        validate_axes(pairs, "my data")
     assert "\n" not in str(refused.value)
     with pytest.raises(ValueError, match="no pair of views"):
         check_axes([])
@@ -155,7 +162,7 @@ def room_views():
     camera = Pinhole.from_fov(65.0, 320, 240)
     found = []
     for seed in (1, 2):
-        room = replace(random_room(seed, coarse=False), shadows=False)
+        room = replace(make_random_room(seed, coarse=False), shadows=False)
         eyes = torch.tensor([[-0.8, -0.4, -2.0], [-0.4, -0.6, -1.7]])
         poses = Pose.look_at(eyes, torch.tensor([[0.1, 0.3, 1.0], [0.3, 0.3, 1.0]]))
         images = [room.render(camera, pose).rgb.movedim(-1, 0) for pose in (poses[0], poses[1])]
@@ -188,7 +195,7 @@ def test_matches_are_where_the_same_point_is(room_views):
     """Against depth: most matches lie within a pixel of the true one."""
     camera, poses, (first, second) = room_views[0]
     pixels = match_images(first, second)
-    room = replace(random_room(1, coarse=False), shadows=False)
+    room = replace(make_random_room(1, coarse=False), shadows=False)
     points = room.render(camera, poses[0]).points
     column, row = pixels[0].floor().long().unbind(-1)
     truth, _ = camera.project(poses[1].inverse().apply(points[row, column]))

@@ -19,9 +19,9 @@ LAYOUTS = ("chunks", "folders")
 def test_a_clip_is_what_was_filmed(miniature, layout):
     clips = open_clips(miniature.root(layout), "train")
     assert clips.keys == ("0f0f0f", "5hort0", "a1b2c3")
-    assert sorted(clips.by_file()) == list(clips.keys)
+    assert sorted(clips.order_by_file()) == list(clips.keys)
     for key in clips.keys:
-        film, clip = miniature.films[key], clips.clip(key)
+        film, clip = miniature.films[key], clips.get_clip(key)
         assert clip.key == key and len(clip) == len(film.images)
         assert torch.allclose(clip.poses.world_from_cam, film.poses.world_from_cam, atol=1e-6)
         for number in (0, len(clip) - 1):
@@ -37,7 +37,7 @@ def test_a_clip_is_what_was_filmed(miniature, layout):
 def test_blender_axes_are_turned_into_ours(miniature, layout):
     """A camera that looks along −z with y up, stored as such, is the same camera."""
     turn = torch.diag(torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64))
-    blender = open_clips(miniature.root(layout), "train", "blender").clip("a1b2c3")
+    blender = open_clips(miniature.root(layout), "train", "blender").get_clip("a1b2c3")
     stored = miniature.films["a1b2c3"].poses.world_from_cam
     assert torch.allclose(blender.poses.world_from_cam, stored @ turn, atol=1e-6)
 
@@ -50,13 +50,13 @@ def test_few_chunks_stay_open(miniature, tmp_path):
     clips = ChunkClips(tmp_path)
     for number in range(OPEN + 2):
         clips.chunks[first] = f"{number}.torch"
-        assert len(clips.clip(first)) == 32
+        assert len(clips.get_clip(first)) == 32
     assert list(clips._open) == [f"{number}.torch" for number in range(2, OPEN + 2)]
 
 
 def test_a_source_travels_without_its_open_chunks(miniature):
     clips = open_clips(miniature.chunks, "train")
-    clips.clip("a1b2c3").frame(0)
+    clips.get_clip("a1b2c3").frame(0)
     packed = pickle.dumps(clips)
     assert len(packed) < 1000
     assert pickle.loads(packed).keys == clips.keys
@@ -108,7 +108,7 @@ def test_a_damaged_chunk_is_named(tmp_path, case):
     (tmp_path / "index.json").write_text('{"a": "x.torch"}')
     torch.save(content, tmp_path / "x.torch")
     with pytest.raises(ValueError, match=message) as refused:
-        ChunkClips(tmp_path).clip("a")
+        ChunkClips(tmp_path).get_clip("a")
     assert "x.torch" in str(refused.value) and "\n" not in str(refused.value)
 
 
@@ -135,7 +135,7 @@ def test_a_corrupt_picture_is_named_with_clip_and_frame(miniature, tmp_path, lay
         entries = torch.load(root / "000000.torch", weights_only=True)
         entries[0]["images"][7] = entries[0]["images"][7][:100]
         torch.save(entries, root / "000000.torch")
-    clip = open_clips(tmp_path, "copy").clip("a1b2c3")
+    clip = open_clips(tmp_path, "copy").get_clip("a1b2c3")
     clip.frame(6)
     with pytest.raises(ValueError, match="the picture cannot be read") as refused:
         clip.frame(7)
@@ -151,7 +151,7 @@ ESCAPES = ["../secret.torch", "/etc/passwd", "deep/../../x.torch", ""]
 def test_an_index_cannot_lead_out_of_its_folder(tmp_path, name):
     (tmp_path / "index.json").write_text(json.dumps({"a": name}))
     with pytest.raises(ValueError, match="is not inside"):
-        ChunkClips(tmp_path).clip("a")
+        ChunkClips(tmp_path).get_clip("a")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_paths_of_another_machine_are_found_and_escapes_refused(miniature, tmp_p
     document = json.loads(file.read_text())
     document["frames"][3]["image_path"] = image_path
     file.write_text(json.dumps(document))
-    clip = open_clips(tmp_path, "copy").clip("a1b2c3")
+    clip = open_clips(tmp_path, "copy").get_clip("a1b2c3")
     if ok:
         truth = torch.from_numpy(miniature.films["a1b2c3"].images[3]).permute(2, 0, 1) / 255
         assert torch.equal(clip.frame(3).image, truth)
@@ -195,7 +195,7 @@ def test_damaged_metadata_is_named(tmp_path, text, message):
     (tmp_path / "train" / "metadata").mkdir(parents=True)
     (tmp_path / "train" / "metadata" / "a.json").write_text(text)
     with pytest.raises(ValueError, match=message) as refused:
-        open_clips(tmp_path, "train").clip("a")
+        open_clips(tmp_path, "train").get_clip("a")
     assert "a.json" in str(refused.value)
 
 
@@ -209,7 +209,7 @@ def test_intrinsics_of_another_size_are_refused(miniature, tmp_path):
         frame["fxfycxcy"] = [4 * value for value in frame["fxfycxcy"]]
     file.write_text(json.dumps(document))
     with pytest.raises(ValueError, match="do not belong to a picture of 160×90 px"):
-        open_clips(tmp_path, "copy").clip("a1b2c3").frame(0)
+        open_clips(tmp_path, "copy").get_clip("a1b2c3").frame(0)
 
 
 def test_only_listed_clips_count(miniature, tmp_path):
@@ -236,7 +236,7 @@ def test_the_index_counts_what_it_leaves_out(miniature):
     index = read_index(miniature.index)
     assert [scene.key for scene in index.scenes] == ["7e57aa", "7e57bb", "abcdef"]
     assert (index.without, index.missing) == (1, 0)
-    found = index.on_disk(open_clips(miniature.chunks, "test").keys)
+    found = index.select_available(open_clips(miniature.chunks, "test").keys)
     assert [scene.key for scene in found.scenes] == ["7e57aa", "7e57bb"]
     assert found.missing == 1 and found.scenes[0].target == (8, 15, 22)
     expected = "2 of 3 indexed scenes are on disk, 1 are missing; 1 further entries have no frames"
@@ -257,6 +257,6 @@ def test_poses_in_the_files_are_cam_from_world(miniature):
     """What the files hold, inverted, is what the reader gives: the camera centre is the last column."""
     entry = read_chunk(miniature.chunks / "train" / "000000.torch")["a1b2c3"]
     stored = entry["cameras"][4, 6:].reshape(3, 4).double()
-    clip = open_clips(miniature.chunks, "train").clip("a1b2c3")
+    clip = open_clips(miniature.chunks, "train").get_clip("a1b2c3")
     centre = -stored[:, :3].T @ stored[:, 3]
     assert torch.allclose(Pose(clip.poses.world_from_cam[4]).translation, centre, atol=1e-6)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g_ray.data.rooms.camera_paths import read_paths
-from g_ray.data.rooms.path_nvs import FREE, PathRoomsNVS, cameras, placed
+from g_ray.data.rooms.path_nvs import FREE, PathRoomsNVS, make_cameras, place_poses
 from g_ray.geometry.pose import Pose
 
 
@@ -41,7 +41,7 @@ def real(shared_data):
 
 def inside_solid(room, points):
     """Whether points lie in any solid, and how far inside the walls they are."""
-    offset = points[:, None] - room.solids.centre
+    offset = points[:, None] - room.solids.center
     local = torch.einsum("sij,nsj->nsi", room.solids.solid_from_world, offset)
     ball, cube = local.norm(dim=-1) < 1, local.abs().amax(-1) < 1
     within = torch.where(room.solids.is_ball, ball, cube)[:, 1:]
@@ -51,7 +51,7 @@ def inside_solid(room, points):
 def check_no_camera_is_in_a_wall(source, scenes):
     baselines = []
     for number in range(scenes):
-        draw = source.drawn(number, 0, "train")
+        draw = source.draw_path(number, 0, "train")
         eyes = draw.poses.translation.float()
         stuck, from_walls = inside_solid(draw.room, eyes)
         assert not stuck.any() and (from_walls > 0.25).all()
@@ -75,7 +75,7 @@ def test_any_path_of_any_size_is_placed_in_the_free_box(seed, size):
         eyes, eyes + torch.from_numpy(random.normal(0, 0.3, (4, 3))) + torch.tensor([0, 0, 1.0])
     )
     low, high = torch.tensor(FREE, dtype=torch.float64)
-    eyes = placed(poses, 2, random).translation
+    eyes = place_poses(poses, 2, random).translation
     assert (eyes >= low - 1e-6).all() and (eyes <= high + 1e-6).all()
 
 
@@ -83,7 +83,7 @@ def test_placing_keeps_the_motion(file):
     """Up to one scale, cameras are where and how they were relative to each other."""
     path = read_paths(file)["clip003"]
     poses = Pose(path.poses.world_from_cam[[0, 40, 20]])
-    there = placed(poses, 2, np.random.default_rng(0)).relative_to_first()
+    there = place_poses(poses, 2, np.random.default_rng(0)).relative_to_first()
     here = poses.relative_to_first()
     assert torch.allclose(there.rotation, here.rotation, atol=1e-9)
     ratio = there.translation[1:].norm(dim=-1) / here.translation[1:].norm(dim=-1)
@@ -95,13 +95,13 @@ def test_placing_keeps_the_motion(file):
 def test_the_lens_is_the_real_one_behind_a_centred_crop(shape):
     """Compared with resizing the camera of a 640×360 picture."""
     from g_ray.cameras import Pinhole
-    from g_ray.data.resample import fitted_box
+    from g_ray.data.resample import fit_box
 
     lens = torch.tensor([[0.48, 0.48 * 16 / 9, 0.51, 0.47]], dtype=torch.float64)
     fx, fy, cx, cy = (lens[0] * torch.tensor([640, 360, 640, 360])).tolist()
     whole = Pinhole.make(640, 360, fx=fx, fy=fy, cx=cx, cy=cy)
-    cut = whole.resize(*shape, fitted_box(640, 360, *shape, zoom=1.5))
-    ours = cameras(lens, torch.tensor([1.5], dtype=torch.float64), *shape)
+    cut = whole.resize(*shape, fit_box(640, 360, *shape, zoom=1.5))
+    ours = make_cameras(lens, torch.tensor([1.5], dtype=torch.float64), *shape)
     assert torch.allclose(ours.params[0], cut.params, rtol=1e-5)
 
 
@@ -110,25 +110,25 @@ def test_clips_are_split_by_name(file):
     keys = [{clip.key for clip in source.clips[split]} for split in ("train", "test", "held_out")]
     assert not keys[0] & keys[1] and not keys[0] & keys[2] and not keys[1] & keys[2]
     assert set.union(*keys) == {f"clip{seed:03d}" for seed in range(60)}  # and not the short one
-    shown = {name.split(",")[0] for name in source.held_out().names}
+    shown = {name.split(",")[0] for name in source.make_held_out().names}
     assert shown <= {f"clip {key}" for key in keys[2]}
 
 
 def test_a_batch_is_a_function_of_seed_step_and_rank(file):
     source = PathRoomsNVS(file, batch_size=2, width=24, height=18)
-    first, again = source.batch(3, 1), source.batch(3, 1)
+    first, again = source.make_batch(3, 1), source.make_batch(3, 1)
     assert torch.equal(first.target_images, again.target_images) and first.names == again.names
     assert first.context_images.shape == (2, 2, 3, 18, 24) and first.target_images.std() > 0.05
-    others = [source.batch(4, 1), source.batch(3, 0), replace(source, seed=1).batch(3, 1)]
+    others = [source.make_batch(4, 1), source.make_batch(3, 0), replace(source, seed=1).make_batch(3, 1)]
     assert all(first.names != other.names for other in others)
-    whole = replace(source, batch_size=4).batch(0)
-    halves = torch.cat([source.batch(0).target_images, source.batch(1).target_images])
+    whole = replace(source, batch_size=4).make_batch(0)
+    halves = torch.cat([source.make_batch(0).target_images, source.make_batch(1).target_images])
     assert torch.allclose(whole.target_images, halves, atol=1e-5)
 
 
 def test_poses_and_zoom_follow_the_protocol(file):
     source = PathRoomsNVS(file, batch_size=3, width=24, height=18)
-    native, zoomed = source.batch(0), source.zoomed(2.0).batch(0)
+    native, zoomed = source.make_batch(0), source.with_zoom(2.0).make_batch(0)
     assert torch.allclose(native.contexts.poses.translation[:, 1].norm(dim=-1), torch.ones(3), atol=1e-5)
     assert torch.equal(native.context_images[:, 0], zoomed.context_images[:, 0])
     ratio = zoomed.targets.cameras[0].parameter("fx") / native.targets.cameras[0].parameter("fx")

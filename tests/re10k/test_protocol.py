@@ -10,7 +10,7 @@ import torch
 
 from g_ray.data.re10k import IndexedScene
 from g_ray.evaluation.nvs_references import REFERENCES
-from g_ray.evaluation.re10k_protocol import RE10KProtocol, frozen_units
+from g_ray.evaluation.re10k_protocol import RE10KProtocol, hash_to_units
 
 
 @pytest.fixture(params=["chunks", "folders"])
@@ -19,7 +19,7 @@ def protocol(miniature, request):
 
 
 def joined(protocol, setting):
-    batches = list(protocol.batches(setting))
+    batches = list(protocol.make_batches(setting))
     images = torch.cat([torch.cat([b.context_images, b.target_images], 1) for b in batches])
     cameras = [[*b.contexts.cameras, *b.targets.cameras] for b in batches]
     focal = torch.cat([torch.stack([c.parameter("fx") for c in views], 1) for views in cameras])
@@ -55,10 +55,10 @@ def test_zooms_are_frozen_and_grow_with_z_max(protocol):
 
 def test_units_never_change():
     """The protocol: written down, so that nobody changes it unawares."""
-    units = frozen_units(IndexedScene("7e57aa", (0, 31), (8, 15, 22)), 0)
+    units = hash_to_units(IndexedScene("7e57aa", (0, 31), (8, 15, 22)), 0)
     expected = [0.40608, 0.74052, 0.21463, 0.91992, 0.71823]
     assert torch.allclose(units, torch.tensor(expected, dtype=torch.float64), atol=1e-5), units.tolist()
-    many = torch.cat([frozen_units(IndexedScene(str(n), (0, 1), (2, 3)), 0) for n in range(500)])
+    many = torch.cat([hash_to_units(IndexedScene(str(n), (0, 1), (2, 3)), 0) for n in range(500)])
     assert abs(float(many.mean()) - 0.5) < 0.03 and many.min() >= 0 and many.max() < 1
 
 
@@ -81,7 +81,7 @@ def test_the_digest_is_of_what_is_scored_not_of_where_it_lies(miniature):
 
 
 def test_it_travels_to_other_processes(protocol):
-    list(protocol.batches("z1.0"))
+    list(protocol.make_batches("z1.0"))
     again = pickle.loads(pickle.dumps(protocol))
     assert again.digest == protocol.digest
 
@@ -98,20 +98,20 @@ def test_frames_that_a_clip_does_not_have(miniature, tmp_path):
     (tmp_path / "index.json").write_text('{"7e57aa": {"context": [0, 60], "target": [9]}}')
     protocol = RE10KProtocol(str(miniature.chunks), str(tmp_path / "index.json"), width=64, height=36)
     with pytest.raises(ValueError, match="clip 7e57aa has no frame 60, only 32"):
-        list(protocol.batches("z1.0"))
+        list(protocol.make_batches("z1.0"))
 
 
 def test_an_index_of_other_clips_is_refused(miniature):
     protocol = RE10KProtocol(str(miniature.chunks), str(miniature.index), split="train")
     with pytest.raises(ValueError, match="no clip of"):
-        list(protocol.batches("z1.0"))
+        list(protocol.make_batches("z1.0"))
 
 
 def test_the_papers_table_says_what_is_scored(miniature, tmp_path, capsys):
     from g_ray.cli.reproduce import NVSFov
 
     table = NVSFov(tmp_path, scale="paper", data=miniature.chunks, index=miniature.index)
-    study = table.study()
+    study = table.build_study()
     assert capsys.readouterr().out.startswith("2 of 3 indexed scenes are on disk, 1 are missing")
     assert next(iter(study.methods)) == "plucker" and study.scorer.settings[-1] == "z2.5"
     assert all(recipe.data.root == miniature.chunks for recipe in study.methods.values())

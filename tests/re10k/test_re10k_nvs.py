@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g_ray.cameras import Pinhole
-from g_ray.data.clip_sampling import check_sampling, draw_frames, normalised
+from g_ray.data.clip_sampling import check_sampling, draw_frames, normalize_poses
 from g_ray.data.re10k import open_clips
 from g_ray.data.re10k.nvs import RE10KNVS, ClipFrames, load_scenes
-from g_ray.data.resample import fitted_box
-from g_ray.data.rooms import random_room
+from g_ray.data.resample import fit_box
+from g_ray.data.rooms import make_random_room
 from g_ray.geometry.pose import Pose
 
 
@@ -33,32 +33,32 @@ def focals(batch):
 
 
 def test_a_batch_is_a_function_of_seed_step_and_rank(source):
-    first, again = source.batch(5, 1), source.batch(5, 1)
+    first, again = source.make_batch(5, 1), source.make_batch(5, 1)
     assert torch.equal(images(first), images(again)) and first.names == again.names
     assert first.context_images.shape == (3, 2, 3, 32, 64) and first.target_images.shape == (3, 1, 3, 32, 64)
-    others = [source.batch(6, 1), source.batch(5, 0), replace(source, seed=1).batch(5, 1)]
+    others = [source.make_batch(6, 1), source.make_batch(5, 0), replace(source, seed=1).make_batch(5, 1)]
     assert all(first.names != other.names for other in others)
 
 
 def test_scenes_do_not_depend_on_the_batch_size(source):
-    whole = replace(source, batch_size=6).batch(0)
-    halves = [source.batch(0), source.batch(1)]
+    whole = replace(source, batch_size=6).make_batch(0)
+    halves = [source.make_batch(0), source.make_batch(1)]
     assert torch.equal(images(whole), torch.cat([images(half) for half in halves]))
 
 
 def test_short_clips_are_never_drawn_and_held_out_ones_never_trained_on(source):
     assert len(source.kept) == 1 and len(source.keys) == 2
-    used = {name.split(",")[0].split()[1] for step in range(4) for name in source.batch(step).names}
+    used = {name.split(",")[0].split()[1] for step in range(4) for name in source.make_batch(step).names}
     assert "5hort0" not in used and not used & set(source.kept)
 
 
 def test_clips_that_are_all_too_short_are_an_error_in_words(source):
     with pytest.raises(ValueError, match="has more than 40 frames"):
-        replace(source, gap=(40, 100)).batch(0)
+        replace(source, gap=(40, 100)).make_batch(0)
 
 
 def test_zoom_changes_all_but_the_first_context(source):
-    native, zoomed = source.batch(0), source.zoomed(2.5).batch(0)
+    native, zoomed = source.make_batch(0), source.with_zoom(2.5).make_batch(0)
     ratio = focals(zoomed) / focals(native)
     assert torch.allclose(ratio[:, 0], torch.ones(3))
     assert (ratio[:, 1:] > 1).all() and (ratio[:, 1:] < 2.5).all()
@@ -67,7 +67,7 @@ def test_zoom_changes_all_but_the_first_context(source):
 
 
 def test_poses_start_at_the_first_context_and_have_unit_baseline(source):
-    batch = source.batch(0)
+    batch = source.make_batch(0)
     assert torch.allclose(batch.contexts.poses.world_from_cam[:, 0], torch.eye(4).expand(3, 4, 4), atol=1e-6)
     assert torch.allclose(batch.contexts.poses.translation[:, 1].norm(dim=-1), torch.ones(3), atol=1e-5)
     between = batch.targets.poses.translation[:, 0].norm(dim=-1)
@@ -77,17 +77,17 @@ def test_poses_start_at_the_first_context_and_have_unit_baseline(source):
 def test_a_camera_that_stood_still_is_not_scaled():
     poses = torch.eye(4, dtype=torch.float64).repeat(1, 3, 1, 1)
     poses[0, 1, 0, 3], poses[0, 2, 0, 3] = 5e-3, 2e-3
-    assert torch.allclose(normalised(Pose(poses), 2).world_from_cam, poses)
+    assert torch.allclose(normalize_poses(Pose(poses), 2).world_from_cam, poses)
 
 
 @pytest.mark.parametrize("zoom", [1.0, 1.7])
 @pytest.mark.parametrize("shape", [(64, 36), (48, 48), (64, 16)])
 def test_pixels_stay_on_their_rays(miniature, zoom, shape):
     """The cropped, resized, zoomed picture is what its new camera would have rendered."""
-    clip = open_clips(miniature.folders, "train").clip("a1b2c3")
+    clip = open_clips(miniature.folders, "train").get_clip("a1b2c3")
     scene = ClipFrames(clip, [3, 20, 10], 2, torch.tensor([1.0, zoom, zoom], dtype=torch.float64))
     batch = load_scenes([scene], *shape)
-    room = replace(random_room(3, solids=6), shadows=False)
+    room = replace(make_random_room(3, solids=6), shadows=False)
     pose = clip.poses[10].to(torch.float32)
     camera = batch.targets.cameras[0][0]
     assert isinstance(camera, Pinhole) and (camera.width, camera.height) == shape
@@ -99,7 +99,7 @@ def test_pixels_stay_on_their_rays(miniature, zoom, shape):
 
 @given(st.integers(1, 700), st.integers(1, 700), st.integers(1, 300), st.integers(1, 300), st.floats(1, 5))
 def test_the_fitted_box_is_inside_central_and_of_the_right_shape(width, height, new_width, new_height, zoom):
-    left, top, right, bottom = fitted_box(width, height, new_width, new_height, zoom)
+    left, top, right, bottom = fit_box(width, height, new_width, new_height, zoom)
     assert left >= -1e-9 and top >= -1e-9 and right <= width + 1e-9 and bottom <= height + 1e-9
     assert left + right == pytest.approx(width) and top + bottom == pytest.approx(height)
     assert (right - left) * new_height == pytest.approx((bottom - top) * new_width)
@@ -142,10 +142,10 @@ def test_a_corrupt_frame_names_clip_and_frame(miniature, tmp_path):
         torch.save(entries, tmp_path / "train" / name)
     source = RE10KNVS(open_clips(tmp_path, "train"), batch_size=1, width=64, height=32)
     with pytest.raises(ValueError, match=r"clip \w{6}, frame \d+: the picture cannot be read"):
-        source.batch(0)
+        source.make_batch(0)
 
 
 def test_more_contexts_and_targets(source):
-    batch = replace(source, contexts=4, targets=3).batch(0)
+    batch = replace(source, contexts=4, targets=3).make_batch(0)
     assert batch.context_images.shape[1] == 4 and batch.target_images.shape[1] == 3
     assert torch.allclose(batch.contexts.poses.translation[:, 3].norm(dim=-1), torch.ones(3), atol=1e-5)

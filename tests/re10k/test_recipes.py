@@ -52,24 +52,24 @@ def test_a_corrupt_picture_is_named(miniature, tmp_path):
     for picture in (tmp_path / "train" / "images").rglob("*.png"):
         if int(picture.stem) > 20:
             picture.write_bytes(b"")
-    data = replace(small(tmp_path).data, check=0, gap=(28, 31)).source(0)
+    data = replace(small(tmp_path).data, check=0, gap=(28, 31)).build_source(0)
     with pytest.raises(ValueError, match=r"\d{5}\.png, clip \w{6}: the picture cannot be read"):
-        data.batch(0)
+        data.make_batch(0)
 
 
 def test_wrong_axes_are_refused_before_training(miniature):
     """The miniature's files hold OpenCV axes: to read them as Blender's is the mistake that released loaders make."""
-    small(miniature.chunks).task()
+    small(miniature.chunks).build_task()
     recipe = small(miniature.chunks, axes="blender")
     with pytest.raises(ValueError, match=r"--data.axes blender: .*axes turned by 180° about x") as refused:
-        recipe.task()
+        recipe.build_task()
     assert "\n" not in str(refused.value)
-    replace(recipe, data=replace(recipe.data, check=0)).task()
+    replace(recipe, data=replace(recipe.data, check=0)).build_task()
 
 
 def test_a_missing_root_is_one_line(tmp_path):
     with pytest.raises(ValueError, match=r"no RealEstate10K at .*expected train/index\.json"):
-        small(tmp_path / "nowhere").task()
+        small(tmp_path / "nowhere").build_task()
 
 
 # Camera paths
@@ -88,7 +88,7 @@ def test_steps_along_real_paths(shared_data, tmp_path):
 def test_paths_are_looked_for_among_the_shared_data(tmp_path, monkeypatch):
     monkeypatch.setenv("G_RAY_SHARED_DATA", str(tmp_path))
     with pytest.raises(ValueError, match=r"no camera paths at .*--data\.paths") as refused:
-        re10k.paths_tiny("gta").task()
+        re10k.paths_tiny("gta").build_task()
     assert "\n" not in str(refused.value)
     (tmp_path / "re10k_cameras").mkdir()
     rows = np.zeros((40, 16), np.float32)
@@ -96,7 +96,7 @@ def test_paths_are_looked_for_among_the_shared_data(tmp_path, monkeypatch):
     rows[:, 4:] = torch.eye(4)[:3].flatten()
     rows[:, 15] = -np.linspace(0, 1, 40)
     np.savez(tmp_path / re10k.PATHS, **{f"clip{n}": rows for n in range(60)})
-    batch = re10k.paths_tiny("gta").data.source(0).batch(0)
+    batch = re10k.paths_tiny("gta").data.build_source(0).make_batch(0)
     assert batch.target_images.shape == (16, 1, 3, 36, 36)
 
 

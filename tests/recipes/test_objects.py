@@ -8,9 +8,9 @@ import torch
 
 from g_ray.data.objects.nvs import TARGETS
 from g_ray.recipes import nvs, objects
-from g_ray.recipes.stored import recipe_of
+from g_ray.recipes.stored import read_recipe
 from g_ray.training.engine import train
-from g_ray.training.identity import differences
+from g_ray.training.identity import list_differences
 from g_ray.training.recipe import Schedule
 from g_ray.training.run import Run
 
@@ -18,13 +18,13 @@ from g_ray.training.run import Run
 @pytest.mark.parametrize("make", [objects.tiny, objects.paper])
 def test_methods_differ_in_two_names_only(make):
     for one, other in itertools.combinations(nvs.METHODS, 2):
-        changed = differences(make(one).resolved(), make(other).resolved())
+        changed = list_differences(make(one).to_settings(), make(other).to_settings())
         assert {line.split(":")[0] for line in changed} <= {"model.conditioning", "model.encoding"}
 
 
 @pytest.mark.parametrize(("ours", "rooms"), [(objects.tiny, nvs.tiny), (objects.paper, nvs.paper)])
 def test_only_the_data_differs_from_rooms(ours, rooms):
-    changed = differences(ours("gta").resolved(), rooms("gta").resolved())
+    changed = list_differences(ours("gta").to_settings(), rooms("gta").to_settings())
     assert changed and all(line.startswith("data.") for line in changed)
 
 
@@ -38,7 +38,7 @@ def test_sizes():
 def test_every_choice_of_targets_is_a_setting(tmp_path, write_objects, targets):
     write_objects(tmp_path, ["a", "b", "c"], 12)
     data = objects.ObjectsData(12, 12, 2, tmp_path, targets=targets)
-    assert data.source(seed=1).batch(0).target_images.shape == (2, 1, 3, 12, 12)
+    assert data.build_source(seed=1).make_batch(0).target_images.shape == (2, 1, 3, 12, 12)
 
 
 def test_a_run_whose_weights_say_what_they_are(tmp_path, write_objects):
@@ -53,7 +53,7 @@ def test_a_run_whose_weights_say_what_they_are(tmp_path, write_objects):
     run = Run(out=tmp_path / "run", device="cpu", save_every=2, sample_every=3, tensorboard=False)
     outcome = train("nvs-objects-tiny-gta_gray", recipe, run)
     assert outcome.validation is not None and 0 < outcome.validation < 0.5
-    assert recipe_of(outcome.weights) == recipe
+    assert read_recipe(outcome.weights) == recipe
     assert torch.isfinite(torch.tensor(outcome.validation))
 
 
@@ -61,4 +61,4 @@ def test_data_that_is_not_there_is_said_before_a_model_is_made(tmp_path):
     with pytest.raises(
         OSError, match="nowhere: no such folder of rendered objects; `g-ray data objects` makes one"
     ):
-        objects.tiny("gta", tmp_path / "nowhere").task()
+        objects.tiny("gta", tmp_path / "nowhere").build_task()

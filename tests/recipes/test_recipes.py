@@ -10,23 +10,23 @@ from safetensors.torch import load_file
 from g_ray.encodings import ENCODINGS
 from g_ray.models import lvsm
 from g_ray.recipes import RECIPES, nvs
-from g_ray.recipes.stored import recipe_from, recipe_of
+from g_ray.recipes.stored import parse_recipe, read_recipe
 from g_ray.training.distributed import World
 from g_ray.training.engine import train
-from g_ray.training.identity import differences
+from g_ray.training.identity import list_differences
 from g_ray.training.learner import Learner
-from g_ray.training.recipe import Optimiser, Schedule
+from g_ray.training.recipe import OptimizerSettings, Schedule
 from g_ray.training.run import Run
 
 
 def document(recipe):
-    return {"kind": type(recipe).__name__, "settings": recipe.resolved()}
+    return {"kind": type(recipe).__name__, "settings": recipe.to_settings()}
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_comes_back_from_its_json(name):
     recipe = RECIPES[name]()
-    assert recipe_from(document(recipe)) == recipe
+    assert parse_recipe(document(recipe)) == recipe
 
 
 def test_the_numbers_are_the_models_own():
@@ -42,7 +42,7 @@ def test_the_numbers_are_the_models_own():
 @pytest.mark.parametrize("make", [nvs.tiny, nvs.paper])
 def test_methods_differ_in_two_names_only(make):
     for one, other in itertools.combinations(nvs.METHODS, 2):
-        changed = differences(make(one).resolved(), make(other).resolved())
+        changed = list_differences(make(one).to_settings(), make(other).to_settings())
         assert {line.split(":")[0] for line in changed} <= {"model.conditioning", "model.encoding"}
 
 
@@ -50,7 +50,7 @@ def test_the_papers_numbers():
     """Appendix "Novel View Synthesis"."""
     recipe = nvs.paper("gta_gray")
     assert recipe.schedule == Schedule(lr=4e-4, steps=80_000, warmup=2_500, start=4e-6)
-    assert recipe.optimiser == Optimiser(betas=(0.9, 0.95), weight_decay=0.5, clip=None)
+    assert recipe.optimiser == OptimizerSettings(betas=(0.9, 0.95), weight_decay=0.5, clip=None)
     assert (recipe.precision, recipe.data.batch, recipe.loss.lpips) == ("fp16", 4, 0.5)
     assert (recipe.data.width, recipe.data.height, recipe.data.contexts, recipe.data.targets) == (
         256,
@@ -78,14 +78,14 @@ def test_steps_of_every_method(method, precision):
     """Every parameter moves, nothing breaks, in both precisions that are trained with."""
     recipe = small(method, precision=precision)
     torch.manual_seed(0)
-    learner = Learner(recipe.task(), recipe, Run(), World(0, 1, torch.device("cpu")))
-    before = {name: weight.clone() for name, weight in learner.weights().items()}
+    learner = Learner(recipe.build_task(), recipe, Run(), World(0, 1, torch.device("cpu")))
+    before = {name: weight.clone() for name, weight in learner.get_weights().items()}
     for step in range(2):
-        assert learner.update(learner.task.batch(step, 0, 1), step) is None
-    after = learner.weights()
+        assert learner.update(learner.task.make_batch(step, 0, 1), step) is None
+    after = learner.get_weights()
     still = {name for name in before if torch.equal(before[name], after[name])}
     assert not still, still
-    logged = learner.meter.take()
+    logged = learner.meter.pop_means()
     assert logged["loss"] == logged["mse"] and 5 < logged["psnr"] < 30
 
 
@@ -96,23 +96,23 @@ def test_a_run_with_samples_validation_and_weights_that_say_what_they_are(tmp_pa
     outcome = train("nvs-tiny-gta_gray", recipe, run)
     assert 0 < outcome.validation < 0.5
     assert (run.out / "samples" / "step-00000003.png").exists()
-    again = recipe_of(outcome.weights)
+    again = read_recipe(outcome.weights)
     assert again == recipe
-    again.task().model().load_state_dict(load_file(outcome.weights))
+    again.build_task().build_model().load_state_dict(load_file(outcome.weights))
 
 
 def test_validation_scenes_are_never_trained_on():
-    task = small("plucker").task()
-    held_out = task._held_out(task.model())  # pyright: ignore[reportAttributeAccessIssue]
+    task = small("plucker").build_task()
+    held_out = task._get_held_out(task.build_model())  # pyright: ignore[reportAttributeAccessIssue]
     for step, rank in itertools.product(range(3), range(3)):
-        batch = task.batch(step, rank, 3)
+        batch = task.make_batch(step, rank, 3)
         assert not torch.equal(batch.target_images, held_out.target_images)
 
 
 def test_lpips_without_weights_is_an_error_that_names_the_command(tmp_path, monkeypatch):
     monkeypatch.setenv("G_RAY_CACHE", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="fetch_lpips"):
-        nvs.paper("gta").task()
+        nvs.paper("gta").build_task()
 
 
 def test_lpips_joins_the_loss(tmp_path):
@@ -127,8 +127,8 @@ def test_lpips_joins_the_loss(tmp_path):
     weights |= {name: np.full((1, c, 1, 1), 0.1, np.float32) for name, c in zip(HEADS, CHANNELS, strict=True)}
     np.savez(tmp_path / "lpips.npz", **weights)
     recipe = small("gta", loss=nvs.NVSLoss(lpips=0.5, lpips_weights=tmp_path / "lpips.npz"))
-    task = recipe.task()
-    loss, logged = task.loss(task.model(), task.batch(0, 0, 1))
+    task = recipe.build_task()
+    loss, logged = task.compute_loss(task.build_model(), task.make_batch(0, 0, 1))
     assert float(loss) == pytest.approx(float(logged["mse"] + 0.5 * logged["lpips"]), rel=1e-5)
     assert float(logged["lpips"]) > 0
 
@@ -136,7 +136,7 @@ def test_lpips_joins_the_loss(tmp_path):
 def test_patches_that_do_not_fit_are_refused_in_words():
     recipe = small("gta")
     with pytest.raises(ValueError, match=r"36×36 px cannot be cut into patches of 8 px"):
-        replace(recipe, model=replace(recipe.model, patch=8)).task()
+        replace(recipe, model=replace(recipe.model, patch=8)).build_task()
 
 
 def test_weights_without_a_recipe_are_refused(tmp_path):
@@ -144,6 +144,6 @@ def test_weights_without_a_recipe_are_refused(tmp_path):
 
     save_file({"a": torch.ones(1)}, tmp_path / "plain.safetensors")
     with pytest.raises(ValueError, match="does not say which recipe"):
-        recipe_of(tmp_path / "plain.safetensors")
+        read_recipe(tmp_path / "plain.safetensors")
     with pytest.raises(ValueError, match="unknown kind of recipe 'Other'"):
-        recipe_from({"kind": "Other", "settings": {}})
+        parse_recipe({"kind": "Other", "settings": {}})

@@ -15,9 +15,9 @@ from g_ray.recipes import reconstruction_scenes
 from g_ray.recipes.reconstruction_scenes import ScenesViews
 from g_ray.training.distributed import World
 from g_ray.training.engine import train
-from g_ray.training.identity import differences
+from g_ray.training.identity import list_differences
 from g_ray.training.learner import Learner
-from g_ray.training.recipe import Optimiser, Schedule
+from g_ray.training.recipe import OptimizerSettings, Schedule
 from g_ray.training.run import Run
 
 
@@ -28,7 +28,7 @@ def test_methods_are_those_of_the_model():
 @pytest.mark.parametrize("make", [recipes.tiny, recipes.stage1, recipes.stage2, recipes.ablation])
 def test_methods_differ_in_one_name_only(make):
     for one, other in itertools.combinations(recipes.METHODS, 2):
-        (changed,) = differences(make(one).resolved(), make(other).resolved())
+        (changed,) = list_differences(make(one).to_settings(), make(other).to_settings())
         assert changed.split(":")[0] == "model.method"
 
 
@@ -43,25 +43,25 @@ def test_the_papers_numbers():
     assert (first.data.width, first.data.views, first.data.aspect) == (224, (2, 24), (0.33, 1.0))
     assert (first.data.images_max, second.data.images_max, second.data.width) == (240, 48, 518)
     assert (first.loss.camera, first.loss.quantile) == (5.0, 0.98)
-    assert first.model.config().encoder == "vitl14"
+    assert first.model.build_config().encoder == "vitl14"
 
 
 def test_shapes_of_the_papers_batches():
     """As many sets as images allow: two views come in 120 sets, 24 views in ten."""
-    rooms = recipes.stage1("gray").data.source(0, 14)
+    rooms = recipes.stage1("gray").data.build_source(0, 14)
     assert isinstance(rooms, RoomsReconstruction)
-    shapes = rooms.shapes()
-    drawn = [shapes.shape(step) for step in range(300)]
+    shapes = rooms.make_dynamic_batch()
+    drawn = [shapes.draw_shape(step) for step in range(300)]
     assert {shape.views for shape in drawn} == set(range(2, 25))
     assert all(shape.sets == 240 // shape.views and shape.height % 14 == 0 for shape in drawn)
 
 
 def test_the_shipped_recipe_sees_pinholes_of_every_shape():
     recipe = recipes.rooms()
-    rooms = recipe.data.source(0, recipe.model.config().patch)
+    rooms = recipe.data.build_source(0, recipe.model.build_config().patch)
     assert isinstance(rooms, RoomsReconstruction)
-    assert rooms.lens == "pinhole" and rooms.width == recipe.model.config().long_side
-    drawn = [rooms.shapes().shape(step) for step in range(100)]
+    assert rooms.lens == "pinhole" and rooms.width == recipe.model.build_config().long_side
+    drawn = [rooms.make_dynamic_batch().draw_shape(step) for step in range(100)]
     assert {shape.views for shape in drawn} == set(range(2, 9))
     assert {shape.height for shape in drawn} == {32, 40, 48}
     assert all(8 < shape.sets * shape.views <= 16 for shape in drawn)
@@ -79,7 +79,7 @@ def miniature(method, **changes):
         recipe,
         data=replace(recipe.data, batch=2, views=(2, 2)),
         schedule=Schedule(lr=1e-3, steps=2),
-        optimiser=Optimiser(clip=1.0),
+        optimiser=OptimizerSettings(clip=1.0),
         **changes,
     )
 
@@ -88,14 +88,14 @@ def miniature(method, **changes):
 def test_a_step_of_every_method(method):
     torch.manual_seed(0)
     recipe = miniature(method)
-    learner = Learner(recipe.task(), recipe, Run(), World(0, 1, torch.device("cpu")))
-    before = {name: weight.clone() for name, weight in learner.weights().items()}
+    learner = Learner(recipe.build_task(), recipe, Run(), World(0, 1, torch.device("cpu")))
+    before = {name: weight.clone() for name, weight in learner.get_weights().items()}
     for step in range(2):
-        assert learner.update(learner.task.batch(step, 0, 1), step) is None
-    after = learner.weights()
+        assert learner.update(learner.task.make_batch(step, 0, 1), step) is None
+    after = learner.get_weights()
     still = {name for name in before if torch.equal(before[name], after[name])}
     assert not still, still
-    assert learner.meter.take()["loss"] > 0
+    assert learner.meter.pop_means()["loss"] > 0
 
 
 def test_training_makes_weights_and_pictures(tmp_path):
@@ -106,9 +106,9 @@ def test_training_makes_weights_and_pictures(tmp_path):
 
 def test_the_head_sees_pixels_apart_from_the_start():
     """Without variance-preserving weights all pixels come out alike and rays are not learned for thousands of steps."""
-    task = miniature("gray").task()
+    task = miniature("gray").build_task()
     torch.manual_seed(0)
-    model, batch = task.model(), task.batch(0, 0, 1)
+    model, batch = task.build_model(), task.make_batch(0, 0, 1)
     features: list[torch.Tensor] = []
     model.camera_head.scratch.output_conv2[1].register_forward_hook(lambda *io: features.append(io[-1]))
     first = model(batch.images, batch.views)
@@ -120,11 +120,11 @@ def test_the_head_sees_pixels_apart_from_the_start():
 def test_scenes_and_rooms_in_one_training(shared_data):
     """Real photographs with depth, mixed with rooms: both come, as often as asked for, in one shape."""
     data = ScenesViews(24, 24, 2, (2, 2), folders=(shared_data / "7scenes_redkitchen100",), rooms=0.5)
-    source = data.source(0, 4)
+    source = data.build_source(0, 4)
     assert isinstance(source, MixtureReconstruction)
-    assert 60 < sum(source.source_of(step) for step in range(200)) < 140
-    step = next(step for step in range(20) if source.source_of(step) == 0)
-    batch = source.batch(step)
+    assert 60 < sum(source.choose_source(step) for step in range(200)) < 140
+    step = next(step for step in range(20) if source.choose_source(step) == 0)
+    batch = source.make_batch(step)
     assert batch.images.shape == (2, 2, 3, 24, 24) and float(batch.valid.float().mean()) > 0.5
 
 
@@ -138,4 +138,4 @@ def test_scenes_and_rooms_in_one_training(shared_data):
 )
 def test_scenes_that_make_no_sense_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        ScenesViews(24, 24, 2, (2, 2), **changes).source(0, 4)
+        ScenesViews(24, 24, 2, (2, 2), **changes).build_source(0, 4)

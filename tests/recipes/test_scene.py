@@ -7,7 +7,7 @@ import pytest
 from g_ray.cli.main import main
 from g_ray.models import shipped
 from g_ray.recipes.scene import scene
-from g_ray.recipes.stored import recipe_of
+from g_ray.recipes.stored import read_recipe
 
 QUICK = [
     "--device", "cpu", "--tensorboard", "False", "--sample-every", "2", "--log-every", "1",
@@ -28,7 +28,7 @@ def test_a_run_on_a_folder(folder, tmp_path, capsys):
     assert main(words) == 0
     assert "2 steps, validation" in capsys.readouterr().out
     assert (tmp_path / "run" / "samples" / "step-00000002.png").exists()
-    recipe = recipe_of(tmp_path / "run" / "model.safetensors")
+    recipe = read_recipe(tmp_path / "run" / "model.safetensors")
     assert recipe.data.folder == (folder,) and recipe.data.KIND == "scene"
 
 

@@ -20,7 +20,7 @@ def room() -> ReconstructionBatch:
     rooms = RoomsReconstruction(
         width=64, height=48, patch=8, lens="mixed", split="test", step_m=0.5, views=(VIEWS, VIEWS)
     )
-    return rooms.sets(range(1))
+    return rooms.make_sets(range(1))
 
 
 @pytest.fixture(scope="session")

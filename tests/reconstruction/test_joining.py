@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from g_ray.geometry.similarity import Similarity
-from g_ray.reconstruction import Piece, align_to_poses, join, known_distance, overlapping
+from g_ray.reconstruction import ViewPiece, align_to_poses, join_chunk, scale_to_distance, split_into_chunks
 
 
 @given(st.integers(1, 300), st.integers(4, 40), st.integers(1, 3))
 def test_chunks_cover_all_views_and_overlap(count, size, overlap):
-    chunks = overlapping(count, size, overlap)
+    chunks = split_into_chunks(count, size, overlap)
     assert sorted({view for chunk in chunks for view in chunk}) == list(range(count))
     assert all(len(chunk) == min(size, count) for chunk in chunks)
     for before, after in pairwise(chunks):
@@ -25,13 +25,13 @@ def test_chunks_cover_all_views_and_overlap(count, size, overlap):
 @pytest.mark.parametrize(("count", "size", "overlap"), [(0, 4, 1), (9, 3, 3), (9, 4, 0)])
 def test_chunks_that_cannot_be_joined_are_refused(count, size, overlap):
     with pytest.raises(ValueError, match="views"):
-        overlapping(count, size, overlap)
+        split_into_chunks(count, size, overlap)
 
 
-def pieces_of(room) -> list[Piece]:
+def pieces_of(room) -> list[ViewPiece]:
     rays = room.rays().directions[0]
     return [
-        Piece(
+        ViewPiece(
             view,
             rays[view],
             room.ray_depth[0, view],
@@ -47,17 +47,19 @@ def somewhere(seed: int) -> Similarity:
     random = np.random.default_rng(seed)
     turn = Rotation.random(random_state=seed).as_matrix()
     return Similarity(
-        torch.tensor(random.uniform(0.3, 3)), torch.from_numpy(turn), torch.from_numpy(random.normal(size=3))
+        torch.tensor(random.uniform(0.3, 3)),
+        torch.from_numpy(turn),
+        torch.from_numpy(random.normal(size=3)),
     )
 
 
 def test_chunks_of_other_worlds_come_together(room):
     true = pieces_of(room)
-    found: dict[int, Piece] = {}
-    before: tuple[Piece, ...] = ()
-    for number, views in enumerate(overlapping(len(true), 4, 2)):
+    found: dict[int, ViewPiece] = {}
+    before: tuple[ViewPiece, ...] = ()
+    for number, views in enumerate(split_into_chunks(len(true), 4, 2)):
         world = Similarity.identity() if number == 0 else somewhere(number)
-        joined = join(before, [true[view].moved(world) for view in views])
+        joined = join_chunk(before, [true[view].transform(world) for view in views])
         assert joined.disagreement < 1e-4
         before = joined.all
         found |= {piece.view: piece for piece in joined.new}
@@ -71,11 +73,11 @@ def test_chunks_of_other_worlds_come_together(room):
 def test_wrong_depths_at_edges_do_not_move_a_chunk(room):
     true = pieces_of(room)
     random = torch.Generator().manual_seed(0)
-    spoilt = [piece.moved(somewhere(5)) for piece in true[2:6]]
+    spoilt = [piece.transform(somewhere(5)) for piece in true[2:6]]
     for piece in spoilt:
         wrong = torch.rand(piece.valid.shape, generator=random) < 0.1
         piece.ray_depth[wrong] *= 3.0
-    joined = join(tuple(true[:4]), spoilt)
+    joined = join_chunk(tuple(true[:4]), spoilt)
     for piece in joined.new:
         error = piece.pose.translation - true[piece.view].pose.translation
         assert float(error.norm()) < 0.02
@@ -84,13 +86,13 @@ def test_wrong_depths_at_edges_do_not_move_a_chunk(room):
 def test_chunks_without_a_common_view_are_refused(room):
     true = pieces_of(room)
     with pytest.raises(ValueError, match="share no view"):
-        join(tuple(true[:2]), true[3:5])
+        join_chunk(tuple(true[:2]), true[3:5])
 
 
 def test_known_poses_align_and_score(room):
     true = pieces_of(room)
     world = somewhere(7)
-    moved = [piece.moved(world).pose for piece in true]
+    moved = [piece.transform(world).pose for piece in true]
     known = [piece.pose if piece.view % 2 else None for piece in true]
     aligned = align_to_poses(moved, known)
     assert aligned.cameras == 4 and aligned.position_rmse < 1e-5 and aligned.rotation_deg < 0.01
@@ -101,8 +103,8 @@ def test_known_poses_align_and_score(room):
 
 def test_a_known_distance_fixes_the_scale(room):
     first, second = pieces_of(room)[:2]
-    scale = known_distance(first.pose, second.pose, 7.5)
+    scale = scale_to_distance(first.pose, second.pose, 7.5)
     ends = [scale.transform_pose(piece.pose).translation for piece in (first, second)]
     assert float((ends[0] - ends[1]).norm()) == pytest.approx(7.5, rel=1e-5)
     with pytest.raises(ValueError, match="gives no scale"):
-        known_distance(first.pose, first.pose, 1.0)
+        scale_to_distance(first.pose, first.pose, 1.0)

@@ -11,15 +11,15 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import g_ray
 from g_ray.cameras import Pinhole
-from g_ray.capture import calibrate, find_photos
+from g_ray.capture import assign_cameras, find_photos
 from g_ray.cli.main import main
 from g_ray.export.result import read_result
 from g_ray.models import RECONSTRUCTION_SIZES, ReconstructionModel
 from g_ray.models.checkpoint import load_reconstruction
-from g_ray.models.inference import infer
+from g_ray.models.inference import run_inference
 from g_ray.reconstruction import cost, scene
-from g_ray.reconstruction.scene import Known, reconstruct
-from g_ray.reconstruction.work import Work
+from g_ray.reconstruction.scene import KnownGeometry, reconstruct
+from g_ray.reconstruction.work import PartialResults
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
@@ -67,7 +67,7 @@ def test_a_finished_folder_is_not_written_over(capture, tmp_path, capsys):
 def test_stopped_and_continued(capture, tmp_path, monkeypatch):
     """Chunks that were finished are not computed again, and the result is that of an undisturbed run."""
     done: list[int] = []
-    run = scene.Passes.__call__
+    run = scene.ChunkRunner.__call__
 
     def stopped(self, numbers, images, cameras):
         if len(done) == 2:
@@ -75,12 +75,12 @@ def test_stopped_and_continued(capture, tmp_path, monkeypatch):
         done.append(numbers[0])
         return run(self, numbers, images, cameras)
 
-    monkeypatch.setattr(scene.Passes, "__call__", stopped)
+    monkeypatch.setattr(scene.ChunkRunner, "__call__", stopped)
     with pytest.raises(KeyboardInterrupt):
         scene_of(capture, tmp_path / "a")
     assert done == [0, 1] and not (tmp_path / "a" / "result.json").exists()
     done.clear()
-    monkeypatch.setattr(scene.Passes, "__call__", lambda *given: done.append(0) or run(*given))
+    monkeypatch.setattr(scene.ChunkRunner, "__call__", lambda *given: done.append(0) or run(*given))
     again = scene_of(capture, tmp_path / "a")
     assert len(done) == 3
     straight = scene_of(capture, tmp_path / "b")
@@ -91,7 +91,7 @@ def test_stopped_and_continued(capture, tmp_path, monkeypatch):
 
 def test_after_ctrl_c_finished_views_can_be_looked_at(capture, tmp_path, monkeypatch, capsys):
     """And the same command finishes the rest."""
-    run, done = scene.Passes.__call__, []
+    run, done = scene.ChunkRunner.__call__, []
 
     def stopped(self, numbers, images, cameras):
         if len(done) == 2:
@@ -99,31 +99,31 @@ def test_after_ctrl_c_finished_views_can_be_looked_at(capture, tmp_path, monkeyp
         done.append(0)
         return run(self, numbers, images, cameras)
 
-    monkeypatch.setattr(scene.Passes, "__call__", stopped)
+    monkeypatch.setattr(scene.ChunkRunner, "__call__", stopped)
     out = tmp_path / "out"
     assert command(capture, out, "--at-once", "4") == 130
     assert "5 of 8 views" in capsys.readouterr().out
     part = read_result(out)
     assert not part.finished and [view.name for view in part.views] == [f"v{view}.png" for view in range(5)]
-    monkeypatch.setattr(scene.Passes, "__call__", run)
+    monkeypatch.setattr(scene.ChunkRunner, "__call__", run)
     assert command(capture, out, "--at-once", "4") == 0
     assert read_result(out).finished and len(read_result(out).views) == 8
 
 
 def scene_of(capture, out, **changes):
     photos = find_photos([capture / "photos"])
-    cameras = [view.camera for view in calibrate(photos, str(capture / "lenses.json"))]
-    work = Work(out, {"of": "a test"})
+    cameras = [view.camera for view in assign_cameras(photos, str(capture / "lenses.json"))]
+    work = PartialResults(out, {"of": "a test"})
     return reconstruct(
         photos, cameras, weights=capture / "weights.safetensors", at_once=4, work=work, **changes
     )
 
 
 def test_an_unfinished_run_with_other_settings_is_refused(tmp_path):
-    Work(tmp_path, {"size": 32, "weights": "a"})
-    Work(tmp_path, {"size": 32, "weights": "a"})
+    PartialResults(tmp_path, {"size": 32, "weights": "a"})
+    PartialResults(tmp_path, {"size": 32, "weights": "a"})
     with pytest.raises(ValueError, match="unfinished run with other size"):
-        Work(tmp_path, {"size": 64, "weights": "a"})
+        PartialResults(tmp_path, {"size": 64, "weights": "a"})
 
 
 def test_another_calibration_under_the_same_name_is_noticed(capture, tmp_path, monkeypatch, capsys):
@@ -134,7 +134,7 @@ def test_another_calibration_under_the_same_name_is_noticed(capture, tmp_path, m
     def stopped(*given, **named):
         raise OSError("stopped")
 
-    monkeypatch.setattr(scene.Passes, "__call__", stopped)
+    monkeypatch.setattr(scene.ChunkRunner, "__call__", stopped)
     given = ("--calibration", str(source))
     assert command(capture, tmp_path / "out", *given) == 2
     document = json.loads(source.read_text())
@@ -157,10 +157,10 @@ def test_as_a_library(capture, room):
     cameras = [camera[0] for camera in room.views.cameras]
     network = load_reconstruction(capture / "weights.safetensors")
     poses = [room.poses[0, view] for view in range(len(images))]
-    found = g_ray.reconstruct(images, cameras, weights=network, known=Known(poses, metric=True))
+    found = g_ray.reconstruct(images, cameras, weights=network, known=KnownGeometry(poses, metric=True))
     assert isinstance(found, g_ray.Reconstruction) and found.unit == "metre"
     assert [view.name for view in found.views][:2] == ["view000.png", "view001.png"]
-    scaled = g_ray.reconstruct(images, cameras, weights=network, known=Known(distance=(0, 3, 2.0)))
+    scaled = g_ray.reconstruct(images, cameras, weights=network, known=KnownGeometry(distance=(0, 3, 2.0)))
     ends = [scaled.views[view].pose.translation for view in (0, 3)]
     assert float((ends[0] - ends[1]).norm()) == pytest.approx(2.0, rel=1e-4)
 
@@ -208,7 +208,7 @@ def test_too_little_memory_is_one_line(capture, tmp_path, capsys, monkeypatch):
             "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte"
         )
 
-    monkeypatch.setattr("g_ray.reconstruction.passes.infer", full)
+    monkeypatch.setattr("g_ray.reconstruction.passes.run_inference", full)
     assert command(capture, tmp_path / "o") == 2
     assert "do not fit into memory" in capsys.readouterr().err
 
@@ -227,16 +227,16 @@ def test_a_full_disk_leaves_nothing_that_looks_finished(capture, tmp_path, capsy
 def test_cost_grows_as_it_should(capture):
     """Memory linear in the views; the estimate of attention quadratic."""
     network = load_reconstruction(capture / "weights.safetensors")
-    weights = cost.weight_count(network)
-    costs = [cost.chunk_cost(network.config, weights, [16] * views) for views in (8, 16, 24, 32)]
+    weights = cost.count_weights(network)
+    costs = [cost.estimate_chunk_cost(network.config, weights, [16] * views) for views in (8, 16, 24, 32)]
     steps = np.diff([one.memory for one in costs])
     assert np.allclose(steps[1:], steps[1], rtol=0.01)
     operations = np.diff([one.operations for one in costs], 2)
     assert (operations > 0).all() and np.allclose(operations, operations[0], rtol=0.01)
     limit = costs[1].memory
-    assert cost.views_that_fit(network.config, weights, [16] * 40, limit, 4) == 16
+    assert cost.find_chunk_size(network.config, weights, [16] * 40, limit, 4) == 16
     config = replace(network.config, encoder="vits14", dim=384, patch=14, heads=6)
-    assert cost.chunk_cost(config, weights, [256]).operations > costs[0].operations
+    assert cost.estimate_chunk_cost(config, weights, [256]).operations > costs[0].operations
 
 
 @pytest.mark.parametrize(("size", "pixels"), [("tiny", 24), ("small", 224)])
@@ -246,8 +246,8 @@ def test_estimated_operations_are_those_that_are_done(size, pixels):
     network = ReconstructionModel(config).eval()
     camera = Pinhole.from_fov(60, pixels, pixels)
     with FlopCounterMode(display=False) as counter:
-        infer(network, [torch.rand(3, pixels, pixels)] * 2, [camera] * 2, size=pixels)
-    estimate = cost.chunk_cost(config, 0, [(pixels // config.patch) ** 2] * 2)
+        run_inference(network, [torch.rand(3, pixels, pixels)] * 2, [camera] * 2, size=pixels)
+    estimate = cost.estimate_chunk_cost(config, 0, [(pixels // config.patch) ** 2] * 2)
     assert 0.7 < estimate.operations / counter.get_total_flops() < 1.6
 
 
@@ -257,7 +257,7 @@ def test_estimated_memory_covers_what_was_measured():
     assert sorted(peaks) == [2, 4, 8, 16]
     config = RECONSTRUCTION_SIZES["small"]("gray")
     for views, peak in peaks.items():
-        assert 0.6 < peak / cost.chunk_cost(config, 0, [256] * views).memory < 1
+        assert 0.6 < peak / cost.estimate_chunk_cost(config, 0, [256] * views).memory < 1
 
 
 def test_two_hundred_views_go_through_in_chunks(room):

@@ -4,10 +4,10 @@ import pytest
 
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.evaluation.reconstruction_scorer import LENSES, RoomsScorer
-from g_ray.models.shipped import card
+from g_ray.models.shipped import read_card
 from g_ray.recipes import RECIPES
 from g_ray.recipes.reconstruction import RoomsViews
-from g_ray.recipes.stored import recipe_from
+from g_ray.recipes.stored import parse_recipe
 from g_ray.reconstruction.scene import WEIGHTS, load_network
 
 ROOMS = 16
@@ -17,15 +17,15 @@ SMALL_IS_GOOD = {"points_rel", "depth_rel", "pose_ate"}
 @pytest.fixture(scope="module")
 def scorer() -> RoomsScorer:
     """The card's protocol, over fewer rooms."""
-    recipe = recipe_from(card(WEIGHTS)["recipe"])
+    recipe = parse_recipe(read_card(WEIGHTS)["recipe"])
     side = recipe.data.width
     rooms = RoomsReconstruction(width=side, height=side, patch=recipe.model.config().patch, step_m=1.0)
-    return RoomsScorer.of_training(rooms, ROOMS)
+    return RoomsScorer.from_training(rooms, ROOMS)
 
 
 @pytest.fixture(scope="module")
 def standing(scorer):
-    (run,) = scorer.references()
+    (run,) = scorer.score_references()
     return run.scores
 
 
@@ -35,8 +35,8 @@ def network():
 
 
 def test_it_comes_from_a_recipe_that_sees_pinholes_alone():
-    known = card(WEIGHTS)
-    recipe = recipe_from(known["recipe"])
+    known = read_card(WEIGHTS)
+    recipe = parse_recipe(known["recipe"])
     assert recipe == RECIPES[known["recipe"]["name"]]()
     assert isinstance(recipe.data, RoomsViews)  # which has no other lens
     assert known["recipe"]["name"] in known["command"] and known["step"] == recipe.schedule.steps
@@ -45,7 +45,7 @@ def test_it_comes_from_a_recipe_that_sees_pinholes_alone():
 @pytest.mark.parametrize("setting", LENSES)
 def test_it_scores_as_its_card_says_and_better_than_calibration_alone(setting, scorer, standing, network):
     found = scorer.scores(network, setting)
-    for metric, told in card(WEIGHTS)["scores"][setting].items():
+    for metric, told in read_card(WEIGHTS)["scores"][setting].items():
         mean = sum(found[metric]) / ROOMS
         # The card's rooms are these and more: far off means other weights, or another protocol.
         assert mean == pytest.approx(told["mean"], rel=0.5), metric

@@ -78,7 +78,8 @@ def test_an_error_that_was_put_in_is_found(with_points):
     scores = score_views(wrong, truth)
     assert 0.02 < scores["depth along the ray (relative error), against truth"] < 0.08
     bigger = [
-        replace(one, ray_depth=3 * one.ray_depth, pose=one.pose.scale_translation(torch.tensor(3.0))) for one in views
+        replace(one, ray_depth=3 * one.ray_depth, pose=one.pose.scale_translation(torch.tensor(3.0)))
+        for one in views
     ]
     assert score_views(bigger, truth)["points (relative error), against truth"] < 5e-3
 

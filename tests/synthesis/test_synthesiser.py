@@ -4,15 +4,15 @@ import pytest
 import torch
 
 from g_ray.cameras import Equirectangular, OpenCVFisheye, Pinhole
-from g_ray.data.resample import fitted_box, resample
+from g_ray.data.resample import fit_box, resample
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.pose_paths import rotation_from_vector
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views
 from g_ray.recipes import scene
-from g_ray.synthesis import Synthesiser, load_network
+from g_ray.synthesis import Synthesizer, load_network
 from g_ray.synthesis.paths import PATHS
-from g_ray.synthesis.sizes import working_size
+from g_ray.synthesis.sizes import choose_working_size
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def staged(network, views, baseline=None, motion=None, scale=1.0):
     )
     poses = poses if motion is None else Pose(motion.world_from_cam @ poses.world_from_cam)
     images = [torch.from_numpy(v.pixels).movedim(-1, 0) / 255 for v in views[:2]]
-    stage = Synthesiser(network, images, [v.camera for v in views[:2]], poses[:2], baseline)
+    stage = Synthesizer(network, images, [v.camera for v in views[:2]], poses[:2], baseline)
     return stage, poses[2]
 
 
@@ -42,7 +42,7 @@ FISHEYE = OpenCVFisheye.make(90, 90, fx=24.0, fy=24.0, cx=45.0, cy=45.0, k1=-0.0
 @pytest.mark.parametrize("height", [12, 36, 48, 480, 4000])
 @pytest.mark.parametrize(("tokens", "patch"), [(36, 6), (1024, 8)])
 def test_working_sizes_are_whole_patches_near_shape_and_count(width, height, tokens, patch):
-    wide, high = working_size(width, height, tokens, patch)
+    wide, high = choose_working_size(width, height, tokens, patch)
     assert wide % patch == high % patch == 0 and min(wide, high) > 0
     assert tokens / 2 <= wide * high / patch**2 <= tokens * 2
     if max(width / height, height / width) < 2:
@@ -50,16 +50,17 @@ def test_working_sizes_are_whole_patches_near_shape_and_count(width, height, tok
 
 
 def test_the_training_size_is_its_own_working_size():
-    assert working_size(360, 360, 36, 6) == (36, 36) and working_size(512, 288, 576, 8) == (256, 144)
+    assert choose_working_size(360, 360, 36, 6) == (36, 36) and choose_working_size(512, 288, 576, 8) == (
+        256,
+        144,
+    )
 
 
 def test_it_is_the_network_on_images_and_cameras_resized_together(network, views):
     stage, pose = staged(network, views)
-    assert stage.size == (42, 30) and stage.target_size(FISHEYE) == (36, 36)
+    assert stage.size == (42, 30) and stage.choose_target_size(FISHEYE) == (36, 36)
     pairs = [
-        resample(
-            torch.from_numpy(v.pixels).movedim(-1, 0) / 255, v.camera, 42, 30, fitted_box(60, 48, 42, 30)
-        )
+        resample(torch.from_numpy(v.pixels).movedim(-1, 0) / 255, v.camera, 42, 30, fit_box(60, 48, 42, 30))
         for v in views[:2]
     ]
     poses = Pose(torch.stack([views[i].pose.world_from_cam for i in (0, 1, 2)])).relative_to_first()
@@ -84,7 +85,7 @@ def test_it_is_the_network_on_images_and_cameras_resized_together(network, views
 def test_any_target_camera_at_the_networks_size_or_its_own(network, views, camera):
     stage, pose = staged(network, views)
     small, large = stage.render(camera, pose), stage.render(camera, pose, full_size=True)
-    assert small.shape == (3, *stage.target_size(camera)[::-1])
+    assert small.shape == (3, *stage.choose_target_size(camera)[::-1])
     assert large.shape == (3, camera.height, camera.width)
     assert small.min() >= 0 and small.max() <= 1
 
@@ -123,9 +124,9 @@ def test_networks_of_scenes_bring_their_baseline(room_scenes, tmp_path):
 def test_one_context_is_enough_and_counts_must_agree(network, views):
     pose = Pose(views[0].pose.world_from_cam[None])
     image = torch.from_numpy(views[0].pixels).movedim(-1, 0) / 255
-    assert Synthesiser(network, [image], [views[0].camera], pose, 0.7).scale == 1.0
+    assert Synthesizer(network, [image], [views[0].camera], pose, 0.7).scale == 1.0
     with pytest.raises(ValueError, match="one each per context"):
-        Synthesiser(network, [image, image], [views[0].camera], pose)
+        Synthesizer(network, [image, image], [views[0].camera], pose)
 
 
 def test_weights_that_are_no_synthesis_network_are_refused(room_scenes, tmp_path):

@@ -8,14 +8,14 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from g_ray.training import engine
-from g_ray.training.checkpoint import Store
+from g_ray.training.checkpoint import CheckpointStore
 from g_ray.training.engine import train
-from g_ray.training.feed import Broken, feed
+from g_ray.training.feed import BrokenBatch, iterate_batches
 from g_ray.training.history import read_metrics
-from g_ray.training.identity import differences
-from g_ray.training.placement import placed
-from g_ray.training.recipe import Optimiser, Schedule
-from g_ray.training.seeds import step_seed
+from g_ray.training.identity import list_differences
+from g_ray.training.placement import move_to_device
+from g_ray.training.recipe import OptimizerSettings, Schedule
+from g_ray.training.seeds import make_step_seed
 from g_ray.training.tasks.curve import CurveTask
 
 
@@ -31,9 +31,9 @@ def test_it_learns_the_curve(runs, tmp_path):
 def test_what_a_run_leaves(runs, tmp_path):
     run = runs.quiet(tmp_path / "run", sample_every=6, tensorboard=True)
     outcome = train("curve", runs.small(12), run, {"commit": "abc", "libraries": {"torch": "2"}})
-    (last,) = Store(run.out / "checkpoints").all()[-1:]
-    assert last.document("provenance") == {"commit": "abc", "libraries": {"torch": "2"}, "processes": 1}
-    settings = last.document("recipe")["settings"]
+    (last,) = CheckpointStore(run.out / "checkpoints").list_checkpoints()[-1:]
+    assert last.read_document("provenance") == {"commit": "abc", "libraries": {"torch": "2"}, "processes": 1}
+    settings = last.read_document("recipe")["settings"]
     assert settings["schedule"]["steps"] == 12 and settings["optimiser"]["betas"] == [0.9, 0.95]
     assert outcome.weights == run.out / "model.safetensors"
     assert load_file(outcome.weights).keys() == last.load_weights().keys()
@@ -47,14 +47,14 @@ def test_what_a_run_leaves(runs, tmp_path):
 def test_a_finished_run_is_left_alone(runs, tmp_path, monkeypatch):
     run = runs.quiet(tmp_path / "run")
     first = train("curve", runs.small(8), run)
-    monkeypatch.setattr(engine, "feed", lambda *args: pytest.fail("trained again"))
+    monkeypatch.setattr(engine, "iterate_batches", lambda *args: pytest.fail("trained again"))
     assert train("curve", runs.small(8), run) == first
 
 
 def test_another_recipe_is_refused_and_its_keys_named(runs, tmp_path):
     run = runs.quiet(tmp_path / "run")
     train("curve", runs.small(8), run)
-    other = runs.small(8, seed=1, optimiser=Optimiser(weight_decay=0.2, clip=0.5))
+    other = runs.small(8, seed=1, optimiser=OptimizerSettings(weight_decay=0.2, clip=0.5))
     with pytest.raises(ValueError, match=r"optimiser\.weight_decay: 0\.1 → 0\.2; .*seed: 0 → 1") as caught:
         train("curve", other, run)
     assert "--allow-changes True" in str(caught.value) and "width" not in str(caught.value)
@@ -64,7 +64,7 @@ def test_another_recipe_is_refused_and_its_keys_named(runs, tmp_path):
 
 def test_differences_see_what_is_new_and_what_is_gone():
     before, now = {"a": {"b": 1, "c": {}}, "gone": 2}, {"a": {"b": 1, "c": {"d": 3}}}
-    assert differences(before, now) == [
+    assert list_differences(before, now) == [
         "a.c: {} → (not set)",
         "a.c.d: (not set) → 3",
         "gone: 2 → (not set)",
@@ -108,30 +108,30 @@ def test_trouble_on_one_rank_is_told_by_it_alone(runs, tmp_path):
 
 def test_the_feed_keeps_order_and_reports_broken_batches(runs):
     class Half(CurveTask):
-        def batch(self, step, rank, world):
+        def make_batch(self, step, rank, world):
             if step % 2:
                 raise ValueError(f"file {step}\nis bad")
             return step, rank, world
 
     task = Half(width=1, layers=1, dropout=0.0, batch_size=1, seed=0)
-    got = list(feed(task, 2, 6, 1, 3, workers=2))
+    got = list(iterate_batches(task, 2, 6, 1, 3, workers=2))
     assert got == [
         (2, 1, 3),
-        Broken("ValueError: file 3 is bad"),
+        BrokenBatch("ValueError: file 3 is bad"),
         (4, 1, 3),
-        Broken("ValueError: file 5 is bad"),
+        BrokenBatch("ValueError: file 5 is bad"),
     ]
 
 
 def test_seeds_differ_everywhere():
-    seeds = {step_seed(seed, step, rank) for seed in range(5) for step in range(50) for rank in range(4)}
-    assert len(seeds) == 1000 and max(seeds) < 2**63 and step_seed(1, 2, 3) == step_seed(1, 2, 3)
+    seeds = {make_step_seed(seed, step, rank) for seed in range(5) for step in range(50) for rank in range(4)}
+    assert len(seeds) == 1000 and max(seeds) < 2**63 and make_step_seed(1, 2, 3) == make_step_seed(1, 2, 3)
 
 
 def test_a_batch_of_anything_is_placed(mixed_views):
     views = mixed_views()
     batch = {"views": views, "list": [torch.ones(2), ("name", 3)], "none": None}
-    moved = placed(batch, torch.device("meta"))
+    moved = move_to_device(batch, torch.device("meta"))
     assert moved["list"][0].device.type == "meta" and moved["list"][1] == ("name", 3)
     assert moved["views"].poses.world_from_cam.device.type == "meta"
 
@@ -145,5 +145,5 @@ def test_wrong_devices_are_one_line(runs, tmp_path, device, message):
 
 
 def test_resolved_recipes_are_json(runs):
-    resolved = runs.small().resolved()
+    resolved = runs.small().to_settings()
     assert json.loads(json.dumps(resolved)) == resolved

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from g_ray.training import engine
-from g_ray.training.health import Health, TooManySkipped
+from g_ray.training.health import SkipCounter, TooManySkipped
 from g_ray.training.history import read_metrics
 from g_ray.training.tasks.curve import CurveTask
 
@@ -19,15 +19,15 @@ class Trouble(CurveTask):
 
     nan_at, broken_at = (), ()
 
-    def batch(self, step, rank, world):
+    def make_batch(self, step, rank, world):
         if step in self.broken_at:
             raise OSError(f"scene_{step}/images/00001.png: image file is truncated")
-        batch = super().batch(step, rank, world)
+        batch = super().make_batch(step, rank, world)
         if step in self.nan_at:
             batch.y.fill_(float("nan"))
         return batch
 
-    def names(self, batch):
+    def describe_batch(self, batch):
         return "scene_nan"
 
 
@@ -39,7 +39,7 @@ def run(runs, tmp_path, monkeypatch):
         task = Trouble(**PLAIN)
         task.nan_at, task.broken_at = nan_at, broken_at
         recipe = runs.small(steps, precision=precision)
-        monkeypatch.setattr(type(recipe), "task", lambda self: task)
+        monkeypatch.setattr(type(recipe), "build_task", lambda self: task)
         return engine.train("curve", recipe, runs.quiet(tmp_path / "run", **changes))
 
     return train
@@ -75,16 +75,16 @@ def test_a_bug_is_not_a_broken_sample(run, monkeypatch):
     def bug(self, step, rank, world):
         raise TypeError("ours")
 
-    monkeypatch.setattr(Trouble, "batch", bug)
+    monkeypatch.setattr(Trouble, "make_batch", bug)
     with pytest.raises(TypeError, match="ours"):
         run()
 
 
 def test_counts_survive_a_restart():
-    before = Health(10, 5)
-    before.skipped(3, "x")
-    after = Health(10, 5)
-    after.restore(before.state())
+    before = SkipCounter(10, 5)
+    before.record_skip(3, "x")
+    after = SkipCounter(10, 5)
+    after.load_state_dict(before.state_dict())
     assert (after.total, after.in_a_row, after.recent) == (1, 1, ["step 3 skipped: x"])
-    after.good()
+    after.record_success()
     assert (after.total, after.in_a_row) == (1, 0)

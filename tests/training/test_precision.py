@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from g_ray.training.precision import LossScale, arithmetic
+from g_ray.training.precision import LossScale, autocast_to
 
 CPU = torch.device("cpu")
 
@@ -11,7 +11,7 @@ CPU = torch.device("cpu")
 def test_the_scale_follows_gradscaler_through_overflows_and_growth():
     """Over 3 growth intervals with overflows in between; the interval is 2000 in both."""
     theirs = torch.amp.GradScaler("cpu", init_scale=65536.0)
-    ours = LossScale.of("fp16")
+    ours = LossScale.from_precision("fp16")
     parameter = torch.nn.Parameter(torch.zeros(1))
     optimiser = torch.optim.SGD([parameter], lr=0.0)
     for step in range(6500):
@@ -27,18 +27,18 @@ def test_the_scale_follows_gradscaler_through_overflows_and_growth():
 
 
 def test_overflow_is_forgiven_until_the_scale_cannot_be_the_reason():
-    scale = LossScale.of("fp16")
+    scale = LossScale.from_precision("fp16")
     halvings = 0
-    while scale.forgives_overflow():
+    while scale.tolerates_overflow():
         scale.update(False)
         halvings += 1
     assert halvings == 26
-    assert not LossScale.of("fp32").forgives_overflow()
+    assert not LossScale.from_precision("fp32").tolerates_overflow()
 
 
 @pytest.mark.parametrize(
     ("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)]
 )
 def test_arithmetic(precision, dtype):
-    with arithmetic(precision, CPU):
+    with autocast_to(precision, CPU):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from g_ray.training import progress as module
-from g_ray.training.progress import Progress, clock
+from g_ray.training.progress import Progress, format_duration
 
 
 class Terminal(io.StringIO):
@@ -42,7 +42,7 @@ def test_a_bar_on_a_terminal(time):
     out = Terminal()
     progress = Progress(10, 0, 1, out)
     advance(progress, time, 5, 1.0)
-    progress.say("step 5: validation 1")
+    progress.print_line("step 5: validation 1")
     progress.close()
     last = out.getvalue().split("\r")
     assert any(text.startswith("━" * 12 + "·" * 12 + " 5/10 (50%)") for text in last)
@@ -53,7 +53,7 @@ def test_pauses_do_not_count(time):
     progress = Progress(10, 0, 1, io.StringIO())
     advance(progress, time, 1, 1.0)
     time[0] += 1000
-    progress.rest()
+    progress.reset_timer()
     time[0] += 1.0
     progress.advance(2)
     assert progress.rate == pytest.approx(1.0)
@@ -63,7 +63,7 @@ def test_other_ranks_are_quiet(time):
     out = Terminal()
     progress = Progress(10, 0, 1, out, quiet=True)
     advance(progress, time, 10, 1.0)
-    progress.say("x")
+    progress.print_line("x")
     progress.close()
     assert out.getvalue() == ""
 
@@ -72,4 +72,4 @@ def test_other_ranks_are_quiet(time):
     ("seconds", "text"), [(5.0, "0:05"), (75.0, "1:15"), (3675.4, "1:01:15"), (360_000.0, "100:00:00")]
 )
 def test_clock(seconds, text):
-    assert clock(seconds) == text
+    assert format_duration(seconds) == text

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from g_ray.training.checkpoint import Store
+from g_ray.training.checkpoint import CheckpointStore
 from g_ray.training.history import read_metrics
 
 
@@ -74,7 +74,10 @@ def test_killed_inside_saving(runs, reference, tmp_path, sabotage, counts):
     for count in counts:
         killed = runs.Processes(runs.small(), run, sabotage=partial(getattr(runs, sabotage), count))
         assert killed.codes() == [-signal.SIGKILL]
-        assert all(checkpoint.damage() is None for checkpoint in Store(run.out / "checkpoints").all())
+        assert all(
+            checkpoint.find_damage() is None
+            for checkpoint in CheckpointStore(run.out / "checkpoints").list_checkpoints()
+        )
     assert runs.Processes(runs.small(), run).codes() == [0]
     assert same_bits(run.out, reference(1))
     assert not list((run.out / "checkpoints").glob(".*")), "leftovers"
@@ -90,7 +93,7 @@ def test_a_polite_signal_saves_and_leaves(runs, reference, tmp_path, size, numbe
         time.sleep(0.01)
     stopped.kill(number)
     assert stopped.codes() == [{signal.SIGINT: 130, signal.SIGTERM: 143}[number]] * size
-    (saved,) = Store(out / "checkpoints").all()
+    (saved,) = CheckpointStore(out / "checkpoints").list_checkpoints()
     assert 3 <= saved.step < 40
     continued = runs.Processes(runs.small(), runs.quiet(out, allow_changes=True), size)
     assert continued.codes() == [0] * size
@@ -120,18 +123,18 @@ def test_a_run_goes_on_with_another_kind_of_parallelism(runs, tmp_path):
     for steps, parallel in ((8, "ddp"), (16, "fsdp"), (24, "ddp")):
         run = runs.quiet(out, parallel=parallel, allow_changes=True)
         assert runs.Processes(runs.small(steps), run, 2).codes() == [0, 0]
-    assert Store(out / "checkpoints").all()[-1].step == 24
+    assert CheckpointStore(out / "checkpoints").list_checkpoints()[-1].step == 24
 
 
 def test_one_run_per_folder(runs, tmp_path, monkeypatch):
     from g_ray.training import lock
 
-    monkeypatch.setattr(lock, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(lock, "TIMEOUT_S", 0.0)
     with (
-        lock.only_one(tmp_path),
+        lock.lock_folder(tmp_path),
         pytest.raises(ValueError, match="another run is training"),
-        lock.only_one(tmp_path),
+        lock.lock_folder(tmp_path),
     ):
         pass
-    with lock.only_one(tmp_path):
+    with lock.lock_folder(tmp_path):
         pass

@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 
 from g_ray.recipes.curve import CurveRecipe
-from g_ray.training.checkpoint import Store
-from g_ray.training.recipe import Optimiser, Recipe, Schedule
+from g_ray.training.checkpoint import CheckpointStore
+from g_ray.training.recipe import OptimizerSettings, Recipe, Schedule
 from g_ray.training.run import Run
 from g_ray.training.tasks.curve import CurveTask
 
@@ -28,7 +28,7 @@ def small(steps: int = 40, **changes) -> CurveRecipe:
     """A run of a second or so, with dropout: its noise must be resumed as well."""
     settings = {
         "schedule": Schedule(lr=3e-3, steps=steps, warmup=5, start=1e-4),
-        "optimiser": Optimiser(weight_decay=0.1, clip=0.5),
+        "optimiser": OptimizerSettings(weight_decay=0.1, clip=0.5),
         "width": 16,
         "batch": 8,
         "dropout": 0.1,
@@ -77,7 +77,9 @@ class Processes:
 
 
 def saved_step(out: Path) -> int:
-    return max((checkpoint.step for checkpoint in Store(out / "checkpoints").all()), default=0)
+    return max(
+        (checkpoint.step for checkpoint in CheckpointStore(out / "checkpoints").list_checkpoints()), default=0
+    )
 
 
 def member(rank: int, size: int, port: int, recipe: Recipe, run: Run, sabotage) -> None:
@@ -140,11 +142,11 @@ class SmallFilesOnly:
 
 def break_batches_of_rank_1() -> None:
     """From step 5 on."""
-    original = CurveTask.batch
+    original = CurveTask.make_batch
 
     def batch(self, step, rank, world):
         if rank == 1 and step >= 5:
             raise ValueError("broken.png")
         return original(self, step, rank, world)
 
-    CurveTask.batch = batch
+    CurveTask.make_batch = batch

@@ -4,7 +4,7 @@ import pytest
 import torch
 from PIL import Image
 
-from g_ray.viewer.animation import pixels, save_animation, save_picture
+from g_ray.viewer.animation import save_animation, save_picture, to_byte_image
 
 
 def frames(count, height=30, width=42):
@@ -16,8 +16,8 @@ def test_a_picture_comes_back_to_the_byte(tmp_path):
     picture = torch.rand(3, 5, 7, generator=torch.Generator().manual_seed(0))
     save_picture(tmp_path / "a.png", picture)
     with Image.open(tmp_path / "a.png") as image:
-        assert (pixels(picture) == image).all()
-    assert pixels(torch.tensor([2.0, -1.0, 0.5]).reshape(3, 1, 1)).tolist() == [[[255, 0, 128]]]
+        assert (to_byte_image(picture) == image).all()
+    assert to_byte_image(torch.tensor([2.0, -1.0, 0.5]).reshape(3, 1, 1)).tolist() == [[[255, 0, 128]]]
 
 
 def test_a_gif_has_its_frames_and_pace(tmp_path):

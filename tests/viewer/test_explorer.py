@@ -14,7 +14,7 @@ from g_ray.export.result import read_result
 from g_ray.models import RECONSTRUCTION_SIZES, ReconstructionModel
 from g_ray.viewer.explorer import Explorer
 from g_ray.viewer.explorer_server import ExplorerServer
-from g_ray.viewer.priors import G_RAY, GRID_ROPE, prior_maps
+from g_ray.viewer.priors import G_RAY, GRID_ROPE, compute_prior_maps
 
 
 @pytest.fixture(scope="module")
@@ -28,17 +28,17 @@ def explorer(result):
 
 
 def test_priors_are_those_of_the_paper(explorer):
-    answer = explorer.ask(0, 30.0, 20.0)
+    answer = explorer.probe(0, 30.0, 20.0)
     assert (answer.row, answer.column) == (int(20 / 48 * 6), int(30 / 64 * 8))
     for name, bank in (("gray", G_RAY), ("rope", GRID_ROPE)):
-        wanted = prior_maps(explorer.cameras, 14, (0, answer.row, answer.column), bank)
+        wanted = compute_prior_maps(explorer.cameras, 14, (0, answer.row, answer.column), bank)
         for probed, expected in zip(answer.views, wanted, strict=True):
             assert torch.allclose(probed.scores[name], expected.to(probed.scores[name].dtype))
     assert float(answer.views[0].scores["gray"][answer.row, answer.column]) == pytest.approx(1.0)
 
 
 def test_the_clicked_point_lands_where_other_cameras_see_it(explorer, result):
-    answer = explorer.ask(0, 32.5, 24.5)
+    answer = explorer.probe(0, 32.5, 24.5)
     assert answer.views[0].landing_px == pytest.approx((32.5, 24.5), abs=1e-6)
     u, v = answer.views[1].landing_px
     other = result.views[1]
@@ -51,13 +51,13 @@ def test_where_no_depth_is_known_there_is_no_point(explorer, result, monkeypatch
     view = result.views[0]
     blind = type(view)(**{**vars(view), "valid": torch.zeros_like(view.valid)})
     monkeypatch.setattr(explorer, "result", type(result)((blind,), result.folder))
-    answer = explorer.ask(0, 10.0, 10.0)
+    answer = explorer.probe(0, 10.0, 10.0)
     assert answer.point is None
     assert all(probed.landing_px is None for probed in answer.views)
 
 
 def test_patches_without_a_ray_have_no_score(explorer):
-    probed = explorer.ask(0, 5.0, 5.0).views[2].plain()
+    probed = explorer.probe(0, 5.0, 5.0).views[2].plain()
     scores = probed["maps"]["gray"]
     assert len(scores) == probed["rows"] * probed["columns"]
     assert scores[0] is None  # a corner of the circle
@@ -70,7 +70,7 @@ def test_a_network_adds_its_attention(result):
     assert Explorer(result, model).framing.size == 24  # what it was trained with
     explorer = Explorer(result, model, size=56)
     assert explorer.pairs == 3
-    first, last = (explorer.ask(1, 9.0, 9.0, pair) for pair in (0, 2))
+    first, last = (explorer.probe(1, 9.0, 9.0, pair) for pair in (0, 2))
     for answer in (first, last):
         total = sum(float(probed.scores["attention"].sum()) for probed in answer.views)
         assert 0.3 < total < 1  # the rest goes to camera and register tokens
@@ -83,7 +83,7 @@ def test_a_network_adds_its_attention(result):
 )
 def test_clicks_beside_are_refused(explorer, click, message):
     with pytest.raises(ValueError, match=message):
-        explorer.ask(*click)
+        explorer.probe(*click)
 
 
 @pytest.fixture(scope="module")

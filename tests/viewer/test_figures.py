@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from g_ray.cameras import CAMERAS, OpenCVFisheye, Pinhole
-from g_ray.viewer.angle_maps import LensView, angle_maps_deg, draw_angle_maps
+from g_ray.viewer.angle_maps import LensView, compute_angle_maps_deg, draw_angle_maps
 from g_ray.viewer.theme import DARK, LIGHT, write_png
 
 CIRCLE = OpenCVFisheye.make(64, 48, fx=15.0, fy=15.0, cx=32.0, cy=24.0, k2=-0.02)
@@ -14,7 +14,7 @@ CIRCLE = OpenCVFisheye.make(64, 48, fx=15.0, fy=15.0, cx=32.0, cy=24.0, k2=-0.02
 
 def test_angle_maps_of_a_pinhole_are_the_closed_form():
     camera = Pinhole.from_fov(90.0, 64, 48).to(dtype=torch.float64)
-    angles, valid = angle_maps_deg(camera)
+    angles, valid = compute_angle_maps_deg(camera)
     u, v = np.meshgrid(np.arange(64) + 0.5, np.arange(48) + 0.5)
     assert valid.all()
     assert np.allclose(angles[..., 0], np.degrees(np.arctan2(u - 32, 32)))
@@ -22,7 +22,7 @@ def test_angle_maps_of_a_pinhole_are_the_closed_form():
 
 
 def test_pixels_without_a_ray_are_left_blank():
-    angles, valid = angle_maps_deg(CIRCLE)
+    angles, valid = compute_angle_maps_deg(CIRCLE)
     assert 0.3 < valid.mean() < 0.95
     assert np.array_equal(np.isnan(angles[..., 0]), ~valid)
 

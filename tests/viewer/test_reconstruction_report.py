@@ -9,9 +9,9 @@ import pytest
 
 from g_ray.export.options import ExportOptions
 from g_ray.export.write import write_result
-from g_ray.viewer.colours import NOTHING, heat
+from g_ray.viewer.colours import NOTHING, map_to_heat
 from g_ray.viewer.reconstruction_report import write_report
-from g_ray.viewer.report_pictures import Scales, view_pictures
+from g_ray.viewer.report_pictures import Scales, make_view_pictures
 
 from ..html_page import Page
 
@@ -73,7 +73,7 @@ def test_points_survive_16_bits(report, text):
     stored = np.frombuffer(b64decode(data["positions"]), "<u2").reshape(-1, 3)
     positions = np.array(data["low"]) + stored / 65535 * np.array(data["extent"])
     assert np.abs(positions - cloud.positions).max() < max(data["extent"]) / 65535
-    assert np.array_equal(np.frombuffer(b64decode(data["colours"]), np.uint8).reshape(-1, 3), cloud.colours)
+    assert np.array_equal(np.frombuffer(b64decode(data["colours"]), np.uint8).reshape(-1, 3), cloud.colors)
     sure = np.frombuffer(b64decode(data["confidence"]), np.uint8)
     assert sure[cloud.confidence.argmax()] == 255 and sure[cloud.confidence.argmin()] <= 1
     curved, flat = (len(data["views"][i]["lines"]) for i in (1, 0))
@@ -91,16 +91,16 @@ def test_many_points_and_pictures_stay_small(tmp_path, room_results, monkeypatch
     assert sum(scene(text)["counts"]) == 1000 and "1\u202f000 of them on this page" in text
     links = Page(text).links
     assert len(links) == 12 and sum(map(len, links)) < 20_000
-    scales = Scales.of(made)
-    assert view_pictures(made, made.views[0], scales, 10**6).width == 70
-    assert view_pictures(made, made.views[0], scales, 1000).width == 48
+    scales = Scales.from_result(made)
+    assert make_view_pictures(made, made.views[0], scales, 10**6).width == 70
+    assert make_view_pictures(made, made.views[0], scales, 1000).width == 48
 
 
 def test_near_is_bright_and_unknown_is_grey():
-    colours = heat(np.array([0.0, 1.0, np.nan]))
+    colours = map_to_heat(np.array([0.0, 1.0, np.nan]))
     assert colours[2].tolist() == list(NOTHING) and int(colours[1].sum()) > int(colours[0].sum())
     scales = Scales(1.0, 4.0, 0.0, 1.0)
-    assert scales.of_depth(np.array([[1.0, 2.0, 4.0]])) == pytest.approx(np.array([[1.0, 0.5, 0.0]]))
+    assert scales.scale_depth(np.array([[1.0, 2.0, 4.0]])) == pytest.approx(np.array([[1.0, 0.5, 0.0]]))
 
 
 def stage(page):

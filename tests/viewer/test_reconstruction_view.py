@@ -102,7 +102,7 @@ def test_a_click_changes_the_other_views(view, browser_page):
     assert _pink(page, "photo-1") > 20, "no cross where the clicked point is"
     marker = view.scene.marker
     assert marker.visible
-    assert np.allclose(marker.position, view.explorer.ask(0, *_clicked(page)).point)
+    assert np.allclose(marker.position, view.explorer.probe(0, *_clicked(page)).point)
 
     first = _pixels(page, "gray-1")
     page.click("#gray-1", 0.9, 0.1)

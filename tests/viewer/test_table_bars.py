@@ -4,7 +4,7 @@ import pytest
 from matplotlib.container import BarContainer
 
 from g_ray.viewer.table_figures import draw_bars
-from g_ray.viewer.theme import LIGHT, png_bytes
+from g_ray.viewer.theme import LIGHT, encode_png
 
 SETTINGS = ("fov", "novel", "mixed")
 
@@ -32,4 +32,4 @@ def test_bars_and_references_stand_where_they_should():
     assert {text.get_text() for text in axes.get_legend().get_texts()} == {*methods, "mean_colour"}
     low, high = axes.get_ylim()
     assert low == pytest.approx(13.8 - 0.08 * 8.5) and high > 22.3
-    assert png_bytes(figure).startswith(b"\x89PNG")
+    assert encode_png(figure).startswith(b"\x89PNG")

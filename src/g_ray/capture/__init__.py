@@ -1,17 +1,17 @@
 """What people hand in: photographs from anywhere, and what is known about the cameras that took them."""
 
-from g_ray.capture.calibrate import calibrate
-from g_ray.capture.calibrated import Calibrated, calibration_table
+from g_ray.capture.calibrate import assign_cameras
+from g_ray.capture.calibrated import CalibratedPhoto, format_calibration_table
 from g_ray.capture.photos import Photo, find_photos
 from g_ray.capture.sources import SOURCES, CalibrationSource, open_source
 
 __all__ = [
     "SOURCES",
-    "Calibrated",
+    "CalibratedPhoto",
     "CalibrationSource",
     "Photo",
-    "calibrate",
-    "calibration_table",
+    "assign_cameras",
     "find_photos",
+    "format_calibration_table",
     "open_source",
 ]

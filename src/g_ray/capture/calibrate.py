@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from g_ray.capture.calibrated import Calibrated
-from g_ray.capture.estimate import KEYWORD, estimated
+from g_ray.capture.calibrated import CalibratedPhoto
+from g_ray.capture.estimate import KEYWORD, estimate_cameras
 from g_ray.capture.photos import Photo
 from g_ray.capture.pixels import TURNED
 from g_ray.capture.sources import SOURCES, CalibrationSource, open_source
 
-SHOWN = 3
+MAX_SHOWN = 3
 """Names in a message before it says "…"."""
 
 
@@ -25,34 +25,34 @@ class Rule:
     text: str
 
 
-def calibrate(
+def assign_cameras(
     photos: Sequence[Photo],
     sources: str | Sequence[str],
     *,
     resize: bool = False,
-    say: Callable[[str], None] | None = None,
-) -> list[Calibrated]:
+    report: Callable[[str], None] | None = None,
+) -> list[CalibratedPhoto]:
     """The photos' cameras, in their order.
 
     `sources` are paths, "exif", "estimate[:NAME]", or PATTERN=SOURCE for photos whose names match; SOURCE may end in
     :LABEL to name a camera of a rig. The first pattern that matches a photo counts. `resize` scales calibrations that
-    were made at another size of the same photo. `say` is given a sentence for everything that is worth knowing and no
-    mistake. ValueError in one line names a photo without a camera and an argument without use.
+    were made at another size of the same photo. `report` is called with a sentence for everything that is worth
+    knowing and is no mistake. ValueError in one line names a photo without a camera and an argument without use.
     """
-    rules = [parsed(text) for text in ([sources] if isinstance(sources, str) else sources)]
-    say = say or _silent
-    found: dict[str, Calibrated] = {}
-    for rule, chosen in _assigned(photos, rules):
-        for view in _cameras(rule, chosen, resize, say):
-            found[view.name] = view
-    missing = [photo.name for photo in photos if photo.name not in found]
+    rules = [parse_rule(text) for text in ([sources] if isinstance(sources, str) else sources)]
+    report = report or _ignore
+    calibrated: dict[str, CalibratedPhoto] = {}
+    for rule, chosen in _assign_photos(photos, rules):
+        for view in _read_cameras(rule, chosen, resize, report):
+            calibrated[view.name] = view
+    missing = [photo.name for photo in photos if photo.name not in calibrated]
     if missing:
-        raise ValueError(f"no calibration for {_some(missing)}: {_where(rules)}")
-    _say_about_turning(photos, say)
-    return [found[photo.name] for photo in photos]
+        raise ValueError(f"no calibration for {_abbreviate(missing)}: {_format_searched(rules)}")
+    _report_rotated(photos, report)
+    return [calibrated[photo.name] for photo in photos]
 
 
-def parsed(text: str) -> Rule:
+def parse_rule(text: str) -> Rule:
     """PATTERN=SOURCE or SOURCE; a path that exists is a source, whatever its name."""
     pattern, mark, source = text.partition("=")
     if not mark or Path(text).exists():
@@ -62,7 +62,7 @@ def parsed(text: str) -> Rule:
     return Rule(pattern or None, source, text)
 
 
-def _assigned(photos: Sequence[Photo], rules: Sequence[Rule]) -> list[tuple[Rule, list[Photo]]]:
+def _assign_photos(photos: Sequence[Photo], rules: Sequence[Rule]) -> list[tuple[Rule, list[Photo]]]:
     if not rules:
         raise ValueError("no calibration: give a file, a folder, exif or estimate")
     plain = [rule for rule in rules if rule.pattern is None]
@@ -77,7 +77,7 @@ def _assigned(photos: Sequence[Photo], rules: Sequence[Rule]) -> list[tuple[Rule
         pattern = rule.pattern
         chosen = left if pattern is None else [photo for photo in left if fnmatchcase(photo.name, pattern)]
         if not chosen:
-            known = _some([photo.name for photo in photos])
+            known = _abbreviate([photo.name for photo in photos])
             why = (
                 "every photo has another one"
                 if pattern is None
@@ -90,20 +90,24 @@ def _assigned(photos: Sequence[Photo], rules: Sequence[Rule]) -> list[tuple[Rule
     return result
 
 
-def _cameras(rule: Rule, photos: list[Photo], resize: bool, say: Callable[[str], None]) -> list[Calibrated]:
+def _read_cameras(
+    rule: Rule, photos: list[Photo], resize: bool, say: Callable[[str], None]
+) -> list[CalibratedPhoto]:
     if rule.source.split(":")[0] == KEYWORD and not Path(rule.source).exists():
-        return estimated(rule.source, photos, say)
-    source, label = _opened(rule.source)
-    views = [source.camera_for(photo, resize, label) for photo in photos]
+        return estimate_cameras(rule.source, photos, say)
+    source, label = _open_source(rule.source)
+    views = [source.find_camera(photo, resize, label) for photo in photos]
     for note in source.notes:
         say(note)
-    others = source.left_over(photos)
+    others = source.find_unused(photos)
     if others:
-        say(f"{source.path}: {len(others)} cameras belong to photos that are not given: {_some(others)}")
+        say(
+            f"{source.path}: {len(others)} cameras belong to photos that are not given: {_abbreviate(others)}"
+        )
     return [view for view in views if view is not None]
 
 
-def _opened(text: str) -> tuple[CalibrationSource, str | None]:
+def _open_source(text: str) -> tuple[CalibrationSource, str | None]:
     """A path, or PATH:LABEL."""
     path, mark, label = text.rpartition(":")
     if mark and not Path(text).exists() and Path(path).exists():
@@ -111,7 +115,7 @@ def _opened(text: str) -> tuple[CalibrationSource, str | None]:
     return open_source(text), None
 
 
-def _say_about_turning(photos: Sequence[Photo], say: Callable[[str], None]) -> None:
+def _report_rotated(photos: Sequence[Photo], say: Callable[[str], None]) -> None:
     """Where turning does not change the size, a calibration of the stored pixels cannot be told from one of these."""
     hidden = [
         photo.name
@@ -122,19 +126,19 @@ def _say_about_turning(photos: Sequence[Photo], say: Callable[[str], None]) -> N
     ]
     if hidden:
         say(
-            f"{_some(hidden)}: turned upright as EXIF says; calibrations are taken to be of the upright photos "
+            f"{_abbreviate(hidden)}: turned upright as EXIF says; calibrations are taken to be of the upright photos "
             "(--as-stored leaves the pixels as they are)"
         )
 
 
-def _where(rules: Sequence[Rule]) -> str:
+def _format_searched(rules: Sequence[Rule]) -> str:
     looked = ", ".join(rule.text for rule in rules)
     return f"looked in {looked}; add a calibration for it, or leave it out ({', '.join([*SOURCES, KEYWORD])})"
 
 
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f", … ({len(names)})" if len(names) > SHOWN else "")
+def _abbreviate(names: Sequence[str]) -> str:
+    return ", ".join(names[:MAX_SHOWN]) + (f", … ({len(names)})" if len(names) > MAX_SHOWN else "")
 
 
-def _silent(sentence: str) -> None:
+def _ignore(sentence: str) -> None:
     return None

@@ -9,7 +9,7 @@ from g_ray.geometry.pose import Pose
 
 
 @dataclass(frozen=True, eq=False)
-class Calibrated:
+class CalibratedPhoto:
     """What is known about the camera that took a photo."""
 
     name: str
@@ -22,23 +22,26 @@ class Calibrated:
     """`world_from_cam` with OpenCV axes, in the world and the unit of the source, if it knows."""
 
 
-def calibration_table(views: Sequence[Calibrated]) -> str:
+def format_calibration_table(views: Sequence[CalibratedPhoto]) -> str:
     """One line a view: name, size, model, horizontal field of view, source, and whether its pose is known."""
     head = ("photo", "size", "model", "FoV", "calibration", "pose")
-    rows = [head, *(_row(view, fov) for view, fov in zip(views, _fields_of_view(views), strict=True))]
+    rows = [
+        head,
+        *(_format_row(view, fov) for view, fov in zip(views, _compute_fields_of_view(views), strict=True)),
+    ]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     lines.insert(1, "  ".join("─" * width for width in widths))
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _row(view: Calibrated, fov_deg: float) -> tuple[str, ...]:
+def _format_row(view: CalibratedPhoto, fov_deg: float) -> tuple[str, ...]:
     size = f"{view.camera.width}×{view.camera.height}"
     pose = "known" if view.pose is not None else "–"
     return (view.name, size, view.camera.NAME, f"{fov_deg:.1f}°", view.source, pose)
 
 
-def _fields_of_view(views: Sequence[Calibrated]) -> list[float]:
+def _compute_fields_of_view(views: Sequence[CalibratedPhoto]) -> list[float]:
     """Photos of one lens share its camera, and its field of view is computed once."""
     known: dict[int, float] = {}
     for view in views:

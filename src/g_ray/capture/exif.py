@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from g_ray.capture.pixels import ORIENTATION
-from g_ray.data.photos import opened
+from g_ray.data.photos import open_photo
 
 _MAKE, _MODEL, _DETAILS = 271, 272, 0x8769
 _FOCAL, _FOCAL_35, _WIDTH, _HEIGHT = 37386, 41989, 40962, 40963
@@ -36,25 +36,25 @@ class Exif:
 
 def read_exif(path: Path) -> Exif:
     """An image without EXIF has its size and nothing else; OSError names a file that is no image."""
-    with opened(path) as image:
+    with open_photo(path) as image:
         tags = image.getexif()
         details = tags.get_ifd(_DETAILS)
-        unit = _MILLIMETRES.get(int(_number(details.get(_PLANE_UNIT, 2))), 25.4)
-        orientation = int(_number(tags.get(ORIENTATION, 1)))
+        unit = _MILLIMETRES.get(int(_parse_number(details.get(_PLANE_UNIT, 2))), 25.4)
+        orientation = int(_parse_number(tags.get(ORIENTATION, 1)))
         return Exif(
             *image.size,
             orientation=orientation if 1 <= orientation <= 8 else 1,
-            device=" ".join(_text(tags.get(tag)) for tag in (_MAKE, _MODEL)).strip(),
-            focal_mm=_number(details.get(_FOCAL)),
-            focal_35mm=_number(details.get(_FOCAL_35)),
-            taken_width=int(_number(details.get(_WIDTH))),
-            taken_height=int(_number(details.get(_HEIGHT))),
-            plane_x=_number(details.get(_PLANE_X)) / unit,
-            plane_y=_number(details.get(_PLANE_Y)) / unit,
+            device=" ".join(_parse_text(tags.get(tag)) for tag in (_MAKE, _MODEL)).strip(),
+            focal_mm=_parse_number(details.get(_FOCAL)),
+            focal_35mm=_parse_number(details.get(_FOCAL_35)),
+            taken_width=int(_parse_number(details.get(_WIDTH))),
+            taken_height=int(_parse_number(details.get(_HEIGHT))),
+            plane_x=_parse_number(details.get(_PLANE_X)) / unit,
+            plane_y=_parse_number(details.get(_PLANE_Y)) / unit,
         )
 
 
-def _number(value: Any) -> float:
+def _parse_number(value: Any) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError, ZeroDivisionError):
@@ -62,5 +62,5 @@ def _number(value: Any) -> float:
     return number if math.isfinite(number) and number > 0 else 0.0
 
 
-def _text(value: Any) -> str:
+def _parse_text(value: Any) -> str:
     return value.strip("\0 ") if isinstance(value, str) else ""

@@ -8,13 +8,13 @@ RESIZE = "--resize-calibration"
 AS_STORED = "--as-stored"
 
 
-def same_shape(one: tuple[int, int], other: tuple[int, int]) -> bool:
+def has_same_aspect(one: tuple[int, int], other: tuple[int, int]) -> bool:
     """Whether one size is the other scaled, up to the rounding of sides to whole pixels."""
     scale = other[0] / one[0]
     return abs(one[1] * scale - other[1]) <= max(1.0, scale)
 
 
-def fitted(camera: Camera, photo: Photo, resize: bool) -> Camera:
+def rescale_camera(camera: Camera, photo: Photo, resize: bool) -> Camera:
     """The camera at the photo's size; ValueError, without the source's name, if it is another one's."""
     given, wanted = (camera.width, camera.height), (photo.width, photo.height)
     if given == wanted:
@@ -29,7 +29,7 @@ def fitted(camera: Camera, photo: Photo, resize: bool) -> Camera:
         raise ValueError(
             f"{sizes}: it belongs to the photo turned by 90°; calibrate the camera in this position"
         )
-    if not same_shape(given, wanted):
+    if not has_same_aspect(given, wanted):
         raise ValueError(
             f"{sizes}, another shape: the photo was cropped or is from another camera; calibrate this size"
         )

@@ -17,7 +17,7 @@ from g_ray.capture.pixels import TURNED, read_pixels
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".pgm", ".jp2", ".avif")
 """What is taken from a folder. A file that is named itself may have any suffix."""
-SMALLEST = 32
+MIN_SIZE = 32
 """Pixels a side."""
 FRAMES = 32
 """Of a video, where nobody says how many."""
@@ -71,24 +71,24 @@ def find_photos(
     if isinstance(patterns, str | os.PathLike):
         patterns = [patterns]
     _check_sampling(every, frames)
-    paths = [path for pattern in patterns for path in _matches(os.fspath(pattern))]
+    paths = [path for pattern in patterns for path in _expand_pattern(os.fspath(pattern))]
     if not paths:
         raise ValueError("no photos: give files, folders, patterns or a video")
-    _refuse_twice([str(path) for path in paths], "is given twice; give every photo once")
+    _check_unique([str(path) for path in paths], "is given twice; give every photo once")
     if (every or frames) and not any(_is_video(path) for path in paths):
         raise ValueError("every and frames choose frames of a video, but there is none among the photos")
     folder = Path(os.path.commonpath([path.parent for path in paths]))
     photos = []
     for path in paths:
         if _is_video(path):
-            photos += _frames(path, folder, every, frames)
+            photos += _make_frames(path, folder, every, frames)
         else:
-            photos.append(_photo(path, folder, upright))
-    _refuse_twice([photo.name for photo in photos], "is the name of two photos; rename one of them")
-    return sorted(photos, key=lambda photo: natural(photo.name))
+            photos.append(_make_photo(path, folder, upright))
+    _check_unique([photo.name for photo in photos], "is the name of two photos; rename one of them")
+    return sorted(photos, key=lambda photo: natural_sort_key(photo.name))
 
 
-def natural(name: str) -> list[tuple[int, int, str]]:
+def natural_sort_key(name: str) -> list[tuple[int, int, str]]:
     """Sorts a2 before a10; upper and lower case together."""
     parts = re.split(r"(\d+)", name)
     key = [(1, int(part), "") if part.isdecimal() else (0, 0, part.casefold()) for part in parts]
@@ -103,13 +103,13 @@ def _check_sampling(every: int | None, frames: int | None) -> None:
             raise ValueError(f"{name} is {value}; it must be at least 1")
 
 
-def _matches(pattern: str) -> list[Path]:
+def _expand_pattern(pattern: str) -> list[Path]:
     """Absolute paths of one argument."""
     path = Path(os.path.abspath(os.path.expanduser(pattern)))
     if not pattern:
         raise ValueError("an empty path among the photos; give files, folders, patterns or a video")
     if path.is_dir():
-        return _images_of(path)
+        return _find_images(path)
     if path.exists() or not glob.has_magic(pattern):
         return [path]
     found = sorted(
@@ -121,8 +121,8 @@ def _matches(pattern: str) -> list[Path]:
     return files
 
 
-def _images_of(folder: Path) -> list[Path]:
-    seen = [path for path in sorted(folder.rglob("*")) if not _hidden(path.relative_to(folder))]
+def _find_images(folder: Path) -> list[Path]:
+    seen = [path for path in sorted(folder.rglob("*")) if not _is_hidden(path.relative_to(folder))]
     images = [path for path in seen if path.suffix.lower() in SUFFIXES and path.is_file()]
     if not images:
         films = [path.name for path in seen if _is_video(path)]
@@ -131,7 +131,7 @@ def _images_of(folder: Path) -> list[Path]:
     return images
 
 
-def _hidden(path: Path) -> bool:
+def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
@@ -139,7 +139,7 @@ def _is_video(path: Path) -> bool:
     return path.suffix.lower() in video.SUFFIXES
 
 
-def _photo(path: Path, folder: Path, upright: bool) -> Photo:
+def _make_photo(path: Path, folder: Path, upright: bool) -> Photo:
     if path.is_file() and path.stat().st_size == 0:
         raise OSError(f"{path}: an empty file, not an image")
     exif = read_exif(path)
@@ -147,27 +147,27 @@ def _photo(path: Path, folder: Path, upright: bool) -> Photo:
     if upright and exif.orientation in TURNED:
         width, height = height, width
     name = path.relative_to(folder).as_posix()
-    return _large_enough(Photo(name, path, width, height, exif.orientation, upright))
+    return _check_size(Photo(name, path, width, height, exif.orientation, upright))
 
 
-def _frames(path: Path, folder: Path, every: int | None, frames: int | None) -> list[Photo]:
-    times = video.frame_times(path)
-    indices = video.chosen(len(times), every, frames or FRAMES)
+def _make_frames(path: Path, folder: Path, every: int | None, frames: int | None) -> list[Photo]:
+    times = video.read_frame_times(path)
+    indices = video.choose_frames(len(times), every, frames or FRAMES)
     height, width = video.read_frame(path, times[indices[0]]).shape[1:]
     stem = path.relative_to(folder).with_suffix("").as_posix()
-    first = _large_enough(Photo(stem, path, width, height, time=times[indices[0]]))
+    first = _check_size(Photo(stem, path, width, height, time=times[indices[0]]))
     return [replace(first, name=f"{stem}/frame_{i:06d}.png", time=times[i]) for i in indices]
 
 
-def _large_enough(photo: Photo) -> Photo:
-    if min(photo.width, photo.height) < SMALLEST:
+def _check_size(photo: Photo) -> Photo:
+    if min(photo.width, photo.height) < MIN_SIZE:
         raise ValueError(
-            f"{photo.path}: {photo.width}×{photo.height} px is too small; give at least {SMALLEST}×{SMALLEST}"
+            f"{photo.path}: {photo.width}×{photo.height} px is too small; give at least {MIN_SIZE}×{MIN_SIZE}"
         )
     return photo
 
 
-def _refuse_twice(names: list[str], problem: str) -> None:
+def _check_unique(names: list[str], problem: str) -> None:
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
         raise ValueError(f"{twice} {problem}")

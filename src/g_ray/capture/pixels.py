@@ -8,7 +8,7 @@ from jaxtyping import Float, Shaped
 from PIL import Image
 from torch import Tensor
 
-from g_ray.data.photos import EIGHT_BIT, opened
+from g_ray.data.photos import EIGHT_BIT, open_photo
 
 ORIENTATION = 274
 """EXIF's tag: how a viewer has to turn the stored pixels."""
@@ -18,12 +18,12 @@ TURNED = (5, 6, 7, 8)
 
 def read_pixels(path: Path, orientation: int = 1) -> Float[Tensor, "3 h w"]:
     """8 and 16 bits, floats in [0, 1], grey, palettes and transparency (which is dropped); OSError names the file."""
-    with opened(path) as image:
-        values = _values(path, image)
-    return turned(torch.from_numpy(values).movedim(-1, 0), orientation).contiguous()
+    with open_photo(path) as image:
+        values = _read_values(path, image)
+    return rotate_upright(torch.from_numpy(values).movedim(-1, 0), orientation).contiguous()
 
 
-def turned(image: Shaped[Tensor, "c h w"], orientation: int) -> Shaped[Tensor, "c h2 w2"]:
+def rotate_upright(image: Shaped[Tensor, "c h w"], orientation: int) -> Shaped[Tensor, "c h2 w2"]:
     """What EXIF's orientations 1 to 8 ask a viewer to do."""
     if orientation in TURNED:
         image = image.mT
@@ -31,15 +31,15 @@ def turned(image: Shaped[Tensor, "c h w"], orientation: int) -> Shaped[Tensor, "
     return image.flip(across) if across else image
 
 
-def _values(path: Path, image: Image.Image) -> np.ndarray:
+def _read_values(path: Path, image: Image.Image) -> np.ndarray:
     if image.mode in EIGHT_BIT or image.mode in ("1", "HSV", "LAB", "PA", "RGBX", "La", "RGBa"):
         return np.asarray(image.convert("RGB"), dtype=np.float32) / np.float32(255)
     grey = np.asarray(image)
-    top = _full_scale(path, image.mode, grey)
+    top = _find_full_scale(path, image.mode, grey)
     return np.repeat(grey.astype(np.float32)[..., None] / np.float32(top), 3, -1)
 
 
-def _full_scale(path: Path, mode: str, grey: np.ndarray) -> float:
+def _find_full_scale(path: Path, mode: str, grey: np.ndarray) -> float:
     """Grey images of more than 8 bits: the value that means white."""
     low, high = float(grey.min()), float(grey.max())
     if mode.startswith("I;16") and low >= 0:

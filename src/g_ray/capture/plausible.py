@@ -11,10 +11,10 @@ from g_ray.cameras.ray_map_camera import RayMapCamera
 
 FOCAL_RANGE = (0.05, 60.0)
 """Focal length over the longer side: a circular 250° fisheye has 0.2, an 800 mm lens on film 22."""
-LARGEST_ASPECT = 2.0
-LARGEST_TANGENTIAL = 0.05
+MAX_ASPECT = 2.0
+MAX_TANGENTIAL = 0.05
 """A lens whose elements are centred to a degree stays below 0.01."""
-SMALLEST_VALID = 0.9
+MIN_VALID = 0.9
 """Of the pixels of a perspective lens; a fisheye may have black corners."""
 _GRID = 33
 
@@ -47,7 +47,7 @@ def _check_focal(camera: Camera, values: dict[str, float]) -> None:
                 f"{name} = {values[name]:g} px is too long for an image of {longer} px: "
                 "was it calibrated at another size, or are values in another order?"
             )
-    if max(fx, fy) > LARGEST_ASPECT * min(fx, fy):
+    if max(fx, fy) > MAX_ASPECT * min(fx, fy):
         raise ValueError(f"fx = {fx:g} and fy = {fy:g} differ by more than a factor of 2: check their order")
 
 
@@ -62,7 +62,7 @@ def _check_principal_point(camera: Camera, values: dict[str, float]) -> None:
 
 def _check_order(values: dict[str, float]) -> None:
     for name in ("p1", "p2"):
-        if abs(values.get(name, 0.0)) > LARGEST_TANGENTIAL:
+        if abs(values.get(name, 0.0)) > MAX_TANGENTIAL:
             raise ValueError(
                 f"tangential distortion {name} = {values[name]:g} is larger than any lens has: "
                 "check the order of the coefficients (OpenCV writes k1 k2 p1 p2 k3)"
@@ -71,14 +71,14 @@ def _check_order(values: dict[str, float]) -> None:
 
 def _check_coverage(camera: Camera) -> None:
     """The distortion must not turn back inside of the image, and no image shows more than all around."""
-    share, ends = _valid_share(camera), _edges_valid(camera)
+    share, ends = _compute_valid_share(camera), _has_valid_edge(camera)
     if not ends and float(camera.fov().horizontal_deg) > 359:
         raise ValueError(
             f"its rays end inside of the image after a full turn: fx = {camera.params[0].item():g} px "
             "is too short (more than 360° across); was it calibrated at another size?"
         )
     perspective = camera.NAME in ("opencv", "pinhole")
-    if perspective and share < SMALLEST_VALID:
+    if perspective and share < MIN_VALID:
         raise ValueError(
             f"the distortion turns back inside of the image ({1 - share:.0%} of the pixels have no ray): "
             "check the order and signs of the coefficients, or whether they are a fisheye's"
@@ -89,13 +89,13 @@ def _check_coverage(camera: Camera) -> None:
         )
 
 
-def _valid_share(camera: Camera) -> float:
+def _compute_valid_share(camera: Camera) -> float:
     u = (torch.arange(_GRID, dtype=camera.dtype) + 0.5) / _GRID
     grid = torch.stack(torch.meshgrid(u * camera.width, u * camera.height, indexing="xy"), -1)
     return float(camera.unproject(grid)[1].double().mean())
 
 
-def _edges_valid(camera: Camera) -> bool:
+def _has_valid_edge(camera: Camera) -> bool:
     """Whether any middle of an edge has a ray; a circular image may have black ones beside it."""
     w, h = float(camera.width), float(camera.height)
     ends = [[0.5, h / 2], [w - 0.5, h / 2]]

@@ -25,16 +25,16 @@ SUFFIXES = (
 )
 
 
-def frame_times(path: Path) -> list[int]:
+def read_frame_times(path: Path) -> list[int]:
     """The time stamp of every frame, in the stream's own unit and in order; OSError if there is none."""
-    with _stream(path) as (container, stream):
+    with _open_stream(path) as (container, stream):
         times = sorted(packet.pts for packet in container.demux(stream) if packet.pts is not None)
     if not times:
         raise OSError(f"{path}: a video without frames; export it again or give images")
     return times
 
 
-def chosen(count: int, every: int | None, frames: int) -> list[int]:
+def choose_frames(count: int, every: int | None, frames: int) -> list[int]:
     """Every n-th frame, or so many spread evenly over the whole video."""
     if every is not None:
         return list(range(0, count, every))
@@ -45,22 +45,22 @@ def chosen(count: int, every: int | None, frames: int) -> list[int]:
 
 def read_frame(path: Path, time: int) -> Float[Tensor, "3 h w"]:
     """The frame with that time stamp, upright, in [0, 1]."""
-    with _stream(path) as (container, stream):
+    with _open_stream(path) as (container, stream):
         container.seek(time, stream=stream, backward=True)
         for frame in container.decode(stream):
             if frame.pts is not None and frame.pts >= time:
-                return _upright(frame)
+                return _rotate_upright(frame)
     raise OSError(f"{path}: the frame at time stamp {time} cannot be decoded; export the video again")
 
 
-def _upright(frame: Any) -> Float[Tensor, "3 h w"]:
+def _rotate_upright(frame: Any) -> Float[Tensor, "3 h w"]:
     """Phones store how to turn a frame beside it: counter-clockwise degrees."""
     image = torch.from_numpy(frame.to_ndarray(format="rgb24")).movedim(-1, 0)
     return torch.rot90(image, round(frame.rotation / 90) % 4, (-2, -1)).contiguous().to(torch.float32) / 255
 
 
 @contextmanager
-def _stream(path: Path) -> Iterator[tuple[Any, Any]]:
+def _open_stream(path: Path) -> Iterator[tuple[Any, Any]]:
     try:
         import av
         from av.error import FFmpegError

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from g_ray.cli.text import table
+from g_ray.cli.text import format_table
 from g_ray.files import write_json
 
 
@@ -31,7 +31,10 @@ class Encodings:
                 raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}")
         from g_ray.evaluation.encoding_benchmark import benchmark_encodings
 
-        report(benchmark_encodings(self.views, self.grid, self.batch, self.repeats, progress=say), self.json)
+        report_result(
+            benchmark_encodings(self.views, self.grid, self.batch, self.repeats, progress=print_progress),
+            self.json,
+        )
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class RayMaps:
     def run(self) -> None:
         from g_ray.evaluation.ray_benchmark import benchmark_rays
 
-        report(benchmark_rays(), self.json)
+        report_result(benchmark_rays(), self.json)
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class RayCoordinates:
     def run(self) -> None:
         from g_ray.evaluation.coordinate_comparison import compare_coordinates
 
-        report(compare_coordinates(), self.json)
+        report_result(compare_coordinates(), self.json)
 
 
 @dataclass(frozen=True)
@@ -86,9 +89,9 @@ class Reconstruction:
             self.model,
             repeats=self.repeats,
             precision=self.precision,
-            progress=say,
+            progress=print_progress,
         )
-        report(result, self.json)
+        report_result(result, self.json)
         for method, steps in result["settings"]["growth"].items():
             for step in steps or []:
                 print(
@@ -111,16 +114,16 @@ class Bench:
         self.what.run()
 
 
-def say(step: str) -> None:
+def print_progress(step: str) -> None:
     print(f"  {step}", flush=True)
 
 
-def report(result: dict[str, Any], path: Path | None) -> None:
+def report_result(result: dict[str, Any], path: Path | None) -> None:
     """Print the rows; with a path, keep them together with machine, date, commit and versions."""
-    from g_ray.cli.provenance import provenance
+    from g_ray.cli.provenance import collect_provenance
 
-    recorded = {"settings": {**result["settings"], **provenance()}, "rows": result["rows"]}
-    print("\n" + table(recorded["rows"]))
+    recorded = {"settings": {**result["settings"], **collect_provenance()}, "rows": result["rows"]}
+    print("\n" + format_table(recorded["rows"]))
     if path is not None:
         write_json(path, recorded, indent=2)
         print(f"\nwrote {path}")

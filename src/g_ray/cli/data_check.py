@@ -35,47 +35,47 @@ class Check:
     """Write the findings to this file too."""
 
     def run(self) -> int:
-        from g_ray.data.checks.view_pairs import spread
+        from g_ray.data.checks.view_pairs import pick_evenly
         from g_ray.data.scenes import find_scenes
 
         if self.frames < 0 or self.scenes < 0 or (self.depth_unit is not None and self.depth_unit <= 0):
             raise ValueError("--frames and --scenes must be 0 or more, and --depth-unit positive")
         folders = find_scenes(self.root)
-        chosen = [folders[index] for index in spread(range(len(folders)), self.scenes)]
+        chosen = [folders[index] for index in pick_evenly(range(len(folders)), self.scenes)]
         reports = []
-        for report in self._reports(chosen):
+        for report in self._check_scenes(chosen):
             reports.append(report)
             for finding in report.findings:
                 print(f"{finding.level}: {finding.file}: {finding.text}", flush=True)
-        counts = {level: _count(reports, level) for level in ("error", "warning")}
+        counts = {level: _count_findings(reports, level) for level in ("error", "warning")}
         views = sum(report.views for report in reports)
         print(
-            f"{self.root}: {_some(len(reports), 'scene')} of {len(folders)}, {_some(views, 'view')}: "
-            f"{_some(counts['error'], 'error')}, {_some(counts['warning'], 'warning')}"
+            f"{self.root}: {_format_count(len(reports), 'scene')} of {len(folders)}, {_format_count(views, 'view')}: "
+            f"{_format_count(counts['error'], 'error')}, {_format_count(counts['warning'], 'warning')}"
         )
         if self.json is not None:
-            self._write(self.json, reports, counts)
+            self._write_json(self.json, reports, counts)
         return 1 if counts["error"] else 0
 
-    def _reports(self, folders: Sequence[Path]) -> "Iterator[SceneReport]":
-        from g_ray.cli.text import Line
+    def _check_scenes(self, folders: Sequence[Path]) -> "Iterator[SceneReport]":
+        from g_ray.cli.text import ProgressLine
         from g_ray.data.checks.scene import check_scene
         from g_ray.data.scenes.store import DepthReading
 
         reading = DepthReading(self.depth_convention, self.depth_unit, self.depth_modality)
-        line, terminal = Line(beside_output=True), sys.stderr.isatty()
+        line, terminal = ProgressLine(beside_output=True), sys.stderr.isatty()
         for number, folder in enumerate(folders):
             if len(folders) > 1 and (terminal or (number and number % SELDOM == 0)):
                 line(f"scene {number + 1} of {len(folders)}: {folder.name}")
-            report = check_scene(folder, self.frames, reading.applied, reading.modality)
+            report = check_scene(folder, self.frames, reading.apply_to, reading.modality)
             if terminal and len(folders) > 1:
                 line("")
             yield report
 
-    def _write(self, path: Path, reports: "Sequence[SceneReport]", counts: dict[str, int]) -> None:
+    def _write_json(self, path: Path, reports: "Sequence[SceneReport]", counts: dict[str, int]) -> None:
         from g_ray.files import write_json
 
-        scenes = [_document(report) for report in reports]
+        scenes = [_to_document(report) for report in reports]
         write_json(
             path,
             {
@@ -87,7 +87,7 @@ class Check:
         )
 
 
-def _document(report: "SceneReport") -> dict[str, Any]:
+def _to_document(report: "SceneReport") -> dict[str, Any]:
     findings = [
         {"level": finding.level, "file": str(finding.file), "text": finding.text}
         for finding in report.findings
@@ -95,9 +95,9 @@ def _document(report: "SceneReport") -> dict[str, Any]:
     return {"folder": str(report.folder), "kind": report.kind, "views": report.views, "findings": findings}
 
 
-def _count(reports: "Sequence[SceneReport]", level: str) -> int:
+def _count_findings(reports: "Sequence[SceneReport]", level: str) -> int:
     return sum(finding.level == level for report in reports for finding in report.findings)
 
 
-def _some(count: int, what: str) -> str:
+def _format_count(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"

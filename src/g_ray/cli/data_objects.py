@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from g_ray.training.progress import BAR, Progress, clock
+from g_ray.training.progress import BAR, Progress, format_duration
 
 if TYPE_CHECKING:
     from g_ray.data.objects.run import ObjectJob, ObjectSettings
@@ -54,13 +54,13 @@ class Objects:
         import shutil
 
         from g_ray.data.objects.files import PARTIAL
-        from g_ray.data.objects.run import claim, object_jobs
-        from g_ray.training.lock import only_one
+        from g_ray.data.objects.run import claim_folder, list_object_jobs
+        from g_ray.training.lock import lock_folder
 
-        settings = self.settings()
-        jobs = object_jobs(self.folder, self.count, self.seed)
-        with only_one(self.out):
-            claim(self.out, settings)
+        settings = self.make_settings()
+        jobs = list_object_jobs(self.folder, self.count, self.seed)
+        with lock_folder(self.out):
+            claim_folder(self.out, settings)
             shutil.rmtree(self.out / PARTIAL, ignore_errors=True)  # what a killed run left behind
             refused = self.render(jobs, settings)
             shutil.rmtree(self.out / PARTIAL, ignore_errors=True)
@@ -70,7 +70,7 @@ class Objects:
     def folder(self) -> Path | None:
         return None if self.meshes == "none" else Path(self.meshes)
 
-    def settings(self) -> "ObjectSettings":
+    def make_settings(self) -> "ObjectSettings":
         from g_ray.data.objects.run import PROCEDURAL, ObjectSettings
 
         return ObjectSettings(
@@ -85,25 +85,25 @@ class Objects:
 
     def render(self, jobs: "list[ObjectJob]", settings: "ObjectSettings") -> dict[str, str]:
         """All of them, with a bar; the reasons for those that are not there, by name."""
-        from g_ray.data.objects.run import unfinished
+        from g_ray.data.objects.run import find_unfinished
 
-        before = len(jobs) - len(unfinished(self.out, jobs))
+        before = len(jobs) - len(find_unfinished(self.out, jobs))
         bar, refused = ObjectBar(len(jobs), before), {}
-        with closing(self.outcomes(jobs, settings)) as outcomes:
+        with closing(self.start_rendering(jobs, settings)) as outcomes:
             try:
                 for done, outcome in enumerate(outcomes, start=before + 1):
                     if outcome.refused:
                         refused[outcome.name] = outcome.refused
-                        bar.say(f"skipped {outcome.refused}")
+                        bar.print_line(f"skipped {outcome.refused}")
                     bar.advance(done)
             except KeyboardInterrupt:
-                bar.say("stopping after the objects under way; the same command goes on from there")
+                bar.print_line("stopping after the objects under way; the same command goes on from there")
                 raise
             finally:
                 bar.close()
         return refused
 
-    def outcomes(self, jobs: "list[ObjectJob]", settings: "ObjectSettings") -> Any:
+    def start_rendering(self, jobs: "list[ObjectJob]", settings: "ObjectSettings") -> Any:
         from g_ray.data.objects.cluster import Cluster, render_on_cluster
         from g_ray.data.objects.run import render_objects
 
@@ -111,7 +111,7 @@ class Objects:
             raise ValueError(f"--workers {self.workers}: give 1 or more")
         if self.cluster == "none":
             return render_objects(self.out, jobs, settings, self.workers or os.cpu_count() or 1)
-        where = Cluster(self.cluster, self.jobs, self.workers or 1, options(self.cluster_options))
+        where = Cluster(self.cluster, self.jobs, self.workers or 1, parse_options(self.cluster_options))
         return render_on_cluster(self.out, jobs, settings, where)
 
     def report(self, wanted: int, refused: dict[str, str]) -> None:
@@ -136,14 +136,14 @@ class ObjectBar(Progress):
     def __init__(self, total: int, first: int) -> None:
         super().__init__(total, first, samples_per_step=1)
 
-    def text(self) -> str:
+    def format_text(self) -> str:
         done = self.step / self.total
         bar = f"{'━' * round(BAR * done):·<{BAR}} " if self.live else ""
-        left = f"  {clock((self.total - self.step) / self.rate)} left" if self.rate else ""
+        left = f"  {format_duration((self.total - self.step) / self.rate)} left" if self.rate else ""
         return f"{bar}{self.step}/{self.total} objects ({done:.0%})  {60 * self.rate:.1f}/min{left}"
 
 
-def options(pairs: tuple[str, ...]) -> dict[str, Any]:
+def parse_options(pairs: tuple[str, ...]) -> dict[str, Any]:
     """KEY=VALUE; whole numbers become numbers."""
     found: dict[str, Any] = {}
     for pair in pairs:
@@ -167,9 +167,9 @@ class Sheet:
 
     def run(self) -> None:
         from g_ray.files import atomic_path
-        from g_ray.viewer.object_sheet import object_sheet
+        from g_ray.viewer.object_sheet import draw_object_sheet
 
-        picture = object_sheet(self.root, self.count)
+        picture = draw_object_sheet(self.root, self.count)
         with atomic_path(self.out) as scratch:
             picture.save(scratch, format="png")
         print(f"wrote {self.out}")

@@ -25,5 +25,5 @@ class ObjectsIndex:
         from g_ray.data.objects.index import PROTOCOLS, write_indices
 
         for name, digest in write_indices(self.root, self.out, self.seed).items():
-            targets = len(PROTOCOLS[name].names((0, 1)))
+            targets = len(PROTOCOLS[name].list_names((0, 1)))
             print(f"{digest[:16]}  {self.out / name}.json  {targets} targets per object")

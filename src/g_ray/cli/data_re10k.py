@@ -27,36 +27,36 @@ class RE10KCheck:
 
     def run(self) -> None:
         splits = [split for split in SPLITS if (self.root / split).is_dir()]
-        verdicts = [self._check(split) for split in splits or SPLITS[:1]]
+        verdicts = [self._check_split(split) for split in splits or SPLITS[:1]]
         if not all(verdicts):
             raise ValueError(f"{self.root}: poses and pictures contradict each other, see above")
 
-    def _check(self, split: str) -> bool:
+    def _check_split(self, split: str) -> bool:
         """Print what there is to say about a split; whether its axes are not refused."""
         from g_ray.data.checks.axes import check_axes
-        from g_ray.data.re10k.check import pairs_of
+        from g_ray.data.re10k.check import match_clips
         from g_ray.data.re10k.layouts import open_clips
 
         if self.clips < 1:
             raise ValueError(f"--clips {self.clips} must be at least 1")
         clips = open_clips(self.root, split, self.axes)
-        print(f"{split}: {counts(clips)}")
+        print(f"{split}: {count_clips(clips)}")
         if split == "test" and self.index is not None:
             from g_ray.data.re10k.index import read_index
 
-            print(f"{split}: {read_index(self.index).on_disk(clips.keys).coverage}")
-        report = check_axes(pairs_of(clips, self.clips))
+            print(f"{split}: {read_index(self.index).select_available(clips.keys).coverage}")
+        report = check_axes(match_clips(clips, self.clips))
         said = "refused" if report.better else "confirmed" if report.certain else "undecided"
         print(f"{split}: axes {self.axes} {said}: {report.verdict}")
         return report.better is None
 
 
-def counts(clips: "Clips") -> str:
+def count_clips(clips: "Clips") -> str:
     """Reads every clip's cameras, and no picture."""
     lengths, broken = [], []
-    for key in clips.by_file():
+    for key in clips.order_by_file():
         try:
-            lengths.append(len(clips.clip(key)))
+            lengths.append(len(clips.get_clip(key)))
         except (ValueError, OSError) as error:
             broken.append(str(error))
     short = sum(length <= 25 for length in lengths)

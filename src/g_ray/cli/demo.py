@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from g_ray.cli.text import table
+from g_ray.cli.text import format_table
 
 
 @dataclass(frozen=True)
@@ -20,19 +20,19 @@ class Demo:
         print("g-ray demo: loading torch", flush=True)
         import torch
 
-        from g_ray.viewer.demo import numbers, write_demo
+        from g_ray.viewer.demo import collect_numbers, write_demo
 
         torch.set_num_threads(1)  # tensors this small only lose time to threads waiting for each other
         result = write_demo(self.out, progress=lambda step: print(f"  {step}", flush=True))
-        print("\n" + describe(numbers(result)))
+        print("\n" + format_mismatch(collect_numbers(result)))
         print("\n  reconstructing a room from a pinhole, two fisheyes and a tele lens", flush=True)
         folder = self.out / "reconstruction"
-        print("\n" + reconstructed(folder))
+        print("\n" + write_reconstruction(folder))
         pages = f"{result.page} and {folder / 'report.html'}"
         print(f"\n{pages} are ready ({time.monotonic() - started:.0f} s); open them in a browser")
 
 
-def reconstructed(folder: Path) -> str:
+def write_reconstruction(folder: Path) -> str:
     """Writes the reconstruction; its scores as text."""
     from g_ray.reconstruction.demo import write_reconstruction_demo
 
@@ -42,7 +42,7 @@ def reconstructed(folder: Path) -> str:
     return "\n".join([told, *lines, f"points: {folder / 'points.ply'}, depth: {folder / 'depths.png'}"])
 
 
-def describe(numbers: dict[str, Any]) -> str:
+def format_mismatch(numbers: dict[str, Any]) -> str:
     """The mismatch as a table: same ray pairs, relative phase per camera, spread over cameras."""
     short = [name.split()[0].rstrip(",") for name in numbers["cameras"]]
     rows = []
@@ -57,7 +57,7 @@ def describe(numbers: dict[str, Any]) -> str:
             "Relative phase of the same ray pair through each lens, in radians (first frequency of the bank;",
             "spread: largest difference between lenses over both axes and the whole bank):",
             "",
-            table(rows),
+            format_table(rows),
             "",
             f"grid index: lenses disagree by up to {numbers['grid_spread_rad']:.2f} rad",
             f"ray angle:  lenses agree to {numbers['ray_spread_rad']:.0e} rad "

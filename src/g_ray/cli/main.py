@@ -54,25 +54,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         code = command.run()
     except KeyboardInterrupt:
-        return _say("stopped", 130)
+        return _print_error("stopped", 130)
     except ModuleNotFoundError as error:
         if error.name and error.name.split(".")[0] == "g_ray":
             raise
-        return _say(
+        return _print_error(
             f"this command needs {error.name}; install it with: pip install 'g-ray[view,calib,train,render,hub]'",
             2,
         )
     except (ValueError, OSError) as error:
-        return _say(_one_line(error), 2)
+        return _print_error(_format_error(error), 2)
     return code or 0
 
 
-def _one_line(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _say(message: str, code: int) -> int:
+def _print_error(message: str, code: int) -> int:
     print(f"g-ray: {message}", file=sys.stderr)
     return code

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import tyro
 
-from g_ray.cli.text import file_name, table
+from g_ray.cli.text import format_table, make_file_name
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Rays:
 
     def run(self) -> None:
         from g_ray.cameras.files import read_cameras
-        from g_ray.viewer.camera_report import describe, write_picture
+        from g_ray.viewer.camera_report import describe_camera, write_picture
 
         cameras = {named.name: named.camera for named in read_cameras(self.file)}
         if not cameras:
@@ -29,8 +29,8 @@ class Rays:
         if self.name is not None and self.name not in cameras:
             raise ValueError(f"{self.file} has no camera {self.name!r}: it has {', '.join(cameras)}")
         cameras = {name: camera for name, camera in cameras.items() if self.name in (None, name)}
-        reports = {name: describe(name, camera) for name, camera in cameras.items()}
-        print(table([report.row for report in reports.values()]))
+        reports = {name: describe_camera(name, camera) for name, camera in cameras.items()}
+        print(format_table([report.row for report in reports.values()]))
         for name, report in reports.items():
             if report.beyond_90_deg:
                 print(
@@ -38,4 +38,4 @@ class Rays:
                 )
         self.out.mkdir(parents=True, exist_ok=True)
         for name, camera in cameras.items():
-            print(f"wrote {write_picture(name, camera, self.out / f'{file_name(name)}.png')}")
+            print(f"wrote {write_picture(name, camera, self.out / f'{make_file_name(name)}.png')}")

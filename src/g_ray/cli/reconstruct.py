@@ -10,13 +10,13 @@ import tyro
 from g_ray.export.options import ExportOptions
 
 if TYPE_CHECKING:
-    from g_ray.capture import Calibrated, Photo
+    from g_ray.capture import CalibratedPhoto, Photo
     from g_ray.models.reconstruction import ReconstructionModel
-    from g_ray.reconstruction.scene import Known, Reconstruction
+    from g_ray.reconstruction.scene import KnownGeometry, Reconstruction
     from g_ray.reconstruction.truth import TrueView
 
 GIB = 2**30
-SMALLEST_CHUNK = 4
+MIN_CHUNK = 4
 """Views: three to share and one to go on."""
 
 
@@ -65,33 +65,33 @@ class Reconstruct:
     def run(self) -> None:
         self._check()
         print("g-ray reconstruct: loading torch", flush=True)
-        from g_ray.capture import calibrate, calibration_table, find_photos
-        from g_ray.cli.text import Line
+        from g_ray.capture import assign_cameras, find_photos, format_calibration_table
+        from g_ray.cli.text import ProgressLine
         from g_ray.export.result import write_views
-        from g_ray.reconstruction.chunks import overlapping
+        from g_ray.reconstruction.chunks import split_into_chunks
         from g_ray.reconstruction.scene import load_network, reconstruct
-        from g_ray.reconstruction.work import Work
+        from g_ray.reconstruction.work import PartialResults
 
         photos = find_photos(self.images, every=self.every, frames=self.frames, upright=not self.as_stored)
         if len(photos) < 2:
             raise ValueError(f"one photograph ({photos[0].name}) is no scene: give two or more views of it")
-        views = calibrate(photos, self.calibration, resize=self.resize_calibration, say=print)
-        print(calibration_table(views), flush=True)
-        known = replace(self._known(views), truth=self._truth(photos, views))
-        self._refuse_finished()
+        views = assign_cameras(photos, self.calibration, resize=self.resize_calibration, report=print)
+        print(format_calibration_table(views), flush=True)
+        known = replace(self._collect_known(views), truth=self._read_truth(photos, views))
+        self._check_unfinished()
         model = load_network(self.weights, self.device)
-        at_once = self._planned(model, views)
-        work = Work(self.out, self._key(photos, views, at_once))
-        line = Line()
+        at_once = self._plan_chunks(model, views)
+        work = PartialResults(self.out, self._make_key(photos, views, at_once))
+        line = ProgressLine()
 
-        def scene_of(count: int) -> "Reconstruction":
+        def reconstruct_first(count: int) -> "Reconstruction":
             return reconstruct(
                 photos[:count],
                 [view.camera for view in views[:count]],
                 weights=model,
                 names=[view.name for view in views[:count]],
                 sources=[view.source for view in views[:count]],
-                known=known.of_first(count),
+                known=known.select_first(count),
                 size=self.size,
                 at_once=at_once,
                 precision=self.precision,
@@ -101,18 +101,25 @@ class Reconstruct:
             )
 
         try:
-            scene = scene_of(len(photos))
+            scene = reconstruct_first(len(photos))
         except KeyboardInterrupt:
-            chunks = overlapping(len(photos), at_once)[: work.finished()]
+            chunks = split_into_chunks(len(photos), at_once)[: work.count_finished()]
             if chunks:  # what there is can be looked at, and the same command goes on from it
-                part = scene_of(chunks[-1][-1] + 1)
-                write_views(self.out, part.views, [_pixels(photo) for photo in photos[: len(part.views)]])
+                part = reconstruct_first(chunks[-1][-1] + 1)
+                write_views(
+                    self.out, part.views, [_load_for_export(photo) for photo in photos[: len(part.views)]]
+                )
                 print(
                     f"\n{len(part.views)} of {len(photos)} views are in {self.out}; the same command goes on"
                 )
             raise
         print("\nwriting files", flush=True)
-        scene.save(self.out, [_pixels(photo) for photo in photos], self.export, self._settings(model))
+        scene.save(
+            self.out,
+            [_load_for_export(photo) for photo in photos],
+            self.export,
+            self._collect_settings(model),
+        )
         work.clear()
         for name, value in scene.metrics.items():
             print(f"{name}: {value:.4g}")
@@ -128,10 +135,8 @@ class Reconstruct:
             raise ValueError("no images: give files, folders, patterns or a video")
         if self.max_memory is not None and not self.max_memory > 0:
             raise ValueError(f"--max-memory {self.max_memory} GiB: give a number above 0")
-        if self.at_once is not None and self.at_once < SMALLEST_CHUNK:
-            raise ValueError(
-                f"--at-once {self.at_once}: chunks need {SMALLEST_CHUNK} views or more to be joined"
-            )
+        if self.at_once is not None and self.at_once < MIN_CHUNK:
+            raise ValueError(f"--at-once {self.at_once}: chunks need {MIN_CHUNK} views or more to be joined")
         if self.at_once is not None and self.max_memory is not None:
             raise ValueError("--at-once and --max-memory both fix the views in a chunk: give one of them")
         if self.metric and self.poses == "ignore":
@@ -145,12 +150,12 @@ class Reconstruct:
         if self.out.exists() and not self.out.is_dir():
             raise ValueError(f"--out {self.out} is a file: give a folder")
 
-    def _refuse_finished(self) -> None:
+    def _check_unfinished(self) -> None:
         if (self.out / "result.json").is_file():
             raise ValueError(f"{self.out} holds a finished result: choose another --out, or delete it")
 
-    def _known(self, views: "Sequence[Calibrated]") -> "Known":
-        from g_ray.reconstruction.scene import Known
+    def _collect_known(self, views: "Sequence[CalibratedPhoto]") -> "KnownGeometry":
+        from g_ray.reconstruction.scene import KnownGeometry
 
         poses = [view.pose for view in views]
         count = sum(pose is not None for pose in poses)
@@ -163,9 +168,11 @@ class Reconstruct:
             print(
                 f"{count} known poses: the scene is aligned to them and scored with them (--poses ignore: not)"
             )
-        return Known(poses, self.metric, self._known_distance([view.name for view in views]))
+        return KnownGeometry(poses, self.metric, self._parse_distance([view.name for view in views]))
 
-    def _truth(self, photos: "Sequence[Photo]", views: "Sequence[Calibrated]") -> "list[TrueView | None]":
+    def _read_truth(
+        self, photos: "Sequence[Photo]", views: "Sequence[CalibratedPhoto]"
+    ) -> "list[TrueView | None]":
         from g_ray.reconstruction.truth import read_truth
 
         if self.truth is None:
@@ -179,7 +186,7 @@ class Reconstruct:
         print(f"{self.truth}: knows depth of {sum(view is not None for view in found)} of {len(views)} views")
         return found
 
-    def _known_distance(self, names: list[str]) -> tuple[int, int, float] | None:
+    def _parse_distance(self, names: list[str]) -> tuple[int, int, float] | None:
         if self.distance is None:
             return None
         first, second, length = self.distance
@@ -190,51 +197,53 @@ class Reconstruct:
             raise ValueError(f"--distance names {first} twice: give two photographs")
         return names.index(first), names.index(second), length
 
-    def _planned(self, model: "ReconstructionModel", views: "Sequence[Calibrated]") -> int:
+    def _plan_chunks(self, model: "ReconstructionModel", views: "Sequence[CalibratedPhoto]") -> int:
         """Views in a chunk; says what the run will cost."""
         from g_ray.reconstruction import cost
-        from g_ray.reconstruction.chunks import overlapping
+        from g_ray.reconstruction.chunks import split_into_chunks
 
         size = self.size or model.config.long_side
-        weights = cost.weight_count(model)
-        patches = cost.patches_of([view.camera for view in views], size, model.config.patch)
+        weights = cost.count_weights(model)
+        patches = cost.count_patches([view.camera for view in views], size, model.config.patch)
         at_once = min(self.at_once or len(views), len(views))
         if self.max_memory is not None:
             memory = int(self.max_memory * GIB)
-            at_once = cost.views_that_fit(model.config, weights, patches, memory, SMALLEST_CHUNK)
+            at_once = cost.find_chunk_size(model.config, weights, patches, memory, MIN_CHUNK)
         chunks = [
-            cost.chunk_cost(model.config, weights, [patches[view] for view in chunk])
-            for chunk in overlapping(len(views), at_once)
+            cost.estimate_chunk_cost(model.config, weights, [patches[view] for view in chunk])
+            for chunk in split_into_chunks(len(views), at_once)
         ]
-        speed = cost.EFFICIENCY * cost.operations_per_second(next(model.parameters()).device)
+        speed = cost.EFFICIENCY * cost.measure_operations_per_second(next(model.parameters()).device)
         seconds = sum(chunk.operations for chunk in chunks) / speed
         memory = max(chunk.memory for chunk in chunks) / GIB
         parts = "one chunk" if len(chunks) == 1 else f"{len(chunks)} chunks of {at_once}"
         print(
-            f"{len(views)} views in {parts} at {size} px: about {_duration(seconds)} for the network, "
+            f"{len(views)} views in {parts} at {size} px: about {_format_duration(seconds)} for the network, "
             f"{memory:.2g} GiB",
             flush=True,
         )
         return at_once
 
-    def _key(self, photos: "Sequence[Photo]", views: "Sequence[Calibrated]", at_once: int) -> dict[str, Any]:
+    def _make_key(
+        self, photos: "Sequence[Photo]", views: "Sequence[CalibratedPhoto]", at_once: int
+    ) -> dict[str, Any]:
         """What decides the pieces of an unfinished run."""
         from g_ray.models.checkpoint import find_file
-        from g_ray.reconstruction.work import lens_key
+        from g_ray.reconstruction.work import hash_camera
 
         files = {str(photo.path): photo.path.stat() for photo in photos}
         weights = find_file(self.weights)
         return {
             "photographs": [photo.name for photo in photos],
             "files": {path: [stat.st_size, stat.st_mtime_ns] for path, stat in files.items()},
-            "calibration": [[view.source, lens_key(view.camera)] for view in views],
+            "calibration": [[view.source, hash_camera(view.camera)] for view in views],
             "weights": [str(self.weights), weights.stat().st_size, weights.stat().st_mtime_ns],
             "size": self.size,
             "precision": self.precision,
             "at_once": at_once,
         }
 
-    def _settings(self, model: "ReconstructionModel") -> dict[str, Any]:
+    def _collect_settings(self, model: "ReconstructionModel") -> dict[str, Any]:
         return {
             "weights": str(self.weights),
             "method": model.config.method,
@@ -244,13 +253,13 @@ class Reconstruct:
         }
 
 
-def _pixels(photo: "Photo") -> Any:
+def _load_for_export(photo: "Photo") -> Any:
     """A file that can be copied as it is, or its upright pixels."""
     plain = photo.time is None and (photo.orientation == 1 or not photo.upright)
     return photo.path if plain and photo.path.suffix.lower() in (".jpg", ".jpeg", ".png") else photo.load()
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from g_ray.evaluation.study_runs import Study
 
-SHOWN = 6  # sets of the contact sheet
+MAX_SHOWN = 6  # sets of the contact sheet
 SETTING, VIEW = "mixed", 1
 """The second view of a mixed set is a fisheye."""
 
 
-def draw(study: "Study", result: dict[str, Any], out: Path) -> None:
+def draw_pictures(study: "Study", result: dict[str, Any], out: Path) -> None:
     from g_ray.viewer.table_figures import draw_contact_sheet
     from g_ray.viewer.theme import LIGHT, write_png
 
     draw_metrics(result, out)
-    columns, labels = contact_sheet(study, out)
+    columns, labels = make_contact_sheet(study, out)
     write_png(draw_contact_sheet(columns, labels, LIGHT), out / f"depth_{SETTING}.png")
 
 
@@ -28,28 +28,28 @@ def draw_metrics(result: dict[str, Any], out: Path) -> None:
         write_png(draw_bars(result, metric, LIGHT), out / f"{metric}.png")
 
 
-def contact_sheet(study: "Study", out: Path) -> tuple[list[Any], dict[str, list[str]]]:
+def make_contact_sheet(study: "Study", out: Path) -> tuple[list[Any], dict[str, list[str]]]:
     """The image, its true depth along the ray, and what every method's first network says, with its error."""
-    from g_ray.evaluation.reconstruction_scorer import RoomsScorer, answers_of
+    from g_ray.evaluation.reconstruction_scorer import RoomsScorer, make_predictor
     from g_ray.evaluation.study_runs import load_network
     from g_ray.metrics.reconstruction import relative_error
-    from g_ray.viewer.depth_colours import depth_colours
+    from g_ray.viewer.depth_colours import color_depth
 
     assert isinstance(study.scorer, RoomsScorer)
-    batch = next(study.scorer.batches(SETTING))
-    truth, valid = batch.ray_depth[:SHOWN, VIEW], batch.valid[:SHOWN, VIEW]
+    batch = next(study.scorer.make_batches(SETTING))
+    truth, valid = batch.ray_depth[:MAX_SHOWN, VIEW], batch.valid[:MAX_SHOWN, VIEW]
     far = truth.amax((-2, -1), keepdim=True)
     columns = [
-        ("fisheye view", batch.images[:SHOWN, VIEW]),
-        ("true depth", depth_colours(truth / far, valid)),
+        ("fisheye view", batch.images[:MAX_SHOWN, VIEW]),
+        ("true depth", color_depth(truth / far, valid)),
     ]
     labels = {}
     for method, recipe in study.methods.items():
-        network = load_network(recipe, study.run_folder(out, method, 0) / "model.safetensors")
-        found = answers_of(network)(batch).camera_points.norm(dim=-1)[:SHOWN, VIEW]
+        network = load_network(recipe, study.get_run_folder(out, method, 0) / "model.safetensors")
+        found = make_predictor(network)(batch).camera_points.norm(dim=-1)[:MAX_SHOWN, VIEW]
         scale = (truth * valid).sum((-2, -1)) / (found * valid).sum((-2, -1))
         found = found * scale[:, None, None]
-        columns.append((method, depth_colours(found / far, valid)))
+        columns.append((method, color_depth(found / far, valid)))
         labels[method] = [
             f"{value:.3f}" for value in relative_error(truth[..., None], found[..., None], valid)
         ]

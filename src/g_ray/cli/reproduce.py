@@ -27,15 +27,15 @@ class NVSTable(Table):
     lpips: Path | None = None
     """AlexNet and LPIPS weights; looked for in the cache if not given, and the column left out if not found."""
 
-    def scorer(self, protocol: "NVSProtocol") -> "NVSScorer":
+    def build_scorer(self, protocol: "NVSProtocol") -> "NVSScorer":
         from g_ray.evaluation.nvs_scorer import NVSScorer
 
-        return NVSScorer(protocol, found_lpips(self.lpips))
+        return NVSScorer(protocol, find_lpips(self.lpips))
 
     def draw(self, study: "Study", result: dict[str, Any]) -> None:
-        from g_ray.cli.table_pictures import draw
+        from g_ray.cli.table_pictures import draw_pictures
 
-        draw(study, result, self.out)
+        draw_pictures(study, result, self.out)
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,16 @@ class FovTable(NVSTable):
     index: Path | None = None
     """pixelSplat's evaluation index, a JSON file (paper scale only)."""
 
-    def recipe(self, method: str) -> "NVSRecipe":
+    def build_recipe(self, method: str) -> "NVSRecipe":
         """Of one row, at the scale that was asked for."""
         from g_ray.recipes import re10k
 
         if self.scale == "small":
-            return on_rooms(method, self.out)
+            return make_rooms_recipe(method, self.out)
         recipe = re10k.paper(method)
-        return replace(recipe, data=replace(recipe.data, root=self._given()[0]))
+        return replace(recipe, data=replace(recipe.data, root=self._get_paths()[0]))
 
-    def protocol(self) -> "NVSProtocol":
+    def build_protocol(self) -> "NVSProtocol":
         from g_ray.evaluation.nvs_protocol import FovProtocol
         from g_ray.evaluation.re10k_protocol import RE10KProtocol
 
@@ -65,14 +65,14 @@ class FovTable(NVSTable):
                 raise ValueError(
                     "--data and --index belong to --scale paper; --scale small makes rooms of its own"
                 )
-            data = self.recipe("gta").data
+            data = self.build_recipe("gta").data
             return FovProtocol(data.width, data.height, TEST_ROOMS)
-        root, index = self._given()
+        root, index = self._get_paths()
         protocol = RE10KProtocol(str(root), str(index))
         print(protocol.scenes.coverage)
         return protocol
 
-    def _given(self) -> tuple[Path, Path]:
+    def _get_paths(self) -> tuple[Path, Path]:
         if self.data is None or self.index is None:
             raise ValueError(
                 "--scale paper needs RealEstate10K: give --data FOLDER and --index FILE (docs: RealEstate10K)"
@@ -84,29 +84,29 @@ class FovTable(NVSTable):
 class NVSFov(FovTable):
     """Six ways to tell LVSM about cameras, as fields of view differ."""
 
-    def study(self) -> "Study":
+    def build_study(self) -> "Study":
         from g_ray.evaluation.study_runs import Study
         from g_ray.recipes.nvs import METHODS
 
-        recipes = {method: self.recipe(method) for method in METHODS}
-        return Study("nvs-fov", self.scale, recipes, self.scorer(self.protocol()), PAIRS)
+        recipes = {method: self.build_recipe(method) for method in METHODS}
+        return Study("nvs-fov", self.scale, recipes, self.build_scorer(self.build_protocol()), PAIRS)
 
 
 @dataclass(frozen=True)
 class NVSFrequency(FovTable):
     """GTA + G-ray with frequency scales α from 1 to 40."""
 
-    def study(self) -> "Study":
+    def build_study(self) -> "Study":
         from g_ray.evaluation.study_runs import Study
 
-        base = self.recipe("gta_gray")
+        base = self.build_recipe("gta_gray")
         recipes = {
             f"alpha_{alpha}": replace(
                 base, model=replace(base.model, encoding_options={"scale": float(alpha)})
             )
             for alpha in ALPHAS
         }
-        return Study("nvs-frequency", self.scale, recipes, self.scorer(self.protocol()))
+        return Study("nvs-frequency", self.scale, recipes, self.build_scorer(self.build_protocol()))
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class NVSZoom(NVSTable):
     networks: Path | None = None
     """Folder of `nvs-fov`, whose finished networks are scored; they are trained in OUT if none is given."""
 
-    def study(self) -> "Study":
+    def build_study(self) -> "Study":
         from g_ray.evaluation.nvs_protocol import WhoZoomsProtocol
         from g_ray.evaluation.study_runs import Study
         from g_ray.recipes.nvs import METHODS
@@ -127,10 +127,10 @@ class NVSZoom(NVSTable):
             raise ValueError(
                 f"--networks {self.networks}: no runs/ in it; give the --out of a finished nvs-fov"
             )
-        recipes = {method: on_rooms(method, self.networks or self.out) for method in METHODS}
+        recipes = {method: make_rooms_recipe(method, self.networks or self.out) for method in METHODS}
         data = recipes["gta"].data
         protocol = WhoZoomsProtocol(data.width, data.height, TEST_ROOMS)
-        return Study("nvs-zoom", self.scale, recipes, self.scorer(protocol), PAIRS, self.networks)
+        return Study("nvs-zoom", self.scale, recipes, self.build_scorer(protocol), PAIRS, self.networks)
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,8 @@ class NVSObjects(NVSTable):
     data: Path | None = None
     """Folder of rendered objects; at small scale they are rendered into OUT/data if none is given."""
 
-    def study(self) -> "Study":
-        from g_ray.cli.reproduce_objects import RENDER, frozen_protocol, small_objects
+    def build_study(self) -> "Study":
+        from g_ray.cli.reproduce_objects import RENDER, freeze_protocol, render_small_objects
         from g_ray.evaluation.study_runs import Study
         from g_ray.recipes import objects
         from g_ray.recipes.nvs import METHODS
@@ -152,10 +152,10 @@ class NVSObjects(NVSTable):
             )
         make = {"small": objects.tiny, "paper": objects.paper}[self.scale]
         size = make("gta").data.width
-        root = self.data or small_objects(self.out / "data", size)
+        root = self.data or render_small_objects(self.out / "data", size)
         recipes = {method: make(method, root) for method in METHODS}
-        protocol = frozen_protocol(root, self.out / "index", size)
-        return Study("nvs-objects", self.scale, recipes, self.scorer(protocol), PAIRS)
+        protocol = freeze_protocol(root, self.out / "index", size)
+        return Study("nvs-objects", self.scale, recipes, self.build_scorer(protocol), PAIRS)
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class Reproduce:
         self.what.run()
 
 
-def on_rooms(method: str, out: Path) -> "NVSRecipe":
+def make_rooms_recipe(method: str, out: Path) -> "NVSRecipe":
     """Of one row at small scale. All rows of a seed see the same rooms: rendered once."""
     from g_ray.recipes import nvs
 
@@ -183,14 +183,14 @@ def on_rooms(method: str, out: Path) -> "NVSRecipe":
     return replace(recipe, data=replace(recipe.data, cache=out / "pictures"))
 
 
-def found_lpips(given: Path | None) -> Path | None:
+def find_lpips(path: Path | None) -> Path | None:
     """The weights to use: a given file must be there, the cache may be empty, and then that is said."""
     from g_ray.metrics.lpips_weights import COMMAND, get_cache_file
 
-    if given is not None:
-        if not given.is_file():
-            raise ValueError(f"{given}: no such file; --lpips takes AlexNet and LPIPS weights")
-        return given
+    if path is not None:
+        if not path.is_file():
+            raise ValueError(f"{path}: no such file; --lpips takes AlexNet and LPIPS weights")
+        return path
     if get_cache_file().is_file():
         return get_cache_file()
     print(f"no LPIPS weights at {get_cache_file()}: that column is left out; `{COMMAND}` fetches them")

@@ -10,12 +10,12 @@ MADE = 600  # procedural objects, where no scanned ones are found
 RENDER = "g-ray data objects --meshes MESHES --out FOLDER"
 
 
-def small_objects(root: Path, size: int) -> Path:
+def render_small_objects(root: Path, size: int) -> Path:
     """All scanned objects where they are found, else objects made from seeds; what is there is not rendered again."""
     from g_ray.cli.data_objects import Objects
-    from g_ray.data.shared import shared_data
+    from g_ray.data.shared import find_shared_data
 
-    scanned = shared_data() / "gso_mini"
+    scanned = find_shared_data() / "gso_mini"
     if scanned.is_dir():
         Objects(root, meshes=str(scanned), size=size).run()
     else:
@@ -23,7 +23,7 @@ def small_objects(root: Path, size: int) -> Path:
     return root
 
 
-def frozen_protocol(root: Path, index: Path, size: int) -> "ObjectsProtocol":
+def freeze_protocol(root: Path, index: Path, size: int) -> "ObjectsProtocol":
     """Written at the first call, and checked against the objects at every call, before anything is trained."""
     from g_ray.data.objects.index import SUMS, write_indices
     from g_ray.evaluation.objects_protocol import ObjectsProtocol

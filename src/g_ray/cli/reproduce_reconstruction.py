@@ -18,7 +18,7 @@ TRAINED = 0.6
 class ReconAblation(Table):
     """Eight ways to tell a reconstruction network about cameras: trained on pinholes, tested on other lenses too."""
 
-    def study(self) -> "Study":
+    def build_study(self) -> "Study":
         from g_ray.data.rooms.reconstruction import RoomsReconstruction
         from g_ray.evaluation.reconstruction_scorer import RoomsScorer
         from g_ray.evaluation.study_runs import Study
@@ -27,15 +27,15 @@ class ReconAblation(Table):
         make = {"small": reconstruction.tiny, "paper": reconstruction.ablation}[self.scale]
         recipes = {method: make(method) for method in reconstruction.METHODS}
         first = recipes["gray"]
-        rooms = first.data.source(0, first.model.config().patch)
+        rooms = first.data.build_source(0, first.model.build_config().patch)
         assert isinstance(rooms, RoomsReconstruction)
-        scorer = RoomsScorer.of_training(rooms, TEST_SETS)
+        scorer = RoomsScorer.from_training(rooms, TEST_SETS)
         return Study("recon-ablation", self.scale, recipes, scorer, PAIRS)
 
     def draw(self, study: "Study", result: dict[str, Any]) -> None:
-        from g_ray.cli.reconstruction_pictures import draw
+        from g_ray.cli.reconstruction_pictures import draw_pictures
 
-        draw(study, result, self.out)
+        draw_pictures(study, result, self.out)
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ReconPhotos(Table):
     data: Path | None = None
     """A scene folder with depth, e.g. 7-Scenes: its first 60 % of frames train the second row, the others test both."""
 
-    def study(self) -> "Study":
+    def build_study(self) -> "Study":
         from g_ray.evaluation.photos_scorer import PhotosScorer
         from g_ray.evaluation.study_runs import Study
         from g_ray.recipes import reconstruction, reconstruction_scenes
@@ -56,7 +56,7 @@ class ReconPhotos(Table):
             raise ValueError("recon-photos needs photographs with depth: give --data FOLDER")
         rooms = reconstruction.tiny("gray")
         both = reconstruction_scenes.mixed(self.data, (0.0, TRAINED))
-        scorer = PhotosScorer(self.data, rooms.data.width, rooms.model.config().patch, (TRAINED, 1.0))
+        scorer = PhotosScorer(self.data, rooms.data.width, rooms.model.build_config().patch, (TRAINED, 1.0))
         pairs = (("rooms_and_photos", "rooms"),)
         return Study("recon-photos", self.scale, {"rooms": rooms, "rooms_and_photos": both}, scorer, pairs)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from g_ray.recipes.reconstruction import ReconstructionRecipe
     from g_ray.training.recipe import Recipe
 
-LARGEST = 20 * 10**6
+MAX_BYTES = 20 * 10**6
 """Bytes of a file of weights that a package should carry."""
 
 
@@ -40,53 +40,55 @@ class Ship:
     def run(self) -> None:
         from g_ray.recipes.nvs import NVSRecipe
         from g_ray.recipes.reconstruction import ReconstructionRecipe
-        from g_ray.recipes.stored import recipe_of
-        from g_ray.training.checkpoint import WEIGHTS, Store
+        from g_ray.recipes.stored import read_recipe
+        from g_ray.training.checkpoint import WEIGHTS, CheckpointStore
         from g_ray.training.history import METRICS
 
         weights = self.run_folder / WEIGHTS
         if not weights.is_file():
             raise ValueError(f"{weights}: no such file; give the folder of a finished g-ray train")
-        recipe = recipe_of(weights)
+        recipe = read_recipe(weights)
         if not isinstance(recipe, NVSRecipe | ReconstructionRecipe):
             raise ValueError(
                 f"{weights} is a {type(recipe).__name__}: only synthesis and reconstruction networks are shipped"
             )
-        last, _ = Store(self.run_folder / "checkpoints").newest()
+        last, _ = CheckpointStore(self.run_folder / "checkpoints").find_newest()
         if last is None:
             raise ValueError(f"{self.run_folder} has no intact checkpoint to tell its recipe and machine")
-        document, made = strip_paths(last.document("recipe")), last.document("provenance")
-        document["name"] = recipe_name(recipe, document["name"])
+        document, made = strip_paths(last.read_document("recipe")), last.read_document("provenance")
+        document["name"] = find_recipe_name(recipe, document["name"])
         shipped = self.folder / f"{self.name}.safetensors"
-        more = config_of(recipe) if isinstance(recipe, ReconstructionRecipe) else {}
-        write_half(weights, shipped, document, last.step, more)
+        more = make_config(recipe) if isinstance(recipe, ReconstructionRecipe) else {}
+        write_half_precision(weights, shipped, document, last.step, more)
         write_atomically(self.folder / f"{self.name}.log.jsonl", (self.run_folder / METRICS).read_bytes())
         card = {
             "name": self.name,
             "bytes": shipped.stat().st_size,
             "sha256": hashlib.sha256(shipped.read_bytes()).hexdigest(),
             "step": last.step,
-            "command": command(made.pop("command", ["", "train", document["name"]]), made["processes"]),
+            "command": format_command(
+                made.pop("command", ["", "train", document["name"]]), made["processes"]
+            ),
             "recipe": document,
-            "validation": last.validation(),
-            "scores": scores(recipe, shipped, self.scenes)
+            "validation": last.read_validation(),
+            "scores": score_nvs(recipe, shipped, self.scenes)
             if isinstance(recipe, NVSRecipe)
-            else reconstruction_scores(recipe, shipped, self.scenes),
+            else score_reconstruction(recipe, shipped, self.scenes),
             "provenance": strip_paths(made),
         }
         write_json(self.folder / f"{self.name}.json", card)
         print(f"{shipped}: {card['bytes'] / 1e6:.1f} MB, {json.dumps(card['scores'])}")
 
 
-def recipe_name(recipe: "Recipe", otherwise: str) -> str:
+def find_recipe_name(recipe: "Recipe", otherwise: str) -> str:
     """As `g-ray train` knows it: a study calls its networks by the rows of its table."""
     from g_ray.recipes import RECIPES
 
-    settings = replace(recipe, seed=0).resolved()
-    return next((name for name, make in RECIPES.items() if make().resolved() == settings), otherwise)
+    settings = replace(recipe, seed=0).to_settings()
+    return next((name for name, make in RECIPES.items() if make().to_settings() == settings), otherwise)
 
 
-def write_half(
+def write_half_precision(
     weights: Path, shipped: Path, document: dict[str, Any], step: int, more: dict[str, str]
 ) -> None:
     """Half precision loses 3 decimal digits of 7, and half the bytes; the card's scores are measured after it."""
@@ -96,7 +98,7 @@ def write_half(
 
     halves = {name: weight.half() for name, weight in read_weights(weights).items()}
     size = sum(weight.numel() * weight.element_size() for weight in halves.values())
-    if size > LARGEST:
+    if size > MAX_BYTES:
         raise ValueError(
             f"{weights} has {size / 1e6:.0f} MB in half precision: a package takes 20 MB at most"
         )
@@ -105,10 +107,10 @@ def write_half(
         save_file(halves, scratch, metadata=metadata)
 
 
-def scores(recipe: "NVSRecipe", weights: Path, scenes: int) -> dict[str, Any]:
+def score_nvs(recipe: "NVSRecipe", weights: Path, scenes: int) -> dict[str, Any]:
     """Per zoom, on rooms that no training run sees; nothing for networks that were trained on other data."""
     from g_ray.evaluation.nvs_protocol import FovProtocol
-    from g_ray.evaluation.nvs_scorer import predictor
+    from g_ray.evaluation.nvs_scorer import make_predictor
     from g_ray.recipes.nvs import RoomsData
     from g_ray.synthesis import load_network
 
@@ -116,38 +118,40 @@ def scores(recipe: "NVSRecipe", weights: Path, scenes: int) -> dict[str, Any]:
     if not isinstance(data, RoomsData):
         return {}
     protocol = FovProtocol(data.width, data.height, scenes, fov_deg=data.fov_deg)
-    predict = predictor(load_network(weights).model)
+    predict = make_predictor(load_network(weights).model)
     found = {setting: protocol.score(predict, setting, None).summarize() for setting in protocol.settings}
     rows = {setting: {name: asdict(value) for name, value in row.items()} for setting, row in found.items()}
     return {"protocol": f"{scenes} test rooms, views zoomed by up to z", **rows}
 
 
-def config_of(recipe: "ReconstructionRecipe") -> dict[str, str]:
+def make_config(recipe: "ReconstructionRecipe") -> dict[str, str]:
     """What `load_reconstruction` builds the network from."""
     from g_ray.models.checkpoint import CONFIG
 
-    return {CONFIG: json.dumps(asdict(recipe.model.config()))}
+    return {CONFIG: json.dumps(asdict(recipe.model.build_config()))}
 
 
-def reconstruction_scores(recipe: "ReconstructionRecipe", weights: Path, scenes: int) -> dict[str, Any]:
+def score_reconstruction(recipe: "ReconstructionRecipe", weights: Path, scenes: int) -> dict[str, Any]:
     """Per lens, on rooms that no training run sees; nothing for networks that were trained on other data.
 
     The fields of view are those of the ablation's table, whatever the training's were.
     """
     from g_ray.data.rooms.reconstruction import RoomsReconstruction
     from g_ray.evaluation.reconstruction_scorer import RoomsScorer
-    from g_ray.evaluation.study import ScoredRun, rows
+    from g_ray.evaluation.study import ScoredRun, make_rows
     from g_ray.models.checkpoint import load_reconstruction
     from g_ray.recipes.reconstruction import RoomsViews
 
     if not isinstance(recipe.data, RoomsViews):
         return {}
-    rooms = replace(recipe.data, fov_deg=RoomsViews.fov_deg).source(0, recipe.model.config().patch)
+    rooms = replace(recipe.data, fov_deg=RoomsViews.fov_deg).build_source(
+        0, recipe.model.build_config().patch
+    )
     assert isinstance(rooms, RoomsReconstruction)
-    scorer = RoomsScorer.of_training(rooms, scenes)
+    scorer = RoomsScorer.from_training(rooms, scenes)
     network = load_reconstruction(weights)
-    found = {setting: scorer.scores(network, setting) for setting in scorer.settings}
-    table = rows([ScoredRun("", recipe.seed, 0, 0.0, found)])
+    found = {setting: scorer.score_network(network, setting) for setting in scorer.settings}
+    table = make_rows([ScoredRun("", recipe.seed, 0, 0.0, found)])
     low, high = rooms.fov_deg
     return {
         "protocol": f"{scenes} test rooms, {scorer.rooms.views[1]} views of {rooms.width}×{rooms.width} px, "
@@ -156,7 +160,7 @@ def reconstruction_scores(recipe: "ReconstructionRecipe", weights: Path, scenes:
     }
 
 
-def command(words: list[str], processes: int = 1) -> str:
+def format_command(words: list[str], processes: int = 1) -> str:
     """As a user types it, without the folder of this machine that it went to."""
     begin = ["g-ray"] if processes == 1 else ["torchrun", "--nproc-per-node", str(processes), "-m", "g_ray"]
     kept = [*begin, *words[1:]]

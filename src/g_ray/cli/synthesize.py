@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from g_ray.cameras.files import NamedCamera
     from g_ray.data.scenes import PosedScene
     from g_ray.geometry.pose import Pose
-    from g_ray.synthesis import Synthesiser
+    from g_ray.synthesis import Synthesizer
 
 FRAMES, FPS = 60, 24
 
@@ -51,24 +51,24 @@ class Synthesize:
     def run(self) -> None:
         self._check()
         print("g-ray synthesize: loading torch", flush=True)
-        from g_ray.cli.synthesis_inputs import lens_of, read_contexts, read_targets
-        from g_ray.synthesis import Synthesiser, load_network
+        from g_ray.cli.synthesis_inputs import choose_lens, read_contexts, read_targets
+        from g_ray.synthesis import Synthesizer, load_network
         from g_ray.training.distributed import choose_device
 
         network = load_network(self.weights, choose_device(self.device, 0))
         scene = self._read_scene()
         contexts = read_contexts(self.context, self.cameras, scene, say=print)
-        stage = Synthesiser(network, contexts.images, contexts.cameras, contexts.poses, self.baseline)
+        stage = Synthesizer(network, contexts.images, contexts.cameras, contexts.poses, self.baseline)
         trained = "{}×{}".format(*network.size)
         print(f"network: {self.weights} ({network.encoding}), patch {network.patch}, trained at {trained} px")
         print(
             f"contexts: {len(contexts.images)} at {stage.size[0]}×{stage.size[1]} px, cropped in their middle"
         )
-        print(f"poses: {self._unit(stage)}")
+        print(f"poses: {self._describe_unit(stage)}")
         if self.path is None:
             self._write_pictures(stage, read_targets(str(self.target), scene))
         else:
-            self._write_path(stage, contexts.poses, lens_of(self.target, scene, contexts.cameras[0]))
+            self._write_path(stage, contexts.poses, choose_lens(self.target, scene, contexts.cameras[0]))
 
     # What was asked for
 
@@ -113,7 +113,7 @@ class Synthesize:
             print(line)
         return scene
 
-    def _unit(self, stage: "Synthesiser") -> str:
+    def _describe_unit(self, stage: "Synthesizer") -> str:
         baseline = stage.network.baseline if self.baseline is None else self.baseline
         if baseline is None:
             return "as given, in metres as the network was trained (--baseline scales them)"
@@ -123,16 +123,16 @@ class Synthesize:
 
     # What comes out
 
-    def _write_pictures(self, stage: "Synthesiser", targets: "list[NamedCamera]") -> None:
-        from g_ray.cli.text import file_name
-        from g_ray.synthesis.sizes import describe
+    def _write_pictures(self, stage: "Synthesizer", targets: "list[NamedCamera]") -> None:
+        from g_ray.cli.text import make_file_name
+        from g_ray.synthesis.sizes import describe_size
         from g_ray.viewer.animation import save_picture
 
         if self.out.suffix and len(targets) > 1:
             raise ValueError(
                 f"--out {self.out} is one picture, but there are {len(targets)} targets: give a folder"
             )
-        names = [file_name(Path(target.name).stem if target.name else "target") for target in targets]
+        names = [make_file_name(Path(target.name).stem if target.name else "target") for target in targets]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"two targets would both be written as {twice}.png: give them other names")
@@ -142,11 +142,13 @@ class Synthesize:
             path = self.out if self.out.suffix else self.out / f"{name}.png"
             save_picture(path, picture)
             enlarged = f", enlarged to {target.camera.width}×{target.camera.height}" if self.full_size else ""
-            print(f"wrote {path}: {describe(target.camera, stage.target_size(target.camera))}{enlarged}")
+            print(
+                f"wrote {path}: {describe_size(target.camera, stage.choose_target_size(target.camera))}{enlarged}"
+            )
 
-    def _write_path(self, stage: "Synthesiser", poses: "Pose", lens: "Camera") -> None:
+    def _write_path(self, stage: "Synthesizer", poses: "Pose", lens: "Camera") -> None:
         from g_ray.synthesis.paths import PATHS
-        from g_ray.synthesis.sizes import describe
+        from g_ray.synthesis.sizes import describe_size
         from g_ray.viewer.animation import save_animation
 
         kind, count = PATHS[str(self.path)], self.frames or FRAMES
@@ -154,13 +156,15 @@ class Synthesize:
         shots = list(kind.frames(poses, lens, count, extent or 0.0))
 
         def rendered() -> "Iterator[Tensor]":
-            from g_ray.cli.text import Line
+            from g_ray.cli.text import ProgressLine
 
-            line = Line()
+            line = ProgressLine()
             for number, (camera, pose) in enumerate(shots, 1):
                 yield stage.render(camera, pose, full_size=self.full_size)
                 line(f"frames: {100 * number // count // 10 * 10} %")
             print()
 
         save_animation(self.out, rendered(), self.fps or FPS)
-        print(f"wrote {self.out}: {count} frames, {self.path}, {describe(lens, stage.target_size(lens))}")
+        print(
+            f"wrote {self.out}: {count} frames, {self.path}, {describe_size(lens, stage.choose_target_size(lens))}"
+        )

@@ -29,7 +29,7 @@ class Table(ABC):
     """Only these rows; all if none is given. What other calls have finished in the folder is kept."""
 
     @abstractmethod
-    def study(self) -> "Study":
+    def build_study(self) -> "Study":
         """The rows to train and what they are scored on."""
 
     @abstractmethod
@@ -37,37 +37,37 @@ class Table(ABC):
         """Pictures beside the table."""
 
     def run(self) -> None:
-        from g_ray.cli.provenance import provenance
-        from g_ray.cli.text import Line
-        from g_ray.evaluation.study_runs import all_devices, default_jobs, run_study
+        from g_ray.cli.provenance import collect_provenance
+        from g_ray.cli.text import ProgressLine
+        from g_ray.evaluation.study_runs import choose_job_count, list_devices, run_study
         from g_ray.files import write_atomically, write_json
 
-        study = shortened(chosen(self.study(), self.methods), self.steps)
-        devices = all_devices()
-        jobs = default_jobs(devices) if self.jobs is None else self.jobs
-        result = run_study(study, self.out, self.seeds, jobs=jobs, devices=devices, progress=Line())
-        result["provenance"] = provenance()
-        tables = as_text(result)
+        study = limit_steps(select_methods(self.build_study(), self.methods), self.steps)
+        devices = list_devices()
+        jobs = choose_job_count(devices) if self.jobs is None else self.jobs
+        result = run_study(study, self.out, self.seeds, jobs=jobs, devices=devices, progress=ProgressLine())
+        result["provenance"] = collect_provenance()
+        tables = format_tables(result)
         write_json(self.out / "result.json", result)
         write_atomically(self.out / "table.md", tables + "\n")
         self.draw(study, result)
         print(f"{tables}\n\n{self.out / 'result.json'} and pictures beside it")
 
 
-def as_text(result: dict[str, Any]) -> str:
+def format_tables(result: dict[str, Any]) -> str:
     """A table per metric, each with its differences where rows are to be compared."""
-    from g_ray.evaluation.study import differences_markdown, markdown
+    from g_ray.evaluation.study import format_differences_markdown, format_markdown
 
     parts = []
     for metric in result["rows"][0]["metrics"]:
         digits = 2 if metric in ("psnr", "rays_deg") else 3
-        parts.append(markdown(result, metric, digits))
+        parts.append(format_markdown(result, metric, digits))
         if result["differences"]:
-            parts.append(differences_markdown(result, metric, digits))
+            parts.append(format_differences_markdown(result, metric, digits))
     return "\n\n".join(parts)
 
 
-def chosen(study: "Study", methods: tuple[str, ...]) -> "Study":
+def select_methods(study: "Study", methods: tuple[str, ...]) -> "Study":
     """The study with only these rows, in its own order."""
     unknown = [method for method in methods if method not in study.methods]
     if unknown:
@@ -76,7 +76,7 @@ def chosen(study: "Study", methods: tuple[str, ...]) -> "Study":
     return replace(study, methods=kept)
 
 
-def shortened(study: "Study", steps: int | None) -> "Study":
+def limit_steps(study: "Study", steps: int | None) -> "Study":
     if steps is None:
         return study
     methods = {

@@ -5,10 +5,10 @@ import sys
 from collections.abc import Mapping, Sequence
 
 
-def table(rows: Sequence[Mapping[str, object]]) -> str:
+def format_table(rows: Sequence[Mapping[str, object]]) -> str:
     """Rows with the same keys as aligned columns: the first to the left, the others to the right."""
     heads = list(rows[0])
-    cells = [heads, *([cell(row[head]) for head in heads] for row in rows)]
+    cells = [heads, *([format_cell(row[head]) for head in heads] for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(heads))]
     lines = [
         "  ".join(
@@ -20,18 +20,18 @@ def table(rows: Sequence[Mapping[str, object]]) -> str:
     return "\n".join([lines[0], "  ".join("─" * width for width in widths), *lines[1:]])
 
 
-def cell(value: object) -> str:
+def format_cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.3f}" if value == 0 or abs(value) >= 1e-3 else f"{value:.1e}"
     return "–" if value is None else str(value)
 
 
-def file_name(name: str) -> str:
+def make_file_name(name: str) -> str:
     """A name that any file system takes."""
     return re.sub(r"[^\w.-]+", "_", name)
 
 
-class Line:
+class ProgressLine:
     """Progress on one line of a terminal; a line each time that something changed, elsewhere."""
 
     def __init__(self, beside_output: bool = False) -> None:

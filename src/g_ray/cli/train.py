@@ -31,13 +31,13 @@ class Start(Generic[RecipeType]):
     def run(self) -> None:
         from g_ray.training.engine import train
 
-        outcome = train(self.name, self.recipe, self.options, provenance())
+        outcome = train(self.name, self.recipe, self.options, collect_provenance())
         validation = "" if outcome.validation is None else f", validation {outcome.validation:.5g}"
-        if leads():
+        if is_leader():
             print(f"{outcome.steps} steps{validation}, {outcome.skipped} skipped; weights: {outcome.weights}")
 
 
-def subcommand(name: str, make: Callable[[], Recipe]) -> Any:
+def make_subcommand(name: str, make: Callable[[], Recipe]) -> Any:
     recipe = make()
     about = (getattr(make, "func", make).__doc__ or "").split("\n")[0]
     return Annotated[
@@ -49,7 +49,7 @@ def subcommand(name: str, make: Callable[[], Recipe]) -> Any:
 if TYPE_CHECKING:
     AnyStart = Start[Recipe]
 else:
-    AnyStart = reduce(or_, [subcommand(name, make) for name, make in RECIPES.items()])
+    AnyStart = reduce(or_, [make_subcommand(name, make) for name, make in RECIPES.items()])
 
 
 @dataclass(frozen=True)
@@ -62,18 +62,18 @@ class Train:
         self.start.run()
 
 
-def leads() -> bool:
+def is_leader() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def provenance() -> dict[str, Any]:
+def collect_provenance() -> dict[str, Any]:
     """Stored beside every checkpoint."""
     from g_ray.cli import provenance as here
 
-    return {**here.provenance(), "libraries": libraries(), "command": sys.argv}
+    return {**here.collect_provenance(), "libraries": read_library_versions(), "command": sys.argv}
 
 
-def libraries() -> dict[str, str]:
+def read_library_versions() -> dict[str, str]:
     found = {}
     for name in LIBRARIES:
         try:

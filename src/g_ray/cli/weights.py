@@ -25,14 +25,14 @@ class Convert:
     def run(self) -> None:
         import torch
 
-        from g_ray.models.convert import convert
+        from g_ray.models.convert import convert_checkpoint
 
         kinds = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-        kind, report = convert(
+        kind, report = convert_checkpoint(
             self.source, self.out, method=self.method, taps=self.taps, dtype=kinds[self.dtype]
         )
         print(f"{kind} weights")
-        for line in report.lines():
+        for line in report.format_lines():
             print(f"  {line}")
         print(f"wrote {self.out}")
 

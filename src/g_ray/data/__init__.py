@@ -4,7 +4,7 @@ from g_ray.data.mixture import MixtureReconstruction
 from g_ray.data.nvs import NVSBatch, NVSSource
 from g_ray.data.reconstruction import ReconstructionBatch, ReconstructionSource
 from g_ray.data.resample import resample
-from g_ray.data.rooms import Rendering, Room, random_room
+from g_ray.data.rooms import Rendering, Room, make_random_room
 from g_ray.data.rooms.nvs import RoomsNVS
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.data.scenes.reconstruction import ScenesReconstruction
@@ -20,6 +20,6 @@ __all__ = [
     "RoomsNVS",
     "RoomsReconstruction",
     "ScenesReconstruction",
-    "random_room",
+    "make_random_room",
     "resample",
 ]

@@ -24,7 +24,7 @@ def draw_frames(
     return [first, *(int(n) for n in inner), first + length, *(int(n) for n in wanted)]
 
 
-def long_enough(frames: int, gap: tuple[int, int]) -> bool:
+def is_long_enough(frames: int, gap: tuple[int, int]) -> bool:
     return frames > gap[0]
 
 
@@ -38,7 +38,7 @@ def check_sampling(gap: tuple[int, int], contexts: int, targets: int) -> None:
         )
 
 
-def normalised(poses: Pose, contexts: int) -> Pose:
+def normalize_poses(poses: Pose, contexts: int) -> Pose:
     """The first context is the world, and the last one is at distance 1 (unless the camera stood still)."""
     relative = poses.relative_to_first()
     baseline = relative.translation[..., contexts - 1, :].norm(dim=-1)
@@ -46,6 +46,6 @@ def normalised(poses: Pose, contexts: int) -> Pose:
     return relative.scale_translation(scale[..., None].expand(relative.batch_shape))
 
 
-def share(key: str) -> float:
+def hash_to_unit(key: str) -> float:
     """A number in [0, 1) that belongs to a name for ever: splits made with it do not depend on what else is there."""
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:7], "big") / 2**56

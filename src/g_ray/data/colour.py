@@ -15,7 +15,7 @@ YIQ = ((0.299, 0.587, 0.114), (0.5959, -0.2746, -0.3213), (0.2115, -0.5227, 0.31
 
 
 @dataclass(frozen=True)
-class ColourJitter:
+class ColorJitter:
     """How far colours may go. Factors are drawn in 1 ± range, the hue in ± range of a whole turn.
 
     The defaults are VGGT's; γ is 0 there. Hue turns in the YIQ plane, which is linear, where VGGT's turns in HSV.
@@ -40,7 +40,7 @@ class ColourJitter:
         if not all(0 <= value <= 1 for value in (self.probability, self.grey, self.shared)):
             raise ValueError("probability, grey and shared are probabilities: give numbers between 0 and 1")
 
-    def draw(self, random: np.random.Generator, views: int) -> "Colours":
+    def draw(self, random: np.random.Generator, views: int) -> "ColorChange":
         """Colours of the views of one set."""
         unit = random.random((views, 7))
         if random.random() < self.shared:
@@ -51,11 +51,11 @@ class ColourJitter:
         factors[:, 2] *= unit[:, 6] >= self.grey
         turn = np.where(changed, 2 * pi * self.hue * (2 * unit[:, 4] - 1), 0.0)
         brightness, contrast, saturation, gamma = torch.from_numpy(factors).unbind(-1)
-        return Colours(brightness, contrast, saturation, gamma, torch.from_numpy(turn))
+        return ColorChange(brightness, contrast, saturation, gamma, torch.from_numpy(turn))
 
 
 @dataclass(frozen=True)
-class Colours:
+class ColorChange:
     """What happens to the colours of images; 1, 1, 1, 1, 0 leaves them alone."""
 
     brightness: Float[Tensor, "*image"]
@@ -65,19 +65,21 @@ class Colours:
     hue_rad: Float[Tensor, "*image"]
 
     @staticmethod
-    def stack(each: "list[Colours]") -> "Colours":
-        return Colours(*(torch.stack(parts) for parts in zip(*(vars(c).values() for c in each), strict=True)))
+    def stack(each: "list[ColorChange]") -> "ColorChange":
+        return ColorChange(
+            *(torch.stack(parts) for parts in zip(*(vars(c).values() for c in each), strict=True))
+        )
 
     def apply(self, images: Float[Tensor, "*image 3 h w"]) -> Float[Tensor, "*image 3 h w"]:
         """Images in [0, 1] to images in [0, 1]: first γ, then everything linear in one product, then contrast."""
         gamma = self.gamma.to(images)[..., None, None, None]
         pixels = (images.clamp(0, 1) ** gamma).flatten(-2)
-        changed = self._matrix().to(images) @ pixels
+        changed = self._build_matrix().to(images) @ pixels
         grey = (changed.new_tensor(LUMA) @ changed).mean(-1)[..., None, None]
         contrast = self.contrast.to(images)[..., None, None]
         return (grey + contrast * (changed - grey)).clamp(0, 1).reshape(images.shape)
 
-    def _matrix(self) -> Float[Tensor, "*image 3 3"]:
+    def _build_matrix(self) -> Float[Tensor, "*image 3 3"]:
         """Brightness times saturation and hue: both act on the colour plane of YIQ, and leave grey alone."""
         yiq = torch.tensor(YIQ, dtype=torch.float64)
         cos, sin = self.saturation * self.hue_rad.cos(), self.saturation * self.hue_rad.sin()

@@ -15,7 +15,7 @@ TOLERANCE_SHARE = 0.005
 """Depths that differ by no more than this are of one surface: 0.17 m and half a per cent, as MapAnything's."""
 
 
-def covisibility(
+def compute_covisibility(
     cameras: Sequence[Camera],
     poses: Pose,
     camera_points: Float[Tensor, "set view h w 3"],
@@ -29,13 +29,13 @@ def covisibility(
     depth = torch.linalg.vector_norm(camera_points, dim=-1)
     world = transform_points(camera_points, poses)
     columns = [
-        seen_by(camera, poses[:, view : view + 1].inverse(), world, depth[:, view]) & valid
+        find_visible(camera, poses[:, view : view + 1].inverse(), world, depth[:, view]) & valid
         for view, camera in enumerate(cameras)
     ]
     return torch.stack([column.float().mean((-2, -1)) for column in columns], -1)
 
 
-def seen_by(
+def find_visible(
     camera: Camera,
     cam_from_world: Pose,
     world: Float[Tensor, "set view h w 3"],

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.data.photos import opened
+from g_ray.data.photos import open_photo
 from g_ray.rays.ray_map import RayMap
 
 Convention = Literal["z", "ray"]
@@ -40,22 +40,22 @@ class DepthFile:
             raise OSError(f"{self.path}: not a depth map; it can be one of {', '.join(READERS)}")
         if not self.path.is_file():
             raise OSError(f"{self.path}: no such depth map")
-        stored = _plane(self.path, reader(self))
+        stored = _to_plane(self.path, reader(self))
         if self.nothing is not None:
             stored = np.where(stored == self.nothing, 0, stored)
         return torch.from_numpy(np.asarray(stored, dtype=np.float32) * np.float32(self.unit))
 
 
-def usable(depth: Float[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
+def is_usable(depth: Float[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
     """Where a depth is one."""
     return torch.isfinite(depth) & (depth > 0)
 
 
-def along_rays(
+def convert_to_ray_depth(
     depth: Float[Tensor, "*shape"], rays: RayMap, convention: Convention
 ) -> tuple[Float[Tensor, "*shape"], Bool[Tensor, "*shape"]]:
     """Depth along unit rays, 0 where there is none, and where there is one."""
-    valid = usable(depth) & rays.valid
+    valid = is_usable(depth) & rays.valid
     if convention == "z":
         forward = rays.directions[..., 2]
         valid = valid & (forward > FORWARD)
@@ -63,7 +63,7 @@ def along_rays(
     return torch.where(valid, depth, 0), valid
 
 
-def nearest_depth(
+def resize_depth(
     depth: Float[Tensor, "h w"], image: tuple[int, int], width: int, height: int, box: Sequence[float | int]
 ) -> Float[Tensor, "height width"]:
     """The part `box` of an image at a new size: depth of the nearest pixel, since mixed depths are no surface.
@@ -71,12 +71,12 @@ def nearest_depth(
     `image` is the width and height that the box is measured in; the depth map may be coarser.
     """
     left, top, right, bottom = box
-    columns = _nearest(width, left / image[0], right / image[0], depth.shape[1])
-    rows = _nearest(height, top / image[1], bottom / image[1], depth.shape[0])
+    columns = _nearest_indices(width, left / image[0], right / image[0], depth.shape[1])
+    rows = _nearest_indices(height, top / image[1], bottom / image[1], depth.shape[0])
     return depth[rows[:, None], columns]
 
 
-def _nearest(count: int, start: float, stop: float, source: int) -> Tensor:
+def _nearest_indices(count: int, start: float, stop: float, source: int) -> Tensor:
     place = start + (torch.arange(count, dtype=torch.float64) + 0.5) * (stop - start) / count
     return (place * source).long().clamp(0, source - 1)
 
@@ -84,7 +84,7 @@ def _nearest(count: int, start: float, stop: float, source: int) -> Tensor:
 # Formats
 
 
-def _exr(file: DepthFile) -> np.ndarray:
+def _read_exr(file: DepthFile) -> np.ndarray:
     try:
         import OpenEXR
     except ModuleNotFoundError:
@@ -102,15 +102,15 @@ def _exr(file: DepthFile) -> np.ndarray:
     return channels[found[0]]
 
 
-def _png(file: DepthFile) -> np.ndarray:
-    with opened(file.path) as image:
+def _read_png(file: DepthFile) -> np.ndarray:
+    with open_photo(file.path) as image:
         mode, pixels = image.mode, np.asarray(image)
     if mode not in SIXTEEN_BIT:
         raise OSError(f"{file.path}: pixels of mode {mode}; depth as PNG has one channel of 16 bits")
     return pixels
 
 
-def _numpy(file: DepthFile) -> np.ndarray:
+def _read_numpy(file: DepthFile) -> np.ndarray:
     """An array, or of an archive the one that is named after the convention, or `depth`, or the only one."""
     try:
         loaded = np.load(file.path, allow_pickle=False)
@@ -129,7 +129,7 @@ def _numpy(file: DepthFile) -> np.ndarray:
         raise OSError(f"{file.path}: cannot be read as numpy array ({error})") from None
 
 
-def _colmap(file: DepthFile) -> np.ndarray:
+def _read_colmap(file: DepthFile) -> np.ndarray:
     """COLMAP's dense maps: width&height&channels& in text, then float32, row by row."""
     content = file.path.read_bytes()
     parts = content.split(b"&", 3)
@@ -140,7 +140,7 @@ def _colmap(file: DepthFile) -> np.ndarray:
         raise OSError(f"{file.path}: not one of COLMAP's depth maps") from None
 
 
-def _plane(path: Path, array: Any) -> np.ndarray:
+def _to_plane(path: Path, array: Any) -> np.ndarray:
     """One number per pixel."""
     plane = np.squeeze(array) if array.ndim == 3 and 1 in (array.shape[0], array.shape[-1]) else array
     if plane.ndim != 2 or plane.dtype.kind not in "fiu":
@@ -148,5 +148,11 @@ def _plane(path: Path, array: Any) -> np.ndarray:
     return plane
 
 
-READERS = {".exr": _exr, ".png": _png, ".npy": _numpy, ".npz": _numpy, ".bin": _colmap}
+READERS = {
+    ".exr": _read_exr,
+    ".png": _read_png,
+    ".npy": _read_numpy,
+    ".npz": _read_numpy,
+    ".bin": _read_colmap,
+}
 """By what a file's name ends in."""

@@ -56,7 +56,7 @@ class DynamicBatch:
                 "raise it, or ask for fewer views"
             )
 
-    def shape(self, step: int) -> BatchShape:
+    def draw_shape(self, step: int) -> BatchShape:
         """Always the same for the same step."""
         random = np.random.default_rng((self.seed, STREAM, step))
         views = int(random.integers(self.views[0], self.views[1], endpoint=True))

@@ -30,14 +30,14 @@ class MixtureReconstruction(ReconstructionSource):
                 f"weights {self.weights} must be positive numbers, and seed {self.seed} 0 or more"
             )
 
-    def batch(self, step: int, rank: int = 0) -> ReconstructionBatch:
-        return self.sources[self.source_of(step)].batch(step, rank)
+    def make_batch(self, step: int, rank: int = 0) -> ReconstructionBatch:
+        return self.sources[self.choose_source(step)].make_batch(step, rank)
 
-    def held_out(self) -> ReconstructionBatch:
+    def make_held_out(self) -> ReconstructionBatch:
         """Of the source with the greatest weight: sources may have batches of different shapes."""
-        return self.sources[int(np.argmax(self.weights))].held_out()
+        return self.sources[int(np.argmax(self.weights))].make_held_out()
 
-    def source_of(self, step: int) -> int:
+    def choose_source(self, step: int) -> int:
         """Which source a step sees."""
         unit = np.random.default_rng((self.seed, STREAM, step)).random()
         ends = np.cumsum(self.weights) / sum(self.weights)

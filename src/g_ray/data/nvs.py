@@ -43,15 +43,17 @@ class NVSSource(ABC):
     """
 
     @abstractmethod
-    def batch(self, step: int, rank: int = 0) -> NVSBatch:
+    def make_batch(self, step: int, rank: int = 0) -> NVSBatch:
         """Always the same for the same arguments: to resume at a step, ask for it."""
 
     @abstractmethod
-    def held_out(self) -> NVSBatch:
+    def make_held_out(self) -> NVSBatch:
         """Scenes that no step of any rank shows, for pictures and a score while training goes on."""
 
 
-def zoom_factors(unit: Float[Tensor, "*batch view"], zoom_max: float | int) -> Float[Tensor, "*batch view"]:
+def compute_zoom_factors(
+    unit: Float[Tensor, "*batch view"], zoom_max: float | int
+) -> Float[Tensor, "*batch view"]:
     """The paper's protocol: the first view stays native, every other one takes z ~ U[1, z_max] (Sec. "RealEstate10K").
 
     From numbers in [0, 1), so that the same scenes can be seen under any z_max.

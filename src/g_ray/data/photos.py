@@ -17,15 +17,15 @@ from torch import Tensor
 EIGHT_BIT = ("RGB", "RGBA", "L", "LA", "P", "CMYK", "YCbCr")
 
 
-def photo_size(path: Path) -> tuple[int, int]:
+def read_photo_size(path: Path) -> tuple[int, int]:
     """Width and height, from the file's header."""
-    with opened(path) as image:
+    with open_photo(path) as image:
         return image.size
 
 
 def read_photo(path: Path) -> Float[Tensor, "3 h w"]:
     """Red, green and blue in [0, 1]."""
-    with opened(path) as image:
+    with open_photo(path) as image:
         mode, pixels = image.mode, np.asarray(image.convert("RGB"))
     if mode not in EIGHT_BIT:
         raise OSError(f"{path}: pixels of mode {mode}; give an image with 8 bits per channel")
@@ -33,7 +33,7 @@ def read_photo(path: Path) -> Float[Tensor, "3 h w"]:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Image.Image]:
+def open_photo(path: Path) -> Iterator[Image.Image]:
     """Whatever Pillow has to say about a file becomes one OSError with its name."""
     try:
         with Image.open(path) as image:

@@ -17,7 +17,7 @@ STRENGTH = 0.6
 """By how much the slope of ρ may differ from the equidistant lens's 1, at most, up to that angle."""
 
 
-def fisheye_coefficients(unit: Float[Tensor, "*lens 5"]) -> Float[Tensor, "*lens 4"]:
+def draw_fisheye_coefficients(unit: Float[Tensor, "*lens 5"]) -> Float[Tensor, "*lens 4"]:
     """k1 … k4 from numbers in [0, 1), with ρ'(ψ) = 1 + Σ (2i + 1) kᵢ ψ²ⁱ in [1 − STRENGTH, 1 + STRENGTH].
 
     Four signed shares of one budget, each at its largest at the widest angle: monotone by construction, so that
@@ -29,10 +29,10 @@ def fisheye_coefficients(unit: Float[Tensor, "*lens 5"]) -> Float[Tensor, "*lens
     return STRENGTH * unit[..., 4:] * shares / ((2 * order + 1) * MONOTONE_RAD ** (2 * order))
 
 
-def fisheyes(
+def make_fisheyes(
     fov_rad: Float[Tensor, "*lens"],
     k: Float[Tensor, "*lens 4"],
-    centre: Float[Tensor, "*lens 2"],
+    center: Float[Tensor, "*lens 2"],
     zoom: Float[Tensor, "*lens"],
     width: int,
     height: int,
@@ -40,26 +40,26 @@ def fisheyes(
     """`fov_rad` is swept along the width of a native image whose principal point is in its middle."""
     focal = zoom * width / 2 / rho(fov_rad / 2, k)
     params = torch.cat(
-        [focal[..., None], focal[..., None], zoomed_centre(centre, zoom, width, height), k], -1
+        [focal[..., None], focal[..., None], compute_zoomed_center(center, zoom, width, height), k], -1
     )
     return OpenCVFisheye(params.float(), width, height)
 
 
-def pinholes(
+def make_pinholes(
     fov_rad: Float[Tensor, "*lens"],
-    centre: Float[Tensor, "*lens 2"],
+    center: Float[Tensor, "*lens 2"],
     zoom: Float[Tensor, "*lens"],
     width: int,
     height: int,
 ) -> Pinhole:
-    """As `fisheyes`, without distortion."""
+    """As `make_fisheyes`, without distortion."""
     focal = (zoom * width / 2 / torch.tan(fov_rad / 2)).float()
-    cx, cy = zoomed_centre(centre, zoom, width, height).float().unbind(-1)
+    cx, cy = compute_zoomed_center(center, zoom, width, height).float().unbind(-1)
     return Pinhole.make(width, height, fx=focal, fy=focal, cx=cx, cy=cy)
 
 
-def zoomed_centre(
-    centre: Float[Tensor, "*lens 2"], zoom: Float[Tensor, "*lens"], width: int, height: int
+def compute_zoomed_center(
+    center: Float[Tensor, "*lens 2"], zoom: Float[Tensor, "*lens"], width: int, height: int
 ) -> Float[Tensor, "*lens 2"]:
     """Principal point in pixels, given from the middle in image sizes, after a zoom into the middle of the image."""
-    return (0.5 + zoom[..., None] * centre) * centre.new_tensor([width, height])
+    return (0.5 + zoom[..., None] * center) * center.new_tensor([width, height])

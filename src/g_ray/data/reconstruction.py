@@ -44,7 +44,7 @@ class ReconstructionBatch:
 
     def to(self, *args: Any, **kwargs: Any) -> "ReconstructionBatch":
         """Move everything to a device or a floating dtype, as `Tensor.to`; masks stay masks."""
-        moved = {f.name: _moved(getattr(self, f.name), *args, **kwargs) for f in fields(self)}
+        moved = {f.name: _move_tensors(getattr(self, f.name), *args, **kwargs) for f in fields(self)}
         return ReconstructionBatch(**moved)
 
 
@@ -55,15 +55,15 @@ class ReconstructionSource(ABC):
     """
 
     @abstractmethod
-    def batch(self, step: int, rank: int = 0) -> ReconstructionBatch:
+    def make_batch(self, step: int, rank: int = 0) -> ReconstructionBatch:
         """Always the same for the same arguments: to resume at a step, ask for it."""
 
     @abstractmethod
-    def held_out(self) -> ReconstructionBatch:
+    def make_held_out(self) -> ReconstructionBatch:
         """Sets that no step of any rank shows, for pictures and a score while training goes on."""
 
 
-def _moved(value: Any, *args: Any, **kwargs: Any) -> Any:
+def _move_tensors(value: Any, *args: Any, **kwargs: Any) -> Any:
     if isinstance(value, tuple):
         return value
     if isinstance(value, Tensor) and value.dtype == torch.bool:

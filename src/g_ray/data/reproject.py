@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.data.random_lens import fisheye_coefficients, fisheyes
+from g_ray.data.random_lens import draw_fisheye_coefficients, make_fisheyes
 from g_ray.data.reconstruction import ReconstructionBatch
 from g_ray.geometry.pointmap import transform_points
 from g_ray.rays.ray_map import RayMap
@@ -23,13 +23,13 @@ NARROWER = 0.9
 """A fisheye's width in angles beside that of the photograph it is cut from, so that its corners find content."""
 
 
-def reprojected(batch: ReconstructionBatch, cameras: Sequence[Camera]) -> ReconstructionBatch:
+def reproject_batch(batch: ReconstructionBatch, cameras: Sequence[Camera]) -> ReconstructionBatch:
     """The same sets through other lenses, one camera per view and each batched over the sets.
 
     Colours are interpolated and averaged, depth is the nearest pixel's along the new ray. Rays that leave the
     photograph have no depth and are black.
     """
-    parts = [_view(batch, view, camera) for view, camera in enumerate(cameras)]
+    parts = [_reproject_view(batch, view, camera) for view, camera in enumerate(cameras)]
     images, depth, valid, rays = (torch.stack(part, 1) for part in zip(*parts, strict=True))
     points = depth[..., None] * rays
     return replace(
@@ -44,7 +44,7 @@ def reprojected(batch: ReconstructionBatch, cameras: Sequence[Camera]) -> Recons
     )
 
 
-def fisheyes_inside(
+def draw_contained_fisheyes(
     batch: ReconstructionBatch, width: int, height: int, random: np.random.Generator
 ) -> list[Camera]:
     """A random fisheye for every view that sees no more than its photograph shows."""
@@ -54,25 +54,29 @@ def fisheyes_inside(
         unit = torch.from_numpy(random.random((sets, 5)))
         wide = torch.as_tensor(camera.fov().horizontal_deg, dtype=torch.float64).expand(sets) * pi / 180
         straight = torch.zeros(sets, 2, dtype=torch.float64), torch.ones(sets, dtype=torch.float64)
-        lenses.append(fisheyes(NARROWER * wide, fisheye_coefficients(unit), *straight, width, height))
+        lenses.append(
+            make_fisheyes(NARROWER * wide, draw_fisheye_coefficients(unit), *straight, width, height)
+        )
     return lenses
 
 
-def _view(batch: ReconstructionBatch, view: int, camera: Camera) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _reproject_view(
+    batch: ReconstructionBatch, view: int, camera: Camera
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     old = batch.views.cameras[view]
     fine = camera.resize(FINER * camera.width, FINER * camera.height)
-    seen, inside = _seen_at(old, RayMap.from_camera(fine))
+    seen, inside = _locate_rays(old, RayMap.from_camera(fine))
     colours = F.grid_sample(batch.images[:, view], seen, mode="bilinear", align_corners=False)
     images = F.avg_pool2d(colours * inside[:, None], FINER)
     rays = RayMap.from_camera(camera)
-    seen, inside = _seen_at(old, rays)
+    seen, inside = _locate_rays(old, rays)
     known = torch.stack([batch.ray_depth[:, view], batch.valid[:, view].to(batch.ray_depth)], 1)
     nearest = F.grid_sample(known, seen, mode="nearest", align_corners=False)
     valid = (nearest[:, 1] > 0.5) & inside
     return images, nearest[:, 0] * valid, valid, rays.directions.expand(*valid.shape, 3)
 
 
-def _seen_at(old: Camera, rays: RayMap) -> tuple[Float[Tensor, "set h w 2"], Tensor]:
+def _locate_rays(old: Camera, rays: RayMap) -> tuple[Float[Tensor, "set h w 2"], Tensor]:
     """Where rays meet the old image, in grid_sample's units (−1 to 1 from edge to edge), and whether they do."""
     pixels, ahead = old.project(rays.directions)
     place = 2 * pixels / pixels.new_tensor([old.width, old.height]) - 1

@@ -2,10 +2,10 @@
 
 from g_ray.rays.resample import Box, compute_resampling_weights, resample
 
-__all__ = ["Box", "centre_box", "compute_resampling_weights", "fitted_box", "random_box", "resample"]
+__all__ = ["Box", "center_box", "compute_resampling_weights", "fit_box", "place_box", "resample"]
 
 
-def centre_box(width: float | int, height: float | int, zoom: float | int) -> Box:
+def center_box(width: float | int, height: float | int, zoom: float | int) -> Box:
     """The middle of an image that fills it again after a zoom by that factor."""
     if not zoom >= 1:
         raise ValueError(f"zoom {zoom} is below 1: an image cannot show what lies outside of it")
@@ -13,15 +13,15 @@ def centre_box(width: float | int, height: float | int, zoom: float | int) -> Bo
     return (width / 2 - across, height / 2 - down, width / 2 + across, height / 2 + down)
 
 
-def fitted_box(width: int, height: int, new_width: int, new_height: int, zoom: float | int = 1) -> Box:
+def fit_box(width: int, height: int, new_width: int, new_height: int, zoom: float | int = 1) -> Box:
     """The largest part in the middle of an image that has the shape of a new one, zoomed."""
     scale = min(width / new_width, height / new_height)
-    left, top, right, bottom = centre_box(scale * new_width, scale * new_height, zoom)
+    left, top, right, bottom = center_box(scale * new_width, scale * new_height, zoom)
     right_by, down_by = (width - scale * new_width) / 2, (height - scale * new_height) / 2
     return (left + right_by, top + down_by, right + right_by, bottom + down_by)
 
 
-def random_box(
+def place_box(
     width: int,
     height: int,
     new_width: int,

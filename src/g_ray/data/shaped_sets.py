@@ -20,20 +20,20 @@ class ShapedSets(ReconstructionSource):
     patch: int
 
     @abstractmethod
-    def sets(
+    def make_sets(
         self, numbers: range, rank: int = 0, *, views: int | None = None, height: int | None = None
     ) -> ReconstructionBatch:
         """A stretch of the stream; without a number of views the most that a set has, at the tallest height."""
 
-    def batch(self, step: int, rank: int = 0) -> ReconstructionBatch:
-        shape = self.shapes().shape(step)
+    def make_batch(self, step: int, rank: int = 0) -> ReconstructionBatch:
+        shape = self.make_dynamic_batch().draw_shape(step)
         numbers = range(step * self.batch_size, step * self.batch_size + shape.sets)
-        return self.sets(numbers, rank, views=shape.views, height=shape.height)
+        return self.make_sets(numbers, rank, views=shape.views, height=shape.height)
 
-    def held_out(self) -> ReconstructionBatch:
-        return self.batch(0, HELD_OUT)
+    def make_held_out(self) -> ReconstructionBatch:
+        return self.make_batch(0, HELD_OUT)
 
-    def shapes(self) -> DynamicBatch:
+    def make_dynamic_batch(self) -> DynamicBatch:
         return DynamicBatch(
             self.seed,
             self.batch_size,

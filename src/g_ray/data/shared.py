@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 
-def shared_data() -> Path:
+def find_shared_data() -> Path:
     """The folder `shared/data` beside the checkout, or where G_RAY_SHARED_DATA says; it may not be there."""
     beside = Path(__file__).resolve().parents[4] / "shared" / "data"
     return Path(os.environ.get("G_RAY_SHARED_DATA", beside))

@@ -26,19 +26,19 @@ def compare_coordinates(
     """
     rows = []
     for degrees in fields_of_view_deg:
-        directions = _cone(degrees / 2, rays, torch.Generator().manual_seed(seed))
-        nudged = _nudged(directions)
+        directions = _draw_cone(degrees / 2, rays, torch.Generator().manual_seed(seed))
+        nudged = _nudge(directions)
         closeness = (directions @ directions.mT).clamp(-1, 1)
         upper = torch.triu_indices(rays, rays, 1)
         for name, kind in COORDINATES.items():
             if not isinstance(kind, RayCoordinate):
                 continue
-            score = _scores(kind, directions, directions, scale)
-            after = _scores(kind, nudged, directions, scale)
+            score = _compute_scores(kind, directions, directions, scale)
+            after = _compute_scores(kind, nudged, directions, scale)
             row = {
                 "coordinate": name,
                 "field_of_view_deg": degrees,
-                "rank_correlation": _rank_correlation(score[tuple(upper)], closeness[tuple(upper)]),
+                "rank_correlation": _compute_rank_correlation(score[tuple(upper)], closeness[tuple(upper)]),
                 "largest_jump": ((score - after).abs().max() / (4.0 * len(kind.axes) * FREQUENCIES)).item(),
             }
             rows.append(row)
@@ -48,7 +48,7 @@ def compare_coordinates(
     }
 
 
-def _cone(half_angle_deg: float, count: int, generator: torch.Generator) -> Float[Tensor, "ray 3"]:
+def _draw_cone(half_angle_deg: float, count: int, generator: torch.Generator) -> Float[Tensor, "ray 3"]:
     """Rays spread evenly over the cap of the sphere that a lens sees."""
     lowest = torch.cos(torch.deg2rad(torch.tensor(half_angle_deg, dtype=torch.float64)))
     z = 1 - torch.rand(count, generator=generator, dtype=torch.float64) * (1 - lowest)
@@ -57,7 +57,7 @@ def _cone(half_angle_deg: float, count: int, generator: torch.Generator) -> Floa
     return torch.stack([radius * phi.cos(), radius * phi.sin(), z], -1)
 
 
-def _nudged(directions: Float[Tensor, "ray 3"]) -> Float[Tensor, "ray 3"]:
+def _nudge(directions: Float[Tensor, "ray 3"]) -> Float[Tensor, "ray 3"]:
     """Every ray turned by 0.1° away from the optical axis: that is where lenses cross 90°."""
     step = torch.deg2rad(torch.tensor(NUDGE_DEG, dtype=torch.float64))
     axis = torch.nn.functional.normalize(
@@ -66,7 +66,9 @@ def _nudged(directions: Float[Tensor, "ray 3"]) -> Float[Tensor, "ray 3"]:
     return directions * step.cos() + torch.linalg.cross(axis, directions) * step.sin()
 
 
-def _scores(kind: RayCoordinate, queries: Tensor, keys: Tensor, scale: float) -> Float[Tensor, "query key"]:
+def _compute_scores(
+    kind: RayCoordinate, queries: Tensor, keys: Tensor, scale: float
+) -> Float[Tensor, "query key"]:
     """Σ_a Σ_k 2 cos(ω_k Δξ_a), with whole turns on periodic axes."""
     bank = make_geometric_frequencies(FREQUENCIES, scale)
     difference = kind.compute_for_directions(queries)[:, None] - kind.compute_for_directions(keys)[None]
@@ -79,6 +81,6 @@ def _scores(kind: RayCoordinate, queries: Tensor, keys: Tensor, scale: float) ->
     )
 
 
-def _rank_correlation(a: Float[Tensor, "pair"], b: Float[Tensor, "pair"]) -> float:
+def _compute_rank_correlation(a: Float[Tensor, "pair"], b: Float[Tensor, "pair"]) -> float:
     ranks = torch.stack([part.argsort().argsort().double() for part in (a, b)])
     return torch.corrcoef(ranks)[0, 1].item()

@@ -37,7 +37,7 @@ class Inputs:
     grad: Tensor
 
     @classmethod
-    def random(cls, batch: int, tokens: int) -> "Inputs":
+    def draw(cls, batch: int, tokens: int) -> "Inputs":
         shape = (batch, HEADS, tokens, HEAD_DIM)
         q, k, v = (torch.randn(shape, requires_grad=True) for _ in range(3))
         raw = torch.randn(batch, tokens, 2) * 0.3 + torch.tensor([0.0, 1.0])
@@ -62,10 +62,10 @@ def benchmark_encodings(
     torch.set_num_threads(1)
     try:
         torch.manual_seed(0)
-        inputs = Inputs.random(batch, views * grid * grid)
-        operators = _operators(_tokens(views, grid, batch))
-        seconds = _interleaved(operators, inputs, repeats, progress)
-        saved = {name: saved_for_backward(operator, inputs) for name, operator in operators.items()}
+        inputs = Inputs.draw(batch, views * grid * grid)
+        operators = _make_operators(_make_tokens(views, grid, batch))
+        seconds = _time_interleaved(operators, inputs, repeats, progress)
+        saved = {name: measure_saved(operator, inputs) for name, operator in operators.items()}
     finally:
         torch.set_num_threads(threads)
     settings = {
@@ -74,26 +74,26 @@ def benchmark_encodings(
         "saved_unit": "bytes kept alive for backward, in q tensors",
         "sdpa_cpu_seconds": {kind: statistics.median(times) for kind, times in seconds["sdpa"].items()},
     }  # fmt: skip
-    return {"settings": settings, "rows": [_row(name, seconds, saved[name]) for name in operators]}
+    return {"settings": settings, "rows": [_make_row(name, seconds, saved[name]) for name in operators]}
 
 
-def saved_for_backward(operator: Operator, inputs: Inputs) -> float:
+def measure_saved(operator: Operator, inputs: Inputs) -> float:
     """Storage that only the autograd graph keeps alive after a forward pass, in units of one q tensor.
 
     Counted without asking autograd: inputs are made anew, all references but the graph's are dropped, and
     what is still there counts, whoever holds it.
     """
     leaves = [part.detach().requires_grad_() for part in inputs.leaves]
-    with _Storages() as storages:
+    with _StorageTracker() as storages:
         made = [part.clone() for part in leaves]
         graph = operator(*made).grad_fn
         del made
-    alive = storages.alive_bytes()
+    alive = storages.count_alive_bytes()
     assert graph is not None
     return alive / (inputs.q.numel() * inputs.q.element_size())
 
 
-class _Storages(TorchDispatchMode):
+class _StorageTracker(TorchDispatchMode):
     """Remembers every storage that operations make, without holding it."""
 
     def __init__(self) -> None:
@@ -109,11 +109,11 @@ class _Storages(TorchDispatchMode):
                 self.seen[reference.cdata] = (reference, storage.nbytes())
         return result
 
-    def alive_bytes(self) -> int:
+    def count_alive_bytes(self) -> int:
         return sum(size for reference, size in self.seen.values() if not reference.expired())
 
 
-def _tokens(views: int, grid: int, batch: int) -> Tokens:
+def _make_tokens(views: int, grid: int, batch: int) -> Tokens:
     size = grid * PATCH
     fields = torch.linspace(40.0, 80.0, views)
     cameras = [Pinhole.from_fov(float(degrees), size, size) for degrees in fields]
@@ -123,7 +123,7 @@ def _tokens(views: int, grid: int, batch: int) -> Tokens:
     return Views(cameras, Pose(poses.world_from_cam.expand(batch, views, 4, 4))).tokens(PATCH)
 
 
-def _operators(tokens: Tokens) -> dict[str, Operator]:
+def _make_operators(tokens: Tokens) -> dict[str, Operator]:
     operators: dict[str, Operator] = {"sdpa": lambda q, k, v, raw: F.scaled_dot_product_attention(q, k, v)}
     for name in NAMES:
         position = encoding(name, HEAD_DIM).prepare(tokens)
@@ -134,7 +134,7 @@ def _operators(tokens: Tokens) -> dict[str, Operator]:
     return operators
 
 
-def _interleaved(
+def _time_interleaved(
     operators: dict[str, Operator], inputs: Inputs, repeats: int, progress: Callable[[str], None]
 ) -> dict[str, dict[str, list[float]]]:
     seconds: dict[str, dict[str, list[float]]] = {
@@ -143,14 +143,14 @@ def _interleaved(
     for repeat in range(repeats + 1):  # the first round warms up
         progress(f"round {repeat} of {repeats}")
         for name, operator in operators.items():
-            forward, both = _timed(operator, inputs)
+            forward, both = _time_operator(operator, inputs)
             if repeat:
                 seconds[name]["forward"].append(forward)
                 seconds[name]["forward_backward"].append(both)
     return seconds
 
 
-def _timed(operator: Operator, inputs: Inputs) -> tuple[float, float]:
+def _time_operator(operator: Operator, inputs: Inputs) -> tuple[float, float]:
     """CPU seconds of a forward pass without gradients, and of one with its backward pass."""
     with torch.no_grad():
         start = time.process_time()
@@ -161,7 +161,7 @@ def _timed(operator: Operator, inputs: Inputs) -> tuple[float, float]:
     return forward, time.process_time() - start
 
 
-def _row(name: str, seconds: dict[str, dict[str, list[float]]], saved: float) -> dict[str, Any]:
+def _make_row(name: str, seconds: dict[str, dict[str, list[float]]], saved: float) -> dict[str, Any]:
     """Ratios per round, then their median: neighbours in time share the machine's mood."""
     ratios = {
         kind: statistics.median(

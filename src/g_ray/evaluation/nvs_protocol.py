@@ -27,17 +27,17 @@ class NVSProtocol(ABC):
         """Names of the columns."""
 
     @property
-    def ordered(self) -> bool:
+    def is_ordered(self) -> bool:
         """Whether the settings are steps along one axis, to be drawn as curves."""
         return True
 
     @property
-    def shown(self) -> str:
+    def shown_setting(self) -> str:
         """The setting whose predictions go on a contact sheet."""
         return self.settings[-1]
 
     @abstractmethod
-    def batches(self, setting: str) -> Iterator[NVSBatch]:
+    def make_batches(self, setting: str) -> Iterator[NVSBatch]:
         """All test scenes under a setting, always in the same order."""
 
     @property
@@ -48,7 +48,7 @@ class NVSProtocol(ABC):
     @torch.no_grad()
     def score(self, predict: Predict, setting: str, lpips: LPIPS | None) -> SceneScores:
         """One value per scene and metric."""
-        parts = [score_scenes(b.target_images, predict(b), lpips=lpips) for b in self.batches(setting)]
+        parts = [score_scenes(b.target_images, predict(b), lpips=lpips) for b in self.make_batches(setting)]
         return SceneScores.concatenate(parts)
 
 
@@ -63,17 +63,17 @@ class RoomsProtocol(NVSProtocol):
     seed: int = 0
     at_once: int = 32
 
-    def batches(self, setting: str) -> Iterator[NVSBatch]:
+    def make_batches(self, setting: str) -> Iterator[NVSBatch]:
         """The same rooms and poses for every setting. Training draws from another split."""
         native = RoomsNVS(
             seed=self.seed, split="test", width=self.width, height=self.height, fov_deg=self.fov_deg
         )
-        rooms = self.zoomed(native, setting)
+        rooms = self.apply_zoom(native, setting)
         for first in range(0, self.scenes, self.at_once):
-            yield rooms.scenes(range(first, min(first + self.at_once, self.scenes)))
+            yield rooms.make_scenes(range(first, min(first + self.at_once, self.scenes)))
 
     @abstractmethod
-    def zoomed(self, native: RoomsNVS, setting: str) -> RoomsNVS:
+    def apply_zoom(self, native: RoomsNVS, setting: str) -> RoomsNVS:
         """The rooms as a setting sees them."""
 
 
@@ -87,7 +87,7 @@ class FovProtocol(RoomsProtocol):
     def settings(self) -> tuple[str, ...]:
         return tuple(f"z{zoom:.1f}" for zoom in self.zooms)
 
-    def zoomed(self, native: RoomsNVS, setting: str) -> RoomsNVS:
+    def apply_zoom(self, native: RoomsNVS, setting: str) -> RoomsNVS:
         return replace(native, zoom_max=dict(zip(self.settings, self.zooms, strict=True))[setting])
 
 
@@ -102,13 +102,13 @@ class WhoZoomsProtocol(RoomsProtocol):
         return ("none", "context", "target", "both")
 
     @property
-    def ordered(self) -> bool:
+    def is_ordered(self) -> bool:
         return False
 
     @property
-    def shown(self) -> str:
+    def shown_setting(self) -> str:
         return "target"
 
-    def zoomed(self, native: RoomsNVS, setting: str) -> RoomsNVS:
+    def apply_zoom(self, native: RoomsNVS, setting: str) -> RoomsNVS:
         context, target = setting in ("context", "both"), setting in ("target", "both")
         return replace(native, zooms=(1.0, self.zoom if context else 1.0, self.zoom if target else 1.0))

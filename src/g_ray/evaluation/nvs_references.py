@@ -14,7 +14,7 @@ from g_ray.rays.views import Views
 Images = Float[Tensor, "scene target 3 h w"]
 
 
-def mean_colour(batch: NVSBatch) -> Images:
+def predict_mean_color(batch: NVSBatch) -> Images:
     """The mean colour of the contexts, everywhere."""
     mean = batch.context_images.mean((1, 3, 4))
     return mean[:, None, :, None, None].expand_as(batch.target_images)
@@ -25,7 +25,7 @@ def copy_context(batch: NVSBatch) -> Images:
     return batch.context_images[:, :1].expand_as(batch.target_images)
 
 
-def rotation_warp(batch: NVSBatch) -> Images:
+def warp_by_rotation(batch: NVSBatch) -> Images:
     """What the contexts saw in the directions of the target's rays, as if all cameras stood in one place.
 
     Where several contexts saw a direction the first one counts, where none did the mean colour.
@@ -35,8 +35,8 @@ def rotation_warp(batch: NVSBatch) -> Images:
 
 
 def _warp(batch: NVSBatch, target: int) -> Float[Tensor, "scene 3 h w"]:
-    image = mean_colour(batch)[:, target].clone()
-    directions = _world_directions(batch.targets, target)
+    image = predict_mean_color(batch)[:, target].clone()
+    directions = _compute_world_directions(batch.targets, target)
     for context in reversed(range(len(batch.contexts))):
         pixels, seen = _look_up(batch.contexts, context, directions)
         colours = F.grid_sample(
@@ -50,7 +50,7 @@ def _warp(batch: NVSBatch, target: int) -> Float[Tensor, "scene 3 h w"]:
     return image
 
 
-def _world_directions(views: Views, index: int) -> Float[Tensor, "scene h w 3"]:
+def _compute_world_directions(views: Views, index: int) -> Float[Tensor, "scene h w 3"]:
     assert views.poses is not None
     rays = RayMap.from_camera(views.cameras[index])
     directions = rays.directions.expand(views.batch, *rays.directions.shape[-3:])
@@ -68,7 +68,7 @@ def _look_up(views: Views, index: int, directions: Float[Tensor, "scene h w 3"])
 
 
 REFERENCES: dict[str, Callable[[NVSBatch], Images]] = {
-    "mean_colour": mean_colour,
+    "mean_colour": predict_mean_color,
     "copy_context": copy_context,
-    "rotation_warp": rotation_warp,
+    "rotation_warp": warp_by_rotation,
 }

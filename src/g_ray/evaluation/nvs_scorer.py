@@ -14,7 +14,7 @@ from g_ray.evaluation.nvs_references import REFERENCES
 from g_ray.evaluation.scorer import Scorer
 from g_ray.evaluation.study import ScoredRun
 from g_ray.metrics.lpips import LPIPS, load_lpips
-from g_ray.training.recipe import plain
+from g_ray.training.recipe import to_plain
 
 
 @dataclass(frozen=True)
@@ -32,33 +32,39 @@ class NVSScorer(Scorer):
     def key(self) -> dict[str, str]:
         return {"protocol": self.protocol.digest, "lpips": str(self.lpips is not None)}
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {
-            "protocol": plain(asdict(self.protocol)),
+            "protocol": to_plain(asdict(self.protocol)),
             "protocol_digest": self.protocol.digest,
             "ssim": "as torchmetrics",
         }
 
-    def scores(self, network: nn.Module, setting: str) -> dict[str, list[float]]:
-        return self._scores(predictor(network), setting)
+    def score_network(self, network: nn.Module, setting: str) -> dict[str, list[float]]:
+        return self._score_predictions(make_predictor(network), setting)
 
-    def references(self) -> list[ScoredRun]:
+    def score_references(self) -> list[ScoredRun]:
         return [
-            ScoredRun(name, 0, 0, 0.0, {setting: self._scores(predict, setting) for setting in self.settings})
+            ScoredRun(
+                name,
+                0,
+                0,
+                0.0,
+                {setting: self._score_predictions(predict, setting) for setting in self.settings},
+            )
             for name, predict in REFERENCES.items()
         ]
 
-    def _scores(self, predict: Predict, setting: str) -> dict[str, list[float]]:
-        found = self.protocol.score(predict, setting, None if self.lpips is None else _loaded(self.lpips))
+    def _score_predictions(self, predict: Predict, setting: str) -> dict[str, list[float]]:
+        found = self.protocol.score(predict, setting, None if self.lpips is None else _load_lpips(self.lpips))
         return {metric: values.tolist() for metric, values in found.rows().items()}
 
 
 @cache
-def _loaded(lpips: Path) -> LPIPS:
+def _load_lpips(lpips: Path) -> LPIPS:
     return load_lpips(lpips)
 
 
-def predictor(network: nn.Module) -> Predict:
+def make_predictor(network: nn.Module) -> Predict:
     """Images of a batch on the network's device, back where the batch is."""
     device = next(network.parameters()).device
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from g_ray.data.nvs import NVSBatch
 from g_ray.data.objects.index import PROTOCOLS, ObjectIndex, read_index
-from g_ray.data.objects.rendered import Asked, RenderedObjects
+from g_ray.data.objects.rendered import RenderedObjects, ViewRequest
 from g_ray.evaluation.nvs_protocol import NVSProtocol
 
 
@@ -29,11 +29,11 @@ class ObjectsProtocol(NVSProtocol):
         return tuple(PROTOCOLS)
 
     @property
-    def ordered(self) -> bool:
+    def is_ordered(self) -> bool:
         return False
 
     @property
-    def shown(self) -> str:
+    def shown_setting(self) -> str:
         """New place and changed field of view at once."""
         return "novel_fov"
 
@@ -58,10 +58,10 @@ class ObjectsProtocol(NVSProtocol):
         told = [self.width, self.height, [index.digest for index in self.indices.values()], sizes]
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
 
-    def batches(self, setting: str) -> Iterator[NVSBatch]:
+    def make_batches(self, setting: str) -> Iterator[NVSBatch]:
         """Each image is needed once, so none is kept in memory."""
         objects = RenderedObjects(self.root, self.width, self.height, cache_mb=0)
         entries = self.indices[setting].entries.items()
-        asked = [Asked(uid, entry.contexts, entry.targets) for uid, entry in entries]
+        asked = [ViewRequest(uid, entry.contexts, entry.targets) for uid, entry in entries]
         for first in range(0, len(asked), self.at_once):
-            yield objects.batch(asked[first : first + self.at_once])
+            yield objects.make_batch(asked[first : first + self.at_once])

@@ -16,17 +16,17 @@ class ResidentMemory:
     """Bytes of this process in memory, now and at most since the last reset; Linux only."""
 
     @staticmethod
-    def available() -> bool:
+    def is_available() -> bool:
         try:
             CLEAR.write_text("5")
             return "VmHWM" in STATUS.read_text()
         except OSError:
             return False
 
-    def now(self) -> int:
+    def read_current(self) -> int:
         return self._read("VmRSS:")
 
-    def peak(self) -> int:
+    def read_peak(self) -> int:
         return self._read("VmHWM:")
 
     def reset(self) -> None:
@@ -51,7 +51,7 @@ class PartMeter:
         self._last, self._base = 0.0, 0
 
     @contextmanager
-    def part(self, name: str) -> Iterator[None]:
+    def measure(self, name: str) -> Iterator[None]:
         self.enter(name)
         try:
             yield
@@ -61,7 +61,7 @@ class PartMeter:
     def enter(self, name: str) -> None:
         self._account()
         if not self._open and self.memory is not None:
-            self._base = self.memory.now()
+            self._base = self.memory.read_current()
         self._open.append(name)
         self.seconds.setdefault(name, 0.0)
 
@@ -69,7 +69,7 @@ class PartMeter:
         self._account()
         self._open.pop()
 
-    def watch(self, name: str, module: nn.Module) -> None:
+    def watch_module(self, name: str, module: nn.Module) -> None:
         """Every call of the module is this part."""
 
         def before(*_: object) -> None:
@@ -81,11 +81,11 @@ class PartMeter:
         module.register_forward_pre_hook(before)
         module.register_forward_hook(after, always_call=True)
 
-    def watched(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap_call(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         """The same call, as this part."""
 
         def measured(*args: Any, **kwargs: Any) -> Any:
-            with self.part(name):
+            with self.measure(name):
                 return call(*args, **kwargs)
 
         return measured
@@ -97,6 +97,6 @@ class PartMeter:
             self.seconds[self._open[-1]] += now - self._last
         if self.memory is not None:
             for name in self._open:
-                self.peaks[name] = max(self.peaks.get(name, 0), self.memory.peak() - self._base)
+                self.peaks[name] = max(self.peaks.get(name, 0), self.memory.read_peak() - self._base)
             self.memory.reset()
         self._last = time.process_time()

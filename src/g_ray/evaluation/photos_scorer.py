@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from g_ray.data.reconstruction import ReconstructionBatch
-from g_ray.data.reproject import fisheyes_inside, reprojected
+from g_ray.data.reproject import draw_contained_fisheyes, reproject_batch
 from g_ray.data.scenes.reconstruction import ScenesReconstruction
 from g_ray.evaluation.reconstruction_scorer import SetsScorer
-from g_ray.training.recipe import plain
+from g_ray.training.recipe import to_plain
 
-LARGER = 8
+UPSAMPLING = 8
 """Photographs are re-projected from images so many times as large as what the network sees."""
 
 
@@ -37,24 +37,24 @@ class PhotosScorer(SetsScorer):
 
     @property
     def key(self) -> dict[str, str]:
-        told = {name: value for name, value in plain(asdict(self)).items() if name != "folder"}
+        told = {name: value for name, value in to_plain(asdict(self)).items() if name != "folder"}
         told["files"] = sorted((path.name, path.stat().st_size) for path in self.folder.iterdir())
         return {"protocol": hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]}
 
-    def described(self) -> dict[str, Any]:
-        described = {**plain(asdict(self)), "folder": self.folder.name}
+    def describe(self) -> dict[str, Any]:
+        described = {**to_plain(asdict(self)), "folder": self.folder.name}
         return {"protocol": described, "protocol_digest": self.key["protocol"], "depth": "ray"}
 
-    def batches(self, setting: str) -> Iterator[ReconstructionBatch]:
-        source = self._source(self.side if setting == "pinhole" else LARGER * self.side)
+    def make_batches(self, setting: str) -> Iterator[ReconstructionBatch]:
+        source = self._make_source(self.side if setting == "pinhole" else UPSAMPLING * self.side)
         random = np.random.default_rng(0)
         for first in range(0, self.sets, self.at_once):
-            batch = source.sets(range(first, min(first + self.at_once, self.sets)))
+            batch = source.make_sets(range(first, min(first + self.at_once, self.sets)))
             if setting == "fisheye":
-                batch = reprojected(batch, fisheyes_inside(batch, self.side, self.side, random))
+                batch = reproject_batch(batch, draw_contained_fisheyes(batch, self.side, self.side, random))
             yield batch
 
-    def _source(self, side: int) -> ScenesReconstruction:
+    def _make_source(self, side: int) -> ScenesReconstruction:
         return ScenesReconstruction(
             (self.folder,),
             views=(self.views, self.views),

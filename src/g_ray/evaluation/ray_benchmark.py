@@ -31,7 +31,7 @@ def benchmark_rays(repeats: int = 15) -> dict[str, Any]:
     1752 x 1168 pixel centres; OpenCV undistorts the same points (float64, its default criteria). The error is the
     largest distance between a pixel and the projection, in float64, of its ray.
     """
-    cv2 = _opencv()
+    cv2 = _import_opencv()
     camera = OpenCVFisheye.make(WIDTH, HEIGHT, **LENS, dtype=torch.float64)
     single = camera.to(torch.float32)
     # OpenCV's pixel centres are integers; K and the points shifted alike by half a pixel mean the same rays.
@@ -46,8 +46,8 @@ def benchmark_rays(repeats: int = 15) -> dict[str, Any]:
             "float64": lambda: RayMap.from_camera(camera),
             "float32": lambda: RayMap.from_camera(single),
         }
-        seconds = _interleaved(jobs, repeats)
-        errors = _errors(camera, jobs["opencv"](), jobs["float64"](), jobs["float32"]())
+        seconds = _time_interleaved(jobs, repeats)
+        errors = _compute_errors(camera, jobs["opencv"](), jobs["float64"](), jobs["float32"]())
     finally:
         torch.set_num_threads(threads[0])
         cv2.setNumThreads(threads[1])
@@ -64,7 +64,7 @@ def benchmark_rays(repeats: int = 15) -> dict[str, Any]:
     return {"settings": settings, "rows": rows}
 
 
-def _interleaved(jobs: dict[str, Callable[[], Any]], repeats: int, warm_up: int = 4) -> dict[str, float]:
+def _time_interleaved(jobs: dict[str, Callable[[], Any]], repeats: int, warm_up: int = 4) -> dict[str, float]:
     """Median CPU seconds per job; the first rounds also warm the memory that results are written to."""
     times: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(warm_up + repeats):
@@ -75,7 +75,9 @@ def _interleaved(jobs: dict[str, Callable[[], Any]], repeats: int, warm_up: int 
     return {name: statistics.median(values[warm_up:]) for name, values in times.items()}
 
 
-def _errors(camera: OpenCVFisheye, opencv: np.ndarray, double: RayMap, single: RayMap) -> dict[str, float]:
+def _compute_errors(
+    camera: OpenCVFisheye, opencv: np.ndarray, double: RayMap, single: RayMap
+) -> dict[str, float]:
     """Largest distance in pixels between a pixel and the projection of its ray."""
     tangent = torch.from_numpy(opencv).reshape(HEIGHT, WIDTH, 2)
     rays = {
@@ -87,7 +89,7 @@ def _errors(camera: OpenCVFisheye, opencv: np.ndarray, double: RayMap, single: R
     return {name: float((camera.project(ray)[0] - centres).norm(dim=-1).max()) for name, ray in rays.items()}
 
 
-def _opencv() -> Any:
+def _import_opencv() -> Any:
     try:
         import cv2
     except ImportError as error:

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray.data.clip_sampling import share
-from g_ray.data.nvs import NVSBatch, zoom_factors
+from g_ray.data.clip_sampling import hash_to_unit
+from g_ray.data.nvs import NVSBatch, compute_zoom_factors
 from g_ray.data.re10k.clips import Axes, Clips
 from g_ray.data.re10k.index import EvaluationIndex, IndexedScene, read_index
 from g_ray.data.re10k.layouts import open_clips
@@ -50,7 +50,7 @@ class RE10KProtocol(NVSProtocol):
     @cached_property
     def scenes(self) -> EvaluationIndex:
         """What is scored, and how much of the index is missing."""
-        found = read_index(Path(self.index)).on_disk(self.clips.keys)
+        found = read_index(Path(self.index)).select_available(self.clips.keys)
         if not found.scenes:
             raise ValueError(
                 f"no clip of {self.index} is in {Path(self.root) / self.split}: give the index of this split"
@@ -66,7 +66,7 @@ class RE10KProtocol(NVSProtocol):
         settings["scenes"] = self.scenes.digest
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
-    def batches(self, setting: str) -> Iterator[NVSBatch]:
+    def make_batches(self, setting: str) -> Iterator[NVSBatch]:
         zoom_max = dict(zip(self.settings, self.zooms, strict=True))[setting]
         for _, alike in groupby(
             self.scenes.scenes, key=lambda scene: (len(scene.context), len(scene.target))
@@ -74,17 +74,19 @@ class RE10KProtocol(NVSProtocol):
             scenes = list(alike)
             for first in range(0, len(scenes), self.at_once):
                 chosen = scenes[first : first + self.at_once]
-                yield load_scenes([self._zoomed(s, zoom_max) for s in chosen], self.width, self.height)
+                yield load_scenes(
+                    [self._make_clip_frames(s, zoom_max) for s in chosen], self.width, self.height
+                )
 
-    def _zoomed(self, scene: IndexedScene, zoom_max: float) -> ClipFrames:
-        zoom = zoom_factors(frozen_units(scene, self.seed), zoom_max)
+    def _make_clip_frames(self, scene: IndexedScene, zoom_max: float) -> ClipFrames:
+        zoom = compute_zoom_factors(hash_to_units(scene, self.seed), zoom_max)
         return ClipFrames(
-            self.clips.clip(scene.key), [*scene.context, *scene.target], len(scene.context), zoom
+            self.clips.get_clip(scene.key), [*scene.context, *scene.target], len(scene.context), zoom
         )
 
 
-def frozen_units(scene: IndexedScene, seed: int) -> Float[Tensor, "view"]:
+def hash_to_units(scene: IndexedScene, seed: int) -> Float[Tensor, "view"]:
     """Numbers in [0, 1) for contexts, then targets, by hash: the same in every version of every library."""
     roles = [("context", n) for n in scene.context] + [("target", n) for n in scene.target]
     texts = [f"{seed} {scene.key} {role} {number}" for role, number in roles]
-    return torch.tensor([share(text) for text in texts], dtype=torch.float64)
+    return torch.tensor([hash_to_unit(text) for text in texts], dtype=torch.float64)

@@ -26,7 +26,7 @@ MEGABYTE = 2**20
 
 
 @dataclass(frozen=True)
-class Case:
+class BenchmarkCase:
     """A network of random weights and views of random pixels: half of them fisheye, none without a ray."""
 
     model: str
@@ -34,11 +34,11 @@ class Case:
     size: int
     precision: str = "fp32"
 
-    def network(self, method: str) -> ReconstructionModel:
+    def build_network(self, method: str) -> ReconstructionModel:
         torch.manual_seed(0)
         return ReconstructionModel(RECONSTRUCTION_SIZES[self.model](method)).eval()
 
-    def cameras(self) -> list[Camera]:
+    def make_cameras(self) -> list[Camera]:
         f, c = 0.45 * self.size, 0.5 * self.size
         fisheye = OpenCVFisheye.make(self.size, self.size, fx=f, fy=f, cx=c, cy=c, k1=0.01, k2=-0.005)
         fields = torch.linspace(40.0, 80.0, self.views)
@@ -52,8 +52,8 @@ class Case:
         images = torch.rand(
             1, self.views, 3, self.size, self.size, generator=torch.Generator().manual_seed(1)
         )
-        views = Views(self.cameras())
-        with meter.part(ALL), torch.autocast("cpu", torch.bfloat16, enabled=self.precision == "bf16"):
+        views = Views(self.make_cameras())
+        with meter.measure(ALL), torch.autocast("cpu", torch.bfloat16, enabled=self.precision == "bf16"):
             network(images, views)
 
 
@@ -74,27 +74,27 @@ def benchmark_reconstruction(
     _check(views, size, model, repeats, precision)
     rows, peaks = [], {OURS: [], PLAIN: []}
     for count in views:
-        case = Case(model, count, size, precision)
+        case = BenchmarkCase(model, count, size, precision)
         progress(f"{count} views: {repeats} rounds")
-        seconds = _alone(time_case, case, repeats)
+        seconds = _run_in_subprocess(time_case, case, repeats)
         memory = {}
         for method in (OURS, PLAIN):
             progress(f"{count} views: memory of {method}")
-            memory[method] = _alone(measure_memory, case, method)
+            memory[method] = _run_in_subprocess(measure_memory, case, method)
             peaks[method].append(memory[method].get(ALL))
-        rows += [_row(count, part, seconds, memory) for part in (*PARTS, ALL)]
-    parameters = _parameters(model)
+        rows += [_make_row(count, part, seconds, memory) for part in (*PARTS, ALL)]
+    parameters = _count_parameters(model)
     settings = {
         "model": model, "views": list(views), "size": size, "repeats": repeats, "precision": precision, "threads": 1,
         "methods": [OURS, PLAIN], "parameters": parameters, "weights_mb": parameters * 4 / MEGABYTE,
         "unit": "CPU seconds of a forward pass, median over rounds in which both methods take turns; "
         "ratio = ours / grid RoPE, its median and quartiles; MB of resident memory above the loaded weights, at most",
-        "growth": {method: growth(views, values) for method, values in peaks.items()},
+        "growth": {method: compute_memory_growth(views, values) for method, values in peaks.items()},
     }  # fmt: skip
     return {"settings": settings, "rows": rows}
 
 
-def growth(views: Sequence[int], peaks: Sequence[float | None]) -> list[dict[str, Any]] | None:
+def compute_memory_growth(views: Sequence[int], peaks: Sequence[float | None]) -> list[dict[str, Any]] | None:
     """MB per further view, between each number of views and the next: never rising if memory is at most linear."""
     pairs = sorted((count, peak) for count, peak in zip(views, peaks, strict=True) if peak is not None)
     if len(pairs) < 2:
@@ -106,60 +106,60 @@ def growth(views: Sequence[int], peaks: Sequence[float | None]) -> list[dict[str
     ]
 
 
-def time_case(case: Case, repeats: int) -> dict[str, list[dict[str, float]]]:
+def time_case(case: BenchmarkCase, repeats: int) -> dict[str, list[dict[str, float]]]:
     """Seconds of each part, for each method and round. The first round warms up; the order alternates."""
     torch.set_num_threads(1)
-    ours = case.network(OURS)
-    plain = _with_weights_of(ours, PLAIN)
+    ours = case.build_network(OURS)
+    plain = _copy_with_method(ours, PLAIN)
     seconds: dict[str, list[dict[str, float]]] = {OURS: [], PLAIN: []}
     networks = {OURS: ours, PLAIN: plain}
-    meters = {method: attached(PartMeter(), network) for method, network in networks.items()}
+    meters = {method: attach_meter(PartMeter(), network) for method, network in networks.items()}
     for repeat in range(repeats + 1):
         for method in (OURS, PLAIN) if repeat % 2 else (PLAIN, OURS):
             meters[method].seconds.clear()
             case.run(networks[method], meters[method])
             if repeat:
-                seconds[method].append(_named(meters[method].seconds))
+                seconds[method].append(_complete_parts(meters[method].seconds))
     return seconds
 
 
-def measure_memory(case: Case, method: str) -> dict[str, float]:
+def measure_memory(case: BenchmarkCase, method: str) -> dict[str, float]:
     """Peak resident memory of each part in MB, above what was there before the forward pass; empty if unknown."""
     torch.set_num_threads(1)
-    if not ResidentMemory.available():
+    if not ResidentMemory.is_available():
         return {}
-    network = case.network(method)
-    meter = attached(PartMeter(ResidentMemory()), network)
+    network = case.build_network(method)
+    meter = attach_meter(PartMeter(ResidentMemory()), network)
     case.run(network, meter)
     return {name: peak / MEGABYTE for name, peak in meter.peaks.items()}
 
 
-def attached(meter: PartMeter, network: ReconstructionModel) -> PartMeter:
+def attach_meter(meter: PartMeter, network: ReconstructionModel) -> PartMeter:
     """The meter, watching every part of a network."""
     trunk = network.aggregator
-    meter.watch("encoder", network.encoder)
-    meter.watch("trunk", trunk)
-    meter.watch("camera head", network.camera_head)
-    meter.watch("world head", network.world_head)
-    meter.watch("pose head", network.pose_head)
-    trunk.positions = meter.watched("phases", trunk.positions)
+    meter.watch_module("encoder", network.encoder)
+    meter.watch_module("trunk", trunk)
+    meter.watch_module("camera head", network.camera_head)
+    meter.watch_module("world head", network.world_head)
+    meter.watch_module("pose head", network.pose_head)
+    trunk.prepare_positions = meter.wrap_call("phases", trunk.prepare_positions)
     return meter
 
 
-def _with_weights_of(network: ReconstructionModel, method: str) -> ReconstructionModel:
+def _copy_with_method(network: ReconstructionModel, method: str) -> ReconstructionModel:
     with torch.device("meta"):
         other = ReconstructionModel(replace(network.config, method=method))
     other.load_state_dict(network.state_dict(), assign=True)
     return other.eval()
 
 
-def _named(seconds: dict[str, float]) -> dict[str, float]:
+def _complete_parts(seconds: dict[str, float]) -> dict[str, float]:
     """What no part accounts for is the rest; all is the sum."""
     parts = {name: seconds.get(name, 0.0) for name in PARTS} | {"rest": seconds[ALL]}
     return {**parts, ALL: sum(seconds.values())}
 
 
-def _row(
+def _make_row(
     views: int,
     part: str,
     seconds: dict[str, list[dict[str, float]]],
@@ -167,7 +167,7 @@ def _row(
 ) -> dict[str, Any]:
     ours, plain = ([one[part] for one in seconds[method]] for method in (OURS, PLAIN))
     ratios = [a / b for a, b in zip(ours, plain, strict=True) if b > 0]
-    low, middle, high = quartiles(ratios)
+    low, middle, high = compute_quartiles(ratios)
     return {
         "part": part,
         "views": views,
@@ -181,7 +181,7 @@ def _row(
     }
 
 
-def quartiles(values: Sequence[float]) -> tuple[float | None, float | None, float | None]:
+def compute_quartiles(values: Sequence[float]) -> tuple[float | None, float | None, float | None]:
     if not values:
         return None, None, None
     if len(values) == 1:
@@ -190,7 +190,7 @@ def quartiles(values: Sequence[float]) -> tuple[float | None, float | None, floa
     return low, middle, high
 
 
-def _alone(task: Callable[..., Any], *arguments: Any) -> Any:
+def _run_in_subprocess(task: Callable[..., Any], *arguments: Any) -> Any:
     """A task in a fresh process."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         try:
@@ -203,7 +203,7 @@ def _alone(task: Callable[..., Any], *arguments: Any) -> Any:
             ) from None
 
 
-def _parameters(model: str) -> int:
+def _count_parameters(model: str) -> int:
     with torch.device("meta"):
         network = ReconstructionModel(RECONSTRUCTION_SIZES[model](OURS))
     return sum(parameter.numel() for parameter in network.parameters())

@@ -16,9 +16,9 @@ from g_ray.evaluation.scorer import Scorer
 from g_ray.evaluation.study import ScoredRun
 from g_ray.geometry.pose import Pose
 from g_ray.metrics.reconstruction import DepthName, ReconstructionScores, SetGeometry, score_sets
-from g_ray.training.recipe import plain
+from g_ray.training.recipe import to_plain
 
-Answer = Callable[[ReconstructionBatch], SetGeometry]
+Predict = Callable[[ReconstructionBatch], SetGeometry]
 
 VIEWS = 4
 ZOOM_MAX = 3.0
@@ -35,22 +35,25 @@ class SetsScorer(Scorer):
     """Sets of views with true points and poses, under several settings."""
 
     @abstractmethod
-    def batches(self, setting: str) -> Iterator[ReconstructionBatch]:
+    def make_batches(self, setting: str) -> Iterator[ReconstructionBatch]:
         """All test sets under a setting, always in the same order."""
 
-    def depth_of(self, setting: str) -> DepthName:
+    def choose_depth(self, setting: str) -> DepthName:
         return "ray"
 
-    def scores(self, network: nn.Module, setting: str) -> dict[str, list[float]]:
-        return self._scores(answers_of(network), setting)
+    def score_network(self, network: nn.Module, setting: str) -> dict[str, list[float]]:
+        return self._score_predictions(make_predictor(network), setting)
 
-    def references(self) -> list[ScoredRun]:
+    def score_references(self) -> list[ScoredRun]:
         """`standing`: calibrated rays at one depth from cameras that do not move, so what calibration alone gives."""
-        found = {setting: self._scores(_standing, setting) for setting in self.settings}
+        found = {setting: self._score_predictions(_predict_static, setting) for setting in self.settings}
         return [ScoredRun("standing", 0, 0, 0.0, found)]
 
-    def _scores(self, answer: Answer, setting: str) -> dict[str, list[float]]:
-        parts = [scored(batch, answer(batch), self.depth_of(setting)) for batch in self.batches(setting)]
+    def _score_predictions(self, answer: Predict, setting: str) -> dict[str, list[float]]:
+        parts = [
+            score_batch(batch, answer(batch), self.choose_depth(setting))
+            for batch in self.make_batches(setting)
+        ]
         rows = ReconstructionScores.concatenate(parts).rows()
         return {metric: values.tolist() for metric, values in rows.items()}
 
@@ -64,7 +67,7 @@ class RoomsScorer(SetsScorer):
     at_once: int = 16
 
     @staticmethod
-    def of_training(rooms: RoomsReconstruction, sets: int) -> "RoomsScorer":
+    def from_training(rooms: RoomsReconstruction, sets: int) -> "RoomsScorer":
         """Rooms like those of a training, but others: square, four views at most, true colours."""
         views = (min(VIEWS, rooms.views[1]),) * 2
         square = replace(rooms, height=rooms.width, aspect=(1.0, 1.0))
@@ -76,45 +79,45 @@ class RoomsScorer(SetsScorer):
 
     @property
     def key(self) -> dict[str, str]:
-        text = json.dumps(plain(asdict(self)), sort_keys=True)
+        text = json.dumps(to_plain(asdict(self)), sort_keys=True)
         return {"protocol": hashlib.sha256(text.encode()).hexdigest()[:16]}
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {
-            "protocol": plain(asdict(self)),
+            "protocol": to_plain(asdict(self)),
             "protocol_digest": self.key["protocol"],
-            "depth": {setting: self.depth_of(setting) for setting in self.settings},
+            "depth": {setting: self.choose_depth(setting) for setting in self.settings},
         }
 
-    def batches(self, setting: str) -> Iterator[ReconstructionBatch]:
-        seen = self.rooms.seen_through(*LENSES[setting])
+    def make_batches(self, setting: str) -> Iterator[ReconstructionBatch]:
+        seen = self.rooms.with_lens(*LENSES[setting])
         for first in range(0, self.sets, self.at_once):
-            yield seen.sets(range(first, min(first + self.at_once, self.sets)))
+            yield seen.make_sets(range(first, min(first + self.at_once, self.sets)))
 
-    def depth_of(self, setting: str) -> DepthName:
+    def choose_depth(self, setting: str) -> DepthName:
         return "z" if setting in ("pinhole", "zoom") else "ray"
 
 
-def answers_of(network: nn.Module) -> Answer:
+def make_predictor(network: nn.Module) -> Predict:
     """What a network says of a batch, on its own device, back where the batch is."""
     device = next(network.parameters()).device
 
     @torch.no_grad()
-    def answer(batch: ReconstructionBatch) -> SetGeometry:
+    def predict(batch: ReconstructionBatch) -> SetGeometry:
         there = batch.to(device)
         found = network(there.images, there.views).to(batch.images)
         return SetGeometry(found.world_points, found.camera_points, found.rays, found.poses)
 
-    return answer
+    return predict
 
 
-def scored(batch: ReconstructionBatch, answer: SetGeometry, depth: DepthName) -> ReconstructionScores:
+def score_batch(batch: ReconstructionBatch, predicted: SetGeometry, depth: DepthName) -> ReconstructionScores:
     rays = batch.rays()
     truth = SetGeometry(batch.world_points, batch.camera_points, rays.directions, batch.poses)
-    return score_sets(truth, answer, batch.valid, depth_kind=depth, known_rays=rays.valid)
+    return score_sets(truth, predicted, batch.valid, depth_kind=depth, known_rays=rays.valid)
 
 
-def _standing(batch: ReconstructionBatch) -> SetGeometry:
+def _predict_static(batch: ReconstructionBatch) -> SetGeometry:
     rays = batch.rays().directions
     still = torch.eye(4).expand(*batch.images.shape[:2], 4, 4).to(rays)
     return SetGeometry(rays, rays, rays, Pose(still))

@@ -22,13 +22,13 @@ class Scorer(ABC):
         """Changes with anything that changes a score: scores with the same key are used again."""
 
     @abstractmethod
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """For result.json, as plain values."""
 
     @abstractmethod
-    def scores(self, network: nn.Module, setting: str) -> dict[str, list[float]]:
+    def score_network(self, network: nn.Module, setting: str) -> dict[str, list[float]]:
         """metric → a value per scene."""
 
-    def references(self) -> list[ScoredRun]:
+    def score_references(self) -> list[ScoredRun]:
         """Rows that need no training, for scale."""
         return []

@@ -26,24 +26,24 @@ class ScoredRun:
     scores: Scores
 
 
-def rows(runs: list[ScoredRun]) -> list[dict[str, Any]]:
+def make_rows(runs: list[ScoredRun]) -> list[dict[str, Any]]:
     """Means and 95 % intervals over scenes and seeds, a row per method and setting, in the order of the runs."""
     methods = list(dict.fromkeys(run.method for run in runs))
     settings = list(dict.fromkeys(setting for run in runs for setting in run.scores))
     return [
-        _row([run for run in runs if run.method == method], setting)
+        _make_row([run for run in runs if run.method == method], setting)
         for method in methods
         for setting in settings
     ]
 
 
-def _row(runs: list[ScoredRun], setting: str) -> dict[str, Any]:
+def _make_row(runs: list[ScoredRun], setting: str) -> dict[str, Any]:
     metrics = list(runs[0].scores[setting])
     values = {metric: torch.tensor([run.scores[setting][metric] for run in runs]) for metric in metrics}
     return {
         "method": runs[0].method,
         "setting": setting,
-        "metrics": {metric: _interval(bootstrap_runs(per_scene)) for metric, per_scene in values.items()},
+        "metrics": {metric: _to_document(bootstrap_runs(per_scene)) for metric, per_scene in values.items()},
         "per_seed": {metric: per_scene.mean(1).tolist() for metric, per_scene in values.items()},
         "seeds": len(runs),
         "steps": runs[0].steps,
@@ -51,7 +51,7 @@ def _row(runs: list[ScoredRun], setting: str) -> dict[str, Any]:
     }
 
 
-def difference(
+def compute_difference(
     runs: list[ScoredRun], method: str, other: str, setting: str, metric: str = "psnr"
 ) -> Interval:
     """Mean of `method` − `other`, paired by scene and by seed, with its interval."""
@@ -64,45 +64,50 @@ def difference(
     return bootstrap_runs(paired)
 
 
-def differences(runs: list[ScoredRun], pairs: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
+def compute_differences(runs: list[ScoredRun], pairs: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
     """Of all pairs whose rows are there, in every metric, a row per setting."""
     there = {run.method for run in runs}
     return [
         {"method": method, "minus": other, "setting": setting}
-        | {metric: _interval(difference(runs, method, other, setting, metric)) for metric in metrics}
+        | {
+            metric: _to_document(compute_difference(runs, method, other, setting, metric))
+            for metric in metrics
+        }
         for method, other in pairs
         if {method, other} <= there
         for setting, metrics in runs[0].scores.items()
     ]
 
 
-def _interval(interval: Interval) -> dict[str, float]:
+def _to_document(interval: Interval) -> dict[str, float]:
     return {"mean": interval.mean, "low": interval.low, "high": interval.high}
 
 
-def markdown(result: Mapping[str, Any], metric: str = "psnr", digits: int = 2) -> str:
+def format_markdown(result: Mapping[str, Any], metric: str = "psnr", digits: int = 2) -> str:
     """Methods down, settings across: mean and half the width of the interval."""
     listed = [*result["rows"], *result.get("references", [])]
     settings = list(dict.fromkeys(row["setting"] for row in listed))
     lines = [f"| {metric} | {' | '.join(settings)} |", "|---|" + "---|" * len(settings)]
     for method in dict.fromkeys(row["method"] for row in listed):
         cells = {row["setting"]: row["metrics"].get(metric) for row in listed if row["method"] == method}
-        lines.append(f"| {method} | {' | '.join(_cell(cells[s], digits) for s in settings)} |")
+        lines.append(f"| {method} | {' | '.join(_format_cell(cells[s], digits) for s in settings)} |")
     return "\n".join(lines)
 
 
-def differences_markdown(result: Mapping[str, Any], metric: str = "psnr", digits: int = 2) -> str:
+def format_differences_markdown(result: Mapping[str, Any], metric: str = "psnr", digits: int = 2) -> str:
     """Pairs down, settings across."""
     listed = result["differences"]
     settings = list(dict.fromkeys(row["setting"] for row in listed))
     lines = [f"| {metric}, difference | {' | '.join(settings)} |", "|---|" + "---|" * len(settings)]
     for pair in dict.fromkeys((row["method"], row["minus"]) for row in listed):
         cells = [row[metric] for row in listed if (row["method"], row["minus"]) == pair]
-        lines.append(f"| {pair[0]} − {pair[1]} | {' | '.join(_cell(cell, digits) for cell in cells)} |")
+        lines.append(
+            f"| {pair[0]} − {pair[1]} | {' | '.join(_format_cell(cell, digits) for cell in cells)} |"
+        )
     return "\n".join(lines)
 
 
-def _cell(interval: Mapping[str, float] | None, digits: int) -> str:
+def _format_cell(interval: Mapping[str, float] | None, digits: int) -> str:
     if interval is None or not math.isfinite(interval["mean"]):
         return "–"
     half = (interval["high"] - interval["low"]) / 2

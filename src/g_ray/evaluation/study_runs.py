@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from g_ray.evaluation.scorer import Scorer
-from g_ray.evaluation.study import ScoredRun, Scores, differences, rows
+from g_ray.evaluation.study import ScoredRun, Scores, compute_differences, make_rows
 from g_ray.files import strip_paths, write_json
 from g_ray.training.engine import train
 from g_ray.training.history import METRICS
@@ -43,12 +43,12 @@ class Study:
     networks: Path | None = None
     """Folder of another table with the same rows, whose networks are scored here."""
 
-    def run_folder(self, out: Path, method: str, seed: int) -> Path:
+    def get_run_folder(self, out: Path, method: str, seed: int) -> Path:
         """Of one network: in the table's own folder, or in that of the table that trained it."""
         return (self.networks or out) / "runs" / f"{method}-seed{seed}"
 
-    def scores_file(self, out: Path, method: str, seed: int) -> Path:
-        own = self.run_folder(out, method, seed) / "scores.json"
+    def get_scores_file(self, out: Path, method: str, seed: int) -> Path:
+        own = self.get_run_folder(out, method, seed) / "scores.json"
         return own if self.networks is None else out / "scores" / f"{method}-seed{seed}.json"
 
 
@@ -62,7 +62,7 @@ class Job:
     folder: Path
     scores: Path
 
-    def steps_done(self) -> int:
+    def read_steps_done(self) -> int:
         """Read from the run's own record, so that nothing has to be sent between processes."""
         with contextlib.suppress(OSError, IndexError, ValueError, KeyError):
             return json.loads((self.folder / METRICS).read_text().splitlines()[-1])["step"]
@@ -89,28 +89,30 @@ def run_study(
             method,
             replace(recipe, seed=seed),
             study.scorer,
-            study.run_folder(out, method, seed),
-            study.scores_file(out, method, seed),
+            study.get_run_folder(out, method, seed),
+            study.get_scores_file(out, method, seed),
         )
         for seed in range(seeds)
         for method, recipe in study.methods.items()
     ]
-    scored = [_scored_run(job) for job in _finished(todo, jobs, devices, progress)]
+    scored = [_read_scored_run(job) for job in _run_jobs(todo, jobs, devices, progress)]
     progress("scoring references")
-    references = study.scorer.references()
-    settings = study.scorer.described()
-    settings["recipes"] = {method: strip_paths(recipe.resolved()) for method, recipe in study.methods.items()}
+    references = study.scorer.score_references()
+    settings = study.scorer.describe()
+    settings["recipes"] = {
+        method: strip_paths(recipe.to_settings()) for method, recipe in study.methods.items()
+    }
     return {
         "name": study.name,
         "scale": study.scale,
-        "rows": rows(sorted(scored, key=lambda run: list(study.methods).index(run.method))),
-        "references": rows(references),
-        "differences": differences(scored, study.pairs),
+        "rows": make_rows(sorted(scored, key=lambda run: list(study.methods).index(run.method))),
+        "references": make_rows(references),
+        "differences": compute_differences(scored, study.pairs),
         "settings": settings,
     }
 
 
-def _finished(
+def _run_jobs(
     todo: list[Job], jobs: int, devices: Sequence[str], progress: Callable[[str], None]
 ) -> list[Job]:
     """All jobs trained and scored: here one after the other, or `jobs` processes at a time, one thread each."""
@@ -120,16 +122,16 @@ def _finished(
             train_and_score(job, devices[0])
         return todo
     started = time.monotonic()
-    before = sum(job.steps_done() for job in todo)
+    before = sum(job.read_steps_done() for job in todo)
     context = get_context("spawn")
     places = context.Queue()
     for worker in range(jobs):
         places.put(devices[worker % len(devices)])
-    with ProcessPoolExecutor(jobs, context, initializer=_take_place, initargs=(places,)) as pool:
+    with ProcessPoolExecutor(jobs, context, initializer=_take_device, initargs=(places,)) as pool:
         futures = [pool.submit(train_and_score, job) for job in todo]
         try:
-            for _ in _until_done(futures):
-                progress(_state(todo, futures, before, started))
+            for _ in _poll_until_done(futures):
+                progress(_format_state(todo, futures, before, started))
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
@@ -138,7 +140,7 @@ def _finished(
     return todo
 
 
-def _until_done(futures: list[Future[None]]) -> Iterator[None]:
+def _poll_until_done(futures: list[Future[None]]) -> Iterator[None]:
     pending = set(futures)
     while pending:
         done, pending = wait(pending, timeout=POLL_S)
@@ -147,28 +149,28 @@ def _until_done(futures: list[Future[None]]) -> Iterator[None]:
         yield
 
 
-def _state(todo: list[Job], futures: list[Future[None]], before: int, started: float) -> str:
+def _format_state(todo: list[Job], futures: list[Future[None]], before: int, started: float) -> str:
     total = sum(job.recipe.schedule.steps for job in todo)
-    steps = sum(job.steps_done() for job in todo)
+    steps = sum(job.read_steps_done() for job in todo)
     pace = (steps - before) / max(time.monotonic() - started, 1e-6)
     left = f", about {(total - steps) / pace / 60:.0f} min left" if pace > 0 else ""
     done = sum(future.done() for future in futures)
     return f"{done} of {len(todo)} networks done, {100 * steps / total:.0f} % of all steps{left}"
 
 
-_place = "cpu"
+_device = "cpu"
 """The device of this process."""
 
 
-def _take_place(places: "Queue[str]") -> None:
-    global _place
-    _place = places.get()
+def _take_device(places: "Queue[str]") -> None:
+    global _device
+    _device = places.get()
     torch.set_num_threads(1)
 
 
 def train_and_score(job: Job, device: str | None = None) -> None:
     """In a process of its own, on its device; what the run says goes to its folder."""
-    device = _place if device is None else device
+    device = _device if device is None else device
     job.folder.mkdir(parents=True, exist_ok=True)
     with (
         (job.folder / "log.txt").open("a") as log,
@@ -184,7 +186,7 @@ def load_network(recipe: Recipe, weights: Path, device: str = "cpu") -> torch.nn
     """A trained network, ready to predict."""
     from safetensors.torch import load_file
 
-    network = recipe.task().model()
+    network = recipe.build_task().build_model()
     network.load_state_dict(load_file(weights))
     return network.eval().to(device)
 
@@ -196,28 +198,30 @@ def _score(job: Job, weights: Path, device: str) -> None:
         if json.loads(job.scores.read_text())["key"] == key:
             return
     network = load_network(job.recipe, weights, device)
-    scores = {setting: job.scorer.scores(network, setting) for setting in job.scorer.settings}
+    scores = {setting: job.scorer.score_network(network, setting) for setting in job.scorer.settings}
     write_json(job.scores, {"key": key, "scores": scores})
 
 
-def _scored_run(job: Job) -> ScoredRun:
+def _read_scored_run(job: Job) -> ScoredRun:
     scores: Scores = json.loads(job.scores.read_text())["scores"]
-    return ScoredRun(job.method, job.recipe.seed, job.recipe.schedule.steps, _cpu_seconds(job.folder), scores)
+    return ScoredRun(
+        job.method, job.recipe.seed, job.recipe.schedule.steps, _read_cpu_seconds(job.folder), scores
+    )
 
 
-def _cpu_seconds(folder: Path) -> float:
+def _read_cpu_seconds(folder: Path) -> float:
     """Of training, over all its starts, as the run's newest checkpoint says."""
-    from g_ray.training.checkpoint import Store
+    from g_ray.training.checkpoint import CheckpointStore
 
-    newest, _ = Store(folder / "checkpoints", 1, None).newest()
+    newest, _ = CheckpointStore(folder / "checkpoints", 1, None).find_newest()
     return newest.load_state()["cpu_seconds"] if newest else 0.0
 
 
-def all_devices() -> list[str]:
+def list_devices() -> list[str]:
     """Every GPU, or the CPU where there is none."""
     return [f"cuda:{index}" for index in range(torch.cuda.device_count())] or ["cpu"]
 
 
-def default_jobs(devices: Sequence[str]) -> int:
+def choose_job_count(devices: Sequence[str]) -> int:
     """A network per GPU, or one per core."""
     return len(devices) if devices[0] != "cpu" else max(1, os.cpu_count() or 1)

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from g_ray.data.scenes.colmap_cameras import colmap_camera
+from g_ray.data.scenes.colmap_cameras import camera_to_colmap
 from g_ray.data.scenes.colmap_format import RawCamera, RawImage
 from g_ray.export.colmap_files import write_model
 from g_ray.export.options import ExportOptions
-from g_ray.export.places import image_name
+from g_ray.export.places import make_image_name
 from g_ray.export.points import PointCloud
 from g_ray.export.result import Result, ResultView
-from g_ray.export.selection import at_most
+from g_ray.export.selection import subsample_indices
 from g_ray.geometry.quaternion import quaternion_from_rotation
 
 AGREEMENT = 0.02
@@ -24,30 +24,32 @@ AGREEMENT = 0.02
 
 def write_colmap(result: Result, cloud: PointCloud, options: ExportOptions) -> list[str]:
     """Cameras, images and points; returns notes about what is left out."""
-    lenses, notes = _lenses(result)
+    lenses, notes = _convert_cameras(result)
     if not lenses:
         return [*notes, "colmap/ is not written: no view's camera is one that COLMAP has"]
     cloud = cloud[np.nonzero(np.isin(cloud.view, list(lenses)))[0]]
-    cloud = cloud[at_most(len(cloud), options.max_tracks)]
+    cloud = cloud[subsample_indices(len(cloud), options.max_tracks)]
     cameras: dict[RawCamera, int] = {}
     features = []
     for number, lens in lenses.items():
         cameras.setdefault(lens, len(cameras) + 1)
         view = result.views[number]
-        features.append((view, cameras[lens], _seen(view, number, cloud, lens.model == "EQUIRECTANGULAR")))
-    kept, images = _images(features, len(cloud))
+        features.append(
+            (view, cameras[lens], _find_observations(view, number, cloud, lens.model == "EQUIRECTANGULAR"))
+        )
+    kept, images = _build_images(features, len(cloud))
     folder = result.folder / "colmap" / "sparse" / "0"
     by_number = {number: lens for lens, number in cameras.items()}
-    write_model(folder, by_number, images, cloud.positions[kept], cloud.colours[kept])
+    write_model(folder, by_number, images, cloud.positions[kept], cloud.colors[kept])
     return notes
 
 
-def _lenses(result: Result) -> tuple[dict[int, RawCamera], list[str]]:
+def _convert_cameras(result: Result) -> tuple[dict[int, RawCamera], list[str]]:
     """By the view's index; equal ones are one camera of the model."""
     lenses, notes = {}, []
     for number, view in enumerate(result.cameras()):
         try:
-            model, parameters = colmap_camera(view.camera)
+            model, parameters = camera_to_colmap(view.camera)
             lenses[number] = RawCamera(model, view.camera.width, view.camera.height, parameters)
         except ValueError as error:
             notes.append(f"colmap/ leaves out {view.name}: {error}")
@@ -55,13 +57,13 @@ def _lenses(result: Result) -> tuple[dict[int, RawCamera], list[str]]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Seen:
+class _Observations:
     points: np.ndarray
     """Indices into the cloud."""
     pixels: np.ndarray
 
 
-def _seen(view: ResultView, number: int, cloud: PointCloud, backwards: bool) -> _Seen:
+def _find_observations(view: ResultView, number: int, cloud: PointCloud, backwards: bool) -> _Observations:
     """The view's own points at their pixels, and others that project to where its depth agrees.
 
     COLMAP's lenses, other than panoramas, see nothing behind the image plane.
@@ -81,10 +83,12 @@ def _seen(view: ResultView, number: int, cloud: PointCloud, backwards: bool) -> 
     where = pixels[found].numpy(force=True)
     mine = cloud.view[found] == number
     where[mine] = cloud.pixels[found[mine]]
-    return _Seen(found, where)
+    return _Observations(found, where)
 
 
-def _images(features: list[tuple[ResultView, int, _Seen]], count: int) -> tuple[np.ndarray, list[RawImage]]:
+def _build_images(
+    features: list[tuple[ResultView, int, _Observations]], count: int
+) -> tuple[np.ndarray, list[RawImage]]:
     """Which points are seen at all, and the images with numbers of those."""
     used = np.zeros(count, dtype=bool)
     for _, _, seen in features:
@@ -96,5 +100,7 @@ def _images(features: list[tuple[ResultView, int, _Seen]], count: int) -> tuple[
         x, y, z, w = quaternion_from_rotation(pose.rotation).tolist()
         translation = tuple(pose.translation.tolist())
         ids = numbers[seen.points]
-        images.append(RawImage(image_name(view.name), camera, (w, x, y, z), translation, seen.pixels, ids))
+        images.append(
+            RawImage(make_image_name(view.name), camera, (w, x, y, z), translation, seen.pixels, ids)
+        )
     return np.nonzero(used)[0], images

@@ -22,18 +22,18 @@ def write_model(
     cameras: dict[int, RawCamera],
     images: Sequence[RawImage],
     positions: Float[np.ndarray, "n 3"],
-    colours: UInt8[np.ndarray, "n 3"],
+    colors: UInt8[np.ndarray, "n 3"],
 ) -> None:
     """Images and points are numbered from 1 in their order, so `RawImage.point_ids` are rows of positions plus 1.
 
     Observations are where the points project, so every point's error is 0.
     """
-    write_atomically(folder / "cameras.bin", _cameras(cameras))
-    write_atomically(folder / "images.bin", _images(images))
-    write_atomically(folder / "points3D.bin", _points(images, positions, colours))
+    write_atomically(folder / "cameras.bin", _encode_cameras(cameras))
+    write_atomically(folder / "images.bin", _encode_images(images))
+    write_atomically(folder / "points3D.bin", _encode_points(images, positions, colors))
 
 
-def _cameras(cameras: dict[int, RawCamera]) -> bytes:
+def _encode_cameras(cameras: dict[int, RawCamera]) -> bytes:
     parts = [struct.pack("<Q", len(cameras))]
     for number, camera in cameras.items():
         head = (number, MODELS[camera.model].number, camera.width, camera.height)
@@ -41,7 +41,7 @@ def _cameras(cameras: dict[int, RawCamera]) -> bytes:
     return b"".join(parts)
 
 
-def _images(images: Sequence[RawImage]) -> bytes:
+def _encode_images(images: Sequence[RawImage]) -> bytes:
     parts = [struct.pack("<Q", len(images))]
     for number, image in enumerate(images, 1):
         features = np.empty(len(image.pixels), FEATURE)
@@ -51,12 +51,12 @@ def _images(images: Sequence[RawImage]) -> bytes:
     return b"".join(parts)
 
 
-def _points(images: Sequence[RawImage], positions: np.ndarray, colours: np.ndarray) -> bytes:
-    tracks, ends = _tracks(images, len(positions))
+def _encode_points(images: Sequence[RawImage], positions: np.ndarray, colors: np.ndarray) -> bytes:
+    tracks, ends = _build_tracks(images, len(positions))
     parts = [struct.pack("<Q", len(positions))]
     start = 0
     for number, (position, colour, end) in enumerate(
-        zip(positions.tolist(), colours.tolist(), ends.tolist(), strict=True), 1
+        zip(positions.tolist(), colors.tolist(), ends.tolist(), strict=True), 1
     ):
         parts.append(struct.pack("<Q3d3BdQ", number, *position, *colour, 0.0, end - start))
         parts.append(tracks[start:end].tobytes())
@@ -64,7 +64,7 @@ def _points(images: Sequence[RawImage], positions: np.ndarray, colours: np.ndarr
     return b"".join(parts)
 
 
-def _tracks(images: Sequence[RawImage], points: int) -> tuple[np.ndarray, np.ndarray]:
+def _build_tracks(images: Sequence[RawImage], points: int) -> tuple[np.ndarray, np.ndarray]:
     """All observations ordered by point, and where each point's end."""
     owners = np.concatenate([image.point_ids for image in images])
     seen = np.empty(len(owners), OBSERVATION)

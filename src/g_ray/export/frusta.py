@@ -26,7 +26,7 @@ SIZE = 0.12
 class Frustum:
     """Line strips in the world. The outline is closed, and its corners are joined with the centre."""
 
-    centre: Float[Tensor, "3"]
+    center: Float[Tensor, "3"]
     outline: Float[Tensor, "n 3"]
     corners: tuple[int, ...]
     """Of the outline: top left, top right, bottom right, bottom left."""
@@ -36,36 +36,36 @@ class Frustum:
     def segments(self) -> Float[Tensor, "s 2 3"]:
         """All lines as pairs of ends."""
         closed = torch.stack([self.outline, self.outline.roll(-1, 0)], 1)
-        spokes = torch.stack([self.centre.expand(4, 3), self.outline[list(self.corners)]], 1)
+        spokes = torch.stack([self.center.expand(4, 3), self.outline[list(self.corners)]], 1)
         ribs = [torch.stack([rib[:-1], rib[1:]], 1) for rib in self.ribs]
         return torch.cat([closed, spokes, *ribs])
 
 
-def frustum(camera: Camera, pose: Pose, size: float) -> Frustum:
+def build_frustum(camera: Camera, pose: Pose, size: float) -> Frustum:
     """`size` is the distance of the image from the centre: along the axis if it is flat, along rays if curved."""
     camera, pose = camera.to(torch.float64), pose.to(torch.float64)
-    outline = _outermost(camera, _border(camera))
+    outline = _find_outermost_rays(camera, _make_border(camera))
     flat = bool((outline[:, 2] > np.cos(np.deg2rad(FLAT_DEG))).all())
-    ribs = () if flat else tuple(_outermost(camera, line) for line in _middle(camera))
+    ribs = () if flat else tuple(_find_outermost_rays(camera, line) for line in _make_middle_lines(camera))
     scale = size / outline[:, 2:] if flat else size
 
-    def placed(rays: Tensor) -> Tensor:
+    def place_rays(rays: Tensor) -> Tensor:
         return rays @ pose.rotation.mT + pose.translation
 
     corners = tuple(PER_SIDE * side for side in range(4))
     return Frustum(
-        pose.translation, placed(outline * scale), corners, tuple(placed(rib * size) for rib in ribs)
+        pose.translation, place_rays(outline * scale), corners, tuple(place_rays(rib * size) for rib in ribs)
     )
 
 
-def frustum_size(result: Result, cloud: PointCloud) -> float:
+def choose_frustum_size(result: Result, cloud: PointCloud) -> float:
     """A share of the median distance of points from the camera that saw them."""
     centres = np.stack([pose.translation.double().numpy(force=True) for pose in result.poses()])
     distance = np.linalg.norm(cloud.positions - centres[cloud.view], axis=1)
     return float(SIZE * np.median(distance))
 
 
-def _border(camera: Camera) -> Float[Tensor, "n 2"]:
+def _make_border(camera: Camera) -> Float[Tensor, "n 2"]:
     """Clockwise from the top left corner."""
     at = torch.arange(PER_SIDE, dtype=torch.float64) / PER_SIDE
     zero, one = torch.zeros_like(at), torch.ones_like(at)
@@ -74,14 +74,14 @@ def _border(camera: Camera) -> Float[Tensor, "n 2"]:
     return torch.stack([u, v], -1)
 
 
-def _middle(camera: Camera) -> tuple[Float[Tensor, "n 2"], Float[Tensor, "n 2"]]:
+def _make_middle_lines(camera: Camera) -> tuple[Float[Tensor, "n 2"], Float[Tensor, "n 2"]]:
     at = torch.linspace(0, 1, 4 * PER_SIDE + 1, dtype=torch.float64)
     half = torch.full_like(at, 0.5)
     size = at.new_tensor([camera.width, camera.height])
     return torch.stack([at, half], -1) * size, torch.stack([half, at], -1) * size
 
 
-def _outermost(camera: Camera, pixels: Float[Tensor, "n 2"]) -> Float[Tensor, "n 3"]:
+def _find_outermost_rays(camera: Camera, pixels: Float[Tensor, "n 2"]) -> Float[Tensor, "n 3"]:
     """Rays of pixels, or of the valid pixel nearest to each on its way to the middle of the image."""
     middle = pixels.new_tensor([camera.width / 2, camera.height / 2])
     inward = torch.linspace(0, 1, INWARD, dtype=pixels.dtype)[:, None, None]

@@ -19,7 +19,7 @@ MAGIC, JSON_CHUNK, BINARY_CHUNK = 0x46546C67, 0x4E4F534A, 0x004E4942
 FLOAT, BYTE = 5126, 5121
 POINTS, LINES = 0, 1
 UP_FROM_DOWN = [1.0, 0, 0, 0, 0, -1.0, 0, 0, 0, 0, -1.0, 0, 0, 0, 0, 1.0]
-FRUSTUM_COLOUR = (224, 130, 20)
+FRUSTUM_COLOR = (224, 130, 20)
 
 
 class _Buffer:
@@ -39,9 +39,9 @@ class _Buffer:
         )
         return len(self.accessors) - 1
 
-    def primitive(self, positions: np.ndarray, colours: np.ndarray, mode: int) -> dict[str, Any]:
+    def add_primitive(self, positions: np.ndarray, colors: np.ndarray, mode: int) -> dict[str, Any]:
         places = positions.astype("<f4")
-        opaque = np.concatenate([colours, np.full((len(colours), 1), 255, np.uint8)], 1)
+        opaque = np.concatenate([colors, np.full((len(colors), 1), 255, np.uint8)], 1)
         bounds = {"min": places.min(0).tolist(), "max": places.max(0).tolist()}
         attributes = {
             "POSITION": self.add(places, FLOAT, **bounds),
@@ -53,11 +53,11 @@ class _Buffer:
 def write_glb(path: Path, cloud: PointCloud, frusta: Sequence[tuple[str, np.ndarray]]) -> None:
     """`frusta`: names and line segments [s 2 3], a node each."""
     buffer = _Buffer()
-    meshes = [{"name": "points", "primitives": [buffer.primitive(cloud.positions, cloud.colours, POINTS)]}]
+    meshes = [{"name": "points", "primitives": [buffer.add_primitive(cloud.positions, cloud.colors, POINTS)]}]
     for name, segments in frusta:
         ends = segments.reshape(-1, 3)
-        colours = np.tile(np.array(FRUSTUM_COLOUR, np.uint8), (len(ends), 1))
-        meshes.append({"name": name, "primitives": [buffer.primitive(ends, colours, LINES)]})
+        colours = np.tile(np.array(FRUSTUM_COLOR, np.uint8), (len(ends), 1))
+        meshes.append({"name": name, "primitives": [buffer.add_primitive(ends, colours, LINES)]})
     nodes = [{"name": mesh["name"], "mesh": index} for index, mesh in enumerate(meshes)]
     root = {"name": "world", "matrix": UP_FROM_DOWN, "children": list(range(len(nodes)))}
     document = {
@@ -70,10 +70,10 @@ def write_glb(path: Path, cloud: PointCloud, frusta: Sequence[tuple[str, np.ndar
         "bufferViews": buffer.views,
         "buffers": [{"byteLength": len(buffer.data)}],
     }
-    write_atomically(path, _container(document, bytes(buffer.data)))
+    write_atomically(path, _encode_container(document, bytes(buffer.data)))
 
 
-def _container(document: dict[str, Any], data: bytes) -> bytes:
+def _encode_container(document: dict[str, Any], data: bytes) -> bytes:
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 4)
     chunks = struct.pack("<II", len(text), JSON_CHUNK) + text

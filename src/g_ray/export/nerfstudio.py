@@ -18,7 +18,7 @@ from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.data.scenes.nerfstudio import TRANSFORMS
 from g_ray.export.options import ExportOptions
-from g_ray.export.places import depth_path, image_name
+from g_ray.export.places import get_depth_path, make_image_name
 from g_ray.export.result import Result
 from g_ray.files import write_json
 
@@ -32,7 +32,7 @@ MODELS: dict[type[Camera], tuple[str, tuple[str, ...]]] = {
 INTRINSICS = ("camera_model", "fl_x", "fl_y", "cx", "cy", "w", "h", "k1", "k2", "k3", "k4", "p1", "p2")
 
 
-def nerfstudio_camera(camera: Camera) -> dict[str, Any]:
+def camera_to_nerfstudio(camera: Camera) -> dict[str, Any]:
     """Intrinsics of a frame; ValueError, with the reason, if nerfstudio has no such lens."""
     if type(camera) not in MODELS:
         raise ValueError(f"nerfstudio has no camera model like {camera.NAME}")
@@ -62,7 +62,7 @@ def write_transforms(result: Result, options: ExportOptions) -> list[str]:
     frames, notes = [], []
     for view in result.cameras():
         try:
-            frames.append(_frame(result, view, options))
+            frames.append(_build_frame(result, view, options))
         except ValueError as error:
             notes.append(f"{TRANSFORMS} leaves out {view.name}: {error}")
     for name in (TRANSFORMS, *(f"transforms_{model.lower()}.json" for model, _ in MODELS.values())):
@@ -70,44 +70,47 @@ def write_transforms(result: Result, options: ExportOptions) -> list[str]:
     if not frames:
         return [*notes, f"{TRANSFORMS} is not written: no view's camera is one that nerfstudio has"]
     _write(result.folder / TRANSFORMS, frames)
-    kinds = sorted({_kind(frame) for frame in frames})
+    kinds = sorted({_get_kind(frame) for frame in frames})
     if len(kinds) == 1:
         return notes
     for kind in kinds:
-        _write(result.folder / f"transforms_{kind.lower()}.json", [f for f in frames if _kind(f) == kind])
+        _write(result.folder / f"transforms_{kind.lower()}.json", [f for f in frames if _get_kind(f) == kind])
     names = ", ".join(f"transforms_{kind.lower()}.json" for kind in kinds)
     return [*notes, f"nerfstudio takes one camera model per file: give it {names} instead of {TRANSFORMS}"]
 
 
-def _kind(frame: dict[str, Any]) -> str:
+def _get_kind(frame: dict[str, Any]) -> str:
     """Pinholes are OPENCV without distortion: one kind of camera to nerfstudio."""
     model = frame["camera_model"]
     return "OPENCV" if model == "PINHOLE" else model
 
 
-def _frame(result: Result, view: NamedCamera, options: ExportOptions) -> dict[str, Any]:
+def _build_frame(result: Result, view: NamedCamera, options: ExportOptions) -> dict[str, Any]:
     flip = torch.diag(torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64))
     assert view.pose is not None
     frame = {
-        "file_path": f"images/{image_name(view.name)}",
+        "file_path": f"images/{make_image_name(view.name)}",
         "transform_matrix": (view.pose.world_from_cam.double() @ flip).tolist(),
-        **nerfstudio_camera(view.camera),
+        **camera_to_nerfstudio(view.camera),
     }
     if options.depth_npy:
-        path = depth_path(result.folder, view.name, ".npy")
+        path = get_depth_path(result.folder, view.name, ".npy")
         frame["depth_file_path"] = path.relative_to(result.folder).as_posix()
     return frame
 
 
 def _write(path: Path, frames: list[dict[str, Any]]) -> None:
     """What all frames share goes to the top, as far as nerfstudio allows it: a camera is shared as a whole or not."""
-    kinds = {_kind(frame) for frame in frames}
+    kinds = {_get_kind(frame) for frame in frames}
     first = {key: frames[0][key] for key in INTRINSICS if key in frames[0]}
     shared = all({key: f[key] for key in INTRINSICS if key in f} == first for f in frames)
     if shared:
         top, frames = first, [{k: v for k, v in f.items() if k not in INTRINSICS} for f in frames]
     elif len(kinds) == 1:
-        top, frames = {"camera_model": _kind(frames[0])}, [f | {"camera_model": _kind(f)} for f in frames]
+        top, frames = (
+            {"camera_model": _get_kind(frames[0])},
+            [f | {"camera_model": _get_kind(f)} for f in frames],
+        )
     else:
         top = {}
     write_json(path, {**top, "ply_file_path": "points.ply", "frames": frames})

@@ -8,7 +8,7 @@ from PIL import Image
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.data.photos import photo_size, read_photo
+from g_ray.data.photos import read_photo, read_photo_size
 from g_ray.files import atomic_path
 
 PhotoLike = Path | Float[Tensor, "3 _ _"]
@@ -23,8 +23,8 @@ def store_photo(photo: PhotoLike, path: Path, camera: Camera) -> None:
     if isinstance(photo, Path):
         if photo.absolute() == path.absolute():
             return
-        _check_size(path, camera, *photo_size(photo))
-        if _as_it_is(photo, path):
+        _check_size(path, camera, *read_photo_size(photo))
+        if _can_copy(photo, path):
             with atomic_path(path) as scratch:
                 shutil.copyfile(photo, scratch)
             return
@@ -35,7 +35,7 @@ def store_photo(photo: PhotoLike, path: Path, camera: Camera) -> None:
         Image.fromarray(pixels).save(scratch, quality=JPEG_QUALITY)  # formats without loss ignore it
 
 
-def _as_it_is(photo: Path, path: Path) -> bool:
+def _can_copy(photo: Path, path: Path) -> bool:
     with Image.open(photo) as image:
         if image.getexif().get(ORIENTATION, 1) != 1:
             raise ValueError(f"{photo} is stored turned (EXIF orientation); give its upright pixels instead")

@@ -2,26 +2,26 @@
 
 from pathlib import Path, PurePosixPath
 
-from g_ray.data.scenes.scene import inside
+from g_ray.data.scenes.scene import resolve_inside
 
 WRITABLE = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
 """Photographs that are stored under their own name; others become NAME.png."""
 
 
-def image_name(name: str) -> str:
+def make_image_name(name: str) -> str:
     """Of a view's photograph, below images/."""
     return name if PurePosixPath(name).suffix.lower() in WRITABLE else f"{name}.png"
 
 
-def image_path(folder: Path, name: str) -> Path:
-    return _below(folder / "images", name, image_name(name))
+def get_image_path(folder: Path, name: str) -> Path:
+    return _resolve_below(folder / "images", name, make_image_name(name))
 
 
-def depth_path(folder: Path, name: str, suffix: str = ".npz") -> Path:
-    return _below(folder / "depth", name, f"{name}{suffix}")
+def get_depth_path(folder: Path, name: str, suffix: str = ".npz") -> Path:
+    return _resolve_below(folder / "depth", name, f"{name}{suffix}")
 
 
-def _below(folder: Path, name: str, file: str) -> Path:
+def _resolve_below(folder: Path, name: str, file: str) -> Path:
     if name != str(PurePosixPath(name)) or "\\" in name or name == ".":
         raise ValueError(f"view name {name!r} is not a plain path; write it as folder/file.jpg")
-    return inside(folder, file)
+    return resolve_inside(folder, file)

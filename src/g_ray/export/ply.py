@@ -23,7 +23,7 @@ def write_ply(path: Path, cloud: PointCloud) -> None:
     for index, axis in enumerate(("x", "y", "z")):
         table[axis] = cloud.positions[:, index]
     for index, channel in enumerate(("red", "green", "blue")):
-        table[channel] = cloud.colours[:, index]
+        table[channel] = cloud.colors[:, index]
     table["confidence"] = cloud.confidence
     properties = [f"property {NAMES[VERTEX[name].kind]} {name}" for name in VERTEX.names or ()]
     head = ["ply", "format binary_little_endian 1.0", "comment made by g-ray", f"element vertex {len(cloud)}"]

@@ -10,11 +10,11 @@ from g_ray.data.photos import read_photo
 from g_ray.export.options import ExportOptions
 from g_ray.export.result import Result, ResultView
 from g_ray.export.selection import (
-    at_most,
-    best_of_voxels,
-    confidence_floor,
-    depth_edges,
-    looks_like_sky,
+    compute_confidence_floor,
+    find_depth_edges,
+    find_sky,
+    select_best_of_voxels,
+    subsample_indices,
 )
 
 SAMPLES = 20_000
@@ -27,7 +27,7 @@ PER_KEPT = 4
 class PointCloud:
     positions: Float[np.ndarray, "n 3"]
     """World, float64."""
-    colours: UInt8[np.ndarray, "n 3"]
+    colors: UInt8[np.ndarray, "n 3"]
     confidence: Float[np.ndarray, "n"]
     view: Int[np.ndarray, "n"]
     """Index of the view that a point came from."""
@@ -43,10 +43,11 @@ class PointCloud:
 
 def collect_points(result: Result, options: ExportOptions) -> PointCloud:
     """Points of all views, one view in memory at a time; ValueError if none is left."""
-    floor = _floor(result, options.confidence)
+    floor = _compute_floor(result, options.confidence)
     budget = -(-options.max_points * (1 if options.voxel is None else PER_KEPT) // len(result.views))
     parts = [
-        _of_view(result, number, view, floor, budget, options) for number, view in enumerate(result.views)
+        _collect_view(result, number, view, floor, budget, options)
+        for number, view in enumerate(result.views)
     ]
     cloud = PointCloud(
         **{name: np.concatenate([getattr(part, name) for part in parts]) for name in vars(parts[0])}
@@ -56,11 +57,11 @@ def collect_points(result: Result, options: ExportOptions) -> PointCloud:
             f"{result.folder}: no point is left; lower the confidence or raise the edge threshold"
         )
     if options.voxel is not None:
-        cloud = cloud[best_of_voxels(cloud.positions, cloud.confidence, options.voxel)]
-    return cloud[at_most(len(cloud), options.max_points)]
+        cloud = cloud[select_best_of_voxels(cloud.positions, cloud.confidence, options.voxel)]
+    return cloud[subsample_indices(len(cloud), options.max_points)]
 
 
-def _floor(result: Result, share: float) -> float:
+def _compute_floor(result: Result, share: float) -> float:
     """Over all views together, so that a view that is bad as a whole gives few points."""
     if share == 0:
         return -np.inf
@@ -68,24 +69,24 @@ def _floor(result: Result, share: float) -> float:
     for view in result.views:
         values = view.confidence[view.valid].numpy(force=True)
         samples.append(values[:: max(1, len(values) // SAMPLES)])
-    return confidence_floor(np.concatenate(samples), share)
+    return compute_confidence_floor(np.concatenate(samples), share)
 
 
-def _of_view(
+def _collect_view(
     result: Result, number: int, view: ResultView, floor: float, budget: int, options: ExportOptions
 ) -> PointCloud:
-    image = read_photo(result.image(view.name)).movedim(0, -1).numpy()
+    image = read_photo(result.get_image_path(view.name)).movedim(0, -1).numpy()
     depth, confidence, valid = (x.numpy(force=True) for x in (view.ray_depth, view.confidence, view.valid))
     keep = valid & (depth > 0) & np.isfinite(depth) & (confidence >= floor)
     if options.edges is not None:
-        keep &= ~depth_edges(depth, valid, options.edges)
+        keep &= ~find_depth_edges(depth, valid, options.edges)
     if options.sky:
-        keep &= ~looks_like_sky(image, confidence)
+        keep &= ~find_sky(image, confidence)
     rows, columns = np.nonzero(keep)
-    chosen = at_most(len(rows), budget, seed=number)
+    chosen = subsample_indices(len(rows), budget, seed=number)
     rows, columns = rows[chosen], columns[chosen]
     pixels = np.stack([columns, rows], -1) + 0.5
-    positions, seen = _lift(view, pixels, depth[rows, columns])
+    positions, seen = _unproject(view, pixels, depth[rows, columns])
     return PointCloud(
         positions,
         (255 * image[rows, columns]).round().astype(np.uint8),
@@ -95,7 +96,7 @@ def _of_view(
     )[np.nonzero(seen)[0]]
 
 
-def _lift(view: ResultView, pixels: np.ndarray, depth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _unproject(view: ResultView, pixels: np.ndarray, depth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """World points of some pixels in float64, and whether the camera has rays there."""
     rays, seen = view.camera.to(torch.float64).unproject(torch.from_numpy(pixels))
     pose = view.pose.to(torch.float64)

@@ -24,7 +24,7 @@ from torch import Tensor
 from g_ray.cameras.base import Camera
 from g_ray.cameras.files import NamedCamera, read_cameras, write_cameras
 from g_ray.export.photos import PhotoLike, store_photo
-from g_ray.export.places import depth_path, image_path
+from g_ray.export.places import get_depth_path, get_image_path
 from g_ray.files import atomic_path, write_json
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
@@ -126,9 +126,9 @@ class Result:
     def poses(self) -> list[Pose]:
         return [camera.pose for camera in self.cameras() if camera.pose is not None]
 
-    def image(self, name: str) -> Path:
+    def get_image_path(self, name: str) -> Path:
         """The photograph of a view in the folder."""
-        return image_path(self.folder, name)
+        return get_image_path(self.folder, name)
 
 
 # Writing
@@ -143,15 +143,15 @@ def write_views(
     """
     folder = Path(folder)
     (folder / RESULT).unlink(missing_ok=True)
-    written = {named.name: named for named in _known_cameras(folder)}
+    written = {named.name: named for named in _read_existing_cameras(folder)}
     for view, image in zip(views, images, strict=True):
-        store_photo(image, image_path(folder, view.name), view.camera)
-        _write_depth(depth_path(folder, view.name), view)
+        store_photo(image, get_image_path(folder, view.name), view.camera)
+        _write_depth(get_depth_path(folder, view.name), view)
         written[view.name] = NamedCamera(view.name, view.camera, view.pose, view.calibration)
     write_cameras(folder / CAMERAS, list(written.values()))
 
 
-def finish(result: Result) -> None:
+def finish_result(result: Result) -> None:
     """The last step: result.json says that everything is there."""
     content = {
         "format": FORMAT,
@@ -168,7 +168,7 @@ def finish(result: Result) -> None:
     write_json(result.folder / RESULT, content)
 
 
-def _known_cameras(folder: Path) -> list[NamedCamera]:
+def _read_existing_cameras(folder: Path) -> list[NamedCamera]:
     return read_cameras(folder / CAMERAS) if (folder / CAMERAS).is_file() else []
 
 
@@ -204,18 +204,18 @@ def read_result(folder: str | os.PathLike[str]) -> Result:
         )
     cameras = read_cameras(folder / CAMERAS)
     for named in cameras:
-        image_path(folder, named.name)
+        get_image_path(folder, named.name)
     if (folder / RESULT).is_file():
-        return _finished(folder, cameras)
+        return _read_finished(folder, cameras)
     there = [
-        named for named in cameras if named.pose is not None and depth_path(folder, named.name).is_file()
+        named for named in cameras if named.pose is not None and get_depth_path(folder, named.name).is_file()
     ]
     if not there:
         raise ValueError(f"{folder}: no view is finished yet; run g-ray reconstruct again")
     return Result(StoredViews(folder, there), folder)
 
 
-def _finished(folder: Path, cameras: list[NamedCamera]) -> Result:
+def _read_finished(folder: Path, cameras: list[NamedCamera]) -> Result:
     path = folder / RESULT
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -231,14 +231,14 @@ def _finished(folder: Path, cameras: list[NamedCamera]) -> Result:
         raise ValueError(f"{path} cannot be read ({error}); run g-ray reconstruct again") from None
     if names != [named.name for named in cameras]:
         raise ValueError(f"{path} and {CAMERAS} name different views; run g-ray reconstruct again")
-    missing = [name for name in names if not depth_path(folder, name).is_file()]
+    missing = [name for name in names if not get_depth_path(folder, name).is_file()]
     if missing:
-        raise ValueError(f"{depth_path(folder, missing[0])} is missing; run g-ray reconstruct again")
+        raise ValueError(f"{get_depth_path(folder, missing[0])} is missing; run g-ray reconstruct again")
     return Result(StoredViews(folder, cameras), folder, content["unit"], metrics, settings, notes)
 
 
 def _read_view(folder: Path, named: NamedCamera) -> ResultView:
-    path = depth_path(folder, named.name)
+    path = get_depth_path(folder, named.name)
     try:
         with np.load(path, allow_pickle=False) as stored:
             depth, confidence, valid = (

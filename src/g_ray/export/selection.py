@@ -11,12 +11,12 @@ SKY_CONFIDENCE = 0.5
 """… and among this share of the least confident pixels."""
 
 
-def confidence_floor(confidence: Float[np.ndarray, "n"], share: float) -> float:
+def compute_confidence_floor(confidence: Float[np.ndarray, "n"], share: float) -> float:
     """The confidence that all but a `share` of the pixels reach; equal ones are kept together."""
     return float(np.quantile(confidence, share)) if len(confidence) and share > 0 else -np.inf
 
 
-def depth_edges(
+def find_depth_edges(
     depth: Float[np.ndarray, "h w"], valid: Bool[np.ndarray, "h w"], jump: float
 ) -> Bool[np.ndarray, "h w"]:
     """Pixels on either side of a jump |d − d'| > jump · min(d, d') to a neighbour in the row or the column."""
@@ -30,7 +30,7 @@ def depth_edges(
     return found
 
 
-def looks_like_sky(
+def find_sky(
     image: Float[np.ndarray, "h w 3"], confidence: Float[np.ndarray, "h w"]
 ) -> Bool[np.ndarray, "h w"]:
     """A simple guess, wrong on white walls and at night: pixels that are bright, blue or white, less confident than
@@ -40,10 +40,10 @@ def looks_like_sky(
     bluish = (blue >= green) & (green >= 0.9 * red) & (blue > red)
     doubtful = confidence <= np.quantile(confidence, SKY_CONFIDENCE)
     candidates = (luminance > SKY_LUMINANCE) & (bluish | (image.min(-1) > SKY_WHITE)) & doubtful
-    return _from_the_top(candidates)
+    return _grow_from_top(candidates)
 
 
-def _from_the_top(candidates: Bool[np.ndarray, "h w"]) -> Bool[np.ndarray, "h w"]:
+def _grow_from_top(candidates: Bool[np.ndarray, "h w"]) -> Bool[np.ndarray, "h w"]:
     """In each row, runs of candidates that touch a reached pixel of the row above; the first row counts as touched."""
     reached = np.zeros_like(candidates)
     above = np.ones(candidates.shape[1], dtype=bool)
@@ -58,7 +58,7 @@ def _from_the_top(candidates: Bool[np.ndarray, "h w"]) -> Bool[np.ndarray, "h w"
     return reached
 
 
-def best_of_voxels(
+def select_best_of_voxels(
     points: Float[np.ndarray, "n 3"], confidence: Float[np.ndarray, "n"], size: float
 ) -> Int[np.ndarray, "m"]:
     """Indices, in their order, of the most confident point of each cube of side `size`."""
@@ -78,7 +78,7 @@ def best_of_voxels(
     return np.sort(order[first])
 
 
-def at_most(count: int, limit: int, seed: int = 0) -> Int[np.ndarray, "m"]:
+def subsample_indices(count: int, limit: int, seed: int = 0) -> Int[np.ndarray, "m"]:
     """Indices of all of `count` things, or of `limit` of them drawn evenly; always the same ones, in their order."""
     if count <= limit:
         return np.arange(count)

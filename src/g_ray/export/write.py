@@ -8,15 +8,15 @@ import numpy as np
 
 from g_ray.export.colmap import write_colmap
 from g_ray.export.exr import check_exr, write_exr
-from g_ray.export.frusta import frustum, frustum_size
+from g_ray.export.frusta import build_frustum, choose_frustum_size
 from g_ray.export.glb import write_glb
 from g_ray.export.nerfstudio import write_transforms
 from g_ray.export.options import ExportOptions
 from g_ray.export.photos import PhotoLike
-from g_ray.export.places import depth_path
+from g_ray.export.places import get_depth_path
 from g_ray.export.ply import write_ply
 from g_ray.export.points import PointCloud, collect_points
-from g_ray.export.result import RESULT, Result, ResultView, finish, read_result, write_views
+from g_ray.export.result import RESULT, Result, ResultView, finish_result, read_result, write_views
 from g_ray.files import atomic_path
 
 Page = Callable[[Result, PointCloud], object]
@@ -45,16 +45,16 @@ def write_exports(result: Result, options: ExportOptions | None = None, page: Pa
     result = replace(result, notes=tuple(dict.fromkeys([*result.notes, *notes])))
     if page is not None:
         page(result, cloud)
-    finish(result)
+    finish_result(result)
     return read_result(result.folder)
 
 
 def write_scene(result: Result, cloud: PointCloud, options: ExportOptions) -> list[str]:
     """points.ply, scene.glb, colmap/, transforms.json and further depth files; returns notes."""
     write_ply(result.folder / "points.ply", cloud)
-    size = frustum_size(result, cloud)
+    size = choose_frustum_size(result, cloud)
     lines = [
-        (named.name, frustum(named.camera, pose, size).segments().numpy(force=True))
+        (named.name, build_frustum(named.camera, pose, size).segments().numpy(force=True))
         for named, pose in zip(result.cameras(), result.poses(), strict=True)
     ]
     write_glb(result.folder / "scene.glb", cloud, lines)
@@ -66,7 +66,7 @@ def write_scene(result: Result, cloud: PointCloud, options: ExportOptions) -> li
 
 def _write_depth(folder: Path, view: ResultView, options: ExportOptions) -> None:
     if options.depth_exr:
-        write_exr(depth_path(folder, view.name, ".exr"), view)
+        write_exr(get_depth_path(folder, view.name, ".exr"), view)
     if options.depth_npy:
-        with atomic_path(depth_path(folder, view.name, ".npy")) as scratch:
+        with atomic_path(get_depth_path(folder, view.name, ".npy")) as scratch:
             np.save(scratch, view.z_depth().float().numpy(force=True))

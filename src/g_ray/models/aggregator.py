@@ -63,30 +63,32 @@ class Aggregator(nn.Module):
         are prepared once, for all layers. `query_chunk` bounds the memory of global attention, exactly.
         """
         self._check(tokens, taps)
-        inside, across = self.positions(tokens)
+        inside, across = self.prepare_positions(tokens)
         windows = [span for _, span in tokens.layout.find_runs()]
-        x, tapped = self._sequence(patches), {}
+        x, tapped = self._build_sequence(patches), {}
         for index in range(max(taps) + 1):
-            x = self._run(self.frame_blocks[index], x, inside, key_mask=key_mask, windows=windows)
+            x = self._run_block(self.frame_blocks[index], x, inside, key_mask=key_mask, windows=windows)
             seen = x
-            x = self._run(self.global_blocks[index], x, across, key_mask=key_mask, query_chunk=query_chunk)
+            x = self._run_block(
+                self.global_blocks[index], x, across, key_mask=key_mask, query_chunk=query_chunk
+            )
             if index in taps:
                 tapped[index] = torch.cat([seen, x], -1)
         return tapped
 
-    def positions(self, tokens: Tokens) -> tuple[Prepared, Prepared]:
+    def prepare_positions(self, tokens: Tokens) -> tuple[Prepared, Prepared]:
         """Phases for attention inside views and across them, for all layers; one preparation where they are alike."""
         inside = self.frame.prepare(tokens)
         return inside, inside if self.across == self.frame else self.across.prepare(tokens)
 
-    def _sequence(self, patches: Sequence[Tensor]) -> Float[Tensor, "batch token dim"]:
+    def _build_sequence(self, patches: Sequence[Tensor]) -> Float[Tensor, "batch token dim"]:
         special = torch.cat([self.camera_token, self.register_token], 2).to(patches[0].dtype)
         parts = []
         for view, features in enumerate(patches):
             parts += [special[:, min(view, 1)].expand(len(features), -1, -1), features]
         return torch.cat(parts, 1)
 
-    def _run(self, block: Callable[..., Tensor], *inputs: Any, **options: Any) -> Tensor:
+    def _run_block(self, block: Callable[..., Tensor], *inputs: Any, **options: Any) -> Tensor:
         """With `recompute`, backward keeps the input of every block alone and computes the rest again."""
         if self.recompute and torch.is_grad_enabled():
             out = checkpoint(block, *inputs, use_reentrant=False, **options)

@@ -26,7 +26,7 @@ class AttentionMaps:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, model: ReconstructionModel, frames: Sequence[Frame]) -> "AttentionMaps":
+    def from_model(cls, model: ReconstructionModel, frames: Sequence[Frame]) -> "AttentionMaps":
         """Runs the network once over images as they are framed for it."""
         like = next(model.parameters())
         views = Views([frame.camera.to(device=like.device, dtype=like.dtype) for frame in frames])
@@ -51,7 +51,7 @@ class AttentionMaps:
         return len(self.inputs)
 
     @torch.no_grad()
-    def maps(self, pair: int, view: int, row: int, column: int) -> list[Float[Tensor, "row column"]]:
+    def compute_maps(self, pair: int, view: int, row: int, column: int) -> list[Float[Tensor, "row column"]]:
         """How much that patch attends to every patch of every view, averaged over heads.
 
         All maps together sum to 1 less what goes to camera and register tokens.

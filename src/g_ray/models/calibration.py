@@ -8,7 +8,7 @@ from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views
 
-Given = Views | Sequence[Camera | RayMap]
+CalibrationInput = Views | Sequence[Camera | RayMap]
 """One calibration per image: cameras of any models, or unit rays per pixel."""
 
 
@@ -28,22 +28,22 @@ class Calibration:
     """"attention", "input", both, or "nothing": grid-index encodings do not look at calibration."""
 
     @classmethod
-    def of(cls, camera: Camera, seen: Camera, used_by: str) -> "Calibration":
+    def from_camera(cls, camera: Camera, network_camera: Camera, used_by: str) -> "Calibration":
         table = isinstance(camera, RayMapCamera)
         values = {} if table else dict(zip(camera.PARAMETERS, camera.params.tolist(), strict=True))
-        size = (seen.width, seen.height)
+        size = (network_camera.width, network_camera.height)
         return cls(camera.NAME, values, camera.width, camera.height, size, used_by)
 
 
-def cameras_of(given: Given) -> list[Camera]:
+def convert_to_cameras(calibrations: CalibrationInput) -> list[Camera]:
     """One unbatched camera per view; refuses what would otherwise be ignored."""
-    if isinstance(given, Views):
-        if given.poses is not None:
+    if isinstance(calibrations, Views):
+        if calibrations.poses is not None:
             raise ValueError(
                 "poses were given, but reconstruction finds poses itself and would ignore them: pass Views(cameras)"
             )
-        given = given.cameras
-    cameras = [_camera(view, one) for view, one in enumerate(given)]
+        calibrations = calibrations.cameras
+    cameras = [_convert_to_camera(view, one) for view, one in enumerate(calibrations)]
     for view, camera in enumerate(cameras):
         if camera.batch_shape:
             raise ValueError(
@@ -52,11 +52,11 @@ def cameras_of(given: Given) -> list[Camera]:
     return cameras
 
 
-def _camera(view: int, given: Camera | RayMap) -> Camera:
-    if isinstance(given, Camera):
-        return given
-    if given.origins is not None:
+def _convert_to_camera(view: int, calibration: Camera | RayMap) -> Camera:
+    if isinstance(calibration, Camera):
+        return calibration
+    if calibration.origins is not None:
         raise ValueError(
             f"ray map of view {view} has origins, which would be ignored: give camera-local rays of one centre"
         )
-    return RayMapCamera.from_rays(given.directions, given.valid)
+    return RayMapCamera.from_rays(calibration.directions, calibration.valid)

@@ -10,10 +10,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from g_ray.files import atomic_path
-from g_ray.models.foreign import load_named
+from g_ray.models.foreign import load_matching
 from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.models.reconstruction_config import ReconstructionConfig
-from g_ray.models.shipped import file_or_shipped
+from g_ray.models.shipped import resolve_weights
 
 FILE = "model.safetensors"
 """What a repository on the hub calls it."""
@@ -40,17 +40,17 @@ def load_reconstruction(source: str | Path, *, revision: str | None = None) -> R
     empty = {name: torch.empty_like(value, device="cpu") for name, value in model.state_dict().items()}
     model.load_state_dict(empty, assign=True)
     try:
-        report = load_named(model, state)
+        report = load_matching(model, state)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     if report.missing or report.unused:
-        raise ValueError(f"{path} does not fit its own config; {'; '.join(report.lines()[1:])}")
+        raise ValueError(f"{path} does not fit its own config; {'; '.join(report.format_lines()[1:])}")
     return model.requires_grad_().eval()
 
 
 def find_file(source: str | Path, name: str = FILE, *, revision: str | None = None) -> Path:
     """A local file or folder, what comes with the package, or else a file of that name in a repository on the hub."""
-    path = file_or_shipped(Path(source))
+    path = resolve_weights(Path(source))
     if path.is_dir():
         path = path / name
     if path.is_file():

@@ -12,12 +12,12 @@ from g_ray.models.checkpoint import find_file, save_reconstruction
 from g_ray.models.dinov2 import DINOV2_SIZES, DINOv2
 from g_ray.models.foreign import (
     LoadReport,
-    from_hub,
-    from_transformers,
-    from_vggt,
-    kind_of,
-    load_named,
+    detect_kind,
+    load_matching,
     read_foreign,
+    rename_from_hub,
+    rename_from_transformers,
+    rename_from_vggt,
 )
 from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.models.reconstruction_config import ReconstructionConfig
@@ -27,7 +27,7 @@ SEED = 0
 """Of the heads that VGGT does not have."""
 
 
-def convert(
+def convert_checkpoint(
     source: str | Path,
     out: Path,
     *,
@@ -37,21 +37,21 @@ def convert(
 ) -> tuple[str, LoadReport]:
     """Read VGGT or DINOv2 from a file or the hub, write ours; returns what it was and what found a place."""
     state = read_foreign(find_file(source))
-    kind = kind_of(state)
+    kind = detect_kind(state)
     if kind == "vggt":
         torch.manual_seed(SEED)
-        model = ReconstructionModel(vggt_config(state, method, taps))
-        report = load_named(model, from_vggt(state))
+        model = ReconstructionModel(read_vggt_config(state, method, taps))
+        report = load_matching(model, rename_from_vggt(state))
         save_reconstruction(model, out, dtype)
         return kind, report
-    encoder, report = encoder_of(state)
+    encoder, report = build_encoder(state)
     weights = {ENCODER + name: value.to(dtype).contiguous() for name, value in encoder.state_dict().items()}
     with atomic_path(out) as scratch:
         save_file(weights, scratch, metadata={"format": "pt"})
     return kind, report
 
 
-def vggt_config(
+def read_vggt_config(
     state: Mapping[str, Tensor], method: str, taps: tuple[int, int, int, int] = (4, 11, 17, 23)
 ) -> ReconstructionConfig:
     """The sizes of a VGGT checkpoint, read off its shapes; its taps cannot be."""
@@ -62,7 +62,7 @@ def vggt_config(
     channels = tuple(len(state[f"point_head.projects.{level}.weight"]) for level in range(4))
     return ReconstructionConfig(
         method=method,
-        encoder="patch" if plain else encoder_size(dim),
+        encoder="patch" if plain else find_encoder_size(dim),
         dim=dim,
         pairs=pairs,
         heads=dim // len(state["aggregator.frame_blocks.0.attn.q_norm.weight"]),
@@ -74,7 +74,7 @@ def vggt_config(
     )
 
 
-def encoder_size(dim: int) -> str:
+def find_encoder_size(dim: int) -> str:
     for name, size in DINOV2_SIZES.items():
         if size.dim == dim:
             return name
@@ -82,14 +82,18 @@ def encoder_size(dim: int) -> str:
     raise ValueError(f"an encoder of width {dim} is not one of ours: {widths}")
 
 
-def encoder_of(state: Mapping[str, Tensor]) -> tuple[DINOv2, LoadReport]:
+def build_encoder(state: Mapping[str, Tensor]) -> tuple[DINOv2, LoadReport]:
     """DINOv2 from a state with its own names, those of transformers, or ours."""
-    state = {name.removeprefix(ENCODER): v for name, v in state.items() if not _is_other(name, state)}
-    named = from_transformers(state) if kind_of(state) == "transformers" else from_hub(state)
-    encoder = DINOv2(DINOV2_SIZES[encoder_size(named["register_tokens"].shape[-1])])
-    report = load_named(encoder, named)
+    state = {
+        name.removeprefix(ENCODER): v for name, v in state.items() if not _is_outside_encoder(name, state)
+    }
+    named = (
+        rename_from_transformers(state) if detect_kind(state) == "transformers" else rename_from_hub(state)
+    )
+    encoder = DINOv2(DINOV2_SIZES[find_encoder_size(named["register_tokens"].shape[-1])])
+    report = load_matching(encoder, named)
     if report.missing:
-        raise ValueError(f"not a whole encoder; {report.lines()[1]}")
+        raise ValueError(f"not a whole encoder; {report.format_lines()[1]}")
     return encoder, report
 
 
@@ -97,12 +101,12 @@ def load_encoder(model: ReconstructionModel, source: str | Path) -> LoadReport:
     """Put pretrained DINOv2 weights below a trunk: from the hub's, transformers' or our own file."""
     if not isinstance(model.encoder, DINOv2):
         raise ValueError(f"encoder {model.config.encoder!r} takes no DINOv2 weights: choose a size with one")
-    encoder, report = encoder_of(read_foreign(find_file(source)))
-    load_named(model.encoder, encoder.state_dict())
+    encoder, report = build_encoder(read_foreign(find_file(source)))
+    load_matching(model.encoder, encoder.state_dict())
     return report
 
 
-def _is_other(name: str, state: Mapping[str, Tensor]) -> bool:
+def _is_outside_encoder(name: str, state: Mapping[str, Tensor]) -> bool:
     """In a file of ours, whatever is not the encoder."""
     ours = ENCODER + "register_tokens" in state
     return ours and not name.startswith(ENCODER)

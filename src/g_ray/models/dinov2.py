@@ -68,7 +68,7 @@ class DINOv2(nn.Module):
     ) -> Float[Tensor, "image patch dim"]:
         """`key_mask` is False for patches that nobody shall attend to (padding)."""
         rows, columns = images.shape[-2] // self.config.patch, images.shape[-1] // self.config.patch
-        place = self.position(rows, columns)
+        place = self.interpolate_position(rows, columns)
         patches = self.patch_embed(images) + place[:, 1:]
         first = (self.cls_token + place[:, :1]).expand(len(patches), -1, -1)
         registers = self.register_tokens.expand(len(patches), -1, -1)
@@ -78,7 +78,7 @@ class DINOv2(nn.Module):
             x = block(x, key_mask=mask)
         return self.norm(x[:, SPECIAL:])
 
-    def position(self, rows: int, columns: int) -> Float[Tensor, "1 token dim"]:
+    def interpolate_position(self, rows: int, columns: int) -> Float[Tensor, "1 token dim"]:
         """The embedding of the class token and of a grid of patches: bicubic, antialiased, edges on edges."""
         grid = self.config.grid
         if (rows, columns) == (grid, grid):

@@ -9,12 +9,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from g_ray.geometry.precision import disable_autocast
-from g_ray.models.pointmap import Pointmap, activation
+from g_ray.models.pointmap import Pointmap, get_activation
 
 FIRST_GUESS = 0.02
 """Deviation of the last layer's weights: the first maps are nearly flat."""
 
-PLACE_WEIGHT = 0.1
+POSITION_WEIGHT = 0.1
 """Of the position embedding, beside features of size 1."""
 
 
@@ -36,7 +36,7 @@ class DPTHead(nn.Module):
         frames_chunk: int = 8,
     ) -> None:
         super().__init__()
-        self.patch, self.activate, self.frames_chunk = patch, activation(activate), frames_chunk
+        self.patch, self.activate, self.frames_chunk = patch, get_activation(activate), frames_chunk
         a, b, c, d = channels
         self.norm = nn.LayerNorm(dim, eps=1e-5)
         self.projects = nn.ModuleList(Project(dim, width, 1) for width in channels)
@@ -49,7 +49,7 @@ class DPTHead(nn.Module):
             ]
         )
         self.scratch = Fusion((a, b, c, d), features, outputs + 1)
-        keep_variance(self)
+        initialize_weights(self)
         last = self.scratch.output_conv2[-1]
         assert isinstance(last, nn.Conv2d)
         nn.init.normal_(last.weight, std=FIRST_GUESS)
@@ -58,21 +58,21 @@ class DPTHead(nn.Module):
         """Four taps of images that are `rows` × `columns` patches large, finest first."""
         with disable_autocast(taps[0]):
             parts = [
-                self._map([tap[start : start + self.frames_chunk] for tap in taps], rows, columns)
+                self._compute_map([tap[start : start + self.frames_chunk] for tap in taps], rows, columns)
                 for start in range(0, len(taps[0]), self.frames_chunk)
             ]
-            return Pointmap.of_raw(torch.cat(parts), self.activate)
+            return Pointmap.from_raw(torch.cat(parts), self.activate)
 
-    def _map(self, taps: Sequence[Tensor], rows: int, columns: int) -> Float[Tensor, "image h w raw"]:
+    def _compute_map(self, taps: Sequence[Tensor], rows: int, columns: int) -> Float[Tensor, "image h w raw"]:
         levels = []
         for tap, project, resize in zip(taps, self.projects, self.resize_layers, strict=True):
             maps = project(self.norm(tap.to(self.norm.weight.dtype)), rows, columns)
-            levels.append(resize(maps + place(maps, columns / rows)))
+            levels.append(resize(maps + embed_position(maps, columns / rows)))
         raw = self.scratch(levels, (rows * self.patch, columns * self.patch))
         return raw.movedim(1, -1)
 
 
-def keep_variance(module: nn.Module) -> None:
+def initialize_weights(module: nn.Module) -> None:
     """He's initialisation of all convolutions; residual branches start with nothing, or four levels would add up.
 
     torch's own loses two thirds of the variance with every layer, so that from the head's end all pixels look alike:
@@ -122,8 +122,8 @@ class Fusion(nn.Module):
         x = self.get_submodule(f"refinenet{len(thin)}")(thin[-1], None, sizes[-1])
         for level in range(len(thin) - 1, 0, -1):
             x = self.get_submodule(f"refinenet{level}")(x, thin[level - 1], sizes[level - 1])
-        x = enlarged(self.output_conv1(x), size)
-        return self.output_conv2(x + place(x, size[1] / size[0]))
+        x = enlarge(self.output_conv1(x), size)
+        return self.output_conv2(x + embed_position(x, size[1] / size[0]))
 
 
 class FuseLevel(nn.Module):
@@ -144,7 +144,7 @@ class FuseLevel(nn.Module):
         if self.resConfUnit1 is not None and level is not None:
             x = x + self.resConfUnit1(level)
         # A 1×1 convolution and a bilinear enlargement commute: convolving first costs a quarter.
-        return enlarged(self.out_conv(self.resConfUnit2(x)), size)
+        return enlarge(self.out_conv(self.resConfUnit2(x)), size)
 
 
 class ResidualUnit(nn.Module):
@@ -160,28 +160,30 @@ class ResidualUnit(nn.Module):
         return x + self.conv2(self.conv1(x).relu())
 
 
-def enlarged(
+def enlarge(
     x: Float[Tensor, "image c _ _"], size: tuple[int, int] | torch.Size
 ) -> Float[Tensor, "image c h w"]:
     """Bilinear, with corner pixels on corner pixels."""
     return F.interpolate(x, size=tuple(size), mode="bilinear", align_corners=True)
 
 
-def place(like: Float[Tensor, "image c h w"], aspect: float) -> Float[Tensor, "c h w"]:
+def embed_position(like: Float[Tensor, "image c h w"], aspect: float) -> Float[Tensor, "c h w"]:
     """Sines and cosines of x, then of y; (x, y) in units of half the diagonal, zero in the middle."""
     channels, height, width = like.shape[1:]
     half = (aspect / hypot(aspect, 1.0), 1.0 / hypot(aspect, 1.0))
     ends = [extent * (count - 1) / count for extent, count in zip(half, (width, height), strict=True)]
     across, down = (
-        _waves(torch.linspace(-end, end, count, dtype=torch.float64, device=like.device), channels // 4)
+        _compute_waves(
+            torch.linspace(-end, end, count, dtype=torch.float64, device=like.device), channels // 4
+        )
         for end, count in zip(ends, (width, height), strict=True)
     )
     columns = across[:, None, :].expand(-1, height, width)
     rows = down[:, :, None].expand(-1, height, width)
-    return PLACE_WEIGHT * torch.cat([columns, rows]).to(like.dtype)
+    return POSITION_WEIGHT * torch.cat([columns, rows]).to(like.dtype)
 
 
-def _waves(x: Float[Tensor, "n"], count: int) -> Float[Tensor, "channel n"]:
+def _compute_waves(x: Float[Tensor, "n"], count: int) -> Float[Tensor, "channel n"]:
     """sin and cos of x · 100^(−k/count)."""
     frequencies = 100.0 ** (-torch.arange(count, dtype=x.dtype, device=x.device) / count)
     phases = frequencies[:, None] * x

@@ -60,7 +60,7 @@ def read_foreign(path: Path) -> dict[str, Tensor]:
     return {name: value for name, value in content.items() if isinstance(value, Tensor)}
 
 
-def kind_of(names: Iterable[str]) -> str:
+def detect_kind(names: Iterable[str]) -> str:
     """ "vggt", "dinov2" (its hub's names) or "transformers" (DINOv2 with registers there)."""
     names = set(names)
     for kind, mark in (
@@ -77,12 +77,12 @@ def kind_of(names: Iterable[str]) -> str:
     )
 
 
-def from_hub(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def rename_from_hub(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """DINOv2's own names, which are ours but for the output projection."""
     return {name.replace(".attn.proj.", ".attn.out."): value for name, value in state.items()}
 
 
-def from_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def rename_from_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Names of transformers' Dinov2WithRegistersModel, of its files and of version 5 in memory; its three projections
     become one."""
     renamed: dict[str, Tensor] = {}
@@ -96,10 +96,10 @@ def from_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return renamed
 
 
-def from_vggt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def rename_from_vggt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """VGGT's names in those of ReconstructionModel; what has no counterpart keeps its own."""
     renamed = {}
-    for name, value in from_hub(state).items():
+    for name, value in rename_from_hub(state).items():
         for theirs, ours in VGGT_PARTS.items():
             if name.startswith(theirs):
                 name = ours + name.removeprefix(theirs)
@@ -120,13 +120,13 @@ class LoadReport:
     unused: tuple[str, ...]
     """The file's that we have no place for."""
 
-    def lines(self) -> list[str]:
+    def format_lines(self) -> list[str]:
         """For people: tensors counted by the part they belong to."""
         groups = {"loaded": self.loaded, "not in the file": self.missing, "not used": self.unused}
-        return [f"{what}: {_counted(names)}" for what, names in groups.items() if names]
+        return [f"{what}: {_format_counts(names)}" for what, names in groups.items() if names]
 
 
-def load_named(module: nn.Module, state: Mapping[str, Tensor]) -> LoadReport:
+def load_matching(module: nn.Module, state: Mapping[str, Tensor]) -> LoadReport:
     """Copy tensors of equal names; unequal shapes are refused, all other differences reported."""
     own = module.state_dict()
     shared = [name for name in own if name in state]
@@ -144,7 +144,7 @@ def load_named(module: nn.Module, state: Mapping[str, Tensor]) -> LoadReport:
     return LoadReport(tuple(shared), missing, tuple(name for name in state if name not in own))
 
 
-def _counted(names: Iterable[str]) -> str:
+def _format_counts(names: Iterable[str]) -> str:
     def part(name: str) -> str:
         pieces = name.split(".")
         return ".".join(pieces[: 2 if pieces[0] in ("vggt", "aggregator") else 1])

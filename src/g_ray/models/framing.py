@@ -27,19 +27,19 @@ class Frame:
     box: Box
     """Where the given image lies in this one: left, top, right, bottom in pixels."""
 
-    def restored(
+    def restore(
         self, maps: Float[Tensor, "h w channel"], valid: Bool[Tensor, "h w"]
     ) -> tuple[Float[Tensor, "height width channel"], Bool[Tensor, "height width"]]:
         """Maps over this frame's pixels at those of the given image: bilinear where it is larger, antialiased where
         it is smaller. Invalid pixels have no part in it; where most of a pixel comes from them it is invalid, and 0.
         """
-        return restored(maps, valid, self.original.width, self.original.height, self.box)
+        return restore_maps(maps, valid, self.original.width, self.original.height, self.box)
 
 
-def restored(
+def restore_maps(
     maps: Float[Tensor, "h w channel"], valid: Bool[Tensor, "h w"], width: int, height: int, box: Box
 ) -> tuple[Float[Tensor, "height width channel"], Bool[Tensor, "height width"]]:
-    """Maps at the pixels of an image of `width` × `height` that lies at `box` in them (see `Frame.restored`)."""
+    """Maps at the pixels of an image of `width` × `height` that lies at `box` in them (see `Frame.restore`)."""
     left, top, right, bottom = box
     across = compute_resampling_weights(valid.shape[1], width, left, right).to(maps)
     down = compute_resampling_weights(valid.shape[0], height, top, bottom).to(maps)
@@ -74,22 +74,22 @@ class Framing:
 
     def __call__(self, image: Float[Tensor, "3 height width"], camera: Camera) -> Frame:
         """Image and camera are of one size; `camera` is a single one."""
-        return self._stretched(image, camera) if self.fit == "stretch" else self._padded(image, camera)
+        return self._stretch(image, camera) if self.fit == "stretch" else self._pad(image, camera)
 
-    def stretched_size(self, camera: Camera) -> tuple[int, int]:
+    def compute_stretched_size(self, camera: Camera) -> tuple[int, int]:
         """Width and height in whole patches, as near to the camera's aspect ratio as they come."""
         scale = self.size / max(camera.width, camera.height)
         sides = (camera.width, camera.height)
         width, height = (max(1, round(side * scale / self.patch)) * self.patch for side in sides)
         return width, height
 
-    def _stretched(self, image: Tensor, camera: Camera) -> Frame:
-        width, height = self.stretched_size(camera)
+    def _stretch(self, image: Tensor, camera: Camera) -> Frame:
+        width, height = self.compute_stretched_size(camera)
         small, lens = resample(image, camera, width, height)
         content = torch.ones(height, width, dtype=torch.bool, device=image.device)
         return Frame(small, lens, content, camera, (0.0, 0.0, float(width), float(height)))
 
-    def _padded(self, image: Tensor, camera: Camera) -> Frame:
+    def _pad(self, image: Tensor, camera: Camera) -> Frame:
         scale = self.size / max(camera.width, camera.height)
         width, height = (max(1, round(side * scale)) for side in (camera.width, camera.height))
         small, lens = resample(image, camera, width, height)

@@ -9,11 +9,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.models.calibration import Calibration, Given, cameras_of
+from g_ray.models.calibration import Calibration, CalibrationInput, convert_to_cameras
 from g_ray.models.framing import Frame, Framing
 from g_ray.models.prediction import Prediction
 from g_ray.models.reconstruction import ReconstructionModel
-from g_ray.models.reconstruction_methods import reconstruction_method
+from g_ray.models.reconstruction_methods import get_reconstruction_method
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views
 
@@ -31,7 +31,7 @@ class InferredView:
     calibration: Calibration
     frame: Frame
 
-    def at_original(self) -> "InferredView":
+    def to_original(self) -> "InferredView":
         """The same over the pixels of the image as it was given. Depth edges are interpolated."""
         if self.camera is self.frame.original:
             return self
@@ -40,7 +40,7 @@ class InferredView:
         stacked = torch.cat(
             [maps[name] if maps[name].ndim == 3 else maps[name][..., None] for name in names], -1
         )
-        restored, valid = self.frame.restored(stacked, self.valid)
+        restored, valid = self.frame.restore(stacked, self.valid)
         world, local, trust, local_trust = restored.split((3, 3, 1, 1), -1)
         found = replace(
             self.maps,
@@ -68,15 +68,15 @@ class Inference:
     def calibrations(self) -> tuple[Calibration, ...]:
         return tuple(view.calibration for view in self.views)
 
-    def at_original(self) -> "Inference":
-        return Inference(tuple(view.at_original() for view in self.views))
+    def to_original(self) -> "Inference":
+        return Inference(tuple(view.to_original() for view in self.views))
 
 
 @torch.no_grad()
-def infer(
+def run_inference(
     model: ReconstructionModel,
     images: Sequence[Float[Tensor, "3 _ _"]],
-    calibrations: Given,
+    calibrations: CalibrationInput,
     *,
     size: int = 518,
     fit: str = "stretch",
@@ -90,7 +90,7 @@ def infer(
     """
     if precision not in ("fp32", "bf16"):
         raise ValueError(f"unknown precision {precision!r}: choose fp32 or bf16")
-    cameras = cameras_of(calibrations)
+    cameras = convert_to_cameras(calibrations)
     _check(images, cameras)
     framing = Framing(size, model.config.patch, fit)
     frames = [framing(image, camera) for image, camera in zip(images, cameras, strict=True)]
@@ -104,13 +104,15 @@ def infer(
             content=None if fit == "stretch" else [frame.content.to(like.device) for frame in frames],
             query_chunk=query_chunk,
         )
-    rows = reconstruction_method(model.config.method)
-    used_by = rows.uses_rays(model.config.head_dim, model.config.encoding_options)
+    rows = get_reconstruction_method(model.config.method)
+    used_by = rows.describe_ray_usage(model.config.head_dim, model.config.encoding_options)
     views = []
     for frame, lens, prediction in zip(frames, lenses, found, strict=True):
         valid = RayMap.from_camera(lens).valid & frame.content.to(lens.device)
-        record = Calibration.of(frame.original, frame.camera, used_by)
-        views.append(InferredView(prediction.map(lambda part: part[0]), valid, frame.camera, record, frame))
+        record = Calibration.from_camera(frame.original, frame.camera, used_by)
+        views.append(
+            InferredView(prediction.map_tensors(lambda part: part[0]), valid, frame.camera, record, frame)
+        )
     return Inference(tuple(views))
 
 

@@ -132,20 +132,20 @@ class LVSM(nn.Module):
     ) -> Float[Tensor, "batch target 3 height width"]:
         """Images in [0, 1] as the target cameras would take them; context images are in [0, 1] too."""
         _check(context_images, contexts, targets)
-        rays = self._ray_patches(contexts, context_images)
-        rgb = patches(context_images.movedim(-3, -1), self.config.patch)
+        rays = self._make_ray_patches(contexts, context_images)
+        rgb = split_into_patches(context_images.movedim(-3, -1), self.config.patch)
         seen = self.context_tokens(torch.cat([rgb, rays], -1)).flatten(1, 2)
         each = (targets[i : i + 1] for i in range(len(targets)))
-        return torch.stack([self._render(seen, contexts, target) for target in each], 1)
+        return torch.stack([self._render_target(seen, contexts, target) for target in each], 1)
 
-    def _render(
+    def _render_target(
         self, seen: Float[Tensor, "batch known dim"], contexts: Views, target: Views
     ) -> Float[Tensor, "batch 3 height width"]:
         """One target, in its own sequence; in the last layer only its tokens ask."""
         tokens = (contexts + target).tokens(self.config.patch)
-        everywhere, mask = self.encoding.prepare(tokens), _key_mask(tokens, len(seen))
+        everywhere, mask = self.encoding.prepare(tokens), _make_key_mask(tokens, len(seen))
         here = self.encoding.prepare(tokens.select([len(contexts)]), tokens)
-        asked = self.target_tokens(self._ray_patches(target, seen)[:, 0])
+        asked = self.target_tokens(self._make_ray_patches(target, seen)[:, 0])
         x = self.input_norm(torch.cat([seen, asked], 1))
         for block in self.blocks[:-1]:
             x = block(x, everywhere, mask)
@@ -154,17 +154,22 @@ class LVSM(nn.Module):
         patch, rows = self.config.patch, target.cameras[0].height // self.config.patch
         return rearrange(rgb, "b (r s) (p q c) -> b c (r p) (s q)", p=patch, q=patch, r=rows)
 
-    def _ray_patches(self, views: Views, like: Tensor) -> Float[Tensor, "batch view patch channel"]:
-        maps = [patches(self.ray_channels(views, index), self.config.patch) for index in range(len(views))]
+    def _make_ray_patches(self, views: Views, like: Tensor) -> Float[Tensor, "batch view patch channel"]:
+        maps = [
+            split_into_patches(self.ray_channels(views, index), self.config.patch)
+            for index in range(len(views))
+        ]
         return torch.stack([part.expand(len(like), *part.shape[1:]) for part in maps], 1).to(like)
 
 
-def patches(maps: Float[Tensor, "*batch h w channel"], patch: int) -> Float[Tensor, "*batch token value"]:
+def split_into_patches(
+    maps: Float[Tensor, "*batch h w channel"], patch: int
+) -> Float[Tensor, "*batch token value"]:
     """Row by row; inside a patch row, column, channel."""
     return rearrange(maps, "... (r p) (s q) c -> ... (r s) (p q c)", p=patch, q=patch)
 
 
-def _key_mask(tokens: Tokens, batch: int) -> Bool[Tensor, "batch token"] | None:
+def _make_key_mask(tokens: Tokens, batch: int) -> Bool[Tensor, "batch token"] | None:
     """Nobody attends to patches that no ray reaches (the black corners of a fisheye)."""
     valid = tokens.valid()
     if not torch.compiler.is_compiling() and bool(valid.all()):
@@ -177,12 +182,14 @@ def _check(images: Tensor, contexts: Views, targets: Views) -> None:
     sizes = [(camera.width, camera.height) for camera in contexts.cameras]
     if sizes != [(width, height)] * count:
         raise ValueError(
-            f"{count} context images of {width}×{height} px, but the context cameras are of {_listed(sizes)}: "
+            f"{count} context images of {width}×{height} px, but the context cameras are of {_format_sizes(sizes)}: "
             "resample image and camera together, one camera per image"
         )
     sizes = [(camera.width, camera.height) for camera in targets.cameras]
     if len(set(sizes)) > 1:
-        raise ValueError(f"targets of different sizes {_listed(sizes)}: call the model once for each size")
+        raise ValueError(
+            f"targets of different sizes {_format_sizes(sizes)}: call the model once for each size"
+        )
     for name, views in (("context", contexts), ("target", targets)):
         if views.batch not in (1, batch):
             raise ValueError(
@@ -190,5 +197,5 @@ def _check(images: Tensor, contexts: Views, targets: Views) -> None:
             )
 
 
-def _listed(sizes: list[tuple[int, int]]) -> str:
+def _format_sizes(sizes: list[tuple[int, int]]) -> str:
     return ", ".join(f"{width}×{height}" for width, height in sizes)

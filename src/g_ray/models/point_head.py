@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from g_ray.geometry.precision import disable_autocast
-from g_ray.models.pointmap import Pointmap, activation
+from g_ray.models.pointmap import Pointmap, get_activation
 
 
 class LinearPointHead(nn.Module):
@@ -14,7 +14,7 @@ class LinearPointHead(nn.Module):
 
     def __init__(self, dim: int, patch: int, *, activate: str = "inverse_log") -> None:
         super().__init__()
-        self.patch, self.activate = patch, activation(activate)
+        self.patch, self.activate = patch, get_activation(activate)
         self.norm = nn.LayerNorm(dim, eps=1e-5)
         self.pixels = nn.Linear(dim, 4 * patch**2)
 
@@ -22,4 +22,4 @@ class LinearPointHead(nn.Module):
         with disable_autocast(features):
             raw = self.pixels(self.norm(features.to(self.norm.weight.dtype)))
             maps = F.pixel_shuffle(raw.mT.unflatten(-1, (rows, columns)), self.patch)
-            return Pointmap.of_raw(maps.movedim(1, -1), self.activate)
+            return Pointmap.from_raw(maps.movedim(1, -1), self.activate)

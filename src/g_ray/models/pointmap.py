@@ -36,7 +36,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def activation(name: str) -> Callable[[Tensor], Tensor]:
+def get_activation(name: str) -> Callable[[Tensor], Tensor]:
     if name not in ACTIVATIONS:
         raise ValueError(f"unknown activation {name!r}: choose one of {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
@@ -50,6 +50,8 @@ class Pointmap:
     confidence: Float[Tensor, "*image h w"]
 
     @classmethod
-    def of_raw(cls, raw: Float[Tensor, "*image h w raw"], activate: Callable[[Tensor], Tensor]) -> "Pointmap":
+    def from_raw(
+        cls, raw: Float[Tensor, "*image h w raw"], activate: Callable[[Tensor], Tensor]
+    ) -> "Pointmap":
         """All channels but the last through an activation; confidence 1 + e^c from the last."""
         return cls(activate(raw[..., :-1]), 1 + raw[..., -1].exp())

@@ -45,11 +45,11 @@ class PoseHead(nn.Module):
             x = self.project(self.norm(features.to(self.norm.weight.dtype)))
             for layer in self.res_conv:
                 x = layer(x)
-            x = self.more_mlps(_mean(x, mask))
+            x = self.more_mlps(_masked_mean(x, mask))
             return self.fc_t(x), nn.functional.normalize(self.fc_rot(x), dim=-1)
 
 
-def _mean(x: Tensor, mask: Tensor | None) -> Float[Tensor, "image dim"]:
+def _masked_mean(x: Tensor, mask: Tensor | None) -> Float[Tensor, "image dim"]:
     if mask is None:
         return x.mean(1)
     weight = mask.to(x.dtype)[..., None]

@@ -47,13 +47,13 @@ class Prediction:
         """world_from_cam, where the world is the first view as predicted (its own pose is not forced to be 1)."""
         return Pose.from_parts(rotation_from_quaternion(self.quaternion), self.translation)
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> "Prediction":
+    def map_tensors(self, change: Callable[[Tensor], Tensor]) -> "Prediction":
         """Each tensor through a function that keeps the last axes."""
         return Prediction(**{name: change(value) for name, value in vars(self).items()})
 
-    def view(self, index: int) -> "Prediction":
+    def select_view(self, index: int) -> "Prediction":
         """One view of a prediction whose second batch axis runs over views."""
-        return self.map(lambda tensor: tensor[:, index])
+        return self.map_tensors(lambda tensor: tensor[:, index])
 
     def to(self, *args: Any, **kwargs: Any) -> "Prediction":
-        return self.map(lambda tensor: tensor.to(*args, **kwargs))
+        return self.map_tensors(lambda tensor: tensor.to(*args, **kwargs))

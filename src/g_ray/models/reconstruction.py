@@ -19,7 +19,7 @@ from g_ray.models.point_head import LinearPointHead
 from g_ray.models.pose_head import PoseHead
 from g_ray.models.prediction import Prediction
 from g_ray.models.reconstruction_config import ReconstructionConfig
-from g_ray.models.reconstruction_methods import reconstruction_method
+from g_ray.models.reconstruction_methods import get_reconstruction_method
 from g_ray.nn.ray_features import RayFeatures
 from g_ray.rays.views import Tokens, Views
 
@@ -44,8 +44,8 @@ class ReconstructionModel(nn.Module):
     def __init__(self, config: ReconstructionConfig) -> None:
         super().__init__()
         self.config = config
-        method = reconstruction_method(config.method)
-        frame, across = method.encodings(config.head_dim, config.encoding_options)
+        method = get_reconstruction_method(config.method)
+        frame, across = method.build_encodings(config.head_dim, config.encoding_options)
         dim, patch = config.dim, config.patch
         self.encoder = (
             PatchEmbed(dim, patch) if config.encoder == "patch" else DINOv2(DINOV2_SIZES[config.encoder])
@@ -93,7 +93,7 @@ class ReconstructionModel(nn.Module):
         """The same for views of different sizes: one prediction [batch h w …] per view, in their order."""
         results = {}
         for group, prediction in self._run(images, views, content, query_chunk):
-            results |= {view: prediction.view(index) for index, view in enumerate(group.views)}
+            results |= {view: prediction.select_view(index) for index, view in enumerate(group.views)}
         return [results[view] for view in range(len(views))]
 
     def _run(
@@ -105,26 +105,26 @@ class ReconstructionModel(nn.Module):
     ) -> list[tuple[Group, Prediction]]:
         _check(images, views)
         tokens = views.tokens(self.config.patch, special=self.aggregator.special)
-        mask = _key_mask(tokens, len(images[0]), content, self.config.patch)
-        groups = _groups(tokens)
+        mask = _make_key_mask(tokens, len(images[0]), content, self.config.patch)
+        groups = _group_views(tokens)
         taps = self.aggregator(
-            self._encoded(images, tokens, groups, mask),
+            self._encode(images, tokens, groups, mask),
             tokens,
             self.config.taps,
             key_mask=mask,
             query_chunk=query_chunk,
         )
-        return [(group, self._heads(taps, tokens, group, mask)) for group in groups]
+        return [(group, self._apply_heads(taps, tokens, group, mask)) for group in groups]
 
-    def _encoded(
+    def _encode(
         self, images: Sequence[Tensor], tokens: Tokens, groups: Sequence[Group], mask: Mask
     ) -> list[Float[Tensor, "batch patch dim"]]:
         """Patch features of every view."""
         features: dict[int, Tensor] = {}
         for group in groups:
-            stacked = _normalised(torch.stack([images[view] for view in group.views], 1)).flatten(0, 1)
+            stacked = _normalize_images(torch.stack([images[view] for view in group.views], 1)).flatten(0, 1)
             if isinstance(self.encoder, DINOv2):
-                keys = None if mask is None else _patches_of(mask[..., None], tokens, group)[..., 0]
+                keys = None if mask is None else _select_patches(mask[..., None], tokens, group)[..., 0]
                 found = self.encoder(stacked, keys)
             else:
                 found = self.encoder(stacked)
@@ -135,20 +135,20 @@ class ReconstructionModel(nn.Module):
                 features[view] = features[view] + self.camray(camera, len(images[0]))
         return [features[view] for view in range(len(images))]
 
-    def _heads(self, taps: dict[int, Tensor], tokens: Tokens, group: Group, mask: Mask) -> Prediction:
-        seen = {index: _patches_of(tap, tokens, group) for index, tap in taps.items()}
+    def _apply_heads(self, taps: dict[int, Tensor], tokens: Tokens, group: Group, mask: Mask) -> Prediction:
+        seen = {index: _select_patches(tap, tokens, group) for index, tap in taps.items()}
         last = seen[max(taps)]
         local = self.camera_head([seen[tap] for tap in self.config.taps], group.rows, group.columns)
         world = self.world_head(last, group.rows, group.columns)
-        keys = None if mask is None else _patches_of(mask[..., None], tokens, group)[..., 0]
+        keys = None if mask is None else _select_patches(mask[..., None], tokens, group)[..., 0]
         translation, quaternion = self.pose_head(last, keys)
         flat = Prediction(
             world.points, world.confidence, local.points, local.confidence, translation, quaternion
         )
-        return flat.map(lambda tensor: tensor.unflatten(0, (-1, len(group.views))))
+        return flat.map_tensors(lambda tensor: tensor.unflatten(0, (-1, len(group.views))))
 
 
-def _groups(tokens: Tokens) -> list[Group]:
+def _group_views(tokens: Tokens) -> list[Group]:
     members: dict[tuple[int, int], list[int]] = {}
     for segment in tokens.layout.segments:
         if segment.is_patches and segment.view is not None:
@@ -156,7 +156,7 @@ def _groups(tokens: Tokens) -> list[Group]:
     return [Group(tuple(views), rows, columns) for (rows, columns), views in members.items()]
 
 
-def _patches_of(
+def _select_patches(
     x: Float[Tensor, "batch token c"] | Bool[Tensor, "batch token c"], tokens: Tokens, group: Group
 ) -> Tensor:
     """[(batch view) patch c] of the views of a group; no copy where all views are of one size and the batch is 1."""
@@ -167,15 +167,15 @@ def _patches_of(
     return torch.stack([x[:, spans[view]] for view in group.views], 1).flatten(0, 1)
 
 
-def _normalised(images: Float[Tensor, "batch view 3 h w"]) -> Float[Tensor, "batch view 3 h w"]:
+def _normalize_images(images: Float[Tensor, "batch view 3 h w"]) -> Float[Tensor, "batch view 3 h w"]:
     return (images - images.new_tensor(MEAN)[:, None, None]) / images.new_tensor(DEVIATION)[:, None, None]
 
 
-def _key_mask(tokens: Tokens, batch: int, content: Sequence[Tensor] | None, patch: int) -> Mask:
+def _make_key_mask(tokens: Tokens, batch: int, content: Sequence[Tensor] | None, patch: int) -> Mask:
     """Nobody attends to patches whose centre no ray reaches (the corners of a fisheye), or that are all padding."""
     valid = tokens.valid()
     if content is not None:
-        filled = [_any_of_patch(mask, patch).to(valid.device) for mask in content]
+        filled = [_reduce_any_to_patches(mask, patch).to(valid.device) for mask in content]
         special = [
             span.stop - span.start
             for segment, span in tokens.layout.iterate_spans()
@@ -188,7 +188,7 @@ def _key_mask(tokens: Tokens, batch: int, content: Sequence[Tensor] | None, patc
     return valid.expand(batch, -1)
 
 
-def _any_of_patch(mask: Bool[Tensor, "h w"], patch: int) -> Bool[Tensor, "token"]:
+def _reduce_any_to_patches(mask: Bool[Tensor, "h w"], patch: int) -> Bool[Tensor, "token"]:
     return mask.unflatten(0, (-1, patch)).unflatten(-1, (-1, patch)).any(1).any(-1).flatten()
 
 
@@ -197,12 +197,12 @@ def _check(images: Sequence[Tensor], views: Views) -> None:
     taken = [(camera.width, camera.height) for camera in views.cameras]
     if given != taken:
         raise ValueError(
-            f"images of {_listed(given)} px, but cameras of {_listed(taken)} px: one camera per image; resize them "
-            "together"
+            f"images of {_format_sizes(given)} px, but cameras of {_format_sizes(taken)} px: "
+            "one camera per image; resize them together"
         )
     if views.batch not in (1, len(images[0])):
         raise ValueError(f"{len(images[0])} scenes, but views of batch {views.batch}: make them equal or 1")
 
 
-def _listed(sizes: Sequence[tuple[int, int]]) -> str:
+def _format_sizes(sizes: Sequence[tuple[int, int]]) -> str:
     return ", ".join(f"{width}×{height}" for width, height in sizes)

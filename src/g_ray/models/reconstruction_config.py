@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from g_ray.models.dinov2 import DINOV2_SIZES
-from g_ray.models.reconstruction_methods import reconstruction_method
+from g_ray.models.reconstruction_methods import get_reconstruction_method
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class ReconstructionConfig:
     encoding_options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        reconstruction_method(self.method)
+        get_reconstruction_method(self.method)
         if min(self.dim, self.pairs, self.heads, self.patch) < 1 or self.dim % self.heads:
             raise ValueError(
                 f"reconstruction: {self.pairs} pairs, width {self.dim}, {self.heads} heads, patch {self.patch}: "

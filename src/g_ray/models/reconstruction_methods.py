@@ -26,7 +26,7 @@ GRAY_QK = Position("gray", {"rotate_values": False})
 GRID_VO = Position("rope", {"coordinate": "grid_from_one"})
 GRID = Position("rope", {"coordinate": "grid_from_one", "rotate_values": False})
 # Phases 2π c ω with c in [−1, 1] over each side of the image; ours run from −½ to ½.
-NORMALISED = Position("rope", {"coordinate": "normalised_grid", "rotate_values": False, "scale": 4 * pi})
+NORMALIZED = Position("rope", {"coordinate": "normalised_grid", "rotate_values": False, "scale": 4 * pi})
 
 
 @dataclass(frozen=True)
@@ -37,18 +37,18 @@ class ReconstructionMethod:
     across: Position
     camray: bool = False
 
-    def encodings(self, head_dim: int, changes: dict[str, Any]) -> tuple[Encoding, Encoding]:
+    def build_encodings(self, head_dim: int, changes: dict[str, Any]) -> tuple[Encoding, Encoding]:
         return self.frame.build(head_dim, changes), self.across.build(head_dim, changes)
 
-    def uses_rays(self, head_dim: int, changes: dict[str, Any]) -> str:
+    def describe_ray_usage(self, head_dim: int, changes: dict[str, Any]) -> str:
         """Through which doors the calibration of a view reaches the network."""
-        doors = ["input"] if self.camray else []
-        if any(_is_of_rays(part) for part in self.encodings(head_dim, changes)):
-            doors.append("attention")
-        return " and ".join(doors) or "nothing"
+        inputs = ["input"] if self.camray else []
+        if any(_uses_ray_coordinate(part) for part in self.build_encodings(head_dim, changes)):
+            inputs.append("attention")
+        return " and ".join(inputs) or "nothing"
 
 
-def _is_of_rays(part: Encoding) -> bool:
+def _uses_ray_coordinate(part: Encoding) -> bool:
     return isinstance(part, Rotary) and isinstance(get_coordinate(part.coordinate), RayCoordinate)
 
 
@@ -60,12 +60,12 @@ RECONSTRUCTION_METHODS: dict[str, ReconstructionMethod] = {
     "camray": ReconstructionMethod(GRID, GRID, camray=True),
     "gray_camray": ReconstructionMethod(GRAY, GRAY, camray=True),
     "none_global": ReconstructionMethod(GRID, Position("none")),
-    "rope_normalised": ReconstructionMethod(NORMALISED, NORMALISED),
+    "rope_normalised": ReconstructionMethod(NORMALIZED, NORMALIZED),
 }
 """The four rows of the paper's ablation (gray, gray_qk, rope, camray), and four that it lacks."""
 
 
-def reconstruction_method(name: str) -> ReconstructionMethod:
+def get_reconstruction_method(name: str) -> ReconstructionMethod:
     if name not in RECONSTRUCTION_METHODS:
         raise ValueError(f"unknown method {name!r}: choose one of {', '.join(RECONSTRUCTION_METHODS)}")
     return RECONSTRUCTION_METHODS[name]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from g_ray.training.recipe import Optimiser, Recipe, Schedule
+from g_ray.training.recipe import OptimizerSettings, Recipe, Schedule
 
 if TYPE_CHECKING:
     from g_ray.training.task import Task
@@ -14,7 +14,7 @@ class CurveRecipe(Recipe):
     """A perceptron learns a curve."""
 
     schedule: Schedule = field(default_factory=lambda: Schedule(lr=3e-3, steps=300, warmup=20, start=3e-5))
-    optimiser: Optimiser = field(default_factory=lambda: Optimiser(weight_decay=0.01))
+    optimiser: OptimizerSettings = field(default_factory=lambda: OptimizerSettings(weight_decay=0.01))
     width: int = 64
     """Channels of a hidden layer."""
     layers: int = 2
@@ -26,7 +26,7 @@ class CurveRecipe(Recipe):
     pause_s: float = 0.0
     """Seconds to wait for each batch, to try out interrupting."""
 
-    def task(self) -> "Task":
+    def build_task(self) -> "Task":
         from g_ray.training.tasks.curve import CurveTask
 
         return CurveTask(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from g_ray.training.recipe import Optimiser, Recipe, Schedule
+from g_ray.training.recipe import OptimizerSettings, Recipe, Schedule
 
 if TYPE_CHECKING:
     from g_ray.data.nvs import NVSSource
@@ -61,7 +61,7 @@ class NVSData(ABC):
     """Scenes per process and step."""
 
     @abstractmethod
-    def source(self, seed: int) -> "NVSSource":
+    def build_source(self, seed: int) -> "NVSSource":
         """The stream of scenes; here the data's own errors are raised, before a model is made."""
 
     def check_patch(self, patch: int) -> None:
@@ -95,7 +95,7 @@ class RoomsData(NVSData):
     cache: Path | None = None
     """Keep rendered pictures in this folder: further runs over the same rooms read them (12 kB a scene)."""
 
-    def source(self, seed: int) -> "NVSSource":
+    def build_source(self, seed: int) -> "NVSSource":
         from g_ray.data.rooms.nvs import RoomsNVS
 
         settings = {name: value for name, value in vars(self).items() if name != "batch"}
@@ -120,12 +120,12 @@ class NVSRecipe(Recipe):
     data: NVSData
     loss: NVSLoss
 
-    def resolved(self) -> dict[str, Any]:
-        settings = super().resolved()
+    def to_settings(self) -> dict[str, Any]:
+        settings = super().to_settings()
         settings["data"].pop("cache", None)  # where pictures are kept changes nothing about the run
         return {**settings, "data": {"kind": self.data.KIND, **settings["data"]}}
 
-    def task(self) -> "Task":
+    def build_task(self) -> "Task":
         from g_ray.losses.nvs import nvs_loss
         from g_ray.metrics.lpips import load_lpips
         from g_ray.models.lvsm import LVSMConfig
@@ -135,7 +135,7 @@ class NVSRecipe(Recipe):
         files = () if self.loss.lpips_weights is None else (self.loss.lpips_weights,)
         return NVSTask(
             config=LVSMConfig(**vars(self.model)),
-            data=self.data.source(self.seed),
+            data=self.data.build_source(self.seed),
             objective=nvs_loss,
             perceptual=load_lpips(*files) if self.loss.lpips else None,
             weight=self.loss.lpips,
@@ -151,7 +151,7 @@ def tiny(method: str) -> NVSRecipe:
         data=RoomsData(width=36, height=36, batch=16),
         loss=NVSLoss(lpips=0.0),
         schedule=Schedule(lr=1e-3, steps=1200, warmup=50, start=1e-5),
-        optimiser=Optimiser(weight_decay=0.05, clip=1.0),
+        optimiser=OptimizerSettings(weight_decay=0.05, clip=1.0),
     )
 
 
@@ -167,6 +167,6 @@ def paper(method: str) -> NVSRecipe:
         data=RoomsData(width=256, height=256, batch=4),
         loss=NVSLoss(lpips=0.5),
         schedule=Schedule(lr=4e-4, steps=80_000, warmup=2_500, start=4e-6),
-        optimiser=Optimiser(betas=(0.9, 0.95), weight_decay=0.5, clip=None),
+        optimiser=OptimizerSettings(betas=(0.9, 0.95), weight_decay=0.5, clip=None),
         precision="fp16",
     )

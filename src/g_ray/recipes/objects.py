@@ -26,7 +26,7 @@ class ObjectsData(NVSData):
     cache_mb: int = 256
     """Decoded images that each process keeps in memory."""
 
-    def source(self, seed: int) -> "NVSSource":
+    def build_source(self, seed: int) -> "NVSSource":
         from g_ray.data.objects.nvs import ObjectsNVS
 
         settings = {name: value for name, value in vars(self).items() if name != "batch"}

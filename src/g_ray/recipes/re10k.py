@@ -33,15 +33,15 @@ class RE10KData(nvs.NVSData):
     gap: tuple[int, int] = (25, 100)
     """Frames between the first and the last context, drawn between these."""
 
-    def source(self, seed: int) -> "NVSSource":
-        from g_ray.data.checks.axes import refuse_wrong_axes
-        from g_ray.data.re10k.check import pairs_of
+    def build_source(self, seed: int) -> "NVSSource":
+        from g_ray.data.checks.axes import validate_axes
+        from g_ray.data.re10k.check import match_clips
         from g_ray.data.re10k.layouts import open_clips
         from g_ray.data.re10k.nvs import RE10KNVS
 
         clips = open_clips(self.root, "train", self.axes)
         if self.check:
-            refuse_wrong_axes(pairs_of(clips, self.check), f"{self.root} with --data.axes {self.axes}")
+            validate_axes(match_clips(clips, self.check), f"{self.root} with --data.axes {self.axes}")
         return RE10KNVS(
             clips,
             seed=seed,
@@ -76,10 +76,10 @@ class PathsData(nvs.NVSData):
     antialias: int = 1
     """Rays per pixel and axis."""
 
-    def source(self, seed: int) -> "NVSSource":
+    def build_source(self, seed: int) -> "NVSSource":
         from g_ray.data.rooms.path_nvs import PathRoomsNVS
 
-        file = shared_paths() if self.paths is None else self.paths
+        file = find_shared_paths() if self.paths is None else self.paths
         if not file.is_file():
             raise ValueError(
                 f"no camera paths at {file}: give a file with --data.paths, or set G_RAY_SHARED_DATA to the folder "
@@ -89,11 +89,11 @@ class PathsData(nvs.NVSData):
         return PathRoomsNVS(file, seed=seed, batch_size=self.batch, **settings)
 
 
-def shared_paths() -> Path:
+def find_shared_paths() -> Path:
     """Beside the checkout, or where G_RAY_SHARED_DATA says."""
-    from g_ray.data.shared import shared_data
+    from g_ray.data.shared import find_shared_data
 
-    return shared_data() / PATHS
+    return find_shared_data() / PATHS
 
 
 def paper(method: str) -> nvs.NVSRecipe:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from g_ray.training.recipe import Optimiser, Recipe, Schedule
+from g_ray.training.recipe import OptimizerSettings, Recipe, Schedule
 
 if TYPE_CHECKING:
     from g_ray.data.reconstruction import ReconstructionSource
@@ -36,7 +36,7 @@ class ReconstructionNetwork:
     encoder: Path | None = None
     """Pretrained DINOv2 weights for the encoder: a checkpoint of the official release."""
 
-    def config(self) -> "ReconstructionConfig":
+    def build_config(self) -> "ReconstructionConfig":
         from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 
         make = RECONSTRUCTION_SIZES[self.size]
@@ -64,7 +64,7 @@ class ReconstructionData(ABC):
     """Images per process and step, at most: sets are left out to stay below."""
 
     @abstractmethod
-    def source(self, seed: int, patch: int) -> "ReconstructionSource":
+    def build_source(self, seed: int, patch: int) -> "ReconstructionSource":
         """The stream of sets; here the data's own errors are raised, before a model is made."""
 
 
@@ -89,12 +89,12 @@ class RoomsViews(ReconstructionData):
     colour: bool = False
     """Colour augmentation."""
 
-    def source(self, seed: int, patch: int) -> "ReconstructionSource":
-        from g_ray.data.colour import ColourJitter
+    def build_source(self, seed: int, patch: int) -> "ReconstructionSource":
+        from g_ray.data.colour import ColorJitter
         from g_ray.data.rooms.reconstruction import RoomsReconstruction
 
         settings = {name: value for name, value in vars(self).items() if name not in ("batch", "colour")}
-        colour = ColourJitter() if self.colour else None
+        colour = ColorJitter() if self.colour else None
         return RoomsReconstruction(seed=seed, batch_size=self.batch, patch=patch, colour=colour, **settings)
 
 
@@ -122,18 +122,18 @@ class ReconstructionRecipe(Recipe):
     data: ReconstructionData
     loss: ReconstructionObjective = field(default_factory=ReconstructionObjective)
 
-    def resolved(self) -> dict[str, Any]:
-        settings = super().resolved()
+    def to_settings(self) -> dict[str, Any]:
+        settings = super().to_settings()
         return {**settings, "data": {"kind": self.data.KIND, **settings["data"]}}
 
-    def task(self) -> "Task":
+    def build_task(self) -> "Task":
         from g_ray.losses.reconstruction import ReconstructionWeights, reconstruction_loss
         from g_ray.training.tasks.reconstruction import ReconstructionTask
 
-        config = self.model.config()
+        config = self.model.build_config()
         return ReconstructionTask(
             config=config,
-            data=self.data.source(self.seed, config.patch),
+            data=self.data.build_source(self.seed, config.patch),
             objective=reconstruction_loss,
             weights=ReconstructionWeights(**vars(self.loss)),
             encoder=self.model.encoder,
@@ -147,7 +147,7 @@ def tiny(method: str) -> ReconstructionRecipe:
         model=ReconstructionNetwork("tiny", method),
         data=RoomsViews(width=24, height=24, batch=4, views=(4, 4)),
         schedule=Schedule(lr=2e-3, steps=2500, warmup=125, start=1e-6),
-        optimiser=Optimiser(betas=(0.9, 0.95), weight_decay=0.05, clip=1.0),
+        optimiser=OptimizerSettings(betas=(0.9, 0.95), weight_decay=0.05, clip=1.0),
     )
 
 
@@ -168,7 +168,7 @@ def rooms() -> ReconstructionRecipe:
             fov_deg=(40.0, 110.0),
         ),
         schedule=Schedule(lr=1.5e-3, steps=9000, warmup=450, start=1e-6),
-        optimiser=Optimiser(betas=(0.9, 0.95), weight_decay=0.05, clip=1.0),
+        optimiser=OptimizerSettings(betas=(0.9, 0.95), weight_decay=0.05, clip=1.0),
     )
 
 
@@ -194,7 +194,7 @@ def stage1(method: str, size: SizeName = "paper") -> ReconstructionRecipe:
             start=1e-8,
             final=1e-8,
         ),
-        optimiser=Optimiser(betas=(0.9, 0.999), weight_decay=0.05, clip=1.0),
+        optimiser=OptimizerSettings(betas=(0.9, 0.999), weight_decay=0.05, clip=1.0),
         precision="bf16",
     )
 

@@ -38,7 +38,7 @@ class ScenesViews(ReconstructionData):
     colour: bool = True
     """Colour augmentation."""
 
-    def source(self, seed: int, patch: int) -> "ReconstructionSource":
+    def build_source(self, seed: int, patch: int) -> "ReconstructionSource":
         from g_ray.data.mixture import MixtureReconstruction
 
         if not self.folders:
@@ -53,25 +53,27 @@ class ScenesViews(ReconstructionData):
                 f"--data.rooms {self.rooms} is a share of the steps: give a number from 0 to below 1"
             )
         groups = [(folder,) for folder in self.folders] if self.weights else [self.folders]
-        parts = [self._scenes(group, seed, patch) for group in groups]
+        parts = [self._build_scenes_source(group, seed, patch) for group in groups]
         weights = [weight / sum(self.weights) for weight in self.weights] or [1.0]
         if self.rooms:
-            parts.append(self._rooms().source(seed, patch))
+            parts.append(self._make_rooms().build_source(seed, patch))
             weights = [(1 - self.rooms) * weight for weight in weights] + [self.rooms]
         return parts[0] if len(parts) == 1 else MixtureReconstruction(tuple(parts), tuple(weights), seed)
 
-    def _scenes(self, folders: tuple[Path, ...], seed: int, patch: int) -> "ReconstructionSource":
-        from g_ray.data.colour import ColourJitter
+    def _build_scenes_source(
+        self, folders: tuple[Path, ...], seed: int, patch: int
+    ) -> "ReconstructionSource":
+        from g_ray.data.colour import ColorJitter
         from g_ray.data.scenes.reconstruction import ScenesReconstruction
 
         own = ("folders", "weights", "rooms", "batch", "colour")
         settings = {name: value for name, value in vars(self).items() if name not in own}
-        colour = ColourJitter() if self.colour else None
+        colour = ColorJitter() if self.colour else None
         return ScenesReconstruction(
             folders, seed=seed, batch_size=self.batch, patch=patch, colour=colour, **settings
         )
 
-    def _rooms(self) -> RoomsViews:
+    def _make_rooms(self) -> RoomsViews:
         shape = (self.width, self.height, self.batch, self.views, self.aspect, self.images_max)
         return RoomsViews(*shape, coarse=self.width < 100, colour=self.colour)
 
@@ -85,20 +87,20 @@ def mixed(folder: Path, frames: tuple[float, float]) -> ReconstructionRecipe:
 
 def tiny() -> ReconstructionRecipe:
     """G-ray on your own scenes with depth (--data.folders DIR), 24×24 px, for a CPU."""
-    return _on_scenes(reconstruction.tiny("gray"))
+    return _replace_rooms_by_scenes(reconstruction.tiny("gray"))
 
 
 def rooms() -> ReconstructionRecipe:
     """The shipped network on your own scenes with depth (--data.folders DIR), 48×48 px; --init g-ray-rooms helps."""
-    return _on_scenes(reconstruction.rooms())
+    return _replace_rooms_by_scenes(reconstruction.rooms())
 
 
 def stage1() -> ReconstructionRecipe:
     """The appendix's first stage with G-ray on your own scenes with depth (--data.folders DIR), 224 px."""
-    return _on_scenes(reconstruction.stage1("gray"))
+    return _replace_rooms_by_scenes(reconstruction.stage1("gray"))
 
 
-def _on_scenes(recipe: ReconstructionRecipe) -> ReconstructionRecipe:
+def _replace_rooms_by_scenes(recipe: ReconstructionRecipe) -> ReconstructionRecipe:
     """The same with photographs instead of rooms."""
     shape = ("width", "height", "batch", "views", "aspect", "images_max")
     return replace(recipe, data=ScenesViews(**{name: getattr(recipe.data, name) for name in shape}))

@@ -30,7 +30,7 @@ class SceneData(nvs.NVSData):
     baseline: float = 0.7
     """Poses are scaled so that the first context's farthest fellow is this far away; rooms have about 0.7 m."""
 
-    def source(self, seed: int) -> "NVSSource":
+    def build_source(self, seed: int) -> "NVSSource":
         from g_ray.data.scenes.nvs import SceneNVS
 
         if not self.folder:

@@ -22,7 +22,7 @@ DATA: dict[str, type[NVSData] | type[ReconstructionData]] = {
 }
 
 
-def recipe_from(document: dict[str, Any]) -> Recipe:
+def parse_recipe(document: dict[str, Any]) -> Recipe:
     """A recipe from what recipe.json of a checkpoint holds."""
     from pydantic import TypeAdapter
 
@@ -32,11 +32,11 @@ def recipe_from(document: dict[str, Any]) -> Recipe:
         )
     settings = dict(document["settings"])
     if "data" in settings:
-        settings["data"] = data_from(settings["data"])
+        settings["data"] = parse_data(settings["data"])
     return TypeAdapter(KINDS[document["kind"]]).validate_python(settings)
 
 
-def data_from(settings: dict[str, Any]) -> NVSData | ReconstructionData:
+def parse_data(settings: dict[str, Any]) -> NVSData | ReconstructionData:
     """Data settings as their own class."""
     from pydantic import TypeAdapter
 
@@ -47,7 +47,7 @@ def data_from(settings: dict[str, Any]) -> NVSData | ReconstructionData:
     return TypeAdapter(DATA[kind]).validate_python(values)
 
 
-def recipe_of(weights: Path) -> Recipe:
+def read_recipe(weights: Path) -> Recipe:
     """The recipe inside a file of weights that `g-ray train` has written."""
     from safetensors import SafetensorError, safe_open
 
@@ -60,4 +60,4 @@ def recipe_of(weights: Path) -> Recipe:
         raise ValueError(
             f"{weights} does not say which recipe it was trained with: use weights from g-ray train"
         )
-    return recipe_from(json.loads(metadata["recipe"]))
+    return parse_recipe(json.loads(metadata["recipe"]))

@@ -1,18 +1,18 @@
 """From photographs with cameras to a scene: in chunks that fit into memory, joined, aligned, scored, saved."""
 
-from g_ray.reconstruction.alignment import Aligned, align_to_poses, known_distance
-from g_ray.reconstruction.chunks import overlapping
-from g_ray.reconstruction.joining import Joined, Piece, join
+from g_ray.reconstruction.alignment import Alignment, align_to_poses, scale_to_distance
+from g_ray.reconstruction.chunks import split_into_chunks
+from g_ray.reconstruction.joining import JoinedChunk, ViewPiece, join_chunk
 from g_ray.reconstruction.scene import Reconstruction, reconstruct
 
 __all__ = [
-    "Aligned",
-    "Joined",
-    "Piece",
+    "Alignment",
+    "JoinedChunk",
     "Reconstruction",
+    "ViewPiece",
     "align_to_poses",
-    "join",
-    "known_distance",
-    "overlapping",
+    "join_chunk",
     "reconstruct",
+    "scale_to_distance",
+    "split_into_chunks",
 ]

@@ -11,7 +11,7 @@ from g_ray.geometry.similarity import Similarity, fit_similarity_to_poses
 
 
 @dataclass(frozen=True)
-class Aligned:
+class Alignment:
     """A similarity to the world of known poses, and how well the found ones then agree with them."""
 
     similarity: Similarity
@@ -23,7 +23,7 @@ class Aligned:
     rotation_deg: float
     """Mean angle between found and known orientations."""
 
-    def metrics(self) -> dict[str, float]:
+    def to_metrics(self) -> dict[str, float]:
         return {
             "cameras with known poses": float(self.cameras),
             "position error (RMSE)": self.position_rmse,
@@ -32,26 +32,26 @@ class Aligned:
         }
 
 
-def align_to_poses(found: Sequence[Pose], known: Sequence[Pose | None]) -> Aligned:
+def align_to_poses(estimated: Sequence[Pose], known: Sequence[Pose | None]) -> Alignment:
     """From the views whose poses are known; two of them must be apart."""
-    pairs = [(one, other) for one, other in zip(found, known, strict=True) if other is not None]
+    pairs = [(one, other) for one, other in zip(estimated, known, strict=True) if other is not None]
     if len(pairs) < 2:
         raise ValueError(f"{len(pairs)} known poses cannot align a scene: two or more can")
-    ours, theirs = (_stacked(side) for side in zip(*pairs, strict=True))
+    ours, theirs = (_stack(side) for side in zip(*pairs, strict=True))
     similarity = fit_similarity_to_poses(ours, theirs)
     moved = similarity.transform_pose(ours)
     off = (moved.translation - theirs.translation).square().sum(-1)
     extent = (theirs.translation - theirs.translation.mean(0)).square().sum(-1)
-    return Aligned(
+    return Alignment(
         similarity,
         len(pairs),
         float(off.mean().sqrt()),
         float(extent.mean().sqrt()),
-        float(_angle_deg(moved.rotation, theirs.rotation).mean()),
+        float(_compute_angle_deg(moved.rotation, theirs.rotation).mean()),
     )
 
 
-def known_distance(first: Pose, second: Pose, distance: float) -> Similarity:
+def scale_to_distance(first: Pose, second: Pose, distance: float) -> Similarity:
     """The scale that puts two cameras this far apart."""
     found = float((first.translation - second.translation).double().norm())
     if not distance > 0 or not found > 0:
@@ -59,11 +59,11 @@ def known_distance(first: Pose, second: Pose, distance: float) -> Similarity:
     return Similarity.from_scale(distance / found)
 
 
-def _stacked(poses: Sequence[Pose]) -> Pose:
+def _stack(poses: Sequence[Pose]) -> Pose:
     return Pose(torch.stack([pose.world_from_cam.double() for pose in poses]))
 
 
-def _angle_deg(one: Tensor, other: Tensor) -> Tensor:
+def _compute_angle_deg(one: Tensor, other: Tensor) -> Tensor:
     """From the distance of the matrices, which is exact for small angles, too."""
     half = (one - other).flatten(-2).norm(dim=-1) / 8**0.5
     return (2 * torch.asin(half.clamp(max=1))).rad2deg()

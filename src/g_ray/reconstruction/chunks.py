@@ -4,7 +4,7 @@ OVERLAP = 3
 """Views that neighbouring chunks share: enough for a robust scale."""
 
 
-def overlapping(count: int, size: int, overlap: int = OVERLAP) -> list[tuple[int, ...]]:
+def split_into_chunks(count: int, size: int, overlap: int = OVERLAP) -> list[tuple[int, ...]]:
     """Chunks of at most `size` of `count` views in their order; each shares `overlap` views with the one before.
 
     The last chunk is as full as the others: it shares more rather than being short of views.

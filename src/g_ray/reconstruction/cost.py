@@ -32,7 +32,7 @@ class Cost:
     """Bytes beside what the process has already, with its weights."""
 
 
-def chunk_cost(
+def estimate_chunk_cost(
     config: ReconstructionConfig, weights: int, patches: Sequence[int], query_chunk: int | None = None
 ) -> Cost:
     """From the number of weights and the patches of every view of the chunk."""
@@ -59,17 +59,17 @@ def chunk_cost(
     return Cost(linear + inside + across + head, int(memory))
 
 
-def patches_of(cameras: Sequence[Camera], size: int, patch: int) -> list[int]:
+def count_patches(cameras: Sequence[Camera], size: int, patch: int) -> list[int]:
     """Of every view, at a long side of `size` px."""
     framing = Framing(size, patch)
-    return [width * height // patch**2 for width, height in map(framing.stretched_size, cameras)]
+    return [width * height // patch**2 for width, height in map(framing.compute_stretched_size, cameras)]
 
 
-def weight_count(model: nn.Module) -> int:
+def count_weights(model: nn.Module) -> int:
     return sum(weight.numel() for weight in model.parameters())
 
 
-def operations_per_second(device: torch.device, side: int = 768) -> float:
+def measure_operations_per_second(device: torch.device, side: int = 768) -> float:
     """Of a matrix product on this device, now."""
     left, right = (torch.rand(side, side, device=device) for _ in range(2))
     for _ in range(2):
@@ -82,18 +82,18 @@ def operations_per_second(device: torch.device, side: int = 768) -> float:
     return speed
 
 
-def views_that_fit(
+def find_chunk_size(
     config: ReconstructionConfig, weights: int, patches: Sequence[int], memory: int, smallest: int
 ) -> int:
     """The most views in a chunk for this memory; ValueError if even `smallest` need more."""
     largest = max(patches)
     for count in range(len(patches), 0, -1):
-        need = chunk_cost(config, weights, [largest] * count).memory
+        need = estimate_chunk_cost(config, weights, [largest] * count).memory
         if need <= memory:
             if count < min(smallest, len(patches)):
                 break
             return count
-    need = chunk_cost(config, weights, [largest] * min(smallest, len(patches))).memory
+    need = estimate_chunk_cost(config, weights, [largest] * min(smallest, len(patches))).memory
     raise ValueError(
         f"{min(smallest, len(patches))} views need about {need / 2**30:.2f} GiB: raise --max-memory or lower --size"
     )

@@ -12,10 +12,10 @@ from g_ray.data.reconstruction import ReconstructionBatch
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.export.result import Result
 from g_ray.metrics.reconstruction import ReconstructionScores, SetGeometry, relative_error, score_sets
-from g_ray.models.inference import infer
+from g_ray.models.inference import run_inference
 from g_ray.models.reconstruction import ReconstructionModel
-from g_ray.reconstruction.scene import WEIGHTS, Known, load_network, reconstruct
-from g_ray.viewer.depth_colours import depth_colours
+from g_ray.reconstruction.scene import WEIGHTS, KnownGeometry, load_network, reconstruct
+from g_ray.viewer.depth_colours import color_depth
 from g_ray.viewer.table_figures import draw_contact_sheet
 from g_ray.viewer.theme import LIGHT, write_png
 
@@ -33,7 +33,7 @@ class ReconstructionDemo:
     """The network's six metrics over the photographs' own pixels, depth along the ray."""
 
 
-def lenses() -> dict[str, Camera]:
+def make_cameras() -> dict[str, Camera]:
     """By the names of the photographs."""
     middle = {"cx": SIDE / 2, "cy": SIDE / 2}
     fisheyes = {
@@ -49,22 +49,22 @@ def lenses() -> dict[str, Camera]:
     return dict(sorted(cameras.items()))
 
 
-def room_through(cameras: dict[str, Camera]) -> ReconstructionBatch:
+def render_room(cameras: dict[str, Camera]) -> ReconstructionBatch:
     """Photographs of one room with exact depth and poses."""
     rooms = RoomsReconstruction(split="test", width=SIDE, height=SIDE, patch=4, step_m=1.0)
-    batched: list[Camera] = [torch_batch(camera) for camera in cameras.values()]
-    return rooms.sets(range(ROOM, ROOM + 1), views=len(cameras), cameras=batched)
+    batched: list[Camera] = [add_batch_axis(camera) for camera in cameras.values()]
+    return rooms.make_sets(range(ROOM, ROOM + 1), views=len(cameras), cameras=batched)
 
 
-def torch_batch(camera: Camera) -> Camera:
+def add_batch_axis(camera: Camera) -> Camera:
     """A batch of one."""
     return type(camera)(camera.params[None].to(torch.float32), camera.width, camera.height)
 
 
 def write_reconstruction_demo(folder: Path, weights: str = WEIGHTS) -> ReconstructionDemo:
     """The room's photographs, reconstructed into `folder`, aligned to the true poses, and scored."""
-    cameras = lenses()
-    truth = room_through(cameras)
+    cameras = make_cameras()
+    truth = render_room(cameras)
     model = load_network(weights, "cpu")
     images = list(truth.images[0])
     scene = reconstruct(
@@ -74,22 +74,22 @@ def write_reconstruction_demo(folder: Path, weights: str = WEIGHTS) -> Reconstru
         device="cpu",
         names=list(cameras),
         sources=["the demo's own lenses"] * len(cameras),
-        known=Known([truth.poses[0, view] for view in range(len(cameras))], metric=True),
+        known=KnownGeometry([truth.poses[0, view] for view in range(len(cameras))], metric=True),
     )
-    answer = answered(model, truth, cameras)
-    scores = {name: float(values) for name, values in scored(answer, truth).rows().items()}
+    answer = predict_geometry(model, truth, cameras)
+    scores = {name: float(values) for name, values in score_geometry(answer, truth).rows().items()}
     scene.metrics.update({f"{name} (network against truth)": value for name, value in scores.items()})
     result = scene.save(folder, images, settings={"weights": weights, "method": model.config.method})
-    write_png(drawn_depths(answer, truth, cameras), folder / "depths.png", dpi=160)
+    write_png(draw_depths(answer, truth, cameras), folder / "depths.png", dpi=160)
     return ReconstructionDemo(result, scores)
 
 
-def answered(
+def predict_geometry(
     model: ReconstructionModel, truth: ReconstructionBatch, cameras: dict[str, Camera]
 ) -> SetGeometry:
     """What the network says before calibration and alignment mend anything, at the photographs' own pixels."""
-    found = infer(model, list(truth.images[0]), list(cameras.values()), size=model.config.long_side)
-    maps = [view.maps for view in found.at_original().views]
+    found = run_inference(model, list(truth.images[0]), list(cameras.values()), size=model.config.long_side)
+    maps = [view.maps for view in found.to_original().views]
     poses = [view.poses.world_from_cam for view in maps]
     return SetGeometry.from_points(
         torch.stack([view.world_points for view in maps])[None],
@@ -98,21 +98,21 @@ def answered(
     )
 
 
-def scored(answer: SetGeometry, truth: ReconstructionBatch) -> ReconstructionScores:
+def score_geometry(predicted: SetGeometry, truth: ReconstructionBatch) -> ReconstructionScores:
     rays = truth.rays()
     exact = SetGeometry(truth.world_points, truth.camera_points, rays.directions, truth.poses)
-    return score_sets(exact, answer, truth.valid, depth_kind="ray", known_rays=rays.valid)
+    return score_sets(exact, predicted, truth.valid, depth_kind="ray", known_rays=rays.valid)
 
 
-def drawn_depths(answer: SetGeometry, truth: ReconstructionBatch, cameras: dict[str, Camera]) -> Figure:
+def draw_depths(predicted: SetGeometry, truth: ReconstructionBatch, cameras: dict[str, Camera]) -> Figure:
     """A lens a column: the photograph, its true depth along the ray, and the network's at one scale for all views."""
     exact, valid = truth.ray_depth[0], truth.valid[0]
-    found = answer.camera_points[0].norm(dim=-1)
+    found = predicted.camera_points[0].norm(dim=-1)
     found = found * ((exact * valid).sum() / (found * valid).sum())
     rows = (
         truth.images[0],
-        depth_colours(exact / exact.max(), valid),
-        depth_colours(found / exact.max(), valid),
+        color_depth(exact / exact.max(), valid),
+        color_depth(found / exact.max(), valid),
     )
     error = relative_error(exact[..., None], found[..., None], valid)
     columns, labels = [], {}

@@ -18,7 +18,7 @@ ROUNDS = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class ViewPiece:
     """What a chunk says of one view, over the pixels that the network saw."""
 
     view: int
@@ -33,42 +33,42 @@ class Piece:
     def points(self) -> Float[Tensor, "h w 3"]:
         return transform_points(self.rays * self.ray_depth[..., None], self.pose)
 
-    def moved(self, similarity: Similarity) -> "Piece":
+    def transform(self, similarity: Similarity) -> "ViewPiece":
         """In another world: the pose moves, depths grow with its scale."""
         depth = self.ray_depth * similarity.scale.to(self.ray_depth.dtype)
-        return Piece(
+        return ViewPiece(
             self.view, self.rays, depth, self.confidence, self.valid, similarity.transform_pose(self.pose)
         )
 
 
 @dataclass(frozen=True, eq=False)
-class Joined:
+class JoinedChunk:
     """A chunk in the world of the first one."""
 
-    new: tuple[Piece, ...]
+    new: tuple[ViewPiece, ...]
     """Views that no chunk before had."""
-    all: tuple[Piece, ...]
+    all: tuple[ViewPiece, ...]
     disagreement: float
     """Median distance between the two chunks' points of shared views, as a share of their depth; 0 for the first."""
 
 
-def join(before: Sequence[Piece], chunk: Sequence[Piece]) -> Joined:
+def join_chunk(before: Sequence[ViewPiece], chunk: Sequence[ViewPiece]) -> JoinedChunk:
     """A chunk, moved so that the views it shares with `before` agree. A view keeps what was said first."""
     known = {piece.view: piece for piece in before}
     shared = [piece for piece in chunk if piece.view in known]
     if not before:
-        return Joined(tuple(chunk), tuple(chunk), 0.0)
+        return JoinedChunk(tuple(chunk), tuple(chunk), 0.0)
     if not shared:
         raise ValueError("chunks that share no view cannot be joined")
-    similarity = _between(shared, [known[piece.view] for piece in shared])
-    moved = tuple(piece.moved(similarity) for piece in chunk)
+    similarity = _fit_robust_similarity(shared, [known[piece.view] for piece in shared])
+    moved = tuple(piece.transform(similarity) for piece in chunk)
     new = tuple(piece for piece in moved if piece.view not in known)
     here = [piece for piece in moved if piece.view in known]
-    return Joined(new, moved, _disagreement(here, [known[piece.view] for piece in here]))
+    return JoinedChunk(new, moved, _compute_disagreement(here, [known[piece.view] for piece in here]))
 
 
-def _between(ours: Sequence[Piece], theirs: Sequence[Piece]) -> Similarity:
-    source, target, weight = _common(ours, theirs)
+def _fit_robust_similarity(ours: Sequence[ViewPiece], theirs: Sequence[ViewPiece]) -> Similarity:
+    source, target, weight = _collect_common_points(ours, theirs)
     similarity = fit_similarity(source, target, weight)
     for _ in range(ROUNDS):  # pixels that disagree are mostly wrong depths at edges
         off = (similarity.apply(source) - target).norm(dim=-1)
@@ -78,14 +78,14 @@ def _between(ours: Sequence[Piece], theirs: Sequence[Piece]) -> Similarity:
     return similarity
 
 
-def _disagreement(ours: Sequence[Piece], theirs: Sequence[Piece]) -> float:
-    source, target, _ = _common(ours, theirs)
+def _compute_disagreement(ours: Sequence[ViewPiece], theirs: Sequence[ViewPiece]) -> float:
+    source, target, _ = _collect_common_points(ours, theirs)
     depth = torch.cat([piece.ray_depth[piece.valid] for piece in theirs]).median()
     return float((source - target).norm(dim=-1).median() / depth)
 
 
-def _common(
-    ours: Sequence[Piece], theirs: Sequence[Piece]
+def _collect_common_points(
+    ours: Sequence[ViewPiece], theirs: Sequence[ViewPiece]
 ) -> tuple[Float[Tensor, "n 3"], Float[Tensor, "n 3"], Float[Tensor, "n"]]:
     """Points of the same pixels in both worlds, and how far both are sure of them."""
     source, target, weight = [], [], []

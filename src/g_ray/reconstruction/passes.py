@@ -10,9 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.models.inference import infer
+from g_ray.models.inference import run_inference
 from g_ray.models.reconstruction import ReconstructionModel
-from g_ray.reconstruction.joining import Piece
+from g_ray.reconstruction.joining import ViewPiece
 
 
 @runtime_checkable
@@ -26,7 +26,7 @@ Image = Loadable | Float[Tensor, "3 _ _"]
 
 
 @dataclass(frozen=True)
-class Passes:
+class ChunkRunner:
     """How the network is run."""
 
     model: ReconstructionModel
@@ -38,11 +38,11 @@ class Passes:
 
     def __call__(
         self, numbers: Sequence[int], images: Sequence[Image], cameras: Sequence[Camera]
-    ) -> list[Piece]:
+    ) -> list[ViewPiece]:
         """Of the views with these numbers in the whole set."""
         loaded = [image if isinstance(image, Tensor) else image.load() for image in images]
         try:
-            found = infer(
+            found = run_inference(
                 self.model,
                 loaded,
                 cameras,
@@ -60,7 +60,7 @@ class Passes:
                 "give --max-memory, a smaller --size or --precision bf16"
             ) from None
         return [
-            Piece(
+            ViewPiece(
                 number,
                 view.camera.unproject_grid()[0].to("cpu", torch.float32),
                 view.maps.ray_depth.cpu(),

@@ -14,15 +14,15 @@ from g_ray.export.result import Result, ResultView, Unit
 from g_ray.export.write import write_result
 from g_ray.geometry.pose import Pose
 from g_ray.models.checkpoint import load_reconstruction
-from g_ray.models.framing import restored
+from g_ray.models.framing import restore_maps
 from g_ray.models.reconstruction import ReconstructionModel
-from g_ray.reconstruction.alignment import align_to_poses, known_distance
-from g_ray.reconstruction.chunks import OVERLAP, overlapping
-from g_ray.reconstruction.joining import Piece, join
-from g_ray.reconstruction.passes import Image, Passes
+from g_ray.reconstruction.alignment import align_to_poses, scale_to_distance
+from g_ray.reconstruction.chunks import OVERLAP, split_into_chunks
+from g_ray.reconstruction.joining import ViewPiece, join_chunk
+from g_ray.reconstruction.passes import ChunkRunner, Image
 from g_ray.reconstruction.scoring import score_views
 from g_ray.reconstruction.truth import TrueView
-from g_ray.reconstruction.work import Work
+from g_ray.reconstruction.work import PartialResults
 from g_ray.training.distributed import choose_device
 from g_ray.viewer.reconstruction_report import write_report
 
@@ -52,7 +52,7 @@ class Reconstruction:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownGeometry:
     """What a user knows of a scene beside its cameras."""
 
     poses: Sequence[Pose | None] = ()
@@ -64,13 +64,15 @@ class Known:
     truth: Sequence[TrueView | None] = ()
     """Depth that is known of views (`read_truth`); the scene is scored with it."""
 
-    def of_first(self, count: int) -> "Known":
+    def select_first(self, count: int) -> "KnownGeometry":
         """What of it concerns the first views alone: of poses and of true views, too few are none."""
         poses, truth = self.poses[:count], self.truth[:count]
         enough = sum(pose is not None for pose in poses) >= 2
         distance = self.distance if self.distance and max(self.distance[:2]) < count else None
         scored = sum(view is not None for view in truth) >= 2
-        return Known(poses if enough else (), self.metric and enough, distance, truth if scored else ())
+        return KnownGeometry(
+            poses if enough else (), self.metric and enough, distance, truth if scored else ()
+        )
 
 
 def load_network(weights: str | Path | ReconstructionModel, device: str = "auto") -> ReconstructionModel:
@@ -86,13 +88,13 @@ def reconstruct(
     weights: str | Path | ReconstructionModel = WEIGHTS,
     names: Sequence[str] | None = None,
     sources: Sequence[str] | None = None,
-    known: Known | None = None,
+    known: KnownGeometry | None = None,
     size: int | None = None,
     at_once: int | None = None,
     precision: str = "fp32",
     query_chunk: int | None = None,
     device: str = "auto",
-    work: Work | None = None,
+    work: PartialResults | None = None,
     progress: Callable[[int, int], None] = lambda done, chunks: None,
 ) -> Reconstruction:
     """Images in [0, 1] (or objects with `load()`) with one camera each, of any models and sizes.
@@ -106,11 +108,13 @@ def reconstruct(
             f"{len(images)} images and {len(cameras)} cameras: give two or more views, each with its camera"
         )
     model = load_network(weights, device)
-    run = Passes(model, size or model.config.long_side, precision, query_chunk)
-    chunks = overlapping(len(images), at_once or len(images), min(OVERLAP, (at_once or OVERLAP + 1) - 1))
-    pieces: dict[int, Piece] = {}
+    run = ChunkRunner(model, size or model.config.long_side, precision, query_chunk)
+    chunks = split_into_chunks(
+        len(images), at_once or len(images), min(OVERLAP, (at_once or OVERLAP + 1) - 1)
+    )
+    pieces: dict[int, ViewPiece] = {}
     notes = []
-    before: tuple[Piece, ...] = ()
+    before: tuple[ViewPiece, ...] = ()
     for number, views in enumerate(chunks):
         progress(number, len(chunks))
         lenses = [cameras[view] for view in views]
@@ -119,27 +123,27 @@ def reconstruct(
             found = run(views, [images[view] for view in views], lenses)
             if work is not None:
                 work.save(number, found)
-        joined = join(before, found)
+        joined = join_chunk(before, found)
         before = joined.all
         pieces |= {piece.view: piece for piece in joined.new}
-        if joined.disagreement > DOUBTFUL:
+        if joined.disagreement > MAX_DISAGREEMENT:
             notes.append(
                 f"chunk {number + 1} disagrees with the one before by {100 * joined.disagreement:.0f} % of depth"
             )
     progress(len(chunks), len(chunks))
     ordered = [pieces[view] for view in range(len(images))]
-    return _placed(ordered, cameras, names, sources, known or Known(), notes)
+    return _assemble(ordered, cameras, names, sources, known or KnownGeometry(), notes)
 
 
-DOUBTFUL = 0.1
+MAX_DISAGREEMENT = 0.1
 
 
-def _placed(
-    pieces: Sequence[Piece],
+def _assemble(
+    pieces: Sequence[ViewPiece],
     cameras: Sequence[Camera],
     names: Sequence[str] | None,
     sources: Sequence[str] | None,
-    known: Known,
+    known: KnownGeometry,
     notes: list[str],
 ) -> Reconstruction:
     """In the world and the unit that are known, at the photographs' own pixels."""
@@ -148,8 +152,8 @@ def _placed(
     unit: Unit = "unknown"
     if sum(pose is not None for pose in poses) >= 2:
         aligned = align_to_poses([piece.pose for piece in pieces], poses)
-        pieces = [piece.moved(aligned.similarity) for piece in pieces]
-        metrics = aligned.metrics()
+        pieces = [piece.transform(aligned.similarity) for piece in pieces]
+        metrics = aligned.to_metrics()
         unit = "metre" if known.metric else "unknown"
     elif known.metric:
         raise ValueError("poses in metres were announced, but fewer than two views have a known pose")
@@ -159,10 +163,10 @@ def _placed(
                 "known poses fix the scale already: leave out the known distance, or the alignment"
             )
         one, other, length = known.distance
-        scale = known_distance(pieces[one].pose, pieces[other].pose, length)
-        pieces, unit = [piece.moved(scale) for piece in pieces], "metre"
+        scale = scale_to_distance(pieces[one].pose, pieces[other].pose, length)
+        pieces, unit = [piece.transform(scale) for piece in pieces], "metre"
     views = tuple(
-        _at_original(
+        _restore_view(
             piece,
             cameras[number],
             names[number] if names else f"view{number:03d}.png",
@@ -176,10 +180,12 @@ def _placed(
     return Reconstruction(views, unit, metrics, tuple(notes))
 
 
-def _at_original(piece: Piece, camera: Camera, name: str, source: str, true_pose: Pose | None) -> ResultView:
+def _restore_view(
+    piece: ViewPiece, camera: Camera, name: str, source: str, true_pose: Pose | None
+) -> ResultView:
     maps = torch.stack([piece.ray_depth, piece.confidence], -1)
     height, width = piece.valid.shape
-    values, valid = restored(
+    values, valid = restore_maps(
         maps, piece.valid, camera.width, camera.height, (0.0, 0.0, float(width), float(height))
     )
     valid = valid & camera.unproject_grid()[1]

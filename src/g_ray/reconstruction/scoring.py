@@ -16,7 +16,7 @@ from g_ray.geometry.pose import Pose
 from g_ray.metrics.reconstruction import SetGeometry, score_sets
 from g_ray.reconstruction.truth import TrueView
 
-MOST_PIXELS = 20_000
+MAX_PIXELS = 20_000
 """Of a view, evenly spread: more would not change a score."""
 SCORES = {
     "points_rel": "points (relative error)",
@@ -30,27 +30,27 @@ SCORES = {
 def score_views(views: Sequence[ResultView], truth: Sequence[TrueView | None]) -> dict[str, float]:
     """The paper's metrics over the views of which something is known, by names for people."""
     pairs = [(view, true) for view, true in zip(views, truth, strict=True) if true is not None]
-    samples = [_sampled(view, true) for view, true in pairs]
+    samples = [_sample_pixels(view, true) for view, true in pairs]
     rays, true_depth, found_depth = (
         pad_sequence(list(parts), batch_first=True) for parts in zip(*samples, strict=True)
     )
     valid = true_depth > 0  # views with fewer pixels are padded with zeros
-    exact = _geometry(rays, true_depth, [true.pose for _, true in pairs])
-    found = _geometry(rays, found_depth, [view.pose for view, _ in pairs])
+    exact = _make_geometry(rays, true_depth, [true.pose for _, true in pairs])
+    found = _make_geometry(rays, found_depth, [view.pose for view, _ in pairs])
     scores = score_sets(exact, found, valid[None, :, None], depth_kind="ray")
     named = {f"{title}, against truth": float(getattr(scores, name)) for name, title in SCORES.items()}
     return {**named, "pixels with known depth": float(valid.sum())}
 
 
-def _sampled(view: ResultView, true: TrueView) -> tuple[Tensor, Tensor, Tensor]:
+def _sample_pixels(view: ResultView, true: TrueView) -> tuple[Tensor, Tensor, Tensor]:
     """Rays, true and found depth of pixels where both are known."""
     both = (true.valid & view.valid).flatten().nonzero()[:, 0]
-    chosen = both[:: max(1, -(-len(both) // MOST_PIXELS))]
+    chosen = both[:: max(1, -(-len(both) // MAX_PIXELS))]
     rays = view.rays().double().flatten(0, 1)[chosen]
     return rays, true.ray_depth.double().flatten()[chosen], view.ray_depth.double().flatten()[chosen]
 
 
-def _geometry(
+def _make_geometry(
     rays: Float[Tensor, "view pixel 3"], depth: Float[Tensor, "view pixel"], poses: Sequence[Pose]
 ) -> SetGeometry:
     camera_points = (rays * depth[..., None])[None, :, None]

@@ -9,9 +9,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.data.depth_files import DepthFile, along_rays, nearest_depth
+from g_ray.data.depth_files import DepthFile, convert_to_ray_depth, resize_depth
 from g_ray.data.scenes import PosedScene, read_scene
-from g_ray.data.scenes.colmap import find_model, pose
+from g_ray.data.scenes.colmap import convert_pose, find_model
 from g_ray.data.scenes.colmap_format import ColmapModel, RawImage, read_model
 from g_ray.data.scenes.scene import check_depth_size
 from g_ray.geometry.pose import Pose
@@ -33,8 +33,8 @@ def read_truth(folder: Path, names: Sequence[str], cameras: Sequence[Camera]) ->
     Depth maps are taken where the scene has them, the points of its COLMAP model otherwise.
     """
     scene = read_scene(Path(folder), check=False)
-    model = None if scene.depth else _model_with_points(scene)
-    found = [_true_view(scene, model, name, camera) for name, camera in zip(names, cameras, strict=True)]
+    model = None if scene.depth else _read_model_with_points(scene)
+    found = [_read_view(scene, model, name, camera) for name, camera in zip(names, cameras, strict=True)]
     if sum(view is not None for view in found) < 2:
         raise ValueError(
             f"{folder} knows the depth of fewer than two of the photographs: nothing to score with"
@@ -42,9 +42,9 @@ def read_truth(folder: Path, names: Sequence[str], cameras: Sequence[Camera]) ->
     return found
 
 
-def _true_view(scene: PosedScene, model: ColmapModel | None, name: str, camera: Camera) -> TrueView | None:
+def _read_view(scene: PosedScene, model: ColmapModel | None, name: str, camera: Camera) -> TrueView | None:
     try:
-        index = scene.index(name)
+        index = scene.find_index(name)
     except ValueError:
         return None
     known = scene.cameras[index]
@@ -55,24 +55,24 @@ def _true_view(scene: PosedScene, model: ColmapModel | None, name: str, camera: 
         )
     if model is not None:
         image = next(image for image in model.images if image.name == scene.names[index])
-        return _from_points(model, image, camera)
+        return _project_points(model, image, camera)
     file = scene.depth[index]
-    return None if file is None else _from_map(file, camera, scene.poses[index])
+    return None if file is None else _read_depth_map(file, camera, scene.poses[index])
 
 
-def _from_map(file: DepthFile, camera: Camera, true_pose: Pose) -> TrueView:
+def _read_depth_map(file: DepthFile, camera: Camera, true_pose: Pose) -> TrueView:
     depth = file.read()
     check_depth_size(file.path, depth, camera)
     size = (camera.width, camera.height)
-    near = nearest_depth(depth, size, *size, (0, 0, *size))
-    along, valid = along_rays(near, RayMap(*camera.unproject_grid()), file.convention)
+    near = resize_depth(depth, size, *size, (0, 0, *size))
+    along, valid = convert_to_ray_depth(near, RayMap(*camera.unproject_grid()), file.convention)
     return TrueView(along.float(), valid, true_pose)
 
 
-def _from_points(model: ColmapModel, image: RawImage, camera: Camera) -> TrueView | None:
+def _project_points(model: ColmapModel, image: RawImage, camera: Camera) -> TrueView | None:
     """At the pixels where the image's features are: how far their points are from the camera."""
     assert model.points is not None
-    where = pose(Path(image.name), image)
+    where = convert_pose(Path(image.name), image)
     seen = [
         (int(y), int(x), model.points[int(number)].position)
         for (x, y), number in zip(image.pixels, image.point_ids, strict=True)
@@ -85,7 +85,7 @@ def _from_points(model: ColmapModel, image: RawImage, camera: Camera) -> TrueVie
     return TrueView(depth, depth > 0, where) if bool((depth > 0).any()) else None
 
 
-def _model_with_points(scene: PosedScene) -> ColmapModel:
+def _read_model_with_points(scene: PosedScene) -> ColmapModel:
     place = find_model(scene.folder) if scene.kind == "COLMAP" else None
     if place is None:
         raise ValueError(f"{scene.folder} ({scene.kind}) has no depth maps to score with")

@@ -14,12 +14,12 @@ import torch
 from g_ray.cameras.base import Camera
 from g_ray.files import atomic_path, write_json
 from g_ray.geometry.pose import Pose
-from g_ray.reconstruction.joining import Piece
+from g_ray.reconstruction.joining import ViewPiece
 
 FOLDER, KEY = "unfinished", "settings.json"
 
 
-class Work:
+class PartialResults:
     """FOLDER/unfinished: a file per chunk, and what they were made with."""
 
     def __init__(self, out: Path, key: dict[str, Any]) -> None:
@@ -38,56 +38,56 @@ class Work:
         else:
             write_json(path, told)
 
-    def load(self, chunk: int, views: Sequence[int], cameras: Sequence[Camera]) -> list[Piece] | None:
+    def load(self, chunk: int, views: Sequence[int], cameras: Sequence[Camera]) -> list[ViewPiece] | None:
         """The pieces of a chunk, or None if it is not finished (or its file is damaged)."""
         try:
-            with np.load(self._path(chunk), allow_pickle=False) as stored:
+            with np.load(self._get_path(chunk), allow_pickle=False) as stored:
                 return [
-                    _piece(view, camera, *(torch.from_numpy(stored[f"{view}.{name}"]) for name in NAMES))
+                    _make_piece(view, camera, *(torch.from_numpy(stored[f"{view}.{name}"]) for name in NAMES))
                     for view, camera in zip(views, cameras, strict=True)
                 ]
         except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
             return None
 
-    def save(self, chunk: int, pieces: Sequence[Piece]) -> None:
+    def save(self, chunk: int, pieces: Sequence[ViewPiece]) -> None:
         arrays = {}
         for piece in pieces:
             parts = (piece.ray_depth, piece.confidence, piece.valid, piece.pose.world_from_cam)
             arrays |= {f"{piece.view}.{name}": part.numpy() for name, part in zip(NAMES, parts, strict=True)}
-        with atomic_path(self._path(chunk)) as scratch, scratch.open("wb") as file:
+        with atomic_path(self._get_path(chunk)) as scratch, scratch.open("wb") as file:
             np.savez(file, **arrays)
 
-    def finished(self) -> int:
+    def count_finished(self) -> int:
         """Chunks that are there, from the first one on without a gap."""
         number = 0
-        while self._path(number).is_file():
+        while self._get_path(number).is_file():
             number += 1
         return number
 
     def clear(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _path(self, chunk: int) -> Path:
+    def _get_path(self, chunk: int) -> Path:
         return self.folder / f"chunk-{chunk:04d}.npz"
 
 
 NAMES = ("ray_depth", "confidence", "valid", "world_from_cam")
 
 
-def _piece(
+def _make_piece(
     view: int,
     camera: Camera,
     depth: torch.Tensor,
     confidence: torch.Tensor,
     valid: torch.Tensor,
     pose: torch.Tensor,
-) -> Piece:
+) -> ViewPiece:
     """Rays are not stored: the camera gives them at the size of the depth map."""
     rays = camera.resize(depth.shape[1], depth.shape[0]).unproject_grid()[0]
-    return Piece(view, rays.to(torch.float32), depth, confidence, valid, Pose(pose))
+    return ViewPiece(view, rays.to(torch.float32), depth, confidence, valid, Pose(pose))
 
 
-def lens_key(camera: Camera) -> str:
+def hash_camera(camera: Camera) -> str:
     """Changes with any number of a calibration, whatever its model: of rays spread over the image."""
     rays = camera.resize(8, 8).unproject_grid()[0]
     return hashlib.sha256(rays.to(torch.float64).numpy(force=True).tobytes()).hexdigest()[:16]

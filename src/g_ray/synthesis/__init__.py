@@ -5,6 +5,6 @@ It stands right below the command line, since it joins what others keep apart: w
 """
 
 from g_ray.synthesis.network import Network, load_network
-from g_ray.synthesis.synthesiser import Synthesiser
+from g_ray.synthesis.synthesiser import Synthesizer
 
-__all__ = ["Network", "Synthesiser", "load_network"]
+__all__ = ["Network", "Synthesizer", "load_network"]

@@ -6,11 +6,11 @@ from pathlib import Path
 import torch
 
 from g_ray.models.lvsm import LVSM, LVSMConfig
-from g_ray.models.shipped import file_or_shipped
+from g_ray.models.shipped import resolve_weights
 from g_ray.recipes.nvs import NVSData, NVSRecipe
 from g_ray.recipes.re10k import RE10KData
 from g_ray.recipes.scene import SceneData
-from g_ray.recipes.stored import recipe_of
+from g_ray.recipes.stored import read_recipe
 from g_ray.training.checkpoint import load_weights
 
 
@@ -42,10 +42,10 @@ class Network:
 
 def load_network(weights: str | Path, device: str | torch.device = "cpu") -> Network:
     """From a file that `g-ray train` has written, or by the name of weights that come with the package."""
-    path = file_or_shipped(Path(weights))
+    path = resolve_weights(Path(weights))
     if not path.is_file():
         raise OSError(f"{path}: no such file; give weights from g-ray train (model.safetensors)")
-    recipe = recipe_of(path)
+    recipe = read_recipe(path)
     if not isinstance(recipe, NVSRecipe):
         raise ValueError(
             f"{path} is a {type(recipe).__name__}: give weights of a novel-view synthesis recipe"
@@ -53,10 +53,10 @@ def load_network(weights: str | Path, device: str | torch.device = "cpu") -> Net
     model = LVSM(LVSMConfig(**vars(recipe.model)))
     load_weights(model, path)
     size = (recipe.data.width, recipe.data.height)
-    return Network(model.eval().to(device), recipe.model.encoding, size, trained_baseline(recipe.data))
+    return Network(model.eval().to(device), recipe.model.encoding, size, get_trained_baseline(recipe.data))
 
 
-def trained_baseline(data: NVSData) -> float | None:
+def get_trained_baseline(data: NVSData) -> float | None:
     """Real captures have no unit of their own and are scaled by their contexts; rooms and objects are in metres."""
     if isinstance(data, SceneData):
         return data.baseline

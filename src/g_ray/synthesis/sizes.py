@@ -5,7 +5,7 @@ import math
 from g_ray.cameras.base import Camera
 
 
-def working_size(width: int, height: int, tokens: int, patch: int) -> tuple[int, int]:
+def choose_working_size(width: int, height: int, tokens: int, patch: int) -> tuple[int, int]:
     """Width and height in whole patches, near the aspect of a view and near that many patches.
 
     Errors count by their logarithm: a tenth too wide is as bad as a tenth more patches. No side gets more patches than
@@ -13,7 +13,7 @@ def working_size(width: int, height: int, tokens: int, patch: int) -> tuple[int,
     """
     aspect = width / height
 
-    def error(columns: int, rows: int) -> float:
+    def compute_error(columns: int, rows: int) -> float:
         return abs(math.log(columns / rows / aspect)) + abs(math.log(columns * rows / tokens))
 
     choices = [
@@ -21,9 +21,9 @@ def working_size(width: int, height: int, tokens: int, patch: int) -> tuple[int,
         for rows in range(1, tokens + 1)
         for columns in (math.floor(aspect * rows), math.ceil(aspect * rows))
     ]
-    columns, rows = min(choices, key=lambda grid: error(*grid))
+    columns, rows = min(choices, key=lambda grid: compute_error(*grid))
     return columns * patch, rows * patch
 
 
-def describe(camera: Camera, size: tuple[int, int]) -> str:
+def describe_size(camera: Camera, size: tuple[int, int]) -> str:
     return f"{camera.NAME} {camera.width}×{camera.height} → {size[0]}×{size[1]} px"

@@ -7,16 +7,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.data.pose_scale import baseline_scale
-from g_ray.data.resample import fitted_box, resample
+from g_ray.data.pose_scale import compute_baseline_scale
+from g_ray.data.resample import fit_box, resample
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views
 from g_ray.synthesis.network import Network
-from g_ray.synthesis.sizes import working_size
+from g_ray.synthesis.sizes import choose_working_size
 
 
-class Synthesiser:
+class Synthesizer:
     """Renders any camera from photographs with known cameras and poses.
 
     Sizes: the network works with about as many patches per view as in training. All contexts take the working size of
@@ -39,28 +39,30 @@ class Synthesiser:
                 f"{len(images)} images, {len(cameras)} cameras and poses {poses.batch_shape}: give one each per context"
             )
         self.network = network
-        self.size = working_size(cameras[0].width, cameras[0].height, network.tokens, network.patch)
-        fitted = [self._fitted(image, camera) for image, camera in zip(images, cameras, strict=True)]
+        self.size = choose_working_size(cameras[0].width, cameras[0].height, network.tokens, network.patch)
+        fitted = [self._fit_to_network(image, camera) for image, camera in zip(images, cameras, strict=True)]
         self.images = torch.stack([image for image, _ in fitted])[None].to(network.device, torch.float32)
         baseline = network.baseline if baseline is None else baseline
         relative = poses.relative_to_first()
-        self.scale = 1.0 if baseline is None else float(baseline_scale(relative, len(images), baseline))
+        self.scale = (
+            1.0 if baseline is None else float(compute_baseline_scale(relative, len(images), baseline))
+        )
         self._first = poses[0]
-        self.contexts = Views([camera for _, camera in fitted], self._placed(poses)).to(
+        self.contexts = Views([camera for _, camera in fitted], self._normalize_poses(poses)).to(
             network.device, torch.float32
         )
 
-    def target_size(self, camera: Camera) -> tuple[int, int]:
+    def choose_target_size(self, camera: Camera) -> tuple[int, int]:
         """Width and height that a camera is rendered at."""
-        return working_size(camera.width, camera.height, self.network.tokens, self.network.patch)
+        return choose_working_size(camera.width, camera.height, self.network.tokens, self.network.patch)
 
     @torch.no_grad()
     def render(
         self, camera: Camera, pose: Pose, *, full_size: bool = False
     ) -> Float[Tensor, "3 height width"]:
-        """What a camera sees, in [0, 1], at `target_size` or enlarged to its own size; black where it has no ray."""
-        small = camera.resize(*self.target_size(camera))
-        target = Views([small], self._placed(Pose(pose.world_from_cam[None])))
+        """Render what a camera sees, in [0, 1], at `choose_target_size` or at its own size; black without a ray."""
+        small = camera.resize(*self.choose_target_size(camera))
+        target = Views([small], self._normalize_poses(Pose(pose.world_from_cam[None])))
         target = target.to(self.network.device, torch.float32)
         picture = self.network.model(self.images, self.contexts, target)[0, 0].float().cpu()
         if full_size:
@@ -68,10 +70,10 @@ class Synthesiser:
         shown = camera if full_size else small
         return picture * RayMap.from_camera(shown.to("cpu", torch.float32)).valid
 
-    def _fitted(self, image: Tensor, camera: Camera) -> tuple[Tensor, Camera]:
-        return resample(image, camera, *self.size, fitted_box(camera.width, camera.height, *self.size))
+    def _fit_to_network(self, image: Tensor, camera: Camera) -> tuple[Tensor, Camera]:
+        return resample(image, camera, *self.size, fit_box(camera.width, camera.height, *self.size))
 
-    def _placed(self, poses: Pose) -> Pose:
+    def _normalize_poses(self, poses: Pose) -> Pose:
         """In the frame of the first context and the network's unit."""
         relative = Pose(self._first.inverse().world_from_cam @ poses.world_from_cam)
         return relative.scale_translation(torch.full(relative.batch_shape, self.scale, dtype=relative.dtype))

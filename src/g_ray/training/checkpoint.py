@@ -45,19 +45,19 @@ class Checkpoint:
     def weights(self) -> Path:
         return self.path / WEIGHTS
 
-    def document(self, name: str) -> dict[str, Any]:
+    def read_document(self, name: str) -> dict[str, Any]:
         """recipe, provenance or manifest."""
         return json.loads((self.path / f"{name}.json").read_text(encoding="utf-8"))
 
-    def validation(self) -> float | None:
-        return self.document("manifest").get("validation")
+    def read_validation(self) -> float | None:
+        return self.read_document("manifest").get("validation")
 
-    def damage(self) -> str | None:
+    def find_damage(self) -> str | None:
         """What is wrong with it, or None: every file against its size and digest."""
         try:
-            files = self.document("manifest")["files"]
+            files = self.read_document("manifest")["files"]
             for name, entry in files.items():
-                if entry != _fingerprint(self.path / name):
+                if entry != _compute_fingerprint(self.path / name):
                     return f"{name} is not what was written"
         except (OSError, ValueError, KeyError) as error:
             return " ".join(str(error).split())
@@ -89,25 +89,25 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Store:
+class CheckpointStore:
     """The checkpoints of a run."""
 
     folder: Path
     keep: int = 2
     milestone_every: int | None = None
 
-    def all(self) -> list[Checkpoint]:
+    def list_checkpoints(self) -> list[Checkpoint]:
         """Oldest first."""
         paths = self.folder.glob("step-*") if self.folder.is_dir() else []
         return sorted(
             (Checkpoint(path) for path in paths if NAME.fullmatch(path.name)), key=lambda found: found.step
         )
 
-    def newest(self) -> tuple[Checkpoint | None, list[str]]:
+    def find_newest(self) -> tuple[Checkpoint | None, list[str]]:
         """The newest undamaged checkpoint, and a line for each damaged one that was passed over."""
         notes = []
-        for checkpoint in reversed(self.all()):
-            damage = checkpoint.damage()
+        for checkpoint in reversed(self.list_checkpoints()):
+            damage = checkpoint.find_damage()
             if damage is None:
                 return checkpoint, notes
             notes.append(f"{checkpoint.path} is damaged ({damage}); trying the one before")
@@ -138,17 +138,17 @@ class Store:
             _flush(self.folder)
         except (OSError, RuntimeError, SafetensorError) as error:
             shutil.rmtree(scratch, ignore_errors=True)
-            raise CheckpointError(self._failure(step, error)) from error
+            raise CheckpointError(self._format_failure(step, error)) from error
         self.rotate()
         return Checkpoint(final)
 
     def rotate(self) -> None:
         """Keep the newest, the best validated and the milestones."""
-        found = self.all()
+        found = self.list_checkpoints()
         kept = set(found[-self.keep :])
         if self.milestone_every:
             kept |= {checkpoint for checkpoint in found if checkpoint.step % self.milestone_every == 0}
-        scores = {c: score for c in found if (score := c.validation()) is not None}
+        scores = {c: score for c in found if (score := c.read_validation()) is not None}
         if scores:
             kept.add(min(scores, key=lambda checkpoint: scores[checkpoint]))
         for checkpoint in found:
@@ -162,9 +162,9 @@ class Store:
         path.rename(grave)
         shutil.rmtree(grave, ignore_errors=True)
 
-    def _failure(self, step: int, error: Exception) -> str:
+    def _format_failure(self, step: int, error: Exception) -> str:
         reason = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
-        left = self.all()
+        left = self.list_checkpoints()
         intact = f"the one of step {left[-1].step} is intact" if left else "there is no earlier one"
         return f"could not save the checkpoint of step {step} in {self.folder} ({reason}); {intact}"
 
@@ -179,18 +179,18 @@ def _write_all(
 ) -> None:
     # The recipe travels inside the weights, so that one file is enough to rebuild the model.
     metadata = {"format": "pt", "step": str(step), "recipe": json.dumps(documents.get("recipe"))}
-    save_file(_separate(weights), scratch / WEIGHTS, metadata=metadata)
+    save_file(_unshare(weights), scratch / WEIGHTS, metadata=metadata)
     torch.save(dict(state), scratch / STATE)
     for name, document in documents.items():
         _write_json(scratch / f"{name}.json", document)
-    files = {path.name: _fingerprint(path) for path in sorted(scratch.iterdir())}
+    files = {path.name: _compute_fingerprint(path) for path in sorted(scratch.iterdir())}
     _write_json(scratch / MANIFEST, {"step": step, "validation": validation, "files": files})
     for path in scratch.iterdir():
         _flush(path)
     _flush(scratch)
 
 
-def _separate(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _unshare(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Contiguous tensors that share no memory, as safetensors wants them; tied weights are written twice."""
     seen: set[int] = set()
     separate = {}
@@ -206,7 +206,7 @@ def _write_json(path: Path, document: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _fingerprint(path: Path) -> dict[str, Any]:
+def _compute_fingerprint(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 

@@ -25,19 +25,19 @@ class World:
     device: torch.device
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Rank 0 writes files and talks to the user."""
         return self.rank == 0
 
-    def any(self, *flags: bool) -> list[bool]:
+    def reduce_any(self, *flags: bool) -> list[bool]:
         """Per flag: is it set on any rank? Everyone gets the same answer."""
         if self.size == 1:
             return list(flags)
-        told = torch.tensor(flags, dtype=torch.int32)
-        dist.all_reduce(told, dist.ReduceOp.MAX)
-        return [bool(flag) for flag in told.tolist()]
+        reduced = torch.tensor(flags, dtype=torch.int32)
+        dist.all_reduce(reduced, dist.ReduceOp.MAX)
+        return [bool(flag) for flag in reduced.tolist()]
 
-    def mean(self, values: Sequence[float]) -> list[float]:
+    def reduce_mean(self, values: Sequence[float]) -> list[float]:
         if self.size == 1 or not values:
             return list(values)
         told = torch.tensor(values, dtype=torch.float64)
@@ -52,7 +52,7 @@ class World:
         dist.all_gather_object(told, text)
         return told
 
-    def from_leader(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """What rank 0 passes, on every rank; the others pass anything."""
         if self.size == 1:
             return value
@@ -61,14 +61,14 @@ class World:
         return told[0]
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def fail_together(self) -> Iterator[None]:
         """What goes wrong here for one rank ends all: it raises its own error, the others leave without a word."""
         error: Exception | None = None
         try:
             yield
         except (ValueError, OSError) as caught:
             error = caught
-        (failed,) = self.any(error is not None)
+        (failed,) = self.reduce_any(error is not None)
         if error is not None:
             raise error
         if failed:
@@ -92,7 +92,7 @@ def choose_device(name: str, local_rank: int) -> torch.device:
 
 
 @contextmanager
-def join(device: str, group_of_one: bool = False) -> Iterator[World]:
+def join_world(device: str, group_of_one: bool = False) -> Iterator[World]:
     """The world that torchrun describes in the environment, or this process alone."""
     size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     place = choose_device(device, int(os.environ.get("LOCAL_RANK", "0")))

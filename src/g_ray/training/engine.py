@@ -16,18 +16,18 @@ from typing import Any
 
 import torch
 
-from g_ray.training.checkpoint import Store
-from g_ray.training.distributed import World, join
-from g_ray.training.feed import Broken, feed
+from g_ray.training.checkpoint import CheckpointStore
+from g_ray.training.distributed import World, join_world
+from g_ray.training.feed import BrokenBatch, iterate_batches
 from g_ray.training.history import History
 from g_ray.training.identity import check_same
 from g_ray.training.interrupt import Interrupt
 from g_ray.training.learner import Learner
-from g_ray.training.lock import only_one
+from g_ray.training.lock import lock_folder
 from g_ray.training.progress import Progress
 from g_ray.training.recipe import Recipe
 from g_ray.training.run import Run
-from g_ray.training.seeds import step_seed
+from g_ray.training.seeds import make_step_seed
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,15 @@ def train(name: str, recipe: Recipe, run: Run, provenance: Mapping[str, Any] | N
     user can mend. The rank that it happened on says it; the others leave silently with exit code 2.
     """
     folder = run.out if run.out is not None else Path("out/train") / name
-    with join(run.device, group_of_one=run.parallel == "fsdp") as world, ExitStack() as stack:
-        with world.together():
-            if world.leads:
-                stack.enter_context(only_one(folder))
+    with join_world(run.device, group_of_one=run.parallel == "fsdp") as world, ExitStack() as stack:
+        with world.fail_together():
+            if world.is_leader:
+                stack.enter_context(lock_folder(folder))
         session = Session(name, recipe, run, folder, world, dict(provenance or {}))
         session.begin()
         with Interrupt() as interrupt:
-            session.loop(interrupt)
-        return session.outcome()
+            session.run_loop(interrupt)
+        return session.publish_outcome()
 
 
 class Session:
@@ -69,11 +69,11 @@ class Session:
         self.identity = {
             "name": name,
             "kind": type(recipe).__name__,
-            "settings": recipe.resolved(),
+            "settings": recipe.to_settings(),
             "processes": world.size,
         }
         self.documents = {"recipe": self.identity, "provenance": {**provenance, "processes": world.size}}
-        self.store = Store(folder / "checkpoints", run.keep, run.milestone_every)
+        self.store = CheckpointStore(folder / "checkpoints", run.keep, run.milestone_every)
         self.total = recipe.schedule.steps
         self.step = self.saved_step = 0
         self.validation: float | None = None
@@ -84,10 +84,10 @@ class Session:
     def begin(self) -> None:
         """Build the task and the learner, and restore the newest checkpoint if there is one."""
         torch.manual_seed(self.recipe.seed)
-        self.task = self.recipe.task()
+        self.task = self.recipe.build_task()
         self.learner = Learner(self.task, self.recipe, self.run, self.world)
         self.progress = Progress(
-            self.total, 0, self.task.batch_size * self.world.size, quiet=not self.world.leads
+            self.total, 0, self.task.batch_size * self.world.size, quiet=not self.world.is_leader
         )
         self._restore()
         self.progress.step = self.step
@@ -95,11 +95,11 @@ class Session:
     def _restore(self) -> None:
         found: dict[str, Any] | None = None
         weights: dict[str, Any] = {}
-        with self.world.together():
-            if self.world.leads:
+        with self.world.fail_together():
+            if self.world.is_leader:
                 found, weights = self._read_newest()
         moments = found.pop("moments") if found else {}
-        found = self.world.from_leader(found)
+        found = self.world.broadcast(found)
         if found is None:
             return
         self.learner.restore(weights, moments, found["learner"])
@@ -107,56 +107,58 @@ class Session:
         self.validation = found["validation"]
         self.seconds, self.cpu_seconds = found["seconds"], found["cpu_seconds"]
         done = "already finished" if self.step >= self.total else "continuing"
-        self.progress.say(f"{done} at step {self.step} of {self.folder}")
+        self.progress.print_line(f"{done} at step {self.step} of {self.folder}")
 
     def _read_newest(self) -> tuple[dict[str, Any] | None, dict[str, Any]]:
         self.store.clean()
-        newest, notes = self.store.newest()
+        newest, notes = self.store.find_newest()
         for note in notes:
-            self.progress.say(note)
+            self.progress.print_line(note)
         if newest is None:
             return None, {}
-        before = newest.document("recipe")
+        before = newest.read_document("recipe")
         for change in check_same(before, self.identity, self.folder, self.run.allow_changes):
-            self.progress.say(f"changed since the run was started: {change}")
+            self.progress.print_line(f"changed since the run was started: {change}")
         return newest.load_state(), newest.load_weights()
 
     # The loop
 
-    def loop(self, interrupt: Interrupt) -> None:
+    def run_loop(self, interrupt: Interrupt) -> None:
         if self.step >= self.total:
             return
         with ExitStack() as stack:
-            history = stack.enter_context(self._history()) if self.world.leads else None
+            history = stack.enter_context(self._open_history()) if self.world.is_leader else None
             stack.callback(self.progress.close)
-            batches = feed(
+            batches = iterate_batches(
                 self.task, self.step, self.total, self.world.rank, self.world.size, self.run.workers
             )
             clock = _Clock(self)
             for batch in batches:
-                broken, stop = self.world.any(isinstance(batch, Broken), interrupt.received is not None)
+                broken, stop = self.world.reduce_any(
+                    isinstance(batch, BrokenBatch), interrupt.received is not None
+                )
                 if stop:
                     self._stop(interrupt)
-                self._one_step(batch, broken)
+                self._run_step(batch, broken)
                 clock.tick()
                 self._after_step(history)
 
-    def _history(self) -> History:
+    def _open_history(self) -> History:
         history = History(self.folder, self.step, self.run.tensorboard)
         if history.note:
-            self.progress.say(history.note)
+            self.progress.print_line(history.note)
         return history
 
-    def _one_step(self, batch: Any, broken: bool) -> None:
+    def _run_step(self, batch: Any, broken: bool) -> None:
         """A gradient update, or a skipped one; either way the step is over."""
-        torch.manual_seed(step_seed(self.recipe.seed, self.step, self.world.rank))
+        torch.manual_seed(make_step_seed(self.recipe.seed, self.step, self.world.rank))
         if broken:
-            trouble = batch.reason if isinstance(batch, Broken) else ""
+            trouble = batch.reason if isinstance(batch, BrokenBatch) else ""
             self._skip(trouble)
         elif (trouble := self.learner.update(batch, self.step)) is not None:
             self._skip(trouble)
         else:
-            self.learner.health.good()
+            self.learner.health.record_success()
         self.step += 1
 
     def _skip(self, trouble: str) -> None:
@@ -164,9 +166,9 @@ class Session:
         reasons = [
             f"rank {rank}: {text}" if self.world.size > 1 else text for rank, text in enumerate(told) if text
         ]
-        self.progress.say(self.learner.health.skipped(self.step, "; ".join(reasons)))
-        with self.world.together():
-            if self.world.leads:
+        self.progress.print_line(self.learner.health.record_skip(self.step, "; ".join(reasons)))
+        with self.world.fail_together():
+            if self.world.is_leader:
                 self.learner.health.check()
 
     def _after_step(self, history: History | None) -> None:
@@ -175,62 +177,64 @@ class Session:
             self._log(history)
         self.progress.advance(self.step)
         if self.run.sample_every and (last or self.step % self.run.sample_every == 0):
-            images = self.learner.look(self.task.sample_images)
+            images = self.learner.evaluate(self.task.render_samples)
             if images is not None and history is not None:
                 history.add_images(self.step, images)
         if last or self.step % self.run.save_every == 0:
             self._validate(history)
             self.save()
-        self.progress.rest()
+        self.progress.reset_timer()
 
     def _log(self, history: History | None) -> None:
-        means = self.learner.meter.take()
-        values = dict(zip(means, self.world.mean(list(means.values())), strict=True))
+        means = self.learner.meter.pop_means()
+        values = dict(zip(means, self.world.reduce_mean(list(means.values())), strict=True))
         values |= {"skipped": self.learner.health.total, "seconds": round(self.seconds, 3)}
         if history is not None:
             history.add(self.step, values)
         self.progress.report({name: values[name] for name in ("loss", "lr") if name in values})
 
     def _validate(self, history: History | None) -> None:
-        self.validation = self.learner.look(self.task.validate)
+        self.validation = self.learner.evaluate(self.task.validate)
         if self.validation is not None:
             if history is not None:
                 history.add(self.step, {"validation": self.validation})
-            self.progress.say(f"step {self.step}: validation {self.validation:.5g}")
+            self.progress.print_line(f"step {self.step}: validation {self.validation:.5g}")
 
     def _stop(self, interrupt: Interrupt) -> None:
         self.progress.close()
         if self.step > self.saved_step:
             self.save()
-        self.progress.say(f"saved step {self.step} in {self.folder}; the same command continues from there")
+        self.progress.print_line(
+            f"saved step {self.step} in {self.folder}; the same command continues from there"
+        )
         if interrupt.received is None:  # another rank was told; leave as it does
             raise KeyboardInterrupt
-        interrupt.leave()
+        interrupt.reraise()
 
     # The end
 
     def save(self) -> None:
-        weights, moments = self.learner.weights(), self.learner.moments()
+        weights, moments = self.learner.get_weights(), self.learner.get_moments()
         state = {
             "step": self.step,
             "validation": self.validation,
             "seconds": self.seconds,
             "cpu_seconds": self.cpu_seconds,
             "moments": moments,
-            "learner": self.learner.state(),
+            "learner": self.learner.state_dict(),
         }
-        with self.world.together():
-            if self.world.leads:
+        with self.world.fail_together():
+            if self.world.is_leader:
                 self.store.save(self.step, weights, state, self.documents, self.validation)
         self.saved_step = self.step
 
-    def outcome(self) -> Outcome:
+    def publish_outcome(self) -> Outcome:
         """Put the final weights where they are easy to find."""
         weights = self.folder / "model.safetensors"
-        if self.world.leads:
-            newest, _ = self.store.newest()
+        if self.world.is_leader:
+            newest, _ = self.store.find_newest()
             assert newest is not None
-            publish(newest.weights, weights)
+            publish_file(newest.weights, weights)
         return Outcome(self.folder, weights, self.step, self.learner.health.total, self.validation)
 
 
@@ -250,7 +254,7 @@ class _Clock:
         self.last = now
 
 
-def publish(source: Path, target: Path) -> None:
+def publish_file(source: Path, target: Path) -> None:
     """A second name for a finished file, at once; a copy where the file system has no hard links."""
     scratch = target.with_name(f".{target.name}.tmp")
     scratch.unlink(missing_ok=True)

@@ -16,15 +16,15 @@ BROKEN_SAMPLE = (OSError, EOFError, ValueError, RuntimeError, pickle.UnpicklingE
 
 
 @dataclass(frozen=True)
-class Broken:
+class BrokenBatch:
     """Stands in for a batch that could not be made."""
 
     reason: str
 
 
 @dataclass(frozen=True)
-class Steps(Dataset[Any]):
-    """step → batch, or `Broken`. Workers make whole batches: their number changes neither order nor content."""
+class StepDataset(Dataset[Any]):
+    """step → batch, or `BrokenBatch`. Workers make whole batches: their number changes neither order nor content."""
 
     task: Task
     rank: int
@@ -32,14 +32,14 @@ class Steps(Dataset[Any]):
 
     def __getitem__(self, step: int) -> Any:
         try:
-            return self.task.batch(step, self.rank, self.world)
+            return self.task.make_batch(step, self.rank, self.world)
         except BROKEN_SAMPLE as error:
-            return Broken(f"{type(error).__name__}: {' '.join(str(error).split())}")
+            return BrokenBatch(f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 
-def feed(task: Task, first: int, last: int, rank: int, world: int, workers: int) -> Iterator[Any]:
+def iterate_batches(task: Task, first: int, last: int, rank: int, world: int, workers: int) -> Iterator[Any]:
     """Batches of the steps first … last − 1."""
-    steps = Steps(task, rank, world)
+    steps = StepDataset(task, rank, world)
     if workers == 0:
         return (steps[step] for step in range(first, last))
     loader = DataLoader(
@@ -47,17 +47,17 @@ def feed(task: Task, first: int, last: int, rank: int, world: int, workers: int)
         batch_size=None,
         sampler=range(first, last),
         num_workers=workers,
-        collate_fn=_as_it_is,
-        worker_init_fn=_leave_signals_to_the_parent,
+        collate_fn=_collate_identity,
+        worker_init_fn=_ignore_signals,
     )
     return iter(loader)
 
 
-def _as_it_is(batch: Any) -> Any:
+def _collate_identity(batch: Any) -> Any:
     return batch
 
 
-def _leave_signals_to_the_parent(worker: int) -> None:
+def _ignore_signals(worker: int) -> None:
     """Ctrl-C and a cluster's SIGTERM reach every process; the parent still needs batches until it has saved."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

@@ -9,7 +9,7 @@ class TooManySkipped(ValueError):
 
 
 @dataclass
-class Health:
+class SkipCounter:
     """Counts skipped steps. The counts are saved with each checkpoint, so stopping does not reset them."""
 
     max_total: int
@@ -20,10 +20,10 @@ class Health:
 
     REMEMBERED = 20
 
-    def good(self) -> None:
+    def record_success(self) -> None:
         self.in_a_row = 0
 
-    def skipped(self, step: int, reason: str) -> str:
+    def record_skip(self, step: int, reason: str) -> str:
         """Count a step; the line to print."""
         self.total += 1
         self.in_a_row += 1
@@ -41,8 +41,8 @@ class Health:
             return
         raise TooManySkipped(f"{how} had to be skipped, stopping; the last one: {self.recent[-1]}")
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {"total": self.total, "in_a_row": self.in_a_row, "recent": list(self.recent)}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self.total, self.in_a_row, self.recent = state["total"], state["in_a_row"], list(state["recent"])

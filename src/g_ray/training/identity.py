@@ -4,18 +4,18 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings as dotted keys: {"optimiser": {"clip": 1.0}} → {"optimiser.clip": 1.0}."""
     found: dict[str, Any] = {}
     for key, value in settings.items():
         nested = isinstance(value, Mapping) and value
-        found |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+        found |= flatten_settings(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
     return found
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def list_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """`key: old → new` for every setting that differs."""
-    old, new = flat(before), flat(now)
+    old, new = flatten_settings(before), flatten_settings(now)
     missing = "(not set)"
     return [
         f"{key}: {old.get(key, missing)} → {new.get(key, missing)}"
@@ -26,7 +26,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 def check_same(before: Mapping[str, Any], now: Mapping[str, Any], where: object, allow: bool) -> list[str]:
     """The differences if they are allowed, a `ValueError` that names them otherwise. The name is only a label."""
-    changed = differences(_decisive(before), _decisive(now))
+    changed = list_differences(_select_decisive(before), _select_decisive(now))
     if changed and not allow:
         raise ValueError(
             f"{where} was started differently ({'; '.join(changed)}): use the same settings, another --out, "
@@ -35,5 +35,5 @@ def check_same(before: Mapping[str, Any], now: Mapping[str, Any], where: object,
     return changed
 
 
-def _decisive(identity: Mapping[str, Any]) -> dict[str, Any]:
+def _select_decisive(identity: Mapping[str, Any]) -> dict[str, Any]:
     return {**identity["settings"], "kind": identity["kind"], "processes": identity["processes"]}

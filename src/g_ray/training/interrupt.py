@@ -15,7 +15,7 @@ class Interrupt:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "Interrupt":
-        self._before = {number: signal.signal(number, self._note) for number in self.SIGNALS}
+        self._before = {number: signal.signal(number, self._on_signal) for number in self.SIGNALS}
         return self
 
     def __exit__(
@@ -23,7 +23,7 @@ class Interrupt:
     ) -> None:
         self._restore()
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.received = number
         self._restore()
 
@@ -31,7 +31,7 @@ class Interrupt:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def leave(self) -> None:
+    def reraise(self) -> None:
         """What the signal would have done, now that everything is saved."""
         if self.received == signal.SIGTERM:
             raise SystemExit(128 + signal.SIGTERM)

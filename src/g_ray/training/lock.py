@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PATIENCE_S = 10.0  # batch workers of a killed run hold its lock until they notice
+TIMEOUT_S = 10.0  # batch workers of a killed run hold its lock until they notice
 
 
 @contextmanager
-def only_one(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Hold the folder's lock; the system releases it however the process ends."""
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)
@@ -24,7 +24,7 @@ def only_one(folder: Path) -> Iterator[None]:
 
 
 def _acquire(handle: int, folder: Path) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while True:
         try:
             return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

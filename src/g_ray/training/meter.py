@@ -17,14 +17,14 @@ class Meter:
             self.sums[name] = self.sums.get(name, 0.0) + value
             self.counts[name] = self.counts.get(name, 0) + 1
 
-    def take(self) -> dict[str, float]:
+    def pop_means(self) -> dict[str, float]:
         """The means, and start anew."""
         means = {name: total / self.counts[name] for name, total in self.sums.items()}
         self.sums, self.counts = {}, {}
         return means
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {"sums": dict(self.sums), "counts": dict(self.counts)}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self.sums, self.counts = dict(state["sums"]), dict(state["counts"])

@@ -3,10 +3,10 @@
 from torch import nn
 from torch.optim import AdamW
 
-from g_ray.training.recipe import Optimiser
+from g_ray.training.recipe import OptimizerSettings
 
 
-def build_optimiser(model: nn.Module, settings: Optimiser) -> AdamW:
+def build_optimizer(model: nn.Module, settings: OptimizerSettings) -> AdamW:
     """Matrices decay, vectors do not.
 
     Deciding by the number of axes and not by name keeps decay away from biases as well as norms; the released NVS code

@@ -23,14 +23,14 @@ from g_ray.training.distributed import World
 FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
-def distributed(model: nn.Module, world: World, parallel: str) -> nn.Module:
+def distribute_model(model: nn.Module, world: World, parallel: str) -> nn.Module:
     """The model as the training step calls it."""
     if not dist.is_initialized():
         return model
-    return sharded(model, world) if parallel == "fsdp" else replicated(model, world)
+    return shard_model(model, world) if parallel == "fsdp" else replicate_model(model, world)
 
 
-def replicated(model: nn.Module, world: World) -> DistributedDataParallel:
+def replicate_model(model: nn.Module, world: World) -> DistributedDataParallel:
     """DDP. After its first step it would sort gradients into other buckets; three and more processes on the CPU then
     sum in another order, with other last bits, and a continued run does so at another step than an uninterrupted
     one. Looking for unused parameters switches the sorting off. The sum of two has no order.
@@ -39,7 +39,7 @@ def replicated(model: nn.Module, world: World) -> DistributedDataParallel:
     return DistributedDataParallel(model, find_unused_parameters=keep_buckets)
 
 
-def sharded(model: nn.Module, world: World) -> nn.Module:
+def shard_model(model: nn.Module, world: World) -> nn.Module:
     """FSDP2: each entry of a ModuleList (a transformer's blocks) is gathered by itself, the rest with the root.
 
     Autocast decides the arithmetic as without sharding, so the policy of mixed precision stays empty.
@@ -53,27 +53,27 @@ def sharded(model: nn.Module, world: World) -> nn.Module:
     return model
 
 
-def weights_of(model: nn.Module) -> dict[str, Tensor]:
+def get_weights(model: nn.Module) -> dict[str, Tensor]:
     """All weights by their plain names, whole and on the CPU; empty on ranks above 0 of a sharded model."""
     return cast(dict[str, Tensor], get_model_state_dict(model, options=FULL))
 
 
-def optimiser_state_of(model: nn.Module, optimiser: Optimizer) -> dict[str, Any]:
+def get_optimizer_state(model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
     """Moments by parameter name: a run may go on with another kind of parallelism."""
-    return get_optimizer_state_dict(model, optimiser, options=FULL)
+    return get_optimizer_state_dict(model, optimizer, options=FULL)
 
 
-def restore(
-    model: nn.Module, optimiser: Optimizer, weights: dict[str, Tensor], moments: dict[str, Any], world: World
+def restore_state(
+    model: nn.Module, optimizer: Optimizer, weights: dict[str, Tensor], moments: dict[str, Any], world: World
 ) -> None:
     """Whole state dicts back into a plain, replicated or sharded model; only rank 0 needs to have them."""
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=world.size > 1)
     # The optimiser first: making room for its moments is a step of length zero, and −0.0 + 0.0 is +0.0.
-    set_optimizer_state_dict(model, optimiser, moments, options=options)
+    set_optimizer_state_dict(model, optimizer, moments, options=options)
     set_model_state_dict(model, cast(dict[str, Any], weights), options=options)
 
 
-def gradient_norm(model: nn.Module) -> Tensor:
+def compute_gradient_norm(model: nn.Module) -> Tensor:
     """Norm of the whole gradient, the same on every rank."""
     norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
     return norm.full_tensor() if isinstance(norm, DTensor) else norm

@@ -10,7 +10,7 @@ from g_ray.training.recipe import PrecisionName
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def arithmetic(precision: PrecisionName, device: torch.device) -> AbstractContextManager[object]:
+def autocast_to(precision: PrecisionName, device: torch.device) -> AbstractContextManager[object]:
     """Autocast to the named precision; weights stay in fp32."""
     if precision == "fp32":
         return nullcontext()
@@ -34,7 +34,7 @@ class LossScale:
     SMALLEST = 2.0**-10
 
     @classmethod
-    def of(cls, precision: PrecisionName) -> "LossScale":
+    def from_precision(cls, precision: PrecisionName) -> "LossScale":
         return cls() if precision == "fp16" else cls(scale=1.0, enabled=False)
 
     def update(self, finite: bool) -> None:
@@ -47,6 +47,6 @@ class LossScale:
             if self.good_steps == self.GROWTH_INTERVAL:
                 self.scale, self.good_steps = self.scale * 2.0, 0
 
-    def forgives_overflow(self) -> bool:
+    def tolerates_overflow(self) -> bool:
         """Overflow is part of finding the scale, until the scale is so small that it cannot be the reason."""
         return self.enabled and self.scale > self.SMALLEST

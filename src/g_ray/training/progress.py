@@ -43,13 +43,13 @@ class Progress:
         """What to show beside the bar from now on."""
         self.values = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """A line of its own, above the bar."""
         if not self.quiet:
-            self.stream.write(f"{self._wiped()}{line}\n")
+            self.stream.write(f"{self._format_wipe()}{line}\n")
             self.stream.flush()
 
-    def rest(self) -> None:
+    def reset_timer(self) -> None:
         """Forget the time that went by since the last step (a checkpoint, pictures)."""
         self._time = time.monotonic()
 
@@ -59,27 +59,27 @@ class Progress:
             self.stream.flush()
             self._width = 0
 
-    def text(self) -> str:
+    def format_text(self) -> str:
         done = self.step / self.total
         bar = f"{'━' * round(BAR * done):·<{BAR}} " if self.live else ""
         speed = f"{self.rate:.2f} steps/s  {self.rate * self.samples_per_step:.1f} samples/s"
-        left = f"{clock((self.total - self.step) / self.rate)} left" if self.rate else ""
+        left = f"{format_duration((self.total - self.step) / self.rate)} left" if self.rate else ""
         return f"{bar}{self.step}/{self.total} ({done:.0%})  {speed}  {left}  {self.values}".rstrip()
 
     def _draw(self, now: float) -> None:
         self._drawn = now
         if self.quiet:
             return
-        text = self.text()
-        self.stream.write(f"{self._wiped()}{text}" if self.live else f"{text}\n")
+        text = self.format_text()
+        self.stream.write(f"{self._format_wipe()}{text}" if self.live else f"{text}\n")
         self._width = len(text)
         self.stream.flush()
 
-    def _wiped(self) -> str:
+    def _format_wipe(self) -> str:
         return f"\r{' ' * self._width}\r" if self.live else ""
 
 
-def clock(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """75 → 1:15, 3675 → 1:01:15, days as hours."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

@@ -15,7 +15,7 @@ PrecisionName = Literal["fp32", "bf16", "fp16"]
 
 
 @dataclass(frozen=True)
-class Optimiser:
+class OptimizerSettings:
     """AdamW. Matrices decay; biases, norms and other vectors do not."""
 
     betas: tuple[float, float] = (0.9, 0.95)
@@ -57,7 +57,7 @@ class Recipe(ABC):
     """What decides the weights. Subclasses add what their task needs and build it."""
 
     schedule: Schedule
-    optimiser: Optimiser = field(default_factory=Optimiser)
+    optimiser: OptimizerSettings = field(default_factory=OptimizerSettings)
     precision: PrecisionName = "fp32"
     """Arithmetic of the forward and backward pass; weights, moments and geometry stay in fp32."""
     seed: int = 0
@@ -66,18 +66,18 @@ class Recipe(ABC):
     """Start from these weights, a .safetensors file or the name of shipped ones, instead of random ones."""
 
     @abstractmethod
-    def task(self) -> "Task":
+    def build_task(self) -> "Task":
         """The model, the data and the objective; torch is imported here, not before."""
 
-    def resolved(self) -> dict[str, Any]:
+    def to_settings(self) -> dict[str, Any]:
         """Every setting as plain JSON values."""
-        return plain(asdict(self))
+        return to_plain(asdict(self))
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """What a value is after a round trip through JSON."""
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [to_plain(item) for item in value]
     return str(value) if isinstance(value, Path) else value

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from g_ray.training.recipe import Schedule
 
 
-def learning_rate(schedule: Schedule, step: int) -> float:
+def compute_learning_rate(schedule: Schedule, step: int) -> float:
     """The rate of update number `step` = 0 … steps − 1."""
     if step < schedule.warmup:
         return schedule.start + (schedule.lr - schedule.start) * step / schedule.warmup
@@ -19,6 +19,6 @@ def learning_rate(schedule: Schedule, step: int) -> float:
     return schedule.final + (schedule.lr - schedule.final) * 0.5 * (1.0 + math.cos(math.pi * done))
 
 
-def set_learning_rate(optimiser: Optimizer, rate: float) -> None:
-    for group in optimiser.param_groups:
+def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
         group["lr"] = rate

@@ -3,7 +3,7 @@
 import hashlib
 
 
-def step_seed(seed: int, step: int, rank: int) -> int:
+def make_step_seed(seed: int, step: int, rank: int) -> int:
     """A seed for one step of one rank; neighbours share nothing."""
     digest = hashlib.blake2b(f"{seed}/{step}/{rank}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1  # torch takes 63 bits

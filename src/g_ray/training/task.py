@@ -9,30 +9,30 @@ from torch import Tensor, nn
 class Task(ABC):
     """A model, its data and its objective.
 
-    `batch` is a pure function of (step, rank, world), with the seed inside the task: a run that is continued sees the
-    same data as one that was never stopped, and nothing about data has to be saved.
+    `make_batch` is a pure function of (step, rank, world), with the seed inside the task: a run that is continued sees
+    the same data as one that was never stopped, and nothing about data has to be saved.
     """
 
     batch_size: int = 1
     """Samples per step and rank, for the throughput that is shown."""
 
     @abstractmethod
-    def model(self) -> nn.Module:
+    def build_model(self) -> nn.Module:
         """A new model on the CPU; the engine has seeded torch before."""
 
     @abstractmethod
-    def batch(self, step: int, rank: int, world: int) -> Any:
+    def make_batch(self, step: int, rank: int, world: int) -> Any:
         """What `rank` of `world` sees at `step`. A broken file is an exception that names it; the step is skipped."""
 
     @abstractmethod
-    def loss(self, model: nn.Module, batch: Any) -> tuple[Tensor, dict[str, Tensor]]:
+    def compute_loss(self, model: nn.Module, batch: Any) -> tuple[Tensor, dict[str, Tensor]]:
         """The scalar to minimise, and scalars to log. Call `model(…)`, which may be wrapped."""
 
-    def names(self, batch: Any) -> str:
+    def describe_batch(self, batch: Any) -> str:
         """Files or scenes of a batch, for the message when its loss is not a number."""
         return ""
 
-    def sample_images(self, model: nn.Module) -> Tensor | None:
+    def render_samples(self, model: nn.Module) -> Tensor | None:
         """Pictures [n 3 h w] in [0, 1]; None for none. Every rank calls it, without gradients."""
         return None
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from g_ray.cameras.base import Camera
 from g_ray.coordinates import tangent
 from g_ray.rays.ray_map import RayMap
-from g_ray.viewer.theme import Theme, drawn, new_figure
+from g_ray.viewer.theme import Theme, new_figure, use_theme
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class LensView:
     image: Float[Tensor, "h w 3"] | None = None
 
 
-def angle_maps_deg(camera: Camera) -> tuple[np.ndarray, np.ndarray]:
+def compute_angle_maps_deg(camera: Camera) -> tuple[np.ndarray, np.ndarray]:
     """θx and θy in degrees, [height, width, 2] with NaN where no ray is, and the validity mask."""
     rays = RayMap.from_camera(camera)
     angles = torch.rad2deg(tangent(rays.directions))
@@ -35,18 +35,18 @@ def angle_maps_deg(camera: Camera) -> tuple[np.ndarray, np.ndarray]:
 
 def draw_angle_maps(views: Sequence[LensView], theme: Theme, validity: bool = False) -> Figure:
     """A column per camera: its image if given, θx, θy and, if asked, the validity mask. One colour scale for all."""
-    maps = [angle_maps_deg(view.camera) for view in views]
+    maps = [compute_angle_maps_deg(view.camera) for view in views]
     images = int(any(view.image is not None for view in views))
     rows = ["image"] * images + ["θx", "θy"] + ["valid"] * validity
     top = max(float(np.nanmax(np.abs(angles), initial=1.0)) for angles, _ in maps)
-    with drawn(theme):
+    with use_theme(theme):
         tallest = max(view.camera.height / view.camera.width for view in views)
         figure = new_figure(0.9 + 3.5 * len(views), 0.6 + 0.2 * validity + (0.1 + 3.4 * tallest) * len(rows))
         axes = figure.subplots(len(rows), len(views), squeeze=False)
         for column, (view, (angles, valid)) in enumerate(zip(views, maps, strict=True)):
             axes[0, column].set_title(view.name)
             for row, kind in enumerate(rows):
-                _frame(axes[row, column], theme, kind if column == 0 else "")
+                _draw_frame(axes[row, column], theme, kind if column == 0 else "")
                 if kind == "image":
                     _draw_image(axes[row, column], view)
                 elif kind == "valid":
@@ -64,7 +64,7 @@ def draw_angle_maps(views: Sequence[LensView], theme: Theme, validity: bool = Fa
 ROW_LABELS = {"image": "image", "θx": "horizontal angle θx", "θy": "vertical angle θy", "valid": "valid rays"}
 
 
-def _frame(axes: Axes, theme: Theme, kind: str) -> None:
+def _draw_frame(axes: Axes, theme: Theme, kind: str) -> None:
     axes.set(xticks=[], yticks=[])
     axes.set_ylabel(ROW_LABELS.get(kind, ""), color=theme.faint)
     for spine in axes.spines.values():

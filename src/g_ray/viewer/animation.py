@@ -17,14 +17,14 @@ CODECS = ("libx264", "mpeg4")
 """The first that FFmpeg was built with."""
 
 
-def pixels(picture: Float[Tensor, "3 h w"]) -> np.ndarray:
+def to_byte_image(picture: Float[Tensor, "3 h w"]) -> np.ndarray:
     """[h, w, 3] bytes from values in [0, 1]."""
     return (picture.clamp(0, 1).movedim(0, -1) * 255).round().byte().cpu().numpy()
 
 
 def save_picture(path: Path, picture: Float[Tensor, "3 h w"]) -> None:
     with atomic_path(path) as scratch:
-        Image.fromarray(pixels(picture)).save(scratch, format="PNG")
+        Image.fromarray(to_byte_image(picture)).save(scratch, format="PNG")
 
 
 def save_animation(path: Path, frames: Iterable[Float[Tensor, "3 h w"]], fps: int) -> None:
@@ -34,7 +34,7 @@ def save_animation(path: Path, frames: Iterable[Float[Tensor, "3 h w"]], fps: in
 
 
 def _write_gif(path: Path, frames: Iterable[Tensor], fps: int) -> None:
-    images = [Image.fromarray(pixels(frame)) for frame in frames]
+    images = [Image.fromarray(to_byte_image(frame)) for frame in frames]
     images[0].save(
         path, format="GIF", save_all=True, append_images=images[1:], duration=round(1000 / fps), loop=0
     )
@@ -47,7 +47,7 @@ def _write_mp4(path: Path, frames: Iterable[Tensor], fps: int) -> None:
     with av.open(str(path), "w", format="mp4") as container:
         stream: Any = container.add_stream(codec, rate=Fraction(fps), options={"crf": "16"})
         for number, frame in enumerate(frames):
-            image = _even(pixels(frame))
+            image = _pad_to_even(to_byte_image(frame))
             if number == 0:
                 stream.height, stream.width = image.shape[:2]
                 stream.pix_fmt = "yuv420p"
@@ -55,6 +55,6 @@ def _write_mp4(path: Path, frames: Iterable[Tensor], fps: int) -> None:
         container.mux(stream.encode())
 
 
-def _even(image: np.ndarray) -> np.ndarray:
+def _pad_to_even(image: np.ndarray) -> np.ndarray:
     """Colour is stored for 2×2 pixels: an odd edge is repeated once."""
     return np.pad(image, ((0, image.shape[0] % 2), (0, image.shape[1] % 2), (0, 0)), mode="edge")

@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Float, UInt8
 
-CAMERA_COLOURS = ("#e08214", "#1b9e9e", "#a05cc8", "#d0417e", "#5a9e2f", "#4878cf")
+CAMERA_COLORS = ("#e08214", "#1b9e9e", "#a05cc8", "#d0417e", "#5a9e2f", "#4878cf")
 """One per camera; told apart by colour-blind readers too, and always named in words beside."""
 
 HEAT = np.array(
@@ -18,7 +18,7 @@ NOTHING = (128, 128, 128)
 """Where there is no value."""
 
 
-def heat(values: Float[np.ndarray, "*shape"]) -> UInt8[np.ndarray, "*shape 3"]:
+def map_to_heat(values: Float[np.ndarray, "*shape"]) -> UInt8[np.ndarray, "*shape 3"]:
     """Numbers from 0 to 1 as colours; NaN is grey."""
     at = np.nan_to_num(np.clip(values, 0, 1)) * (len(HEAT) - 1)
     low = np.minimum(at.astype(np.int64), len(HEAT) - 2)

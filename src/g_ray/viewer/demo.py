@@ -13,14 +13,14 @@ from torch import Tensor
 from g_ray.cameras.base import Camera
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.data.rooms import random_room
+from g_ray.data.rooms import make_random_room
 from g_ray.geometry.pose import Pose
 from g_ray.viewer.angle_maps import LensView, draw_angle_maps
 from g_ray.viewer.page import write_page
 from g_ray.viewer.phase_figure import DialRow, draw_phase_figure
-from g_ray.viewer.phases import PhaseComparison, compare_phases, shared_ray_pairs, spread
+from g_ray.viewer.phases import PhaseComparison, compare_phases, compute_spread, draw_shared_ray_pairs
 from g_ray.viewer.prior_figure import draw_prior_figure
-from g_ray.viewer.priors import BANKS, G_RAY_FINE, GRID_ROPE, peak_error_deg
+from g_ray.viewer.priors import BANKS, G_RAY_FINE, GRID_ROPE, compute_peak_error_deg
 from g_ray.viewer.theme import DARK, LIGHT, write_png
 
 PATCH = 16
@@ -41,7 +41,7 @@ class DemoResult:
     peak_error_deg: dict[str, list[float]]  # per encoding, per view
 
 
-def demo_views() -> list[LensView]:
+def make_demo_views() -> list[LensView]:
     """A wide pinhole, a tele pinhole and a four-coefficient fisheye, images still to come."""
     wide = Pinhole.from_fov(80.0, 384, 288)
     tele = Pinhole.from_fov(38.0, 384, 288)
@@ -58,72 +58,74 @@ def write_demo(out: Path, progress: Callable[[str], None]) -> DemoResult:
     """Render, measure, draw; leaves index.html, PNGs and numbers.json in `out`."""
     out.mkdir(parents=True, exist_ok=True)
     progress("rendering the room through three lenses")
-    views = _rendered(demo_views())
+    views = _render_views(make_demo_views())
     progress("comparing phases of shared ray pairs")
-    phases = _compared([view.camera.to(dtype=torch.float64) for view in views])
-    single = _compared([view.camera for view in views])
+    phases = _compare_cameras([view.camera.to(dtype=torch.float64) for view in views])
+    single = _compare_cameras([view.camera for view in views])
     progress("drawing")
-    _draw(out, views, phases)
+    _draw_figures(out, views, phases)
     cameras = [view.camera for view in views]
     result = DemoResult(
         page=out / "index.html",
         cameras=tuple(view.name for view in views),
         phases=phases,
-        float32_spread_rad=float(spread(single.ray).max()),
-        peak_error_deg={bank.title: peak_error_deg(cameras, PATCH, QUERY, bank) for bank in BANKS},
+        float32_spread_rad=float(compute_spread(single.ray).max()),
+        peak_error_deg={bank.title: compute_peak_error_deg(cameras, PATCH, QUERY, bank) for bank in BANKS},
     )
     progress("writing the page")
-    (out / "numbers.json").write_text(json.dumps(numbers(result), indent=2, ensure_ascii=False) + "\n")
-    write_page(out, views, PATCH, QUERY, BANKS, numbers(result))
+    (out / "numbers.json").write_text(
+        json.dumps(collect_numbers(result), indent=2, ensure_ascii=False) + "\n"
+    )
+    write_page(out, views, PATCH, QUERY, BANKS, collect_numbers(result))
     return result
 
 
-def numbers(result: DemoResult) -> dict[str, object]:
+def collect_numbers(result: DemoResult) -> dict[str, object]:
     """Everything that the page and the terminal say, as plain data."""
     phases = result.phases
     return {
         "cameras": list(result.cameras),
         "patch_px": PATCH,
-        "frequencies_grid": GRID_ROPE.frequencies().tolist(),
-        "frequencies_ray": G_RAY_FINE.frequencies().tolist(),
+        "frequencies_grid": GRID_ROPE.make_frequencies().tolist(),
+        "frequencies_ray": G_RAY_FINE.make_frequencies().tolist(),
         "pairs": [
             {
                 "delta_theta_deg": torch.rad2deg(phases.angles[i, 0, 1] - phases.angles[i, 0, 0]).tolist(),
                 "grid_phase_rad": phases.grid[i, :, 0, 0].tolist(),
                 "ray_phase_rad": phases.ray[i, :, 0, 0].tolist(),
-                "grid_spread_rad": float(spread(phases.grid)[i]),
-                "ray_spread_rad": float(spread(phases.ray)[i]),
+                "grid_spread_rad": float(compute_spread(phases.grid)[i]),
+                "ray_spread_rad": float(compute_spread(phases.ray)[i]),
             }
             for i in range(len(phases.pixels))
         ],
-        "grid_spread_rad": float(spread(phases.grid).max()),
-        "ray_spread_rad": float(spread(phases.ray).max()),
+        "grid_spread_rad": float(compute_spread(phases.grid).max()),
+        "ray_spread_rad": float(compute_spread(phases.ray).max()),
         "ray_spread_float32_rad": result.float32_spread_rad,
         "peak_error_deg": result.peak_error_deg,
     }
 
 
-def _rendered(views: Sequence[LensView]) -> list[LensView]:
-    room = random_room(SEED)
+def _render_views(views: Sequence[LensView]) -> list[LensView]:
+    room = make_random_room(SEED)
     eye = room.half_size * torch.tensor([-0.72, -0.12, -0.78])
     pose = Pose.look_at(eye, torch.tensor([0.25, 0.45, 0.35]))
     return [LensView(v.name, v.camera, room.render(v.camera, pose, antialias=2).rgb) for v in views]
 
 
-def _compared(cameras: Sequence[Camera]) -> PhaseComparison:
-    drawn_pair = torch.stack([_ray(*angles) for angles in FIGURE_PAIR_DEG])[None].to(cameras[0].dtype)
-    pairs = torch.cat([drawn_pair, shared_ray_pairs(cameras, PAIRS - 1, seed=SEED)])
-    return compare_phases(cameras, pairs, PATCH, GRID_ROPE.frequencies(), G_RAY_FINE.frequencies())
+def _compare_cameras(cameras: Sequence[Camera]) -> PhaseComparison:
+    drawn_pair = torch.stack([_make_ray(*angles) for angles in FIGURE_PAIR_DEG])[None].to(cameras[0].dtype)
+    pairs = torch.cat([drawn_pair, draw_shared_ray_pairs(cameras, PAIRS - 1, seed=SEED)])
+    return compare_phases(cameras, pairs, PATCH, GRID_ROPE.make_frequencies(), G_RAY_FINE.make_frequencies())
 
 
-def _ray(theta_x_deg: float, theta_y_deg: float) -> Float[Tensor, "3"]:
+def _make_ray(theta_x_deg: float, theta_y_deg: float) -> Float[Tensor, "3"]:
     ray = torch.tensor([tan(radians(theta_x_deg)), tan(radians(theta_y_deg)), 1.0], dtype=torch.float64)
     return ray / ray.norm()
 
 
-def _draw(out: Path, views: Sequence[LensView], phases: PhaseComparison) -> None:
+def _draw_figures(out: Path, views: Sequence[LensView], phases: PhaseComparison) -> None:
     grid, ray = 4, 0  # frequencies at which one turn of the dial holds the phases
-    grid_omega, ray_omega = GRID_ROPE.frequencies()[grid], G_RAY_FINE.frequencies()[ray]
+    grid_omega, ray_omega = GRID_ROPE.make_frequencies()[grid], G_RAY_FINE.make_frequencies()[ray]
     rows = [
         DialRow(f"grid-index phase\nω = {grid_omega:.2f} / patch", phases.grid[0, :, 0, grid].tolist(), 2),
         DialRow(f"ray-angle phase\nω = {ray_omega:.0f} / rad", phases.ray[0, :, 0, ray].tolist(), 6),

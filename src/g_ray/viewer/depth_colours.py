@@ -6,7 +6,7 @@ from matplotlib import colormaps
 from torch import Tensor
 
 
-def depth_colours(
+def color_depth(
     depth: Float[Tensor, "*view h w"], valid: Bool[Tensor, "*view h w"]
 ) -> Float[Tensor, "*view 3 h w"]:
     """Of depths between 0 and 1; beyond, colours end."""

@@ -18,7 +18,7 @@ from g_ray.models.attention_maps import AttentionMaps
 from g_ray.models.framing import Framing
 from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.rays.views import Views
-from g_ray.viewer.priors import G_RAY, GRID_ROPE, Bank, TokenGrid, token_grids
+from g_ray.viewer.priors import G_RAY, GRID_ROPE, Bank, TokenGrid, make_token_grids
 
 PATCH, TOKENS = 14, 37
 """Without a network: DINOv2's patches, 37 of them on the long side."""
@@ -26,7 +26,7 @@ BANKS = {"gray": G_RAY, "rope": GRID_ROPE}
 
 
 @dataclass(frozen=True)
-class Probed:
+class ViewAnswer:
     """One view's answer to a click. Scores are None where no ray reaches the patch."""
 
     scores: dict[str, Float[Tensor, "row column"]]
@@ -34,7 +34,7 @@ class Probed:
     landing_px: tuple[float, float] | None
     """Where the reconstructed point of the clicked pixel is seen here, in this view's pixels."""
 
-    def plain(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, Any]:
         rows, columns = self.valid.shape
         known = self.valid.flatten().tolist()
         maps = {
@@ -56,10 +56,10 @@ class Answer:
     column: int
     ray_deg: tuple[float, float]
     point: tuple[float, float, float] | None
-    views: tuple[Probed, ...]
+    views: tuple[ViewAnswer, ...]
 
-    def plain(self) -> dict[str, Any]:
-        return {**vars(self), "views": [view.plain() for view in self.views]}
+    def to_document(self) -> dict[str, Any]:
+        return {**vars(self), "views": [view.to_document() for view in self.views]}
 
 
 class Explorer:
@@ -78,21 +78,21 @@ class Explorer:
         self.framing = Framing(side if size is None else size, patch)
         self.named = result.cameras()
         self.cameras = [
-            named.camera.resize(*self.framing.stretched_size(named.camera)) for named in self.named
+            named.camera.resize(*self.framing.compute_stretched_size(named.camera)) for named in self.named
         ]
-        self.banks = {name: _bank_of(bank, model) for name, bank in BANKS.items()}
+        self.banks = {name: _adapt_bank(bank, model) for name, bank in BANKS.items()}
         self.grids: dict[str, list[TokenGrid]] = {
-            name: token_grids(self.cameras, patch, bank.coordinate) for name, bank in self.banks.items()
+            name: make_token_grids(self.cameras, patch, bank.coordinate) for name, bank in self.banks.items()
         }
-        self.valid = _valid(self.cameras, patch)
-        self.attention = None if model is None else self._attention(model)
+        self.valid = _compute_valid(self.cameras, patch)
+        self.attention = None if model is None else self._compute_attention(model)
 
     @property
     def pairs(self) -> int:
         """Layers to choose from; none without a network."""
         return 0 if self.attention is None else self.attention.pairs
 
-    def ask(self, view: int, u: float, v: float, pair: int | None = None) -> Answer:
+    def probe(self, view: int, u: float, v: float, pair: int | None = None) -> Answer:
         """What patches of all views are to pixel (u, v) of a view."""
         if not 0 <= view < len(self.cameras):
             raise ValueError(f"view {view}: there are {len(self.cameras)}, counted from 0")
@@ -104,16 +104,18 @@ class Explorer:
             min(int(v * rows / whole.height), rows - 1),
             min(int(u * columns / whole.width), columns - 1),
         )
-        scores = {name: self._prior(name, view, row, column) for name in self.banks}
+        scores = {name: self._compute_prior(name, view, row, column) for name in self.banks}
         if self.attention is not None:
             last = self.pairs - 1
-            scores["attention"] = self.attention.maps(last if pair is None else pair, view, row, column)
-        point = self._point(view, u, v)
+            scores["attention"] = self.attention.compute_maps(
+                last if pair is None else pair, view, row, column
+            )
+        point = self._find_point(view, u, v)
         probed = tuple(
-            Probed(
+            ViewAnswer(
                 {name: maps[other] for name, maps in scores.items()},
                 self.valid[other],
-                None if point is None else _landing(point, named.camera, named.pose),
+                None if point is None else _project_point(point, named.camera, named.pose),
             )
             for other, named in enumerate(self.named)
         )
@@ -121,15 +123,17 @@ class Explorer:
         place = None if point is None else tuple(point.tolist())
         return Answer(view, row, column, (angles[0], angles[1]), place, probed)
 
-    def _prior(self, name: str, view: int, row: int, column: int) -> list[Float[Tensor, "row column"]]:
+    def _compute_prior(
+        self, name: str, view: int, row: int, column: int
+    ) -> list[Float[Tensor, "row column"]]:
         """s / s_max of every patch."""
         bank, grids = self.banks[name], self.grids[name]
         position = grids[view].positions[row, column][None]
-        frequencies = bank.frequencies()
+        frequencies = bank.make_frequencies()
         most = 4 * len(frequencies)
         return [position_score(position, grid.positions, frequencies)[0] / most for grid in grids]
 
-    def _point(self, view: int, u: float, v: float) -> Float[Tensor, "3"] | None:
+    def _find_point(self, view: int, u: float, v: float) -> Float[Tensor, "3"] | None:
         """The reconstructed point of a pixel, if there is one."""
         seen = self.result.views[view]
         row, column = min(int(v), seen.camera.height - 1), min(int(u), seen.camera.width - 1)
@@ -143,20 +147,20 @@ class Explorer:
         pose = seen.pose.to(torch.float64)
         return pose.rotation @ (ray[0] * depth) + pose.translation
 
-    def _attention(self, model: ReconstructionModel) -> AttentionMaps:
-        photos = [read_photo(self.result.image(named.name)) for named in self.named]
+    def _compute_attention(self, model: ReconstructionModel) -> AttentionMaps:
+        photos = [read_photo(self.result.get_image_path(named.name)) for named in self.named]
         pairs = zip(photos, self.named, strict=True)
-        return AttentionMaps.of(model, [self.framing(photo, named.camera) for photo, named in pairs])
+        return AttentionMaps.from_model(model, [self.framing(photo, named.camera) for photo, named in pairs])
 
 
-def _bank_of(bank: Bank, model: ReconstructionModel | None) -> Bank:
+def _adapt_bank(bank: Bank, model: ReconstructionModel | None) -> Bank:
     """With as many frequencies as the network's heads have."""
     if model is None:
         return bank
     return Bank(bank.title, bank.coordinate, bank.scale, bank.base, model.config.head_dim // 4)
 
 
-def _valid(cameras: Sequence[Camera], patch: int) -> list[Bool[Tensor, "row column"]]:
+def _compute_valid(cameras: Sequence[Camera], patch: int) -> list[Bool[Tensor, "row column"]]:
     tokens = Views(list(cameras)).tokens(patch)
     flat = tokens.valid().reshape(-1)
     return [
@@ -165,7 +169,9 @@ def _valid(cameras: Sequence[Camera], patch: int) -> list[Bool[Tensor, "row colu
     ]
 
 
-def _landing(point: Float[Tensor, "3"], camera: Camera, pose: Pose | None) -> tuple[float, float] | None:
+def _project_point(
+    point: Float[Tensor, "3"], camera: Camera, pose: Pose | None
+) -> tuple[float, float] | None:
     """Where a camera sees a world point; nothing says whether something stands before it."""
     if pose is None:
         return None

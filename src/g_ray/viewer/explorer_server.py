@@ -14,9 +14,9 @@ from urllib.parse import parse_qs, urlsplit
 from PIL import Image
 
 from g_ray.viewer.colours import HEAT
-from g_ray.viewer.embed import asset
+from g_ray.viewer.embed import read_asset
 from g_ray.viewer.explorer import Answer, Explorer
-from g_ray.viewer.scene_view import colour
+from g_ray.viewer.scene_view import get_view_color
 
 LONG_SIDE = 720
 """Of photographs in the page, in pixels at most."""
@@ -56,7 +56,7 @@ class ExplorerServer(ThreadingHTTPServer):
         shown = "127.0.0.1" if self.host in ("", "0.0.0.0") else self.host
         return f"http://{shown}:{self.server_port}"
 
-    def is_for_us(self, host: str | None) -> bool:
+    def is_allowed_host(self, host: str | None) -> bool:
         """Bound to this machine alone, it answers to its own names: other sites' pages cannot read photographs here."""
         try:
             alone = self.host in LOCAL or ip_address(self.host).is_loopback
@@ -80,17 +80,17 @@ class ExplorerServer(ThreadingHTTPServer):
                     "model": named.camera.NAME,
                     "fov_deg": float(named.camera.fov().horizontal_deg),
                     "source": named.source,
-                    "colour": "#" + "".join(f"{part:02x}" for part in colour(view)),
+                    "colour": "#" + "".join(f"{part:02x}" for part in get_view_color(view)),
                 }
                 for view, named in enumerate(explorer.named)
             ],
         }
 
-    def image(self, view: int) -> bytes:
+    def encode_image(self, view: int) -> bytes:
         """A photograph, no larger than the page needs it."""
         if not 0 <= view < len(self.explorer.named):
             raise ValueError(f"no view {view}")
-        with Image.open(self.explorer.result.image(self.explorer.named[view].name)) as photo:
+        with Image.open(self.explorer.result.get_image_path(self.explorer.named[view].name)) as photo:
             small = photo.convert("RGB")
         small.thumbnail((LONG_SIDE, LONG_SIDE))
         buffer = BytesIO()
@@ -101,9 +101,9 @@ class ExplorerServer(ThreadingHTTPServer):
         view, u, v = int(query["view"][0]), float(query["u"][0]), float(query["v"][0])
         pair = int(query["pair"][0]) if "pair" in query else None
         with self.lock:  # one network, one click at a time
-            answer = self.explorer.ask(view, u, v, pair)
+            answer = self.explorer.probe(view, u, v, pair)
             self.on_answer(answer)
-        return answer.plain()
+        return answer.to_document()
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -112,13 +112,13 @@ class Handler(BaseHTTPRequestHandler):
     server: ExplorerServer  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def do_GET(self) -> None:
-        if not self.server.is_for_us(self.headers.get("Host")):
+        if not self.server.is_allowed_host(self.headers.get("Host")):
             return self._send(
                 b"this page is for the machine that it runs on", "text/plain", HTTPStatus.FORBIDDEN
             )
         address = urlsplit(self.path)
         try:
-            content, kind = self._found(address.path, parse_qs(address.query))
+            content, kind = self._respond(address.path, parse_qs(address.query))
         except (ValueError, KeyError, OSError) as error:
             message = " ".join(str(error).split())
             return self._send(message.encode(), "text/plain; charset=utf-8", HTTPStatus.BAD_REQUEST)
@@ -126,16 +126,16 @@ class Handler(BaseHTTPRequestHandler):
             return self._send(b"no such page", "text/plain", HTTPStatus.NOT_FOUND)
         return self._send(content, kind, HTTPStatus.OK)
 
-    def _found(self, path: str, query: dict[str, list[str]]) -> tuple[bytes | None, str]:
+    def _respond(self, path: str, query: dict[str, list[str]]) -> tuple[bytes | None, str]:
         match path.strip("/").split("/"):
             case [""]:
-                return asset("explorer.html").encode(), "text/html; charset=utf-8"
+                return read_asset("explorer.html").encode(), "text/html; charset=utf-8"
             case ["page.css"]:
-                return asset("page.css").encode(), "text/css; charset=utf-8"
+                return read_asset("page.css").encode(), "text/css; charset=utf-8"
             case ["views"]:
                 return json.dumps(self.server.describe()).encode(), "application/json"
             case ["image", number]:
-                return self.server.image(int(number)), "image/jpeg"
+                return self.server.encode_image(int(number)), "image/jpeg"
             case ["maps"]:
                 return json.dumps(self.server.answer(query)).encode(), "application/json"
         return None, ""

@@ -12,9 +12,9 @@ from matplotlib.patches import Arc, Circle, Wedge
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.viewer.angle_maps import LensView
-from g_ray.viewer.colours import CAMERA_COLOURS
+from g_ray.viewer.colours import CAMERA_COLORS
 from g_ray.viewer.phases import PhaseComparison
-from g_ray.viewer.theme import Theme, drawn, new_figure
+from g_ray.viewer.theme import Theme, new_figure, use_theme
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ def draw_phase_figure(
 ) -> Figure:
     """A column per camera (image with the pair, then a dial per row) and one where all cameras lie together."""
     count = len(views)
-    with drawn(theme):
+    with use_theme(theme):
         figure = new_figure(3.4 * count + 3.1, 2.75 + 2.15 * len(rows))
         axes = figure.subplots(
             1 + len(rows), count + 1, gridspec_kw={"height_ratios": [1.2] + [1.0] * len(rows)}, squeeze=False
         )
         for i, view in enumerate(views):
-            _draw_pair(axes[0, i], view, phases.pixels[pair, i], patch, CAMERA_COLOURS[i], theme)
+            _draw_pair(axes[0, i], view, phases.pixels[pair, i], patch, CAMERA_COLORS[i], theme)
         _draw_planes(axes[0, count], views, phases, pair, theme)
         for row, dials in zip(axes[1:], rows, strict=True):
             row[0].text(
@@ -54,19 +54,19 @@ def draw_phase_figure(
             )
             for i, phase in enumerate(dials.phases):
                 caption = f"Δφ = {phase:+.{dials.digits}f} rad"
-                _draw_dial(row[i], [(phase, CAMERA_COLOURS[i])], caption, theme)
-            needles = list(zip(dials.phases, CAMERA_COLOURS, strict=False))
-            _draw_dial(row[count], needles, f"spread {_plain(dials.spread)} rad", theme, bold=True)
+                _draw_dial(row[i], [(phase, CAMERA_COLORS[i])], caption, theme)
+            needles = list(zip(dials.phases, CAMERA_COLORS, strict=False))
+            _draw_dial(row[count], needles, f"spread {_format_plain(dials.spread)} rad", theme, bold=True)
     return figure
 
 
-def _plain(value: float) -> str:
+def _format_plain(value: float) -> str:
     return f"{value:.2f}" if value > 5e-3 else f"{value:.0e}"
 
 
-def _draw_pair(axes: Axes, view: LensView, ends: torch.Tensor, patch: int, colour: str, theme: Theme) -> None:
+def _draw_pair(axes: Axes, view: LensView, ends: torch.Tensor, patch: int, color: str, theme: Theme) -> None:
     """The image with its patch grid, and the pair a → b in it."""
-    axes.set_title(view.name, color=colour)
+    axes.set_title(view.name, color=color)
     if view.image is not None:
         extent = (0, view.camera.width, view.camera.height, 0)
         axes.imshow(view.image.clamp(0, 1).numpy(), extent=extent)
@@ -74,10 +74,10 @@ def _draw_pair(axes: Axes, view: LensView, ends: torch.Tensor, patch: int, colou
     axes.grid(color="white", linewidth=0.4, alpha=0.45)
     axes.tick_params(length=0, labelbottom=False, labelleft=False)
     (ua, va), (ub, vb) = ends.tolist()
-    for width, shade in ((5.5, "black"), (3.0, colour)):
+    for width, shade in ((5.5, "black"), (3.0, color)):
         axes.plot([ua, ub], [va, vb], color=shade, linewidth=width, solid_capstyle="round")
     for name, u, v in (("a", ua, va), ("b", ub, vb)):
-        axes.plot(u, v, "o", markersize=15, color=colour, markeredgecolor="black", markeredgewidth=1.2)
+        axes.plot(u, v, "o", markersize=15, color=color, markeredgecolor="black", markeredgewidth=1.2)
         axes.text(u, v, name, ha="center", va="center_baseline", color="black", fontsize=10, weight="bold")
     axes.set_xlabel(
         f"a → b: {(ub - ua) / patch:+.2f} columns, {(vb - va) / patch:+.2f} rows", color=theme.faint
@@ -103,7 +103,7 @@ def _draw_planes(
     for angle, name in zip(angles, "ab", strict=True):
         axes.plot([0, 1.18 * np.sin(angle)], [0, 1.18 * np.cos(angle)], color=theme.ink, linewidth=1.1)
         axes.text(1.25 * np.sin(angle), 1.25 * np.cos(angle), name, ha="center", va="center", weight="bold")
-    for view, f, colour in zip(views, focal, CAMERA_COLOURS, strict=False):
+    for view, f, colour in zip(views, focal, CAMERA_COLORS, strict=False):
         half = view.camera.width / 2 / unit
         if isinstance(view.camera, Pinhole):
             axes.plot([-half, half], [f / unit] * 2, color=colour, linewidth=1.0, alpha=0.5)

@@ -21,7 +21,7 @@ class PhaseComparison:
     ray: Float[Tensor, "pair camera 2 frequency"]  # ξ = ray angle, in radians (eq:relative_angular_phase)
 
 
-def spread(phases: Float[Tensor, "pair camera 2 frequency"]) -> Float[Tensor, "pair"]:
+def compute_spread(phases: Float[Tensor, "pair camera 2 frequency"]) -> Float[Tensor, "pair"]:
     """Largest disagreement between cameras over axes and frequencies, in radians: 0 if the lens does not matter."""
     return (phases.amax(1) - phases.amin(1)).amax((-2, -1))
 
@@ -35,22 +35,24 @@ def compare_phases(
 ) -> PhaseComparison:
     """Send each ray to each image, then take positions and angles back from the pixels alone."""
     pixels = torch.stack([_project(camera, pairs) for camera in cameras], 1)
-    angles = torch.stack([_cast_back(camera, pixels[:, i]) for i, camera in enumerate(cameras)], 1)
+    angles = torch.stack([_compute_angles(camera, pixels[:, i]) for i, camera in enumerate(cameras)], 1)
     return PhaseComparison(
         pixels=pixels,
         angles=angles,
-        grid=_relative(pixels / patch)[..., None] * grid_bank.to(pixels),
-        ray=_relative(angles)[..., None] * ray_bank.to(pixels),
+        grid=_subtract_ends(pixels / patch)[..., None] * grid_bank.to(pixels),
+        ray=_subtract_ends(angles)[..., None] * ray_bank.to(pixels),
     )
 
 
-def shared_ray_pairs(cameras: Sequence[Camera], count: int, seed: int = 0) -> Float[Tensor, "{count} 2 3"]:
+def draw_shared_ray_pairs(
+    cameras: Sequence[Camera], count: int, seed: int = 0
+) -> Float[Tensor, "{count} 2 3"]:
     """Random pairs of rays that every camera sees, drawn from the pixels of the narrowest one."""
     narrow = min(cameras, key=lambda camera: float(camera.fov().diagonal_deg))
     centres = pixel_centers(narrow.width, narrow.height, dtype=narrow.dtype, device=narrow.device)
     rays, valid = narrow.unproject(centres.reshape(-1, 2))
     for camera in cameras:
-        valid = valid & sees(camera, rays)
+        valid = valid & is_visible(camera, rays)
     candidates = rays[valid]
     if len(candidates) < 2:
         raise ValueError(
@@ -60,7 +62,7 @@ def shared_ray_pairs(cameras: Sequence[Camera], count: int, seed: int = 0) -> Fl
     return candidates[torch.randint(len(candidates), (count, 2), generator=generator)]
 
 
-def sees(camera: Camera, directions: Float[Tensor, "*shape 3"]) -> Bool[Tensor, "*shape"]:
+def is_visible(camera: Camera, directions: Float[Tensor, "*shape 3"]) -> Bool[Tensor, "*shape"]:
     """Whether a ray lands inside the frame."""
     pixels, valid = camera.project(directions)
     return valid & camera.contains(pixels)
@@ -75,9 +77,9 @@ def _project(camera: Camera, rays: Tensor) -> Tensor:
     return pixels
 
 
-def _cast_back(camera: Camera, pixels: Tensor) -> Tensor:
+def _compute_angles(camera: Camera, pixels: Tensor) -> Tensor:
     return tangent(camera.unproject(pixels)[0])
 
 
-def _relative(ends: Float[Tensor, "pair camera 2 axis"]) -> Float[Tensor, "pair camera axis"]:
+def _subtract_ends(ends: Float[Tensor, "pair camera 2 axis"]) -> Float[Tensor, "pair camera axis"]:
     return ends[:, :, 1] - ends[:, :, 0]

@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from g_ray.viewer.angle_maps import LensView
-from g_ray.viewer.priors import Bank, peak_error_deg, prior_maps, token_grids
-from g_ray.viewer.theme import Theme, drawn, new_figure
+from g_ray.viewer.priors import Bank, compute_peak_error_deg, compute_prior_maps, make_token_grids
+from g_ray.viewer.theme import Theme, new_figure, use_theme
 
-HERE = "#ff4f9a"
+QUERY_LABEL = "#ff4f9a"
 
 
 def draw_prior_figure(
@@ -23,21 +23,21 @@ def draw_prior_figure(
     The square is the clicked token, the cross in the other views is where its ray really lands.
     """
     cameras = [view.camera for view in views]
-    ray = token_grids(cameras, patch, "tangent")[query[0]].directions[query[1], query[2]]
-    maps = [prior_maps(cameras, patch, query, bank) for bank in banks]
-    with drawn(theme):
+    ray = make_token_grids(cameras, patch, "tangent")[query[0]].directions[query[1], query[2]]
+    maps = [compute_prior_maps(cameras, patch, query, bank) for bank in banks]
+    with use_theme(theme):
         figure = new_figure(0.9 + 3.5 * len(views), 0.4 + 2.9 * len(banks))
         axes = figure.subplots(len(banks), len(views), squeeze=False)
         for row, bank in enumerate(banks):
-            errors = peak_error_deg(cameras, patch, query, bank)
+            errors = compute_peak_error_deg(cameras, patch, query, bank)
             low = min(float(prior.min()) for prior in maps[row])
             axes[row, 0].set_ylabel(bank.title, fontsize=11)
             for column, view in enumerate(views):
                 _draw_prior(axes[row, column], view, maps[row][column], low, theme)
                 if column == query[0]:
-                    _box_token(axes[row, column], patch, query)
+                    _draw_token_box(axes[row, column], patch, query)
                 else:
-                    _cross_ray(axes[row, column], view, ray)
+                    _draw_ray_cross(axes[row, column], view, ray)
                 where = (
                     "the clicked token" if column == query[0] else f"peak {errors[column]:.1f}° from the ray"
                 )
@@ -63,18 +63,18 @@ def _draw_prior(axes: Axes, view: LensView, prior: torch.Tensor, low: float, the
         spine.set_visible(False)
 
 
-def _box_token(axes: Axes, patch: int, query: tuple[int, int, int]) -> None:
+def _draw_token_box(axes: Axes, patch: int, query: tuple[int, int, int]) -> None:
     corner = (query[2] * patch, query[1] * patch)
-    for width, colour in ((5.0, "black"), (2.6, HERE)):
+    for width, colour in ((5.0, "black"), (2.6, QUERY_LABEL)):
         axes.add_patch(Rectangle(corner, patch, patch, fill=False, edgecolor=colour, linewidth=width))
 
 
-def _cross_ray(axes: Axes, view: LensView, ray: torch.Tensor) -> None:
+def _draw_ray_cross(axes: Axes, view: LensView, ray: torch.Tensor) -> None:
     pixels, valid = view.camera.project(ray[None])
     if not bool((valid & view.camera.contains(pixels)).all()):
         return
     u, v = pixels[0].tolist()
     reach = np.array([7, 20])
-    for width, colour in ((5.0, "black"), (2.4, HERE)):
+    for width, colour in ((5.0, "black"), (2.4, QUERY_LABEL)):
         for angle in np.arange(4) * np.pi / 2:
             axes.plot(u + reach * np.cos(angle), v + reach * np.sin(angle), color=colour, linewidth=width)

@@ -24,7 +24,7 @@ class Bank:
     base: float = 100.0
     count: int = 16
 
-    def frequencies(self) -> Float[Tensor, "frequency"]:
+    def make_frequencies(self) -> Float[Tensor, "frequency"]:
         return make_geometric_frequencies(self.count, self.scale, self.base)
 
 
@@ -42,7 +42,7 @@ class TokenGrid:
     directions: Float[Tensor, "row column 3"]
 
 
-def token_grids(cameras: Sequence[Camera], patch: int, name: str) -> list[TokenGrid]:
+def make_token_grids(cameras: Sequence[Camera], patch: int, name: str) -> list[TokenGrid]:
     """Patch tokens of each camera in the named coordinate."""
     tokens = Views(list(cameras)).tokens(patch)
     positions = get_coordinate(name)(tokens).values[0, :, 0]
@@ -54,26 +54,26 @@ def token_grids(cameras: Sequence[Camera], patch: int, name: str) -> list[TokenG
     return grids
 
 
-def prior_maps(
+def compute_prior_maps(
     cameras: Sequence[Camera], patch: int, query: tuple[int, int, int], bank: Bank
 ) -> list[Float[Tensor, "row column"]]:
     """s / s_max in [−1, 1] of every token of every view, for the query token (view, row, column)."""
-    grids = token_grids(cameras, patch, bank.coordinate)
+    grids = make_token_grids(cameras, patch, bank.coordinate)
     view, row, column = query
-    frequencies = bank.frequencies()
+    frequencies = bank.make_frequencies()
     most = 4 * len(frequencies)  # two axes, 2 cos 0 each
     position = grids[view].positions[row, column][None]
     return [position_score(position, grid.positions, frequencies)[0] / most for grid in grids]
 
 
-def peak_error_deg(
+def compute_peak_error_deg(
     cameras: Sequence[Camera], patch: int, query: tuple[int, int, int], bank: Bank
 ) -> list[float]:
     """Angle between the query's ray and the ray of the token that the prior prefers, per view."""
-    grids = token_grids(cameras, patch, "tangent")
+    grids = make_token_grids(cameras, patch, "tangent")
     wanted = grids[query[0]].directions[query[1], query[2]]
     errors = []
-    for grid, prior in zip(grids, prior_maps(cameras, patch, query, bank), strict=True):
+    for grid, prior in zip(grids, compute_prior_maps(cameras, patch, query, bank), strict=True):
         found = grid.directions.flatten(0, 1)[prior.flatten().argmax()]
         errors.append(float(torch.rad2deg(torch.linalg.cross(wanted, found).norm().atan2(wanted @ found))))
     return errors

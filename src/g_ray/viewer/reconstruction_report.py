@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from g_ray.cameras.files import NamedCamera
-from g_ray.export.frusta import Frustum, frustum, frustum_size
+from g_ray.export.frusta import Frustum, build_frustum, choose_frustum_size
 from g_ray.export.points import PointCloud
 from g_ray.export.result import Result
-from g_ray.export.selection import at_most
+from g_ray.export.selection import subsample_indices
 from g_ray.files import write_atomically
-from g_ray.viewer.colours import CAMERA_COLOURS
-from g_ray.viewer.embed import asset, packed, script_json
-from g_ray.viewer.report_pictures import BUDGET, Scales, ViewPictures, view_pictures
+from g_ray.viewer.colours import CAMERA_COLORS
+from g_ray.viewer.embed import encode_array, encode_script_json, read_asset
+from g_ray.viewer.report_pictures import BUDGET, Scales, ViewPictures, make_view_pictures
 
 REPORT = "report.html"
 MAX_POINTS = 200_000
@@ -31,28 +31,30 @@ REACH = 1.0
 def write_report(result: Result, cloud: PointCloud) -> Path:
     """`result` needs its photographs in its folder; the page is written there too."""
     cameras = result.cameras()
-    drawn = _drawn(cloud)
+    drawn = _select_points(cloud)
     frusta = [
-        frustum(named.camera, pose, frustum_size(result, cloud))
+        build_frustum(named.camera, pose, choose_frustum_size(result, cloud))
         for named, pose in zip(cameras, result.poses(), strict=True)
     ]
-    scales = Scales.of(result)
-    page = Template(asset("reconstruction_report.html")).substitute(
-        style=asset("page.css"),
-        script=asset("reconstruction_report.js"),
+    scales = Scales.from_result(result)
+    page = Template(read_asset("reconstruction_report.html")).substitute(
+        style=read_asset("page.css"),
+        script=read_asset("reconstruction_report.js"),
         title=escape(result.folder.resolve().name),
-        facts=_facts(result, cameras, drawn, cloud),
-        cards="\n".join(_cards(result, cameras, scales)),
-        near=_short(scales.near),
-        far=_short(scales.far),
-        low=_short(scales.low),
-        high=_short(scales.high),
+        facts=_format_facts(result, cameras, drawn, cloud),
+        cards="\n".join(_iterate_cards(result, cameras, scales)),
+        near=_format_value(scales.near),
+        far=_format_value(scales.far),
+        low=_format_value(scales.low),
+        high=_format_value(scales.high),
         unit=" m" if result.unit == "metre" else "",
-        calibration=_calibration(cameras),
-        metrics=_section("Metrics", _pairs(result.metrics), "Against what is known of this scene."),
-        notes=_notes(result.notes),
-        settings=_section("Settings", _pairs(result.settings), ""),
-        data=script_json(_scene(result, cameras, frusta, drawn)),
+        calibration=_format_calibration(cameras),
+        metrics=_format_section(
+            "Metrics", _flatten_pairs(result.metrics), "Against what is known of this scene."
+        ),
+        notes=_format_notes(result.notes),
+        settings=_format_section("Settings", _flatten_pairs(result.settings), ""),
+        data=encode_script_json(_build_scene(result, cameras, frusta, drawn)),
     )
     path = result.folder / REPORT
     write_atomically(path, page)
@@ -62,17 +64,17 @@ def write_report(result: Result, cloud: PointCloud) -> Path:
 # The scene
 
 
-def _drawn(cloud: PointCloud) -> PointCloud:
+def _select_points(cloud: PointCloud) -> PointCloud:
     """At most MAX_POINTS, without far outliers, ordered by view."""
     low, high = np.quantile(cloud.positions, (0.01, 0.99), axis=0)
     reach = REACH * (high - low).max()
     near = ((cloud.positions >= low - reach) & (cloud.positions <= high + reach)).all(1)
     cloud = cloud[np.nonzero(near)[0]]
-    cloud = cloud[at_most(len(cloud), MAX_POINTS)]
+    cloud = cloud[subsample_indices(len(cloud), MAX_POINTS)]
     return cloud[np.argsort(cloud.view, kind="stable")]
 
 
-def _scene(
+def _build_scene(
     result: Result, cameras: Sequence[NamedCamera], frusta: Sequence[Frustum], cloud: PointCloud
 ) -> dict[str, Any]:
     """Positions as 16-bit fractions of a box, confidence as its rank in 255 steps."""
@@ -80,20 +82,20 @@ def _scene(
     extent = np.maximum(high - low, 1e-9)
     rank = np.searchsorted(np.sort(cloud.confidence), cloud.confidence, side="right") / len(cloud)
     counts = np.bincount(cloud.view, minlength=len(cameras))
-    distance = _median_distance(result, cloud)
+    distance = _compute_median_distance(result, cloud)
     return {
         "low": low.tolist(),
         "extent": extent.tolist(),
-        "positions": packed(((cloud.positions - low) / extent * 65535).round().astype(np.uint16)),
-        "colours": packed(cloud.colours),
-        "confidence": packed((255 * rank).round().astype(np.uint8)),
+        "positions": encode_array(((cloud.positions - low) / extent * 65535).round().astype(np.uint16)),
+        "colours": encode_array(cloud.colors),
+        "confidence": encode_array((255 * rank).round().astype(np.uint8)),
         "counts": counts.tolist(),
         "depth": distance,
         "middle": np.median(cloud.positions, axis=0).tolist(),
         "views": [
             {
                 "name": named.name,
-                "colour": CAMERA_COLOURS[number % len(CAMERA_COLOURS)],
+                "colour": CAMERA_COLORS[number % len(CAMERA_COLORS)],
                 "pose": pose.world_from_cam[:3].double().numpy(force=True).round(6).tolist(),
                 "fov": math.radians(min(float(named.camera.fov().vertical_deg), 100.0)),
                 "lines": shape.segments().numpy(force=True).round(5).flatten().tolist(),
@@ -103,7 +105,7 @@ def _scene(
     }
 
 
-def _median_distance(result: Result, cloud: PointCloud) -> float:
+def _compute_median_distance(result: Result, cloud: PointCloud) -> float:
     centres = np.stack([pose.translation.double().numpy(force=True) for pose in result.poses()])
     return float(np.median(np.linalg.norm(cloud.positions - centres[cloud.view], axis=1)))
 
@@ -111,33 +113,37 @@ def _median_distance(result: Result, cloud: PointCloud) -> float:
 # The page's parts
 
 
-def _facts(result: Result, cameras: Sequence[NamedCamera], drawn: PointCloud, cloud: PointCloud) -> str:
+def _format_facts(
+    result: Result, cameras: Sequence[NamedCamera], drawn: PointCloud, cloud: PointCloud
+) -> str:
     models = Counter(named.camera.NAME for named in cameras)
     widest = max(float(named.camera.fov().diagonal_deg) for named in cameras)
     lenses = ", ".join(f"{count} {name}" for name, count in models.most_common())
-    shown = f"points, {_number(len(drawn))} of them on this page" if len(drawn) < len(cloud) else "points"
+    shown = (
+        f"points, {_format_count(len(drawn))} of them on this page" if len(drawn) < len(cloud) else "points"
+    )
     metres = "metres" if result.unit == "metre" else "no unit"
     scale = "known scale" if result.unit == "metre" else "scale unknown: distances are relative"
     facts = [
         (str(len(cameras)), f"views: {lenses}"),
-        (_number(len(cloud)), shown),
+        (_format_count(len(cloud)), shown),
         (f"{widest:.0f}°", "widest field of view, corner to corner"),
         (metres, scale),
     ]
     return "".join(f"<li><b>{escape(value)}</b>{escape(text)}</li>" for value, text in facts)
 
 
-def _cards(result: Result, cameras: Sequence[NamedCamera], scales: Scales) -> Iterator[str]:
-    pictured = set(at_most(len(cameras), MAX_PICTURED).tolist())
+def _iterate_cards(result: Result, cameras: Sequence[NamedCamera], scales: Scales) -> Iterator[str]:
+    pictured = set(subsample_indices(len(cameras), MAX_PICTURED).tolist())
     budget = BUDGET // max(1, len(pictured))
     for number, named in enumerate(cameras):
         pictures = None
         if number in pictured:
-            pictures = view_pictures(result, result.views[number], scales, budget)
-        yield _card(number, named, pictures)
+            pictures = make_view_pictures(result, result.views[number], scales, budget)
+        yield _format_card(number, named, pictures)
 
 
-def _card(number: int, named: NamedCamera, pictures: ViewPictures | None) -> str:
+def _format_card(number: int, named: NamedCamera, pictures: ViewPictures | None) -> str:
     name, camera = escape(named.name), named.camera
     shown = ""
     if pictures is not None:
@@ -150,36 +156,36 @@ def _card(number: int, named: NamedCamera, pictures: ViewPictures | None) -> str
                 ("sure", pictures.confidence, "Confidence"),
             )
         )
-    colour = CAMERA_COLOURS[number % len(CAMERA_COLOURS)]
+    colour = CAMERA_COLORS[number % len(CAMERA_COLORS)]
     return (
         f'<div class="view" style="--own: {colour}">{shown}<h3>{name}</h3>'
-        f"<p>{camera.width}×{camera.height} · {escape(camera.NAME)} · {_fov(named)}</p>"
+        f"<p>{camera.width}×{camera.height} · {escape(camera.NAME)} · {_format_fov(named)}</p>"
         f'<p><button type="button" data-look="{number}">Look from here</button> '
         f'<label><input type="checkbox" data-points="{number}" checked> points</label></p></div>'
     )
 
 
-def _calibration(cameras: Sequence[NamedCamera]) -> str:
+def _format_calibration(cameras: Sequence[NamedCamera]) -> str:
     rows = [
         (
             named.name,
             f"{named.camera.width}×{named.camera.height}",
             named.camera.NAME,
-            _fov(named),
+            _format_fov(named),
             f"{float(named.camera.fov().diagonal_deg):.1f}°",
             named.source or "unknown",
         )
         for named in cameras
     ]
-    return _table(("view", "size", "model", "FoV h × v", "diagonal", "calibration from"), rows)
+    return _format_table(("view", "size", "model", "FoV h × v", "diagonal", "calibration from"), rows)
 
 
-def _fov(named: NamedCamera) -> str:
+def _format_fov(named: NamedCamera) -> str:
     fov = named.camera.fov()
     return f"{float(fov.horizontal_deg):.1f}° × {float(fov.vertical_deg):.1f}°"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
     body = "".join(
         f'<tr><th scope="row">{escape(row[0])}</th>'
@@ -190,18 +196,18 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _section(title: str, rows: Sequence[Sequence[str]], text: str) -> str:
+def _format_section(title: str, rows: Sequence[Sequence[str]], text: str) -> str:
     if not rows:
         return ""
     lead = f'<p class="text">{escape(text)}</p>' if text else ""
-    table = _table(("name", "value"), rows)
+    table = _format_table(("name", "value"), rows)
     return (
         f"<section><h2>{title}</h2>{lead}"
         f'<div class="card scroll" tabindex="0" role="region" aria-label="{title}">{table}</div></section>'
     )
 
 
-def _notes(notes: Sequence[str]) -> str:
+def _format_notes(notes: Sequence[str]) -> str:
     if not notes:
         return ""
     return (
@@ -211,23 +217,23 @@ def _notes(notes: Sequence[str]) -> str:
     )
 
 
-def _pairs(values: dict[str, Any], above: str = "") -> list[tuple[str, str]]:
+def _flatten_pairs(values: dict[str, Any], above: str = "") -> list[tuple[str, str]]:
     """Nested dictionaries as rows "outer · inner"."""
     rows = []
     for key, value in values.items():
         name = f"{above} · {key}" if above else str(key)
         if isinstance(value, dict):
-            rows += _pairs(value, name)
+            rows += _flatten_pairs(value, name)
         else:
-            rows.append((name, _short(value)))
+            rows.append((name, _format_value(value)))
     return rows
 
 
-def _short(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}".replace("-", "−")
     return "–" if value is None else str(value)
 
 
-def _number(count: int) -> str:
+def _format_count(count: int) -> str:
     return f"{count:,}".replace(",", "\u202f")

@@ -34,9 +34,9 @@ class ReconstructionView:
     ) -> None:
         model = None if weights is None else load_reconstruction(weights)
         self.scene: SceneView | None = None
-        self.explorer = Explorer(result, model, size if size is not None else _size_of(result))
+        self.explorer = Explorer(result, model, size if size is not None else _get_network_size(result))
         self.page = ExplorerServer(
-            self.explorer, host, port, scene_port=self._scene_port, on_answer=self._show_point
+            self.explorer, host, port, scene_port=self._choose_scene_port, on_answer=self._show_point
         )
         try:
             near = self.page.server_port + 1 if port else 0
@@ -74,12 +74,12 @@ class ReconstructionView:
     ) -> None:
         self.close()
 
-    def _scene_port(self) -> int:
+    def _choose_scene_port(self) -> int:
         return self.viser.get_port()
 
     def _show_point(self, answer: Answer) -> None:
         if self.scene is not None:
-            self.scene.mark(None if answer.point is None else np.array(answer.point))
+            self.scene.mark_point(None if answer.point is None else np.array(answer.point))
 
 
 def open_view(folder: str | Path, **options: object) -> ReconstructionView:
@@ -87,7 +87,7 @@ def open_view(folder: str | Path, **options: object) -> ReconstructionView:
     return ReconstructionView(read_result(folder), **options)  # pyright: ignore[reportArgumentType]
 
 
-def _size_of(result: Result) -> int | None:
+def _get_network_size(result: Result) -> int | None:
     """What the network saw, if the result says so."""
     size = result.settings.get("size")
     return size if isinstance(size, int) else None

@@ -7,11 +7,11 @@ import numpy as np
 import viser
 from jaxtyping import Float
 
-from g_ray.export.frusta import frustum, frustum_size
+from g_ray.export.frusta import build_frustum, choose_frustum_size
 from g_ray.export.options import ExportOptions
 from g_ray.export.points import PointCloud, collect_points
 from g_ray.export.result import Result
-from g_ray.viewer.colours import CAMERA_COLOURS
+from g_ray.viewer.colours import CAMERA_COLORS
 
 MAX_POINTS = 600_000
 START_HIDDEN = 20
@@ -21,9 +21,9 @@ POINT = 0.004
 MARK = (255, 79, 154)
 
 
-def colour(view: int) -> tuple[int, int, int]:
+def get_view_color(view: int) -> tuple[int, int, int]:
     """The colour that a view has everywhere."""
-    code = CAMERA_COLOURS[view % len(CAMERA_COLOURS)]
+    code = CAMERA_COLORS[view % len(CAMERA_COLORS)]
     red, green, blue = (int(code[start : start + 2], 16) for start in (1, 3, 5))
     return red, green, blue
 
@@ -45,38 +45,38 @@ class SceneView:
         self.server = server
         cloud = collect_points(result, ExportOptions(confidence=0.0, max_points=max_points))
         self.confidence = np.sort(cloud.confidence)
-        self.size = frustum_size(result, cloud)
-        self._look(result, cloud)
-        self._controls(len(cloud))
+        self.size = choose_frustum_size(result, cloud)
+        self._set_initial_camera(result, cloud)
+        self._add_controls(len(cloud))
         self.views = [
-            self._view(view, named.name, named.camera, named.pose, _of_view(cloud, view))
+            self._add_view(view, named.name, named.camera, named.pose, _select_view(cloud, view))
             for view, named in enumerate(result.cameras())
         ]
         self.update()
 
     def update(self, *_: object) -> None:
         """Brings the scene to what the controls say."""
-        floor = self.floor(float(self.hidden.value))
+        floor = self.compute_floor(float(self.hidden.value))
         for view in self.views:
             count = int(np.searchsorted(-view.cloud.confidence, -floor, side="right"))
             view.points.points = view.cloud.positions[:count].astype(np.float32)
-            view.points.colors = view.cloud.colours[:count]
+            view.points.colors = view.cloud.colors[:count]
             view.points.point_size = self.point_size.value * self.size
             view.points.visible = view.toggle.value
             view.frustum.visible = view.toggle.value and self.frusta.value
 
-    def floor(self, hidden_percent: float) -> float:
+    def compute_floor(self, hidden_percent: float) -> float:
         """The confidence below which points are hidden."""
         index = round(hidden_percent / 100 * (len(self.confidence) - 1))
         return float(self.confidence[index])
 
-    def mark(self, point: Float[np.ndarray, "3"] | None) -> None:
+    def mark_point(self, point: Float[np.ndarray, "3"] | None) -> None:
         """Shows the point of the clicked pixel."""
         self.marker.visible = point is not None
         if point is not None:
             self.marker.position = tuple(point.tolist())
 
-    def _controls(self, count: int) -> None:
+    def _add_controls(self, count: int) -> None:
         gui = self.server.gui
         gui.configure_theme(show_logo=False, show_share_button=False)
         self.hidden = gui.add_slider(
@@ -104,21 +104,21 @@ class SceneView:
             view.toggle.value = on
         self.update()
 
-    def _view(self, view: int, name: str, camera: Any, pose: Any, cloud: PointCloud) -> ViewHandles:
+    def _add_view(self, view: int, name: str, camera: Any, pose: Any, cloud: PointCloud) -> ViewHandles:
         scene = self.server.scene
         empty = np.zeros((0, 3))
         points = scene.add_point_cloud(
             f"/views/{view}/points", empty, empty.astype(np.uint8), point_shape="circle", precision="float32"
         )
-        lines = frustum(camera, pose, self.size).segments().numpy(force=True).astype(np.float32)
+        lines = build_frustum(camera, pose, self.size).segments().numpy(force=True).astype(np.float32)
         outline = scene.add_line_segments(
-            f"/views/{view}/camera", lines, colour(view), thickness=2.0, thickness_units="screen"
+            f"/views/{view}/camera", lines, get_view_color(view), thickness=2.0, thickness_units="screen"
         )
         toggle = self.server.gui.add_checkbox(name, initial_value=True)
         toggle.on_update(self.update)
         return ViewHandles(points, outline, toggle, cloud)
 
-    def _look(self, result: Result, cloud: PointCloud) -> None:
+    def _set_initial_camera(self, result: Result, cloud: PointCloud) -> None:
         """From behind the first camera, over its shoulder, at the middle of the points."""
         first = result.poses()[0].world_from_cam.double().numpy(force=True)
         centre, down, forward = first[:3, 3], first[:3, 1], first[:3, 2]
@@ -128,6 +128,6 @@ class SceneView:
         start.look_at = tuple(np.median(cloud.positions, axis=0).tolist())
 
 
-def _of_view(cloud: PointCloud, view: int) -> PointCloud:
+def _select_view(cloud: PointCloud, view: int) -> PointCloud:
     index = np.nonzero(cloud.view == view)[0]
     return cloud[index[np.argsort(-cloud.confidence[index], kind="stable")]]

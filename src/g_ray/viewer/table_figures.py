@@ -9,11 +9,11 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from g_ray.viewer.theme import Theme, drawn, new_figure
+from g_ray.viewer.theme import Theme, new_figure, use_theme
 
 LINES = {"plucker": ":", "prope": ":", "gta": "--", "rayrope": "--"}
 REFERENCE_LINES = ("-.", ":", (0, (5, 5)))
-COLOURS = {
+COLORS = {
     "plucker": "#7f7f7f",
     "prope": "#8c6d31",
     "gta": "#1f77b4",
@@ -38,13 +38,13 @@ UNITS = {
 def draw_curves(result: Mapping[str, Any], metric: str, theme: Theme) -> Figure:
     """A line per method over the settings, its interval shaded; references in grey."""
     settings = list(dict.fromkeys(row["setting"] for row in result["rows"]))
-    with drawn(theme):
+    with use_theme(theme):
         figure = new_figure(7.2, 4.4)
         axes = figure.add_subplot()
         for row_set, reference in ((result["rows"], False), (result.get("references", []), True)):
             for number, method in enumerate(dict.fromkeys(row["method"] for row in row_set)):
                 cells = [row["metrics"][metric] for row in row_set if row["method"] == method]
-                colour = theme.faint if reference else COLOURS.get(method)
+                colour = theme.faint if reference else COLORS.get(method)
                 style = REFERENCE_LINES[number % 3] if reference else LINES.get(method, "-")
                 (line,) = axes.plot(
                     settings, [cell["mean"] for cell in cells], linestyle=style, color=colour, label=method
@@ -65,7 +65,7 @@ def draw_bars(result: Mapping[str, Any], metric: str, theme: Theme) -> Figure:
     settings = list(dict.fromkeys(row["setting"] for row in result["rows"]))
     methods = list(dict.fromkeys(row["method"] for row in result["rows"]))
     references, width = result.get("references", []), 0.8 / len(methods)
-    with drawn(theme):
+    with use_theme(theme):
         figure = new_figure(1.6 * len(settings) + 1.2, 4.4)
         axes: Any = figure.add_subplot()
         for number, method in enumerate(methods):
@@ -77,7 +77,7 @@ def draw_bars(result: Mapping[str, Any], metric: str, theme: Theme) -> Figure:
             means = [row["metrics"][metric]["mean"] for row in references if row["method"] == name]
             groups = np.arange(len(settings))
             axes.hlines(means, groups - 0.45, groups + 0.45, colors=theme.faint, linestyles=style, label=name)
-        axes.set_ylim(*_range([row["metrics"][metric] for row in [*result["rows"], *references]]))
+        axes.set_ylim(*_compute_range([row["metrics"][metric] for row in [*result["rows"], *references]]))
         axes.set_xticks(range(len(settings)), settings)
         axes.set_ylabel(UNITS[metric])
         axes.legend(fontsize=8, ncols=3)
@@ -94,13 +94,13 @@ def _draw_method(
         [cell["mean"] for cell in cells],
         width,
         yerr=reach,
-        color=COLOURS.get(method),
+        color=COLORS.get(method),
         alpha=strength,
         label=method,
     )
 
 
-def _range(cells: list[dict[str, float]]) -> tuple[float, float]:
+def _compute_range(cells: list[dict[str, float]]) -> tuple[float, float]:
     low, high = min(cell["low"] for cell in cells), max(cell["high"] for cell in cells)
     return low - 0.08 * (high - low), high + 0.08 * (high - low)
 
@@ -112,7 +112,7 @@ def draw_contact_sheet(
 ) -> Figure:
     """Scenes down, named columns across; `labels` writes a line under each picture of a column."""
     count = len(columns[0][1])
-    with drawn(theme):
+    with use_theme(theme):
         figure = new_figure(1.25 * len(columns), 1.42 * count + 0.3)
         grid = figure.subplots(count, len(columns), squeeze=False)
         for j, (name, images) in enumerate(columns):

@@ -30,7 +30,7 @@ DARK = Theme("dark", "#161a22", "#e8eaf0", "#9aa3b2", "#39404d", "berlin", "viri
 
 
 @contextmanager
-def drawn(theme: Theme) -> Iterator[None]:
+def use_theme(theme: Theme) -> Iterator[None]:
     """Matplotlib's defaults in this look, for the figures made inside the block only."""
     settings: Any = {
         "font.family": "DejaVu Sans",
@@ -58,12 +58,12 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def png_bytes(figure: Figure, dpi: int = 110) -> bytes:
+def encode_png(figure: Figure, dpi: int = 110) -> bytes:
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=dpi)
     return buffer.getvalue()
 
 
 def write_png(figure: Figure, path: Path, dpi: int = 110) -> Path:
-    write_atomically(path, png_bytes(figure, dpi))
+    write_atomically(path, encode_png(figure, dpi))
     return path

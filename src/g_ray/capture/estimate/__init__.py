@@ -6,7 +6,7 @@ single-image estimator of our own here.
 
 from collections.abc import Callable, Sequence
 
-from g_ray.capture.calibrated import Calibrated
+from g_ray.capture.calibrated import CalibratedPhoto
 from g_ray.capture.estimate.anycalib import AnyCalibEstimator
 from g_ray.capture.estimate.base import Estimator
 from g_ray.capture.estimate.colmap import ColmapEstimator
@@ -27,12 +27,12 @@ ESTIMATORS: dict[str, type[Estimator]] = {
     "vggt": VGGTEstimator,
 }
 
-__all__ = ["ESTIMATORS", "Estimator", "estimated"]
+__all__ = ["ESTIMATORS", "Estimator", "estimate_cameras"]
 
 
-def estimated(text: str, photos: Sequence[Photo], say: Callable[[str], None]) -> list[Calibrated]:
+def estimate_cameras(text: str, photos: Sequence[Photo], say: Callable[[str], None]) -> list[CalibratedPhoto]:
     """Cameras (and poses, where the estimator finds them) of the photos that it could calibrate."""
-    estimator = chosen(text)
+    estimator = choose_estimator(text)
     views = estimator.estimate(list(photos), say)
     for view in views:
         try:
@@ -42,7 +42,7 @@ def estimated(text: str, photos: Sequence[Photo], say: Callable[[str], None]) ->
     return views
 
 
-def chosen(text: str) -> Estimator:
+def choose_estimator(text: str) -> Estimator:
     """ "estimate", "estimate:NAME", "estimate:fisheye" or "estimate:NAME:fisheye"."""
     words = text.split(":")[1:]
     fisheye = FISHEYE in words

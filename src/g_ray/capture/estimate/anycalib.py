@@ -11,7 +11,7 @@ import torch
 
 from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
-from g_ray.capture.calibrated import Calibrated
+from g_ray.capture.calibrated import CalibratedPhoto
 from g_ray.capture.estimate.base import Estimator
 from g_ray.capture.photos import Photo
 
@@ -22,11 +22,11 @@ class AnyCalibEstimator(Estimator):
     NAME = "anycalib"
     INSTALL = "pip install git+https://github.com/javrtg/AnyCalib"
 
-    def estimate(self, photos: Sequence[Photo], say: Callable[[str], None]) -> list[Calibrated]:
-        model = self.package("anycalib").AnyCalib(model_id="anycalib_gen").eval()
-        return [self._one(model, photo) for photo in photos]
+    def estimate(self, photos: Sequence[Photo], say: Callable[[str], None]) -> list[CalibratedPhoto]:
+        model = self.import_package("anycalib").AnyCalib(model_id="anycalib_gen").eval()
+        return [self._estimate_photo(model, photo) for photo in photos]
 
-    def _one(self, model: Any, photo: Photo) -> Calibrated:
+    def _estimate_photo(self, model: Any, photo: Photo) -> CalibratedPhoto:
         cam_id, lens = ("kb:4", OpenCVFisheye) if self.fisheye else ("radial:2", OpenCV)
         with torch.inference_mode():
             result = model.predict(photo.load(), cam_id)
@@ -38,4 +38,4 @@ class AnyCalibEstimator(Estimator):
         camera = lens.make(
             photo.width, photo.height, **dict(zip(names, given.tolist(), strict=True)), dtype=torch.float64
         )
-        return self.calibrated(photo, camera)
+        return self.make_calibrated(photo, camera)

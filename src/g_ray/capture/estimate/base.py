@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from g_ray.cameras.base import Camera
-from g_ray.capture.calibrated import Calibrated
+from g_ray.capture.calibrated import CalibratedPhoto
 from g_ray.capture.photos import Photo
 from g_ray.geometry.pose import Pose
 
@@ -22,10 +22,10 @@ class Estimator(ABC):
         self.fisheye = fisheye
 
     @abstractmethod
-    def estimate(self, photos: Sequence[Photo], say: Callable[[str], None]) -> list[Calibrated]:
+    def estimate(self, photos: Sequence[Photo], say: Callable[[str], None]) -> list[CalibratedPhoto]:
         """Photos that cannot be calibrated are left out, with a sentence to `say` or a ValueError that names them."""
 
-    def package(self, module: str) -> Any:
+    def import_package(self, module: str) -> Any:
         """The peer's module, imported when it is first needed; OSError tells how to get it."""
         try:
             return importlib.import_module(module)
@@ -36,5 +36,5 @@ class Estimator(ABC):
                 f"({' '.join(str(error).split())}): {self.INSTALL}"
             ) from None
 
-    def calibrated(self, photo: Photo, camera: Camera, pose: Pose | None = None) -> Calibrated:
-        return Calibrated(photo.name, photo.path, camera, f"estimated by {self.NAME}", pose)
+    def make_calibrated(self, photo: Photo, camera: Camera, pose: Pose | None = None) -> CalibratedPhoto:
+        return CalibratedPhoto(photo.name, photo.path, camera, f"estimated by {self.NAME}", pose)

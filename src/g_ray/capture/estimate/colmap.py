@@ -15,11 +15,11 @@ from PIL import Image
 from torch.nn.functional import interpolate
 
 from g_ray.cameras.base import Camera
-from g_ray.capture.calibrated import Calibrated
+from g_ray.capture.calibrated import CalibratedPhoto
 from g_ray.capture.estimate.base import Estimator
 from g_ray.capture.photos import Photo
-from g_ray.capture.sources.exif_focal import focal_px
-from g_ray.data.scenes.colmap_cameras import camera as camera_of
+from g_ray.capture.sources.exif_focal import compute_focal_px
+from g_ray.data.scenes.colmap_cameras import camera_from_colmap as camera_of
 from g_ray.geometry.pose import Pose
 
 LONGER = 1600
@@ -38,32 +38,34 @@ class ColmapEstimator(Estimator):
         super().__init__(fisheye)
         self.longer, self.threads = longer, threads
 
-    def estimate(self, photos: Sequence[Photo], say: Callable[[str], None]) -> list[Calibrated]:
+    def estimate(self, photos: Sequence[Photo], say: Callable[[str], None]) -> list[CalibratedPhoto]:
         if len(photos) < 2:
             raise ValueError(
                 f"{photos[0].name}: estimate:colmap needs two photos or more; use another estimator"
             )
-        pycolmap = self.package("pycolmap")
-        groups = by_device(photos)
+        pycolmap = self.import_package("pycolmap")
+        groups = group_by_device(photos)
         with tempfile.TemporaryDirectory(prefix="g-ray-") as folder:
-            model = self._model(pycolmap, groups, Path(folder))
-        views, lost = _views(self, groups, model)
+            model = self._run_colmap(pycolmap, groups, Path(folder))
+        views, lost = _collect_views(self, groups, model)
         if lost:
             some = ", ".join(lost[:3]) + (", …" if len(lost) > 3 else "")
             say(f"estimate:colmap: no pose for {len(lost)} of {len(photos)} photos: {some}")
         return [views[photo.name] for photo in photos if photo.name in views]
 
-    def _model(self, pycolmap: Any, groups: list[list[Photo]], folder: Path) -> Any:
+    def _run_colmap(self, pycolmap: Any, groups: list[list[Photo]], folder: Path) -> Any:
         images, database = folder / "images", folder / "database.db"
         pycolmap.logging.minloglevel = pycolmap.logging.ERROR.value
         for number, group in enumerate(groups):
             for index, photo in enumerate(group):
-                _write_small(photo, images / _name(number, index), self.longer)
+                _write_small(photo, images / _format_name(number, index), self.longer)
             self._extract(pycolmap, database, images, number, group)
         matching = pycolmap.FeatureMatchingOptions()
         matching.num_threads = self.threads
         pycolmap.match_exhaustive(database, matching_options=matching, device=pycolmap.Device.cpu)
-        found = pycolmap.incremental_mapping(database, images, folder / "models", self._mapping(pycolmap))
+        found = pycolmap.incremental_mapping(
+            database, images, folder / "models", self._make_mapping_options(pycolmap)
+        )
         if not found:
             names = ", ".join(photo.name for group in groups for photo in group[:2])
             raise ValueError(
@@ -75,38 +77,38 @@ class ColmapEstimator(Estimator):
     def _extract(self, pycolmap: Any, database: Path, images: Path, number: int, group: list[Photo]) -> None:
         reader, options = pycolmap.ImageReaderOptions(), pycolmap.FeatureExtractionOptions()
         reader.camera_model = "OPENCV_FISHEYE" if self.fisheye else "SIMPLE_RADIAL"
-        reader.camera_params = self._first_guess(group[0])
+        reader.camera_params = self._format_first_guess(group[0])
         options.num_threads = self.threads
         pycolmap.extract_features(
             database,
             images,
-            [_name(number, index) for index in range(len(group))],
+            [_format_name(number, index) for index in range(len(group))],
             pycolmap.CameraMode.PER_FOLDER,
             reader,
             options,
             pycolmap.Device.cpu,
         )
 
-    def _first_guess(self, photo: Photo) -> str:
+    def _format_first_guess(self, photo: Photo) -> str:
         """COLMAP's parameters as text; empty lets COLMAP guess. The small copies have no EXIF, so it is read here."""
-        width, height = _small_size(photo, self.longer)
+        width, height = _compute_small_size(photo, self.longer)
         if self.fisheye:
             focal = FISHEYE_FOCAL * max(width, height)
             return f"{focal},{focal},{width / 2},{height / 2},0,0,0,0"
         try:
-            focal = focal_px(photo.exif()) * width / photo.width
+            focal = compute_focal_px(photo.exif()) * width / photo.width
         except ValueError:
             return ""
         return f"{focal},{width / 2},{height / 2},0"
 
-    def _mapping(self, pycolmap: Any) -> Any:
+    def _make_mapping_options(self, pycolmap: Any) -> Any:
         options = pycolmap.IncrementalPipelineOptions()
         options.num_threads, options.random_seed = self.threads, 0
         options.min_model_size, options.extract_colors = 2, False
         return options
 
 
-def by_device(photos: Sequence[Photo]) -> list[list[Photo]]:
+def group_by_device(photos: Sequence[Photo]) -> list[list[Photo]]:
     """Photos that share a lens and its setting."""
     groups: dict[tuple[Any, ...], list[Photo]] = {}
     for photo in photos:
@@ -117,44 +119,46 @@ def by_device(photos: Sequence[Photo]) -> list[list[Photo]]:
     return list(groups.values())
 
 
-def _views(
+def _collect_views(
     estimator: ColmapEstimator, groups: list[list[Photo]], model: Any
-) -> tuple[dict[str, Calibrated], list[str]]:
+) -> tuple[dict[str, CalibratedPhoto], list[str]]:
     """A photo without a pose has its device's camera, if another photo of the device was placed."""
     images = {image.name: image for image in model.images.values() if image.has_pose}
     views, lost = {}, []
     for number, group in enumerate(groups):
-        placed = [images.get(_name(number, index)) for index in range(len(group))]
-        lens = next((_camera(image.camera, group[0]) for image in placed if image is not None), None)
+        placed = [images.get(_format_name(number, index)) for index in range(len(group))]
+        lens = next((_convert_camera(image.camera, group[0]) for image in placed if image is not None), None)
         for photo, image in zip(group, placed, strict=True):
             if image is None:
                 lost.append(photo.name)
             if lens is not None:
-                views[photo.name] = estimator.calibrated(photo, lens, None if image is None else _pose(image))
+                views[photo.name] = estimator.make_calibrated(
+                    photo, lens, None if image is None else _convert_pose(image)
+                )
     return views, lost
 
 
-def _camera(raw: Any, photo: Photo) -> Camera:
+def _convert_camera(raw: Any, photo: Photo) -> Camera:
     small = camera_of(raw.model.name, int(raw.width), int(raw.height), tuple(map(float, raw.params)))
     return small.resize(photo.width, photo.height)
 
 
-def _pose(image: Any) -> Pose:
+def _convert_pose(image: Any) -> Pose:
     matrix = torch.from_numpy(np.asarray(image.cam_from_world().matrix(), dtype=np.float64).copy())
     return Pose.from_parts(matrix[:, :3], matrix[:, 3]).inverse()
 
 
-def _name(group: int, index: int) -> str:
+def _format_name(group: int, index: int) -> str:
     return f"{group:03d}/{index:06d}.png"
 
 
-def _small_size(photo: Photo, longer: int) -> tuple[int, int]:
+def _compute_small_size(photo: Photo, longer: int) -> tuple[int, int]:
     scale = min(1.0, longer / max(photo.width, photo.height))
     return round(photo.width * scale), round(photo.height * scale)
 
 
 def _write_small(photo: Photo, path: Path, longer: int) -> None:
-    width, height = _small_size(photo, longer)
+    width, height = _compute_small_size(photo, longer)
     image = photo.load()
     if (width, height) != (photo.width, photo.height):
         image = interpolate(image[None], (height, width), mode="bilinear", antialias=True)[0]

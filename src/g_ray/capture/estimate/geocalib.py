@@ -10,7 +10,7 @@ import torch
 
 from g_ray.cameras.base import Camera
 from g_ray.cameras.opencv import OpenCV
-from g_ray.capture.calibrated import Calibrated
+from g_ray.capture.calibrated import CalibratedPhoto
 from g_ray.capture.estimate.base import Estimator
 from g_ray.capture.photos import Photo
 
@@ -21,14 +21,14 @@ class GeoCalibEstimator(Estimator):
     NAME = "geocalib"
     INSTALL = "pip install git+https://github.com/cvg/GeoCalib"
 
-    def estimate(self, photos: Sequence[Photo], say: Callable[[str], None]) -> list[Calibrated]:
+    def estimate(self, photos: Sequence[Photo], say: Callable[[str], None]) -> list[CalibratedPhoto]:
         if self.fisheye:
             raise ValueError("estimate:geocalib has no fisheye model; use estimate:anycalib:fisheye")
-        model = self.package("geocalib").GeoCalib(weights="distorted").eval()
-        return [self.calibrated(photo, _camera(model, photo)) for photo in photos]
+        model = self.import_package("geocalib").GeoCalib(weights="distorted").eval()
+        return [self.make_calibrated(photo, _estimate_camera(model, photo)) for photo in photos]
 
 
-def _camera(model: Any, photo: Photo) -> Camera:
+def _estimate_camera(model: Any, photo: Photo) -> Camera:
     with torch.inference_mode():
         camera = model.calibrate(photo.load(), camera_model="simple_radial")["camera"]
     fx, fy = camera.f.double().flatten().tolist()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from g_ray.cameras.ray_map_camera import RayMapCamera
-from g_ray.capture.calibrated import Calibrated
+from g_ray.capture.calibrated import CalibratedPhoto
 from g_ray.capture.estimate.base import Estimator
 from g_ray.capture.photos import Photo
 
@@ -22,11 +22,11 @@ class UniK3DEstimator(Estimator):
     INSTALL = "pip install git+https://github.com/lpiccinelli-eth/UniK3D (weights: non-commercial)"
     WEIGHTS = "lpiccinelli/unik3d-vitl"
 
-    def estimate(self, photos: Sequence[Photo], say: Callable[[str], None]) -> list[Calibrated]:
-        model = self.package("unik3d.models").UniK3D.from_pretrained(self.WEIGHTS).eval()
-        return [self._one(model, photo) for photo in photos]
+    def estimate(self, photos: Sequence[Photo], say: Callable[[str], None]) -> list[CalibratedPhoto]:
+        model = self.import_package("unik3d.models").UniK3D.from_pretrained(self.WEIGHTS).eval()
+        return [self._estimate_photo(model, photo) for photo in photos]
 
-    def _one(self, model: Any, photo: Photo) -> Calibrated:
+    def _estimate_photo(self, model: Any, photo: Photo) -> CalibratedPhoto:
         with torch.inference_mode():
             rays = model.infer((photo.load() * 255).round())["rays"]
         rays = rays.reshape(rays.shape[-3:]).movedim(0, -1).detach().float().cpu().clone()
@@ -35,4 +35,4 @@ class UniK3DEstimator(Estimator):
                 f"{photo.path}: UniK3D gave {rays.shape[1]}×{rays.shape[0]} rays for "
                 f"{photo.width}×{photo.height} px; install the version that this adapter knows"
             )
-        return self.calibrated(photo, RayMapCamera.from_rays(rays))
+        return self.make_calibrated(photo, RayMapCamera.from_rays(rays))

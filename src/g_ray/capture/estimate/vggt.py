@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.capture.calibrated import Calibrated
+from g_ray.capture.calibrated import CalibratedPhoto
 from g_ray.capture.estimate.base import Estimator
 from g_ray.capture.photos import Photo
 from g_ray.geometry.pose import Pose
@@ -28,46 +28,48 @@ class VGGTEstimator(Estimator):
     INSTALL = "pip install git+https://github.com/facebookresearch/vggt"
     WEIGHTS = "facebook/VGGT-1B"
 
-    def estimate(self, photos: Sequence[Photo], say: Callable[[str], None]) -> list[Calibrated]:
+    def estimate(self, photos: Sequence[Photo], say: Callable[[str], None]) -> list[CalibratedPhoto]:
         if self.fisheye:
             raise ValueError(
                 "estimate:vggt knows pinholes only; use estimate:anycalib:fisheye or estimate:unik3d"
             )
-        model = self.package("vggt.models.vggt").VGGT.from_pretrained(self.WEIGHTS).eval()
-        decode = self.package("vggt.utils.pose_enc").pose_encoding_to_extri_intri
-        ordered = sorted(photos, key=_size)
-        groups = [list(group) for _, group in groupby(ordered, key=_size)]
+        model = self.import_package("vggt.models.vggt").VGGT.from_pretrained(self.WEIGHTS).eval()
+        decode = self.import_package("vggt.utils.pose_enc").pose_encoding_to_extri_intri
+        ordered = sorted(photos, key=_compute_size)
+        groups = [list(group) for _, group in groupby(ordered, key=_compute_size)]
         if len(groups) > 1:
             say(
                 f"estimate:vggt: photos of {len(groups)} sizes, so their poses are not in one world and not used"
             )
         views = []
         for group in groups:
-            images = torch.stack([_network_input(photo) for photo in group])
+            images = torch.stack([_prepare_input(photo) for photo in group])
             with torch.inference_mode():
                 encoded = model(images)["pose_enc"]
                 extrinsics, intrinsics = decode(encoded, tuple(images.shape[-2:]))
             seen = (images.shape[-1], images.shape[-2])
             for i, photo in enumerate(group):
-                pose = _pose(extrinsics[0, i]) if len(groups) == 1 else None
-                views.append(self.calibrated(photo, _camera(intrinsics[0, i], seen, photo), pose))
+                pose = _convert_pose(extrinsics[0, i]) if len(groups) == 1 else None
+                views.append(
+                    self.make_calibrated(photo, _convert_camera(intrinsics[0, i], seen, photo), pose)
+                )
         return views
 
 
-def _size(photo: Photo) -> tuple[int, int]:
+def _compute_size(photo: Photo) -> tuple[int, int]:
     return photo.width, photo.height
 
 
-def _network_input(photo: Photo) -> Tensor:
+def _prepare_input(photo: Photo) -> Tensor:
     """The whole photo, its longer side 518 px, both sides multiples of the patch."""
     scale = LONGER / max(photo.width, photo.height)
     sides = [max(PATCH, round(side * scale / PATCH) * PATCH) for side in (photo.height, photo.width)]
     return interpolate(photo.load()[None], sides, mode="bilinear", antialias=True)[0]
 
 
-def _camera(k: Tensor, seen: tuple[int, int], photo: Photo) -> Pinhole:
+def _convert_camera(k: Tensor, network_size: tuple[int, int], photo: Photo) -> Pinhole:
     """Each axis is scaled back by its own factor."""
-    width, height = seen
+    width, height = network_size
     fx, fy = float(k[0, 0]), float(k[1, 1])
     if not (fx > 0 and fy > 0 and isfinite(fx) and isfinite(fy)):
         raise ValueError(
@@ -78,6 +80,6 @@ def _camera(k: Tensor, seen: tuple[int, int], photo: Photo) -> Pinhole:
     return camera.resize(photo.width, photo.height)
 
 
-def _pose(cam_from_world: Tensor) -> Pose:
+def _convert_pose(cam_from_world: Tensor) -> Pose:
     given = cam_from_world.detach().double().cpu()
     return Pose.from_parts(given[:3, :3], given[:3, 3]).inverse()

@@ -8,7 +8,7 @@ from g_ray.capture.sources.base import CalibrationSource, Example, Lens
 from g_ray.capture.sources.cameras_json import CamerasJsonSource
 from g_ray.capture.sources.colmap import ColmapSource
 from g_ray.capture.sources.eth3d import ETH3DSource
-from g_ray.capture.sources.evidence import Evidence
+from g_ray.capture.sources.evidence import ParsedFile
 from g_ray.capture.sources.exif_focal import ExifSource
 from g_ray.capture.sources.kalibr import KalibrSource
 from g_ray.capture.sources.nerfstudio import NerfstudioSource
@@ -39,11 +39,11 @@ __all__ = ["SOURCES", "CalibrationSource", "Example", "Lens", "open_source"]
 
 def open_source(path: str | os.PathLike[str]) -> CalibrationSource:
     """Whatever lies at the path, told by its content, or "exif"; ValueError if no format fits."""
-    evidence = Evidence(Path(path))
-    if not evidence.path.exists() and not ExifSource.recognises(evidence):
+    file = ParsedFile(Path(path))
+    if not file.path.exists() and not ExifSource.recognizes(file):
         raise ValueError(f"{path}: no such calibration; give a file, a folder, exif or estimate")
     for source in SOURCES.values():
-        if source.recognises(evidence):
-            return source.open(evidence)
+        if source.recognizes(file):
+            return source.open(file)
     known = ", ".join(source.TITLE for source in SOURCES.values())
     raise ValueError(f"{path}: no calibration format that is known ({known})")

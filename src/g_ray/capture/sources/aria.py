@@ -15,8 +15,8 @@ from g_ray.cameras.base import Camera
 from g_ray.cameras.fisheye624 import Fisheye624
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.capture.sources.base import CalibrationSource, Example, Lens, check_middle
-from g_ray.capture.sources.evidence import Evidence, numbers, whole
+from g_ray.capture.sources.base import CalibrationSource, Example, Lens, check_principal_point
+from g_ray.capture.sources.evidence import ParsedFile, parse_numbers, parse_positive_int
 from g_ray.files import write_atomically
 
 SENSORS = {
@@ -45,23 +45,23 @@ class AriaSource(CalibrationSource):
     NAME, TITLE, CENTRE, PER_PHOTO = "aria", "Project Aria", 0.0, False
 
     @classmethod
-    def recognises(cls, evidence: Evidence) -> bool:
-        document = evidence.document
+    def recognizes(cls, file: ParsedFile) -> bool:
+        document = file.document
         return document is not None and isinstance(document.get("CameraCalibrations"), list)
 
     @classmethod
-    def open(cls, evidence: Evidence) -> "AriaSource":
+    def open(cls, file: ParsedFile) -> "AriaSource":
         lenses = []
-        document = evidence.document or {}
+        document = file.document or {}
         for number, entry in enumerate(document["CameraCalibrations"]):
             label = entry.get("Label") if isinstance(entry, dict) else None
             try:
                 if not isinstance(label, str):
                     raise ValueError("it has no Label")
-                lenses += _lenses(label, entry, _given_size(document, number, entry), cls.CENTRE)
+                lenses += _build_lenses(label, entry, _read_size(document, number, entry), cls.CENTER)
             except ValueError as error:
-                raise ValueError(f"{evidence.path}: camera {label or number}: {error}") from None
-        return cls(evidence.path, lenses)
+                raise ValueError(f"{file.path}: camera {label or number}: {error}") from None
+        return cls(file.path, lenses)
 
     @classmethod
     def example(cls, folder: Path) -> Example:
@@ -81,42 +81,46 @@ class AriaSource(CalibrationSource):
         return Example(folder / "calibration.json", "camera-rgb/0001.jpg", halved)
 
 
-def _given_size(document: dict[str, Any], number: int, entry: dict[str, Any]) -> tuple[int, int] | None:
+def _read_size(document: dict[str, Any], number: int, entry: dict[str, Any]) -> tuple[int, int] | None:
     """ConfigData of the second generation, ImageSizes of MPS; the first generation's factory file has neither."""
     config, sizes = entry.get("ConfigData"), document.get("ImageSizes")
     if isinstance(config, dict) and "ImageWidth" in config:
-        return whole(config["ImageWidth"], "ImageWidth"), whole(config.get("ImageHeight"), "ImageHeight")
+        return parse_positive_int(config["ImageWidth"], "ImageWidth"), parse_positive_int(
+            config.get("ImageHeight"), "ImageHeight"
+        )
     if isinstance(sizes, list) and number < len(sizes):
-        width, height = numbers(sizes[number], "ImageSizes", (2,))
-        return whole(width, "ImageSizes"), whole(height, "ImageSizes")
+        width, height = parse_numbers(sizes[number], "ImageSizes", (2,))
+        return parse_positive_int(width, "ImageSizes"), parse_positive_int(height, "ImageSizes")
     return None
 
 
-def _lenses(label: str, entry: dict[str, Any], size: tuple[int, int] | None, centre: float) -> list[Lens]:
+def _build_lenses(
+    label: str, entry: dict[str, Any], size: tuple[int, int] | None, centre: float
+) -> list[Lens]:
     """The camera at its size, or at its sensor's and, where the device can record so, at half of that."""
     if size is not None:
-        return [Lens.of(label, _camera(entry, *size, centre))]
+        return [Lens.from_camera(label, _build_camera(entry, *size, centre))]
     if label not in SENSORS:
         raise ValueError(
             f"its image size is not known; a Label without ConfigData is one of {', '.join(SENSORS)}"
         )
-    camera = _camera(entry, *SENSORS[label], centre)
-    check_middle(camera)
-    lenses, border = [Lens.of(label, camera)], HALVED.get(label)
+    camera = _build_camera(entry, *SENSORS[label], centre)
+    check_principal_point(camera)
+    lenses, border = [Lens.from_camera(label, camera)], HALVED.get(label)
     if border is not None:
         box = (border, border, camera.width - border, camera.height - border)
         halved = camera.resize((box[2] - box[0]) // 2, (box[3] - box[1]) // 2, box)
-        lenses.append(Lens.of(label, halved))
+        lenses.append(Lens.from_camera(label, halved))
     return lenses
 
 
-def _camera(entry: dict[str, Any], width: int, height: int, centre: float) -> Camera:
+def _build_camera(entry: dict[str, Any], width: int, height: int, centre: float) -> Camera:
     projection = entry.get("Projection")
     if not isinstance(projection, dict) or projection.get("Name") not in PROJECTIONS:
         name = projection.get("Name") if isinstance(projection, dict) else None
         raise ValueError(f"Projection.Name {name!r} is not known; it can be {', '.join(PROJECTIONS)}")
     model, names = PROJECTIONS[projection["Name"]]
-    given = numbers(projection.get("Params"), "Projection.Params", (3 + len(names), 4 + len(names)))
+    given = parse_numbers(projection.get("Params"), "Projection.Params", (3 + len(names), 4 + len(names)))
     if len(given) == 3 + len(names):
         given = [given[0], *given]  # one focal length for both axes
     fx, fy, cx, cy = given[:4]

@@ -9,11 +9,11 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import ClassVar
 
 from g_ray.cameras.base import Camera
-from g_ray.capture.calibrated import Calibrated
-from g_ray.capture.fitting import fitted
+from g_ray.capture.calibrated import CalibratedPhoto
+from g_ray.capture.fitting import rescale_camera
 from g_ray.capture.photos import Photo
 from g_ray.capture.plausible import check_plausible
-from g_ray.capture.sources.evidence import Evidence
+from g_ray.capture.sources.evidence import ParsedFile
 from g_ray.geometry.pose import Pose
 
 
@@ -30,7 +30,7 @@ class Lens:
     pose: Pose | None = None
 
     @classmethod
-    def of(cls, label: str, camera: Camera, pose: Pose | None = None) -> "Lens":
+    def from_camera(cls, label: str, camera: Camera, pose: Pose | None = None) -> "Lens":
         return cls(label, lambda width, height: camera, (camera.width, camera.height), pose)
 
 
@@ -51,7 +51,7 @@ class CalibrationSource(ABC):
     NAME: ClassVar[str]
     TITLE: ClassVar[str]
     """For people, in tables and messages."""
-    CENTRE: ClassVar[float]
+    CENTER: ClassVar[float]
     """Where the file puts the centre of the first pixel: 0 or 0.5. Ours is 0.5."""
     PER_PHOTO: ClassVar[bool]
     """True: the file names images. False: it names devices; a device's camera serves all photos of its size, or those
@@ -70,12 +70,12 @@ class CalibrationSource(ABC):
 
     @classmethod
     @abstractmethod
-    def recognises(cls, evidence: Evidence) -> bool:
+    def recognizes(cls, file: ParsedFile) -> bool:
         """By what the file or folder holds."""
 
     @classmethod
     @abstractmethod
-    def open(cls, evidence: Evidence) -> "CalibrationSource":
+    def open(cls, file: ParsedFile) -> "CalibrationSource":
         """ValueError in one line that names the file if anything in it is wrong."""
 
     @classmethod
@@ -89,55 +89,57 @@ class CalibrationSource(ABC):
     def description(self) -> str:
         return f"{self.path.name} ({self.TITLE})"
 
-    def camera_for(self, photo: Photo, resize: bool = False, label: str | None = None) -> Calibrated | None:
+    def find_camera(
+        self, photo: Photo, resize: bool = False, label: str | None = None
+    ) -> CalibratedPhoto | None:
         """None if the source does not know the photo; ValueError if it does and the camera cannot be used.
 
         `resize` scales a calibration made for the same photo at another size; `label` names the camera to take.
         """
-        lens = self._labelled(label) if label is not None else self._lens_for(photo)
+        lens = self._find_by_label(label) if label is not None else self._find_lens(photo)
         if lens is None:
             return None
         try:
-            camera = self._camera(lens, photo, resize)
+            camera = self._build_camera(lens, photo, resize)
         except ValueError as error:
             name = f"camera {lens.label!r}: " if lens.label else ""
             raise ValueError(f"{self.path}: {name}{error}") from None
-        return Calibrated(photo.name, photo.path, camera, self.description, lens.pose)
+        return CalibratedPhoto(photo.name, photo.path, camera, self.description, lens.pose)
 
-    def left_over(self, photos: Sequence[Photo]) -> list[str]:
+    def find_unused(self, photos: Sequence[Photo]) -> list[str]:
         """Names of images that the source knows and nobody has given."""
         if not self.PER_PHOTO:
             return []
-        used = {id(self._lens_for(photo)) for photo in photos}
+        used = {id(self._find_lens(photo)) for photo in photos}
         return [lens.label for lens in self.lenses if id(lens) not in used]
 
-    def _camera(self, lens: Lens, photo: Photo, resize: bool) -> Camera:
+    def _build_camera(self, lens: Lens, photo: Photo, resize: bool) -> Camera:
         size = (photo.width, photo.height)
         given = lens.build(*(lens.size or size))
         key = (id(given), *size)
         if key not in self._fitted:
             if lens.size is None:
-                check_middle(given)
-            camera = fitted(given, photo, resize)
+                check_principal_point(given)
+            camera = rescale_camera(given, photo, resize)
             check_plausible(camera)
             self._fitted[key] = (given, camera)  # given too: its id may not be used again
         return self._fitted[key][1]
 
-    def _labelled(self, label: str) -> Lens:
+    def _find_by_label(self, label: str) -> Lens:
         for lens in self.lenses:
             if lens.label == label:
                 return lens
         known = ", ".join(lens.label for lens in self.lenses[:8])
         raise ValueError(f"{self.path}: no camera {label!r}; it has {known}")
 
-    def _lens_for(self, photo: Photo) -> Lens | None:
-        return self._by_image(photo) if self.PER_PHOTO else self._by_device(photo)
+    def _find_lens(self, photo: Photo) -> Lens | None:
+        return self._find_by_image(photo) if self.PER_PHOTO else self._find_by_device(photo)
 
-    def _by_image(self, photo: Photo) -> Lens | None:
+    def _find_by_image(self, photo: Photo) -> Lens | None:
         """The lens whose label shares the longest end of the path with the photo."""
         name = photo.place.name
         candidates = self._by_name.get(name, []) + self._by_name.get(PurePosixPath(name).stem, [])
-        matches = [(common_end(lens.label, photo), lens) for lens in candidates]
+        matches = [(count_common_parts(lens.label, photo), lens) for lens in candidates]
         longest = max((count for count, _ in matches), default=0)
         if longest == 0:
             return None
@@ -149,19 +151,19 @@ class CalibrationSource(ABC):
             )
         return best[0]
 
-    def _by_device(self, photo: Photo) -> Lens | None:
-        named = self._named_by_folder(photo) or list(self.lenses)
+    def _find_by_device(self, photo: Photo) -> Lens | None:
+        named = self._find_by_folder(photo) or list(self.lenses)
         fitting = [lens for lens in named if lens.size in (None, (photo.width, photo.height))]
         candidates = fitting or named
         if len(candidates) > 1:
-            names = ", ".join(f"{lens.label} ({_size(lens)})" for lens in candidates)
+            names = ", ".join(f"{lens.label} ({_format_size(lens)})" for lens in candidates)
             raise ValueError(
                 f"{self.path}: which camera took {photo.name} ({photo.width}×{photo.height})? It has {names}; "
                 f"put photos in folders of these names, or say {photo.name}={self.path.name}:{candidates[0].label}"
             )
         return candidates[0]
 
-    def _named_by_folder(self, photo: Photo) -> list[Lens]:
+    def _find_by_folder(self, photo: Photo) -> list[Lens]:
         """Lenses whose label is the photo's own name or a folder above it; the nearest folder counts."""
         parts = [*photo.place.parent.parts, photo.place.stem]
         for part in reversed(parts):
@@ -171,7 +173,7 @@ class CalibrationSource(ABC):
         return []
 
 
-def common_end(label: str, photo: Photo) -> int:
+def count_common_parts(label: str, photo: Photo) -> int:
     """How many last parts of the two paths agree; 0 unless the shorter one agrees as a whole."""
     known, place = PurePosixPath(label).parts, Path(os.path.abspath(photo.place)).parts
     own = len(PurePosixPath(photo.name).parts)
@@ -183,11 +185,11 @@ def common_end(label: str, photo: Photo) -> int:
     return count if count >= min(len(known), own) else 0
 
 
-def _size(lens: Lens) -> str:
+def _format_size(lens: Lens) -> str:
     return "any size" if lens.size is None else f"{lens.size[0]}×{lens.size[1]}"
 
 
-def check_middle(camera: Camera) -> None:
+def check_principal_point(camera: Camera) -> None:
     """A file without an image size is taken for the photo's, unless its principal point says otherwise."""
     cx, cy = camera.params[2:4].tolist()
     if abs(cx / camera.width - 0.5) > 0.2 or abs(cy / camera.height - 0.5) > 0.2:

@@ -8,7 +8,7 @@ from g_ray.cameras.eucm import EUCM
 from g_ray.cameras.files import NamedCamera, read_cameras, write_cameras
 from g_ray.capture.photos import Photo
 from g_ray.capture.sources.base import CalibrationSource, Example, Lens
-from g_ray.capture.sources.evidence import Evidence
+from g_ray.capture.sources.evidence import ParsedFile
 
 
 class CamerasJsonSource(CalibrationSource):
@@ -17,15 +17,15 @@ class CamerasJsonSource(CalibrationSource):
     NAME, TITLE, CENTRE, PER_PHOTO = "cameras_json", "G-ray", 0.5, True
 
     @classmethod
-    def recognises(cls, evidence: Evidence) -> bool:
-        return evidence.document is not None and evidence.document.get("format") == "g-ray-cameras"
+    def recognizes(cls, file: ParsedFile) -> bool:
+        return file.document is not None and file.document.get("format") == "g-ray-cameras"
 
     @classmethod
-    def open(cls, evidence: Evidence) -> "CamerasJsonSource":
-        return cls(evidence.path, [Lens.of(c.name, c.camera, c.pose) for c in read_cameras(evidence.path)])
+    def open(cls, file: ParsedFile) -> "CamerasJsonSource":
+        return cls(file.path, [Lens.from_camera(c.name, c.camera, c.pose) for c in read_cameras(file.path)])
 
-    def _lens_for(self, photo: Photo) -> Lens | None:
-        found = self._by_image(photo)
+    def _find_lens(self, photo: Photo) -> Lens | None:
+        found = self._find_by_image(photo)
         if found is not None:
             return found
         folders = set(Path(photo.name).parent.parts)
@@ -35,9 +35,9 @@ class CamerasJsonSource(CalibrationSource):
         if len(devices) != 1:
             return None
         # A pose belongs to one photo; here the lens is a device's.
-        return self._device(devices[0])
+        return self._check_without_pose(devices[0])
 
-    def _device(self, lens: Lens) -> Lens:
+    def _check_without_pose(self, lens: Lens) -> Lens:
         if lens.pose is None:
             return lens
         raise ValueError(

@@ -8,11 +8,11 @@ import torch
 from g_ray.cameras.base import Camera
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.capture.sources.base import CalibrationSource, Example, Lens
-from g_ray.capture.sources.evidence import Evidence
-from g_ray.data.scenes.colmap import find_model, pose
-from g_ray.data.scenes.colmap_cameras import camera
+from g_ray.capture.sources.evidence import ParsedFile
+from g_ray.data.scenes.colmap import convert_pose, find_model
+from g_ray.data.scenes.colmap_cameras import camera_from_colmap
 from g_ray.data.scenes.colmap_format import RawCamera, is_model, read_model
-from g_ray.data.scenes.scene import inside
+from g_ray.data.scenes.scene import resolve_inside
 from g_ray.files import write_atomically
 
 
@@ -22,14 +22,14 @@ class ColmapSource(CalibrationSource):
     NAME, TITLE, CENTRE, PER_PHOTO = "colmap", "COLMAP", 0.5, True
 
     @classmethod
-    def recognises(cls, evidence: Evidence) -> bool:
-        return _model(evidence.path) is not None
+    def recognizes(cls, file: ParsedFile) -> bool:
+        return _find_model(file.path) is not None
 
     @classmethod
-    def open(cls, evidence: Evidence) -> "ColmapSource":
-        place = _model(evidence.path)
+    def open(cls, file: ParsedFile) -> "ColmapSource":
+        place = _find_model(file.path)
         assert place is not None
-        return cls(evidence.path, list(lenses(place)))
+        return cls(file.path, list(read_lenses(place)))
 
     @classmethod
     def example(cls, folder: Path) -> Example:
@@ -41,31 +41,31 @@ class ColmapSource(CalibrationSource):
         return Example(folder, "left/a.jpg", lens)
 
 
-def lenses(place: Path, prefix: str = "") -> Iterator[Lens]:
+def read_lenses(place: Path, prefix: str = "") -> Iterator[Lens]:
     """One per image; images of one camera share it, and a camera that cannot be used harms nobody else."""
     model = read_model(place)
     builders: dict[int, Callable[[int, int], Camera]] = {}
     for image in model.images:
-        inside(place, image.name)
+        resolve_inside(place, image.name)
         if image.camera not in model.cameras:
             raise ValueError(f"{place}: image {image.name} has camera {image.camera}, which is not there")
         raw = model.cameras[image.camera]
-        build = builders.setdefault(image.camera, _once(raw))
-        yield Lens(prefix + image.name, build, (raw.width, raw.height), pose(place, image))
+        build = builders.setdefault(image.camera, _build_once(raw))
+        yield Lens(prefix + image.name, build, (raw.width, raw.height), convert_pose(place, image))
 
 
-def _once(raw: RawCamera) -> Callable[[int, int], Camera]:
+def _build_once(raw: RawCamera) -> Callable[[int, int], Camera]:
     built: list[Camera] = []
 
     def build(width: int, height: int) -> Camera:
         if not built:
-            built.append(camera(raw.model, width, height, raw.parameters))
+            built.append(camera_from_colmap(raw.model, width, height, raw.parameters))
         return built[0]
 
     return build
 
 
-def _model(path: Path) -> Path | None:
+def _find_model(path: Path) -> Path | None:
     if path.is_dir():
         return find_model(path)
     named = path.stem in ("cameras", "images", "points3D") and path.suffix in (".bin", ".txt")

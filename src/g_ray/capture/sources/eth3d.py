@@ -6,8 +6,8 @@ import torch
 
 from g_ray.cameras.thin_prism_fisheye import ThinPrismFisheye
 from g_ray.capture.sources.base import CalibrationSource, Example
-from g_ray.capture.sources.colmap import lenses
-from g_ray.capture.sources.evidence import Evidence
+from g_ray.capture.sources.colmap import read_lenses
+from g_ray.capture.sources.evidence import ParsedFile
 from g_ray.data.scenes.colmap_format import is_model
 from g_ray.files import write_atomically
 
@@ -27,12 +27,12 @@ class ETH3DSource(CalibrationSource):
     NAME, TITLE, CENTRE, PER_PHOTO = "eth3d", "ETH3D", 0.5, True
 
     @classmethod
-    def recognises(cls, evidence: Evidence) -> bool:
-        return bool(_models(evidence.path))
+    def recognizes(cls, file: ParsedFile) -> bool:
+        return bool(_find_models(file.path))
 
     @classmethod
-    def open(cls, evidence: Evidence) -> "ETH3DSource":
-        return cls(evidence.path, [lens for place in _models(evidence.path) for lens in lenses(place)])
+    def open(cls, file: ParsedFile) -> "ETH3DSource":
+        return cls(file.path, [lens for place in _find_models(file.path) for lens in read_lenses(place)])
 
     @classmethod
     def example(cls, folder: Path) -> Example:
@@ -45,7 +45,7 @@ class ETH3DSource(CalibrationSource):
         return Example(folder, "dslr_images/DSC_0259.JPG", camera)
 
 
-def _models(path: Path) -> list[Path]:
+def _find_models(path: Path) -> list[Path]:
     if path.name in PLACES:
         return [path] if is_model(path) else []
     return [path / name for name in PLACES if is_model(path / name)]

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-LARGEST = 64 << 20
+MAX_BYTES = 64 << 20
 """Bytes of a calibration file."""
 
 
-class Evidence:
+class ParsedFile:
     """A path and, if it is a text file, what is in it."""
 
     def __init__(self, path: Path) -> None:
@@ -24,24 +24,24 @@ class Evidence:
         """The mapping in a JSON, YAML or XML file; None if the file is something else."""
         if not self.path.is_file() or self.path.suffix.lower() in (".npy", ".bin", ".npz"):
             return None
-        if self.path.stat().st_size > LARGEST:
-            raise ValueError(f"{self.path}: larger than {LARGEST >> 20} MiB, not a calibration file")
+        if self.path.stat().st_size > MAX_BYTES:
+            raise ValueError(f"{self.path}: larger than {MAX_BYTES >> 20} MiB, not a calibration file")
         try:
             text = self.path.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError:
             raise ValueError(f"{self.path}: not a text file and no format that is known") from None
         if not text.strip():
             raise ValueError(f"{self.path}: an empty file, not a calibration")
-        content = _parsed(self.path, text)
+        content = _parse(self.path, text)
         return content if isinstance(content, dict) else None
 
 
-def _parsed(path: Path, text: str) -> Any:
+def _parse(path: Path, text: str) -> Any:
     start = text.lstrip()[:1]
     try:
         if start == "{":
-            return _json(text)
-        return _xml(text) if start == "<" else _yaml(text)
+            return _parse_json(text)
+        return _parse_xml(text) if start == "<" else _parse_yaml(text)
     except (ValueError, RecursionError, ElementTree.ParseError) as error:
         kind = {"{": "JSON", "<": "OpenCV XML"}.get(start, "YAML")
         raise ValueError(
@@ -49,7 +49,7 @@ def _parsed(path: Path, text: str) -> Any:
         ) from None
 
 
-def _json(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     """Of JSON lines, the first."""
     try:
         return json.loads(text)
@@ -59,7 +59,7 @@ def _json(text: str) -> Any:
         raise
 
 
-def _yaml(text: str) -> Any:
+def _parse_yaml(text: str) -> Any:
     """OpenCV writes `%YAML:1.0`, which is no YAML, and tags of its own."""
     try:
         import yaml
@@ -81,61 +81,63 @@ def _yaml(text: str) -> Any:
         raise ValueError(str(error)) from None
 
 
-def _xml(text: str) -> Any:
+def _parse_xml(text: str) -> Any:
     root = ElementTree.fromstring(text)
     if root.tag != "opencv_storage":
         raise ValueError(f"its root is <{root.tag}>, not <opencv_storage>")
-    return {child.tag: _node(child) for child in root}
+    return {child.tag: _convert_element(child) for child in root}
 
 
-def _node(element: ElementTree.Element) -> Any:
+def _convert_element(element: ElementTree.Element) -> Any:
     if len(element):
-        return {child.tag: _node(child) for child in element}
+        return {child.tag: _convert_element(child) for child in element}
     words = (element.text or "").split()
     return words[0] if len(words) == 1 else " ".join(words)
 
 
-def number(value: Any, name: str) -> float:
+def parse_number(value: Any, name: str) -> float:
     """YAML reads 1e-5 as text, XML everything; ValueError unless it is finite."""
     try:
         result = float(value) if not isinstance(value, bool) else math.nan
     except (TypeError, ValueError):
         result = math.nan
     if not math.isfinite(result):
-        raise ValueError(f"{name} is {_short(value)}, not a number")
+        raise ValueError(f"{name} is {_shorten(value)}, not a number")
     return result
 
 
-def whole(value: Any, name: str) -> int:
-    result = number(value, name)
+def parse_positive_int(value: Any, name: str) -> int:
+    result = parse_number(value, name)
     if not result.is_integer() or result <= 0:
-        raise ValueError(f"{name} is {_short(value)}, not a positive whole number")
+        raise ValueError(f"{name} is {_shorten(value)}, not a positive whole number")
     return int(result)
 
 
-def numbers(value: Any, name: str, counts: Sequence[int] = ()) -> list[float]:
+def parse_numbers(value: Any, name: str, counts: Sequence[int] = ()) -> list[float]:
     """A list of numbers, nested or not, or an OpenCV matrix {rows, cols, data}; of one of the given lengths."""
     if isinstance(value, dict):
         if "data" not in value:
             raise ValueError(f"{name} has no data")
-        data = numbers(value["data"], name)
+        data = parse_numbers(value["data"], name)
         if "rows" in value and "cols" in value:
-            size = whole(value["rows"], f"{name}.rows") * whole(value["cols"], f"{name}.cols")
+            size = parse_positive_int(value["rows"], f"{name}.rows") * parse_positive_int(
+                value["cols"], f"{name}.cols"
+            )
             if size != len(data):
                 raise ValueError(f"{name} says {size} values and has {len(data)}")
     elif isinstance(value, list):
         rows = [item if isinstance(item, list) else [item] for item in value]
-        data = [number(item, name) for row in rows for item in row]
+        data = [parse_number(item, name) for row in rows for item in row]
     elif isinstance(value, str):
-        data = [number(item, name) for item in value.split()]
+        data = [parse_number(item, name) for item in value.split()]
     else:
-        raise ValueError(f"{name} is {_short(value)}, not a list of numbers")
+        raise ValueError(f"{name} is {_shorten(value)}, not a list of numbers")
     if counts and len(data) not in counts:
         wanted = " or ".join(map(str, counts))
         raise ValueError(f"{name} has {len(data)} values, not {wanted}")
     return data
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "…"

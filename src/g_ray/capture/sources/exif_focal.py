@@ -7,13 +7,13 @@ import torch
 from PIL import Image
 
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.capture.calibrated import Calibrated
+from g_ray.capture.calibrated import CalibratedPhoto
 from g_ray.capture.exif import FILM_DIAGONAL, Exif
-from g_ray.capture.fitting import same_shape
+from g_ray.capture.fitting import has_same_aspect
 from g_ray.capture.photos import Photo
 from g_ray.capture.plausible import check_plausible
 from g_ray.capture.sources.base import CalibrationSource, Example
-from g_ray.capture.sources.evidence import Evidence
+from g_ray.capture.sources.evidence import ParsedFile
 
 KEYWORD = "exif"
 
@@ -27,21 +27,21 @@ class ExifSource(CalibrationSource):
         self.path, self.lenses, self.notes = Path(KEYWORD), (), ()
 
     @classmethod
-    def recognises(cls, evidence: Evidence) -> bool:
-        return str(evidence.path) == KEYWORD and not evidence.path.exists()
+    def recognizes(cls, file: ParsedFile) -> bool:
+        return str(file.path) == KEYWORD and not file.path.exists()
 
     @classmethod
-    def open(cls, evidence: Evidence) -> "ExifSource":
+    def open(cls, file: ParsedFile) -> "ExifSource":
         return cls()
 
     @property
     def description(self) -> str:
         return self.TITLE
 
-    def camera_for(self, photo: Photo, resize: bool = False, label: str | None = None) -> Calibrated:
+    def find_camera(self, photo: Photo, resize: bool = False, label: str | None = None) -> CalibratedPhoto:
         exif = photo.exif()
         try:
-            focal = focal_px(exif)
+            focal = compute_focal_px(exif)
             width, height = photo.width, photo.height
             camera = Pinhole.make(
                 width, height, fx=focal, fy=focal, cx=width / 2, cy=height / 2, dtype=torch.float64
@@ -49,7 +49,7 @@ class ExifSource(CalibrationSource):
             check_plausible(camera)
         except ValueError as error:
             raise ValueError(f"{photo.path}: {error}") from None
-        return Calibrated(photo.name, photo.path, camera, self.description)
+        return CalibratedPhoto(photo.name, photo.path, camera, self.description)
 
     @classmethod
     def example(cls, folder: Path) -> Example:
@@ -62,7 +62,7 @@ class ExifSource(CalibrationSource):
         return Example(Path(KEYWORD), "phone.jpg", camera)
 
 
-def focal_px(exif: Exif) -> float:
+def compute_focal_px(exif: Exif) -> float:
     """In pixels of the photo as it is stored; ValueError, without its name, if EXIF does not tell."""
     _check_uncropped(exif)
     if exif.focal_35mm:
@@ -82,7 +82,7 @@ def _check_uncropped(exif: Exif) -> None:
     if not width or not height:
         return
     stored, turned = (exif.width, exif.height), (exif.height, exif.width)
-    if not same_shape((width, height), stored) and not same_shape((width, height), turned):
+    if not has_same_aspect((width, height), stored) and not has_same_aspect((width, height), turned):
         raise ValueError(
             f"it is {exif.width}×{exif.height}, but was taken at {width}×{height}, another shape: a crop, "
             "for which its EXIF no longer holds; give a calibration file"

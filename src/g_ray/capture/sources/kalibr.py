@@ -16,7 +16,7 @@ from g_ray.cameras.planar import PlanarDistortion
 from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.cameras.ucm import UCM
 from g_ray.capture.sources.base import CalibrationSource, Example, Lens
-from g_ray.capture.sources.evidence import Evidence, numbers, whole
+from g_ray.capture.sources.evidence import ParsedFile, parse_numbers, parse_positive_int
 from g_ray.files import write_atomically
 
 INTRINSICS = {
@@ -37,22 +37,22 @@ class KalibrSource(CalibrationSource):
     NAME, TITLE, CENTRE, PER_PHOTO = "kalibr", "Kalibr", 0.0, False
 
     @classmethod
-    def recognises(cls, evidence: Evidence) -> bool:
-        return bool(_cameras(evidence.document))
+    def recognizes(cls, file: ParsedFile) -> bool:
+        return bool(_select_cameras(file.document))
 
     @classmethod
-    def open(cls, evidence: Evidence) -> "KalibrSource":
+    def open(cls, file: ParsedFile) -> "KalibrSource":
         lenses = []
-        for label, settings in _cameras(evidence.document).items():
+        for label, settings in _select_cameras(file.document).items():
             try:
                 size = [
-                    whole(value, "resolution")
-                    for value in numbers(settings.get("resolution"), "resolution", (2,))
+                    parse_positive_int(value, "resolution")
+                    for value in parse_numbers(settings.get("resolution"), "resolution", (2,))
                 ]
-                lenses.append(Lens(label, _lens(settings, cls.CENTRE), (size[0], size[1])))
+                lenses.append(Lens(label, _parse_lens(settings, cls.CENTER), (size[0], size[1])))
             except ValueError as error:
-                raise ValueError(f"{evidence.path}: {label}: {error}") from None
-        return cls(evidence.path, lenses)
+                raise ValueError(f"{file.path}: {label}: {error}") from None
+        return cls(file.path, lenses)
 
     @classmethod
     def example(cls, folder: Path) -> Example:
@@ -77,7 +77,7 @@ cam1:
         return Example(folder / "camchain.yaml", "cam1/0001.png", camera)
 
 
-def _cameras(document: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
+def _select_cameras(document: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
     return {
         key: value
         for key, value in (document or {}).items()
@@ -85,42 +85,44 @@ def _cameras(document: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
     }
 
 
-def _lens(settings: dict[str, Any], centre: float) -> Build:
+def _parse_lens(settings: dict[str, Any], centre: float) -> Build:
     model, distortion = settings["camera_model"], settings.get("distortion_model") or "none"
     if model not in INTRINSICS:
         raise ValueError(f"camera_model {model!r} is not known; it can be {', '.join(INTRINSICS)}")
     if distortion not in DISTORTIONS:
         raise ValueError(f"distortion_model {distortion!r} is not known; it can be {', '.join(DISTORTIONS)}")
     names = INTRINSICS[model]
-    values = dict(zip(names, numbers(settings["intrinsics"], "intrinsics", (len(names),)), strict=True))
+    values = dict(zip(names, parse_numbers(settings["intrinsics"], "intrinsics", (len(names),)), strict=True))
     values |= {"cx": values["cx"] + 0.5 - centre, "cy": values["cy"] + 0.5 - centre}
-    k = numbers(settings.get("distortion_coeffs") or [], "distortion_coeffs", (DISTORTIONS[distortion],))
+    k = parse_numbers(
+        settings.get("distortion_coeffs") or [], "distortion_coeffs", (DISTORTIONS[distortion],)
+    )
     if model == "pinhole":
-        return _pinhole(values, distortion, k)
+        return _make_pinhole_builder(values, distortion, k)
     if model == "omni":
-        return _omni(values, distortion, k)
+        return _make_omni_builder(values, distortion, k)
     if any(k):
         raise ValueError(
             f"{model} with {distortion} distortion is no model of Kalibr's; it has {model}-none only"
         )
-    return _made(DoubleSphere if model == "ds" else EUCM, **values)
+    return _make_builder(DoubleSphere if model == "ds" else EUCM, **values)
 
 
-def _made(model: type[Camera], **values: float) -> Build:
+def _make_builder(model: type[Camera], **values: float) -> Build:
     return lambda width, height: model.make(width, height, dtype=torch.float64, **values)
 
 
-def _pinhole(values: dict[str, float], distortion: str, k: list[float]) -> Build:
+def _make_pinhole_builder(values: dict[str, float], distortion: str, k: list[float]) -> Build:
     if distortion == "none" or not any(k):
-        return _made(OpenCVFisheye if distortion in ("equi", "equidistant") else Pinhole, **values)
+        return _make_builder(OpenCVFisheye if distortion in ("equi", "equidistant") else Pinhole, **values)
     if distortion == "radtan":
-        return _made(OpenCV, **values, **dict(zip(("k1", "k2", "p1", "p2"), k, strict=True)))
+        return _make_builder(OpenCV, **values, **dict(zip(("k1", "k2", "p1", "p2"), k, strict=True)))
     if distortion == "fov":
-        return lambda width, height: _fov_rays(width, height, values, k[0])
-    return _made(OpenCVFisheye, **values, **dict(zip(("k1", "k2", "k3", "k4"), k, strict=True)))
+        return lambda width, height: _compute_fov_rays(width, height, values, k[0])
+    return _make_builder(OpenCVFisheye, **values, **dict(zip(("k1", "k2", "k3", "k4"), k, strict=True)))
 
 
-def _omni(values: dict[str, float], distortion: str, k: list[float]) -> Build:
+def _make_omni_builder(values: dict[str, float], distortion: str, k: list[float]) -> Build:
     """Mei's ξ and γ: α = ξ / (1 + ξ), f = γ / (1 + ξ)."""
     xi = values["xi"]
     if xi < 0:
@@ -132,22 +134,22 @@ def _omni(values: dict[str, float], distortion: str, k: list[float]) -> Build:
             "cx": values["cx"],
             "cy": values["cy"],
         }
-        return _made(UCM, **affine, alpha=xi / (1 + xi))
+        return _make_builder(UCM, **affine, alpha=xi / (1 + xi))
     if distortion != "radtan":
         raise ValueError(
             f"omni with {distortion} distortion is no model of Kalibr's; it has omni-none and omni-radtan"
         )
-    return lambda width, height: _omni_rays(width, height, values, k)
+    return lambda width, height: _compute_omni_rays(width, height, values, k)
 
 
-def _plane(width: int, height: int, values: dict[str, float]) -> torch.Tensor:
+def _compute_plane(width: int, height: int, values: dict[str, float]) -> torch.Tensor:
     affine = torch.tensor([values[name] for name in ("fx", "fy", "cx", "cy")], dtype=torch.float64)
     return (pixel_centers(width, height, dtype=torch.float64) - affine[2:]) / affine[:2]
 
 
-def _fov_rays(width: int, height: int, values: dict[str, float], omega: float) -> Camera:
+def _compute_fov_rays(width: int, height: int, values: dict[str, float], omega: float) -> Camera:
     """Devernay and Faugeras: r_d = atan(2 r tan(ω/2)) / ω, for which there is no camera here: its rays, one a pixel."""
-    plane = _plane(width, height, values)
+    plane = _compute_plane(width, height, values)
     radius = torch.linalg.vector_norm(plane, dim=-1)
     angle = radius * omega
     inside = (angle < torch.pi / 2 - 1e-6) & (radius > 0)
@@ -157,12 +159,12 @@ def _fov_rays(width: int, height: int, values: dict[str, float], omega: float) -
     return RayMapCamera.from_rays(rays.float(), inside | (radius == 0))
 
 
-def _omni_rays(width: int, height: int, values: dict[str, float], k: list[float]) -> Camera:
+def _compute_omni_rays(width: int, height: int, values: dict[str, float], k: list[float]) -> Camera:
     """The unified sphere after radial-tangential distortion: its rays, one a pixel."""
     pair, xi = torch.tensor(k, dtype=torch.float64), values["xi"]
     zero = torch.zeros(4, dtype=torch.float64)
     distortion = PlanarDistortion(pair[:2], zero[:1], pair[2:], zero)
-    flat, valid = distortion.invert(_plane(width, height, values), distortion.compute_limit())
+    flat, valid = distortion.invert(_compute_plane(width, height, values), distortion.compute_limit())
     square = flat.square().sum(-1)
     inside = 1 + (1 - xi * xi) * square
     factor = (xi + inside.clamp_min(0).sqrt()) / (square + 1)

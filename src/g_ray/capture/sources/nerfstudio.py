@@ -7,7 +7,7 @@ import torch
 
 from g_ray.cameras.opencv import OpenCV
 from g_ray.capture.sources.base import CalibrationSource, Example, Lens
-from g_ray.capture.sources.evidence import Evidence
+from g_ray.capture.sources.evidence import ParsedFile
 from g_ray.data.scenes.nerfstudio import TRANSFORMS, read_nerfstudio
 from g_ray.files import write_atomically
 
@@ -18,18 +18,18 @@ class NerfstudioSource(CalibrationSource):
     NAME, TITLE, CENTRE, PER_PHOTO = "nerfstudio", "nerfstudio", 0.5, True
 
     @classmethod
-    def recognises(cls, evidence: Evidence) -> bool:
-        if evidence.path.is_dir():
-            return (evidence.path / TRANSFORMS).is_file()
-        document = evidence.document
+    def recognizes(cls, file: ParsedFile) -> bool:
+        if file.path.is_dir():
+            return (file.path / TRANSFORMS).is_file()
+        document = file.document
         return document is not None and isinstance(document.get("frames"), list)
 
     @classmethod
-    def open(cls, evidence: Evidence) -> "NerfstudioSource":
-        path = evidence.path / TRANSFORMS if evidence.path.is_dir() else evidence.path
+    def open(cls, file: ParsedFile) -> "NerfstudioSource":
+        path = file.path / TRANSFORMS if file.path.is_dir() else file.path
         scene = read_nerfstudio(path.parent, check=False, name=path.name)
         lenses = [
-            Lens.of(name, camera, scene.poses[index])
+            Lens.from_camera(name, camera, scene.poses[index])
             for index, (name, camera) in enumerate(zip(scene.names, scene.cameras, strict=True))
         ]
         return cls(path, lenses, scene.notes)

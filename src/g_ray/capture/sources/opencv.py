@@ -11,7 +11,7 @@ from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.capture.sources.base import CalibrationSource, Example, Lens
-from g_ray.capture.sources.evidence import Evidence, number, numbers, whole
+from g_ray.capture.sources.evidence import ParsedFile, parse_number, parse_numbers, parse_positive_int
 from g_ray.files import write_atomically
 
 MATRIX = ("camera_matrix", "Camera_Matrix", "cameraMatrix", "CameraMatrix", "K")
@@ -30,31 +30,31 @@ class OpenCVSource(CalibrationSource):
     NAME, TITLE, CENTRE, PER_PHOTO = "opencv", "OpenCV", 0.0, False
 
     @classmethod
-    def recognises(cls, evidence: Evidence) -> bool:
-        document = evidence.document
+    def recognizes(cls, file: ParsedFile) -> bool:
+        document = file.document
         return document is not None and any(key in document for key in MATRIX)
 
     @classmethod
-    def open(cls, evidence: Evidence) -> "OpenCVSource":
-        document = evidence.document or {}
+    def open(cls, file: ParsedFile) -> "OpenCVSource":
+        document = file.document or {}
         try:
-            matrix = intrinsics(_first(document, MATRIX), "camera_matrix")
-            given = _first(document, DISTORTION)
-            distortion = [] if given is None else numbers(given, "distortion_coefficients")
+            matrix = parse_intrinsics(_get_first(document, MATRIX), "camera_matrix")
+            given = _get_first(document, DISTORTION)
+            distortion = [] if given is None else parse_numbers(given, "distortion_coefficients")
             fisheye = _is_fisheye(document)
-            build = lens(matrix, distortion, fisheye, cls.CENTRE)
-            size = _size(document)
+            build = make_lens_builder(matrix, distortion, fisheye, cls.CENTER)
+            size = _parse_size(document)
         except ValueError as error:
-            raise ValueError(f"{evidence.path}: {error}") from None
+            raise ValueError(f"{file.path}: {error}") from None
         notes = []
         if size is None:
-            notes.append(f"{evidence.path}: it names no image size; taken to be that of the photos")
+            notes.append(f"{file.path}: it names no image size; taken to be that of the photos")
         if len(distortion) == 4 and fisheye is None:
             notes.append(
-                f"{evidence.path}: four coefficients are read as k1 k2 p1 p2; if they are cv2.fisheye's, "
+                f"{file.path}: four coefficients are read as k1 k2 p1 p2; if they are cv2.fisheye's, "
                 "add the line fisheye_model: 1"
             )
-        return cls(evidence.path, [Lens("", build, size)], notes)
+        return cls(file.path, [Lens("", build, size)], notes)
 
     @classmethod
     def example(cls, folder: Path) -> Example:
@@ -81,11 +81,11 @@ distortion_coefficients: !!opencv-matrix
         return Example(folder / "camera.yml", "a.png", camera)
 
 
-def intrinsics(value: Any, name: str) -> dict[str, float]:
+def parse_intrinsics(value: Any, name: str) -> dict[str, float]:
     """fx, fy, cx, cy of a 3×3 matrix, as the file counts pixels."""
     if value is None:
         raise ValueError(f"{name} is missing")
-    k = numbers(value, name, (9,))
+    k = parse_numbers(value, name, (9,))
     if k[3:4] + k[6:] != [0.0, 0.0, 0.0, 1.0]:
         raise ValueError(f"{name} is not [fx 0 cx; 0 fy cy; 0 0 1]: check rows and columns")
     if k[1]:
@@ -93,7 +93,7 @@ def intrinsics(value: Any, name: str) -> dict[str, float]:
     return {"fx": k[0], "fy": k[4], "cx": k[2], "cy": k[5]}
 
 
-def lens(
+def make_lens_builder(
     matrix: dict[str, float], distortion: Sequence[float], fisheye: bool | None, centre: float
 ) -> Callable[[int, int], Camera]:
     """OpenCV's order: k1 k2 p1 p2 k3, k4 k5 k6, s1 s2 s3 s4, τx τy; of a fisheye k1 k2 k3 k4."""
@@ -105,7 +105,7 @@ def lens(
             )
         model, names = OpenCVFisheye, OpenCVFisheye.PARAMETERS[4:]
     else:
-        distortion = _without_tilt(distortion)
+        distortion = _strip_tilt(distortion)
         model, names = OpenCV, OpenCV.PARAMETERS[4:]
     values = dict(zip(names, distortion, strict=False))
     if not fisheye and not any(distortion):
@@ -113,7 +113,7 @@ def lens(
     return lambda width, height: model.make(width, height, dtype=torch.float64, **affine, **values)
 
 
-def _without_tilt(distortion: Sequence[float]) -> Sequence[float]:
+def _strip_tilt(distortion: Sequence[float]) -> Sequence[float]:
     if len(distortion) not in COUNTS:
         raise ValueError(
             f"{len(distortion)} distortion coefficients; OpenCV writes 4, 5, 8, 12 or 14 (k1 k2 p1 p2 k3 …)"
@@ -136,17 +136,20 @@ def _is_fisheye(document: dict[str, Any]) -> bool | None:
     return None
 
 
-def _size(document: dict[str, Any]) -> tuple[int, int] | None:
+def _parse_size(document: dict[str, Any]) -> tuple[int, int] | None:
     for keys in SIZES:
         if all(key in document for key in keys):
-            return whole(document[keys[0]], keys[0]), whole(document[keys[1]], keys[1])
+            return parse_positive_int(document[keys[0]], keys[0]), parse_positive_int(
+                document[keys[1]], keys[1]
+            )
     if "image_size" in document:
         width, height = (
-            number(value, "image_size") for value in numbers(document["image_size"], "image_size", (2,))
+            parse_number(value, "image_size")
+            for value in parse_numbers(document["image_size"], "image_size", (2,))
         )
-        return whole(width, "image_size"), whole(height, "image_size")
+        return parse_positive_int(width, "image_size"), parse_positive_int(height, "image_size")
     return None
 
 
-def _first(document: dict[str, Any], keys: Sequence[str]) -> Any:
+def _get_first(document: dict[str, Any], keys: Sequence[str]) -> Any:
     return next((document[key] for key in keys if key in document), None)

@@ -14,7 +14,7 @@ from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.capture.photos import Photo
 from g_ray.capture.sources.base import CalibrationSource, Example, Lens
-from g_ray.capture.sources.evidence import Evidence
+from g_ray.capture.sources.evidence import ParsedFile
 from g_ray.files import atomic_path
 
 
@@ -24,22 +24,20 @@ class RayMapSource(CalibrationSource):
     NAME, TITLE, CENTRE, PER_PHOTO = "ray_maps", "ray maps", 0.5, True
 
     @classmethod
-    def recognises(cls, evidence: Evidence) -> bool:
-        return bool(_files(evidence.path))
+    def recognizes(cls, file: ParsedFile) -> bool:
+        return bool(_find_files(file.path))
 
     @classmethod
-    def open(cls, evidence: Evidence) -> "RayMapSource":
+    def open(cls, file: ParsedFile) -> "RayMapSource":
         lenses = []
-        for path in _files(evidence.path):
-            label = (
-                path.relative_to(evidence.path).with_suffix("") if evidence.path.is_dir() else Path(path.stem)
-            )
-            rows, columns = _header(path)
-            lenses.append(Lens(label.as_posix(), _Load(path), (columns, rows)))
-        return cls(evidence.path, lenses)
+        for path in _find_files(file.path):
+            label = path.relative_to(file.path).with_suffix("") if file.path.is_dir() else Path(path.stem)
+            rows, columns = _read_size(path)
+            lenses.append(Lens(label.as_posix(), _RayMapLoader(path), (columns, rows)))
+        return cls(file.path, lenses)
 
-    def _lens_for(self, photo: Photo) -> Lens | None:
-        return self.lenses[0] if self.path.is_file() else self._by_image(photo)
+    def _find_lens(self, photo: Photo) -> Lens | None:
+        return self.lenses[0] if self.path.is_file() else self._find_by_image(photo)
 
     @classmethod
     def example(cls, folder: Path) -> Example:
@@ -50,24 +48,24 @@ class RayMapSource(CalibrationSource):
         return Example(folder / "rays", "a.jpg", RayMapCamera.from_rays(rays))
 
 
-class _Load:
+class _RayMapLoader:
     """Reads the rays when a photo asks for them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def __call__(self, width: int, height: int) -> Camera:
-        return RayMapCamera.from_rays(torch.from_numpy(_array(self.path).astype(np.float32)))
+        return RayMapCamera.from_rays(torch.from_numpy(_load_array(self.path).astype(np.float32)))
 
 
-def _files(path: Path) -> list[Path]:
+def _find_files(path: Path) -> list[Path]:
     if path.is_dir():
         return sorted(path.rglob("*.npy"))
     return [path] if path.suffix.lower() == ".npy" and path.is_file() else []
 
 
-def _header(path: Path) -> tuple[int, int]:
-    array = _array(path, "r")
+def _read_size(path: Path) -> tuple[int, int]:
+    array = _load_array(path, "r")
     if array.ndim != 3 or array.shape[-1] != 3 or array.dtype.kind != "f" or min(array.shape) < 2:
         raise ValueError(
             f"{path}: {array.dtype} {list(array.shape)} is no ray map; give floats [height, width, 3]"
@@ -75,7 +73,7 @@ def _header(path: Path) -> tuple[int, int]:
     return array.shape[0], array.shape[1]
 
 
-def _array(path: Path, mode: str | None = None) -> np.ndarray:
+def _load_array(path: Path, mode: str | None = None) -> np.ndarray:
     try:
         return np.load(path, mmap_mode=mode, allow_pickle=False)  # pyright: ignore[reportArgumentType]
     except (OSError, ValueError, EOFError):

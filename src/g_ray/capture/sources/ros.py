@@ -7,8 +7,8 @@ import torch
 
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.capture.sources.base import CalibrationSource, Example, Lens
-from g_ray.capture.sources.evidence import Evidence, number, numbers, whole
-from g_ray.capture.sources.opencv import intrinsics, lens
+from g_ray.capture.sources.evidence import ParsedFile, parse_number, parse_numbers, parse_positive_int
+from g_ray.capture.sources.opencv import make_lens_builder, parse_intrinsics
 from g_ray.files import write_atomically
 
 COUNTS = {"plumb_bob": (0, 4, 5), "rational_polynomial": (8, 12, 14), "equidistant": (4,), "fisheye": (4,)}
@@ -24,8 +24,8 @@ class ROSSource(CalibrationSource):
     NAME, TITLE, CENTRE, PER_PHOTO = "ros", "ROS camera_info", 0.0, False
 
     @classmethod
-    def recognises(cls, evidence: Evidence) -> bool:
-        document = evidence.document
+    def recognizes(cls, file: ParsedFile) -> bool:
+        document = file.document
         if document is None or "distortion_model" not in document:
             return False
         return bool({"projection_matrix", "rectification_matrix", "camera_name"} & set(document)) or (
@@ -33,14 +33,14 @@ class ROSSource(CalibrationSource):
         )
 
     @classmethod
-    def open(cls, evidence: Evidence) -> "ROSSource":
-        document = evidence.document or {}
+    def open(cls, file: ParsedFile) -> "ROSSource":
+        document = file.document or {}
         try:
-            build, size = _lens(document, cls.CENTRE), _size(document)
+            build, size = _parse_lens(document, cls.CENTER), _parse_size(document)
             _check_region(document)
         except ValueError as error:
-            raise ValueError(f"{evidence.path}: {error}") from None
-        return cls(evidence.path, [Lens(str(document.get("camera_name", "")), build, size)])
+            raise ValueError(f"{file.path}: {error}") from None
+        return cls(file.path, [Lens(str(document.get("camera_name", "")), build, size)])
 
     @classmethod
     def example(cls, folder: Path) -> Example:
@@ -69,39 +69,42 @@ rectification_matrix:
         return Example(folder / "front.yaml", "front/a.png", camera)
 
 
-def _lens(document: dict[str, Any], centre: float) -> Any:
+def _parse_lens(document: dict[str, Any], centre: float) -> Any:
     model = document["distortion_model"]
     if model not in COUNTS:
         raise ValueError(f"distortion_model {model!r} is not known; it can be {', '.join(COUNTS)}")
-    given = _first(document, "distortion_coefficients", "D", "d")
-    distortion = [] if given is None else numbers(given, "distortion_coefficients")
+    given = _get_first(document, "distortion_coefficients", "D", "d")
+    distortion = [] if given is None else parse_numbers(given, "distortion_coefficients")
     if len(distortion) not in COUNTS[model]:
         wanted = " or ".join(map(str, COUNTS[model]))
         raise ValueError(f"{model} has {wanted} distortion coefficients, the file gives {len(distortion)}")
-    matrix = intrinsics(_first(document, "camera_matrix", "K", "k"), "camera_matrix")
-    return lens(matrix, distortion, model in ("equidistant", "fisheye"), centre)
+    matrix = parse_intrinsics(_get_first(document, "camera_matrix", "K", "k"), "camera_matrix")
+    return make_lens_builder(matrix, distortion, model in ("equidistant", "fisheye"), centre)
 
 
-def _size(document: dict[str, Any]) -> tuple[int, int]:
-    width, height = _first(document, "image_width", "width"), _first(document, "image_height", "height")
-    return whole(width, "image_width"), whole(height, "image_height")
+def _parse_size(document: dict[str, Any]) -> tuple[int, int]:
+    width, height = (
+        _get_first(document, "image_width", "width"),
+        _get_first(document, "image_height", "height"),
+    )
+    return parse_positive_int(width, "image_width"), parse_positive_int(height, "image_height")
 
 
 def _check_region(document: dict[str, Any]) -> None:
     """A camera that bins or cuts sends other pixels than those that were calibrated."""
     for key in ("binning_x", "binning_y"):
-        if number(document.get(key, 0), key) > 1:
+        if parse_number(document.get(key, 0), key) > 1:
             raise ValueError(
                 f"{key} is {document[key]}: calibrate the images as they are sent, without binning"
             )
     region = document.get("roi")
     if isinstance(region, dict) and any(
-        number(region.get(key, 0), f"roi.{key}") for key in ("x_offset", "y_offset")
+        parse_number(region.get(key, 0), f"roi.{key}") for key in ("x_offset", "y_offset")
     ):
         raise ValueError(
             "roi cuts the image: calibrate the images as they are sent, without a region of interest"
         )
 
 
-def _first(document: dict[str, Any], *keys: str) -> Any:
+def _get_first(document: dict[str, Any], *keys: str) -> Any:
     return next((document[key] for key in keys if key in document), None)

@@ -11,11 +11,11 @@ from pathlib import Path
 import torch
 
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
-from g_ray.capture.calibrated import Calibrated
+from g_ray.capture.calibrated import CalibratedPhoto
 from g_ray.capture.photos import Photo
 from g_ray.capture.sources.base import CalibrationSource, Example, Lens
-from g_ray.capture.sources.colmap import lenses
-from g_ray.capture.sources.evidence import Evidence
+from g_ray.capture.sources.colmap import read_lenses
+from g_ray.capture.sources.evidence import ParsedFile
 from g_ray.data.scenes.colmap_format import is_model
 from g_ray.data.scenes.nerfstudio import TRANSFORMS, read_nerfstudio
 from g_ray.files import write_atomically
@@ -29,21 +29,21 @@ class ScanNetPPSource(CalibrationSource):
     NAME, TITLE, CENTRE, PER_PHOTO = "scannetpp", "ScanNet++", 0.5, True
 
     @classmethod
-    def recognises(cls, evidence: Evidence) -> bool:
-        folder = evidence.path
+    def recognizes(cls, file: ParsedFile) -> bool:
+        folder = file.path
         models = is_model(folder / DSLR) or is_model(folder / IPHONE)
         return models or (folder / DSLR_NERFSTUDIO / TRANSFORMS).is_file()
 
     @classmethod
-    def open(cls, evidence: Evidence) -> "ScanNetPPSource":
-        folder, found, notes = evidence.path, list[Lens](), list[str]()
+    def open(cls, file: ParsedFile) -> "ScanNetPPSource":
+        folder, found, notes = file.path, list[Lens](), list[str]()
         iphone = is_model(folder / IPHONE)
         if is_model(folder / DSLR):
-            found += lenses(folder / DSLR)
+            found += read_lenses(folder / DSLR)
         elif (folder / DSLR_NERFSTUDIO / TRANSFORMS).is_file():
             scene = read_nerfstudio(folder / DSLR_NERFSTUDIO, check=False)
             posed = [
-                Lens.of(*pair, scene.poses[i])
+                Lens.from_camera(*pair, scene.poses[i])
                 for i, pair in enumerate(zip(scene.names, scene.cameras, strict=True))
             ]
             found += [replace(lens, pose=None) for lens in posed] if iphone else posed
@@ -52,16 +52,18 @@ class ScanNetPPSource(CalibrationSource):
                     f"{folder}: poses of the DSLR are nerfstudio's, in another world than the iPhone's: not used"
                 )
         if iphone:
-            found += lenses(folder / IPHONE)
+            found += read_lenses(folder / IPHONE)
         return cls(folder, found, notes)
 
-    def camera_for(self, photo: Photo, resize: bool = False, label: str | None = None) -> Calibrated | None:
+    def find_camera(
+        self, photo: Photo, resize: bool = False, label: str | None = None
+    ) -> CalibratedPhoto | None:
         if any("undistorted" in part for part in photo.place.parts):
             raise ValueError(
                 f"{photo.name} is an undistorted image, and {self.path} has the cameras of the original ones: "
                 "give dslr/nerfstudio/transforms_undistorted.json"
             )
-        return super().camera_for(photo, resize, label)
+        return super().find_camera(photo, resize, label)
 
     @classmethod
     def example(cls, folder: Path) -> Example:

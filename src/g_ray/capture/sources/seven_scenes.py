@@ -7,7 +7,7 @@ from PIL import Image
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.capture.sources.base import CalibrationSource, Example, Lens
-from g_ray.capture.sources.evidence import Evidence
+from g_ray.capture.sources.evidence import ParsedFile
 from g_ray.data.scenes.seven_scenes import INTRINSICS, is_seven_scenes, read_seven_scenes
 from g_ray.files import write_atomically
 
@@ -18,17 +18,17 @@ class SevenScenesSource(CalibrationSource):
     NAME, TITLE, CENTRE, PER_PHOTO = "seven_scenes", "7-Scenes", 0.5, True
 
     @classmethod
-    def recognises(cls, evidence: Evidence) -> bool:
-        return evidence.path.is_dir() and is_seven_scenes(evidence.path)
+    def recognizes(cls, file: ParsedFile) -> bool:
+        return file.path.is_dir() and is_seven_scenes(file.path)
 
     @classmethod
-    def open(cls, evidence: Evidence) -> "SevenScenesSource":
-        scene = read_seven_scenes(evidence.path, check=False)
+    def open(cls, file: ParsedFile) -> "SevenScenesSource":
+        scene = read_seven_scenes(file.path, check=False)
         lenses = [
-            Lens.of(name, camera, scene.poses[index])
+            Lens.from_camera(name, camera, scene.poses[index])
             for index, (name, camera) in enumerate(zip(scene.names, scene.cameras, strict=True))
         ]
-        return cls(evidence.path, lenses)
+        return cls(file.path, lenses)
 
     @classmethod
     def example(cls, folder: Path) -> Example:

@@ -20,18 +20,18 @@ MARGIN_DEG = 0.3
 """One reading must miss by so much less than another to win a match: about a pixel or two of ordinary video."""
 MEET_DEG = 1.0
 """Rays that miss by less count as meeting: pixels, calibration and poses all have errors."""
-FEWEST = 20
+MIN_MATCHES = 20
 """Matches by which one reading must lead."""
 CLEARLY = 2
 """Times as many matches must prefer it, besides: wrong matches prefer any."""
 
 
-def _turned(pose: Pose) -> Pose:
+def _swap_opengl_opencv(pose: Pose) -> Pose:
     """x right, y up, z backward, read as OpenCV's x right, y down, z forward; and back, for it is its own inverse."""
     return Pose(pose.world_from_cam * pose.world_from_cam.new_tensor([1.0, -1.0, -1.0, 1.0]))
 
 
-def _from_forward_left_up(pose: Pose) -> Pose:
+def _convert_from_forward_left_up(pose: Pose) -> Pose:
     """Camera frame x forward, y left, z up."""
     matrix = pose.world_from_cam
     return Pose(torch.stack([-matrix[..., 1], -matrix[..., 2], matrix[..., 0], matrix[..., 3]], -1))
@@ -39,10 +39,10 @@ def _from_forward_left_up(pose: Pose) -> Pose:
 
 READINGS: dict[str, Callable[[Pose], Pose]] = {
     DECLARED: lambda pose: pose,
-    "camera axes turned by 180° about x (OpenCV and Blender axes confused)": _turned,
+    "camera axes turned by 180° about x (OpenCV and Blender axes confused)": _swap_opengl_opencv,
     "inverse poses (cam_from_world and world_from_cam confused)": lambda pose: pose.inverse(),
-    "inverse poses with axes turned by 180° about x": lambda pose: _turned(pose.inverse()),
-    "camera axes x forward, y left, z up": _from_forward_left_up,
+    "inverse poses with axes turned by 180° about x": lambda pose: _swap_opengl_opencv(pose.inverse()),
+    "camera axes x forward, y left, z up": _convert_from_forward_left_up,
 }
 """What the matrices may mean instead; each makes an OpenCV world_from_cam of them."""
 
@@ -64,9 +64,9 @@ class MatchedViews:
         return torch.stack([first, second])[:, seen & also]
 
 
-def leads(votes: int, others: int) -> bool:
+def is_clear_lead(votes: int, others: int) -> bool:
     """Whether so many matches for one reading against so many for another settle it."""
-    return votes >= FEWEST + CLEARLY * others
+    return votes >= MIN_MATCHES + CLEARLY * others
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,13 @@ class AxesReport:
     @property
     def better(self) -> str | None:
         """The reading that explains the matches clearly better than the declared one, if any."""
-        clear = [name for name, (other, declared) in self.against.items() if leads(other, declared)]
+        clear = [name for name, (other, declared) in self.against.items() if is_clear_lead(other, declared)]
         return max(clear, key=lambda name: self.meeting[name], default=None)
 
     @property
     def certain(self) -> bool:
         """Whether the declared reading is confirmed: clearly better than every other."""
-        return all(leads(declared, other) for other, declared in self.against.values())
+        return all(is_clear_lead(declared, other) for other, declared in self.against.values())
 
     @property
     def verdict(self) -> str:
@@ -109,7 +109,7 @@ def check_axes(pairs: Sequence[MatchedViews]) -> AxesReport:
     rays = [pair.rays() for pair in pairs]
     poses = [pair.poses.to(torch.float64) for pair in pairs]
     misses = {
-        name: torch.cat([misses_rad(r, read(p)) for r, p in zip(rays, poses, strict=True)])
+        name: torch.cat([compute_miss_rad(r, read(p)) for r, p in zip(rays, poses, strict=True)])
         for name, read in READINGS.items()
     }
     margin, near = torch.deg2rad(torch.tensor([MARGIN_DEG, MEET_DEG], dtype=torch.float64))
@@ -125,7 +125,7 @@ def check_axes(pairs: Sequence[MatchedViews]) -> AxesReport:
     )
 
 
-def refuse_wrong_axes(pairs: Sequence[MatchedViews], what: str) -> AxesReport:
+def validate_axes(pairs: Sequence[MatchedViews], what: str) -> AxesReport:
     """The report, or a ValueError that names the likely convention."""
     report = check_axes(pairs)
     if report.better is not None:
@@ -133,14 +133,16 @@ def refuse_wrong_axes(pairs: Sequence[MatchedViews], what: str) -> AxesReport:
     return report
 
 
-def misses_rad(rays: Float[Tensor, "2 match 3"], poses: Pose) -> Float[Tensor, "match"]:
+def compute_miss_rad(rays: Float[Tensor, "2 match 3"], poses: Pose) -> Float[Tensor, "match"]:
     """By what angle two rays miss each other; the larger of both views' angles, 0 where they meet in front of both."""
     world = poses.rotate(rays)
     towards = poses.translation.flip(0) - poses.translation  # from each camera to the other
-    return torch.stack([_from_arc(world[1 - i], towards[1 - i], world[i]) for i in (0, 1)]).amax(0)
+    return torch.stack([_compute_arc_distance(world[1 - i], towards[1 - i], world[i]) for i in (0, 1)]).amax(
+        0
+    )
 
 
-def _from_arc(
+def _compute_arc_distance(
     ray: Float[Tensor, "match 3"], epipole: Float[Tensor, "3"], other: Float[Tensor, "match 3"]
 ) -> Float[Tensor, "match"]:
     """Angle between a ray and the arc on which the points of another ray appear.
@@ -154,10 +156,12 @@ def _from_arc(
     inside = (torch.linalg.cross(normal, start) * ray).sum(-1) >= 0
     inside &= (torch.linalg.cross(other, normal) * ray).sum(-1) >= 0
     off_plane = (normal * ray).sum(-1).clamp(-1, 1).asin().abs()
-    ends = torch.minimum(_angle(ray, start), _angle(ray, other))
+    ends = torch.minimum(_compute_angle(ray, start), _compute_angle(ray, other))
     return torch.where(inside & (size[:, 0] > 1e-12), off_plane, ends)
 
 
-def _angle(first: Float[Tensor, "match 3"], second: Float[Tensor, "match 3"]) -> Float[Tensor, "match"]:
+def _compute_angle(
+    first: Float[Tensor, "match 3"], second: Float[Tensor, "match 3"]
+) -> Float[Tensor, "match"]:
     """Exact for small angles too."""
     return torch.atan2(torch.linalg.cross(first, second).norm(dim=-1), (first * second).sum(-1))

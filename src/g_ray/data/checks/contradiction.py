@@ -11,15 +11,15 @@ from g_ray.cameras.base import Camera
 from g_ray.data.checks.axes import MatchedViews, check_axes
 from g_ray.data.checks.depth import DepthView, Reading, check_depth
 from g_ray.data.checks.matching import match_images
-from g_ray.data.checks.view_pairs import view_pairs
+from g_ray.data.checks.view_pairs import choose_view_pairs
 from g_ray.data.photos import read_photo
 from g_ray.data.resample import resample
-from g_ray.data.scenes.scene import PosedScene, check_depth_size, check_pixels
+from g_ray.data.scenes.scene import PosedScene, check_depth_size, check_loaded_photo
 from g_ray.geometry.pose import Pose
 
 MATCH_PX = 480
 """Long side of photographs that are matched."""
-COLOUR_PX = 160
+COLOR_PX = 160
 """Long side of photographs whose colours are compared: small enough to forgive a pixel or two."""
 HARDLY = 0.02
 """If fewer points of a view are seen by others, nothing can be said."""
@@ -28,19 +28,19 @@ LITTLE = 0.3
 SLIGHT = (0.9, 1.1)
 """A unit so little off is a matter of calibration."""
 
-Said = tuple[Literal["error", "warning", "note"], str]
+Message = tuple[Literal["error", "warning", "note"], str]
 
 
-def contradiction(scene: PosedScene, with_depth: Sequence[int], pairs: int) -> Said | None:
+def find_contradiction(scene: PosedScene, with_depth: Sequence[int], pairs: int) -> Message | None:
     """A line about the scene if something is wrong or in doubt. Views that cannot be read are left aside."""
     if len(with_depth) > 1:
-        return _of_depth(scene, view_pairs(scene.poses, with_depth, pairs))
+        return _check_depth(scene, choose_view_pairs(scene.poses, with_depth, pairs))
     there = [view for view, path in enumerate(scene.images) if path.is_file()]
-    return _of_matches(scene, view_pairs(scene.poses, there, pairs)) if len(there) > 1 else None
+    return _check_matches(scene, choose_view_pairs(scene.poses, there, pairs)) if len(there) > 1 else None
 
 
-def _of_depth(scene: PosedScene, pairs: Sequence[tuple[int, int]]) -> Said | None:
-    views = {view: _depth_view(scene, view) for view in {view for pair in pairs for view in pair}}
+def _check_depth(scene: PosedScene, pairs: Sequence[tuple[int, int]]) -> Message | None:
+    views = {view: _make_depth_view(scene, view) for view in {view for pair in pairs for view in pair}}
     both = [(a, b) for a, b in ((views[first], views[second]) for first, second in pairs) if a and b]
     if not both:
         return None
@@ -58,8 +58,8 @@ def _of_depth(scene: PosedScene, pairs: Sequence[tuple[int, int]]) -> Said | Non
     return None
 
 
-def _of_matches(scene: PosedScene, pairs: Sequence[tuple[int, int]]) -> Said | None:
-    photos = {view: _small(scene, view, MATCH_PX) for view in {view for pair in pairs for view in pair}}
+def _check_matches(scene: PosedScene, pairs: Sequence[tuple[int, int]]) -> Message | None:
+    photos = {view: _load_small(scene, view, MATCH_PX) for view in {view for pair in pairs for view in pair}}
     matched = []
     for first, second in pairs:
         one, other = photos[first], photos[second]
@@ -74,8 +74,8 @@ def _of_matches(scene: PosedScene, pairs: Sequence[tuple[int, int]]) -> Said | N
     return None if report.certain else ("note", f"camera axes are not confirmed: {report.verdict}")
 
 
-def _depth_view(scene: PosedScene, view: int) -> DepthView | None:
-    file, small = scene.depth[view], _small(scene, view, COLOUR_PX)
+def _make_depth_view(scene: PosedScene, view: int) -> DepthView | None:
+    file, small = scene.depth[view], _load_small(scene, view, COLOR_PX)
     assert file is not None
     if small is None:
         return None
@@ -87,12 +87,12 @@ def _depth_view(scene: PosedScene, view: int) -> DepthView | None:
     return DepthView.make(scene.cameras[view], scene.poses[view], file.convention, depth, small[0])
 
 
-def _small(scene: PosedScene, view: int, longest: int) -> tuple[Float[Tensor, "3 h w"], Camera] | None:
+def _load_small(scene: PosedScene, view: int, longest: int) -> tuple[Float[Tensor, "3 h w"], Camera] | None:
     """A photograph of no more pixels than needed, with its camera."""
     camera = scene.cameras[view]
     try:
         photo = read_photo(scene.images[view])
-        check_pixels(scene.images[view], photo, camera)
+        check_loaded_photo(scene.images[view], photo, camera)
     except (ValueError, OSError):
         return None
     scale = min(1.0, longest / max(camera.width, camera.height))

@@ -14,13 +14,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.data.checks.axes import DECLARED, READINGS, leads
-from g_ray.data.depth_files import Convention, usable
+from g_ray.data.checks.axes import DECLARED, READINGS, is_clear_lead
+from g_ray.data.depth_files import Convention, is_usable
 from g_ray.geometry.pose import Pose
 
 UNSEEN = 0.3
 """Error of a point that another view does not see, and the largest of one that it sees: |ln| of two depths."""
-COLOUR = 0.2
+COLOR = 0.2
 """Error of a point whose colour is as different as black and white."""
 MARGIN = 0.03
 """One reading must err by so much less than another to win a point."""
@@ -42,10 +42,10 @@ class DepthView:
     pose: Pose
     convention: Convention
     depth: Float[Tensor, "h w"]  # as declared; of the photograph's shape, if not of its size
-    colours: Float[Tensor, "rows columns 3"]
+    colors: Float[Tensor, "rows columns 3"]
     bearings: Float[Tensor, "point 3"]
     point_depth: Float[Tensor, "point"]
-    point_colours: Float[Tensor, "point 3"]
+    point_colors: Float[Tensor, "point 3"]
 
     @staticmethod
     def make(
@@ -53,7 +53,7 @@ class DepthView:
         pose: Pose,
         convention: Convention,
         depth: Float[Tensor, "h w"],
-        colours: Float[Tensor, "3 rows columns"],
+        colors: Float[Tensor, "3 rows columns"],
         points: int = 400,
     ) -> "DepthView":
         camera = camera.to(torch.float32)
@@ -61,9 +61,9 @@ class DepthView:
         u, v = (torch.arange(step / 2, size, step) for size in (camera.width, camera.height))
         pixels = torch.cartesian_prod(u, v)
         bearings, valid = camera.unproject(pixels)
-        at = _lookup(depth, pixels, camera)
-        good = valid & usable(at) & (bearings[..., 2] > 0.05)
-        image = colours.movedim(0, -1)
+        at = _look_up(depth, pixels, camera)
+        good = valid & is_usable(at) & (bearings[..., 2] > 0.05)
+        image = colors.movedim(0, -1)
         pixels = pixels[good]
         return DepthView(
             camera,
@@ -73,7 +73,7 @@ class DepthView:
             image,
             bearings[good],
             at[good],
-            _lookup(image, pixels, camera),
+            _look_up(image, pixels, camera),
         )
 
 
@@ -97,7 +97,7 @@ class Reading:
         parts = [
             self.poses if self.poses != DECLARED else "",
             f"depth {meant}" if self.turned_depth else "",
-            f"depth times about {_rounded(self.factor)}" if self.factor != 1 else "",
+            f"depth times about {_format_factor(self.factor)}" if self.factor != 1 else "",
         ]
         return " and ".join(part for part in parts if part) or DECLARED
 
@@ -125,94 +125,94 @@ def check_depth(pairs: Sequence[tuple[DepthView, DepthView]]) -> DepthReport:
         raise ValueError("no pair of views with depth to check: give at least one")
     declared = Reading()
     plain = [Reading(poses, turned) for poses in READINGS for turned in (False, True)]
-    errors = {reading: _errors(pairs, reading) for reading in plain}
+    errors = {reading: _compute_errors(pairs, reading) for reading in plain}
     for reading in plain:
-        scaled = _best_factor(pairs, reading)
-        errors[scaled] = _errors(pairs, scaled)
-    best = _simplest_lead(errors, declared)
-    agreeing, visible = _agreeing(errors[declared])
+        scaled = _find_best_factor(pairs, reading)
+        errors[scaled] = _compute_errors(pairs, scaled)
+    best = _find_simplest_lead(errors, declared)
+    agreeing, visible = _measure_agreement(errors[declared])
     return DepthReport(
         points=len(errors[declared]),
         visible=visible,
         agreeing=agreeing,
         better=None if best == declared else best,
-        agreeing_better=_agreeing(errors[best])[0],
+        agreeing_better=_measure_agreement(errors[best])[0],
     )
 
 
-def _simplest_lead(errors: dict[Reading, Tensor], declared: Reading) -> Reading:
+def _find_simplest_lead(errors: dict[Reading, Tensor], declared: Reading) -> Reading:
     """The declared reading, or one that leads over it; one with more changes must lead over that in turn."""
     current = declared
     for changes in (1, 2, 3):
         candidates = [reading for reading in errors if reading.changes == changes]
-        clear = [reading for reading in candidates if _leads(errors[reading], errors[current])]
+        clear = [reading for reading in candidates if _is_clear_lead(errors[reading], errors[current])]
         if clear:
             current = min(clear, key=lambda reading: float(errors[reading].mean()))
     return current
 
 
-def _leads(other: Tensor, than: Tensor) -> bool:
-    return leads(int((other + MARGIN < than).sum()), int((than + MARGIN < other).sum()))
+def _is_clear_lead(other: Tensor, than: Tensor) -> bool:
+    return is_clear_lead(int((other + MARGIN < than).sum()), int((than + MARGIN < other).sum()))
 
 
-def _agreeing(errors: Float[Tensor, "point"]) -> tuple[float, float]:
+def _measure_agreement(errors: Float[Tensor, "point"]) -> tuple[float, float]:
     """Share of visible points that agree, and share of visible ones."""
     seen = errors < UNSEEN
     return float((errors < AGREE).sum() / seen.sum().clamp(min=1)), float(seen.float().mean())
 
 
-def _best_factor(pairs: Sequence[tuple[DepthView, DepthView]], reading: Reading) -> Reading:
+def _find_best_factor(pairs: Sequence[tuple[DepthView, DepthView]], reading: Reading) -> Reading:
     """The same reading with another unit of depth."""
     few, factor = pairs[:: -(-len(pairs) // FEW)], 1.0
     for factors in (FACTORS, FINER):
         tried = [factor * each for each in factors]
-        errors = _all_errors(few, reading, torch.tensor(tried)).mean(-1)
+        errors = _compute_all_errors(few, reading, torch.tensor(tried)).mean(-1)
         factor = tried[int(errors.argmin())]
     return replace(reading, factor=factor)
 
 
-def _errors(pairs: Sequence[tuple[DepthView, DepthView]], reading: Reading) -> Float[Tensor, "point"]:
-    return _all_errors(pairs, reading, torch.tensor([reading.factor]))[0]
+def _compute_errors(pairs: Sequence[tuple[DepthView, DepthView]], reading: Reading) -> Float[Tensor, "point"]:
+    return _compute_all_errors(pairs, reading, torch.tensor([reading.factor]))[0]
 
 
-def _all_errors(
+def _compute_all_errors(
     pairs: Sequence[tuple[DepthView, DepthView]],
     reading: Reading,
     factors: Float[Tensor, "factor"],
 ) -> Float[Tensor, "factor point"]:
     """Of the points of both views of all pairs, for several units at once."""
     both = [*pairs, *((second, first) for first, second in pairs)]
-    return torch.cat([_moved_errors(first, second, reading, factors) for first, second in both], -1)
+    return torch.cat([_compute_moved_errors(first, second, reading, factors) for first, second in both], -1)
 
 
-def _moved_errors(
+def _compute_moved_errors(
     view: DepthView, other: DepthView, reading: Reading, factors: Float[Tensor, "factor"]
 ) -> Float[Tensor, "factor point"]:
     """Of one view's points, seen from another. Depth keeps its stored unit and poses take it over."""
-    local = _points(view, reading)
+    local = _compute_points(view, reading)
     read = READINGS[reading.poses]
     there_from_here = read(other.pose).inverse() @ read(view.pose)
     there = local @ there_from_here.rotation.mT + there_from_here.translation / factors[:, None, None]
     pixels, imaged = other.camera.project(there)
-    expected = there[..., 2] if _is_z(other, reading) else torch.linalg.vector_norm(there, dim=-1)
-    found = _lookup(other.depth, pixels, other.camera)
-    seen = imaged & other.camera.contains(pixels) & usable(found) & (expected > 0)
+    expected = there[..., 2] if _is_z_depth(other, reading) else torch.linalg.vector_norm(there, dim=-1)
+    found = _look_up(other.depth, pixels, other.camera)
+    seen = imaged & other.camera.contains(pixels) & is_usable(found) & (expected > 0)
     off = (expected.clamp(min=1e-9).log() - found.clamp(min=1e-9).log()).abs()
-    colour = (_lookup(other.colours, pixels, other.camera) - view.point_colours).abs().mean(-1)
-    return torch.where(seen, (off + COLOUR * colour).clamp(max=UNSEEN), UNSEEN).nan_to_num(UNSEEN)
+    colour = (_look_up(other.colors, pixels, other.camera) - view.point_colors).abs().mean(-1)
+    return torch.where(seen, (off + COLOR * colour).clamp(max=UNSEEN), UNSEEN).nan_to_num(UNSEEN)
 
 
-def _points(view: DepthView, reading: Reading) -> Float[Tensor, "point 3"]:
+def _compute_points(view: DepthView, reading: Reading) -> Float[Tensor, "point 3"]:
     depth = view.point_depth
-    along = depth / view.bearings[..., 2] if _is_z(view, reading) else depth
+    along = depth / view.bearings[..., 2] if _is_z_depth(view, reading) else depth
     return along[..., None] * view.bearings
 
 
-def _is_z(view: DepthView, reading: Reading) -> bool:
+def _is_z_depth(view: DepthView, reading: Reading) -> bool:
     return (view.convention == "z") != reading.turned_depth
 
 
-def _lookup(table: Tensor, pixels: Float[Tensor, "*n 2"], camera: Camera) -> Tensor:
+def _look_up(table: Tensor, pixels: Float[Tensor, "*n 2"], camera: Camera) -> Tensor:
     """Nearest entry of a table that covers the camera's image, at any resolution."""
     u, v = pixels.nan_to_num(0).unbind(-1)
     rows, columns = table.shape[:2]
@@ -222,7 +222,7 @@ def _lookup(table: Tensor, pixels: Float[Tensor, "*n 2"], camera: Camera) -> Ten
     ]
 
 
-def _rounded(factor: float) -> str:
+def _format_factor(factor: float) -> str:
     """The nearest power of ten if it is near, else two digits."""
     power = log10(factor)
     return f"{10 ** round(power):g}" if abs(power - round(power)) < 0.06 else f"{factor:.2g}"

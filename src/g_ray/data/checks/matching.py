@@ -20,7 +20,9 @@ def match_images(
 
     For views of similar direction and scale, such as frames of a video.
     """
-    (places, patches), (others, like) = (_described(image.mean(0), corners) for image in (first, second))
+    (places, patches), (others, like) = (
+        _extract_patches(image.mean(0), corners) for image in (first, second)
+    )
     if len(places) < 2 or len(others) < 2:
         return first.new_empty(2, 0, 2)
     likeness = patches @ like.mT
@@ -32,20 +34,20 @@ def match_images(
     return torch.stack([places[good], others[partner[good, 0]]])
 
 
-def _described(
-    grey: Float[Tensor, "h w"], corners: int
+def _extract_patches(
+    luminance: Float[Tensor, "h w"], corners: int
 ) -> tuple[Float[Tensor, "corner 2"], Float[Tensor, "corner pixel"]]:
     """Corners and the patches around them, free of brightness and contrast: products are correlations."""
-    places = _corners(grey, corners)
+    places = _find_corners(luminance, corners)
     column, row = places.floor().long().unbind(-1)
     offset = torch.arange(-RADIUS, RADIUS + 1)
-    patches = grey[(row[:, None] + offset)[:, :, None], (column[:, None] + offset)[:, None]].flatten(1)
+    patches = luminance[(row[:, None] + offset)[:, :, None], (column[:, None] + offset)[:, None]].flatten(1)
     return places, F.normalize(patches - patches.mean(1, keepdim=True), dim=1)
 
 
-def _corners(grey: Float[Tensor, "h w"], count: int) -> Float[Tensor, "corner 2"]:
+def _find_corners(luminance: Float[Tensor, "h w"], count: int) -> Float[Tensor, "corner 2"]:
     """Where the image changes in both directions (Shi and Tomasi 1994), strongest first, none beside a stronger one."""
-    image = grey[None, None]
+    image = luminance[None, None]
     dx, dy = image[..., 1:-1, 2:] - image[..., 1:-1, :-2], image[..., 2:, 1:-1] - image[..., :-2, 1:-1]
     xx, yy, xy = (F.avg_pool2d(product, 5, 1) for product in (dx * dx, dy * dy, dx * dy))
     strength = (xx + yy) / 2 - (((xx - yy) / 2) ** 2 + xy**2).sqrt()

@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.data.objects.files import DIRECTIONS, ObjectCameras
-from g_ray.data.objects.seeds import object_random
+from g_ray.data.objects.seeds import make_object_random
 from g_ray.geometry.pose import Pose
 
 FOV_DEG = (20.0, 80.0)  # vertical, of native lenses; their focal lengths are uniform in the logarithm
@@ -37,10 +37,12 @@ NEAREST = 0.88
 
 def sample_cameras(uid: str, seed: int, size: int) -> ObjectCameras:
     """The cameras of an object, in the order of NAMES. World: z up, the object's centre at the origin."""
-    random = object_random(uid, seed, "cameras")
+    random = make_object_random(uid, seed, "cameras")
     azimuth = np.deg2rad(45.0 * np.arange(DIRECTIONS) + random.uniform(-22.5, 22.5, DIRECTIONS))
     elevation = np.deg2rad(random.uniform(*ELEVATION_DEG, DIRECTIONS))
-    focal = np.exp(random.uniform(log(focal_of(FOV_DEG[1])), log(focal_of(FOV_DEG[0])), DIRECTIONS))
+    focal = np.exp(
+        random.uniform(log(compute_focal_px(FOV_DEG[1])), log(compute_focal_px(FOV_DEG[0])), DIRECTIONS)
+    )
     distance = focal / UNIT_PX / FILL  # (1 / FILL) / (2 tan(fov / 2))
     native = distance * random.uniform(*NATIVE_DISTANCE, DIRECTIONS)
     dolly = distance * random.uniform(*DOLLY_DISTANCE, DIRECTIONS)
@@ -48,20 +50,20 @@ def sample_cameras(uid: str, seed: int, size: int) -> ObjectCameras:
     # Rows are directions; columns native, focal, dolly.
     focals = np.stack([focal, zoomed, focal], -1) * size / UNIT_PX
     distances = np.stack([native, native, dolly], -1).clip(min=NEAREST)
-    return ObjectCameras(_pinholes(focals.ravel(), size), _poses(azimuth, elevation, distances))
+    return ObjectCameras(_make_pinholes(focals.ravel(), size), _make_poses(azimuth, elevation, distances))
 
 
-def focal_of(fov_deg: float) -> float:
+def compute_focal_px(fov_deg: float) -> float:
     """Focal length in pixels of an image that is UNIT_PX pixels high."""
     return UNIT_PX / 2 / tan(radians(fov_deg) / 2)
 
 
-def _pinholes(focal_px: Float[np.ndarray, "view"], size: int) -> Pinhole:
+def _make_pinholes(focal_px: Float[np.ndarray, "view"], size: int) -> Pinhole:
     focal = torch.from_numpy(focal_px)
     return Pinhole.make(size, size, fx=focal, fy=focal, cx=size / 2, cy=size / 2)
 
 
-def _poses(
+def _make_poses(
     azimuth_rad: Float[np.ndarray, "direction"],
     elevation_rad: Float[np.ndarray, "direction"],
     distances: Float[np.ndarray, "direction kind"],

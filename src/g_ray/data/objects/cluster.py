@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from g_ray.data.objects.files import is_finished
-from g_ray.data.objects.run import ObjectJob, ObjectSettings, Outcome, render_objects, unfinished
+from g_ray.data.objects.run import ObjectJob, ObjectSettings, Outcome, find_unfinished, render_objects
 
 LOGS = ".jobs"  # folder below the root: what the jobs print
 
@@ -40,22 +40,22 @@ def render_on_cluster(
     root: Path, jobs: Sequence[ObjectJob], settings: ObjectSettings, cluster: Cluster, pause_s: float = 2.0
 ) -> Iterator[Outcome]:
     """As `render_objects`, on a cluster. Finished objects are seen on disk, refused ones when their job is done."""
-    todo = unfinished(root, jobs)
+    todo = find_unfinished(root, jobs)
     if not todo:
         return
     shares = [todo[start :: cluster.jobs] for start in range(min(cluster.jobs, len(todo)))]
-    executor = _executor(root, cluster)
+    executor = _make_executor(root, cluster)
     with executor.batch():
         started = [executor.submit(render_share, root, s, settings, cluster.workers) for s in shares]
     try:
-        yield from _watched(root, todo, started, pause_s)
+        yield from _watch_jobs(root, todo, started, pause_s)
     finally:
         for job in started:
             if not job.done():
                 job.cancel()
 
 
-def _executor(root: Path, cluster: Cluster) -> Any:
+def _make_executor(root: Path, cluster: Cluster) -> Any:
     try:
         import submitit
     except ModuleNotFoundError:
@@ -75,7 +75,7 @@ def _executor(root: Path, cluster: Cluster) -> Any:
     return executor
 
 
-def _watched(root: Path, todo: list[ObjectJob], started: list[Any], pause_s: float) -> Iterator[Outcome]:
+def _watch_jobs(root: Path, todo: list[ObjectJob], started: list[Any], pause_s: float) -> Iterator[Outcome]:
     missing = {job.name for job in todo}
     while missing:
         over = all(job.done() for job in started)  # asked first: what is missing afterwards never comes
@@ -86,19 +86,21 @@ def _watched(root: Path, todo: list[ObjectJob], started: list[Any], pause_s: flo
             break
         time.sleep(pause_s)
     for job in started:
-        for outcome in _result(root, job):
+        for outcome in _get_result(root, job):
             if outcome.name in missing:
                 yield outcome
 
 
-def _result(root: Path, job: Any) -> list[Outcome]:
+def _get_result(root: Path, job: Any) -> list[Outcome]:
     try:
         return job.result()
     except Exception as error:  # whatever ended the job: its own error, or the cluster's
-        raise OSError(f"job {job.job_id} failed: {_reason(error)}; its log is in {root / LOGS}") from None
+        raise OSError(
+            f"job {job.job_id} failed: {_extract_reason(error)}; its log is in {root / LOGS}"
+        ) from None
 
 
-def _reason(error: Exception) -> str:
+def _extract_reason(error: Exception) -> str:
     """The last error of the traceback that submitit passes on; its own first line if there is none."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]

@@ -37,11 +37,11 @@ OPENCV_FROM_BLENDER = np.diag([1.0, -1.0, -1.0, 1.0])
 """Same camera, y down and z forward; its own inverse."""
 
 
-def image_name(direction: int, kind: int) -> str:
+def format_image_name(direction: int, kind: int) -> str:
     return f"{direction:03d}_{kind}.jpg"
 
 
-NAMES = tuple(image_name(direction, kind) for direction in range(DIRECTIONS) for kind in KINDS)
+NAMES = tuple(format_image_name(direction, kind) for direction in range(DIRECTIONS) for kind in KINDS)
 """The 24 images of an object; `view_id` in cameras.json is the place in this list."""
 
 
@@ -53,7 +53,7 @@ class ObjectCameras:
     poses: Pose
 
 
-def object_names(root: Path) -> list[str]:
+def find_objects(root: Path) -> list[str]:
     """Names of the objects that are there with their cameras, sorted."""
     if not root.is_dir():
         raise FileNotFoundError(f"{root}: no such folder of rendered objects; `g-ray data objects` makes one")
@@ -84,13 +84,13 @@ def write_object(
         for view, depth in zip(NAMES, () if z_depth is None else z_depth, strict=z_depth is not None):
             file = scratch / "views" / view.replace(".jpg", "_depth.npz")
             np.savez_compressed(file, z_depth=depth.float().numpy())
-        write_json(scratch / CAMERAS, {"cameras": _entries(views)})
-        _appear(scratch, root / name)
+        write_json(scratch / CAMERAS, {"cameras": _build_entries(views)})
+        _publish_folder(scratch, root / name)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _appear(scratch: Path, folder: Path) -> None:
+def _publish_folder(scratch: Path, folder: Path) -> None:
     try:
         scratch.rename(folder)
     except OSError:
@@ -100,7 +100,7 @@ def _appear(scratch: Path, folder: Path) -> None:
             raise FileExistsError(f"{folder} is in the way and holds no {CAMERAS}; remove it") from None
 
 
-def _entries(views: ObjectCameras) -> list[dict[str, Any]]:
+def _build_entries(views: ObjectCameras) -> list[dict[str, Any]]:
     """The fields of the released files; angles and distance follow from the matrices."""
     blender = views.poses.world_from_cam.double().numpy() @ OPENCV_FROM_BLENDER
     inverse = np.linalg.inv(blender)
@@ -110,18 +110,18 @@ def _entries(views: ObjectCameras) -> list[dict[str, Any]]:
             "view_idx": number // len(KINDS),
             "radial_idx": number % len(KINDS),
             "image_name": name,
-            "intrinsics": _intrinsics(views.cameras[number]),
+            "intrinsics": _build_intrinsics(views.cameras[number]),
             "extrinsics": {
                 "world_to_camera": inverse[number, :3].tolist(),
                 "camera_to_world": blender[number, :3].tolist(),
-                **_direction(blender[number, :3, 3]),
+                **_build_direction(blender[number, :3, 3]),
             },
         }
         for number, name in enumerate(NAMES)
     ]
 
 
-def _intrinsics(camera: Pinhole) -> dict[str, Any]:
+def _build_intrinsics(camera: Pinhole) -> dict[str, Any]:
     fx, fy, cx, cy, _ = camera.params.tolist()
     return {
         "focal_length": [fx, fy],
@@ -131,7 +131,7 @@ def _intrinsics(camera: Pinhole) -> dict[str, Any]:
     }
 
 
-def _direction(position: Float[np.ndarray, "3"]) -> dict[str, Any]:
+def _build_direction(position: Float[np.ndarray, "3"]) -> dict[str, Any]:
     x, y, z = position.tolist()
     return {
         "camera_position": [x, y, z],
@@ -145,7 +145,7 @@ def read_cameras(folder: Path) -> ObjectCameras:
     """All cameras of an object; a file that is not as it should be is refused in one line."""
     path = folder / CAMERAS
     try:
-        return _cameras(json.loads(path.read_text())["cameras"])
+        return _parse_cameras(json.loads(path.read_text())["cameras"])
     except (KeyError, TypeError, ValueError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ValueError(f"{path}: {what}") from None
@@ -160,16 +160,16 @@ def read_image(path: Path) -> UInt8[Tensor, "3 h w"]:
         raise OSError(f"{path}: {error}") from None
 
 
-def _cameras(entries: list[dict[str, Any]]) -> ObjectCameras:
+def _parse_cameras(entries: list[dict[str, Any]]) -> ObjectCameras:
     found = {entry["image_name"]: entry for entry in entries}
     missing = [name for name in NAMES if name not in found]
     if missing:
         raise ValueError(f"no camera for {', '.join(missing[:3])}; {len(NAMES)} images are expected")
     ordered = [found[name] for name in NAMES]
-    return ObjectCameras(_pinholes([entry["intrinsics"] for entry in ordered]), _poses(ordered))
+    return ObjectCameras(_parse_pinholes([entry["intrinsics"] for entry in ordered]), _parse_poses(ordered))
 
 
-def _pinholes(intrinsics: list[dict[str, Any]]) -> Pinhole:
+def _parse_pinholes(intrinsics: list[dict[str, Any]]) -> Pinhole:
     sizes = {tuple(entry["image_size"]) for entry in intrinsics}
     if len(sizes) > 1:
         raise ValueError(f"images of different sizes {sorted(sizes)}; one size for all is expected")
@@ -178,7 +178,7 @@ def _pinholes(intrinsics: list[dict[str, Any]]) -> Pinhole:
     return Pinhole(torch.tensor(rows, dtype=torch.float64), int(width), int(height))
 
 
-def _poses(entries: list[dict[str, Any]]) -> Pose:
+def _parse_poses(entries: list[dict[str, Any]]) -> Pose:
     """From Blender's axes to OpenCV's; cameras that look away from the object have other axes, and are refused."""
     blender = np.zeros((len(entries), 4, 4))
     blender[:, :3] = [entry["extrinsics"]["camera_to_world"] for entry in entries]

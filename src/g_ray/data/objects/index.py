@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from g_ray.data.clip_sampling import share
+from g_ray.data.clip_sampling import hash_to_unit
 from g_ray.data.objects.files import (
     DIRECTIONS,
     DOLLY,
@@ -23,11 +23,11 @@ from g_ray.data.objects.files import (
     NAMES,
     NATIVE,
     ObjectCameras,
-    image_name,
-    object_names,
+    find_objects,
+    format_image_name,
     read_cameras,
 )
-from g_ray.data.objects.seeds import object_random
+from g_ray.data.objects.seeds import make_object_random
 from g_ray.files import write_atomically
 
 TEST_SHARE = 0.1
@@ -43,12 +43,12 @@ class TargetKinds:
     given: tuple[int, ...]
     other: tuple[int, ...]
 
-    def names(self, contexts: tuple[int, int]) -> tuple[str, ...]:
+    def list_names(self, contexts: tuple[int, int]) -> tuple[str, ...]:
         """Image names of the targets when these two directions are given."""
         others = [direction for direction in range(DIRECTIONS) if direction not in contexts]
         asked = [(direction, kind) for direction in contexts for kind in self.given]
         asked += [(direction, kind) for direction in others for kind in self.other]
-        return tuple(image_name(*view) for view in asked)
+        return tuple(format_image_name(*view) for view in asked)
 
 
 PROTOCOLS: dict[str, TargetKinds] = {
@@ -74,7 +74,7 @@ class Entry:
     targets: tuple[str, ...]
     cameras: str
 
-    def document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, Any]:
         return {
             "context_view_files": list(self.contexts),
             "target_view_files": list(self.targets),
@@ -91,12 +91,12 @@ class ObjectIndex:
     digest: str
 
 
-def partition(uid: str) -> str:
+def assign_split(uid: str) -> str:
     """ "train" or "test", by the name alone: an object stays where it is when others come."""
-    return "test" if share(uid) < TEST_SHARE else "train"
+    return "test" if hash_to_unit(uid) < TEST_SHARE else "train"
 
 
-def cameras_digest(cameras: ObjectCameras) -> str:
+def hash_cameras(cameras: ObjectCameras) -> str:
     """Names the cameras of an object; the last digits of another machine's cosine do not change it."""
     size = np.array([[cameras.cameras.width, cameras.cameras.height]] * len(NAMES))
     numbers = [size, cameras.cameras.params.numpy(), cameras.poses.world_from_cam.flatten(1).numpy()]
@@ -113,7 +113,7 @@ def write_indices(root: Path, out: Path, seed: int = 0) -> dict[str, str]:
     The given views of an object depend on `seed` and its name alone. An index that is there and differs is kept,
     and is an error: what networks have been scored on does not change.
     """
-    texts = {f"{name}.json": text for name, text in _texts(root, seed).items()}
+    texts = {f"{name}.json": text for name, text in _format_indices(root, seed).items()}
     sums = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
     texts[SUMS] = "".join(f"{digest}  {name}\n" for name, digest in sums.items())
     for name, text in texts.items():
@@ -126,27 +126,27 @@ def write_indices(root: Path, out: Path, seed: int = 0) -> dict[str, str]:
     return {Path(name).stem: digest for name, digest in sums.items()}
 
 
-def _texts(root: Path, seed: int) -> dict[str, str]:
-    found = object_names(root)
-    tested = [uid for uid in found if partition(uid) == "test"]
+def _format_indices(root: Path, seed: int) -> dict[str, str]:
+    found = find_objects(root)
+    tested = [uid for uid in found if assign_split(uid) == "test"]
     if not tested:
         raise ValueError(
             f"{root} has {len(found)} objects, and by their names none is for testing (one in ten is): render more"
         )
     lines: dict[str, list[str]] = {name: [] for name in PROTOCOLS}
     for uid in tested:
-        _require_images(root / uid, NAMES)
-        digest, pair = cameras_digest(read_cameras(root / uid)), context_pair(uid, seed)
-        given = (image_name(pair[0], NATIVE), image_name(pair[1], NATIVE))
+        _check_images(root / uid, NAMES)
+        digest, pair = hash_cameras(read_cameras(root / uid)), draw_context_pair(uid, seed)
+        given = (format_image_name(pair[0], NATIVE), format_image_name(pair[1], NATIVE))
         for name, kinds in PROTOCOLS.items():
-            entry = Entry(given, kinds.names(pair), digest)
-            lines[name].append(f"{json.dumps(uid)}: {json.dumps(entry.document())}")
+            entry = Entry(given, kinds.list_names(pair), digest)
+            lines[name].append(f"{json.dumps(uid)}: {json.dumps(entry.to_document())}")
     return {name: "{\n" + ",\n".join(entries) + "\n}\n" for name, entries in lines.items()}
 
 
-def context_pair(uid: str, seed: int) -> tuple[int, int]:
+def draw_context_pair(uid: str, seed: int) -> tuple[int, int]:
     """Two directions of an object, in the order in which a network gets them."""
-    first, second = object_random(uid, seed, "contexts").choice(DIRECTIONS, 2, replace=False)
+    first, second = make_object_random(uid, seed, "contexts").choice(DIRECTIONS, 2, replace=False)
     return int(first), int(second)
 
 
@@ -158,10 +158,10 @@ def read_index(folder: Path, protocol: str, root: Path) -> ObjectIndex:
     path = folder / f"{protocol}.json"
     content = path.read_bytes()
     digest = hashlib.sha256(content).hexdigest()
-    _check_sum(path, digest)
+    _check_digest(path, digest)
     try:
         document = json.loads(content)
-        entries = {uid: _entry(entry) for uid, entry in document.items()}
+        entries = {uid: _parse_entry(entry) for uid, entry in document.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: not an index of objects ({error!r})") from None
     for uid, entry in entries.items():
@@ -169,12 +169,12 @@ def read_index(folder: Path, protocol: str, root: Path) -> ObjectIndex:
     return ObjectIndex(entries, digest)
 
 
-def _entry(document: dict[str, Any]) -> Entry:
+def _parse_entry(document: dict[str, Any]) -> Entry:
     first, second = document["context_view_files"]
     return Entry((first, second), tuple(document["target_view_files"]), document["cameras"])
 
 
-def _check_sum(path: Path, digest: str) -> None:
+def _check_digest(path: Path, digest: str) -> None:
     sums = dict(line.split()[::-1] for line in (path.parent / SUMS).read_text().splitlines())
     if sums.get(path.name) != digest:
         raise ValueError(f"{path} is not what {SUMS} beside it says: it was changed; write the index again")
@@ -183,14 +183,14 @@ def _check_sum(path: Path, digest: str) -> None:
 def _check_object(path: Path, folder: Path, entry: Entry) -> None:
     if not folder.is_dir():
         raise FileNotFoundError(f"{path} names an object that is not there: {folder}")
-    _require_images(folder, (*entry.contexts, *entry.targets))
-    if cameras_digest(read_cameras(folder)) != entry.cameras:
+    _check_images(folder, (*entry.contexts, *entry.targets))
+    if hash_cameras(read_cameras(folder)) != entry.cameras:
         raise ValueError(
             f"{path} was made for other cameras than those of {folder}: write an index for these"
         )
 
 
-def _require_images(folder: Path, names: tuple[str, ...]) -> None:
+def _check_images(folder: Path, names: tuple[str, ...]) -> None:
     for name in names:
         if not (folder / "views" / name).is_file():
             raise FileNotFoundError(f"{folder / 'views' / name}: no such image")

@@ -12,12 +12,12 @@ import numpy as np
 from PIL import Image
 
 from g_ray.data.objects.meshes import Mesh
-from g_ray.data.objects.srgb import to_linear
+from g_ray.data.objects.srgb import srgb_to_linear
 
 UP = {".glb": "y", ".gltf": "y", ".obj": "y", ".ply": "z", ".npz": "z"}
 """Which axis points up in a file, as Blender takes it: by the standard in glTF, by habit in the others."""
 
-GREY = 0.5  # linear; what has no colour at all
+DEFAULT_COLOR = 0.5  # linear; what has no colour at all
 
 
 class UnreadableMesh(ValueError):
@@ -34,16 +34,16 @@ def read_meshes(path: Path, up: str | None = None) -> tuple[Mesh, ...]:
     except ImportError:
         raise
     except Exception as error:  # a broken file makes its parser fail in any way at all
-        raise UnreadableMesh(f"{path}: {_reason(error)}") from error
-    return tuple(_z_up(part) for part in parts) if (up or UP[suffix]) == "y" else parts
+        raise UnreadableMesh(f"{path}: {_format_reason(error)}") from error
+    return tuple(_rotate_z_up(part) for part in parts) if (up or UP[suffix]) == "y" else parts
 
 
-def _reason(error: Exception) -> str:
+def _format_reason(error: Exception) -> str:
     text = " ".join(str(error).split())
     return text if isinstance(error, ValueError) and text else f"{type(error).__name__} {text}".strip()
 
 
-def _z_up(mesh: Mesh) -> Mesh:
+def _rotate_z_up(mesh: Mesh) -> Mesh:
     x, y, z = mesh.vertices.T
     return Mesh(np.stack([x, -z, y], -1), mesh.faces, mesh.tint, mesh.uv, mesh.texture, mesh.repeat)
 
@@ -58,20 +58,22 @@ def find_meshes(folder: Path) -> dict[str, Path]:
     paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in UP and path.is_file())
     if not paths:
         raise ValueError(f"no {', '.join(UP)} files below {folder}")
-    plain = [safe_name(path.stem) for path in paths]
+    plain = [make_safe_name(path.stem) for path in paths]
     often = Counter(name.casefold() for name in plain)
     return {
-        name if name == path.stem and often[name.casefold()] == 1 else f"{name}-{_mark(path, folder)}": path
+        name
+        if name == path.stem and often[name.casefold()] == 1
+        else f"{name}-{_hash_path(path, folder)}": path
         for name, path in zip(plain, paths, strict=True)
     }
 
 
-def safe_name(text: str) -> str:
+def make_safe_name(text: str) -> str:
     """Letters, digits, `_`, `-` and dots inside: no separator, not hidden, never "..", of bounded length."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text)[:100].strip(".") or "_"
 
 
-def _mark(path: Path, folder: Path) -> str:
+def _hash_path(path: Path, folder: Path) -> str:
     return hashlib.blake2b(path.relative_to(folder).as_posix().encode(), digest_size=4).hexdigest()
 
 
@@ -81,12 +83,12 @@ def _mark(path: Path, folder: Path) -> str:
 def _read_npz(path: Path) -> tuple[Mesh, ...]:
     """Quantised: vertices = lo + v / 65535 · scale, uv / 65535, f triangles, tex the bytes of an image, wrap whether
     it repeats."""
-    with _arrays(path) as stored:
+    with _load_arrays(path) as stored:
         missing = [name for name in ("v", "f", "lo", "scale", "uv", "tex") if name not in stored]
         if missing:
             raise ValueError(f"it has no array {', '.join(missing)}")
         vertices = stored["lo"].astype(np.float64) + stored["v"] / 65535 * float(stored["scale"])
-        texture = _rgb(Image.open(io.BytesIO(stored["tex"].tobytes())))
+        texture = _to_rgb(Image.open(io.BytesIO(stored["tex"].tobytes())))
         return (
             Mesh(
                 vertices=vertices,
@@ -99,7 +101,7 @@ def _read_npz(path: Path) -> tuple[Mesh, ...]:
         )
 
 
-def _arrays(path: Path) -> Any:
+def _load_arrays(path: Path) -> Any:
     if not zipfile.is_zipfile(path):
         raise ValueError("not an npz archive")
     return np.load(path, allow_pickle=False)
@@ -116,24 +118,24 @@ def _read_trimesh(path: Path) -> tuple[Mesh, ...]:
     surfaces = [part for part in scene.dump() if isinstance(part, trimesh.Trimesh) and len(part.faces)]
     if not surfaces:
         raise ValueError("it has no triangles")
-    return tuple(_converted(surface, linear) for surface in surfaces)
+    return tuple(_convert_mesh(surface, linear) for surface in surfaces)
 
 
-def _converted(surface: Any, linear: bool) -> Mesh:
+def _convert_mesh(surface: Any, linear: bool) -> Mesh:
     vertices = np.array(surface.vertices, dtype=np.float64)
     faces = np.array(surface.faces, dtype=np.int64)
     visual = surface.visual
     if visual.kind == "texture":
-        return _textured(vertices, faces, visual)
+        return _make_textured(vertices, faces, visual)
     if visual.kind == "face":
-        tint = np.repeat(_light(visual.face_colors, linear), 3, axis=0)
+        tint = np.repeat(_to_linear_light(visual.face_colors, linear), 3, axis=0)
         return Mesh(vertices[faces].reshape(-1, 3), np.arange(faces.size).reshape(-1, 3), tint)
     if visual.kind == "vertex":
-        return Mesh(vertices, faces, _light(visual.vertex_colors, linear))
-    return Mesh(vertices, faces, np.full((len(vertices), 3), GREY, np.float32))
+        return Mesh(vertices, faces, _to_linear_light(visual.vertex_colors, linear))
+    return Mesh(vertices, faces, np.full((len(vertices), 3), DEFAULT_COLOR, np.float32))
 
 
-def _textured(vertices: np.ndarray, faces: np.ndarray, visual: Any) -> Mesh:
+def _make_textured(vertices: np.ndarray, faces: np.ndarray, visual: Any) -> Mesh:
     """Base colour only. Its factor multiplies the texture in glTF; OBJ files often say Kd 0 beside a texture, which
     therefore stands alone there (as Blender has it)."""
     material = visual.material
@@ -142,23 +144,23 @@ def _textured(vertices: np.ndarray, faces: np.ndarray, visual: Any) -> Mesh:
     factor = material.baseColorFactor if gltf else (None if image is not None else material.diffuse)
     tint = np.ones((len(vertices), 3), np.float32)
     if factor is not None:
-        tint = tint * _light(np.asarray(factor)[None], linear=True)
+        tint = tint * _to_linear_light(np.asarray(factor)[None], linear=True)
     painted = (visual.vertex_attributes or {}).get("color") if gltf else None
     if painted is not None and len(painted) == len(vertices):
-        tint = tint * _light(np.asarray(painted), linear=True)
+        tint = tint * _to_linear_light(np.asarray(painted), linear=True)
     if image is None or visual.uv is None:
         return Mesh(vertices, faces, tint)
     uv = np.array(visual.uv, dtype=np.float32)[:, :2]
-    return Mesh(vertices, faces, tint, uv, _rgb(image))
+    return Mesh(vertices, faces, tint, uv, _to_rgb(image))
 
 
-def _light(colours: np.ndarray, linear: bool) -> np.ndarray:
+def _to_linear_light(colours: np.ndarray, linear: bool) -> np.ndarray:
     """RGB or RGBA, bytes or numbers up to 1, to linear light."""
     scale = 255 if np.issubdtype(colours.dtype, np.integer) else 1
     values = (colours[:, :3] / scale).astype(np.float32)
-    return values if linear else to_linear(values)
+    return values if linear else srgb_to_linear(values)
 
 
-def _rgb(image: Image.Image) -> np.ndarray:
+def _to_rgb(image: Image.Image) -> np.ndarray:
     """Transparency is left out: every surface is opaque."""
     return np.array(image.convert("RGB"))

@@ -38,7 +38,7 @@ class Mesh:
             raise ValueError("it has uv coordinates that are not finite numbers")
 
 
-def of_unit_size(parts: Sequence[Mesh]) -> tuple[Mesh, ...]:
+def scale_to_unit_size(parts: Sequence[Mesh]) -> tuple[Mesh, ...]:
     """The object moved and scaled: its bounding box has its middle at the origin and a longest side of 1.
 
     Vertices that no triangle uses do not count.

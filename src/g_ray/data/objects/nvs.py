@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from g_ray.data.clip_sampling import share
+from g_ray.data.clip_sampling import hash_to_unit
 from g_ray.data.nvs import NVSBatch, NVSSource
-from g_ray.data.objects.files import DIRECTIONS, NATIVE, image_name, object_names
-from g_ray.data.objects.index import EVERY_VIEW, PROTOCOLS, TEST_SHARE, TargetKinds, partition
-from g_ray.data.objects.rendered import Asked, RenderedObjects
+from g_ray.data.objects.files import DIRECTIONS, NATIVE, find_objects, format_image_name
+from g_ray.data.objects.index import EVERY_VIEW, PROTOCOLS, TEST_SHARE, TargetKinds, assign_split
+from g_ray.data.objects.rendered import RenderedObjects, ViewRequest
 
 HELD_OUT_SHARE = 0.02
 """Of all objects: neither trained on nor tested on."""
@@ -23,7 +23,7 @@ TARGETS: dict[str, TargetKinds] = {"all": EVERY_VIEW, **PROTOCOLS}
 class ObjectsNVS(NVSSource):
     """Two native views of an object are given, another of its 24 is asked for; all three are drawn anew each time.
 
-    A draw is known by (seed, rank, number): `batch(step)` holds numbers step · batch_size and following, whatever
+    A draw is known by (seed, rank, number): `make_batch(step)` holds numbers step · batch_size and following, whatever
     the batch size. The objects of the test protocols are never among them.
     """
 
@@ -43,41 +43,43 @@ class ObjectsNVS(NVSSource):
                 f"{self.batch_size} objects of {self.width}×{self.height} px, seed {self.seed}: give positive "
                 "numbers, and a seed of 0 or more"
             )
-        if not self.trained:
+        if not self.training_names:
             raise ValueError(
-                f"{self.root} has {len(self._found)} objects to train on: render at least 2 besides those for testing"
+                f"{self.root} has {len(self._names)} objects to train on: render at least 2 besides those for testing"
             )
 
     @cached_property
-    def _found(self) -> list[str]:
+    def _names(self) -> list[str]:
         """Objects that are not for testing, in an order that belongs to their names."""
-        return sorted((u for u in object_names(self.root) if partition(u) == "train"), key=share)
+        return sorted((u for u in find_objects(self.root) if assign_split(u) == "train"), key=hash_to_unit)
 
     @cached_property
-    def kept_aside(self) -> list[str]:
+    def held_out_names(self) -> list[str]:
         """For pictures and a score while training goes on: those next to the test objects, at least one."""
         limit = TEST_SHARE + HELD_OUT_SHARE
-        return [uid for uid in self._found if share(uid) < limit] or self._found[:1]
+        return [uid for uid in self._names if hash_to_unit(uid) < limit] or self._names[:1]
 
     @cached_property
-    def trained(self) -> list[str]:
-        return self._found[len(self.kept_aside) :]
+    def training_names(self) -> list[str]:
+        return self._names[len(self.held_out_names) :]
 
     @cached_property
     def objects(self) -> RenderedObjects:
         return RenderedObjects(self.root, self.width, self.height, self.cache_mb)
 
-    def batch(self, step: int, rank: int = 0) -> NVSBatch:
+    def make_batch(self, step: int, rank: int = 0) -> NVSBatch:
         numbers = range(step * self.batch_size, (step + 1) * self.batch_size)
-        return self.objects.batch([self._draw(self.trained, rank, number) for number in numbers])
+        return self.objects.make_batch([self._draw(self.training_names, rank, number) for number in numbers])
 
-    def held_out(self) -> NVSBatch:
-        return self.objects.batch([self._draw(self.kept_aside, 0, n) for n in range(self.batch_size)])
+    def make_held_out(self) -> NVSBatch:
+        return self.objects.make_batch(
+            [self._draw(self.held_out_names, 0, n) for n in range(self.batch_size)]
+        )
 
-    def _draw(self, objects: list[str], rank: int, number: int) -> Asked:
+    def _draw(self, objects: list[str], rank: int, number: int) -> ViewRequest:
         random = np.random.default_rng((self.seed, rank, number))
         uid = objects[random.integers(len(objects))]
         first, second = map(int, random.choice(DIRECTIONS, 2, replace=False))
-        asked = TARGETS[self.targets].names((first, second))
-        given = (image_name(first, NATIVE), image_name(second, NATIVE))
-        return Asked(uid, given, (asked[random.integers(len(asked))],))
+        asked = TARGETS[self.targets].list_names((first, second))
+        given = (format_image_name(first, NATIVE), format_image_name(second, NATIVE))
+        return ViewRequest(uid, given, (asked[random.integers(len(asked))],))

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.data.objects.meshes import Mesh
-from g_ray.data.objects.paint import Paint
-from g_ray.data.objects.srgb import to_bytes
+from g_ray.data.objects.paint import PaintTable
+from g_ray.data.objects.srgb import linear_to_srgb_bytes
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 
@@ -55,30 +55,30 @@ class MeshScene:
         self.faces = np.concatenate([p.faces + at for p, at in zip(parts, first, strict=True)]).astype(
             np.int32
         )
-        self.normals = _normals(self.vertices[self.faces].astype(np.float64)).astype(np.float32)
-        self.paint, self.light = Paint(parts), light
+        self.normals = _compute_normals(self.vertices[self.faces].astype(np.float64)).astype(np.float32)
+        self.paint, self.light = PaintTable(parts), light
         self.scene = EmbreeScene(robust=True)  # no ray slips between two triangles
         TriangleMesh(self.scene, self.vertices, self.faces)
 
-    def photograph(self, camera: Camera, pose: Pose, antialias: int = 1) -> UInt8[Tensor, "*batch 3 h w"]:
+    def render_color(self, camera: Camera, pose: Pose, antialias: int = 1) -> UInt8[Tensor, "*batch 3 h w"]:
         """Colour alone: the mean light of antialias² rays per pixel. Cameras and poses are [*batch]."""
         fine = camera.resize(antialias * camera.width, antialias * camera.height)
         images = np.empty((*camera.batch_shape, camera.height, camera.width, 3), np.uint8)
-        for index, rays in _views(fine, pose):
-            light = self._look(rays).reshape(fine.height, fine.width, 3)
-            images[index] = to_bytes(_mean_of_cells(light, antialias))
+        for index, rays in _iterate_views(fine, pose):
+            light = self._trace(rays).reshape(fine.height, fine.width, 3)
+            images[index] = linear_to_srgb_bytes(_average_cells(light, antialias))
         return torch.from_numpy(images).movedim(-1, -3)
 
     def render(self, camera: Camera, pose: Pose, antialias: int = 1) -> MeshRendering:
-        """Colour as `photograph`; mask and depths at the pixel centres."""
+        """Color as `render_color`; mask and depths at the pixel centres."""
         depth = torch.zeros(*camera.batch_shape, camera.height, camera.width, dtype=camera.dtype)
-        for index, rays in _views(camera, pose):
+        for index, rays in _iterate_views(camera, pose):
             hits = self.cast(rays.origin, rays.directions)
             depth[index].view(-1)[torch.from_numpy(hits.ray)] = torch.from_numpy(hits.distance).to(depth)
         local = RayMap.from_camera(camera)
         depth = depth * local.valid
         return MeshRendering(
-            rgb=self.photograph(camera, pose, antialias),
+            rgb=self.render_color(camera, pose, antialias),
             ray_depth=depth,
             z_depth=depth * local.directions[..., 2],
             mask=depth > 0,
@@ -92,9 +92,9 @@ class MeshScene:
         u, v = found["u"][ray], found["v"][ray]
         return Hits(ray, found["tfar"][ray], found["primID"][ray], np.stack([1 - u - v, u, v], -1))
 
-    def colours(self, hits: Hits, directions: Float[np.ndarray, "ray 3"]) -> Float[np.ndarray, "hit 3"]:
+    def shade(self, hits: Hits, directions: Float[np.ndarray, "ray 3"]) -> Float[np.ndarray, "hit 3"]:
         """Linear light that comes back along the rays that hit something."""
-        colour = self.paint.colours(hits.face, self.faces.take(hits.face, axis=0), hits.weights)
+        colour = self.paint.look_up_colors(hits.face, self.faces.take(hits.face, axis=0), hits.weights)
         if not self.light:
             return colour
         normals = self.normals.take(hits.face, axis=0)
@@ -102,10 +102,10 @@ class MeshScene:
         slope = np.where(away, -1, 1).astype(np.float32) * (normals @ SUN)
         return colour * (AMBIENT + DIFFUSE * slope)[:, None]
 
-    def _look(self, rays: "_Rays") -> Float[np.ndarray, "ray 3"]:
+    def _trace(self, rays: "_Rays") -> Float[np.ndarray, "ray 3"]:
         hits = self.cast(rays.origin, rays.directions)
         light = np.ones_like(rays.directions)
-        light[hits.ray] = self.colours(hits, rays.directions)
+        light[hits.ray] = self.shade(hits, rays.directions)
         light[~rays.valid] = 0
         return light
 
@@ -119,7 +119,7 @@ class _Rays:
     valid: Bool[np.ndarray, "ray"]
 
 
-def _views(camera: Camera, pose: Pose) -> Iterator[tuple[tuple[int, ...], _Rays]]:
+def _iterate_views(camera: Camera, pose: Pose) -> Iterator[tuple[tuple[int, ...], _Rays]]:
     """One view after the other; single precision is what embree computes in."""
     for index in np.ndindex(*camera.batch_shape):
         local = RayMap.from_camera(camera[index])
@@ -128,7 +128,7 @@ def _views(camera: Camera, pose: Pose) -> Iterator[tuple[tuple[int, ...], _Rays]
         yield index, _Rays(origin, directions.float().numpy(), local.valid.flatten().numpy())
 
 
-def _mean_of_cells(light: Float[np.ndarray, "h w 3"], side: int) -> Float[np.ndarray, "h2 w2 3"]:
+def _average_cells(light: Float[np.ndarray, "h w 3"], side: int) -> Float[np.ndarray, "h2 w2 3"]:
     """Strided views add up several times faster than a mean over two inner axes."""
     total = light[::side, ::side].copy()
     for i, j in list(np.ndindex(side, side))[1:]:
@@ -136,7 +136,7 @@ def _mean_of_cells(light: Float[np.ndarray, "h w 3"], side: int) -> Float[np.nda
     return total / np.float32(side * side)
 
 
-def _normals(corners: Float[np.ndarray, "face 3 3"]) -> Float[np.ndarray, "face 3"]:
+def _compute_normals(corners: Float[np.ndarray, "face 3 3"]) -> Float[np.ndarray, "face 3"]:
     """Unit normals; zero for triangles without area, which no ray meets."""
     normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
     length = np.linalg.norm(normals, axis=-1, keepdims=True)

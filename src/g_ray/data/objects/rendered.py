@@ -22,7 +22,7 @@ FARTHEST = 0.5
 Value = TypeVar("Value")
 
 
-class Asked(NamedTuple):
+class ViewRequest(NamedTuple):
     """Views of one object by the names of their images."""
 
     uid: str
@@ -30,7 +30,7 @@ class Asked(NamedTuple):
     targets: tuple[str, ...]
 
 
-class Seen(NamedTuple):
+class ObjectViews(NamedTuple):
     """The 24 cameras of an object in the order of NAMES."""
 
     native: Pinhole
@@ -47,56 +47,58 @@ class RenderedObjects:
 
     def __init__(self, root: Path, width: int, height: int, cache_mb: int = 256) -> None:
         self.root, self.width, self.height = root, width, height
-        self._cameras: Recent[Seen] = Recent(10_000)
-        self._images: Recent[Tensor] = Recent(cache_mb * 2**20 // (3 * width * height))
+        self._cameras: RecentCache[ObjectViews] = RecentCache(10_000)
+        self._images: RecentCache[Tensor] = RecentCache(cache_mb * 2**20 // (3 * width * height))
 
-    def batch(self, asked: Sequence[Asked]) -> NVSBatch:
+    def make_batch(self, requests: Sequence[ViewRequest]) -> NVSBatch:
         """One scene per entry, all with the same numbers of contexts and targets."""
-        known = len(asked[0].contexts)
-        named = [(uid, (*contexts, *targets)) for uid, contexts, targets in asked]
-        images = torch.stack([torch.stack([self.image(uid, name) for name in names]) for uid, names in named])
-        views = self._views([(uid, [NAMES.index(name) for name in names]) for uid, names in named])
+        known = len(requests[0].contexts)
+        named = [(uid, (*contexts, *targets)) for uid, contexts, targets in requests]
+        images = torch.stack(
+            [torch.stack([self.get_image(uid, name) for name in names]) for uid, names in named]
+        )
+        views = self._make_views([(uid, [NAMES.index(name) for name in names]) for uid, names in named])
         rgb = images.to(torch.float32) / 255
         folders = tuple(str(self.root / uid) for uid, _ in named)
         return NVSBatch(rgb[:, :known], views[:known], rgb[:, known:], views[known:], folders)
 
-    def image(self, uid: str, name: str) -> UInt8[Tensor, "3 h w"]:
+    def get_image(self, uid: str, name: str) -> UInt8[Tensor, "3 h w"]:
         return self._images((uid, name), lambda: self._read_image(uid, name))
 
-    def cameras(self, uid: str) -> Seen:
+    def get_cameras(self, uid: str) -> ObjectViews:
         """As the files have them, and for images of the wanted size; poses are scaled."""
         return self._cameras(uid, lambda: self._read_cameras(uid))
 
-    def _views(self, asked: list[tuple[str, list[int]]]) -> Views:
-        found = [(self.cameras(uid), places) for uid, places in asked]
+    def _make_views(self, asked: list[tuple[str, list[int]]]) -> Views:
+        found = [(self.get_cameras(uid), places) for uid, places in asked]
         params = torch.stack([seen.cameras.params[places] for seen, places in found])
         matrices = torch.stack([seen.poses.world_from_cam[places] for seen, places in found])
         cameras = [Pinhole(params[:, view], self.width, self.height) for view in range(params.shape[1])]
         return Views(cameras, Pose(matrices))
 
-    def _read_cameras(self, uid: str) -> Seen:
+    def _read_cameras(self, uid: str) -> ObjectViews:
         read = read_cameras(self.root / uid)
         native = read.cameras.to(torch.float32)
         scaled = read.poses.scale_translation(FARTHEST / read.poses.translation.norm(dim=-1).max())
-        return Seen(native, native.resize(self.width, self.height), scaled.to(torch.float32))
+        return ObjectViews(native, native.resize(self.width, self.height), scaled.to(torch.float32))
 
     def _read_image(self, uid: str, name: str) -> UInt8[Tensor, "3 h w"]:
         """At another size, the eight bits that a file of that size would hold."""
         path = self.root / uid / "views" / name
-        image, camera = read_image(path), self.cameras(uid).native[NAMES.index(name)]
+        image, camera = read_image(path), self.get_cameras(uid).native[NAMES.index(name)]
         if image.shape[1:] != (camera.height, camera.width):
             size = f"{image.shape[2]}×{image.shape[1]} px"
             raise ValueError(f"{path}: {size}, but its camera takes {camera.width}×{camera.height}")
         if image.shape[1:] == (self.height, self.width):
             return image
-        return rounded(resample(image.to(torch.float32), camera, self.width, self.height)[0])
+        return round_to_bytes(resample(image.to(torch.float32), camera, self.width, self.height)[0])
 
 
-def rounded(levels: Float[Tensor, "3 h w"]) -> UInt8[Tensor, "3 h w"]:
+def round_to_bytes(levels: Float[Tensor, "3 h w"]) -> UInt8[Tensor, "3 h w"]:
     return levels.round().clamp(0, 255).to(torch.uint8)
 
 
-class Recent(Generic[Value]):
+class RecentCache(Generic[Value]):
     """What was made last, up to a number of things; the one that was not used for longest goes first."""
 
     def __init__(self, limit: int) -> None:

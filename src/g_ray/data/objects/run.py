@@ -17,10 +17,10 @@ import torch
 from g_ray.data.objects.cameras import sample_cameras
 from g_ray.data.objects.files import is_finished, write_object
 from g_ray.data.objects.mesh_files import UnreadableMesh, find_meshes, read_meshes
-from g_ray.data.objects.meshes import Mesh, of_unit_size
-from g_ray.data.objects.procedural import random_object
+from g_ray.data.objects.meshes import Mesh, scale_to_unit_size
+from g_ray.data.objects.procedural import make_random_object
 from g_ray.data.objects.render import MeshScene
-from g_ray.data.objects.seeds import object_random
+from g_ray.data.objects.seeds import make_object_random
 from g_ray.files import write_json
 
 DATASET = "dataset.json"
@@ -52,13 +52,13 @@ class ObjectSettings:
 
 @dataclass(frozen=True)
 class ObjectJob:
-    """An object by its name; without a file it is made by `random_object`."""
+    """An object by its name; without a file it is made by `make_random_object`."""
 
     name: str
     file: Path | None = None
 
 
-def object_jobs(meshes: Path | None, count: int | None, seed: int) -> list[ObjectJob]:
+def list_object_jobs(meshes: Path | None, count: int | None, seed: int) -> list[ObjectJob]:
     """What to render. Fewer than all are a sample: the order is random but fixed, and a larger count only adds."""
     if count is not None and count < 1:
         raise ValueError(f"{count} objects: give 1 or more")
@@ -67,11 +67,11 @@ def object_jobs(meshes: Path | None, count: int | None, seed: int) -> list[Objec
             raise ValueError("how many objects? --count N (there are as many procedural meshes as you like)")
         return [ObjectJob(f"{PROCEDURAL}_{number:06d}") for number in range(count)]
     found = find_meshes(meshes)
-    order = sorted(found, key=lambda name: object_random(name, seed, "order").random())
+    order = sorted(found, key=lambda name: make_object_random(name, seed, "order").random())
     return [ObjectJob(name, found[name]) for name in order[:count]]
 
 
-def claim(root: Path, settings: ObjectSettings) -> None:
+def claim_folder(root: Path, settings: ObjectSettings) -> None:
     """Note the settings in the folder, or refuse it if it was made with others."""
     path = root / DATASET
     wanted = asdict(settings)
@@ -93,25 +93,25 @@ def claim(root: Path, settings: ObjectSettings) -> None:
         raise ValueError(f"{root} was made with {', '.join(others)}; use the same settings, or another --out")
 
 
-def unfinished(root: Path, jobs: Iterable[ObjectJob]) -> list[ObjectJob]:
+def find_unfinished(root: Path, jobs: Iterable[ObjectJob]) -> list[ObjectJob]:
     return [job for job in jobs if not is_finished(root, job.name)]
 
 
 def render_object(root: Path, job: ObjectJob, settings: ObjectSettings) -> None:
     """Read or make the mesh, look at it through its 24 cameras, write it all."""
-    scene = MeshScene(_mesh(job, settings), settings.light)
+    scene = MeshScene(_load_mesh(job, settings), settings.light)
     views = sample_cameras(job.name, settings.seed, settings.size)
-    images = scene.photograph(views.cameras, views.poses, settings.antialias)
+    images = scene.render_color(views.cameras, views.poses, settings.antialias)
     depth = scene.render(views.cameras, views.poses).z_depth if settings.depth else None
     write_object(root, job.name, views, images, depth)
 
 
-def _mesh(job: ObjectJob, settings: ObjectSettings) -> tuple[Mesh, ...]:
+def _load_mesh(job: ObjectJob, settings: ObjectSettings) -> tuple[Mesh, ...]:
     if job.file is None:
-        return of_unit_size(random_object(object_random(job.name, settings.seed, "mesh")))
+        return scale_to_unit_size(make_random_object(make_object_random(job.name, settings.seed, "mesh")))
     parts = read_meshes(job.file, settings.up)
     try:
-        return of_unit_size(parts)
+        return scale_to_unit_size(parts)
     except ValueError as error:
         raise UnreadableMesh(f"{job.file}: {error}") from None
 
@@ -133,14 +133,14 @@ def render_objects(
     A mesh that cannot be read is an outcome, any other error ends the run. Leaving the iteration (Ctrl-C) lets the
     objects that are under way finish and starts no more.
     """
-    todo = unfinished(root, jobs)
+    todo = find_unfinished(root, jobs)
     if workers == 1:
-        yield from (_attempt(root, job, settings) for job in todo)
+        yield from (_try_render(root, job, settings) for job in todo)
     elif todo:
-        yield from _in_parallel(root, todo, settings, min(workers, len(todo)))
+        yield from _render_in_parallel(root, todo, settings, min(workers, len(todo)))
 
 
-def _attempt(root: Path, job: ObjectJob, settings: ObjectSettings) -> Outcome:
+def _try_render(root: Path, job: ObjectJob, settings: ObjectSettings) -> Outcome:
     try:
         render_object(root, job, settings)
     except UnreadableMesh as error:
@@ -148,21 +148,21 @@ def _attempt(root: Path, job: ObjectJob, settings: ObjectSettings) -> Outcome:
     return Outcome(job.name)
 
 
-def _in_parallel(
+def _render_in_parallel(
     root: Path, todo: list[ObjectJob], settings: ObjectSettings, workers: int
 ) -> Iterator[Outcome]:
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_become_worker)
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_initialize_worker)
     running: dict[Future[Outcome], ObjectJob] = {}
     waiting = iter(todo)
     try:
         for job in waiting:
-            with _deaf_children():
-                running[pool.submit(_attempt, root, job, settings)] = job
+            with _block_interrupts_in_children():
+                running[pool.submit(_try_render, root, job, settings)] = job
             if len(running) < 2 * workers:  # a queue just long enough to keep all busy
                 continue
-            yield from _collected(running)
+            yield from _collect_outcomes(running)
         while running:
-            yield from _collected(running)
+            yield from _collect_outcomes(running)
     except BrokenProcessPool:
         names = ", ".join(sorted(job.name for job in running.values()))
         raise OSError(
@@ -172,7 +172,7 @@ def _in_parallel(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _collected(running: dict[Future[Outcome], ObjectJob]) -> Iterator[Outcome]:
+def _collect_outcomes(running: dict[Future[Outcome], ObjectJob]) -> Iterator[Outcome]:
     for future in wait(running, return_when=FIRST_COMPLETED).done:
         outcome = future.result()
         del running[future]
@@ -180,7 +180,7 @@ def _collected(running: dict[Future[Outcome], ObjectJob]) -> Iterator[Outcome]:
 
 
 @contextmanager
-def _deaf_children() -> Iterator[None]:
+def _block_interrupts_in_children() -> Iterator[None]:
     """Processes that start meanwhile do not hear Ctrl-C, from their first instruction on; ours waits until after."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -189,7 +189,7 @@ def _deaf_children() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _become_worker() -> None:
+def _initialize_worker() -> None:
     """One thread each; Ctrl-C is the parent's business; no life after the parent's death."""
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from g_ray.data.re10k.clips import Axes, Clip, Clips, Frame, frame_from, inside, poses_from
+from g_ray.data.re10k.clips import Axes, Clip, Clips, Frame, convert_poses, decode_frame, resolve_inside
 
 OPEN = 4
 """Chunks kept open."""
@@ -43,30 +43,30 @@ class ChunkClips(Clips):
     def keys(self) -> tuple[str, ...]:
         return tuple(sorted(self.chunks))
 
-    def by_file(self) -> tuple[str, ...]:
+    def order_by_file(self) -> tuple[str, ...]:
         return tuple(sorted(self.chunks, key=lambda key: (self.chunks[key], key)))
 
-    def clip(self, key: str) -> Clip:
+    def get_clip(self, key: str) -> Clip:
         if key not in self.chunks:
             raise ValueError(f"{self.folder / 'index.json'} has no clip {key!r}")
-        path = inside(self.folder, self.chunks[key], f"{self.folder / 'index.json'}, clip {key}")
-        entry = self._chunk(self.chunks[key], path).get(key)
+        path = resolve_inside(self.folder, self.chunks[key], f"{self.folder / 'index.json'}, clip {key}")
+        entry = self._load_chunk(self.chunks[key], path).get(key)
         if entry is None:
             raise ValueError(
                 f"{path} has no clip {key}, though index.json says so: download or convert it again"
             )
         where = f"{path}, clip {key}"
-        cameras, images = _checked(entry, where)
+        cameras, images = _parse_entry(entry, where)
 
         def frame(number: int) -> Frame:
             encoded = images[number].contiguous().numpy().tobytes()
-            return frame_from(encoded, cameras[number, :4], True, f"{where}, frame {number}")
+            return decode_frame(encoded, cameras[number, :4], True, f"{where}, frame {number}")
 
         bottom = cameras.new_tensor([0.0, 0.0, 0.0, 1.0]).expand(len(cameras), 1, 4)
         matrices = torch.cat([cameras[:, 6:].reshape(-1, 3, 4), bottom], 1)
-        return Clip(key, poses_from(matrices, self.axes, where), frame)
+        return Clip(key, convert_poses(matrices, self.axes, where), frame)
 
-    def _chunk(self, name: str, path: Path) -> dict[str, Any]:
+    def _load_chunk(self, name: str, path: Path) -> dict[str, Any]:
         """Clips of a chunk by key; the chunk longest unused is closed for a new one."""
         if name in self._open:
             self._open.move_to_end(name)
@@ -105,7 +105,7 @@ def _read_index(path: Path) -> dict[str, str]:
     return index
 
 
-def _checked(entry: dict[str, Any], where: str) -> tuple[Tensor, list[Tensor]]:
+def _parse_entry(entry: dict[str, Any], where: str) -> tuple[Tensor, list[Tensor]]:
     """Cameras in float64 and encoded pictures, one each per frame."""
     cameras, images = entry.get("cameras"), entry.get("images")
     if not isinstance(cameras, Tensor) or cameras.ndim != 2 or cameras.shape[1] != 18:

@@ -49,15 +49,15 @@ class Clips(ABC):
         """Names of the clips, sorted."""
 
     @abstractmethod
-    def clip(self, key: str) -> Clip:
+    def get_clip(self, key: str) -> Clip:
         """One of them."""
 
-    def by_file(self) -> tuple[str, ...]:
+    def order_by_file(self) -> tuple[str, ...]:
         """The keys in an order in which every file is opened once."""
         return self.keys
 
 
-def poses_from(cam_from_world: Float[Tensor, "frame 4 4"], axes: Axes, where: str) -> Pose:
+def convert_poses(cam_from_world: Float[Tensor, "frame 4 4"], axes: Axes, where: str) -> Pose:
     """Poses of a file, whose camera axes are `axes`, as this project writes them.
 
     pixelSplat's and LVSM's own files have OpenCV axes. Only pictures can tell: see `g_ray.data.checks.axes`.
@@ -78,11 +78,11 @@ def poses_from(cam_from_world: Float[Tensor, "frame 4 4"], axes: Axes, where: st
     return Pose(cam_from_world).inverse()
 
 
-def frame_from(encoded: bytes, intrinsics: Tensor, normalised: bool, where: str) -> Frame:
+def decode_frame(encoded: bytes, intrinsics: Tensor, normalized: bool, where: str) -> Frame:
     """A frame from JPEG or PNG bytes and fx, fy, cx, cy, in pixels or in units of the picture's size."""
-    image = decoded(encoded, where)
+    image = decode_image(encoded, where)
     height, width = image.shape[-2:]
-    unit = intrinsics.new_tensor([width, height, width, height]) if normalised else 1
+    unit = intrinsics.new_tensor([width, height, width, height]) if normalized else 1
     fx, fy, cx, cy = (intrinsics * unit).tolist()
     if not (fx > 0 and fy > 0 and 0 < cx < width and 0 < cy < height):
         raise ValueError(
@@ -92,7 +92,7 @@ def frame_from(encoded: bytes, intrinsics: Tensor, normalised: bool, where: str)
     return Frame(image, Pinhole.make(width, height, fx=fx, fy=fy, cx=cx, cy=cy))
 
 
-def decoded(encoded: bytes, where: str) -> Float[Tensor, "3 h w"]:
+def decode_image(encoded: bytes, where: str) -> Float[Tensor, "3 h w"]:
     try:
         with Image.open(BytesIO(encoded)) as picture:
             pixels = np.array(picture.convert("RGB"))
@@ -101,7 +101,7 @@ def decoded(encoded: bytes, where: str) -> Float[Tensor, "3 h w"]:
     return torch.from_numpy(pixels).permute(2, 0, 1).float() / 255
 
 
-def inside(folder: Path, name: str, where: str) -> Path:
+def resolve_inside(folder: Path, name: str, where: str) -> Path:
     """A file of the data set by the name that it is given there; names that lead out of the folder are refused."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from g_ray.data.re10k.clips import Axes, Clip, Clips, Frame, frame_from, inside, poses_from
+from g_ray.data.re10k.clips import Axes, Clip, Clips, Frame, convert_poses, decode_frame, resolve_inside
 
 
 @dataclass(frozen=True)
@@ -23,33 +23,33 @@ class FolderClips(Clips):
     listed: tuple[str, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "listed", _listed(self.folder))
+        object.__setattr__(self, "listed", _list_clips(self.folder))
 
     @property
     def keys(self) -> tuple[str, ...]:
         return self.listed
 
-    def clip(self, key: str) -> Clip:
-        path = inside(self.folder, f"metadata/{key}.json", f"clip {key!r}")
-        frames = _frames(path)
+    def get_clip(self, key: str) -> Clip:
+        path = resolve_inside(self.folder, f"metadata/{key}.json", f"clip {key!r}")
+        frames = _read_frames(path)
         matrices = torch.tensor([frame["w2c"] for frame in frames], dtype=torch.float64)
         intrinsics = torch.tensor([frame["fxfycxcy"] for frame in frames], dtype=torch.float64)
 
         def frame(number: int) -> Frame:
             where = f"{path}, frame {number}"
-            picture = self._picture(frames[number]["image_path"], key, where)
-            return frame_from(picture.read_bytes(), intrinsics[number], False, f"{picture}, clip {key}")
+            picture = self._find_picture(frames[number]["image_path"], key, where)
+            return decode_frame(picture.read_bytes(), intrinsics[number], False, f"{picture}, clip {key}")
 
-        return Clip(key, poses_from(matrices, self.axes, str(path)), frame)
+        return Clip(key, convert_poses(matrices, self.axes, str(path)), frame)
 
-    def _picture(self, image_path: str, key: str, where: str) -> Path:
+    def _find_picture(self, image_path: str, key: str, where: str) -> Path:
         parts = PurePosixPath(image_path.replace("\\", "/")).parts
         below = len(parts) - parts[::-1].index("images") if "images" in parts else 0
         relative = "/".join(parts[below:]) if below else f"{key}/{image_path}"
-        return inside(self.folder / "images", relative, where)
+        return resolve_inside(self.folder / "images", relative, where)
 
 
-def _listed(folder: Path) -> tuple[str, ...]:
+def _list_clips(folder: Path) -> tuple[str, ...]:
     """Clips of full_list.txt that are there; all that are there where it is missing."""
     there = {path.stem for path in (folder / "metadata").glob("*.json")}
     full_list = folder / "full_list.txt"
@@ -59,7 +59,7 @@ def _listed(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(there))
 
 
-def _frames(path: Path) -> list[dict[str, Any]]:
+def _read_frames(path: Path) -> list[dict[str, Any]]:
     try:
         frames = json.loads(path.read_text(encoding="utf-8"))["frames"]
         for number, frame in enumerate(frames):

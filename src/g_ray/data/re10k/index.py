@@ -27,7 +27,7 @@ class EvaluationIndex:
     missing: int = 0
     """Scenes left out because their clip is not on disk."""
 
-    def on_disk(self, keys: Iterable[str]) -> "EvaluationIndex":
+    def select_available(self, keys: Iterable[str]) -> "EvaluationIndex":
         """The scenes whose clips are there, and how many are not."""
         there = set(keys)
         scenes = tuple(scene for scene in self.scenes if scene.key in there)
@@ -58,11 +58,13 @@ def read_index(path: Path) -> EvaluationIndex:
         raise ValueError(
             f'{path} is not an evaluation index: expected {{key: {{"context", "target"}} or null}}'
         )
-    scenes = tuple(_scene(path, key, entry) for key, entry in sorted(entries.items()) if entry is not None)
+    scenes = tuple(
+        _parse_scene(path, key, entry) for key, entry in sorted(entries.items()) if entry is not None
+    )
     return EvaluationIndex(scenes, without=len(entries) - len(scenes))
 
 
-def _scene(path: Path, key: str, entry: Any) -> IndexedScene:
+def _parse_scene(path: Path, key: str, entry: Any) -> IndexedScene:
     try:
         context, target = (tuple(entry[name]) for name in ("context", "target"))
     except (TypeError, KeyError):

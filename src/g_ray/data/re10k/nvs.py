@@ -9,10 +9,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.data.clip_sampling import check_sampling, draw_frames, long_enough, normalised, share
-from g_ray.data.nvs import NVSBatch, NVSSource, zoom_factors
+from g_ray.data.clip_sampling import (
+    check_sampling,
+    draw_frames,
+    hash_to_unit,
+    is_long_enough,
+    normalize_poses,
+)
+from g_ray.data.nvs import NVSBatch, NVSSource, compute_zoom_factors
 from g_ray.data.re10k.clips import Clip, Clips
-from g_ray.data.resample import fitted_box, resample
+from g_ray.data.resample import fit_box, resample
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
 
@@ -57,8 +63,8 @@ class RE10KNVS(NVSSource):
                 f"{self.batch_size} scenes with seed {self.seed}: give at least 1, and a seed of 0 or more"
             )
         check_sampling(self.gap, self.contexts, self.targets)
-        zoom_factors(torch.zeros(1), self.zoom_max)
-        ordered = sorted(self.clips.keys, key=share)
+        compute_zoom_factors(torch.zeros(1), self.zoom_max)
+        ordered = sorted(self.clips.keys, key=hash_to_unit)
         if len(ordered) < 2:
             raise ValueError(
                 f"{len(ordered)} clip: at least 2 are needed, to train on one and look at the other"
@@ -67,28 +73,28 @@ class RE10KNVS(NVSSource):
         object.__setattr__(self, "kept", tuple(sorted(ordered[:kept])))
         object.__setattr__(self, "keys", tuple(sorted(ordered[kept:])))
 
-    def batch(self, step: int, rank: int = 0) -> NVSBatch:
+    def make_batch(self, step: int, rank: int = 0) -> NVSBatch:
         numbers = range(step * self.batch_size, (step + 1) * self.batch_size)
         return load_scenes(
-            [self._drawn(self.keys, rank, number) for number in numbers], self.width, self.height
+            [self._draw_frames(self.keys, rank, number) for number in numbers], self.width, self.height
         )
 
-    def held_out(self) -> NVSBatch:
-        scenes = [self._drawn(self.kept, 0, number) for number in range(self.batch_size)]
+    def make_held_out(self) -> NVSBatch:
+        scenes = [self._draw_frames(self.kept, 0, number) for number in range(self.batch_size)]
         return load_scenes(scenes, self.width, self.height)
 
-    def zoomed(self, zoom_max: float) -> "RE10KNVS":
+    def with_zoom(self, zoom_max: float) -> "RE10KNVS":
         """The same scenes under another protocol."""
         return replace(self, zoom_max=zoom_max)
 
-    def _drawn(self, keys: tuple[str, ...], rank: int, number: int) -> ClipFrames:
+    def _draw_frames(self, keys: tuple[str, ...], rank: int, number: int) -> ClipFrames:
         random = np.random.default_rng((self.seed, rank, number))
         unit = torch.from_numpy(random.random(self.contexts + self.targets))
         for _ in range(TRIES):
-            clip = self.clips.clip(keys[int(random.integers(len(keys)))])
-            if long_enough(len(clip), self.gap):
+            clip = self.clips.get_clip(keys[int(random.integers(len(keys)))])
+            if is_long_enough(len(clip), self.gap):
                 frames = draw_frames(random, len(clip), self.gap, self.contexts, self.targets)
-                return ClipFrames(clip, frames, self.contexts, zoom_factors(unit, self.zoom_max))
+                return ClipFrames(clip, frames, self.contexts, compute_zoom_factors(unit, self.zoom_max))
         raise ValueError(
             f"none of {TRIES} clips drawn has more than {self.gap[0]} frames: change the frame gap"
         )
@@ -97,17 +103,17 @@ class RE10KNVS(NVSSource):
 def load_scenes(scenes: Sequence[ClipFrames], width: int, height: int) -> NVSBatch:
     """Scenes of equally many views, each frame cropped and resized together with its camera in one step."""
     contexts = scenes[0].contexts
-    images, cameras, poses = zip(*(_loaded(scene, width, height) for scene in scenes), strict=True)
+    images, cameras, poses = zip(*(_load_scene(scene, width, height) for scene in scenes), strict=True)
     views = Views(
         [Pinhole.stack(per_view) for per_view in zip(*cameras, strict=True)],
-        normalised(Pose(torch.stack(poses)), contexts).to(torch.float32),
+        normalize_poses(Pose(torch.stack(poses)), contexts).to(torch.float32),
     )
     pictures = torch.stack(images)
     names = tuple(f"clip {scene.clip.key}, frames {list(scene.frames)}" for scene in scenes)
     return NVSBatch(pictures[:, :contexts], views[:contexts], pictures[:, contexts:], views[contexts:], names)
 
 
-def _loaded(scene: ClipFrames, width: int, height: int) -> tuple[Tensor, list[Pinhole], Tensor]:
+def _load_scene(scene: ClipFrames, width: int, height: int) -> tuple[Tensor, list[Pinhole], Tensor]:
     """Pictures [view 3 h w], cameras and poses [view 4 4] of a scene."""
     beyond = [number for number in scene.frames if not 0 <= number < len(scene.clip)]
     if beyond:
@@ -117,7 +123,7 @@ def _loaded(scene: ClipFrames, width: int, height: int) -> tuple[Tensor, list[Pi
     pictures, cameras = [], []
     for number, zoom in zip(scene.frames, scene.zoom.tolist(), strict=True):
         frame = scene.clip.frame(number)
-        box = fitted_box(frame.camera.width, frame.camera.height, width, height, zoom)
+        box = fit_box(frame.camera.width, frame.camera.height, width, height, zoom)
         picture, camera = resample(frame.image, frame.camera, width, height, box)
         pictures.append(picture)
         cameras.append(camera)

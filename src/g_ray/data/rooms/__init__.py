@@ -1,6 +1,6 @@
 """Procedural rooms, ray cast exactly for any camera, and what is learned from them."""
 
-from g_ray.data.rooms.random_room import random_room
+from g_ray.data.rooms.random_room import make_random_room
 from g_ray.data.rooms.room import Rendering, Room
 
-__all__ = ["Rendering", "Room", "random_room"]
+__all__ = ["Rendering", "Room", "make_random_room"]

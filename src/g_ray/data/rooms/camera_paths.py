@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray.data.re10k.clips import poses_from
+from g_ray.data.re10k.clips import convert_poses
 from g_ray.geometry.pose import Pose
 
 
@@ -33,10 +33,10 @@ def read_paths(file: Path) -> dict[str, CameraPath]:
     if not zipfile.is_zipfile(file):
         raise ValueError(f"{file} is not an npz file of camera paths")
     with np.load(file) as arrays:
-        return {key: _path(key, arrays[key], f"{file}, clip {key}") for key in sorted(arrays.files)}
+        return {key: _parse_path(key, arrays[key], f"{file}, clip {key}") for key in sorted(arrays.files)}
 
 
-def _path(key: str, rows: np.ndarray, where: str) -> CameraPath:
+def _parse_path(key: str, rows: np.ndarray, where: str) -> CameraPath:
     if rows.ndim != 2 or rows.shape[1] != 16 or not np.issubdtype(rows.dtype, np.floating):
         raise ValueError(f"{where}: shape {rows.shape}, expected [frame, 16] numbers")
     values = torch.from_numpy(rows.astype(np.float64))
@@ -44,4 +44,4 @@ def _path(key: str, rows: np.ndarray, where: str) -> CameraPath:
         raise ValueError(f"{where}: focal lengths and poses must be finite, and focal lengths positive")
     bottom = values.new_tensor([0.0, 0.0, 0.0, 1.0]).expand(len(values), 1, 4)
     matrices = torch.cat([values[:, 4:].reshape(-1, 3, 4), bottom], 1)
-    return CameraPath(key, values[:, :4], poses_from(matrices, "opencv", where))
+    return CameraPath(key, values[:, :4], convert_poses(matrices, "opencv", where))

@@ -11,8 +11,8 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.data.nvs import NVSBatch, NVSSource, zoom_factors
-from g_ray.data.rooms import Room, random_room
+from g_ray.data.nvs import NVSBatch, NVSSource, compute_zoom_factors
+from g_ray.data.rooms import Room, make_random_room
 from g_ray.data.splits import HELD_OUT, SPLITS
 from g_ray.files import atomic_path
 from g_ray.geometry.pose import Pose
@@ -32,7 +32,7 @@ class RoomsNVS(NVSSource):
 
     Cameras stand on an arc around the middle of the room: contexts at its ends (further ones in between), targets
     between them. Poses are relative to the first context, in metres. A scene is known by (seed, split, rank, number):
-    `batch(step)` holds numbers step · batch_size and following, whatever the batch size.
+    `make_batch(step)` holds numbers step · batch_size and following, whatever the batch size.
     """
 
     seed: int = 0
@@ -60,7 +60,7 @@ class RoomsNVS(NVSSource):
             )
         if not 0 < self.fov_deg[0] <= self.fov_deg[1] < 180:
             raise ValueError(f"fields of view {self.fov_deg} must be a range between 0° and 180°")
-        zoom_factors(torch.zeros(1), self.zoom_max)
+        compute_zoom_factors(torch.zeros(1), self.zoom_max)
         if self.zooms is not None and (
             len(self.zooms) != self.contexts + self.targets or not all(zoom >= 1 for zoom in self.zooms)
         ):
@@ -69,22 +69,22 @@ class RoomsNVS(NVSSource):
                 f"{self.contexts} contexts and {self.targets} targets"
             )
 
-    def batch(self, step: int, rank: int = 0) -> NVSBatch:
-        return self.scenes(range(step * self.batch_size, (step + 1) * self.batch_size), rank)
+    def make_batch(self, step: int, rank: int = 0) -> NVSBatch:
+        return self.make_scenes(range(step * self.batch_size, (step + 1) * self.batch_size), rank)
 
-    def held_out(self) -> NVSBatch:
-        return self.batch(0, HELD_OUT)
+    def make_held_out(self) -> NVSBatch:
+        return self.make_batch(0, HELD_OUT)
 
-    def scenes(self, numbers: range, rank: int = 0) -> NVSBatch:
+    def make_scenes(self, numbers: range, rank: int = 0) -> NVSBatch:
         """Any stretch of the stream, e.g. the first 256 scenes of the test split."""
-        draws = [Draws(self, number, rank) for number in numbers]
+        draws = [SceneDraws(self, number, rank) for number in numbers]
         poses = Pose.look_at(
-            *(torch.stack(parts) for parts in zip(*(draw.places() for draw in draws), strict=True))
+            *(torch.stack(parts) for parts in zip(*(draw.compute_positions() for draw in draws), strict=True))
         )
-        camera = self._camera(
+        camera = self._make_cameras(
             torch.stack([draw.fov_rad for draw in draws]), torch.stack([draw.unit for draw in draws])
         )
-        rgb = torch.from_numpy(self._pictures(draws, camera, poses, numbers, rank)).float() / 255
+        rgb = torch.from_numpy(self._load_or_render(draws, camera, poses, numbers, rank)).float() / 255
         views = Views(
             [camera[:, view] for view in range(rgb.shape[1])], poses.relative_to_first().to(torch.float32)
         )
@@ -92,42 +92,44 @@ class RoomsNVS(NVSSource):
         names = tuple(f"room {number} of rank {rank}" for number in numbers)
         return NVSBatch(rgb[:, :known], views[:known], rgb[:, known:], views[known:], names)
 
-    def _pictures(
-        self, draws: "list[Draws]", camera: Pinhole, poses: Pose, numbers: range, rank: int
+    def _load_or_render(
+        self, draws: "list[SceneDraws]", camera: Pinhole, poses: Pose, numbers: range, rank: int
     ) -> UInt8[np.ndarray, "scene view 3 h w"]:
         """In 8 bits, as cameras store them, so that a cached picture is the picture."""
         if self.cache is None:
-            return self._rendered(draws, camera, poses)
-        folder = self.cache / self._digest() / f"rank{rank}"
+            return self._render(draws, camera, poses)
+        folder = self.cache / self._compute_digest() / f"rank{rank}"
         path = folder / f"{numbers.start}-{numbers.stop}.npy"
         with contextlib.suppress(FileNotFoundError, ValueError, EOFError):  # not there, or damaged: made anew
             return np.load(path, allow_pickle=False)
-        pictures = self._rendered(draws, camera, poses)
+        pictures = self._render(draws, camera, poses)
         with atomic_path(path) as scratch:
             np.save(scratch, pictures, allow_pickle=False)
         return pictures
 
-    def _rendered(
-        self, draws: "list[Draws]", camera: Pinhole, poses: Pose
+    def _render(
+        self, draws: "list[SceneDraws]", camera: Pinhole, poses: Pose
     ) -> UInt8[np.ndarray, "scene view 3 h w"]:
-        rooms = Room.stack([random_room(draw.room, self.solids, coarse=True) for draw in draws])
+        rooms = Room.stack([make_random_room(draw.room, self.solids, coarse=True) for draw in draws])
         rgb = rooms.render(camera, poses.to(torch.float32), self.antialias).rgb.movedim(-1, -3)
         return (255 * rgb).round().to(torch.uint8).contiguous().numpy()
 
-    def _digest(self) -> str:
+    def _compute_digest(self) -> str:
         """Of what decides a picture; `VERSION` stands for the code that renders."""
         settings = {name: value for name, value in vars(self).items() if name not in ("batch_size", "cache")}
         if self.zooms is None:
             del settings["zooms"]
         return hashlib.sha256(f"{VERSION} {sorted(settings.items())}".encode()).hexdigest()[:16]
 
-    def zoomed(self, zoom_max: float) -> "RoomsNVS":
+    def with_zoom(self, zoom_max: float) -> "RoomsNVS":
         """The same scenes and poses under another protocol."""
         return replace(self, zoom_max=zoom_max)
 
-    def _camera(self, fov_rad: Float[Tensor, "batch"], unit: Float[Tensor, "batch view"]) -> Pinhole:
+    def _make_cameras(
+        self, fov_rad: Float[Tensor, "make_batch"], unit: Float[Tensor, "batch view"]
+    ) -> Pinhole:
         native = self.width / 2 / torch.tan(fov_rad / 2)
-        drawn = zoom_factors(unit, self.zoom_max)
+        drawn = compute_zoom_factors(unit, self.zoom_max)
         zooms = drawn if self.zooms is None else drawn.new_tensor(self.zooms).expand_as(drawn)
         focal = (native[:, None] * zooms).to(torch.float32)
         return Pinhole.make(
@@ -135,7 +137,7 @@ class RoomsNVS(NVSSource):
         )
 
 
-class Draws:
+class SceneDraws:
     """All random numbers of one scene, in an order that no setting changes but the number of views."""
 
     def __init__(self, data: RoomsNVS, number: int, rank: int) -> None:
@@ -145,11 +147,11 @@ class Draws:
         self.fov_rad = torch.tensor(np.deg2rad(self.random.uniform(*data.fov_deg)))
         self.unit = torch.from_numpy(self.random.random(data.contexts + data.targets))
 
-    def places(self) -> tuple[Float[Tensor, "view 3"], Float[Tensor, "view 3"]]:
+    def compute_positions(self) -> tuple[Float[Tensor, "view 3"], Float[Tensor, "view 3"]]:
         """Eyes and what they look at. Above all furniture and inside every room, so that no camera is in a wall."""
         count, random = self.data.contexts + self.data.targets, self.random
         arc = np.deg2rad(random.uniform(*self.data.arc_deg)) * random.choice([-1, 1])
-        angle = random.uniform(0, 2 * np.pi) + arc * self._along()
+        angle = random.uniform(0, 2 * np.pi) + arc * self._draw_along()
         radius = random.uniform(1.3, 2.0) + random.uniform(-0.2, 0.2, count)
         height = random.uniform(-0.5, -0.1) + random.uniform(-0.1, 0.1, count)
         eyes = np.stack([radius * np.sin(angle), height, radius * np.cos(angle)], -1)
@@ -157,7 +159,7 @@ class Draws:
         aims[:, 1] += LEVEL
         return torch.from_numpy(eyes), torch.from_numpy(aims)
 
-    def _along(self) -> np.ndarray:
+    def _draw_along(self) -> np.ndarray:
         """Places on the arc: contexts at 0 and 1 and between, targets between."""
         contexts, targets = self.data.contexts, self.data.targets
         between = self.random.uniform(0.2, 0.8, contexts + targets)

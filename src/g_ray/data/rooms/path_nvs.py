@@ -10,9 +10,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.data.clip_sampling import check_sampling, draw_frames, long_enough, normalised, share
-from g_ray.data.nvs import NVSBatch, NVSSource, zoom_factors
-from g_ray.data.rooms import Room, random_room
+from g_ray.data.clip_sampling import (
+    check_sampling,
+    draw_frames,
+    hash_to_unit,
+    is_long_enough,
+    normalize_poses,
+)
+from g_ray.data.nvs import NVSBatch, NVSSource, compute_zoom_factors
+from g_ray.data.rooms import Room, make_random_room
 from g_ray.data.rooms.camera_paths import CameraPath, read_paths
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
@@ -54,13 +60,13 @@ class PathRoomsNVS(NVSSource):
                 "and a seed of 0 or more"
             )
         check_sampling(self.gap, self.contexts, self.targets)
-        zoom_factors(torch.zeros(1), self.zoom_max)
-        object.__setattr__(self, "clips", self._by_split())
+        compute_zoom_factors(torch.zeros(1), self.zoom_max)
+        object.__setattr__(self, "clips", self._group_by_split())
 
-    def _by_split(self) -> dict[str, list[CameraPath]]:
-        paths = [path for path in read_paths(self.paths).values() if long_enough(len(path), self.gap)]
+    def _group_by_split(self) -> dict[str, list[CameraPath]]:
+        paths = [path for path in read_paths(self.paths).values() if is_long_enough(len(path), self.gap)]
         clips = {
-            split: [path for path in paths if low <= share(path.key) < high]
+            split: [path for path in paths if low <= hash_to_unit(path.key) < high]
             for split, (low, high) in SPLITS.items()
         }
         if not clips[self.split] or not clips["held_out"]:
@@ -70,41 +76,41 @@ class PathRoomsNVS(NVSSource):
             )
         return clips
 
-    def batch(self, step: int, rank: int = 0) -> NVSBatch:
-        return self.scenes(range(step * self.batch_size, (step + 1) * self.batch_size), rank)
+    def make_batch(self, step: int, rank: int = 0) -> NVSBatch:
+        return self.make_scenes(range(step * self.batch_size, (step + 1) * self.batch_size), rank)
 
-    def held_out(self) -> NVSBatch:
-        return self.scenes(range(self.batch_size), split="held_out")
+    def make_held_out(self) -> NVSBatch:
+        return self.make_scenes(range(self.batch_size), split="held_out")
 
-    def zoomed(self, zoom_max: float) -> "PathRoomsNVS":
+    def with_zoom(self, zoom_max: float) -> "PathRoomsNVS":
         """The same scenes and poses under another protocol."""
         return replace(self, zoom_max=zoom_max)
 
-    def scenes(self, numbers: range, rank: int = 0, split: str | None = None) -> NVSBatch:
+    def make_scenes(self, numbers: range, rank: int = 0, split: str | None = None) -> NVSBatch:
         """Any stretch of the stream."""
-        draws = [self.drawn(number, rank, split or self.split) for number in numbers]
+        draws = [self.draw_path(number, rank, split or self.split) for number in numbers]
         rooms = Room.stack([draw.room for draw in draws])
         poses = Pose(torch.stack([draw.poses.world_from_cam for draw in draws]))
         camera = Pinhole.stack([draw.camera for draw in draws])
         rgb = rooms.render(camera, poses.to(torch.float32), self.antialias).rgb.movedim(-1, -3)
         views = Views(
             [camera[:, view] for view in range(rgb.shape[1])],
-            normalised(poses, self.contexts).to(torch.float32),
+            normalize_poses(poses, self.contexts).to(torch.float32),
         )
         known, names = self.contexts, tuple(draw.name for draw in draws)
         return NVSBatch(rgb[:, :known], views[:known], rgb[:, known:], views[known:], names)
 
-    def drawn(self, number: int, rank: int, split: str) -> "PlacedPath":
+    def draw_path(self, number: int, rank: int, split: str) -> "PlacedPath":
         """One scene before it is rendered."""
         random = np.random.default_rng((self.seed, list(SPLITS).index(split), rank, number))
         clip = self.clips[split][int(random.integers(len(self.clips[split])))]
         frames = draw_frames(random, len(clip), self.gap, self.contexts, self.targets)
-        zoom = zoom_factors(torch.from_numpy(random.random(len(frames))), self.zoom_max)
+        zoom = compute_zoom_factors(torch.from_numpy(random.random(len(frames))), self.zoom_max)
         return PlacedPath(
             name=f"clip {clip.key}, frames {frames}, in room {number} of rank {rank}",
-            room=random_room(int(random.integers(2**62)), self.solids, coarse=True),
-            poses=placed(Pose(clip.poses.world_from_cam[frames]), self.contexts, random),
-            camera=cameras(clip.intrinsics[frames], zoom, self.width, self.height),
+            room=make_random_room(int(random.integers(2**62)), self.solids, coarse=True),
+            poses=place_poses(Pose(clip.poses.world_from_cam[frames]), self.contexts, random),
+            camera=make_cameras(clip.intrinsics[frames], zoom, self.width, self.height),
         )
 
 
@@ -118,13 +124,13 @@ class PlacedPath:
     camera: Pinhole  # [view]
 
 
-def placed(poses: Pose, contexts: int, random: np.random.Generator) -> Pose:
+def place_poses(poses: Pose, contexts: int, random: np.random.Generator) -> Pose:
     """A path inside a room: turned about the vertical, tilted down a little, scaled, and moved into the free box.
 
     The first camera is taken to be level. The path stands where it has the room before it, and is scaled to 0.3 to 1 m
     between first and last context, or less if it would not fit.
     """
-    turn = _turn(random.uniform(0, 2 * pi), random.uniform(0, 0.25)).to(poses.dtype)
+    turn = _make_rotation(random.uniform(0, 2 * pi), random.uniform(0, 0.25)).to(poses.dtype)
     turned = Pose.from_parts(turn, turn.new_zeros(3)) @ poses.relative_to_first()
     low, high = poses.world_from_cam.new_tensor(FREE)
     size = turned.translation.amax(0) - turned.translation.amin(0)
@@ -141,7 +147,7 @@ def placed(poses: Pose, contexts: int, random: np.random.Generator) -> Pose:
     return Pose.from_parts(scaled.rotation, scaled.translation + offset)
 
 
-def cameras(
+def make_cameras(
     intrinsics: Float[Tensor, "view 4"], zoom: Float[Tensor, "view"], width: int, height: int
 ) -> Pinhole:
     """The lens of each frame behind the largest centred crop of the wanted shape, zoomed."""
@@ -159,7 +165,7 @@ def cameras(
     )
 
 
-def _turn(yaw_rad: float, tilt_rad: float) -> Float[Tensor, "3 3"]:
+def _make_rotation(yaw_rad: float, tilt_rad: float) -> Float[Tensor, "3 3"]:
     """About the vertical (y), after the camera has been tilted down about its x axis."""
     about_y = [[cos(yaw_rad), 0, sin(yaw_rad)], [0, 1, 0], [-sin(yaw_rad), 0, cos(yaw_rad)]]
     about_x = [[1, 0, 0], [0, cos(tilt_rad), sin(tilt_rad)], [0, -sin(tilt_rad), cos(tilt_rad)]]

@@ -9,12 +9,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.data.colour import ColourJitter, Colours
-from g_ray.data.nvs import zoom_factors
-from g_ray.data.random_lens import fisheye_coefficients, fisheyes, pinholes
+from g_ray.data.colour import ColorChange, ColorJitter
+from g_ray.data.nvs import compute_zoom_factors
+from g_ray.data.random_lens import draw_fisheye_coefficients, make_fisheyes, make_pinholes
 from g_ray.data.reconstruction import ReconstructionBatch
-from g_ray.data.rooms import Rendering, Room, random_room
-from g_ray.data.rooms.walk import PER_STEP, START, walk
+from g_ray.data.rooms import Rendering, Room, make_random_room
+from g_ray.data.rooms.walk import PER_STEP, START, make_walk
 from g_ray.data.shaped_sets import ShapedSets
 from g_ray.data.splits import SPLITS
 from g_ray.geometry.pointmap import transform_points
@@ -33,7 +33,7 @@ class RoomsReconstruction(ShapedSets):
 
     The four settings of a test are `lens="pinhole"`, the same with `zoom_max=3`, `"mixed"` (every other view a
     fisheye) and `"fisheye"`: rooms and poses are the same in all of them. A set is known by (seed, split, rank,
-    number): `batch(step)` holds numbers step · batch_size and following. More views continue the walk of fewer.
+    number): `make_batch(step)` holds numbers step · batch_size and following. More views continue the walk of fewer.
     """
 
     seed: int = 0
@@ -54,8 +54,8 @@ class RoomsReconstruction(ShapedSets):
     step_m: float = 0.5  # and goes up to this far along each horizontal axis
     solids: int = 5
     antialias: int = 1
-    coarse: bool = True  # rooms for images of a few dozen pixels, see `random_room`
-    colour: ColourJitter | None = None
+    coarse: bool = True  # rooms for images of a few dozen pixels, see `make_random_room`
+    colour: ColorJitter | None = None
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
@@ -71,14 +71,14 @@ class RoomsReconstruction(ShapedSets):
                 f"off_centre {self.off_centre}, antialias {self.antialias}: the principal point stays within half "
                 "an image of the middle, and a pixel takes at least one ray"
             )
-        zoom_factors(torch.zeros(1), self.zoom_max)
-        self.shapes()
+        compute_zoom_factors(torch.zeros(1), self.zoom_max)
+        self.make_dynamic_batch()
 
-    def seen_through(self, lens: LensName, zoom_max: float = 1.0) -> "RoomsReconstruction":
+    def with_lens(self, lens: LensName, zoom_max: float = 1.0) -> "RoomsReconstruction":
         """The same rooms and walks through other lenses."""
         return replace(self, lens=lens, zoom_max=zoom_max)
 
-    def sets(
+    def make_sets(
         self,
         numbers: range,
         rank: int = 0,
@@ -90,44 +90,46 @@ class RoomsReconstruction(ShapedSets):
         """Any stretch of the stream, e.g. the first 256 sets of the test split; without a number of views, the
         most that a set has. `cameras`, one per view and each batched over the sets, replace those that are drawn."""
         views, height = views or self.views[1], height or self.height
-        draws = [Draws(self, number, rank, views) for number in numbers]
-        rooms = Room.stack([random_room(draw.room, self.solids, coarse=self.coarse) for draw in draws])
+        draws = [SetDraws(self, number, rank, views) for number in numbers]
+        rooms = Room.stack([make_random_room(draw.room, self.solids, coarse=self.coarse) for draw in draws])
         steps = torch.stack([draw.steps for draw in draws])
-        poses = walk(torch.stack([draw.start for draw in draws]), steps, self.yaw_deg, self.step_m)
-        cameras = cameras or self._cameras(torch.stack([draw.lenses for draw in draws]), height)
+        poses = make_walk(torch.stack([draw.start for draw in draws]), steps, self.yaw_deg, self.step_m)
+        cameras = cameras or self._make_cameras(torch.stack([draw.lenses for draw in draws]), height)
         seen = _render(rooms, cameras, poses.to(torch.float32), self.antialias)
-        images = self._coloured(seen, draws)
+        images = self._change_colors(seen, draws)
         names = tuple(f"room {number} of rank {rank}" for number in numbers)
-        return _batch(images, seen, cameras, poses, names)
+        return _make_batch(images, seen, cameras, poses, names)
 
-    def lens_of(self, view: int) -> Literal["pinhole", "fisheye"]:
+    def choose_lens(self, view: int) -> Literal["pinhole", "fisheye"]:
         """In mixed sets every other view is a fisheye; the first is not."""
         if self.lens == "mixed":
             return "fisheye" if view % 2 else "pinhole"
         return self.lens
 
-    def _cameras(self, unit: Float[Tensor, "set view number"], height: int) -> list[Camera]:
-        zoom = zoom_factors(unit[..., 3], self.zoom_max)
+    def _make_cameras(self, unit: Float[Tensor, "set view number"], height: int) -> list[Camera]:
+        zoom = compute_zoom_factors(unit[..., 3], self.zoom_max)
         centre = self.off_centre * (2 * unit[..., 1:3] - 1)
         cameras: list[Camera] = []
         for view in range(unit.shape[1]):
             frame = (centre[:, view], zoom[:, view], self.width, height)
-            if self.lens_of(view) == "pinhole":
-                cameras.append(pinholes(_between(self.fov_deg, unit[:, view, 0]), *frame))
+            if self.choose_lens(view) == "pinhole":
+                cameras.append(make_pinholes(_interpolate_rad(self.fov_deg, unit[:, view, 0]), *frame))
             else:
-                k = fisheye_coefficients(unit[:, view, 4:])
-                cameras.append(fisheyes(_between(self.fisheye_deg, unit[:, view, 0]), k, *frame))
+                k = draw_fisheye_coefficients(unit[:, view, 4:])
+                cameras.append(make_fisheyes(_interpolate_rad(self.fisheye_deg, unit[:, view, 0]), k, *frame))
         return cameras
 
-    def _coloured(self, seen: Rendering, draws: "list[Draws]") -> Float[Tensor, "set view 3 h w"]:
-        images = seen.rgb.movedim(-1, -3)
+    def _change_colors(
+        self, rendering: Rendering, draws: "list[SetDraws]"
+    ) -> Float[Tensor, "set view 3 h w"]:
+        images = rendering.rgb.movedim(-1, -3)
         if self.colour is None:
             return images
-        colours = Colours.stack([self.colour.draw(draw.colour, images.shape[1]) for draw in draws])
-        return colours.apply(images) * seen.valid[:, :, None]
+        colours = ColorChange.stack([self.colour.draw(draw.colour, images.shape[1]) for draw in draws])
+        return colours.apply(images) * rendering.valid[:, :, None]
 
 
-class Draws:
+class SetDraws:
     """All random numbers of one set, in an order that no setting changes."""
 
     def __init__(self, data: RoomsReconstruction, number: int, rank: int, views: int) -> None:
@@ -140,7 +142,7 @@ class Draws:
         self.colour = np.random.default_rng((*key, 1))  # a stream of its own: colours change no geometry
 
 
-def _between(range_deg: tuple[float, float], unit: Tensor) -> Tensor:
+def _interpolate_rad(range_deg: tuple[float, float], unit: Tensor) -> Tensor:
     low, high = np.deg2rad(range_deg)
     return low + (high - low) * unit
 
@@ -164,20 +166,20 @@ def _render(rooms: Room, cameras: list[Camera], poses: Pose, antialias: int) -> 
     )
 
 
-def _batch(
-    images: Tensor, seen: Rendering, cameras: list[Camera], poses: Pose, names: tuple[str, ...]
+def _make_batch(
+    images: Tensor, rendering: Rendering, cameras: list[Camera], poses: Pose, names: tuple[str, ...]
 ) -> ReconstructionBatch:
     """Rooms have a world of their own; a network's is its first view."""
     to_cameras, to_first = (pose.inverse().to(torch.float32) for pose in (poses, poses[:, :1]))
-    seen_at = seen.valid[..., None]
+    seen_at = rendering.valid[..., None]
     return ReconstructionBatch(
         images=images,
         views=Views(cameras),
-        world_points=transform_points(seen.points, to_first) * seen_at,
-        camera_points=transform_points(seen.points, to_cameras) * seen_at,
-        ray_depth=seen.ray_depth,
-        z_depth=seen.z_depth,
-        valid=seen.valid,
+        world_points=transform_points(rendering.points, to_first) * seen_at,
+        camera_points=transform_points(rendering.points, to_cameras) * seen_at,
+        ray_depth=rendering.ray_depth,
+        z_depth=rendering.z_depth,
+        valid=rendering.valid,
         poses=poses.relative_to_first().to(torch.float32),
         names=names,
     )

@@ -39,31 +39,31 @@ class Rendering:
 class Solids:
     """Balls and cubes; solid 0 is the room. `solid_from_world` includes the stretch: each is a unit shape."""
 
-    centre: Float[Tensor, "*scene solid 3"]
+    center: Float[Tensor, "*scene solid 3"]
     solid_from_world: Float[Tensor, "*scene solid 3 3"]
     is_ball: Bool[Tensor, "*scene solid"]
 
-    def of_each_view(self) -> "Solids":
+    def expand_views(self) -> "Solids":
         """With an axis for the views of a scene, which all show the same solids."""
         return Solids(
-            self.centre[..., None, :, :],
+            self.center[..., None, :, :],
             self.solid_from_world[..., None, :, :, :],
             self.is_ball[..., None, :],
         )
 
-    def meet(
+    def intersect(
         self, origins: Float[Tensor, "*scene #ray 3"], directions: Float[Tensor, "*scene ray 3"]
     ) -> tuple[Float[Tensor, "*scene ray"], Int[Tensor, "*scene ray"]]:
         """Distance to the first surface along each ray, and the index of its solid."""
-        offset = torch.einsum("...sij,...sj->...is", self.solid_from_world, self.centre)
-        start, step = self._local(origins) - offset[..., None], self._local(directions)
-        enter, leave = _meet_cube(start, step)
-        distance = torch.where(self.is_ball[..., None], _meet_ball(start, step), enter)
+        offset = torch.einsum("...sij,...sj->...is", self.solid_from_world, self.center)
+        start, step = self._to_local(origins) - offset[..., None], self._to_local(directions)
+        enter, leave = _intersect_cube(start, step)
+        distance = torch.where(self.is_ball[..., None], _intersect_ball(start, step), enter)
         distance[..., 0, :] = leave[..., 0, :]
         nearest = distance.min(-2)
         return nearest.values, nearest.indices
 
-    def _local(self, vectors: Float[Tensor, "*scene ray 3"]) -> Float[Tensor, "*scene 3 solid ray"]:
+    def _to_local(self, vectors: Float[Tensor, "*scene ray 3"]) -> Float[Tensor, "*scene 3 solid ray"]:
         """Vectors in every solid's frame, component first: one matrix product and fast reductions."""
         rows = self.solid_from_world.transpose(-3, -2).flatten(-3, -2)
         return (rows @ vectors.mT).unflatten(-2, (3, -1))
@@ -74,7 +74,7 @@ class Materials:
     """A pattern between two colours for each surface: six faces of the room, then one per solid."""
 
     pattern: Int[Tensor, "*scene surface"]  # which of PATTERNS
-    colours: Float[Tensor, "*scene surface 2 3"]
+    colors: Float[Tensor, "*scene surface 2 3"]
     size: Float[Tensor, "*scene surface"]  # metres per unit of the pattern
     shift: Float[Tensor, "*scene surface 3"]  # where the pattern begins, in its units
 
@@ -93,8 +93,8 @@ class Room:
     def stack(rooms: "Sequence[Room]") -> "Room":
         """Rooms with equally many solids and lamps, to be rendered together."""
         return Room(
-            solids=_stacked([room.solids for room in rooms]),
-            materials=_stacked([room.materials for room in rooms]),
+            solids=_stack([room.solids for room in rooms]),
+            materials=_stack([room.materials for room in rooms]),
             half_size=torch.stack([room.half_size for room in rooms]),
             lamps=torch.stack([room.lamps for room in rooms]),
             shadows=rooms[0].shadows,
@@ -104,14 +104,14 @@ class Room:
         self, origins: Float[Tensor, "*scene ray 3"], directions: Float[Tensor, "*scene ray 3"]
     ) -> tuple[Float[Tensor, "*scene ray"], Int[Tensor, "*scene ray"]]:
         """Distance to the first surface along each ray, and the index of its solid."""
-        return _by_pieces(self.solids, origins, directions)
+        return _intersect_in_chunks(self.solids, origins, directions)
 
-    def normals(
+    def compute_normals(
         self, points: Float[Tensor, "*scene ray 3"], solid: Int[Tensor, "*scene ray"]
     ) -> tuple[Float[Tensor, "*scene ray 3"], Int[Tensor, "*scene ray"]]:
         """Unit normals that point to the viewer, and the index of the surface (see `Materials`)."""
         matrix = _pick(self.solids.solid_from_world, solid)
-        offset = points - _pick(self.solids.centre, solid)
+        offset = points - _pick(self.solids.center, solid)
         local = (matrix @ offset[..., None])[..., 0]
         axis = local.abs().argmax(-1)
         on_axis = torch.nn.functional.one_hot(axis, 3) * local.sign()
@@ -121,15 +121,15 @@ class Room:
         face = 2 * axis + (on_axis.sum(-1) > 0)
         return torch.where(solid[..., None] == 0, -outward, outward), torch.where(solid == 0, face, 5 + solid)
 
-    def colour(
+    def compute_color(
         self, points: Float[Tensor, "*scene ray 3"], solid: Int[Tensor, "*scene ray"]
     ) -> Float[Tensor, "*scene ray 3"]:
         """Texture times light, for the eye (gamma 2.2)."""
-        normal, surface = self.normals(points, solid)
-        linear = self._albedo(points, surface) * self._light(points, normal)[..., None]
+        normal, surface = self.compute_normals(points, solid)
+        linear = self._compute_albedo(points, surface) * self._compute_light(points, normal)[..., None]
         return linear.clamp(0, 1) ** (1 / 2.2)
 
-    def _albedo(self, points: Tensor, surface: Tensor) -> Tensor:
+    def _compute_albedo(self, points: Tensor, surface: Tensor) -> Tensor:
         materials = self.materials
         scaled = points / _pick(materials.size, surface)[..., None] + _pick(materials.shift, surface)
         pattern = _pick(materials.pattern, surface)
@@ -138,10 +138,10 @@ class Room:
             chosen = (pattern == index).flatten().nonzero()[:, 0]
             values = list(PATTERNS.values())[index](scaled.flatten(0, -2).index_select(0, chosen))
             blend.view(-1).index_copy_(0, chosen, values)
-        first, second = _pick(materials.colours, surface).unbind(-2)
+        first, second = _pick(materials.colors, surface).unbind(-2)
         return torch.lerp(first, second, blend[..., None])
 
-    def _light(self, points: Tensor, normal: Tensor) -> Tensor:
+    def _compute_light(self, points: Tensor, normal: Tensor) -> Tensor:
         """Lamps, with shadows or without, a sky of ambient light, and the darkening that corners have."""
         total = torch.zeros_like(points[..., 0])
         for lamp in self.lamps.unbind(-2):
@@ -165,11 +165,11 @@ class Room:
         """
         pose = Pose(pose.world_from_cam.expand(*camera.batch_shape, 4, 4))
         rays = RayMap.from_camera(camera)
-        distance, points, solid = self._look(rays, pose)
+        distance, points, solid = self._trace(rays, pose)
         if antialias == 1:
-            rgb = self._colour_of_views(points, solid)
+            rgb = self._compute_view_colors(points, solid)
         else:
-            rgb = self._smooth_colour(camera, pose, antialias)
+            rgb = self._compute_antialiased_color(camera, pose, antialias)
         return Rendering(
             rgb=rgb * rays.valid[..., None],
             ray_depth=distance * rays.valid,
@@ -178,7 +178,7 @@ class Room:
             valid=rays.valid,
         )
 
-    def _look(self, rays: RayMap, pose: Pose) -> tuple[Tensor, Tensor, Tensor]:
+    def _trace(self, rays: RayMap, pose: Pose) -> tuple[Tensor, Tensor, Tensor]:
         """Distance, point and solid of every pixel of every view; all rays of a view start at one point."""
         scene = self.half_size.shape[:-1]
         rotation, origins = (
@@ -186,18 +186,20 @@ class Room:
             pose.translation.reshape(*scene, -1, 1, 3),
         )
         directions = rays.directions.reshape(*scene, -1, prod(rays.shape[-2:]), 3) @ rotation.mT
-        distance, solid = _by_pieces(self.solids.of_each_view(), origins, directions)
+        distance, solid = _intersect_in_chunks(self.solids.expand_views(), origins, directions)
         points = origins + distance[..., None] * directions
         return distance.reshape(rays.shape), points.reshape(*rays.shape, 3), solid.reshape(rays.shape)
 
-    def _colour_of_views(self, points: Tensor, solid: Tensor) -> Tensor:
+    def _compute_view_colors(self, points: Tensor, solid: Tensor) -> Tensor:
         scene = self.half_size.shape[:-1]
-        return self.colour(points.reshape(*scene, -1, 3), solid.reshape(*scene, -1)).reshape(points.shape)
+        return self.compute_color(points.reshape(*scene, -1, 3), solid.reshape(*scene, -1)).reshape(
+            points.shape
+        )
 
-    def _smooth_colour(self, camera: Camera, pose: Pose, antialias: int) -> Tensor:
+    def _compute_antialiased_color(self, camera: Camera, pose: Pose, antialias: int) -> Tensor:
         rays = RayMap.from_camera(camera.resize(antialias * camera.width, antialias * camera.height))
-        _, points, solid = self._look(rays, pose)
-        rgb = self._colour_of_views(points, solid)
+        _, points, solid = self._trace(rays, pose)
+        rgb = self._compute_view_colors(points, solid)
         weight = rays.valid[..., None].to(rgb)
         cells = "... (h a) (w b) c -> ... h w c"
         total, count = (
@@ -206,12 +208,14 @@ class Room:
         return total / count.clamp(min=1)
 
 
-def _by_pieces(solids: Solids, origins: Tensor, directions: Tensor) -> tuple[Tensor, Tensor]:
+def _intersect_in_chunks(solids: Solids, origins: Tensor, directions: Tensor) -> tuple[Tensor, Tensor]:
     """Rays of all scenes, a piece of each at a time."""
     size = max(1, RAYS_AT_ONCE // prod(directions.shape[:-2]))
     pieces = directions.split(size, -2)
     starts = [origins] * len(pieces) if origins.shape[-2] == 1 else origins.split(size, -2)
-    distances, indices = zip(*(solids.meet(o, d) for o, d in zip(starts, pieces, strict=True)), strict=True)
+    distances, indices = zip(
+        *(solids.intersect(o, d) for o, d in zip(starts, pieces, strict=True)), strict=True
+    )
     return torch.cat(distances, -1), torch.cat(indices, -1)
 
 
@@ -225,11 +229,11 @@ def _pick(table: Tensor, index: Int[Tensor, "*scene ray"]) -> Tensor:
     return picked.reshape(*index.shape, *shape)
 
 
-def _stacked(parts: list) -> Any:
+def _stack(parts: list) -> Any:
     return type(parts[0])(*(torch.stack([getattr(part, f.name) for part in parts]) for f in fields(parts[0])))
 
 
-def _meet_ball(
+def _intersect_ball(
     start: Float[Tensor, "*scene 3 solid #ray"], step: Float[Tensor, "*scene 3 solid #ray"]
 ) -> Float[Tensor, "*scene solid ray"]:
     """First positive t with |start + t·step| = 1, else ∞."""
@@ -239,7 +243,7 @@ def _meet_ball(
     return torch.where((square >= 0) & (distance > 0), distance, torch.inf)
 
 
-def _meet_cube(
+def _intersect_cube(
     start: Float[Tensor, "*scene 3 solid #ray"], step: Float[Tensor, "*scene 3 solid #ray"]
 ) -> tuple[Float[Tensor, "*scene solid ray"], Float[Tensor, "*scene solid ray"]]:
     """Where start + t·step enters (else ∞) and leaves the cube [−1, 1]³."""

@@ -13,7 +13,7 @@ Pattern = Callable[[Float[Tensor, "point 3"]], Float[Tensor, "point"]]
 
 def plain(points: Float[Tensor, "point 3"]) -> Float[Tensor, "point"]:
     """Plaster: almost uniform, with faint clouds."""
-    return 0.5 + 0.3 * _clouds(points)
+    return 0.5 + 0.3 * _compute_clouds(points)
 
 
 def checker(points: Float[Tensor, "point 3"]) -> Float[Tensor, "point"]:
@@ -21,17 +21,17 @@ def checker(points: Float[Tensor, "point 3"]) -> Float[Tensor, "point"]:
 
 
 def marble(points: Float[Tensor, "point 3"]) -> Float[Tensor, "point"]:
-    veins = torch.sin(3 * points.sum(-1) + 5 * _clouds(points))
+    veins = torch.sin(3 * points.sum(-1) + 5 * _compute_clouds(points))
     return (0.5 + 0.5 * veins) ** 2
 
 
 def stripes(points: Float[Tensor, "point 3"]) -> Float[Tensor, "point"]:
-    return _edge(torch.sin(2 * torch.pi * (points[..., 1] + 0.15 * points[..., 0])))
+    return _soft_step(torch.sin(2 * torch.pi * (points[..., 1] + 0.15 * points[..., 0])))
 
 
 def dots(points: Float[Tensor, "point 3"]) -> Float[Tensor, "point"]:
     """Balls on a lattice."""
-    return _edge(0.55 - 1.6 * (points - points.floor() - 0.5).norm(dim=-1))
+    return _soft_step(0.55 - 1.6 * (points - points.floor() - 0.5).norm(dim=-1))
 
 
 def bricks(points: Float[Tensor, "point 3"]) -> Float[Tensor, "point"]:
@@ -39,7 +39,7 @@ def bricks(points: Float[Tensor, "point 3"]) -> Float[Tensor, "point"]:
     course = (2 * points[..., 1]).floor()
     along = points[..., 0] + points[..., 2] + 0.5 * course.remainder(2)
     across = (2 * points[..., 1]).remainder(1)
-    mortar = torch.minimum(_from_edge(along), 0.5 * _from_edge(across)) < 0.035
+    mortar = torch.minimum(_distance_to_integer(along), 0.5 * _distance_to_integer(across)) < 0.035
     tint = 0.35 * _hash(along.floor() + 57 * course)
     return torch.where(mortar, 1.0, tint)
 
@@ -48,8 +48,8 @@ def planks(points: Float[Tensor, "point 3"]) -> Float[Tensor, "point"]:
     """Boards along z, one unit wide and four long, each with its own tone and grain."""
     board = points[..., 0].floor()
     length = (points[..., 2] / 4 + _hash(board)).floor()
-    grain = torch.sin(22 * points[..., 0] + 2.5 * _clouds(points / 3) + 0.7 * points[..., 2])
-    gap = _from_edge(points[..., 0]) < 0.02
+    grain = torch.sin(22 * points[..., 0] + 2.5 * _compute_clouds(points / 3) + 0.7 * points[..., 2])
+    gap = _distance_to_integer(points[..., 0]) < 0.02
     return torch.where(gap, 1.0, 0.6 * _hash(board + 31 * length) + 0.08 * (1 + grain))
 
 
@@ -71,7 +71,7 @@ PATTERNS: dict[str, Pattern] = {
 }
 
 
-def _clouds(points: Float[Tensor, "point 3"]) -> Float[Tensor, "point"]:
+def _compute_clouds(points: Float[Tensor, "point 3"]) -> Float[Tensor, "point"]:
     """Smooth noise in about (−1, 1): sines along incommensurate directions, each bent by the one before."""
     value = torch.zeros_like(points[..., 0])
     for octave in range(1, 5):
@@ -81,12 +81,12 @@ def _clouds(points: Float[Tensor, "point 3"]) -> Float[Tensor, "point"]:
     return value
 
 
-def _edge(value: Tensor, sharpness: float = 12.0) -> Tensor:
+def _soft_step(value: Tensor, sharpness: float = 12.0) -> Tensor:
     """A soft step, so that a pattern's border does not flicker between pixels."""
     return torch.sigmoid(sharpness * value)
 
 
-def _from_edge(value: Tensor) -> Tensor:
+def _distance_to_integer(value: Tensor) -> Tensor:
     """Distance to the nearest integer."""
     return (value - value.round()).abs()
 

@@ -22,7 +22,7 @@ TURNS = 3.0
 """So many whole turns of a step away from where it began, a walk turns back."""
 
 
-def walk(
+def make_walk(
     start: Float[Tensor, "set 6"], steps: Float[Tensor, "set view 6"], yaw_deg: float, step_m: float
 ) -> Pose:
     """World_from_cam [set view] from numbers in [0, 1): each view a step from the one before.
@@ -30,24 +30,24 @@ def walk(
     A step turns by up to ±`yaw_deg` and goes up to ±`step_m` along each horizontal axis, less in height. At the
     end of its range a walk turns around.
     """
-    begin, heading, pitch = _beginning(start)
+    begin, heading, pitch = _draw_start(start)
     centred = 2 * steps - 1
     centred = torch.cat([torch.zeros_like(centred[:, :1, :4]), centred[:, 1:, :4]], 1).cumsum(1)
     path = begin[:, None] + centred[..., :3] * centred.new_tensor([step_m, 0.4 * step_m, step_m])
-    across = fold(path[..., (0, 2)], -REACH_M, REACH_M)
-    eyes = torch.stack([across[..., 0], fold(path[..., 1], *HEIGHTS_M), across[..., 1]], -1)
-    yaw = heading[:, None] + radians(yaw_deg) * fold(centred[..., 3], -TURNS, TURNS)
+    across = reflect_into(path[..., (0, 2)], -REACH_M, REACH_M)
+    eyes = torch.stack([across[..., 0], reflect_into(path[..., 1], *HEIGHTS_M), across[..., 1]], -1)
+    yaw = heading[:, None] + radians(yaw_deg) * reflect_into(centred[..., 3], -TURNS, TURNS)
     tilt = pitch[:, None] + radians(6) * (2 * steps[..., 4] - 1)
-    return _looking(eyes, yaw, tilt, radians(4) * (2 * steps[..., 5] - 1))
+    return _make_poses(eyes, yaw, tilt, radians(4) * (2 * steps[..., 5] - 1))
 
 
-def fold(value: Tensor, low: float, high: float) -> Tensor:
+def reflect_into(value: Tensor, low: float, high: float) -> Tensor:
     """Reflect at both ends, as often as it takes: a walk that meets a wall comes back."""
     span = high - low
     return low + span - ((value - low).remainder(2 * span) - span).abs()
 
 
-def _beginning(start: Float[Tensor, "set 6"]) -> tuple[Tensor, Tensor, Tensor]:
+def _draw_start(start: Float[Tensor, "set 6"]) -> tuple[Tensor, Tensor, Tensor]:
     """Somewhere around the middle, with the eyes on something near it: place, heading and pitch."""
     around, out, high, aim_x, aim_z, down = start.unbind(-1)
     radius = 0.8 + out
@@ -57,7 +57,7 @@ def _beginning(start: Float[Tensor, "set 6"]) -> tuple[Tensor, Tensor, Tensor]:
     return torch.stack([x, y, z], -1), heading, radians(25) * down
 
 
-def _looking(eyes: Float[Tensor, "*view 3"], yaw: Tensor, pitch: Tensor, roll: Tensor) -> Pose:
+def _make_poses(eyes: Float[Tensor, "*view 3"], yaw: Tensor, pitch: Tensor, roll: Tensor) -> Pose:
     """Yaw about the vertical from +z to +x, pitch downwards, then roll about the optical axis."""
     forward = torch.stack([yaw.sin() * pitch.cos(), pitch.sin(), yaw.cos() * pitch.cos()], -1)
     cos, sin, zero = roll.cos(), roll.sin(), torch.zeros_like(roll)

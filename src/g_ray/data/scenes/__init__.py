@@ -48,7 +48,7 @@ def find_scenes(root: Path) -> list[Path]:
     root = Path(root)
     if not root.is_dir():
         raise ValueError(f"{root}: no such folder")
-    scenes = list(_below(root, DEEPEST))
+    scenes = list(_find_below(root, DEEPEST))
     if not scenes:
         raise ValueError(
             f"{root}: no scene folder in it, of any kind that is read ({TRANSFORMS}, {SCENE_META}, …)"
@@ -56,9 +56,9 @@ def find_scenes(root: Path) -> list[Path]:
     return scenes
 
 
-def _below(folder: Path, depth: int) -> Iterator[Path]:
+def _find_below(folder: Path, depth: int) -> Iterator[Path]:
     if is_scene(folder):
         yield folder
     elif depth:
         for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
-            yield from _below(inner, depth - 1)
+            yield from _find_below(inner, depth - 1)

@@ -16,9 +16,9 @@ import torch
 
 from g_ray.cameras.base import Camera
 from g_ray.data.depth_files import DepthFile
-from g_ray.data.scenes.colmap_cameras import camera
+from g_ray.data.scenes.colmap_cameras import camera_from_colmap
 from g_ray.data.scenes.colmap_format import ColmapModel, RawImage, is_model, read_model
-from g_ray.data.scenes.scene import PosedScene, check_photos, inside, stored_covisibility
+from g_ray.data.scenes.scene import PosedScene, check_photos, find_covisibility_file, resolve_inside
 from g_ray.geometry.pose import Pose
 
 DEPTH_PLACES = ("depth", "depths")
@@ -48,12 +48,12 @@ def read_colmap(folder: Path, check: bool = True) -> PosedScene:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{place}: image {twice!r} is there twice; export the model again")
-    paths = tuple(inside(pictures, name) for name in names)
-    cameras = tuple(_cameras(place, model, ordered))
+    paths = tuple(resolve_inside(pictures, name) for name in names)
+    cameras = tuple(_convert_cameras(place, model, ordered))
     if check:
         check_photos(names, paths, cameras)
-    poses = Pose(torch.stack([pose(place, image).world_from_cam for image in ordered]))
-    depth = tuple(_depth(folder, name) for name in names)
+    poses = Pose(torch.stack([convert_pose(place, image).world_from_cam for image in ordered]))
+    depth = tuple(_find_depth(folder, name) for name in names)
     return PosedScene(
         folder,
         "COLMAP",
@@ -61,13 +61,13 @@ def read_colmap(folder: Path, check: bool = True) -> PosedScene:
         paths,
         cameras,
         poses,
-        _notes(folder, place),
+        _collect_notes(folder, place),
         depth if any(depth) else (),
-        stored_covisibility(folder),
+        find_covisibility_file(folder),
     )
 
 
-def pose(place: Path, image: RawImage) -> Pose:
+def convert_pose(place: Path, image: RawImage) -> Pose:
     """`world_from_cam` of an image."""
     norm = math.sqrt(sum(part * part for part in image.quaternion))
     numbers = (*image.quaternion, *image.translation)
@@ -83,19 +83,19 @@ def pose(place: Path, image: RawImage) -> Pose:
     return Pose.from_parts(*parts).inverse()
 
 
-def _depth(folder: Path, name: str) -> DepthFile | None:
+def _find_depth(folder: Path, name: str) -> DepthFile | None:
     """The depth map of an image: a.jpg may have a.exr or a.jpg.exr."""
     for place in DEPTH_PLACES:
         for stem in (name, str(Path(name).with_suffix(""))):
             for suffix, unit in DEPTH_UNITS.items():
-                path = inside(folder / place, f"{stem}{suffix}")
+                path = resolve_inside(folder / place, f"{stem}{suffix}")
                 if path.is_file():
                     return DepthFile(path, "z", unit)
     dense = [folder / "stereo" / "depth_maps" / f"{name}.{kind}.bin" for kind in ("geometric", "photometric")]
     return next((DepthFile(path) for path in dense if path.is_file()), None)
 
 
-def _cameras(place: Path, model: ColmapModel, images: list[RawImage]) -> list[Camera]:
+def _convert_cameras(place: Path, model: ColmapModel, images: list[RawImage]) -> list[Camera]:
     """One per image; images of one lens share it."""
     used: dict[int, Camera] = {}
     for image in images:
@@ -104,13 +104,13 @@ def _cameras(place: Path, model: ColmapModel, images: list[RawImage]) -> list[Ca
         raw = model.cameras[image.camera]
         if image.camera not in used:
             try:
-                used[image.camera] = camera(raw.model, raw.width, raw.height, raw.parameters)
+                used[image.camera] = camera_from_colmap(raw.model, raw.width, raw.height, raw.parameters)
             except ValueError as error:
                 raise ValueError(f"{place}: camera {image.camera}: {error}") from None
     return [used[image.camera] for image in images]
 
 
-def _notes(folder: Path, place: Path) -> tuple[str, ...]:
+def _collect_notes(folder: Path, place: Path) -> tuple[str, ...]:
     others = [path for path in sorted(place.parent.glob("*")) if path != place and is_model(path)]
     if not others or place == folder:
         return ()

@@ -63,9 +63,9 @@ WRITTEN = (
 NUMBERS = {model.number: name for name, model in MODELS.items()}
 
 
-def camera(name: str, width: int, height: int, parameters: tuple[float, ...]) -> Camera:
+def camera_from_colmap(name: str, width: int, height: int, parameters: tuple[float, ...]) -> Camera:
     """One of our cameras; ValueError for a model that has no counterpart here."""
-    model = _known(name)
+    model = _get_model(name)
     names = model.parameters.split()
     if len(parameters) != len(names):
         raise ValueError(f"{name} has {len(names)} parameters, the file gives {len(parameters)}")
@@ -82,10 +82,10 @@ def camera(name: str, width: int, height: int, parameters: tuple[float, ...]) ->
     return model.ours.make(width, height, dtype=torch.float64, **values)
 
 
-def colmap_camera(ours: Camera) -> tuple[str, tuple[float, ...]]:
+def camera_to_colmap(ours: Camera) -> tuple[str, tuple[float, ...]]:
     """COLMAP's model and parameters of one of our cameras; ValueError, with the reason, if none is exactly the same."""
     if isinstance(ours, Equirectangular):
-        return _panorama(ours)
+        return _panorama_to_colmap(ours)
     values = dict(zip(ours.PARAMETERS, ours.params.double().tolist(), strict=True))
     kind = type(ours)
     if kind is UCM:
@@ -102,14 +102,14 @@ def colmap_camera(ours: Camera) -> tuple[str, tuple[float, ...]]:
     raise ValueError(f"COLMAP has no camera model like {ours.NAME}")
 
 
-def _panorama(ours: Equirectangular) -> tuple[str, tuple[float, ...]]:
+def _panorama_to_colmap(ours: Equirectangular) -> tuple[str, tuple[float, ...]]:
     whole = Equirectangular.panorama(ours.width, ours.height, dtype=torch.float64)
     if not torch.allclose(ours.params.double(), whole.params, rtol=1e-6):
         raise ValueError("COLMAP's EQUIRECTANGULAR is the whole sphere, and this panorama is a part of it")
     return "EQUIRECTANGULAR", (float(ours.width), float(ours.height))
 
 
-def _known(name: str) -> Model:
+def _get_model(name: str) -> Model:
     if name not in MODELS:
         raise ValueError(f"unknown COLMAP camera model {name}; known are {', '.join(MODELS)}")
     return MODELS[name]

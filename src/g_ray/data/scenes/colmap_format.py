@@ -43,7 +43,7 @@ class RawImage:
 @dataclass(frozen=True)
 class RawPoint:
     position: tuple[float, ...]
-    colour: tuple[int, ...]
+    color: tuple[int, ...]
     error: float
     """Mean reprojection error in pixels."""
 
@@ -58,12 +58,12 @@ class ColmapModel:
 
 
 def is_model(folder: Path) -> bool:
-    return _suffix(folder) is not None
+    return _find_suffix(folder) is not None
 
 
 def read_model(folder: Path, points: bool = False) -> ColmapModel:
     """Binary files are taken where both kinds are there. ValueError that names the file if anything is wrong."""
-    suffix = _suffix(folder)
+    suffix = _find_suffix(folder)
     if suffix is None:
         raise ValueError(f"{folder} is no COLMAP model: it needs cameras and images, both as .bin or as .txt")
     cameras, images, positions = _BINARY if suffix == ".bin" else _TEXT
@@ -74,7 +74,7 @@ def read_model(folder: Path, points: bool = False) -> ColmapModel:
     )
 
 
-def _suffix(folder: Path) -> str | None:
+def _find_suffix(folder: Path) -> str | None:
     for suffix in (".bin", ".txt"):
         if all((folder / f"{name}{suffix}").is_file() for name in ("cameras", "images")):
             return suffix
@@ -91,34 +91,34 @@ def _read(path: Path, reader: Callable[[Path], Part]) -> Part:
 # Binary
 
 
-class _Bytes:
+class _ByteReader:
     """Reads a file from front to back; a short one is a ValueError."""
 
     def __init__(self, path: Path) -> None:
         self.data, self.place = path.read_bytes(), 0
 
-    def take(self, layout: str) -> tuple:
+    def read_struct(self, layout: str) -> tuple:
         layout = "<" + layout
-        values = struct.unpack_from(layout, self.data, self._step(struct.calcsize(layout)))
+        values = struct.unpack_from(layout, self.data, self._advance(struct.calcsize(layout)))
         return values
 
-    def count(self) -> int:
-        return self.take("Q")[0]
+    def read_count(self) -> int:
+        return self.read_struct("Q")[0]
 
-    def array(self, dtype: np.dtype, count: int) -> np.ndarray:
-        return np.frombuffer(self.data, dtype, count, self._step(dtype.itemsize * count))
+    def read_array(self, dtype: np.dtype, count: int) -> np.ndarray:
+        return np.frombuffer(self.data, dtype, count, self._advance(dtype.itemsize * count))
 
-    def text(self) -> str:
+    def read_text(self) -> str:
         end = self.data.find(b"\0", self.place)
         if end < 0:
             raise ValueError("the file ends inside a name")
-        return self.data[self._step(end + 1 - self.place) : end].decode("utf-8")
+        return self.data[self._advance(end + 1 - self.place) : end].decode("utf-8")
 
-    def finish(self) -> None:
+    def check_end(self) -> None:
         if self.place != len(self.data):
             raise ValueError(f"{len(self.data) - self.place} bytes are left over")
 
-    def _step(self, size: int) -> int:
+    def _advance(self, size: int) -> int:
         start = self.place
         if start + size > len(self.data):
             raise ValueError("the file ends too early")
@@ -129,53 +129,53 @@ class _Bytes:
 FEATURE = np.dtype([("pixel", "<f8", 2), ("point", "<i8")])  # no point is 2⁶⁴ − 1, which is −1
 
 
-def _binary_cameras(path: Path) -> dict[int, RawCamera]:
-    file, cameras = _Bytes(path), {}
-    for _ in range(file.count()):
-        number, model, width, height = file.take("IiQQ")
+def _read_binary_cameras(path: Path) -> dict[int, RawCamera]:
+    file, cameras = _ByteReader(path), {}
+    for _ in range(file.read_count()):
+        number, model, width, height = file.read_struct("IiQQ")
         if model not in NUMBERS:
             raise ValueError(f"camera {number} has the unknown model number {model}")
         size = len(MODELS[NUMBERS[model]].parameters.split())
-        cameras[number] = RawCamera(NUMBERS[model], width, height, file.take(f"{size}d"))
-    file.finish()
+        cameras[number] = RawCamera(NUMBERS[model], width, height, file.read_struct(f"{size}d"))
+    file.check_end()
     return cameras
 
 
-def _binary_images(path: Path) -> list[RawImage]:
-    file, images = _Bytes(path), []
-    for _ in range(file.count()):
-        values = file.take("I7dI")
-        name = file.text()
-        features = file.array(FEATURE, file.count())
+def _read_binary_images(path: Path) -> list[RawImage]:
+    file, images = _ByteReader(path), []
+    for _ in range(file.read_count()):
+        values = file.read_struct("I7dI")
+        name = file.read_text()
+        features = file.read_array(FEATURE, file.read_count())
         images.append(
             RawImage(name, values[8], values[1:5], values[5:8], features["pixel"], features["point"])
         )
-    file.finish()
+    file.check_end()
     return images
 
 
-def _binary_points(path: Path) -> dict[int, RawPoint]:
-    file, points = _Bytes(path), {}
-    for _ in range(file.count()):
-        number, *position, red, green, blue, error = file.take("Q3d3Bd")
-        file.take(f"{8 * file.count()}x")  # the track: images say the same
+def _read_binary_points(path: Path) -> dict[int, RawPoint]:
+    file, points = _ByteReader(path), {}
+    for _ in range(file.read_count()):
+        number, *position, red, green, blue, error = file.read_struct("Q3d3Bd")
+        file.read_struct(f"{8 * file.read_count()}x")  # the track: images say the same
         points[number] = RawPoint(tuple(position), (red, green, blue), error)
-    file.finish()
+    file.check_end()
     return points
 
 
 # Text
 
 
-def _lines(path: Path) -> Iterator[str]:
+def _iterate_lines(path: Path) -> Iterator[str]:
     for line in path.read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             yield line
 
 
-def _text_cameras(path: Path) -> dict[int, RawCamera]:
+def _read_text_cameras(path: Path) -> dict[int, RawCamera]:
     cameras = {}
-    for line in filter(str.strip, _lines(path)):
+    for line in filter(str.strip, _iterate_lines(path)):
         number, model, width, height, *parameters = line.split()
         if model not in MODELS:
             raise ValueError(f"camera {number} has the unknown model {model}")
@@ -183,9 +183,9 @@ def _text_cameras(path: Path) -> dict[int, RawCamera]:
     return cameras
 
 
-def _text_images(path: Path) -> list[RawImage]:
+def _read_text_images(path: Path) -> list[RawImage]:
     """Two lines an image; the second, of features, may be empty."""
-    lines, images = list(_lines(path)), []
+    lines, images = list(_iterate_lines(path)), []
     while lines and not lines[-1].strip() and len(lines) % 2:
         lines.pop()
     if len(lines) % 2:
@@ -209,14 +209,14 @@ def _text_images(path: Path) -> list[RawImage]:
     return images
 
 
-def _text_points(path: Path) -> dict[int, RawPoint]:
+def _read_text_points(path: Path) -> dict[int, RawPoint]:
     points = {}
-    for line in filter(str.strip, _lines(path)):
+    for line in filter(str.strip, _iterate_lines(path)):
         number, x, y, z, red, green, blue, error, *_ = line.split()
         colour = (int(red), int(green), int(blue))
         points[int(number)] = RawPoint((float(x), float(y), float(z)), colour, float(error))
     return points
 
 
-_BINARY = (_binary_cameras, _binary_images, _binary_points)
-_TEXT = (_text_cameras, _text_images, _text_points)
+_BINARY = (_read_binary_cameras, _read_binary_images, _read_binary_points)
+_TEXT = (_read_text_cameras, _read_text_images, _read_text_points)

@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.data.covisibility import seen_by
-from g_ray.data.depth_files import DepthFile, along_rays, nearest_depth
+from g_ray.data.covisibility import find_visible
+from g_ray.data.depth_files import DepthFile, convert_to_ray_depth, resize_depth
 from g_ray.data.scenes.scene import PosedScene
 from g_ray.geometry.pointmap import transform_points
 from g_ray.rays.ray_map import RayMap
@@ -22,14 +22,14 @@ NEAR = 0.05
 """Depths of one surface differ by less than this share of the scene's median depth: whatever its unit."""
 
 
-def scene_covisibility(scene: PosedScene) -> Float[np.ndarray, "view view"]:
+def get_scene_covisibility(scene: PosedScene) -> Float[np.ndarray, "view view"]:
     """Share of view i that view j sees, at [i, j]; ValueError or OSError, with the file, if it cannot be had."""
     if scene.covisibility is not None:
-        return stored(scene.covisibility, len(scene))
-    return computed(scene)
+        return read_covisibility(scene.covisibility, len(scene))
+    return compute_scene_covisibility(scene)
 
 
-def stored(path: Path, views: int) -> Float[np.ndarray, "view view"]:
+def read_covisibility(path: Path, views: int) -> Float[np.ndarray, "view view"]:
     """A matrix on disk, in the order of the scene's views."""
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -44,7 +44,7 @@ def stored(path: Path, views: int) -> Float[np.ndarray, "view view"]:
     return matrix
 
 
-def computed(scene: PosedScene) -> Float[np.ndarray, "view view"]:
+def compute_scene_covisibility(scene: PosedScene) -> Float[np.ndarray, "view view"]:
     """From depth: views without any see nothing and are seen by nobody."""
     if not scene.depth:
         raise ValueError(f"{scene.folder}: neither depth nor covisibility: nobody knows which views overlap")
@@ -52,10 +52,10 @@ def computed(scene: PosedScene) -> Float[np.ndarray, "view view"]:
     points, found, cameras, maps = [], [], [], []
     for camera, file in zip(scene.cameras, scene.depth, strict=True):
         depth = None if file is None else file.read()
-        grid, valid, _ = _ray_depth(camera, file, depth, _fit(camera, POINTS_PX, square=True))
+        grid, valid, _ = _load_ray_depth(camera, file, depth, _fit_size(camera, POINTS_PX, square=True))
         points.append(grid)
         found.append(valid)
-        _, _, (fine, small) = _ray_depth(camera, file, depth, _fit(camera, LOOKUP_PX))
+        _, _, (fine, small) = _load_ray_depth(camera, file, depth, _fit_size(camera, LOOKUP_PX))
         cameras.append(small)
         maps.append(fine)
     local, valid = torch.stack(points)[None], torch.stack(found)[None]
@@ -63,13 +63,13 @@ def computed(scene: PosedScene) -> Float[np.ndarray, "view view"]:
     distance = torch.linalg.vector_norm(local, dim=-1)[valid]
     near = NEAR * float(distance.median()) if len(distance) else 0.0
     columns = [
-        seen_by(camera, poses[None, view : view + 1].inverse(), world, depth[None], near) & valid
+        find_visible(camera, poses[None, view : view + 1].inverse(), world, depth[None], near) & valid
         for view, (camera, depth) in enumerate(zip(cameras, maps, strict=True))
     ]
     return torch.stack([column.float().mean((-2, -1))[0] for column in columns], -1).numpy()
 
 
-def _ray_depth(
+def _load_ray_depth(
     camera: Camera, file: DepthFile | None, depth: Tensor | None, size: tuple[int, int]
 ) -> tuple[Tensor, Tensor, tuple[Tensor, Camera]]:
     """Points and validity on a small grid, the depth along its rays, and the camera that takes it."""
@@ -79,12 +79,12 @@ def _ray_depth(
         along, valid = torch.zeros(rays.shape), torch.zeros(rays.shape, dtype=torch.bool)
     else:
         box = (0.0, 0.0, float(camera.width), float(camera.height))
-        sampled = nearest_depth(depth, (camera.width, camera.height), *size, box)
-        along, valid = along_rays(sampled, rays, file.convention)
+        sampled = resize_depth(depth, (camera.width, camera.height), *size, box)
+        along, valid = convert_to_ray_depth(sampled, rays, file.convention)
     return along[..., None] * rays.directions, valid, (along, small)
 
 
-def _fit(camera: Camera, longest: int, square: bool = False) -> tuple[int, int]:
+def _fit_size(camera: Camera, longest: int, square: bool = False) -> tuple[int, int]:
     if square:
         return longest, longest
     scale = min(1.0, longest / max(camera.width, camera.height))

@@ -9,7 +9,7 @@ RESTARTS = 4
 """Further walks, elsewhere, if one does not get far enough."""
 
 
-def overlap(covisibility: Float[np.ndarray, "view view"], view: int) -> Float[np.ndarray, "view"]:
+def compute_overlap(covisibility: Float[np.ndarray, "view view"], view: int) -> Float[np.ndarray, "view"]:
     """Of one view with every other: the mean of both directions over what it sees of itself, its share of pixels with
     depth; 0 with itself. As MapAnything samples its sets: c_ij = (C_ij + C_ji) / 2 C_ii."""
     both = (covisibility[view] + covisibility[:, view]) / 2
@@ -18,7 +18,7 @@ def overlap(covisibility: Float[np.ndarray, "view view"], view: int) -> Float[np
     return shared
 
 
-def covisible_views(
+def draw_covisible_views(
     random: np.random.Generator,
     covisibility: Float[np.ndarray, "view view"],
     count: int,
@@ -60,7 +60,7 @@ def _walk(
     found, path = [start], [start]
     free[start] = False
     while path and len(found) < count:
-        near = np.flatnonzero((overlap(covisibility, path[-1]) > threshold) & free)
+        near = np.flatnonzero((compute_overlap(covisibility, path[-1]) > threshold) & free)
         if not len(near):
             path.pop()
             continue

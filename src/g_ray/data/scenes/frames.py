@@ -19,8 +19,8 @@ from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.data.depth_files import DepthFile
-from g_ray.data.photos import photo_size
-from g_ray.data.scenes.scene import PosedScene, check_photos, inside
+from g_ray.data.photos import read_photo_size
+from g_ray.data.scenes.scene import PosedScene, check_photos, resolve_inside
 from g_ray.geometry.pose import Pose
 
 Axes = Literal["opencv", "opengl"]
@@ -53,7 +53,7 @@ def read_document(path: Path) -> dict[str, Any]:
     return document
 
 
-def frames_of(path: Path, document: dict[str, Any]) -> list[dict[str, Any]]:
+def get_frames(path: Path, document: dict[str, Any]) -> list[dict[str, Any]]:
     frames = document.get("frames")
     if not isinstance(frames, list) or not frames:
         raise ValueError(f"{path}: no frames; export the scene again")
@@ -63,16 +63,16 @@ def frames_of(path: Path, document: dict[str, Any]) -> list[dict[str, Any]]:
     return frames
 
 
-def camera_of(settings: dict[str, Any], image: Path) -> Camera:
-    model = settings.get("camera_model", "PINHOLE" if not _distorted(settings) else "OPENCV")
+def build_camera(settings: dict[str, Any], image: Path) -> Camera:
+    model = settings.get("camera_model", "PINHOLE" if not _is_distorted(settings) else "OPENCV")
     if model not in LENSES:
         raise ValueError(f"camera model {model!r} is not read here; it can be one of {', '.join(LENSES)}")
-    values = {key: number_of(settings, key) for key in (*INTRINSICS, *DISTORTION) if key in settings}
+    values = {key: parse_number(settings, key) for key in (*INTRINSICS, *DISTORTION) if key in settings}
     surplus = [key for key in DISTORTION if values.get(key) and key not in LENSES[model]]
     if surplus:
         raise ValueError(f"{model} has no {', '.join(surplus)}, but the file gives a value other than 0")
-    width, height = _size(values, image)
-    frame = _affine(values, width, height)
+    width, height = _parse_size(values, image)
+    frame = _parse_affine(values, width, height)
     k = {key: values.get(key, 0.0) for key in LENSES[model]}
     if model == "EQUIRECTANGULAR":  # focal lengths are pixels per half turn there, per radian here
         frame |= {"fx": frame["fx"] / math.pi, "fy": frame["fy"] / math.pi}
@@ -86,37 +86,42 @@ def camera_of(settings: dict[str, Any], image: Path) -> Camera:
     return OpenCV.make(width, height, dtype=torch.float64, **frame, **k)
 
 
-def _distorted(settings: dict[str, Any]) -> bool:
+def _is_distorted(settings: dict[str, Any]) -> bool:
     return any(settings.get(key) for key in DISTORTION)
 
 
-def number_of(settings: dict[str, Any], key: str) -> float:
+def parse_number(settings: dict[str, Any], key: str) -> float:
     value = settings[key]
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{key} is {value!r}, not a number")
     return float(value)
 
 
-def _size(values: dict[str, float], image: Path) -> tuple[int, int]:
+def _parse_size(values: dict[str, float], image: Path) -> tuple[int, int]:
     if "w" in values and "h" in values:
         if not (values["w"].is_integer() and values["h"].is_integer()):
             raise ValueError(f"w and h are {values['w']} and {values['h']}, not whole pixels")
         return int(values["w"]), int(values["h"])
     if not image.is_file():
         raise ValueError("neither its image nor its size (w, h) is there")
-    return photo_size(image)
+    return read_photo_size(image)
 
 
-def _affine(values: dict[str, float], width: int, height: int) -> dict[str, float]:
+def _parse_affine(values: dict[str, float], width: int, height: int) -> dict[str, float]:
     """Focal lengths and principal point; an angle of view may stand for a focal length, the middle for the point."""
-    fx = values.get("fl_x") or _focal(values.get("camera_angle_x"), width)
-    fy = values.get("fl_y") or values.get("fl_x") or _focal(values.get("camera_angle_y"), height) or fx
+    fx = values.get("fl_x") or _focal_from_angle(values.get("camera_angle_x"), width)
+    fy = (
+        values.get("fl_y")
+        or values.get("fl_x")
+        or _focal_from_angle(values.get("camera_angle_y"), height)
+        or fx
+    )
     if not fx or not fy:
         raise ValueError("no focal length: give fl_x (and fl_y) or camera_angle_x")
     return {"fx": fx, "fy": fy, "cx": values.get("cx", width / 2), "cy": values.get("cy", height / 2)}
 
 
-def _focal(angle_rad: float | None, size: int) -> float | None:
+def _focal_from_angle(angle_rad: float | None, size: int) -> float | None:
     if angle_rad is None:
         return None
     if not 0 < angle_rad < math.pi:
@@ -124,7 +129,7 @@ def _focal(angle_rad: float | None, size: int) -> float | None:
     return size / 2 / math.tan(angle_rad / 2)
 
 
-def pose_of(frame: dict[str, Any], axes: Axes) -> Float[Tensor, "4 4"]:
+def parse_pose(frame: dict[str, Any], axes: Axes) -> Float[Tensor, "4 4"]:
     """`world_from_cam`. OpenGL's camera axes become OpenCV's: y and z change their signs."""
     try:
         given = torch.tensor(frame.get("transform_matrix"), dtype=torch.float64)
@@ -132,7 +137,7 @@ def pose_of(frame: dict[str, Any], axes: Axes) -> Float[Tensor, "4 4"]:
         given = torch.zeros(0)
     if given.shape not in ((3, 4), (4, 4)) or not bool(torch.isfinite(given).all()):
         raise ValueError("transform_matrix is not a 4×4 or 3×4 matrix of numbers")
-    rotation = nearest_rotation(given[:3, :3])
+    rotation = find_nearest_rotation(given[:3, :3])
     if rotation is None:
         raise ValueError("transform_matrix does not begin with a rotation")
     if axes == "opengl":
@@ -140,7 +145,7 @@ def pose_of(frame: dict[str, Any], axes: Axes) -> Float[Tensor, "4 4"]:
     return Pose.from_parts(rotation, given[:3, 3]).world_from_cam
 
 
-def nearest_rotation(matrix: Float[Tensor, "3 3"]) -> Float[Tensor, "3 3"] | None:
+def find_nearest_rotation(matrix: Float[Tensor, "3 3"]) -> Float[Tensor, "3 3"] | None:
     """None if it is not nearly one."""
     error = (matrix @ matrix.T - torch.eye(3, dtype=matrix.dtype)).abs().amax()
     if error > TOLERANCE or torch.linalg.det(matrix) < 0:
@@ -149,7 +154,7 @@ def nearest_rotation(matrix: Float[Tensor, "3 3"]) -> Float[Tensor, "3 3"] | Non
     return u @ v
 
 
-def scene_of_frames(
+def build_scene(
     path: Path,
     kind: str,
     document: dict[str, Any],
@@ -166,12 +171,12 @@ def scene_of_frames(
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{path}: image {twice!r} is there twice; give every frame its own image")
-    images = tuple(inside(path.parent, name) for name in names)
+    images = tuple(resolve_inside(path.parent, name) for name in names)
     cameras, poses, depth = [], [], []
     for frame, image in zip(frames, images, strict=True):
         try:
-            cameras.append(camera_of({**document, **frame}, image))
-            poses.append(pose_of(frame, axes))
+            cameras.append(build_camera({**document, **frame}, image))
+            poses.append(parse_pose(frame, axes))
             depth.append(depth_of(frame))
         except ValueError as error:
             raise ValueError(f"{path}: frame {frame['file_path']}: {error}") from None

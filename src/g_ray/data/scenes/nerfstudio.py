@@ -13,12 +13,12 @@ from g_ray.data.depth_files import DepthFile
 from g_ray.data.scenes.frames import (
     DISTORTION,
     INTRINSICS,
-    frames_of,
-    number_of,
+    build_scene,
+    get_frames,
+    parse_number,
     read_document,
-    scene_of_frames,
 )
-from g_ray.data.scenes.scene import PosedScene, inside, stored_covisibility
+from g_ray.data.scenes.scene import PosedScene, find_covisibility_file, resolve_inside
 
 TRANSFORMS = "transforms.json"
 DEPTH_UNIT = "depth_unit_scale_factor"
@@ -41,33 +41,33 @@ def read_nerfstudio(folder: Path, check: bool = True, name: str = TRANSFORMS) ->
     """ValueError, in one line with the frame, if anything is wrong; without `check` photographs are not looked at."""
     path = folder / name
     document = read_document(path)
-    frames = sorted(frames_of(path, document), key=lambda frame: frame["file_path"])
-    return scene_of_frames(
+    frames = sorted(get_frames(path, document), key=lambda frame: frame["file_path"])
+    return build_scene(
         path,
         "nerfstudio",
         document,
         frames,
         "opengl",
-        lambda frame: _depth(folder, {**document, **frame}),
+        lambda frame: _find_depth(folder, {**document, **frame}),
         check=check,
-        notes=_notes(document, frames),
-        covisibility=stored_covisibility(folder),
+        notes=_collect_notes(document, frames),
+        covisibility=find_covisibility_file(folder),
     )
 
 
-def _depth(folder: Path, settings: dict[str, Any]) -> DepthFile | None:
+def _find_depth(folder: Path, settings: dict[str, Any]) -> DepthFile | None:
     name = settings.get("depth_file_path")
     if name is None:
         return None
-    unit = number_of(settings, DEPTH_UNIT) if DEPTH_UNIT in settings else MILLIMETRE
+    unit = parse_number(settings, DEPTH_UNIT) if DEPTH_UNIT in settings else MILLIMETRE
     if not isinstance(name, str) or unit <= 0:
         raise ValueError(
             f"depth_file_path {name!r} and {DEPTH_UNIT} {unit} must be a path and a positive number"
         )
-    return DepthFile(inside(folder, name), "z", unit)
+    return DepthFile(resolve_inside(folder, name), "z", unit)
 
 
-def _notes(document: dict[str, Any], frames: list[dict[str, Any]]) -> tuple[str, ...]:
+def _collect_notes(document: dict[str, Any], frames: list[dict[str, Any]]) -> tuple[str, ...]:
     keys = set(document).union(*(frame.keys() for frame in frames))
     notes = []
     if keys & MOVED:

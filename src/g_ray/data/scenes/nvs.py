@@ -13,8 +13,8 @@ from torch import Tensor
 from g_ray.cameras.base import Camera
 from g_ray.data.nvs import NVSBatch, NVSSource
 from g_ray.data.photos import read_photo
-from g_ray.data.pose_scale import scaled_to_baseline
-from g_ray.data.resample import fitted_box, resample
+from g_ray.data.pose_scale import scale_to_baseline
+from g_ray.data.resample import fit_box, resample
 from g_ray.data.scenes import read_scene
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
@@ -71,67 +71,73 @@ class SceneNVS(NVSSource):
             self._check_count(index)
         self._lenses = [[camera.NAME for camera in scene.cameras] for scene in self.scenes]
         self._stock = [
-            Counter(self._lenses[i][v] for v in self._training(i)) for i in range(len(self.scenes))
+            Counter(self._lenses[i][v] for v in self._find_training_views(i)) for i in range(len(self.scenes))
         ]
         self._photos: dict[Path, UInt8[Tensor, "3 h w"]] = {}
 
-    def batch(self, step: int, rank: int = 0) -> NVSBatch:
+    def make_batch(self, step: int, rank: int = 0) -> NVSBatch:
         random = np.random.default_rng((self.seed, rank, step))
-        first = self._drawn(random, (None,) * (self.contexts + self.targets))
-        lenses = self._pattern(first)
-        return self._loaded([first, *(self._drawn(random, lenses) for _ in range(self.batch_size - 1))])
+        first = self._draw_sample(random, (None,) * (self.contexts + self.targets))
+        lenses = self._get_lenses(first)
+        return self._load_samples(
+            [first, *(self._draw_sample(random, lenses) for _ in range(self.batch_size - 1))]
+        )
 
-    def held_out(self) -> NVSBatch:
+    def make_held_out(self) -> NVSBatch:
         """Views that are never trained on, from their nearest training views; one target each."""
         samples = [
-            Sample(index, (*self._nearest(index, view)[: self.contexts], view))
+            Sample(index, (*self._find_nearest(index, view)[: self.contexts], view))
             for index, scene in enumerate(self.scenes)
             for view in range(len(scene))
             if self.is_held_out(view)
         ]
-        alike = [sample for sample in samples if self._pattern(sample) == self._pattern(samples[0])]
-        return self._loaded(alike[: self.batch_size])
+        alike = [sample for sample in samples if self._get_lenses(sample) == self._get_lenses(samples[0])]
+        return self._load_samples(alike[: self.batch_size])
 
     def is_held_out(self, view: int) -> bool:
         return view % self.hold_out == 0
 
     # Which views
 
-    def _drawn(self, random: np.random.Generator, lenses: Lenses) -> Sample:
+    def _draw_sample(self, random: np.random.Generator, lenses: Lenses) -> Sample:
         """A target among all training views with its lens, contexts and further targets around it."""
         wanted = Counter(lens for lens in lenses if lens is not None)
         anchors = [
             (index, view)
             for index, stock in enumerate(self._stock)
             if not wanted - stock
-            for view in self._training(index)
+            for view in self._find_training_views(index)
             if lenses[-1] in (None, self._lenses[index][view])
         ]
         index, target = anchors[int(random.integers(len(anchors)))]
-        around, chosen = self._nearest(index, target), []
+        around, chosen = self._find_nearest(index, target), []
         for lens in lenses[:-1]:
             fits = [v for v in around if v not in chosen and lens in (None, self._lenses[index][v])][
                 : self.near
             ]
             if chosen:  # of these, the half that is farther from the first context
-                far = view_distances(self.scenes[index].poses, chosen[0]).tolist()
+                far = compute_view_distances(self.scenes[index].poses, chosen[0]).tolist()
                 fits = sorted(fits, key=lambda view: -far[view])[: (len(fits) + 1) // 2]
             chosen.append(fits[int(random.integers(len(fits)))])
         return Sample(index, (*chosen, target))
 
-    def _training(self, scene: int) -> list[int]:
+    def _find_training_views(self, scene: int) -> list[int]:
         return [view for view in range(len(self.scenes[scene])) if not self.is_held_out(view)]
 
-    def _nearest(self, scene: int, view: int) -> list[int]:
+    def _find_nearest(self, scene: int, view: int) -> list[int]:
         """Training views but itself, the nearest first."""
-        order = view_distances(self.scenes[scene].poses, view).argsort(stable=True).tolist()
+        order = compute_view_distances(self.scenes[scene].poses, view).argsort(stable=True).tolist()
         return [other for other in order if other != view and not self.is_held_out(other)]
 
-    def _pattern(self, sample: Sample) -> Lenses:
+    def _get_lenses(self, sample: Sample) -> Lenses:
         return tuple(self._lenses[sample.scene][view] for view in sample.views)
 
     def _check_count(self, index: int) -> None:
-        count, needed, scene = len(self._training(index)), self.contexts + self.targets, self.scenes[index]
+        count, needed, scene = (
+            len(self._find_training_views(index)),
+            self.contexts + self.targets,
+            self.scenes[index],
+        )
         if count < needed:
             raise ValueError(
                 f"{scene.folder}: {len(scene)} images leave {count} to train on when every {self.hold_out}th is held "
@@ -140,35 +146,35 @@ class SceneNVS(NVSSource):
 
     # What they show
 
-    def _loaded(self, samples: list[Sample]) -> NVSBatch:
+    def _load_samples(self, samples: list[Sample]) -> NVSBatch:
         known = self.contexts
         cameras, pictures = [], []
         for slot in range(len(samples[0].views)):
-            taken = [self._taken(sample.scene, sample.views[slot]) for sample in samples]
+            taken = [self._load_view(sample.scene, sample.views[slot]) for sample in samples]
             pictures.append(torch.stack([picture for picture, _ in taken]))
             cameras.append(type(taken[0][1]).stack([camera for _, camera in taken]))
         poses = torch.stack([self.scenes[s.scene].poses.world_from_cam[list(s.views)] for s in samples])
-        views = Views(cameras, scaled_to_baseline(Pose(poses), known, self.baseline)).to(torch.float32)
+        views = Views(cameras, scale_to_baseline(Pose(poses), known, self.baseline)).to(torch.float32)
         images = torch.stack(pictures, 1).to(torch.float32) / 255
-        names = tuple(self._name(sample) for sample in samples)
+        names = tuple(self._format_name(sample) for sample in samples)
         return NVSBatch(images[:, :known], views[:known], images[:, known:], views[known:], names)
 
-    def _taken(self, index: int, view: int) -> tuple[UInt8[Tensor, "3 h w"], Camera]:
+    def _load_view(self, index: int, view: int) -> tuple[UInt8[Tensor, "3 h w"], Camera]:
         """Picture and camera of the training size; pictures are kept, as bytes, because decoding is slow."""
         scene = self.scenes[index]
         path, camera = scene.images[view], scene.cameras[view]
-        box = fitted_box(camera.width, camera.height, *self.size)
+        box = fit_box(camera.width, camera.height, *self.size)
         if path not in self._photos:
             picture, _ = resample(read_photo(path), camera, *self.size, box)
             self._photos[path] = (picture * 255).round().to(torch.uint8)
         return self._photos[path], camera.resize(*self.size, box)
 
-    def _name(self, sample: Sample) -> str:
+    def _format_name(self, sample: Sample) -> str:
         scene = self.scenes[sample.scene]
         return f"{scene.folder.name}: " + " ".join(scene.names[view] for view in sample.views)
 
 
-def view_distances(poses: Pose, view: int) -> Float[Tensor, "view"]:
+def compute_view_distances(poses: Pose, view: int) -> Float[Tensor, "view"]:
     """How far all views are from one: distance over the spread of all cameras, plus the angle between axes in rad."""
     centre, axis = poses.translation, poses.rotation[..., 2]
     spread = (centre - centre.mean(0)).norm(dim=-1).mean().clamp(min=1e-12)

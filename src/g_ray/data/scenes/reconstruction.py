@@ -11,13 +11,13 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.cameras.ray_map_camera import RayMapCamera
-from g_ray.data.colour import ColourJitter, Colours
-from g_ray.data.depth_files import Convention, along_rays, nearest_depth
+from g_ray.data.colour import ColorChange, ColorJitter
+from g_ray.data.depth_files import Convention, convert_to_ray_depth, resize_depth
 from g_ray.data.photos import read_photo
 from g_ray.data.reconstruction import ReconstructionBatch
-from g_ray.data.resample import Box, random_box, resample
-from g_ray.data.scenes.covisible_walk import covisible_views, overlap
-from g_ray.data.scenes.scene import PosedScene, check_depth_size, check_pixels
+from g_ray.data.resample import Box, place_box, resample
+from g_ray.data.scenes.covisible_walk import compute_overlap, draw_covisible_views
+from g_ray.data.scenes.scene import PosedScene, check_depth_size, check_loaded_photo
 from g_ray.data.scenes.store import DepthReading, LoadedScene, SceneStore
 from g_ray.data.shaped_sets import ShapedSets
 from g_ray.data.splits import HELD_OUT
@@ -27,7 +27,7 @@ from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views
 
 
-class TakenView(NamedTuple):
+class LoadedView(NamedTuple):
     """A photograph at the size of a batch."""
 
     image: Float[Tensor, "3 h w"]
@@ -69,7 +69,7 @@ class ScenesReconstruction(ShapedSets):
     depth_convention: Convention | None = None  # instead of what the format says
     depth_unit: float | int | None = None  # the same
     depth_modality: str | None = None  # of WAI folders, instead of depth or rendered_depth
-    colour: ColourJitter | None = None
+    colour: ColorJitter | None = None
     store: SceneStore = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -86,37 +86,37 @@ class ScenesReconstruction(ShapedSets):
             raise ValueError(
                 f"depth_max {self.depth_max} and depth_unit {self.depth_unit} must be positive numbers"
             )
-        self.shapes()
+        self.make_dynamic_batch()
         reading = DepthReading(self.depth_convention, self.depth_unit, self.depth_modality)
         object.__setattr__(self, "store", SceneStore(self.folders, self.hold_out, reading))
 
-    def sets(
+    def make_sets(
         self, numbers: range, rank: int = 0, *, views: int | None = None, height: int | None = None
     ) -> ReconstructionBatch:
         """Any stretch of the stream; rank `HELD_OUT` shows scenes that no other rank does, in their own colours."""
-        draws = [self._drawn(number, rank, views or self.views[1]) for number in numbers]
-        return _batch([self._taken(draw, height or self.height) for draw in draws], draws)
+        draws = [self._draw_set(number, rank, views or self.views[1]) for number in numbers]
+        return _make_batch([self._load_views(draw, height or self.height) for draw in draws], draws)
 
     # Which views
 
-    def _drawn(self, number: int, rank: int, views: int) -> "Draw":
+    def _draw_set(self, number: int, rank: int, views: int) -> "SetDraw":
         random = np.random.default_rng((self.seed, rank, number))
-        index = self._scene(random, rank)
+        index = self._draw_scene(random, rank)
         loaded = self.store[index]
-        allowed = self.allowed(loaded, rank)
-        chosen = covisible_views(random, loaded.covisibility, views, self.overlap, allowed)
+        allowed = self.find_allowed(loaded, rank)
+        chosen = draw_covisible_views(random, loaded.covisibility, views, self.overlap, allowed)
         if len(set(chosen)) == 1:
             self._check_overlap(loaded, allowed)
         name = f"{self.store.names[index]}: {' '.join(loaded.scene.names[view] for view in chosen)}"
         colour = None if self.colour is None or rank == HELD_OUT else self.colour.draw(random, views)
-        return Draw(loaded.scene, chosen, random.random((views, 3)), colour, name)
+        return SetDraw(loaded.scene, chosen, random.random((views, 3)), colour, name)
 
-    def _scene(self, random: np.random.Generator, rank: int) -> int:
+    def _draw_scene(self, random: np.random.Generator, rank: int) -> int:
         single = len(self.store.folders) == 1
         among = [0] if single else self.store.held_out if rank == HELD_OUT else self.store.training
         return among[int(random.integers(len(among)))]
 
-    def allowed(self, loaded: LoadedScene, rank: int) -> list[int]:
+    def find_allowed(self, loaded: LoadedScene, rank: int) -> list[int]:
         """Views that a rank may see: those with depth in the stretch of frames, and its part of a single scene."""
         count = len(loaded.scene)
         start, stop = (round(share * count) for share in self.frames)
@@ -132,7 +132,7 @@ class ScenesReconstruction(ShapedSets):
 
     def _check_overlap(self, loaded: LoadedScene, allowed: list[int]) -> None:
         """One lonely view is bad luck; a scene of lonely views is an error."""
-        most = max(float(overlap(loaded.covisibility, view)[allowed].max()) for view in allowed)
+        most = max(float(compute_overlap(loaded.covisibility, view)[allowed].max()) for view in allowed)
         if most <= self.overlap:
             raise ValueError(
                 f"{loaded.scene.folder}: no two views overlap by more than {self.overlap:.0%} (at most {most:.0%}); "
@@ -141,47 +141,47 @@ class ScenesReconstruction(ShapedSets):
 
     # What they show
 
-    def _taken(self, draw: "Draw", height: int) -> list[TakenView]:
+    def _load_views(self, draw: "SetDraw", height: int) -> list[LoadedView]:
         taken = []
         for view, (zoom, across, down) in zip(draw.views, draw.crops, strict=True):
             camera = draw.scene.cameras[view]
             place = (0.5 + self.off_centre * (across - 0.5), 0.5 + self.off_centre * (down - 0.5))
             size = (camera.width, camera.height, self.width, height)
-            box = random_box(*size, zoom=1 + zoom * (self.zoom_max - 1), place=place)
-            taken.append(self._view(draw.scene, view, box, height))
+            box = place_box(*size, zoom=1 + zoom * (self.zoom_max - 1), place=place)
+            taken.append(self._load_view(draw.scene, view, box, height))
         return taken
 
-    def _view(self, scene: PosedScene, view: int, box: Box, height: int) -> TakenView:
+    def _load_view(self, scene: PosedScene, view: int, box: Box, height: int) -> LoadedView:
         path, camera, file = scene.images[view], scene.cameras[view], scene.depth[view]
         assert file is not None
         photo, depth = read_photo(path), file.read()
-        check_pixels(path, photo, camera)
+        check_loaded_photo(path, photo, camera)
         check_depth_size(file.path, depth, camera)
         image, small = resample(photo, camera, self.width, height, box)
         small = small.to(torch.float32)
         rays = RayMap.from_camera(small)
-        near = nearest_depth(depth, (camera.width, camera.height), self.width, height, box)
+        near = resize_depth(depth, (camera.width, camera.height), self.width, height, box)
         if self.depth_max is not None:
             near = torch.where(near <= self.depth_max, near, 0)
-        along, valid = along_rays(near, rays, file.convention)
-        return TakenView(image.clamp(0, 1), small, along, along[..., None] * rays.directions, valid)
+        along, valid = convert_to_ray_depth(near, rays, file.convention)
+        return LoadedView(image.clamp(0, 1), small, along, along[..., None] * rays.directions, valid)
 
 
-class Draw(NamedTuple):
+class SetDraw(NamedTuple):
     """One set: its views, a zoom and a place for each in [0, 1), and colours."""
 
     scene: PosedScene
     views: list[int]
     crops: Any  # [view, 3]
-    colours: Colours | None
+    colors: ColorChange | None
     name: str
 
 
-def _batch(sets: list[list[TakenView]], draws: list[Draw]) -> ReconstructionBatch:
+def _make_batch(sets: list[list[LoadedView]], draws: list[SetDraw]) -> ReconstructionBatch:
     slots = list(zip(*sets, strict=True))
     images = torch.stack([torch.stack([view.image for view in views]) for views in sets])
     coloured = [
-        image if draw.colours is None else draw.colours.apply(image)
+        image if draw.colors is None else draw.colors.apply(image)
         for image, draw in zip(images, draws, strict=True)
     ]
     points = torch.stack([torch.stack([view.points for view in views]) for views in sets])
@@ -190,7 +190,7 @@ def _batch(sets: list[list[TakenView]], draws: list[Draw]) -> ReconstructionBatc
     valid = torch.stack([torch.stack([view.valid for view in views]) for views in sets])
     return ReconstructionBatch(
         images=torch.stack(coloured),
-        views=Views([one_camera([view.camera for view in slot]) for slot in slots]),
+        views=Views([merge_cameras([view.camera for view in slot]) for slot in slots]),
         world_points=transform_points(points, relative) * valid[..., None],
         camera_points=points,
         ray_depth=torch.stack([torch.stack([view.ray_depth for view in views]) for views in sets]),
@@ -201,7 +201,7 @@ def _batch(sets: list[list[TakenView]], draws: list[Draw]) -> ReconstructionBatc
     )
 
 
-def one_camera(cameras: list[Camera]) -> Camera:
+def merge_cameras(cameras: list[Camera]) -> Camera:
     """A batch has one camera model: of several, every camera becomes the table of its rays."""
     if len({type(camera) for camera in cameras}) > 1 or isinstance(cameras[0], RayMapCamera):
         cameras = [RayMapCamera.from_rays(*camera.unproject_grid()) for camera in cameras]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.data.depth_files import DepthFile
-from g_ray.data.photos import photo_size
+from g_ray.data.photos import read_photo_size
 from g_ray.geometry.pose import Pose
 
 
@@ -45,7 +45,7 @@ class PosedScene:
         models = ", ".join(sorted({camera.NAME for camera in self.cameras}))
         return f"{self.folder}: {self.kind}, {len(self)} images ({models})"
 
-    def index(self, name: str) -> int:
+    def find_index(self, name: str) -> int:
         """Where an image is: by its name in the file, its path, or any end of its path that only one image has."""
         if name in self.names:
             return self.names.index(name)
@@ -63,7 +63,7 @@ class PosedScene:
         return found[0]
 
 
-def inside(folder: Path, name: str) -> Path:
+def resolve_inside(folder: Path, name: str) -> Path:
     """A path that a file names; it may not lead out of the folder."""
     windows = PureWindowsPath(name)
     if not name or "\0" in name or windows.drive or windows.root or ".." in windows.parts:
@@ -71,7 +71,7 @@ def inside(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def stored_covisibility(folder: Path) -> Path | None:
+def find_covisibility_file(folder: Path) -> Path | None:
     """Where MapAnything keeps it, in a folder of any kind."""
     return next(iter(sorted(folder.glob("covisibility/v0/*.npy"))), None)
 
@@ -82,17 +82,17 @@ def check_photos(names: Sequence[str], images: Sequence[Path], cameras: Sequence
     if missing:
         some = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
         raise ValueError(
-            f"{len(missing)} of {len(names)} images are missing: {some}; looked for {_first_missing(images)}"
+            f"{len(missing)} of {len(names)} images are missing: {some}; looked for {_find_first_missing(images)}"
         )
     for path, camera in zip(images, cameras, strict=True):
-        check_size(path, camera)
+        check_photo_size(path, camera)
 
 
-def check_size(path: Path, camera: Camera) -> None:
-    _check_size(path, *photo_size(path), camera)
+def check_photo_size(path: Path, camera: Camera) -> None:
+    _check_size(path, *read_photo_size(path), camera)
 
 
-def check_pixels(path: Path, photo: Float[Tensor, "3 h w"], camera: Camera) -> None:
+def check_loaded_photo(path: Path, photo: Float[Tensor, "3 h w"], camera: Camera) -> None:
     """The same of a photograph that has been read."""
     _check_size(path, photo.shape[-1], photo.shape[-2], camera)
 
@@ -119,5 +119,5 @@ def _check_size(path: Path, width: int, height: int, camera: Camera) -> None:
         )
 
 
-def _first_missing(images: Sequence[Path]) -> Path:
+def _find_first_missing(images: Sequence[Path]) -> Path:
     return next(path for path in images if not path.is_file())

@@ -12,13 +12,13 @@ import torch
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.data.depth_files import DepthFile
-from g_ray.data.photos import photo_size
-from g_ray.data.scenes.frames import nearest_rotation
-from g_ray.data.scenes.scene import PosedScene, check_photos, stored_covisibility
+from g_ray.data.photos import read_photo_size
+from g_ray.data.scenes.frames import find_nearest_rotation
+from g_ray.data.scenes.scene import PosedScene, check_photos, find_covisibility_file
 from g_ray.geometry.pose import Pose
 
 POSE = ".pose.txt"
-COLOURS = (".color.png", ".color.jpg")
+COLORS = (".color.png", ".color.jpg")
 DEPTHS = (".depth.proj.png", ".depth.png")
 INTRINSICS = "camera-intrinsics.txt"
 MILLIMETRE = 1e-3
@@ -32,16 +32,16 @@ def is_seven_scenes(folder: Path) -> bool:
 def read_seven_scenes(folder: Path, check: bool = True) -> PosedScene:
     """ValueError, in one line with the file, if anything is wrong; without `check` photographs are not looked at."""
     stems = sorted(path.name.removesuffix(POSE) for path in folder.glob(f"frame-*{POSE}"))
-    images = tuple(_first(folder, stem, COLOURS) for stem in stems)
+    images = tuple(_find_first(folder, stem, COLORS) for stem in stems)
     names = tuple(image.name for image in images)
     if not images[0].is_file():
         raise ValueError(f"{images[0]}: no such image; check its name and folder")
-    camera = _camera(folder, images[0])
+    camera = _read_camera(folder, images[0])
     cameras = (camera,) * len(stems)
     if check:
         check_photos(names, images, cameras)
-    poses = Pose(torch.stack([_pose(folder / f"{stem}{POSE}") for stem in stems]))
-    depth = tuple(DepthFile(_first(folder, stem, DEPTHS), "z", MILLIMETRE, NOTHING) for stem in stems)
+    poses = Pose(torch.stack([_read_pose(folder / f"{stem}{POSE}") for stem in stems]))
+    depth = tuple(DepthFile(_find_first(folder, stem, DEPTHS), "z", MILLIMETRE, NOTHING) for stem in stems)
     there = tuple(file if file.path.is_file() else None for file in depth)
     return PosedScene(
         folder,
@@ -51,38 +51,38 @@ def read_seven_scenes(folder: Path, check: bool = True) -> PosedScene:
         cameras,
         poses,
         depth=depth if any(there) else (),
-        covisibility=stored_covisibility(folder),
+        covisibility=find_covisibility_file(folder),
     )
 
 
-def _first(folder: Path, stem: str, endings: tuple[str, ...]) -> Path:
+def _find_first(folder: Path, stem: str, endings: tuple[str, ...]) -> Path:
     paths = [folder / f"{stem}{ending}" for ending in endings]
     return next((path for path in paths if path.is_file()), paths[-1])
 
 
-def _camera(folder: Path, image: Path) -> Pinhole:
+def _read_camera(folder: Path, image: Path) -> Pinhole:
     path = folder / INTRINSICS
     if not path.is_file():
         raise ValueError(
             f"{path} is missing: no calibration; write the 3×3 matrix (f = 585, c = 320, 240 of a Kinect)"
         )
-    matrix = _numbers(path, (3, 3))
+    matrix = _read_numbers(path, (3, 3))
     if min(matrix[0, 0], matrix[1, 1]) <= 0:
         raise ValueError(f"{path}: not a calibration: focal lengths {matrix[0, 0]} and {matrix[1, 1]}")
-    width, height = photo_size(image)
+    width, height = read_photo_size(image)
     (fx, _, cx), (_, fy, cy) = matrix[:2].tolist()
     return Pinhole.make(width, height, fx=fx, fy=fy, cx=cx, cy=cy, dtype=torch.float64)
 
 
-def _pose(path: Path) -> torch.Tensor:
-    given = torch.from_numpy(_numbers(path, (4, 4)))
-    rotation = nearest_rotation(given[:3, :3])
+def _read_pose(path: Path) -> torch.Tensor:
+    given = torch.from_numpy(_read_numbers(path, (4, 4)))
+    rotation = find_nearest_rotation(given[:3, :3])
     if rotation is None:
         raise ValueError(f"{path} does not begin with a rotation")
     return Pose.from_parts(rotation, given[:3, 3]).world_from_cam
 
 
-def _numbers(path: Path, shape: tuple[int, int]) -> np.ndarray:
+def _read_numbers(path: Path, shape: tuple[int, int]) -> np.ndarray:
     try:
         numbers = np.loadtxt(path, dtype=np.float64)
     except ValueError:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from g_ray.data.clip_sampling import share
+from g_ray.data.clip_sampling import hash_to_unit
 from g_ray.data.depth_files import Convention
 from g_ray.data.scenes import PosedScene, find_scenes, read_scene
-from g_ray.data.scenes.covisibility import scene_covisibility
+from g_ray.data.scenes.covisibility import get_scene_covisibility
 
 KEPT = 256
 """Scenes in memory: cameras, poses and overlaps, no pictures."""
@@ -28,7 +28,7 @@ class DepthReading:
     modality: str | None = None
     """Of WAI folders, see `read_wai`."""
 
-    def applied(self, scene: PosedScene) -> PosedScene:
+    def apply_to(self, scene: PosedScene) -> PosedScene:
         changes = {
             name: value
             for name, value in (("convention", self.convention), ("unit", self.unit))
@@ -48,7 +48,7 @@ class LoadedScene:
 
     @cached_property
     def covisibility(self) -> Float[np.ndarray, "view view"]:
-        return scene_covisibility(self.scene)
+        return get_scene_covisibility(self.scene)
 
 
 class SceneStore:
@@ -63,10 +63,10 @@ class SceneStore:
             raise ValueError("no scenes: give one or more folders, each a scene or a folder of scenes")
         roots = [Path(folder) for folder in folders]
         self.folders = [scene for root in roots for scene in find_scenes(root)]
-        self.names = [_name(root, scene) for root in roots for scene in find_scenes(root)]
+        self.names = [_format_name(root, scene) for root in roots for scene in find_scenes(root)]
         self.reading = reading
-        order = sorted(range(len(self.names)), key=lambda i: (share(self.names[i]), self.names[i]))
-        count = sum(share(name) < hold_out for name in self.names)
+        order = sorted(range(len(self.names)), key=lambda i: (hash_to_unit(self.names[i]), self.names[i]))
+        count = sum(hash_to_unit(name) < hold_out for name in self.names)
         count = min(max(1, count), len(order) - 1)
         self.held_out, self.training = sorted(order[:count]), sorted(order[count:])
         self._kept: OrderedDict[int, LoadedScene] = OrderedDict()
@@ -74,7 +74,7 @@ class SceneStore:
     def __getitem__(self, index: int) -> LoadedScene:
         if index not in self._kept:
             scene = read_scene(self.folders[index], check=False, modality=self.reading.modality)
-            self._kept[index] = LoadedScene(self.reading.applied(scene))
+            self._kept[index] = LoadedScene(self.reading.apply_to(scene))
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(index)
@@ -85,6 +85,6 @@ class SceneStore:
         return {**vars(self), "_kept": OrderedDict()}
 
 
-def _name(root: Path, scene: Path) -> str:
+def _format_name(root: Path, scene: Path) -> str:
     """The same wherever the data lies."""
     return (Path(root.resolve().name) / scene.relative_to(root)).as_posix()

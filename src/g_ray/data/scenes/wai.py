@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from g_ray.data.depth_files import DepthFile
-from g_ray.data.scenes.frames import Axes, frames_of, read_document, scene_of_frames
-from g_ray.data.scenes.scene import PosedScene, inside, stored_covisibility
+from g_ray.data.scenes.frames import Axes, build_scene, get_frames, read_document
+from g_ray.data.scenes.scene import PosedScene, find_covisibility_file, resolve_inside
 
 SCENE_META = "scene_meta.json"
 DEPTHS = ("depth", "rendered_depth")
@@ -29,29 +29,29 @@ def read_wai(folder: Path, check: bool = True, modality: str | None = None) -> P
     "pred_depth/mvsanywhere"; without `check` photographs are not looked at."""
     path = folder / SCENE_META
     document = read_document(path)
-    frames = frames_of(path, document)
+    frames = get_frames(path, document)
     said = document.get("camera_convention", "opencv")
     if said not in AXES:
         raise ValueError(f"{path}: camera_convention {said!r} is not read here; it can be opencv or opengl")
-    key = _depth_key(path, document, frames, modality)
-    return scene_of_frames(
+    key = _find_depth_key(path, document, frames, modality)
+    return build_scene(
         path,
         "WAI",
         document,
         frames,
         AXES[said],
-        lambda frame: _depth(folder, frame, key),
+        lambda frame: _find_depth(folder, frame, key),
         check=check,
-        notes=_notes(document, key),
-        covisibility=_covisibility(folder, document),
+        notes=_collect_notes(document, key),
+        covisibility=_find_covisibility(folder, document),
     )
 
 
-def _depth_key(
+def _find_depth_key(
     path: Path, document: dict[str, Any], frames: list[dict[str, Any]], modality: str | None
 ) -> str | None:
     """Under which key frames name their depth."""
-    known = _modalities(document)
+    known = _find_modalities(document)
     if modality is not None:
         if modality not in known:
             there = ", ".join(name for name in known if "depth" in name) or "no depth"
@@ -62,7 +62,7 @@ def _depth_key(
     return next(iter([*named, *unnamed]), None)
 
 
-def _modalities(document: dict[str, Any]) -> dict[str, str]:
+def _find_modalities(document: dict[str, Any]) -> dict[str, str]:
     """Key of each modality, nested ones as "pred_depth/mvsanywhere"."""
     found: dict[str, str] = {}
 
@@ -79,25 +79,25 @@ def _modalities(document: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-def _depth(folder: Path, frame: dict[str, Any], key: str | None) -> DepthFile | None:
+def _find_depth(folder: Path, frame: dict[str, Any], key: str | None) -> DepthFile | None:
     name = None if key is None else frame.get(key)
     if name is None:
         return None
     if not isinstance(name, str):
         raise ValueError(f"{key} is {name!r}, not a path")
-    return DepthFile(inside(folder, name))
+    return DepthFile(resolve_inside(folder, name))
 
 
-def _covisibility(folder: Path, document: dict[str, Any]) -> Path | None:
+def _find_covisibility(folder: Path, document: dict[str, Any]) -> Path | None:
     modalities = document.get("scene_modalities")
     entry = modalities.get(COVISIBILITY) if isinstance(modalities, dict) else None
     name = entry.get("scene_key") if isinstance(entry, dict) else None
-    return inside(folder, name) if isinstance(name, str) else stored_covisibility(folder)
+    return resolve_inside(folder, name) if isinstance(name, str) else find_covisibility_file(folder)
 
 
-def _notes(document: dict[str, Any], key: str | None) -> tuple[str, ...]:
+def _collect_notes(document: dict[str, Any], key: str | None) -> tuple[str, ...]:
     """Which of several depths is used."""
-    others = [name for name, k in _modalities(document).items() if "depth" in name and k != key]
+    others = [name for name, k in _find_modalities(document).items() if "depth" in name and k != key]
     if not others:
         return ()
     return (f"{SCENE_META}: depth is {key or 'none'}; not used: {', '.join(others)}",)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from g_ray.training.seeds import step_seed
+from g_ray.training.seeds import make_step_seed
 from g_ray.training.task import Task
 
 
@@ -47,24 +47,24 @@ class CurveTask(Task):
     seed: int
     pause_s: float = 0.0
 
-    def model(self) -> nn.Module:
+    def build_model(self) -> nn.Module:
         return Perceptron(self.width, self.layers, self.dropout)
 
-    def batch(self, step: int, rank: int, world: int) -> CurveBatch:
+    def make_batch(self, step: int, rank: int, world: int) -> CurveBatch:
         time.sleep(self.pause_s)
-        generator = torch.Generator().manual_seed(step_seed(self.seed, step, rank))
+        generator = torch.Generator().manual_seed(make_step_seed(self.seed, step, rank))
         x = 2 * torch.rand(self.batch_size, 1, generator=generator) - 1
-        return CurveBatch(x, curve(x))
+        return CurveBatch(x, evaluate_curve(x))
 
-    def loss(self, model: nn.Module, batch: CurveBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    def compute_loss(self, model: nn.Module, batch: CurveBatch) -> tuple[Tensor, dict[str, Tensor]]:
         error = F.mse_loss(model(batch.x), batch.y)
         return error, {"mse": error}
 
     def validate(self, model: nn.Module) -> float:
         x = torch.linspace(-1, 1, 64, device=next(model.parameters()).device)[:, None]
-        return float(F.mse_loss(model(x).float(), curve(x)))
+        return float(F.mse_loss(model(x).float(), evaluate_curve(x)))
 
-    def sample_images(self, model: nn.Module) -> Float[Tensor, "1 3 32 64"]:
+    def render_samples(self, model: nn.Module) -> Float[Tensor, "1 3 32 64"]:
         """The learned curve, black on white."""
         x = torch.linspace(-1, 1, 64, device=next(model.parameters()).device)[:, None]
         rows = (15.5 - 10 * model(x).float()[:, 0]).round().clamp(0, 31).long()
@@ -73,5 +73,5 @@ class CurveTask(Task):
         return picture
 
 
-def curve(x: Float[Tensor, "batch 1"]) -> Float[Tensor, "batch 1"]:
+def evaluate_curve(x: Float[Tensor, "batch 1"]) -> Float[Tensor, "batch 1"]:
     return torch.sin(3 * x) + 0.5 * torch.cos(7 * x)

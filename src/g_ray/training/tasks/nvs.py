@@ -12,7 +12,7 @@ from g_ray.data.nvs import NVSBatch, NVSSource
 from g_ray.models.lvsm import LVSM, LVSMConfig
 from g_ray.training.task import Task
 
-SHOWN = 2
+MAX_SHOWN = 2
 """Scenes in a picture."""
 
 
@@ -27,43 +27,43 @@ class NVSTask(Task):
     weight: float
     batch_size: int
 
-    def model(self) -> LVSM:
+    def build_model(self) -> LVSM:
         return LVSM(self.config)
 
-    def batch(self, step: int, rank: int, world: int) -> NVSBatch:
-        return self.data.batch(step, rank)
+    def make_batch(self, step: int, rank: int, world: int) -> NVSBatch:
+        return self.data.make_batch(step, rank)
 
-    def loss(self, model: nn.Module, batch: NVSBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        terms = self._terms(batch, model(batch.context_images, batch.contexts, batch.targets))
+    def compute_loss(self, model: nn.Module, batch: NVSBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        terms = self._compute_terms(batch, model(batch.context_images, batch.contexts, batch.targets))
         logged = {"mse": terms.mse.mean(), "psnr": -10 * terms.mse.detach().log10().mean()}
         if self.perceptual is not None:
             logged["lpips"] = terms.perceptual.mean()
         return terms.total.mean(), logged
 
-    def _terms(self, batch: NVSBatch, predicted: Tensor) -> Any:
+    def _compute_terms(self, batch: NVSBatch, predicted: Tensor) -> Any:
         """In fp32, whatever autocast says: squares of small errors vanish in fp16."""
         truth = batch.target_images
         perceptual = None if self.perceptual is None else self.perceptual.to(truth.device)
         with torch.autocast(truth.device.type, enabled=False):
             return self.objective(truth, predicted.float(), perceptual=perceptual, weight=self.weight)
 
-    def names(self, batch: NVSBatch) -> str:
+    def describe_batch(self, batch: NVSBatch) -> str:
         return ", ".join(batch.names)
 
-    def _held_out(self, model: nn.Module) -> NVSBatch:
+    def _get_held_out(self, model: nn.Module) -> NVSBatch:
         """Rendered in full precision: the engine looks at models under autocast."""
         with torch.autocast("cpu", enabled=False):
-            return self.data.held_out().to(next(model.parameters()).device)
+            return self.data.make_held_out().to(next(model.parameters()).device)
 
     def validate(self, model: nn.Module) -> float:
-        batch = self._held_out(model)
-        return float(self.loss(model, batch)[0])
+        batch = self._get_held_out(model)
+        return float(self.compute_loss(model, batch)[0])
 
-    def sample_images(self, model: nn.Module) -> Float[Tensor, "n 3 h w"] | None:
+    def render_samples(self, model: nn.Module) -> Float[Tensor, "n 3 h w"] | None:
         """Per scene: the contexts, the truth, the prediction."""
-        batch = self._held_out(model)
+        batch = self._get_held_out(model)
         if batch.context_images.shape[-2:] != batch.target_images.shape[-2:]:
             return None
         predicted = model(batch.context_images, batch.contexts, batch.targets).to(batch.target_images)
         rows = torch.cat([batch.context_images, batch.target_images, predicted], 1)
-        return rows[:SHOWN].flatten(0, 1)
+        return rows[:MAX_SHOWN].flatten(0, 1)

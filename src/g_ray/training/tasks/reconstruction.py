@@ -26,7 +26,7 @@ class ReconstructionTask(Task):
     encoder: Path | None
     batch_size: int
 
-    def model(self) -> ReconstructionModel:
+    def build_model(self) -> ReconstructionModel:
         model = ReconstructionModel(self.config)
         if self.encoder is not None:
             from g_ray.models.convert import load_encoder
@@ -34,39 +34,47 @@ class ReconstructionTask(Task):
             load_encoder(model, self.encoder)
         return model
 
-    def batch(self, step: int, rank: int, world: int) -> ReconstructionBatch:
-        return self.data.batch(step, rank)
+    def make_batch(self, step: int, rank: int, world: int) -> ReconstructionBatch:
+        return self.data.make_batch(step, rank)
 
-    def loss(self, model: nn.Module, batch: ReconstructionBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    def compute_loss(self, model: nn.Module, batch: ReconstructionBatch) -> tuple[Tensor, dict[str, Tensor]]:
         found = self.objective(model(batch.images, batch.views), batch, self.weights)
         logged = {name: value.detach() for name, value in found.named_terms().items() if name != "total"}
         return found.total, logged
 
-    def names(self, batch: ReconstructionBatch) -> str:
+    def describe_batch(self, batch: ReconstructionBatch) -> str:
         return ", ".join(batch.names)
 
     def validate(self, model: nn.Module) -> float:
-        return float(self.loss(model, self._held_out(model))[0])
+        return float(self.compute_loss(model, self._get_held_out(model))[0])
 
-    def sample_images(self, model: nn.Module) -> Float[Tensor, "n 3 h w"]:
+    def render_samples(self, model: nn.Module) -> Float[Tensor, "n 3 h w"]:
         """Of the first set: the images, then true and predicted ray depth, near is bright."""
-        batch = self._held_out(model)
+        batch = self._get_held_out(model)
         predicted = model(batch.images, batch.views).ray_depth[0].to(batch.ray_depth)
         truth = batch.ray_depth[0]
-        return torch.cat([batch.images[0], _grey(truth, truth), _grey(_scaled(predicted, truth), truth)])
+        return torch.cat(
+            [
+                batch.images[0],
+                _to_grayscale(truth, truth),
+                _to_grayscale(_scale_to_truth(predicted, truth), truth),
+            ]
+        )
 
-    def _held_out(self, model: nn.Module) -> ReconstructionBatch:
+    def _get_held_out(self, model: nn.Module) -> ReconstructionBatch:
         """Rendered in full precision: the engine looks at models under autocast."""
         with torch.autocast("cpu", enabled=False):
-            return self.data.held_out().to(next(model.parameters()).device)
+            return self.data.make_held_out().to(next(model.parameters()).device)
 
 
-def _scaled(depth: Float[Tensor, "view h w"], truth: Float[Tensor, "view h w"]) -> Tensor:
+def _scale_to_truth(depth: Float[Tensor, "view h w"], truth: Float[Tensor, "view h w"]) -> Tensor:
     """Predictions are up to scale."""
     seen = truth > 0
     return depth * (truth[seen].median() / depth[seen].median())
 
 
-def _grey(depth: Float[Tensor, "view h w"], truth: Float[Tensor, "view h w"]) -> Float[Tensor, "view 3 h w"]:
+def _to_grayscale(
+    depth: Float[Tensor, "view h w"], truth: Float[Tensor, "view h w"]
+) -> Float[Tensor, "view 3 h w"]:
     bright = (1 - depth / truth.max()).clamp(0, 1) * (truth > 0)
     return bright[:, None].expand(-1, 3, -1, -1)
