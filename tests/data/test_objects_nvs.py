@@ -83,7 +83,7 @@ def test_contexts_are_native_and_targets_are_what_was_chosen(source, targets):
 
 
 def test_the_farthest_camera_is_at_one_half_and_the_world_is_kept(source, root):
-    _, cameras, poses = source.objects.cameras(TRAINED[0])
+    _, cameras, poses = source.objects.get_cameras(TRAINED[0])
     raw = read_cameras(root / TRAINED[0]).poses
     assert poses.translation.norm(dim=-1).max() == pytest.approx(0.5)
     assert torch.allclose(poses.rotation, raw.rotation.float())

@@ -41,7 +41,7 @@ def test_both_methods_have_the_same_weights_and_are_timed_in_turn(monkeypatch):
 
     def run(case, network, meter):
         seen.append((network.config.method, next(network.aggregator.parameters()).data_ptr()))
-        with meter.part(ALL):
+        with meter.measure(ALL):
             pass
 
     monkeypatch.setattr(BenchmarkCase, "run", run)

@@ -26,8 +26,8 @@ def test_windows_are_the_views_alone(name, lenses, masked, query_chunk, mixed_vi
     host = encoding(name, DIM)
     q, k, v = inputs(tokens)
     mask = torch.rand(q.shape[0], q.shape[2], generator=torch.Generator().manual_seed(1)) > 0.3
-    mask[:, [span.start for _, span in tokens.layout.runs()]] = True
-    windows = [span for _, span in tokens.layout.runs()]
+    mask[:, [span.start for _, span in tokens.layout.find_runs()]] = True
+    windows = [span for _, span in tokens.layout.find_runs()]
     options = {"key_mask": mask} if masked else {}
     found = attention(q, k, v, host.prepare(tokens), windows=windows, query_chunk=query_chunk, **options)
     for view, window in enumerate(windows):
@@ -59,7 +59,7 @@ def test_keys_that_differ_per_camera_have_no_windows(mixed_views):
     q, k, v = inputs(tokens)
     position = encoding("rayrope", DIM).prepare(tokens).with_depth(torch.zeros(2, len(tokens), 2).double())
     with pytest.raises(ValueError, match="attend everywhere only"):
-        attention(q, k, v, position, windows=[span for _, span in tokens.layout.runs()])
+        attention(q, k, v, position, windows=[span for _, span in tokens.layout.find_runs()])
 
 
 def test_a_block_is_its_formula(mixed_views):
@@ -68,7 +68,7 @@ def test_a_block_is_its_formula(mixed_views):
     torch.manual_seed(0)
     block = Block(48, host, layer_scale=0.3, qk_norm=True).double()
     x, position = torch.randn(2, len(tokens), 48, dtype=torch.float64), host.prepare(tokens)
-    windows = [span for _, span in tokens.layout.runs()]
+    windows = [span for _, span in tokens.layout.find_runs()]
     middle = x + 0.3 * block.attn(block.norm1(x), position, windows=windows)
     wanted = middle + 0.3 * block.mlp(block.norm2(middle))
     assert torch.allclose(block(x, position, windows=windows), wanted, atol=1e-12)

@@ -19,7 +19,7 @@ def scorer() -> RoomsScorer:
     """The card's protocol, over fewer rooms."""
     recipe = parse_recipe(read_card(WEIGHTS)["recipe"])
     side = recipe.data.width
-    rooms = RoomsReconstruction(width=side, height=side, patch=recipe.model.config().patch, step_m=1.0)
+    rooms = RoomsReconstruction(width=side, height=side, patch=recipe.model.build_config().patch, step_m=1.0)
     return RoomsScorer.from_training(rooms, ROOMS)
 
 
@@ -44,7 +44,7 @@ def test_it_comes_from_a_recipe_that_sees_pinholes_alone():
 
 @pytest.mark.parametrize("setting", LENSES)
 def test_it_scores_as_its_card_says_and_better_than_calibration_alone(setting, scorer, standing, network):
-    found = scorer.scores(network, setting)
+    found = scorer.score_network(network, setting)
     for metric, told in read_card(WEIGHTS)["scores"][setting].items():
         mean = sum(found[metric]) / ROOMS
         # The card's rooms are these and more: far off means other weights, or another protocol.

@@ -18,7 +18,7 @@ def save(store, step, validation=None):
 
 
 def steps(store):
-    return [checkpoint.step for checkpoint in store.all()]
+    return [checkpoint.step for checkpoint in store.list_checkpoints()]
 
 
 def test_round_trip(tmp_path):

@@ -57,7 +57,7 @@ def test_where_no_depth_is_known_there_is_no_point(explorer, result, monkeypatch
 
 
 def test_patches_without_a_ray_have_no_score(explorer):
-    probed = explorer.probe(0, 5.0, 5.0).views[2].plain()
+    probed = explorer.probe(0, 5.0, 5.0).views[2].to_document()
     scores = probed["maps"]["gray"]
     assert len(scores) == probed["rows"] * probed["columns"]
     assert scores[0] is None  # a corner of the circle

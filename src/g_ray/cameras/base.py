@@ -84,13 +84,13 @@ class Camera(ABC):
             raise ValueError(
                 f"{cls.NAME}: parameter {', '.join(missing)} is missing; give fx, fy, cx and cy in pixels"
             )
-        given = [parameters.get(name, cls.DEFAULTS.get(name, 0.0)) for name in cls.PARAMETERS]
+        values = [parameters.get(name, cls.DEFAULTS.get(name, 0.0)) for name in cls.PARAMETERS]
         like = next(
-            (value for value in given if isinstance(value, Tensor) and value.is_floating_point()), None
+            (value for value in values if isinstance(value, Tensor) and value.is_floating_point()), None
         )
         dtype = dtype or (torch.get_default_dtype() if like is None else like.dtype)
         device = device or (None if like is None else like.device)
-        columns = [torch.as_tensor(value, dtype=dtype, device=device) for value in given]
+        columns = [torch.as_tensor(value, dtype=dtype, device=device) for value in values]
         return torch.stack(torch.broadcast_tensors(*columns), -1)
 
     @classmethod

@@ -74,12 +74,12 @@ class PlanarDistortion:
         The radial part alone, which is monotone up to the limit, starts a Newton iteration on the whole.
         """
         start = self._guess_radial_start(target.detach(), limit)
-        found, converged = solve_newton_2d(self.evaluate_with_jacobian, target, start, limit)
-        _, jacobian = self.evaluate_with_jacobian(found)
-        inside = is_within(torch.linalg.vector_norm(found, dim=-1), limit)
+        solution, converged = solve_newton_2d(self.evaluate_with_jacobian, target, start, limit)
+        _, jacobian = self.evaluate_with_jacobian(solution)
+        inside = is_within(torch.linalg.vector_norm(solution, dim=-1), limit)
         valid = converged & inside & (torch.linalg.det(jacobian) > 0)
-        point = attach_implicit_gradient_2d(self.evaluate_with_jacobian, target, found)
-        return torch.where(valid[..., None], point, found), valid
+        point = attach_implicit_gradient_2d(self.evaluate_with_jacobian, target, solution)
+        return torch.where(valid[..., None], point, solution), valid
 
     def _guess_radial_start(self, target: Tensor, limit: Tensor) -> Tensor:
         radius = torch.linalg.vector_norm(target, dim=-1)

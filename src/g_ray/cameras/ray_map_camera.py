@@ -73,8 +73,8 @@ class RayMapCamera(Camera):
         tangent = ray[..., :2] / depth
         slope = (slope[..., :2, :] - tangent[..., None] * slope[..., 2:3, :]) / depth[..., None]
         pixels_per_tangent = torch.stack([solve_2x2(slope, unit) for unit in _expand_unit_vectors(slope)], -1)
-        centre = at.detach() - (pixels_per_tangent @ tangent[..., None])[..., 0]
-        affine = torch.cat([pixels_per_tangent, centre[..., None]], -1)[:, 0].reshape(*self.batch_shape, 2, 3)
+        center = at.detach() - (pixels_per_tangent @ tangent[..., None])[..., 0]
+        affine = torch.cat([pixels_per_tangent, center[..., None]], -1)[:, 0].reshape(*self.batch_shape, 2, 3)
         top = self.params[..., 0:2, None] * affine
         top = torch.cat([top[..., :2], top[..., 2:] + self.params[..., 2:4, None]], -1)
         return torch.cat([top, axis[0].expand(*self.batch_shape, 1, 3)], -2)

@@ -55,11 +55,11 @@ class RayTable:
         frame = _build_tangent_frame(direction)
         with torch.no_grad():
             at, step = self._search(direction, frame)
-        found, slope, valid = self.interpolate(at)
-        ahead = (found.detach() * direction).sum(-1)
+        interpolated, slope, valid = self.interpolate(at)
+        ahead = (interpolated.detach() * direction).sum(-1)
         valid = valid & known & (step <= _choose_tolerance(rays.dtype)) & (ahead > 0)
         return torch.where(
-            valid[..., None], self._attach_gradient(at, rays, direction, frame, found, slope), at
+            valid[..., None], self._attach_gradient(at, rays, direction, frame, interpolated, slope), at
         ), valid
 
     def _search(self, direction: Tensor, frame: Tensor) -> tuple[Tensor, Tensor]:

@@ -91,17 +91,17 @@ def _assign_photos(photos: Sequence[Photo], rules: Sequence[Rule]) -> list[tuple
 
 
 def _read_cameras(
-    rule: Rule, photos: list[Photo], resize: bool, say: Callable[[str], None]
+    rule: Rule, photos: list[Photo], resize: bool, report: Callable[[str], None]
 ) -> list[CalibratedPhoto]:
     if rule.source.split(":")[0] == KEYWORD and not Path(rule.source).exists():
-        return estimate_cameras(rule.source, photos, say)
+        return estimate_cameras(rule.source, photos, report)
     source, label = _open_source(rule.source)
     views = [source.find_camera(photo, resize, label) for photo in photos]
     for note in source.notes:
-        say(note)
+        report(note)
     others = source.find_unused(photos)
     if others:
-        say(
+        report(
             f"{source.path}: {len(others)} cameras belong to photos that are not given: {_abbreviate(others)}"
         )
     return [view for view in views if view is not None]
@@ -115,7 +115,7 @@ def _open_source(text: str) -> tuple[CalibrationSource, str | None]:
     return open_source(text), None
 
 
-def _report_rotated(photos: Sequence[Photo], say: Callable[[str], None]) -> None:
+def _report_rotated(photos: Sequence[Photo], report: Callable[[str], None]) -> None:
     """Where turning does not change the size, a calibration of the stored pixels cannot be told from one of these."""
     hidden = [
         photo.name
@@ -125,7 +125,7 @@ def _report_rotated(photos: Sequence[Photo], say: Callable[[str], None]) -> None
         and (photo.orientation not in TURNED or photo.width == photo.height)
     ]
     if hidden:
-        say(
+        report(
             f"{_abbreviate(hidden)}: turned upright as EXIF says; calibrations are taken to be of the upright photos "
             "(--as-stored leaves the pixels as they are)"
         )

@@ -16,20 +16,20 @@ def has_same_aspect(one: tuple[int, int], other: tuple[int, int]) -> bool:
 
 def rescale_camera(camera: Camera, photo: Photo, resize: bool) -> Camera:
     """The camera at the photo's size; ValueError, without the source's name, if it is another one's."""
-    given, wanted = (camera.width, camera.height), (photo.width, photo.height)
-    if given == wanted:
+    camera_size, photo_size = (camera.width, camera.height), (photo.width, photo.height)
+    if camera_size == photo_size:
         return camera
     sizes = f"it is for {camera.width}×{camera.height} px, {photo.name} has {photo.width}×{photo.height}"
-    if given == wanted[::-1] and photo.upright and photo.orientation in TURNED:
+    if camera_size == photo_size[::-1] and photo.upright and photo.orientation in TURNED:
         raise ValueError(
             f"{sizes}: the photo is stored lying and its EXIF says to turn it; "
             f"{AS_STORED} uses the pixels as they are stored"
         )
-    if given == wanted[::-1]:
+    if camera_size == photo_size[::-1]:
         raise ValueError(
             f"{sizes}: it belongs to the photo turned by 90°; calibrate the camera in this position"
         )
-    if not has_same_aspect(given, wanted):
+    if not has_same_aspect(camera_size, photo_size):
         raise ValueError(
             f"{sizes}, another shape: the photo was cropped or is from another camera; calibrate this size"
         )

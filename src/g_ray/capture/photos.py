@@ -112,20 +112,20 @@ def _expand_pattern(pattern: str) -> list[Path]:
         return _find_images(path)
     if path.exists() or not glob.has_magic(pattern):
         return [path]
-    found = sorted(
+    matches = sorted(
         Path(os.path.abspath(hit)) for hit in glob.glob(os.path.expanduser(pattern), recursive=True)
     )
-    files = [hit for hit in found if hit.is_file()]
+    files = [hit for hit in matches if hit.is_file()]
     if not files:
         raise ValueError(f"{pattern}: no file matches this pattern")
     return files
 
 
 def _find_images(folder: Path) -> list[Path]:
-    seen = [path for path in sorted(folder.rglob("*")) if not _is_hidden(path.relative_to(folder))]
-    images = [path for path in seen if path.suffix.lower() in SUFFIXES and path.is_file()]
+    visible = [path for path in sorted(folder.rglob("*")) if not _is_hidden(path.relative_to(folder))]
+    images = [path for path in visible if path.suffix.lower() in SUFFIXES and path.is_file()]
     if not images:
-        films = [path.name for path in seen if _is_video(path)]
+        films = [path.name for path in visible if _is_video(path)]
         hint = f"; it has a video: give {folder / films[0]}" if films else f" ({', '.join(SUFFIXES)})"
         raise ValueError(f"{folder}: no images in this folder{hint}")
     return images

@@ -34,14 +34,14 @@ def rotate_upright(image: Shaped[Tensor, "c h w"], orientation: int) -> Shaped[T
 def _read_values(path: Path, image: Image.Image) -> np.ndarray:
     if image.mode in EIGHT_BIT or image.mode in ("1", "HSV", "LAB", "PA", "RGBX", "La", "RGBa"):
         return np.asarray(image.convert("RGB"), dtype=np.float32) / np.float32(255)
-    grey = np.asarray(image)
-    top = _find_full_scale(path, image.mode, grey)
-    return np.repeat(grey.astype(np.float32)[..., None] / np.float32(top), 3, -1)
+    luminance = np.asarray(image)
+    top = _find_full_scale(path, image.mode, luminance)
+    return np.repeat(luminance.astype(np.float32)[..., None] / np.float32(top), 3, -1)
 
 
-def _find_full_scale(path: Path, mode: str, grey: np.ndarray) -> float:
+def _find_full_scale(path: Path, mode: str, luminance: np.ndarray) -> float:
     """Grey images of more than 8 bits: the value that means white."""
-    low, high = float(grey.min()), float(grey.max())
+    low, high = float(luminance.min()), float(luminance.max())
     if mode.startswith("I;16") and low >= 0:
         return 65535.0
     if mode == "I" and low >= 0 and high <= 65535:

@@ -145,13 +145,13 @@ class ObjectBar(Progress):
 
 def parse_options(pairs: tuple[str, ...]) -> dict[str, Any]:
     """KEY=VALUE; whole numbers become numbers."""
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise ValueError(f"--cluster-options {pair}: write KEY=VALUE")
-        found[key] = int(value) if value.lstrip("-").isdigit() else value
-    return found
+        options[key] = int(value) if value.lstrip("-").isdigit() else value
+    return options
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,8 @@ class RE10KCheck:
 
             print(f"{split}: {read_index(self.index).select_available(clips.keys).coverage}")
         report = check_axes(match_clips(clips, self.clips))
-        said = "refused" if report.better else "confirmed" if report.certain else "undecided"
-        print(f"{split}: axes {self.axes} {said}: {report.verdict}")
+        verdict = "refused" if report.better else "confirmed" if report.certain else "undecided"
+        print(f"{split}: axes {self.axes} {verdict}: {report.verdict}")
         return report.better is None
 
 

@@ -38,8 +38,8 @@ def write_reconstruction(folder: Path) -> str:
 
     demo = write_reconstruction_demo(folder)
     lines = [f"  {name:14s} {value:.3f}" for name, value in demo.scores.items()]
-    told = "Against the room's exact geometry (one room, weights trained on pinholes alone):"
-    return "\n".join([told, *lines, f"points: {folder / 'points.ply'}, depth: {folder / 'depths.png'}"])
+    heading = "Against the room's exact geometry (one room, weights trained on pinholes alone):"
+    return "\n".join([heading, *lines, f"points: {folder / 'points.ply'}, depth: {folder / 'depths.png'}"])
 
 
 def format_mismatch(numbers: dict[str, Any]) -> str:

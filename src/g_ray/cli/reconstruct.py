@@ -182,9 +182,11 @@ class Reconstruct:
             raise ValueError(
                 f"--truth is about pixels as they are stored, but {turned[0]} is turned upright: add --as-stored True"
             )
-        found = read_truth(self.truth, [view.name for view in views], [view.camera for view in views])
-        print(f"{self.truth}: knows depth of {sum(view is not None for view in found)} of {len(views)} views")
-        return found
+        true_views = read_truth(self.truth, [view.name for view in views], [view.camera for view in views])
+        print(
+            f"{self.truth}: knows depth of {sum(view is not None for view in true_views)} of {len(views)} views"
+        )
+        return true_views
 
     def _parse_distance(self, names: list[str]) -> tuple[int, int, float] | None:
         if self.distance is None:

@@ -46,11 +46,11 @@ def make_contact_sheet(study: "Study", out: Path) -> tuple[list[Any], dict[str, 
     labels = {}
     for method, recipe in study.methods.items():
         network = load_network(recipe, study.get_run_folder(out, method, 0) / "model.safetensors")
-        found = make_predictor(network)(batch).camera_points.norm(dim=-1)[:MAX_SHOWN, VIEW]
-        scale = (truth * valid).sum((-2, -1)) / (found * valid).sum((-2, -1))
-        found = found * scale[:, None, None]
-        columns.append((method, color_depth(found / far, valid)))
+        predicted = make_predictor(network)(batch).camera_points.norm(dim=-1)[:MAX_SHOWN, VIEW]
+        scale = (truth * valid).sum((-2, -1)) / (predicted * valid).sum((-2, -1))
+        predicted = predicted * scale[:, None, None]
+        columns.append((method, color_depth(predicted / far, valid)))
         labels[method] = [
-            f"{value:.3f}" for value in relative_error(truth[..., None], found[..., None], valid)
+            f"{value:.3f}" for value in relative_error(truth[..., None], predicted[..., None], valid)
         ]
     return columns, labels

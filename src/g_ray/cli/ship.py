@@ -55,7 +55,7 @@ class Ship:
         last, _ = CheckpointStore(self.run_folder / "checkpoints").find_newest()
         if last is None:
             raise ValueError(f"{self.run_folder} has no intact checkpoint to tell its recipe and machine")
-        document, made = strip_paths(last.read_document("recipe")), last.read_document("provenance")
+        document, provenance = strip_paths(last.read_document("recipe")), last.read_document("provenance")
         document["name"] = find_recipe_name(recipe, document["name"])
         shipped = self.folder / f"{self.name}.safetensors"
         more = make_config(recipe) if isinstance(recipe, ReconstructionRecipe) else {}
@@ -67,14 +67,14 @@ class Ship:
             "sha256": hashlib.sha256(shipped.read_bytes()).hexdigest(),
             "step": last.step,
             "command": format_command(
-                made.pop("command", ["", "train", document["name"]]), made["processes"]
+                provenance.pop("command", ["", "train", document["name"]]), provenance["processes"]
             ),
             "recipe": document,
             "validation": last.read_validation(),
             "scores": score_nvs(recipe, shipped, self.scenes)
             if isinstance(recipe, NVSRecipe)
             else score_reconstruction(recipe, shipped, self.scenes),
-            "provenance": strip_paths(made),
+            "provenance": strip_paths(provenance),
         }
         write_json(self.folder / f"{self.name}.json", card)
         print(f"{shipped}: {card['bytes'] / 1e6:.1f} MB, {json.dumps(card['scores'])}")
@@ -119,8 +119,10 @@ def score_nvs(recipe: "NVSRecipe", weights: Path, scenes: int) -> dict[str, Any]
         return {}
     protocol = FovProtocol(data.width, data.height, scenes, fov_deg=data.fov_deg)
     predict = make_predictor(load_network(weights).model)
-    found = {setting: protocol.score(predict, setting, None).summarize() for setting in protocol.settings}
-    rows = {setting: {name: asdict(value) for name, value in row.items()} for setting, row in found.items()}
+    summaries = {setting: protocol.score(predict, setting, None).summarize() for setting in protocol.settings}
+    rows = {
+        setting: {name: asdict(value) for name, value in row.items()} for setting, row in summaries.items()
+    }
     return {"protocol": f"{scenes} test rooms, views zoomed by up to z", **rows}
 
 
@@ -150,8 +152,8 @@ def score_reconstruction(recipe: "ReconstructionRecipe", weights: Path, scenes: 
     assert isinstance(rooms, RoomsReconstruction)
     scorer = RoomsScorer.from_training(rooms, scenes)
     network = load_reconstruction(weights)
-    found = {setting: scorer.score_network(network, setting) for setting in scorer.settings}
-    table = make_rows([ScoredRun("", recipe.seed, 0, 0.0, found)])
+    scores = {setting: scorer.score_network(network, setting) for setting in scorer.settings}
+    table = make_rows([ScoredRun("", recipe.seed, 0, 0.0, scores)])
     low, high = rooms.fov_deg
     return {
         "protocol": f"{scenes} test rooms, {scorer.rooms.views[1]} views of {rooms.width}×{rooms.width} px, "

@@ -23,7 +23,7 @@ class Contexts:
 
 
 def read_contexts(
-    photos: Sequence[str], cameras: Path | None, scene: PosedScene | None, say: Callable[[str], None]
+    photos: Sequence[str], cameras: Path | None, scene: PosedScene | None, report: Callable[[str], None]
 ) -> Contexts:
     """Photographs with camera and pose, from a camera file or a scene folder."""
     twice = next((photo for photo in photos if photos.count(photo) > 1), None)
@@ -36,7 +36,7 @@ def read_contexts(
     else:
         paths = [Path(photo) for photo in photos]
         assert cameras is not None
-        named = match_cameras(paths, read_cameras(cameras), cameras, say)
+        named = match_cameras(paths, read_cameras(cameras), cameras, report)
     poses = []
     for path, entry in zip(paths, named, strict=True):
         if entry.pose is None:
@@ -48,18 +48,18 @@ def read_contexts(
 
 
 def match_cameras(
-    photos: Sequence[Path], cameras: Sequence[NamedCamera], file: Path, say: Callable[[str], None]
+    photos: Sequence[Path], cameras: Sequence[NamedCamera], file: Path, report: Callable[[str], None]
 ) -> list[NamedCamera]:
     """Cameras by the names of the photographs, with or without suffix; in order if no name fits and counts agree."""
     by_name = {camera.name: camera for camera in cameras}
     matches = [by_name.get(photo.name) or by_name.get(photo.stem) for photo in photos]
     missing = [photo for photo, camera in zip(photos, matches, strict=True) if camera is None]
     if not missing:
-        say(f"cameras: by name, {len(photos)} of the {len(cameras)} in {file}")
+        report(f"cameras: by name, {len(photos)} of the {len(cameras)} in {file}")
         return [camera for camera in matches if camera is not None]
     if len(missing) == len(photos) == len(cameras):
         pairs = ", ".join(f"{p.name} = {c.name}" for p, c in zip(photos, cameras, strict=True))
-        say(f"cameras: no name in {file} is that of a photograph, so in order: {pairs}")
+        report(f"cameras: no name in {file} is that of a photograph, so in order: {pairs}")
         return list(cameras)
     raise ValueError(
         f"{missing[0]} has no camera in {file}, which has {', '.join(by_name) or 'none'}: "

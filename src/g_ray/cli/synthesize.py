@@ -57,7 +57,7 @@ class Synthesize:
 
         network = load_network(self.weights, choose_device(self.device, 0))
         scene = self._read_scene()
-        contexts = read_contexts(self.context, self.cameras, scene, say=print)
+        contexts = read_contexts(self.context, self.cameras, scene, report=print)
         stage = Synthesizer(network, contexts.images, contexts.cameras, contexts.poses, self.baseline)
         trained = "{}×{}".format(*network.size)
         print(f"network: {self.weights} ({network.encoding}), patch {network.patch}, trained at {trained} px")

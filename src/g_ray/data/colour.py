@@ -75,9 +75,9 @@ class ColorChange:
         gamma = self.gamma.to(images)[..., None, None, None]
         pixels = (images.clamp(0, 1) ** gamma).flatten(-2)
         changed = self._build_matrix().to(images) @ pixels
-        grey = (changed.new_tensor(LUMA) @ changed).mean(-1)[..., None, None]
+        luminance = (changed.new_tensor(LUMA) @ changed).mean(-1)[..., None, None]
         contrast = self.contrast.to(images)[..., None, None]
-        return (grey + contrast * (changed - grey)).clamp(0, 1).reshape(images.shape)
+        return (luminance + contrast * (changed - luminance)).clamp(0, 1).reshape(images.shape)
 
     def _build_matrix(self) -> Float[Tensor, "*image 3 3"]:
         """Brightness times saturation and hue: both act on the colour plane of YIQ, and leave grey alone."""

@@ -47,7 +47,7 @@ def find_visible(
     pixels, imaged = camera.project(local)
     u, v = pixels.floor().long().unbind(-1)
     place = v.clamp(0, camera.height - 1) * camera.width + u.clamp(0, camera.width - 1)
-    found = depth.flatten(1).gather(1, place.flatten(1)).reshape(place.shape)
+    surface_depth = depth.flatten(1).gather(1, place.flatten(1)).reshape(place.shape)
     expected = torch.linalg.vector_norm(local, dim=-1)
-    near = (expected - found).abs() < tolerance + TOLERANCE_SHARE * expected
-    return imaged & camera.contains(pixels) & near & (found > 0)
+    near = (expected - surface_depth).abs() < tolerance + TOLERANCE_SHARE * expected
+    return imaged & camera.contains(pixels) & near & (surface_depth > 0)

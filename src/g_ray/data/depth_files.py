@@ -96,10 +96,10 @@ def _read_exr(file: DepthFile) -> np.ndarray:
         raise OSError(f"{file.path}: cannot be read as EXR ({' '.join(str(error).split())})") from None
     if len(channels) == 1:
         return next(iter(channels.values()))
-    found = [name for known in DEPTH_CHANNELS for name in channels if name.split(".")[-1] == known]
-    if not found:
+    candidates = [name for known in DEPTH_CHANNELS for name in channels if name.split(".")[-1] == known]
+    if not candidates:
         raise OSError(f"{file.path}: none of its channels {', '.join(channels)} is known to be depth")
-    return channels[found[0]]
+    return channels[candidates[0]]
 
 
 def _read_png(file: DepthFile) -> np.ndarray:
@@ -118,12 +118,12 @@ def _read_numpy(file: DepthFile) -> np.ndarray:
             return loaded
         with loaded:
             names = [f"{file.convention}_depth", "depth", *(loaded.files if len(loaded.files) == 1 else ())]
-            found = [name for name in names if name in loaded.files]
-            if not found:
+            candidates = [name for name in names if name in loaded.files]
+            if not candidates:
                 raise OSError(
                     f"{file.path}: no array {' or '.join(names)} in it, but {', '.join(loaded.files)}"
                 )
-            array = loaded[found[0]]
+            array = loaded[candidates[0]]
             return np.where(loaded["valid"], array, 0) if "valid" in loaded.files else array
     except (ValueError, EOFError) as error:
         raise OSError(f"{file.path}: cannot be read as numpy array ({error})") from None

@@ -65,13 +65,13 @@ def _reproject_view(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     old = batch.views.cameras[view]
     fine = camera.resize(FINER * camera.width, FINER * camera.height)
-    seen, inside = _locate_rays(old, RayMap.from_camera(fine))
-    colours = F.grid_sample(batch.images[:, view], seen, mode="bilinear", align_corners=False)
-    images = F.avg_pool2d(colours * inside[:, None], FINER)
+    positions, inside = _locate_rays(old, RayMap.from_camera(fine))
+    colors = F.grid_sample(batch.images[:, view], positions, mode="bilinear", align_corners=False)
+    images = F.avg_pool2d(colors * inside[:, None], FINER)
     rays = RayMap.from_camera(camera)
-    seen, inside = _locate_rays(old, rays)
+    positions, inside = _locate_rays(old, rays)
     known = torch.stack([batch.ray_depth[:, view], batch.valid[:, view].to(batch.ray_depth)], 1)
-    nearest = F.grid_sample(known, seen, mode="nearest", align_corners=False)
+    nearest = F.grid_sample(known, positions, mode="nearest", align_corners=False)
     valid = (nearest[:, 1] > 0.5) & inside
     return images, nearest[:, 0] * valid, valid, rays.directions.expand(*valid.shape, 3)
 

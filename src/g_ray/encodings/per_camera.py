@@ -123,10 +123,10 @@ class PerCamera(Prepared):
         """For one layer: the predictor's raw outputs of query and key tokens; known depths (not NaN) win."""
         if raw_keys is None:
             raw_keys, known_keys = raw, known
-        for name, given, layout in (("queries", raw, self.queries), ("keys", raw_keys, self.keys)):
-            if given.shape[1] != len(layout):
+        for name, depth, layout in (("queries", raw, self.queries), ("keys", raw_keys, self.keys)):
+            if depth.shape[1] != len(layout):
                 raise ValueError(
-                    f"depths for {given.shape[1]} {name}, but the encoding was prepared for {len(layout)}"
+                    f"depths for {depth.shape[1]} {name}, but the encoding was prepared for {len(layout)}"
                 )
         with disable_autocast(raw):
             return replace(

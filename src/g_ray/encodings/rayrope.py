@@ -63,14 +63,14 @@ class RayRoPE(Encoding):
         """Banks for the camera centre and for the directions and depths, frequency-major."""
         count = self.head_dim // (2 * self.coordinates)
         axes = get_coordinate(self.coordinate).axes
-        centre = make_periodic_frequencies(count, CENTER_PERIOD, RATIO)
+        center = make_periodic_frequencies(count, CENTER_PERIOD, RATIO)
         direction_bank = make_periodic_frequencies(
             count, PROJECTED_PERIOD if self.coordinate == "projected" else ANGLE_PERIOD, RATIO
         )
         directions = [round_to_period(direction_bank, axis) for axis in axes] * len(CORNERS)
         depths = [make_periodic_frequencies(count, DEPTH_PERIODS[self.depth], RATIO)] * len(CORNERS)
-        centres, ranges = torch.stack([centre] * 3, -1), torch.stack(directions + depths, -1)
-        return self.sign * centres.to(like), self.sign * ranges.to(like)
+        centers, ranges = torch.stack([center] * 3, -1), torch.stack(directions + depths, -1)
+        return self.sign * centers.to(like), self.sign * ranges.to(like)
 
     @property
     def tripling(self) -> bool:
@@ -91,7 +91,7 @@ class RayRoPE(Encoding):
         relative = Pose(query_cameras) @ key_cameras
         rays, device = self._cast_rays(keys), queries.device
         view_of_key = keys.layout.get_view_of_token(device).clamp(min=0)
-        centres, ranges = self.make_frequencies(rays)
+        centers, ranges = self.make_frequencies(rays)
         return PerCamera(
             self.head_dim,
             queries.views.batch,
@@ -105,7 +105,7 @@ class RayRoPE(Encoding):
             turned=(relative.rotation[:, :, view_of_key, None] @ rays[:, None, ..., None])[..., 0],
             shift=relative.translation[:, :, view_of_key],
             intrinsics=queries.views.intrinsics()[:, list(query_views)],
-            centre_phases=relative.translation[..., None, :] * centres,
+            centre_phases=relative.translation[..., None, :] * centers,
             camera_of_query=_find_view_positions(query_views, queries.layout.get_view_of_token(device)),
             view_of_key=view_of_key,
             query_is_patch=queries.layout.get_patch_mask(device),

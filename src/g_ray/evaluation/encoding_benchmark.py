@@ -85,9 +85,9 @@ def measure_saved(operator: Operator, inputs: Inputs) -> float:
     """
     leaves = [part.detach().requires_grad_() for part in inputs.leaves]
     with _StorageTracker() as storages:
-        made = [part.clone() for part in leaves]
-        graph = operator(*made).grad_fn
-        del made
+        copies = [part.clone() for part in leaves]
+        graph = operator(*copies).grad_fn
+        del copies
     alive = storages.count_alive_bytes()
     assert graph is not None
     return alive / (inputs.q.numel() * inputs.q.element_size())

@@ -38,15 +38,15 @@ def _warp(batch: NVSBatch, target: int) -> Float[Tensor, "scene 3 h w"]:
     image = predict_mean_color(batch)[:, target].clone()
     directions = _compute_world_directions(batch.targets, target)
     for context in reversed(range(len(batch.contexts))):
-        pixels, seen = _look_up(batch.contexts, context, directions)
-        colours = F.grid_sample(
+        pixels, visible = _look_up(batch.contexts, context, directions)
+        colors = F.grid_sample(
             batch.context_images[:, context],
             pixels,
             mode="bilinear",
             padding_mode="border",
             align_corners=False,
         )
-        image = torch.where(seen[:, None], colours, image)
+        image = torch.where(visible[:, None], colors, image)
     return image
 
 

@@ -55,8 +55,10 @@ class NVSScorer(Scorer):
         ]
 
     def _score_predictions(self, predict: Predict, setting: str) -> dict[str, list[float]]:
-        found = self.protocol.score(predict, setting, None if self.lpips is None else _load_lpips(self.lpips))
-        return {metric: values.tolist() for metric, values in found.rows().items()}
+        scores = self.protocol.score(
+            predict, setting, None if self.lpips is None else _load_lpips(self.lpips)
+        )
+        return {metric: values.tolist() for metric, values in scores.rows().items()}
 
 
 @cache

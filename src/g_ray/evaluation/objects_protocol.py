@@ -55,13 +55,13 @@ class ObjectsProtocol(NVSProtocol):
             for uid, entry in index.entries.items()
             for name in (*entry.contexts, *entry.targets)
         ]
-        told = [self.width, self.height, [index.digest for index in self.indices.values()], sizes]
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+        content = [self.width, self.height, [index.digest for index in self.indices.values()], sizes]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
     def make_batches(self, setting: str) -> Iterator[NVSBatch]:
         """Each image is needed once, so none is kept in memory."""
         objects = RenderedObjects(self.root, self.width, self.height, cache_mb=0)
         entries = self.indices[setting].entries.items()
-        asked = [ViewRequest(uid, entry.contexts, entry.targets) for uid, entry in entries]
-        for first in range(0, len(asked), self.at_once):
-            yield objects.make_batch(asked[first : first + self.at_once])
+        requests = [ViewRequest(uid, entry.contexts, entry.targets) for uid, entry in entries]
+        for first in range(0, len(requests), self.at_once):
+            yield objects.make_batch(requests[first : first + self.at_once])

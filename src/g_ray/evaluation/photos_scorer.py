@@ -37,9 +37,9 @@ class PhotosScorer(SetsScorer):
 
     @property
     def key(self) -> dict[str, str]:
-        told = {name: value for name, value in to_plain(asdict(self)).items() if name != "folder"}
-        told["files"] = sorted((path.name, path.stat().st_size) for path in self.folder.iterdir())
-        return {"protocol": hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]}
+        settings = {name: value for name, value in to_plain(asdict(self)).items() if name != "folder"}
+        settings["files"] = sorted((path.name, path.stat().st_size) for path in self.folder.iterdir())
+        return {"protocol": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]}
 
     def describe(self) -> dict[str, Any]:
         described = {**to_plain(asdict(self)), "folder": self.folder.name}

@@ -85,8 +85,8 @@ def _compute_errors(
         "float64": double.directions,
         "float32": single.directions.double(),
     }
-    centres = pixel_centers(WIDTH, HEIGHT, dtype=torch.float64)
-    return {name: float((camera.project(ray)[0] - centres).norm(dim=-1).max()) for name, ray in rays.items()}
+    centers = pixel_centers(WIDTH, HEIGHT, dtype=torch.float64)
+    return {name: float((camera.project(ray)[0] - centers).norm(dim=-1).max()) for name, ray in rays.items()}
 
 
 def _import_opencv() -> Any:

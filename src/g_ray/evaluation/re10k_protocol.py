@@ -50,12 +50,12 @@ class RE10KProtocol(NVSProtocol):
     @cached_property
     def scenes(self) -> EvaluationIndex:
         """What is scored, and how much of the index is missing."""
-        found = read_index(Path(self.index)).select_available(self.clips.keys)
-        if not found.scenes:
+        available = read_index(Path(self.index)).select_available(self.clips.keys)
+        if not available.scenes:
             raise ValueError(
                 f"no clip of {self.index} is in {Path(self.root) / self.split}: give the index of this split"
             )
-        return found
+        return available
 
     @property
     def digest(self) -> str:

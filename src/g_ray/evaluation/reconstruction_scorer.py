@@ -46,8 +46,8 @@ class SetsScorer(Scorer):
 
     def score_references(self) -> list[ScoredRun]:
         """`standing`: calibrated rays at one depth from cameras that do not move, so what calibration alone gives."""
-        found = {setting: self._score_predictions(_predict_static, setting) for setting in self.settings}
-        return [ScoredRun("standing", 0, 0, 0.0, found)]
+        scores = {setting: self._score_predictions(_predict_static, setting) for setting in self.settings}
+        return [ScoredRun("standing", 0, 0, 0.0, scores)]
 
     def _score_predictions(self, answer: Predict, setting: str) -> dict[str, list[float]]:
         parts = [
@@ -90,9 +90,9 @@ class RoomsScorer(SetsScorer):
         }
 
     def make_batches(self, setting: str) -> Iterator[ReconstructionBatch]:
-        seen = self.rooms.with_lens(*LENSES[setting])
+        rooms = self.rooms.with_lens(*LENSES[setting])
         for first in range(0, self.sets, self.at_once):
-            yield seen.make_sets(range(first, min(first + self.at_once, self.sets)))
+            yield rooms.make_sets(range(first, min(first + self.at_once, self.sets)))
 
     def choose_depth(self, setting: str) -> DepthName:
         return "z" if setting in ("pinhole", "zoom") else "ray"
@@ -105,8 +105,8 @@ def make_predictor(network: nn.Module) -> Predict:
     @torch.no_grad()
     def predict(batch: ReconstructionBatch) -> SetGeometry:
         there = batch.to(device)
-        found = network(there.images, there.views).to(batch.images)
-        return SetGeometry(found.world_points, found.camera_points, found.rays, found.poses)
+        predicted = network(there.images, there.views).to(batch.images)
+        return SetGeometry(predicted.world_points, predicted.camera_points, predicted.rays, predicted.poses)
 
     return predict
 

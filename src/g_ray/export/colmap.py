@@ -79,11 +79,11 @@ def _find_observations(view: ResultView, number: int, cloud: PointCloud, backwar
     distance, depth = points[candidates].norm(dim=1), view.ray_depth[at].double()
     own = torch.from_numpy(cloud.view == number)[candidates]
     agrees = view.valid[at] & ((depth - distance).abs() < AGREEMENT * distance)
-    found = candidates[own | agrees].numpy(force=True)
-    where = pixels[found].numpy(force=True)
-    mine = cloud.view[found] == number
-    where[mine] = cloud.pixels[found[mine]]
-    return _Observations(found, where)
+    indices = candidates[own | agrees].numpy(force=True)
+    where = pixels[indices].numpy(force=True)
+    mine = cloud.view[indices] == number
+    where[mine] = cloud.pixels[indices[mine]]
+    return _Observations(indices, where)
 
 
 def _build_images(
@@ -91,16 +91,16 @@ def _build_images(
 ) -> tuple[np.ndarray, list[RawImage]]:
     """Which points are seen at all, and the images with numbers of those."""
     used = np.zeros(count, dtype=bool)
-    for _, _, seen in features:
-        used[seen.points] = True
+    for _, _, observations in features:
+        used[observations.points] = True
     numbers = np.cumsum(used)  # from 1
     images = []
-    for view, camera, seen in features:
+    for view, camera, observations in features:
         pose = view.pose.to(torch.float64).inverse()
         x, y, z, w = quaternion_from_rotation(pose.rotation).tolist()
         translation = tuple(pose.translation.tolist())
-        ids = numbers[seen.points]
+        ids = numbers[observations.points]
         images.append(
-            RawImage(make_image_name(view.name), camera, (w, x, y, z), translation, seen.pixels, ids)
+            RawImage(make_image_name(view.name), camera, (w, x, y, z), translation, observations.pixels, ids)
         )
     return np.nonzero(used)[0], images

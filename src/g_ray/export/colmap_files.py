@@ -55,10 +55,10 @@ def _encode_points(images: Sequence[RawImage], positions: np.ndarray, colors: np
     tracks, ends = _build_tracks(images, len(positions))
     parts = [struct.pack("<Q", len(positions))]
     start = 0
-    for number, (position, colour, end) in enumerate(
+    for number, (position, color, end) in enumerate(
         zip(positions.tolist(), colors.tolist(), ends.tolist(), strict=True), 1
     ):
-        parts.append(struct.pack("<Q3d3BdQ", number, *position, *colour, 0.0, end - start))
+        parts.append(struct.pack("<Q3d3BdQ", number, *position, *color, 0.0, end - start))
         parts.append(tracks[start:end].tobytes())
         start = end
     return b"".join(parts)
@@ -67,8 +67,10 @@ def _encode_points(images: Sequence[RawImage], positions: np.ndarray, colors: np
 def _build_tracks(images: Sequence[RawImage], points: int) -> tuple[np.ndarray, np.ndarray]:
     """All observations ordered by point, and where each point's end."""
     owners = np.concatenate([image.point_ids for image in images])
-    seen = np.empty(len(owners), OBSERVATION)
-    seen["image"] = np.repeat(np.arange(1, len(images) + 1), [len(image.point_ids) for image in images])
-    seen["feature"] = np.concatenate([np.arange(len(image.point_ids)) for image in images])
+    observations = np.empty(len(owners), OBSERVATION)
+    observations["image"] = np.repeat(
+        np.arange(1, len(images) + 1), [len(image.point_ids) for image in images]
+    )
+    observations["feature"] = np.concatenate([np.arange(len(image.point_ids)) for image in images])
     order = np.argsort(owners, kind="stable")
-    return seen[order], np.cumsum(np.bincount(owners - 1, minlength=points))
+    return observations[order], np.cumsum(np.bincount(owners - 1, minlength=points))

@@ -60,8 +60,8 @@ def build_frustum(camera: Camera, pose: Pose, size: float) -> Frustum:
 
 def choose_frustum_size(result: Result, cloud: PointCloud) -> float:
     """A share of the median distance of points from the camera that saw them."""
-    centres = np.stack([pose.translation.double().numpy(force=True) for pose in result.poses()])
-    distance = np.linalg.norm(cloud.positions - centres[cloud.view], axis=1)
+    centers = np.stack([pose.translation.double().numpy(force=True) for pose in result.poses()])
+    distance = np.linalg.norm(cloud.positions - centers[cloud.view], axis=1)
     return float(SIZE * np.median(distance))
 
 

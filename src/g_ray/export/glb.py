@@ -56,8 +56,8 @@ def write_glb(path: Path, cloud: PointCloud, frusta: Sequence[tuple[str, np.ndar
     meshes = [{"name": "points", "primitives": [buffer.add_primitive(cloud.positions, cloud.colors, POINTS)]}]
     for name, segments in frusta:
         ends = segments.reshape(-1, 3)
-        colours = np.tile(np.array(FRUSTUM_COLOR, np.uint8), (len(ends), 1))
-        meshes.append({"name": name, "primitives": [buffer.add_primitive(ends, colours, LINES)]})
+        colors = np.tile(np.array(FRUSTUM_COLOR, np.uint8), (len(ends), 1))
+        meshes.append({"name": name, "primitives": [buffer.add_primitive(ends, colors, LINES)]})
     nodes = [{"name": mesh["name"], "mesh": index} for index, mesh in enumerate(meshes)]
     root = {"name": "world", "matrix": UP_FROM_DOWN, "children": list(range(len(nodes)))}
     document = {

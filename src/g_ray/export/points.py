@@ -86,19 +86,19 @@ def _collect_view(
     chosen = subsample_indices(len(rows), budget, seed=number)
     rows, columns = rows[chosen], columns[chosen]
     pixels = np.stack([columns, rows], -1) + 0.5
-    positions, seen = _unproject(view, pixels, depth[rows, columns])
+    positions, valid_rays = _unproject(view, pixels, depth[rows, columns])
     return PointCloud(
         positions,
         (255 * image[rows, columns]).round().astype(np.uint8),
         confidence[rows, columns].astype(np.float32),
         np.full(len(rows), number),
         pixels,
-    )[np.nonzero(seen)[0]]
+    )[np.nonzero(valid_rays)[0]]
 
 
 def _unproject(view: ResultView, pixels: np.ndarray, depth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """World points of some pixels in float64, and whether the camera has rays there."""
-    rays, seen = view.camera.to(torch.float64).unproject(torch.from_numpy(pixels))
+    rays, valid = view.camera.to(torch.float64).unproject(torch.from_numpy(pixels))
     pose = view.pose.to(torch.float64)
     points = (rays * torch.from_numpy(depth).double()[:, None]) @ pose.rotation.mT + pose.translation
-    return points.numpy(force=True), seen.numpy(force=True)
+    return points.numpy(force=True), valid.numpy(force=True)

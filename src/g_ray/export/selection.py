@@ -20,14 +20,14 @@ def find_depth_edges(
     depth: Float[np.ndarray, "h w"], valid: Bool[np.ndarray, "h w"], jump: float
 ) -> Bool[np.ndarray, "h w"]:
     """Pixels on either side of a jump |d − d'| > jump · min(d, d') to a neighbour in the row or the column."""
-    found = np.zeros(depth.shape, dtype=bool)
+    edges = np.zeros(depth.shape, dtype=bool)
     for near, far in (((slice(None), slice(1, None)), (slice(None), slice(None, -1))),
                       ((slice(1, None), slice(None)), (slice(None, -1), slice(None)))):  # fmt: skip
         a, b = depth[near], depth[far]
         jumps = (np.abs(a - b) > jump * np.minimum(a, b)) & valid[near] & valid[far]
-        found[near] |= jumps
-        found[far] |= jumps
-    return found
+        edges[near] |= jumps
+        edges[far] |= jumps
+    return edges
 
 
 def find_sky(
@@ -47,13 +47,13 @@ def _grow_from_top(candidates: Bool[np.ndarray, "h w"]) -> Bool[np.ndarray, "h w
     """In each row, runs of candidates that touch a reached pixel of the row above; the first row counts as touched."""
     reached = np.zeros_like(candidates)
     above = np.ones(candidates.shape[1], dtype=bool)
-    for row, found in zip(candidates, reached, strict=True):
+    for row, reached_row in zip(candidates, reached, strict=True):
         starts = row & ~np.concatenate([[False], row[:-1]])
         run = np.cumsum(starts) * row  # 0 outside of runs
         touched = np.unique(run[above & row])
-        found[:] = row & np.isin(run, touched)
-        above = found
-        if not found.any():
+        reached_row[:] = row & np.isin(run, touched)
+        above = reached_row
+        if not reached_row.any():
             break
     return reached
 

@@ -22,23 +22,23 @@ def interpolate_poses(poses: Pose, frames: int) -> Pose:
 
 def orbit_poses(poses: Pose, frames: int, degrees: float | int) -> Pose:
     """An arc around the point that the poses look at, as far from it as they are, with their middle in its middle."""
-    focus, centre = find_focus_point(poses), poses.translation.mean(0)
+    focus, center = find_focus_point(poses), poses.translation.mean(0)
     down = torch.nn.functional.normalize(poses.rotation[..., 1].mean(0), dim=0)
     half = torch.deg2rad(torch.tensor(degrees / 2, dtype=poses.dtype))
     turn = torch.linspace(-1, 1, frames, dtype=poses.dtype)[:, None] * half * down
-    eyes = focus + (rotation_from_vector(turn) @ (centre - focus)[:, None])[..., 0]
+    eyes = focus + (rotation_from_vector(turn) @ (center - focus)[:, None])[..., 0]
     return Pose.look_at(eyes, focus.expand(frames, 3), down.expand(frames, 3))
 
 
 def find_focus_point(poses: Pose) -> Float[Tensor, "3"]:
     """The point nearest to all optical axes; ValueError if they run side by side or part."""
-    centre, axis = poses.translation, poses.rotation[..., 2]
+    center, axis = poses.translation, poses.rotation[..., 2]
     across = torch.eye(3, dtype=poses.dtype) - axis[:, :, None] * axis[:, None, :]
     system = across.sum(0)
-    if torch.linalg.eigvalsh(system)[0] < 1e-4 * len(centre):
+    if torch.linalg.eigvalsh(system)[0] < 1e-4 * len(center):
         raise ValueError("the poses look side by side: there is no point to circle around")
-    focus = torch.linalg.solve(system, (across @ centre[..., None]).sum(0)[:, 0])
-    if (((focus - centre) * axis).sum(-1) <= 0).any():
+    focus = torch.linalg.solve(system, (across @ center[..., None]).sum(0)[:, 0])
+    if (((focus - center) * axis).sum(-1) <= 0).any():
         raise ValueError("the poses look away from each other: there is no point to circle around")
     return focus
 

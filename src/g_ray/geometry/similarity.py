@@ -33,8 +33,8 @@ class Similarity:
 
     def transform_pose(self, pose: Pose) -> Pose:
         """World_from_cam in the other world. Lengths in the camera's own frame grow by `scale`."""
-        given = pose.to(torch.float64)
-        moved = Pose.from_parts(self.rotation @ given.rotation, self.apply(given.translation))
+        pose64 = pose.to(torch.float64)
+        moved = Pose.from_parts(self.rotation @ pose64.rotation, self.apply(pose64.translation))
         return moved.to(pose.dtype)
 
     def __matmul__(self, first: "Similarity") -> "Similarity":
@@ -55,17 +55,17 @@ def fit_similarity(
             f"{len(source)} points do not fix a similarity: give three or more, with weights above 0"
         )
     share = (weight / weight.sum())[:, None]
-    centre, goal = (share * source).sum(0), (share * target).sum(0)
-    from_centre, from_goal = source - centre, target - goal
-    spread = (share * from_centre.square()).sum()
+    center, goal = (share * source).sum(0), (share * target).sum(0)
+    from_center, from_goal = source - center, target - goal
+    spread = (share * from_center.square()).sum()
     if not float(spread) > 1e-24:
         raise ValueError("all points coincide: they do not fix a scale")
-    left, size, right = torch.linalg.svd((share * from_goal).mT @ from_centre)
+    left, size, right = torch.linalg.svd((share * from_goal).mT @ from_center)
     flip = torch.ones_like(size)
     flip[2] = torch.linalg.det(left @ right).sign()  # the best rotation, not a reflection
     rotation = left * flip @ right
     scale = (size * flip).sum() / spread
-    return Similarity(scale, rotation, goal - scale * rotation @ centre)
+    return Similarity(scale, rotation, goal - scale * rotation @ center)
 
 
 def fit_similarity_to_poses(source: Pose, target: Pose) -> Similarity:
@@ -83,11 +83,11 @@ def fit_similarity_to_poses(source: Pose, target: Pose) -> Similarity:
 
 
 def _compute_spread(pose: Pose) -> float:
-    centres = pose.translation.double()
-    return float((centres - centres.mean(0)).square().sum(-1).mean().sqrt())
+    centers = pose.translation.double()
+    return float((centers - centers.mean(0)).square().sum(-1).mean().sqrt())
 
 
 def _compute_axis_tips(pose: Pose, length: float) -> Float[Tensor, "n 3"]:
     axes = pose.rotation.double().mT * length
-    centres = pose.translation.double()[:, None]
-    return torch.cat([centres, centres + axes, centres - axes], 1).flatten(0, 1)
+    centers = pose.translation.double()[:, None]
+    return torch.cat([centers, centers + axes, centers - axes], 1).flatten(0, 1)

@@ -58,10 +58,10 @@ def compute_fingerprint(weights: Mapping[str, Tensor]) -> float:
 
 
 def _check_fingerprint(weights: Mapping[str, Tensor]) -> None:
-    found = compute_fingerprint(weights)
-    if not abs(found - FINGERPRINT) < 1e-4:
+    fingerprint = compute_fingerprint(weights)
+    if not abs(fingerprint - FINGERPRINT) < 1e-4:
         raise RuntimeError(
-            f"fingerprint {found:.6f} of the weights is not that of LPIPS v0.1, {FINGERPRINT:.6f}"
+            f"fingerprint {fingerprint:.6f} of the weights is not that of LPIPS v0.1, {FINGERPRINT:.6f}"
         )
 
 

@@ -32,18 +32,18 @@ def get_cache_file() -> Path:
 
 def read_weights(*paths: Path) -> dict[str, Tensor]:
     """The fifteen tensors from .npz files or torch checkpoints, whatever else those hold."""
-    found: dict[str, Tensor] = {}
+    weights: dict[str, Tensor] = {}
     for path in paths:
         if not path.is_file():
             raise FileNotFoundError(f"no LPIPS weights at {path}: give an existing file, or run `{COMMAND}`")
-        found |= _read(path)
-    missing = [name for name in NAMES if name not in found]
+        weights |= _read(path)
+    missing = [name for name in NAMES if name not in weights]
     if missing:
         raise ValueError(
             f"{', '.join(map(str, paths))}: no {', '.join(missing)}; LPIPS needs torchvision's AlexNet and "
             "lpips' five heads, in one file or in two"
         )
-    return {name: found[name].float() for name in NAMES}
+    return {name: weights[name].float() for name in NAMES}
 
 
 def _read(path: Path) -> dict[str, Tensor]:

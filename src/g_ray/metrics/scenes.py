@@ -36,8 +36,8 @@ class SceneScores:
         )
 
     def rows(self) -> dict[str, Float[Tensor, "scene"]]:
-        given = {"psnr": self.psnr, "ssim": self.ssim, "lpips": self.lpips}
-        return {name: values for name, values in given.items() if values is not None}
+        scores = {"psnr": self.psnr, "ssim": self.ssim, "lpips": self.lpips}
+        return {name: values for name, values in scores.items() if values is not None}
 
     def summarize(self, *, seed: int = 0) -> dict[str, Interval]:
         """Equal-weight means over scenes, with 95 % bootstrap intervals."""

@@ -67,7 +67,7 @@ class AttentionMaps:
             )
         block: Any = self.model.aggregator.global_blocks[pair]
         query = span.start + row * segment.columns + column
-        heads = block.attn.weights(
+        heads = block.attn.compute_weights(
             block.norm1(self.inputs[pair]), self.position, query, key_mask=self.key_mask
         )
         mean = heads[0].mean(0)

@@ -42,14 +42,14 @@ class InferredView:
         )
         restored, valid = self.frame.restore(stacked, self.valid)
         world, local, trust, local_trust = restored.split((3, 3, 1, 1), -1)
-        found = replace(
+        maps_at_original = replace(
             self.maps,
             world_points=world,
             camera_points=local,
             world_confidence=trust[..., 0],
             camera_confidence=local_trust[..., 0],
         )
-        return replace(self, maps=found, valid=valid, camera=self.frame.original)
+        return replace(self, maps=maps_at_original, valid=valid, camera=self.frame.original)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def run_inference(
     lenses = [frame.camera.to(device=like.device, dtype=like.dtype) for frame in frames]
     low = torch.autocast(like.device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
     with low:
-        found = model.predict(
+        predictions = model.predict(
             [frame.image.to(like)[None] for frame in frames],
             Views(lenses),
             content=None if fit == "stretch" else [frame.content.to(like.device) for frame in frames],
@@ -107,7 +107,7 @@ def run_inference(
     rows = get_reconstruction_method(model.config.method)
     used_by = rows.describe_ray_usage(model.config.head_dim, model.config.encoding_options)
     views = []
-    for frame, lens, prediction in zip(frames, lenses, found, strict=True):
+    for frame, lens, prediction in zip(frames, lenses, predictions, strict=True):
         valid = RayMap.from_camera(lens).valid & frame.content.to(lens.device)
         record = Calibration.from_camera(frame.original, frame.camera, used_by)
         views.append(

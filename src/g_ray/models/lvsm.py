@@ -103,8 +103,8 @@ class Block(nn.Module):
         queries: slice = EVERYTHING,
     ) -> Float[Tensor, "batch query dim"]:
         """All tokens, or only the `queries` among them, after attending to all."""
-        heard = self.attention(self.attention_norm(x), position, key_mask=key_mask, queries=queries)
-        x = x[:, queries] + heard
+        attended = self.attention(self.attention_norm(x), position, key_mask=key_mask, queries=queries)
+        x = x[:, queries] + attended
         return x + self.narrow(self.widen(self.ffn_norm(x)).relu())
 
 
@@ -134,22 +134,22 @@ class LVSM(nn.Module):
         _check(context_images, contexts, targets)
         rays = self._make_ray_patches(contexts, context_images)
         rgb = split_into_patches(context_images.movedim(-3, -1), self.config.patch)
-        seen = self.context_tokens(torch.cat([rgb, rays], -1)).flatten(1, 2)
+        context_tokens = self.context_tokens(torch.cat([rgb, rays], -1)).flatten(1, 2)
         each = (targets[i : i + 1] for i in range(len(targets)))
-        return torch.stack([self._render_target(seen, contexts, target) for target in each], 1)
+        return torch.stack([self._render_target(context_tokens, contexts, target) for target in each], 1)
 
     def _render_target(
-        self, seen: Float[Tensor, "batch known dim"], contexts: Views, target: Views
+        self, context_tokens: Float[Tensor, "batch known dim"], contexts: Views, target: Views
     ) -> Float[Tensor, "batch 3 height width"]:
         """One target, in its own sequence; in the last layer only its tokens ask."""
         tokens = (contexts + target).tokens(self.config.patch)
-        everywhere, mask = self.encoding.prepare(tokens), _make_key_mask(tokens, len(seen))
+        everywhere, mask = self.encoding.prepare(tokens), _make_key_mask(tokens, len(context_tokens))
         here = self.encoding.prepare(tokens.select([len(contexts)]), tokens)
-        asked = self.target_tokens(self._make_ray_patches(target, seen)[:, 0])
-        x = self.input_norm(torch.cat([seen, asked], 1))
+        target_tokens = self.target_tokens(self._make_ray_patches(target, context_tokens)[:, 0])
+        x = self.input_norm(torch.cat([context_tokens, target_tokens], 1))
         for block in self.blocks[:-1]:
             x = block(x, everywhere, mask)
-        x = self.blocks[-1](x, here, mask, slice(seen.shape[1], None))
+        x = self.blocks[-1](x, here, mask, slice(context_tokens.shape[1], None))
         rgb = self.pixels(self.output_norm(x)).sigmoid()
         patch, rows = self.config.patch, target.cameras[0].height // self.config.patch
         return rearrange(rgb, "b (r s) (p q c) -> b c (r p) (s q)", p=patch, q=patch, r=rows)

@@ -125,10 +125,10 @@ class ReconstructionModel(nn.Module):
             stacked = _normalize_images(torch.stack([images[view] for view in group.views], 1)).flatten(0, 1)
             if isinstance(self.encoder, DINOv2):
                 keys = None if mask is None else _select_patches(mask[..., None], tokens, group)[..., 0]
-                found = self.encoder(stacked, keys)
+                encoded = self.encoder(stacked, keys)
             else:
-                found = self.encoder(stacked)
-            each = found.unflatten(0, (-1, len(group.views))).unbind(1)
+                encoded = self.encoder(stacked)
+            each = encoded.unflatten(0, (-1, len(group.views))).unbind(1)
             features |= dict(zip(group.views, each, strict=True))
         if self.camray is not None:
             for view, camera in enumerate(tokens.views.cameras):
@@ -136,9 +136,9 @@ class ReconstructionModel(nn.Module):
         return [features[view] for view in range(len(images))]
 
     def _apply_heads(self, taps: dict[int, Tensor], tokens: Tokens, group: Group, mask: Mask) -> Prediction:
-        seen = {index: _select_patches(tap, tokens, group) for index, tap in taps.items()}
-        last = seen[max(taps)]
-        local = self.camera_head([seen[tap] for tap in self.config.taps], group.rows, group.columns)
+        patches = {index: _select_patches(tap, tokens, group) for index, tap in taps.items()}
+        last = patches[max(taps)]
+        local = self.camera_head([patches[tap] for tap in self.config.taps], group.rows, group.columns)
         world = self.world_head(last, group.rows, group.columns)
         keys = None if mask is None else _select_patches(mask[..., None], tokens, group)[..., 0]
         translation, quaternion = self.pose_head(last, keys)
@@ -193,11 +193,11 @@ def _reduce_any_to_patches(mask: Bool[Tensor, "h w"], patch: int) -> Bool[Tensor
 
 
 def _check(images: Sequence[Tensor], views: Views) -> None:
-    given = [(image.shape[-1], image.shape[-2]) for image in images]
-    taken = [(camera.width, camera.height) for camera in views.cameras]
-    if given != taken:
+    image_sizes = [(image.shape[-1], image.shape[-2]) for image in images]
+    camera_sizes = [(camera.width, camera.height) for camera in views.cameras]
+    if image_sizes != camera_sizes:
         raise ValueError(
-            f"images of {_format_sizes(given)} px, but cameras of {_format_sizes(taken)} px: "
+            f"images of {_format_sizes(image_sizes)} px, but cameras of {_format_sizes(camera_sizes)} px: "
             "one camera per image; resize them together"
         )
     if views.batch not in (1, len(images[0])):

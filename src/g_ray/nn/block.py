@@ -69,8 +69,8 @@ class Block(nn.Module):
         windows: Sequence[slice] | None = None,
     ) -> Float[Tensor, "batch token dim"]:
         """Options as of `g_ray.nn.attention.attention`."""
-        heard = self.attn(
+        attended = self.attn(
             self.norm1(x), position, key_mask=key_mask, query_chunk=query_chunk, windows=windows
         )
-        x = self.ls1(x, heard)
+        x = self.ls1(x, attended)
         return self.ls2(x, self.mlp(self.norm2(x)))

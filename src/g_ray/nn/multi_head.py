@@ -119,9 +119,9 @@ class MultiHeadAttention(nn.Module):
             q, k, v = self._split_heads(self.qkv(x), 3)
             return q, k, v
         dim, bias = x.shape[-1], self.qkv.bias
-        asked, known = (None, None) if bias is None else (bias[:dim], bias[dim:])
-        (q,) = self._split_heads(F.linear(x[:, queries], self.qkv.weight[:dim], asked), 1)
-        k, v = self._split_heads(F.linear(x, self.qkv.weight[dim:], known), 2)
+        query_bias, key_value_bias = (None, None) if bias is None else (bias[:dim], bias[dim:])
+        (q,) = self._split_heads(F.linear(x[:, queries], self.qkv.weight[:dim], query_bias), 1)
+        k, v = self._split_heads(F.linear(x, self.qkv.weight[dim:], key_value_bias), 2)
         return q, k, v
 
     def _split_heads(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:

@@ -32,8 +32,8 @@ def attend_per_camera(
     for view, span in position.queries.find_runs():
         keys, values = k, v
         if view is not None:
-            seen = position.compute_key_rotation(view, key_ends)
-            keys, values = seen.apply(k), seen.apply(v) if position.rotate_values else v
+            key_rotation = position.compute_key_rotation(view, key_ends)
+            keys, values = key_rotation.apply(k), key_rotation.apply(v) if position.rotate_values else v
         parts.append(sdpa.attend(rotated[..., span, :], keys, values, bias, chunk))
     out = torch.cat(parts, -2)
     return turn.adjoint().apply(out) if position.rotate_values else out
@@ -59,10 +59,10 @@ class PerCameraAttention(torch.autograd.Function):
         keys, values = _RotatedTokens(k, rotate=True), _RotatedTokens(v, rotate=position.rotate_values)
         out, sums = torch.empty_like(rotated), []
         for view, span in position.queries.find_runs():
-            seen = (
+            key_rotation = (
                 None if view is None else complex_from_rotation(position.compute_key_rotation(view, key_ends))
             )
-            own_keys, own_values = keys.rotate(seen), values.rotate(seen)
+            own_keys, own_values = keys.rotate(key_rotation), values.rotate(key_rotation)
             for part in _split_span(span, chunk):
                 out[..., part, :], logsumexp = sdpa.forward(rotated[..., part, :], own_keys, own_values, bias)
                 sums.append(logsumexp)
@@ -88,21 +88,24 @@ class PerCameraAttention(torch.autograd.Function):
         keys, values = _RotatedTokens(k, rotate=True), _RotatedTokens(v, rotate=position.rotate_values)
         remaining = iter(sums)
         for view, span in position.queries.find_runs():
-            seen = (
+            key_rotation = (
                 None
                 if view is None
                 else _TrackedRotation(lambda ends, c=view: position.compute_key_rotation(c, ends), key_ends)
             )
-            own_keys, own_values = keys.rotate(seen and seen.value), values.rotate(seen and seen.value)
+            own_keys, own_values = (
+                keys.rotate(key_rotation and key_rotation.value),
+                values.rotate(key_rotation and key_rotation.value),
+            )
             for part in _split_span(span, ctx.chunk):
                 pieces = (grad[..., part, :], rotated[..., part, :], own_keys, own_values, out[..., part, :])
                 rotated_grad[..., part, :], key_grad, value_grad = sdpa.backward(
                     *pieces, next(remaining), ctx.bias
                 )
-                keys.add_gradient(key_grad, seen)
-                values.add_gradient(value_grad, seen)
-            if seen is not None:
-                key_ends_grad += seen.compute_ends_gradient()
+                keys.add_gradient(key_grad, key_rotation)
+                values.add_gradient(value_grad, key_rotation)
+            if key_rotation is not None:
+                key_ends_grad += key_rotation.compute_ends_gradient()
         turned_grad = complex_from_adjacent(rotated_grad)
         turn.add_gradient(torch.mul(queries.conj(), turned_grad))
         q_grad = halves_from_complex(turned_grad * turn.conjugate, q.dtype)

@@ -36,8 +36,11 @@ def _attend_per_camera(
     for token, view in enumerate(position.queries.get_view_of_token().tolist()):
         keys, values = k, v
         if view >= 0:
-            seen = position.compute_key_rotation(view, key_ends)
-            keys, values = seen.apply_plain(k), seen.apply_plain(v) if position.rotate_values else v
+            key_rotation = position.compute_key_rotation(view, key_ends)
+            keys, values = (
+                key_rotation.apply_plain(k),
+                key_rotation.apply_plain(v) if position.rotate_values else v,
+            )
         outputs.append(_attend_softmax(q[..., token : token + 1, :], keys, values, key_mask))
     out = torch.cat(outputs, -2)
     return turn.adjoint().apply_plain(out) if position.rotate_values else out

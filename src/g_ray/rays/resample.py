@@ -47,8 +47,8 @@ def compute_resampling_weights(
     outside the box take part where it reaches them, and at the image's edge the rest is scaled to sum to 1.
     """
     step = (stop - start) / target
-    wanted = start + (torch.arange(target, dtype=torch.float64) + 0.5) * step
-    given = torch.arange(source, dtype=torch.float64) + 0.5
+    target_centers = start + (torch.arange(target, dtype=torch.float64) + 0.5) * step
+    source_centers = torch.arange(source, dtype=torch.float64) + 0.5
     reach = max(1.0, step)
-    triangle = (1 - (given - wanted[:, None]).abs() / reach).clamp(min=0)
+    triangle = (1 - (source_centers - target_centers[:, None]).abs() / reach).clamp(min=0)
     return triangle / triangle.sum(1, keepdim=True)

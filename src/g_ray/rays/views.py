@@ -95,8 +95,10 @@ class Views:
     @property
     def dtype(self) -> torch.dtype:
         """The most precise of cameras and poses, and at least float32."""
-        given = [camera.dtype for camera in self.cameras] + ([] if self.poses is None else [self.poses.dtype])
-        return reduce(torch.promote_types, given, torch.float32)
+        dtypes = [camera.dtype for camera in self.cameras] + (
+            [] if self.poses is None else [self.poses.dtype]
+        )
+        return reduce(torch.promote_types, dtypes, torch.float32)
 
     def cam_from_world(self, encoding_name: str) -> Float[Tensor, "batch view 4 4"]:
         """Poses for an encoding, `who`, that compares them."""
@@ -130,10 +132,10 @@ class Views:
         """
         grids = [_compute_grid(camera, patch, view) for view, camera in enumerate(self.cameras)]
         layout = layout or Layout.from_grids(grids, special=special, leading=leading, trailing=trailing)
-        placed = [(s.view, (s.rows, s.columns)) for s in layout.segments if s.is_patches]
-        if sorted(placed, key=str) != sorted(enumerate(grids), key=str):
+        layout_grids = [(s.view, (s.rows, s.columns)) for s in layout.segments if s.is_patches]
+        if sorted(layout_grids, key=str) != sorted(enumerate(grids), key=str):
             raise ValueError(
-                f"the layout places patch grids {placed}, but the views have {list(enumerate(grids))}"
+                f"the layout places patch grids {layout_grids}, but the views have {list(enumerate(grids))}"
             )
         if layout.view_count > len(self):
             raise ValueError(
@@ -207,10 +209,10 @@ def _compute_grid(camera: Camera, patch: int | tuple[int, int], view: int) -> tu
 
 def _normalize_intrinsics(camera: Camera) -> Float[Tensor, "*batch 3 3"]:
     matrix = camera.central_intrinsics()
-    normalised = torch.zeros_like(matrix)
-    normalised[..., 0, 0] = matrix[..., 0, 0] / camera.width
-    normalised[..., 1, 1] = matrix[..., 1, 1] / camera.height
-    normalised[..., 0, 2] = matrix[..., 0, 2] / camera.width - 0.5
-    normalised[..., 1, 2] = matrix[..., 1, 2] / camera.height - 0.5
-    normalised[..., 2, 2] = 1.0
-    return normalised
+    normalized = torch.zeros_like(matrix)
+    normalized[..., 0, 0] = matrix[..., 0, 0] / camera.width
+    normalized[..., 1, 1] = matrix[..., 1, 1] / camera.height
+    normalized[..., 0, 2] = matrix[..., 0, 2] / camera.width - 0.5
+    normalized[..., 1, 2] = matrix[..., 1, 2] / camera.height - 0.5
+    normalized[..., 2, 2] = 1.0
+    return normalized

@@ -94,8 +94,8 @@ class RoomsViews(ReconstructionData):
         from g_ray.data.rooms.reconstruction import RoomsReconstruction
 
         settings = {name: value for name, value in vars(self).items() if name not in ("batch", "colour")}
-        colour = ColorJitter() if self.colour else None
-        return RoomsReconstruction(seed=seed, batch_size=self.batch, patch=patch, colour=colour, **settings)
+        color = ColorJitter() if self.colour else None
+        return RoomsReconstruction(seed=seed, batch_size=self.batch, patch=patch, colour=color, **settings)
 
 
 @dataclass(frozen=True)

@@ -68,9 +68,9 @@ class ScenesViews(ReconstructionData):
 
         own = ("folders", "weights", "rooms", "batch", "colour")
         settings = {name: value for name, value in vars(self).items() if name not in own}
-        colour = ColorJitter() if self.colour else None
+        color = ColorJitter() if self.colour else None
         return ScenesReconstruction(
-            folders, seed=seed, batch_size=self.batch, patch=patch, colour=colour, **settings
+            folders, seed=seed, batch_size=self.batch, patch=patch, colour=color, **settings
         )
 
     def _make_rooms(self) -> RoomsViews:

@@ -53,10 +53,12 @@ def align_to_poses(estimated: Sequence[Pose], known: Sequence[Pose | None]) -> A
 
 def scale_to_distance(first: Pose, second: Pose, distance: float) -> Similarity:
     """The scale that puts two cameras this far apart."""
-    found = float((first.translation - second.translation).double().norm())
-    if not distance > 0 or not found > 0:
-        raise ValueError(f"a distance of {distance} between cameras that are {found:g} apart gives no scale")
-    return Similarity.from_scale(distance / found)
+    estimated_distance = float((first.translation - second.translation).double().norm())
+    if not distance > 0 or not estimated_distance > 0:
+        raise ValueError(
+            f"a distance of {distance} between cameras that are {estimated_distance:g} apart gives no scale"
+        )
+    return Similarity.from_scale(distance / estimated_distance)
 
 
 def _stack(poses: Sequence[Pose]) -> Pose:

@@ -88,8 +88,10 @@ def predict_geometry(
     model: ReconstructionModel, truth: ReconstructionBatch, cameras: dict[str, Camera]
 ) -> SetGeometry:
     """What the network says before calibration and alignment mend anything, at the photographs' own pixels."""
-    found = run_inference(model, list(truth.images[0]), list(cameras.values()), size=model.config.long_side)
-    maps = [view.maps for view in found.to_original().views]
+    inference = run_inference(
+        model, list(truth.images[0]), list(cameras.values()), size=model.config.long_side
+    )
+    maps = [view.maps for view in inference.to_original().views]
     poses = [view.poses.world_from_cam for view in maps]
     return SetGeometry.from_points(
         torch.stack([view.world_points for view in maps])[None],
@@ -107,14 +109,14 @@ def score_geometry(predicted: SetGeometry, truth: ReconstructionBatch) -> Recons
 def draw_depths(predicted: SetGeometry, truth: ReconstructionBatch, cameras: dict[str, Camera]) -> Figure:
     """A lens a column: the photograph, its true depth along the ray, and the network's at one scale for all views."""
     exact, valid = truth.ray_depth[0], truth.valid[0]
-    found = predicted.camera_points[0].norm(dim=-1)
-    found = found * ((exact * valid).sum() / (found * valid).sum())
+    predicted_depth = predicted.camera_points[0].norm(dim=-1)
+    predicted_depth = predicted_depth * ((exact * valid).sum() / (predicted_depth * valid).sum())
     rows = (
         truth.images[0],
         color_depth(exact / exact.max(), valid),
-        color_depth(found / exact.max(), valid),
+        color_depth(predicted_depth / exact.max(), valid),
     )
-    error = relative_error(exact[..., None], found[..., None], valid)
+    error = relative_error(exact[..., None], predicted_depth[..., None], valid)
     columns, labels = [], {}
     for view, (name, camera) in enumerate(cameras.items()):
         title = f"{name.split('_')[1].removesuffix('.png')}, {float(camera.fov().horizontal_deg):.0f}°"

@@ -42,7 +42,7 @@ class ChunkRunner:
         """Of the views with these numbers in the whole set."""
         loaded = [image if isinstance(image, Tensor) else image.load() for image in images]
         try:
-            found = run_inference(
+            inference = run_inference(
                 self.model,
                 loaded,
                 cameras,
@@ -68,5 +68,5 @@ class ChunkRunner:
                 view.valid.cpu(),
                 view.maps.poses.to("cpu"),
             )
-            for number, view in zip(numbers, found.views, strict=True)
+            for number, view in zip(numbers, inference.views, strict=True)
         ]

@@ -118,12 +118,12 @@ def reconstruct(
     for number, views in enumerate(chunks):
         progress(number, len(chunks))
         lenses = [cameras[view] for view in views]
-        found = None if work is None else work.load(number, views, lenses)
-        if found is None:
-            found = run(views, [images[view] for view in views], lenses)
+        pieces_on_disk = None if work is None else work.load(number, views, lenses)
+        if pieces_on_disk is None:
+            pieces_on_disk = run(views, [images[view] for view in views], lenses)
             if work is not None:
-                work.save(number, found)
-        joined = join_chunk(before, found)
+                work.save(number, pieces_on_disk)
+        joined = join_chunk(before, pieces_on_disk)
         before = joined.all
         pieces |= {piece.view: piece for piece in joined.new}
         if joined.disagreement > MAX_DISAGREEMENT:

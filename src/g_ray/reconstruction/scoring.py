@@ -36,8 +36,8 @@ def score_views(views: Sequence[ResultView], truth: Sequence[TrueView | None]) -
     )
     valid = true_depth > 0  # views with fewer pixels are padded with zeros
     exact = _make_geometry(rays, true_depth, [true.pose for _, true in pairs])
-    found = _make_geometry(rays, found_depth, [view.pose for view, _ in pairs])
-    scores = score_sets(exact, found, valid[None, :, None], depth_kind="ray")
+    predicted = _make_geometry(rays, found_depth, [view.pose for view, _ in pairs])
+    scores = score_sets(exact, predicted, valid[None, :, None], depth_kind="ray")
     named = {f"{title}, against truth": float(getattr(scores, name)) for name, title in SCORES.items()}
     return {**named, "pixels with known depth": float(valid.sum())}
 

@@ -34,12 +34,12 @@ def read_truth(folder: Path, names: Sequence[str], cameras: Sequence[Camera]) ->
     """
     scene = read_scene(Path(folder), check=False)
     model = None if scene.depth else _read_model_with_points(scene)
-    found = [_read_view(scene, model, name, camera) for name, camera in zip(names, cameras, strict=True)]
-    if sum(view is not None for view in found) < 2:
+    true_views = [_read_view(scene, model, name, camera) for name, camera in zip(names, cameras, strict=True)]
+    if sum(view is not None for view in true_views) < 2:
         raise ValueError(
             f"{folder} knows the depth of fewer than two of the photographs: nothing to score with"
         )
-    return found
+    return true_views
 
 
 def _read_view(scene: PosedScene, model: ColmapModel | None, name: str, camera: Camera) -> TrueView | None:
@@ -73,13 +73,15 @@ def _project_points(model: ColmapModel, image: RawImage, camera: Camera) -> True
     """At the pixels where the image's features are: how far their points are from the camera."""
     assert model.points is not None
     where = convert_pose(Path(image.name), image)
-    seen = [
+    visible = [
         (int(y), int(x), model.points[int(number)].position)
         for (x, y), number in zip(image.pixels, image.point_ids, strict=True)
         if int(number) in model.points and 0 <= x < camera.width and 0 <= y < camera.height
     ]
-    rows, columns = (torch.tensor([feature[axis] for feature in seen], dtype=torch.long) for axis in (0, 1))
-    points = torch.tensor([feature[2] for feature in seen], dtype=torch.float64).reshape(-1, 3)
+    rows, columns = (
+        torch.tensor([feature[axis] for feature in visible], dtype=torch.long) for axis in (0, 1)
+    )
+    points = torch.tensor([feature[2] for feature in visible], dtype=torch.float64).reshape(-1, 3)
     depth = torch.zeros(camera.height, camera.width)
     depth[rows, columns] = (points - where.translation).norm(dim=-1).float()
     return TrueView(depth, depth > 0, where) if bool((depth > 0).any()) else None

@@ -25,18 +25,18 @@ class PartialResults:
     def __init__(self, out: Path, key: dict[str, Any]) -> None:
         """`key` is everything that changes a piece; chunks of another key are refused, not mixed in."""
         self.folder = out / FOLDER
-        told = json.loads(json.dumps(key))
+        stored_key = json.loads(json.dumps(key))
         path = self.folder / KEY
         if path.is_file():
             before = json.loads(path.read_text(encoding="utf-8"))
-            changed = [name for name in {**before, **told} if before.get(name) != told.get(name)]
+            changed = [name for name in {**before, **stored_key} if before.get(name) != stored_key.get(name)]
             if changed:
                 raise ValueError(
                     f"{out} holds an unfinished run with other {', '.join(changed)}: "
                     "repeat its command, choose another --out, or delete the folder"
                 )
         else:
-            write_json(path, told)
+            write_json(path, stored_key)
 
     def load(self, chunk: int, views: Sequence[int], cameras: Sequence[Camera]) -> list[ViewPiece] | None:
         """The pieces of a chunk, or None if it is not finished (or its file is damaged)."""

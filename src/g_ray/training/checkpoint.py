@@ -100,7 +100,8 @@ class CheckpointStore:
         """Oldest first."""
         paths = self.folder.glob("step-*") if self.folder.is_dir() else []
         return sorted(
-            (Checkpoint(path) for path in paths if NAME.fullmatch(path.name)), key=lambda found: found.step
+            (Checkpoint(path) for path in paths if NAME.fullmatch(path.name)),
+            key=lambda checkpoint: checkpoint.step,
         )
 
     def find_newest(self) -> tuple[Checkpoint | None, list[str]]:
@@ -144,14 +145,14 @@ class CheckpointStore:
 
     def rotate(self) -> None:
         """Keep the newest, the best validated and the milestones."""
-        found = self.list_checkpoints()
-        kept = set(found[-self.keep :])
+        checkpoints = self.list_checkpoints()
+        kept = set(checkpoints[-self.keep :])
         if self.milestone_every:
-            kept |= {checkpoint for checkpoint in found if checkpoint.step % self.milestone_every == 0}
-        scores = {c: score for c in found if (score := c.read_validation()) is not None}
+            kept |= {checkpoint for checkpoint in checkpoints if checkpoint.step % self.milestone_every == 0}
+        scores = {c: score for c in checkpoints if (score := c.read_validation()) is not None}
         if scores:
             kept.add(min(scores, key=lambda checkpoint: scores[checkpoint]))
-        for checkpoint in found:
+        for checkpoint in checkpoints:
             if checkpoint not in kept:
                 self._delete(checkpoint.path)
 
@@ -192,13 +193,13 @@ def _write_all(
 
 def _unshare(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Contiguous tensors that share no memory, as safetensors wants them; tied weights are written twice."""
-    seen: set[int] = set()
+    pointers: set[int] = set()
     separate = {}
     for name, tensor in weights.items():
         tensor = tensor.detach().contiguous()
         pointer = tensor.untyped_storage().data_ptr()
-        separate[name] = tensor.clone() if pointer in seen else tensor
-        seen.add(pointer)
+        separate[name] = tensor.clone() if pointer in pointers else tensor
+        pointers.add(pointer)
     return separate
 
 

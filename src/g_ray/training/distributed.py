@@ -40,25 +40,25 @@ class World:
     def reduce_mean(self, values: Sequence[float]) -> list[float]:
         if self.size == 1 or not values:
             return list(values)
-        told = torch.tensor(values, dtype=torch.float64)
-        dist.all_reduce(told)
-        return [value / self.size for value in told.tolist()]
+        reduced = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(reduced)
+        return [value / self.size for value in reduced.tolist()]
 
     def gather(self, text: str) -> list[str]:
         """The text of every rank, in order."""
         if self.size == 1:
             return [text]
-        told: list[str] = [""] * self.size
-        dist.all_gather_object(told, text)
-        return told
+        texts: list[str] = [""] * self.size
+        dist.all_gather_object(texts, text)
+        return texts
 
     def broadcast(self, value: Any) -> Any:
         """What rank 0 passes, on every rank; the others pass anything."""
         if self.size == 1:
             return value
-        told = [value]
-        dist.broadcast_object_list(told, src=0)
-        return told[0]
+        values = [value]
+        dist.broadcast_object_list(values, src=0)
+        return values[0]
 
     @contextmanager
     def fail_together(self) -> Iterator[None]:

@@ -93,19 +93,19 @@ class Session:
         self.progress.step = self.step
 
     def _restore(self) -> None:
-        found: dict[str, Any] | None = None
+        loaded: dict[str, Any] | None = None
         weights: dict[str, Any] = {}
         with self.world.fail_together():
             if self.world.is_leader:
-                found, weights = self._read_newest()
-        moments = found.pop("moments") if found else {}
-        found = self.world.broadcast(found)
-        if found is None:
+                loaded, weights = self._read_newest()
+        moments = loaded.pop("moments") if loaded else {}
+        loaded = self.world.broadcast(loaded)
+        if loaded is None:
             return
-        self.learner.restore(weights, moments, found["learner"])
-        self.step = self.saved_step = found["step"]
-        self.validation = found["validation"]
-        self.seconds, self.cpu_seconds = found["seconds"], found["cpu_seconds"]
+        self.learner.restore(weights, moments, loaded["learner"])
+        self.step = self.saved_step = loaded["step"]
+        self.validation = loaded["validation"]
+        self.seconds, self.cpu_seconds = loaded["seconds"], loaded["cpu_seconds"]
         done = "already finished" if self.step >= self.total else "continuing"
         self.progress.print_line(f"{done} at step {self.step} of {self.folder}")
 
@@ -162,9 +162,11 @@ class Session:
         self.step += 1
 
     def _skip(self, trouble: str) -> None:
-        told = self.world.gather(trouble)
+        gathered = self.world.gather(trouble)
         reasons = [
-            f"rank {rank}: {text}" if self.world.size > 1 else text for rank, text in enumerate(told) if text
+            f"rank {rank}: {text}" if self.world.size > 1 else text
+            for rank, text in enumerate(gathered)
+            if text
         ]
         self.progress.print_line(self.learner.health.record_skip(self.step, "; ".join(reasons)))
         with self.world.fail_together():

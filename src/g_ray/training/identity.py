@@ -6,11 +6,11 @@ from typing import Any
 
 def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings as dotted keys: {"optimiser": {"clip": 1.0}} → {"optimiser.clip": 1.0}."""
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for key, value in settings.items():
         nested = isinstance(value, Mapping) and value
-        found |= flatten_settings(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
-    return found
+        flattened |= flatten_settings(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return flattened
 
 
 def list_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

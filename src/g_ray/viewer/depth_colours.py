@@ -11,5 +11,5 @@ def color_depth(
 ) -> Float[Tensor, "*view 3 h w"]:
     """Of depths between 0 and 1; beyond, colours end."""
     near = (1 - depth).clamp(0, 1).cpu().numpy()
-    colours = torch.from_numpy(colormaps["viridis"](near)[..., :3]).to(torch.float32)
-    return (colours * valid.cpu()[..., None]).movedim(-1, -3)
+    colors = torch.from_numpy(colormaps["viridis"](near)[..., :3]).to(torch.float32)
+    return (colors * valid.cpu()[..., None]).movedim(-1, -3)

@@ -135,16 +135,16 @@ class Explorer:
 
     def _find_point(self, view: int, u: float, v: float) -> Float[Tensor, "3"] | None:
         """The reconstructed point of a pixel, if there is one."""
-        seen = self.result.views[view]
-        row, column = min(int(v), seen.camera.height - 1), min(int(u), seen.camera.width - 1)
-        depth = float(seen.ray_depth[row, column])
-        if not bool(seen.valid[row, column]) or not isfinite(depth) or depth <= 0:
+        result_view = self.result.views[view]
+        row, column = min(int(v), result_view.camera.height - 1), min(int(u), result_view.camera.width - 1)
+        depth = float(result_view.ray_depth[row, column])
+        if not bool(result_view.valid[row, column]) or not isfinite(depth) or depth <= 0:
             return None
         pixel = torch.tensor([[column + 0.5, row + 0.5]], dtype=torch.float64)
-        ray, known = seen.camera.to(torch.float64).unproject(pixel)
+        ray, known = result_view.camera.to(torch.float64).unproject(pixel)
         if not bool(known.all()):
             return None
-        pose = seen.pose.to(torch.float64)
+        pose = result_view.pose.to(torch.float64)
         return pose.rotation @ (ray[0] * depth) + pose.translation
 
     def _compute_attention(self, model: ReconstructionModel) -> AttentionMaps:

@@ -103,19 +103,19 @@ def _draw_planes(
     for angle, name in zip(angles, "ab", strict=True):
         axes.plot([0, 1.18 * np.sin(angle)], [0, 1.18 * np.cos(angle)], color=theme.ink, linewidth=1.1)
         axes.text(1.25 * np.sin(angle), 1.25 * np.cos(angle), name, ha="center", va="center", weight="bold")
-    for view, f, colour in zip(views, focal, CAMERA_COLORS, strict=False):
+    for view, f, color in zip(views, focal, CAMERA_COLORS, strict=False):
         half = view.camera.width / 2 / unit
         if isinstance(view.camera, Pinhole):
-            axes.plot([-half, half], [f / unit] * 2, color=colour, linewidth=1.0, alpha=0.5)
-            axes.plot([f / unit * np.tan(a) for a in angles], [f / unit] * 2, color=colour, linewidth=4.5)
+            axes.plot([-half, half], [f / unit] * 2, color=color, linewidth=1.0, alpha=0.5)
+            axes.plot([f / unit * np.tan(a) for a in angles], [f / unit] * 2, color=color, linewidth=4.5)
         else:
             reach = np.degrees(half / (f / unit))
             size = 2 * f / unit
             axes.add_patch(
-                Arc((0, 0), size, size, theta1=90 - reach, theta2=90 + reach, color=colour, alpha=0.5)
+                Arc((0, 0), size, size, theta1=90 - reach, theta2=90 + reach, color=color, alpha=0.5)
             )
             sweep = np.linspace(angles[0], angles[1], 40)
-            axes.plot(f / unit * np.sin(sweep), f / unit * np.cos(sweep), color=colour, linewidth=4.5)
+            axes.plot(f / unit * np.sin(sweep), f / unit * np.cos(sweep), color=color, linewidth=4.5)
     axes.plot(0, 0, "o", color=theme.ink, markersize=5)
     axes.set(xlim=(-0.62, 0.62), ylim=(-0.06, 1.32))
 
@@ -135,14 +135,14 @@ def _draw_dial(
             lw=0.9,
         )
     axes.plot([0, 1], [0, 0], color=theme.faint, linewidth=0.9, linestyle=(0, (2, 2)))
-    for order, (phase, colour) in enumerate(needles):
+    for order, (phase, color) in enumerate(needles):
         x, y = np.cos(phase), np.sin(phase)
         if len(needles) == 1:
             low, high = sorted((0.0, np.degrees(phase)))
-            axes.add_patch(Wedge((0, 0), 0.42, low, high, color=colour, alpha=0.25, linewidth=0))
+            axes.add_patch(Wedge((0, 0), 0.42, low, high, color=color, alpha=0.25, linewidth=0))
         # Needles that coincide stay visible as ever thinner ones on top of each other.
-        axes.plot([0, x], [0, y], color=colour, linewidth=3.0 + 2.6 * (len(needles) - 1 - order))
-        axes.plot(x, y, "o", color=colour, markersize=6.5 + 4 * (len(needles) - 1 - order))
+        axes.plot([0, x], [0, y], color=color, linewidth=3.0 + 2.6 * (len(needles) - 1 - order))
+        axes.plot(x, y, "o", color=color, markersize=6.5 + 4 * (len(needles) - 1 - order))
     axes.text(
         0, -1.33, caption, ha="center", va="center", weight="bold" if bold else "normal", color=theme.ink
     )

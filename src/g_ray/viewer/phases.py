@@ -49,8 +49,8 @@ def draw_shared_ray_pairs(
 ) -> Float[Tensor, "{count} 2 3"]:
     """Random pairs of rays that every camera sees, drawn from the pixels of the narrowest one."""
     narrow = min(cameras, key=lambda camera: float(camera.fov().diagonal_deg))
-    centres = pixel_centers(narrow.width, narrow.height, dtype=narrow.dtype, device=narrow.device)
-    rays, valid = narrow.unproject(centres.reshape(-1, 2))
+    centers = pixel_centers(narrow.width, narrow.height, dtype=narrow.dtype, device=narrow.device)
+    rays, valid = narrow.unproject(centers.reshape(-1, 2))
     for camera in cameras:
         valid = valid & is_visible(camera, rays)
     candidates = rays[valid]

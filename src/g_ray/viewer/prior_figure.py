@@ -53,8 +53,8 @@ def draw_prior_figure(
 def _draw_prior(axes: Axes, view: LensView, prior: torch.Tensor, low: float, theme: Theme) -> None:
     extent = (0, view.camera.width, view.camera.height, 0)
     if view.image is not None:
-        grey = view.image.clamp(0, 1).mean(-1).numpy()
-        axes.imshow(grey, cmap="gray", vmin=0, vmax=1, extent=extent)
+        grayscale = view.image.clamp(0, 1).mean(-1).numpy()
+        axes.imshow(grayscale, cmap="gray", vmin=0, vmax=1, extent=extent)
     axes.imshow(
         prior.numpy(), cmap=theme.heat, vmin=low, vmax=1, alpha=0.72, extent=extent, interpolation="nearest"
     )
@@ -65,8 +65,8 @@ def _draw_prior(axes: Axes, view: LensView, prior: torch.Tensor, low: float, the
 
 def _draw_token_box(axes: Axes, patch: int, query: tuple[int, int, int]) -> None:
     corner = (query[2] * patch, query[1] * patch)
-    for width, colour in ((5.0, "black"), (2.6, QUERY_LABEL)):
-        axes.add_patch(Rectangle(corner, patch, patch, fill=False, edgecolor=colour, linewidth=width))
+    for width, color in ((5.0, "black"), (2.6, QUERY_LABEL)):
+        axes.add_patch(Rectangle(corner, patch, patch, fill=False, edgecolor=color, linewidth=width))
 
 
 def _draw_ray_cross(axes: Axes, view: LensView, ray: torch.Tensor) -> None:
@@ -75,6 +75,6 @@ def _draw_ray_cross(axes: Axes, view: LensView, ray: torch.Tensor) -> None:
         return
     u, v = pixels[0].tolist()
     reach = np.array([7, 20])
-    for width, colour in ((5.0, "black"), (2.4, QUERY_LABEL)):
+    for width, color in ((5.0, "black"), (2.4, QUERY_LABEL)):
         for angle in np.arange(4) * np.pi / 2:
-            axes.plot(u + reach * np.cos(angle), v + reach * np.sin(angle), color=colour, linewidth=width)
+            axes.plot(u + reach * np.cos(angle), v + reach * np.sin(angle), color=color, linewidth=width)

@@ -74,6 +74,6 @@ def compute_peak_error_deg(
     wanted = grids[query[0]].directions[query[1], query[2]]
     errors = []
     for grid, prior in zip(grids, compute_prior_maps(cameras, patch, query, bank), strict=True):
-        found = grid.directions.flatten(0, 1)[prior.flatten().argmax()]
-        errors.append(float(torch.rad2deg(torch.linalg.cross(wanted, found).norm().atan2(wanted @ found))))
+        peak = grid.directions.flatten(0, 1)[prior.flatten().argmax()]
+        errors.append(float(torch.rad2deg(torch.linalg.cross(wanted, peak).norm().atan2(wanted @ peak))))
     return errors

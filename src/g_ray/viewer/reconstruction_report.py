@@ -106,8 +106,8 @@ def _build_scene(
 
 
 def _compute_median_distance(result: Result, cloud: PointCloud) -> float:
-    centres = np.stack([pose.translation.double().numpy(force=True) for pose in result.poses()])
-    return float(np.median(np.linalg.norm(cloud.positions - centres[cloud.view], axis=1)))
+    centers = np.stack([pose.translation.double().numpy(force=True) for pose in result.poses()])
+    return float(np.median(np.linalg.norm(cloud.positions - centers[cloud.view], axis=1)))
 
 
 # The page's parts
@@ -156,9 +156,9 @@ def _format_card(number: int, named: NamedCamera, pictures: ViewPictures | None)
                 ("sure", pictures.confidence, "Confidence"),
             )
         )
-    colour = CAMERA_COLORS[number % len(CAMERA_COLORS)]
+    color = CAMERA_COLORS[number % len(CAMERA_COLORS)]
     return (
-        f'<div class="view" style="--own: {colour}">{shown}<h3>{name}</h3>'
+        f'<div class="view" style="--own: {color}">{shown}<h3>{name}</h3>'
         f"<p>{camera.width}×{camera.height} · {escape(camera.NAME)} · {_format_fov(named)}</p>"
         f'<p><button type="button" data-look="{number}">Look from here</button> '
         f'<label><input type="checkbox" data-points="{number}" checked> points</label></p></div>'

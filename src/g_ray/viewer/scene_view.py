@@ -121,10 +121,10 @@ class SceneView:
     def _set_initial_camera(self, result: Result, cloud: PointCloud) -> None:
         """From behind the first camera, over its shoulder, at the middle of the points."""
         first = result.poses()[0].world_from_cam.double().numpy(force=True)
-        centre, down, forward = first[:3, 3], first[:3, 1], first[:3, 2]
+        center, down, forward = first[:3, 3], first[:3, 1], first[:3, 2]
         self.server.scene.set_up_direction(tuple((-down).tolist()))
         start = self.server.initial_camera
-        start.position = tuple((centre - 8 * self.size * forward - 4 * self.size * down).tolist())
+        start.position = tuple((center - 8 * self.size * forward - 4 * self.size * down).tolist())
         start.look_at = tuple(np.median(cloud.positions, axis=0).tolist())
 
 

@@ -44,10 +44,10 @@ def draw_curves(result: Mapping[str, Any], metric: str, theme: Theme) -> Figure:
         for row_set, reference in ((result["rows"], False), (result.get("references", []), True)):
             for number, method in enumerate(dict.fromkeys(row["method"] for row in row_set)):
                 cells = [row["metrics"][metric] for row in row_set if row["method"] == method]
-                colour = theme.faint if reference else COLORS.get(method)
+                color = theme.faint if reference else COLORS.get(method)
                 style = REFERENCE_LINES[number % 3] if reference else LINES.get(method, "-")
                 (line,) = axes.plot(
-                    settings, [cell["mean"] for cell in cells], linestyle=style, color=colour, label=method
+                    settings, [cell["mean"] for cell in cells], linestyle=style, color=color, label=method
                 )
                 low, high = ([cell[end] for cell in cells] for end in ("low", "high"))
                 axes.fill_between(settings, low, high, color=line.get_color(), alpha=0.15, linewidth=0)

@@ -30,10 +30,12 @@ ESTIMATORS: dict[str, type[Estimator]] = {
 __all__ = ["ESTIMATORS", "Estimator", "estimate_cameras"]
 
 
-def estimate_cameras(text: str, photos: Sequence[Photo], say: Callable[[str], None]) -> list[CalibratedPhoto]:
+def estimate_cameras(
+    text: str, photos: Sequence[Photo], report: Callable[[str], None]
+) -> list[CalibratedPhoto]:
     """Cameras (and poses, where the estimator finds them) of the photos that it could calibrate."""
     estimator = choose_estimator(text)
-    views = estimator.estimate(list(photos), say)
+    views = estimator.estimate(list(photos), report)
     for view in views:
         try:
             check_plausible(view.camera)

@@ -22,7 +22,7 @@ class AnyCalibEstimator(Estimator):
     NAME = "anycalib"
     INSTALL = "pip install git+https://github.com/javrtg/AnyCalib"
 
-    def estimate(self, photos: Sequence[Photo], say: Callable[[str], None]) -> list[CalibratedPhoto]:
+    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedPhoto]:
         model = self.import_package("anycalib").AnyCalib(model_id="anycalib_gen").eval()
         return [self._estimate_photo(model, photo) for photo in photos]
 
@@ -30,12 +30,15 @@ class AnyCalibEstimator(Estimator):
         cam_id, lens = ("kb:4", OpenCVFisheye) if self.fisheye else ("radial:2", OpenCV)
         with torch.inference_mode():
             result = model.predict(photo.load(), cam_id)
-        given = torch.as_tensor(result["intrinsics"]).detach().double().cpu().flatten()
+        intrinsics = torch.as_tensor(result["intrinsics"]).detach().double().cpu().flatten()
         success = bool(torch.as_tensor(result.get("success", True)).all())
-        if not success or bool((given == 1).all()):
+        if not success or bool((intrinsics == 1).all()):
             raise ValueError(f"{photo.path}: AnyCalib could not fit {cam_id} to it; give a calibration file")
-        names = lens.PARAMETERS[: len(given)]
+        names = lens.PARAMETERS[: len(intrinsics)]
         camera = lens.make(
-            photo.width, photo.height, **dict(zip(names, given.tolist(), strict=True)), dtype=torch.float64
+            photo.width,
+            photo.height,
+            **dict(zip(names, intrinsics.tolist(), strict=True)),
+            dtype=torch.float64,
         )
         return self.make_calibrated(photo, camera)

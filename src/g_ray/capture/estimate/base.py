@@ -22,8 +22,8 @@ class Estimator(ABC):
         self.fisheye = fisheye
 
     @abstractmethod
-    def estimate(self, photos: Sequence[Photo], say: Callable[[str], None]) -> list[CalibratedPhoto]:
-        """Photos that cannot be calibrated are left out, with a sentence to `say` or a ValueError that names them."""
+    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedPhoto]:
+        """Leave out photos that cannot be calibrated, with a sentence to `report` or a ValueError that names them."""
 
     def import_package(self, module: str) -> Any:
         """The peer's module, imported when it is first needed; OSError tells how to get it."""

@@ -38,7 +38,7 @@ class ColmapEstimator(Estimator):
         super().__init__(fisheye)
         self.longer, self.threads = longer, threads
 
-    def estimate(self, photos: Sequence[Photo], say: Callable[[str], None]) -> list[CalibratedPhoto]:
+    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedPhoto]:
         if len(photos) < 2:
             raise ValueError(
                 f"{photos[0].name}: estimate:colmap needs two photos or more; use another estimator"
@@ -50,7 +50,7 @@ class ColmapEstimator(Estimator):
         views, lost = _collect_views(self, groups, model)
         if lost:
             some = ", ".join(lost[:3]) + (", …" if len(lost) > 3 else "")
-            say(f"estimate:colmap: no pose for {len(lost)} of {len(photos)} photos: {some}")
+            report(f"estimate:colmap: no pose for {len(lost)} of {len(photos)} photos: {some}")
         return [views[photo.name] for photo in photos if photo.name in views]
 
     def _run_colmap(self, pycolmap: Any, groups: list[list[Photo]], folder: Path) -> Any:
@@ -63,16 +63,16 @@ class ColmapEstimator(Estimator):
         matching = pycolmap.FeatureMatchingOptions()
         matching.num_threads = self.threads
         pycolmap.match_exhaustive(database, matching_options=matching, device=pycolmap.Device.cpu)
-        found = pycolmap.incremental_mapping(
+        models = pycolmap.incremental_mapping(
             database, images, folder / "models", self._make_mapping_options(pycolmap)
         )
-        if not found:
+        if not models:
             names = ", ".join(photo.name for group in groups for photo in group[:2])
             raise ValueError(
                 f"estimate:colmap found no model of {names}, …: photos must overlap, show texture and be taken "
                 "from different places; give a calibration, or use another estimator"
             )
-        return max(found.values(), key=lambda model: model.num_reg_images())
+        return max(models.values(), key=lambda model: model.num_reg_images())
 
     def _extract(self, pycolmap: Any, database: Path, images: Path, number: int, group: list[Photo]) -> None:
         reader, options = pycolmap.ImageReaderOptions(), pycolmap.FeatureExtractionOptions()
@@ -126,9 +126,11 @@ def _collect_views(
     images = {image.name: image for image in model.images.values() if image.has_pose}
     views, lost = {}, []
     for number, group in enumerate(groups):
-        placed = [images.get(_format_name(number, index)) for index in range(len(group))]
-        lens = next((_convert_camera(image.camera, group[0]) for image in placed if image is not None), None)
-        for photo, image in zip(group, placed, strict=True):
+        registered = [images.get(_format_name(number, index)) for index in range(len(group))]
+        lens = next(
+            (_convert_camera(image.camera, group[0]) for image in registered if image is not None), None
+        )
+        for photo, image in zip(group, registered, strict=True):
             if image is None:
                 lost.append(photo.name)
             if lens is not None:

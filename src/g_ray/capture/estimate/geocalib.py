@@ -21,7 +21,7 @@ class GeoCalibEstimator(Estimator):
     NAME = "geocalib"
     INSTALL = "pip install git+https://github.com/cvg/GeoCalib"
 
-    def estimate(self, photos: Sequence[Photo], say: Callable[[str], None]) -> list[CalibratedPhoto]:
+    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedPhoto]:
         if self.fisheye:
             raise ValueError("estimate:geocalib has no fisheye model; use estimate:anycalib:fisheye")
         model = self.import_package("geocalib").GeoCalib(weights="distorted").eval()

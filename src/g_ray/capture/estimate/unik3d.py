@@ -22,7 +22,7 @@ class UniK3DEstimator(Estimator):
     INSTALL = "pip install git+https://github.com/lpiccinelli-eth/UniK3D (weights: non-commercial)"
     WEIGHTS = "lpiccinelli/unik3d-vitl"
 
-    def estimate(self, photos: Sequence[Photo], say: Callable[[str], None]) -> list[CalibratedPhoto]:
+    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedPhoto]:
         model = self.import_package("unik3d.models").UniK3D.from_pretrained(self.WEIGHTS).eval()
         return [self._estimate_photo(model, photo) for photo in photos]
 

@@ -28,7 +28,7 @@ class VGGTEstimator(Estimator):
     INSTALL = "pip install git+https://github.com/facebookresearch/vggt"
     WEIGHTS = "facebook/VGGT-1B"
 
-    def estimate(self, photos: Sequence[Photo], say: Callable[[str], None]) -> list[CalibratedPhoto]:
+    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedPhoto]:
         if self.fisheye:
             raise ValueError(
                 "estimate:vggt knows pinholes only; use estimate:anycalib:fisheye or estimate:unik3d"
@@ -38,7 +38,7 @@ class VGGTEstimator(Estimator):
         ordered = sorted(photos, key=_compute_size)
         groups = [list(group) for _, group in groupby(ordered, key=_compute_size)]
         if len(groups) > 1:
-            say(
+            report(
                 f"estimate:vggt: photos of {len(groups)} sizes, so their poses are not in one world and not used"
             )
         views = []
@@ -47,11 +47,11 @@ class VGGTEstimator(Estimator):
             with torch.inference_mode():
                 encoded = model(images)["pose_enc"]
                 extrinsics, intrinsics = decode(encoded, tuple(images.shape[-2:]))
-            seen = (images.shape[-1], images.shape[-2])
+            network_size = (images.shape[-1], images.shape[-2])
             for i, photo in enumerate(group):
                 pose = _convert_pose(extrinsics[0, i]) if len(groups) == 1 else None
                 views.append(
-                    self.make_calibrated(photo, _convert_camera(intrinsics[0, i], seen, photo), pose)
+                    self.make_calibrated(photo, _convert_camera(intrinsics[0, i], network_size, photo), pose)
                 )
         return views
 
@@ -81,5 +81,5 @@ def _convert_camera(k: Tensor, network_size: tuple[int, int], photo: Photo) -> P
 
 
 def _convert_pose(cam_from_world: Tensor) -> Pose:
-    given = cam_from_world.detach().double().cpu()
-    return Pose.from_parts(given[:3, :3], given[:3, 3]).inverse()
+    matrix = cam_from_world.detach().double().cpu()
+    return Pose.from_parts(matrix[:3, :3], matrix[:3, 3]).inverse()

@@ -42,7 +42,7 @@ PROJECTIONS: dict[str, tuple[type[Camera], tuple[str, ...]]] = {
 class AriaSource(CalibrationSource):
     """Where the cameras sit on the device (T_Device_Camera) is no pose in the world and not used."""
 
-    NAME, TITLE, CENTRE, PER_PHOTO = "aria", "Project Aria", 0.0, False
+    NAME, TITLE, CENTER, PER_PHOTO = "aria", "Project Aria", 0.0, False
 
     @classmethod
     def recognizes(cls, file: ParsedFile) -> bool:
@@ -95,16 +95,16 @@ def _read_size(document: dict[str, Any], number: int, entry: dict[str, Any]) -> 
 
 
 def _build_lenses(
-    label: str, entry: dict[str, Any], size: tuple[int, int] | None, centre: float
+    label: str, entry: dict[str, Any], size: tuple[int, int] | None, center: float
 ) -> list[Lens]:
     """The camera at its size, or at its sensor's and, where the device can record so, at half of that."""
     if size is not None:
-        return [Lens.from_camera(label, _build_camera(entry, *size, centre))]
+        return [Lens.from_camera(label, _build_camera(entry, *size, center))]
     if label not in SENSORS:
         raise ValueError(
             f"its image size is not known; a Label without ConfigData is one of {', '.join(SENSORS)}"
         )
-    camera = _build_camera(entry, *SENSORS[label], centre)
+    camera = _build_camera(entry, *SENSORS[label], center)
     check_principal_point(camera)
     lenses, border = [Lens.from_camera(label, camera)], HALVED.get(label)
     if border is not None:
@@ -114,17 +114,17 @@ def _build_lenses(
     return lenses
 
 
-def _build_camera(entry: dict[str, Any], width: int, height: int, centre: float) -> Camera:
+def _build_camera(entry: dict[str, Any], width: int, height: int, center: float) -> Camera:
     projection = entry.get("Projection")
     if not isinstance(projection, dict) or projection.get("Name") not in PROJECTIONS:
         name = projection.get("Name") if isinstance(projection, dict) else None
         raise ValueError(f"Projection.Name {name!r} is not known; it can be {', '.join(PROJECTIONS)}")
     model, names = PROJECTIONS[projection["Name"]]
-    given = parse_numbers(projection.get("Params"), "Projection.Params", (3 + len(names), 4 + len(names)))
-    if len(given) == 3 + len(names):
-        given = [given[0], *given]  # one focal length for both axes
-    fx, fy, cx, cy = given[:4]
-    affine = {"fx": fx, "fy": fy, "cx": cx + 0.5 - centre, "cy": cy + 0.5 - centre}
+    values = parse_numbers(projection.get("Params"), "Projection.Params", (3 + len(names), 4 + len(names)))
+    if len(values) == 3 + len(names):
+        values = [values[0], *values]  # one focal length for both axes
+    fx, fy, cx, cy = values[:4]
+    affine = {"fx": fx, "fy": fy, "cx": cx + 0.5 - center, "cy": cy + 0.5 - center}
     return model.make(
-        width, height, dtype=torch.float64, **affine, **dict(zip(names, given[4:], strict=True))
+        width, height, dtype=torch.float64, **affine, **dict(zip(names, values[4:], strict=True))
     )

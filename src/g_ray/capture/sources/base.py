@@ -115,14 +115,14 @@ class CalibrationSource(ABC):
 
     def _build_camera(self, lens: Lens, photo: Photo, resize: bool) -> Camera:
         size = (photo.width, photo.height)
-        given = lens.build(*(lens.size or size))
-        key = (id(given), *size)
+        source_camera = lens.build(*(lens.size or size))
+        key = (id(source_camera), *size)
         if key not in self._fitted:
             if lens.size is None:
-                check_principal_point(given)
-            camera = rescale_camera(given, photo, resize)
+                check_principal_point(source_camera)
+            camera = rescale_camera(source_camera, photo, resize)
             check_plausible(camera)
-            self._fitted[key] = (given, camera)  # given too: its id may not be used again
+            self._fitted[key] = (source_camera, camera)  # given too: its id may not be used again
         return self._fitted[key][1]
 
     def _find_by_label(self, label: str) -> Lens:

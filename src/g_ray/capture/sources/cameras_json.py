@@ -14,7 +14,7 @@ from g_ray.capture.sources.evidence import ParsedFile
 class CamerasJsonSource(CalibrationSource):
     """Names are those of photos, with or without suffix; also of folders, if the file has no photo of that name."""
 
-    NAME, TITLE, CENTRE, PER_PHOTO = "cameras_json", "G-ray", 0.5, True
+    NAME, TITLE, CENTER, PER_PHOTO = "cameras_json", "G-ray", 0.5, True
 
     @classmethod
     def recognizes(cls, file: ParsedFile) -> bool:
@@ -25,9 +25,9 @@ class CamerasJsonSource(CalibrationSource):
         return cls(file.path, [Lens.from_camera(c.name, c.camera, c.pose) for c in read_cameras(file.path)])
 
     def _find_lens(self, photo: Photo) -> Lens | None:
-        found = self._find_by_image(photo)
-        if found is not None:
-            return found
+        match = self._find_by_image(photo)
+        if match is not None:
+            return match
         folders = set(Path(photo.name).parent.parts)
         devices = (
             self.lenses if len(self.lenses) == 1 else [lens for lens in self.lenses if lens.label in folders]

@@ -19,7 +19,7 @@ from g_ray.files import write_atomically
 class ColmapSource(CalibrationSource):
     """A folder with cameras and images (.bin or .txt), or one with a model in sparse/0, or one of the model's files."""
 
-    NAME, TITLE, CENTRE, PER_PHOTO = "colmap", "COLMAP", 0.5, True
+    NAME, TITLE, CENTER, PER_PHOTO = "colmap", "COLMAP", 0.5, True
 
     @classmethod
     def recognizes(cls, file: ParsedFile) -> bool:

@@ -24,7 +24,7 @@ class ETH3DSource(CalibrationSource):
     dslr_images_undistorted) tell them apart.
     """
 
-    NAME, TITLE, CENTRE, PER_PHOTO = "eth3d", "ETH3D", 0.5, True
+    NAME, TITLE, CENTER, PER_PHOTO = "eth3d", "ETH3D", 0.5, True
 
     @classmethod
     def recognizes(cls, file: ParsedFile) -> bool:

@@ -21,7 +21,7 @@ KEYWORD = "exif"
 class ExifSource(CalibrationSource):
     """FocalLengthIn35mmFilm, or FocalLength and FocalPlaneResolution. Lens distortion is not in EXIF: taken as none."""
 
-    NAME, TITLE, CENTRE, PER_PHOTO = "exif", "EXIF focal length", 0.5, False
+    NAME, TITLE, CENTER, PER_PHOTO = "exif", "EXIF focal length", 0.5, False
 
     def __init__(self) -> None:
         self.path, self.lenses, self.notes = Path(KEYWORD), (), ()

@@ -34,7 +34,7 @@ Build = Callable[[int, int], Camera]
 class KalibrSource(CalibrationSource):
     """cam0, cam1, …; where the cameras stand to each other (T_cn_cnm1) is no pose in the world and not used."""
 
-    NAME, TITLE, CENTRE, PER_PHOTO = "kalibr", "Kalibr", 0.0, False
+    NAME, TITLE, CENTER, PER_PHOTO = "kalibr", "Kalibr", 0.0, False
 
     @classmethod
     def recognizes(cls, file: ParsedFile) -> bool:
@@ -85,7 +85,7 @@ def _select_cameras(document: dict[str, Any] | None) -> dict[str, dict[str, Any]
     }
 
 
-def _parse_lens(settings: dict[str, Any], centre: float) -> Build:
+def _parse_lens(settings: dict[str, Any], center: float) -> Build:
     model, distortion = settings["camera_model"], settings.get("distortion_model") or "none"
     if model not in INTRINSICS:
         raise ValueError(f"camera_model {model!r} is not known; it can be {', '.join(INTRINSICS)}")
@@ -93,7 +93,7 @@ def _parse_lens(settings: dict[str, Any], centre: float) -> Build:
         raise ValueError(f"distortion_model {distortion!r} is not known; it can be {', '.join(DISTORTIONS)}")
     names = INTRINSICS[model]
     values = dict(zip(names, parse_numbers(settings["intrinsics"], "intrinsics", (len(names),)), strict=True))
-    values |= {"cx": values["cx"] + 0.5 - centre, "cy": values["cy"] + 0.5 - centre}
+    values |= {"cx": values["cx"] + 0.5 - center, "cy": values["cy"] + 0.5 - center}
     k = parse_numbers(
         settings.get("distortion_coeffs") or [], "distortion_coeffs", (DISTORTIONS[distortion],)
     )

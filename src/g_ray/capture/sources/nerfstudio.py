@@ -15,7 +15,7 @@ from g_ray.files import write_atomically
 class NerfstudioSource(CalibrationSource):
     """The file, whatever its name, or the folder that has it."""
 
-    NAME, TITLE, CENTRE, PER_PHOTO = "nerfstudio", "nerfstudio", 0.5, True
+    NAME, TITLE, CENTER, PER_PHOTO = "nerfstudio", "nerfstudio", 0.5, True
 
     @classmethod
     def recognizes(cls, file: ParsedFile) -> bool:

@@ -27,7 +27,7 @@ FISHEYES = ("fisheye", "opencv_fisheye", "equidistant", "kannala_brandt", "kb4")
 class OpenCVSource(CalibrationSource):
     """`camera_matrix` and `distortion_coefficients`; `fisheye_model: 1` says that they are cv2.fisheye's."""
 
-    NAME, TITLE, CENTRE, PER_PHOTO = "opencv", "OpenCV", 0.0, False
+    NAME, TITLE, CENTER, PER_PHOTO = "opencv", "OpenCV", 0.0, False
 
     @classmethod
     def recognizes(cls, file: ParsedFile) -> bool:
@@ -39,8 +39,10 @@ class OpenCVSource(CalibrationSource):
         document = file.document or {}
         try:
             matrix = parse_intrinsics(_get_first(document, MATRIX), "camera_matrix")
-            given = _get_first(document, DISTORTION)
-            distortion = [] if given is None else parse_numbers(given, "distortion_coefficients")
+            coefficients = _get_first(document, DISTORTION)
+            distortion = (
+                [] if coefficients is None else parse_numbers(coefficients, "distortion_coefficients")
+            )
             fisheye = _is_fisheye(document)
             build = make_lens_builder(matrix, distortion, fisheye, cls.CENTER)
             size = _parse_size(document)
@@ -94,10 +96,10 @@ def parse_intrinsics(value: Any, name: str) -> dict[str, float]:
 
 
 def make_lens_builder(
-    matrix: dict[str, float], distortion: Sequence[float], fisheye: bool | None, centre: float
+    matrix: dict[str, float], distortion: Sequence[float], fisheye: bool | None, center: float
 ) -> Callable[[int, int], Camera]:
     """OpenCV's order: k1 k2 p1 p2 k3, k4 k5 k6, s1 s2 s3 s4, τx τy; of a fisheye k1 k2 k3 k4."""
-    affine = {**matrix, "cx": matrix["cx"] + 0.5 - centre, "cy": matrix["cy"] + 0.5 - centre}
+    affine = {**matrix, "cx": matrix["cx"] + 0.5 - center, "cy": matrix["cy"] + 0.5 - center}
     if fisheye:
         if len(distortion) not in (0, 4):
             raise ValueError(

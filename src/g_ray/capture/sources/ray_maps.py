@@ -21,7 +21,7 @@ from g_ray.files import atomic_path
 class RayMapSource(CalibrationSource):
     """A folder whose .npy files are named as the photos, or one file."""
 
-    NAME, TITLE, CENTRE, PER_PHOTO = "ray_maps", "ray maps", 0.5, True
+    NAME, TITLE, CENTER, PER_PHOTO = "ray_maps", "ray maps", 0.5, True
 
     @classmethod
     def recognizes(cls, file: ParsedFile) -> bool:

@@ -21,7 +21,7 @@ class ROSSource(CalibrationSource):
     The unrectified camera is meant: rectification_matrix and projection_matrix are not used.
     """
 
-    NAME, TITLE, CENTRE, PER_PHOTO = "ros", "ROS camera_info", 0.0, False
+    NAME, TITLE, CENTER, PER_PHOTO = "ros", "ROS camera_info", 0.0, False
 
     @classmethod
     def recognizes(cls, file: ParsedFile) -> bool:
@@ -69,17 +69,17 @@ rectification_matrix:
         return Example(folder / "front.yaml", "front/a.png", camera)
 
 
-def _parse_lens(document: dict[str, Any], centre: float) -> Any:
+def _parse_lens(document: dict[str, Any], center: float) -> Any:
     model = document["distortion_model"]
     if model not in COUNTS:
         raise ValueError(f"distortion_model {model!r} is not known; it can be {', '.join(COUNTS)}")
-    given = _get_first(document, "distortion_coefficients", "D", "d")
-    distortion = [] if given is None else parse_numbers(given, "distortion_coefficients")
+    coefficients = _get_first(document, "distortion_coefficients", "D", "d")
+    distortion = [] if coefficients is None else parse_numbers(coefficients, "distortion_coefficients")
     if len(distortion) not in COUNTS[model]:
         wanted = " or ".join(map(str, COUNTS[model]))
         raise ValueError(f"{model} has {wanted} distortion coefficients, the file gives {len(distortion)}")
     matrix = parse_intrinsics(_get_first(document, "camera_matrix", "K", "k"), "camera_matrix")
-    return make_lens_builder(matrix, distortion, model in ("equidistant", "fisheye"), centre)
+    return make_lens_builder(matrix, distortion, model in ("equidistant", "fisheye"), center)
 
 
 def _parse_size(document: dict[str, Any]) -> tuple[int, int]:

@@ -26,7 +26,7 @@ DSLR, DSLR_NERFSTUDIO, IPHONE = Path("dslr/colmap"), Path("dslr/nerfstudio"), Pa
 class ScanNetPPSource(CalibrationSource):
     """The scene's folder, the one with dslr/ and iphone/ in it."""
 
-    NAME, TITLE, CENTRE, PER_PHOTO = "scannetpp", "ScanNet++", 0.5, True
+    NAME, TITLE, CENTER, PER_PHOTO = "scannetpp", "ScanNet++", 0.5, True
 
     @classmethod
     def recognizes(cls, file: ParsedFile) -> bool:
@@ -36,24 +36,24 @@ class ScanNetPPSource(CalibrationSource):
 
     @classmethod
     def open(cls, file: ParsedFile) -> "ScanNetPPSource":
-        folder, found, notes = file.path, list[Lens](), list[str]()
+        folder, lenses, notes = file.path, list[Lens](), list[str]()
         iphone = is_model(folder / IPHONE)
         if is_model(folder / DSLR):
-            found += read_lenses(folder / DSLR)
+            lenses += read_lenses(folder / DSLR)
         elif (folder / DSLR_NERFSTUDIO / TRANSFORMS).is_file():
             scene = read_nerfstudio(folder / DSLR_NERFSTUDIO, check=False)
             posed = [
                 Lens.from_camera(*pair, scene.poses[i])
                 for i, pair in enumerate(zip(scene.names, scene.cameras, strict=True))
             ]
-            found += [replace(lens, pose=None) for lens in posed] if iphone else posed
+            lenses += [replace(lens, pose=None) for lens in posed] if iphone else posed
             if iphone:
                 notes.append(
                     f"{folder}: poses of the DSLR are nerfstudio's, in another world than the iPhone's: not used"
                 )
         if iphone:
-            found += read_lenses(folder / IPHONE)
-        return cls(folder, found, notes)
+            lenses += read_lenses(folder / IPHONE)
+        return cls(folder, lenses, notes)
 
     def find_camera(
         self, photo: Photo, resize: bool = False, label: str | None = None

@@ -15,7 +15,7 @@ from g_ray.files import write_atomically
 class SevenScenesSource(CalibrationSource):
     """The folder with camera-intrinsics.txt and frame-*.pose.txt; metres."""
 
-    NAME, TITLE, CENTRE, PER_PHOTO = "seven_scenes", "7-Scenes", 0.5, True
+    NAME, TITLE, CENTER, PER_PHOTO = "seven_scenes", "7-Scenes", 0.5, True
 
     @classmethod
     def recognizes(cls, file: ParsedFile) -> bool:

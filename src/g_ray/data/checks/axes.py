@@ -57,11 +57,11 @@ class MatchedViews:
 
     def rays(self) -> Float[Tensor, "2 match 3"]:
         """Unit bearings in each camera's frame, of matches that both lenses can see."""
-        (first, seen), (second, also) = (
+        (first, first_valid), (second, second_valid) = (
             camera.to(torch.float64).unproject(pixels.to(torch.float64))
             for camera, pixels in zip(self.cameras, self.pixels, strict=True)
         )
-        return torch.stack([first, second])[:, seen & also]
+        return torch.stack([first, second])[:, first_valid & second_valid]
 
 
 def is_clear_lead(votes: int, others: int) -> bool:

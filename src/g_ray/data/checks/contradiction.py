@@ -45,16 +45,16 @@ def _check_depth(scene: PosedScene, pairs: Sequence[tuple[int, int]]) -> Message
     if not both:
         return None
     report = check_depth(both)
-    said = report.verdict(both[0][0].convention)
+    verdict = report.verdict(both[0][0].convention)
     if report.better is not None and report.better == Reading(factor=report.better.factor):
         slight = SLIGHT[0] < report.better.factor < SLIGHT[1]
-        return "warning" if slight else "error", f"depth and poses are not in one unit: {said}"
+        return "warning" if slight else "error", f"depth and poses are not in one unit: {verdict}"
     if report.better is not None:
-        return "error", f"poses, depth and pictures contradict each other: {said}"
+        return "error", f"poses, depth and pictures contradict each other: {verdict}"
     if report.visible < HARDLY:
         return "warning", "hardly any point of a view is seen by another: poses or depth may be wrong"
     if report.agreeing < LITTLE:
-        return "warning", f"only {said}: poses, calibration or depth are wrong, or things move"
+        return "warning", f"only {verdict}: poses, calibration or depth are wrong, or things move"
     return None
 
 

@@ -157,8 +157,8 @@ def _is_clear_lead(other: Tensor, than: Tensor) -> bool:
 
 def _measure_agreement(errors: Float[Tensor, "point"]) -> tuple[float, float]:
     """Share of visible points that agree, and share of visible ones."""
-    seen = errors < UNSEEN
-    return float((errors < AGREE).sum() / seen.sum().clamp(min=1)), float(seen.float().mean())
+    visible = errors < UNSEEN
+    return float((errors < AGREE).sum() / visible.sum().clamp(min=1)), float(visible.float().mean())
 
 
 def _find_best_factor(pairs: Sequence[tuple[DepthView, DepthView]], reading: Reading) -> Reading:
@@ -195,11 +195,11 @@ def _compute_moved_errors(
     there = local @ there_from_here.rotation.mT + there_from_here.translation / factors[:, None, None]
     pixels, imaged = other.camera.project(there)
     expected = there[..., 2] if _is_z_depth(other, reading) else torch.linalg.vector_norm(there, dim=-1)
-    found = _look_up(other.depth, pixels, other.camera)
-    seen = imaged & other.camera.contains(pixels) & is_usable(found) & (expected > 0)
-    off = (expected.clamp(min=1e-9).log() - found.clamp(min=1e-9).log()).abs()
-    colour = (_look_up(other.colors, pixels, other.camera) - view.point_colors).abs().mean(-1)
-    return torch.where(seen, (off + COLOR * colour).clamp(max=UNSEEN), UNSEEN).nan_to_num(UNSEEN)
+    stored_depth = _look_up(other.depth, pixels, other.camera)
+    visible = imaged & other.camera.contains(pixels) & is_usable(stored_depth) & (expected > 0)
+    off = (expected.clamp(min=1e-9).log() - stored_depth.clamp(min=1e-9).log()).abs()
+    color = (_look_up(other.colors, pixels, other.camera) - view.point_colors).abs().mean(-1)
+    return torch.where(visible, (off + COLOR * color).clamp(max=UNSEEN), UNSEEN).nan_to_num(UNSEEN)
 
 
 def _compute_points(view: DepthView, reading: Reading) -> Float[Tensor, "point 3"]:

@@ -72,9 +72,9 @@ def check_scene(
         *_check_covisibility(scene),
     ]
     findings += _check_depth_maps(scene, frames)
-    said = find_contradiction(scene, _find_readable(scene), frames)
-    if said is not None:
-        findings.append(Finding(said[0], folder, said[1]))
+    contradiction = find_contradiction(scene, _find_readable(scene), frames)
+    if contradiction is not None:
+        findings.append(Finding(contradiction[0], folder, contradiction[1]))
     return SceneReport(folder, scene.kind, len(scene), tuple(findings))
 
 
@@ -110,7 +110,7 @@ def _check_depth_files(scene: PosedScene) -> Iterator[Finding]:
 
 def _check_depth_maps(scene: PosedScene, frames: int) -> Iterator[Finding]:
     """One finding of each kind with its first file, so that a mistake of the exporter is one line."""
-    found: dict[tuple[Level, str], list[Path]] = {}
+    problems: dict[tuple[Level, str], list[Path]] = {}
     for view in pick_evenly(_find_readable(scene), frames):
         file = scene.depth[view]
         assert file is not None
@@ -121,8 +121,8 @@ def _check_depth_maps(scene: PosedScene, frames: int) -> Iterator[Finding]:
             yield _make_finding("error", file.path, error)
             continue
         for level, text in _check_contents(depth, scene.cameras[view].width):
-            found.setdefault((level, text), []).append(file.path)
-    for (level, text), paths in found.items():
+            problems.setdefault((level, text), []).append(file.path)
+    for (level, text), paths in problems.items():
         more = f" (and {len(paths) - 1} more of {frames} that were read)" if len(paths) > 1 else ""
         yield Finding(level, paths[0], text + more)
 

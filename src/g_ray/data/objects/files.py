@@ -161,11 +161,11 @@ def read_image(path: Path) -> UInt8[Tensor, "3 h w"]:
 
 
 def _parse_cameras(entries: list[dict[str, Any]]) -> ObjectCameras:
-    found = {entry["image_name"]: entry for entry in entries}
-    missing = [name for name in NAMES if name not in found]
+    by_name = {entry["image_name"]: entry for entry in entries}
+    missing = [name for name in NAMES if name not in by_name]
     if missing:
         raise ValueError(f"no camera for {', '.join(missing[:3])}; {len(NAMES)} images are expected")
-    ordered = [found[name] for name in NAMES]
+    ordered = [by_name[name] for name in NAMES]
     return ObjectCameras(_parse_pinholes([entry["intrinsics"] for entry in ordered]), _parse_poses(ordered))
 
 
@@ -184,9 +184,9 @@ def _parse_poses(entries: list[dict[str, Any]]) -> Pose:
     blender[:, :3] = [entry["extrinsics"]["camera_to_world"] for entry in entries]
     blender[:, 3, 3] = 1
     matrices = blender @ OPENCV_FROM_BLENDER
-    rotations, centres = matrices[:, :3, :3], matrices[:, :3, 3]
+    rotations, centers = matrices[:, :3, :3], matrices[:, :3, 3]
     if not np.allclose(rotations @ rotations.swapaxes(1, 2), np.eye(3), atol=1e-3):
         raise ValueError("camera_to_world is not a rotation and a translation")
-    if ((rotations[:, :, 2] * centres).sum(1) > 0).any():
+    if ((rotations[:, :, 2] * centers).sum(1) > 0).any():
         raise ValueError("cameras look away from the object; camera_to_world must have Blender axes")
     return Pose(torch.from_numpy(matrices))

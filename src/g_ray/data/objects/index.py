@@ -46,9 +46,9 @@ class TargetKinds:
     def list_names(self, contexts: tuple[int, int]) -> tuple[str, ...]:
         """Image names of the targets when these two directions are given."""
         others = [direction for direction in range(DIRECTIONS) if direction not in contexts]
-        asked = [(direction, kind) for direction in contexts for kind in self.given]
-        asked += [(direction, kind) for direction in others for kind in self.other]
-        return tuple(format_image_name(*view) for view in asked)
+        views = [(direction, kind) for direction in contexts for kind in self.given]
+        views += [(direction, kind) for direction in others for kind in self.other]
+        return tuple(format_image_name(*view) for view in views)
 
 
 PROTOCOLS: dict[str, TargetKinds] = {
@@ -127,19 +127,19 @@ def write_indices(root: Path, out: Path, seed: int = 0) -> dict[str, str]:
 
 
 def _format_indices(root: Path, seed: int) -> dict[str, str]:
-    found = find_objects(root)
-    tested = [uid for uid in found if assign_split(uid) == "test"]
+    names = find_objects(root)
+    tested = [uid for uid in names if assign_split(uid) == "test"]
     if not tested:
         raise ValueError(
-            f"{root} has {len(found)} objects, and by their names none is for testing (one in ten is): render more"
+            f"{root} has {len(names)} objects, and by their names none is for testing (one in ten is): render more"
         )
     lines: dict[str, list[str]] = {name: [] for name in PROTOCOLS}
     for uid in tested:
         _check_images(root / uid, NAMES)
         digest, pair = hash_cameras(read_cameras(root / uid)), draw_context_pair(uid, seed)
-        given = (format_image_name(pair[0], NATIVE), format_image_name(pair[1], NATIVE))
+        contexts = (format_image_name(pair[0], NATIVE), format_image_name(pair[1], NATIVE))
         for name, kinds in PROTOCOLS.items():
-            entry = Entry(given, kinds.list_names(pair), digest)
+            entry = Entry(contexts, kinds.list_names(pair), digest)
             lines[name].append(f"{json.dumps(uid)}: {json.dumps(entry.to_document())}")
     return {name: "{\n" + ",\n".join(entries) + "\n}\n" for name, entries in lines.items()}
 

@@ -154,10 +154,10 @@ def _make_textured(vertices: np.ndarray, faces: np.ndarray, visual: Any) -> Mesh
     return Mesh(vertices, faces, tint, uv, _to_rgb(image))
 
 
-def _to_linear_light(colours: np.ndarray, linear: bool) -> np.ndarray:
+def _to_linear_light(colors: np.ndarray, linear: bool) -> np.ndarray:
     """RGB or RGBA, bytes or numbers up to 1, to linear light."""
-    scale = 255 if np.issubdtype(colours.dtype, np.integer) else 1
-    values = (colours[:, :3] / scale).astype(np.float32)
+    scale = 255 if np.issubdtype(colors.dtype, np.integer) else 1
+    values = (colors[:, :3] / scale).astype(np.float32)
     return values if linear else srgb_to_linear(values)
 
 

@@ -80,6 +80,6 @@ class ObjectsNVS(NVSSource):
         random = np.random.default_rng((self.seed, rank, number))
         uid = objects[random.integers(len(objects))]
         first, second = map(int, random.choice(DIRECTIONS, 2, replace=False))
-        asked = TARGETS[self.targets].list_names((first, second))
-        given = (format_image_name(first, NATIVE), format_image_name(second, NATIVE))
-        return ViewRequest(uid, given, (asked[random.integers(len(asked))],))
+        targets = TARGETS[self.targets].list_names((first, second))
+        contexts = (format_image_name(first, NATIVE), format_image_name(second, NATIVE))
+        return ViewRequest(uid, contexts, (targets[random.integers(len(targets))],))

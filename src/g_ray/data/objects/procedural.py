@@ -28,15 +28,15 @@ Surface = Callable[[Float[np.ndarray, "*n"], Float[np.ndarray, "*n"]], Float[np.
 def make_random_object(random: Random) -> tuple[Mesh, ...]:
     """One to four solids that hang together. The middle and the size do not matter: see `scale_to_unit_size`."""
     count = int(random.integers(1, 5))
-    parts, centre = [], np.zeros(3)
+    parts, center = [], np.zeros(3)
     for number in range(count):
         size = random.uniform(0.5, 1.0) if number else 1.0
-        parts.append(_make_solid(random, centre, size))
-        centre = centre + random.uniform(0.45, 0.9) * size * _draw_unit_vector(random)
+        parts.append(_make_solid(random, center, size))
+        center = center + random.uniform(0.45, 0.9) * size * _draw_unit_vector(random)
     return tuple(parts)
 
 
-def _make_solid(random: Random, centre: Float[np.ndarray, "3"], size: float) -> Mesh:
+def _make_solid(random: Random, center: Float[np.ndarray, "3"], size: float) -> Mesh:
     shape = SHAPES[int(random.integers(len(SHAPES)))](random)
     turn = _draw_rotation(random) if random.random() < 0.7 else np.eye(3)  # the rest stands upright
     stretch = size * random.uniform(0.6, 1.0, 3)
@@ -47,7 +47,7 @@ def _make_solid(random: Random, centre: Float[np.ndarray, "3"], size: float) -> 
     u, v = np.meshgrid(np.linspace(0, 1, AROUND + 1), np.linspace(0, 1, ALONG + 1), indexing="xy")
     vertices = surface(u, v).reshape(-1, 3)
     return Mesh(
-        vertices=vertices + centre,
+        vertices=vertices + center,
         faces=_make_grid_faces(),
         tint=np.ones_like(vertices, dtype=np.float32),
         uv=np.stack([u, v], -1).reshape(-1, 2).astype(np.float32),
@@ -146,8 +146,8 @@ class _Layer:
 
 def _make_texture(random: Random, surface: Surface) -> np.ndarray:
     """A fine pattern, mixed with a coarse one of other colours: regular patterns alone look alike everywhere."""
-    centres = (np.arange(TEXTURE) + 0.5) / TEXTURE
-    u, v = np.meshgrid(centres, centres[::-1], indexing="xy")  # the first row of an image is its top
+    centers = (np.arange(TEXTURE) + 0.5) / TEXTURE
+    u, v = np.meshgrid(centers, centers[::-1], indexing="xy")  # the first row of an image is its top
     points = surface(u, v).reshape(-1, 3)
     fine, coarse = _draw_layer(random, FINE, (0.12, 0.3)), _draw_layer(random, COARSE, (0.7, 1.4))
     light = 0.6 * fine.evaluate(points) + 0.4 * coarse.evaluate(points)
@@ -157,8 +157,8 @@ def _make_texture(random: Random, surface: Surface) -> np.ndarray:
 def _draw_layer(random: Random, patterns: tuple[str, ...], cells: tuple[float, float]) -> _Layer:
     first = random.integers(0, 256, 3)
     second = (first + random.integers(80, 177, 3)) % 256  # never much alike
-    colours = LINEAR_OF_BYTE[np.stack([first, second])].astype(np.float64)
-    return _Layer(str(random.choice(patterns)), random.uniform(*cells), random.uniform(0, 1, 3), colours)
+    colors = LINEAR_OF_BYTE[np.stack([first, second])].astype(np.float64)
+    return _Layer(str(random.choice(patterns)), random.uniform(*cells), random.uniform(0, 1, 3), colors)
 
 
 # Directions

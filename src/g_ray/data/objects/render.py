@@ -87,20 +87,20 @@ class MeshScene:
     def cast(self, origin: Float[np.ndarray, "3"], directions: Float[np.ndarray, "ray 3"]) -> Hits:
         """The first triangle along each ray."""
         origins = np.repeat(origin[None].astype(np.float32), len(directions), axis=0)
-        found = self.scene.run(origins, np.ascontiguousarray(directions, np.float32), output=1)
-        ray = np.flatnonzero(found["primID"] >= 0)
-        u, v = found["u"][ray], found["v"][ray]
-        return Hits(ray, found["tfar"][ray], found["primID"][ray], np.stack([1 - u - v, u, v], -1))
+        result = self.scene.run(origins, np.ascontiguousarray(directions, np.float32), output=1)
+        ray = np.flatnonzero(result["primID"] >= 0)
+        u, v = result["u"][ray], result["v"][ray]
+        return Hits(ray, result["tfar"][ray], result["primID"][ray], np.stack([1 - u - v, u, v], -1))
 
     def shade(self, hits: Hits, directions: Float[np.ndarray, "ray 3"]) -> Float[np.ndarray, "hit 3"]:
         """Linear light that comes back along the rays that hit something."""
-        colour = self.paint.look_up_colors(hits.face, self.faces.take(hits.face, axis=0), hits.weights)
+        color = self.paint.look_up_colors(hits.face, self.faces.take(hits.face, axis=0), hits.weights)
         if not self.light:
-            return colour
+            return color
         normals = self.normals.take(hits.face, axis=0)
         away = np.einsum("rc,rc->r", normals, directions.take(hits.ray, axis=0)) > 0
         slope = np.where(away, -1, 1).astype(np.float32) * (normals @ SUN)
-        return colour * (AMBIENT + DIFFUSE * slope)[:, None]
+        return color * (AMBIENT + DIFFUSE * slope)[:, None]
 
     def _trace(self, rays: "_Rays") -> Float[np.ndarray, "ray 3"]:
         hits = self.cast(rays.origin, rays.directions)

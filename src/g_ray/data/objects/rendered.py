@@ -69,10 +69,10 @@ class RenderedObjects:
         """As the files have them, and for images of the wanted size; poses are scaled."""
         return self._cameras(uid, lambda: self._read_cameras(uid))
 
-    def _make_views(self, asked: list[tuple[str, list[int]]]) -> Views:
-        found = [(self.get_cameras(uid), places) for uid, places in asked]
-        params = torch.stack([seen.cameras.params[places] for seen, places in found])
-        matrices = torch.stack([seen.poses.world_from_cam[places] for seen, places in found])
+    def _make_views(self, selection: list[tuple[str, list[int]]]) -> Views:
+        selected = [(self.get_cameras(uid), places) for uid, places in selection]
+        params = torch.stack([seen.cameras.params[places] for seen, places in selected])
+        matrices = torch.stack([seen.poses.world_from_cam[places] for seen, places in selected])
         cameras = [Pinhole(params[:, view], self.width, self.height) for view in range(params.shape[1])]
         return Views(cameras, Pose(matrices))
 

@@ -66,9 +66,9 @@ def list_object_jobs(meshes: Path | None, count: int | None, seed: int) -> list[
         if count is None:
             raise ValueError("how many objects? --count N (there are as many procedural meshes as you like)")
         return [ObjectJob(f"{PROCEDURAL}_{number:06d}") for number in range(count)]
-    found = find_meshes(meshes)
-    order = sorted(found, key=lambda name: make_object_random(name, seed, "order").random())
-    return [ObjectJob(name, found[name]) for name in order[:count]]
+    files = find_meshes(meshes)
+    order = sorted(files, key=lambda name: make_object_random(name, seed, "order").random())
+    return [ObjectJob(name, files[name]) for name in order[:count]]
 
 
 def claim_folder(root: Path, settings: ObjectSettings) -> None:

@@ -27,8 +27,8 @@ def make_random_room(
     is_ball = torch.rand(solids, generator=draw.generator) < 0.45
     size = draw.draw_uniform((0.22, 0.25, 0.22), (0.48, 0.65, 0.48), solids)
     size = torch.where(is_ball[:, None], size[:, :1].expand(-1, 3), size)
-    centre = _draw_positions(draw, half, solids)
-    centre[:, 1] = half[1] - size[:, 1]  # everything stands on the floor
+    center = _draw_positions(draw, half, solids)
+    center[:, 1] = half[1] - size[:, 1]  # everything stands on the floor
     turn = torch.rand(solids, generator=draw.generator, dtype=torch.float64) * pi / 2
     frames = torch.cat([torch.eye(3, dtype=torch.float64)[None], _rotate_about_vertical(turn)])
     stretch = torch.cat([half[None], size])
@@ -36,7 +36,7 @@ def make_random_room(
     lamps = _draw_lamps(draw, half).to(dtype)
     return Room(
         solids=Solids(
-            center=torch.cat([torch.zeros(1, 3, dtype=torch.float64), centre]).to(dtype),
+            center=torch.cat([torch.zeros(1, 3, dtype=torch.float64), center]).to(dtype),
             solid_from_world=(frames.mT / stretch[..., None]).to(dtype),
             is_ball=torch.cat([torch.zeros(1, dtype=torch.bool), is_ball]),
         ),
@@ -116,10 +116,10 @@ def _draw_materials(draw: _RoomSampler, solids: int, dtype: torch.dtype) -> Mate
     for thing in range(solids):
         name = draw.choose(("checker", "marble", "stripes", "dots", "marble"))
         faces.append((name, OBJECT_COLORS[(start + thing) % len(OBJECT_COLORS)], 0.22))
-    patterns, colours, sizes = zip(*faces, strict=True)
+    patterns, colors, sizes = zip(*faces, strict=True)
     return Materials(
         pattern=torch.tensor([list(PATTERNS).index(name) for name in patterns]),
-        colors=torch.tensor(colours, dtype=dtype),
+        colors=torch.tensor(colors, dtype=dtype),
         size=torch.tensor(sizes, dtype=dtype),
         shift=torch.full((len(faces), 3), 0.37, dtype=dtype),  # no pattern border lies in a surface
     )

@@ -95,10 +95,10 @@ class RoomsReconstruction(ShapedSets):
         steps = torch.stack([draw.steps for draw in draws])
         poses = make_walk(torch.stack([draw.start for draw in draws]), steps, self.yaw_deg, self.step_m)
         cameras = cameras or self._make_cameras(torch.stack([draw.lenses for draw in draws]), height)
-        seen = _render(rooms, cameras, poses.to(torch.float32), self.antialias)
-        images = self._change_colors(seen, draws)
+        rendering = _render(rooms, cameras, poses.to(torch.float32), self.antialias)
+        images = self._change_colors(rendering, draws)
         names = tuple(f"room {number} of rank {rank}" for number in numbers)
-        return _make_batch(images, seen, cameras, poses, names)
+        return _make_batch(images, rendering, cameras, poses, names)
 
     def choose_lens(self, view: int) -> Literal["pinhole", "fisheye"]:
         """In mixed sets every other view is a fisheye; the first is not."""
@@ -108,10 +108,10 @@ class RoomsReconstruction(ShapedSets):
 
     def _make_cameras(self, unit: Float[Tensor, "set view number"], height: int) -> list[Camera]:
         zoom = compute_zoom_factors(unit[..., 3], self.zoom_max)
-        centre = self.off_centre * (2 * unit[..., 1:3] - 1)
+        center = self.off_centre * (2 * unit[..., 1:3] - 1)
         cameras: list[Camera] = []
         for view in range(unit.shape[1]):
-            frame = (centre[:, view], zoom[:, view], self.width, height)
+            frame = (center[:, view], zoom[:, view], self.width, height)
             if self.choose_lens(view) == "pinhole":
                 cameras.append(make_pinholes(_interpolate_rad(self.fov_deg, unit[:, view, 0]), *frame))
             else:
@@ -125,8 +125,8 @@ class RoomsReconstruction(ShapedSets):
         images = rendering.rgb.movedim(-1, -3)
         if self.colour is None:
             return images
-        colours = ColorChange.stack([self.colour.draw(draw.colour, images.shape[1]) for draw in draws])
-        return colours.apply(images) * rendering.valid[:, :, None]
+        colors = ColorChange.stack([self.colour.draw(draw.colour, images.shape[1]) for draw in draws])
+        return colors.apply(images) * rendering.valid[:, :, None]
 
 
 class SetDraws:

@@ -249,6 +249,6 @@ def _intersect_cube(
     """Where start + t·step enters (else ∞) and leaves the cube [−1, 1]³."""
     tiny = 1e-30  # a ray along a face: far away instead of 0/0
     inverse = 1 / torch.where(step.abs() < tiny, tiny, step)
-    centre, reach = -start * inverse, inverse.abs()
-    enter, leave = (centre - reach).amax(-3), (centre + reach).amin(-3)
+    center, reach = -start * inverse, inverse.abs()
+    enter, leave = (center - reach).amax(-3), (center + reach).amin(-3)
     return torch.where((enter <= leave) & (enter > 0), enter, torch.inf), leave

@@ -31,12 +31,12 @@ def make_walk(
     end of its range a walk turns around.
     """
     begin, heading, pitch = _draw_start(start)
-    centred = 2 * steps - 1
-    centred = torch.cat([torch.zeros_like(centred[:, :1, :4]), centred[:, 1:, :4]], 1).cumsum(1)
-    path = begin[:, None] + centred[..., :3] * centred.new_tensor([step_m, 0.4 * step_m, step_m])
+    centerd = 2 * steps - 1
+    centerd = torch.cat([torch.zeros_like(centerd[:, :1, :4]), centerd[:, 1:, :4]], 1).cumsum(1)
+    path = begin[:, None] + centerd[..., :3] * centerd.new_tensor([step_m, 0.4 * step_m, step_m])
     across = reflect_into(path[..., (0, 2)], -REACH_M, REACH_M)
     eyes = torch.stack([across[..., 0], reflect_into(path[..., 1], *HEIGHTS_M), across[..., 1]], -1)
-    yaw = heading[:, None] + radians(yaw_deg) * reflect_into(centred[..., 3], -TURNS, TURNS)
+    yaw = heading[:, None] + radians(yaw_deg) * reflect_into(centerd[..., 3], -TURNS, TURNS)
     tilt = pitch[:, None] + radians(6) * (2 * steps[..., 4] - 1)
     return _make_poses(eyes, yaw, tilt, radians(4) * (2 * steps[..., 5] - 1))
 

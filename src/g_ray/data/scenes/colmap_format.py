@@ -213,8 +213,8 @@ def _read_text_points(path: Path) -> dict[int, RawPoint]:
     points = {}
     for line in filter(str.strip, _iterate_lines(path)):
         number, x, y, z, red, green, blue, error, *_ = line.split()
-        colour = (int(red), int(green), int(blue))
-        points[int(number)] = RawPoint((float(x), float(y), float(z)), colour, float(error))
+        color = (int(red), int(green), int(blue))
+        points[int(number)] = RawPoint((float(x), float(y), float(z)), color, float(error))
     return points
 
 

@@ -49,16 +49,16 @@ def compute_scene_covisibility(scene: PosedScene) -> Float[np.ndarray, "view vie
     if not scene.depth:
         raise ValueError(f"{scene.folder}: neither depth nor covisibility: nobody knows which views overlap")
     poses = scene.poses.to(torch.float32)
-    points, found, cameras, maps = [], [], [], []
+    points, masks, cameras, maps = [], [], [], []
     for camera, file in zip(scene.cameras, scene.depth, strict=True):
         depth = None if file is None else file.read()
         grid, valid, _ = _load_ray_depth(camera, file, depth, _fit_size(camera, POINTS_PX, square=True))
         points.append(grid)
-        found.append(valid)
+        masks.append(valid)
         _, _, (fine, small) = _load_ray_depth(camera, file, depth, _fit_size(camera, LOOKUP_PX))
         cameras.append(small)
         maps.append(fine)
-    local, valid = torch.stack(points)[None], torch.stack(found)[None]
+    local, valid = torch.stack(points)[None], torch.stack(masks)[None]
     world = transform_points(local, poses[None])
     distance = torch.linalg.vector_norm(local, dim=-1)[valid]
     near = NEAR * float(distance.median()) if len(distance) else 0.0

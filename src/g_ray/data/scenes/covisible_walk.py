@@ -38,10 +38,10 @@ def draw_covisible_views(
         if not unvisited.any():
             break
         start = int(random.choice(np.flatnonzero(unvisited)))
-        found = _walk(random, covisibility, count, threshold, start, free.copy())
-        unvisited[found] = False
-        if len(found) > len(longest):
-            longest = found
+        visited = _walk(random, covisibility, count, threshold, start, free.copy())
+        unvisited[visited] = False
+        if len(visited) > len(longest):
+            longest = visited
         if len(longest) == count:
             return longest
     again = random.choice(len(longest), count - len(longest))
@@ -57,15 +57,15 @@ def _walk(
     free: np.ndarray,
 ) -> list[int]:
     """Takes what it visits out of `free`."""
-    found, path = [start], [start]
+    visited, path = [start], [start]
     free[start] = False
-    while path and len(found) < count:
+    while path and len(visited) < count:
         near = np.flatnonzero((compute_overlap(covisibility, path[-1]) > threshold) & free)
         if not len(near):
             path.pop()
             continue
         step = int(random.choice(near))
         free[step] = False
-        found.append(step)
+        visited.append(step)
         path.append(step)
-    return found
+    return visited

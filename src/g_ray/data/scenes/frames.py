@@ -132,17 +132,17 @@ def _focal_from_angle(angle_rad: float | None, size: int) -> float | None:
 def parse_pose(frame: dict[str, Any], axes: Axes) -> Float[Tensor, "4 4"]:
     """`world_from_cam`. OpenGL's camera axes become OpenCV's: y and z change their signs."""
     try:
-        given = torch.tensor(frame.get("transform_matrix"), dtype=torch.float64)
+        matrix = torch.tensor(frame.get("transform_matrix"), dtype=torch.float64)
     except (TypeError, ValueError):
-        given = torch.zeros(0)
-    if given.shape not in ((3, 4), (4, 4)) or not bool(torch.isfinite(given).all()):
+        matrix = torch.zeros(0)
+    if matrix.shape not in ((3, 4), (4, 4)) or not bool(torch.isfinite(matrix).all()):
         raise ValueError("transform_matrix is not a 4×4 or 3×4 matrix of numbers")
-    rotation = find_nearest_rotation(given[:3, :3])
+    rotation = find_nearest_rotation(matrix[:3, :3])
     if rotation is None:
         raise ValueError("transform_matrix does not begin with a rotation")
     if axes == "opengl":
         rotation = rotation * rotation.new_tensor([1.0, -1.0, -1.0])
-    return Pose.from_parts(rotation, given[:3, 3]).world_from_cam
+    return Pose.from_parts(rotation, matrix[:3, 3]).world_from_cam
 
 
 def find_nearest_rotation(matrix: Float[Tensor, "3 3"]) -> Float[Tensor, "3 3"] | None:

@@ -176,7 +176,7 @@ class SceneNVS(NVSSource):
 
 def compute_view_distances(poses: Pose, view: int) -> Float[Tensor, "view"]:
     """How far all views are from one: distance over the spread of all cameras, plus the angle between axes in rad."""
-    centre, axis = poses.translation, poses.rotation[..., 2]
-    spread = (centre - centre.mean(0)).norm(dim=-1).mean().clamp(min=1e-12)
+    center, axis = poses.translation, poses.rotation[..., 2]
+    spread = (center - center.mean(0)).norm(dim=-1).mean().clamp(min=1e-12)
     angle = (axis @ axis[view]).clamp(-1, 1).acos()
-    return (centre - centre[view]).norm(dim=-1) / spread + angle
+    return (center - center[view]).norm(dim=-1) / spread + angle

@@ -108,8 +108,8 @@ class ScenesReconstruction(ShapedSets):
         if len(set(chosen)) == 1:
             self._check_overlap(loaded, allowed)
         name = f"{self.store.names[index]}: {' '.join(loaded.scene.names[view] for view in chosen)}"
-        colour = None if self.colour is None or rank == HELD_OUT else self.colour.draw(random, views)
-        return SetDraw(loaded.scene, chosen, random.random((views, 3)), colour, name)
+        color = None if self.colour is None or rank == HELD_OUT else self.colour.draw(random, views)
+        return SetDraw(loaded.scene, chosen, random.random((views, 3)), color, name)
 
     def _draw_scene(self, random: np.random.Generator, rank: int) -> int:
         single = len(self.store.folders) == 1
@@ -180,7 +180,7 @@ class SetDraw(NamedTuple):
 def _make_batch(sets: list[list[LoadedView]], draws: list[SetDraw]) -> ReconstructionBatch:
     slots = list(zip(*sets, strict=True))
     images = torch.stack([torch.stack([view.image for view in views]) for views in sets])
-    coloured = [
+    colored = [
         image if draw.colors is None else draw.colors.apply(image)
         for image, draw in zip(images, draws, strict=True)
     ]
@@ -189,7 +189,7 @@ def _make_batch(sets: list[list[LoadedView]], draws: list[SetDraw]) -> Reconstru
     relative = Pose(poses).relative_to_first().to(torch.float32)
     valid = torch.stack([torch.stack([view.valid for view in views]) for views in sets])
     return ReconstructionBatch(
-        images=torch.stack(coloured),
+        images=torch.stack(colored),
         views=Views([merge_cameras([view.camera for view in slot]) for slot in slots]),
         world_points=transform_points(points, relative) * valid[..., None],
         camera_points=points,

@@ -53,14 +53,14 @@ class PosedScene:
         if Path(name).absolute() in paths:
             return paths.index(Path(name).absolute())
         parts = PurePosixPath(name).parts
-        found = [
+        matches = [
             i for i, known in enumerate(self.names) if PurePosixPath(known).parts[-len(parts) :] == parts
         ]
-        if len(found) != 1:
-            what = f"{len(found)} images" if found else "no image"
+        if len(matches) != 1:
+            what = f"{len(matches)} images" if matches else "no image"
             some = ", ".join(self.names[:3]) + (", …" if len(self) > 3 else "")
             raise ValueError(f"{self.folder}: {what} named {name!r}; it has {some}")
-        return found[0]
+        return matches[0]
 
 
 def resolve_inside(folder: Path, name: str) -> Path:

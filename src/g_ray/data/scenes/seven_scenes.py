@@ -75,11 +75,11 @@ def _read_camera(folder: Path, image: Path) -> Pinhole:
 
 
 def _read_pose(path: Path) -> torch.Tensor:
-    given = torch.from_numpy(_read_numbers(path, (4, 4)))
-    rotation = find_nearest_rotation(given[:3, :3])
+    matrix = torch.from_numpy(_read_numbers(path, (4, 4)))
+    rotation = find_nearest_rotation(matrix[:3, :3])
     if rotation is None:
         raise ValueError(f"{path} does not begin with a rotation")
-    return Pose.from_parts(rotation, given[:3, 3]).world_from_cam
+    return Pose.from_parts(rotation, matrix[:3, 3]).world_from_cam
 
 
 def _read_numbers(path: Path, shape: tuple[int, int]) -> np.ndarray:

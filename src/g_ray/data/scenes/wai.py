@@ -30,16 +30,18 @@ def read_wai(folder: Path, check: bool = True, modality: str | None = None) -> P
     path = folder / SCENE_META
     document = read_document(path)
     frames = get_frames(path, document)
-    said = document.get("camera_convention", "opencv")
-    if said not in AXES:
-        raise ValueError(f"{path}: camera_convention {said!r} is not read here; it can be opencv or opengl")
+    convention = document.get("camera_convention", "opencv")
+    if convention not in AXES:
+        raise ValueError(
+            f"{path}: camera_convention {convention!r} is not read here; it can be opencv or opengl"
+        )
     key = _find_depth_key(path, document, frames, modality)
     return build_scene(
         path,
         "WAI",
         document,
         frames,
-        AXES[said],
+        AXES[convention],
         lambda frame: _find_depth(folder, frame, key),
         check=check,
         notes=_collect_notes(document, key),
@@ -64,19 +66,19 @@ def _find_depth_key(
 
 def _find_modalities(document: dict[str, Any]) -> dict[str, str]:
     """Key of each modality, nested ones as "pred_depth/mvsanywhere"."""
-    found: dict[str, str] = {}
+    modalities: dict[str, str] = {}
 
     def visit(name: str, entry: Any) -> None:
         if not isinstance(entry, dict):
             return
         if isinstance(entry.get("frame_key"), str):
-            found[name] = entry["frame_key"]
+            modalities[name] = entry["frame_key"]
             return
         for part, inner in entry.items():
             visit(f"{name}/{part}" if name else part, inner)
 
     visit("", document.get("frame_modalities"))
-    return found
+    return modalities
 
 
 def _find_depth(folder: Path, frame: dict[str, Any], key: str | None) -> DepthFile | None:

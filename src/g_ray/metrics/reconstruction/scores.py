@@ -70,7 +70,7 @@ def score_sets(
     """
     _check_finite(predicted, valid, known_rays)
     dtype = reduce(torch.promote_types, (truth.dtype, predicted.dtype), torch.float32)
-    ours, theirs = (given.to(dtype).to_first_view().normalize(valid) for given in (truth, predicted))
+    ours, theirs = (geometry.to(dtype).to_first_view().normalize(valid) for geometry in (truth, predicted))
     our_depth, their_depth = (compute_depth(given.camera_points, depth_kind) for given in (ours, theirs))
     points_rel = relative_error(ours.world_points, theirs.world_points, valid)
     return ReconstructionScores(

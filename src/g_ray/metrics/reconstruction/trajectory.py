@@ -22,10 +22,10 @@ def align_rigidly(
     points: Float[Tensor, "*set point 3"], target: Float[Tensor, "*set point 3"]
 ) -> Float[Tensor, "*set point 3"]:
     """R p + t with the rotation and translation that minimise Σ ‖R pᵢ + t − qᵢ‖² (Horn; Umeyama with scale 1)."""
-    centre, goal = points.mean(-2, keepdim=True), target.mean(-2, keepdim=True)
-    covariance = (target - goal).mT @ (points - centre)
+    center, goal = points.mean(-2, keepdim=True), target.mean(-2, keepdim=True)
+    covariance = (target - goal).mT @ (points - center)
     left, _, right = torch.linalg.svd(covariance)
     # The last axis is flipped where the best orthogonal matrix would be a reflection.
-    flip = torch.ones_like(centre[..., 0, :])
+    flip = torch.ones_like(center[..., 0, :])
     flip[..., 2] = torch.linalg.det(left @ right).sign()
-    return (points - centre) @ (left * flip[..., None, :] @ right).mT + goal
+    return (points - center) @ (left * flip[..., None, :] @ right).mT + goal

@@ -38,9 +38,9 @@ class ReconstructionTask(Task):
         return self.data.make_batch(step, rank)
 
     def compute_loss(self, model: nn.Module, batch: ReconstructionBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        found = self.objective(model(batch.images, batch.views), batch, self.weights)
-        logged = {name: value.detach() for name, value in found.named_terms().items() if name != "total"}
-        return found.total, logged
+        terms = self.objective(model(batch.images, batch.views), batch, self.weights)
+        logged = {name: value.detach() for name, value in terms.named_terms().items() if name != "total"}
+        return terms.total, logged
 
     def describe_batch(self, batch: ReconstructionBatch) -> str:
         return ", ".join(batch.names)
@@ -69,8 +69,8 @@ class ReconstructionTask(Task):
 
 def _scale_to_truth(depth: Float[Tensor, "view h w"], truth: Float[Tensor, "view h w"]) -> Tensor:
     """Predictions are up to scale."""
-    seen = truth > 0
-    return depth * (truth[seen].median() / depth[seen].median())
+    valid = truth > 0
+    return depth * (truth[valid].median() / depth[valid].median())
 
 
 def _to_grayscale(
