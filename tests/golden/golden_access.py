@@ -68,7 +68,7 @@ def _replace(settings: Any, changes: dict[str, Any]) -> Any:
 
 def resolve_recipe(name: str) -> dict[str, Any]:
     recipe = get_recipe(name)
-    return {"class": type(recipe).__name__, "settings": recipe.resolved()}
+    return {"class": type(recipe).__name__, "settings": recipe.to_settings()}
 
 
 # Tasks: a model, data and an objective
@@ -76,11 +76,11 @@ def resolve_recipe(name: str) -> dict[str, Any]:
 
 def read_batches(recipe: Any, steps: Sequence[int], ranks: Sequence[int]) -> dict[str, dict[str, Any]]:
     """Batches by "step S rank R", and "held out"; each as named tensors and strings."""
-    task = recipe.task()
+    task = recipe.build_task()
     batches = {
-        f"step {step} rank {rank}": task.batch(step, rank, len(ranks)) for step in steps for rank in ranks
+        f"step {step} rank {rank}": task.make_batch(step, rank, len(ranks)) for step in steps for rank in ranks
     }
-    batches["held out"] = task.data.held_out()
+    batches["held out"] = task.data.make_held_out()
     return {name: flatten_batch(batch) for name, batch in batches.items()}
 
 
@@ -119,8 +119,8 @@ def build_shipped(name: str, changes: dict[str, Any]) -> tuple[Any, torch.nn.Mod
     """The task of a recipe with `changes`, and its model with the shipped weights."""
     from safetensors.torch import load_file
 
-    task = get_recipe(SHIPPED[name], changes).task()
-    model = task.model()
+    task = get_recipe(SHIPPED[name], changes).build_task()
+    model = task.build_model()
     model.load_state_dict(load_file(shipped_file(name)))
     return task, model.eval()
 
@@ -128,7 +128,7 @@ def build_shipped(name: str, changes: dict[str, Any]) -> tuple[Any, torch.nn.Mod
 @torch.no_grad()
 def score_training(task: Any, model: torch.nn.Module) -> dict[str, float]:
     """The loss of the first batch with its logged terms, and the score on held-out data."""
-    loss, logged = task.loss(model, task.batch(0, 0, 1))
+    loss, logged = task.compute_loss(model, task.make_batch(0, 0, 1))
     terms = {name: float(value) for name, value in logged.items()}
     return {"loss": float(loss), **terms, "validation": float(task.validate(model))}
 
@@ -137,7 +137,7 @@ def score_card(name: str, scenes: int) -> dict[str, Any]:
     """The scores on the card of shipped weights, over fewer test scenes."""
     from g_ray.cli import ship
 
-    score = ship.scores if name.startswith("nvs") else ship.reconstruction_scores
+    score = ship.score_nvs if name.startswith("nvs") else ship.score_reconstruction
     return score(get_recipe(SHIPPED[name]), shipped_file(name), scenes)
 
 
