@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from g_ray.capture.calibrate import assign_cameras
+from g_ray.capture.assign import assign_cameras
 from g_ray.capture.sources import SOURCES
 
 K = "[500, 0, 319.5, 0, 500, 239.5, 0, 0, 1]"

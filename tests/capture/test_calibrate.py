@@ -8,10 +8,10 @@ import torch
 
 from g_ray.cameras import Equirectangular, OpenCVFisheye, Pinhole, RayMapCamera
 from g_ray.cameras.files import NamedCamera, write_cameras
-from g_ray.capture.calibrate import assign_cameras
-from g_ray.capture.photos import find_photos
-from g_ray.capture.plausible import check_plausible
+from g_ray.capture.assign import assign_cameras
 from g_ray.capture.sources import SOURCES
+from g_ray.formats.photos import find_photos
+from g_ray.formats.plausible import check_plausible
 from g_ray.geometry.pose import Pose
 
 

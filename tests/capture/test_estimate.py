@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from g_ray.cameras import OpenCVFisheye, Pinhole, RayMapCamera
-from g_ray.capture.calibrate import assign_cameras
+from g_ray.capture.assign import assign_cameras
 from g_ray.capture.estimate import ESTIMATORS, choose_estimator
-from g_ray.capture.estimate.colmap import ColmapEstimator, group_by_device
-from g_ray.capture.photos import find_photos
+from g_ray.capture.estimators.colmap import ColmapEstimator, group_by_device
+from g_ray.formats.photos import find_photos
 from g_ray.geometry.pose import Pose
 
 
@@ -272,7 +272,7 @@ def test_photos_of_one_device_share_a_camera(shoot, tmp_path):
 
 def test_a_photo_without_a_place_has_its_devices_camera(photos):
     pycolmap = pytest.importorskip("pycolmap")
-    from g_ray.capture.estimate.colmap import _collect_views
+    from g_ray.capture.estimators.colmap import _collect_views
 
     camera = pycolmap.Camera(model="SIMPLE_RADIAL", width=320, height=240, params=[250.0, 160.0, 120.0, -0.1])
     rigid = SimpleNamespace(matrix=lambda: np.eye(4)[:3])

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from g_ray.capture.calibrate import assign_cameras
+from g_ray.capture.assign import assign_cameras
 from g_ray.capture.calibrated import format_calibration_table
-from g_ray.capture.photos import find_photos
 from g_ray.capture.sources import SOURCES, open_source
-from g_ray.capture.sources.evidence import ParsedFile
+from g_ray.formats.documents import ParsedFile
+from g_ray.formats.photos import find_photos
 
 
 @pytest.fixture(params=SOURCES, ids=str)

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from g_ray.cameras import UCM, DoubleSphere, OpenCV
-from g_ray.capture.calibrate import assign_cameras
-from g_ray.capture.photos import find_photos
+from g_ray.capture.assign import assign_cameras
 from g_ray.capture.sources import open_source
-from g_ray.capture.sources.aria import _build_camera as aria_camera
-from g_ray.capture.sources.kalibr import _parse_lens as kalibr_lens
+from g_ray.formats.aria import _build_camera as aria_camera
+from g_ray.formats.kalibr import _parse_lens as kalibr_lens
+from g_ray.formats.photos import find_photos
 
 MATRIX = np.array([[520.0, 0, 318.2], [0, 523.0, 243.7], [0, 0, 1]])
 SERIES = [-0.21, 0.06, 0.0012, -0.0007, 0.01, 0.02, -0.01, 0.004, 0.001, -0.0005, 0.0008, 0.0002, 0.0, 0.0]

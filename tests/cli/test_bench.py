@@ -8,8 +8,8 @@ import pytest
 
 from g_ray.cli.bench import report_result
 from g_ray.cli.main import main
-from g_ray.cli.provenance import collect_provenance, read_commit
 from g_ray.cli.text import format_table
+from g_ray.runtime.provenance import collect_provenance, read_commit
 
 NAMES = ["sdpa", "rope", "gray", "gta", "gta_gray", "prope", "rayrope", "rayrope_gray"]
 

@@ -13,8 +13,8 @@ from PIL import Image
 
 from g_ray.cli.data_objects import ObjectBar, parse_options
 from g_ray.cli.main import main
-from g_ray.data.objects.files import NAMES, PARTIAL, find_objects
 from g_ray.data.objects.run import ObjectSettings, claim_folder
+from g_ray.formats.objaverse import NAMES, PARTIAL, find_objects
 
 COARSE = ["--size", "16", "--antialias", "1"]
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
-from g_ray.data.depth_files import DepthFile, convert_to_ray_depth, resize_depth
 from g_ray.data.scenes import find_scenes, read_scene
 from g_ray.data.scenes.covisibility import compute_scene_covisibility, get_scene_covisibility
+from g_ray.formats.depth import DepthFile, convert_to_ray_depth, resize_depth
 from g_ray.rays.ray_map import RayMap
 
 WRITERS = {  # of a whole scene, and how exact its depth is

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from g_ray.data.objects.cameras import FOV_DEG, NEAREST, UNIT_PX, compute_focal_px, sample_cameras
-from g_ray.data.objects.files import DOLLY, FOCAL, NATIVE
+from g_ray.formats.objaverse import DOLLY, FOCAL, NATIVE
 
 NAMES = [f"object {number}" for number in range(300)]
 

@@ -12,18 +12,9 @@ import pytest
 import torch
 import trimesh
 
-from g_ray.data.objects import cluster, files
+from g_ray.data.objects import cluster
 from g_ray.data.objects.cameras import sample_cameras
 from g_ray.data.objects.cluster import Cluster, render_on_cluster
-from g_ray.data.objects.files import (
-    NAMES,
-    PARTIAL,
-    find_objects,
-    is_finished,
-    read_cameras,
-    read_image,
-    write_object,
-)
 from g_ray.data.objects.mesh_files import find_meshes
 from g_ray.data.objects.run import (
     ObjectJob,
@@ -32,6 +23,16 @@ from g_ray.data.objects.run import (
     list_object_jobs,
     render_object,
     render_objects,
+)
+from g_ray.formats import objaverse
+from g_ray.formats.objaverse import (
+    NAMES,
+    PARTIAL,
+    find_objects,
+    is_finished,
+    read_cameras,
+    read_image,
+    write_object,
 )
 
 TINY = ObjectSettings(size=16, antialias=1)
@@ -130,7 +131,7 @@ def test_an_object_that_cannot_be_finished_is_not_there(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device", "cameras.json")
 
-    monkeypatch.setattr(files, "write_json", full)
+    monkeypatch.setattr(objaverse, "write_json", full)
     with pytest.raises(OSError, match="No space"):
         render_object(tmp_path, ObjectJob("cup"), TINY)
     assert not (tmp_path / "cup").exists() and list((tmp_path / PARTIAL).iterdir()) == []
@@ -180,9 +181,9 @@ def test_processes_make_the_same_files_as_one(tmp_path):
     alone, together = tmp_path / "alone", tmp_path / "together"
     assert len(list(render_objects(alone, jobs, TINY, workers=1))) == 3
     assert len(list(render_objects(together, jobs, TINY, workers=2))) == 3
-    files = sorted(path.relative_to(alone) for path in alone.rglob("*.*") if path.is_file())
-    assert len(files) == 3 * 25
-    assert all((alone / file).read_bytes() == (together / file).read_bytes() for file in files)
+    objaverse = sorted(path.relative_to(alone) for path in alone.rglob("*.*") if path.is_file())
+    assert len(objaverse) == 3 * 25
+    assert all((alone / file).read_bytes() == (together / file).read_bytes() for file in objaverse)
 
 
 def test_a_larger_count_only_adds(mesh_folder):

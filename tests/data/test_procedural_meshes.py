@@ -6,11 +6,11 @@ import torch
 import trimesh
 
 from g_ray.data.objects.cameras import sample_cameras
-from g_ray.data.objects.files import NATIVE
 from g_ray.data.objects.meshes import scale_to_unit_size
 from g_ray.data.objects.procedural import SHAPES, make_random_object
 from g_ray.data.objects.render import MeshScene
 from g_ray.data.objects.seeds import make_object_random
+from g_ray.formats.objaverse import NATIVE
 from g_ray.geometry.pose import Pose
 
 

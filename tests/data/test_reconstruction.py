@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.cameras.radial import critical_angle, rho_slope
 from g_ray.data import ReconstructionBatch, RoomsReconstruction, make_random_room
-from g_ray.data.colour import ColorJitter
+from g_ray.data.color import ColorJitter
 from g_ray.data.covisibility import compute_covisibility
 from g_ray.data.random_lens import MONOTONE_RAD, STRENGTH, draw_fisheye_coefficients
 from g_ray.data.rooms.reconstruction import SetDraws

@@ -78,7 +78,9 @@ def read_batches(recipe: Any, steps: Sequence[int], ranks: Sequence[int]) -> dic
     """Batches by "step S rank R", and "held out"; each as named tensors and strings."""
     task = recipe.build_task()
     batches = {
-        f"step {step} rank {rank}": task.make_batch(step, rank, len(ranks)) for step in steps for rank in ranks
+        f"step {step} rank {rank}": task.make_batch(step, rank, len(ranks))
+        for step in steps
+        for rank in ranks
     }
     batches["held out"] = task.data.make_held_out()
     return {name: flatten_batch(batch) for name, batch in batches.items()}

@@ -17,9 +17,10 @@ from g_ray.export.result import read_result
 from g_ray.models import RECONSTRUCTION_SIZES, ReconstructionModel
 from g_ray.models.checkpoint import load_reconstruction
 from g_ray.models.inference import run_inference
-from g_ray.reconstruction import cost, scene
+from g_ray.pipelines import planning
+from g_ray.pipelines.work import PartialResults
+from g_ray.reconstruction import scene
 from g_ray.reconstruction.scene import KnownGeometry, reconstruct
-from g_ray.reconstruction.work import PartialResults
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
@@ -227,16 +228,16 @@ def test_a_full_disk_leaves_nothing_that_looks_finished(capture, tmp_path, capsy
 def test_cost_grows_as_it_should(capture):
     """Memory linear in the views; the estimate of attention quadratic."""
     network = load_reconstruction(capture / "weights.safetensors")
-    weights = cost.count_weights(network)
-    costs = [cost.estimate_chunk_cost(network.config, weights, [16] * views) for views in (8, 16, 24, 32)]
+    weights = planning.count_weights(network)
+    costs = [planning.estimate_chunk_cost(network.config, weights, [16] * views) for views in (8, 16, 24, 32)]
     steps = np.diff([one.memory for one in costs])
     assert np.allclose(steps[1:], steps[1], rtol=0.01)
     operations = np.diff([one.operations for one in costs], 2)
     assert (operations > 0).all() and np.allclose(operations, operations[0], rtol=0.01)
     limit = costs[1].memory
-    assert cost.find_chunk_size(network.config, weights, [16] * 40, limit, 4) == 16
+    assert planning.find_chunk_size(network.config, weights, [16] * 40, limit, 4) == 16
     config = replace(network.config, encoder="vits14", dim=384, patch=14, heads=6)
-    assert cost.estimate_chunk_cost(config, weights, [256]).operations > costs[0].operations
+    assert planning.estimate_chunk_cost(config, weights, [256]).operations > costs[0].operations
 
 
 @pytest.mark.parametrize(("size", "pixels"), [("tiny", 24), ("small", 224)])
@@ -247,7 +248,7 @@ def test_estimated_operations_are_those_that_are_done(size, pixels):
     camera = Pinhole.from_fov(60, pixels, pixels)
     with FlopCounterMode(display=False) as counter:
         run_inference(network, [torch.rand(3, pixels, pixels)] * 2, [camera] * 2, size=pixels)
-    estimate = cost.estimate_chunk_cost(config, 0, [(pixels // config.patch) ** 2] * 2)
+    estimate = planning.estimate_chunk_cost(config, 0, [(pixels // config.patch) ** 2] * 2)
     assert 0.7 < estimate.operations / counter.get_total_flops() < 1.6
 
 
@@ -257,7 +258,7 @@ def test_estimated_memory_covers_what_was_measured():
     assert sorted(peaks) == [2, 4, 8, 16]
     config = RECONSTRUCTION_SIZES["small"]("gray")
     for views, peak in peaks.items():
-        assert 0.6 < peak / cost.estimate_chunk_cost(config, 0, [256] * views).memory < 1
+        assert 0.6 < peak / planning.estimate_chunk_cost(config, 0, [256] * views).memory < 1
 
 
 def test_two_hundred_views_go_through_in_chunks(room):

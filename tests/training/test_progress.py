@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from g_ray.training import progress as module
-from g_ray.training.progress import Progress, format_duration
+from g_ray.runtime import progress as module
+from g_ray.runtime.progress import Progress, format_duration
 
 
 class Terminal(io.StringIO):

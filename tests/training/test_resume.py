@@ -127,7 +127,7 @@ def test_a_run_goes_on_with_another_kind_of_parallelism(runs, tmp_path):
 
 
 def test_one_run_per_folder(runs, tmp_path, monkeypatch):
-    from g_ray.training import lock
+    from g_ray.runtime import lock
 
     monkeypatch.setattr(lock, "TIMEOUT_S", 0.0)
     with (

@@ -5,8 +5,8 @@ from g_ray.cameras.base import Camera, pixel_centers
 from g_ray.cameras.double_sphere import DoubleSphere
 from g_ray.cameras.equirectangular import Equirectangular
 from g_ray.cameras.eucm import EUCM
+from g_ray.cameras.field_of_view import FieldOfView
 from g_ray.cameras.fisheye624 import Fisheye624
-from g_ray.cameras.fov import FieldOfView
 from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole

@@ -16,10 +16,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.cameras.checks import check_box, check_parameters, check_sizes, checks_enabled
-from g_ray.cameras.fov import FieldOfView, compute_field_of_view
+from g_ray.cameras.field_of_view import FieldOfView, compute_field_of_view
 from g_ray.cameras.inverse import is_recording_grad
 from g_ray.cameras.memory import allocate_empty
+from g_ray.cameras.validation import check_box, check_parameters, check_sizes, checks_enabled
 
 CameraType = TypeVar("CameraType", bound="Camera")
 

@@ -8,10 +8,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.cameras.checks import check_values
 from g_ray.cameras.directions import normalize
 from g_ray.cameras.radial import RIM_SLACK
 from g_ray.cameras.sampling import ParameterSampler
+from g_ray.cameras.validation import check_values
 
 
 class EUCM(Camera):

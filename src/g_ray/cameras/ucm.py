@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.cameras.checks import check_values
 from g_ray.cameras.directions import normalize
 from g_ray.cameras.eucm import lift_unified, project_unified
 from g_ray.cameras.sampling import ParameterSampler
+from g_ray.cameras.validation import check_values
 
 
 class UCM(Camera):

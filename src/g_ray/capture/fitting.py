@@ -1,8 +1,8 @@
 """A calibration for one image size and a photo of another: scaled if people ask for it, else refused with advice."""
 
 from g_ray.cameras.base import Camera
-from g_ray.capture.photos import Photo
 from g_ray.capture.pixels import TURNED
+from g_ray.formats.photos import Photo
 
 RESIZE = "--resize-calibration"
 AS_STORED = "--as-stored"

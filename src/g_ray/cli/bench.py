@@ -29,7 +29,7 @@ class Encodings:
         for name in ("views", "grid", "batch", "repeats"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}")
-        from g_ray.evaluation.encoding_benchmark import benchmark_encodings
+        from g_ray.bench.encodings import benchmark_encodings
 
         report_result(
             benchmark_encodings(self.views, self.grid, self.batch, self.repeats, progress=print_progress),
@@ -45,7 +45,7 @@ class RayMaps:
     """Write settings and rows to this file."""
 
     def run(self) -> None:
-        from g_ray.evaluation.ray_benchmark import benchmark_rays
+        from g_ray.bench.rays import benchmark_rays
 
         report_result(benchmark_rays(), self.json)
 
@@ -58,7 +58,7 @@ class RayCoordinates:
     """Write settings and rows to this file."""
 
     def run(self) -> None:
-        from g_ray.evaluation.coordinate_comparison import compare_coordinates
+        from g_ray.bench.coordinates import compare_coordinates
 
         report_result(compare_coordinates(), self.json)
 
@@ -120,7 +120,7 @@ def print_progress(step: str) -> None:
 
 def report_result(result: dict[str, Any], path: Path | None) -> None:
     """Print the rows; with a path, keep them together with machine, date, commit and versions."""
-    from g_ray.cli.provenance import collect_provenance
+    from g_ray.runtime.provenance import collect_provenance
 
     recorded = {"settings": {**result["settings"], **collect_provenance()}, "rows": result["rows"]}
     print("\n" + format_table(recorded["rows"]))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from g_ray.training.progress import BAR, Progress, format_duration
+from g_ray.runtime.progress import BAR, Progress, format_duration
 
 if TYPE_CHECKING:
     from g_ray.data.objects.run import ObjectJob, ObjectSettings
@@ -53,9 +53,9 @@ class Objects:
     def run(self) -> None:
         import shutil
 
-        from g_ray.data.objects.files import PARTIAL
         from g_ray.data.objects.run import claim_folder, list_object_jobs
-        from g_ray.training.lock import lock_folder
+        from g_ray.formats.objaverse import PARTIAL
+        from g_ray.runtime.lock import lock_folder
 
         settings = self.make_settings()
         jobs = list_object_jobs(self.folder, self.count, self.seed)

@@ -34,7 +34,7 @@ class Demo:
 
 def write_reconstruction(folder: Path) -> str:
     """Writes the reconstruction; its scores as text."""
-    from g_ray.reconstruction.demo import write_reconstruction_demo
+    from g_ray.pipelines.demo import write_reconstruction_demo
 
     demo = write_reconstruction_demo(folder)
     lines = [f"  {name:14s} {value:.3f}" for name, value in demo.scores.items()]

@@ -68,9 +68,9 @@ class Reconstruct:
         from g_ray.capture import assign_cameras, find_photos, format_calibration_table
         from g_ray.cli.text import ProgressLine
         from g_ray.export.result import write_views
+        from g_ray.pipelines.work import PartialResults
         from g_ray.reconstruction.chunks import split_into_chunks
         from g_ray.reconstruction.scene import load_network, reconstruct
-        from g_ray.reconstruction.work import PartialResults
 
         photos = find_photos(self.images, every=self.every, frames=self.frames, upright=not self.as_stored)
         if len(photos) < 2:
@@ -201,21 +201,21 @@ class Reconstruct:
 
     def _plan_chunks(self, model: "ReconstructionModel", views: "Sequence[CalibratedPhoto]") -> int:
         """Views in a chunk; says what the run will cost."""
-        from g_ray.reconstruction import cost
+        from g_ray.pipelines import planning
         from g_ray.reconstruction.chunks import split_into_chunks
 
         size = self.size or model.config.long_side
-        weights = cost.count_weights(model)
-        patches = cost.count_patches([view.camera for view in views], size, model.config.patch)
+        weights = planning.count_weights(model)
+        patches = planning.count_patches([view.camera for view in views], size, model.config.patch)
         at_once = min(self.at_once or len(views), len(views))
         if self.max_memory is not None:
             memory = int(self.max_memory * GIB)
-            at_once = cost.find_chunk_size(model.config, weights, patches, memory, MIN_CHUNK)
+            at_once = planning.find_chunk_size(model.config, weights, patches, memory, MIN_CHUNK)
         chunks = [
-            cost.estimate_chunk_cost(model.config, weights, [patches[view] for view in chunk])
+            planning.estimate_chunk_cost(model.config, weights, [patches[view] for view in chunk])
             for chunk in split_into_chunks(len(views), at_once)
         ]
-        speed = cost.EFFICIENCY * cost.measure_operations_per_second(next(model.parameters()).device)
+        speed = planning.EFFICIENCY * planning.measure_operations_per_second(next(model.parameters()).device)
         seconds = sum(chunk.operations for chunk in chunks) / speed
         memory = max(chunk.memory for chunk in chunks) / GIB
         parts = "one chunk" if len(chunks) == 1 else f"{len(chunks)} chunks of {at_once}"
@@ -231,7 +231,7 @@ class Reconstruct:
     ) -> dict[str, Any]:
         """What decides the pieces of an unfinished run."""
         from g_ray.models.checkpoint import find_file
-        from g_ray.reconstruction.work import hash_camera
+        from g_ray.pipelines.work import hash_camera
 
         files = {str(photo.path): photo.path.stat() for photo in photos}
         weights = find_file(self.weights)

@@ -51,7 +51,7 @@ class Synthesize:
     def run(self) -> None:
         self._check()
         print("g-ray synthesize: loading torch", flush=True)
-        from g_ray.cli.synthesis_inputs import choose_lens, read_contexts, read_targets
+        from g_ray.pipelines.synthesis_inputs import choose_lens, read_contexts, read_targets
         from g_ray.synthesis import Synthesizer, load_network
         from g_ray.training.distributed import choose_device
 

@@ -37,10 +37,10 @@ class Table(ABC):
         """Pictures beside the table."""
 
     def run(self) -> None:
-        from g_ray.cli.provenance import collect_provenance
         from g_ray.cli.text import ProgressLine
         from g_ray.evaluation.study_runs import choose_job_count, list_devices, run_study
         from g_ray.files import write_atomically, write_json
+        from g_ray.runtime.provenance import collect_provenance
 
         study = limit_steps(select_methods(self.build_study(), self.methods), self.steps)
         devices = list_devices()

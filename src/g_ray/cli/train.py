@@ -68,7 +68,7 @@ def is_leader() -> bool:
 
 def collect_provenance() -> dict[str, Any]:
     """Stored beside every checkpoint."""
-    from g_ray.cli import provenance as here
+    from g_ray.runtime import provenance as here
 
     return {**here.collect_provenance(), "libraries": read_library_versions(), "command": sys.argv}
 

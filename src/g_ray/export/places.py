@@ -2,7 +2,7 @@
 
 from pathlib import Path, PurePosixPath
 
-from g_ray.data.scenes.scene import resolve_inside
+from g_ray.formats.scene import resolve_inside
 
 WRITABLE = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
 """Photographs that are stored under their own name; others become NAME.png."""

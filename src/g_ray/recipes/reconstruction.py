@@ -90,7 +90,7 @@ class RoomsViews(ReconstructionData):
     """Colour augmentation."""
 
     def build_source(self, seed: int, patch: int) -> "ReconstructionSource":
-        from g_ray.data.colour import ColorJitter
+        from g_ray.data.color import ColorJitter
         from g_ray.data.rooms.reconstruction import RoomsReconstruction
 
         settings = {name: value for name, value in vars(self).items() if name not in ("batch", "colour")}

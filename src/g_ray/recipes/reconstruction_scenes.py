@@ -63,7 +63,7 @@ class ScenesViews(ReconstructionData):
     def _build_scenes_source(
         self, folders: tuple[Path, ...], seed: int, patch: int
     ) -> "ReconstructionSource":
-        from g_ray.data.colour import ColorJitter
+        from g_ray.data.color import ColorJitter
         from g_ray.data.scenes.reconstruction import ScenesReconstruction
 
         own = ("folders", "weights", "rooms", "batch", "colour")

@@ -16,13 +16,13 @@ from g_ray.geometry.pose import Pose
 from g_ray.models.checkpoint import load_reconstruction
 from g_ray.models.framing import restore_maps
 from g_ray.models.reconstruction import ReconstructionModel
+from g_ray.pipelines.work import PartialResults
 from g_ray.reconstruction.alignment import align_to_poses, scale_to_distance
 from g_ray.reconstruction.chunks import OVERLAP, split_into_chunks
 from g_ray.reconstruction.joining import ViewPiece, join_chunk
 from g_ray.reconstruction.passes import ChunkRunner, Image
 from g_ray.reconstruction.scoring import score_views
 from g_ray.reconstruction.truth import TrueView
-from g_ray.reconstruction.work import PartialResults
 from g_ray.training.distributed import choose_device
 from g_ray.viewer.reconstruction_report import write_report
 

@@ -9,11 +9,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.data.depth_files import DepthFile, convert_to_ray_depth, resize_depth
 from g_ray.data.scenes import PosedScene, read_scene
 from g_ray.data.scenes.colmap import convert_pose, find_model
 from g_ray.data.scenes.colmap_format import ColmapModel, RawImage, read_model
-from g_ray.data.scenes.scene import check_depth_size
+from g_ray.formats.depth import DepthFile, convert_to_ray_depth, resize_depth
+from g_ray.formats.scene import check_depth_size
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 

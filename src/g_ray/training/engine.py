@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from g_ray.runtime.lock import lock_folder
+from g_ray.runtime.progress import Progress
 from g_ray.training.checkpoint import CheckpointStore
 from g_ray.training.distributed import World, join_world
 from g_ray.training.feed import BrokenBatch, iterate_batches
@@ -23,8 +25,6 @@ from g_ray.training.history import History
 from g_ray.training.identity import check_same
 from g_ray.training.interrupt import Interrupt
 from g_ray.training.learner import Learner
-from g_ray.training.lock import lock_folder
-from g_ray.training.progress import Progress
 from g_ray.training.recipe import Recipe
 from g_ray.training.run import Run
 from g_ray.training.seeds import make_step_seed

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from g_ray.data.objects.files import DOLLY, FOCAL, NATIVE, find_objects, format_image_name, read_image
+from g_ray.formats.objaverse import DOLLY, FOCAL, NATIVE, find_objects, format_image_name, read_image
 
 COLUMNS = ((0, NATIVE), (0, FOCAL), (0, DOLLY), (2, NATIVE), (4, NATIVE), (6, NATIVE))
 """Direction and kind: one direction in all its kinds, then around the object."""

@@ -7,14 +7,14 @@ single-image estimator of our own here.
 from collections.abc import Callable, Sequence
 
 from g_ray.capture.calibrated import CalibratedPhoto
-from g_ray.capture.estimate.anycalib import AnyCalibEstimator
-from g_ray.capture.estimate.base import Estimator
-from g_ray.capture.estimate.colmap import ColmapEstimator
-from g_ray.capture.estimate.geocalib import GeoCalibEstimator
-from g_ray.capture.estimate.unik3d import UniK3DEstimator
-from g_ray.capture.estimate.vggt import VGGTEstimator
-from g_ray.capture.photos import Photo
-from g_ray.capture.plausible import check_plausible
+from g_ray.capture.estimators.anycalib import AnyCalibEstimator
+from g_ray.capture.estimators.base import Estimator
+from g_ray.capture.estimators.colmap import ColmapEstimator
+from g_ray.capture.estimators.geocalib import GeoCalibEstimator
+from g_ray.capture.estimators.unik3d import UniK3DEstimator
+from g_ray.capture.estimators.vggt import VGGTEstimator
+from g_ray.formats.photos import Photo
+from g_ray.formats.plausible import check_plausible
 
 KEYWORD = "estimate"
 FISHEYE = "fisheye"

@@ -3,20 +3,20 @@
 import os
 from pathlib import Path
 
-from g_ray.capture.sources.aria import AriaSource
 from g_ray.capture.sources.base import CalibrationSource, Example, Lens
 from g_ray.capture.sources.cameras_json import CamerasJsonSource
 from g_ray.capture.sources.colmap import ColmapSource
-from g_ray.capture.sources.eth3d import ETH3DSource
-from g_ray.capture.sources.evidence import ParsedFile
-from g_ray.capture.sources.exif_focal import ExifSource
-from g_ray.capture.sources.kalibr import KalibrSource
 from g_ray.capture.sources.nerfstudio import NerfstudioSource
-from g_ray.capture.sources.opencv import OpenCVSource
-from g_ray.capture.sources.ray_maps import RayMapSource
-from g_ray.capture.sources.ros import ROSSource
-from g_ray.capture.sources.scannetpp import ScanNetPPSource
 from g_ray.capture.sources.seven_scenes import SevenScenesSource
+from g_ray.formats.aria import AriaSource
+from g_ray.formats.documents import ParsedFile
+from g_ray.formats.eth3d import ETH3DSource
+from g_ray.formats.exif_focal import ExifSource
+from g_ray.formats.kalibr import KalibrSource
+from g_ray.formats.opencv import OpenCVSource
+from g_ray.formats.ray_maps import RayMapSource
+from g_ray.formats.ros import ROSSource
+from g_ray.formats.scannetpp import ScanNetPPSource
 
 # The first that recognises a path has it: formats that contain another one come before it.
 SOURCES: dict[str, type[CalibrationSource]] = {

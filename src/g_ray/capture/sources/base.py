@@ -11,9 +11,9 @@ from typing import ClassVar
 from g_ray.cameras.base import Camera
 from g_ray.capture.calibrated import CalibratedPhoto
 from g_ray.capture.fitting import rescale_camera
-from g_ray.capture.photos import Photo
-from g_ray.capture.plausible import check_plausible
-from g_ray.capture.sources.evidence import ParsedFile
+from g_ray.formats.documents import ParsedFile
+from g_ray.formats.photos import Photo
+from g_ray.formats.plausible import check_plausible
 from g_ray.geometry.pose import Pose
 
 

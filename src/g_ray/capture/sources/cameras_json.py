@@ -6,9 +6,9 @@ import torch
 
 from g_ray.cameras.eucm import EUCM
 from g_ray.cameras.files import NamedCamera, read_cameras, write_cameras
-from g_ray.capture.photos import Photo
 from g_ray.capture.sources.base import CalibrationSource, Example, Lens
-from g_ray.capture.sources.evidence import ParsedFile
+from g_ray.formats.documents import ParsedFile
+from g_ray.formats.photos import Photo
 
 
 class CamerasJsonSource(CalibrationSource):

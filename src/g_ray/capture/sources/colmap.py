@@ -8,12 +8,12 @@ import torch
 from g_ray.cameras.base import Camera
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.capture.sources.base import CalibrationSource, Example, Lens
-from g_ray.capture.sources.evidence import ParsedFile
 from g_ray.data.scenes.colmap import convert_pose, find_model
 from g_ray.data.scenes.colmap_cameras import camera_from_colmap
 from g_ray.data.scenes.colmap_format import RawCamera, is_model, read_model
-from g_ray.data.scenes.scene import resolve_inside
 from g_ray.files import write_atomically
+from g_ray.formats.documents import ParsedFile
+from g_ray.formats.scene import resolve_inside
 
 
 class ColmapSource(CalibrationSource):

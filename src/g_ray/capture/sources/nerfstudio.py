@@ -7,9 +7,9 @@ import torch
 
 from g_ray.cameras.opencv import OpenCV
 from g_ray.capture.sources.base import CalibrationSource, Example, Lens
-from g_ray.capture.sources.evidence import ParsedFile
 from g_ray.data.scenes.nerfstudio import TRANSFORMS, read_nerfstudio
 from g_ray.files import write_atomically
+from g_ray.formats.documents import ParsedFile
 
 
 class NerfstudioSource(CalibrationSource):

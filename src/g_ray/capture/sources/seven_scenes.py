@@ -7,9 +7,9 @@ from PIL import Image
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.capture.sources.base import CalibrationSource, Example, Lens
-from g_ray.capture.sources.evidence import ParsedFile
 from g_ray.data.scenes.seven_scenes import INTRINSICS, is_seven_scenes, read_seven_scenes
 from g_ray.files import write_atomically
+from g_ray.formats.documents import ParsedFile
 
 
 class SevenScenesSource(CalibrationSource):

@@ -14,7 +14,7 @@ from g_ray.data.checks.matching import match_images
 from g_ray.data.checks.view_pairs import choose_view_pairs
 from g_ray.data.photos import read_photo
 from g_ray.data.resample import resample
-from g_ray.data.scenes.scene import PosedScene, check_depth_size, check_loaded_photo
+from g_ray.formats.scene import PosedScene, check_depth_size, check_loaded_photo
 from g_ray.geometry.pose import Pose
 
 MATCH_PX = 480

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.data.checks.axes import DECLARED, READINGS, is_clear_lead
-from g_ray.data.depth_files import Convention, is_usable
+from g_ray.formats.depth import Convention, is_usable
 from g_ray.geometry.pose import Pose
 
 UNSEEN = 0.3

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from g_ray.data.checks.contradiction import find_contradiction
 from g_ray.data.checks.view_pairs import pick_evenly
-from g_ray.data.depth_files import is_usable
 from g_ray.data.photos import read_photo
 from g_ray.data.scenes import PosedScene, read_scene
 from g_ray.data.scenes.covisibility import read_covisibility
-from g_ray.data.scenes.scene import check_depth_size
+from g_ray.formats.depth import is_usable
+from g_ray.formats.scene import check_depth_size
 
 Level = Literal["error", "warning", "note"]
 NAMED = 3

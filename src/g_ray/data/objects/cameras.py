@@ -17,8 +17,8 @@ import torch
 from jaxtyping import Float
 
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.data.objects.files import DIRECTIONS, ObjectCameras
 from g_ray.data.objects.seeds import make_object_random
+from g_ray.formats.objaverse import DIRECTIONS, ObjectCameras
 from g_ray.geometry.pose import Pose
 
 FOV_DEG = (20.0, 80.0)  # vertical, of native lenses; their focal lengths are uniform in the logarithm

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from g_ray.data.objects.files import is_finished
 from g_ray.data.objects.run import ObjectJob, ObjectSettings, Outcome, find_unfinished, render_objects
+from g_ray.formats.objaverse import is_finished
 
 LOGS = ".jobs"  # folder below the root: what the jobs print
 

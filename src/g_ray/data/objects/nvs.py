@@ -8,9 +8,9 @@ import numpy as np
 
 from g_ray.data.clip_sampling import hash_to_unit
 from g_ray.data.nvs import NVSBatch, NVSSource
-from g_ray.data.objects.files import DIRECTIONS, NATIVE, find_objects, format_image_name
 from g_ray.data.objects.index import EVERY_VIEW, PROTOCOLS, TEST_SHARE, TargetKinds, assign_split
 from g_ray.data.objects.rendered import RenderedObjects, ViewRequest
+from g_ray.formats.objaverse import DIRECTIONS, NATIVE, find_objects, format_image_name
 
 HELD_OUT_SHARE = 0.02
 """Of all objects: neither trained on nor tested on."""

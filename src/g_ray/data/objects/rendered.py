@@ -11,8 +11,8 @@ from torch import Tensor
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.data.nvs import NVSBatch
-from g_ray.data.objects.files import NAMES, read_cameras, read_image
 from g_ray.data.resample import resample
+from g_ray.formats.objaverse import NAMES, read_cameras, read_image
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
 

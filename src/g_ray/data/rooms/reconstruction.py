@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.data.colour import ColorChange, ColorJitter
+from g_ray.data.color import ColorChange, ColorJitter
 from g_ray.data.nvs import compute_zoom_factors
 from g_ray.data.random_lens import draw_fisheye_coefficients, make_fisheyes, make_pinholes
 from g_ray.data.reconstruction import ReconstructionBatch

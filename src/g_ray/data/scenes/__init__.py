@@ -5,9 +5,9 @@ from pathlib import Path
 
 from g_ray.data.scenes.colmap import find_model, read_colmap
 from g_ray.data.scenes.nerfstudio import TRANSFORMS, read_nerfstudio
-from g_ray.data.scenes.scene import PosedScene
 from g_ray.data.scenes.seven_scenes import is_seven_scenes, read_seven_scenes
-from g_ray.data.scenes.wai import SCENE_META, read_wai
+from g_ray.formats.scene import PosedScene
+from g_ray.formats.wai import SCENE_META, read_wai
 
 __all__ = ["PosedScene", "find_scenes", "read_colmap", "read_nerfstudio", "read_scene", "read_wai"]
 

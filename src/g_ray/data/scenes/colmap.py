@@ -15,10 +15,10 @@ from pathlib import Path
 import torch
 
 from g_ray.cameras.base import Camera
-from g_ray.data.depth_files import DepthFile
 from g_ray.data.scenes.colmap_cameras import camera_from_colmap
 from g_ray.data.scenes.colmap_format import ColmapModel, RawImage, is_model, read_model
-from g_ray.data.scenes.scene import PosedScene, check_photos, find_covisibility_file, resolve_inside
+from g_ray.formats.depth import DepthFile
+from g_ray.formats.scene import PosedScene, check_photos, find_covisibility_file, resolve_inside
 from g_ray.geometry.pose import Pose
 
 DEPTH_PLACES = ("depth", "depths")

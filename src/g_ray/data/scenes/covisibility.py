@@ -9,8 +9,8 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.data.covisibility import find_visible
-from g_ray.data.depth_files import DepthFile, convert_to_ray_depth, resize_depth
-from g_ray.data.scenes.scene import PosedScene
+from g_ray.formats.depth import DepthFile, convert_to_ray_depth, resize_depth
+from g_ray.formats.scene import PosedScene
 from g_ray.geometry.pointmap import transform_points
 from g_ray.rays.ray_map import RayMap
 

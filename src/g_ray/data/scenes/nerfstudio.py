@@ -9,16 +9,9 @@ no use for are named in `PosedScene.notes`.
 from pathlib import Path
 from typing import Any
 
-from g_ray.data.depth_files import DepthFile
-from g_ray.data.scenes.frames import (
-    DISTORTION,
-    INTRINSICS,
-    build_scene,
-    get_frames,
-    parse_number,
-    read_document,
-)
-from g_ray.data.scenes.scene import PosedScene, find_covisibility_file, resolve_inside
+from g_ray.formats.depth import DepthFile
+from g_ray.formats.frames import DISTORTION, INTRINSICS, build_scene, get_frames, parse_number, read_document
+from g_ray.formats.scene import PosedScene, find_covisibility_file, resolve_inside
 
 TRANSFORMS = "transforms.json"
 DEPTH_UNIT = "depth_unit_scale_factor"

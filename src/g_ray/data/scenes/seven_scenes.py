@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.data.depth_files import DepthFile
 from g_ray.data.photos import read_photo_size
-from g_ray.data.scenes.frames import find_nearest_rotation
-from g_ray.data.scenes.scene import PosedScene, check_photos, find_covisibility_file
+from g_ray.formats.depth import DepthFile
+from g_ray.formats.frames import find_nearest_rotation
+from g_ray.formats.scene import PosedScene, check_photos, find_covisibility_file
 from g_ray.geometry.pose import Pose
 
 POSE = ".pose.txt"

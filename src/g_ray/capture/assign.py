@@ -7,9 +7,9 @@ from pathlib import Path
 
 from g_ray.capture.calibrated import CalibratedPhoto
 from g_ray.capture.estimate import KEYWORD, estimate_cameras
-from g_ray.capture.photos import Photo
 from g_ray.capture.pixels import TURNED
 from g_ray.capture.sources import SOURCES, CalibrationSource, open_source
+from g_ray.formats.photos import Photo
 
 MAX_SHOWN = 3
 """Names in a message before it says "…"."""

@@ -16,8 +16,8 @@ from g_ray.cameras.planar import PlanarDistortion
 from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.cameras.ucm import UCM
 from g_ray.capture.sources.base import CalibrationSource, Example, Lens
-from g_ray.capture.sources.evidence import ParsedFile, parse_numbers, parse_positive_int
 from g_ray.files import write_atomically
+from g_ray.formats.documents import ParsedFile, parse_numbers, parse_positive_int
 
 INTRINSICS = {
     "pinhole": ("fx", "fy", "cx", "cy"),

@@ -11,7 +11,7 @@ from g_ray.cameras.base import Camera
 from g_ray.cameras.files import NamedCamera, read_cameras
 from g_ray.data.photos import read_photo
 from g_ray.data.scenes import PosedScene
-from g_ray.data.scenes.scene import check_photo_size
+from g_ray.formats.scene import check_photo_size
 from g_ray.geometry.pose import Pose
 
 

@@ -12,8 +12,8 @@ import torch
 from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.capture.calibrated import CalibratedPhoto
-from g_ray.capture.estimate.base import Estimator
-from g_ray.capture.photos import Photo
+from g_ray.capture.estimators.base import Estimator
+from g_ray.formats.photos import Photo
 
 
 class AnyCalibEstimator(Estimator):

@@ -11,8 +11,8 @@ import torch
 
 from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.capture.calibrated import CalibratedPhoto
-from g_ray.capture.estimate.base import Estimator
-from g_ray.capture.photos import Photo
+from g_ray.capture.estimators.base import Estimator
+from g_ray.formats.photos import Photo
 
 
 class UniK3DEstimator(Estimator):
