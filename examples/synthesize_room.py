@@ -12,8 +12,8 @@ import torch
 
 from g_ray import OpenCVFisheye, Pinhole, Pose
 from g_ray.data import make_random_room
-from g_ray.metrics.psnr import psnr
-from g_ray.synthesis import Synthesizer, load_network
+from g_ray.metrics.images import psnr
+from g_ray.pipelines.synthesis import Synthesizer, load_network
 from g_ray.viewer.animation import save_picture
 
 SEED = 7

@@ -10,8 +10,8 @@ from PIL import Image
 
 from g_ray.cameras import OpenCV, OpenCVFisheye, Pinhole
 from g_ray.cameras.base import Camera
-from g_ray.cameras.files import NamedCamera, write_cameras
 from g_ray.data.rooms import make_random_room
+from g_ray.formats.cameras_json import NamedCamera, write_cameras
 from g_ray.geometry.pose import Pose
 
 OPENGL = torch.diag(torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64))

@@ -5,7 +5,7 @@ import torch
 
 from g_ray.bench.rays import benchmark_rays
 from g_ray.cameras import Fisheye624, OpenCVFisheye, Pinhole, pixel_centers
-from g_ray.cameras.radial import critical_angle, invert_rho, rho
+from g_ray.cameras.distortion import critical_angle, invert_rho, rho
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 

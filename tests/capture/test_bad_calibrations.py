@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from g_ray.capture.assign import assign_cameras
-from g_ray.capture.sources import SOURCES
+from g_ray.formats import SOURCES
 
 K = "[500, 0, 319.5, 0, 500, 239.5, 0, 0, 1]"
 HEAD = f"image_width: 640\nimage_height: 480\ncamera_matrix: {{rows: 3, cols: 3, data: {K}}}\n"

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from g_ray.cameras import Equirectangular, OpenCVFisheye, Pinhole, RayMapCamera
-from g_ray.cameras.files import NamedCamera, write_cameras
 from g_ray.capture.assign import assign_cameras
-from g_ray.capture.sources import SOURCES
+from g_ray.formats import SOURCES
+from g_ray.formats.cameras_json import NamedCamera, write_cameras
 from g_ray.formats.photos import find_photos
 from g_ray.formats.plausible import check_plausible
 from g_ray.geometry.pose import Pose

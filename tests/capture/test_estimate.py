@@ -10,7 +10,7 @@ import torch
 
 from g_ray.cameras import OpenCVFisheye, Pinhole, RayMapCamera
 from g_ray.capture.assign import assign_cameras
-from g_ray.capture.estimate import ESTIMATORS, choose_estimator
+from g_ray.capture.estimators import ESTIMATORS, choose_estimator
 from g_ray.capture.estimators.colmap import ColmapEstimator, group_by_device
 from g_ray.formats.photos import find_photos
 from g_ray.geometry.pose import Pose

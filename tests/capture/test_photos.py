@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from g_ray.capture.pixels import read_pixels, rotate_upright
+from g_ray.formats.images import read_pixels, rotate_upright
 from g_ray.formats.photos import find_photos, natural_sort_key
 from g_ray.formats.video import _rotate_upright, choose_frames
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from g_ray.capture.assign import assign_cameras
-from g_ray.capture.calibrated import format_calibration_table
-from g_ray.capture.sources import SOURCES, open_source
+from g_ray.formats import SOURCES, open_source
+from g_ray.formats.calibration import format_calibration_table
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.photos import find_photos
 

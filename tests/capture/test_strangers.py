@@ -9,7 +9,7 @@ import torch
 
 from g_ray.cameras import UCM, DoubleSphere, OpenCV
 from g_ray.capture.assign import assign_cameras
-from g_ray.capture.sources import open_source
+from g_ray.formats import open_source
 from g_ray.formats.aria import _build_camera as aria_camera
 from g_ray.formats.kalibr import _parse_lens as kalibr_lens
 from g_ray.formats.photos import find_photos
@@ -257,7 +257,7 @@ def test_kalibr_by_parameters():
 
 def test_sceaux(shared_data):
     """Real photos, their COLMAP model and their EXIF: focal lengths agree to 4 %, observed points to 1 px."""
-    from g_ray.data.scenes.colmap_format import NO_POINT, read_model
+    from g_ray.formats.colmap_model import NO_POINT, read_model
 
     photos = find_photos([shared_data / "sceaux" / "images"])
     views = assign_cameras(photos, str(shared_data / "sceaux"))

@@ -9,7 +9,7 @@ import torch
 
 from g_ray.cli.main import main
 from g_ray.data.checks.scene import check_scene
-from g_ray.data.scenes import read_scene
+from g_ray.formats import read_scene
 
 TURN = torch.diag(torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64))
 WRITERS = {

@@ -11,7 +11,7 @@ import pytest
 import trimesh
 from PIL import Image
 
-from g_ray.cli.data_objects import ObjectBar, parse_options
+from g_ray.cli.data import ObjectBar, parse_options
 from g_ray.cli.main import main
 from g_ray.data.objects.run import ObjectSettings, claim_folder
 from g_ray.formats.objaverse import NAMES, PARTIAL, find_objects

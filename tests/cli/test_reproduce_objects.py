@@ -87,25 +87,25 @@ def test_objects_of_another_folder_are_refused_before_training(
 
 def test_without_a_folder_objects_are_rendered_first(tmp_path, monkeypatch, miniature):
     """Procedural ones where no scanned objects lie; the second call finds them there."""
-    from g_ray.cli import reproduce_objects
+    from g_ray.cli import reproduce
 
     pytest.importorskip("embreex", reason="rendering needs embreex")
     monkeypatch.setenv("G_RAY_SHARED_DATA", str(tmp_path / "nothing"))
-    monkeypatch.setattr(reproduce_objects, "MADE", 3)
-    root = reproduce_objects.render_small_objects(tmp_path / "data", SIZE)
+    monkeypatch.setattr(reproduce, "MADE", 3)
+    root = reproduce.render_small_objects(tmp_path / "data", SIZE)
     cameras = sorted(root.glob("procedural_*/cameras.json"))
     assert len(cameras) == 3 and len(list(root.glob("*/views/*.jpg"))) == 3 * 24
     written = [path.stat().st_mtime_ns for path in cameras]
-    assert reproduce_objects.render_small_objects(root, SIZE) == root
+    assert reproduce.render_small_objects(root, SIZE) == root
     assert [path.stat().st_mtime_ns for path in cameras] == written
 
 
 def test_scanned_objects_are_used_where_they_are(shared_data, tmp_path, monkeypatch):
-    from g_ray.cli import data_objects, reproduce_objects
+    from g_ray.cli import data, reproduce
 
     asked = []
-    monkeypatch.setattr(data_objects.Objects, "run", lambda self: asked.append(self))
-    reproduce_objects.render_small_objects(tmp_path, 48)
+    monkeypatch.setattr(data.Objects, "run", lambda self: asked.append(self))
+    reproduce.render_small_objects(tmp_path, 48)
     assert asked[0].folder == shared_data / "gso_mini" and asked[0].count is None and asked[0].size == 48
 
 

@@ -9,12 +9,11 @@ from safetensors.torch import load_file
 
 from g_ray.cli.ship import Ship, format_command
 from g_ray.cli.train import collect_provenance
-from g_ray.files import strip_paths
-from g_ray.models.checkpoint import load_reconstruction
-from g_ray.models.shipped import find_shipped, list_shipped, read_card
+from g_ray.models.checkpoint import find_shipped, list_shipped, load_reconstruction, read_card
+from g_ray.pipelines.synthesis import load_network
 from g_ray.recipes import nvs, reconstruction
 from g_ray.recipes.curve import CurveRecipe
-from g_ray.synthesis import load_network
+from g_ray.runtime.files import strip_paths
 from g_ray.training.engine import train
 from g_ray.training.recipe import Schedule
 from g_ray.training.run import Run

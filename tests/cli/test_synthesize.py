@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 
 from g_ray.cameras import OpenCVFisheye
-from g_ray.cameras.files import NamedCamera, write_cameras
 from g_ray.cli.main import main
+from g_ray.formats.cameras_json import NamedCamera, write_cameras
 from g_ray.recipes.curve import CurveRecipe
 
 

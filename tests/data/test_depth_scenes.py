@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
-from g_ray.data.scenes import find_scenes, read_scene
-from g_ray.data.scenes.covisibility import compute_scene_covisibility, get_scene_covisibility
+from g_ray.data.covisibility import compute_scene_covisibility, get_scene_covisibility
+from g_ray.formats import find_scenes, read_scene
 from g_ray.formats.depth import DepthFile, convert_to_ray_depth, resize_depth
 from g_ray.rays.ray_map import RayMap
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g_ray.data import RoomsReconstruction
-from g_ray.data.dynamic_batch import BatchShape, DynamicBatch
+from g_ray.data.batch_shapes import BatchShape, DynamicBatch
 
 PAPER = DynamicBatch(sets=120, views=(2, 24), width=224, height=224, aspect=(0.33, 1.0), images_max=240)
 

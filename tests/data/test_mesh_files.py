@@ -9,15 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from g_ray.data.objects.mesh_files import (
+from g_ray.formats.meshes import (
     DEFAULT_COLOR,
+    LINEAR_OF_BYTE,
+    Mesh,
     UnreadableMesh,
     find_meshes,
     make_safe_name,
     read_meshes,
+    scale_to_unit_size,
 )
-from g_ray.data.objects.meshes import Mesh, scale_to_unit_size
-from g_ray.data.objects.srgb import LINEAR_OF_BYTE
 
 RED = (200, 30, 60, 255)
 

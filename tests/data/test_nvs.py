@@ -7,11 +7,11 @@ import torch
 
 from g_ray.data import NVSBatch, RoomsNVS, make_random_room
 from g_ray.data.nvs import compute_zoom_factors
-from g_ray.data.resample import center_box, resample
 from g_ray.data.rooms.nvs import SceneDraws
 from g_ray.data.rooms.room import Room
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
+from g_ray.rays.resample import center_box, resample
 
 SMALL = RoomsNVS(batch_size=3, width=24, height=18)
 

@@ -15,7 +15,6 @@ import trimesh
 from g_ray.data.objects import cluster
 from g_ray.data.objects.cameras import sample_cameras
 from g_ray.data.objects.cluster import Cluster, render_on_cluster
-from g_ray.data.objects.mesh_files import find_meshes
 from g_ray.data.objects.run import (
     ObjectJob,
     ObjectSettings,
@@ -25,6 +24,7 @@ from g_ray.data.objects.run import (
     render_objects,
 )
 from g_ray.formats import objaverse
+from g_ray.formats.meshes import find_meshes
 from g_ray.formats.objaverse import (
     NAMES,
     PARTIAL,

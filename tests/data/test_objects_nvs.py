@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from g_ray.data.objects.index import EVERY_VIEW, PROTOCOLS, assign_split
-from g_ray.data.objects.nvs import ObjectsNVS
-from g_ray.data.objects.rendered import RecentCache, RenderedObjects, ViewRequest
+from g_ray.data.objects.nvs import ObjectsNVS, RecentCache, RenderedObjects, ViewRequest
 from g_ray.formats.objaverse import NAMES, read_cameras
 
 TESTED = [f"object{i}" for i in range(200) if assign_split(f"object{i}") == "test"][:2]

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
-from g_ray.cameras.radial import critical_angle, rho_slope
+from g_ray.cameras.distortion import critical_angle, rho_slope
 from g_ray.data import ReconstructionBatch, RoomsReconstruction, make_random_room
 from g_ray.data.color import ColorJitter
 from g_ray.data.covisibility import compute_covisibility
-from g_ray.data.random_lens import MONOTONE_RAD, STRENGTH, draw_fisheye_coefficients
-from g_ray.data.rooms.reconstruction import SetDraws
-from g_ray.data.rooms.walk import PER_STEP, START, make_walk, reflect_into
+from g_ray.data.lenses import MONOTONE_RAD, STRENGTH, draw_fisheye_coefficients
+from g_ray.data.rooms.reconstruction import PER_STEP, START, SetDraws, make_walk, reflect_into
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 

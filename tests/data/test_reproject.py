@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from g_ray.data.reproject import draw_contained_fisheyes, reproject_batch
+from g_ray.data.lenses import draw_contained_fisheyes, reproject_batch
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
 
 ROOMS = RoomsReconstruction(

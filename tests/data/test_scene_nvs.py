@@ -6,12 +6,12 @@ import pickle
 import pytest
 import torch
 
-from g_ray.data.pose_scale import scale_to_baseline
-from g_ray.data.resample import fit_box
+from g_ray.data.clip_sampling import scale_to_baseline
 from g_ray.data.rooms import make_random_room
 from g_ray.data.scenes.nvs import SceneNVS
 from g_ray.geometry.pose import Pose
-from g_ray.metrics.psnr import psnr
+from g_ray.metrics.images import psnr
+from g_ray.rays.resample import fit_box
 
 SIZE = {"width": 24, "height": 24}
 

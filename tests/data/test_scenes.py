@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from g_ray.cameras import Equirectangular
-from g_ray.data.photos import read_photo
-from g_ray.data.scenes import read_scene
-from g_ray.data.scenes.colmap_cameras import MODELS, camera_from_colmap
-from g_ray.data.scenes.colmap_format import NO_POINT, read_model
+from g_ray.formats import read_scene
+from g_ray.formats.colmap_model import MODELS, NO_POINT, camera_from_colmap, read_model
+from g_ray.formats.images import read_photo
 
 KINDS = ("pinhole", "opencv", "fisheye")
 

@@ -10,8 +10,7 @@ import torch
 from g_ray.cameras import Pinhole, RayMapCamera
 from g_ray.data import MixtureReconstruction, RoomsReconstruction, ScenesReconstruction
 from g_ray.data.color import ColorJitter
-from g_ray.data.covisibility import compute_covisibility
-from g_ray.data.scenes.covisible_walk import compute_overlap, draw_covisible_views
+from g_ray.data.covisibility import compute_covisibility, compute_overlap, draw_covisible_views
 from g_ray.data.splits import HELD_OUT
 from g_ray.geometry.pointmap import transform_points
 

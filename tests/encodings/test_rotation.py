@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g_ray.coordinates import Axis
-from g_ray.encodings.camera_block import CameraBlock, TokenBlock
-from g_ray.encodings.frequencies import make_geometric_frequencies, make_periodic_frequencies, round_to_period
+from g_ray.encodings.base import DirectSum, Identity
+from g_ray.encodings.camera_transform import CameraBlock, TokenBlock
+from g_ray.encodings.rotary import make_geometric_frequencies, make_periodic_frequencies, round_to_period
 from g_ray.encodings.rotation import Rotation
-from g_ray.encodings.token_map import DirectSum, Identity
 from g_ray.rays.layout import Layout
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}

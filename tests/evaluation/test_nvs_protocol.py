@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from g_ray.data import NVSBatch, RoomsNVS
-from g_ray.evaluation.nvs_protocol import FovProtocol, WhoZoomsProtocol
-from g_ray.evaluation.nvs_references import REFERENCES, warp_by_rotation
+from g_ray.evaluation.nvs import REFERENCES, FovProtocol, WhoZoomsProtocol, warp_by_rotation
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
 

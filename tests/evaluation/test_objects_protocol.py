@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from g_ray.data.objects.index import PROTOCOLS, assign_split, write_indices
-from g_ray.evaluation.nvs_references import REFERENCES
-from g_ray.evaluation.nvs_scorer import NVSScorer
+from g_ray.evaluation.nvs import REFERENCES, NVSScorer
 from g_ray.evaluation.objects_protocol import ObjectsProtocol
 from g_ray.evaluation.study_runs import Study, run_study
 from g_ray.recipes.objects import tiny

@@ -3,12 +3,13 @@
 import pytest
 import torch
 
-from g_ray.evaluation import reconstruction_benchmark as benchmark
-from g_ray.evaluation.part_meter import PartMeter, ResidentMemory
-from g_ray.evaluation.reconstruction_benchmark import (
+from g_ray.bench import reconstruction as benchmark
+from g_ray.bench.reconstruction import (
     ALL,
     PARTS,
     BenchmarkCase,
+    PartMeter,
+    ResidentMemory,
     attach_meter,
     benchmark_reconstruction,
     compute_memory_growth,

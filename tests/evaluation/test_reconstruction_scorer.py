@@ -7,8 +7,7 @@ import pytest
 
 from g_ray.cli.main import main
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
-from g_ray.evaluation.photos_scorer import PhotosScorer
-from g_ray.evaluation.reconstruction_scorer import LENSES, RoomsScorer, score_batch
+from g_ray.evaluation.reconstruction import LENSES, PhotosScorer, RoomsScorer, score_batch
 from g_ray.evaluation.study_runs import Study, run_study
 from g_ray.metrics.reconstruction import METRICS, SetGeometry
 from g_ray.recipes import reconstruction

@@ -10,8 +10,8 @@ from g_ray.evaluation.study import (
     format_markdown,
     make_rows,
 )
-from g_ray.files import write_json
 from g_ray.metrics.bootstrap import bootstrap, bootstrap_runs
+from g_ray.runtime.files import write_json
 
 
 def run(method: str, seed: int, *values: float) -> ScoredRun:

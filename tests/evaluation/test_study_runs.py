@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from g_ray.evaluation.nvs_protocol import FovProtocol, WhoZoomsProtocol
-from g_ray.evaluation.nvs_scorer import NVSScorer
+from g_ray.evaluation.nvs import FovProtocol, NVSScorer, WhoZoomsProtocol
 from g_ray.evaluation.study import format_markdown
 from g_ray.evaluation.study_runs import Study, load_network, run_study
 from g_ray.recipes.nvs import tiny

@@ -9,9 +9,16 @@ import torch
 from PIL import Image
 
 from g_ray.cameras import CAMERAS, Pinhole
-from g_ray.cameras.files import read_cameras
-from g_ray.export.places import get_depth_path, get_image_path
-from g_ray.export.result import Result, ResultView, finish_result, read_result, write_views
+from g_ray.export.result import (
+    Result,
+    ResultView,
+    finish_result,
+    get_depth_path,
+    get_image_path,
+    read_result,
+    write_views,
+)
+from g_ray.formats.cameras_json import read_cameras
 from g_ray.geometry.pose import Pose
 
 

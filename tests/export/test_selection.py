@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g_ray.export.options import ExportOptions
-from g_ray.export.points import collect_points
-from g_ray.export.result import write_views
-from g_ray.export.selection import (
+from g_ray.export.points import (
+    collect_points,
     compute_confidence_floor,
     find_depth_edges,
     find_sky,
     select_best_of_voxels,
     subsample_indices,
 )
+from g_ray.export.result import write_views
 
 
 def test_the_floor_leaves_out_a_share_and_keeps_equals_together():

@@ -19,14 +19,15 @@ from g_ray.cameras import (
     RayMapCamera,
     ThinPrismFisheye,
 )
-from g_ray.data.scenes import read_colmap, read_nerfstudio
-from g_ray.data.scenes.colmap_cameras import camera_from_colmap, camera_to_colmap
 from g_ray.export.frusta import build_frustum
 from g_ray.export.nerfstudio import camera_to_nerfstudio
 from g_ray.export.options import ExportOptions
 from g_ray.export.points import collect_points
 from g_ray.export.result import read_result
 from g_ray.export.write import write_exports, write_result
+from g_ray.formats.colmap import read_colmap
+from g_ray.formats.colmap_model import camera_from_colmap, camera_to_colmap
+from g_ray.formats.nerfstudio import read_nerfstudio
 from g_ray.geometry.pose import Pose
 
 F64 = {"dtype": torch.float64}

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from g_ray.geometry.polynomial import evaluate_polynomial, find_first_positive_root
+from g_ray.cameras.inverse import evaluate_polynomial, find_first_positive_root
 
 coefficient = st.floats(-2, 2).map(lambda x: 0.0 if abs(x) < 1e-3 else x)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
-from g_ray.geometry.quaternion import quaternion_from_rotation, rotation_from_quaternion
+from g_ray.geometry.pose import quaternion_from_rotation, rotation_from_quaternion
 
 PART = st.floats(-1, 1, allow_subnormal=False)
 

@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from g_ray.files import atomic_path, write_atomically, write_json
+from g_ray.runtime.files import atomic_path, write_atomically, write_json
 
 
 def test_what_was_written_is_there_and_nothing_else(tmp_path):

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from g_ray.geometry.pose import Pose
-from g_ray.geometry.quaternion import quaternion_from_rotation
+from g_ray.geometry.pose import Pose, quaternion_from_rotation
 from g_ray.losses.reconstruction import (
     ReconstructionWeights,
     camera_loss,
+    compute_corner_normals,
     confidence_weighted_loss,
+    find_valid_corners,
     mean_below_quantile,
     multi_scale_normal_loss,
     normal_loss,
@@ -22,7 +23,6 @@ from g_ray.losses.reconstruction import (
     pointmap_loss,
     reconstruction_loss,
 )
-from g_ray.losses.reconstruction.normals import compute_corner_normals, find_valid_corners
 
 SETTINGS = {"gamma": 1.0, "alpha": 0.2, "quantile": 0.98, "scales": 3}
 

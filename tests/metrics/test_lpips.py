@@ -11,8 +11,16 @@ from PIL import Image
 
 from g_ray.metrics import fetch_lpips
 from g_ray.metrics.fetch_lpips import FINGERPRINT, compute_fingerprint, convert_archive, fetch_weights
-from g_ray.metrics.lpips import CHANNELS, LPIPS, load_lpips
-from g_ray.metrics.lpips_weights import CONVOLUTIONS, HEADS, NAMES, find_weights, read_weights
+from g_ray.metrics.lpips import (
+    CHANNELS,
+    CONVOLUTIONS,
+    HEADS,
+    LPIPS,
+    NAMES,
+    find_weights,
+    load_lpips,
+    read_weights,
+)
 
 
 def random_weights():

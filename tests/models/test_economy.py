@@ -8,7 +8,7 @@ from g_ray.cameras import Pinhole
 from g_ray.encodings.base import Encoding
 from g_ray.models import RECONSTRUCTION_METHODS, RECONSTRUCTION_SIZES, ReconstructionModel
 from g_ray.models.inference import run_inference
-from g_ray.nn.block import Block
+from g_ray.nn.transformer import Block
 from g_ray.rays.views import Views
 
 SIDE, PATCH, VIEWS = 16, 4, 5

@@ -6,9 +6,7 @@ import pytest
 import torch
 
 from g_ray.models.dpt import DPTHead, embed_position
-from g_ray.models.point_head import LinearPointHead
-from g_ray.models.pointmap import ACTIVATIONS, Pointmap, get_activation
-from g_ray.models.pose_head import PoseHead
+from g_ray.models.heads import ACTIVATIONS, LinearPointHead, Pointmap, PoseHead, get_activation
 from g_ray.models.prediction import Prediction
 
 

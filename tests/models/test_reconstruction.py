@@ -10,8 +10,12 @@ import torch
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.geometry.pose import Pose
 from g_ray.models.reconstruction import ReconstructionModel
-from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES, ReconstructionConfig
-from g_ray.models.reconstruction_methods import RECONSTRUCTION_METHODS, get_reconstruction_method
+from g_ray.models.reconstruction_config import (
+    RECONSTRUCTION_METHODS,
+    RECONSTRUCTION_SIZES,
+    ReconstructionConfig,
+    get_reconstruction_method,
+)
 from g_ray.rays.views import Views
 
 every_method = pytest.mark.parametrize("method", RECONSTRUCTION_METHODS)

@@ -5,9 +5,9 @@ import torch
 
 from g_ray.encodings import encoding
 from g_ray.encodings.base import Tokenwise
-from g_ray.nn.attention_weights import compute_attention_weights
-from g_ray.nn.multi_head import MultiHeadAttention
+from g_ray.nn.attention import compute_attention_weights
 from g_ray.nn.reference import naive_attention
+from g_ray.nn.transformer import MultiHeadAttention
 
 HEAD_DIM = 16
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from g_ray.encodings import ENCODINGS, encoding
-from g_ray.encodings.adjacent import compute_adjacent_order, make_pairs_adjacent
+from g_ray.encodings._pairs import compute_adjacent_order, make_pairs_adjacent
 from g_ray.encodings.per_camera import PerCamera
 from g_ray.nn.attention import attention
-from g_ray.nn.multi_head import MultiHeadAttention
+from g_ray.nn.transformer import MultiHeadAttention
 
 
 @pytest.mark.parametrize("name", ENCODINGS)

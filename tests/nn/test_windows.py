@@ -5,7 +5,7 @@ import torch
 
 from g_ray.encodings import ENCODINGS, encoding
 from g_ray.nn.attention import attention
-from g_ray.nn.block import Block
+from g_ray.nn.transformer import Block
 
 HEADS, DIM, PATCH = 2, 48, 16
 TOKENWISE = [name for name in ENCODINGS if "rayrope" not in name]

@@ -8,8 +8,7 @@ import shutil
 import pytest
 import torch
 
-from g_ray.data.re10k import open_clips, read_index
-from g_ray.data.re10k.chunks import OPEN, ChunkClips, read_chunk
+from g_ray.formats.re10k import OPEN, ChunkClips, open_clips, read_chunk, read_index
 from g_ray.geometry.pose import Pose
 
 LAYOUTS = ("chunks", "folders")

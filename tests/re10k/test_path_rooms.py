@@ -8,8 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from g_ray.data.rooms.camera_paths import read_paths
-from g_ray.data.rooms.path_nvs import FREE, PathRoomsNVS, make_cameras, place_poses
+from g_ray.data.rooms.path_nvs import FREE, PathRoomsNVS, make_cameras, place_poses, read_paths
 from g_ray.geometry.pose import Pose
 
 
@@ -95,7 +94,7 @@ def test_placing_keeps_the_motion(file):
 def test_the_lens_is_the_real_one_behind_a_centred_crop(shape):
     """Compared with resizing the camera of a 640×360 picture."""
     from g_ray.cameras import Pinhole
-    from g_ray.data.resample import fit_box
+    from g_ray.rays.resample import fit_box
 
     lens = torch.tensor([[0.48, 0.48 * 16 / 9, 0.51, 0.47]], dtype=torch.float64)
     fx, fy, cx, cy = (lens[0] * torch.tensor([640, 360, 640, 360])).tolist()

@@ -8,9 +8,9 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
-from g_ray.data.re10k import IndexedScene
-from g_ray.evaluation.nvs_references import REFERENCES
+from g_ray.evaluation.nvs import REFERENCES
 from g_ray.evaluation.re10k_protocol import RE10KProtocol, hash_to_units
+from g_ray.formats.re10k import IndexedScene
 
 
 @pytest.fixture(params=["chunks", "folders"])

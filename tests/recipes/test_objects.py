@@ -9,8 +9,8 @@ import torch
 from g_ray.data.objects.nvs import TARGETS
 from g_ray.recipes import nvs, objects
 from g_ray.recipes.stored import read_recipe
+from g_ray.training.checkpoint import list_differences
 from g_ray.training.engine import train
-from g_ray.training.identity import list_differences
 from g_ray.training.recipe import Schedule
 from g_ray.training.run import Run
 

@@ -11,9 +11,9 @@ from g_ray.encodings import ENCODINGS
 from g_ray.models import lvsm
 from g_ray.recipes import RECIPES, nvs
 from g_ray.recipes.stored import parse_recipe, read_recipe
+from g_ray.training.checkpoint import list_differences
 from g_ray.training.distributed import World
 from g_ray.training.engine import train
-from g_ray.training.identity import list_differences
 from g_ray.training.learner import Learner
 from g_ray.training.recipe import OptimizerSettings, Schedule
 from g_ray.training.run import Run
@@ -119,8 +119,7 @@ def test_lpips_joins_the_loss(tmp_path):
     """With weights of the right shapes; their values do not matter here."""
     import numpy as np
 
-    from g_ray.metrics.lpips import CHANNELS, LPIPS, _build_alexnet
-    from g_ray.metrics.lpips_weights import HEADS
+    from g_ray.metrics.lpips import CHANNELS, HEADS, LPIPS, _build_alexnet
 
     assert LPIPS is not None
     weights = {f"features.{name}": value.numpy() for name, value in _build_alexnet().state_dict().items()}

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from g_ray.data.mixture import MixtureReconstruction
+from g_ray.data.reconstruction import MixtureReconstruction
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.models import RECONSTRUCTION_METHODS
 from g_ray.recipes import reconstruction as recipes
 from g_ray.recipes import reconstruction_scenes
 from g_ray.recipes.reconstruction_scenes import ScenesViews
+from g_ray.training.checkpoint import list_differences
 from g_ray.training.distributed import World
 from g_ray.training.engine import train
-from g_ray.training.identity import list_differences
 from g_ray.training.learner import Learner
 from g_ray.training.recipe import OptimizerSettings, Schedule
 from g_ray.training.run import Run

@@ -6,9 +6,9 @@ import pytest
 import torch
 from PIL import Image
 
-from g_ray.cameras.files import NamedCamera, write_cameras
 from g_ray.data.reconstruction import ReconstructionBatch
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
+from g_ray.formats.cameras_json import NamedCamera, write_cameras
 from g_ray.models import RECONSTRUCTION_SIZES, ReconstructionModel
 from g_ray.models.checkpoint import save_reconstruction
 

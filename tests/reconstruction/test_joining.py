@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from g_ray.geometry.similarity import Similarity
-from g_ray.reconstruction import ViewPiece, align_to_poses, join_chunk, scale_to_distance, split_into_chunks
+from g_ray.pipelines.alignment import ViewPiece, align_to_poses, join_chunk, scale_to_distance
+from g_ray.pipelines.reconstruction import split_into_chunks
 
 
 @given(st.integers(1, 300), st.integers(4, 40), st.integers(1, 3))

@@ -17,10 +17,9 @@ from g_ray.export.result import read_result
 from g_ray.models import RECONSTRUCTION_SIZES, ReconstructionModel
 from g_ray.models.checkpoint import load_reconstruction
 from g_ray.models.inference import run_inference
-from g_ray.pipelines import planning
+from g_ray.pipelines import planning, reconstruction
+from g_ray.pipelines.reconstruction import KnownGeometry, reconstruct
 from g_ray.pipelines.work import PartialResults
-from g_ray.reconstruction import scene
-from g_ray.reconstruction.scene import KnownGeometry, reconstruct
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
@@ -68,7 +67,7 @@ def test_a_finished_folder_is_not_written_over(capture, tmp_path, capsys):
 def test_stopped_and_continued(capture, tmp_path, monkeypatch):
     """Chunks that were finished are not computed again, and the result is that of an undisturbed run."""
     done: list[int] = []
-    run = scene.ChunkRunner.__call__
+    run = reconstruction.ChunkRunner.__call__
 
     def stopped(self, numbers, images, cameras):
         if len(done) == 2:
@@ -76,12 +75,12 @@ def test_stopped_and_continued(capture, tmp_path, monkeypatch):
         done.append(numbers[0])
         return run(self, numbers, images, cameras)
 
-    monkeypatch.setattr(scene.ChunkRunner, "__call__", stopped)
+    monkeypatch.setattr(reconstruction.ChunkRunner, "__call__", stopped)
     with pytest.raises(KeyboardInterrupt):
         scene_of(capture, tmp_path / "a")
     assert done == [0, 1] and not (tmp_path / "a" / "result.json").exists()
     done.clear()
-    monkeypatch.setattr(scene.ChunkRunner, "__call__", lambda *given: done.append(0) or run(*given))
+    monkeypatch.setattr(reconstruction.ChunkRunner, "__call__", lambda *given: done.append(0) or run(*given))
     again = scene_of(capture, tmp_path / "a")
     assert len(done) == 3
     straight = scene_of(capture, tmp_path / "b")
@@ -92,7 +91,7 @@ def test_stopped_and_continued(capture, tmp_path, monkeypatch):
 
 def test_after_ctrl_c_finished_views_can_be_looked_at(capture, tmp_path, monkeypatch, capsys):
     """And the same command finishes the rest."""
-    run, done = scene.ChunkRunner.__call__, []
+    run, done = reconstruction.ChunkRunner.__call__, []
 
     def stopped(self, numbers, images, cameras):
         if len(done) == 2:
@@ -100,13 +99,13 @@ def test_after_ctrl_c_finished_views_can_be_looked_at(capture, tmp_path, monkeyp
         done.append(0)
         return run(self, numbers, images, cameras)
 
-    monkeypatch.setattr(scene.ChunkRunner, "__call__", stopped)
+    monkeypatch.setattr(reconstruction.ChunkRunner, "__call__", stopped)
     out = tmp_path / "out"
     assert command(capture, out, "--at-once", "4") == 130
     assert "5 of 8 views" in capsys.readouterr().out
     part = read_result(out)
     assert not part.finished and [view.name for view in part.views] == [f"v{view}.png" for view in range(5)]
-    monkeypatch.setattr(scene.ChunkRunner, "__call__", run)
+    monkeypatch.setattr(reconstruction.ChunkRunner, "__call__", run)
     assert command(capture, out, "--at-once", "4") == 0
     assert read_result(out).finished and len(read_result(out).views) == 8
 
@@ -135,7 +134,7 @@ def test_another_calibration_under_the_same_name_is_noticed(capture, tmp_path, m
     def stopped(*given, **named):
         raise OSError("stopped")
 
-    monkeypatch.setattr(scene.ChunkRunner, "__call__", stopped)
+    monkeypatch.setattr(reconstruction.ChunkRunner, "__call__", stopped)
     given = ("--calibration", str(source))
     assert command(capture, tmp_path / "out", *given) == 2
     document = json.loads(source.read_text())
@@ -209,7 +208,7 @@ def test_too_little_memory_is_one_line(capture, tmp_path, capsys, monkeypatch):
             "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte"
         )
 
-    monkeypatch.setattr("g_ray.reconstruction.passes.run_inference", full)
+    monkeypatch.setattr("g_ray.pipelines.reconstruction.run_inference", full)
     assert command(capture, tmp_path / "o") == 2
     assert "do not fit into memory" in capsys.readouterr().err
 

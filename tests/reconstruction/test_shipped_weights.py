@@ -3,12 +3,12 @@
 import pytest
 
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
-from g_ray.evaluation.reconstruction_scorer import LENSES, RoomsScorer
-from g_ray.models.shipped import read_card
+from g_ray.evaluation.reconstruction import LENSES, RoomsScorer
+from g_ray.models.checkpoint import read_card
+from g_ray.pipelines.reconstruction import WEIGHTS, load_network
 from g_ray.recipes import RECIPES
 from g_ray.recipes.reconstruction import RoomsViews
 from g_ray.recipes.stored import parse_recipe
-from g_ray.reconstruction.scene import WEIGHTS, load_network
 
 ROOMS = 16
 SMALL_IS_GOOD = {"points_rel", "depth_rel", "pose_ate"}

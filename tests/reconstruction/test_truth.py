@@ -11,8 +11,7 @@ from g_ray.cli.main import main
 from g_ray.export.options import ExportOptions
 from g_ray.export.result import Result, ResultView
 from g_ray.export.write import write_result
-from g_ray.reconstruction.scoring import SCORES, score_views
-from g_ray.reconstruction.truth import read_truth
+from g_ray.pipelines.scoring import SCORES, read_truth, score_views
 
 from ..room_results import mixed, view
 from ..room_scenes import (

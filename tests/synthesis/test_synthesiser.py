@@ -4,15 +4,13 @@ import pytest
 import torch
 
 from g_ray.cameras import Equirectangular, OpenCVFisheye, Pinhole
-from g_ray.data.resample import fit_box, resample
 from g_ray.geometry.pose import Pose
-from g_ray.geometry.pose_paths import rotation_from_vector
+from g_ray.pipelines.synthesis import Synthesizer, choose_working_size, load_network
+from g_ray.pipelines.trajectories import PATHS, rotation_from_vector
 from g_ray.rays.ray_map import RayMap
+from g_ray.rays.resample import fit_box, resample
 from g_ray.rays.views import Views
 from g_ray.recipes import scene
-from g_ray.synthesis import Synthesizer, load_network
-from g_ray.synthesis.paths import PATHS
-from g_ray.synthesis.sizes import choose_working_size
 
 
 @pytest.fixture(scope="module")

@@ -8,14 +8,13 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from g_ray.training import engine
-from g_ray.training.checkpoint import CheckpointStore
+from g_ray.training.checkpoint import CheckpointStore, list_differences
 from g_ray.training.engine import train
 from g_ray.training.feed import BrokenBatch, iterate_batches
 from g_ray.training.history import read_metrics
-from g_ray.training.identity import list_differences
-from g_ray.training.placement import move_to_device
+from g_ray.training.learner import move_to_device
 from g_ray.training.recipe import OptimizerSettings, Schedule
-from g_ray.training.seeds import make_step_seed
+from g_ray.training.task import make_step_seed
 from g_ray.training.tasks.curve import CurveTask
 
 

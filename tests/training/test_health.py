@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file
 
 from g_ray.training import engine
-from g_ray.training.health import SkipCounter, TooManySkipped
 from g_ray.training.history import read_metrics
+from g_ray.training.learner import SkipCounter, TooManySkipped
 from g_ray.training.tasks.curve import CurveTask
 
 PLAIN = {"width": 4, "layers": 1, "dropout": 0.0, "batch_size": 4, "seed": 0}

@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from g_ray.nn.depth import DepthPredictor
-from g_ray.training.optimiser import build_optimizer
+from g_ray.nn.transformer import DepthPredictor
+from g_ray.training.learner import build_optimizer, compute_learning_rate
 from g_ray.training.recipe import OptimizerSettings, Schedule
-from g_ray.training.schedule import compute_learning_rate
 
 PAPER = Schedule(lr=4e-4, steps=80_000, warmup=2_500, start=4e-6)
 

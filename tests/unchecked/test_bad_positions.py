@@ -9,7 +9,7 @@ from g_ray.encodings import ENCODINGS, encoding
 from g_ray.encodings.per_camera import PerCamera
 from g_ray.geometry.pose import Pose
 from g_ray.nn.attention import attention
-from g_ray.nn.multi_head import MultiHeadAttention
+from g_ray.nn.transformer import MultiHeadAttention
 from g_ray.rays.layout import Layout, Segment
 from g_ray.rays.views import Views
 

@@ -6,7 +6,7 @@ import torch
 from g_ray.encodings import ENCODINGS, encoding
 from g_ray.encodings.per_camera import PerCamera
 from g_ray.nn.attention import attention
-from g_ray.nn.multi_head import MultiHeadAttention
+from g_ray.nn.transformer import MultiHeadAttention
 
 DIM, PATCH = 24, 16
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
-from g_ray.encodings.frequencies import make_geometric_frequencies
+from g_ray.encodings.rotary import make_geometric_frequencies
 from g_ray.viewer.demo import make_demo_views
 from g_ray.viewer.phases import compare_phases, compute_spread, draw_shared_ray_pairs
 

@@ -9,9 +9,8 @@ import pytest
 
 from g_ray.export.options import ExportOptions
 from g_ray.export.write import write_result
-from g_ray.viewer.colours import NOTHING, map_to_heat
-from g_ray.viewer.reconstruction_report import write_report
-from g_ray.viewer.report_pictures import Scales, make_view_pictures
+from g_ray.viewer.colors import NOTHING, map_to_heat
+from g_ray.viewer.reconstruction_report import Scales, make_view_pictures, write_report
 
 from ..html_page import Page
 

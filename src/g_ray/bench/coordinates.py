@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.coordinates import COORDINATES, RayCoordinate
-from g_ray.encodings.frequencies import make_geometric_frequencies, round_to_period
+from g_ray.encodings.rotary import make_geometric_frequencies, round_to_period
 
 FREQUENCIES = 16
 NUDGE_DEG = 0.1

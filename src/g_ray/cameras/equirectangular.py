@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.cameras.radial import RIM_SLACK
+from g_ray.cameras.distortion import RIM_SLACK
 from g_ray.cameras.sampling import ParameterSampler
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.cameras.directions import normalize
-from g_ray.cameras.radial import RIM_SLACK
+from g_ray.cameras.distortion import RIM_SLACK
 from g_ray.cameras.sampling import ParameterSampler
 from g_ray.cameras.validation import check_values
 

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.cameras.directions import polar_angle, project_radially, unproject_radially
-from g_ray.cameras.planar import MAX_RADIUS, PlanarDistortion
-from g_ray.cameras.radial import critical_angle, invert_rho, is_within, rho
+from g_ray.cameras.distortion import MAX_RADIUS, PlanarDistortion, critical_angle, invert_rho, is_within, rho
 from g_ray.cameras.sampling import ParameterSampler
 from g_ray.cameras.validation import check_angle_fold
 

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray.cameras.memory import allocate_empty
+from g_ray.cameras.base import allocate_empty
 
 Inverse = Callable[[Tensor], Tensor]
 

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.cameras.directions import normalize, project_to_tangent_plane
-from g_ray.cameras.planar import PlanarDistortion
-from g_ray.cameras.radial import is_within
+from g_ray.cameras.distortion import PlanarDistortion, is_within
 from g_ray.cameras.sampling import ParameterSampler
 from g_ray.cameras.validation import check_fold, compute_nearest_edge_distance
 

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.cameras.directions import polar_angle, project_radially, unproject_radially
+from g_ray.cameras.distortion import critical_angle, invert_rho, is_within, rho
 from g_ray.cameras.inverse import is_recording_grad
 from g_ray.cameras.low_rank import compute_radial_map
-from g_ray.cameras.radial import critical_angle, invert_rho, is_within, rho
 from g_ray.cameras.sampling import ParameterSampler
 from g_ray.cameras.validation import check_angle_fold
 

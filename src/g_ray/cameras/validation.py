@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from g_ray.cameras.radial import critical_angle, rho
+from g_ray.cameras.distortion import critical_angle, rho
 
 
 def checks_enabled() -> bool:

@@ -1,8 +1,8 @@
 """What people hand in: photographs from anywhere, and what is known about the cameras that took them."""
 
 from g_ray.capture.assign import assign_cameras
-from g_ray.capture.calibrated import CalibratedPhoto, format_calibration_table
-from g_ray.capture.sources import SOURCES, CalibrationSource, open_source
+from g_ray.formats import SOURCES, open_source
+from g_ray.formats.calibration import CalibratedPhoto, CalibrationSource, format_calibration_table
 from g_ray.formats.photos import Photo, find_photos
 
 __all__ = [

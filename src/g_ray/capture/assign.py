@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from g_ray.capture.calibrated import CalibratedPhoto
-from g_ray.capture.estimate import KEYWORD, estimate_cameras
-from g_ray.capture.pixels import TURNED
-from g_ray.capture.sources import SOURCES, CalibrationSource, open_source
+from g_ray.capture.estimators import KEYWORD, estimate_cameras
+from g_ray.formats import SOURCES, open_source
+from g_ray.formats.calibration import CalibratedPhoto, CalibrationSource
+from g_ray.formats.images import TURNED
 from g_ray.formats.photos import Photo
 
 MAX_SHOWN = 3

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from g_ray.cli.text import format_table
-from g_ray.files import write_json
+from g_ray.runtime.files import write_json
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Reconstruction:
     """Write settings and rows to this file."""
 
     def run(self) -> None:
-        from g_ray.evaluation.reconstruction_benchmark import benchmark_reconstruction
+        from g_ray.bench.reconstruction import benchmark_reconstruction
 
         result = benchmark_reconstruction(
             self.views,

@@ -20,7 +20,7 @@ class Rays:
     """Folder for the pictures, one PNG per camera."""
 
     def run(self) -> None:
-        from g_ray.cameras.files import read_cameras
+        from g_ray.formats.cameras_json import read_cameras
         from g_ray.viewer.camera_report import describe_camera, write_picture
 
         cameras = {named.name: named.camera for named in read_cameras(self.file)}

@@ -12,8 +12,8 @@ from g_ray.export.options import ExportOptions
 if TYPE_CHECKING:
     from g_ray.capture import CalibratedPhoto, Photo
     from g_ray.models.reconstruction import ReconstructionModel
-    from g_ray.reconstruction.scene import KnownGeometry, Reconstruction
-    from g_ray.reconstruction.truth import TrueView
+    from g_ray.pipelines.reconstruction import KnownGeometry, Reconstruction
+    from g_ray.pipelines.scoring import TrueView
 
 GIB = 2**30
 MIN_CHUNK = 4
@@ -68,9 +68,8 @@ class Reconstruct:
         from g_ray.capture import assign_cameras, find_photos, format_calibration_table
         from g_ray.cli.text import ProgressLine
         from g_ray.export.result import write_views
+        from g_ray.pipelines.reconstruction import load_network, reconstruct, split_into_chunks
         from g_ray.pipelines.work import PartialResults
-        from g_ray.reconstruction.chunks import split_into_chunks
-        from g_ray.reconstruction.scene import load_network, reconstruct
 
         photos = find_photos(self.images, every=self.every, frames=self.frames, upright=not self.as_stored)
         if len(photos) < 2:
@@ -155,7 +154,7 @@ class Reconstruct:
             raise ValueError(f"{self.out} holds a finished result: choose another --out, or delete it")
 
     def _collect_known(self, views: "Sequence[CalibratedPhoto]") -> "KnownGeometry":
-        from g_ray.reconstruction.scene import KnownGeometry
+        from g_ray.pipelines.reconstruction import KnownGeometry
 
         poses = [view.pose for view in views]
         count = sum(pose is not None for pose in poses)
@@ -173,7 +172,7 @@ class Reconstruct:
     def _read_truth(
         self, photos: "Sequence[Photo]", views: "Sequence[CalibratedPhoto]"
     ) -> "list[TrueView | None]":
-        from g_ray.reconstruction.truth import read_truth
+        from g_ray.pipelines.scoring import read_truth
 
         if self.truth is None:
             return []
@@ -202,7 +201,7 @@ class Reconstruct:
     def _plan_chunks(self, model: "ReconstructionModel", views: "Sequence[CalibratedPhoto]") -> int:
         """Views in a chunk; says what the run will cost."""
         from g_ray.pipelines import planning
-        from g_ray.reconstruction.chunks import split_into_chunks
+        from g_ray.pipelines.reconstruction import split_into_chunks
 
         size = self.size or model.config.long_side
         weights = planning.count_weights(model)

@@ -30,10 +30,10 @@ def draw_metrics(result: dict[str, Any], out: Path) -> None:
 
 def make_contact_sheet(study: "Study", out: Path) -> tuple[list[Any], dict[str, list[str]]]:
     """The image, its true depth along the ray, and what every method's first network says, with its error."""
-    from g_ray.evaluation.reconstruction_scorer import RoomsScorer, make_predictor
+    from g_ray.evaluation.reconstruction import RoomsScorer, make_predictor
     from g_ray.evaluation.study_runs import load_network
     from g_ray.metrics.reconstruction import relative_error
-    from g_ray.viewer.depth_colours import color_depth
+    from g_ray.viewer.colors import color_depth
 
     assert isinstance(study.scorer, RoomsScorer)
     batch = next(study.scorer.make_batches(SETTING))

@@ -1,4 +1,4 @@
-"""`g-ray reproduce`: a table of the paper, trained and scored from nothing. Here those of novel-view synthesis."""
+"""What `g-ray reproduce nvs-objects` needs before it trains: rendered objects, and a frozen index of them."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -6,14 +6,105 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from g_ray.cli.reproduce_reconstruction import ReconAblation, ReconPhotos
-from g_ray.cli.table import Table
+from g_ray.cli.reproduce_tables import Table
 
 if TYPE_CHECKING:
-    from g_ray.evaluation.nvs_protocol import NVSProtocol
-    from g_ray.evaluation.nvs_scorer import NVSScorer
+    from g_ray.evaluation.nvs import NVSProtocol, NVSScorer
+    from g_ray.evaluation.objects_protocol import ObjectsProtocol
     from g_ray.evaluation.study_runs import Study
     from g_ray.recipes.nvs import NVSRecipe
+
+MADE = 600  # procedural objects, where no scanned ones are found
+RENDER = "g-ray data objects --meshes MESHES --out FOLDER"
+
+
+def render_small_objects(root: Path, size: int) -> Path:
+    """All scanned objects where they are found, else objects made from seeds; what is there is not rendered again."""
+    from g_ray.cli.data import Objects
+    from g_ray.runtime.files import find_shared_data
+
+    scanned = find_shared_data() / "gso_mini"
+    if scanned.is_dir():
+        Objects(root, meshes=str(scanned), size=size).run()
+    else:
+        Objects(root, count=MADE, size=size).run()
+    return root
+
+
+def freeze_protocol(root: Path, index: Path, size: int) -> "ObjectsProtocol":
+    """Written at the first call, and checked against the objects at every call, before anything is trained."""
+    from g_ray.data.objects.index import SUMS, write_indices
+    from g_ray.evaluation.objects_protocol import ObjectsProtocol
+
+    if not (index / SUMS).is_file():
+        write_indices(root, index)
+    protocol = ObjectsProtocol(root, index, size, size)
+    protocol.check()
+    return protocol
+
+
+# `g-ray reproduce recon-ablation | recon-photos`: reconstruction in rooms, and from photographs.
+
+
+RECONSTRUCTION_PAIRS = (("gray", "rope"), ("gray", "rope_vo"), ("gray_qk", "rope"), ("gray_camray", "camray"))
+TEST_SETS = 128
+TRAINED = 0.6
+
+
+@dataclass(frozen=True)
+class ReconAblation(Table):
+    """Eight ways to tell a reconstruction network about cameras: trained on pinholes, tested on other lenses too."""
+
+    def build_study(self) -> "Study":
+        from g_ray.data.rooms.reconstruction import RoomsReconstruction
+        from g_ray.evaluation.reconstruction import RoomsScorer
+        from g_ray.evaluation.study_runs import Study
+        from g_ray.recipes import reconstruction
+
+        make = {"small": reconstruction.tiny, "paper": reconstruction.ablation}[self.scale]
+        recipes = {method: make(method) for method in reconstruction.METHODS}
+        first = recipes["gray"]
+        rooms = first.data.build_source(0, first.model.build_config().patch)
+        assert isinstance(rooms, RoomsReconstruction)
+        scorer = RoomsScorer.from_training(rooms, TEST_SETS)
+        return Study("recon-ablation", self.scale, recipes, scorer, RECONSTRUCTION_PAIRS)
+
+    def draw(self, study: "Study", result: dict[str, Any]) -> None:
+        from g_ray.cli.reconstruction_pictures import draw_pictures
+
+        draw_pictures(study, result, self.out)
+
+
+@dataclass(frozen=True)
+class ReconPhotos(Table):
+    """G-ray on real photographs with depth, as they are and as fisheyes: trained on rooms, and on photographs too."""
+
+    data: Path | None = None
+    """A scene folder with depth, e.g. 7-Scenes: its first 60 % of frames train the second row, the others test both."""
+
+    def build_study(self) -> "Study":
+        from g_ray.evaluation.reconstruction import PhotosScorer
+        from g_ray.evaluation.study_runs import Study
+        from g_ray.recipes import reconstruction, reconstruction_scenes
+
+        if self.scale != "small":
+            raise ValueError("recon-photos has a small scale only: --scale small")
+        if self.data is None or not self.data.is_dir():
+            raise ValueError("recon-photos needs photographs with depth: give --data FOLDER")
+        rooms = reconstruction.tiny("gray")
+        both = reconstruction_scenes.mixed(self.data, (0.0, TRAINED))
+        scorer = PhotosScorer(self.data, rooms.data.width, rooms.model.build_config().patch, (TRAINED, 1.0))
+        pairs = (("rooms_and_photos", "rooms"),)
+        return Study("recon-photos", self.scale, {"rooms": rooms, "rooms_and_photos": both}, scorer, pairs)
+
+    def draw(self, study: "Study", result: dict[str, Any]) -> None:
+        from g_ray.cli.reconstruction_pictures import draw_metrics
+
+        draw_metrics(result, self.out)
+
+
+# `g-ray reproduce`: a table of the paper, trained and scored from nothing. Here those of novel-view synthesis.
+
 
 ALPHAS = (1, 2, 4, 6, 8, 10, 15, 20, 40)
 PAIRS = (("gta_gray", "gta"), ("rayrope_gray", "rayrope"))
@@ -28,12 +119,12 @@ class NVSTable(Table):
     """AlexNet and LPIPS weights; looked for in the cache if not given, and the column left out if not found."""
 
     def build_scorer(self, protocol: "NVSProtocol") -> "NVSScorer":
-        from g_ray.evaluation.nvs_scorer import NVSScorer
+        from g_ray.evaluation.nvs import NVSScorer
 
         return NVSScorer(protocol, find_lpips(self.lpips))
 
     def draw(self, study: "Study", result: dict[str, Any]) -> None:
-        from g_ray.cli.table_pictures import draw_pictures
+        from g_ray.cli.reproduce_tables import draw_pictures
 
         draw_pictures(study, result, self.out)
 
@@ -57,7 +148,7 @@ class FovTable(NVSTable):
         return replace(recipe, data=replace(recipe.data, root=self._get_paths()[0]))
 
     def build_protocol(self) -> "NVSProtocol":
-        from g_ray.evaluation.nvs_protocol import FovProtocol
+        from g_ray.evaluation.nvs import FovProtocol
         from g_ray.evaluation.re10k_protocol import RE10KProtocol
 
         if self.scale == "small":
@@ -117,7 +208,7 @@ class NVSZoom(NVSTable):
     """Folder of `nvs-fov`, whose finished networks are scored; they are trained in OUT if none is given."""
 
     def build_study(self) -> "Study":
-        from g_ray.evaluation.nvs_protocol import WhoZoomsProtocol
+        from g_ray.evaluation.nvs import WhoZoomsProtocol
         from g_ray.evaluation.study_runs import Study
         from g_ray.recipes.nvs import METHODS
 
@@ -141,7 +232,6 @@ class NVSObjects(NVSTable):
     """Folder of rendered objects; at small scale they are rendered into OUT/data if none is given."""
 
     def build_study(self) -> "Study":
-        from g_ray.cli.reproduce_objects import RENDER, freeze_protocol, render_small_objects
         from g_ray.evaluation.study_runs import Study
         from g_ray.recipes import objects
         from g_ray.recipes.nvs import METHODS
@@ -185,7 +275,7 @@ def make_rooms_recipe(method: str, out: Path) -> "NVSRecipe":
 
 def find_lpips(path: Path | None) -> Path | None:
     """The weights to use: a given file must be there, the cache may be empty, and then that is said."""
-    from g_ray.metrics.lpips_weights import COMMAND, get_cache_file
+    from g_ray.metrics.lpips import COMMAND, get_cache_file
 
     if path is not None:
         if not path.is_file():

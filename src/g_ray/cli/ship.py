@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from g_ray.files import atomic_path, strip_paths, write_atomically, write_json
-from g_ray.models.shipped import FOLDER
+from g_ray.models.checkpoint import FOLDER
+from g_ray.runtime.files import atomic_path, strip_paths, write_atomically, write_json
 
 if TYPE_CHECKING:
     from g_ray.recipes.nvs import NVSRecipe
@@ -109,10 +109,9 @@ def write_half_precision(
 
 def score_nvs(recipe: "NVSRecipe", weights: Path, scenes: int) -> dict[str, Any]:
     """Per zoom, on rooms that no training run sees; nothing for networks that were trained on other data."""
-    from g_ray.evaluation.nvs_protocol import FovProtocol
-    from g_ray.evaluation.nvs_scorer import make_predictor
+    from g_ray.evaluation.nvs import FovProtocol, make_predictor
+    from g_ray.pipelines.synthesis import load_network
     from g_ray.recipes.nvs import RoomsData
-    from g_ray.synthesis import load_network
 
     data = recipe.data
     if not isinstance(data, RoomsData):
@@ -139,7 +138,7 @@ def score_reconstruction(recipe: "ReconstructionRecipe", weights: Path, scenes: 
     The fields of view are those of the ablation's table, whatever the training's were.
     """
     from g_ray.data.rooms.reconstruction import RoomsReconstruction
-    from g_ray.evaluation.reconstruction_scorer import RoomsScorer
+    from g_ray.evaluation.reconstruction import RoomsScorer
     from g_ray.evaluation.study import ScoredRun, make_rows
     from g_ray.models.checkpoint import load_reconstruction
     from g_ray.recipes.reconstruction import RoomsViews

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from g_ray.cameras.base import Camera
-    from g_ray.cameras.files import NamedCamera
-    from g_ray.data.scenes import PosedScene
+    from g_ray.formats.cameras_json import NamedCamera
+    from g_ray.formats.scene import PosedScene
     from g_ray.geometry.pose import Pose
-    from g_ray.synthesis import Synthesizer
+    from g_ray.pipelines.synthesis import Synthesizer
 
 FRAMES, FPS = 60, 24
 
@@ -51,8 +51,8 @@ class Synthesize:
     def run(self) -> None:
         self._check()
         print("g-ray synthesize: loading torch", flush=True)
+        from g_ray.pipelines.synthesis import Synthesizer, load_network
         from g_ray.pipelines.synthesis_inputs import choose_lens, read_contexts, read_targets
-        from g_ray.synthesis import Synthesizer, load_network
         from g_ray.training.distributed import choose_device
 
         network = load_network(self.weights, choose_device(self.device, 0))
@@ -106,7 +106,7 @@ class Synthesize:
     def _read_scene(self) -> "PosedScene | None":
         if self.scene is None:
             return None
-        from g_ray.data.scenes import read_scene
+        from g_ray.formats import read_scene
 
         scene = read_scene(self.scene)
         for line in (scene.summary, *scene.notes):
@@ -125,7 +125,7 @@ class Synthesize:
 
     def _write_pictures(self, stage: "Synthesizer", targets: "list[NamedCamera]") -> None:
         from g_ray.cli.text import make_file_name
-        from g_ray.synthesis.sizes import describe_size
+        from g_ray.pipelines.synthesis import describe_size
         from g_ray.viewer.animation import save_picture
 
         if self.out.suffix and len(targets) > 1:
@@ -147,8 +147,8 @@ class Synthesize:
             )
 
     def _write_path(self, stage: "Synthesizer", poses: "Pose", lens: "Camera") -> None:
-        from g_ray.synthesis.paths import PATHS
-        from g_ray.synthesis.sizes import describe_size
+        from g_ray.pipelines.synthesis import describe_size
+        from g_ray.pipelines.trajectories import PATHS
         from g_ray.viewer.animation import save_animation
 
         kind, count = PATHS[str(self.path)], self.frames or FRAMES

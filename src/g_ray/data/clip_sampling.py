@@ -3,6 +3,9 @@
 import hashlib
 
 import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from g_ray.geometry.pose import Pose
 
@@ -49,3 +52,27 @@ def normalize_poses(poses: Pose, contexts: int) -> Pose:
 def hash_to_unit(key: str) -> float:
     """A number in [0, 1) that belongs to a name for ever: splits made with it do not depend on what else is there."""
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:7], "big") / 2**56
+
+
+# Poses whose unit nobody knows, as structure from motion gives them, in units that a network can rely on.
+
+
+NO_BASELINE = 1e-9
+"""Contexts closer together than this are one place: there is nothing to scale by."""
+
+
+def scale_to_baseline(poses: Pose, contexts: int, baseline: float | int) -> Pose:
+    """The first context becomes the world, and its farthest fellow context stands `baseline` away from it.
+
+    Poses are [*batch, view], contexts first. Where all contexts stand in one place the scale stays as it is.
+    """
+    relative = poses.relative_to_first()
+    return relative.scale_translation(
+        compute_baseline_scale(relative, contexts, baseline)[..., None].expand(relative.batch_shape)
+    )
+
+
+def compute_baseline_scale(relative: Pose, contexts: int, baseline: float | int) -> Float[Tensor, "*batch"]:
+    """What lengths are multiplied by."""
+    apart = relative.translation[..., :contexts, :].norm(dim=-1).amax(-1)
+    return torch.where(apart > NO_BASELINE, baseline / apart.clamp(min=NO_BASELINE), 1.0)

@@ -1,14 +1,118 @@
-"""The face of every encoding, and what it prepares once per forward pass."""
+"""Linear maps of tokens: what a relative encoding does to queries, keys, values and outputs."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
-from g_ray.encodings.token_map import IDENTITY, TokenMap
 from g_ray.rays.layout import Layout
 from g_ray.rays.views import Tokens
+
+
+class TokenMap(ABC):
+    """A linear map of each token's channels that is the same for all heads; its entries are float32 or better."""
+
+    @abstractmethod
+    def apply_plain(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
+        """The map in plain differentiable operations, for tokens in the map's precision."""
+
+    @abstractmethod
+    def apply_into(self, x: Float[Tensor, "*shape dim"], out: Float[Tensor, "*shape dim"]) -> None:
+        """The same numbers into a buffer, with few passes over memory and nothing kept for backward."""
+
+    @abstractmethod
+    def adjoint(self) -> "TokenMap":
+        """The transposed map: the inverse of a rotation, and the backward pass of any linear map."""
+
+    @abstractmethod
+    def entries(self) -> tuple[Tensor, ...]:
+        """The tensors that the map is made of."""
+
+    def apply(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
+        """Map tokens of any precision; computed in the map's precision, returned in the tokens'."""
+        entries = self.entries()
+        if not entries:
+            return x
+        lifted = x.to(torch.promote_types(x.dtype, entries[0].dtype))
+        # Inductor fuses the plain form by itself; gradients for the cameras need it too.
+        if torch.compiler.is_compiling() or x.ndim == 1 or any(entry.requires_grad for entry in entries):
+            return self.apply_plain(lifted).to(x.dtype)
+        mapped = _Apply.apply(lifted, self)
+        return mapped.to(x.dtype)  # pyright: ignore[reportOptionalMemberAccess]
+
+    def apply_in_place(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
+        """`apply` for tokens that nobody needs any more: maps that can, write into them."""
+        return self.apply(x)
+
+
+class _Apply(torch.autograd.Function):
+    """A linear map whose backward pass is its adjoint: saves no token."""
+
+    @staticmethod
+    def forward(x: Tensor, token_map: TokenMap) -> Tensor:
+        out = torch.empty_like(x)
+        token_map.apply_into(x, out)
+        return out
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, TokenMap], output: Tensor) -> None:
+        ctx.token_map = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return _Apply.apply(gradients[0], ctx.token_map.adjoint()), None  # pyright: ignore[reportReturnType]
+
+
+@dataclass(frozen=True)
+class Identity(TokenMap):
+    """Leaves every token as it is."""
+
+    def apply_plain(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
+        return x
+
+    def apply_into(self, x: Float[Tensor, "*shape dim"], out: Float[Tensor, "*shape dim"]) -> None:
+        out.copy_(x)
+
+    def adjoint(self) -> "Identity":
+        return self
+
+    def entries(self) -> tuple[Tensor, ...]:
+        return ()
+
+
+IDENTITY = Identity()
+
+
+@dataclass(frozen=True)
+class DirectSum(TokenMap):
+    """Maps side by side: the first `widths[0]` channels through the first map, and so on."""
+
+    parts: tuple[TokenMap, ...]
+    widths: tuple[int, ...]
+
+    def apply_plain(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
+        pieces = x.split(self.widths, -1)
+        return torch.cat(
+            [part.apply_plain(piece) for part, piece in zip(self.parts, pieces, strict=True)], -1
+        )
+
+    def apply_into(self, x: Float[Tensor, "*shape dim"], out: Float[Tensor, "*shape dim"]) -> None:
+        for part, piece, target in zip(
+            self.parts, x.split(self.widths, -1), out.split(self.widths, -1), strict=True
+        ):
+            part.apply_into(piece, target)
+
+    def adjoint(self) -> "DirectSum":
+        return DirectSum(tuple(part.adjoint() for part in self.parts), self.widths)
+
+    def entries(self) -> tuple[Tensor, ...]:
+        return tuple(entry for part in self.parts for entry in part.entries())
+
+
+# The face of every encoding, and what it prepares once per forward pass.
 
 
 @dataclass(frozen=True)

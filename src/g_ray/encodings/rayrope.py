@@ -10,9 +10,8 @@ from torch import Tensor
 
 from g_ray.coordinates import RayCoordinate, get_coordinate
 from g_ray.encodings.base import Encoding, check_choice, check_split
-from g_ray.encodings.expected import EXPECTATIONS
-from g_ray.encodings.frequencies import make_periodic_frequencies, round_to_period
-from g_ray.encodings.per_camera import PerCamera, RangeCoordinates
+from g_ray.encodings.per_camera import EXPECTATIONS, PerCamera, RangeCoordinates
+from g_ray.encodings.rotary import make_periodic_frequencies, round_to_period
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import CORNERS, Tokens
 

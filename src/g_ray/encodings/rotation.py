@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray.encodings.token_map import TokenMap
+from g_ray.encodings.base import TokenMap
 
 TOKENS_AT_ONCE = 256
 """So that one stretch of tokens stays in the cache over the four passes of `apply_into`."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from g_ray.data.nvs import NVSBatch
 from g_ray.data.objects.index import PROTOCOLS, ObjectIndex, read_index
-from g_ray.data.objects.rendered import RenderedObjects, ViewRequest
-from g_ray.evaluation.nvs_protocol import NVSProtocol
+from g_ray.data.objects.nvs import RenderedObjects, ViewRequest
+from g_ray.evaluation.nvs import NVSProtocol
 
 
 @dataclass(frozen=True)

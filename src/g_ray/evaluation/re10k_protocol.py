@@ -14,11 +14,9 @@ from torch import Tensor
 
 from g_ray.data.clip_sampling import hash_to_unit
 from g_ray.data.nvs import NVSBatch, compute_zoom_factors
-from g_ray.data.re10k.clips import Axes, Clips
-from g_ray.data.re10k.index import EvaluationIndex, IndexedScene, read_index
-from g_ray.data.re10k.layouts import open_clips
-from g_ray.data.re10k.nvs import ClipFrames, load_scenes
-from g_ray.evaluation.nvs_protocol import NVSProtocol
+from g_ray.data.re10k import ClipFrames, load_scenes
+from g_ray.evaluation.nvs import NVSProtocol
+from g_ray.formats.re10k import Axes, Clips, EvaluationIndex, IndexedScene, open_clips, read_index
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,14 @@
 """A table of the paper: rows that are trained, columns that they are scored on, several seeds each."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from g_ray.metrics.bootstrap import Interval, bootstrap_runs
 
@@ -112,3 +113,32 @@ def _format_cell(interval: Mapping[str, float] | None, digits: int) -> str:
         return "–"
     half = (interval["high"] - interval["low"]) / 2
     return f"{interval['mean']:.{digits}f} ± {half:.{digits}f}"
+
+
+# What a table is scored on, whatever its networks do.
+
+
+class Scorer(ABC):
+    """The same test scenes for every method and seed; `settings` are the columns of the table."""
+
+    @property
+    @abstractmethod
+    def settings(self) -> tuple[str, ...]:
+        """Names of the columns."""
+
+    @property
+    @abstractmethod
+    def key(self) -> dict[str, str]:
+        """Changes with anything that changes a score: scores with the same key are used again."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """For result.json, as plain values."""
+
+    @abstractmethod
+    def score_network(self, network: nn.Module, setting: str) -> dict[str, list[float]]:
+        """metric → a value per scene."""
+
+    def score_references(self) -> list[ScoredRun]:
+        """Rows that need no training, for scale."""
+        return []

@@ -19,9 +19,8 @@ from typing import Any
 
 import torch
 
-from g_ray.evaluation.scorer import Scorer
-from g_ray.evaluation.study import ScoredRun, Scores, compute_differences, make_rows
-from g_ray.files import strip_paths, write_json
+from g_ray.evaluation.study import ScoredRun, Scorer, Scores, compute_differences, make_rows
+from g_ray.runtime.files import strip_paths, write_json
 from g_ray.training.engine import train
 from g_ray.training.history import METRICS
 from g_ray.training.recipe import Recipe

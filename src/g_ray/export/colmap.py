@@ -8,15 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from g_ray.data.scenes.colmap_cameras import camera_to_colmap
-from g_ray.data.scenes.colmap_format import RawCamera, RawImage
-from g_ray.export.colmap_files import write_model
 from g_ray.export.options import ExportOptions
-from g_ray.export.places import make_image_name
-from g_ray.export.points import PointCloud
-from g_ray.export.result import Result, ResultView
-from g_ray.export.selection import subsample_indices
-from g_ray.geometry.quaternion import quaternion_from_rotation
+from g_ray.export.points import PointCloud, subsample_indices
+from g_ray.export.result import Result, ResultView, make_image_name
+from g_ray.formats.colmap_model import RawCamera, RawImage, camera_to_colmap, write_model
+from g_ray.geometry.pose import quaternion_from_rotation
 
 AGREEMENT = 0.02
 """A further view sees a point if its depth there is the point's distance up to this share."""

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from g_ray.export.result import ResultView
-from g_ray.files import atomic_path
+from g_ray.runtime.files import atomic_path
 
 
 def check_exr() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from g_ray.export.points import PointCloud
-from g_ray.files import write_atomically
+from g_ray.runtime.files import write_atomically
 
 MAGIC, JSON_CHUNK, BINARY_CHUNK = 0x46546C67, 0x4E4F534A, 0x004E4942
 FLOAT, BYTE = 5126, 5121
@@ -79,3 +79,29 @@ def _encode_container(document: dict[str, Any], data: bytes) -> bytes:
     chunks = struct.pack("<II", len(text), JSON_CHUNK) + text
     chunks += struct.pack("<II", len(data), BINARY_CHUNK) + data
     return struct.pack("<III", MAGIC, 2, 12 + len(chunks)) + chunks
+
+
+# points.ply: binary little-endian, x y z, red green blue, confidence.
+
+
+VERTEX = np.dtype(
+    [
+        *((axis, "<f4") for axis in ("x", "y", "z")),
+        *((channel, "u1") for channel in ("red", "green", "blue")),
+        ("confidence", "<f4"),
+    ]
+)
+NAMES = {"f": "float", "u": "uchar"}
+
+
+def write_ply(path: Path, cloud: PointCloud) -> None:
+    """Positions in the world of the result: OpenCV axes of the first view's kind, y down."""
+    table = np.empty(len(cloud), VERTEX)
+    for index, axis in enumerate(("x", "y", "z")):
+        table[axis] = cloud.positions[:, index]
+    for index, channel in enumerate(("red", "green", "blue")):
+        table[channel] = cloud.colors[:, index]
+    table["confidence"] = cloud.confidence
+    properties = [f"property {NAMES[VERTEX[name].kind]} {name}" for name in VERTEX.names or ()]
+    head = ["ply", "format binary_little_endian 1.0", "comment made by g-ray", f"element vertex {len(cloud)}"]
+    write_atomically(path, "\n".join([*head, *properties, "end_header\n"]).encode() + table.tobytes())

@@ -1,7 +1,7 @@
 """transforms.json for nerfstudio and what reads its files: OpenGL axes, a camera per frame.
 
 nerfstudio takes one `camera_model` per file. Where perspective, fisheye and panorama meet, transforms.json holds all
-frames, each with its model (as `g_ray.data.scenes` reads them), and a file per model beside it suits nerfstudio itself.
+frames, each with its model (as `g_ray.formats` reads them), and a file per model beside it suits nerfstudio itself.
 """
 
 import math
@@ -12,15 +12,14 @@ import torch
 
 from g_ray.cameras.base import Camera
 from g_ray.cameras.equirectangular import Equirectangular
-from g_ray.cameras.files import NamedCamera
 from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.data.scenes.nerfstudio import TRANSFORMS
 from g_ray.export.options import ExportOptions
-from g_ray.export.places import get_depth_path, make_image_name
-from g_ray.export.result import Result
-from g_ray.files import write_json
+from g_ray.export.result import Result, get_depth_path, make_image_name
+from g_ray.formats.cameras_json import NamedCamera
+from g_ray.formats.nerfstudio import TRANSFORMS
+from g_ray.runtime.files import write_json
 
 MODELS: dict[type[Camera], tuple[str, tuple[str, ...]]] = {
     Pinhole: ("PINHOLE", ()),

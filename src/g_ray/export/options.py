@@ -15,7 +15,7 @@ class ExportOptions:
     voxel: float | None = None
     """Side of cubes, in the result's unit, of which each keeps its most confident point."""
     sky: bool = False
-    """Leave out what looks like sky, see `g_ray.export.selection.find_sky`."""
+    """Leave out what looks like sky, see `g_ray.export.points.find_sky`."""
     max_points: int = 1_000_000
     """Points in points.ply and scene.glb, at most."""
     max_tracks: int = 100_000

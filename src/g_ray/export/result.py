@@ -1,19 +1,11 @@
-"""A reconstruction and its folder.
-
-FOLDER/cameras.json          every view's camera (true model, original pixels), pose and where its calibration is from
-FOLDER/images/NAME           the photographs, upright, 8 bits
-FOLDER/depth/NAME.npz        ray_depth, z_depth, confidence (float32), valid; true_world_from_cam where known
-FOLDER/result.json           written last: unit, metrics, settings, notes. Without it the folder is unfinished.
-
-Every file appears whole or not at all. An unfinished folder is read with the views that are there.
-"""
+"""Where a view's files are in the folder of a result. Names keep their sub-folders and lead nowhere else."""
 
 import json
 import os
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args, overload
 
 import numpy as np
@@ -22,12 +14,45 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.cameras.files import NamedCamera, read_cameras, write_cameras
-from g_ray.export.photos import PhotoLike, store_photo
-from g_ray.export.places import get_depth_path, get_image_path
-from g_ray.files import atomic_path, write_json
+from g_ray.formats.cameras_json import NamedCamera, read_cameras, write_cameras
+from g_ray.formats.images import PhotoLike, store_photo
+from g_ray.formats.scene import resolve_inside
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
+from g_ray.runtime.files import atomic_path, write_json
+
+WRITABLE = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
+"""Photographs that are stored under their own name; others become NAME.png."""
+
+
+def make_image_name(name: str) -> str:
+    """Of a view's photograph, below images/."""
+    return name if PurePosixPath(name).suffix.lower() in WRITABLE else f"{name}.png"
+
+
+def get_image_path(folder: Path, name: str) -> Path:
+    return _resolve_below(folder / "images", name, make_image_name(name))
+
+
+def get_depth_path(folder: Path, name: str, suffix: str = ".npz") -> Path:
+    return _resolve_below(folder / "depth", name, f"{name}{suffix}")
+
+
+def _resolve_below(folder: Path, name: str, file: str) -> Path:
+    if name != str(PurePosixPath(name)) or "\\" in name or name == ".":
+        raise ValueError(f"view name {name!r} is not a plain path; write it as folder/file.jpg")
+    return resolve_inside(folder, file)
+
+
+# A reconstruction and its folder.
+#
+# FOLDER/cameras.json          every view's camera (true model, original pixels), pose and where its calibration is from
+# FOLDER/images/NAME           the photographs, upright, 8 bits
+# FOLDER/depth/NAME.npz        ray_depth, z_depth, confidence (float32), valid; true_world_from_cam where known
+# FOLDER/result.json           written last: unit, metrics, settings, notes. Without it the folder is unfinished.
+#
+# Every file appears whole or not at all. An unfinished folder is read with the views that are there.
+
 
 Unit = Literal["metre", "unknown"]
 CAMERAS, RESULT = "cameras.json", "result.json"

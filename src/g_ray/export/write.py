@@ -9,15 +9,21 @@ import numpy as np
 from g_ray.export.colmap import write_colmap
 from g_ray.export.exr import check_exr, write_exr
 from g_ray.export.frusta import build_frustum, choose_frustum_size
-from g_ray.export.glb import write_glb
+from g_ray.export.glb import write_glb, write_ply
 from g_ray.export.nerfstudio import write_transforms
 from g_ray.export.options import ExportOptions
-from g_ray.export.photos import PhotoLike
-from g_ray.export.places import get_depth_path
-from g_ray.export.ply import write_ply
 from g_ray.export.points import PointCloud, collect_points
-from g_ray.export.result import RESULT, Result, ResultView, finish_result, read_result, write_views
-from g_ray.files import atomic_path
+from g_ray.export.result import (
+    RESULT,
+    Result,
+    ResultView,
+    finish_result,
+    get_depth_path,
+    read_result,
+    write_views,
+)
+from g_ray.formats.images import PhotoLike
+from g_ray.runtime.files import atomic_path
 
 Page = Callable[[Result, PointCloud], object]
 """Writes one more file from a result and its points, e.g. `g_ray.viewer.reconstruction_report.write_report`."""

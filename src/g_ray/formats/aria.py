@@ -15,9 +15,9 @@ from g_ray.cameras.base import Camera
 from g_ray.cameras.fisheye624 import Fisheye624
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.capture.sources.base import CalibrationSource, Example, Lens, check_principal_point
-from g_ray.files import write_atomically
+from g_ray.formats.calibration import CalibrationSource, Example, Lens, check_principal_point
 from g_ray.formats.documents import ParsedFile, parse_numbers, parse_positive_int
+from g_ray.runtime.files import write_atomically
 
 SENSORS = {
     "camera-rgb": (2880, 2880),

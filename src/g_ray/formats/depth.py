@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.data.photos import open_photo
+from g_ray.formats.images import open_photo
 from g_ray.rays.ray_map import RayMap
 
 Convention = Literal["z", "ray"]

@@ -5,11 +5,11 @@ from pathlib import Path
 import torch
 
 from g_ray.cameras.thin_prism_fisheye import ThinPrismFisheye
-from g_ray.capture.sources.base import CalibrationSource, Example
-from g_ray.capture.sources.colmap import read_lenses
-from g_ray.data.scenes.colmap_format import is_model
-from g_ray.files import write_atomically
+from g_ray.formats.calibration import CalibrationSource, Example
+from g_ray.formats.colmap import read_lenses
+from g_ray.formats.colmap_model import is_model
 from g_ray.formats.documents import ParsedFile
+from g_ray.runtime.files import write_atomically
 
 PLACES = (
     *("dslr_calibration_jpg", "dslr_calibration_undistorted"),

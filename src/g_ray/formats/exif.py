@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from g_ray.capture.pixels import ORIENTATION
-from g_ray.data.photos import open_photo
+from g_ray.formats.images import ORIENTATION, open_photo
 
 _MAKE, _MODEL, _DETAILS = 271, 272, 0x8769
 _FOCAL, _FOCAL_35, _WIDTH, _HEIGHT = 37386, 41989, 40962, 40963

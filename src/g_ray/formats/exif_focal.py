@@ -7,9 +7,7 @@ import torch
 from PIL import Image
 
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.capture.calibrated import CalibratedPhoto
-from g_ray.capture.fitting import has_same_aspect
-from g_ray.capture.sources.base import CalibrationSource, Example
+from g_ray.formats.calibration import CalibratedPhoto, CalibrationSource, Example, has_same_aspect
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.exif import FILM_DIAGONAL, Exif
 from g_ray.formats.photos import Photo

@@ -18,8 +18,8 @@ from g_ray.cameras.equirectangular import Equirectangular
 from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.data.photos import read_photo_size
 from g_ray.formats.depth import DepthFile
+from g_ray.formats.images import read_photo_size
 from g_ray.formats.scene import PosedScene, check_photos, resolve_inside
 from g_ray.geometry.pose import Pose
 

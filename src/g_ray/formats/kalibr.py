@@ -7,17 +7,17 @@ from typing import Any
 import torch
 
 from g_ray.cameras.base import Camera, pixel_centers
+from g_ray.cameras.distortion import PlanarDistortion
 from g_ray.cameras.double_sphere import DoubleSphere
 from g_ray.cameras.eucm import EUCM
 from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.cameras.planar import PlanarDistortion
 from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.cameras.ucm import UCM
-from g_ray.capture.sources.base import CalibrationSource, Example, Lens
-from g_ray.files import write_atomically
+from g_ray.formats.calibration import CalibrationSource, Example, Lens
 from g_ray.formats.documents import ParsedFile, parse_numbers, parse_positive_int
+from g_ray.runtime.files import write_atomically
 
 INTRINSICS = {
     "pinhole": ("fx", "fy", "cx", "cy"),

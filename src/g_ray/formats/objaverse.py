@@ -23,8 +23,8 @@ from PIL import Image
 from torch import Tensor
 
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.files import write_json
 from g_ray.geometry.pose import Pose
+from g_ray.runtime.files import write_json
 
 CAMERAS = "cameras.json"
 PARTIAL = ".partial"  # folder below the root for objects that are being written

@@ -10,9 +10,9 @@ from g_ray.cameras.base import Camera
 from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.capture.sources.base import CalibrationSource, Example, Lens
-from g_ray.files import write_atomically
+from g_ray.formats.calibration import CalibrationSource, Example, Lens
 from g_ray.formats.documents import ParsedFile, parse_number, parse_numbers, parse_positive_int
+from g_ray.runtime.files import write_atomically
 
 MATRIX = ("camera_matrix", "Camera_Matrix", "cameraMatrix", "CameraMatrix", "K")
 DISTORTION = (

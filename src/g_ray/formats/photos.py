@@ -11,9 +11,9 @@ from pathlib import Path
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray.capture.pixels import TURNED, read_pixels
 from g_ray.formats import video
 from g_ray.formats.exif import Exif, read_exif
+from g_ray.formats.images import TURNED, read_pixels
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".pgm", ".jp2", ".avif")
 """What is taken from a folder. A file that is named itself may have any suffix."""

@@ -12,10 +12,10 @@ import torch
 from g_ray.cameras.base import Camera
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.ray_map_camera import RayMapCamera
-from g_ray.capture.sources.base import CalibrationSource, Example, Lens
-from g_ray.files import atomic_path
+from g_ray.formats.calibration import CalibrationSource, Example, Lens
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.photos import Photo
+from g_ray.runtime.files import atomic_path
 
 
 class RayMapSource(CalibrationSource):

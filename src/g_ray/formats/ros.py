@@ -6,10 +6,10 @@ from typing import Any
 import torch
 
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
-from g_ray.capture.sources.base import CalibrationSource, Example, Lens
-from g_ray.files import write_atomically
+from g_ray.formats.calibration import CalibrationSource, Example, Lens
 from g_ray.formats.documents import ParsedFile, parse_number, parse_numbers, parse_positive_int
 from g_ray.formats.opencv import make_lens_builder, parse_intrinsics
+from g_ray.runtime.files import write_atomically
 
 COUNTS = {"plumb_bob": (0, 4, 5), "rational_polynomial": (8, 12, 14), "equidistant": (4,), "fisheye": (4,)}
 """Distortion models of ROS, with their numbers of coefficients."""

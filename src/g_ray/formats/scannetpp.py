@@ -11,14 +11,13 @@ from pathlib import Path
 import torch
 
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
-from g_ray.capture.calibrated import CalibratedPhoto
-from g_ray.capture.sources.base import CalibrationSource, Example, Lens
-from g_ray.capture.sources.colmap import read_lenses
-from g_ray.data.scenes.colmap_format import is_model
-from g_ray.data.scenes.nerfstudio import TRANSFORMS, read_nerfstudio
-from g_ray.files import write_atomically
+from g_ray.formats.calibration import CalibratedPhoto, CalibrationSource, Example, Lens
+from g_ray.formats.colmap import read_lenses
+from g_ray.formats.colmap_model import is_model
 from g_ray.formats.documents import ParsedFile
+from g_ray.formats.nerfstudio import TRANSFORMS, read_nerfstudio
 from g_ray.formats.photos import Photo
+from g_ray.runtime.files import write_atomically
 
 DSLR, DSLR_NERFSTUDIO, IPHONE = Path("dslr/colmap"), Path("dslr/nerfstudio"), Path("iphone/colmap")
 

@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.data.photos import read_photo_size
 from g_ray.formats.depth import DepthFile
+from g_ray.formats.images import read_photo_size
 from g_ray.geometry.pose import Pose
 
 

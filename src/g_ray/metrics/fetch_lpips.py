@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from g_ray.files import atomic_path
-from g_ray.metrics.lpips_weights import NAMES, get_cache_file, read_weights
+from g_ray.metrics.lpips import NAMES, get_cache_file, read_weights
+from g_ray.runtime.files import atomic_path
 
 ALEXNET_URL = "https://download.pytorch.org/models/alexnet-owt-7be5be79.pth"
 HEADS_URL = (

@@ -3,8 +3,12 @@
 from g_ray.models.lvsm import LVSM, METHODS, SIZES, LVSMConfig, Method
 from g_ray.models.prediction import Prediction
 from g_ray.models.reconstruction import ReconstructionModel
-from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES, ReconstructionConfig
-from g_ray.models.reconstruction_methods import RECONSTRUCTION_METHODS, ReconstructionMethod
+from g_ray.models.reconstruction_config import (
+    RECONSTRUCTION_METHODS,
+    RECONSTRUCTION_SIZES,
+    ReconstructionConfig,
+    ReconstructionMethod,
+)
 
 __all__ = [
     "LVSM",

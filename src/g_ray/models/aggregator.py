@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from g_ray.encodings.base import Encoding, Prepared
-from g_ray.nn.block import Block
+from g_ray.nn.transformer import Block
 from g_ray.rays.views import Tokens
 
 TOKEN = 0.02

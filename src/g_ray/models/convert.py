@@ -7,7 +7,6 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from g_ray.files import atomic_path
 from g_ray.models.checkpoint import find_file, save_reconstruction
 from g_ray.models.dinov2 import DINOV2_SIZES, DINOv2
 from g_ray.models.foreign import (
@@ -21,6 +20,7 @@ from g_ray.models.foreign import (
 )
 from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.models.reconstruction_config import ReconstructionConfig
+from g_ray.runtime.files import atomic_path
 
 ENCODER = "encoder."
 SEED = 0

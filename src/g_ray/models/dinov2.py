@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from g_ray.encodings import NoPosition
-from g_ray.nn.block import Block
+from g_ray.nn.transformer import Block
 
 SPECIAL = 5
 """One class token and four registers stand before the patches."""

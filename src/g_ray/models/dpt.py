@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from g_ray.geometry.precision import disable_autocast
-from g_ray.models.pointmap import Pointmap, get_activation
+from g_ray.models.heads import Pointmap, get_activation
 
 FIRST_GUESS = 0.02
 """Deviation of the last layer's weights: the first maps are nearly flat."""

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from g_ray.encodings import Prepared, encoding
 from g_ray.nn.conditioning import CHANNELS, RayChannels
-from g_ray.nn.multi_head import EVERYTHING, MultiHeadAttention
+from g_ray.nn.transformer import EVERYTHING, MultiHeadAttention
 from g_ray.rays.views import Tokens, Views
 
 

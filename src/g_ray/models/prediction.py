@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray.geometry.pose import Pose
-from g_ray.geometry.quaternion import rotation_from_quaternion
+from g_ray.geometry.pose import Pose, rotation_from_quaternion
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,10 @@ from torch import Tensor, nn
 from g_ray.models.aggregator import Aggregator
 from g_ray.models.dinov2 import DINOV2_SIZES, DINOv2, PatchEmbed
 from g_ray.models.dpt import DPTHead
-from g_ray.models.point_head import LinearPointHead
-from g_ray.models.pose_head import PoseHead
+from g_ray.models.heads import LinearPointHead, PoseHead
 from g_ray.models.prediction import Prediction
-from g_ray.models.reconstruction_config import ReconstructionConfig
-from g_ray.models.reconstruction_methods import get_reconstruction_method
-from g_ray.nn.ray_features import RayFeatures
+from g_ray.models.reconstruction_config import ReconstructionConfig, get_reconstruction_method
+from g_ray.nn.conditioning import RayFeatures
 from g_ray.rays.views import Tokens, Views
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -8,17 +8,17 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from g_ray.encodings.per_camera import PerCamera
-from g_ray.encodings.rotation import Rotation
-from g_ray.geometry.precision import promote_to_float32
-from g_ray.nn import sdpa
-from g_ray.nn.pairs import (
+from g_ray.encodings._pairs import (
     adjacent_from_complex,
     complex_from_adjacent,
     complex_from_halves,
     complex_from_rotation,
     halves_from_complex,
 )
+from g_ray.encodings.per_camera import PerCamera
+from g_ray.encodings.rotation import Rotation
+from g_ray.geometry.precision import promote_to_float32
+from g_ray.nn import sdpa
 
 
 def attend_per_camera(

@@ -14,8 +14,8 @@ from g_ray.export.result import Result
 from g_ray.metrics.reconstruction import ReconstructionScores, SetGeometry, relative_error, score_sets
 from g_ray.models.inference import run_inference
 from g_ray.models.reconstruction import ReconstructionModel
-from g_ray.reconstruction.scene import WEIGHTS, KnownGeometry, load_network, reconstruct
-from g_ray.viewer.depth_colours import color_depth
+from g_ray.pipelines.reconstruction import WEIGHTS, KnownGeometry, load_network, reconstruct
+from g_ray.viewer.colors import color_depth
 from g_ray.viewer.table_figures import draw_contact_sheet
 from g_ray.viewer.theme import LIGHT, write_png
 

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.cameras.files import NamedCamera, read_cameras
-from g_ray.data.photos import read_photo
-from g_ray.data.scenes import PosedScene
-from g_ray.formats.scene import check_photo_size
+from g_ray.formats.cameras_json import NamedCamera, read_cameras
+from g_ray.formats.images import read_photo
+from g_ray.formats.scene import PosedScene, check_photo_size
 from g_ray.geometry.pose import Pose
 
 

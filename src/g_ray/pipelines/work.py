@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from g_ray.cameras.base import Camera
-from g_ray.files import atomic_path, write_json
 from g_ray.geometry.pose import Pose
-from g_ray.reconstruction.joining import ViewPiece
+from g_ray.pipelines.alignment import ViewPiece
+from g_ray.runtime.files import atomic_path, write_json
 
 FOLDER, KEY = "unfinished", "settings.json"
 

@@ -35,9 +35,8 @@ class RE10KData(nvs.NVSData):
 
     def build_source(self, seed: int) -> "NVSSource":
         from g_ray.data.checks.axes import validate_axes
-        from g_ray.data.re10k.check import match_clips
-        from g_ray.data.re10k.layouts import open_clips
-        from g_ray.data.re10k.nvs import RE10KNVS
+        from g_ray.data.re10k import RE10KNVS, match_clips
+        from g_ray.formats.re10k import open_clips
 
         clips = open_clips(self.root, "train", self.axes)
         if self.check:
@@ -91,7 +90,7 @@ class PathsData(nvs.NVSData):
 
 def find_shared_paths() -> Path:
     """Beside the checkout, or where G_RAY_SHARED_DATA says."""
-    from g_ray.data.shared import find_shared_data
+    from g_ray.runtime.files import find_shared_data
 
     return find_shared_data() / PATHS
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from g_ray.training.task import Task
 
 METHODS = ("gray", "gray_qk", "rope", "rope_vo", "camray", "gray_camray", "none_global", "rope_normalised")
-"""Rows of the ablation; what each is stands in `g_ray.models.reconstruction_methods`."""
+"""Rows of the ablation; what each is stands in `g_ray.models.reconstruction_config`."""
 
 SizeName = Literal["tiny", "rooms", "small", "paper"]
 

@@ -39,7 +39,7 @@ class ScenesViews(ReconstructionData):
     """Colour augmentation."""
 
     def build_source(self, seed: int, patch: int) -> "ReconstructionSource":
-        from g_ray.data.mixture import MixtureReconstruction
+        from g_ray.data.reconstruction import MixtureReconstruction
 
         if not self.folders:
             raise ValueError("no data: give --data.folders DIR …, with scenes that have depth")

@@ -1,9 +1,4 @@
-"""Checkpoints on disk: whole or not there at all.
-
-A checkpoint is a folder `step-00001000` with the weights, the state and JSON documents. It is written under a
-temporary name, flushed to the disk and renamed, so whatever happens while it is written leaves earlier ones as they
-were and no half of a new one. A manifest with sizes and digests tells a checkpoint that a disk has damaged since.
-"""
+"""Is this the run that the folder holds? Continuing with another recipe must be said aloud."""
 
 import hashlib
 import json
@@ -19,6 +14,49 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+
+
+def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as dotted keys: {"optimiser": {"clip": 1.0}} → {"optimiser.clip": 1.0}."""
+    flattened: dict[str, Any] = {}
+    for key, value in settings.items():
+        nested = isinstance(value, Mapping) and value
+        flattened |= flatten_settings(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return flattened
+
+
+def list_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """`key: old → new` for every setting that differs."""
+    old, new = flatten_settings(before), flatten_settings(now)
+    missing = "(not set)"
+    return [
+        f"{key}: {old.get(key, missing)} → {new.get(key, missing)}"
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key, missing) != new.get(key, missing)
+    ]
+
+
+def check_same(before: Mapping[str, Any], now: Mapping[str, Any], where: object, allow: bool) -> list[str]:
+    """The differences if they are allowed, a `ValueError` that names them otherwise. The name is only a label."""
+    changed = list_differences(_select_decisive(before), _select_decisive(now))
+    if changed and not allow:
+        raise ValueError(
+            f"{where} was started differently ({'; '.join(changed)}): use the same settings, another --out, "
+            "or --allow-changes True to continue all the same"
+        )
+    return changed
+
+
+def _select_decisive(identity: Mapping[str, Any]) -> dict[str, Any]:
+    return {**identity["settings"], "kind": identity["kind"], "processes": identity["processes"]}
+
+
+# Checkpoints on disk: whole or not there at all.
+#
+# A checkpoint is a folder `step-00001000` with the weights, the state and JSON documents. It is written under a
+# temporary name, flushed to the disk and renamed, so whatever happens while it is written leaves earlier ones as they
+# were and no half of a new one. A manifest with sizes and digests tells a checkpoint that a disk has damaged since.
+
 
 WEIGHTS, STATE, MANIFEST = "model.safetensors", "state.pt", "manifest.json"
 NAME = re.compile(r"step-(\d{8,})")

@@ -1,33 +1,68 @@
-"""The training loop. It knows tasks, recipes and checkpoints, and nothing of what is being learned.
-
-Everything random in a step follows from (seed, step, rank), and everything else that a step depends on is in the
-checkpoint. A run that is killed at any moment and continued therefore ends, on the CPU, with the same bits as one that
-was left alone.
-"""
+"""Ctrl-C and SIGTERM: finish the step, save, leave."""
 
 import os
 import shutil
+import signal
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType, TracebackType
 from typing import Any
 
 import torch
 
 from g_ray.runtime.lock import lock_folder
 from g_ray.runtime.progress import Progress
-from g_ray.training.checkpoint import CheckpointStore
+from g_ray.training.checkpoint import CheckpointStore, check_same
 from g_ray.training.distributed import World, join_world
 from g_ray.training.feed import BrokenBatch, iterate_batches
 from g_ray.training.history import History
-from g_ray.training.identity import check_same
-from g_ray.training.interrupt import Interrupt
 from g_ray.training.learner import Learner
 from g_ray.training.recipe import Recipe
 from g_ray.training.run import Run
-from g_ray.training.seeds import make_step_seed
+from g_ray.training.task import make_step_seed
+
+
+class Interrupt:
+    """While entered, the first SIGINT or SIGTERM only sets `received`; the next one acts as usual."""
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Interrupt":
+        self._before = {number: signal.signal(number, self._on_signal) for number in self.SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._restore()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.received = number
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def reraise(self) -> None:
+        """What the signal would have done, now that everything is saved."""
+        if self.received == signal.SIGTERM:
+            raise SystemExit(128 + signal.SIGTERM)
+        raise KeyboardInterrupt
+
+
+# The training loop. It knows tasks, recipes and checkpoints, and nothing of what is being learned.
+#
+# Everything random in a step follows from (seed, step, rank), and everything else that a step depends on is in the
+# checkpoint. A run that is killed at any moment and continued therefore ends, on the CPU, with the same bits as one
+# that was left alone.
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
-from g_ray.files import write_atomically
+from g_ray.runtime.files import write_atomically
 
 METRICS = "metrics.jsonl"
 

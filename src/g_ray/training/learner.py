@@ -1,19 +1,19 @@
-"""A model that learns: one gradient update, and all the state that an update depends on."""
+"""Steps that had to be skipped: counted, named, and not endured for ever."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
 
-from g_ray.models.shipped import resolve_weights
+from g_ray.models.checkpoint import resolve_weights
 from g_ray.training.checkpoint import load_weights
-from g_ray.training.distributed import World
-from g_ray.training.health import SkipCounter
-from g_ray.training.meter import Meter
-from g_ray.training.optimiser import build_optimizer
-from g_ray.training.parallel import (
+from g_ray.training.distributed import (
+    World,
     compute_gradient_norm,
     distribute_model,
     get_optimizer_state,
@@ -21,12 +21,190 @@ from g_ray.training.parallel import (
     restore_state,
     scale_gradients,
 )
-from g_ray.training.placement import move_to_device
-from g_ray.training.precision import LossScale, autocast_to
-from g_ray.training.recipe import Recipe
+from g_ray.training.recipe import OptimizerSettings, PrecisionName, Recipe, Schedule
 from g_ray.training.run import Run
-from g_ray.training.schedule import compute_learning_rate, set_learning_rate
 from g_ray.training.task import Task
+
+
+class TooManySkipped(ValueError):
+    """The data or the training is broken; one line that says so."""
+
+
+@dataclass
+class SkipCounter:
+    """Counts skipped steps. The counts are saved with each checkpoint, so stopping does not reset them."""
+
+    max_total: int
+    max_in_a_row: int
+    total: int = 0
+    in_a_row: int = 0
+    recent: list[str] = field(default_factory=list)
+
+    REMEMBERED = 20
+
+    def record_success(self) -> None:
+        self.in_a_row = 0
+
+    def record_skip(self, step: int, reason: str) -> str:
+        """Count a step; the line to print."""
+        self.total += 1
+        self.in_a_row += 1
+        line = f"step {step} skipped: {reason}"
+        self.recent = [*self.recent, line][-self.REMEMBERED :]
+        return f"{line} ({self.total} so far)"
+
+    def check(self) -> None:
+        """Stop when there were too many."""
+        if self.in_a_row >= self.max_in_a_row:
+            how = f"{self.in_a_row} steps in a row"
+        elif self.total >= self.max_total:
+            how = f"{self.total} steps in all"
+        else:
+            return
+        raise TooManySkipped(f"{how} had to be skipped, stopping; the last one: {self.recent[-1]}")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"total": self.total, "in_a_row": self.in_a_row, "recent": list(self.recent)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.total, self.in_a_row, self.recent = state["total"], state["in_a_row"], list(state["recent"])
+
+
+# Means of logged scalars since the last entry.
+
+
+@dataclass
+class Meter:
+    """Sums and counts per name; saved with checkpoints, so that a continued run logs the same means."""
+
+    sums: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value
+            self.counts[name] = self.counts.get(name, 0) + 1
+
+    def pop_means(self) -> dict[str, float]:
+        """The means, and start anew."""
+        means = {name: total / self.counts[name] for name, total in self.sums.items()}
+        self.sums, self.counts = {}, {}
+        return means
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"sums": dict(self.sums), "counts": dict(self.counts)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.sums, self.counts = dict(state["sums"]), dict(state["counts"])
+
+
+# AdamW with weight decay where it belongs.
+
+
+def build_optimizer(model: nn.Module, settings: OptimizerSettings) -> AdamW:
+    """Matrices decay, vectors do not.
+
+    Deciding by the number of axes and not by name keeps decay away from biases as well as norms; the released NVS code
+    asks for "norm" in the name and so pulls the bias of RayRoPE's depth predictor, which starts at 3, towards zero.
+    """
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    groups = [
+        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": settings.weight_decay},
+        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    return AdamW(groups, lr=0.0, betas=settings.betas, eps=settings.eps)
+
+
+# Moves whatever a batch is made of to a device.
+
+
+def move_to_device(value: Any, device: torch.device) -> Any:
+    """The same structure with every tensor, and everything that has `.to`, on `device`; the rest as it is."""
+    if hasattr(value, "to"):
+        return value.to(device)
+    if is_dataclass(value) and not isinstance(value, type):
+        moved = {f.name: move_to_device(getattr(value, f.name), device) for f in fields(value) if f.init}
+        return replace(value, **moved)
+    if isinstance(value, dict):
+        return {key: move_to_device(item, device) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(move_to_device(item, device) for item in value))
+    if isinstance(value, list | tuple):
+        return type(value)(move_to_device(item, device) for item in value)
+    return value
+
+
+# Half precision: autocast for the arithmetic, a scaled loss for fp16.
+
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def autocast_to(precision: PrecisionName, device: torch.device) -> AbstractContextManager[object]:
+    """Autocast to the named precision; weights stay in fp32."""
+    if precision == "fp32":
+        return nullcontext()
+    return torch.autocast(device.type, dtype=DTYPES[precision])
+
+
+@dataclass
+class LossScale:
+    """Keeps fp16 gradients above underflow, by the rule and the numbers of torch.amp.GradScaler.
+
+    The loss is multiplied by `scale`; after an overflow the scale is halved, after 2000 good steps it is doubled.
+    Whether a step overflowed is read off the global gradient norm, which all ranks share under DDP and FSDP2 alike
+    (GradScaler looks at local shards only).
+    """
+
+    scale: float = 65536.0
+    good_steps: int = 0
+    enabled: bool = True
+
+    GROWTH_INTERVAL = 2000
+    SMALLEST = 2.0**-10
+
+    @classmethod
+    def from_precision(cls, precision: PrecisionName) -> "LossScale":
+        return cls() if precision == "fp16" else cls(scale=1.0, enabled=False)
+
+    def update(self, finite: bool) -> None:
+        if not self.enabled:
+            return
+        if not finite:
+            self.scale, self.good_steps = self.scale * 0.5, 0
+        else:
+            self.good_steps += 1
+            if self.good_steps == self.GROWTH_INTERVAL:
+                self.scale, self.good_steps = self.scale * 2.0, 0
+
+    def tolerates_overflow(self) -> bool:
+        """Overflow is part of finding the scale, until the scale is so small that it cannot be the reason."""
+        return self.enabled and self.scale > self.SMALLEST
+
+
+# The learning rate as a pure function of the step: there is no scheduler whose state could be lost.
+#
+# The released NVS code multiplies a warm-up and a cosine that both start at step 0, so its rate reaches zero 2,500
+# steps early and rises again. Here the cosine begins where the warm-up ends and the last update still has a positive
+# rate.
+
+
+def compute_learning_rate(schedule: Schedule, step: int) -> float:
+    """The rate of update number `step` = 0 … steps − 1."""
+    if step < schedule.warmup:
+        return schedule.start + (schedule.lr - schedule.start) * step / schedule.warmup
+    done = (step - schedule.warmup) / (schedule.steps - schedule.warmup)
+    return schedule.final + (schedule.lr - schedule.final) * 0.5 * (1.0 + math.cos(math.pi * done))
+
+
+def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+# A model that learns: one gradient update, and all the state that an update depends on.
+
 
 Result = TypeVar("Result")
 

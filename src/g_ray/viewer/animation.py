@@ -10,7 +10,7 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
-from g_ray.files import atomic_path
+from g_ray.runtime.files import atomic_path
 
 SUFFIXES = (".mp4", ".gif")
 CODECS = ("libx264", "mpeg4")

@@ -10,9 +10,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.data.photos import read_photo
 from g_ray.encodings.score import position_score
 from g_ray.export.result import Result
+from g_ray.formats.images import read_photo
 from g_ray.geometry.pose import Pose
 from g_ray.models.attention_maps import AttentionMaps
 from g_ray.models.framing import Framing

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from PIL import Image
 
-from g_ray.viewer.colours import HEAT
+from g_ray.viewer.colors import HEAT
 from g_ray.viewer.embed import read_asset
 from g_ray.viewer.explorer import Answer, Explorer
 from g_ray.viewer.scene_view import get_view_color

@@ -11,7 +11,7 @@ from g_ray.export.frusta import build_frustum, choose_frustum_size
 from g_ray.export.options import ExportOptions
 from g_ray.export.points import PointCloud, collect_points
 from g_ray.export.result import Result
-from g_ray.viewer.colours import CAMERA_COLORS
+from g_ray.viewer.colors import CAMERA_COLORS
 
 MAX_POINTS = 600_000
 START_HIDDEN = 20

@@ -11,7 +11,7 @@ import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from g_ray.files import write_atomically
+from g_ray.runtime.files import write_atomically
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import torch
 
 from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
-from g_ray.capture.calibrated import CalibratedPhoto
 from g_ray.capture.estimators.base import Estimator
+from g_ray.formats.calibration import CalibratedPhoto
 from g_ray.formats.photos import Photo
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from g_ray.cameras.base import Camera
-from g_ray.capture.calibrated import CalibratedPhoto
+from g_ray.formats.calibration import CalibratedPhoto
 from g_ray.formats.photos import Photo
 from g_ray.geometry.pose import Pose
 

@@ -15,9 +15,9 @@ from PIL import Image
 from torch.nn.functional import interpolate
 
 from g_ray.cameras.base import Camera
-from g_ray.capture.calibrated import CalibratedPhoto
 from g_ray.capture.estimators.base import Estimator
-from g_ray.data.scenes.colmap_cameras import camera_from_colmap as camera_of
+from g_ray.formats.calibration import CalibratedPhoto
+from g_ray.formats.colmap_model import camera_from_colmap as camera_of
 from g_ray.formats.exif_focal import compute_focal_px
 from g_ray.formats.photos import Photo
 from g_ray.geometry.pose import Pose

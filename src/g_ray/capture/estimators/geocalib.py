@@ -10,8 +10,8 @@ import torch
 
 from g_ray.cameras.base import Camera
 from g_ray.cameras.opencv import OpenCV
-from g_ray.capture.calibrated import CalibratedPhoto
 from g_ray.capture.estimators.base import Estimator
+from g_ray.formats.calibration import CalibratedPhoto
 from g_ray.formats.photos import Photo
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from g_ray.cameras.ray_map_camera import RayMapCamera
-from g_ray.capture.calibrated import CalibratedPhoto
 from g_ray.capture.estimators.base import Estimator
+from g_ray.formats.calibration import CalibratedPhoto
 from g_ray.formats.photos import Photo
 
 

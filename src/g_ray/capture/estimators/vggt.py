@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.capture.calibrated import CalibratedPhoto
 from g_ray.capture.estimators.base import Estimator
+from g_ray.formats.calibration import CalibratedPhoto
 from g_ray.formats.photos import Photo
 from g_ray.geometry.pose import Pose
 

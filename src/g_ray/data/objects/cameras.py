@@ -1,15 +1,6 @@
-"""The 24 cameras around an object of unit size: eight directions, each native, with another focal length, and from
-another distance (appendix "Objaverse Target-View Definitions").
+"""Random numbers of one object: the same whichever process asks for them, and when."""
 
-The numbers are those of the released renders, with two differences. Those restart their random numbers at every
-object, so that all 80,000 objects have the same 24 cameras, which a network can learn by heart; here every object
-has its own. And no camera comes closer than `NEAREST`: the released rule lets a dolly variant with a wide lens
-enter the corners of the object's bounding box, and see it from inside.
-
-The focal variant keeps the released range, 6.5° to 124.5°, although native lenses have 20° to 80°: it is there to
-leave what context views show, and the paper's numbers are measured on it.
-"""
-
+import hashlib
 from math import log, radians, tan
 
 import numpy as np
@@ -17,9 +8,26 @@ import torch
 from jaxtyping import Float
 
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.data.objects.seeds import make_object_random
 from g_ray.formats.objaverse import DIRECTIONS, ObjectCameras
 from g_ray.geometry.pose import Pose
+
+
+def make_object_random(name: str, seed: int, purpose: str) -> np.random.Generator:
+    digest = hashlib.blake2b(f"{seed}/{purpose}/{name}".encode(), digest_size=16).digest()
+    return np.random.default_rng(int.from_bytes(digest, "little"))
+
+
+# The 24 cameras around an object of unit size: eight directions, each native, with another focal length, and from
+# another distance (appendix "Objaverse Target-View Definitions").
+#
+# The numbers are those of the released renders, with two differences. Those restart their random numbers at every
+# object, so that all 80,000 objects have the same 24 cameras, which a network can learn by heart; here every object
+# has its own. And no camera comes closer than `NEAREST`: the released rule lets a dolly variant with a wide lens
+# enter the corners of the object's bounding box, and see it from inside.
+#
+# The focal variant keeps the released range, 6.5° to 124.5°, although native lenses have 20° to 80°: it is there to
+# leave what context views show, and the paper's numbers are measured on it.
+
 
 FOV_DEG = (20.0, 80.0)  # vertical, of native lenses; their focal lengths are uniform in the logarithm
 ELEVATION_DEG = (-10.0, 30.0)

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from g_ray.data.clip_sampling import hash_to_unit
-from g_ray.data.objects.seeds import make_object_random
-from g_ray.files import write_atomically
+from g_ray.data.objects.cameras import make_object_random
 from g_ray.formats.objaverse import (
     DIRECTIONS,
     DOLLY,
@@ -29,6 +28,7 @@ from g_ray.formats.objaverse import (
     format_image_name,
     read_cameras,
 )
+from g_ray.runtime.files import write_atomically
 
 TEST_SHARE = 0.1
 """Of all objects, as in the paper: 8,000 of 80,000."""

@@ -1,16 +1,133 @@
-"""Novel-view synthesis from rendered objects: batches that depend on nothing but (seed, step, rank)."""
+"""A folder of rendered objects as batches of views: images and cameras at one size, poses in one unit."""
 
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
 
+from g_ray.cameras.pinhole import Pinhole
 from g_ray.data.clip_sampling import hash_to_unit
 from g_ray.data.nvs import NVSBatch, NVSSource
 from g_ray.data.objects.index import EVERY_VIEW, PROTOCOLS, TEST_SHARE, TargetKinds, assign_split
-from g_ray.data.objects.rendered import RenderedObjects, ViewRequest
-from g_ray.formats.objaverse import DIRECTIONS, NATIVE, find_objects, format_image_name
+from g_ray.formats.objaverse import (
+    DIRECTIONS,
+    NAMES,
+    NATIVE,
+    find_objects,
+    format_image_name,
+    read_cameras,
+    read_image,
+)
+from g_ray.geometry.pose import Pose
+from g_ray.rays.resample import resample
+from g_ray.rays.views import Views
+
+FARTHEST = 0.5
+"""Distance of an object's farthest camera from its centre, after scaling; as in released code."""
+
+Value = TypeVar("Value")
+
+
+class ViewRequest(NamedTuple):
+    """Views of one object by the names of their images."""
+
+    uid: str
+    contexts: tuple[str, ...]
+    targets: tuple[str, ...]
+
+
+class ObjectViews(NamedTuple):
+    """The 24 cameras of an object in the order of NAMES."""
+
+    native: Pinhole
+    cameras: Pinhole
+    poses: Pose
+
+
+class RenderedObjects:
+    """Reads views of objects below `root`, at one size, and remembers what it read last.
+
+    All 24 cameras of an object count for its scale, so that it is the same whichever views are asked for; released
+    code takes those of an index entry. The world stays the object's: poses are not made relative to a context.
+    """
+
+    def __init__(self, root: Path, width: int, height: int, cache_mb: int = 256) -> None:
+        self.root, self.width, self.height = root, width, height
+        self._cameras: RecentCache[ObjectViews] = RecentCache(10_000)
+        self._images: RecentCache[Tensor] = RecentCache(cache_mb * 2**20 // (3 * width * height))
+
+    def make_batch(self, requests: Sequence[ViewRequest]) -> NVSBatch:
+        """One scene per entry, all with the same numbers of contexts and targets."""
+        known = len(requests[0].contexts)
+        named = [(uid, (*contexts, *targets)) for uid, contexts, targets in requests]
+        images = torch.stack(
+            [torch.stack([self.get_image(uid, name) for name in names]) for uid, names in named]
+        )
+        views = self._make_views([(uid, [NAMES.index(name) for name in names]) for uid, names in named])
+        rgb = images.to(torch.float32) / 255
+        folders = tuple(str(self.root / uid) for uid, _ in named)
+        return NVSBatch(rgb[:, :known], views[:known], rgb[:, known:], views[known:], folders)
+
+    def get_image(self, uid: str, name: str) -> UInt8[Tensor, "3 h w"]:
+        return self._images((uid, name), lambda: self._read_image(uid, name))
+
+    def get_cameras(self, uid: str) -> ObjectViews:
+        """As the files have them, and for images of the wanted size; poses are scaled."""
+        return self._cameras(uid, lambda: self._read_cameras(uid))
+
+    def _make_views(self, selection: list[tuple[str, list[int]]]) -> Views:
+        selected = [(self.get_cameras(uid), places) for uid, places in selection]
+        params = torch.stack([seen.cameras.params[places] for seen, places in selected])
+        matrices = torch.stack([seen.poses.world_from_cam[places] for seen, places in selected])
+        cameras = [Pinhole(params[:, view], self.width, self.height) for view in range(params.shape[1])]
+        return Views(cameras, Pose(matrices))
+
+    def _read_cameras(self, uid: str) -> ObjectViews:
+        read = read_cameras(self.root / uid)
+        native = read.cameras.to(torch.float32)
+        scaled = read.poses.scale_translation(FARTHEST / read.poses.translation.norm(dim=-1).max())
+        return ObjectViews(native, native.resize(self.width, self.height), scaled.to(torch.float32))
+
+    def _read_image(self, uid: str, name: str) -> UInt8[Tensor, "3 h w"]:
+        """At another size, the eight bits that a file of that size would hold."""
+        path = self.root / uid / "views" / name
+        image, camera = read_image(path), self.get_cameras(uid).native[NAMES.index(name)]
+        if image.shape[1:] != (camera.height, camera.width):
+            size = f"{image.shape[2]}×{image.shape[1]} px"
+            raise ValueError(f"{path}: {size}, but its camera takes {camera.width}×{camera.height}")
+        if image.shape[1:] == (self.height, self.width):
+            return image
+        return round_to_bytes(resample(image.to(torch.float32), camera, self.width, self.height)[0])
+
+
+def round_to_bytes(levels: Float[Tensor, "3 h w"]) -> UInt8[Tensor, "3 h w"]:
+    return levels.round().clamp(0, 255).to(torch.uint8)
+
+
+class RecentCache(Generic[Value]):
+    """What was made last, up to a number of things; the one that was not used for longest goes first."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.things: OrderedDict[Hashable, Value] = OrderedDict()
+
+    def __call__(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        value = self.things.pop(key) if key in self.things else make()
+        self.things[key] = value
+        if len(self.things) > self.limit:
+            self.things.popitem(last=False)
+        return value
+
+
+# Novel-view synthesis from rendered objects: batches that depend on nothing but (seed, step, rank).
+
 
 HELD_OUT_SHARE = 0.02
 """Of all objects: neither trained on nor tested on."""

@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from g_ray.data.objects.meshes import Mesh
-from g_ray.data.objects.srgb import LINEAR_OF_BYTE, linear_to_srgb_bytes
 from g_ray.data.rooms.textures import PATTERNS
+from g_ray.formats.meshes import LINEAR_OF_BYTE, Mesh, linear_to_srgb_bytes
 
 AROUND, ALONG = 96, 48  # cells of a surface
 TEXTURE = 192  # pixels, square

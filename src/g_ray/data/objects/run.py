@@ -14,14 +14,12 @@ from pathlib import Path
 
 import torch
 
-from g_ray.data.objects.cameras import sample_cameras
-from g_ray.data.objects.mesh_files import UnreadableMesh, find_meshes, read_meshes
-from g_ray.data.objects.meshes import Mesh, scale_to_unit_size
+from g_ray.data.objects.cameras import make_object_random, sample_cameras
 from g_ray.data.objects.procedural import make_random_object
 from g_ray.data.objects.render import MeshScene
-from g_ray.data.objects.seeds import make_object_random
-from g_ray.files import write_json
+from g_ray.formats.meshes import Mesh, UnreadableMesh, find_meshes, read_meshes, scale_to_unit_size
 from g_ray.formats.objaverse import is_finished, write_object
+from g_ray.runtime.files import write_json
 
 DATASET = "dataset.json"
 PROCEDURAL = "procedural"

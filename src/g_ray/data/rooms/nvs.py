@@ -14,9 +14,9 @@ from g_ray.cameras.pinhole import Pinhole
 from g_ray.data.nvs import NVSBatch, NVSSource, compute_zoom_factors
 from g_ray.data.rooms import Room, make_random_room
 from g_ray.data.splits import HELD_OUT, SPLITS
-from g_ray.files import atomic_path
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
+from g_ray.runtime.files import atomic_path
 
 VERSION = 1
 """Of the pictures: rooms that look otherwise get another number, and no cached picture of the old ones is used."""

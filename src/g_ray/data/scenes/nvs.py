@@ -11,12 +11,12 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
+from g_ray.data.clip_sampling import scale_to_baseline
 from g_ray.data.nvs import NVSBatch, NVSSource
-from g_ray.data.photos import read_photo
-from g_ray.data.pose_scale import scale_to_baseline
-from g_ray.data.resample import fit_box, resample
-from g_ray.data.scenes import read_scene
+from g_ray.formats import read_scene
+from g_ray.formats.images import read_photo
 from g_ray.geometry.pose import Pose
+from g_ray.rays.resample import fit_box, resample
 from g_ray.rays.views import Views
 
 Lenses = tuple[str | None, ...]

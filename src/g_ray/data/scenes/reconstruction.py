@@ -11,19 +11,19 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.cameras.ray_map_camera import RayMapCamera
+from g_ray.data.batch_shapes import ShapedSets
 from g_ray.data.color import ColorChange, ColorJitter
-from g_ray.data.photos import read_photo
+from g_ray.data.covisibility import compute_overlap, draw_covisible_views
 from g_ray.data.reconstruction import ReconstructionBatch
-from g_ray.data.resample import Box, place_box, resample
-from g_ray.data.scenes.covisible_walk import compute_overlap, draw_covisible_views
 from g_ray.data.scenes.store import DepthReading, LoadedScene, SceneStore
-from g_ray.data.shaped_sets import ShapedSets
 from g_ray.data.splits import HELD_OUT
 from g_ray.formats.depth import Convention, convert_to_ray_depth, resize_depth
+from g_ray.formats.images import read_photo
 from g_ray.formats.scene import PosedScene, check_depth_size, check_loaded_photo
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
+from g_ray.rays.resample import Box, place_box, resample
 from g_ray.rays.views import Views
 
 

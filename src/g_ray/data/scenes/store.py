@@ -11,9 +11,10 @@ import numpy as np
 from jaxtyping import Float
 
 from g_ray.data.clip_sampling import hash_to_unit
-from g_ray.data.scenes import PosedScene, find_scenes, read_scene
-from g_ray.data.scenes.covisibility import get_scene_covisibility
+from g_ray.data.covisibility import get_scene_covisibility
+from g_ray.formats import find_scenes, read_scene
 from g_ray.formats.depth import Convention
+from g_ray.formats.scene import PosedScene
 
 KEPT = 256
 """Scenes in memory: cameras, poses and overlaps, no pictures."""

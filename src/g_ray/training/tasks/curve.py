@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from g_ray.training.seeds import make_step_seed
-from g_ray.training.task import Task
+from g_ray.training.task import Task, make_step_seed
 
 
 class Perceptron(nn.Module):

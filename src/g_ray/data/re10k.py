@@ -1,0 +1,160 @@
+"""Do the poses of a data set fit its pictures? Asked of a few of its clips."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from g_ray.cameras.pinhole import Pinhole
+from g_ray.data.checks.axes import MatchedViews
+from g_ray.data.checks.matching import match_images
+from g_ray.data.clip_sampling import (
+    check_sampling,
+    draw_frames,
+    hash_to_unit,
+    is_long_enough,
+    normalize_poses,
+)
+from g_ray.data.nvs import NVSBatch, NVSSource, compute_zoom_factors
+from g_ray.formats.re10k import Clip, Clips
+from g_ray.geometry.pose import Pose
+from g_ray.rays.resample import fit_box, resample
+from g_ray.rays.views import Views
+
+STEP = 15
+"""Frames between two views of a pair: enough motion for rays to part, little enough to recognise things."""
+PAIRS = 4
+"""Pairs per clip."""
+
+
+def match_clips(clips: Clips, count: int) -> list[MatchedViews]:
+    """Matched pixels of `count` clips, always the same ones, for `check_axes`."""
+    chosen = sorted(clips.keys, key=hash_to_unit)[:count]
+    return [pair for key in chosen for pair in match_pairs(clips.get_clip(key))]
+
+
+def match_pairs(clip: Clip) -> list[MatchedViews]:
+    """Pairs of frames spread over the clip, with the pixels that show the same things."""
+    step = min(STEP, len(clip) - 1)
+    starts = sorted({int(start) for start in torch.linspace(0, len(clip) - 1 - step, PAIRS)})
+    return [_match_frames(clip, start, start + step) for start in starts] if step else []
+
+
+def _match_frames(clip: Clip, first: int, second: int) -> MatchedViews:
+    one, other = clip.frame(first), clip.frame(second)
+    poses = Pose(clip.poses.world_from_cam[[first, second]])
+    return MatchedViews(match_images(one.image, other.image), (one.camera, other.camera), poses)
+
+
+# Novel-view synthesis from the clips of RealEstate10K, as the paper trains and evaluates on them.
+
+
+TRIES = 64
+"""Clips drawn for a scene before giving up."""
+HELD_OUT = 16
+"""Clips that are kept for pictures and scores while training goes on; a tenth of all where there are few."""
+
+
+@dataclass(frozen=True)
+class ClipFrames:
+    """A scene: frames of a clip, contexts before targets, and how much each is zoomed."""
+
+    clip: Clip
+    frames: Sequence[int]
+    contexts: int
+    zoom: Float[Tensor, "view"]
+
+
+@dataclass(frozen=True)
+class RE10KNVS(NVSSource):
+    """Random stretches of random clips: a scene is known by (seed, rank, number), whatever the batch size.
+
+    A clip that is too short is drawn again from the same random numbers.
+    """
+
+    clips: Clips
+    seed: int = 0
+    batch_size: int = 4
+    width: int = 256
+    height: int = 144
+    contexts: int = 2
+    targets: int = 1
+    zoom_max: float = 1.0
+    gap: tuple[int, int] = (25, 100)  # frames between the first and the last context
+    keys: tuple[str, ...] = field(init=False, repr=False)
+    kept: tuple[str, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or self.seed < 0:
+            raise ValueError(
+                f"{self.batch_size} scenes with seed {self.seed}: give at least 1, and a seed of 0 or more"
+            )
+        check_sampling(self.gap, self.contexts, self.targets)
+        compute_zoom_factors(torch.zeros(1), self.zoom_max)
+        ordered = sorted(self.clips.keys, key=hash_to_unit)
+        if len(ordered) < 2:
+            raise ValueError(
+                f"{len(ordered)} clip: at least 2 are needed, to train on one and look at the other"
+            )
+        kept = min(HELD_OUT, max(1, len(ordered) // 10))
+        object.__setattr__(self, "kept", tuple(sorted(ordered[:kept])))
+        object.__setattr__(self, "keys", tuple(sorted(ordered[kept:])))
+
+    def make_batch(self, step: int, rank: int = 0) -> NVSBatch:
+        numbers = range(step * self.batch_size, (step + 1) * self.batch_size)
+        return load_scenes(
+            [self._draw_frames(self.keys, rank, number) for number in numbers], self.width, self.height
+        )
+
+    def make_held_out(self) -> NVSBatch:
+        scenes = [self._draw_frames(self.kept, 0, number) for number in range(self.batch_size)]
+        return load_scenes(scenes, self.width, self.height)
+
+    def with_zoom(self, zoom_max: float) -> "RE10KNVS":
+        """The same scenes under another protocol."""
+        return replace(self, zoom_max=zoom_max)
+
+    def _draw_frames(self, keys: tuple[str, ...], rank: int, number: int) -> ClipFrames:
+        random = np.random.default_rng((self.seed, rank, number))
+        unit = torch.from_numpy(random.random(self.contexts + self.targets))
+        for _ in range(TRIES):
+            clip = self.clips.get_clip(keys[int(random.integers(len(keys)))])
+            if is_long_enough(len(clip), self.gap):
+                frames = draw_frames(random, len(clip), self.gap, self.contexts, self.targets)
+                return ClipFrames(clip, frames, self.contexts, compute_zoom_factors(unit, self.zoom_max))
+        raise ValueError(
+            f"none of {TRIES} clips drawn has more than {self.gap[0]} frames: change the frame gap"
+        )
+
+
+def load_scenes(scenes: Sequence[ClipFrames], width: int, height: int) -> NVSBatch:
+    """Scenes of equally many views, each frame cropped and resized together with its camera in one step."""
+    contexts = scenes[0].contexts
+    images, cameras, poses = zip(*(_load_scene(scene, width, height) for scene in scenes), strict=True)
+    views = Views(
+        [Pinhole.stack(per_view) for per_view in zip(*cameras, strict=True)],
+        normalize_poses(Pose(torch.stack(poses)), contexts).to(torch.float32),
+    )
+    pictures = torch.stack(images)
+    names = tuple(f"clip {scene.clip.key}, frames {list(scene.frames)}" for scene in scenes)
+    return NVSBatch(pictures[:, :contexts], views[:contexts], pictures[:, contexts:], views[contexts:], names)
+
+
+def _load_scene(scene: ClipFrames, width: int, height: int) -> tuple[Tensor, list[Pinhole], Tensor]:
+    """Pictures [view 3 h w], cameras and poses [view 4 4] of a scene."""
+    beyond = [number for number in scene.frames if not 0 <= number < len(scene.clip)]
+    if beyond:
+        raise ValueError(
+            f"clip {scene.clip.key} has no frame {beyond[0]}, only {len(scene.clip)}: the clip is not complete"
+        )
+    pictures, cameras = [], []
+    for number, zoom in zip(scene.frames, scene.zoom.tolist(), strict=True):
+        frame = scene.clip.frame(number)
+        box = fit_box(frame.camera.width, frame.camera.height, width, height, zoom)
+        picture, camera = resample(frame.image, frame.camera, width, height, box)
+        pictures.append(picture)
+        cameras.append(camera)
+    return torch.stack(pictures), cameras, scene.clip.poses.world_from_cam[list(scene.frames)]

@@ -1,0 +1,252 @@
+"""What synthesis must beat: predictions that need no network."""
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from g_ray.data.nvs import NVSBatch
+from g_ray.data.rooms.nvs import RoomsNVS
+from g_ray.evaluation.study import ScoredRun, Scorer
+from g_ray.metrics.images import SceneScores, score_scenes
+from g_ray.metrics.lpips import LPIPS, load_lpips
+from g_ray.rays.ray_map import RayMap
+from g_ray.rays.views import Views
+from g_ray.training.recipe import to_plain
+
+Images = Float[Tensor, "scene target 3 h w"]
+
+
+def predict_mean_color(batch: NVSBatch) -> Images:
+    """The mean colour of the contexts, everywhere."""
+    mean = batch.context_images.mean((1, 3, 4))
+    return mean[:, None, :, None, None].expand_as(batch.target_images)
+
+
+def copy_context(batch: NVSBatch) -> Images:
+    """The first context, pixel by pixel."""
+    return batch.context_images[:, :1].expand_as(batch.target_images)
+
+
+def warp_by_rotation(batch: NVSBatch) -> Images:
+    """What the contexts saw in the directions of the target's rays, as if all cameras stood in one place.
+
+    Where several contexts saw a direction the first one counts, where none did the mean colour.
+    """
+    warped = [_warp(batch, target) for target in range(batch.target_images.shape[1])]
+    return torch.stack(warped, 1)
+
+
+def _warp(batch: NVSBatch, target: int) -> Float[Tensor, "scene 3 h w"]:
+    image = predict_mean_color(batch)[:, target].clone()
+    directions = _compute_world_directions(batch.targets, target)
+    for context in reversed(range(len(batch.contexts))):
+        pixels, visible = _look_up(batch.contexts, context, directions)
+        colors = F.grid_sample(
+            batch.context_images[:, context],
+            pixels,
+            mode="bilinear",
+            padding_mode="border",
+            align_corners=False,
+        )
+        image = torch.where(visible[:, None], colors, image)
+    return image
+
+
+def _compute_world_directions(views: Views, index: int) -> Float[Tensor, "scene h w 3"]:
+    assert views.poses is not None
+    rays = RayMap.from_camera(views.cameras[index])
+    directions = rays.directions.expand(views.batch, *rays.directions.shape[-3:])
+    return (views.poses.rotation[:, index, None, None] @ directions[..., None])[..., 0]
+
+
+def _look_up(views: Views, index: int, directions: Float[Tensor, "scene h w 3"]) -> tuple[Tensor, Tensor]:
+    """Where a camera images world directions, in grid_sample's units, and whether it does."""
+    assert views.poses is not None
+    camera = views.cameras[index]
+    local = (views.poses.rotation[:, index, None, None].mT @ directions[..., None])[..., 0]
+    pixels, valid = camera.project(local)
+    size = pixels.new_tensor([camera.width, camera.height])
+    return 2 * pixels / size - 1, valid & camera.contains(pixels)
+
+
+REFERENCES: dict[str, Callable[[NVSBatch], Images]] = {
+    "mean_colour": predict_mean_color,
+    "copy_context": copy_context,
+    "rotation_warp": warp_by_rotation,
+}
+
+
+# What an NVS table is scored on: frozen test scenes, seen under several settings.
+
+
+Predict = Callable[[NVSBatch], Tensor]
+
+
+@dataclass(frozen=True)
+class NVSProtocol(ABC):
+    """The same scenes for every method and seed; `settings` are the columns of the table."""
+
+    @property
+    @abstractmethod
+    def settings(self) -> tuple[str, ...]:
+        """Names of the columns."""
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the settings are steps along one axis, to be drawn as curves."""
+        return True
+
+    @property
+    def shown_setting(self) -> str:
+        """The setting whose predictions go on a contact sheet."""
+        return self.settings[-1]
+
+    @abstractmethod
+    def make_batches(self, setting: str) -> Iterator[NVSBatch]:
+        """All test scenes under a setting, always in the same order."""
+
+    @property
+    def digest(self) -> str:
+        """Changes with anything that changes a test image."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+    @torch.no_grad()
+    def score(self, predict: Predict, setting: str, lpips: LPIPS | None) -> SceneScores:
+        """One value per scene and metric."""
+        parts = [score_scenes(b.target_images, predict(b), lpips=lpips) for b in self.make_batches(setting)]
+        return SceneScores.concatenate(parts)
+
+
+@dataclass(frozen=True)
+class RoomsProtocol(NVSProtocol):
+    """On rooms that no training run sees, with two contexts and one target; only zooms differ between settings."""
+
+    width: int
+    height: int
+    scenes: int
+    fov_deg: tuple[float, float] = (60.0, 80.0)
+    seed: int = 0
+    at_once: int = 32
+
+    def make_batches(self, setting: str) -> Iterator[NVSBatch]:
+        """The same rooms and poses for every setting. Training draws from another split."""
+        native = RoomsNVS(
+            seed=self.seed, split="test", width=self.width, height=self.height, fov_deg=self.fov_deg
+        )
+        rooms = self.apply_zoom(native, setting)
+        for first in range(0, self.scenes, self.at_once):
+            yield rooms.make_scenes(range(first, min(first + self.at_once, self.scenes)))
+
+    @abstractmethod
+    def apply_zoom(self, native: RoomsNVS, setting: str) -> RoomsNVS:
+        """The rooms as a setting sees them."""
+
+
+@dataclass(frozen=True)
+class FovProtocol(RoomsProtocol):
+    """The first context keeps its native field of view, the others are zoomed by z ~ U[1, z_max]: the paper's."""
+
+    zooms: tuple[float, ...] = (1.0, 1.5, 2.0, 2.5)
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        return tuple(f"z{zoom:.1f}" for zoom in self.zooms)
+
+    def apply_zoom(self, native: RoomsNVS, setting: str) -> RoomsNVS:
+        return replace(native, zoom_max=dict(zip(self.settings, self.zooms, strict=True))[setting])
+
+
+@dataclass(frozen=True)
+class WhoZoomsProtocol(RoomsProtocol):
+    """One zoom for the second context, for the target, or for both: fields of view that differ or change together."""
+
+    zoom: float = 2.5
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        return ("none", "context", "target", "both")
+
+    @property
+    def is_ordered(self) -> bool:
+        return False
+
+    @property
+    def shown_setting(self) -> str:
+        return "target"
+
+    def apply_zoom(self, native: RoomsNVS, setting: str) -> RoomsNVS:
+        context, target = setting in ("context", "both"), setting in ("target", "both")
+        return replace(native, zooms=(1.0, self.zoom if context else 1.0, self.zoom if target else 1.0))
+
+
+# Novel-view synthesis, scored: PSNR, SSIM and, where its weights are, LPIPS.
+
+
+@dataclass(frozen=True)
+class NVSScorer(Scorer):
+    """`lpips=None` leaves that metric out."""
+
+    protocol: NVSProtocol
+    lpips: Path | None = None
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        return self.protocol.settings
+
+    @property
+    def key(self) -> dict[str, str]:
+        return {"protocol": self.protocol.digest, "lpips": str(self.lpips is not None)}
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "protocol": to_plain(asdict(self.protocol)),
+            "protocol_digest": self.protocol.digest,
+            "ssim": "as torchmetrics",
+        }
+
+    def score_network(self, network: nn.Module, setting: str) -> dict[str, list[float]]:
+        return self._score_predictions(make_predictor(network), setting)
+
+    def score_references(self) -> list[ScoredRun]:
+        return [
+            ScoredRun(
+                name,
+                0,
+                0,
+                0.0,
+                {setting: self._score_predictions(predict, setting) for setting in self.settings},
+            )
+            for name, predict in REFERENCES.items()
+        ]
+
+    def _score_predictions(self, predict: Predict, setting: str) -> dict[str, list[float]]:
+        scores = self.protocol.score(
+            predict, setting, None if self.lpips is None else _load_lpips(self.lpips)
+        )
+        return {metric: values.tolist() for metric, values in scores.rows().items()}
+
+
+@cache
+def _load_lpips(lpips: Path) -> LPIPS:
+    return load_lpips(lpips)
+
+
+def make_predictor(network: nn.Module) -> Predict:
+    """Images of a batch on the network's device, back where the batch is."""
+    device = next(network.parameters()).device
+
+    def predict(batch: NVSBatch) -> torch.Tensor:
+        there = batch.to(device)
+        return network(there.context_images, there.contexts, there.targets).to(batch.target_images)
+
+    return predict

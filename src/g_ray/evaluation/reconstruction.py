@@ -1,0 +1,182 @@
+"""Reconstruction, scored: six metrics on rooms that no training run sees, through lenses that none has seen."""
+
+import hashlib
+import json
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from g_ray.data.lenses import draw_contained_fisheyes, reproject_batch
+from g_ray.data.reconstruction import ReconstructionBatch
+from g_ray.data.rooms.reconstruction import LensName, RoomsReconstruction
+from g_ray.data.scenes.reconstruction import ScenesReconstruction
+from g_ray.evaluation.study import ScoredRun, Scorer
+from g_ray.geometry.pose import Pose
+from g_ray.metrics.reconstruction import DepthName, ReconstructionScores, SetGeometry, score_sets
+from g_ray.training.recipe import to_plain
+
+Predict = Callable[[ReconstructionBatch], SetGeometry]
+
+VIEWS = 4
+ZOOM_MAX = 3.0
+LENSES: dict[str, tuple[LensName, float]] = {
+    "pinhole": ("pinhole", 1.0),
+    "zoom": ("pinhole", ZOOM_MAX),
+    "mixed": ("mixed", 1.0),
+    "fisheye": ("fisheye", 1.0),
+}
+"""Columns of the ablation: the lens and the largest zoom. Rooms and walks are the same in all of them."""
+
+
+class SetsScorer(Scorer):
+    """Sets of views with true points and poses, under several settings."""
+
+    @abstractmethod
+    def make_batches(self, setting: str) -> Iterator[ReconstructionBatch]:
+        """All test sets under a setting, always in the same order."""
+
+    def choose_depth(self, setting: str) -> DepthName:
+        return "ray"
+
+    def score_network(self, network: nn.Module, setting: str) -> dict[str, list[float]]:
+        return self._score_predictions(make_predictor(network), setting)
+
+    def score_references(self) -> list[ScoredRun]:
+        """`standing`: calibrated rays at one depth from cameras that do not move, so what calibration alone gives."""
+        scores = {setting: self._score_predictions(_predict_static, setting) for setting in self.settings}
+        return [ScoredRun("standing", 0, 0, 0.0, scores)]
+
+    def _score_predictions(self, answer: Predict, setting: str) -> dict[str, list[float]]:
+        parts = [
+            score_batch(batch, answer(batch), self.choose_depth(setting))
+            for batch in self.make_batches(setting)
+        ]
+        rows = ReconstructionScores.concatenate(parts).rows()
+        return {metric: values.tolist() for metric, values in rows.items()}
+
+
+@dataclass(frozen=True)
+class RoomsScorer(SetsScorer):
+    """The first `sets` rooms of the test split; depth is z for pinholes and along the ray where there is a fisheye."""
+
+    rooms: RoomsReconstruction = field(default_factory=lambda: RoomsReconstruction(split="test"))
+    sets: int = 128
+    at_once: int = 16
+
+    @staticmethod
+    def from_training(rooms: RoomsReconstruction, sets: int) -> "RoomsScorer":
+        """Rooms like those of a training, but others: square, four views at most, true colours."""
+        views = (min(VIEWS, rooms.views[1]),) * 2
+        square = replace(rooms, height=rooms.width, aspect=(1.0, 1.0))
+        return RoomsScorer(replace(square, split="test", views=views, colour=None), sets)
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        return tuple(LENSES)
+
+    @property
+    def key(self) -> dict[str, str]:
+        text = json.dumps(to_plain(asdict(self)), sort_keys=True)
+        return {"protocol": hashlib.sha256(text.encode()).hexdigest()[:16]}
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "protocol": to_plain(asdict(self)),
+            "protocol_digest": self.key["protocol"],
+            "depth": {setting: self.choose_depth(setting) for setting in self.settings},
+        }
+
+    def make_batches(self, setting: str) -> Iterator[ReconstructionBatch]:
+        rooms = self.rooms.with_lens(*LENSES[setting])
+        for first in range(0, self.sets, self.at_once):
+            yield rooms.make_sets(range(first, min(first + self.at_once, self.sets)))
+
+    def choose_depth(self, setting: str) -> DepthName:
+        return "z" if setting in ("pinhole", "zoom") else "ray"
+
+
+def make_predictor(network: nn.Module) -> Predict:
+    """What a network says of a batch, on its own device, back where the batch is."""
+    device = next(network.parameters()).device
+
+    @torch.no_grad()
+    def predict(batch: ReconstructionBatch) -> SetGeometry:
+        there = batch.to(device)
+        predicted = network(there.images, there.views).to(batch.images)
+        return SetGeometry(predicted.world_points, predicted.camera_points, predicted.rays, predicted.poses)
+
+    return predict
+
+
+def score_batch(batch: ReconstructionBatch, predicted: SetGeometry, depth: DepthName) -> ReconstructionScores:
+    rays = batch.rays()
+    truth = SetGeometry(batch.world_points, batch.camera_points, rays.directions, batch.poses)
+    return score_sets(truth, predicted, batch.valid, depth_kind=depth, known_rays=rays.valid)
+
+
+def _predict_static(batch: ReconstructionBatch) -> SetGeometry:
+    rays = batch.rays().directions
+    still = torch.eye(4).expand(*batch.images.shape[:2], 4, 4).to(rays)
+    return SetGeometry(rays, rays, rays, Pose(still))
+
+
+# Reconstruction from real photographs with depth, scored: as they are, and re-projected into fisheye images.
+
+
+UPSAMPLING = 8
+"""Photographs are re-projected from images so many times as large as what the network sees."""
+
+
+@dataclass(frozen=True)
+class PhotosScorer(SetsScorer):
+    """Sets of overlapping views from the last part of a scene's frames; depth along the ray."""
+
+    folder: Path
+    side: int
+    patch: int
+    frames: tuple[float, float] = (0.6, 1.0)
+    sets: int = 48
+    views: int = 4
+    at_once: int = 8
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        return ("pinhole", "fisheye")
+
+    @property
+    def key(self) -> dict[str, str]:
+        settings = {name: value for name, value in to_plain(asdict(self)).items() if name != "folder"}
+        settings["files"] = sorted((path.name, path.stat().st_size) for path in self.folder.iterdir())
+        return {"protocol": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]}
+
+    def describe(self) -> dict[str, Any]:
+        described = {**to_plain(asdict(self)), "folder": self.folder.name}
+        return {"protocol": described, "protocol_digest": self.key["protocol"], "depth": "ray"}
+
+    def make_batches(self, setting: str) -> Iterator[ReconstructionBatch]:
+        source = self._make_source(self.side if setting == "pinhole" else UPSAMPLING * self.side)
+        random = np.random.default_rng(0)
+        for first in range(0, self.sets, self.at_once):
+            batch = source.make_sets(range(first, min(first + self.at_once, self.sets)))
+            if setting == "fisheye":
+                batch = reproject_batch(batch, draw_contained_fisheyes(batch, self.side, self.side, random))
+            yield batch
+
+    def _make_source(self, side: int) -> ScenesReconstruction:
+        return ScenesReconstruction(
+            (self.folder,),
+            views=(self.views, self.views),
+            width=side,
+            height=side,
+            aspect=(1.0, 1.0),
+            patch=self.patch,
+            zoom_max=1.0,
+            off_centre=0.0,
+            frames=self.frames,
+        )

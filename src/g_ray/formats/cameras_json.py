@@ -1,0 +1,239 @@
+"""cameras.json, the project's own camera file.
+
+    {"format": "g-ray-cameras", "version": 1, "cameras": [
+      {"name": "left", "model": "opencv_fisheye", "width": 1280, "height": 800,
+       "params": {"fx": 428.1, "fy": 427.9, "cx": 640.5, "cy": 400.5, "k1": 0.01},
+       "world_from_cam": [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]}]}
+
+Pixels: the origin is the image's top-left corner. Distortion that is not named is zero. ``world_from_cam`` is optional.
+A ``ray_map`` has "table": the path, inside the file's folder, of a float .npy [rows, columns, 3] with NaN where no ray
+is known. ``source``, optional too, says where the calibration came from. Unknown keys are refused.
+"""
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from g_ray.cameras import CAMERAS
+from g_ray.cameras.base import Camera
+from g_ray.cameras.eucm import EUCM
+from g_ray.cameras.ray_map_camera import RayMapCamera
+from g_ray.formats.calibration import CalibrationSource, Example, Lens
+from g_ray.formats.documents import ParsedFile
+from g_ray.formats.photos import Photo
+from g_ray.geometry.pose import Pose
+from g_ray.runtime.files import atomic_path, write_atomically
+
+Row = Annotated[list[float], Field(min_length=4, max_length=4)]
+
+
+@dataclass(frozen=True, eq=False)
+class NamedCamera:
+    """A camera of a file, with its name and, if the file knows it, its pose. Numbers are float64."""
+
+    name: str
+    camera: Camera
+    pose: Pose | None = None
+    source: str | None = None
+    """Where the calibration came from, for people to read."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _CameraEntry(_Strict):
+    name: Annotated[str, Field(min_length=1)]
+    model: str
+    width: Annotated[int, Field(gt=0)]
+    height: Annotated[int, Field(gt=0)]
+    params: dict[str, float]
+    world_from_cam: Annotated[list[Row], Field(min_length=4, max_length=4)] | None = None
+    table: str | None = None
+    source: str | None = None
+
+
+class _CameraFile(_Strict):
+    format: Literal["g-ray-cameras"]
+    version: Literal[1]
+    cameras: list[_CameraEntry]
+
+
+def read_cameras(path: str | os.PathLike[str]) -> list[NamedCamera]:
+    """All cameras of a cameras.json; ValueError in one line if anything in it is wrong."""
+    path = Path(path)
+    content = _validate_file(path)
+    names = [entry.name for entry in content.cameras]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{path}: camera name {twice[0]!r} is used twice; give every camera its own name")
+    return [_build_named_camera(path, entry) for entry in content.cameras]
+
+
+def write_cameras(path: str | os.PathLike[str], cameras: Sequence[NamedCamera]) -> None:
+    """Write a cameras.json, and beside it a .npy for every ray table; each file appears whole or not at all."""
+    path = Path(path)
+    entries = [_build_entry(path, i, named) for i, named in enumerate(cameras)]
+    content = {"format": "g-ray-cameras", "version": 1, "cameras": entries}
+    text = json.dumps(content, indent=1, allow_nan=False) + "\n"
+    write_atomically(path, text)
+
+
+def _validate_file(path: Path) -> _CameraFile:
+    try:
+        return _CameraFile.model_validate(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ValueError(
+            f"{path}: cannot be read ({error.strerror}); give the path of a cameras.json"
+        ) from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not JSON ({error}); repair or export it again") from error
+    except ValidationError as error:
+        raise ValueError(f"{path}: {_format_first_problem(path, error)}") from error
+
+
+def _format_first_problem(path: Path, error: ValidationError) -> str:
+    problem = error.errors()[0]
+    where = [str(part) for part in problem["loc"]]
+    if len(where) >= 2 and where[0] == "cameras":
+        where = [_describe_entry(path, int(where[1])), *where[2:]]
+    place = ", ".join(where) or "the file"
+    if problem["type"] == "extra_forbidden":
+        return f"{place}: unknown key; remove it or correct its spelling"
+    return f"{place}: {problem['msg'][0].lower() + problem['msg'][1:]}; see the format in g_ray.formats.cameras_json"
+
+
+def _describe_entry(path: Path, index: int) -> str:
+    entry = json.loads(path.read_text(encoding="utf-8"))["cameras"][index]
+    name = entry.get("name") if isinstance(entry, dict) else None
+    return f"camera {name!r}" if isinstance(name, str) else f"camera number {index}"
+
+
+def _build_named_camera(path: Path, entry: _CameraEntry) -> NamedCamera:
+    try:
+        return NamedCamera(entry.name, _build_camera(path, entry), _build_pose(entry), entry.source)
+    except ValueError as error:
+        raise ValueError(f"{path}: camera {entry.name!r}: {error}") from error
+
+
+def _build_camera(path: Path, entry: _CameraEntry) -> Camera:
+    if entry.model not in CAMERAS:
+        raise ValueError(f"unknown model {entry.model!r}; choose one of {', '.join(CAMERAS)}")
+    if (entry.model == RayMapCamera.NAME) != (entry.table is not None):
+        raise ValueError(
+            f"key 'table' goes with model {RayMapCamera.NAME} and with no other; add or remove it"
+        )
+    if entry.table is None:
+        return CAMERAS[entry.model].make(entry.width, entry.height, dtype=torch.float64, **entry.params)
+    table = RayMapCamera.from_rays(torch.from_numpy(_load_table(path.parent, entry.table)))
+    params = RayMapCamera.pack(dtype=torch.float64, **entry.params)
+    return RayMapCamera(params, entry.width, entry.height, table=table.table, table_valid=table.table_valid)
+
+
+def _load_table(folder: Path, name: str) -> np.ndarray:
+    file = (folder / name).resolve()
+    if Path(name).is_absolute() or not file.is_relative_to(folder.resolve()) or file.suffix != ".npy":
+        raise ValueError(
+            f"table {name!r} is not a .npy file inside the folder of the camera file; move it there"
+        )
+    try:
+        table = np.load(file, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"table {name!r} cannot be read as .npy; export it again") from error
+    if table.ndim != 3 or table.shape[-1] != 3 or table.dtype.kind != "f":
+        raise ValueError(f"table {name!r} is {table.dtype} {table.shape}; give floats [rows, columns, 3]")
+    return table.astype(np.float64)
+
+
+def _build_pose(entry: _CameraEntry) -> Pose | None:
+    if entry.world_from_cam is None:
+        return None
+    matrix = torch.tensor(entry.world_from_cam, dtype=torch.float64)
+    rotation, eye = matrix[:3, :3], torch.eye(4, dtype=torch.float64)
+    rigid = (rotation @ rotation.T - eye[:3, :3]).abs().amax() < 1e-4 and torch.linalg.det(rotation) > 0
+    if not bool(torch.isfinite(matrix).all() and rigid and (matrix[3] == eye[3]).all()):
+        raise ValueError(
+            "world_from_cam is not a rigid motion; give a rotation, a translation and the row 0 0 0 1"
+        )
+    return Pose(matrix)
+
+
+def _build_entry(path: Path, index: int, named: NamedCamera) -> dict[str, Any]:
+    camera = named.camera
+    if camera.batch_shape:
+        raise ValueError(
+            f"write_cameras: camera {named.name!r} is a batch {camera.batch_shape}; write its elements"
+        )
+    values = dict(zip(camera.PARAMETERS, camera.params.double().tolist(), strict=True))
+    if not all(math.isfinite(value) for value in values.values()):
+        raise ValueError(f"write_cameras: camera {named.name!r} has parameters that are not finite")
+    entry = {
+        "name": named.name,
+        "model": camera.NAME,
+        "width": camera.width,
+        "height": camera.height,
+        "params": values,
+    }
+    if named.pose is not None:
+        entry["world_from_cam"] = named.pose.world_from_cam.double().tolist()
+    if named.source is not None:
+        entry["source"] = named.source
+    if isinstance(camera, RayMapCamera):
+        entry["table"] = f"{path.stem}.rays{index}.npy"
+        rays = torch.where(camera.table_valid[..., None], camera.table, torch.nan).double().cpu().numpy()
+        with atomic_path(path.parent / entry["table"]) as scratch:
+            np.save(scratch, rays, allow_pickle=False)
+    return entry
+
+
+# Our own cameras.json (`g_ray.formats.cameras_json`): cameras by name; a single one serves every photo of its size.
+
+
+class CamerasJsonSource(CalibrationSource):
+    """Names are those of photos, with or without suffix; also of folders, if the file has no photo of that name."""
+
+    NAME, TITLE, CENTER, PER_PHOTO = "cameras_json", "G-ray", 0.5, True
+
+    @classmethod
+    def recognizes(cls, file: ParsedFile) -> bool:
+        return file.document is not None and file.document.get("format") == "g-ray-cameras"
+
+    @classmethod
+    def open(cls, file: ParsedFile) -> "CamerasJsonSource":
+        return cls(file.path, [Lens.from_camera(c.name, c.camera, c.pose) for c in read_cameras(file.path)])
+
+    def _find_lens(self, photo: Photo) -> Lens | None:
+        match = self._find_by_image(photo)
+        if match is not None:
+            return match
+        folders = set(Path(photo.name).parent.parts)
+        devices = (
+            self.lenses if len(self.lenses) == 1 else [lens for lens in self.lenses if lens.label in folders]
+        )
+        if len(devices) != 1:
+            return None
+        # A pose belongs to one photo; here the lens is a device's.
+        return self._check_without_pose(devices[0])
+
+    def _check_without_pose(self, lens: Lens) -> Lens:
+        if lens.pose is None:
+            return lens
+        raise ValueError(
+            f"{self.path}: camera {lens.label!r} has a pose and serves photos of other names: "
+            "name it as its photo, or remove world_from_cam"
+        )
+
+    @classmethod
+    def example(cls, folder: Path) -> Example:
+        affine = {"fx": 260.0, "fy": 261.0, "cx": 320.0, "cy": 240.0}
+        camera = EUCM.make(640, 480, **affine, alpha=0.6, beta=1.1, dtype=torch.float64)
+        write_cameras(folder / "cameras.json", [NamedCamera("left", camera)])
+        return Example(folder / "cameras.json", "left.png", camera)

@@ -1,0 +1,260 @@
+"""What is compared: points, rays and poses of a set of views, in one frame and at one scale (appendix "Inlier and
+Pose Metric Definitions").
+"""
+
+from dataclasses import dataclass, fields, replace
+from functools import reduce
+from itertools import accumulate
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from g_ray.geometry.pointmap import compute_mean_distance, transform_points
+from g_ray.geometry.pose import Pose
+from g_ray.geometry.precision import disable_autocast, promote_to_float32
+from g_ray.metrics.bootstrap import Interval, bootstrap
+
+SLACK = 1e-8
+"""Keeps the scale of a set without a valid pixel away from 0."""
+
+
+@dataclass(frozen=True)
+class SetGeometry:
+    """A set of views as ground truth or as a network has it, in any frame and at any scale."""
+
+    world_points: Float[Tensor, "*set view h w 3"]
+    camera_points: Float[Tensor, "*set view h w 3"]  # the same pixels, each in its own camera's frame
+    rays: Float[Tensor, "*set view h w 3"]  # unit, in the camera's frame
+    poses: Pose  # world_from_cam [*set view]
+
+    @staticmethod
+    def from_points(
+        world_points: Float[Tensor, "*set view h w 3"],
+        camera_points: Float[Tensor, "*set view h w 3"],
+        poses: Pose,
+    ) -> "SetGeometry":
+        """For networks that predict no rays of their own: those that their camera-space points lie on."""
+        rays = torch.nn.functional.normalize(promote_to_float32(camera_points), dim=-1)
+        return SetGeometry(world_points, camera_points, rays, poses)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.world_points.dtype
+
+    def to(self, dtype: torch.dtype) -> "SetGeometry":
+        return SetGeometry(
+            self.world_points.to(dtype),
+            self.camera_points.to(dtype),
+            self.rays.to(dtype),
+            self.poses.to(dtype),
+        )
+
+    def to_first_view(self) -> "SetGeometry":
+        """World points and poses in the frame of the set's own first camera."""
+        with disable_autocast(self.world_points):
+            world = transform_points(self.world_points, self.poses[..., :1].inverse())
+            return replace(self, world_points=world, poses=self.poses.relative_to_first())
+
+    def normalize(self, valid: Bool[Tensor, "*set view h w"]) -> "SetGeometry":
+        """Points and translations in units of the set's mean distance of valid points: one factor for all views."""
+        scale = compute_mean_distance(self.world_points, valid, slack=SLACK).clamp(min=SLACK)
+        per_point = scale[..., None, None, None, None]
+        return SetGeometry(
+            self.world_points / per_point,
+            self.camera_points / per_point,
+            self.rays,
+            self.poses.scale_translation(1 / scale[..., None]),
+        )
+
+
+# Relative error and inliers of pointmaps and depth maps: a value per view, NaN where a view has no valid pixel.
+
+
+INLIER_RATIO = 1.03
+
+
+def relative_error(
+    truth: Float[Tensor, "*view h w channel"],
+    predicted: Float[Tensor, "*view h w channel"],
+    valid: Bool[Tensor, "*view h w"],
+) -> Float[Tensor, "*view"]:
+    """Mean of ‖p̂ − p‖ / ‖p‖ over valid pixels: Points rel of points, Depth rel of depths with their one channel."""
+    size = torch.linalg.vector_norm(truth, dim=-1)
+    error = torch.linalg.vector_norm(predicted - truth, dim=-1)
+    return average_valid(error / torch.where(size > 0, size, 1), valid & (size > 0))
+
+
+def norm_inliers(
+    truth: Float[Tensor, "*view h w channel"],
+    predicted: Float[Tensor, "*view h w channel"],
+    valid: Bool[Tensor, "*view h w"],
+    ratio: float = INLIER_RATIO,
+) -> Float[Tensor, "*view"]:
+    """Share of valid pixels with max(‖p̂‖/‖p‖, ‖p‖/‖p̂‖) < ratio (eq:inlier_ratio); a p̂ of 0 is an outlier.
+
+    Of norms only, as the paper says: a point in a wrong direction at the right distance is an inlier.
+    """
+    ours, theirs = (torch.linalg.vector_norm(points, dim=-1) for points in (truth, predicted))
+    # Products instead of quotients: 0 then needs no case of its own.
+    inlier = (theirs < ratio * ours) & (ours < ratio * theirs)
+    return average_valid(inlier.to(truth.dtype), valid & (ours > 0))
+
+
+def average_valid(
+    values: Float[Tensor, "*view h w"], valid: Bool[Tensor, "*view h w"]
+) -> Float[Tensor, "*view"]:
+    """NaN where nothing is valid: whoever averages has to say what happens to such a view."""
+    return torch.where(valid, values, 0).sum((-2, -1)) / valid.sum((-2, -1))
+
+
+# Angle between true and predicted viewing rays.
+
+
+def ray_error_deg(
+    truth: Float[Tensor, "*view h w 3"],
+    predicted: Float[Tensor, "*view h w 3"],
+    known: Bool[Tensor, "*view h w"] | None = None,
+) -> Float[Tensor, "*view"]:
+    """Mean of 2 asin(‖r − r̂‖/2) in degrees over all pixels, with depth or without (Rays err°).
+
+    `known` leaves out pixels that no ray reaches, as in the black corners of a circular fisheye. The chord keeps
+    its digits at small angles, where acos(r · r̂) has none.
+    """
+    chord = torch.linalg.vector_norm(truth - predicted, dim=-1)
+    angle = torch.rad2deg(2 * torch.asin((chord / 2).clamp(max=1)))
+    if known is None:
+        known = torch.ones_like(angle, dtype=torch.bool)
+    return average_valid(angle, known)
+
+
+# Depth of camera-space points, with a channel, so that it is compared as points are.
+
+
+DepthName = Literal["z", "ray"]
+"""The paper takes z on PandaSet and ETH3D, and the distance along the ray where fisheyes take part (ScanNet++)."""
+
+
+def compute_depth(camera_points: Float[Tensor, "*shape 3"], kind: DepthName) -> Float[Tensor, "*shape 1"]:
+    """z-depth, the component along the optical axis, or ray depth, the distance from the camera."""
+    if kind == "z":
+        return camera_points[..., 2:]
+    if kind == "ray":
+        return torch.linalg.vector_norm(camera_points, dim=-1, keepdim=True)
+    raise ValueError(
+        f"unknown depth {kind!r}: choose z (along the optical axis) or ray (along the viewing ray)"
+    )
+
+
+# Absolute trajectory error after the best rigid motion.
+
+
+def pose_ate(
+    truth: Float[Tensor, "*set view 3"], predicted: Float[Tensor, "*set view 3"]
+) -> Float[Tensor, "*set"]:
+    """Mean distance between camera centres after rotation and translation, without scale (Pose ATE).
+
+    Of two views only the lengths of their baselines count: ATE = |b − b̂|/2.
+    """
+    with disable_autocast(truth):
+        return torch.linalg.vector_norm(align_rigidly(truth, predicted) - predicted, dim=-1).mean(-1)
+
+
+def align_rigidly(
+    points: Float[Tensor, "*set point 3"], target: Float[Tensor, "*set point 3"]
+) -> Float[Tensor, "*set point 3"]:
+    """R p + t with the rotation and translation that minimise Σ ‖R pᵢ + t − qᵢ‖² (Horn; Umeyama with scale 1)."""
+    center, goal = points.mean(-2, keepdim=True), target.mean(-2, keepdim=True)
+    covariance = (target - goal).mT @ (points - center)
+    left, _, right = torch.linalg.svd(covariance)
+    # The last axis is flipped where the best orthogonal matrix would be a reflection.
+    flip = torch.ones_like(center[..., 0, :])
+    flip[..., 2] = torch.linalg.det(left @ right).sign()
+    return (points - center) @ (left * flip[..., None, :] @ right).mT + goal
+
+
+# The rows of a reconstruction table: six values per set of views (appendix "Inlier and Pose Metric Definitions").
+
+
+@dataclass(frozen=True)
+class ReconstructionScores:
+    """Pixels are averaged within a view, views within a set. Inliers are shares, in [0, 1]."""
+
+    points_rel: Float[Tensor, "set"]
+    rays_deg: Float[Tensor, "set"]
+    depth_rel: Float[Tensor, "set"]
+    points_inlier: Float[Tensor, "set"]
+    pose_ate: Float[Tensor, "set"]
+    depth_inlier: Float[Tensor, "set"]
+    unscored: tuple[tuple[int, int], ...] = ()
+    """(set, view) of each view without a valid pixel: it has no error of points and depth, is left out of its set's
+    mean, and is to be reported beside it."""
+
+    @staticmethod
+    def concatenate(parts: "list[ReconstructionScores]") -> "ReconstructionScores":
+        """The sets of several batches, in order."""
+        columns = {name: torch.cat([part.rows()[name] for part in parts]) for name in METRICS}
+        starts = accumulate((len(part.pose_ate) for part in parts), initial=0)
+        unscored = [
+            (start + group, view)
+            for start, part in zip(starts, parts, strict=False)
+            for group, view in part.unscored
+        ]
+        return ReconstructionScores(**columns, unscored=tuple(unscored))
+
+    def rows(self) -> dict[str, Float[Tensor, "set"]]:
+        """A value per metric and set; NaN for points and depth of a set that has no valid pixel at all."""
+        return {name: getattr(self, name) for name in METRICS}
+
+    def summarize(self, *, seed: int = 0) -> dict[str, Interval]:
+        """Equal-weight means over the sets that have a value, with 95 % bootstrap intervals."""
+        return {name: bootstrap(values[~values.isnan()], seed=seed) for name, values in self.rows().items()}
+
+
+METRICS = tuple(f.name for f in fields(ReconstructionScores) if f.name != "unscored")
+"""Points rel, Rays err°, Depth rel, Pts Inl., Pose ATE, Dp. Inl.: the columns of the paper's tables, in order."""
+
+
+@torch.no_grad()
+def score_sets(
+    truth: SetGeometry,
+    predicted: SetGeometry,
+    valid: Bool[Tensor, "set view h w"],
+    *,
+    depth_kind: DepthName,
+    known_rays: Bool[Tensor, "set view h w"] | None = None,
+) -> ReconstructionScores:
+    """All six metrics. Truth and prediction go to their own first view and are normalised each by its own scale.
+
+    A prediction that is not finite is an error, not a bad score: a mean would hide it or be ruined by it.
+    """
+    _check_finite(predicted, valid, known_rays)
+    dtype = reduce(torch.promote_types, (truth.dtype, predicted.dtype), torch.float32)
+    ours, theirs = (geometry.to(dtype).to_first_view().normalize(valid) for geometry in (truth, predicted))
+    our_depth, their_depth = (compute_depth(given.camera_points, depth_kind) for given in (ours, theirs))
+    points_rel = relative_error(ours.world_points, theirs.world_points, valid)
+    return ReconstructionScores(
+        points_rel=points_rel.nanmean(-1),
+        rays_deg=ray_error_deg(ours.rays, theirs.rays, known_rays).nanmean(-1),
+        depth_rel=relative_error(our_depth, their_depth, valid).nanmean(-1),
+        points_inlier=norm_inliers(ours.world_points, theirs.world_points, valid).nanmean(-1),
+        pose_ate=pose_ate(ours.poses.translation, theirs.poses.translation),
+        depth_inlier=norm_inliers(our_depth, their_depth, valid).nanmean(-1),
+        unscored=tuple((group, view) for group, view in points_rel.isnan().nonzero().tolist()),
+    )
+
+
+def _check_finite(predicted: SetGeometry, valid: Tensor, known_rays: Tensor | None) -> None:
+    """NaN means "no valid pixel" below, so it must not come in from elsewhere."""
+    broken_rays = ~predicted.rays.isfinite().all(-1)
+    broken = broken_rays if known_rays is None else broken_rays & known_rays
+    for points in (predicted.world_points, predicted.camera_points):
+        broken = broken | (~points.isfinite().all(-1) & valid)
+    bad = broken.any(-1).any(-1) | ~predicted.poses.world_from_cam.isfinite().flatten(-2).all(-1)
+    if bool(bad.any()):
+        group, view = bad.nonzero()[0].tolist()
+        raise ValueError(
+            f"the prediction is not finite in {int(bad.sum())} views, first in view {view} of set {group}: "
+            "score what is finite, or find out why it is not"
+        )
