@@ -33,7 +33,7 @@ def test_surfaces_close_around_the_axis(shape):
     assert np.allclose(surface(np.zeros(50), v), surface(np.ones(50), v), atol=1e-9)
     u = np.linspace(0, 1, 50)
     ends = surface(u, np.zeros(50)), surface(u, np.ones(50))
-    if shape.__name__ == "torus":
+    if shape.__name__ == "make_torus":
         assert np.allclose(*ends, atol=1e-9)
     else:
         assert all(np.allclose(end, end[0], atol=1e-9) for end in ends)

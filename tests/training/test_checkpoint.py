@@ -87,7 +87,7 @@ def test_leftovers_are_not_checkpoints_and_are_removed(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["step-oops"]
 
 
-@pytest.mark.parametrize("function", ["save_file", "_write_json", "_fingerprint", "_flush"])
+@pytest.mark.parametrize("function", ["save_file", "_write_json", "_compute_fingerprint", "_flush"])
 def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch, function):
     store = CheckpointStore(tmp_path)
     save(store, 1)
