@@ -10,7 +10,7 @@ OUT ?= out/demo
 # One thread a process: two test workers then share two cores without fighting.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test lint types imports docs serve-docs pytest bench format clean
+.PHONY: help demo test lint types imports docs generated serve-docs pytest bench format clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/' | expand -t 14
@@ -32,6 +32,9 @@ imports: $(VENV)/.ready-dev ## Who may import whom
 
 docs: $(VENV)/.ready-dev ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+generated: $(VENV)/.ready-dev ## Rewrite the generated tables of the README and the docs
+	$(BIN)/python tests/house/generated_text.py
 
 serve-docs: $(VENV)/.ready-dev ## Read the documentation in a browser
 	$(BIN)/mkdocs serve

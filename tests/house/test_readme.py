@@ -1,4 +1,4 @@
-"""The README tells the truth: its example runs, its commands run, its file tree is the repository."""
+"""The README is correct: its example and its commands run, and its map lists every package."""
 
 import re
 import shlex
@@ -8,9 +8,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-
-from g_ray import CAMERAS, COORDINATES, ENCODINGS
-from g_ray.encodings import CONDITIONINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -75,62 +72,11 @@ def test_no_command_is_left_untested():
     assert all(command.split()[0] in ("make", "pip", "g-ray") for command in commands())
 
 
-@pytest.mark.parametrize(
-    ("kind", "registry"),
-    [
-        ("cameras", CAMERAS),
-        ("coordinates", COORDINATES),
-        ("encodings", ENCODINGS),
-        ("conditioning", CONDITIONINGS),
-    ],
-)
-def test_the_overview_lists_the_registries(kind, registry):
-    (row,) = re.findall(rf"^\| {kind} \| .*? \| (.*) \|$", README, re.MULTILINE)
-    assert re.findall(r"\b[a-z_\d]+\b", re.sub(r"\(.*?\)", "", row)) == list(registry)
-
-
-# The file tree
-
-
-def tree() -> dict[str, str]:
-    """Path → role, from the indented block under "Files"."""
-    block = README.split("## Files", 1)[1].split("```")[1].strip("\n")
-    parents: list[tuple[int, str]] = []
-    roles = {}
-    for line in block.splitlines():
-        indent = len(line) - len(line.lstrip())
-        name, _, role = line.strip().partition("  ")
-        while parents and parents[-1][0] >= indent:
-            parents.pop()
-        path = "".join(parent for _, parent in parents) + name
-        if name.endswith("/"):
-            parents.append((indent, name))
-        roles[path] = role.strip()
-    return roles
-
-
-def tracked() -> list[str]:
-    """What git knows or would add; build products and caches are ignored by it."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip("not a git checkout")
-    return [line for line in done.stdout.splitlines() if (ROOT / line).exists()]
-
-
-def test_every_file_has_its_line_and_every_line_its_file():
-    roles = tree()
-    folders = [path for path in roles if path.endswith("/")]
-    # A folder with a role and no lines below it stands for all that it holds.
-    whole = tuple(f for f in folders if not any(p != f and p.startswith(f) for p in roles))
-    files = {path for path in tracked() if not path.startswith(whole)}
-    lines = {path for path in roles if not path.endswith("/")}
-    assert sorted(files - lines) == [], "files without a line in the README"
-    assert sorted(lines - files) == [], "lines in the README without a file"
-    assert all((ROOT / folder).is_dir() for folder in whole)
-
-
-def test_every_line_of_the_tree_says_what_the_file_is_for():
-    roles = tree()
-    parents = {path for path in roles if any(other != path and other.startswith(path) for other in roles)}
-    assert [path for path, role in roles.items() if not role and path not in parents] == []
+def test_the_map_lists_every_package_once():
+    block = README.split("## Map of the packages", 1)[1].split("```text\n", 1)[1].split("```", 1)[0]
+    lines = [line.split(maxsplit=1) for line in block.splitlines()[1:]]
+    package = ROOT / "src" / "g_ray"
+    folders = {f"{path.name}/" for path in package.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    modules = {path.name for path in package.glob("*.py")} - {"__init__.py", "__main__.py"}
+    assert sorted(name for name, _ in lines) == sorted(folders | modules)
+    assert all(len(role.split()) > 1 for _, role in lines)
