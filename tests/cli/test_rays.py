@@ -8,7 +8,7 @@ from PIL import Image
 
 from g_ray.cameras import CAMERAS, Equirectangular, OpenCVFisheye, Pinhole
 from g_ray.cli.main import main
-from g_ray.viewer.camera_report import describe_camera
+from g_ray.viewer.angle_maps import describe_camera
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "cameras.json"
 

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import metadata
 from pathlib import Path
 
@@ -42,3 +43,10 @@ def test_a_wrong_name_is_refused():
     with pytest.raises(AttributeError, match="no attribute 'Wiews'"):
         g_ray.Wiews  # noqa: B018
     assert set(g_ray.__all__) == set(dir(g_ray))
+
+
+def test_type_checkers_may_use_the_annotations():
+    """PEP 561: the marker is next to the modules, so hatchling, which packs the folder, puts it into the wheel."""
+    assert (Path(g_ray.__file__).parent / "py.typed").is_file()
+    pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert pyproject["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["src/g_ray"]

@@ -43,7 +43,7 @@ def test_the_summary_has_means_and_intervals():
 def test_lpips_in_some_batches_only_is_refused():
     truth, predicted = scenes()
     with_it, without = (score_scenes(truth, predicted, lpips=way) for way in (distance, None))
-    with pytest.raises(ValueError, match="score all of them alike"):
+    with pytest.raises(ValueError, match="score all of them with the same metrics"):
         SceneScores.concatenate([with_it, without])
     with pytest.raises(TypeError):
         score_scenes(truth, predicted)

@@ -132,7 +132,7 @@ def test_one_run_per_folder(runs, tmp_path, monkeypatch):
     monkeypatch.setattr(lock, "TIMEOUT_S", 0.0)
     with (
         lock.lock_folder(tmp_path),
-        pytest.raises(ValueError, match="another run is training"),
+        pytest.raises(ValueError, match="another run is writing to"),
         lock.lock_folder(tmp_path),
     ):
         pass

@@ -137,3 +137,9 @@ def test_in_a_browser_it_turns(report, browser_page):
     assert page.run("document.documentElement.scrollWidth <= innerWidth")
     assert page.console == []
     assert page.requests == [(report.folder / "report.html").as_uri()]
+
+
+def test_the_report_needs_no_plotting_library():
+    """`reconstruct` writes it, and matplotlib is an optional dependency."""
+    code = "import sys, g_ray.viewer.reconstruction_report; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,1 +1,1 @@
-"""Benchmarks: what encodings, ray maps and the reconstruction network cost on this machine."""
+"""Benchmarks: time and memory of encodings, ray maps and reconstruction, and a comparison of ray coordinates."""

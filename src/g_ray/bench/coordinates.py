@@ -1,4 +1,4 @@
-"""How well each ray coordinate says how far apart two rays are, as the field of view grows past 180°."""
+"""Compare ray coordinates: how well their positional score reflects the angle between two rays, up to 240°."""
 
 from typing import Any
 
@@ -11,6 +11,7 @@ from g_ray.encodings.rotary import make_geometric_frequencies, round_to_period
 
 FREQUENCIES = 16
 NUDGE_DEG = 0.1
+"""Rotation of one ray for `largest_jump`: small, so that only discontinuities change the score noticeably."""
 
 
 def compare_coordinates(
@@ -19,10 +20,11 @@ def compare_coordinates(
     rays: int = 600,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Two figures per coordinate and field of view, of the positional score (eq:app_score, α = `scale`):
+    """Return two figures per coordinate and field of view for the positional score (eq:app_score, α = `scale`).
 
-    `rank_correlation` between the score of two rays and how close they are (1: the prior orders all pairs by
-    angle), and `largest_jump`: how much of the score's range a turn of one ray by 0.1° can cost.
+    `rank_correlation` is that between the score of two rays and their cosine (1: the score orders all pairs by
+    angle). `largest_jump` is the largest change of the score when one ray is rotated by 0.1°, as a share of its
+    range.
     """
     rows = []
     for degrees in fields_of_view_deg:
@@ -49,7 +51,7 @@ def compare_coordinates(
 
 
 def _draw_cone(half_angle_deg: float, count: int, generator: torch.Generator) -> Float[Tensor, "ray 3"]:
-    """Rays spread evenly over the cap of the sphere that a lens sees."""
+    """Draw rays uniformly from the spherical cap around the optical axis."""
     lowest = torch.cos(torch.deg2rad(torch.tensor(half_angle_deg, dtype=torch.float64)))
     z = 1 - torch.rand(count, generator=generator, dtype=torch.float64) * (1 - lowest)
     phi = 2 * torch.pi * torch.rand(count, generator=generator, dtype=torch.float64)
@@ -58,7 +60,7 @@ def _draw_cone(half_angle_deg: float, count: int, generator: torch.Generator) ->
 
 
 def _nudge(directions: Float[Tensor, "ray 3"]) -> Float[Tensor, "ray 3"]:
-    """Every ray turned by 0.1° away from the optical axis: that is where lenses cross 90°."""
+    """Rotate every ray by 0.1° away from the optical axis, the direction in which wide lenses cross 90°."""
     step = torch.deg2rad(torch.tensor(NUDGE_DEG, dtype=torch.float64))
     axis = torch.nn.functional.normalize(
         torch.stack([-directions[:, 1], directions[:, 0], torch.zeros_like(directions[:, 0])], -1), dim=-1
@@ -69,18 +71,27 @@ def _nudge(directions: Float[Tensor, "ray 3"]) -> Float[Tensor, "ray 3"]:
 def _compute_scores(
     kind: RayCoordinate, queries: Tensor, keys: Tensor, scale: float
 ) -> Float[Tensor, "query key"]:
-    """Σ_a Σ_k 2 cos(ω_k Δξ_a), with whole turns on periodic axes."""
+    """Compute Σ_a Σ_k 2 cos(ω_k Δξ_a) for all pairs, with integer frequencies on periodic axes.
+
+    As cos(x − y) = cos x cos y + sin x sin y, all pairs are one matrix product instead of a cosine per pair.
+    """
     bank = make_geometric_frequencies(FREQUENCIES, scale)
-    difference = kind.compute_for_directions(queries)[:, None] - kind.compute_for_directions(keys)[None]
-    return sum(
-        (
-            2 * (difference[..., a, None] * round_to_period(bank, axis)).cos().sum(-1)
-            for a, axis in enumerate(kind.axes)
-        ),
-        start=torch.zeros(()),
+    query_parts, key_parts = (
+        torch.cat(
+            [
+                part
+                for a, axis in enumerate(kind.axes)
+                for phase in (positions[:, a, None] * round_to_period(bank, axis),)
+                for part in (phase.cos(), phase.sin())
+            ],
+            -1,
+        )
+        for positions in map(kind.compute_for_directions, (queries, keys))
     )
+    return 2 * query_parts @ key_parts.mT
 
 
 def _compute_rank_correlation(a: Float[Tensor, "pair"], b: Float[Tensor, "pair"]) -> float:
+    """Return Spearman's rank correlation."""
     ranks = torch.stack([part.argsort().argsort().double() for part in (a, b)])
     return torch.corrcoef(ranks)[0, 1].item()

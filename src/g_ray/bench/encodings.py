@@ -1,4 +1,4 @@
-"""What an encoding costs: time against plain attention, and memory kept for backward."""
+"""Measure what a position encoding costs: time relative to plain attention, and memory kept for backward."""
 
 import statistics
 import time
@@ -21,14 +21,14 @@ from g_ray.nn.attention import attention
 from g_ray.rays.views import Tokens, Views
 
 NAMES = ("rope", "gray", "gta", "gta_gray", "prope", "rayrope", "rayrope_gray")
-HEADS, HEAD_DIM, PATCH = 8, 144, 8
+HEADS, HEAD_DIM, PATCH = 8, 144, 8  # 144 is divisible by the channel groups of every encoding in NAMES
 
 Operator = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Tokens of one attention layer; `raw` is what RayRoPE's depth predictor would say."""
+    """Inputs of one attention layer; `raw` stands for the output of RayRoPE's depth predictor."""
 
     q: Tensor
     k: Tensor
@@ -38,6 +38,7 @@ class Inputs:
 
     @classmethod
     def draw(cls, batch: int, tokens: int) -> "Inputs":
+        """Draw random inputs from torch's global generator."""
         shape = (batch, HEADS, tokens, HEAD_DIM)
         q, k, v = (torch.randn(shape, requires_grad=True) for _ in range(3))
         raw = torch.randn(batch, tokens, 2) * 0.3 + torch.tensor([0.0, 1.0])
@@ -51,10 +52,10 @@ class Inputs:
 def benchmark_encodings(
     views: int, grid: int, batch: int, repeats: int = 7, progress: Callable[[str], None] = lambda line: None
 ) -> dict[str, Any]:
-    """Medians over interleaved repeats, as ratios to plain attention; one thread, CPU seconds.
+    """Return CPU times as ratios to plain attention: medians over interleaved repeats, on one thread.
 
-    Encodings are prepared outside the clock, as they are once per forward pass of a whole network; what RayRoPE
-    must do in every layer is inside it.
+    Preparing an encoding is not timed, because a network does it once per forward pass; what RayRoPE computes in
+    every layer is timed.
     """
     if min(views, grid, batch, repeats) < 1:
         raise ValueError(f"views {views}, grid {grid}, batch {batch} and repeats {repeats} must be positive")
@@ -78,10 +79,10 @@ def benchmark_encodings(
 
 
 def measure_saved(operator: Operator, inputs: Inputs) -> float:
-    """Storage that only the autograd graph keeps alive after a forward pass, in units of one q tensor.
+    """Return the storage that only the autograd graph keeps alive after a forward pass, in units of one q tensor.
 
-    Counted without asking autograd: inputs are made anew, all references but the graph's are dropped, and
-    what is still there counts, whoever holds it.
+    Counted without autograd's own hooks: copy the inputs, drop all references except the graph, and sum up every
+    storage that is still alive. Tensors that custom functions keep outside `saved_tensors` then count too.
     """
     leaves = [part.detach().requires_grad_() for part in inputs.leaves]
     with _StorageTracker() as storages:
@@ -94,11 +95,11 @@ def measure_saved(operator: Operator, inputs: Inputs) -> float:
 
 
 class _StorageTracker(TorchDispatchMode):
-    """Remembers every storage that operations make, without holding it."""
+    """Record every storage that operations create, by weak reference."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: dict[int, tuple[StorageWeakRef, int]] = {}
+        self.storages: dict[int, tuple[StorageWeakRef, int]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -106,14 +107,16 @@ class _StorageTracker(TorchDispatchMode):
             if isinstance(leaf, Tensor):
                 storage = leaf.untyped_storage()
                 reference = StorageWeakRef(storage)
-                self.seen[reference.cdata] = (reference, storage.nbytes())
+                self.storages[reference.cdata] = (reference, storage.nbytes())
         return result
 
     def count_alive_bytes(self) -> int:
-        return sum(size for reference, size in self.seen.values() if not reference.expired())
+        """Return the size of all recorded storages that still exist."""
+        return sum(size for reference, size in self.storages.values() if not reference.expired())
 
 
 def _make_tokens(views: int, grid: int, batch: int) -> Tokens:
+    """Make the tokens of pinholes of 40° to 80° on an arc around the origin."""
     size = grid * PATCH
     fields = torch.linspace(40.0, 80.0, views)
     cameras = [Pinhole.from_fov(float(degrees), size, size) for degrees in fields]
@@ -124,6 +127,7 @@ def _make_tokens(views: int, grid: int, batch: int) -> Tokens:
 
 
 def _make_operators(tokens: Tokens) -> dict[str, Operator]:
+    """Return attention with each encoding in NAMES, and without one as `sdpa`."""
     operators: dict[str, Operator] = {"sdpa": lambda q, k, v, raw: F.scaled_dot_product_attention(q, k, v)}
     for name in NAMES:
         position = encoding(name, HEAD_DIM).prepare(tokens)
@@ -137,10 +141,11 @@ def _make_operators(tokens: Tokens) -> dict[str, Operator]:
 def _time_interleaved(
     operators: dict[str, Operator], inputs: Inputs, repeats: int, progress: Callable[[str], None]
 ) -> dict[str, dict[str, list[float]]]:
+    """Time all operators once per round, so that changes in the machine's load affect all of them alike."""
     seconds: dict[str, dict[str, list[float]]] = {
         name: {"forward": [], "forward_backward": []} for name in operators
     }
-    for repeat in range(repeats + 1):  # the first round warms up
+    for repeat in range(repeats + 1):  # the first round is a warm-up
         progress(f"round {repeat} of {repeats}")
         for name, operator in operators.items():
             forward, both = _time_operator(operator, inputs)
@@ -151,7 +156,7 @@ def _time_interleaved(
 
 
 def _time_operator(operator: Operator, inputs: Inputs) -> tuple[float, float]:
-    """CPU seconds of a forward pass without gradients, and of one with its backward pass."""
+    """Return the CPU seconds of a forward pass without gradients, and of a forward and backward pass."""
     with torch.no_grad():
         start = time.process_time()
         operator(*inputs.leaves)
@@ -162,7 +167,7 @@ def _time_operator(operator: Operator, inputs: Inputs) -> tuple[float, float]:
 
 
 def _make_row(name: str, seconds: dict[str, dict[str, list[float]]], saved: float) -> dict[str, Any]:
-    """Ratios per round, then their median: neighbours in time share the machine's mood."""
+    """Take ratios within each round, then their median: runs close in time see the same load."""
     ratios = {
         kind: statistics.median(
             own / plain for own, plain in zip(seconds[name][kind], seconds["sdpa"][kind], strict=True)

@@ -1,4 +1,4 @@
-"""How fast a full fisheye ray map is, beside OpenCV's inverse of the same points."""
+"""Time the ray map of a fisheye image against OpenCV's undistortion of the same points."""
 
 import statistics
 import time
@@ -11,6 +11,7 @@ import torch
 from g_ray.cameras import OpenCVFisheye, pixel_centers
 from g_ray.rays.ray_map import RayMap
 
+# The size of the fisheye images of ScanNet++, and a lens much like theirs.
 WIDTH, HEIGHT = 1752, 1168
 LENS = {
     "fx": 791.3,
@@ -25,16 +26,16 @@ LENS = {
 
 
 def benchmark_rays(repeats: int = 15) -> dict[str, Any]:
-    """Rows `opencv`, `float64` and `float32` with seconds, ratio (OpenCV's time over the row's) and error_px.
+    """Return rows `opencv`, `float64` and `float32` with seconds, ratio (OpenCV's time over the row's) and error_px.
 
-    Median CPU seconds of interleaved runs, one thread each. Ours makes unit rays and a validity mask for all
-    1752 x 1168 pixel centres; OpenCV undistorts the same points (float64, its default criteria). The error is the
-    largest distance between a pixel and the projection, in float64, of its ray.
+    Seconds are medians of CPU time over interleaved runs, one thread each. We compute unit rays and a validity
+    mask for all 1752 x 1168 pixel centers; OpenCV undistorts the same points (float64, default criteria). The error
+    is the largest distance between a pixel and the float64 projection of its ray.
     """
     cv2 = _import_opencv()
     camera = OpenCVFisheye.make(WIDTH, HEIGHT, **LENS, dtype=torch.float64)
     single = camera.to(torch.float32)
-    # OpenCV's pixel centres are integers; K and the points shifted alike by half a pixel mean the same rays.
+    # OpenCV puts pixel centers at integers; shifting K and the points by the same half pixel leaves rays unchanged.
     points = pixel_centers(WIDTH, HEIGHT, dtype=torch.float64).reshape(-1, 1, 2).numpy()
     k, d = camera.central_intrinsics().numpy(), camera.params[4:8].numpy()
     threads = torch.get_num_threads(), cv2.getNumThreads()
@@ -65,7 +66,7 @@ def benchmark_rays(repeats: int = 15) -> dict[str, Any]:
 
 
 def _time_interleaved(jobs: dict[str, Callable[[], Any]], repeats: int, warm_up: int = 4) -> dict[str, float]:
-    """Median CPU seconds per job; the first rounds also warm the memory that results are written to."""
+    """Return median CPU seconds per job, without the first rounds, in which memory is allocated."""
     times: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(warm_up + repeats):
         for name, job in jobs.items():
@@ -78,7 +79,7 @@ def _time_interleaved(jobs: dict[str, Callable[[], Any]], repeats: int, warm_up:
 def _compute_errors(
     camera: OpenCVFisheye, opencv: np.ndarray, double: RayMap, single: RayMap
 ) -> dict[str, float]:
-    """Largest distance in pixels between a pixel and the projection of its ray."""
+    """Return the largest distance in pixels between a pixel and the projection of its ray."""
     tangent = torch.from_numpy(opencv).reshape(HEIGHT, WIDTH, 2)
     rays = {
         "opencv": torch.cat([tangent, torch.ones_like(tangent[..., :1])], -1),

@@ -1,4 +1,8 @@
-"""What each part of a network takes: CPU seconds and resident memory, of parts inside of parts too."""
+"""Benchmark reconstruction: CPU seconds and memory of each part of the network, ray angles against grid RoPE.
+
+`PartMeter` attributes time and resident memory to named, possibly nested parts of a program;
+`benchmark_reconstruction` uses it on networks with random weights.
+"""
 
 import statistics
 import time
@@ -22,17 +26,21 @@ from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 from g_ray.rays.views import Views
 
+OURS, PLAIN = "gray", "rope"
+PARTS = ("encoder", "phases", "trunk", "camera head", "world head", "pose head", "rest")
+ALL = "all"
+KILOBYTE, MEGABYTE = 2**10, 2**20
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-KILOBYTE = 1024
+RESET_PEAK = "5"  # written to clear_refs, it sets VmHWM to the current VmRSS (man 5 proc)
 
 
 class ResidentMemory:
-    """Bytes of this process in memory, now and at most since the last reset; Linux only."""
+    """Resident memory of this process in bytes, current and at its peak since the last reset; Linux only."""
 
     @staticmethod
     def is_available() -> bool:
         try:
-            CLEAR.write_text("5")
+            CLEAR.write_text(RESET_PEAK)
             return "VmHWM" in STATUS.read_text()
         except OSError:
             return False
@@ -44,7 +52,7 @@ class ResidentMemory:
         return self._read("VmHWM:")
 
     def reset(self) -> None:
-        CLEAR.write_text("5")  # the kernel's word for: the peak is what is resident now
+        CLEAR.write_text(RESET_PEAK)
 
     def _read(self, name: str) -> int:
         (line,) = [line for line in STATUS.read_text().splitlines() if line.startswith(name)]
@@ -52,9 +60,9 @@ class ResidentMemory:
 
 
 class PartMeter:
-    """CPU seconds that each part took without the parts inside it, and its peak of resident memory with them.
+    """Measure CPU seconds per part, without nested parts, and peak resident memory per part, including them.
 
-    Memory is counted from where it stood when the outermost part began.
+    Memory is relative to its value at the start of the outermost part.
     """
 
     def __init__(self, memory: ResidentMemory | None = None) -> None:
@@ -66,6 +74,7 @@ class PartMeter:
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
+        """Measure the block as part `name`."""
         self.enter(name)
         try:
             yield
@@ -84,7 +93,7 @@ class PartMeter:
         self._open.pop()
 
     def watch_module(self, name: str, module: nn.Module) -> None:
-        """Every call of the module is this part."""
+        """Measure every forward call of the module as part `name`."""
 
         def before(*_: object) -> None:
             self.enter(name)
@@ -96,7 +105,7 @@ class PartMeter:
         module.register_forward_hook(after, always_call=True)
 
     def wrap_call(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The same call, as this part."""
+        """Return a function that measures each call of `call` as part `name`."""
 
         def measured(*args: Any, **kwargs: Any) -> Any:
             with self.measure(name):
@@ -105,7 +114,7 @@ class PartMeter:
         return measured
 
     def _account(self) -> None:
-        """What has passed since the last event belongs to the innermost part; a peak, to all that are open."""
+        """Attribute the time since the last event to the innermost open part, and the peak to all open parts."""
         now = time.process_time()
         if self._open:
             self.seconds[self._open[-1]] += now - self._last
@@ -113,21 +122,12 @@ class PartMeter:
             for name in self._open:
                 self.peaks[name] = max(self.peaks.get(name, 0), self.memory.read_peak() - self._base)
             self.memory.reset()
-        self._last = time.process_time()
-
-
-# What reconstruction costs: CPU seconds and memory of each part, ray angles beside grid RoPE.
-
-
-OURS, PLAIN = "gray", "rope"
-PARTS = ("encoder", "phases", "trunk", "camera head", "world head", "pose head", "rest")
-ALL = "all"
-MEGABYTE = 2**20
+        self._last = time.process_time()  # after reading /proc, so that the meter's own time counts nowhere
 
 
 @dataclass(frozen=True)
 class BenchmarkCase:
-    """A network of random weights and views of random pixels: half of them fisheye, none without a ray."""
+    """A network with random weights on random images, half of them fisheyes whose every pixel has a ray."""
 
     model: str
     views: int
@@ -166,10 +166,11 @@ def benchmark_reconstruction(
     precision: str = "fp32",
     progress: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """A row per number of views and part: seconds, their ratio, and peak memory above the weights'.
+    """Return a row per number of views and part: seconds, their ratio, and peak memory above the weights.
 
-    Both methods have the same weights and take turns in one process, one thread; ratios are of neighbours in time.
-    Memory is measured in a process of its own for each case, so no peak hides behind an earlier one.
+    Both methods have the same weights and alternate in one process, on one thread; ratios are between runs that
+    follow each other. Memory is measured in a separate process per case, because freed memory of an earlier case
+    would otherwise hide a peak.
     """
     _check(views, size, model, repeats, precision)
     rows, peaks = [], {OURS: [], PLAIN: []}
@@ -195,7 +196,7 @@ def benchmark_reconstruction(
 
 
 def compute_memory_growth(views: Sequence[int], peaks: Sequence[float | None]) -> list[dict[str, Any]] | None:
-    """MB per further view, between each number of views and the next: never rising if memory is at most linear."""
+    """Return MB per additional view between successive numbers of views; non-increasing if memory is at most linear."""
     pairs = sorted((count, peak) for count, peak in zip(views, peaks, strict=True) if peak is not None)
     if len(pairs) < 2:
         return None
@@ -207,7 +208,7 @@ def compute_memory_growth(views: Sequence[int], peaks: Sequence[float | None]) -
 
 
 def time_case(case: BenchmarkCase, repeats: int) -> dict[str, list[dict[str, float]]]:
-    """Seconds of each part, for each method and round. The first round warms up; the order alternates."""
+    """Return the seconds of each part per method and round, without a warm-up round; the order alternates."""
     torch.set_num_threads(1)
     ours = case.build_network(OURS)
     plain = _copy_with_method(ours, PLAIN)
@@ -224,7 +225,7 @@ def time_case(case: BenchmarkCase, repeats: int) -> dict[str, list[dict[str, flo
 
 
 def measure_memory(case: BenchmarkCase, method: str) -> dict[str, float]:
-    """Peak resident memory of each part in MB, above what was there before the forward pass; empty if unknown."""
+    """Return the peak resident memory of each part in MB above that before the forward pass; empty if unknown."""
     torch.set_num_threads(1)
     if not ResidentMemory.is_available():
         return {}
@@ -235,7 +236,7 @@ def measure_memory(case: BenchmarkCase, method: str) -> dict[str, float]:
 
 
 def attach_meter(meter: PartMeter, network: ReconstructionModel) -> PartMeter:
-    """The meter, watching every part of a network."""
+    """Make the meter measure every part of a network, and return it."""
     trunk = network.aggregator
     meter.watch_module("encoder", network.encoder)
     meter.watch_module("trunk", trunk)
@@ -247,6 +248,7 @@ def attach_meter(meter: PartMeter, network: ReconstructionModel) -> PartMeter:
 
 
 def _copy_with_method(network: ReconstructionModel, method: str) -> ReconstructionModel:
+    """Build a network with another method that shares the same weight tensors."""
     with torch.device("meta"):
         other = ReconstructionModel(replace(network.config, method=method))
     other.load_state_dict(network.state_dict(), assign=True)
@@ -254,7 +256,7 @@ def _copy_with_method(network: ReconstructionModel, method: str) -> Reconstructi
 
 
 def _complete_parts(seconds: dict[str, float]) -> dict[str, float]:
-    """What no part accounts for is the rest; all is the sum."""
+    """Add missing parts as 0, `rest` as the time outside all parts, and `all` as the sum."""
     parts = {name: seconds.get(name, 0.0) for name in PARTS} | {"rest": seconds[ALL]}
     return {**parts, ALL: sum(seconds.values())}
 
@@ -282,6 +284,7 @@ def _make_row(
 
 
 def compute_quartiles(values: Sequence[float]) -> tuple[float | None, float | None, float | None]:
+    """Return the quartiles; None for an empty sequence."""
     if not values:
         return None, None, None
     if len(values) == 1:
@@ -291,7 +294,7 @@ def compute_quartiles(values: Sequence[float]) -> tuple[float | None, float | No
 
 
 def _run_in_subprocess(task: Callable[..., Any], *arguments: Any) -> Any:
-    """A task in a fresh process."""
+    """Run a task in a fresh process; raise ValueError if the process is killed, most likely for lack of memory."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         try:
             return pool.submit(task, *arguments).result()
@@ -299,7 +302,7 @@ def _run_in_subprocess(task: Callable[..., Any], *arguments: Any) -> Any:
             case = arguments[0]
             raise ValueError(
                 f"{case.views} views with the {case.model} network ended the process that measured them, most likely "
-                "for lack of memory: ask for fewer views or a smaller model"
+                "for lack of memory: use fewer views or a smaller model"
             ) from None
 
 

@@ -21,7 +21,7 @@ class Rays:
 
     def run(self) -> None:
         from g_ray.formats.cameras_json import read_cameras
-        from g_ray.viewer.camera_report import describe_camera, write_picture
+        from g_ray.viewer.angle_maps import describe_camera, write_picture
 
         cameras = {named.name: named.camera for named in read_cameras(self.file)}
         if not cameras:

@@ -1,4 +1,4 @@
-"""Metrics: pure functions (truth, predicted) to a value per sample; protocols average them."""
+"""Metrics: pure functions of (truth, predicted) that return one value per sample; protocols average them."""
 
 from g_ray.metrics.bootstrap import Interval, bootstrap
 from g_ray.metrics.images import SceneScores, mse, psnr, score_scenes, ssim

@@ -1,4 +1,4 @@
-"""Confidence intervals by resampling scenes."""
+"""Bootstrap confidence intervals of means over scenes, and over training runs and scenes."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean, and the ends of its confidence interval."""
+    """A mean and the limits of its confidence interval."""
 
     mean: float
     low: float
@@ -19,9 +19,9 @@ class Interval:
 def bootstrap(
     values: Float[Tensor, "scene"], *, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
 ) -> Interval:
-    """Mean over scenes with its percentile bootstrap interval: the same numbers for the same seed.
+    """Return the mean over scenes with its percentile bootstrap interval; deterministic for a given seed.
 
-    For the difference between two methods pass the differences scene by scene: the pairing then counts.
+    To compare two methods, pass their differences per scene: the test is then paired.
     """
     if values.numel() == 0 or not bool(values.isfinite().all()):
         raise ValueError(
@@ -34,7 +34,7 @@ def bootstrap(
         )
     values = values.detach().double().cpu()
     generator = torch.Generator().manual_seed(seed)
-    # A few resamples at a time: 6,202 scenes × 10,000 resamples would be half a gigabyte of indices.
+    # In chunks: 6,202 scenes (RealEstate10K) × 10,000 resamples would be half a gigabyte of indices.
     at_once = max(1, (1 << 20) // len(values))
     means = torch.cat(
         [
@@ -52,9 +52,10 @@ def bootstrap(
 def bootstrap_runs(
     values: Float[Tensor, "run scene"], *, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
 ) -> Interval:
-    """Mean over training runs and scenes, both drawn again: the interval knows of other seeds and other scenes.
+    """Return the mean over training runs and scenes with an interval from resampling both.
 
-    With few runs it is coarse: three runs can be drawn in ten different ways.
+    The interval then covers the variation between seeds as well as between scenes. With few runs it is coarse:
+    three runs can be resampled in only ten different ways.
     """
     if values.shape[0] == 1:
         return bootstrap(values[0], confidence=confidence, resamples=resamples, seed=seed)
@@ -65,7 +66,7 @@ def bootstrap_runs(
     values = values.detach().double().cpu()
     generator = torch.Generator().manual_seed(seed)
     runs, scenes = values.shape
-    # A draw of scenes is a vector of counts; so is a draw of runs: the mean is then a bilinear form.
+    # A resample is a vector of counts per scene, and another one per run: the mean is then a bilinear form of them.
     counts = [_draw_counts(size, resamples, generator) / size for size in (runs, scenes)]
     means = torch.einsum("nr,rs,ns->n", counts[0], values, counts[1])
     tail = (1 - confidence) / 2
@@ -74,7 +75,7 @@ def bootstrap_runs(
 
 
 def _draw_counts(size: int, resamples: int, generator: torch.Generator) -> Float[Tensor, "resample item"]:
-    """How often each item is drawn in each resample of that size."""
+    """Return how often each item is drawn in each resample of `size` items."""
     drawn = torch.randint(size, (resamples, size), generator=generator)
     return torch.zeros(resamples, size, dtype=torch.float64).scatter_add_(
         1, drawn, torch.ones_like(drawn, dtype=torch.float64)

@@ -1,4 +1,7 @@
-"""Peak signal-to-noise ratio, pooled over a scene before the logarithm."""
+"""Image metrics of the NVS tables: PSNR, SSIM, and one value per scene and metric.
+
+Per-scene aggregation follows the paper, appendix "NVS Metric Aggregation".
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,20 +13,28 @@ from torch.nn.functional import conv2d, pad
 
 from g_ray.metrics.bootstrap import Interval, bootstrap
 
+Distance = Callable[[Tensor, Tensor], Tensor]
+"""(truth, predicted) → one value per image."""
+
+# SSIM as in torchmetrics, for images in [0, 1]: libraries with other windows differ in the second digit.
+REACH, SIGMA = 5, 1.5  # pixels: half the Gaussian window without its center, and its standard deviation
+C1, C2 = 0.01**2, 0.03**2  # stabilizers of luminance and contrast (Wang et al. 2004: K1 = 0.01, K2 = 0.03)
+
 
 def mse(
     truth: Float[Tensor, "*batch channel h w"], predicted: Float[Tensor, "*batch channel h w"]
 ) -> Float[Tensor, "*batch"]:
-    """e: mean squared error over pixels and channels."""
+    """Return e, the mean squared error over pixels and channels, per image."""
     return (truth - predicted).square().mean((-3, -2, -1))
 
 
 def psnr(
     truth: Float[Tensor, "*scene target channel h w"], predicted: Float[Tensor, "*scene target channel h w"]
 ) -> Float[Tensor, "*scene"]:
-    """−10 log₁₀ of the mean of e over a scene's targets, in dB, for images in [0, 1] (eq:nvs_psnr_aggregation).
+    """Return −10 log₁₀ of the mean of e over a scene's targets, in dB, for images in [0, 1].
 
-    Not the mean of the targets' own PSNRs: that is never smaller. A perfect scene has ∞.
+    This is eq:nvs_psnr_aggregation of the paper. The mean of the targets' own PSNRs would be at least as large.
+    A perfect prediction has a PSNR of ∞.
     """
     return -10 * mse(truth, predicted).mean(-1).log10()
 
@@ -38,10 +49,11 @@ C1, C2 = 0.01**2, 0.03**2
 def ssim(
     truth: Float[Tensor, "*batch channel h w"], predicted: Float[Tensor, "*batch channel h w"]
 ) -> Float[Tensor, "*batch"]:
-    """Mean of (2μₓμᵧ + C₁)(2σₓᵧ + C₂) / ((μₓ² + μᵧ² + C₁)(σₓ² + σᵧ² + C₂)) for images in [0, 1].
+    """Return the structural similarity per image, for images in [0, 1].
 
-    Gaussian window of 11 pixels with σ = 1.5 around every pixel, the image mirrored at its edges; biased
-    variances. (scikit-image and pytorch-msssim leave the edges out: other numbers.)
+    The mean of (2μₓμᵧ + C₁)(2σₓᵧ + C₂) / ((μₓ² + μᵧ² + C₁)(σₓ² + σᵧ² + C₂)) over pixels and channels, with a
+    Gaussian window of 11 pixels (σ = 1.5), the image mirrored at its borders, and biased variances. scikit-image
+    and pytorch-msssim leave out the borders and give other numbers.
     """
     if min(truth.shape[-2:]) <= REACH:
         raise ValueError(
@@ -49,7 +61,7 @@ def ssim(
         )
     x, y = truth.flatten(0, -3)[:, None], predicted.flatten(0, -3)[:, None]
     mean_x, mean_y, xx, yy, xy = (_blur(values) for values in (x, y, x * x, y * y, x * y))
-    # Rounding may leave a tiny negative variance in flat regions.
+    # Rounding can make the variance of flat regions slightly negative.
     variance = (xx - mean_x.square()).clamp(min=0) + (yy - mean_y.square()).clamp(min=0)
     covariance = xy - mean_x * mean_y
     luminance = (2 * mean_x * mean_y + C1) / (mean_x.square() + mean_y.square() + C1)
@@ -58,6 +70,7 @@ def ssim(
 
 
 def _blur(values: Float[Tensor, "n 1 h w"]) -> Float[Tensor, "n 1 h w"]:
+    """Convolve with the Gaussian window: two one-dimensional passes, because the window is separable."""
     offset = torch.arange(-REACH, REACH + 1, dtype=values.dtype, device=values.device)
     weight = torch.exp(-0.5 * (offset / SIGMA) ** 2)
     weight = weight / weight.sum()
@@ -65,16 +78,9 @@ def _blur(values: Float[Tensor, "n 1 h w"]) -> Float[Tensor, "n 1 h w"]:
     return conv2d(conv2d(mirrored, weight[None, None, :, None]), weight[None, None, None, :])
 
 
-# The rows of an NVS table: one value per scene and metric (paper, appendix "NVS Metric Aggregation").
-
-
-Distance = Callable[[Tensor, Tensor], Tensor]
-"""(truth, predicted) to a value per image."""
-
-
 @dataclass(frozen=True)
 class SceneScores:
-    """PSNR pools a scene's targets before the logarithm; SSIM and LPIPS are averaged over them."""
+    """One value per scene: PSNR pools the targets before the logarithm, SSIM and LPIPS are averaged over them."""
 
     psnr: Float[Tensor, "scene"]
     ssim: Float[Tensor, "scene"]
@@ -82,10 +88,12 @@ class SceneScores:
 
     @staticmethod
     def concatenate(parts: "list[SceneScores]") -> "SceneScores":
-        """The scenes of several batches, in order."""
+        """Join the scenes of several batches, in order."""
         perceptual = [part.lpips for part in parts if part.lpips is not None]
         if perceptual and len(perceptual) != len(parts):
-            raise ValueError("some batches have LPIPS and some have not: score all of them alike")
+            raise ValueError(
+                "some batches have LPIPS scores and others do not: score all of them with the same metrics"
+            )
         return SceneScores(
             torch.cat([part.psnr for part in parts]),
             torch.cat([part.ssim for part in parts]),
@@ -93,11 +101,12 @@ class SceneScores:
         )
 
     def rows(self) -> dict[str, Float[Tensor, "scene"]]:
+        """Return the values per scene by metric, without LPIPS where it was not computed."""
         scores = {"psnr": self.psnr, "ssim": self.ssim, "lpips": self.lpips}
         return {name: values for name, values in scores.items() if values is not None}
 
     def summarize(self, *, seed: int = 0) -> dict[str, Interval]:
-        """Equal-weight means over scenes, with 95 % bootstrap intervals."""
+        """Return equal-weight means over scenes with 95 % bootstrap intervals."""
         return {name: bootstrap(values, seed=seed) for name, values in self.rows().items()}
 
 
@@ -108,6 +117,6 @@ def score_scenes(
     *,
     lpips: Distance | None,
 ) -> SceneScores:
-    """All metrics of the paper's NVS tables; `lpips=None` leaves that column out, and must be said."""
+    """Compute all metrics of the paper's NVS tables; pass `lpips=None` explicitly to leave out LPIPS."""
     perceptual = None if lpips is None else lpips(truth, predicted).mean(-1)
     return SceneScores(psnr(truth, predicted), ssim(truth, predicted).mean(-1), perceptual)

@@ -1,5 +1,7 @@
-"""What is compared: points, rays and poses of a set of views, in one frame and at one scale (appendix "Inlier and
-Pose Metric Definitions").
+"""Metrics of the reconstruction tables: six values per set of views (appendix "Inlier and Pose Metric Definitions").
+
+`score_sets` brings truth and prediction into the frame of their first view and to unit scale, then computes the
+relative error and the inliers of points and depth, the angle between rays, and the trajectory error.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -16,13 +18,17 @@ from g_ray.geometry.pose import Pose
 from g_ray.geometry.precision import disable_autocast, promote_to_float32
 from g_ray.metrics.bootstrap import Interval, bootstrap
 
+DepthName = Literal["z", "ray"]
+"""The paper evaluates z on PandaSet and ETH3D, and the distance along the ray on data with fisheyes (ScanNet++)."""
+INLIER_RATIO = 1.03
+"""Largest ratio between two norms that count as equal (paper, eq:inlier_ratio)."""
 SLACK = 1e-8
-"""Keeps the scale of a set without a valid pixel away from 0."""
+"""Avoids a division by 0 in sets without a valid pixel."""
 
 
 @dataclass(frozen=True)
 class SetGeometry:
-    """A set of views as ground truth or as a network has it, in any frame and at any scale."""
+    """True or predicted geometry of a set of views, in any world frame and at any scale."""
 
     world_points: Float[Tensor, "*set view h w 3"]
     camera_points: Float[Tensor, "*set view h w 3"]  # the same pixels, each in its own camera's frame
@@ -35,7 +41,7 @@ class SetGeometry:
         camera_points: Float[Tensor, "*set view h w 3"],
         poses: Pose,
     ) -> "SetGeometry":
-        """For networks that predict no rays of their own: those that their camera-space points lie on."""
+        """Derive the rays from camera-space points, for networks that predict no rays."""
         rays = torch.nn.functional.normalize(promote_to_float32(camera_points), dim=-1)
         return SetGeometry(world_points, camera_points, rays, poses)
 
@@ -52,13 +58,13 @@ class SetGeometry:
         )
 
     def to_first_view(self) -> "SetGeometry":
-        """World points and poses in the frame of the set's own first camera."""
+        """Express world points and poses in the frame of the set's first camera."""
         with disable_autocast(self.world_points):
             world = transform_points(self.world_points, self.poses[..., :1].inverse())
             return replace(self, world_points=world, poses=self.poses.relative_to_first())
 
     def normalize(self, valid: Bool[Tensor, "*set view h w"]) -> "SetGeometry":
-        """Points and translations in units of the set's mean distance of valid points: one factor for all views."""
+        """Divide points and translations by the mean distance of the set's valid points: one factor for all views."""
         scale = compute_mean_distance(self.world_points, valid, slack=SLACK).clamp(min=SLACK)
         per_point = scale[..., None, None, None, None]
         return SetGeometry(
@@ -69,18 +75,15 @@ class SetGeometry:
         )
 
 
-# Relative error and inliers of pointmaps and depth maps: a value per view, NaN where a view has no valid pixel.
-
-
-INLIER_RATIO = 1.03
-
-
 def relative_error(
     truth: Float[Tensor, "*view h w channel"],
     predicted: Float[Tensor, "*view h w channel"],
     valid: Bool[Tensor, "*view h w"],
 ) -> Float[Tensor, "*view"]:
-    """Mean of ‖p̂ − p‖ / ‖p‖ over valid pixels: Points rel of points, Depth rel of depths with their one channel."""
+    """Return the mean of ‖p̂ − p‖ / ‖p‖ over valid pixels per view; NaN without a valid pixel.
+
+    Of points it is "Points rel" of the tables; of depths, with one channel, "Depth rel".
+    """
     size = torch.linalg.vector_norm(truth, dim=-1)
     error = torch.linalg.vector_norm(predicted - truth, dim=-1)
     return average_valid(error / torch.where(size > 0, size, 1), valid & (size > 0))
@@ -92,12 +95,13 @@ def norm_inliers(
     valid: Bool[Tensor, "*view h w"],
     ratio: float = INLIER_RATIO,
 ) -> Float[Tensor, "*view"]:
-    """Share of valid pixels with max(‖p̂‖/‖p‖, ‖p‖/‖p̂‖) < ratio (eq:inlier_ratio); a p̂ of 0 is an outlier.
+    """Return the share of valid pixels with max(‖p̂‖/‖p‖, ‖p‖/‖p̂‖) < ratio (eq:inlier_ratio); NaN without any.
 
-    Of norms only, as the paper says: a point in a wrong direction at the right distance is an inlier.
+    As in the paper only norms count: a point at the right distance in a wrong direction is an inlier. A predicted
+    0 is an outlier.
     """
     ours, theirs = (torch.linalg.vector_norm(points, dim=-1) for points in (truth, predicted))
-    # Products instead of quotients: 0 then needs no case of its own.
+    # Products instead of quotients avoid a special case for 0.
     inlier = (theirs < ratio * ours) & (ours < ratio * theirs)
     return average_valid(inlier.to(truth.dtype), valid & (ours > 0))
 
@@ -105,11 +109,8 @@ def norm_inliers(
 def average_valid(
     values: Float[Tensor, "*view h w"], valid: Bool[Tensor, "*view h w"]
 ) -> Float[Tensor, "*view"]:
-    """NaN where nothing is valid: whoever averages has to say what happens to such a view."""
+    """Return the mean over valid pixels per view; NaN without a valid pixel, so that callers must treat that case."""
     return torch.where(valid, values, 0).sum((-2, -1)) / valid.sum((-2, -1))
-
-
-# Angle between true and predicted viewing rays.
 
 
 def ray_error_deg(
@@ -117,10 +118,10 @@ def ray_error_deg(
     predicted: Float[Tensor, "*view h w 3"],
     known: Bool[Tensor, "*view h w"] | None = None,
 ) -> Float[Tensor, "*view"]:
-    """Mean of 2 asin(‖r − r̂‖/2) in degrees over all pixels, with depth or without (Rays err°).
+    """Return the mean angle between true and predicted rays in degrees per view, over all pixels (Rays err°).
 
-    `known` leaves out pixels that no ray reaches, as in the black corners of a circular fisheye. The chord keeps
-    its digits at small angles, where acos(r · r̂) has none.
+    Pixels count with or without depth; `known` masks out those without a ray, such as the black corners of a
+    circular fisheye. The angle is 2 asin(‖r − r̂‖/2): acos(r · r̂) loses all digits at small angles.
     """
     chord = torch.linalg.vector_norm(truth - predicted, dim=-1)
     angle = torch.rad2deg(2 * torch.asin((chord / 2).clamp(max=1)))
@@ -129,15 +130,11 @@ def ray_error_deg(
     return average_valid(angle, known)
 
 
-# Depth of camera-space points, with a channel, so that it is compared as points are.
-
-
-DepthName = Literal["z", "ray"]
-"""The paper takes z on PandaSet and ETH3D, and the distance along the ray where fisheyes take part (ScanNet++)."""
-
-
 def compute_depth(camera_points: Float[Tensor, "*shape 3"], kind: DepthName) -> Float[Tensor, "*shape 1"]:
-    """z-depth, the component along the optical axis, or ray depth, the distance from the camera."""
+    """Return z-depth (along the optical axis) or ray depth (distance from the camera), with one channel.
+
+    The channel lets the same functions compare depths and points.
+    """
     if kind == "z":
         return camera_points[..., 2:]
     if kind == "ray":
@@ -147,15 +144,12 @@ def compute_depth(camera_points: Float[Tensor, "*shape 3"], kind: DepthName) -> 
     )
 
 
-# Absolute trajectory error after the best rigid motion.
-
-
 def pose_ate(
     truth: Float[Tensor, "*set view 3"], predicted: Float[Tensor, "*set view 3"]
 ) -> Float[Tensor, "*set"]:
-    """Mean distance between camera centres after rotation and translation, without scale (Pose ATE).
+    """Return the mean distance between camera centers after rigid alignment without scale (Pose ATE).
 
-    Of two views only the lengths of their baselines count: ATE = |b − b̂|/2.
+    With two views only the lengths of the baselines matter: ATE = |b − b̂|/2.
     """
     with disable_autocast(truth):
         return torch.linalg.vector_norm(align_rigidly(truth, predicted) - predicted, dim=-1).mean(-1)
@@ -164,22 +158,19 @@ def pose_ate(
 def align_rigidly(
     points: Float[Tensor, "*set point 3"], target: Float[Tensor, "*set point 3"]
 ) -> Float[Tensor, "*set point 3"]:
-    """R p + t with the rotation and translation that minimise Σ ‖R pᵢ + t − qᵢ‖² (Horn; Umeyama with scale 1)."""
+    """Return R p + t for the rotation and translation that minimize Σ ‖R pᵢ + t − qᵢ‖² (Horn; Umeyama with scale 1)."""
     center, goal = points.mean(-2, keepdim=True), target.mean(-2, keepdim=True)
     covariance = (target - goal).mT @ (points - center)
     left, _, right = torch.linalg.svd(covariance)
-    # The last axis is flipped where the best orthogonal matrix would be a reflection.
+    # Flip the axis of the smallest singular value where the best orthogonal matrix is a reflection.
     flip = torch.ones_like(center[..., 0, :])
     flip[..., 2] = torch.linalg.det(left @ right).sign()
     return (points - center) @ (left * flip[..., None, :] @ right).mT + goal
 
 
-# The rows of a reconstruction table: six values per set of views (appendix "Inlier and Pose Metric Definitions").
-
-
 @dataclass(frozen=True)
 class ReconstructionScores:
-    """Pixels are averaged within a view, views within a set. Inliers are shares, in [0, 1]."""
+    """Six values per set: pixels are averaged within a view, then views within a set. Inliers are shares in [0, 1]."""
 
     points_rel: Float[Tensor, "set"]
     rays_deg: Float[Tensor, "set"]
@@ -188,12 +179,12 @@ class ReconstructionScores:
     pose_ate: Float[Tensor, "set"]
     depth_inlier: Float[Tensor, "set"]
     unscored: tuple[tuple[int, int], ...] = ()
-    """(set, view) of each view without a valid pixel: it has no error of points and depth, is left out of its set's
-    mean, and is to be reported beside it."""
+    """(set, view) of each view without a valid pixel: excluded from the point and depth means of its set, and to be
+    reported with them."""
 
     @staticmethod
     def concatenate(parts: "list[ReconstructionScores]") -> "ReconstructionScores":
-        """The sets of several batches, in order."""
+        """Join the sets of several batches, in order."""
         columns = {name: torch.cat([part.rows()[name] for part in parts]) for name in METRICS}
         starts = accumulate((len(part.pose_ate) for part in parts), initial=0)
         unscored = [
@@ -204,16 +195,16 @@ class ReconstructionScores:
         return ReconstructionScores(**columns, unscored=tuple(unscored))
 
     def rows(self) -> dict[str, Float[Tensor, "set"]]:
-        """A value per metric and set; NaN for points and depth of a set that has no valid pixel at all."""
+        """Return the values per set by metric; points and depth of a set without any valid pixel are NaN."""
         return {name: getattr(self, name) for name in METRICS}
 
     def summarize(self, *, seed: int = 0) -> dict[str, Interval]:
-        """Equal-weight means over the sets that have a value, with 95 % bootstrap intervals."""
+        """Return equal-weight means over the sets that have a value, with 95 % bootstrap intervals."""
         return {name: bootstrap(values[~values.isnan()], seed=seed) for name, values in self.rows().items()}
 
 
 METRICS = tuple(f.name for f in fields(ReconstructionScores) if f.name != "unscored")
-"""Points rel, Rays err°, Depth rel, Pts Inl., Pose ATE, Dp. Inl.: the columns of the paper's tables, in order."""
+"""The columns of the paper's tables, in order: Points rel, Rays err°, Depth rel, Pts Inl., Pose ATE, Dp. Inl."""
 
 
 @torch.no_grad()
@@ -225,14 +216,16 @@ def score_sets(
     depth_kind: DepthName,
     known_rays: Bool[Tensor, "set view h w"] | None = None,
 ) -> ReconstructionScores:
-    """All six metrics. Truth and prediction go to their own first view and are normalised each by its own scale.
+    """Compute all six metrics, after moving truth and prediction to their own first view and own unit scale.
 
-    A prediction that is not finite is an error, not a bad score: a mean would hide it or be ruined by it.
+    A non-finite prediction raises ValueError instead of a bad score, because it would spoil every mean.
     """
     _check_finite(predicted, valid, known_rays)
     dtype = reduce(torch.promote_types, (truth.dtype, predicted.dtype), torch.float32)
     ours, theirs = (geometry.to(dtype).to_first_view().normalize(valid) for geometry in (truth, predicted))
-    our_depth, their_depth = (compute_depth(given.camera_points, depth_kind) for given in (ours, theirs))
+    our_depth, their_depth = (
+        compute_depth(geometry.camera_points, depth_kind) for geometry in (ours, theirs)
+    )
     points_rel = relative_error(ours.world_points, theirs.world_points, valid)
     return ReconstructionScores(
         points_rel=points_rel.nanmean(-1),
@@ -246,7 +239,7 @@ def score_sets(
 
 
 def _check_finite(predicted: SetGeometry, valid: Tensor, known_rays: Tensor | None) -> None:
-    """NaN means "no valid pixel" below, so it must not come in from elsewhere."""
+    """Raise ValueError for non-finite predictions: in the scores NaN means "no valid pixel", and nothing else."""
     broken_rays = ~predicted.rays.isfinite().all(-1)
     broken = broken_rays if known_rays is None else broken_rays & known_rays
     for points in (predicted.world_points, predicted.camera_points):
@@ -256,5 +249,5 @@ def _check_finite(predicted: SetGeometry, valid: Tensor, known_rays: Tensor | No
         group, view = bad.nonzero()[0].tolist()
         raise ValueError(
             f"the prediction is not finite in {int(bad.sum())} views, first in view {view} of set {group}: "
-            "score what is finite, or find out why it is not"
+            "mask out these pixels, or fix the network"
         )

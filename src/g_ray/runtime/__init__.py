@@ -1,1 +1,1 @@
-"""Services that every package uses: atomic files, locks, progress, provenance. Nothing here imports torch."""
+"""Services that every package uses: atomic files, locks, progress, provenance."""

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written under another name in the same folder, then renamed."""
+"""Write files atomically, strip machine-specific paths from results, and locate the folder of shared data."""
 
 import json
 import os
@@ -11,9 +11,10 @@ from typing import Any
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """`with whole(path) as scratch:` write `scratch`; it becomes `path` when all went well, else it is removed.
+    """Yield a scratch path to write to; rename it to `path` on success, remove it on any exception.
 
-    The scratch name ends as `path` does, for writers that look at the suffix.
+    The scratch file is in the same folder, because a rename is atomic only within one file system. Its name ends
+    like `path`, for writers that choose a format by the suffix.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=f".{path.name}")
@@ -21,6 +22,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     scratch = Path(name)
     try:
         yield scratch
+        # mkstemp creates files with mode 0600; a result gets the permissions of any other file of its user.
         os.chmod(scratch, 0o666 & ~_read_umask())
         os.replace(scratch, path)
     finally:
@@ -28,23 +30,21 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write text (UTF-8) or bytes to `path` in one atomic step, creating its folder if needed."""
     with atomic_path(path) as scratch:
         scratch.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
+    """Write `value` as JSON, atomically, with non-ASCII characters kept and a final newline."""
     write_atomically(path, json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
 
 
-def _read_umask() -> int:
-    """mkstemp makes private files; a result should be as readable as any other file of its user."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 def strip_paths(value: Any) -> Any:
-    """Absolute paths tell about a machine and mean nothing on another: only their last part stays."""
+    """Replace every absolute path in nested dicts and lists by its last part.
+
+    Results are published, and an absolute path describes one machine only.
+    """
     if isinstance(value, dict):
         return {key: strip_paths(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -52,10 +52,14 @@ def strip_paths(value: Any) -> Any:
     return os.path.basename(value) if isinstance(value, str) and os.path.isabs(value) else value
 
 
-# Where real data lies that no repository holds.
-
-
 def find_shared_data() -> Path:
-    """The folder `shared/data` beside the checkout, or where G_RAY_SHARED_DATA says; it may not be there."""
-    beside = Path(__file__).resolve().parents[4] / "shared" / "data"
-    return Path(os.environ.get("G_RAY_SHARED_DATA", beside))
+    """Return the folder of real data: G_RAY_SHARED_DATA, or `shared/data` next to the checkout. It may not exist."""
+    default = Path(__file__).resolve().parents[4] / "shared" / "data"
+    return Path(os.environ.get("G_RAY_SHARED_DATA", default))
+
+
+def _read_umask() -> int:
+    """Return the process's umask; the only portable way to read it is to set it and set it back."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,4 +1,4 @@
-"""One run per folder."""
+"""Lock an output folder, so that only one process at a time writes to it."""
 
 import errno
 import fcntl
@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-TIMEOUT_S = 10.0  # batch workers of a killed run hold its lock until they notice
+# Data-loader workers of a killed run hold its lock until they notice that their parent is gone.
+TIMEOUT_S = 10.0
+POLL_S = 0.1
 
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock; the system releases it however the process ends."""
+    """Hold an exclusive lock on `folder/.lock`; the operating system releases it however the process ends."""
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)
     try:
@@ -24,15 +26,16 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def _acquire(handle: int, folder: Path) -> None:
+    """Lock the open file, or raise ValueError if another process still holds it after TIMEOUT_S."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         try:
             return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                return None  # a file system without locks: better to train than to refuse
+                return None  # some network file systems do not support locks: run without one
             if time.monotonic() > deadline:
                 raise ValueError(
-                    f"another run is training in {folder}: stop it, or choose another --out"
+                    f"another run is writing to {folder}: stop it, or choose another --out"
                 ) from None
-        time.sleep(0.1)
+        time.sleep(POLL_S)

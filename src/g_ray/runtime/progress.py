@@ -1,4 +1,4 @@
-"""How far a run is, how fast, and how long it will take."""
+"""Report the progress of a long run: a bar on a terminal, occasional lines elsewhere, with speed and time left."""
 
 import sys
 import time
@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from io import TextIOBase
 from typing import Any
 
-BAR = 24
+BAR = 24  # characters
+REDRAW_S = 0.1  # on a terminal
+LINE_EVERY_S = 10.0  # in log files, where each report is a line of its own
+SMOOTHING = 0.05  # weight of the newest step in the moving average of the speed
 
 
 class Progress:
-    """A bar that redraws itself on a terminal; a line now and then everywhere else."""
+    """Show steps done, speed, time left and current values: a bar on a terminal, a line every 10 s elsewhere."""
 
     def __init__(
         self,
@@ -23,43 +26,46 @@ class Progress:
         self.total, self.samples_per_step, self.quiet = total, samples_per_step, quiet
         self.stream: Any = sys.stderr if stream is None else stream
         self.live = self.stream.isatty()
-        self.pause_s = 0.1 if self.live else 10.0
+        self.pause_s = REDRAW_S if self.live else LINE_EVERY_S
         self.step, self.values = first, ""
         self.rate = 0.0
         self._time = time.monotonic()
         self._drawn, self._width = self._time, 0
 
     def advance(self, step: int) -> None:
-        """`step` steps are done."""
+        """Record that `step` steps are done in total, and redraw if enough time has passed."""
         now = time.monotonic()
         rate = (step - self.step) / max(now - self._time, 1e-9)
-        # An average that forgets within some twenty steps: the first one is slow and should not haunt the ETA.
-        self.rate = rate if self.rate == 0.0 else 1.0 / (0.95 / self.rate + 0.05 / rate)
+        # A moving average of seconds per step over about twenty steps: the first step is slow (compilation,
+        # caches) and must not distort the time left for long.
+        self.rate = rate if self.rate == 0.0 else 1.0 / ((1 - SMOOTHING) / self.rate + SMOOTHING / rate)
         self.step, self._time = step, now
         if now - self._drawn >= self.pause_s or step == self.total:
             self._draw(now)
 
     def report(self, values: Mapping[str, float]) -> None:
-        """What to show beside the bar from now on."""
+        """Set the values (e.g. losses) to show after the bar."""
         self.values = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
 
     def print_line(self, line: str) -> None:
-        """A line of its own, above the bar."""
+        """Print a line above the bar."""
         if not self.quiet:
             self.stream.write(f"{self._format_wipe()}{line}\n")
             self.stream.flush()
 
     def reset_timer(self) -> None:
-        """Forget the time that went by since the last step (a checkpoint, pictures)."""
+        """Exclude the time since the last step (e.g. for a checkpoint) from the speed."""
         self._time = time.monotonic()
 
     def close(self) -> None:
+        """End the line of the bar, so that later output starts on a new one."""
         if self.live and self._width and not self.quiet:
             self.stream.write("\n")
             self.stream.flush()
             self._width = 0
 
     def format_text(self) -> str:
+        """Return the current state as one line."""
         done = self.step / self.total
         bar = f"{'━' * round(BAR * done):·<{BAR}} " if self.live else ""
         speed = f"{self.rate:.2f} steps/s  {self.rate * self.samples_per_step:.1f} samples/s"
@@ -76,11 +82,12 @@ class Progress:
         self.stream.flush()
 
     def _format_wipe(self) -> str:
+        """Return the characters that erase the bar, or nothing where there is none."""
         return f"\r{' ' * self._width}\r" if self.live else ""
 
 
 def format_duration(seconds: float) -> str:
-    """75 → 1:15, 3675 → 1:01:15, days as hours."""
+    """Format seconds as m:ss or h:mm:ss: 75 → 1:15, 3675 → 1:01:15; days are counted in hours."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

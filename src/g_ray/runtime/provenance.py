@@ -1,4 +1,4 @@
-"""Where, when and with what a number was measured."""
+"""Collect where, when and with which versions a number was measured, for files of results."""
 
 import os
 import platform
@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def collect_provenance() -> dict[str, object]:
+    """Return hardware, operating system, UTC date, commit, and the versions of Python and torch."""
     return {
         "hardware": f"{read_processor()}, {os.cpu_count()} cores, {read_memory_gib()} GiB",
         "system": platform.platform(terse=True),
@@ -23,6 +24,7 @@ def collect_provenance() -> dict[str, object]:
 
 
 def read_processor() -> str:
+    """Return the model name of the CPU, or its architecture where the system does not name it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -32,13 +34,15 @@ def read_processor() -> str:
 
 
 def read_memory_gib() -> int:
+    """Return the installed memory in GiB, rounded."""
     return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30)
 
 
 def read_commit(package: Path = PACKAGE) -> str:
-    """Commit of the checkout that this package runs from, `-dirty` with local changes; `unknown` if installed.
+    """Return the commit of the checkout that this package runs from, with `-dirty` if it has local changes.
 
-    `ls-files` first: an installed package may lie inside somebody else's repository.
+    Return `unknown` for an installed package, even if site-packages lies inside some other repository: only a
+    checkout that tracks the package's own files counts.
     """
     if _run_git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
         return "unknown"
@@ -47,6 +51,7 @@ def read_commit(package: Path = PACKAGE) -> str:
 
 
 def _run_git(folder: Path, *arguments: str) -> str | None:
+    """Return the output of a git command in `folder`, or None if it fails or git is missing."""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=20

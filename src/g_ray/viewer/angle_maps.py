@@ -1,7 +1,11 @@
-"""Maps of the horizontal and the vertical ray angle over the image (paper, eq:thetax, eq:thetay)."""
+"""Maps of the horizontal and vertical ray angle over an image (paper, eq:thetax, eq:thetay), as figures and numbers.
 
-from collections.abc import Sequence
+`g-ray rays` prints `describe_camera` and writes `write_picture`; the demo page shows `draw_angle_maps`.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,12 +18,16 @@ from torch import Tensor
 from g_ray.cameras.base import Camera
 from g_ray.coordinates import tangent
 from g_ray.rays.ray_map import RayMap
-from g_ray.viewer.theme import Theme, new_figure, use_theme
+from g_ray.viewer.theme import LIGHT, Theme, new_figure, use_theme, write_png
+
+ROW_LABELS = {"image": "image", "θx": "horizontal angle θx", "θy": "vertical angle θy", "valid": "valid rays"}
+PICTURE_WIDTH = 480  # pixels: larger images are drawn from a resized camera
+JUMP_DEG = 20.0  # between neighboring pixels: a discontinuity of atan2, not a steep angle
 
 
 @dataclass(frozen=True)
 class LensView:
-    """A camera with a name and, if there is one, its image."""
+    """A camera with a name and, optionally, its image."""
 
     name: str
     camera: Camera
@@ -27,14 +35,14 @@ class LensView:
 
 
 def compute_angle_maps_deg(camera: Camera) -> tuple[np.ndarray, np.ndarray]:
-    """θx and θy in degrees, [height, width, 2] with NaN where no ray is, and the validity mask."""
+    """Return θx and θy in degrees, [height, width, 2] with NaN for pixels without a ray, and the validity mask."""
     rays = RayMap.from_camera(camera)
     angles = torch.rad2deg(tangent(rays.directions))
     return angles.masked_fill(~rays.valid[..., None], float("nan")).numpy(), rays.valid.numpy()
 
 
 def draw_angle_maps(views: Sequence[LensView], theme: Theme, validity: bool = False) -> Figure:
-    """A column per camera: its image if given, θx, θy and, if asked, the validity mask. One colour scale for all."""
+    """Draw a column per camera: image if there is one, θx, θy and optionally the validity mask, on one color scale."""
     maps = [compute_angle_maps_deg(view.camera) for view in views]
     images = int(any(view.image is not None for view in views))
     rows = ["image"] * images + ["θx", "θy"] + ["valid"] * validity
@@ -61,7 +69,38 @@ def draw_angle_maps(views: Sequence[LensView], theme: Theme, validity: bool = Fa
     return figure
 
 
-ROW_LABELS = {"image": "image", "θx": "horizontal angle θx", "θy": "vertical angle θy", "valid": "valid rays"}
+@dataclass(frozen=True)
+class CameraReport:
+    """One table row, and whether some rays are 90° or more from the axis, where (θx, θy) is discontinuous."""
+
+    row: Mapping[str, object]
+    beyond_90_deg: bool
+
+
+def describe_camera(name: str, camera: Camera) -> CameraReport:
+    """Describe a camera: model, size, field of view, range of ray angles over pixel centers, share of valid pixels."""
+    fov = camera.fov()
+    horizontal, vertical, diagonal = map(
+        _format_deg, (fov.horizontal_deg, fov.vertical_deg, fov.diagonal_deg)
+    )
+    angles, valid = compute_angle_maps_deg(camera)
+    row = {
+        "camera": name,
+        "model": camera.NAME,
+        "size": f"{camera.width}×{camera.height}",
+        "FoV h × v (diag.)": f"{horizontal} × {vertical} ({diagonal})",
+        "θx": _format_range(angles[..., 0]),
+        "θy": _format_range(angles[..., 1]),
+        "valid": f"{100 * valid.mean():.1f} %",
+    }
+    return CameraReport(row, beyond_90_deg=bool((np.abs(angles) >= 90).any()))
+
+
+def write_picture(name: str, camera: Camera, path: Path) -> Path:
+    """Write angle maps and validity mask as PNG; large images are drawn from the same camera at a smaller size."""
+    scale = min(1.0, PICTURE_WIDTH / camera.width)
+    small = camera.resize(max(2, round(scale * camera.width)), max(2, round(scale * camera.height)))
+    return write_png(draw_angle_maps([LensView(name, small)], LIGHT, validity=True), path)
 
 
 def _draw_frame(axes: Axes, theme: Theme, kind: str) -> None:
@@ -83,9 +122,9 @@ def _draw_angle(axes: Axes, angle_deg: np.ndarray, top: float, theme: Theme) -> 
     low, high = float(np.nanmin(angle_deg)), float(np.nanmax(angle_deg))
     step = next((step for step in (1, 2, 5, 10, 20) if (high - low) / step <= 12), 40)
     levels = step * np.arange(np.ceil(low / step), np.floor(high / step) + 1)
-    # Beyond 90° atan2 jumps by up to 360°: a contour through the jump would be a lie.
+    # Beyond 90° from the axis atan2 jumps by up to 360°: mask the jump, or contours would run through it.
     shown = np.ma.masked_invalid(angle_deg)
-    jump = np.hypot(*np.gradient(angle_deg)) > 20
+    jump = np.hypot(*np.gradient(angle_deg)) > JUMP_DEG
     contours = axes.contour(
         np.ma.masked_where(jump, shown), levels=levels, colors=theme.ink, linewidths=0.5, alpha=0.55
     )
@@ -95,3 +134,13 @@ def _draw_angle(axes: Axes, angle_deg: np.ndarray, top: float, theme: Theme) -> 
 def _draw_mask(axes: Axes, valid: np.ndarray, theme: Theme) -> None:
     axes.imshow(valid, cmap=ListedColormap([theme.line, "#4caf7d"]), vmin=0, vmax=1, interpolation="nearest")
     axes.set_xlabel(f"{100 * valid.mean():.1f} % of the pixels have a ray", color=theme.faint)
+
+
+def _format_deg(angle: object) -> str:
+    return f"{float(angle):.1f}°"  # type: ignore[arg-type]
+
+
+def _format_range(angle_deg: np.ndarray) -> str:
+    if np.isnan(angle_deg).all():
+        return "no valid ray"
+    return f"{np.nanmin(angle_deg):+.1f}° … {np.nanmax(angle_deg):+.1f}°"

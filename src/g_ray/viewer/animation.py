@@ -1,4 +1,4 @@
-"""Pictures as PNG, frames as MP4 or GIF."""
+"""Write images as PNG, and sequences of frames as MP4 or GIF."""
 
 from collections.abc import Iterable
 from fractions import Fraction
@@ -14,21 +14,22 @@ from g_ray.runtime.files import atomic_path
 
 SUFFIXES = (".mp4", ".gif")
 CODECS = ("libx264", "mpeg4")
-"""The first that FFmpeg was built with."""
+"""Video codecs by preference: the first that the installed FFmpeg has. libx264 is missing from LGPL builds."""
 
 
 def to_byte_image(picture: Float[Tensor, "3 h w"]) -> np.ndarray:
-    """[h, w, 3] bytes from values in [0, 1]."""
+    """Convert values in [0, 1] to bytes [h, w, 3]."""
     return (picture.clamp(0, 1).movedim(0, -1) * 255).round().byte().cpu().numpy()
 
 
 def save_picture(path: Path, picture: Float[Tensor, "3 h w"]) -> None:
+    """Write one image as PNG."""
     with atomic_path(path) as scratch:
         Image.fromarray(to_byte_image(picture)).save(scratch, format="PNG")
 
 
 def save_animation(path: Path, frames: Iterable[Float[Tensor, "3 h w"]], fps: int) -> None:
-    """As path.suffix says; frames may be made one by one, and the file appears when all are in it."""
+    """Write frames as GIF or MP4, by the suffix of `path`; `frames` may be a generator."""
     with atomic_path(path) as scratch:
         (_write_gif if path.suffix == ".gif" else _write_mp4)(scratch, frames, fps)
 
@@ -56,5 +57,5 @@ def _write_mp4(path: Path, frames: Iterable[Tensor], fps: int) -> None:
 
 
 def _pad_to_even(image: np.ndarray) -> np.ndarray:
-    """Colour is stored for 2×2 pixels: an odd edge is repeated once."""
+    """Repeat the last row or column of odd sizes: yuv420p stores color per 2×2 pixels."""
     return np.pad(image, ((0, image.shape[0] % 2), (0, image.shape[1] % 2), (0, 0)), mode="edge")

@@ -1,4 +1,4 @@
-"""What goes into pages that need no network: pictures, numbers and the page's own files as text."""
+"""Encode pictures, numbers and packaged files as text, for HTML pages that need no network and no other file."""
 
 import base64
 import json
@@ -12,25 +12,27 @@ from PIL import Image
 
 
 def read_asset(name: str) -> str:
-    """A file of this package as text."""
+    """Read a text file of this package (HTML, JavaScript, CSS)."""
     return (files("g_ray.viewer") / name).read_text(encoding="utf-8")
 
 
 def make_data_uri(content: bytes, kind: str) -> str:
+    """Return an encoded image as a data URI."""
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def encode_jpeg(pixels: UInt8[np.ndarray, "h w 3"], quality: int = 85) -> bytes:
+    """Encode pixels as JPEG."""
     buffer = BytesIO()
     Image.fromarray(pixels).save(buffer, format="JPEG", quality=quality)
     return buffer.getvalue()
 
 
 def encode_script_json(value: Any) -> str:
-    """JSON inside a script element: no text in it can close the element."""
+    """Encode JSON for a script element; `<` is escaped, so that no string can close the element."""
     return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c")
 
 
 def encode_array(array: np.ndarray) -> str:
-    """Numbers for a typed array: little-endian, base64."""
+    """Encode an array for a JavaScript typed array: little-endian, base64."""
     return base64.b64encode(array.astype(array.dtype.newbyteorder("<")).tobytes()).decode()

@@ -1,4 +1,4 @@
-"""One look for all figures, on light and on dark paper."""
+"""A common style for all matplotlib figures, in a light and a dark version."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +16,14 @@ from g_ray.runtime.files import write_atomically
 
 @dataclass(frozen=True)
 class Theme:
+    """Colors of a figure."""
+
     name: str
     paper: str
     ink: str
     faint: str
     line: str
-    diverging: str  # colour map whose middle is the paper
+    diverging: str  # color map whose middle is the background
     heat: str
 
 
@@ -31,7 +33,7 @@ DARK = Theme("dark", "#161a22", "#e8eaf0", "#9aa3b2", "#39404d", "berlin", "viri
 
 @contextmanager
 def use_theme(theme: Theme) -> Iterator[None]:
-    """Matplotlib's defaults in this look, for the figures made inside the block only."""
+    """Set matplotlib's defaults for figures made inside the block."""
     settings: Any = {
         "font.family": "DejaVu Sans",
         "font.size": 10.5,
@@ -52,18 +54,20 @@ def use_theme(theme: Theme) -> Iterator[None]:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """A figure that no window and no global state knows of."""
+    """Make a figure without pyplot: no window and no global state, so it works in any thread."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
 def encode_png(figure: Figure, dpi: int = 110) -> bytes:
+    """Render a figure as PNG."""
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=dpi)
     return buffer.getvalue()
 
 
 def write_png(figure: Figure, path: Path, dpi: int = 110) -> Path:
+    """Write a figure as a PNG file and return its path."""
     write_atomically(path, encode_png(figure, dpi))
     return path
