@@ -1,1 +1,1 @@
-"""Evaluation: benchmarks and protocols."""
+"""Evaluation: test protocols, scorers of each task, and studies that train and compare methods."""

@@ -1,4 +1,8 @@
-"""What synthesis must beat: predictions that need no network."""
+"""Score novel-view synthesis: protocols that define the test scenes, the scorer, and references without a network.
+
+A protocol yields the same scenes for every method and seed, under several settings, the columns of a table.
+`NVSScorer` computes PSNR, SSIM and, if its weights are available, LPIPS for a network and for REFERENCES.
+"""
 
 import hashlib
 import json
@@ -24,77 +28,12 @@ from g_ray.rays.views import Views
 from g_ray.training.recipe import to_plain
 
 Images = Float[Tensor, "scene target 3 h w"]
-
-
-def predict_mean_color(batch: NVSBatch) -> Images:
-    """The mean colour of the contexts, everywhere."""
-    mean = batch.context_images.mean((1, 3, 4))
-    return mean[:, None, :, None, None].expand_as(batch.target_images)
-
-
-def copy_context(batch: NVSBatch) -> Images:
-    """The first context, pixel by pixel."""
-    return batch.context_images[:, :1].expand_as(batch.target_images)
-
-
-def warp_by_rotation(batch: NVSBatch) -> Images:
-    """What the contexts saw in the directions of the target's rays, as if all cameras stood in one place.
-
-    Where several contexts saw a direction the first one counts, where none did the mean colour.
-    """
-    warped = [_warp(batch, target) for target in range(batch.target_images.shape[1])]
-    return torch.stack(warped, 1)
-
-
-def _warp(batch: NVSBatch, target: int) -> Float[Tensor, "scene 3 h w"]:
-    image = predict_mean_color(batch)[:, target].clone()
-    directions = _compute_world_directions(batch.targets, target)
-    for context in reversed(range(len(batch.contexts))):
-        pixels, visible = _look_up(batch.contexts, context, directions)
-        colors = F.grid_sample(
-            batch.context_images[:, context],
-            pixels,
-            mode="bilinear",
-            padding_mode="border",
-            align_corners=False,
-        )
-        image = torch.where(visible[:, None], colors, image)
-    return image
-
-
-def _compute_world_directions(views: Views, index: int) -> Float[Tensor, "scene h w 3"]:
-    assert views.poses is not None
-    rays = RayMap.from_camera(views.cameras[index])
-    directions = rays.directions.expand(views.batch, *rays.directions.shape[-3:])
-    return (views.poses.rotation[:, index, None, None] @ directions[..., None])[..., 0]
-
-
-def _look_up(views: Views, index: int, directions: Float[Tensor, "scene h w 3"]) -> tuple[Tensor, Tensor]:
-    """Where a camera images world directions, in grid_sample's units, and whether it does."""
-    assert views.poses is not None
-    camera = views.cameras[index]
-    local = (views.poses.rotation[:, index, None, None].mT @ directions[..., None])[..., 0]
-    pixels, valid = camera.project(local)
-    size = pixels.new_tensor([camera.width, camera.height])
-    return 2 * pixels / size - 1, valid & camera.contains(pixels)
-
-
-REFERENCES: dict[str, Callable[[NVSBatch], Images]] = {
-    "mean_colour": predict_mean_color,
-    "copy_context": copy_context,
-    "rotation_warp": warp_by_rotation,
-}
-
-
-# What an NVS table is scored on: frozen test scenes, seen under several settings.
-
-
 Predict = Callable[[NVSBatch], Tensor]
 
 
 @dataclass(frozen=True)
 class NVSProtocol(ABC):
-    """The same scenes for every method and seed; `settings` are the columns of the table."""
+    """Test scenes that are the same for every method and seed; `settings` are the columns of the table."""
 
     @property
     @abstractmethod
@@ -103,33 +42,33 @@ class NVSProtocol(ABC):
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the settings are steps along one axis, to be drawn as curves."""
+        """Whether the settings are steps along one axis, and are to be drawn as curves."""
         return True
 
     @property
     def shown_setting(self) -> str:
-        """The setting whose predictions go on a contact sheet."""
+        """The setting whose predictions are drawn as a contact sheet."""
         return self.settings[-1]
 
     @abstractmethod
     def make_batches(self, setting: str) -> Iterator[NVSBatch]:
-        """All test scenes under a setting, always in the same order."""
+        """Yield all test scenes under a setting, always in the same order."""
 
     @property
     def digest(self) -> str:
-        """Changes with anything that changes a test image."""
+        """Hash of everything that determines the test images; scores with another digest are not reused."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True, default=str).encode()).hexdigest()[:16]
 
     @torch.no_grad()
     def score(self, predict: Predict, setting: str, lpips: LPIPS | None) -> SceneScores:
-        """One value per scene and metric."""
+        """Return one value per scene and metric."""
         parts = [score_scenes(b.target_images, predict(b), lpips=lpips) for b in self.make_batches(setting)]
         return SceneScores.concatenate(parts)
 
 
 @dataclass(frozen=True)
 class RoomsProtocol(NVSProtocol):
-    """On rooms that no training run sees, with two contexts and one target; only zooms differ between settings."""
+    """Rooms of the test split, with two contexts and one target; settings differ in their zooms only."""
 
     width: int
     height: int
@@ -139,7 +78,7 @@ class RoomsProtocol(NVSProtocol):
     at_once: int = 32
 
     def make_batches(self, setting: str) -> Iterator[NVSBatch]:
-        """The same rooms and poses for every setting. Training draws from another split."""
+        """Yield the same rooms and poses for every setting; training draws from another split."""
         native = RoomsNVS(
             seed=self.seed, split="test", width=self.width, height=self.height, fov_deg=self.fov_deg
         )
@@ -149,12 +88,12 @@ class RoomsProtocol(NVSProtocol):
 
     @abstractmethod
     def apply_zoom(self, native: RoomsNVS, setting: str) -> RoomsNVS:
-        """The rooms as a setting sees them."""
+        """Return the rooms with the zooms of a setting."""
 
 
 @dataclass(frozen=True)
 class FovProtocol(RoomsProtocol):
-    """The first context keeps its native field of view, the others are zoomed by z ~ U[1, z_max]: the paper's."""
+    """The paper's protocol: the first context keeps its field of view, other views are zoomed by z ~ U[1, z_max]."""
 
     zooms: tuple[float, ...] = (1.0, 1.5, 2.0, 2.5)
 
@@ -168,7 +107,7 @@ class FovProtocol(RoomsProtocol):
 
 @dataclass(frozen=True)
 class WhoZoomsProtocol(RoomsProtocol):
-    """One zoom for the second context, for the target, or for both: fields of view that differ or change together."""
+    """One zoom for the second context, the target, or both: fields of view differ within a scene or change together."""
 
     zoom: float = 2.5
 
@@ -189,12 +128,9 @@ class WhoZoomsProtocol(RoomsProtocol):
         return replace(native, zooms=(1.0, self.zoom if context else 1.0, self.zoom if target else 1.0))
 
 
-# Novel-view synthesis, scored: PSNR, SSIM and, where its weights are, LPIPS.
-
-
 @dataclass(frozen=True)
 class NVSScorer(Scorer):
-    """`lpips=None` leaves that metric out."""
+    """Score images of a protocol's scenes; `lpips` is the file of LPIPS weights, None leaves that metric out."""
 
     protocol: NVSProtocol
     lpips: Path | None = None
@@ -236,13 +172,13 @@ class NVSScorer(Scorer):
         return {metric: values.tolist() for metric, values in scores.rows().items()}
 
 
-@cache
+@cache  # a table scores many networks with the same weights
 def _load_lpips(lpips: Path) -> LPIPS:
     return load_lpips(lpips)
 
 
 def make_predictor(network: nn.Module) -> Predict:
-    """Images of a batch on the network's device, back where the batch is."""
+    """Return a function that predicts on the network's device and moves images back to the device of the batch."""
     device = next(network.parameters()).device
 
     def predict(batch: NVSBatch) -> torch.Tensor:
@@ -250,3 +186,66 @@ def make_predictor(network: nn.Module) -> Predict:
         return network(there.context_images, there.contexts, there.targets).to(batch.target_images)
 
     return predict
+
+
+def predict_mean_color(batch: NVSBatch) -> Images:
+    """Predict the mean color of the contexts at every pixel."""
+    mean = batch.context_images.mean((1, 3, 4))
+    return mean[:, None, :, None, None].expand_as(batch.target_images)
+
+
+def copy_context(batch: NVSBatch) -> Images:
+    """Predict a copy of the first context."""
+    return batch.context_images[:, :1].expand_as(batch.target_images)
+
+
+def warp_by_rotation(batch: NVSBatch) -> Images:
+    """Predict what the contexts show in the directions of the target's rays, as if all cameras were at one point.
+
+    Where several contexts show a direction the first one is used; where none does, the mean color.
+    """
+    warped = [_warp(batch, target) for target in range(batch.target_images.shape[1])]
+    return torch.stack(warped, 1)
+
+
+REFERENCES: dict[str, Callable[[NVSBatch], Images]] = {
+    "mean_colour": predict_mean_color,
+    "copy_context": copy_context,
+    "rotation_warp": warp_by_rotation,
+}
+"""Predictions without a network, for scale: a method should beat them."""
+
+
+def _warp(batch: NVSBatch, target: int) -> Float[Tensor, "scene 3 h w"]:
+    """Warp the contexts into one target; later assignments overwrite, so the first context comes last."""
+    image = predict_mean_color(batch)[:, target].clone()
+    directions = _compute_world_directions(batch.targets, target)
+    for context in reversed(range(len(batch.contexts))):
+        pixels, visible = _look_up(batch.contexts, context, directions)
+        colors = F.grid_sample(
+            batch.context_images[:, context],
+            pixels,
+            mode="bilinear",
+            padding_mode="border",
+            align_corners=False,
+        )
+        image = torch.where(visible[:, None], colors, image)
+    return image
+
+
+def _compute_world_directions(views: Views, index: int) -> Float[Tensor, "scene h w 3"]:
+    """Return the directions of a view's rays in the world frame."""
+    assert views.poses is not None
+    rays = RayMap.from_camera(views.cameras[index])
+    directions = rays.directions.expand(views.batch, *rays.directions.shape[-3:])
+    return (views.poses.rotation[:, index, None, None] @ directions[..., None])[..., 0]
+
+
+def _look_up(views: Views, index: int, directions: Float[Tensor, "scene h w 3"]) -> tuple[Tensor, Tensor]:
+    """Return where a camera images world directions, in grid_sample's units, and whether it does."""
+    assert views.poses is not None
+    camera = views.cameras[index]
+    local = (views.poses.rotation[:, index, None, None].mT @ directions[..., None])[..., 0]
+    pixels, valid = camera.project(local)
+    size = pixels.new_tensor([camera.width, camera.height])
+    return 2 * pixels / size - 1, valid & camera.contains(pixels)

@@ -1,5 +1,7 @@
-"""The Objaverse tables: test objects under the paper's six target protocols (appendix "Objaverse Target-View
-Definitions"), read from frozen index files."""
+"""The protocol of the Objaverse tables: the paper's six ways to choose targets, read from frozen index files.
+
+They are defined in the paper's appendix "Objaverse Target-View Definitions".
+"""
 
 import hashlib
 import json
@@ -16,7 +18,7 @@ from g_ray.evaluation.nvs import NVSProtocol
 
 @dataclass(frozen=True)
 class ObjectsProtocol(NVSProtocol):
-    """Objects below `root` as the files in `index` say, at one image size."""
+    """Rendered objects below `root`, with the contexts and targets that the files in `index` list."""
 
     root: Path
     index: Path
@@ -34,21 +36,21 @@ class ObjectsProtocol(NVSProtocol):
 
     @property
     def shown_setting(self) -> str:
-        """New place and changed field of view at once."""
+        """The hardest setting: a new viewpoint and another field of view at once."""
         return "novel_fov"
 
     def check(self) -> None:
-        """Refuse files that are missing, changed or for other objects; reading them later does so too."""
+        """Raise ValueError early for index files that are missing, changed, or made for other objects."""
         _ = self.indices
 
     @cached_property
     def indices(self) -> dict[str, ObjectIndex]:
-        """Read and checked against the objects once."""
+        """The index of each setting, validated against the objects on first use."""
         return {name: read_index(self.index, name, self.root) for name in PROTOCOLS}
 
     @cached_property
     def digest(self) -> str:
-        """Of the index files, the image size and the sizes of all test images; not of where they lie."""
+        """Hash of the index files, the image size and the file sizes of all test images, but not of any path."""
         sizes = [
             (self.root / uid / "views" / name).stat().st_size
             for index in self.indices.values()
@@ -59,7 +61,7 @@ class ObjectsProtocol(NVSProtocol):
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
     def make_batches(self, setting: str) -> Iterator[NVSBatch]:
-        """Each image is needed once, so none is kept in memory."""
+        """Yield all test objects under a setting. Each image is read once, so none is cached."""
         objects = RenderedObjects(self.root, self.width, self.height, cache_mb=0)
         entries = self.indices[setting].entries.items()
         requests = [ViewRequest(uid, entry.contexts, entry.targets) for uid, entry in entries]

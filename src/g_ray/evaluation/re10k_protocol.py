@@ -1,4 +1,4 @@
-"""The paper's RealEstate10K table: pixelSplat's evaluation index at 256×144, under zooms that are frozen."""
+"""The protocol of the RealEstate10K table: pixelSplat's evaluation index at 256×144, with frozen random zooms."""
 
 import hashlib
 import json
@@ -21,10 +21,10 @@ from g_ray.formats.re10k import Axes, Clips, EvaluationIndex, IndexedScene, open
 
 @dataclass(frozen=True)
 class RE10KProtocol(NVSProtocol):
-    """Test clips on disk that the index names. The first context is native, all others zoomed by z ~ U[1, z_max].
+    """Test clips on disk that are in the index; views except the first context are zoomed by z ~ U[1, z_max].
 
-    A frame's zoom depends on its clip, its role, its number and the seed alone: whichever clips are on disk, those that
-    are look the same, and so do they for every method.
+    The zoom of a frame depends only on its clip, role, number and the seed: it is the same for every method, and for
+    any subset of clips on disk.
     """
 
     root: str
@@ -47,7 +47,7 @@ class RE10KProtocol(NVSProtocol):
 
     @cached_property
     def scenes(self) -> EvaluationIndex:
-        """What is scored, and how much of the index is missing."""
+        """The indexed scenes that are on disk, with a count of those that are missing."""
         available = read_index(Path(self.index)).select_available(self.clips.keys)
         if not available.scenes:
             raise ValueError(
@@ -57,7 +57,7 @@ class RE10KProtocol(NVSProtocol):
 
     @property
     def digest(self) -> str:
-        """Of the frames that are scored, not of where they lie."""
+        """Hash of the scored frames and all settings, but not of any path."""
         settings = {
             name: value for name, value in asdict(self).items() if name not in ("root", "index", "at_once")
         }
@@ -65,6 +65,7 @@ class RE10KProtocol(NVSProtocol):
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
     def make_batches(self, setting: str) -> Iterator[NVSBatch]:
+        """Yield all scenes under a setting; a batch holds scenes with equal numbers of views."""
         zoom_max = dict(zip(self.settings, self.zooms, strict=True))[setting]
         for _, alike in groupby(
             self.scenes.scenes, key=lambda scene: (len(scene.context), len(scene.target))
@@ -84,7 +85,7 @@ class RE10KProtocol(NVSProtocol):
 
 
 def hash_to_units(scene: IndexedScene, seed: int) -> Float[Tensor, "view"]:
-    """Numbers in [0, 1) for contexts, then targets, by hash: the same in every version of every library."""
+    """Return numbers in [0, 1) for contexts, then targets, by hash: independent of any library's random generator."""
     roles = [("context", n) for n in scene.context] + [("target", n) for n in scene.target]
     texts = [f"{seed} {scene.key} {role} {number}" for role, number in roles]
     return torch.tensor([hash_to_unit(text) for text in texts], dtype=torch.float64)

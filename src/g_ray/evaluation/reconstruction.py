@@ -1,4 +1,8 @@
-"""Reconstruction, scored: six metrics on rooms that no training run sees, through lenses that none has seen."""
+"""Score reconstruction with six metrics: on rooms of the test split, and on photographs with depth.
+
+`RoomsScorer` renders the same rooms through several kinds of lens. `PhotosScorer` uses real photographs as they are
+and re-projected into fisheye images.
+"""
 
 import hashlib
 import json
@@ -23,7 +27,7 @@ from g_ray.training.recipe import to_plain
 
 Predict = Callable[[ReconstructionBatch], SetGeometry]
 
-VIEWS = 4
+VIEWS = 4  # per test set, or fewer if training has fewer
 ZOOM_MAX = 3.0
 LENSES: dict[str, tuple[LensName, float]] = {
     "pinhole": ("pinhole", 1.0),
@@ -31,30 +35,34 @@ LENSES: dict[str, tuple[LensName, float]] = {
     "mixed": ("mixed", 1.0),
     "fisheye": ("fisheye", 1.0),
 }
-"""Columns of the ablation: the lens and the largest zoom. Rooms and walks are the same in all of them."""
+"""Columns of the ablation: lens and largest zoom. Rooms and camera paths are the same in all of them."""
+UPSAMPLING = 8
+"""Photographs are read this many times larger than the network's images before they are re-projected, because a
+re-projected image can be no sharper than its source."""
 
 
 class SetsScorer(Scorer):
-    """Sets of views with true points and poses, under several settings."""
+    """Score sets of views with known points and poses, under several settings."""
 
     @abstractmethod
     def make_batches(self, setting: str) -> Iterator[ReconstructionBatch]:
-        """All test sets under a setting, always in the same order."""
+        """Yield all test sets under a setting, always in the same order."""
 
     def choose_depth(self, setting: str) -> DepthName:
+        """Return the kind of depth that is compared under a setting."""
         return "ray"
 
     def score_network(self, network: nn.Module, setting: str) -> dict[str, list[float]]:
         return self._score_predictions(make_predictor(network), setting)
 
     def score_references(self) -> list[ScoredRun]:
-        """`standing`: calibrated rays at one depth from cameras that do not move, so what calibration alone gives."""
+        """Score `standing`: true rays at constant depth from static cameras, i.e. what calibration alone gives."""
         scores = {setting: self._score_predictions(_predict_static, setting) for setting in self.settings}
         return [ScoredRun("standing", 0, 0, 0.0, scores)]
 
-    def _score_predictions(self, answer: Predict, setting: str) -> dict[str, list[float]]:
+    def _score_predictions(self, predict: Predict, setting: str) -> dict[str, list[float]]:
         parts = [
-            score_batch(batch, answer(batch), self.choose_depth(setting))
+            score_batch(batch, predict(batch), self.choose_depth(setting))
             for batch in self.make_batches(setting)
         ]
         rows = ReconstructionScores.concatenate(parts).rows()
@@ -63,7 +71,7 @@ class SetsScorer(Scorer):
 
 @dataclass(frozen=True)
 class RoomsScorer(SetsScorer):
-    """The first `sets` rooms of the test split; depth is z for pinholes and along the ray where there is a fisheye."""
+    """Score the first `sets` rooms of the test split; depth is z for pinholes, and along the ray with fisheyes."""
 
     rooms: RoomsReconstruction = field(default_factory=lambda: RoomsReconstruction(split="test"))
     sets: int = 128
@@ -71,7 +79,7 @@ class RoomsScorer(SetsScorer):
 
     @staticmethod
     def from_training(rooms: RoomsReconstruction, sets: int) -> "RoomsScorer":
-        """Rooms like those of a training, but others: square, four views at most, true colours."""
+        """Make test rooms with the settings of a training source: square images, four views at most, true colors."""
         views = (min(VIEWS, rooms.views[1]),) * 2
         square = replace(rooms, height=rooms.width, aspect=(1.0, 1.0))
         return RoomsScorer(replace(square, split="test", views=views, colour=None), sets)
@@ -101,41 +109,12 @@ class RoomsScorer(SetsScorer):
         return "z" if setting in ("pinhole", "zoom") else "ray"
 
 
-def make_predictor(network: nn.Module) -> Predict:
-    """What a network says of a batch, on its own device, back where the batch is."""
-    device = next(network.parameters()).device
-
-    @torch.no_grad()
-    def predict(batch: ReconstructionBatch) -> SetGeometry:
-        there = batch.to(device)
-        predicted = network(there.images, there.views).to(batch.images)
-        return SetGeometry(predicted.world_points, predicted.camera_points, predicted.rays, predicted.poses)
-
-    return predict
-
-
-def score_batch(batch: ReconstructionBatch, predicted: SetGeometry, depth: DepthName) -> ReconstructionScores:
-    rays = batch.rays()
-    truth = SetGeometry(batch.world_points, batch.camera_points, rays.directions, batch.poses)
-    return score_sets(truth, predicted, batch.valid, depth_kind=depth, known_rays=rays.valid)
-
-
-def _predict_static(batch: ReconstructionBatch) -> SetGeometry:
-    rays = batch.rays().directions
-    still = torch.eye(4).expand(*batch.images.shape[:2], 4, 4).to(rays)
-    return SetGeometry(rays, rays, rays, Pose(still))
-
-
-# Reconstruction from real photographs with depth, scored: as they are, and re-projected into fisheye images.
-
-
-UPSAMPLING = 8
-"""Photographs are re-projected from images so many times as large as what the network sees."""
-
-
 @dataclass(frozen=True)
 class PhotosScorer(SetsScorer):
-    """Sets of overlapping views from the last part of a scene's frames; depth along the ray."""
+    """Score sets of overlapping views from the last part of a scene's frames; depth is along the ray.
+
+    `frames` is the range of frames as shares of the scene: training may use the others.
+    """
 
     folder: Path
     side: int
@@ -180,3 +159,30 @@ class PhotosScorer(SetsScorer):
             off_centre=0.0,
             frames=self.frames,
         )
+
+
+def make_predictor(network: nn.Module) -> Predict:
+    """Return a function that predicts on the network's device and moves results back to the device of the batch."""
+    device = next(network.parameters()).device
+
+    @torch.no_grad()
+    def predict(batch: ReconstructionBatch) -> SetGeometry:
+        there = batch.to(device)
+        predicted = network(there.images, there.views).to(batch.images)
+        return SetGeometry(predicted.world_points, predicted.camera_points, predicted.rays, predicted.poses)
+
+    return predict
+
+
+def score_batch(batch: ReconstructionBatch, predicted: SetGeometry, depth: DepthName) -> ReconstructionScores:
+    """Score a prediction against the truth of its batch."""
+    rays = batch.rays()
+    truth = SetGeometry(batch.world_points, batch.camera_points, rays.directions, batch.poses)
+    return score_sets(truth, predicted, batch.valid, depth_kind=depth, known_rays=rays.valid)
+
+
+def _predict_static(batch: ReconstructionBatch) -> SetGeometry:
+    """Predict points at distance 1 along the true rays, with all cameras at the origin."""
+    rays = batch.rays().directions
+    still = torch.eye(4).expand(*batch.images.shape[:2], 4, 4).to(rays)
+    return SetGeometry(rays, rays, rays, Pose(still))

@@ -1,4 +1,8 @@
-"""A table of the paper: rows that are trained, columns that they are scored on, several seeds each."""
+"""Tables of the paper: one row per trained method, one column per setting, several seeds each.
+
+`Scorer` is the interface between a task and its table. The functions aggregate scores per scene and seed into means
+with confidence intervals, compare methods in pairs, and format Markdown. `study_runs` trains and scores the networks.
+"""
 
 import math
 from abc import ABC, abstractmethod
@@ -13,12 +17,12 @@ from torch import Tensor, nn
 from g_ray.metrics.bootstrap import Interval, bootstrap_runs
 
 Scores = Mapping[str, Mapping[str, list[float]]]
-"""setting → metric → a value per scene."""
+"""setting → metric → one value per scene."""
 
 
 @dataclass(frozen=True)
 class ScoredRun:
-    """One trained network (or one reference that needs no training) on all settings."""
+    """Scores of one trained network, or of one reference without training, under all settings."""
 
     method: str
     seed: int
@@ -27,8 +31,34 @@ class ScoredRun:
     scores: Scores
 
 
+class Scorer(ABC):
+    """Score networks of one task on the same test scenes; `settings` are the columns of the table."""
+
+    @property
+    @abstractmethod
+    def settings(self) -> tuple[str, ...]:
+        """Names of the columns."""
+
+    @property
+    @abstractmethod
+    def key(self) -> dict[str, str]:
+        """Values that change with anything that changes a score; stored scores with the same key are reused."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Return the protocol as plain values for result.json."""
+
+    @abstractmethod
+    def score_network(self, network: nn.Module, setting: str) -> dict[str, list[float]]:
+        """Return one value per scene for each metric."""
+
+    def score_references(self) -> list[ScoredRun]:
+        """Return rows without training, for scale; none by default."""
+        return []
+
+
 def make_rows(runs: list[ScoredRun]) -> list[dict[str, Any]]:
-    """Means and 95 % intervals over scenes and seeds, a row per method and setting, in the order of the runs."""
+    """Return a row per method and setting, in the order of the runs: means and 95 % intervals over scenes and seeds."""
     methods = list(dict.fromkeys(run.method for run in runs))
     settings = list(dict.fromkeys(setting for run in runs for setting in run.scores))
     return [
@@ -55,7 +85,7 @@ def _make_row(runs: list[ScoredRun], setting: str) -> dict[str, Any]:
 def compute_difference(
     runs: list[ScoredRun], method: str, other: str, setting: str, metric: str = "psnr"
 ) -> Interval:
-    """Mean of `method` − `other`, paired by scene and by seed, with its interval."""
+    """Return the mean of `method` − `other`, paired by scene and seed, with its interval."""
     both = [
         {r.seed: torch.tensor(r.scores[setting][metric]) for r in runs if r.method == name}
         for name in (method, other)
@@ -66,8 +96,8 @@ def compute_difference(
 
 
 def compute_differences(runs: list[ScoredRun], pairs: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
-    """Of all pairs whose rows are there, in every metric, a row per setting."""
-    there = {run.method for run in runs}
+    """Compute the differences of all pairs that have runs, in every metric: a row per pair and setting."""
+    methods = {run.method for run in runs}
     return [
         {"method": method, "minus": other, "setting": setting}
         | {
@@ -75,7 +105,7 @@ def compute_differences(runs: list[ScoredRun], pairs: Iterable[tuple[str, str]])
             for metric in metrics
         }
         for method, other in pairs
-        if {method, other} <= there
+        if {method, other} <= methods
         for setting, metrics in runs[0].scores.items()
     ]
 
@@ -85,7 +115,7 @@ def _to_document(interval: Interval) -> dict[str, float]:
 
 
 def format_markdown(result: Mapping[str, Any], metric: str = "psnr", digits: int = 2) -> str:
-    """Methods down, settings across: mean and half the width of the interval."""
+    """Format a table of methods (rows) by settings (columns): mean ± half the width of the interval."""
     listed = [*result["rows"], *result.get("references", [])]
     settings = list(dict.fromkeys(row["setting"] for row in listed))
     lines = [f"| {metric} | {' | '.join(settings)} |", "|---|" + "---|" * len(settings)]
@@ -96,7 +126,7 @@ def format_markdown(result: Mapping[str, Any], metric: str = "psnr", digits: int
 
 
 def format_differences_markdown(result: Mapping[str, Any], metric: str = "psnr", digits: int = 2) -> str:
-    """Pairs down, settings across."""
+    """Format a table of pairs (rows) by settings (columns): mean difference ± half the width of the interval."""
     listed = result["differences"]
     settings = list(dict.fromkeys(row["setting"] for row in listed))
     lines = [f"| {metric}, difference | {' | '.join(settings)} |", "|---|" + "---|" * len(settings)]
@@ -113,32 +143,3 @@ def _format_cell(interval: Mapping[str, float] | None, digits: int) -> str:
         return "–"
     half = (interval["high"] - interval["low"]) / 2
     return f"{interval['mean']:.{digits}f} ± {half:.{digits}f}"
-
-
-# What a table is scored on, whatever its networks do.
-
-
-class Scorer(ABC):
-    """The same test scenes for every method and seed; `settings` are the columns of the table."""
-
-    @property
-    @abstractmethod
-    def settings(self) -> tuple[str, ...]:
-        """Names of the columns."""
-
-    @property
-    @abstractmethod
-    def key(self) -> dict[str, str]:
-        """Changes with anything that changes a score: scores with the same key are used again."""
-
-    @abstractmethod
-    def describe(self) -> dict[str, Any]:
-        """For result.json, as plain values."""
-
-    @abstractmethod
-    def score_network(self, network: nn.Module, setting: str) -> dict[str, list[float]]:
-        """metric → a value per scene."""
-
-    def score_references(self) -> list[ScoredRun]:
-        """Rows that need no training, for scale."""
-        return []

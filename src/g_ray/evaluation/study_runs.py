@@ -1,7 +1,7 @@
-"""Tables: train every method with every seed, score them on the same test scenes, and put the numbers side by side.
+"""Run a study: train every method with every seed, score all networks on the same test scenes, and make the table.
 
-Each (method, seed) is a run of the training engine in a folder of its own. Finished runs and scores are used again,
-interrupted ones continue, so the same command after Ctrl-C or a crash goes on where it was.
+Each (method, seed) is a run of the training engine in its own folder. Finished runs and scores are reused and
+interrupted runs are resumed, so the same command continues a study after Ctrl-C or a crash.
 """
 
 import contextlib
@@ -26,27 +26,29 @@ from g_ray.training.history import METRICS
 from g_ray.training.recipe import Recipe
 from g_ray.training.run import Run
 
-POLL_S = 2.0
+POLL_S = 2.0  # seconds between updates of the progress line
+SAVE_EVERY = 250  # steps between checkpoints: little is lost when a study is interrupted
 
 
 @dataclass(frozen=True)
 class Study:
-    """What a table is made of: recipes by row name, and what they are scored on."""
+    """Definition of a table: recipes by row name, and the scorer that defines the columns."""
 
     name: str
     scale: str
     methods: Mapping[str, Recipe]
     scorer: Scorer
     pairs: tuple[tuple[str, str], ...] = ()
-    """Rows to be compared scene by scene: (with ray angles, without)."""
+    """Rows to compare scene by scene: (with ray angles, without)."""
     networks: Path | None = None
-    """Folder of another table with the same rows, whose networks are scored here."""
+    """Folder of another study with the same rows, whose networks are scored instead of training new ones."""
 
     def get_run_folder(self, out: Path, method: str, seed: int) -> Path:
-        """Of one network: in the table's own folder, or in that of the table that trained it."""
+        """Return the folder of one training run: in this study's folder, or in that of the study that trained it."""
         return (self.networks or out) / "runs" / f"{method}-seed{seed}"
 
     def get_scores_file(self, out: Path, method: str, seed: int) -> Path:
+        """Return the file of one network's scores; those of another study's networks stay in this folder."""
         own = self.get_run_folder(out, method, seed) / "scores.json"
         return own if self.networks is None else out / "scores" / f"{method}-seed{seed}.json"
 
@@ -62,7 +64,7 @@ class Job:
     scores: Path
 
     def read_steps_done(self) -> int:
-        """Read from the run's own record, so that nothing has to be sent between processes."""
+        """Return the steps that the run has logged: reading its file needs no communication between processes."""
         with contextlib.suppress(OSError, IndexError, ValueError, KeyError):
             return json.loads((self.folder / METRICS).read_text().splitlines()[-1])["step"]
         return 0
@@ -77,9 +79,9 @@ def run_study(
     devices: Sequence[str] = ("cpu",),
     progress: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """The table as `result.json` holds it.
+    """Train and score everything, and return the content of `result.json`.
 
-    `jobs` networks are trained at a time, each on one of the `devices`: as many jobs as GPUs keep all of them busy.
+    `jobs` networks are trained at a time, distributed over `devices`; one job per GPU keeps all of them busy.
     """
     if seeds < 1 or jobs < 1:
         raise ValueError(f"--seeds {seeds} and --jobs {jobs} must be at least 1")
@@ -114,7 +116,7 @@ def run_study(
 def _run_jobs(
     todo: list[Job], jobs: int, devices: Sequence[str], progress: Callable[[str], None]
 ) -> list[Job]:
-    """All jobs trained and scored: here one after the other, or `jobs` processes at a time, one thread each."""
+    """Train and score all jobs, one after the other in this process, or in `jobs` processes of one thread each."""
     if jobs == 1:
         for number, job in enumerate(todo):
             progress(f"network {number + 1} of {len(todo)}: {job.folder.name}")
@@ -123,10 +125,11 @@ def _run_jobs(
     started = time.monotonic()
     before = sum(job.read_steps_done() for job in todo)
     context = get_context("spawn")
-    places = context.Queue()
+    # Each worker process takes one device from this queue when it starts, and keeps it.
+    free_devices = context.Queue()
     for worker in range(jobs):
-        places.put(devices[worker % len(devices)])
-    with ProcessPoolExecutor(jobs, context, initializer=_take_device, initargs=(places,)) as pool:
+        free_devices.put(devices[worker % len(devices)])
+    with ProcessPoolExecutor(jobs, context, initializer=_take_device, initargs=(free_devices,)) as pool:
         futures = [pool.submit(train_and_score, job) for job in todo]
         try:
             for _ in _poll_until_done(futures):
@@ -140,15 +143,17 @@ def _run_jobs(
 
 
 def _poll_until_done(futures: list[Future[None]]) -> Iterator[None]:
+    """Yield every POLL_S until all jobs are done; raise the exception of the first job that fails."""
     pending = set(futures)
     while pending:
         done, pending = wait(pending, timeout=POLL_S)
         for future in done:
-            future.result()  # a failure ends the study at once
+            future.result()  # raises here if the job failed
         yield
 
 
 def _format_state(todo: list[Job], futures: list[Future[None]], before: int, started: float) -> str:
+    """Format jobs done, share of all steps and an estimate of the time left."""
     total = sum(job.recipe.schedule.steps for job in todo)
     steps = sum(job.read_steps_done() for job in todo)
     pace = (steps - before) / max(time.monotonic() - started, 1e-6)
@@ -158,17 +163,17 @@ def _format_state(todo: list[Job], futures: list[Future[None]], before: int, sta
 
 
 _device = "cpu"
-"""The device of this process."""
+"""The device of this worker process; set once by `_take_device`, which the pool calls in every new process."""
 
 
-def _take_device(places: "Queue[str]") -> None:
+def _take_device(free_devices: "Queue[str]") -> None:
     global _device
-    _device = places.get()
+    _device = free_devices.get()
     torch.set_num_threads(1)
 
 
 def train_and_score(job: Job, device: str | None = None) -> None:
-    """In a process of its own, on its device; what the run says goes to its folder."""
+    """Train one network, or resume or reuse its run, then score it; output goes to log.txt in its folder."""
     device = _device if device is None else device
     job.folder.mkdir(parents=True, exist_ok=True)
     with (
@@ -176,13 +181,15 @@ def train_and_score(job: Job, device: str | None = None) -> None:
         contextlib.redirect_stdout(log),
         contextlib.redirect_stderr(log),
     ):
-        settings = Run(out=job.folder, device=device, sample_every=None, tensorboard=False, save_every=250)
+        settings = Run(
+            out=job.folder, device=device, sample_every=None, tensorboard=False, save_every=SAVE_EVERY
+        )
         outcome = train(job.method, job.recipe, settings)
         _score(job, outcome.weights, device)
 
 
 def load_network(recipe: Recipe, weights: Path, device: str = "cpu") -> torch.nn.Module:
-    """A trained network, ready to predict."""
+    """Load a trained network in evaluation mode."""
     from safetensors.torch import load_file
 
     network = recipe.build_task().build_model()
@@ -191,7 +198,7 @@ def load_network(recipe: Recipe, weights: Path, device: str = "cpu") -> torch.nn
 
 
 def _score(job: Job, weights: Path, device: str) -> None:
-    """Scores of the finished network, unless they are there already for these weights and this way of scoring."""
+    """Score the trained network, unless scores of these weights by this protocol are already stored."""
     key = {"weights": hashlib.sha256(weights.read_bytes()).hexdigest()[:16], **job.scorer.key}
     with contextlib.suppress(OSError, ValueError):
         if json.loads(job.scores.read_text())["key"] == key:
@@ -209,7 +216,7 @@ def _read_scored_run(job: Job) -> ScoredRun:
 
 
 def _read_cpu_seconds(folder: Path) -> float:
-    """Of training, over all its starts, as the run's newest checkpoint says."""
+    """Return the CPU seconds of training over all its starts, from the newest checkpoint."""
     from g_ray.training.checkpoint import CheckpointStore
 
     newest, _ = CheckpointStore(folder / "checkpoints", 1, None).find_newest()
@@ -217,10 +224,10 @@ def _read_cpu_seconds(folder: Path) -> float:
 
 
 def list_devices() -> list[str]:
-    """Every GPU, or the CPU where there is none."""
+    """Return all GPUs, or the CPU if there is none."""
     return [f"cuda:{index}" for index in range(torch.cuda.device_count())] or ["cpu"]
 
 
 def choose_job_count(devices: Sequence[str]) -> int:
-    """A network per GPU, or one per core."""
+    """Return one job per GPU, or one per core without GPUs."""
     return len(devices) if devices[0] != "cpu" else max(1, os.cpu_count() or 1)
