@@ -7,9 +7,10 @@ import pytest
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from g_ray.cli.ship import Ship, format_command
 from g_ray.cli.train import collect_provenance
+from g_ray.cli.weights import Ship
 from g_ray.models.checkpoint import find_shipped, list_shipped, load_reconstruction, read_card
+from g_ray.pipelines.shipping import format_command
 from g_ray.pipelines.synthesis import load_network
 from g_ray.recipes import nvs, reconstruction
 from g_ray.recipes.curve import CurveRecipe

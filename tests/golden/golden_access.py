@@ -137,9 +137,9 @@ def score_training(task: Any, model: torch.nn.Module) -> dict[str, float]:
 
 def score_card(name: str, scenes: int) -> dict[str, Any]:
     """The scores on the card of shipped weights, over fewer test scenes."""
-    from g_ray.cli import ship
+    from g_ray.pipelines import shipping
 
-    score = ship.score_nvs if name.startswith("nvs") else ship.score_reconstruction
+    score = shipping.score_nvs if name.startswith("nvs") else shipping.score_reconstruction
     return score(get_recipe(SHIPPED[name]), shipped_file(name), scenes)
 
 

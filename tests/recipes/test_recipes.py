@@ -111,7 +111,7 @@ def test_validation_scenes_are_never_trained_on():
 
 def test_lpips_without_weights_is_an_error_that_names_the_command(tmp_path, monkeypatch):
     monkeypatch.setenv("G_RAY_CACHE", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match="fetch_lpips"):
+    with pytest.raises(FileNotFoundError, match="g-ray weights lpips"):
         nvs.paper("gta").build_task()
 
 

@@ -1,12 +1,13 @@
-"""Entry point of `g-ray`: parse, run, and turn a user's mistake into one line.
+"""Entry point of `g-ray`: parse the command line, run one command, and print user errors as one line.
 
-Commands are dataclasses with `run()`; whatever is slow to import (torch, matplotlib) is imported inside it, so
-that `g-ray --help` answers at once.
+A command is a dataclass with `run()`. Modules that are slow to import (torch, matplotlib) are imported inside of it, so
+that `g-ray --help` prints immediately.
 """
 
+import dataclasses
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -36,10 +37,11 @@ Command = (
 )
 
 DESCRIPTION = "Ray-angle position encoding for multi-view transformers. --version prints the version."
+BOOLEANS = ("True", "False")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; 0 (or what it returns) if it worked, 2 if the user can mend it, 130 if they stopped it."""
+    """Run one command; return 0 (or the command's own code), 2 for a user error, 130 after Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments == ["--version"]:
         print(f"g-ray {__version__}")
@@ -49,8 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             Command,  # type: ignore[arg-type]
             prog="g-ray",
             description=DESCRIPTION,
-            args=arguments,
-            config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagConversionOff),
+            args=convert_boolean_values(arguments, Command),
+            config=(tyro.conf.OmitSubcommandPrefixes,),
         )
         code = command.run()
     except KeyboardInterrupt:
@@ -65,6 +67,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         return _print_error(_format_error(error), 2)
     return code or 0
+
+
+def convert_boolean_values(arguments: Sequence[str], command: Any) -> list[str]:
+    """Rewrite `--flag True` and `--flag False`, which earlier versions required, as `--flag` and `--no-flag`.
+
+    Only options whose field is a bool in some dataclass of `command` are rewritten: a name may be called "True".
+    """
+    words: list[str] = []
+    flags: set[str] | None = None
+    # `--flag=True` is split, so that both spellings are handled by one rule.
+    for word in _split_assigned_booleans(arguments):
+        if word in BOOLEANS and words and words[-1].startswith("--"):
+            flags = set(_iterate_flags(command)) if flags is None else flags  # slow, and seldom needed
+            *prefix, name = words[-1].removeprefix("--").replace("_", "-").split(".")
+            if name in flags:
+                words[-1] = "--" + ".".join([*prefix, name if word == "True" else f"no-{name}"])
+                continue
+        words.append(word)
+    return words
+
+
+def _split_assigned_booleans(arguments: Sequence[str]) -> Iterator[str]:
+    for word in arguments:
+        option, _, value = word.partition("=")
+        yield from (option, value) if option.startswith("--") and value in BOOLEANS else (word,)
+
+
+def _iterate_flags(kind: Any) -> Iterator[str]:
+    """Yield the option names, without prefixes, of all bool fields in a type and the dataclasses that it contains."""
+    if isinstance(kind, TypeVar):
+        kind = kind.__bound__
+    for part in get_args(
+        kind
+    ):  # members of a union, the type inside Annotated, parameters of a generic dataclass
+        yield from _iterate_flags(part)
+    kind = get_origin(kind) or kind
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        for subclass in kind.__subclasses__():  # a recipe declares the base class of its data
+            yield from _iterate_flags(subclass)
+        hints = get_type_hints(kind)
+        for field in dataclasses.fields(kind):
+            if hints[field.name] is bool:
+                yield field.name.replace("_", "-")
+            else:
+                yield from _iterate_flags(hints[field.name])
 
 
 def _format_error(error: Exception) -> str:

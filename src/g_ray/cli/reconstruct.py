@@ -179,7 +179,7 @@ class Reconstruct:
         turned = [photo.name for photo in photos if photo.orientation != 1 and photo.upright]
         if turned:
             raise ValueError(
-                f"--truth is about pixels as they are stored, but {turned[0]} is turned upright: add --as-stored True"
+                f"--truth is about pixels as they are stored, but {turned[0]} is turned upright: add --as-stored"
             )
         true_views = read_truth(self.truth, [view.name for view in views], [view.camera for view in views])
         print(

@@ -275,7 +275,7 @@ def make_rooms_recipe(method: str, out: Path) -> "NVSRecipe":
 
 def find_lpips(path: Path | None) -> Path | None:
     """The weights to use: a given file must be there, the cache may be empty, and then that is said."""
-    from g_ray.metrics.lpips import COMMAND, get_cache_file
+    from g_ray.metrics.lpips_weights import COMMAND, get_cache_file
 
     if path is not None:
         if not path.is_file():

@@ -1,4 +1,4 @@
-"""`g-ray weights`: checkpoints of others become ours; what is in one of ours."""
+"""`g-ray weights`: convert, inspect, download and ship checkpoints."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,16 +9,16 @@ import tyro
 
 @dataclass(frozen=True)
 class Convert:
-    """VGGT becomes a reconstruction model to start from, DINOv2 with registers an encoder; tensors only are read."""
+    """Convert VGGT to a reconstruction model to start from, or DINOv2 with registers to an encoder."""
 
     source: tyro.conf.Positional[str]
-    """A .safetensors, .pt or .pth file, or a Hugging Face id such as facebook/VGGT-1B."""
+    """A .safetensors, .pt or .pth file (only tensors are read), or a Hugging Face id such as facebook/VGGT-1B."""
     out: Path
     """The .safetensors file to write."""
     method: str = "gray"
-    """What the model shall know of cameras; "rope" computes what VGGT computes."""
+    """How the model uses cameras; "rope" computes what VGGT computes."""
     taps: tuple[int, int, int, int] = (4, 11, 17, 23)
-    """Pairs that VGGT's dense heads look at."""
+    """Pairs of layers whose output VGGT's dense heads read."""
     dtype: Literal["fp32", "fp16", "bf16"] = "fp32"
     """Precision of the file."""
 
@@ -27,9 +27,9 @@ class Convert:
 
         from g_ray.models.convert import convert_checkpoint
 
-        kinds = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+        dtypes = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
         kind, report = convert_checkpoint(
-            self.source, self.out, method=self.method, taps=self.taps, dtype=kinds[self.dtype]
+            self.source, self.out, method=self.method, taps=self.taps, dtype=dtypes[self.dtype]
         )
         print(f"{kind} weights")
         for line in report.format_lines():
@@ -39,7 +39,7 @@ class Convert:
 
 @dataclass(frozen=True)
 class Show:
-    """The config and the size of a reconstruction checkpoint."""
+    """Print the config and the size of a reconstruction checkpoint."""
 
     source: tyro.conf.Positional[str]
     """A file, a folder with model.safetensors or a Hugging Face id."""
@@ -55,10 +55,50 @@ class Show:
 
 
 @dataclass(frozen=True)
-class Weights:
-    """Convert weights of VGGT and DINOv2, and look into ours."""
+class Lpips:
+    """Download the LPIPS weights (AlexNet, v0.1) into the cache, once; training and tables use them from there."""
 
-    what: Annotated[Convert, tyro.conf.subcommand("convert")] | Annotated[Show, tyro.conf.subcommand("show")]
+    def run(self) -> None:
+        from g_ray.metrics.lpips_weights import fetch_weights
+
+        fetch_weights()
+
+
+@dataclass(frozen=True)
+class Ship:
+    """Put the weights of a finished run into the package, with log and model card. For maintainers."""
+
+    run_folder: tyro.conf.Positional[Path]
+    """Folder of a finished g-ray train."""
+    name: tyro.conf.Positional[str]
+    """Name of the weights."""
+    folder: Path | None = None
+    """Folder for the files; the package's own if not given."""
+    scenes: int = 256
+    """Test rooms to score them on."""
+
+    def run(self) -> None:
+        import json
+
+        from g_ray.models.checkpoint import FOLDER
+        from g_ray.pipelines.shipping import ship_run
+
+        folder = self.folder or FOLDER
+        card = ship_run(self.run_folder, self.name, folder, self.scenes)
+        path = folder / f"{self.name}.safetensors"
+        print(f"{path}: {card['bytes'] / 1e6:.1f} MB, {json.dumps(card['scores'])}")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Convert weights of VGGT and DINOv2, inspect checkpoints, download LPIPS, ship weights with the package."""
+
+    what: (
+        Annotated[Convert, tyro.conf.subcommand("convert")]
+        | Annotated[Show, tyro.conf.subcommand("show")]
+        | Annotated[Lpips, tyro.conf.subcommand("lpips")]
+        | Annotated[Ship, tyro.conf.subcommand("ship")]
+    )
 
     def run(self) -> None:
         self.what.run()

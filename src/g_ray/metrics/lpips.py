@@ -1,28 +1,18 @@
-"""LPIPS v0.1 with AlexNet (Zhang et al. 2018): a perceptual distance between two images.
+"""LPIPS v0.1 with AlexNet (Zhang et al. 2018): a perceptual distance between two images."""
 
-The weights are not part of the package: they come from files of the user or from a cache that one command fills.
-Checkpoints are read with `weights_only=True`, so that no code in them is run.
-"""
-
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from g_ray.geometry.precision import disable_autocast
+from g_ray.metrics.lpips_weights import CONVOLUTIONS, HEADS, find_weights
 
-CONVOLUTIONS = tuple(f"features.{i}.{part}" for i in (0, 3, 6, 8, 10) for part in ("weight", "bias"))
-HEADS = tuple(f"lin{i}.model.1.weight" for i in range(5))
-NAMES = (*CONVOLUTIONS, *HEADS)
-"""Names of the weights: torchvision's for AlexNet's convolutions, those of the lpips package for the heads."""
 CHANNELS = (64, 192, 384, 256, 256)
 SMALLEST = 31
 """Shortest side of an image in pixels: the strided layers reduce anything smaller to nothing."""
-COMMAND = "python -m g_ray.metrics.fetch_lpips"
 
 
 class LPIPS(nn.Module):
@@ -76,45 +66,6 @@ class LPIPS(nn.Module):
 def load_lpips(*paths: str | Path) -> LPIPS:
     """Build LPIPS from the given weight files, or from the cache if none is given (see `find_weights`)."""
     return LPIPS(find_weights(*paths))
-
-
-def find_weights(*paths: str | Path) -> dict[str, Tensor]:
-    """Read the weights from the given files together (e.g. AlexNet and lpips' heads), or else from the cache."""
-    if paths:
-        return read_weights(*map(Path, paths))
-    if get_cache_file().is_file():
-        return read_weights(get_cache_file())
-    raise FileNotFoundError(f"no LPIPS weights at {get_cache_file()}: run `{COMMAND}` once, or give a file")
-
-
-def get_cache_file() -> Path:
-    """Return the path of the cached weights: in G_RAY_CACHE, or in ~/.cache/g-ray."""
-    folder = os.environ.get("G_RAY_CACHE") or Path.home() / ".cache" / "g-ray"
-    return Path(folder) / "lpips_alex_v0.1.npz"
-
-
-def read_weights(*paths: Path) -> dict[str, Tensor]:
-    """Read the fifteen tensors in NAMES from .npz files or torch checkpoints; ignore other entries."""
-    weights: dict[str, Tensor] = {}
-    for path in paths:
-        if not path.is_file():
-            raise FileNotFoundError(f"no LPIPS weights at {path}: give an existing file, or run `{COMMAND}`")
-        weights |= _read(path)
-    missing = [name for name in NAMES if name not in weights]
-    if missing:
-        raise ValueError(
-            f"{', '.join(map(str, paths))}: no {', '.join(missing)}; LPIPS needs torchvision's AlexNet and "
-            "lpips' five heads, in one file or in two"
-        )
-    return {name: weights[name].float() for name in NAMES}
-
-
-def _read(path: Path) -> dict[str, Tensor]:
-    if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as arrays:
-            return {name: torch.from_numpy(arrays[name]) for name in arrays}
-    content = torch.load(path, map_location="cpu", weights_only=True)
-    return {name: value for name, value in content.items() if isinstance(value, Tensor)}
 
 
 def _build_alexnet() -> nn.Sequential:

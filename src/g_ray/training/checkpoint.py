@@ -42,7 +42,7 @@ def check_same(before: Mapping[str, Any], now: Mapping[str, Any], where: object,
     if changed and not allow:
         raise ValueError(
             f"{where} was started differently ({'; '.join(changed)}): use the same settings, another --out, "
-            "or --allow-changes True to continue all the same"
+            "or --allow-changes to continue all the same"
         )
     return changed
 
