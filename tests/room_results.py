@@ -8,12 +8,12 @@ import torch
 from g_ray.cameras.base import Camera
 from g_ray.data.rooms import make_random_room
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
-from g_ray.export.result import Result, ResultView
+from g_ray.export.reconstruction import ReconstructedView, Reconstruction
 from g_ray.geometry.pose import Pose
 
 
 @cache
-def mixed(size: int = 70) -> tuple[tuple[ResultView, ...], tuple[torch.Tensor, ...]]:
+def mixed(size: int = 70) -> tuple[tuple[ReconstructedView, ...], tuple[torch.Tensor, ...]]:
     """Views and photographs: pinholes and fisheyes by turns, each with a lens of its own."""
     data = RoomsReconstruction(lens="mixed", width=size, height=size, views=(4, 4), batch_size=1)
     batch = data.make_sets(range(1))
@@ -32,7 +32,7 @@ def mixed(size: int = 70) -> tuple[tuple[ResultView, ...], tuple[torch.Tensor, .
 
 def seen_through(
     cameras: list[Camera], seed: int = 4
-) -> tuple[tuple[ResultView, ...], tuple[torch.Tensor, ...]]:
+) -> tuple[tuple[ReconstructedView, ...], tuple[torch.Tensor, ...]]:
     """One room through any lenses, from places beside each other."""
     room, views, images = make_random_room(seed, coarse=True), [], []
     for number, camera in enumerate(cameras):
@@ -44,12 +44,14 @@ def seen_through(
     return tuple(views), tuple(images)
 
 
-def view(name: str, camera: Camera, pose: Pose, depth: torch.Tensor, valid: torch.Tensor) -> ResultView:
+def view(
+    name: str, camera: Camera, pose: Pose, depth: torch.Tensor, valid: torch.Tensor
+) -> ReconstructedView:
     """Sure of what is near; confidence in (0, 1]."""
     confidence = torch.exp(-0.2 * depth)
-    return ResultView(name, camera, pose, depth * valid, confidence, valid, "rendered", true_pose=pose)
+    return ReconstructedView(name, camera, pose, depth * valid, confidence, valid, "rendered", true_pose=pose)
 
 
-def result(folder: Path, views: tuple[ResultView, ...]) -> Result:
+def result(folder: Path, views: tuple[ReconstructedView, ...]) -> Reconstruction:
     metrics = {"points_rel": 0.031, "per view": {"a": 1.5}}
-    return Result(views, folder, "metre", metrics, {"weights": "none", "device": "cpu"})
+    return Reconstruction(views, folder, "metre", metrics, {"weights": "none", "device": "cpu"})

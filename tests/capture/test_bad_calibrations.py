@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from g_ray.capture.assign import assign_cameras
-from g_ray.formats import SOURCES
+from g_ray.formats import CALIBRATIONS
 
 K = "[500, 0, 319.5, 0, 500, 239.5, 0, 0, 1]"
 HEAD = f"image_width: 640\nimage_height: 480\ncamera_matrix: {{rows: 3, cols: 3, data: {K}}}\n"
@@ -184,7 +184,7 @@ def test_a_file_that_is_no_npy(tmp_path, imagine):
     ],
 )
 def test_wrong_arguments(tmp_path, imagine, sources, text):
-    good = str(SOURCES["opencv"].example(tmp_path).path)
+    good = str(CALIBRATIONS["opencv"].example(tmp_path).path)
     kind = OSError if sources == ["exif"] else ValueError
     with pytest.raises(kind, match=text) as raised:
         assign_cameras([imagine("a.png")], [source.replace("GOOD", good) for source in sources])

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from g_ray.formats.images import read_pixels, rotate_upright
+from g_ray.formats.images import read_photo, rotate_upright
 from g_ray.formats.photos import find_photos, natural_sort_key
 from g_ray.formats.video import _rotate_upright, choose_frames
 
@@ -70,15 +70,15 @@ def test_sixteen_bits_grey_alpha_palette_and_floats(tmp_path):
     }
     for name, (image, tolerance) in kinds.items():
         image.save(tmp_path / name)
-        pixels = read_pixels(tmp_path / name)
+        pixels = read_photo(tmp_path / name)
         assert pixels.dtype == torch.float32 and pixels.shape == (3, 48, 64)
         assert torch.allclose(pixels, expected, atol=tolerance), name
     colour = np.random.default_rng(0).integers(0, 255, (48, 64, 4), dtype=np.uint8)
     Image.fromarray(colour).save(tmp_path / "alpha.png")
     Image.fromarray(colour[..., :3]).quantize(16).save(tmp_path / "palette.png")
-    seen = (read_pixels(tmp_path / "alpha.png") * 255).round().byte().movedim(0, -1)
+    seen = (read_photo(tmp_path / "alpha.png") * 255).round().byte().movedim(0, -1)
     assert np.array_equal(seen.numpy(), colour[..., :3])
-    assert read_pixels(tmp_path / "palette.png").shape == (3, 48, 64)
+    assert read_photo(tmp_path / "palette.png").shape == (3, 48, 64)
 
 
 @pytest.fixture

@@ -7,16 +7,16 @@ import pytest
 import torch
 
 from g_ray.capture.assign import assign_cameras
-from g_ray.formats import SOURCES, open_source
+from g_ray.formats import CALIBRATIONS, open_calibration
 from g_ray.formats.calibration import format_calibration_table
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.photos import find_photos
 
 
-@pytest.fixture(params=SOURCES, ids=str)
+@pytest.fixture(params=CALIBRATIONS, ids=str)
 def sample(request, tmp_path, imagine):
     """Source class, example, and the photo that it calibrates."""
-    source = SOURCES[request.param]
+    source = CALIBRATIONS[request.param]
     example = source.example(tmp_path / "files")
     size = (example.camera.width, example.camera.height)
     photo = imagine(example.photo, size)
@@ -27,15 +27,15 @@ def sample(request, tmp_path, imagine):
 
 def test_it_is_registered_under_its_name(sample):
     source, _, _ = sample
-    assert SOURCES[source.NAME] is source and source.CENTER in (0.0, 0.5)
+    assert CALIBRATIONS[source.NAME] is source and source.CENTER in (0.0, 0.5)
 
 
 def test_it_is_recognised_and_gives_its_camera(sample):
     source, example, photo = sample
-    opened = open_source(example.path)
+    opened = open_calibration(example.path)
     assert type(opened) is source
     view = opened.find_camera(photo)
-    assert view is not None and view.name == photo.name and view.path == photo.path
+    assert view is not None and view.name == photo.name and view.photo == photo
     assert (view.camera.NAME, view.camera.width, view.camera.height) == (
         example.camera.NAME,
         example.camera.width,
@@ -54,12 +54,12 @@ def test_a_files_suffix_and_name_do_not_matter(sample, tmp_path):
         pytest.skip("a folder, a keyword, or binary")
     renamed = tmp_path / "renamed.data"
     shutil.copy(example.path, renamed)
-    assert type(open_source(renamed)) is source
+    assert type(open_calibration(renamed)) is source
 
 
 def test_nobody_else_claims_it_first(sample):
     source, example, _ = sample
-    claims = [name for name, other in SOURCES.items() if other.recognizes(ParsedFile(example.path))]
+    claims = [name for name, other in CALIBRATIONS.items() if other.recognizes(ParsedFile(example.path))]
     assert claims[0] == source.NAME
 
 
@@ -110,6 +110,6 @@ def test_garbage_after_a_good_start_is_one_line(sample, tmp_path):
     for cut in range(1, len(text), max(1, len(text) // 40)):
         (tmp_path / "cut").write_text(text[:cut])
         try:
-            open_source(tmp_path / "cut").find_camera(photo)
+            open_calibration(tmp_path / "cut").find_camera(photo)
         except ValueError as error:
             assert "\n" not in str(error) and "cut" in str(error)

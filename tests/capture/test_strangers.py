@@ -9,7 +9,7 @@ import torch
 
 from g_ray.cameras import UCM, DoubleSphere, OpenCV
 from g_ray.capture.assign import assign_cameras
-from g_ray.formats import open_source
+from g_ray.formats import open_calibration
 from g_ray.formats.aria import _build_camera as aria_camera
 from g_ray.formats.kalibr import _parse_lens as kalibr_lens
 from g_ray.formats.photos import find_photos
@@ -306,6 +306,6 @@ def test_a_real_fisheye_calibration(tmp_path, shared_data, imagine):
 
 def test_the_opened_source_is_one_object_for_all_photos(tmp_path, photo):
     write_opencv(tmp_path / "camera.yml", SERIES[:5])
-    source = open_source(tmp_path / "camera.yml")
+    source = open_calibration(tmp_path / "camera.yml")
     first, second = (source.find_camera(photo) for _ in range(2))
     assert first is not None and second is not None and torch.equal(first.camera.params, second.camera.params)

@@ -11,7 +11,8 @@ from PIL import Image
 
 from g_ray.cameras import OpenCVFisheye
 from g_ray.cli.main import main
-from g_ray.formats.cameras_json import NamedCamera, write_cameras
+from g_ray.formats.calibration import CalibratedView
+from g_ray.formats.cameras_json import write_cameras
 from g_ray.recipes.curve import CurveRecipe
 
 
@@ -29,12 +30,12 @@ def place(tmp_path_factory, room_scenes):
     room_scenes.write_camera_file(folder / "others.json", others)
     room_scenes.write_camera_file(folder / "small.json", room_scenes.shots(2, width=40, height=36))
     fisheye = OpenCVFisheye.make(80, 80, fx=24.0, fy=24.0, cx=40.0, cy=40.0, dtype=torch.float64)
-    write_cameras(folder / "target.json", [NamedCamera("fish eye", fisheye, views[3].pose)])
-    write_cameras(folder / "lens.json", [NamedCamera("fish eye", fisheye)])
+    write_cameras(folder / "target.json", [CalibratedView("fish eye", fisheye, views[3].pose)])
+    write_cameras(folder / "lens.json", [CalibratedView("fish eye", fisheye)])
     write_cameras(
-        folder / "targets.json", [NamedCamera(f"t{i}", views[i].camera, views[i].pose) for i in (3, 4)]
+        folder / "targets.json", [CalibratedView(f"t{i}", views[i].camera, views[i].pose) for i in (3, 4)]
     )
-    write_cameras(folder / "alike.json", [NamedCamera(n, fisheye, views[3].pose) for n in ("a b", "a?b")])
+    write_cameras(folder / "alike.json", [CalibratedView(n, fisheye, views[3].pose) for n in ("a b", "a?b")])
     write_cameras(folder / "empty.json", [])
     room_scenes.write_colmap(folder / "scene", views)
     room_scenes.write_weights(folder / "model.safetensors")
@@ -137,9 +138,9 @@ def test_the_same_command_gives_the_same_picture(place):
         ([*CAMERAS, *TARGET], {"context": ("view_00.png", "view_00.png")}, "twice"),
         (["--cameras", "stems.json", *TARGET], {"context": ("view_00.jpg", "view_01.png")}, "jpg: no such image"),
         (["--cameras", "others.json", *TARGET], {"context": ("view_00.png", "broken.png")}, "png: cannot be read"),
-        (["--cameras", "small.json", *TARGET], {}, "is 48×36 px, but its camera takes 40×36"),
+        (["--cameras", "small.json", *TARGET], {}, "it is for 40×36 px, view_00.png has 48×36, another shape"),
         (["--cameras", "blind.json", *TARGET], {}, "camera 'view_00.png' of"),
-        (["--cameras", "nowhere.json", *TARGET], {}, "nowhere.json: cannot be read"),
+        (["--cameras", "nowhere.json", *TARGET], {}, "nowhere.json: no such calibration"),
         ([*CAMERAS, "--target", "lens.json"], {}, "target 'fish eye' has no pose"),
         ([*CAMERAS, "--target", "empty.json"], {}, "has no cameras: add one"),
         ([*CAMERAS, "--target", "target.yaml"], {}, "give a .json file with cameras"),

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from g_ray.cameras import Equirectangular
 from g_ray.formats import read_scene
-from g_ray.formats.colmap_model import MODELS, NO_POINT, camera_from_colmap, read_model
+from g_ray.formats.colmap_cameras import MODELS, camera_from_colmap
+from g_ray.formats.colmap_model import NO_POINT, read_model
 from g_ray.formats.images import read_photo
 
 KINDS = ("pinhole", "opencv", "fisheye")
@@ -336,11 +337,10 @@ def test_images_are_found_by_the_end_of_their_path(tmp_path, room_scenes, views)
         scene.find_index("view_2.png")
 
 
-def test_sixteen_bits_are_refused_and_transparency_is_dropped(tmp_path):
+def test_sixteen_bits_are_read_and_transparency_is_dropped(tmp_path):
     from PIL import Image
 
     Image.fromarray(np.full((4, 4), 40000, np.uint16)).save(tmp_path / "deep.png")
-    with pytest.raises(OSError, match="8 bits per channel"):
-        read_photo(tmp_path / "deep.png")
+    assert torch.allclose(read_photo(tmp_path / "deep.png"), torch.tensor(40000 / 65535))
     Image.fromarray(np.full((4, 4, 4), 51, np.uint8)).save(tmp_path / "clear.png")
     assert torch.allclose(read_photo(tmp_path / "clear.png"), torch.tensor(0.2))

@@ -9,13 +9,13 @@ import torch
 from PIL import Image
 
 from g_ray.cameras import CAMERAS, Pinhole
-from g_ray.export.result import (
-    Result,
-    ResultView,
-    finish_result,
+from g_ray.export.reconstruction import (
+    ReconstructedView,
+    Reconstruction,
+    finish_reconstruction,
     get_depth_path,
     get_image_path,
-    read_result,
+    read_reconstruction,
     write_views,
 )
 from g_ray.formats.cameras_json import read_cameras
@@ -25,7 +25,7 @@ from g_ray.geometry.pose import Pose
 def plain(name="a.png", camera=None, **more):
     camera = camera or Pinhole.from_fov(60.0, 8, 6)
     depth = torch.rand(camera.height, camera.width) + 1
-    return ResultView(name, camera, Pose.identity(), depth, depth, depth > 0, "test", **more)
+    return ReconstructedView(name, camera, Pose.identity(), depth, depth, depth > 0, "test", **more)
 
 
 def photo(view):
@@ -34,7 +34,7 @@ def photo(view):
 
 def finished(folder, *views):
     write_views(folder, views, [photo(view) for view in views])
-    finish_result(Result(views, folder, "metre", {"x": 1.5}, {"seed": 3}, ("a note",)))
+    finish_reconstruction(Reconstruction(views, folder, "metre", {"x": 1.5}, {"seed": 3}, ("a note",)))
 
 
 def test_points_project_to_their_pixels(room_results):
@@ -52,8 +52,8 @@ def test_what_was_written_is_read(tmp_path, room_results):
     write_views(tmp_path, views, images)
     written = room_results.result(tmp_path, views)
     assert not written.finished
-    finish_result(replace(written, notes=("a note",)))
-    read = read_result(str(tmp_path))
+    finish_reconstruction(replace(written, notes=("a note",)))
+    read = read_reconstruction(str(tmp_path))
     assert read.finished and (read.unit, read.metrics, read.settings) == (
         "metre",
         written.metrics,
@@ -83,7 +83,7 @@ def test_what_was_written_is_read(tmp_path, room_results):
 def test_every_camera_model_survives(tmp_path, name):
     view = plain(camera=CAMERAS[name].example(seed=1, width=16, height=12))
     finished(tmp_path, view)
-    (read,) = read_result(tmp_path).views
+    (read,) = read_reconstruction(tmp_path).views
     assert name == read.camera.NAME
     assert torch.allclose(read.points(), view.points(), atol=1e-9)
 
@@ -91,23 +91,23 @@ def test_every_camera_model_survives(tmp_path, name):
 def test_an_unfinished_folder_is_read_with_what_is_there(tmp_path):
     first, second = plain("deep/er/a.jpg"), plain("b.dng")
     write_views(tmp_path, [first], [photo(first)])
-    assert [view.name for view in read_result(tmp_path).views] == ["deep/er/a.jpg"]
+    assert [view.name for view in read_reconstruction(tmp_path).views] == ["deep/er/a.jpg"]
     write_views(tmp_path, [second], [photo(second)])
-    read = read_result(tmp_path)
+    read = read_reconstruction(tmp_path)
     assert not read.finished and [view.name for view in read.views] == ["deep/er/a.jpg", "b.dng"]
     assert (tmp_path / "images" / "deep" / "er" / "a.jpg").is_file()
     assert read.get_image_path("b.dng") == tmp_path / "images" / "b.dng.png"
     get_depth_path(tmp_path, "b.dng").unlink()
-    assert len(read_result(tmp_path).views) == 1
+    assert len(read_reconstruction(tmp_path).views) == 1
 
 
 def test_writing_again_unfinishes_and_forgets_what_is_gone(tmp_path):
     old, new = plain("old.png"), plain("new.png")
     finished(tmp_path, old)
     write_views(tmp_path, [new], [photo(new)])
-    assert not read_result(tmp_path).finished
-    finish_result(Result((new,), tmp_path))
-    assert [view.name for view in read_result(tmp_path).views] == ["new.png"]
+    assert not read_reconstruction(tmp_path).finished
+    finish_reconstruction(Reconstruction((new,), tmp_path))
+    assert [view.name for view in read_reconstruction(tmp_path).views] == ["new.png"]
 
 
 def test_a_failure_leaves_no_half_file(tmp_path, monkeypatch):
@@ -119,7 +119,7 @@ def test_a_failure_leaves_no_half_file(tmp_path, monkeypatch):
         finished(tmp_path, view)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["a.png"]
     with pytest.raises(ValueError, match="is no reconstruction"):
-        read_result(tmp_path)
+        read_reconstruction(tmp_path)
 
 
 def test_a_photograph_is_copied_bit_by_bit_or_encoded(tmp_path):
@@ -190,7 +190,7 @@ def test_a_folder_that_is_none_is_refused_in_one_line(tmp_path, case):
     prepare, message = BROKEN[case]
     prepare(tmp_path / "r")
     with pytest.raises(ValueError, match=message) as caught:
-        read_result(tmp_path / "r")
+        read_reconstruction(tmp_path / "r")
     assert "\n" not in str(caught.value)
 
 
@@ -198,7 +198,7 @@ def test_a_folder_that_is_none_is_refused_in_one_line(tmp_path, case):
 def test_a_broken_depth_map_is_named(tmp_path, content):
     finished(tmp_path, plain())
     (tmp_path / "depth" / "a.png.npz").write_bytes(content)
-    read = read_result(tmp_path)
+    read = read_reconstruction(tmp_path)
     with pytest.raises(ValueError, match=r"a\.png\.npz cannot be read") as caught:
         read.views[0]
     assert "\n" not in str(caught.value)
@@ -206,7 +206,7 @@ def test_a_broken_depth_map_is_named(tmp_path, content):
 
 def test_depth_of_another_size_is_refused():
     with pytest.raises(ValueError, match=r"depth of 5×4 px, but its camera takes 8×6"):
-        ResultView(
+        ReconstructedView(
             "a.png", Pinhole.from_fov(60.0, 8, 6), Pose.identity(), torch.ones(4, 5), torch.ones(4, 5),
             torch.ones(4, 5) > 0, "test",
         )  # fmt: skip

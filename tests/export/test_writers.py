@@ -20,13 +20,13 @@ from g_ray.cameras import (
     ThinPrismFisheye,
 )
 from g_ray.export.frusta import build_frustum
-from g_ray.export.nerfstudio import camera_to_nerfstudio
 from g_ray.export.options import ExportOptions
 from g_ray.export.points import collect_points
-from g_ray.export.result import read_result
-from g_ray.export.write import write_exports, write_result
+from g_ray.export.reconstruction import read_reconstruction
+from g_ray.export.write import write_exports, write_reconstruction
 from g_ray.formats.colmap import read_colmap
-from g_ray.formats.colmap_model import camera_from_colmap, camera_to_colmap
+from g_ray.formats.colmap_cameras import camera_from_colmap, camera_to_colmap
+from g_ray.formats.frames import camera_to_frame
 from g_ray.formats.nerfstudio import read_nerfstudio
 from g_ray.geometry.pose import Pose
 
@@ -50,7 +50,7 @@ def written(tmp_path_factory, room_results):
     """Pinholes and fisheyes, with all files."""
     folder = tmp_path_factory.mktemp("mixed")
     views, images = room_results.mixed()
-    return write_result(room_results.result(folder, views), images, ExportOptions(depth_npy=True))
+    return write_reconstruction(room_results.result(folder, views), images, ExportOptions(depth_npy=True))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def lenses(tmp_path_factory, room_results):
     """One view through every lens that COLMAP has."""
     folder = tmp_path_factory.mktemp("lenses")
     views, images = room_results.seen_through(list(LENSES.values()))
-    return write_result(room_results.result(folder, views), images, ALL)
+    return write_reconstruction(room_results.result(folder, views), images, ALL)
 
 
 def test_everything_is_there_and_read_back(written):
@@ -110,7 +110,7 @@ def test_agreeing_depth_is_what_makes_a_track(tmp_path, room_results):
     pycolmap = pytest.importorskip("pycolmap")
     views, images = room_results.seen_through([LENSES["PINHOLE"]] * 3)
     views = (*views[:2], replace(views[2], ray_depth=views[2].ray_depth * 1.3))
-    result = write_result(room_results.result(tmp_path, views), images, ALL)
+    result = write_reconstruction(room_results.result(tmp_path, views), images, ALL)
     model = pycolmap.Reconstruction(str(tmp_path / "colmap" / "sparse" / "0"))
     counts = [model.images[i].num_points2D() for i in (1, 2, 3)]
     assert counts[0] > 48 * 36 * 1.3 and counts[1] > 48 * 36 * 1.3
@@ -161,10 +161,10 @@ def test_what_a_format_cannot_say_is_refused(case):
     with pytest.raises(ValueError, match=colmap):
         camera_to_colmap(lens)
     if nerfstudio is None:
-        assert camera_to_nerfstudio(lens)["camera_model"] == "EQUIRECTANGULAR"
+        assert camera_to_frame(lens)["camera_model"] == "EQUIRECTANGULAR"
     else:
         with pytest.raises(ValueError, match=nerfstudio):
-            camera_to_nerfstudio(lens)
+            camera_to_frame(lens)
 
 
 def test_views_that_do_not_fit_are_left_out_and_named(tmp_path, room_results):
@@ -175,7 +175,7 @@ def test_views_that_do_not_fit_are_left_out_and_named(tmp_path, room_results):
         Equirectangular.panorama(48, 24, dtype=torch.float64),
     ]
     views, images = room_results.seen_through(cameras)
-    result = write_result(room_results.result(tmp_path, views), images, ALL)
+    result = write_reconstruction(room_results.result(tmp_path, views), images, ALL)
     assert sum("leaves out 01_double_sphere.png" in note for note in result.notes) == 2
     model = pycolmap.Reconstruction(str(tmp_path / "colmap" / "sparse" / "0"))
     assert {image.name for image in model.images.values()} == {"00_pinhole.png", "02_equirectangular.png"}
@@ -184,9 +184,9 @@ def test_views_that_do_not_fit_are_left_out_and_named(tmp_path, room_results):
     frames = json.loads((tmp_path / "transforms.json").read_text())["frames"]
     assert [frame["camera_model"] for frame in frames] == ["PINHOLE", "EQUIRECTANGULAR"]
     assert read_nerfstudio(tmp_path).cameras[1].params == pytest.approx(cameras[2].params)
-    again = write_exports(read_result(tmp_path), ALL)
+    again = write_exports(read_reconstruction(tmp_path), ALL)
     assert again.notes == result.notes and again.finished
-    alone = write_result(room_results.result(tmp_path / "b", views[1:2]), images[1:2], ALL)
+    alone = write_reconstruction(room_results.result(tmp_path / "b", views[1:2]), images[1:2], ALL)
     assert any("colmap/ is not written" in note for note in alone.notes)
     assert not (tmp_path / "b" / "colmap").exists() and not (tmp_path / "b" / "transforms.json").exists()
 
@@ -234,7 +234,7 @@ def test_nerfstudio_s_schema_and_one_model_per_file(written):
 
 def test_opengl_axes_and_a_shared_camera(tmp_path, room_results):
     views, images = room_results.seen_through([LENSES["OPENCV_FISHEYE"]] * 2)
-    write_result(room_results.result(tmp_path, views), images, ExportOptions())
+    write_reconstruction(room_results.result(tmp_path, views), images, ExportOptions())
     document = json.loads((tmp_path / "transforms.json").read_text())
     check_schema(document, tmp_path)
     assert document["camera_model"] == "OPENCV_FISHEYE" and "fl_x" not in document["frames"][0]
@@ -299,7 +299,7 @@ def test_frusta_lie_on_the_rays_of_the_border(name):
 def test_exr_depth(tmp_path, room_results):
     exr = pytest.importorskip("OpenEXR")
     views, images = room_results.seen_through([LENSES["OPENCV_FISHEYE"]])
-    write_result(room_results.result(tmp_path, views), images, ExportOptions(depth_exr=True))
+    write_reconstruction(room_results.result(tmp_path, views), images, ExportOptions(depth_exr=True))
     with exr.File(str(tmp_path / "depth" / f"{views[0].name}.exr"), separate_channels=True) as file:
         channels = {name: channel.pixels for name, channel in file.channels().items()}
     assert set(channels) == {"Z", "ray_depth", "confidence"}
@@ -313,5 +313,5 @@ def test_exr_without_the_package_says_what_to_install(tmp_path, room_results, mo
     monkeypatch.setitem(sys.modules, "OpenEXR", None)
     views, images = room_results.mixed()
     with pytest.raises(ValueError, match=r"pip install .*depth"):
-        write_result(room_results.result(tmp_path, views), images, ExportOptions(depth_exr=True))
-    assert not read_result(tmp_path).finished
+        write_reconstruction(room_results.result(tmp_path, views), images, ExportOptions(depth_exr=True))
+    assert not read_reconstruction(tmp_path).finished

@@ -15,7 +15,7 @@ from g_ray.cameras import CAMERAS
 from g_ray.capture.estimators import ESTIMATORS
 from g_ray.coordinates import COORDINATES
 from g_ray.encodings import CONDITIONINGS, ENCODINGS
-from g_ray.formats import SOURCES
+from g_ray.formats import CALIBRATIONS
 from g_ray.recipes import RECIPES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +40,7 @@ def format_registries() -> str:
         ("coordinates", "COORDINATES` in `coordinates.py", COORDINATES),
         ("encodings", "ENCODINGS` in `encodings/__init__.py", ENCODINGS),
         ("input conditionings", "CONDITIONINGS` in `encodings/absolute.py", CONDITIONINGS),
-        ("calibration sources", "SOURCES` in `formats/__init__.py", SOURCES),
+        ("calibration sources", "CALIBRATIONS` in `formats/__init__.py", CALIBRATIONS),
         ("calibration estimators", "ESTIMATORS` in `capture/estimators/__init__.py", ESTIMATORS),
         ("recipes", "RECIPES` in `recipes/__init__.py", RECIPES),
     ]

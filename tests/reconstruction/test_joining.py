@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
+from g_ray.export.reconstruction import ReconstructedView
 from g_ray.geometry.similarity import Similarity
-from g_ray.pipelines.alignment import ViewPiece, align_to_poses, join_chunk, scale_to_distance
-from g_ray.pipelines.reconstruction import split_into_chunks
+from g_ray.pipelines.alignment import align_to_poses, join_chunk, scale_to_distance
+from g_ray.pipelines.chunks import split_into_chunks
 
 
 @given(st.integers(1, 300), st.integers(4, 40), st.integers(1, 3))
@@ -29,18 +30,17 @@ def test_chunks_that_cannot_be_joined_are_refused(count, size, overlap):
         split_into_chunks(count, size, overlap)
 
 
-def pieces_of(room) -> list[ViewPiece]:
-    rays = room.rays().directions[0]
+def true_views(room) -> list[ReconstructedView]:
     return [
-        ViewPiece(
-            view,
-            rays[view],
-            room.ray_depth[0, view],
-            torch.ones_like(rays[view][..., 0]),
-            room.valid[0, view],
+        ReconstructedView(
+            str(view),
+            camera[0],
             room.poses[0, view],
+            room.ray_depth[0, view],
+            torch.ones_like(room.ray_depth[0, view]),
+            room.valid[0, view],
         )
-        for view in range(len(rays))
+        for view, camera in enumerate(room.views.cameras)
     ]
 
 
@@ -55,24 +55,24 @@ def somewhere(seed: int) -> Similarity:
 
 
 def test_chunks_of_other_worlds_come_together(room):
-    true = pieces_of(room)
-    found: dict[int, ViewPiece] = {}
-    before: tuple[ViewPiece, ...] = ()
+    true = true_views(room)
+    found: dict[str, ReconstructedView] = {}
+    before: tuple[ReconstructedView, ...] = ()
     for number, views in enumerate(split_into_chunks(len(true), 4, 2)):
         world = Similarity.identity() if number == 0 else somewhere(number)
         joined = join_chunk(before, [true[view].transform(world) for view in views])
         assert joined.disagreement < 1e-4
         before = joined.all
-        found |= {piece.view: piece for piece in joined.new}
+        found |= {piece.name: piece for piece in joined.new}
     for view, piece in found.items():
         torch.testing.assert_close(
-            piece.pose.world_from_cam, true[view].pose.world_from_cam, atol=2e-4, rtol=0
+            piece.pose.world_from_cam, true[int(view)].pose.world_from_cam, atol=2e-4, rtol=0
         )
-        torch.testing.assert_close(piece.ray_depth, true[view].ray_depth, atol=2e-3, rtol=1e-3)
+        torch.testing.assert_close(piece.ray_depth, true[int(view)].ray_depth, atol=2e-3, rtol=1e-3)
 
 
 def test_wrong_depths_at_edges_do_not_move_a_chunk(room):
-    true = pieces_of(room)
+    true = true_views(room)
     random = torch.Generator().manual_seed(0)
     spoilt = [piece.transform(somewhere(5)) for piece in true[2:6]]
     for piece in spoilt:
@@ -80,21 +80,21 @@ def test_wrong_depths_at_edges_do_not_move_a_chunk(room):
         piece.ray_depth[wrong] *= 3.0
     joined = join_chunk(tuple(true[:4]), spoilt)
     for piece in joined.new:
-        error = piece.pose.translation - true[piece.view].pose.translation
+        error = piece.pose.translation - true[int(piece.name)].pose.translation
         assert float(error.norm()) < 0.02
 
 
 def test_chunks_without_a_common_view_are_refused(room):
-    true = pieces_of(room)
+    true = true_views(room)
     with pytest.raises(ValueError, match="share no view"):
         join_chunk(tuple(true[:2]), true[3:5])
 
 
 def test_known_poses_align_and_score(room):
-    true = pieces_of(room)
+    true = true_views(room)
     world = somewhere(7)
     moved = [piece.transform(world).pose for piece in true]
-    known = [piece.pose if piece.view % 2 else None for piece in true]
+    known = [piece.pose if int(piece.name) % 2 else None for piece in true]
     aligned = align_to_poses(moved, known)
     assert aligned.cameras == 4 and aligned.position_rmse < 1e-5 and aligned.rotation_deg < 0.01
     assert float(aligned.similarity.scale * world.scale) == pytest.approx(1, rel=1e-5)
@@ -103,7 +103,7 @@ def test_known_poses_align_and_score(room):
 
 
 def test_a_known_distance_fixes_the_scale(room):
-    first, second = pieces_of(room)[:2]
+    first, second = true_views(room)[:2]
     scale = scale_to_distance(first.pose, second.pose, 7.5)
     ends = [scale.transform_pose(piece.pose).translation for piece in (first, second)]
     assert float((ends[0] - ends[1]).norm()) == pytest.approx(7.5, rel=1e-5)

@@ -13,13 +13,14 @@ import g_ray
 from g_ray.cameras import Pinhole
 from g_ray.capture import assign_cameras, find_photos
 from g_ray.cli.main import main
-from g_ray.export.result import read_result
+from g_ray.export.reconstruction import read_reconstruction
 from g_ray.models import RECONSTRUCTION_SIZES, ReconstructionModel
 from g_ray.models.checkpoint import load_reconstruction
 from g_ray.models.inference import run_inference
-from g_ray.pipelines import planning, reconstruction
+from g_ray.pipelines import planning
+from g_ray.pipelines.chunks import PartialResults
+from g_ray.pipelines.predictors import NetworkPredictor
 from g_ray.pipelines.reconstruction import KnownGeometry, reconstruct
-from g_ray.pipelines.work import PartialResults
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
@@ -45,7 +46,7 @@ def test_the_command_writes_everything(capture, tmp_path, capsys):
     for name in ("points.ply", "scene.glb", "report.html", "result.json", "transforms.json"):
         assert (out / name).stat().st_size > 100
     assert not (out / "unfinished").exists()
-    result = read_result(out)
+    result = read_reconstruction(out)
     assert result.finished and result.unit == "metre" and len(result.views) == 8
     assert result.settings["method"] == "gray"
     assert result.metrics["cameras with known poses"] == 8
@@ -67,20 +68,20 @@ def test_a_finished_folder_is_not_written_over(capture, tmp_path, capsys):
 def test_stopped_and_continued(capture, tmp_path, monkeypatch):
     """Chunks that were finished are not computed again, and the result is that of an undisturbed run."""
     done: list[int] = []
-    run = reconstruction.ChunkRunner.__call__
+    run = NetworkPredictor.__call__
 
-    def stopped(self, numbers, images, cameras):
+    def stopped(self, views):
         if len(done) == 2:
             raise KeyboardInterrupt
-        done.append(numbers[0])
-        return run(self, numbers, images, cameras)
+        done.append(views[0].name)
+        return run(self, views)
 
-    monkeypatch.setattr(reconstruction.ChunkRunner, "__call__", stopped)
+    monkeypatch.setattr(NetworkPredictor, "__call__", stopped)
     with pytest.raises(KeyboardInterrupt):
         scene_of(capture, tmp_path / "a")
-    assert done == [0, 1] and not (tmp_path / "a" / "result.json").exists()
+    assert done == ["view000.png", "view001.png"] and not (tmp_path / "a" / "result.json").exists()
     done.clear()
-    monkeypatch.setattr(reconstruction.ChunkRunner, "__call__", lambda *given: done.append(0) or run(*given))
+    monkeypatch.setattr(NetworkPredictor, "__call__", lambda *given: done.append(0) or run(*given))
     again = scene_of(capture, tmp_path / "a")
     assert len(done) == 3
     straight = scene_of(capture, tmp_path / "b")
@@ -91,23 +92,23 @@ def test_stopped_and_continued(capture, tmp_path, monkeypatch):
 
 def test_after_ctrl_c_finished_views_can_be_looked_at(capture, tmp_path, monkeypatch, capsys):
     """And the same command finishes the rest."""
-    run, done = reconstruction.ChunkRunner.__call__, []
+    run, done = NetworkPredictor.__call__, []
 
-    def stopped(self, numbers, images, cameras):
+    def stopped(self, views):
         if len(done) == 2:
             raise KeyboardInterrupt
         done.append(0)
-        return run(self, numbers, images, cameras)
+        return run(self, views)
 
-    monkeypatch.setattr(reconstruction.ChunkRunner, "__call__", stopped)
+    monkeypatch.setattr(NetworkPredictor, "__call__", stopped)
     out = tmp_path / "out"
     assert command(capture, out, "--at-once", "4") == 130
     assert "5 of 8 views" in capsys.readouterr().out
-    part = read_result(out)
+    part = read_reconstruction(out)
     assert not part.finished and [view.name for view in part.views] == [f"v{view}.png" for view in range(5)]
-    monkeypatch.setattr(reconstruction.ChunkRunner, "__call__", run)
+    monkeypatch.setattr(NetworkPredictor, "__call__", run)
     assert command(capture, out, "--at-once", "4") == 0
-    assert read_result(out).finished and len(read_result(out).views) == 8
+    assert read_reconstruction(out).finished and len(read_reconstruction(out).views) == 8
 
 
 def scene_of(capture, out, **changes):
@@ -134,7 +135,7 @@ def test_another_calibration_under_the_same_name_is_noticed(capture, tmp_path, m
     def stopped(*given, **named):
         raise OSError("stopped")
 
-    monkeypatch.setattr(reconstruction.ChunkRunner, "__call__", stopped)
+    monkeypatch.setattr(NetworkPredictor, "__call__", stopped)
     given = ("--calibration", str(source))
     assert command(capture, tmp_path / "out", *given) == 2
     document = json.loads(source.read_text())
@@ -173,6 +174,7 @@ def test_as_a_library(capture, room):
         (["--max-memory", "0"], "above 0"),
         (["--max-memory", "0.000001"], "raise --max-memory or lower --size"),
         (["--metric", "True", "--poses", "ignore"], "leaves them aside"),
+        (["--metric", "--calibration", "LENSES"], "0 of 8 views have one"),
         (["--distance", "v0.png", "nobody.png", "1"], "none of the photographs"),
         (["--distance", "v0.png", "v0.png", "1"], "twice"),
         (["--distance", "v0.png", "v1.png", "-1"], "above 0"),
@@ -187,6 +189,7 @@ def test_as_a_library(capture, room):
     ],
 )
 def test_mistakes_are_one_line(capture, tmp_path, capsys, more, message):
+    more = [str(capture / "lenses.json") if word == "LENSES" else word for word in more]
     assert command(capture, tmp_path / "out", *more) == 2
     said = capsys.readouterr().err
     assert message in said and said.count("\n") == 1
@@ -208,7 +211,7 @@ def test_too_little_memory_is_one_line(capture, tmp_path, capsys, monkeypatch):
             "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte"
         )
 
-    monkeypatch.setattr("g_ray.pipelines.reconstruction.run_inference", full)
+    monkeypatch.setattr("g_ray.pipelines.predictors.run_inference", full)
     assert command(capture, tmp_path / "o") == 2
     assert "do not fit into memory" in capsys.readouterr().err
 

@@ -9,8 +9,8 @@ import torch
 
 from g_ray.cli.main import main
 from g_ray.export.options import ExportOptions
-from g_ray.export.result import Result, ResultView
-from g_ray.export.write import write_result
+from g_ray.export.reconstruction import ReconstructedView, Reconstruction
+from g_ray.export.write import write_reconstruction
 from g_ray.pipelines.scoring import SCORES, read_truth, score_views
 
 from ..room_results import mixed, view
@@ -31,7 +31,7 @@ FORMATS = {
 }
 
 
-def found(shot: Shot, name: str) -> ResultView:
+def found(shot: Shot, name: str) -> ReconstructedView:
     depth = torch.from_numpy(shot.ray_depth)
     return view(name, shot.camera, shot.pose, depth, torch.ones_like(depth, dtype=torch.bool))
 
@@ -52,11 +52,11 @@ def test_depth_maps_of_every_format(name, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def with_points(tmp_path_factory) -> tuple[Path, tuple[ResultView, ...]]:
+def with_points(tmp_path_factory) -> tuple[Path, tuple[ReconstructedView, ...]]:
     """A COLMAP model whose points lie exactly where the views see them; pinholes and fisheyes."""
     folder = tmp_path_factory.mktemp("points")
     views, images = mixed()
-    write_result(Result(views, folder), images, ExportOptions())
+    write_reconstruction(Reconstruction(views, folder), images, ExportOptions())
     return folder / "colmap", views
 
 

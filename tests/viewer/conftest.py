@@ -8,7 +8,7 @@ import torch
 def room_folder(tmp_path_factory, room_results):
     """Writes the finished result of a room through two pinholes and a fisheye with dark corners; of a scale."""
     from g_ray.cameras import OpenCVFisheye, Pinhole
-    from g_ray.export.result import finish_result, write_views
+    from g_ray.export.reconstruction import finish_reconstruction, write_views
 
     def written(scale: int):
         rim = torch.tensor([11.0, 11.0, 32.0, 24.0]) * scale
@@ -22,7 +22,7 @@ def room_folder(tmp_path_factory, room_results):
         )
         folder = tmp_path_factory.mktemp("room")
         write_views(folder, views, images)
-        finish_result(room_results.result(folder, views))
+        finish_reconstruction(room_results.result(folder, views))
         return folder
 
     return written

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from g_ray.export.result import read_result
+from g_ray.export.reconstruction import read_reconstruction
 from g_ray.models import RECONSTRUCTION_SIZES, ReconstructionModel
 from g_ray.viewer.explorer import Explorer
 from g_ray.viewer.explorer_server import ExplorerServer
@@ -19,7 +19,7 @@ from g_ray.viewer.priors import G_RAY, GRID_ROPE, compute_prior_maps
 
 @pytest.fixture(scope="module")
 def result(room_folder):
-    return read_result(room_folder(1))
+    return read_reconstruction(room_folder(1))
 
 
 @pytest.fixture(scope="module")

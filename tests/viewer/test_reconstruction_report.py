@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from g_ray.export.options import ExportOptions
-from g_ray.export.write import write_result
+from g_ray.export.write import write_reconstruction
 from g_ray.viewer.colors import NOTHING, map_to_heat
 from g_ray.viewer.reconstruction_report import Scales, make_view_pictures, write_report
 
@@ -25,7 +25,7 @@ def report(tmp_path_factory, room_results):
     views = (replace(views[0], name="</script><b>.png"), *views[1:])
     made = room_results.result(folder, views)
     made = replace(made, notes=("a <note>",))
-    return write_result(made, images, ExportOptions(), page=write_report)
+    return write_reconstruction(made, images, ExportOptions(), page=write_report)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,9 @@ def test_many_points_and_pictures_stay_small(tmp_path, room_results, monkeypatch
     monkeypatch.setattr(reconstruction_report, "MAX_POINTS", 1000)
     monkeypatch.setattr(reconstruction_report, "BUDGET", 12_000)
     views, images = room_results.mixed()
-    made = write_result(room_results.result(tmp_path, views), images, ExportOptions(), page=write_report)
+    made = write_reconstruction(
+        room_results.result(tmp_path, views), images, ExportOptions(), page=write_report
+    )
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert sum(scene(text)["counts"]) == 1000 and "1\u202f000 of them on this page" in text
     links = Page(text).links

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from g_ray.cli.main import main
-from g_ray.export.result import read_result
+from g_ray.export.reconstruction import read_reconstruction
 from g_ray.viewer.reconstruction_view import ReconstructionView, open_view
 
 PATIENCE_S = 120
@@ -57,7 +57,7 @@ def test_the_scene_follows_its_controls(view):
 def test_the_frustum_of_a_fisheye_is_curved(view):
     """Its outline has more lines than the eight of a pyramid, on a sphere around the camera."""
     pinhole, _, fisheye = (one.frustum.points for one in view.scene.views)
-    centre = read_result(view.explorer.result.folder).views[2].pose.translation.numpy()
+    centre = read_reconstruction(view.explorer.result.folder).views[2].pose.translation.numpy()
     distance = np.linalg.norm(fisheye[4:40] - centre, axis=-1)
     assert np.allclose(distance, view.scene.size, rtol=1e-4)
     assert len(fisheye) > len(pinhole)
@@ -151,7 +151,7 @@ def test_a_taken_port_leaves_nothing_open(folder):
         other.bind(("127.0.0.1", 0))
         other.listen()
         with pytest.raises(ValueError, match="is taken"):
-            ReconstructionView(read_result(folder), port=other.getsockname()[1])
+            ReconstructionView(read_reconstruction(folder), port=other.getsockname()[1])
 
 
 @pytest.mark.parametrize(

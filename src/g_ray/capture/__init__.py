@@ -1,17 +1,17 @@
 """What people hand in: photographs from anywhere, and what is known about the cameras that took them."""
 
 from g_ray.capture.assign import assign_cameras
-from g_ray.formats import SOURCES, open_source
-from g_ray.formats.calibration import CalibratedPhoto, CalibrationSource, format_calibration_table
+from g_ray.formats import CALIBRATIONS, open_calibration
+from g_ray.formats.calibration import CalibratedView, CalibrationSource, format_calibration_table
 from g_ray.formats.photos import Photo, find_photos
 
 __all__ = [
-    "SOURCES",
-    "CalibratedPhoto",
+    "CALIBRATIONS",
+    "CalibratedView",
     "CalibrationSource",
     "Photo",
     "assign_cameras",
     "find_photos",
     "format_calibration_table",
-    "open_source",
+    "open_calibration",
 ]

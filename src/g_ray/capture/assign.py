@@ -1,4 +1,4 @@
-"""Every photo gets its camera, from one source or from several by pattern; nothing is ignored in silence."""
+"""Assign a camera to every photo, from one calibration or from several by pattern, and report what is not used."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,9 +6,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from g_ray.capture.estimators import KEYWORD, estimate_cameras
-from g_ray.formats import SOURCES, open_source
-from g_ray.formats.calibration import CalibratedPhoto, CalibrationSource
-from g_ray.formats.images import TURNED
+from g_ray.formats import CALIBRATIONS, open_calibration
+from g_ray.formats.calibration import CalibratedView, CalibrationSource
 from g_ray.formats.photos import Photo
 
 MAX_SHOWN = 3
@@ -31,29 +30,31 @@ def assign_cameras(
     *,
     resize: bool = False,
     report: Callable[[str], None] | None = None,
-) -> list[CalibratedPhoto]:
-    """The photos' cameras, in their order.
+) -> list[CalibratedView]:
+    """Assign cameras to photos; returns views in the order of the photos.
 
     `sources` are paths, "exif", "estimate[:NAME]", or PATTERN=SOURCE for photos whose names match; SOURCE may end in
     :LABEL to name a camera of a rig. The first pattern that matches a photo counts. `resize` scales calibrations that
-    were made at another size of the same photo. `report` is called with a sentence for everything that is worth
-    knowing and is no mistake. ValueError in one line names a photo without a camera and an argument without use.
+    were made at another size of the same photo. `report` is called with a sentence for everything that users should
+    know and that is no mistake. `view.photo` is the photo the way up that its camera was calibrated for. ValueError in
+    one line names a photo without a camera and an argument without use.
     """
     rules = [parse_rule(text) for text in ([sources] if isinstance(sources, str) else sources)]
     report = report or _ignore
-    calibrated: dict[str, CalibratedPhoto] = {}
+    calibrated: dict[str, CalibratedView] = {}
     for rule, chosen in _assign_photos(photos, rules):
         for view in _read_cameras(rule, chosen, resize, report):
             calibrated[view.name] = view
     missing = [photo.name for photo in photos if photo.name not in calibrated]
     if missing:
         raise ValueError(f"no calibration for {_abbreviate(missing)}: {_format_searched(rules)}")
-    _report_rotated(photos, report)
-    return [calibrated[photo.name] for photo in photos]
+    views = [calibrated[photo.name] for photo in photos]
+    _report_orientations(views, {photo.name for photo in photos if photo.is_turned}, report)
+    return views
 
 
 def parse_rule(text: str) -> Rule:
-    """PATTERN=SOURCE or SOURCE; a path that exists is a source, whatever its name."""
+    """Parse PATTERN=SOURCE or SOURCE; a path that exists is a source, whatever its name."""
     pattern, mark, source = text.partition("=")
     if not mark or Path(text).exists():
         pattern, source = "", text
@@ -92,10 +93,10 @@ def _assign_photos(photos: Sequence[Photo], rules: Sequence[Rule]) -> list[tuple
 
 def _read_cameras(
     rule: Rule, photos: list[Photo], resize: bool, report: Callable[[str], None]
-) -> list[CalibratedPhoto]:
+) -> list[CalibratedView]:
     if rule.source.split(":")[0] == KEYWORD and not Path(rule.source).exists():
         return estimate_cameras(rule.source, photos, report)
-    source, label = _open_source(rule.source)
+    source, label = _open_calibration(rule.source)
     views = [source.find_camera(photo, resize, label) for photo in photos]
     for note in source.notes:
         report(note)
@@ -107,33 +108,41 @@ def _read_cameras(
     return [view for view in views if view is not None]
 
 
-def _open_source(text: str) -> tuple[CalibrationSource, str | None]:
-    """A path, or PATH:LABEL."""
+def _open_calibration(text: str) -> tuple[CalibrationSource, str | None]:
+    """Open the calibration at PATH or PATH:LABEL."""
     path, mark, label = text.rpartition(":")
     if mark and not Path(text).exists() and Path(path).exists():
-        return open_source(path), label
-    return open_source(text), None
+        return open_calibration(path), label
+    return open_calibration(text), None
 
 
-def _report_rotated(photos: Sequence[Photo], report: Callable[[str], None]) -> None:
-    """Where turning does not change the size, a calibration of the stored pixels cannot be told from one of these."""
-    hidden = [
-        photo.name
-        for photo in photos
-        if photo.upright
-        and photo.orientation > 1
-        and (photo.orientation not in TURNED or photo.width == photo.height)
-    ]
-    if hidden:
+def _report_orientations(
+    views: Sequence[CalibratedView], turned: set[str], report: Callable[[str], None]
+) -> None:
+    """Report photos whose EXIF asks for another orientation, where their size does not show which one is right."""
+    photos = [view.photo for view in views if view.name in turned and isinstance(view.photo, Photo)]
+    stored = [photo.name for photo in photos if not photo.upright]
+    if stored:
         report(
-            f"{_abbreviate(hidden)}: turned upright as EXIF says; calibrations are taken to be of the upright photos "
+            f"{_abbreviate(stored)}: used as stored, not upright as EXIF says: their cameras are of the stored pixels"
+        )
+    ambiguous = [photo for photo in photos if photo.upright and _keeps_size(photo)]
+    if ambiguous:
+        names = _abbreviate([photo.name for photo in ambiguous])
+        report(
+            f"{names}: turned upright as EXIF says; calibrations are taken to be of the upright photos "
             "(--as-stored leaves the pixels as they are)"
         )
 
 
+def _keeps_size(photo: Photo) -> bool:
+    stored = photo.turn(upright=False)
+    return (stored.width, stored.height) == (photo.width, photo.height)
+
+
 def _format_searched(rules: Sequence[Rule]) -> str:
     looked = ", ".join(rule.text for rule in rules)
-    return f"looked in {looked}; add a calibration for it, or leave it out ({', '.join([*SOURCES, KEYWORD])})"
+    return f"looked in {looked}; add a calibration for it, or leave it out ({', '.join([*CALIBRATIONS, KEYWORD])})"
 
 
 def _abbreviate(names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""`g-ray synthesize`: what another camera would have seen."""
+"""`g-ray synthesize`: render new views of a scene from photographs with known cameras."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from g_ray.cameras.base import Camera
-    from g_ray.formats.cameras_json import NamedCamera
+    from g_ray.formats.calibration import CalibratedView
     from g_ray.formats.scene import PosedScene
     from g_ray.geometry.pose import Pose
     from g_ray.pipelines.synthesis import Synthesizer
@@ -26,9 +26,11 @@ class Synthesize:
     out: Path
     """A .png or a folder for pictures (one per target); .mp4 or .gif for a path."""
     cameras: Path | None = None
-    """A cameras.json with camera and pose of each photograph, by its file name, else in the same order."""
+    """Cameras and poses of the photographs: a cameras.json, by file name or in order, or any other calibration."""
     scene: Path | None = None
-    """Instead of --cameras: a folder with transforms.json (nerfstudio) or a COLMAP model."""
+    """Instead of --cameras: a scene folder (nerfstudio, COLMAP, WAI, 7-Scenes)."""
+    as_stored: bool = False
+    """With --cameras: take pixels as they are stored instead of turning them upright by EXIF."""
     target: str | None = None
     """A cameras.json with poses: what to render. With --scene also the name of an image; with --path only the lens."""
     path: Literal["interpolate", "orbit", "zoom"] | None = None
@@ -51,31 +53,39 @@ class Synthesize:
     def run(self) -> None:
         self._check()
         print("g-ray synthesize: loading torch", flush=True)
+        import torch
+
+        from g_ray.geometry.pose import Pose
+        from g_ray.pipelines.inputs import choose_lens, read_contexts, read_targets
         from g_ray.pipelines.synthesis import Synthesizer, load_network
-        from g_ray.pipelines.synthesis_inputs import choose_lens, read_contexts, read_targets
         from g_ray.training.distributed import choose_device
 
         network = load_network(self.weights, choose_device(self.device, 0))
         scene = self._read_scene()
-        contexts = read_contexts(self.context, self.cameras, scene, report=print)
-        stage = Synthesizer(network, contexts.images, contexts.cameras, contexts.poses, self.baseline)
+        contexts = read_contexts(self.context, self.cameras, scene, print, upright=not self.as_stored)
+        lenses = [view.camera for view in contexts]
+        poses = Pose(torch.stack([view.pose.world_from_cam for view in contexts if view.pose is not None]))
+        photos = [view.load_photo() for view in contexts]
+        stage = Synthesizer(network, photos, lenses, poses, self.baseline)
         trained = "{}×{}".format(*network.size)
         print(f"network: {self.weights} ({network.encoding}), patch {network.patch}, trained at {trained} px")
-        print(
-            f"contexts: {len(contexts.images)} at {stage.size[0]}×{stage.size[1]} px, cropped in their middle"
-        )
+        print(f"contexts: {len(contexts)} at {stage.size[0]}×{stage.size[1]} px, cropped in their middle")
         print(f"poses: {self._describe_unit(stage)}")
         if self.path is None:
             self._write_pictures(stage, read_targets(str(self.target), scene))
         else:
-            self._write_path(stage, contexts.poses, choose_lens(self.target, scene, contexts.cameras[0]))
+            self._write_path(stage, poses, choose_lens(self.target, scene, lenses[0]))
 
-    # What was asked for
+    # Validation
 
     def _check(self) -> None:
-        """Everything that can be refused before anything is loaded."""
+        """Refuse what is wrong with the options alone, before anything is loaded."""
         if (self.cameras is None) == (self.scene is None):
             raise ValueError("give the contexts' cameras: either --cameras FILE or --scene FOLDER")
+        if self.as_stored and self.scene is not None:
+            raise ValueError(
+                "--as-stored goes with --cameras: cameras of a scene folder are of stored pixels"
+            )
         if not self.context:
             raise ValueError("no contexts: give one or more photographs with --context")
         if self.target is None and self.path is None:
@@ -96,7 +106,7 @@ class Synthesize:
             kinds = "a .mp4 or .gif file" if self.path is not None else "a .png file or a folder"
             raise ValueError(f"--out {self.out}: give {kinds}")
         if self.out.suffix == ".mp4":
-            import av  # noqa: F401 (missing? say so now, not after rendering)
+            import av  # noqa: F401 (fails now if it is not installed, not after rendering)
         folder = self.out.parent if self.out.suffix else self.out
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -121,9 +131,9 @@ class Synthesize:
             return "as given"
         return f"scaled by {stage.scale:.4g}, so that contexts are up to {baseline:g} apart"
 
-    # What comes out
+    # Output
 
-    def _write_pictures(self, stage: "Synthesizer", targets: "list[NamedCamera]") -> None:
+    def _write_pictures(self, stage: "Synthesizer", targets: "list[CalibratedView]") -> None:
         from g_ray.cli.text import make_file_name
         from g_ray.pipelines.synthesis import describe_size
         from g_ray.viewer.animation import save_picture
@@ -155,7 +165,7 @@ class Synthesize:
         extent = kind.extent if self.extent is None else self.extent
         shots = list(kind.frames(poses, lens, count, extent or 0.0))
 
-        def rendered() -> "Iterator[Tensor]":
+        def render_frames() -> "Iterator[Tensor]":
             from g_ray.cli.text import ProgressLine
 
             line = ProgressLine()
@@ -164,7 +174,7 @@ class Synthesize:
                 line(f"frames: {100 * number // count // 10 * 10} %")
             print()
 
-        save_animation(self.out, rendered(), self.fps or FPS)
+        save_animation(self.out, render_frames(), self.fps or FPS)
         print(
             f"wrote {self.out}: {count} frames, {self.path}, {describe_size(lens, stage.choose_target_size(lens))}"
         )

@@ -1,6 +1,7 @@
-"""colmap/sparse/0: the result as a COLMAP model, with the true lenses at the original resolution.
+"""Export a COLMAP model (colmap/sparse/0) with the true lenses at the original resolution.
 
-A view whose camera COLMAP cannot express exactly is left out, and a note says so.
+A view whose camera COLMAP cannot express exactly is left out, and a note says so. Observations are projections of the
+exported points: of a view's own points, and of other views' points where the view's depth agrees with them.
 """
 
 from dataclasses import dataclass
@@ -10,17 +11,17 @@ import torch
 
 from g_ray.export.options import ExportOptions
 from g_ray.export.points import PointCloud, subsample_indices
-from g_ray.export.result import Result, ResultView, make_image_name
-from g_ray.formats.colmap_model import RawCamera, RawImage, camera_to_colmap, write_model
-from g_ray.geometry.pose import quaternion_from_rotation
+from g_ray.export.reconstruction import ReconstructedView, Reconstruction, make_image_name
+from g_ray.formats.colmap import make_raw_camera, make_raw_image
+from g_ray.formats.colmap_model import RawCamera, RawImage, write_model
 
 AGREEMENT = 0.02
-"""A further view sees a point if its depth there is the point's distance up to this share."""
+"""A view observes another view's point if its depth there is the point's distance up to this share."""
 
 
-def write_colmap(result: Result, cloud: PointCloud, options: ExportOptions) -> list[str]:
-    """Cameras, images and points; returns notes about what is left out."""
-    lenses, notes = _convert_cameras(result)
+def write_colmap(reconstruction: Reconstruction, cloud: PointCloud, options: ExportOptions) -> list[str]:
+    """Write cameras, images and points; returns notes about what is left out."""
+    lenses, notes = _convert_cameras(reconstruction)
     if not lenses:
         return [*notes, "colmap/ is not written: no view's camera is one that COLMAP has"]
     cloud = cloud[np.nonzero(np.isin(cloud.view, list(lenses)))[0]]
@@ -29,24 +30,23 @@ def write_colmap(result: Result, cloud: PointCloud, options: ExportOptions) -> l
     features = []
     for number, lens in lenses.items():
         cameras.setdefault(lens, len(cameras) + 1)
-        view = result.views[number]
+        view = reconstruction.views[number]
         features.append(
             (view, cameras[lens], _find_observations(view, number, cloud, lens.model == "EQUIRECTANGULAR"))
         )
     kept, images = _build_images(features, len(cloud))
-    folder = result.folder / "colmap" / "sparse" / "0"
+    folder = reconstruction.saved_folder / "colmap" / "sparse" / "0"
     by_number = {number: lens for lens, number in cameras.items()}
     write_model(folder, by_number, images, cloud.positions[kept], cloud.colors[kept])
     return notes
 
 
-def _convert_cameras(result: Result) -> tuple[dict[int, RawCamera], list[str]]:
-    """By the view's index; equal ones are one camera of the model."""
+def _convert_cameras(reconstruction: Reconstruction) -> tuple[dict[int, RawCamera], list[str]]:
+    """Convert the cameras of views, by the view's index; returns notes about those that COLMAP does not have."""
     lenses, notes = {}, []
-    for number, view in enumerate(result.cameras()):
+    for number, view in enumerate(reconstruction.cameras()):
         try:
-            model, parameters = camera_to_colmap(view.camera)
-            lenses[number] = RawCamera(model, view.camera.width, view.camera.height, parameters)
+            lenses[number] = make_raw_camera(view.camera)
         except ValueError as error:
             notes.append(f"colmap/ leaves out {view.name}: {error}")
     return lenses, notes
@@ -54,13 +54,17 @@ def _convert_cameras(result: Result) -> tuple[dict[int, RawCamera], list[str]]:
 
 @dataclass(frozen=True, eq=False)
 class _Observations:
+    """Points that one view observes, and where."""
+
     points: np.ndarray
     """Indices into the cloud."""
     pixels: np.ndarray
 
 
-def _find_observations(view: ResultView, number: int, cloud: PointCloud, backwards: bool) -> _Observations:
-    """The view's own points at their pixels, and others that project to where its depth agrees.
+def _find_observations(
+    view: ReconstructedView, number: int, cloud: PointCloud, backwards: bool
+) -> _Observations:
+    """Find the points that a view observes: its own at their pixels, and others that project to where its depth agrees.
 
     COLMAP's lenses, other than panoramas, see nothing behind the image plane.
     """
@@ -83,20 +87,17 @@ def _find_observations(view: ResultView, number: int, cloud: PointCloud, backwar
 
 
 def _build_images(
-    features: list[tuple[ResultView, int, _Observations]], count: int
+    features: list[tuple[ReconstructedView, int, _Observations]], count: int
 ) -> tuple[np.ndarray, list[RawImage]]:
-    """Which points are seen at all, and the images with numbers of those."""
+    """Return the indices of points that any view observes, and images that refer to them by number."""
     used = np.zeros(count, dtype=bool)
     for _, _, observations in features:
         used[observations.points] = True
     numbers = np.cumsum(used)  # from 1
-    images = []
-    for view, camera, observations in features:
-        pose = view.pose.to(torch.float64).inverse()
-        x, y, z, w = quaternion_from_rotation(pose.rotation).tolist()
-        translation = tuple(pose.translation.tolist())
-        ids = numbers[observations.points]
-        images.append(
-            RawImage(make_image_name(view.name), camera, (w, x, y, z), translation, observations.pixels, ids)
+    images = [
+        make_raw_image(
+            make_image_name(view.name), camera, view.pose, observations.pixels, numbers[observations.points]
         )
+        for view, camera, observations in features
+    ]
     return np.nonzero(used)[0], images

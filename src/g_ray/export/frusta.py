@@ -9,7 +9,7 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.export.points import PointCloud
-from g_ray.export.result import Result
+from g_ray.export.reconstruction import Reconstruction
 from g_ray.geometry.pose import Pose
 
 PER_SIDE = 12
@@ -58,9 +58,9 @@ def build_frustum(camera: Camera, pose: Pose, size: float) -> Frustum:
     )
 
 
-def choose_frustum_size(result: Result, cloud: PointCloud) -> float:
+def choose_frustum_size(reconstruction: Reconstruction, cloud: PointCloud) -> float:
     """A share of the median distance of points from the camera that saw them."""
-    centers = np.stack([pose.translation.double().numpy(force=True) for pose in result.poses()])
+    centers = np.stack([pose.translation.double().numpy(force=True) for pose in reconstruction.poses()])
     distance = np.linalg.norm(cloud.positions - centers[cloud.view], axis=1)
     return float(SIZE * np.median(distance))
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 
 from g_ray.export.options import ExportOptions
-from g_ray.export.result import Result, ResultView
+from g_ray.export.reconstruction import ReconstructedView, Reconstruction
 from g_ray.formats.images import read_photo
 
 SKY_LUMINANCE = 0.5
@@ -92,7 +92,7 @@ def subsample_indices(count: int, limit: int, seed: int = 0) -> Int[np.ndarray, 
     return np.sort(np.random.default_rng(seed).choice(count, limit, replace=False))
 
 
-# The point cloud of a result, each point with the pixel that it came from.
+# The point cloud of a reconstruction, each point with the pixel that it came from.
 
 
 SAMPLES = 20_000
@@ -119,41 +119,46 @@ class PointCloud:
         return PointCloud(**{name: values[index] for name, values in vars(self).items()})
 
 
-def collect_points(result: Result, options: ExportOptions) -> PointCloud:
+def collect_points(reconstruction: Reconstruction, options: ExportOptions) -> PointCloud:
     """Points of all views, one view in memory at a time; ValueError if none is left."""
-    floor = _compute_floor(result, options.confidence)
-    budget = -(-options.max_points * (1 if options.voxel is None else PER_KEPT) // len(result.views))
+    floor = _compute_floor(reconstruction, options.confidence)
+    budget = -(-options.max_points * (1 if options.voxel is None else PER_KEPT) // len(reconstruction.views))
     parts = [
-        _collect_view(result, number, view, floor, budget, options)
-        for number, view in enumerate(result.views)
+        _collect_view(reconstruction, number, view, floor, budget, options)
+        for number, view in enumerate(reconstruction.views)
     ]
     cloud = PointCloud(
         **{name: np.concatenate([getattr(part, name) for part in parts]) for name in vars(parts[0])}
     )
     if not len(cloud):
         raise ValueError(
-            f"{result.folder}: no point is left; lower the confidence or raise the edge threshold"
+            f"{reconstruction.saved_folder}: no point is left; lower the confidence or raise the edge threshold"
         )
     if options.voxel is not None:
         cloud = cloud[select_best_of_voxels(cloud.positions, cloud.confidence, options.voxel)]
     return cloud[subsample_indices(len(cloud), options.max_points)]
 
 
-def _compute_floor(result: Result, share: float) -> float:
+def _compute_floor(reconstruction: Reconstruction, share: float) -> float:
     """Over all views together, so that a view that is bad as a whole gives few points."""
     if share == 0:
         return -np.inf
     samples = []
-    for view in result.views:
+    for view in reconstruction.views:
         values = view.confidence[view.valid].numpy(force=True)
         samples.append(values[:: max(1, len(values) // SAMPLES)])
     return compute_confidence_floor(np.concatenate(samples), share)
 
 
 def _collect_view(
-    result: Result, number: int, view: ResultView, floor: float, budget: int, options: ExportOptions
+    reconstruction: Reconstruction,
+    number: int,
+    view: ReconstructedView,
+    floor: float,
+    budget: int,
+    options: ExportOptions,
 ) -> PointCloud:
-    image = read_photo(result.get_image_path(view.name)).movedim(0, -1).numpy()
+    image = read_photo(reconstruction.get_image_path(view.name)).movedim(0, -1).numpy()
     depth, confidence, valid = (x.numpy(force=True) for x in (view.ray_depth, view.confidence, view.valid))
     keep = valid & (depth > 0) & np.isfinite(depth) & (confidence >= floor)
     if options.edges is not None:
@@ -174,7 +179,9 @@ def _collect_view(
     )[np.nonzero(valid_rays)[0]]
 
 
-def _unproject(view: ResultView, pixels: np.ndarray, depth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _unproject(
+    view: ReconstructedView, pixels: np.ndarray, depth: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """World points of some pixels in float64, and whether the camera has rays there."""
     rays, valid = view.camera.to(torch.float64).unproject(torch.from_numpy(pixels))
     pose = view.pose.to(torch.float64)

@@ -1,12 +1,21 @@
-"""Where a view's files are in the folder of a result. Names keep their sub-folders and lead nowhere else."""
+"""A reconstruction and its folder.
+
+FOLDER/cameras.json          every view's camera (true model, original pixels), pose and where its calibration is from
+FOLDER/images/NAME           the photographs, as their cameras see them, 8 bits
+FOLDER/depth/NAME.npz        ray_depth, z_depth, confidence (float32), valid; true_world_from_cam where known
+FOLDER/result.json           written last: unit, metrics, settings, notes. Without it the folder is unfinished.
+
+Every file is written atomically. An unfinished folder is read with the views that it has. Names of views keep their
+sub-folders; a name that leads out of the folder is refused.
+"""
 
 import json
 import os
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
 import numpy as np
 import torch
@@ -14,45 +23,17 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.formats.cameras_json import NamedCamera, read_cameras, write_cameras
+from g_ray.formats.calibration import CalibratedView
+from g_ray.formats.cameras_json import read_cameras, write_cameras
 from g_ray.formats.images import PhotoLike, store_photo
 from g_ray.formats.scene import resolve_inside
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
+from g_ray.geometry.similarity import Similarity
 from g_ray.runtime.files import atomic_path, write_json
 
-WRITABLE = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
-"""Photographs that are stored under their own name; others become NAME.png."""
-
-
-def make_image_name(name: str) -> str:
-    """Of a view's photograph, below images/."""
-    return name if PurePosixPath(name).suffix.lower() in WRITABLE else f"{name}.png"
-
-
-def get_image_path(folder: Path, name: str) -> Path:
-    return _resolve_below(folder / "images", name, make_image_name(name))
-
-
-def get_depth_path(folder: Path, name: str, suffix: str = ".npz") -> Path:
-    return _resolve_below(folder / "depth", name, f"{name}{suffix}")
-
-
-def _resolve_below(folder: Path, name: str, file: str) -> Path:
-    if name != str(PurePosixPath(name)) or "\\" in name or name == ".":
-        raise ValueError(f"view name {name!r} is not a plain path; write it as folder/file.jpg")
-    return resolve_inside(folder, file)
-
-
-# A reconstruction and its folder.
-#
-# FOLDER/cameras.json          every view's camera (true model, original pixels), pose and where its calibration is from
-# FOLDER/images/NAME           the photographs, upright, 8 bits
-# FOLDER/depth/NAME.npz        ray_depth, z_depth, confidence (float32), valid; true_world_from_cam where known
-# FOLDER/result.json           written last: unit, metrics, settings, notes. Without it the folder is unfinished.
-#
-# Every file appears whole or not at all. An unfinished folder is read with the views that are there.
-
+if TYPE_CHECKING:
+    from g_ray.export.options import ExportOptions
 
 Unit = Literal["metre", "unknown"]
 CAMERAS, RESULT = "cameras.json", "result.json"
@@ -60,22 +41,22 @@ FORMAT, VERSION = "g-ray-result", 1
 
 
 @dataclass(frozen=True, eq=False)
-class ResultView:
-    """What is known of one photograph. World points re-project to their pixels exactly: they lie on its rays."""
+class ReconstructedView:
+    """Pose and depth of one view. World points re-project to their pixels exactly: they lie on the camera's rays."""
 
     name: str
     """Unique posix path relative to the photographs' common folder, e.g. "dslr/a.jpg"."""
     camera: Camera
-    """True model, at the photograph's original (upright) resolution."""
+    """Takes images of exactly the pixels of the maps below."""
     pose: Pose
     ray_depth: Float[Tensor, "h w"]
     """Along the unit ray; 0 where not valid."""
     confidence: Float[Tensor, "h w"]
     valid: Bool[Tensor, "h w"]
-    calibration: str
+    calibration: str = "unknown"
     """Where the camera came from, e.g. "fisheye.json" or "EXIF focal length"."""
     true_pose: Pose | None = None
-    """Known pose, if the source had one."""
+    """Known pose, if the calibration had one."""
 
     def __post_init__(self) -> None:
         camera, shape = self.camera, tuple(self.ray_depth.shape)
@@ -88,83 +69,150 @@ class ResultView:
             )
 
     def rays(self) -> Float[Tensor, "h w 3"]:
-        """Unit rays of all pixels in the camera's frame."""
+        """Return unit rays of all pixels in the camera's frame."""
         return self.camera.unproject_grid()[0]
 
     def z_depth(self) -> Float[Tensor, "h w"]:
-        """Distance from the camera's plane; negative behind it, 0 where not valid."""
+        """Return the distance from the camera's plane; negative behind it, 0 where not valid."""
         return self.ray_depth * self.rays()[..., 2].to(self.ray_depth.dtype)
 
     def points(self) -> Float[Tensor, "h w 3"]:
-        """World points of all pixels: pose ∘ (ray · ray_depth); those of invalid pixels mean nothing."""
+        """Return world points of all pixels, pose ∘ (ray · ray_depth); those of invalid pixels mean nothing."""
         rays = self.rays()
         return transform_points(rays * self.ray_depth[..., None].to(rays.dtype), self.pose.to(rays.dtype))
 
+    def transform(self, similarity: Similarity) -> "ReconstructedView":
+        """Return the view in another world: the pose moves, and depth is scaled."""
+        depth = self.ray_depth * similarity.scale.to(self.ray_depth.dtype)
+        return replace(self, pose=similarity.transform_pose(self.pose), ray_depth=depth)
+
 
 class StoredViews(Sequence):
-    """`ResultView`s in a folder; each is read anew when asked for, so that hundreds need no memory.
+    """Views in a folder; each is read from disk whenever it is used, so that hundreds need no memory.
 
-    Not Sequence[ResultView]: run-time type checks would then read one.
+    Not Sequence[ReconstructedView]: run-time type checks would then read one.
     """
 
-    def __init__(self, folder: Path, cameras: Sequence[NamedCamera]) -> None:
+    def __init__(self, folder: Path, cameras: Sequence[CalibratedView]) -> None:
         self.folder, self.cameras = folder, tuple(cameras)
 
     def __len__(self) -> int:
         return len(self.cameras)
 
-    def __iter__(self) -> Iterator[ResultView]:
+    def __iter__(self) -> Iterator[ReconstructedView]:
         return (_read_view(self.folder, named) for named in self.cameras)
 
     @overload
-    def __getitem__(self, index: int) -> ResultView: ...
+    def __getitem__(self, index: int) -> ReconstructedView: ...
     @overload
     def __getitem__(self, index: slice) -> "StoredViews": ...
-    def __getitem__(self, index: int | slice) -> "ResultView | StoredViews":
+    def __getitem__(self, index: int | slice) -> "ReconstructedView | StoredViews":
         if isinstance(index, slice):
             return StoredViews(self.folder, self.cameras[index])
         return _read_view(self.folder, self.cameras[index])
 
 
-@dataclass(frozen=True, eq=False)
-class Result:
-    """A whole reconstruction. Views of a folder are read from disk when they are asked for."""
+Page = Callable[["Reconstruction", Any], object]
+"""Writes one more file from a saved reconstruction and its `PointCloud`, e.g. `write_report` of the viewer."""
 
-    views: tuple[ResultView, ...] | StoredViews
-    folder: Path
+
+@dataclass(frozen=True, eq=False)
+class Reconstruction:
+    """All views of a scene in one world. Views of a folder are read from disk when they are used."""
+
+    views: tuple[ReconstructedView, ...] | StoredViews
+    folder: Path | None = None
+    """Where it is saved; None: not yet."""
     unit: Unit = "unknown"
     metrics: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    """What a reader should know, e.g. views that a format cannot hold."""
+    """What users should know, e.g. views that a format cannot hold."""
+    page: Page | None = None
+    """Called by `save`; here because the viewer, which makes the page, imports this package."""
+
+    @property
+    def saved_folder(self) -> Path:
+        """The folder with its files; ValueError if it was not saved."""
+        if self.folder is None:
+            raise ValueError("the reconstruction has no folder yet: call save(folder, images)")
+        return self.folder
 
     @property
     def finished(self) -> bool:
-        return (self.folder / RESULT).is_file()
+        """Whether all files are in its folder."""
+        return self.folder is not None and (self.folder / RESULT).is_file()
 
-    def cameras(self) -> list[NamedCamera]:
-        """Of all views, with their poses, without reading any depth."""
+    def cameras(self) -> list[CalibratedView]:
+        """Return the cameras of all views with their poses, without reading any depth."""
         if isinstance(self.views, StoredViews):
             return list(self.views.cameras)
-        return [NamedCamera(view.name, view.camera, view.pose, view.calibration) for view in self.views]
+        return [_to_calibrated(view) for view in self.views]
 
     def poses(self) -> list[Pose]:
         return [camera.pose for camera in self.cameras() if camera.pose is not None]
 
     def get_image_path(self, name: str) -> Path:
-        """The photograph of a view in the folder."""
-        return get_image_path(self.folder, name)
+        """Return the path of a view's photograph in the folder."""
+        return get_image_path(self.saved_folder, name)
+
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        images: Sequence[PhotoLike],
+        options: "ExportOptions | None" = None,
+        settings: dict[str, Any] | None = None,
+    ) -> "Reconstruction":
+        """Write every file that `g-ray reconstruct` writes; returns the reconstruction as it is stored."""
+        from g_ray.export.write import write_reconstruction  # which imports this module
+
+        settings = self.settings if settings is None else settings
+        stored = replace(self, folder=Path(folder), settings=settings)
+        return write_reconstruction(stored, images, options, self.page)
+
+
+def _to_calibrated(view: ReconstructedView) -> CalibratedView:
+    return CalibratedView(view.name, view.camera, view.pose, view.calibration)
+
+
+# Paths in the folder
+
+
+WRITABLE = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
+"""Suffixes of photographs that are stored under their own name; others become NAME.png."""
+
+
+def make_image_name(name: str) -> str:
+    """Return the name of a view's photograph below images/."""
+    return name if PurePosixPath(name).suffix.lower() in WRITABLE else f"{name}.png"
+
+
+def get_image_path(folder: Path, name: str) -> Path:
+    """Return the path of a view's photograph."""
+    return _resolve_below(folder / "images", name, make_image_name(name))
+
+
+def get_depth_path(folder: Path, name: str, suffix: str = ".npz") -> Path:
+    """Return the path of a view's depth."""
+    return _resolve_below(folder / "depth", name, f"{name}{suffix}")
+
+
+def _resolve_below(folder: Path, name: str, file: str) -> Path:
+    if name != str(PurePosixPath(name)) or "\\" in name or name == ".":
+        raise ValueError(f"view name {name!r} is not a plain path; write it as folder/file.jpg")
+    return resolve_inside(folder, file)
 
 
 # Writing
 
 
 def write_views(
-    folder: str | os.PathLike[str], views: Iterable[ResultView], images: Iterable[PhotoLike]
+    folder: str | os.PathLike[str], views: Iterable[ReconstructedView], images: Iterable[PhotoLike]
 ) -> None:
-    """Photographs and depth of views, then cameras.json with them beside those that it names already.
+    """Write photographs and depth of views, then cameras.json with these and the views that it has already.
 
-    Call it for every part of a long run: what it has written can be read. The folder is unfinished from now on.
+    Can be called for every part of a long run: what it has written can be read. The folder counts as unfinished until
+    `finish_reconstruction`.
     """
     folder = Path(folder)
     (folder / RESULT).unlink(missing_ok=True)
@@ -172,32 +220,32 @@ def write_views(
     for view, image in zip(views, images, strict=True):
         store_photo(image, get_image_path(folder, view.name), view.camera)
         _write_depth(get_depth_path(folder, view.name), view)
-        written[view.name] = NamedCamera(view.name, view.camera, view.pose, view.calibration)
+        written[view.name] = _to_calibrated(view)
     write_cameras(folder / CAMERAS, list(written.values()))
 
 
-def finish_result(result: Result) -> None:
-    """The last step: result.json says that everything is there."""
+def finish_reconstruction(reconstruction: Reconstruction) -> None:
+    """Write result.json, the last step, which says that all files are there."""
+    folder, cameras = reconstruction.saved_folder, reconstruction.cameras()
     content = {
         "format": FORMAT,
         "version": VERSION,
-        "unit": result.unit,
-        "views": [camera.name for camera in result.cameras()],
-        "metrics": result.metrics,
-        "settings": result.settings,
-        "notes": list(result.notes),
+        "unit": reconstruction.unit,
+        "views": [camera.name for camera in cameras],
+        "metrics": reconstruction.metrics,
+        "settings": reconstruction.settings,
+        "notes": list(reconstruction.notes),
     }
-    write_cameras(
-        result.folder / CAMERAS, result.cameras()
-    )  # in this order, and none that an earlier run has left
-    write_json(result.folder / RESULT, content)
+    # Once more, in the order of the views and without views that an earlier run has left.
+    write_cameras(folder / CAMERAS, cameras)
+    write_json(folder / RESULT, content)
 
 
-def _read_existing_cameras(folder: Path) -> list[NamedCamera]:
+def _read_existing_cameras(folder: Path) -> list[CalibratedView]:
     return read_cameras(folder / CAMERAS) if (folder / CAMERAS).is_file() else []
 
 
-def _write_depth(path: Path, view: ResultView) -> None:
+def _write_depth(path: Path, view: ReconstructedView) -> None:
     arrays = {
         "ray_depth": view.ray_depth.to(torch.float32),
         "z_depth": view.z_depth().to(torch.float32),
@@ -218,8 +266,8 @@ def _write_depth(path: Path, view: ResultView) -> None:
 # Reading
 
 
-def read_result(folder: str | os.PathLike[str]) -> Result:
-    """The folder of a reconstruction, finished or not; ValueError in one line if it is none."""
+def read_reconstruction(folder: str | os.PathLike[str]) -> Reconstruction:
+    """Read the folder of a reconstruction, finished or not; ValueError in one line if it is none."""
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"{folder}: no such folder; give one that g-ray reconstruct has written")
@@ -232,15 +280,15 @@ def read_result(folder: str | os.PathLike[str]) -> Result:
         get_image_path(folder, named.name)
     if (folder / RESULT).is_file():
         return _read_finished(folder, cameras)
-    there = [
+    finished = [
         named for named in cameras if named.pose is not None and get_depth_path(folder, named.name).is_file()
     ]
-    if not there:
+    if not finished:
         raise ValueError(f"{folder}: no view is finished yet; run g-ray reconstruct again")
-    return Result(StoredViews(folder, there), folder)
+    return Reconstruction(StoredViews(folder, finished), folder)
 
 
-def _read_finished(folder: Path, cameras: list[NamedCamera]) -> Result:
+def _read_finished(folder: Path, cameras: list[CalibratedView]) -> Reconstruction:
     path = folder / RESULT
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -259,10 +307,10 @@ def _read_finished(folder: Path, cameras: list[NamedCamera]) -> Result:
     missing = [name for name in names if not get_depth_path(folder, name).is_file()]
     if missing:
         raise ValueError(f"{get_depth_path(folder, missing[0])} is missing; run g-ray reconstruct again")
-    return Result(StoredViews(folder, cameras), folder, content["unit"], metrics, settings, notes)
+    return Reconstruction(StoredViews(folder, cameras), folder, content["unit"], metrics, settings, notes)
 
 
-def _read_view(folder: Path, named: NamedCamera) -> ResultView:
+def _read_view(folder: Path, named: CalibratedView) -> ReconstructedView:
     path = get_depth_path(folder, named.name)
     try:
         with np.load(path, allow_pickle=False) as stored:
@@ -272,7 +320,7 @@ def _read_view(folder: Path, named: NamedCamera) -> ResultView:
             true = stored.get("true_world_from_cam")
         if named.pose is None:
             raise ValueError(f"{CAMERAS} has no pose for it")
-        return ResultView(
+        return ReconstructedView(
             named.name,
             named.camera,
             named.pose,

@@ -1,78 +1,119 @@
-"""All files of a result, in an order that never lets half a folder look finished."""
+"""Write all files of a reconstruction, in an order that never lets an incomplete folder look finished."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from g_ray.export.colmap import write_colmap
-from g_ray.export.exr import check_exr, write_exr
 from g_ray.export.frusta import build_frustum, choose_frustum_size
-from g_ray.export.glb import write_glb, write_ply
-from g_ray.export.nerfstudio import write_transforms
 from g_ray.export.options import ExportOptions
 from g_ray.export.points import PointCloud, collect_points
-from g_ray.export.result import (
+from g_ray.export.reconstruction import (
     RESULT,
-    Result,
-    ResultView,
-    finish_result,
+    Page,
+    ReconstructedView,
+    Reconstruction,
+    finish_reconstruction,
     get_depth_path,
-    read_result,
+    make_image_name,
+    read_reconstruction,
     write_views,
 )
+from g_ray.formats.calibration import CalibratedView
+from g_ray.formats.depth import check_exr_available, write_exr
+from g_ray.formats.frames import camera_to_frame, pose_to_frame
+from g_ray.formats.glb import write_glb
 from g_ray.formats.images import PhotoLike
+from g_ray.formats.nerfstudio import TRANSFORMS, write_nerfstudio
+from g_ray.formats.ply import write_ply
 from g_ray.runtime.files import atomic_path
 
-Page = Callable[[Result, PointCloud], object]
-"""Writes one more file from a result and its points, e.g. `g_ray.viewer.reconstruction_report.write_report`."""
+POINTS = "points.ply"
 
 
-def write_result(
-    result: Result,
+def write_reconstruction(
+    reconstruction: Reconstruction,
     images: Iterable[PhotoLike],
     options: ExportOptions | None = None,
     page: Page | None = None,
-) -> Result:
-    """Photographs, depth and cameras of the views, everything made from them, a page, and result.json at last."""
-    write_views(result.folder, result.views, images)
-    return write_exports(result, options, page)
+) -> Reconstruction:
+    """Write photographs, depth and cameras, all exports made from them, the page, and at last result.json."""
+    write_views(reconstruction.saved_folder, reconstruction.views, images)
+    return write_exports(reconstruction, options, page)
 
 
-def write_exports(result: Result, options: ExportOptions | None = None, page: Page | None = None) -> Result:
-    """The same for a folder that has its views already, e.g. once more with other options."""
+def write_exports(
+    reconstruction: Reconstruction, options: ExportOptions | None = None, page: Page | None = None
+) -> Reconstruction:
+    """Write the exports of a folder that has its views already, e.g. again with other options."""
     options = options or ExportOptions()
+    folder = reconstruction.saved_folder
     if options.depth_exr:
-        check_exr()
-    (result.folder / RESULT).unlink(missing_ok=True)
-    cloud = collect_points(result, options)
-    notes = write_scene(result, cloud, options)
-    result = replace(result, notes=tuple(dict.fromkeys([*result.notes, *notes])))
+        check_exr_available()
+    (folder / RESULT).unlink(missing_ok=True)
+    cloud = collect_points(reconstruction, options)
+    notes = write_scene(reconstruction, cloud, options)
+    reconstruction = replace(reconstruction, notes=tuple(dict.fromkeys([*reconstruction.notes, *notes])))
     if page is not None:
-        page(result, cloud)
-    finish_result(result)
-    return read_result(result.folder)
+        page(reconstruction, cloud)
+    finish_reconstruction(reconstruction)
+    return read_reconstruction(folder)
 
 
-def write_scene(result: Result, cloud: PointCloud, options: ExportOptions) -> list[str]:
-    """points.ply, scene.glb, colmap/, transforms.json and further depth files; returns notes."""
-    write_ply(result.folder / "points.ply", cloud)
-    size = choose_frustum_size(result, cloud)
-    lines = [
+def write_scene(reconstruction: Reconstruction, cloud: PointCloud, options: ExportOptions) -> list[str]:
+    """Write points.ply, scene.glb, colmap/, transforms.json and further depth files; returns notes."""
+    folder = reconstruction.saved_folder
+    write_ply(folder / POINTS, cloud.positions, cloud.colors, cloud.confidence)
+    size = choose_frustum_size(reconstruction, cloud)
+    frusta = [
         (named.name, build_frustum(named.camera, pose, size).segments().numpy(force=True))
-        for named, pose in zip(result.cameras(), result.poses(), strict=True)
+        for named, pose in zip(reconstruction.cameras(), reconstruction.poses(), strict=True)
     ]
-    write_glb(result.folder / "scene.glb", cloud, lines)
+    write_glb(folder / "scene.glb", cloud.positions, cloud.colors, frusta)
     if options.depth_exr or options.depth_npy:
-        for view in result.views:
-            _write_depth(result.folder, view, options)
-    return [*write_colmap(result, cloud, options), *write_transforms(result, options)]
+        for view in reconstruction.views:
+            _write_depth(folder, view, options)
+    return [*write_colmap(reconstruction, cloud, options), *_write_transforms(reconstruction, options)]
 
 
-def _write_depth(folder: Path, view: ResultView, options: ExportOptions) -> None:
+def _write_depth(folder: Path, view: ReconstructedView, options: ExportOptions) -> None:
     if options.depth_exr:
-        write_exr(get_depth_path(folder, view.name, ".exr"), view)
+        channels = {"Z": view.z_depth(), "ray_depth": view.ray_depth, "confidence": view.confidence}
+        write_exr(get_depth_path(folder, view.name, ".exr"), channels)
     if options.depth_npy:
         with atomic_path(get_depth_path(folder, view.name, ".npy")) as scratch:
             np.save(scratch, view.z_depth().float().numpy(force=True))
+
+
+def _write_transforms(reconstruction: Reconstruction, options: ExportOptions) -> list[str]:
+    """Write transforms.json with the views whose cameras nerfstudio has; returns notes about the others."""
+    frames, notes = [], []
+    for view in reconstruction.cameras():
+        try:
+            frames.append(_make_frame(reconstruction.saved_folder, view, options))
+        except ValueError as error:
+            notes.append(f"{TRANSFORMS} leaves out {view.name}: {error}")
+    per_model = write_nerfstudio(reconstruction.saved_folder, frames, ply_file_path=POINTS)
+    if not frames:
+        notes.append(f"{TRANSFORMS} is not written: no view's camera is one that nerfstudio has")
+    if per_model:
+        notes.append(
+            f"nerfstudio takes one camera model per file: give it {', '.join(per_model)} instead of {TRANSFORMS}"
+        )
+    return notes
+
+
+def _make_frame(folder: Path, view: CalibratedView, options: ExportOptions) -> dict[str, Any]:
+    assert view.pose is not None
+    frame = {
+        "file_path": f"images/{make_image_name(view.name)}",
+        **pose_to_frame(view.pose),
+        **camera_to_frame(view.camera),
+    }
+    if options.depth_npy:
+        path = get_depth_path(folder, view.name, ".npy")
+        frame["depth_file_path"] = path.relative_to(folder).as_posix()
+    return frame

@@ -1,6 +1,7 @@
-"""Outside file formats, one file each: calibrations, scene folders, photographs, depth.
+"""Outside file formats, one file each: calibrations, scene folders, photographs, videos, depth, meshes, points.
 
-A new calibration format is a file and a line in SOURCES; the conformance tests then include it.
+A new calibration format is a file and a line in CALIBRATIONS, a new scene format a file and a line in SCENES; the
+conformance tests then include it.
 """
 
 import os
@@ -8,38 +9,41 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from g_ray.formats.aria import AriaSource
-from g_ray.formats.calibration import CalibrationSource, Example, Lens
+from g_ray.formats.calibration import CalibratedView, CalibrationSource, Example, Lens
 from g_ray.formats.cameras_json import CamerasJsonSource
-from g_ray.formats.colmap import ColmapSource, find_model, read_colmap
+from g_ray.formats.colmap import ColmapSource, is_colmap, read_colmap
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.eth3d import ETH3DSource
-from g_ray.formats.exif_focal import ExifSource
+from g_ray.formats.exif import ExifSource
 from g_ray.formats.kalibr import KalibrSource
-from g_ray.formats.nerfstudio import TRANSFORMS, NerfstudioSource, read_nerfstudio
+from g_ray.formats.nerfstudio import TRANSFORMS, NerfstudioSource, is_nerfstudio, read_nerfstudio
 from g_ray.formats.opencv import OpenCVSource
 from g_ray.formats.ray_maps import RayMapSource
 from g_ray.formats.ros import ROSSource
 from g_ray.formats.scannetpp import ScanNetPPSource
-from g_ray.formats.scene import PosedScene
+from g_ray.formats.scene import PosedScene, SceneFormat
 from g_ray.formats.seven_scenes import SevenScenesSource, is_seven_scenes, read_seven_scenes
-from g_ray.formats.wai import SCENE_META, read_wai
+from g_ray.formats.wai import SCENE_META, is_wai, read_wai
 
 __all__ = [
-    "SOURCES",
+    "CALIBRATIONS",
+    "SCENES",
+    "CalibratedView",
     "CalibrationSource",
     "Example",
     "Lens",
     "PosedScene",
+    "SceneFormat",
     "find_scenes",
-    "open_source",
+    "open_calibration",
     "read_colmap",
     "read_nerfstudio",
     "read_scene",
     "read_wai",
 ]
 
-# The first that recognises a path has it: formats that contain another one come before it.
-SOURCES: dict[str, type[CalibrationSource]] = {
+# The first format that recognizes a path reads it: formats that contain another one come before it.
+CALIBRATIONS: dict[str, type[CalibrationSource]] = {
     "exif": ExifSource,
     "scannetpp": ScanNetPPSource,
     "eth3d": ETH3DSource,
@@ -54,70 +58,68 @@ SOURCES: dict[str, type[CalibrationSource]] = {
     "ray_maps": RayMapSource,
 }
 
+# JSON files come before COLMAP, since tools keep the COLMAP model that they have used.
+SCENES: dict[str, SceneFormat] = {
+    "wai": SceneFormat("WAI", SCENE_META, is_wai, read_wai, modalities=True),
+    "nerfstudio": SceneFormat("nerfstudio", TRANSFORMS, is_nerfstudio, read_nerfstudio),
+    "colmap": SceneFormat("COLMAP", "a COLMAP model in sparse/0 or sparse", is_colmap, read_colmap),
+    "seven_scenes": SceneFormat("7-Scenes", "frames of 7-Scenes", is_seven_scenes, read_seven_scenes),
+}
 
-def open_source(path: str | os.PathLike[str]) -> CalibrationSource:
-    """Whatever lies at the path, told by its content, or "exif"; ValueError if no format fits."""
+MAX_DEPTH = 4
+"""Levels of folders that are searched for scenes below a given one."""
+
+
+def open_calibration(path: str | os.PathLike[str]) -> CalibrationSource:
+    """Open the calibration at a path, recognized by its content, or "exif"; ValueError if no format fits."""
     file = ParsedFile(Path(path))
     if not file.path.exists() and not ExifSource.recognizes(file):
         raise ValueError(f"{path}: no such calibration; give a file, a folder, exif or estimate")
-    for source in SOURCES.values():
+    for source in CALIBRATIONS.values():
         if source.recognizes(file):
             return source.open(file)
-    known = ", ".join(source.TITLE for source in SOURCES.values())
+    known = ", ".join(source.TITLE for source in CALIBRATIONS.values())
     raise ValueError(f"{path}: no calibration format that is known ({known})")
 
 
-# Folders of photographs with known cameras, and depth if there is any, whichever tool has written them.
-
-
-DEEPEST = 4
-"""Folders below the one that is asked for."""
-
-
 def read_scene(folder: Path, check: bool = True, modality: str | None = None) -> PosedScene:
-    """Whatever the folder holds; JSON files come first, since tools keep the COLMAP model that they have used.
+    """Read photographs with known cameras, and depth if there is any, from a folder in any format of SCENES.
 
-    `scene.kind` says what was found and `scene.notes` what was left aside. ValueError in one line for anything that
-    cannot be read; without `check` photographs are not looked at before they are needed. `modality`: see `read_wai`.
+    `scene.kind` is the format, and `scene.notes` says what is not used. Without `check` photographs are not opened
+    before they are needed. `modality` names the depth to take in formats that can have several (see `read_wai`).
+    ValueError in one line for anything that cannot be read.
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise ValueError(f"{folder}: no such folder; give one with transforms.json or a COLMAP model")
-    if (folder / SCENE_META).is_file():
-        return read_wai(folder, check, modality)
-    if (folder / TRANSFORMS).is_file():
-        return read_nerfstudio(folder, check)
-    if find_model(folder) is not None:
-        return read_colmap(folder, check)
-    if is_seven_scenes(folder):
-        return read_seven_scenes(folder, check)
-    raise ValueError(
-        f"{folder} is no scene folder: it has neither {TRANSFORMS}, {SCENE_META} nor a COLMAP model in sparse/0 or "
-        "sparse, nor frames as 7-Scenes stores them"
-    )
-
-
-def is_scene(folder: Path) -> bool:
-    named = any((folder / name).is_file() for name in (SCENE_META, TRANSFORMS))
-    return named or find_model(folder) is not None or is_seven_scenes(folder)
+        raise ValueError(f"{folder}: no such folder; give one with {TRANSFORMS} or a COLMAP model")
+    scene_format = _find_format(folder)
+    if scene_format is None:
+        raise ValueError(f"{folder} is no scene folder: it has none of {_format_markers()}")
+    return scene_format.read(folder, check, *([modality] if scene_format.modalities else []))
 
 
 def find_scenes(root: Path) -> list[Path]:
-    """The folder itself, or the scene folders below it, by name; ValueError if there are none."""
+    """Find the scene folders at or below a folder, by name; ValueError if there are none."""
     root = Path(root)
     if not root.is_dir():
         raise ValueError(f"{root}: no such folder")
-    scenes = list(_find_below(root, DEEPEST))
+    scenes = list(_find_below(root, MAX_DEPTH))
     if not scenes:
-        raise ValueError(
-            f"{root}: no scene folder in it, of any kind that is read ({TRANSFORMS}, {SCENE_META}, …)"
-        )
+        raise ValueError(f"{root}: no scene folder in it, with any of {_format_markers()}")
     return scenes
 
 
+def _find_format(folder: Path) -> SceneFormat | None:
+    return next((one for one in SCENES.values() if one.recognizes(folder)), None)
+
+
 def _find_below(folder: Path, depth: int) -> Iterator[Path]:
-    if is_scene(folder):
+    if _find_format(folder) is not None:
         yield folder
     elif depth:
         for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
             yield from _find_below(inner, depth - 1)
+
+
+def _format_markers() -> str:
+    return ", ".join(one.marker for one in SCENES.values())

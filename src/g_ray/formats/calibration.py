@@ -1,4 +1,7 @@
-"""A photo with its camera, and the table of them that people read before a run."""
+"""What calibration formats share: a view with its camera, and the search for a photo's camera in a calibration file.
+
+`CalibratedView` is the result, `CalibrationSource` the base class of all formats in `g_ray.formats.CALIBRATIONS`.
+"""
 
 import os
 from abc import ABC, abstractmethod
@@ -8,30 +11,40 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 from typing import ClassVar
 
+from jaxtyping import Float
+from torch import Tensor
+
 from g_ray.cameras.base import Camera
 from g_ray.formats.documents import ParsedFile
-from g_ray.formats.images import TURNED
-from g_ray.formats.photos import Photo
+from g_ray.formats.photos import Image, Photo, has_same_aspect, orient_photo
 from g_ray.formats.plausible import check_plausible
 from g_ray.geometry.pose import Pose
 
 
 @dataclass(frozen=True, eq=False)
-class CalibratedPhoto:
-    """What is known about the camera that took a photo."""
+class CalibratedView:
+    """A camera with its name, and what else is known of the view: pose, origin of the calibration, photograph."""
 
     name: str
-    path: Path
+    """Of the photograph, e.g. "dslr/a.jpg", or of the device in a file about a rig."""
     camera: Camera
-    """At the photo's size; float64, but for ray maps (float32); pixels count from the top-left corner."""
-    source: str
-    """Where the camera came from, for people: "fisheye.yaml (OpenCV)"."""
+    """At the photograph's size; float64, but for ray maps (float32); pixels count from the top-left corner."""
     pose: Pose | None = None
-    """`world_from_cam` with OpenCV axes, in the world and the unit of the source, if it knows."""
+    """`world_from_cam` with OpenCV axes, in the world and the unit of the source."""
+    source: str | None = None
+    """Where the calibration came from, for people to read: "fisheye.yaml (OpenCV)"."""
+    photo: Image | None = None
+    """The photograph, the way up that the camera was calibrated for."""
+
+    def load_photo(self) -> Float[Tensor, "3 h w"]:
+        """Return red, green and blue in [0, 1]; ValueError if the view has no photograph."""
+        if self.photo is None:
+            raise ValueError(f"view {self.name!r} has no photograph")
+        return self.photo if isinstance(self.photo, Tensor) else self.photo.load()
 
 
-def format_calibration_table(views: Sequence[CalibratedPhoto]) -> str:
-    """One line a view: name, size, model, horizontal field of view, source, and whether its pose is known."""
+def format_calibration_table(views: Sequence[CalibratedView]) -> str:
+    """Format a line for each view: name, size, model, horizontal field of view, source, whether its pose is known."""
     head = ("photo", "size", "model", "FoV", "calibration", "pose")
     rows = [
         head,
@@ -43,14 +56,14 @@ def format_calibration_table(views: Sequence[CalibratedPhoto]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _format_row(view: CalibratedPhoto, fov_deg: float) -> tuple[str, ...]:
+def _format_row(view: CalibratedView, fov_deg: float) -> tuple[str, ...]:
     size = f"{view.camera.width}×{view.camera.height}"
     pose = "known" if view.pose is not None else "–"
-    return (view.name, size, view.camera.NAME, f"{fov_deg:.1f}°", view.source, pose)
+    return (view.name, size, view.camera.NAME, f"{fov_deg:.1f}°", view.source or "–", pose)
 
 
-def _compute_fields_of_view(views: Sequence[CalibratedPhoto]) -> list[float]:
-    """Photos of one lens share its camera, and its field of view is computed once."""
+def _compute_fields_of_view(views: Sequence[CalibratedView]) -> list[float]:
+    """Compute horizontal fields of view, once for each camera: photos of one lens share it."""
     known: dict[int, float] = {}
     for view in views:
         if id(view.camera) not in known:
@@ -58,30 +71,18 @@ def _compute_fields_of_view(views: Sequence[CalibratedPhoto]) -> list[float]:
     return [known[id(view.camera)] for view in views]
 
 
-# A calibration for one image size and a photo of another: scaled if people ask for it, else refused with advice.
+# A calibration for another image size than the photo's
 
 
 RESIZE = "--resize-calibration"
-AS_STORED = "--as-stored"
-
-
-def has_same_aspect(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    """Whether one size is the other scaled, up to the rounding of sides to whole pixels."""
-    scale = other[0] / one[0]
-    return abs(one[1] * scale - other[1]) <= max(1.0, scale)
 
 
 def rescale_camera(camera: Camera, photo: Photo, resize: bool) -> Camera:
-    """The camera at the photo's size; ValueError, without the source's name, if it is another one's."""
+    """Return the camera at the photo's size, scaled if `resize`; ValueError, without the file's name, if impossible."""
     camera_size, photo_size = (camera.width, camera.height), (photo.width, photo.height)
     if camera_size == photo_size:
         return camera
     sizes = f"it is for {camera.width}×{camera.height} px, {photo.name} has {photo.width}×{photo.height}"
-    if camera_size == photo_size[::-1] and photo.upright and photo.orientation in TURNED:
-        raise ValueError(
-            f"{sizes}: the photo is stored lying and its EXIF says to turn it; "
-            f"{AS_STORED} uses the pixels as they are stored"
-        )
     if camera_size == photo_size[::-1]:
         raise ValueError(
             f"{sizes}: it belongs to the photo turned by 90°; calibrate the camera in this position"
@@ -98,19 +99,19 @@ def rescale_camera(camera: Camera, photo: Photo, resize: bool) -> Camera:
     return camera.resize(photo.width, photo.height)
 
 
-# What every source of calibration can do: tell whether a file is its own, and find a photo's camera in it.
+# Calibration formats
 
 
 @dataclass(frozen=True, eq=False)
 class Lens:
-    """One camera of a source."""
+    """One camera of a calibration file."""
 
     label: str
     """The image or the device that it belongs to, as the file names it."""
     build: Callable[[int, int], Camera]
-    """Called with the size; a mistake in the numbers is a ValueError."""
+    """Makes the camera for a width and a height; a mistake in the numbers is a ValueError."""
     size: tuple[int, int] | None
-    """Width and height, if the file knows."""
+    """Width and height that it was calibrated at, if the file has them."""
     pose: Pose | None = None
 
     @classmethod
@@ -140,6 +141,8 @@ class CalibrationSource(ABC):
     PER_PHOTO: ClassVar[bool]
     """True: the file names images. False: it names devices; a device's camera serves all photos of its size, or those
     that have its name as a folder or as their own."""
+    IGNORES_EXIF: ClassVar[bool] = False
+    """Whether the tool works on stored pixels, whatever their EXIF orientation; see `orient_photo`."""
 
     def __init__(self, path: Path, lenses: Sequence[Lens], notes: Sequence[str] = ()) -> None:
         if not lenses:
@@ -150,24 +153,24 @@ class CalibrationSource(ABC):
             self._by_name[PurePosixPath(lens.label).name].append(lens)
         self._fitted: dict[tuple[int, int, int], tuple[Camera, Camera]] = {}
 
-    # What a source supplies
+    # What a format supplies
 
     @classmethod
     @abstractmethod
     def recognizes(cls, file: ParsedFile) -> bool:
-        """By what the file or folder holds."""
+        """Return whether a file or folder has this format, by its content."""
 
     @classmethod
     @abstractmethod
     def open(cls, file: ParsedFile) -> "CalibrationSource":
-        """ValueError in one line that names the file if anything in it is wrong."""
+        """Read the calibration; ValueError in one line that names the file if anything in it is wrong."""
 
     @classmethod
     @abstractmethod
     def example(cls, folder: Path) -> Example:
-        """Write a miniature of the format."""
+        """Write a miniature of the format to a folder."""
 
-    # What all have
+    # What all formats share
 
     @property
     def description(self) -> str:
@@ -175,23 +178,25 @@ class CalibrationSource(ABC):
 
     def find_camera(
         self, photo: Photo, resize: bool = False, label: str | None = None
-    ) -> CalibratedPhoto | None:
-        """None if the source does not know the photo; ValueError if it does and the camera cannot be used.
+    ) -> CalibratedView | None:
+        """Return the photo with its camera, or None if the source does not have it.
 
         `resize` scales a calibration made for the same photo at another size; `label` names the camera to take.
+        ValueError if there is a camera and it cannot be used.
         """
         lens = self._find_by_label(label) if label is not None else self._find_lens(photo)
         if lens is None:
             return None
+        photo = orient_photo(photo, lens.size, self.IGNORES_EXIF)
         try:
             camera = self._build_camera(lens, photo, resize)
         except ValueError as error:
             name = f"camera {lens.label!r}: " if lens.label else ""
             raise ValueError(f"{self.path}: {name}{error}") from None
-        return CalibratedPhoto(photo.name, photo.path, camera, self.description, lens.pose)
+        return CalibratedView(photo.name, camera, lens.pose, self.description, photo)
 
     def find_unused(self, photos: Sequence[Photo]) -> list[str]:
-        """Names of images that the source knows and nobody has given."""
+        """Return the names of images that the source has and that are not among the photos."""
         if not self.PER_PHOTO:
             return []
         used = {id(self._find_lens(photo)) for photo in photos}
@@ -206,7 +211,8 @@ class CalibrationSource(ABC):
                 check_principal_point(source_camera)
             camera = rescale_camera(source_camera, photo, resize)
             check_plausible(camera)
-            self._fitted[key] = (source_camera, camera)  # given too: its id may not be used again
+            # The source's camera is kept as well, so that no other object can get its id.
+            self._fitted[key] = (source_camera, camera)
         return self._fitted[key][1]
 
     def _find_by_label(self, label: str) -> Lens:
@@ -220,7 +226,7 @@ class CalibrationSource(ABC):
         return self._find_by_image(photo) if self.PER_PHOTO else self._find_by_device(photo)
 
     def _find_by_image(self, photo: Photo) -> Lens | None:
-        """The lens whose label shares the longest end of the path with the photo."""
+        """Return the lens whose label shares the longest end of the path with the photo."""
         name = photo.place.name
         candidates = self._by_name.get(name, []) + self._by_name.get(PurePosixPath(name).stem, [])
         matches = [(count_common_parts(lens.label, photo), lens) for lens in candidates]
@@ -248,7 +254,7 @@ class CalibrationSource(ABC):
         return candidates[0]
 
     def _find_by_folder(self, photo: Photo) -> list[Lens]:
-        """Lenses whose label is the photo's own name or a folder above it; the nearest folder counts."""
+        """Return lenses whose label is the photo's own name or a folder above it; the nearest folder counts."""
         parts = [*photo.place.parent.parts, photo.place.stem]
         for part in reversed(parts):
             named = [lens for lens in self.lenses if lens.label == part]
@@ -258,7 +264,7 @@ class CalibrationSource(ABC):
 
 
 def count_common_parts(label: str, photo: Photo) -> int:
-    """How many last parts of the two paths agree; 0 unless the shorter one agrees as a whole."""
+    """Count the last parts of two paths that agree; 0 unless the shorter path agrees as a whole."""
     known, place = PurePosixPath(label).parts, Path(os.path.abspath(photo.place)).parts
     own = len(PurePosixPath(photo.name).parts)
     count = 0
@@ -274,7 +280,7 @@ def _format_size(lens: Lens) -> str:
 
 
 def check_principal_point(camera: Camera) -> None:
-    """A file without an image size is taken for the photo's, unless its principal point says otherwise."""
+    """Refuse a camera of a file without an image size whose principal point does not suit the photo's size."""
     cx, cy = camera.params[2:4].tolist()
     if abs(cx / camera.width - 0.5) > 0.2 or abs(cy / camera.height - 0.5) > 0.2:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""cameras.json, the project's own camera file.
+"""Read and write cameras.json, the project's own camera file.
 
     {"format": "g-ray-cameras", "version": 1, "cameras": [
       {"name": "left", "model": "opencv_fisheye", "width": 1280, "height": 800,
@@ -14,7 +14,6 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,24 +25,13 @@ from g_ray.cameras import CAMERAS
 from g_ray.cameras.base import Camera
 from g_ray.cameras.eucm import EUCM
 from g_ray.cameras.ray_map_camera import RayMapCamera
-from g_ray.formats.calibration import CalibrationSource, Example, Lens
+from g_ray.formats.calibration import CalibratedView, CalibrationSource, Example, Lens
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.photos import Photo
 from g_ray.geometry.pose import Pose
 from g_ray.runtime.files import atomic_path, write_atomically
 
 Row = Annotated[list[float], Field(min_length=4, max_length=4)]
-
-
-@dataclass(frozen=True, eq=False)
-class NamedCamera:
-    """A camera of a file, with its name and, if the file knows it, its pose. Numbers are float64."""
-
-    name: str
-    camera: Camera
-    pose: Pose | None = None
-    source: str | None = None
-    """Where the calibration came from, for people to read."""
 
 
 class _Strict(BaseModel):
@@ -67,19 +55,19 @@ class _CameraFile(_Strict):
     cameras: list[_CameraEntry]
 
 
-def read_cameras(path: str | os.PathLike[str]) -> list[NamedCamera]:
-    """All cameras of a cameras.json; ValueError in one line if anything in it is wrong."""
+def read_cameras(path: str | os.PathLike[str]) -> list[CalibratedView]:
+    """Read all cameras of a file; ValueError in one line if anything in it is wrong."""
     path = Path(path)
     content = _validate_file(path)
     names = [entry.name for entry in content.cameras]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"{path}: camera name {twice[0]!r} is used twice; give every camera its own name")
-    return [_build_named_camera(path, entry) for entry in content.cameras]
+    return [_build_view(path, entry) for entry in content.cameras]
 
 
-def write_cameras(path: str | os.PathLike[str], cameras: Sequence[NamedCamera]) -> None:
-    """Write a cameras.json, and beside it a .npy for every ray table; each file appears whole or not at all."""
+def write_cameras(path: str | os.PathLike[str], cameras: Sequence[CalibratedView]) -> None:
+    """Write a cameras.json, and beside it a .npy for every ray table, each atomically."""
     path = Path(path)
     entries = [_build_entry(path, i, named) for i, named in enumerate(cameras)]
     content = {"format": "g-ray-cameras", "version": 1, "cameras": entries}
@@ -117,9 +105,9 @@ def _describe_entry(path: Path, index: int) -> str:
     return f"camera {name!r}" if isinstance(name, str) else f"camera number {index}"
 
 
-def _build_named_camera(path: Path, entry: _CameraEntry) -> NamedCamera:
+def _build_view(path: Path, entry: _CameraEntry) -> CalibratedView:
     try:
-        return NamedCamera(entry.name, _build_camera(path, entry), _build_pose(entry), entry.source)
+        return CalibratedView(entry.name, _build_camera(path, entry), _build_pose(entry), entry.source)
     except ValueError as error:
         raise ValueError(f"{path}: camera {entry.name!r}: {error}") from error
 
@@ -166,7 +154,7 @@ def _build_pose(entry: _CameraEntry) -> Pose | None:
     return Pose(matrix)
 
 
-def _build_entry(path: Path, index: int, named: NamedCamera) -> dict[str, Any]:
+def _build_entry(path: Path, index: int, named: CalibratedView) -> dict[str, Any]:
     camera = named.camera
     if camera.batch_shape:
         raise ValueError(
@@ -194,7 +182,7 @@ def _build_entry(path: Path, index: int, named: NamedCamera) -> dict[str, Any]:
     return entry
 
 
-# Our own cameras.json (`g_ray.formats.cameras_json`): cameras by name; a single one serves every photo of its size.
+# cameras.json as a calibration: cameras by name; a single one serves every photo of its size.
 
 
 class CamerasJsonSource(CalibrationSource):
@@ -220,7 +208,7 @@ class CamerasJsonSource(CalibrationSource):
         )
         if len(devices) != 1:
             return None
-        # A pose belongs to one photo; here the lens is a device's.
+        # A pose belongs to one photo, and here the lens is that of a device.
         return self._check_without_pose(devices[0])
 
     def _check_without_pose(self, lens: Lens) -> Lens:
@@ -235,5 +223,5 @@ class CamerasJsonSource(CalibrationSource):
     def example(cls, folder: Path) -> Example:
         affine = {"fx": 260.0, "fy": 261.0, "cx": 320.0, "cy": 240.0}
         camera = EUCM.make(640, 480, **affine, alpha=0.6, beta=1.1, dtype=torch.float64)
-        write_cameras(folder / "cameras.json", [NamedCamera("left", camera)])
+        write_cameras(folder / "cameras.json", [CalibratedView("left", camera)])
         return Example(folder / "cameras.json", "left.png", camera)

@@ -1,4 +1,4 @@
-"""A folder with photographs and their COLMAP model.
+"""COLMAP: folders of photographs with a model as scenes and as calibrations, and models of our own views.
 
 FOLDER/images/…                    photographs, by the names that the model gives them
 FOLDER/sparse/0/{cameras,images}   .bin or .txt; also sparse/, colmap/sparse/0/ or the folder itself
@@ -6,30 +6,25 @@ FOLDER/depth/…                     depth maps with the images' names: exr, npy
                                    thousandths; also depths/
 FOLDER/stereo/depth_maps/…         COLMAP's own dense maps (.geometric.bin, or else .photometric.bin)
 
-Depth is z-depth.
+Depth is z-depth. The files of a model are in `colmap_model`, camera models in `colmap_cameras`.
 """
 
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from g_ray.cameras.base import Camera
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.formats.calibration import CalibrationSource, Example, Lens
-from g_ray.formats.colmap_model import (
-    ColmapModel,
-    RawCamera,
-    RawImage,
-    camera_from_colmap,
-    is_model,
-    read_model,
-)
+from g_ray.formats.colmap_cameras import camera_from_colmap, camera_to_colmap
+from g_ray.formats.colmap_model import ColmapModel, RawCamera, RawImage, is_model, read_model
 from g_ray.formats.depth import DepthFile
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.scene import PosedScene, check_photos, find_covisibility_file, resolve_inside
-from g_ray.geometry.pose import Pose
+from g_ray.geometry.pose import Pose, quaternion_from_rotation
 from g_ray.runtime.files import write_atomically
 
 DEPTH_PLACES = ("depth", "depths")
@@ -37,15 +32,20 @@ DEPTH_UNITS = {".exr": 1.0, ".npy": 1.0, ".npz": 1.0, ".png": 1e-3}
 PLACES = ("sparse/0", "sparse", "colmap/sparse/0", "colmap/sparse", ".")
 
 
+def is_colmap(folder: Path) -> bool:
+    """Return whether a folder has a COLMAP model in one of the usual places."""
+    return find_model(folder) is not None
+
+
 def find_model(folder: Path) -> Path | None:
-    """Where the folder keeps its COLMAP model."""
+    """Return where a folder keeps its COLMAP model, or None."""
     return next((folder / place for place in PLACES if is_model(folder / place)), None)
 
 
 def read_colmap(folder: Path, check: bool = True) -> PosedScene:
-    """Photographs of a COLMAP model with their cameras and poses; ValueError in one line if anything is wrong.
+    """Read the photographs of a COLMAP model with cameras and poses; ValueError in one line if anything is wrong.
 
-    Without `check` photographs are not looked at.
+    Without `check` photographs are not opened.
     """
     place = find_model(folder)
     if place is None:
@@ -79,7 +79,7 @@ def read_colmap(folder: Path, check: bool = True) -> PosedScene:
 
 
 def convert_pose(place: Path, image: RawImage) -> Pose:
-    """`world_from_cam` of an image."""
+    """Convert the pose of an image to `world_from_cam`."""
     norm = math.sqrt(sum(part * part for part in image.quaternion))
     numbers = (*image.quaternion, *image.translation)
     if not all(map(math.isfinite, numbers)) or norm < 1e-6:
@@ -94,8 +94,23 @@ def convert_pose(place: Path, image: RawImage) -> Pose:
     return Pose.from_parts(*parts).inverse()
 
 
+def make_raw_camera(camera: Camera) -> RawCamera:
+    """Convert a camera for writing; ValueError, with the reason, if COLMAP has none that is exactly the same."""
+    model, parameters = camera_to_colmap(camera)
+    return RawCamera(model, camera.width, camera.height, parameters)
+
+
+def make_raw_image(
+    name: str, camera: int, world_from_cam: Pose, pixels: np.ndarray, point_ids: np.ndarray
+) -> RawImage:
+    """Convert a view for writing: its camera's number, pose, and the points that it observes at some pixels."""
+    cam_from_world = world_from_cam.to(torch.float64).inverse()
+    x, y, z, w = quaternion_from_rotation(cam_from_world.rotation).tolist()
+    return RawImage(name, camera, (w, x, y, z), tuple(cam_from_world.translation.tolist()), pixels, point_ids)
+
+
 def _find_depth(folder: Path, name: str) -> DepthFile | None:
-    """The depth map of an image: a.jpg may have a.exr or a.jpg.exr."""
+    """Return the depth map of an image: a.jpg may have a.exr or a.jpg.exr."""
     for place in DEPTH_PLACES:
         for stem in (name, str(Path(name).with_suffix(""))):
             for suffix, unit in DEPTH_UNITS.items():
@@ -107,7 +122,7 @@ def _find_depth(folder: Path, name: str) -> DepthFile | None:
 
 
 def _convert_cameras(place: Path, model: ColmapModel, images: list[RawImage]) -> list[Camera]:
-    """One per image; images of one lens share it."""
+    """Convert one camera per image; images of one lens share it."""
     used: dict[int, Camera] = {}
     for image in images:
         if image.camera not in model.cameras:
@@ -128,13 +143,14 @@ def _collect_notes(folder: Path, place: Path) -> tuple[str, ...]:
     return (f"{place} is read; {len(others)} further models beside it are not",)
 
 
-# A COLMAP model, binary or text: a camera and a pose for each of its images.
+# A model as a calibration
 
 
 class ColmapSource(CalibrationSource):
     """A folder with cameras and images (.bin or .txt), or one with a model in sparse/0, or one of the model's files."""
 
     NAME, TITLE, CENTER, PER_PHOTO = "colmap", "COLMAP", 0.5, True
+    IGNORES_EXIF = True
 
     @classmethod
     def recognizes(cls, file: ParsedFile) -> bool:
@@ -157,7 +173,7 @@ class ColmapSource(CalibrationSource):
 
 
 def read_lenses(place: Path, prefix: str = "") -> Iterator[Lens]:
-    """One per image; images of one camera share it, and a camera that cannot be used harms nobody else."""
+    """Read one lens per image; cameras are converted when used, so that one that cannot be affects no other image."""
     model = read_model(place)
     builders: dict[int, Callable[[int, int], Camera]] = {}
     for image in model.images:

@@ -1,28 +1,20 @@
-"""COLMAP's sparse model on disk, binary or text: cameras, images, points3D.
+"""Read and write the files of a COLMAP sparse model, binary or text: cameras, images, points3D.
 
 Written from the format's definition: little-endian binary, or text with comments; quaternions w x y z and translations
-are `cam_from_world`; pixels count from the top-left corner. Files of rigs and frames say nothing that images do not.
+are `cam_from_world`; pixels count from the top-left corner. Files of rigs and frames are not needed: images hold the
+same poses.
 """
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
-import torch
 from jaxtyping import Float, UInt8
 
-from g_ray.cameras.base import Camera
-from g_ray.cameras.equirectangular import Equirectangular
-from g_ray.cameras.eucm import EUCM
-from g_ray.cameras.fisheye624 import Fisheye624
-from g_ray.cameras.opencv import OpenCV
-from g_ray.cameras.opencv_fisheye import OpenCVFisheye
-from g_ray.cameras.pinhole import Pinhole
-from g_ray.cameras.thin_prism_fisheye import ThinPrismFisheye
-from g_ray.cameras.ucm import UCM
+from g_ray.formats.colmap_cameras import MODELS, NUMBERS
 from g_ray.runtime.files import write_atomically
 
 Part = TypeVar("Part")
@@ -61,7 +53,7 @@ class RawPoint:
 
 @dataclass(frozen=True, eq=False)
 class ColmapModel:
-    """A whole model; `points` is None where they were not asked for."""
+    """A whole model; `points` is None if they were not read."""
 
     cameras: dict[int, RawCamera]
     images: list[RawImage]
@@ -69,11 +61,12 @@ class ColmapModel:
 
 
 def is_model(folder: Path) -> bool:
+    """Return whether a folder holds cameras and images of a model."""
     return _find_suffix(folder) is not None
 
 
 def read_model(folder: Path, points: bool = False) -> ColmapModel:
-    """Binary files are taken where both kinds are there. ValueError that names the file if anything is wrong."""
+    """Read a model, from binary files where both kinds exist; ValueError names the file if anything is wrong."""
     suffix = _find_suffix(folder)
     if suffix is None:
         raise ValueError(f"{folder} is no COLMAP model: it needs cameras and images, both as .bin or as .txt")
@@ -99,7 +92,7 @@ def _read(path: Path, reader: Callable[[Path], Part]) -> Part:
         raise ValueError(f"{path}: {' '.join(str(error).split())}; export the model again") from None
 
 
-# Binary
+# Reading binary files
 
 
 class _ByteReader:
@@ -195,7 +188,7 @@ def _read_text_cameras(path: Path) -> dict[int, RawCamera]:
 
 
 def _read_text_images(path: Path) -> list[RawImage]:
-    """Two lines an image; the second, of features, may be empty."""
+    """Read two lines per image; the second, of features, may be empty."""
     lines, images = list(_iterate_lines(path)), []
     while lines and not lines[-1].strip() and len(lines) % 2:
         lines.pop()
@@ -233,111 +226,7 @@ _BINARY = (_read_binary_cameras, _read_binary_images, _read_binary_points)
 _TEXT = (_read_text_cameras, _read_text_images, _read_text_points)
 
 
-# COLMAP's camera models as ours, and ours as COLMAP's.
-#
-# Both count pixels from the top-left corner, so parameters are taken as they are.
-
-
-class Model(NamedTuple):
-    number: int
-    """In binary files."""
-    parameters: str
-    """In COLMAP's order, by our names; f is fx and fy."""
-    ours: type[Camera] | None
-    """None: there is no such model here."""
-
-
-MODELS: dict[str, Model] = {
-    "SIMPLE_PINHOLE": Model(0, "f cx cy", Pinhole),
-    "PINHOLE": Model(1, "fx fy cx cy", Pinhole),
-    "SIMPLE_RADIAL": Model(2, "f cx cy k1", OpenCV),
-    "RADIAL": Model(3, "f cx cy k1 k2", OpenCV),
-    "OPENCV": Model(4, "fx fy cx cy k1 k2 p1 p2", OpenCV),
-    "OPENCV_FISHEYE": Model(5, "fx fy cx cy k1 k2 k3 k4", OpenCVFisheye),
-    "FULL_OPENCV": Model(6, "fx fy cx cy k1 k2 p1 p2 k3 k4 k5 k6", OpenCV),
-    "FOV": Model(7, "fx fy cx cy omega", None),
-    "SIMPLE_RADIAL_FISHEYE": Model(8, "f cx cy k1", OpenCVFisheye),
-    "RADIAL_FISHEYE": Model(9, "f cx cy k1 k2", OpenCVFisheye),
-    "THIN_PRISM_FISHEYE": Model(10, "fx fy cx cy k1 k2 p1 p2 k3 k4 sx1 sy1", ThinPrismFisheye),
-    "RAD_TAN_THIN_PRISM_FISHEYE": Model(11, "fx fy cx cy k1 k2 k3 k4 k5 k6 p1 p2 s1 s2 s3 s4", Fisheye624),
-    "SIMPLE_DIVISION": Model(12, "f cx cy k", None),
-    "DIVISION": Model(13, "fx fy cx cy k", None),
-    "SIMPLE_FISHEYE": Model(14, "f cx cy", OpenCVFisheye),
-    "FISHEYE": Model(15, "fx fy cx cy", OpenCVFisheye),
-    "EUCM": Model(16, "fx fy cx cy alpha beta", EUCM),
-    "EQUIRECTANGULAR": Model(17, "w h", Equirectangular),
-}
-
-WRITTEN = (
-    "PINHOLE",
-    "OPENCV",
-    "FULL_OPENCV",
-    "OPENCV_FISHEYE",
-    "THIN_PRISM_FISHEYE",
-    "RAD_TAN_THIN_PRISM_FISHEYE",
-    "EUCM",
-    "EQUIRECTANGULAR",
-)
-"""Models that our cameras become, the first that is exact; all tools know the ones before."""
-
-NUMBERS = {model.number: name for name, model in MODELS.items()}
-
-
-def camera_from_colmap(name: str, width: int, height: int, parameters: tuple[float, ...]) -> Camera:
-    """One of our cameras; ValueError for a model that has no counterpart here."""
-    model = _get_model(name)
-    names = model.parameters.split()
-    if len(parameters) != len(names):
-        raise ValueError(f"{name} has {len(names)} parameters, the file gives {len(parameters)}")
-    if model.ours is None:
-        usable = ", ".join(known for known, entry in MODELS.items() if entry.ours is not None)
-        raise ValueError(
-            f"camera model {name} has no counterpart here; convert it in COLMAP to one of {usable}"
-        )
-    if model.ours is Equirectangular:
-        return Equirectangular.panorama(width, height, dtype=torch.float64)
-    values = dict(zip(names, parameters, strict=True))
-    if "f" in values:
-        values["fx"] = values["fy"] = values.pop("f")
-    return model.ours.make(width, height, dtype=torch.float64, **values)
-
-
-def camera_to_colmap(ours: Camera) -> tuple[str, tuple[float, ...]]:
-    """COLMAP's model and parameters of one of our cameras; ValueError, with the reason, if none is exactly the same."""
-    if isinstance(ours, Equirectangular):
-        return _panorama_to_colmap(ours)
-    values = dict(zip(ours.PARAMETERS, ours.params.double().tolist(), strict=True))
-    kind = type(ours)
-    if kind is UCM:
-        kind, values = EUCM, values | {"beta": 1.0}
-    candidates = [name for name in WRITTEN if MODELS[name].ours is kind]
-    surplus: list[str] = []
-    for name in candidates:
-        names = MODELS[name].parameters.split()
-        surplus = [key for key, value in values.items() if key not in names and value != 0]
-        if not surplus:
-            return name, tuple(values[key] for key in names)
-    if candidates:
-        raise ValueError(f"COLMAP's {candidates[-1]} has no {', '.join(surplus)}")
-    raise ValueError(f"COLMAP has no camera model like {ours.NAME}")
-
-
-def _panorama_to_colmap(ours: Equirectangular) -> tuple[str, tuple[float, ...]]:
-    whole = Equirectangular.panorama(ours.width, ours.height, dtype=torch.float64)
-    if not torch.allclose(ours.params.double(), whole.params, rtol=1e-6):
-        raise ValueError("COLMAP's EQUIRECTANGULAR is the whole sphere, and this panorama is a part of it")
-    return "EQUIRECTANGULAR", (float(ours.width), float(ours.height))
-
-
-def _get_model(name: str) -> Model:
-    if name not in MODELS:
-        raise ValueError(f"unknown COLMAP camera model {name}; known are {', '.join(MODELS)}")
-    return MODELS[name]
-
-
-# COLMAP's three binary files: cameras, images with their features, points with their tracks.
-#
-# The reading direction and the format's definition are in `g_ray.formats.colmap_model`.
+# Writing
 
 
 OBSERVATION = np.dtype([("image", "<u4"), ("feature", "<u4")])
@@ -350,9 +239,10 @@ def write_model(
     positions: Float[np.ndarray, "n 3"],
     colors: UInt8[np.ndarray, "n 3"],
 ) -> None:
-    """Images and points are numbered from 1 in their order, so `RawImage.point_ids` are rows of positions plus 1.
+    """Write a binary model.
 
-    Observations are where the points project, so every point's error is 0.
+    Images and points are numbered from 1 in their order, so `RawImage.point_ids` are rows of `positions` plus 1. Every
+    point gets a reprojection error of 0: observations are expected to be where the points project.
     """
     write_atomically(folder / "cameras.bin", _encode_cameras(cameras))
     write_atomically(folder / "images.bin", _encode_images(images))
@@ -391,7 +281,7 @@ def _encode_points(images: Sequence[RawImage], positions: np.ndarray, colors: np
 
 
 def _build_tracks(images: Sequence[RawImage], points: int) -> tuple[np.ndarray, np.ndarray]:
-    """All observations ordered by point, and where each point's end."""
+    """Return all observations ordered by point, and for each point the index behind its last one."""
     owners = np.concatenate([image.point_ids for image in images])
     observations = np.empty(len(owners), OBSERVATION)
     observations["image"] = np.repeat(

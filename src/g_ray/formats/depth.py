@@ -1,6 +1,10 @@
-"""Depth maps from disk: OpenEXR, 16-bit PNG, npy, npz and COLMAP's dense maps; z-depth or depth along the ray."""
+"""Depth maps: read OpenEXR, 16-bit PNG, npy, npz and COLMAP's dense maps, write OpenEXR, resize and convert depth.
 
-from collections.abc import Sequence
+A map holds z-depth (along the optical axis) or depth along each pixel's ray; numbers that are zero, negative or not
+finite mean that no depth is known.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,29 +16,30 @@ from torch import Tensor
 
 from g_ray.formats.images import open_photo
 from g_ray.rays.ray_map import RayMap
+from g_ray.runtime.files import atomic_path
 
 Convention = Literal["z", "ray"]
 """Along the optical axis, or along each pixel's own ray."""
 SIXTEEN_BIT = ("I;16", "I;16B", "I;16L", "I")
 DEPTH_CHANNELS = ("Z", "depth", "Depth", "Y", "V", "R")
-"""Of an EXR file with several channels, the first of these."""
+"""Channels of an EXR file that are taken for depth, the first that is there."""
 FORWARD = 1e-6
-"""z of a unit ray, below which z-depth says nothing of it."""
+"""z of a unit ray, below which z-depth does not determine a distance."""
 
 
 @dataclass(frozen=True)
 class DepthFile:
-    """Where a view's depth lies, and what its numbers mean. Zero, negative and non-finite numbers mean nothing."""
+    """The file of a view's depth, and what its numbers mean."""
 
     path: Path
     convention: Convention = "z"
     unit: float | int = 1.0
-    """Lengths in the scene's unit per stored number: 0.001 for millimetres."""
+    """Length in the scene's unit per stored number: 0.001 for millimeters in a scene in meters."""
     nothing: float | int | None = None
-    """A further stored number that means no depth: 65535 of a Kinect."""
+    """A further stored number that means no depth, e.g. 65535 in files of a Kinect."""
 
     def read(self) -> Float[Tensor, "h w"]:
-        """In the scene's unit, as stored but for `nothing`, which is 0; OSError names a file that cannot be read."""
+        """Read depth in the scene's unit, with `nothing` replaced by 0; OSError names a file that cannot be read."""
         reader = READERS.get(self.path.suffix.lower())
         if reader is None:
             raise OSError(f"{self.path}: not a depth map; it can be one of {', '.join(READERS)}")
@@ -47,14 +52,14 @@ class DepthFile:
 
 
 def is_usable(depth: Float[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
-    """Where a depth is one."""
+    """Return where depth is known."""
     return torch.isfinite(depth) & (depth > 0)
 
 
 def convert_to_ray_depth(
     depth: Float[Tensor, "*shape"], rays: RayMap, convention: Convention
 ) -> tuple[Float[Tensor, "*shape"], Bool[Tensor, "*shape"]]:
-    """Depth along unit rays, 0 where there is none, and where there is one."""
+    """Return depth along unit rays, 0 where none is known, and where it is known."""
     valid = is_usable(depth) & rays.valid
     if convention == "z":
         forward = rays.directions[..., 2]
@@ -66,7 +71,7 @@ def convert_to_ray_depth(
 def resize_depth(
     depth: Float[Tensor, "h w"], image: tuple[int, int], width: int, height: int, box: Sequence[float | int]
 ) -> Float[Tensor, "height width"]:
-    """The part `box` of an image at a new size: depth of the nearest pixel, since mixed depths are no surface.
+    """Return the part `box` of an image at a new size, by the nearest pixel: averaged depths lie on no surface.
 
     `image` is the width and height that the box is measured in; the depth map may be coarser.
     """
@@ -81,7 +86,7 @@ def _nearest_indices(count: int, start: float, stop: float, source: int) -> Tens
     return (place * source).long().clamp(0, source - 1)
 
 
-# Formats
+# File formats
 
 
 def _read_exr(file: DepthFile) -> np.ndarray:
@@ -111,7 +116,7 @@ def _read_png(file: DepthFile) -> np.ndarray:
 
 
 def _read_numpy(file: DepthFile) -> np.ndarray:
-    """An array, or of an archive the one that is named after the convention, or `depth`, or the only one."""
+    """Read an array; of an archive, the one named after the convention, or `depth`, or the only one."""
     try:
         loaded = np.load(file.path, allow_pickle=False)
         if not isinstance(loaded, np.lib.npyio.NpzFile):
@@ -130,7 +135,7 @@ def _read_numpy(file: DepthFile) -> np.ndarray:
 
 
 def _read_colmap(file: DepthFile) -> np.ndarray:
-    """COLMAP's dense maps: width&height&channels& in text, then float32, row by row."""
+    """Read one of COLMAP's dense maps: width&height&channels& as text, then float32, row by row."""
     content = file.path.read_bytes()
     parts = content.split(b"&", 3)
     try:
@@ -141,7 +146,7 @@ def _read_colmap(file: DepthFile) -> np.ndarray:
 
 
 def _to_plane(path: Path, array: Any) -> np.ndarray:
-    """One number per pixel."""
+    """Return the array with one number per pixel."""
     plane = np.squeeze(array) if array.ndim == 3 and 1 in (array.shape[0], array.shape[-1]) else array
     if plane.ndim != 2 or plane.dtype.kind not in "fiu":
         raise OSError(f"{path}: an array {array.dtype}{list(array.shape)}; depth is one number per pixel")
@@ -155,4 +160,25 @@ READERS = {
     ".npz": _read_numpy,
     ".bin": _read_colmap,
 }
-"""By what a file's name ends in."""
+"""By the suffix of a file's name."""
+
+
+def check_exr_available() -> None:
+    """Raise a ValueError if OpenEXR is not installed, before a long computation rather than after it."""
+    try:
+        import OpenEXR  # noqa: F401
+    except ImportError:
+        raise ValueError(
+            'EXR files need the package OpenEXR; pip install "g-ray[depth]", or write npz only'
+        ) from None
+
+
+def write_exr(path: Path, channels: Mapping[str, Float[Tensor, "h w"]]) -> None:
+    """Write maps of one size as channels of 32-bit floats."""
+    check_exr_available()
+    import OpenEXR
+
+    arrays = {name: values.float().numpy(force=True) for name, values in channels.items()}
+    header = {"compression": OpenEXR.ZIP_COMPRESSION, "type": OpenEXR.scanlineimage}
+    with atomic_path(path) as scratch:
+        OpenEXR.File(header, arrays).write(str(scratch))

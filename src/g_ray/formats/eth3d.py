@@ -25,6 +25,7 @@ class ETH3DSource(CalibrationSource):
     """
 
     NAME, TITLE, CENTER, PER_PHOTO = "eth3d", "ETH3D", 0.5, True
+    IGNORES_EXIF = True
 
     @classmethod
     def recognizes(cls, file: ParsedFile) -> bool:

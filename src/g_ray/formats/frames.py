@@ -1,6 +1,7 @@
-"""What nerfstudio's transforms.json and MapAnything's scene_meta.json share: frames with a camera and a matrix each.
+"""Frames of nerfstudio's transforms.json and MapAnything's scene_meta.json: read and write their cameras and poses.
 
-Pixels count from the top-left corner, as here.
+A frame names an image and has a camera model, intrinsics and a `transform_matrix`; what it does not have itself is in
+the document around it. Pixels count from the top-left corner, as here.
 """
 
 import json
@@ -35,13 +36,21 @@ LENSES: dict[str, tuple[str, ...]] = {
     "EQUIRECTANGULAR": (),
 }
 """Camera models that are read, with their distortion."""
+WRITTEN: dict[type[Camera], tuple[str, tuple[str, ...]]] = {
+    Pinhole: ("PINHOLE", ()),
+    OpenCV: ("OPENCV", ("k1", "k2", "k3", "p1", "p2")),
+    OpenCVFisheye: ("OPENCV_FISHEYE", ("k1", "k2", "k3", "k4")),
+    Equirectangular: ("EQUIRECTANGULAR", ()),
+}
+"""Model and distortion that a camera is written with. nerfstudio's k4 of OPENCV is not ours, so it is not written."""
 INTRINSICS = ("fl_x", "fl_y", "cx", "cy", "w", "h", "camera_angle_x", "camera_angle_y")
 DISTORTION = ("k1", "k2", "k3", "k4", "p1", "p2")
 TOLERANCE = 1e-3
-"""How far a rotation in a text file may be from a true one; it is made a true one."""
+"""Largest error of R Rᵀ − 1 of a rotation in a text file; smaller ones are rounding, and are corrected."""
 
 
 def read_document(path: Path) -> dict[str, Any]:
+    """Read the JSON object in a file; ValueError names the file if there is none."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -54,6 +63,7 @@ def read_document(path: Path) -> dict[str, Any]:
 
 
 def get_frames(path: Path, document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the frames of a document, each of which names its image."""
     frames = document.get("frames")
     if not isinstance(frames, list) or not frames:
         raise ValueError(f"{path}: no frames; export the scene again")
@@ -63,7 +73,8 @@ def get_frames(path: Path, document: dict[str, Any]) -> list[dict[str, Any]]:
     return frames
 
 
-def build_camera(settings: dict[str, Any], image: Path) -> Camera:
+def camera_from_frame(settings: dict[str, Any], image: Path) -> Camera:
+    """Build the camera of a frame; if the frame has no size, the image file has it."""
     model = settings.get("camera_model", "PINHOLE" if not _is_distorted(settings) else "OPENCV")
     if model not in LENSES:
         raise ValueError(f"camera model {model!r} is not read here; it can be one of {', '.join(LENSES)}")
@@ -74,7 +85,8 @@ def build_camera(settings: dict[str, Any], image: Path) -> Camera:
     width, height = _parse_size(values, image)
     frame = _parse_affine(values, width, height)
     k = {key: values.get(key, 0.0) for key in LENSES[model]}
-    if model == "EQUIRECTANGULAR":  # focal lengths are pixels per half turn there, per radian here
+    if model == "EQUIRECTANGULAR":
+        # Focal lengths are pixels per half turn there, per radian here.
         frame |= {"fx": frame["fx"] / math.pi, "fy": frame["fy"] / math.pi}
         return Equirectangular.make(width, height, dtype=torch.float64, **frame)
     if model == "OPENCV_FISHEYE":
@@ -108,7 +120,7 @@ def _parse_size(values: dict[str, float], image: Path) -> tuple[int, int]:
 
 
 def _parse_affine(values: dict[str, float], width: int, height: int) -> dict[str, float]:
-    """Focal lengths and principal point; an angle of view may stand for a focal length, the middle for the point."""
+    """Return focal lengths and principal point, by default from the angle of view and the middle of the image."""
     fx = values.get("fl_x") or _focal_from_angle(values.get("camera_angle_x"), width)
     fy = (
         values.get("fl_y")
@@ -129,8 +141,38 @@ def _focal_from_angle(angle_rad: float | None, size: int) -> float | None:
     return size / 2 / math.tan(angle_rad / 2)
 
 
-def parse_pose(frame: dict[str, Any], axes: Axes) -> Float[Tensor, "4 4"]:
-    """`world_from_cam`. OpenGL's camera axes become OpenCV's: y and z change their signs."""
+def camera_to_frame(camera: Camera) -> dict[str, Any]:
+    """Convert a camera to the intrinsics of a frame; ValueError, with the reason, if nerfstudio has no such lens."""
+    if type(camera) not in WRITTEN:
+        raise ValueError(f"nerfstudio has no camera model like {camera.NAME}")
+    model, kept = WRITTEN[type(camera)]
+    values = dict(zip(camera.PARAMETERS, camera.params.double().tolist(), strict=True))
+    frame = {key: values.pop(key) for key in ("fx", "fy", "cx", "cy")}
+    surplus = [key for key, value in values.items() if value != 0 and key not in kept]
+    if surplus:
+        raise ValueError(f"nerfstudio's {model} has no {', '.join(surplus)}")
+    # Focal lengths of a panorama are pixels per half turn there, per radian here.
+    scale = math.pi if isinstance(camera, Equirectangular) else 1.0
+    return {
+        "camera_model": model,
+        "fl_x": frame["fx"] * scale,
+        "fl_y": frame["fy"] * scale,
+        "cx": frame["cx"],
+        "cy": frame["cy"],
+        "w": camera.width,
+        "h": camera.height,
+        **{key: values[key] for key in kept},
+    }
+
+
+def pose_to_frame(pose: Pose) -> dict[str, Any]:
+    """Convert a pose to the `transform_matrix` of a frame with OpenGL's camera axes: y and z change their signs."""
+    opencv_from_opengl = torch.diag(torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64))
+    return {"transform_matrix": (pose.world_from_cam.double() @ opencv_from_opengl).tolist()}
+
+
+def pose_from_frame(frame: dict[str, Any], axes: Axes) -> Float[Tensor, "4 4"]:
+    """Return `world_from_cam` with OpenCV's camera axes; from OpenGL's, y and z change their signs."""
     try:
         matrix = torch.tensor(frame.get("transform_matrix"), dtype=torch.float64)
     except (TypeError, ValueError):
@@ -146,7 +188,7 @@ def parse_pose(frame: dict[str, Any], axes: Axes) -> Float[Tensor, "4 4"]:
 
 
 def find_nearest_rotation(matrix: Float[Tensor, "3 3"]) -> Float[Tensor, "3 3"] | None:
-    """None if it is not nearly one."""
+    """Return the rotation nearest to a matrix, or None if the matrix is not nearly one."""
     error = (matrix @ matrix.T - torch.eye(3, dtype=matrix.dtype)).abs().amax()
     if error > TOLERANCE or torch.linalg.det(matrix) < 0:
         return None
@@ -166,7 +208,7 @@ def build_scene(
     notes: tuple[str, ...],
     covisibility: Path | None,
 ) -> PosedScene:
-    """The scene of a file with these frames; ValueError, in one line with the frame, if anything is wrong."""
+    """Build the scene of a file with these frames; ValueError, in one line with the frame, if anything is wrong."""
     names = tuple(frame["file_path"] for frame in frames)
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -175,8 +217,8 @@ def build_scene(
     cameras, poses, depth = [], [], []
     for frame, image in zip(frames, images, strict=True):
         try:
-            cameras.append(build_camera({**document, **frame}, image))
-            poses.append(parse_pose(frame, axes))
+            cameras.append(camera_from_frame({**document, **frame}, image))
+            poses.append(pose_from_frame(frame, axes))
             depth.append(depth_of(frame))
         except ValueError as error:
             raise ValueError(f"{path}: frame {frame['file_path']}: {error}") from None

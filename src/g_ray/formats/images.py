@@ -1,12 +1,9 @@
-"""Photographs from disk.
-
-Pixels are taken as they are stored: calibrations speak of stored pixels, so the orientation tag of EXIF is not applied.
-Transparency is dropped.
-"""
+"""Read image files as tensors in [0, 1], turn them upright, and store photographs in the folder of a reconstruction."""
 
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,27 +15,54 @@ from torch import Tensor
 from g_ray.cameras.base import Camera
 from g_ray.runtime.files import atomic_path
 
-EIGHT_BIT = ("RGB", "RGBA", "L", "LA", "P", "CMYK", "YCbCr")
+ORIENTATION = 274
+"""EXIF tag: how a viewer has to turn the stored pixels."""
+TURNED = (5, 6, 7, 8)
+"""Orientations that exchange width and height."""
+EIGHT_BIT = ("RGB", "RGBA", "L", "LA", "P", "CMYK", "YCbCr", "1", "HSV", "LAB", "PA", "RGBX", "La", "RGBa")
+"""Modes that Pillow converts to 8-bit RGB without loss of range."""
+
+
+@dataclass(frozen=True)
+class ImageHeader:
+    """Size of the stored pixels, and the orientation that EXIF gives them."""
+
+    width: int
+    height: int
+    orientation: int = 1
+
+
+def read_header(path: Path) -> ImageHeader:
+    """Read size and orientation; OSError names a file that is no image.
+
+    Pillow decodes a whole PNG in search of its EXIF, so `read_photo_size` is faster where the size is enough.
+    """
+    with open_photo(path) as image:
+        orientation = image.getexif().get(ORIENTATION, 1)
+        known = isinstance(orientation, int) and 1 <= orientation <= 8
+        return ImageHeader(*image.size, orientation if known else 1)
 
 
 def read_photo_size(path: Path) -> tuple[int, int]:
-    """Width and height, from the file's header."""
+    """Read width and height of the stored pixels from the file's header."""
     with open_photo(path) as image:
         return image.size
 
 
-def read_photo(path: Path) -> Float[Tensor, "3 h w"]:
-    """Red, green and blue in [0, 1]."""
+def read_photo(path: Path, orientation: int = 1) -> Float[Tensor, "3 h w"]:
+    """Read red, green and blue in [0, 1], turned as an EXIF orientation asks; 1 leaves pixels as stored.
+
+    8 and 16 bits, floats in [0, 1], gray values and palettes are read; transparency is dropped. OSError names a file
+    that cannot be read.
+    """
     with open_photo(path) as image:
-        mode, pixels = image.mode, np.asarray(image.convert("RGB"))
-    if mode not in EIGHT_BIT:
-        raise OSError(f"{path}: pixels of mode {mode}; give an image with 8 bits per channel")
-    return torch.from_numpy(pixels.copy()).movedim(-1, 0).to(torch.float32) / 255
+        values = _read_values(path, image)
+    return rotate_upright(torch.from_numpy(values).movedim(-1, 0), orientation).contiguous()
 
 
 @contextmanager
 def open_photo(path: Path) -> Iterator[Image.Image]:
-    """Whatever Pillow has to say about a file becomes one OSError with its name."""
+    """Open a file with Pillow; any failure becomes one OSError with the file's name."""
     try:
         with Image.open(path) as image:
             yield image
@@ -51,40 +75,24 @@ def open_photo(path: Path) -> Iterator[Image.Image]:
         ) from None
 
 
-# Pixels of a photograph as red, green and blue in [0, 1], whatever their depth, and the right way up.
-
-
-ORIENTATION = 274
-"""EXIF's tag: how a viewer has to turn the stored pixels."""
-TURNED = (5, 6, 7, 8)
-"""Orientations that exchange width and height."""
-
-
-def read_pixels(path: Path, orientation: int = 1) -> Float[Tensor, "3 h w"]:
-    """8 and 16 bits, floats in [0, 1], grey, palettes and transparency (which is dropped); OSError names the file."""
-    with open_photo(path) as image:
-        values = _read_values(path, image)
-    return rotate_upright(torch.from_numpy(values).movedim(-1, 0), orientation).contiguous()
-
-
 def rotate_upright(image: Shaped[Tensor, "c h w"], orientation: int) -> Shaped[Tensor, "c h2 w2"]:
-    """What EXIF's orientations 1 to 8 ask a viewer to do."""
+    """Turn and mirror stored pixels as EXIF orientations 1 to 8 ask a viewer to do."""
     if orientation in TURNED:
         image = image.mT
-    across = {2: (-1,), 3: (-1, -2), 4: (-2,), 6: (-1,), 7: (-1, -2), 8: (-2,)}.get(orientation, ())
-    return image.flip(across) if across else image
+    flipped_axes = {2: (-1,), 3: (-1, -2), 4: (-2,), 6: (-1,), 7: (-1, -2), 8: (-2,)}.get(orientation, ())
+    return image.flip(flipped_axes) if flipped_axes else image
 
 
 def _read_values(path: Path, image: Image.Image) -> np.ndarray:
-    if image.mode in EIGHT_BIT or image.mode in ("1", "HSV", "LAB", "PA", "RGBX", "La", "RGBa"):
+    if image.mode in EIGHT_BIT:
         return np.asarray(image.convert("RGB"), dtype=np.float32) / np.float32(255)
     luminance = np.asarray(image)
-    top = _find_full_scale(path, image.mode, luminance)
-    return np.repeat(luminance.astype(np.float32)[..., None] / np.float32(top), 3, -1)
+    white = _find_white(path, image.mode, luminance)
+    return np.repeat(luminance.astype(np.float32)[..., None] / np.float32(white), 3, -1)
 
 
-def _find_full_scale(path: Path, mode: str, luminance: np.ndarray) -> float:
-    """Grey images of more than 8 bits: the value that means white."""
+def _find_white(path: Path, mode: str, luminance: np.ndarray) -> float:
+    """Return the value that means white in a gray image of more than 8 bits."""
     low, high = float(luminance.min()), float(luminance.max())
     if mode.startswith("I;16") and low >= 0:
         return 65535.0
@@ -98,18 +106,17 @@ def _find_full_scale(path: Path, mode: str, luminance: np.ndarray) -> float:
     )
 
 
-# Photographs into a result's folder: upright, 8 bits, the size that their camera takes.
+# Photographs in the folder of a reconstruction: upright, 8 bits, of the size that their camera has.
 
 
 PhotoLike = Path | Float[Tensor, "3 _ _"]
-"""A file that can be taken as it is, or red, green and blue in [0, 1]."""
+"""An image file whose stored pixels are wanted, or red, green and blue in [0, 1]."""
 
-EXIF_ORIENTATION = 0x0112
 JPEG_QUALITY = 95
 
 
 def store_photo(photo: PhotoLike, path: Path, camera: Camera) -> None:
-    """A file is copied bit by bit if it is upright and of the right kind, and encoded anew if not."""
+    """Write a photograph to `path`: a file is copied bit by bit if it can be, and encoded again if not."""
     if isinstance(photo, Path):
         if photo.absolute() == path.absolute():
             return
@@ -122,12 +129,13 @@ def store_photo(photo: PhotoLike, path: Path, camera: Camera) -> None:
     _check_size(path, camera, photo.shape[2], photo.shape[1])
     pixels = (255 * photo.clamp(0, 1)).round().byte().movedim(0, -1).numpy(force=True)
     with atomic_path(path) as scratch:
-        Image.fromarray(pixels).save(scratch, quality=JPEG_QUALITY)  # formats without loss ignore it
+        Image.fromarray(pixels).save(scratch, quality=JPEG_QUALITY)  # lossless formats ignore the quality
 
 
 def _can_copy(photo: Path, path: Path) -> bool:
     with Image.open(photo) as image:
-        if image.getexif().get(EXIF_ORIENTATION, 1) != 1:
+        # A copied orientation tag would turn the pixels again in every program that opens the copy.
+        if image.getexif().get(ORIENTATION, 1) != 1:
             raise ValueError(f"{photo} is stored turned (EXIF orientation); give its upright pixels instead")
         return image.mode == "RGB" and photo.suffix.lower() == path.suffix.lower()
 

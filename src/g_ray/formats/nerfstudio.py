@@ -1,9 +1,12 @@
-"""nerfstudio's transforms.json: a global camera or one per frame, OpenGL axes (x right, y up, z backward).
+"""Read and write nerfstudio's transforms.json: one camera or one per frame, OpenGL axes (x right, y up, z backward).
 
-`applied_transform` and `applied_scale` tell how nerfstudio has moved the world since COLMAP: frames have it in them
-already, so poses are in the moved world and nothing is undone. Depth maps (`depth_file_path`) hold z-depth in units of
-`depth_unit_scale_factor` metres, 0.001 if the file does not say. Masks, point clouds and all keys that this reader has
-no use for are named in `PosedScene.notes`.
+`applied_transform` and `applied_scale` say how nerfstudio has moved the world since COLMAP: poses of frames include
+it, so they are in the moved world and nothing is undone. Depth maps (`depth_file_path`) hold z-depth in units of
+`depth_unit_scale_factor` meters, 0.001 by default. Masks, point clouds and all other keys that are not used are named
+in `PosedScene.notes`.
+
+nerfstudio takes one `camera_model` per file. Where perspective, fisheye and panorama meet, `write_nerfstudio` writes
+transforms.json with all frames, each with its model (which this reader takes), and a file per model for nerfstudio.
 """
 
 import json
@@ -16,14 +19,22 @@ from g_ray.cameras.opencv import OpenCV
 from g_ray.formats.calibration import CalibrationSource, Example, Lens
 from g_ray.formats.depth import DepthFile
 from g_ray.formats.documents import ParsedFile
-from g_ray.formats.frames import DISTORTION, INTRINSICS, build_scene, get_frames, parse_number, read_document
+from g_ray.formats.frames import (
+    DISTORTION,
+    INTRINSICS,
+    WRITTEN,
+    build_scene,
+    get_frames,
+    parse_number,
+    read_document,
+)
 from g_ray.formats.scene import PosedScene, find_covisibility_file, resolve_inside
-from g_ray.runtime.files import write_atomically
+from g_ray.runtime.files import write_atomically, write_json
 
 TRANSFORMS = "transforms.json"
 DEPTH_UNIT = "depth_unit_scale_factor"
 MILLIMETRE = 1e-3
-"""What nerfstudio takes depth to be in when nobody says."""
+"""nerfstudio's default unit of depth."""
 USED = {
     "camera_model",
     "frames",
@@ -37,8 +48,20 @@ USED = {
 MOVED = {"applied_transform", "applied_scale"}
 
 
+CAMERA_KEYS = ("camera_model", "fl_x", "fl_y", "cx", "cy", "w", "h", *DISTORTION)
+"""Keys of a camera that all frames may share."""
+
+
+def is_nerfstudio(folder: Path) -> bool:
+    """Return whether a folder has a transforms.json."""
+    return (folder / TRANSFORMS).is_file()
+
+
 def read_nerfstudio(folder: Path, check: bool = True, name: str = TRANSFORMS) -> PosedScene:
-    """ValueError, in one line with the frame, if anything is wrong; without `check` photographs are not looked at."""
+    """Read the scene of a folder; ValueError, in one line with the frame, if anything is wrong.
+
+    Without `check` photographs are not opened.
+    """
     path = folder / name
     document = read_document(path)
     frames = sorted(get_frames(path, document), key=lambda frame: frame["file_path"])
@@ -78,13 +101,60 @@ def _collect_notes(document: dict[str, Any], frames: list[dict[str, Any]]) -> tu
     return tuple(notes)
 
 
-# nerfstudio's transforms.json: OpenGL camera axes there, OpenCV's here.
+# Writing
+
+
+def write_nerfstudio(folder: Path, frames: list[dict[str, Any]], **more: Any) -> list[str]:
+    """Write transforms.json, and a file per camera model if they are mixed; returns the names of these further files.
+
+    `frames` have `file_path` and what `camera_to_frame` and `pose_to_frame` return; `more` are further keys of the
+    document. Files of an earlier export to the folder are removed.
+    """
+    for name in (TRANSFORMS, *(_name_by_kind(model) for model, _ in WRITTEN.values())):
+        (folder / name).unlink(missing_ok=True)
+    if not frames:
+        return []
+    _write_file(folder / TRANSFORMS, frames, more)
+    kinds = sorted({_get_kind(frame) for frame in frames})
+    if len(kinds) == 1:
+        return []
+    for kind in kinds:
+        _write_file(folder / _name_by_kind(kind), [f for f in frames if _get_kind(f) == kind], more)
+    return [_name_by_kind(kind) for kind in kinds]
+
+
+def _name_by_kind(kind: str) -> str:
+    return f"transforms_{kind.lower()}.json"
+
+
+def _get_kind(frame: dict[str, Any]) -> str:
+    """Return the kind of a frame's camera; a pinhole is OPENCV without distortion, one kind to nerfstudio."""
+    model = frame["camera_model"]
+    return "OPENCV" if model == "PINHOLE" else model
+
+
+def _write_file(path: Path, frames: list[dict[str, Any]], more: dict[str, Any]) -> None:
+    """Write a document; nerfstudio allows frames to share a camera as a whole, or its model, or nothing."""
+    kinds = {_get_kind(frame) for frame in frames}
+    first = {key: frames[0][key] for key in CAMERA_KEYS if key in frames[0]}
+    shared = all({key: f[key] for key in CAMERA_KEYS if key in f} == first for f in frames)
+    top: dict[str, Any] = {}
+    if shared:
+        top, frames = first, [{k: v for k, v in f.items() if k not in CAMERA_KEYS} for f in frames]
+    elif len(kinds) == 1:
+        top = {"camera_model": _get_kind(frames[0])}
+        frames = [{**frame, **top} for frame in frames]
+    write_json(path, {**top, **more, "frames": frames})
+
+
+# transforms.json as a calibration
 
 
 class NerfstudioSource(CalibrationSource):
-    """The file, whatever its name, or the folder that has it."""
+    """A transforms.json of any name, or the folder that has it."""
 
     NAME, TITLE, CENTER, PER_PHOTO = "nerfstudio", "nerfstudio", 0.5, True
+    IGNORES_EXIF = True
 
     @classmethod
     def recognizes(cls, file: ParsedFile) -> bool:

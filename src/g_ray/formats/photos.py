@@ -1,4 +1,9 @@
-"""The photographs of a run: files, folders, patterns and videos become named photos in natural order."""
+"""Photographs: find them in files, folders, patterns and videos, and decide which way up their pixels are used.
+
+One rule holds for every command (`orient_photo`). Pixels are turned upright as EXIF says, unless the user asks for them
+as stored, or the cameras come from a tool that ignores EXIF (COLMAP, nerfstudio and other scene folders). Where only
+one of the two orientations has the shape that the camera was calibrated for, that one is taken.
+"""
 
 import glob
 import os
@@ -7,52 +12,104 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.formats import video
-from g_ray.formats.exif import Exif, read_exif
-from g_ray.formats.images import TURNED, read_pixels
+from g_ray.formats.images import TURNED, read_header, read_photo
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".pgm", ".jp2", ".avif")
-"""What is taken from a folder. A file that is named itself may have any suffix."""
+"""Files that are taken from a folder. A file that is named itself may have any suffix."""
 MIN_SIZE = 32
-"""Pixels a side."""
+"""Smallest side in pixels."""
 FRAMES = 32
-"""Of a video, where nobody says how many."""
+"""Frames of a video if the user gives no number."""
+
+
+@runtime_checkable
+class Loadable(Protocol):
+    """A photograph that is read when it is needed, e.g. a `Photo`."""
+
+    def load(self) -> Float[Tensor, "3 h w"]:
+        """Read red, green and blue in [0, 1]."""
+        ...
+
+
+Image = Loadable | Float[Tensor, "3 _ _"]
+"""A photograph that can be loaded, or its red, green and blue in [0, 1]."""
 
 
 @dataclass(frozen=True)
 class Photo:
-    """A photograph, or a frame of a video; `width` and `height` are those of what `load` gives."""
+    """A photograph, or a frame of a video; `width` and `height` are those of what `load` returns."""
 
     name: str
     """Unique; a posix path relative to the folder that all photos have in common, e.g. "dslr/a.jpg"."""
     path: Path
-    """The file; a frame has its video's."""
+    """The image file; for a frame, its video."""
     width: int
     height: int
     orientation: int = 1
-    """EXIF's; the stored pixels are turned by it if `upright`."""
+    """EXIF orientation of the stored pixels."""
     upright: bool = True
+    """Whether `load` turns the stored pixels by `orientation`."""
     time: int | None = None
-    """A frame's time stamp in its video."""
+    """Time stamp of a frame in its video."""
+
+    @classmethod
+    def from_file(cls, path: Path, name: str, upright: bool = True) -> "Photo":
+        """Read the header of an image file; OSError names a file that is no image."""
+        header = read_header(path)
+        stored = cls(name, path, header.width, header.height, header.orientation, upright=False)
+        return stored.turn(upright)
 
     def load(self) -> Float[Tensor, "3 h w"]:
-        """Red, green and blue in [0, 1]; OSError that names the file if it is broken."""
+        """Read red, green and blue in [0, 1]; OSError names a file that is damaged."""
         if self.time is not None:
             return video.read_frame(self.path, self.time)
-        return read_pixels(self.path, self.orientation if self.upright else 1)
+        return read_photo(self.path, self.orientation if self.upright else 1)
+
+    @property
+    def is_turned(self) -> bool:
+        """Whether `load` returns other pixels than are stored."""
+        return self.upright and self.orientation != 1
 
     @property
     def place(self) -> Path:
-        """Where the photo lies; a frame, as if its video were a folder."""
+        """Path of the photo; a frame has one as if its video were a folder."""
         return self.path if self.time is None else self.path.with_suffix("") / Path(self.name).name
 
-    def exif(self) -> Exif:
-        """Of a frame: its size alone."""
-        return read_exif(self.path) if self.time is None else Exif(self.width, self.height)
+    def turn(self, upright: bool) -> "Photo":
+        """Return the same photo with its pixels upright, or as stored."""
+        swap = upright != self.upright and self.orientation in TURNED
+        width, height = (self.height, self.width) if swap else (self.width, self.height)
+        return replace(self, width=width, height=height, upright=upright)
+
+
+def orient_photo(photo: Photo, size: tuple[int, int] | None, ignores_exif: bool = False) -> Photo:
+    """Return the photo the way up that its camera was calibrated for; see the module's rule.
+
+    `size` is the width and height that the camera was calibrated at, if known; `ignores_exif` says that the tool which
+    calibrated it works on stored pixels. A photo that the user wants as stored is returned as it is.
+    """
+    if not photo.is_turned:
+        return photo
+    stored = photo.turn(upright=False)
+    if size is not None:
+        fits_upright, fits_stored = (
+            has_same_aspect(size, (one.width, one.height)) for one in (photo, stored)
+        )
+        if fits_upright != fits_stored:
+            return photo if fits_upright else stored
+    return stored if ignores_exif else photo
+
+
+def has_same_aspect(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Return whether one size is the other scaled, up to rounding to whole pixels."""
+    scale = other[0] / one[0]
+    return abs(one[1] * scale - other[1]) <= max(1.0, scale)
 
 
 def find_photos(
@@ -62,10 +119,10 @@ def find_photos(
     frames: int | None = None,
     upright: bool = True,
 ) -> list[Photo]:
-    """Photos from files, folders (with all below them), patterns with * ? [ ] and ** , and videos.
+    """Find photos in files, folders (with all below them), patterns with * ? [ ] and **, and videos.
 
     Of a video every `every`-th frame is taken, or `frames` spread evenly over it (32 if neither is given).
-    `upright=False` leaves pixels as stored: EXIF's orientation is then not applied. Anything that cannot be used is a
+    `upright=False` leaves pixels as stored instead of turning them by EXIF. Anything that cannot be used is a
     ValueError or an OSError in one line that names it.
     """
     if isinstance(patterns, str | os.PathLike):
@@ -89,7 +146,7 @@ def find_photos(
 
 
 def natural_sort_key(name: str) -> list[tuple[int, int, str]]:
-    """Sorts a2 before a10; upper and lower case together."""
+    """Return a key that sorts a2 before a10, and upper and lower case together."""
     parts = re.split(r"(\d+)", name)
     key = [(1, int(part), "") if part.isdecimal() else (0, 0, part.casefold()) for part in parts]
     return [*key, (0, 0, name)]
@@ -104,7 +161,7 @@ def _check_sampling(every: int | None, frames: int | None) -> None:
 
 
 def _expand_pattern(pattern: str) -> list[Path]:
-    """Absolute paths of one argument."""
+    """Return the absolute paths that one argument stands for."""
     path = Path(os.path.abspath(os.path.expanduser(pattern)))
     if not pattern:
         raise ValueError("an empty path among the photos; give files, folders, patterns or a video")
@@ -142,12 +199,7 @@ def _is_video(path: Path) -> bool:
 def _make_photo(path: Path, folder: Path, upright: bool) -> Photo:
     if path.is_file() and path.stat().st_size == 0:
         raise OSError(f"{path}: an empty file, not an image")
-    exif = read_exif(path)
-    width, height = exif.width, exif.height
-    if upright and exif.orientation in TURNED:
-        width, height = height, width
-    name = path.relative_to(folder).as_posix()
-    return _check_size(Photo(name, path, width, height, exif.orientation, upright))
+    return _check_size(Photo.from_file(path, path.relative_to(folder).as_posix(), upright))
 
 
 def _make_frames(path: Path, folder: Path, every: int | None, frames: int | None) -> list[Photo]:

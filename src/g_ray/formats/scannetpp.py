@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
-from g_ray.formats.calibration import CalibratedPhoto, CalibrationSource, Example, Lens
+from g_ray.formats.calibration import CalibratedView, CalibrationSource, Example, Lens
 from g_ray.formats.colmap import read_lenses
 from g_ray.formats.colmap_model import is_model
 from g_ray.formats.documents import ParsedFile
@@ -26,6 +26,7 @@ class ScanNetPPSource(CalibrationSource):
     """The scene's folder, the one with dslr/ and iphone/ in it."""
 
     NAME, TITLE, CENTER, PER_PHOTO = "scannetpp", "ScanNet++", 0.5, True
+    IGNORES_EXIF = True
 
     @classmethod
     def recognizes(cls, file: ParsedFile) -> bool:
@@ -56,7 +57,7 @@ class ScanNetPPSource(CalibrationSource):
 
     def find_camera(
         self, photo: Photo, resize: bool = False, label: str | None = None
-    ) -> CalibratedPhoto | None:
+    ) -> CalibratedView | None:
         if any("undistorted" in part for part in photo.place.parts):
             raise ValueError(
                 f"{photo.name} is an undistorted image, and {self.path} has the cameras of the original ones: "

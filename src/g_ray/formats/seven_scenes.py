@@ -103,6 +103,7 @@ class SevenScenesSource(CalibrationSource):
     """The folder with camera-intrinsics.txt and frame-*.pose.txt; metres."""
 
     NAME, TITLE, CENTER, PER_PHOTO = "seven_scenes", "7-Scenes", 0.5, True
+    IGNORES_EXIF = True
 
     @classmethod
     def recognizes(cls, file: ParsedFile) -> bool:

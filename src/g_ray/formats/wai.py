@@ -1,12 +1,12 @@
-"""A scene in MapAnything's WAI layout.
+"""Read scenes in MapAnything's WAI layout.
 
 FOLDER/scene_meta.json       frames with `transform_matrix` (world_from_cam, OpenCV axes), one camera or one per frame
 FOLDER/images/…              photographs
 FOLDER/depth/…, rendered_depth/…            z-depth as EXR of half floats, metres; 0 is none
 FOLDER/covisibility/v0/pairwise_covisibility--NxN.npy      share of view i that view j sees, in the order of frames
 
-`frame_modalities` says under which key a frame names its depth. Depth that a network has guessed (`pred_depth`) is used
-only when asked for by its name. Principal points count from the top-left corner here, as COLMAP's and nerfstudio's,
+`frame_modalities` says under which key a frame names its depth. Depth that a network has predicted (`pred_depth`) is
+used only if its modality is named. Principal points count from the top-left corner here, as COLMAP's and nerfstudio's,
 where most of these files come from; MapAnything's own loaders put pixel centres at whole numbers.
 """
 
@@ -24,9 +24,16 @@ COVISIBILITY = "pairwise_covisibility"
 AXES: dict[str, Axes] = {"opencv": "opencv", "opengl": "opengl"}
 
 
+def is_wai(folder: Path) -> bool:
+    """Return whether a folder has a scene_meta.json."""
+    return (folder / SCENE_META).is_file()
+
+
 def read_wai(folder: Path, check: bool = True, modality: str | None = None) -> PosedScene:
-    """ValueError, in one line with the frame, if anything is wrong; `modality` names the depth to take, e.g.
-    "pred_depth/mvsanywhere"; without `check` photographs are not looked at."""
+    """Read the scene of a folder; ValueError, in one line with the frame, if anything is wrong.
+
+    `modality` names the depth to take, e.g. "pred_depth/mvsanywhere". Without `check` photographs are not opened.
+    """
     path = folder / SCENE_META
     document = read_document(path)
     frames = get_frames(path, document)
@@ -52,7 +59,7 @@ def read_wai(folder: Path, check: bool = True, modality: str | None = None) -> P
 def _find_depth_key(
     path: Path, document: dict[str, Any], frames: list[dict[str, Any]], modality: str | None
 ) -> str | None:
-    """Under which key frames name their depth."""
+    """Return the key under which frames name their depth."""
     known = _find_modalities(document)
     if modality is not None:
         if modality not in known:
@@ -65,7 +72,7 @@ def _find_depth_key(
 
 
 def _find_modalities(document: dict[str, Any]) -> dict[str, str]:
-    """Key of each modality, nested ones as "pred_depth/mvsanywhere"."""
+    """Return the frame key of each modality, nested ones as "pred_depth/mvsanywhere"."""
     modalities: dict[str, str] = {}
 
     def visit(name: str, entry: Any) -> None:
@@ -98,7 +105,7 @@ def _find_covisibility(folder: Path, document: dict[str, Any]) -> Path | None:
 
 
 def _collect_notes(document: dict[str, Any], key: str | None) -> tuple[str, ...]:
-    """Which of several depths is used."""
+    """Say which of several depths is used."""
     others = [name for name, k in _find_modalities(document).items() if "depth" in name and k != key]
     if not others:
         return ()

@@ -10,7 +10,7 @@ from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.cameras.base import Camera
 from g_ray.data.reconstruction import ReconstructionBatch
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
-from g_ray.export.result import Result
+from g_ray.export.reconstruction import Reconstruction
 from g_ray.metrics.reconstruction import ReconstructionScores, SetGeometry, relative_error, score_sets
 from g_ray.models.inference import run_inference
 from g_ray.models.reconstruction import ReconstructionModel
@@ -28,7 +28,7 @@ ROOM = 2
 class ReconstructionDemo:
     """What was written, and how good it is."""
 
-    result: Result
+    result: Reconstruction
     scores: dict[str, float]
     """The network's six metrics over the photographs' own pixels, depth along the ray."""
 

@@ -1,4 +1,4 @@
-"""How long a run will take and how much memory it needs: an estimate, before it starts."""
+"""Estimate the operations and the memory of a reconstruction before it starts, and choose the size of its chunks."""
 
 import time
 from collections.abc import Sequence
@@ -20,22 +20,23 @@ HEAD = 3
 """Maps of `dpt_features` channels at full resolution that the DPT head holds at once. Measured peaks are 0.7 to 0.95 of
 the estimate with it, for the small and the paper's size and 2 to 16 views (docs: benchmarks)."""
 EFFICIENCY = 0.5
-"""Of a large matrix product's speed that a whole network reaches; the rest goes to everything else."""
+"""Share of the speed of a large matrix product that a whole network reaches."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one chunk."""
+    """What one chunk costs."""
 
     operations: float
+    """Floating-point operations."""
     memory: int
-    """Bytes beside what the process has already, with its weights."""
+    """Bytes, with the weights, in addition to what the process has before."""
 
 
 def estimate_chunk_cost(
     config: ReconstructionConfig, weights: int, patches: Sequence[int], query_chunk: int | None = None
 ) -> Cost:
-    """From the number of weights and the patches of every view of the chunk."""
+    """Estimate the cost of a chunk from the number of weights and the patches of each of its views."""
     tokens = sum(patches) + SPECIAL * len(patches)
     dim = config.dim
     layers = 2 * config.pairs
@@ -60,17 +61,18 @@ def estimate_chunk_cost(
 
 
 def count_patches(cameras: Sequence[Camera], size: int, patch: int) -> list[int]:
-    """Of every view, at a long side of `size` px."""
+    """Count the patches of every view at a long side of `size` px."""
     framing = Framing(size, patch)
     return [width * height // patch**2 for width, height in map(framing.compute_stretched_size, cameras)]
 
 
 def count_weights(model: nn.Module) -> int:
+    """Count the parameters of a network."""
     return sum(weight.numel() for weight in model.parameters())
 
 
 def measure_operations_per_second(device: torch.device, side: int = 768) -> float:
-    """Of a matrix product on this device, now."""
+    """Measure the speed of a matrix product on this device."""
     left, right = (torch.rand(side, side, device=device) for _ in range(2))
     for _ in range(2):
         started, done = time.perf_counter(), 0
@@ -82,10 +84,17 @@ def measure_operations_per_second(device: torch.device, side: int = 768) -> floa
     return speed
 
 
+def format_estimate(seconds: float) -> str:
+    """Format a rough duration: 40 s, 12 min, 1.5 h."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def find_chunk_size(
     config: ReconstructionConfig, weights: int, patches: Sequence[int], memory: int, smallest: int
 ) -> int:
-    """The most views in a chunk for this memory; ValueError if even `smallest` need more."""
+    """Return the most views in a chunk for this memory; ValueError if even `smallest` need more."""
     largest = max(patches)
     for count in range(len(patches), 0, -1):
         need = estimate_chunk_cost(config, weights, [largest] * count).memory

@@ -1,168 +1,34 @@
-"""Hundreds of views, a few at a time: chunks that share views, so that their worlds can be joined."""
+"""Reconstruct photographs with cameras, in four steps: inputs, prediction in chunks, alignment and assembly, writing.
 
-import re
+1. Inputs: every photograph with its camera becomes a `CalibratedView` (`g_ray.pipelines.inputs`).
+2. A predictor runs over overlapping chunks of views (`g_ray.pipelines.predictors`, `g_ray.pipelines.chunks`).
+3. Chunks are joined by the views that they share, and the scene is brought to what is known of it
+   (`g_ray.pipelines.alignment`); views return to the photographs' own pixels.
+4. `Reconstruction.save` writes the files (`g_ray.export`).
+"""
+
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.export.options import ExportOptions
-from g_ray.export.result import Result, ResultView, Unit
-from g_ray.export.write import write_result
-from g_ray.formats.images import PhotoLike
+from g_ray.export.reconstruction import ReconstructedView, Reconstruction, Unit
+from g_ray.formats.calibration import CalibratedView
+from g_ray.formats.photos import Image
 from g_ray.geometry.pose import Pose
-from g_ray.models.checkpoint import load_reconstruction
 from g_ray.models.framing import restore_maps
-from g_ray.models.inference import run_inference
 from g_ray.models.reconstruction import ReconstructionModel
-from g_ray.pipelines.alignment import ViewPiece, align_to_poses, join_chunk, scale_to_distance
-from g_ray.pipelines.scoring import TrueView, score_views
-from g_ray.pipelines.work import PartialResults
-from g_ray.training.distributed import choose_device
+from g_ray.pipelines.alignment import align_to_poses, join_chunks, scale_to_distance
+from g_ray.pipelines.chunks import OVERLAP, PartialResults, predict_chunks, split_into_chunks
+from g_ray.pipelines.inputs import KnownGeometry
+from g_ray.pipelines.predictors import WEIGHTS, NetworkPredictor, Predictor, load_network
+from g_ray.pipelines.scoring import score_views
 from g_ray.viewer.reconstruction_report import write_report
 
-OVERLAP = 3
-"""Views that neighbouring chunks share: enough for a robust scale."""
-
-
-def split_into_chunks(count: int, size: int, overlap: int = OVERLAP) -> list[tuple[int, ...]]:
-    """Chunks of at most `size` of `count` views in their order; each shares `overlap` views with the one before.
-
-    The last chunk is as full as the others: it shares more rather than being short of views.
-    """
-    if count < 1:
-        raise ValueError("no views to reconstruct")
-    if size >= count:
-        return [tuple(range(count))]
-    if not 1 <= overlap < size:
-        raise ValueError(
-            f"chunks of {size} views cannot share {overlap} and go on: allow more views at a time"
-        )
-    starts = [*range(0, count - size, size - overlap), count - size]
-    return [tuple(range(start, start + size)) for start in starts]
-
-
-# One chunk through the network: photographs and cameras in, a piece for every view out.
-
-
-@runtime_checkable
-class Loadable(Protocol):
-    """A photograph that is read when it is its turn, e.g. `g_ray.capture.Photo`."""
-
-    def load(self) -> Float[Tensor, "3 h w"]: ...
-
-
-Image = Loadable | Float[Tensor, "3 _ _"]
-
-
-@dataclass(frozen=True)
-class ChunkRunner:
-    """How the network is run."""
-
-    model: ReconstructionModel
-    size: int
-    """Long side that it sees, in pixels."""
-    precision: str = "fp32"
-    query_chunk: int | None = None
-    """Queries of global attention at a time: less memory, the same result."""
-
-    def __call__(
-        self, numbers: Sequence[int], images: Sequence[Image], cameras: Sequence[Camera]
-    ) -> list[ViewPiece]:
-        """Of the views with these numbers in the whole set."""
-        loaded = [image if isinstance(image, Tensor) else image.load() for image in images]
-        try:
-            inference = run_inference(
-                self.model,
-                loaded,
-                cameras,
-                size=self.size,
-                query_chunk=self.query_chunk,
-                precision=self.precision,
-            )
-        except (RuntimeError, MemoryError) as error:
-            if not isinstance(error, MemoryError) and not re.search(
-                "out of memory|allocate memory", str(error)
-            ):
-                raise
-            raise ValueError(
-                f"{len(images)} views at {self.size} px do not fit into memory: "
-                "give --max-memory, a smaller --size or --precision bf16"
-            ) from None
-        return [
-            ViewPiece(
-                number,
-                view.camera.unproject_grid()[0].to("cpu", torch.float32),
-                view.maps.ray_depth.cpu(),
-                view.maps.camera_confidence.cpu(),
-                view.valid.cpu(),
-                view.maps.poses.to("cpu"),
-            )
-            for number, view in zip(numbers, inference.views, strict=True)
-        ]
-
-
-# Reconstruct: photographs with cameras in, one scene out, whatever their number, sizes and lenses.
-
-
-WEIGHTS = "g-ray-rooms"
-"""Weights that come with g-ray."""
-
-
-@dataclass(frozen=True, eq=False)
-class Reconstruction:
-    """All views in one world: that of the first, or of known poses."""
-
-    views: tuple[ResultView, ...]
-    unit: Unit = "unknown"
-    metrics: dict[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-    def save(
-        self,
-        folder: Path,
-        images: Sequence[PhotoLike],
-        options: ExportOptions | None = None,
-        settings: dict[str, Any] | None = None,
-    ) -> Result:
-        """Every file that `g-ray reconstruct` writes, the page among them."""
-        result = Result(self.views, Path(folder), self.unit, self.metrics, settings or {}, self.notes)
-        return write_result(result, images, options, page=write_report)
-
-
-@dataclass(frozen=True)
-class KnownGeometry:
-    """What a user knows of a scene beside its cameras."""
-
-    poses: Sequence[Pose | None] = ()
-    """World_from_cam of views, in one world; the scene is aligned to them and scored with them."""
-    metric: bool = False
-    """The known poses are in metres."""
-    distance: tuple[int, int, float] | None = None
-    """Two views, and how many metres lie between their cameras."""
-    truth: Sequence[TrueView | None] = ()
-    """Depth that is known of views (`read_truth`); the scene is scored with it."""
-
-    def select_first(self, count: int) -> "KnownGeometry":
-        """What of it concerns the first views alone: of poses and of true views, too few are none."""
-        poses, truth = self.poses[:count], self.truth[:count]
-        enough = sum(pose is not None for pose in poses) >= 2
-        distance = self.distance if self.distance and max(self.distance[:2]) < count else None
-        scored = sum(view is not None for view in truth) >= 2
-        return KnownGeometry(
-            poses if enough else (), self.metric and enough, distance, truth if scored else ()
-        )
-
-
-def load_network(weights: str | Path | ReconstructionModel, device: str = "auto") -> ReconstructionModel:
-    """A file, a folder, a Hugging Face id, the name of shipped weights, or a network that is there already."""
-    model = weights if isinstance(weights, ReconstructionModel) else load_reconstruction(weights)
-    return model.to(choose_device(device, 0)).eval()
+__all__ = ["WEIGHTS", "KnownGeometry", "Reconstruction", "load_network", "reconstruct", "reconstruct_views"]
 
 
 def reconstruct(
@@ -181,63 +47,65 @@ def reconstruct(
     work: PartialResults | None = None,
     progress: Callable[[int, int], None] = lambda done, chunks: None,
 ) -> Reconstruction:
-    """Images in [0, 1] (or objects with `load()`) with one camera each, of any models and sizes.
+    """Reconstruct a scene from images in [0, 1] (or objects with `load()`), with one camera each of any model and size.
 
     `at_once` views go through the network together; more are taken in chunks that overlap by three views and are
-    joined by similarities. `size` is the long side that the network sees, if not that of its training. With `work`,
-    finished chunks are kept on disk and used again.
+    joined by similarities. `size` is the long side of the network's input, by default that of its training. With
+    `work`, finished chunks are kept on disk and used again.
     """
     if len(images) != len(cameras) or len(images) < 2:
         raise ValueError(
             f"{len(images)} images and {len(cameras)} cameras: give two or more views, each with its camera"
         )
+    names = names or [f"view{number:03d}.png" for number in range(len(images))]
+    sources = sources or ["given"] * len(images)
+    views = [
+        CalibratedView(name, camera, None, source, image)
+        for name, camera, source, image in zip(names, cameras, sources, images, strict=True)
+    ]
     model = load_network(weights, device)
-    run = ChunkRunner(model, size or model.config.long_side, precision, query_chunk)
-    chunks = split_into_chunks(
-        len(images), at_once or len(images), min(OVERLAP, (at_once or OVERLAP + 1) - 1)
-    )
-    pieces: dict[int, ViewPiece] = {}
-    notes = []
-    before: tuple[ViewPiece, ...] = ()
-    for number, views in enumerate(chunks):
-        progress(number, len(chunks))
-        lenses = [cameras[view] for view in views]
-        pieces_on_disk = None if work is None else work.load(number, views, lenses)
-        if pieces_on_disk is None:
-            pieces_on_disk = run(views, [images[view] for view in views], lenses)
-            if work is not None:
-                work.save(number, pieces_on_disk)
-        joined = join_chunk(before, pieces_on_disk)
-        before = joined.all
-        pieces |= {piece.view: piece for piece in joined.new}
-        if joined.disagreement > MAX_DISAGREEMENT:
-            notes.append(
-                f"chunk {number + 1} disagrees with the one before by {100 * joined.disagreement:.0f} % of depth"
-            )
-    progress(len(chunks), len(chunks))
-    ordered = [pieces[view] for view in range(len(images))]
-    return _assemble(ordered, cameras, names, sources, known or KnownGeometry(), notes)
+    predict = NetworkPredictor(model, size or model.config.long_side, precision, query_chunk)
+    return reconstruct_views(views, predict, known=known, at_once=at_once, work=work, progress=progress)
 
 
-MAX_DISAGREEMENT = 0.1
-
-
-def _assemble(
-    pieces: Sequence[ViewPiece],
-    cameras: Sequence[Camera],
-    names: Sequence[str] | None,
-    sources: Sequence[str] | None,
-    known: KnownGeometry,
-    notes: list[str],
+def reconstruct_views(
+    views: Sequence[CalibratedView],
+    predict: Predictor,
+    *,
+    known: KnownGeometry | None = None,
+    at_once: int | None = None,
+    work: PartialResults | None = None,
+    progress: Callable[[int, int], None] = lambda done, chunks: None,
 ) -> Reconstruction:
-    """In the world and the unit that are known, at the photographs' own pixels."""
-    poses: Sequence[Pose | None] = known.poses or [None] * len(pieces)
+    """Reconstruct views of one scene with any predictor; poses that are known are in `known`, not in the views."""
+    names = [view.name for view in views]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"two views are named {twice!r}: give every view its own name")
+    overlap = min(OVERLAP, (at_once or OVERLAP + 1) - 1)
+    chunks = split_into_chunks(len(views), at_once or len(views), overlap)
+    predicted, notes = join_chunks(predict_chunks(predict, views, chunks, work, progress))
+    known = known or KnownGeometry()
+    aligned, unit, metrics = _align_to_known(predicted, known)
+    poses = known.poses or [None] * len(views)
+    restored = tuple(
+        _restore_view(view, source, pose) for view, source, pose in zip(aligned, views, poses, strict=True)
+    )
+    if known.truth:
+        metrics |= score_views(restored, known.truth)
+    return Reconstruction(restored, None, unit, metrics, notes=tuple(notes), page=write_report)
+
+
+def _align_to_known(
+    views: Sequence[ReconstructedView], known: KnownGeometry
+) -> tuple[Sequence[ReconstructedView], Unit, dict[str, Any]]:
+    """Bring views to the world and the unit that are known; returns them with the unit and the agreement."""
     metrics: dict[str, Any] = {}
     unit: Unit = "unknown"
-    if sum(pose is not None for pose in poses) >= 2:
-        aligned = align_to_poses([piece.pose for piece in pieces], poses)
-        pieces = [piece.transform(aligned.similarity) for piece in pieces]
-        metrics = aligned.to_metrics()
+    if sum(pose is not None for pose in known.poses) >= 2:
+        alignment = align_to_poses([view.pose for view in views], known.poses)
+        views = [view.transform(alignment.similarity) for view in views]
+        metrics = alignment.to_metrics()
         unit = "metre" if known.metric else "unknown"
     elif known.metric:
         raise ValueError("poses in metres were announced, but fewer than two views have a known pose")
@@ -247,31 +115,29 @@ def _assemble(
                 "known poses fix the scale already: leave out the known distance, or the alignment"
             )
         one, other, length = known.distance
-        scale = scale_to_distance(pieces[one].pose, pieces[other].pose, length)
-        pieces, unit = [piece.transform(scale) for piece in pieces], "metre"
-    views = tuple(
-        _restore_view(
-            piece,
-            cameras[number],
-            names[number] if names else f"view{number:03d}.png",
-            sources[number] if sources else "given",
-            poses[number],
-        )
-        for number, piece in enumerate(pieces)
-    )
-    if known.truth:
-        metrics |= score_views(views, known.truth)
-    return Reconstruction(views, unit, metrics, tuple(notes))
+        scale = scale_to_distance(views[one].pose, views[other].pose, length)
+        views, unit = [view.transform(scale) for view in views], "metre"
+    return views, unit, metrics
 
 
 def _restore_view(
-    piece: ViewPiece, camera: Camera, name: str, source: str, true_pose: Pose | None
-) -> ResultView:
-    maps = torch.stack([piece.ray_depth, piece.confidence], -1)
-    height, width = piece.valid.shape
+    view: ReconstructedView, source: CalibratedView, true_pose: Pose | None
+) -> ReconstructedView:
+    """Return a predicted view at the pixels of its photograph."""
+    camera = source.camera
+    maps = torch.stack([view.ray_depth, view.confidence], -1)
+    height, width = view.valid.shape
     values, valid = restore_maps(
-        maps, piece.valid, camera.width, camera.height, (0.0, 0.0, float(width), float(height))
+        maps, view.valid, camera.width, camera.height, (0.0, 0.0, float(width), float(height))
     )
     valid = valid & camera.unproject_grid()[1]
     depth, confidence = (values * valid[..., None]).unbind(-1)
-    return ResultView(name, camera, piece.pose, depth, confidence, valid, source, true_pose)
+    return replace(
+        view,
+        camera=camera,
+        ray_depth=depth,
+        confidence=confidence,
+        valid=valid,
+        calibration=source.source or "unknown",
+        true_pose=true_pose,
+    )

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from g_ray.cameras.base import Camera
-from g_ray.export.result import ResultView
+from g_ray.export.reconstruction import ReconstructedView
 from g_ray.formats import read_scene
 from g_ray.formats.colmap import convert_pose, find_model
 from g_ray.formats.colmap_model import ColmapModel, RawImage, read_model
@@ -116,7 +116,7 @@ SCORES = {
 }
 
 
-def score_views(views: Sequence[ResultView], truth: Sequence[TrueView | None]) -> dict[str, float]:
+def score_views(views: Sequence[ReconstructedView], truth: Sequence[TrueView | None]) -> dict[str, float]:
     """The paper's metrics over the views of which something is known, by names for people."""
     pairs = [(view, true) for view, true in zip(views, truth, strict=True) if true is not None]
     samples = [_sample_pixels(view, true) for view, true in pairs]
@@ -131,7 +131,7 @@ def score_views(views: Sequence[ResultView], truth: Sequence[TrueView | None]) -
     return {**named, "pixels with known depth": float(valid.sum())}
 
 
-def _sample_pixels(view: ResultView, true: TrueView) -> tuple[Tensor, Tensor, Tensor]:
+def _sample_pixels(view: ReconstructedView, true: TrueView) -> tuple[Tensor, Tensor, Tensor]:
     """Rays, true and found depth of pixels where both are known."""
     both = (true.valid & view.valid).flatten().nonzero()[:, 0]
     chosen = both[:: max(1, -(-len(both) // MAX_PIXELS))]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.encodings.score import position_score
-from g_ray.export.result import Result
+from g_ray.export.reconstruction import Reconstruction
 from g_ray.formats.images import read_photo
 from g_ray.geometry.pose import Pose
 from g_ray.models.attention_maps import AttentionMaps
@@ -69,14 +69,17 @@ class Explorer:
     """
 
     def __init__(
-        self, result: Result, model: ReconstructionModel | None = None, size: int | None = None
+        self,
+        reconstruction: Reconstruction,
+        model: ReconstructionModel | None = None,
+        size: int | None = None,
     ) -> None:
-        self.result = result
+        self.reconstruction = reconstruction
         patch, side = (
             (PATCH, TOKENS * PATCH) if model is None else (model.config.patch, model.config.long_side)
         )
         self.framing = Framing(side if size is None else size, patch)
-        self.named = result.cameras()
+        self.named = reconstruction.cameras()
         self.cameras = [
             named.camera.resize(*self.framing.compute_stretched_size(named.camera)) for named in self.named
         ]
@@ -135,20 +138,23 @@ class Explorer:
 
     def _find_point(self, view: int, u: float, v: float) -> Float[Tensor, "3"] | None:
         """The reconstructed point of a pixel, if there is one."""
-        result_view = self.result.views[view]
-        row, column = min(int(v), result_view.camera.height - 1), min(int(u), result_view.camera.width - 1)
-        depth = float(result_view.ray_depth[row, column])
-        if not bool(result_view.valid[row, column]) or not isfinite(depth) or depth <= 0:
+        reconstructed = self.reconstruction.views[view]
+        row, column = (
+            min(int(v), reconstructed.camera.height - 1),
+            min(int(u), reconstructed.camera.width - 1),
+        )
+        depth = float(reconstructed.ray_depth[row, column])
+        if not bool(reconstructed.valid[row, column]) or not isfinite(depth) or depth <= 0:
             return None
         pixel = torch.tensor([[column + 0.5, row + 0.5]], dtype=torch.float64)
-        ray, known = result_view.camera.to(torch.float64).unproject(pixel)
+        ray, known = reconstructed.camera.to(torch.float64).unproject(pixel)
         if not bool(known.all()):
             return None
-        pose = result_view.pose.to(torch.float64)
+        pose = reconstructed.pose.to(torch.float64)
         return pose.rotation @ (ray[0] * depth) + pose.translation
 
     def _compute_attention(self, model: ReconstructionModel) -> AttentionMaps:
-        photos = [read_photo(self.result.get_image_path(named.name)) for named in self.named]
+        photos = [read_photo(self.reconstruction.get_image_path(named.name)) for named in self.named]
         pairs = zip(photos, self.named, strict=True)
         return AttentionMaps.from_model(model, [self.framing(photo, named.camera) for photo, named in pairs])
 

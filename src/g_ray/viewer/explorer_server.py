@@ -90,7 +90,7 @@ class ExplorerServer(ThreadingHTTPServer):
         """A photograph, no larger than the page needs it."""
         if not 0 <= view < len(self.explorer.named):
             raise ValueError(f"no view {view}")
-        with Image.open(self.explorer.result.get_image_path(self.explorer.named[view].name)) as photo:
+        with Image.open(self.explorer.reconstruction.get_image_path(self.explorer.named[view].name)) as photo:
             small = photo.convert("RGB")
         small.thumbnail((LONG_SIDE, LONG_SIDE))
         buffer = BytesIO()

@@ -15,8 +15,8 @@ from PIL import Image
 
 from g_ray.export.frusta import Frustum, build_frustum, choose_frustum_size
 from g_ray.export.points import PointCloud, subsample_indices
-from g_ray.export.result import Result, ResultView
-from g_ray.formats.cameras_json import NamedCamera
+from g_ray.export.reconstruction import ReconstructedView, Reconstruction
+from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.images import read_photo
 from g_ray.runtime.files import write_atomically
 from g_ray.viewer.colors import CAMERA_COLORS, map_to_heat
@@ -41,9 +41,9 @@ class Scales:
     high: float
 
     @staticmethod
-    def from_result(result: Result) -> "Scales":
+    def from_reconstruction(reconstruction: Reconstruction) -> "Scales":
         depth, confidence = [], []
-        for view in result.views:
+        for view in reconstruction.views:
             step = max(1, int(view.valid.sum()) // SAMPLES)
             depth.append(view.ray_depth[view.valid][::step].numpy(force=True))
             confidence.append(view.confidence[view.valid][::step].numpy(force=True))
@@ -74,10 +74,14 @@ class ViewPictures:
     confidence: str
 
 
-def make_view_pictures(result: Result, view: ResultView, scales: Scales, budget: int) -> ViewPictures:
+def make_view_pictures(
+    reconstruction: Reconstruction, view: ReconstructedView, scales: Scales, budget: int
+) -> ViewPictures:
     """Three pictures of at most `budget` bytes, if it takes smaller ones."""
     photo = (
-        (read_photo(result.get_image_path(view.name)).movedim(0, -1).numpy() * 255).round().astype(np.uint8)
+        (read_photo(reconstruction.get_image_path(view.name)).movedim(0, -1).numpy() * 255)
+        .round()
+        .astype(np.uint8)
     )
     depth, confidence, valid = (x.numpy(force=True) for x in (view.ray_depth, view.confidence, view.valid))
     side = SIDE
@@ -127,35 +131,35 @@ REACH = 1.0
 """Points further outside of the middle 98 % than this many times their extent are not drawn."""
 
 
-def write_report(result: Result, cloud: PointCloud) -> Path:
-    """`result` needs its photographs in its folder; the page is written there too."""
-    cameras = result.cameras()
+def write_report(reconstruction: Reconstruction, cloud: PointCloud) -> Path:
+    """`reconstruction` needs its photographs in its folder; the page is written there too."""
+    cameras = reconstruction.cameras()
     drawn = _select_points(cloud)
     frusta = [
-        build_frustum(named.camera, pose, choose_frustum_size(result, cloud))
-        for named, pose in zip(cameras, result.poses(), strict=True)
+        build_frustum(named.camera, pose, choose_frustum_size(reconstruction, cloud))
+        for named, pose in zip(cameras, reconstruction.poses(), strict=True)
     ]
-    scales = Scales.from_result(result)
+    scales = Scales.from_reconstruction(reconstruction)
     page = Template(read_asset("reconstruction_report.html")).substitute(
         style=read_asset("page.css"),
         script=read_asset("reconstruction_report.js"),
-        title=escape(result.folder.resolve().name),
-        facts=_format_facts(result, cameras, drawn, cloud),
-        cards="\n".join(_iterate_cards(result, cameras, scales)),
+        title=escape(reconstruction.saved_folder.resolve().name),
+        facts=_format_facts(reconstruction, cameras, drawn, cloud),
+        cards="\n".join(_iterate_cards(reconstruction, cameras, scales)),
         near=_format_value(scales.near),
         far=_format_value(scales.far),
         low=_format_value(scales.low),
         high=_format_value(scales.high),
-        unit=" m" if result.unit == "metre" else "",
+        unit=" m" if reconstruction.unit == "metre" else "",
         calibration=_format_calibration(cameras),
         metrics=_format_section(
-            "Metrics", _flatten_pairs(result.metrics), "Against what is known of this scene."
+            "Metrics", _flatten_pairs(reconstruction.metrics), "Against what is known of this scene."
         ),
-        notes=_format_notes(result.notes),
-        settings=_format_section("Settings", _flatten_pairs(result.settings), ""),
-        data=encode_script_json(_build_scene(result, cameras, frusta, drawn)),
+        notes=_format_notes(reconstruction.notes),
+        settings=_format_section("Settings", _flatten_pairs(reconstruction.settings), ""),
+        data=encode_script_json(_build_scene(reconstruction, cameras, frusta, drawn)),
     )
-    path = result.folder / REPORT
+    path = reconstruction.saved_folder / REPORT
     write_atomically(path, page)
     return path
 
@@ -174,14 +178,17 @@ def _select_points(cloud: PointCloud) -> PointCloud:
 
 
 def _build_scene(
-    result: Result, cameras: Sequence[NamedCamera], frusta: Sequence[Frustum], cloud: PointCloud
+    reconstruction: Reconstruction,
+    cameras: Sequence[CalibratedView],
+    frusta: Sequence[Frustum],
+    cloud: PointCloud,
 ) -> dict[str, Any]:
     """Positions as 16-bit fractions of a box, confidence as its rank in 255 steps."""
     low, high = cloud.positions.min(0), cloud.positions.max(0)
     extent = np.maximum(high - low, 1e-9)
     rank = np.searchsorted(np.sort(cloud.confidence), cloud.confidence, side="right") / len(cloud)
     counts = np.bincount(cloud.view, minlength=len(cameras))
-    distance = _compute_median_distance(result, cloud)
+    distance = _compute_median_distance(reconstruction, cloud)
     return {
         "low": low.tolist(),
         "extent": extent.tolist(),
@@ -199,13 +206,15 @@ def _build_scene(
                 "fov": math.radians(min(float(named.camera.fov().vertical_deg), 100.0)),
                 "lines": shape.segments().numpy(force=True).round(5).flatten().tolist(),
             }
-            for number, (named, pose, shape) in enumerate(zip(cameras, result.poses(), frusta, strict=True))
+            for number, (named, pose, shape) in enumerate(
+                zip(cameras, reconstruction.poses(), frusta, strict=True)
+            )
         ],
     }
 
 
-def _compute_median_distance(result: Result, cloud: PointCloud) -> float:
-    centers = np.stack([pose.translation.double().numpy(force=True) for pose in result.poses()])
+def _compute_median_distance(reconstruction: Reconstruction, cloud: PointCloud) -> float:
+    centers = np.stack([pose.translation.double().numpy(force=True) for pose in reconstruction.poses()])
     return float(np.median(np.linalg.norm(cloud.positions - centers[cloud.view], axis=1)))
 
 
@@ -213,7 +222,7 @@ def _compute_median_distance(result: Result, cloud: PointCloud) -> float:
 
 
 def _format_facts(
-    result: Result, cameras: Sequence[NamedCamera], drawn: PointCloud, cloud: PointCloud
+    reconstruction: Reconstruction, cameras: Sequence[CalibratedView], drawn: PointCloud, cloud: PointCloud
 ) -> str:
     models = Counter(named.camera.NAME for named in cameras)
     widest = max(float(named.camera.fov().diagonal_deg) for named in cameras)
@@ -221,8 +230,8 @@ def _format_facts(
     shown = (
         f"points, {_format_count(len(drawn))} of them on this page" if len(drawn) < len(cloud) else "points"
     )
-    metres = "metres" if result.unit == "metre" else "no unit"
-    scale = "known scale" if result.unit == "metre" else "scale unknown: distances are relative"
+    metres = "metres" if reconstruction.unit == "metre" else "no unit"
+    scale = "known scale" if reconstruction.unit == "metre" else "scale unknown: distances are relative"
     facts = [
         (str(len(cameras)), f"views: {lenses}"),
         (_format_count(len(cloud)), shown),
@@ -232,17 +241,19 @@ def _format_facts(
     return "".join(f"<li><b>{escape(value)}</b>{escape(text)}</li>" for value, text in facts)
 
 
-def _iterate_cards(result: Result, cameras: Sequence[NamedCamera], scales: Scales) -> Iterator[str]:
+def _iterate_cards(
+    reconstruction: Reconstruction, cameras: Sequence[CalibratedView], scales: Scales
+) -> Iterator[str]:
     pictured = set(subsample_indices(len(cameras), MAX_PICTURED).tolist())
     budget = BUDGET // max(1, len(pictured))
     for number, named in enumerate(cameras):
         pictures = None
         if number in pictured:
-            pictures = make_view_pictures(result, result.views[number], scales, budget)
+            pictures = make_view_pictures(reconstruction, reconstruction.views[number], scales, budget)
         yield _format_card(number, named, pictures)
 
 
-def _format_card(number: int, named: NamedCamera, pictures: ViewPictures | None) -> str:
+def _format_card(number: int, named: CalibratedView, pictures: ViewPictures | None) -> str:
     name, camera = escape(named.name), named.camera
     shown = ""
     if pictures is not None:
@@ -264,7 +275,7 @@ def _format_card(number: int, named: NamedCamera, pictures: ViewPictures | None)
     )
 
 
-def _format_calibration(cameras: Sequence[NamedCamera]) -> str:
+def _format_calibration(cameras: Sequence[CalibratedView]) -> str:
     rows = [
         (
             named.name,
@@ -279,7 +290,7 @@ def _format_calibration(cameras: Sequence[NamedCamera]) -> str:
     return _format_table(("view", "size", "model", "FoV h × v", "diagonal", "calibration from"), rows)
 
 
-def _format_fov(named: NamedCamera) -> str:
+def _format_fov(named: CalibratedView) -> str:
     fov = named.camera.fov()
     return f"{float(fov.horizontal_deg):.1f}° × {float(fov.vertical_deg):.1f}°"
 

@@ -9,7 +9,7 @@ from types import TracebackType
 import numpy as np
 import viser
 
-from g_ray.export.result import Result, read_result
+from g_ray.export.reconstruction import Reconstruction, read_reconstruction
 from g_ray.models.checkpoint import load_reconstruction
 from g_ray.viewer.explorer import Answer, Explorer
 from g_ray.viewer.explorer_server import ExplorerServer
@@ -24,7 +24,7 @@ class ReconstructionView:
 
     def __init__(
         self,
-        result: Result,
+        reconstruction: Reconstruction,
         *,
         host: str = "127.0.0.1",
         port: int = 8080,
@@ -34,7 +34,9 @@ class ReconstructionView:
     ) -> None:
         model = None if weights is None else load_reconstruction(weights)
         self.scene: SceneView | None = None
-        self.explorer = Explorer(result, model, size if size is not None else _get_network_size(result))
+        self.explorer = Explorer(
+            reconstruction, model, size if size is not None else _get_network_size(reconstruction)
+        )
         self.page = ExplorerServer(
             self.explorer, host, port, scene_port=self._choose_scene_port, on_answer=self._show_point
         )
@@ -42,7 +44,7 @@ class ReconstructionView:
             near = self.page.server_port + 1 if port else 0
             with redirect_stdout(StringIO()):  # it would tell its own address, which is not the page's
                 self.viser = viser.ViserServer(host, near, label="G-ray", verbose=False)
-            self.scene = SceneView(self.viser, result, max_points)
+            self.scene = SceneView(self.viser, reconstruction, max_points)
         except BaseException:
             self.close()
             raise
@@ -84,10 +86,10 @@ class ReconstructionView:
 
 def open_view(folder: str | Path, **options: object) -> ReconstructionView:
     """The view of a folder that `g-ray reconstruct` has written; options as of `ReconstructionView`."""
-    return ReconstructionView(read_result(folder), **options)  # pyright: ignore[reportArgumentType]
+    return ReconstructionView(read_reconstruction(folder), **options)  # pyright: ignore[reportArgumentType]
 
 
-def _get_network_size(result: Result) -> int | None:
-    """What the network saw, if the result says so."""
-    size = result.settings.get("size")
+def _get_network_size(reconstruction: Reconstruction) -> int | None:
+    """What the network saw, if the reconstruction says so."""
+    size = reconstruction.settings.get("size")
     return size if isinstance(size, int) else None

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from g_ray.export.frusta import build_frustum, choose_frustum_size
 from g_ray.export.options import ExportOptions
 from g_ray.export.points import PointCloud, collect_points
-from g_ray.export.result import Result
+from g_ray.export.reconstruction import Reconstruction
 from g_ray.viewer.colors import CAMERA_COLORS
 
 MAX_POINTS = 600_000
@@ -39,18 +39,20 @@ class ViewHandles:
 
 
 class SceneView:
-    """Fills a viser server with a result, and answers its controls."""
+    """Fills a viser server with a reconstruction, and answers its controls."""
 
-    def __init__(self, server: viser.ViserServer, result: Result, max_points: int = MAX_POINTS) -> None:
+    def __init__(
+        self, server: viser.ViserServer, reconstruction: Reconstruction, max_points: int = MAX_POINTS
+    ) -> None:
         self.server = server
-        cloud = collect_points(result, ExportOptions(confidence=0.0, max_points=max_points))
+        cloud = collect_points(reconstruction, ExportOptions(confidence=0.0, max_points=max_points))
         self.confidence = np.sort(cloud.confidence)
-        self.size = choose_frustum_size(result, cloud)
-        self._set_initial_camera(result, cloud)
+        self.size = choose_frustum_size(reconstruction, cloud)
+        self._set_initial_camera(reconstruction, cloud)
         self._add_controls(len(cloud))
         self.views = [
             self._add_view(view, named.name, named.camera, named.pose, _select_view(cloud, view))
-            for view, named in enumerate(result.cameras())
+            for view, named in enumerate(reconstruction.cameras())
         ]
         self.update()
 
@@ -118,9 +120,9 @@ class SceneView:
         toggle.on_update(self.update)
         return ViewHandles(points, outline, toggle, cloud)
 
-    def _set_initial_camera(self, result: Result, cloud: PointCloud) -> None:
+    def _set_initial_camera(self, reconstruction: Reconstruction, cloud: PointCloud) -> None:
         """From behind the first camera, over its shoulder, at the middle of the points."""
-        first = result.poses()[0].world_from_cam.double().numpy(force=True)
+        first = reconstruction.poses()[0].world_from_cam.double().numpy(force=True)
         center, down, forward = first[:3, 3], first[:3, 1], first[:3, 2]
         self.server.scene.set_up_direction(tuple((-down).tolist()))
         start = self.server.initial_camera

@@ -12,7 +12,7 @@ from g_ray.capture.estimators.colmap import ColmapEstimator
 from g_ray.capture.estimators.geocalib import GeoCalibEstimator
 from g_ray.capture.estimators.unik3d import UniK3DEstimator
 from g_ray.capture.estimators.vggt import VGGTEstimator
-from g_ray.formats.calibration import CalibratedPhoto
+from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.photos import Photo
 from g_ray.formats.plausible import check_plausible
 
@@ -30,7 +30,7 @@ ESTIMATORS: dict[str, type[Estimator]] = {
 
 def estimate_cameras(
     text: str, photos: Sequence[Photo], report: Callable[[str], None]
-) -> list[CalibratedPhoto]:
+) -> list[CalibratedView]:
     """Cameras (and poses, where the estimator finds them) of the photos that it could calibrate."""
     estimator = choose_estimator(text)
     views = estimator.estimate(list(photos), report)

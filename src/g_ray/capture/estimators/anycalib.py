@@ -12,7 +12,7 @@ import torch
 from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.capture.estimators.base import Estimator
-from g_ray.formats.calibration import CalibratedPhoto
+from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.photos import Photo
 
 
@@ -22,11 +22,11 @@ class AnyCalibEstimator(Estimator):
     NAME = "anycalib"
     INSTALL = "pip install git+https://github.com/javrtg/AnyCalib"
 
-    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedPhoto]:
+    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedView]:
         model = self.import_package("anycalib").AnyCalib(model_id="anycalib_gen").eval()
         return [self._estimate_photo(model, photo) for photo in photos]
 
-    def _estimate_photo(self, model: Any, photo: Photo) -> CalibratedPhoto:
+    def _estimate_photo(self, model: Any, photo: Photo) -> CalibratedView:
         cam_id, lens = ("kb:4", OpenCVFisheye) if self.fisheye else ("radial:2", OpenCV)
         with torch.inference_mode():
             result = model.predict(photo.load(), cam_id)

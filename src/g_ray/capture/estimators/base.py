@@ -1,4 +1,4 @@
-"""What every estimator can do."""
+"""The interface of estimators: cameras, and poses where possible, from photos alone."""
 
 import importlib
 from abc import ABC, abstractmethod
@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from g_ray.cameras.base import Camera
-from g_ray.formats.calibration import CalibratedPhoto
+from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.photos import Photo
 from g_ray.geometry.pose import Pose
 
 
 class Estimator(ABC):
-    """Cameras from photos; with `fisheye` as lenses of the four-coefficient fisheye model or wider."""
+    """Estimates cameras from photos; with `fisheye` as lenses of the four-coefficient fisheye model or wider."""
 
     NAME: ClassVar[str]
     INSTALL: ClassVar[str]
@@ -22,11 +22,14 @@ class Estimator(ABC):
         self.fisheye = fisheye
 
     @abstractmethod
-    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedPhoto]:
-        """Leave out photos that cannot be calibrated, with a sentence to `report` or a ValueError that names them."""
+    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedView]:
+        """Estimate the cameras of photos.
+
+        A photo that cannot be calibrated is left out with a sentence to `report`, or is a ValueError that names it.
+        """
 
     def import_package(self, module: str) -> Any:
-        """The peer's module, imported when it is first needed; OSError tells how to get it."""
+        """Import a module of the estimator's package when it is first needed; OSError says how to install it."""
         try:
             return importlib.import_module(module)
         except ImportError as error:
@@ -36,5 +39,6 @@ class Estimator(ABC):
                 f"({' '.join(str(error).split())}): {self.INSTALL}"
             ) from None
 
-    def make_calibrated(self, photo: Photo, camera: Camera, pose: Pose | None = None) -> CalibratedPhoto:
-        return CalibratedPhoto(photo.name, photo.path, camera, f"estimated by {self.NAME}", pose)
+    def make_calibrated(self, photo: Photo, camera: Camera, pose: Pose | None = None) -> CalibratedView:
+        """Return the photo with an estimated camera and, if the estimator has one, its pose."""
+        return CalibratedView(photo.name, camera, pose, f"estimated by {self.NAME}", photo)

@@ -16,9 +16,9 @@ from torch.nn.functional import interpolate
 
 from g_ray.cameras.base import Camera
 from g_ray.capture.estimators.base import Estimator
-from g_ray.formats.calibration import CalibratedPhoto
-from g_ray.formats.colmap_model import camera_from_colmap as camera_of
-from g_ray.formats.exif_focal import compute_focal_px
+from g_ray.formats.calibration import CalibratedView
+from g_ray.formats.colmap_cameras import camera_from_colmap as camera_of
+from g_ray.formats.exif import compute_focal_px, read_exif
 from g_ray.formats.photos import Photo
 from g_ray.geometry.pose import Pose
 
@@ -38,7 +38,7 @@ class ColmapEstimator(Estimator):
         super().__init__(fisheye)
         self.longer, self.threads = longer, threads
 
-    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedPhoto]:
+    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedView]:
         if len(photos) < 2:
             raise ValueError(
                 f"{photos[0].name}: estimate:colmap needs two photos or more; use another estimator"
@@ -96,7 +96,7 @@ class ColmapEstimator(Estimator):
             focal = FISHEYE_FOCAL * max(width, height)
             return f"{focal},{focal},{width / 2},{height / 2},0,0,0,0"
         try:
-            focal = compute_focal_px(photo.exif()) * width / photo.width
+            focal = compute_focal_px(read_exif(photo)) * width / photo.width
         except ValueError:
             return ""
         return f"{focal},{width / 2},{height / 2},0"
@@ -112,7 +112,7 @@ def group_by_device(photos: Sequence[Photo]) -> list[list[Photo]]:
     """Photos that share a lens and its setting."""
     groups: dict[tuple[Any, ...], list[Photo]] = {}
     for photo in photos:
-        exif = photo.exif()
+        exif = read_exif(photo)
         folder = str(Path(photo.name).parent)
         device = (exif.device, exif.focal_mm, exif.focal_35mm) if exif.device else (folder,)
         groups.setdefault((photo.width, photo.height, *device), []).append(photo)
@@ -121,7 +121,7 @@ def group_by_device(photos: Sequence[Photo]) -> list[list[Photo]]:
 
 def _collect_views(
     estimator: ColmapEstimator, groups: list[list[Photo]], model: Any
-) -> tuple[dict[str, CalibratedPhoto], list[str]]:
+) -> tuple[dict[str, CalibratedView], list[str]]:
     """A photo without a pose has its device's camera, if another photo of the device was placed."""
     images = {image.name: image for image in model.images.values() if image.has_pose}
     views, lost = {}, []

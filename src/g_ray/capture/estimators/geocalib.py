@@ -11,7 +11,7 @@ import torch
 from g_ray.cameras.base import Camera
 from g_ray.cameras.opencv import OpenCV
 from g_ray.capture.estimators.base import Estimator
-from g_ray.formats.calibration import CalibratedPhoto
+from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.photos import Photo
 
 
@@ -21,7 +21,7 @@ class GeoCalibEstimator(Estimator):
     NAME = "geocalib"
     INSTALL = "pip install git+https://github.com/cvg/GeoCalib"
 
-    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedPhoto]:
+    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedView]:
         if self.fisheye:
             raise ValueError("estimate:geocalib has no fisheye model; use estimate:anycalib:fisheye")
         model = self.import_package("geocalib").GeoCalib(weights="distorted").eval()

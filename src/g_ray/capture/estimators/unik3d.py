@@ -11,7 +11,7 @@ import torch
 
 from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.capture.estimators.base import Estimator
-from g_ray.formats.calibration import CalibratedPhoto
+from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.photos import Photo
 
 
@@ -22,11 +22,11 @@ class UniK3DEstimator(Estimator):
     INSTALL = "pip install git+https://github.com/lpiccinelli-eth/UniK3D (weights: non-commercial)"
     WEIGHTS = "lpiccinelli/unik3d-vitl"
 
-    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedPhoto]:
+    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedView]:
         model = self.import_package("unik3d.models").UniK3D.from_pretrained(self.WEIGHTS).eval()
         return [self._estimate_photo(model, photo) for photo in photos]
 
-    def _estimate_photo(self, model: Any, photo: Photo) -> CalibratedPhoto:
+    def _estimate_photo(self, model: Any, photo: Photo) -> CalibratedView:
         with torch.inference_mode():
             rays = model.infer((photo.load() * 255).round())["rays"]
         rays = rays.reshape(rays.shape[-3:]).movedim(0, -1).detach().float().cpu().clone()

@@ -14,7 +14,7 @@ from torch.nn.functional import interpolate
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.capture.estimators.base import Estimator
-from g_ray.formats.calibration import CalibratedPhoto
+from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.photos import Photo
 from g_ray.geometry.pose import Pose
 
@@ -28,7 +28,7 @@ class VGGTEstimator(Estimator):
     INSTALL = "pip install git+https://github.com/facebookresearch/vggt"
     WEIGHTS = "facebook/VGGT-1B"
 
-    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedPhoto]:
+    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedView]:
         if self.fisheye:
             raise ValueError(
                 "estimate:vggt knows pinholes only; use estimate:anycalib:fisheye or estimate:unik3d"

@@ -19,7 +19,7 @@ from g_ray.data.scenes.nvs import compute_view_distances
 from g_ray.formats import read_scene
 from g_ray.formats.depth import is_usable
 from g_ray.formats.images import read_photo
-from g_ray.formats.scene import PosedScene, check_depth_size, check_loaded_photo
+from g_ray.formats.scene import PosedScene, check_depth_size
 from g_ray.geometry.pose import Pose
 from g_ray.rays.resample import resample
 
@@ -126,8 +126,7 @@ def _load_small(scene: PosedScene, view: int, longest: int) -> tuple[Float[Tenso
     """A photograph of no more pixels than needed, with its camera."""
     camera = scene.cameras[view]
     try:
-        photo = read_photo(scene.images[view])
-        check_loaded_photo(scene.images[view], photo, camera)
+        photo = scene.load_photo(view)
     except (ValueError, OSError):
         return None
     scale = min(1.0, longest / max(camera.width, camera.height))

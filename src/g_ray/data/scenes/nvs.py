@@ -14,7 +14,6 @@ from g_ray.cameras.base import Camera
 from g_ray.data.clip_sampling import scale_to_baseline
 from g_ray.data.nvs import NVSBatch, NVSSource
 from g_ray.formats import read_scene
-from g_ray.formats.images import read_photo
 from g_ray.geometry.pose import Pose
 from g_ray.rays.resample import fit_box, resample
 from g_ray.rays.views import Views
@@ -165,7 +164,7 @@ class SceneNVS(NVSSource):
         path, camera = scene.images[view], scene.cameras[view]
         box = fit_box(camera.width, camera.height, *self.size)
         if path not in self._photos:
-            picture, _ = resample(read_photo(path), camera, *self.size, box)
+            picture, _ = resample(scene.load_photo(view), camera, *self.size, box)
             self._photos[path] = (picture * 255).round().to(torch.uint8)
         return self._photos[path], camera.resize(*self.size, box)
 

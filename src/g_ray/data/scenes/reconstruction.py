@@ -18,8 +18,7 @@ from g_ray.data.reconstruction import ReconstructionBatch
 from g_ray.data.scenes.store import DepthReading, LoadedScene, SceneStore
 from g_ray.data.splits import HELD_OUT
 from g_ray.formats.depth import Convention, convert_to_ray_depth, resize_depth
-from g_ray.formats.images import read_photo
-from g_ray.formats.scene import PosedScene, check_depth_size, check_loaded_photo
+from g_ray.formats.scene import PosedScene, check_depth_size
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
@@ -152,10 +151,9 @@ class ScenesReconstruction(ShapedSets):
         return taken
 
     def _load_view(self, scene: PosedScene, view: int, box: Box, height: int) -> LoadedView:
-        path, camera, file = scene.images[view], scene.cameras[view], scene.depth[view]
+        camera, file = scene.cameras[view], scene.depth[view]
         assert file is not None
-        photo, depth = read_photo(path), file.read()
-        check_loaded_photo(path, photo, camera)
+        photo, depth = scene.load_photo(view), file.read()
         check_depth_size(file.path, depth, camera)
         image, small = resample(photo, camera, self.width, height, box)
         small = small.to(torch.float32)

@@ -1,0 +1,224 @@
+"""Inputs of `g-ray reconstruct` and `g-ray synthesize`: photographs with their cameras, known geometry, targets.
+
+Both commands take photographs and cameras through `read_views`. Everything that was given is used, reported, or refused
+in one line.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from g_ray.cameras.base import Camera
+from g_ray.capture.assign import assign_cameras
+from g_ray.formats.calibration import CalibratedView, rescale_camera
+from g_ray.formats.cameras_json import CamerasJsonSource, read_cameras
+from g_ray.formats.documents import ParsedFile
+from g_ray.formats.photos import Photo, find_photos, orient_photo
+from g_ray.formats.scene import PosedScene
+from g_ray.geometry.pose import Pose
+from g_ray.pipelines.scoring import TrueView, read_truth
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class PhotoOptions:
+    """Which photographs are taken, and how their pixels and cameras are brought together."""
+
+    every: int | None = None
+    """Of a video take every n-th frame."""
+    frames: int | None = None
+    """Of a video take so many frames, evenly spread."""
+    upright: bool = True
+    """Turn pixels upright by EXIF instead of taking them as stored."""
+    resize_calibration: bool = False
+    """Scale calibrations that were made at another size of the same photograph."""
+
+
+def read_views(
+    images: Sequence[str], calibrations: Sequence[str], options: PhotoOptions, report: Report
+) -> list[CalibratedView]:
+    """Find photographs and assign their cameras; two or more, in natural order of their names."""
+    photos = find_photos(images, every=options.every, frames=options.frames, upright=options.upright)
+    if len(photos) < 2:
+        raise ValueError(f"one photograph ({photos[0].name}) is no scene: give two or more views of it")
+    return assign_cameras(photos, calibrations, resize=options.resize_calibration, report=report)
+
+
+# What users know of a scene beside its cameras
+
+
+@dataclass(frozen=True)
+class KnownGeometry:
+    """What is known of a scene beside its cameras."""
+
+    poses: Sequence[Pose | None] = ()
+    """`world_from_cam` of views, in one world; the scene is aligned to them and scored with them."""
+    metric: bool = False
+    """The known poses are in meters."""
+    distance: tuple[int, int, float] | None = None
+    """Two views, and the distance between their cameras in meters."""
+    truth: Sequence[TrueView | None] = ()
+    """Known depth of views (`read_truth`); the scene is scored with it."""
+
+    def select_first(self, count: int) -> "KnownGeometry":
+        """Return what is known of the first views alone; fewer than two poses or true views are left out."""
+        poses, truth = self.poses[:count], self.truth[:count]
+        enough = sum(pose is not None for pose in poses) >= 2
+        distance = self.distance if self.distance and max(self.distance[:2]) < count else None
+        scored = sum(view is not None for view in truth) >= 2
+        return KnownGeometry(
+            poses if enough else (), self.metric and enough, distance, truth if scored else ()
+        )
+
+
+def collect_known(
+    views: Sequence[CalibratedView],
+    *,
+    use_poses: bool,
+    metric: bool,
+    distance: tuple[str, str, float] | None,
+    truth: Path | None,
+    report: Report,
+) -> KnownGeometry:
+    """Collect what the calibration and the user know of a scene.
+
+    `distance` names two photographs and gives the meters between their cameras; `truth` is a scene folder with depth.
+    """
+    poses = [view.pose for view in views]
+    count = sum(pose is not None for pose in poses)
+    if metric and count < 2:
+        raise ValueError(
+            f"--metric says that known poses are in metres, but {count} of {len(views)} views have one: "
+            "give a calibration with poses, or leave it out"
+        )
+    if not use_poses:
+        poses = []
+    elif count == 1:
+        report("one known pose cannot align a scene and is not used")
+        poses = []
+    elif count:
+        report(
+            f"{count} known poses: the scene is aligned to them and scored with them (--poses ignore: not)"
+        )
+    pair = None if distance is None else _find_distance(distance, [view.name for view in views])
+    return KnownGeometry(
+        poses, metric, pair, [] if truth is None else _read_truth_of_views(truth, views, report)
+    )
+
+
+def _find_distance(distance: tuple[str, str, float], names: list[str]) -> tuple[int, int, float]:
+    first, second, length = distance
+    for name in (first, second):
+        if name not in names:
+            raise ValueError(f"--distance names {name}, which is none of the photographs")
+    if first == second:
+        raise ValueError(f"--distance names {first} twice: give two photographs")
+    return names.index(first), names.index(second), length
+
+
+def _read_truth_of_views(
+    folder: Path, views: Sequence[CalibratedView], report: Report
+) -> list[TrueView | None]:
+    # Depth maps are made for stored pixels, and are not turned with the photographs.
+    turned = [view.name for view in views if isinstance(view.photo, Photo) and view.photo.is_turned]
+    if turned:
+        raise ValueError(
+            f"--truth is about pixels as they are stored, but {turned[0]} is turned upright: add --as-stored"
+        )
+    true_views = read_truth(folder, [view.name for view in views], [view.camera for view in views])
+    report(f"{folder}: knows depth of {sum(view is not None for view in true_views)} of {len(views)} views")
+    return true_views
+
+
+# Contexts and targets of novel-view synthesis
+
+
+def read_contexts(
+    photos: Sequence[str],
+    calibration: Path | None,
+    scene: PosedScene | None,
+    report: Report,
+    upright: bool = True,
+) -> list[CalibratedView]:
+    """Read photographs with camera and pose, from a calibration or a scene folder, in the order given."""
+    twice = next((photo for photo in photos if photos.count(photo) > 1), None)
+    if twice is not None:
+        raise ValueError(f"--context names {twice} twice: give every photograph once")
+    if scene is not None:
+        indices = [scene.find_index(photo) for photo in photos]
+        return [replace(scene.get_view(index), photo=scene.load_photo(index)) for index in indices]
+    assert calibration is not None
+    paths = [Path(photo) for photo in photos]
+    if CamerasJsonSource.recognizes(ParsedFile(calibration)):
+        cameras = _match_cameras(paths, read_cameras(calibration), calibration, report)
+        views = [
+            _attach_photo(camera, path, calibration, upright)
+            for camera, path in zip(cameras, paths, strict=True)
+        ]
+    else:
+        found = [Photo.from_file(path, path.name, upright) for path in paths]
+        views = assign_cameras(found, str(calibration), report=report)
+    for path, view in zip(paths, views, strict=True):
+        if view.pose is None:
+            raise ValueError(f"{calibration}: camera {view.name!r} of {path} has no pose; add world_from_cam")
+    return views
+
+
+def _match_cameras(
+    paths: Sequence[Path], cameras: Sequence[CalibratedView], file: Path, report: Report
+) -> list[CalibratedView]:
+    """Match cameras by the names of photographs, with or without suffix; in order if no name fits and counts agree."""
+    by_name = {camera.name: camera for camera in cameras}
+    matches = [by_name.get(path.name) or by_name.get(path.stem) for path in paths]
+    missing = [path for path, camera in zip(paths, matches, strict=True) if camera is None]
+    if not missing:
+        report(f"cameras: by name, {len(paths)} of the {len(cameras)} in {file}")
+        return [camera for camera in matches if camera is not None]
+    if len(missing) == len(paths) == len(cameras):
+        pairs = ", ".join(f"{path.name} = {one.name}" for path, one in zip(paths, cameras, strict=True))
+        report(f"cameras: no name in {file} is that of a photograph, so in order: {pairs}")
+        return list(cameras)
+    raise ValueError(
+        f"{missing[0]} has no camera in {file}, which has {', '.join(by_name) or 'none'}: "
+        "name cameras as the photographs, or give as many in the same order"
+    )
+
+
+def _attach_photo(view: CalibratedView, path: Path, file: Path, upright: bool) -> CalibratedView:
+    photo = Photo.from_file(path, path.name, upright)
+    photo = orient_photo(photo, (view.camera.width, view.camera.height))
+    try:
+        return replace(view, camera=rescale_camera(view.camera, photo, resize=False), photo=photo)
+    except ValueError as error:
+        raise ValueError(f"{file}: camera {view.name!r}: {error}") from None
+
+
+def read_targets(target: str, scene: PosedScene | None) -> list[CalibratedView]:
+    """Read cameras with poses, from a file, or those of one image of the scene."""
+    cameras = _read_target_cameras(target, scene)
+    without = next((camera.name for camera in cameras if camera.pose is None), None)
+    if without is not None:
+        raise ValueError(f"{target}: target {without!r} has no pose; add world_from_cam")
+    return cameras
+
+
+def choose_lens(target: str | None, scene: PosedScene | None, default: Camera) -> Camera:
+    """Return the lens of a camera path: the first context's, or that of the one camera of a file, without pose."""
+    if target is None:
+        return default
+    cameras = _read_target_cameras(target, scene)
+    if len(cameras) != 1 or (Path(target).suffix == ".json" and cameras[0].pose is not None):
+        raise ValueError(f"{target}: with --path it gives the lens alone: one camera, without world_from_cam")
+    return cameras[0].camera
+
+
+def _read_target_cameras(target: str, scene: PosedScene | None) -> list[CalibratedView]:
+    if Path(target).suffix == ".json":
+        cameras = read_cameras(target)
+        if not cameras:
+            raise ValueError(f"{target} has no cameras: add one")
+        return cameras
+    if scene is None:
+        raise ValueError(f"--target {target}: give a .json file with cameras (image names go with --scene)")
+    return [scene.get_view(scene.find_index(target))]
