@@ -15,6 +15,8 @@ COLMAP = {
     "thin_prism_fisheye": ("THIN_PRISM_FISHEYE", 12),
     "fisheye624": ("RAD_TAN_THIN_PRISM_FISHEYE", 16),
     "eucm": ("EUCM", 6),
+    "fov": ("FOV", 5),
+    "division": ("DIVISION", 5),
 }
 seeds = given(seed=st.integers(0, 10_000))
 few = settings(max_examples=10)

@@ -83,7 +83,7 @@ TEXTS = {
     "nerfstudio, out of its folder": ("t.json", transforms(file_path="../../secret/a.png"), "leads out of"),
     "nerfstudio, absolute path": ("t.json", transforms(file_path="/etc/a.png"), "leads out of"),
     "nerfstudio, no rotation": ("t.json", transforms(transform_matrix=[[2.0, 0, 0, 0], [0, 1.0, 0, 0], [0, 0, 1.0, 0]]), "a rotation"),
-    "nerfstudio, model": ("t.json", transforms(camera_model="FOV"), "camera model 'FOV'"),
+    "nerfstudio, model": ("t.json", transforms(camera_model="LENS"), "camera model 'LENS'"),
     "nerfstudio, no focal length": ("t.json", transforms(fl_x=0), "no focal length"),
     "nerfstudio, other order": ("t.json", transforms(fl_x=320.0, fl_y=500.0, cx=500.0, cy=600.0), "cy = 600 lies outside"),
     "Aria, label": ("a.json", aria(label="camera-left"), "its image size is not known"),
@@ -124,7 +124,6 @@ def colmap(folder, cameras="1 PINHOLE 640 480 500 500 320 240", images="1 1 0 0 
     [
         ({"cameras": "1 PINHOLE 640 480 500 500 320"}, "PINHOLE has 4 parameters, the file gives 3"),
         ({"cameras": "1 LENS 640 480 500"}, "unknown model LENS"),
-        ({"cameras": "1 FOV 640 480 500 500 320 240 0.9"}, "camera model FOV has no counterpart"),
         ({"cameras": "1 PINHOLE 640 480 240 320 500 500"}, "cy = 500 lies outside"),
         ({"cameras": "1 OPENCV 640 480 500 500 320 240 -0.2 0.05 0.3 0.1"}, "check the order"),
         ({"images": "1 1 0 0 0 0 0 0 2 a.png"}, "has camera 2, which is not there"),

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from g_ray.cameras import Equirectangular, OpenCVFisheye, Pinhole, RayMapCamera
+from g_ray.cameras import CAMERAS, Equirectangular, OpenCVFisheye, Pinhole, RayMapCamera
 from g_ray.capture.assign import assign_cameras
 from g_ray.formats import CALIBRATIONS
 from g_ray.formats.calibration import CalibratedView
@@ -175,10 +175,9 @@ def test_what_no_lens_is_like(camera, text):
         check_plausible(camera)
 
 
-@pytest.mark.parametrize("name", ["opencv", "pinhole", "opencv_fisheye", "ucm", "double_sphere", "ray_map"])
+# Examples of panoramas may show a place twice, which no lens does.
+@pytest.mark.parametrize("name", [name for name in CAMERAS if name != "equirectangular"])
 def test_ordinary_lenses_pass(name):
-    from g_ray.cameras import CAMERAS
-
     for seed in range(5):
         check_plausible(CAMERAS[name].example(seed))
 

@@ -216,11 +216,11 @@ def kalibr_project(model, intrinsics, distortion, k, points):
         ("pinhole", [460.0, 458.0, 319.5, 239.5], "radtan", [-0.28, 0.07, 0.0009, 0.0001], 1e-9),
         ("omni", [0.9, 700.0, 701.0, 322.0, 238.0], "none", [], 1e-9),
         ("omni", [0.9, 700.0, 701.0, 322.0, 238.0], "radtan", [-0.1, 0.02, 0.001, -0.0005], 2e-2),
-        ("pinhole", [420.0, 421.0, 319.5, 239.5], "fov", [0.92], 2e-2),
+        ("pinhole", [420.0, 421.0, 319.5, 239.5], "fov", [0.92], 1e-9),
     ],
 )
 def test_kalibr(points, model, intrinsics, distortion, k, tolerance):
-    """Ray maps (the last two) are bilinear between pixel centres."""
+    """Ray maps (omni with distortion) are bilinear between pixel centers."""
     settings = {
         "camera_model": model,
         "intrinsics": intrinsics,

@@ -11,7 +11,8 @@ from g_ray.encodings.camera_transform import compute_local_intrinsics
 from g_ray.encodings.per_camera import PerCamera, compute_depth_interval
 from g_ray.geometry.pose import Pose
 from g_ray.nn.attention import attention
-from g_ray.nn.transformer import DepthPredictor, MultiHeadAttention
+from g_ray.nn.per_camera import DepthPredictor
+from g_ray.nn.transformer import MultiHeadAttention
 from g_ray.rays.views import Views
 
 DIM, PATCH = 48, 16

@@ -5,8 +5,17 @@ import torch
 import torch.nn.functional as F
 
 from g_ray.cameras import Pinhole
+from g_ray.cameras.base import Camera
 from g_ray.encodings.base import Encoding
-from g_ray.models import RECONSTRUCTION_METHODS, RECONSTRUCTION_SIZES, ReconstructionModel
+from g_ray.geometry.pose import Pose
+from g_ray.models import (
+    LVSM,
+    METHODS,
+    RECONSTRUCTION_METHODS,
+    RECONSTRUCTION_SIZES,
+    SIZES,
+    ReconstructionModel,
+)
 from g_ray.models.inference import run_inference
 from g_ray.nn.transformer import Block
 from g_ray.rays.views import Views
@@ -51,6 +60,48 @@ def test_phases_are_prepared_once_for_all_layers(method, monkeypatch):
     with torch.no_grad():
         net(*inputs())
     assert len(prepared) == len({net.aggregator.frame, net.aggregator.across}) == len(set(prepared))
+
+
+@pytest.fixture
+def casts(monkeypatch) -> dict[str, list[Camera]]:
+    """The cameras whose rays were cast for all pixels, and for places in patches."""
+    cast: dict[str, list[Camera]] = {"pixels": [], "patches": []}
+    grid, unproject = Camera.unproject_grid, Camera.unproject
+
+    def cast_grid(camera):
+        cast["pixels"].append(camera)
+        with monkeypatch.context() as inside:
+            inside.setattr(Camera, "unproject", unproject)
+            return grid(camera)
+
+    def cast_places(camera, places):
+        cast["patches"].append(camera)
+        return unproject(camera, places)
+
+    monkeypatch.setattr(Camera, "unproject_grid", cast_grid)
+    monkeypatch.setattr(Camera, "unproject", cast_places)
+    return cast
+
+
+@pytest.mark.parametrize("method", RECONSTRUCTION_METHODS)
+def test_the_rays_of_a_camera_are_cast_once_per_reconstruction(method, casts):
+    images, views = inputs()
+    run_inference(network(method), list(images[0]), list(views.cameras), size=SIDE)
+    assert len(casts["pixels"]) == len(set(casts["pixels"])) == VIEWS
+    assert len(casts["patches"]) == len(set(casts["patches"])) == VIEWS
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_rays_of_a_camera_are_cast_once_per_synthesis(method, casts):
+    conditioning, encoding = METHODS[method]
+    model = LVSM(SIZES["tiny"](encoding, conditioning))
+    shared = [Pinhole.from_fov(50.0, 18, 12), Pinhole.from_fov(60.0, 18, 12)]
+    views = Views([*shared, *shared, shared[0]], Pose.identity(5))
+    with torch.no_grad():
+        model(torch.rand(1, 2, 3, 12, 18), views[:2], views[2:])
+    assert len(casts["pixels"]) == len(set(casts["pixels"])) == 2
+    # RayRoPE takes three corners of every patch, the key mask its centre.
+    assert len(casts["patches"]) == (4 if "rayrope" in method else 2)
 
 
 @pytest.mark.parametrize(("chunk", "calls"), [(2, [2, 2, 1]), (8, [5])])

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from g_ray.cameras import Pinhole
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
 
@@ -13,6 +14,34 @@ def test_cut_and_joined_again(mixed_views):
     assert list(again.cameras) == list(views.cameras)
     assert torch.equal(again.poses.world_from_cam, views.poses.world_from_cam)
     assert len(views[1:3]) == 2 and views[1:3].poses.batch_shape == (2, 2)
+
+
+def test_rays_are_cast_once_for_views_and_their_parts(mixed_views):
+    views = mixed_views()
+    first = views.cast_pixel_rays(1)
+    assert views.cast_pixel_rays(1) is first and views[1:].cast_pixel_rays(0) is first
+    assert (views[:1] + views[1:]).cast_pixel_rays(1) is first
+    moved = views.to(torch.float32).cast_pixel_rays(1)
+    assert moved.dtype == torch.float32 and torch.allclose(
+        moved.directions.double(), first.directions, atol=1e-5
+    )
+
+
+def test_rays_with_gradients_are_cast_anew():
+    camera = Pinhole(torch.tensor([20.0, 20.0, 8.0, 8.0, 0.0], requires_grad=True), 16, 16)
+    views = Views([camera])
+    with torch.no_grad():
+        assert not views.cast_pixel_rays(0).directions.requires_grad
+    for _ in range(2):  # a second backward pass through the same graph would be refused
+        views.tokens(8).rays().directions.square()[..., 0].sum().backward()
+    assert camera.params.grad is not None and camera.params.grad.abs().max() > 0
+
+
+def test_rays_of_inference_mode_are_not_kept():
+    views = Views([Pinhole.from_fov(50.0, 16, 16)])
+    with torch.inference_mode():
+        views.cast_pixel_rays(0)
+    assert not views.cast_pixel_rays(0).directions.is_inference()
 
 
 def test_poses_of_one_scene_beside_poses_of_a_batch(mixed_views):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from g_ray.nn.transformer import DepthPredictor
+from g_ray.nn.per_camera import DepthPredictor
 from g_ray.training.learner import build_optimizer, compute_learning_rate
 from g_ray.training.recipe import OptimizerSettings, Schedule
 

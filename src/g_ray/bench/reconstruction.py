@@ -24,6 +24,7 @@ from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
+from g_ray.nn.transformer import prepare_for_inference
 from g_ray.rays.views import Views
 
 OURS, PLAIN = "gray", "rope"
@@ -136,7 +137,7 @@ class BenchmarkCase:
 
     def build_network(self, method: str) -> ReconstructionModel:
         torch.manual_seed(0)
-        return ReconstructionModel(RECONSTRUCTION_SIZES[self.model](method)).eval()
+        return prepare_for_inference(ReconstructionModel(RECONSTRUCTION_SIZES[self.model](method)))
 
     def make_cameras(self) -> list[Camera]:
         f, c = 0.45 * self.size, 0.5 * self.size
@@ -248,11 +249,11 @@ def attach_meter(meter: PartMeter, network: ReconstructionModel) -> PartMeter:
 
 
 def _copy_with_method(network: ReconstructionModel, method: str) -> ReconstructionModel:
-    """Build a network with another method that shares the same weight tensors."""
+    """Build a network with another method and the same weights; all but those of attention share their memory."""
     with torch.device("meta"):
         other = ReconstructionModel(replace(network.config, method=method))
     other.load_state_dict(network.state_dict(), assign=True)
-    return other.eval()
+    return prepare_for_inference(other)
 
 
 def _complete_parts(seconds: dict[str, float]) -> dict[str, float]:

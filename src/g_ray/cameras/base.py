@@ -129,6 +129,11 @@ class Camera(ABC):
     def device(self) -> torch.device:
         return self.params.device
 
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients may flow to the parameters (or to a table of rays)."""
+        return any(tensor.requires_grad for tensor in self._collect_tensors().values())
+
     def parameter(self, name: str) -> Float[Tensor, "*batch"]:
         if name not in self.PARAMETERS:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Linear maps of tokens: what a relative encoding does to queries, keys, values and outputs."""
+"""What every relative encoding is made of: linear maps of queries, keys, values and outputs, and its interface."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -112,7 +112,7 @@ class DirectSum(TokenMap):
         return tuple(entry for part in self.parts for entry in part.entries())
 
 
-# The face of every encoding, and what it prepares once per forward pass.
+# The interface of every encoding, and what it prepares once per forward pass.
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,11 @@ class Tokenwise(Prepared):
     value: TokenMap = IDENTITY
     output: TokenMap = IDENTITY
 
+    @property
+    def maps(self) -> dict[str, TokenMap]:
+        """The four maps by the names of their fields."""
+        return {"query": self.query, "key": self.key, "value": self.value, "output": self.output}
+
 
 @dataclass(frozen=True)
 class Encoding(ABC):
@@ -143,6 +148,11 @@ class Encoding(ABC):
 
     needs_depth: ClassVar[bool] = False
     """Whether every layer must supply predicted depths (RayRoPE)."""
+
+    @property
+    def pair_blocks(self) -> int | None:
+        """Blocks of rotated pairs that fill the whole head (see the picture in `rotation`); None if other maps do."""
+        return None
 
     def prepare(self, queries: Tokens, keys: Tokens | None = None) -> Prepared:
         """Everything about positions that does not depend on features; `keys` for cross-attention.

@@ -1,4 +1,7 @@
-"""Frequency banks of the rotary encodings."""
+"""Rotary encodings of one coordinate pair (grid-index RoPE, and G-ray itself), and frequency banks for all of them.
+
+Which channel pairs with which is drawn in `rotation`.
+"""
 
 from dataclasses import dataclass, replace
 from math import pi
@@ -38,9 +41,6 @@ def round_to_period(frequencies: Float[Tensor, "n"], axis: Axis) -> Float[Tensor
     return turns * 2 * pi / axis.period
 
 
-# Rotary encodings of one coordinate pair: grid-index RoPE, and G-ray itself.
-
-
 @dataclass(frozen=True)
 class Rotary(Encoding):
     """All channels rotated by one coordinate pair.
@@ -72,6 +72,10 @@ class Rotary(Encoding):
     def blocks(self) -> int:
         """Axis blocks: one per sample and axis."""
         return len(self.samples) * len(get_coordinate(self.coordinate).axes)
+
+    @property
+    def pair_blocks(self) -> int | None:
+        return self.blocks
 
     def compute_rotation(self, tokens: Tokens, channels: int) -> Rotation:
         """E = R_Ω(θx) ⊕ R_Ω(θy) of every token, with a head axis (paper, eq:rotation, eq:angular_phase)."""

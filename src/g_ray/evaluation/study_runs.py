@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from g_ray.evaluation.study import ScoredRun, Scorer, Scores, compute_differences, make_rows
+from g_ray.nn.transformer import prepare_for_inference
 from g_ray.runtime.files import strip_paths, write_json
 from g_ray.training.engine import train
 from g_ray.training.history import METRICS
@@ -194,7 +195,7 @@ def load_network(recipe: Recipe, weights: Path, device: str = "cpu") -> torch.nn
 
     network = recipe.build_task().build_model()
     network.load_state_dict(load_file(weights))
-    return network.eval().to(device)
+    return prepare_for_inference(network).to(device)
 
 
 def _score(job: Job, weights: Path, device: str) -> None:

@@ -8,9 +8,11 @@ from typing import NamedTuple
 import torch
 
 from g_ray.cameras.base import Camera
+from g_ray.cameras.division import Division
 from g_ray.cameras.equirectangular import Equirectangular
 from g_ray.cameras.eucm import EUCM
 from g_ray.cameras.fisheye624 import Fisheye624
+from g_ray.cameras.fov import FOV
 from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
@@ -25,8 +27,7 @@ class Model(NamedTuple):
     """Its id in binary files."""
     parameters: str
     """In COLMAP's order, by our names; f stands for fx and fy."""
-    ours: type[Camera] | None
-    """None if no camera here is like it."""
+    ours: type[Camera]
 
 
 MODELS: dict[str, Model] = {
@@ -37,13 +38,13 @@ MODELS: dict[str, Model] = {
     "OPENCV": Model(4, "fx fy cx cy k1 k2 p1 p2", OpenCV),
     "OPENCV_FISHEYE": Model(5, "fx fy cx cy k1 k2 k3 k4", OpenCVFisheye),
     "FULL_OPENCV": Model(6, "fx fy cx cy k1 k2 p1 p2 k3 k4 k5 k6", OpenCV),
-    "FOV": Model(7, "fx fy cx cy omega", None),
+    "FOV": Model(7, "fx fy cx cy omega", FOV),
     "SIMPLE_RADIAL_FISHEYE": Model(8, "f cx cy k1", OpenCVFisheye),
     "RADIAL_FISHEYE": Model(9, "f cx cy k1 k2", OpenCVFisheye),
     "THIN_PRISM_FISHEYE": Model(10, "fx fy cx cy k1 k2 p1 p2 k3 k4 sx1 sy1", ThinPrismFisheye),
     "RAD_TAN_THIN_PRISM_FISHEYE": Model(11, "fx fy cx cy k1 k2 k3 k4 k5 k6 p1 p2 s1 s2 s3 s4", Fisheye624),
-    "SIMPLE_DIVISION": Model(12, "f cx cy k", None),
-    "DIVISION": Model(13, "fx fy cx cy k", None),
+    "SIMPLE_DIVISION": Model(12, "f cx cy k", Division),
+    "DIVISION": Model(13, "fx fy cx cy k", Division),
     "SIMPLE_FISHEYE": Model(14, "f cx cy", OpenCVFisheye),
     "FISHEYE": Model(15, "fx fy cx cy", OpenCVFisheye),
     "EUCM": Model(16, "fx fy cx cy alpha beta", EUCM),
@@ -58,6 +59,8 @@ WRITTEN = (
     "THIN_PRISM_FISHEYE",
     "RAD_TAN_THIN_PRISM_FISHEYE",
     "EUCM",
+    "FOV",
+    "DIVISION",
     "EQUIRECTANGULAR",
 )
 """Models that are written, simplest first: a camera becomes the first of them that is exact, which most tools know."""
@@ -66,16 +69,11 @@ NUMBERS = {model.number: name for name, model in MODELS.items()}
 
 
 def camera_from_colmap(name: str, width: int, height: int, parameters: tuple[float, ...]) -> Camera:
-    """Convert COLMAP's model and parameters; ValueError for a model that has no counterpart here."""
+    """Convert COLMAP's model and parameters; ValueError for a model that COLMAP does not have."""
     model = _get_model(name)
     names = model.parameters.split()
     if len(parameters) != len(names):
         raise ValueError(f"{name} has {len(names)} parameters, the file gives {len(parameters)}")
-    if model.ours is None:
-        usable = ", ".join(known for known, entry in MODELS.items() if entry.ours is not None)
-        raise ValueError(
-            f"camera model {name} has no counterpart here; convert it in COLMAP to one of {usable}"
-        )
     if model.ours is Equirectangular:
         return Equirectangular.panorama(width, height, dtype=torch.float64)
     values = dict(zip(names, parameters, strict=True))

@@ -10,6 +10,7 @@ from g_ray.cameras.base import Camera, pixel_centers
 from g_ray.cameras.distortion import PlanarDistortion
 from g_ray.cameras.double_sphere import DoubleSphere
 from g_ray.cameras.eucm import EUCM
+from g_ray.cameras.fov import FOV
 from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
@@ -118,7 +119,7 @@ def _make_pinhole_builder(values: dict[str, float], distortion: str, k: list[flo
     if distortion == "radtan":
         return _make_builder(OpenCV, **values, **dict(zip(("k1", "k2", "p1", "p2"), k, strict=True)))
     if distortion == "fov":
-        return lambda width, height: _compute_fov_rays(width, height, values, k[0])
+        return _make_builder(FOV, **values, omega=k[0])
     return _make_builder(OpenCVFisheye, **values, **dict(zip(("k1", "k2", "k3", "k4"), k, strict=True)))
 
 
@@ -145,18 +146,6 @@ def _make_omni_builder(values: dict[str, float], distortion: str, k: list[float]
 def _compute_plane(width: int, height: int, values: dict[str, float]) -> torch.Tensor:
     affine = torch.tensor([values[name] for name in ("fx", "fy", "cx", "cy")], dtype=torch.float64)
     return (pixel_centers(width, height, dtype=torch.float64) - affine[2:]) / affine[:2]
-
-
-def _compute_fov_rays(width: int, height: int, values: dict[str, float], omega: float) -> Camera:
-    """Devernay and Faugeras: r_d = atan(2 r tan(ω/2)) / ω, for which there is no camera here: its rays, one a pixel."""
-    plane = _compute_plane(width, height, values)
-    radius = torch.linalg.vector_norm(plane, dim=-1)
-    angle = radius * omega
-    inside = (angle < torch.pi / 2 - 1e-6) & (radius > 0)
-    straight = torch.tan(torch.where(inside, angle, 0.0)) / (2 * torch.tan(torch.tensor(omega / 2)))
-    scale = torch.where(inside, straight / torch.where(radius > 0, radius, 1.0), 1.0)
-    rays = torch.cat([plane * scale[..., None], torch.ones_like(radius)[..., None]], -1)
-    return RayMapCamera.from_rays(rays.float(), inside | (radius == 0))
 
 
 def _compute_omni_rays(width: int, height: int, values: dict[str, float], k: list[float]) -> Camera:

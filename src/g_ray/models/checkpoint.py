@@ -14,6 +14,7 @@ from torch import Tensor
 from g_ray.models.foreign import load_matching
 from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.models.reconstruction_config import ReconstructionConfig
+from g_ray.nn.transformer import prepare_for_inference
 from g_ray.runtime.files import atomic_path
 
 FOLDER = Path(__file__).resolve().parents[1] / "weights"
@@ -70,7 +71,7 @@ def save_reconstruction(model: ReconstructionModel, path: Path, dtype: torch.dty
 
 def load_reconstruction(source: str | Path, *, revision: str | None = None) -> ReconstructionModel:
     """The model of a file, of a folder with model.safetensors, of a Hugging Face id "owner/name", or that comes with
-    the package under this name; in float32."""
+    the package under this name; in float32, prepared for inference (`model.train()` undoes that)."""
     path = find_file(source, revision=revision)
     config, state = _read(path)
     with torch.device("meta"):
@@ -83,7 +84,7 @@ def load_reconstruction(source: str | Path, *, revision: str | None = None) -> R
         raise ValueError(f"{path}: {error}") from None
     if report.missing or report.unused:
         raise ValueError(f"{path} does not fit its own config; {'; '.join(report.format_lines()[1:])}")
-    return model.requires_grad_().eval()
+    return prepare_for_inference(model.requires_grad_())
 
 
 def find_file(source: str | Path, name: str = FILE, *, revision: str | None = None) -> Path:

@@ -152,24 +152,25 @@ def run_inference(
     frames = [framing(image, camera) for image, camera in zip(images, cameras, strict=True)]
     like = next(model.parameters())
     lenses = [frame.camera.to(device=like.device, dtype=like.dtype) for frame in frames]
+    views = Views(lenses)
     low = torch.autocast(like.device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
     with low:
         predictions = model.predict(
             [frame.image.to(like)[None] for frame in frames],
-            Views(lenses),
+            views,
             content=None if fit == "stretch" else [frame.content.to(like.device) for frame in frames],
             query_chunk=query_chunk,
         )
     rows = get_reconstruction_method(model.config.method)
     used_by = rows.describe_ray_usage(model.config.head_dim, model.config.encoding_options)
-    views = []
-    for frame, lens, prediction in zip(frames, lenses, predictions, strict=True):
-        valid = RayMap.from_camera(lens).valid & frame.content.to(lens.device)
+    inferred = []
+    for index, (frame, prediction) in enumerate(zip(frames, predictions, strict=True)):
+        valid = views.cast_pixel_rays(index).valid & frame.content.to(like.device)
         record = Calibration.from_camera(frame.original, frame.camera, used_by)
-        views.append(
+        inferred.append(
             InferredView(prediction.map_tensors(lambda part: part[0]), valid, frame.camera, record, frame)
         )
-    return Inference(tuple(views))
+    return Inference(tuple(inferred))
 
 
 def _check(images: Sequence[Tensor], cameras: Sequence[Camera]) -> None:

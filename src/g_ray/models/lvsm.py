@@ -5,7 +5,7 @@ knows of its camera is `conditioning` (input channels) and `encoding` (attention
 tables, `METHODS`, differ in nothing else.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any, NamedTuple
@@ -132,33 +132,38 @@ class LVSM(nn.Module):
     ) -> Float[Tensor, "batch target 3 height width"]:
         """Images in [0, 1] as the target cameras would take them; context images are in [0, 1] too."""
         _check(context_images, contexts, targets)
-        rays = self._make_ray_patches(contexts, context_images)
+        views = contexts + targets
+        rays = self._make_ray_patches(views, range(len(contexts)), context_images)
         rgb = split_into_patches(context_images.movedim(-3, -1), self.config.patch)
         context_tokens = self.context_tokens(torch.cat([rgb, rays], -1)).flatten(1, 2)
-        each = (targets[i : i + 1] for i in range(len(targets)))
-        return torch.stack([self._render_target(context_tokens, contexts, target) for target in each], 1)
+        tokens, known = views.tokens(self.config.patch), list(range(len(contexts)))
+        each = [
+            self._render_target(context_tokens, tokens.select([*known, target]), target)
+            for target in range(len(contexts), len(views))
+        ]
+        return torch.stack(each, 1)
 
     def _render_target(
-        self, context_tokens: Float[Tensor, "batch known dim"], contexts: Views, target: Views
+        self, context_tokens: Float[Tensor, "batch known dim"], tokens: Tokens, target: int
     ) -> Float[Tensor, "batch 3 height width"]:
         """One target, in its own sequence; in the last layer only its tokens ask."""
-        tokens = (contexts + target).tokens(self.config.patch)
         everywhere, mask = self.encoding.prepare(tokens), _make_key_mask(tokens, len(context_tokens))
-        here = self.encoding.prepare(tokens.select([len(contexts)]), tokens)
-        target_tokens = self.target_tokens(self._make_ray_patches(target, context_tokens)[:, 0])
+        here = self.encoding.prepare(tokens.select([target]), tokens)
+        target_tokens = self.target_tokens(
+            self._make_ray_patches(tokens.views, [target], context_tokens)[:, 0]
+        )
         x = self.input_norm(torch.cat([context_tokens, target_tokens], 1))
         for block in self.blocks[:-1]:
             x = block(x, everywhere, mask)
         x = self.blocks[-1](x, here, mask, slice(context_tokens.shape[1], None))
         rgb = self.pixels(self.output_norm(x)).sigmoid()
-        patch, rows = self.config.patch, target.cameras[0].height // self.config.patch
+        patch, rows = self.config.patch, tokens.views.cameras[target].height // self.config.patch
         return rearrange(rgb, "b (r s) (p q c) -> b c (r p) (s q)", p=patch, q=patch, r=rows)
 
-    def _make_ray_patches(self, views: Views, like: Tensor) -> Float[Tensor, "batch view patch channel"]:
-        maps = [
-            split_into_patches(self.ray_channels(views, index), self.config.patch)
-            for index in range(len(views))
-        ]
+    def _make_ray_patches(
+        self, views: Views, indices: Sequence[int], like: Tensor
+    ) -> Float[Tensor, "batch view patch channel"]:
+        maps = [split_into_patches(self.ray_channels(views, index), self.config.patch) for index in indices]
         return torch.stack([part.expand(len(like), *part.shape[1:]) for part in maps], 1).to(like)
 
 

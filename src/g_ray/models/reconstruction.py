@@ -129,8 +129,8 @@ class ReconstructionModel(nn.Module):
             each = encoded.unflatten(0, (-1, len(group.views))).unbind(1)
             features |= dict(zip(group.views, each, strict=True))
         if self.camray is not None:
-            for view, camera in enumerate(tokens.views.cameras):
-                features[view] = features[view] + self.camray(camera, len(images[0]))
+            for view in features:
+                features[view] = features[view] + self.camray(tokens.views, view, len(images[0]))
         return [features[view] for view in range(len(images))]
 
     def _apply_heads(self, taps: dict[int, Tensor], tokens: Tokens, group: Group, mask: Mask) -> Prediction:

@@ -1,15 +1,13 @@
-"""Absolute conditioning as a layer: what each pixel's ray tells a network through its input channels."""
+"""Absolute conditioning as layers: rays as input channels of every pixel, or as features of every patch."""
 
 import torch
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from g_ray.cameras.base import Camera
 from g_ray.encodings.absolute import CONDITIONINGS
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.precision import disable_autocast
-from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views
 
 CHANNELS = 6
@@ -32,12 +30,12 @@ class RayChannels(nn.Module):
         self.register_buffer("noise", noise)
 
     def forward(self, views: Views, index: int) -> Float[Tensor, "batch h w channel"]:
-        """Of one view, in the precision of its camera; zero where the lens has no ray."""
+        """Compute the channels of one view, in the precision of its camera; zero where the lens has no ray."""
         camera = views.cameras[index]
         if self.name == "none":
             return self._tile_noise(camera.height, camera.width).expand(views.batch, -1, -1, -1)
         with disable_autocast(camera.params):
-            rays = _expand_to_batch(RayMap.from_camera(camera), views.batch)
+            rays = views.cast_pixel_rays(index).expand_to_batch(views.batch, 2)
             if self.name == "camray":
                 channels = CONDITIONINGS[self.name](rays)
             else:
@@ -57,11 +55,6 @@ class RayChannels(nn.Module):
         return self.noise[rows[:, None], columns]
 
 
-def _expand_to_batch(rays: RayMap, batch: int) -> RayMap:
-    directions = rays.directions.expand(batch, *rays.directions.shape[-3:])
-    return RayMap(directions, rays.valid.expand(batch, *rays.valid.shape[-2:]))
-
-
 # Absolute CamRay at the level of patches: the rays of a patch's pixels become features of its token.
 
 
@@ -69,7 +62,7 @@ class RayFeatures(nn.Module):
     """Two layers over the camera-local unit rays of all pixels of a patch, to be added to image features.
 
     `scale` multiplies the rays: over a patch they hardly vary, and over an image by less than 1, so at scale 1
-    they whisper beside image features.
+    they are small beside image features.
     """
 
     def __init__(self, dim: int, patch: int, scale: float) -> None:
@@ -77,10 +70,10 @@ class RayFeatures(nn.Module):
         self.patch, self.scale = patch, scale
         self.layers = nn.Sequential(nn.Linear(3 * patch**2, dim), nn.GELU(), nn.Linear(dim, dim))
 
-    def forward(self, camera: Camera, batch: int) -> Float[Tensor, "batch patch dim"]:
-        """Of one view; pixels without a ray count as zero."""
-        with disable_autocast(camera.params), torch.no_grad():
-            rays = RayMap.from_camera(camera)
+    def forward(self, views: Views, index: int, batch: int) -> Float[Tensor, "batch patch dim"]:
+        """Compute the features of one view; pixels without a ray count as zero."""
+        with torch.no_grad():
+            rays = views.cast_pixel_rays(index)
             directions = self.scale * rays.directions * rays.valid[..., None]
         patches = rearrange(directions, "... (r p) (s q) c -> ... (r s) (p q c)", p=self.patch, q=self.patch)
         weight = self.layers[0].weight

@@ -5,20 +5,33 @@ from typing import Any
 
 import torch
 from jaxtyping import Complex, Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from g_ray.encodings._pairs import (
     adjacent_from_complex,
     complex_from_adjacent,
     complex_from_halves,
-    complex_from_rotation,
     halves_from_complex,
 )
 from g_ray.encodings.per_camera import PerCamera
 from g_ray.encodings.rotation import Rotation
 from g_ray.geometry.precision import promote_to_float32
 from g_ray.nn import sdpa
+
+
+class DepthPredictor(nn.Module):
+    """raw (ℓ, σ) = W x + b per token, shared by all heads; W starts at zero, b at (0, 3)."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(dim, 2)
+        with torch.no_grad():
+            self.linear.weight.zero_()
+            self.linear.bias.copy_(torch.tensor([0.0, 3.0]))
+
+    def forward(self, x: Float[Tensor, "batch token dim"]) -> Float[Tensor, "batch token 2"]:
+        return self.linear(x)
 
 
 def attend_per_camera(
@@ -54,13 +67,13 @@ class PerCameraAttention(torch.autograd.Function):
         bias: Tensor | None,
         chunk: int | None,
     ) -> Float[Tensor, "batch head query dim"]:
-        turn = complex_from_rotation(position.compute_query_rotation(query_ends))
+        turn = position.compute_query_rotation(query_ends).to_complex()
         rotated = adjacent_from_complex(complex_from_halves(q) * turn, q.dtype)
         keys, values = _RotatedTokens(k, rotate=True), _RotatedTokens(v, rotate=position.rotate_values)
         out, sums = torch.empty_like(rotated), []
         for view, span in position.queries.find_runs():
             key_rotation = (
-                None if view is None else complex_from_rotation(position.compute_key_rotation(view, key_ends))
+                None if view is None else position.compute_key_rotation(view, key_ends).to_complex()
             )
             own_keys, own_values = keys.rotate(key_rotation), values.rotate(key_rotation)
             for part in _split_span(span, chunk):
@@ -127,7 +140,7 @@ class _TrackedRotation:
     def __init__(self, make: Callable[[Tensor], Rotation], ends: Tensor) -> None:
         with torch.enable_grad():
             self.ends = ends.detach().requires_grad_()
-            self.live = complex_from_rotation(make(self.ends))
+            self.live = make(self.ends).to_complex()
         self.value = self.live.detach()
         self.conjugate = self.value.conj().resolve_conj()
         self.grad = torch.zeros_like(self.value)

@@ -14,6 +14,7 @@ from g_ray.data.clip_sampling import compute_baseline_scale
 from g_ray.geometry.pose import Pose
 from g_ray.models.checkpoint import resolve_weights
 from g_ray.models.lvsm import LVSM, LVSMConfig
+from g_ray.nn.transformer import prepare_for_inference
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.resample import fit_box, resample
 from g_ray.rays.views import Views
@@ -63,7 +64,12 @@ def load_network(weights: str | Path, device: str | torch.device = "cpu") -> Net
     model = LVSM(LVSMConfig(**vars(recipe.model)))
     load_weights(model, path)
     size = (recipe.data.width, recipe.data.height)
-    return Network(model.eval().to(device), recipe.model.encoding, size, get_trained_baseline(recipe.data))
+    return Network(
+        prepare_for_inference(model).to(device),
+        recipe.model.encoding,
+        size,
+        get_trained_baseline(recipe.data),
+    )
 
 
 def get_trained_baseline(data: NVSData) -> float | None:

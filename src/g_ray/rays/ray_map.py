@@ -1,4 +1,4 @@
-"""RayMap: all that geometry tells learning."""
+"""RayMap: unit rays and where they are valid. It is all that G-ray needs to know of a camera."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +37,12 @@ class RayMap:
     def from_camera(camera: Camera) -> "RayMap":
         """Rays through all pixel centres: [*batch, height, width]."""
         return RayMap(*camera.unproject_grid())
+
+    def expand_to_batch(self, batch: int, dims: int) -> "RayMap":
+        """The same rays for every scene of a batch, without a copy; the last `dims` axes are those of one scene."""
+        assert self.origins is None
+        directions = self.directions.expand(batch, *self.directions.shape[-dims - 1 :])
+        return RayMap(directions, self.valid.expand(batch, *self.valid.shape[-dims:]))
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """Views: what each image was taken with and from where, and the tokens it is cut into."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -27,10 +27,15 @@ CORNERS: Samples = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0))
 
 @dataclass(frozen=True)
 class Views:
-    """One camera per view, of any model and size, and optionally their poses `world_from_cam` [(batch) view]."""
+    """One camera per view, of any model and size, and optionally their poses `world_from_cam` [(batch) view].
+
+    Rays are cast once: a network asks for those of a view several times in one pass (key mask, phases, input channels).
+    """
 
     cameras: Sequence[Camera]
     poses: Pose | None = None
+    # By camera (cameras are hashed by identity) and by what was asked for; parts of these views share it.
+    casts: dict[Hashable, RayMap] = field(default_factory=dict, kw_only=True, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.cameras:
@@ -66,19 +71,20 @@ class Views:
     def __getitem__(self, index: slice) -> "Views":
         """Some of the views, e.g. `views[:2]`."""
         poses = None if self.poses is None else self.poses[..., index]
-        return Views(self.cameras[index], poses)
+        return Views(self.cameras[index], poses, casts=self.casts)
 
     def __add__(self, other: "Views") -> "Views":
         """These views, then the others."""
         if (self.poses is None) != (other.poses is None):
             raise ValueError("views with poses beside views without: give poses to all of them or to none")
         cameras = [*self.cameras, *other.cameras]
+        casts = {**self.casts, **other.casts}
         if self.poses is None or other.poses is None:
-            return Views(cameras)
+            return Views(cameras, casts=casts)
         mine, theirs = self.poses.world_from_cam, other.poses.world_from_cam
         batch = torch.broadcast_shapes(mine.shape[:-3], theirs.shape[:-3])
         joined = [part.expand(*batch, *part.shape[-3:]) for part in (mine, theirs)]
-        return Views(cameras, Pose(torch.cat(joined, -3)))
+        return Views(cameras, Pose(torch.cat(joined, -3)), casts=casts)
 
     def to(self, *args: Any, **kwargs: Any) -> "Views":
         """Move cameras and poses to a device or a floating dtype, as `Tensor.to`."""
@@ -101,7 +107,7 @@ class Views:
         return reduce(torch.promote_types, dtypes, torch.float32)
 
     def cam_from_world(self, encoding_name: str) -> Float[Tensor, "batch view 4 4"]:
-        """Poses for an encoding, `who`, that compares them."""
+        """Poses for an encoding that compares them; its name is for the error message."""
         if self.poses is None:
             raise ValueError(
                 f"{encoding_name} compares camera poses, but the views have none: pass Views(cameras, poses)"
@@ -115,6 +121,34 @@ class Views:
         with disable_autocast(self.cameras[0].params):
             matrices = [_normalize_intrinsics(camera).expand(self.batch, 3, 3) for camera in self.cameras]
         return torch.stack([matrix.to(self.dtype) for matrix in matrices], 1)
+
+    def cast_pixel_rays(self, view: int) -> RayMap:
+        """Camera-local rays of all pixel centres of one view: [*batch h w], with the batch of its camera."""
+        camera = self.cameras[view]
+        return self._cast_once(camera, "pixels", lambda: RayMap.from_camera(camera))
+
+    def cast_patch_rays(self, view: int, rows: int, columns: int, samples: Samples) -> RayMap:
+        """Camera-local rays of some positions inside every patch of one view: [*batch patch sample]."""
+        camera = self.cameras[view]
+
+        def cast() -> RayMap:
+            grid = Layout((Segment(view, rows, columns),))
+            patches = grid.compute_grid_positions(samples, normalized=True, device=camera.device)
+            size = patches.new_tensor([camera.width, camera.height])
+            pixels = ((patches + 0.5) * size).to(camera.dtype).expand(*camera.batch_shape, -1, -1, -1)
+            return RayMap(*camera.unproject(pixels))
+
+        return self._cast_once(camera, (rows, columns, samples), cast)
+
+    def _cast_once(self, camera: Camera, what: Hashable, cast: Callable[[], RayMap]) -> RayMap:
+        if (camera, what) in self.casts:
+            return self.casts[camera, what]
+        with disable_autocast(camera.params):
+            rays = cast()
+        # Rays with a gradient belong to one backward pass, rays of inference mode to none.
+        if not (camera.requires_grad or rays.directions.is_inference() or torch.compiler.is_compiling()):
+            self.casts[camera, what] = rays
+        return rays
 
     def tokens(
         self,
@@ -146,7 +180,7 @@ class Views:
 
 @dataclass(frozen=True)
 class Tokens:
-    """The sequence that attention sees: patches of views, and special tokens. Casts rays where it is asked to."""
+    """The sequence that attention sees: patches of views, and special tokens."""
 
     views: Views
     layout: Layout
@@ -183,16 +217,8 @@ class Tokens:
             shape = (self.views.batch, segment.count, len(samples))
             forward = torch.tensor([0.0, 0.0, 1.0], device=self.device)
             return RayMap(forward.expand(*shape, 3), torch.zeros(shape, dtype=torch.bool, device=self.device))
-        camera = self.views.cameras[segment.view]
-        patches = Layout((segment,)).compute_grid_positions(samples, normalized=True, device=camera.device)
-        size = patches.new_tensor([camera.width, camera.height])
-        with disable_autocast(camera.params):
-            pixels = ((patches + 0.5) * size).to(camera.dtype).expand(*camera.batch_shape, -1, -1, -1)
-            directions, valid = camera.unproject(pixels)
-        batch = self.views.batch
-        return RayMap(
-            directions.expand(batch, *directions.shape[-3:]), valid.expand(batch, *valid.shape[-2:])
-        )
+        rays = self.views.cast_patch_rays(segment.view, segment.rows, segment.columns, samples)
+        return rays.expand_to_batch(self.views.batch, 2)
 
 
 def _compute_grid(camera: Camera, patch: int | tuple[int, int], view: int) -> tuple[int, int]:
