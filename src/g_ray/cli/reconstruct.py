@@ -71,7 +71,13 @@ class Reconstruct:
         from g_ray.pipelines.reconstruction import load_network, reconstruct, split_into_chunks
         from g_ray.pipelines.work import PartialResults
 
-        photos = find_photos(self.images, every=self.every, frames=self.frames, upright=not self.as_stored)
+        photos = find_photos(
+            self.images,
+            every=self.every,
+            frames=self.frames,
+            upright=not self.as_stored,
+            note=lambda text: print(f"note: {text}"),
+        )
         if len(photos) < 2:
             raise ValueError(f"one photograph ({photos[0].name}) is no scene: give two or more views of it")
         views = assign_cameras(photos, self.calibration, resize=self.resize_calibration, report=print)
