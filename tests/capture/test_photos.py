@@ -191,3 +191,19 @@ def test_a_frame_and_a_photo_of_one_name(tmp_path, film):
     Image.new("RGB", (64, 48)).save(tmp_path / "walk" / "frame_000000.png")
     with pytest.raises(ValueError, match=r"walk/frame_000000.png is the name of two photos"):
         find_photos([film, tmp_path / "walk"])
+
+
+def test_depth_maps_of_seven_scenes_are_no_photographs(tmp_path, shoot):
+    for name in ("frame-000000.color.png", "frame-000000.depth.png", "frame-000000.depth.proj.png"):
+        shoot(name)
+    folder, notes = tmp_path / "photos", []
+    for given in (folder, folder / "*.png"):
+        assert names(find_photos([given], note=notes.append)) == ["frame-000000.color.png"]
+    assert all("2 depth maps (*.depth.png) are not taken for photographs" in note for note in notes)
+    assert len(notes) == 2
+    assert names(find_photos([folder / "frame-000000.depth.png"])) == ["frame-000000.depth.png"], (
+        "named itself"
+    )
+    (folder / "frame-000000.color.png").unlink()
+    with pytest.raises(ValueError, match="only depth maps"):
+        find_photos([folder])

@@ -9,7 +9,7 @@ import glob
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -26,6 +26,8 @@ MIN_SIZE = 32
 """Smallest side in pixels."""
 FRAMES = 32
 """Frames of a video if the user gives no number."""
+DEPTH_ENDINGS = (".depth.png", ".depth.proj.png")
+"""Depth maps beside photographs, as 7-Scenes names them: images, but no photographs."""
 
 
 @runtime_checkable
@@ -118,17 +120,19 @@ def find_photos(
     every: int | None = None,
     frames: int | None = None,
     upright: bool = True,
+    note: Callable[[str], None] = lambda text: None,
 ) -> list[Photo]:
     """Find photos in files, folders (with all below them), patterns with * ? [ ] and **, and videos.
 
     Of a video every `every`-th frame is taken, or `frames` spread evenly over it (32 if neither is given).
-    `upright=False` leaves pixels as stored instead of turning them by EXIF. Anything that cannot be used is a
+    `upright=False` leaves pixels as stored instead of turning them by EXIF. Depth maps of 7-Scenes in a folder or a
+    pattern are left out, and `note` is called with a line that says so. Anything else that cannot be used is a
     ValueError or an OSError in one line that names it.
     """
     if isinstance(patterns, str | os.PathLike):
         patterns = [patterns]
     _check_sampling(every, frames)
-    paths = [path for pattern in patterns for path in _expand_pattern(os.fspath(pattern))]
+    paths = [path for pattern in patterns for path in _expand_pattern(os.fspath(pattern), note)]
     if not paths:
         raise ValueError("no photos: give files, folders, patterns or a video")
     _check_unique([str(path) for path in paths], "is given twice; give every photo once")
@@ -160,13 +164,13 @@ def _check_sampling(every: int | None, frames: int | None) -> None:
             raise ValueError(f"{name} is {value}; it must be at least 1")
 
 
-def _expand_pattern(pattern: str) -> list[Path]:
+def _expand_pattern(pattern: str, note: Callable[[str], None]) -> list[Path]:
     """Return the absolute paths that one argument stands for."""
     path = Path(os.path.abspath(os.path.expanduser(pattern)))
     if not pattern:
         raise ValueError("an empty path among the photos; give files, folders, patterns or a video")
     if path.is_dir():
-        return _find_images(path)
+        return _find_images(path, note)
     if path.exists() or not glob.has_magic(pattern):
         return [path]
     matches = sorted(
@@ -175,17 +179,30 @@ def _expand_pattern(pattern: str) -> list[Path]:
     files = [hit for hit in matches if hit.is_file()]
     if not files:
         raise ValueError(f"{pattern}: no file matches this pattern")
-    return files
+    return _leave_out_depth(files, pattern, note)
 
 
-def _find_images(folder: Path) -> list[Path]:
+def _leave_out_depth(paths: list[Path], source: str, note: Callable[[str], None]) -> list[Path]:
+    photos = [path for path in paths if not path.name.lower().endswith(DEPTH_ENDINGS)]
+    if not photos and paths:
+        raise ValueError(
+            f"{source}: only depth maps ({paths[0].name}, …), no photographs; give the color images"
+        )
+    if len(photos) < len(paths):
+        note(
+            f"{source}: {len(paths) - len(photos)} depth maps (*{DEPTH_ENDINGS[0]}) are not taken for photographs"
+        )
+    return photos
+
+
+def _find_images(folder: Path, note: Callable[[str], None]) -> list[Path]:
     visible = [path for path in sorted(folder.rglob("*")) if not _is_hidden(path.relative_to(folder))]
     images = [path for path in visible if path.suffix.lower() in SUFFIXES and path.is_file()]
     if not images:
         films = [path.name for path in visible if _is_video(path)]
         hint = f"; it has a video: give {folder / films[0]}" if films else f" ({', '.join(SUFFIXES)})"
         raise ValueError(f"{folder}: no images in this folder{hint}")
-    return images
+    return _leave_out_depth(images, str(folder), note)
 
 
 def _is_hidden(path: Path) -> bool:

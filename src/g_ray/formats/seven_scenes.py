@@ -1,19 +1,29 @@
 """Frames as Microsoft's 7-Scenes stores them, and many RGB-D recorders after it.
 
-FOLDER/frame-000000.color.png (or jpg), frame-000000.depth.png (millimetres; 0 and 65535 are none), and
-frame-000000.pose.txt (4×4 world_from_cam, OpenCV axes); FOLDER/camera-intrinsics.txt holds a 3×3 matrix. Depth that has
-been moved into the colour camera is frame-000000.depth.proj.png and comes first.
+FOLDER/frame-000000.color.png (or jpg), frame-000000.depth.png (millimeters; 0 and 65535 are none), and
+frame-000000.pose.txt (4×4 world_from_cam, OpenCV axes); FOLDER/camera-intrinsics.txt holds the 3×3 matrix of the depth
+camera.
+
+A Kinect has two cameras. Those of 7-Scenes are taken as published: depth f = 585 px and color f = 525 px, both centered
+at 320, 240 of 640×480, with the rigid transform COLOR_FROM_DEPTH. Poses come from KinectFusion, which tracks depth
+images: they are the depth camera's, and are moved to the color camera here. Depth is moved too (`register_depth`),
+unless frame-000000.depth.proj.png has it in the color camera already. A folder with any other matrix is read as a
+recorder's whose depth is registered to color: one camera and one pose for both.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from PIL import Image
+from torch import Tensor
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.calibration import CalibrationSource, Example, Lens
 from g_ray.formats.depth import DepthFile
+from g_ray.formats.depth_registration import register_depth
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.frames import find_nearest_rotation
 from g_ray.formats.images import read_photo_size
@@ -23,10 +33,41 @@ from g_ray.runtime.files import write_atomically
 
 POSE = ".pose.txt"
 COLORS = (".color.png", ".color.jpg")
-DEPTHS = (".depth.proj.png", ".depth.png")
+DEPTH, REGISTERED = ".depth.png", ".depth.proj.png"
 INTRINSICS = "camera-intrinsics.txt"
 MILLIMETRE = 1e-3
 NOTHING = 65535.0
+
+KINECT_SIZE = (640, 480)
+DEPTH_FOCAL_PX, COLOR_FOCAL_PX = 585.0, 525.0
+COLOR_FROM_DEPTH = (
+    (0.9999651801, 0.0026765126, -0.0079041012, -0.0255589432),
+    (-0.0027409311, 0.9999630280, -0.0081504521, 0.0001010964),
+    (0.0078819942, 0.0081718329, 0.9999355456, 0.0020318322),
+    (0.0, 0.0, 0.0, 1.0),
+)
+"""A Kinect calibrated at LIRIS, Lyon, which the published preparations of 7-Scenes use; meters."""
+
+
+@dataclass(frozen=True)
+class KinectDepthFile(DepthFile):
+    """A map of the Kinect's depth camera that is read as its color camera would see it."""
+
+    def read(self) -> Float[Tensor, "h w"]:
+        depth = super().read()
+        height, width = depth.shape
+        if (width, height) != KINECT_SIZE:
+            raise OSError(
+                f"{self.path} is {width}×{height} px, but a Kinect's depth is {KINECT_SIZE[0]}×{KINECT_SIZE[1]}: "
+                f"describe another camera in {INTRINSICS}"
+            )
+        pose = Pose(torch.tensor(COLOR_FROM_DEPTH))
+        return register_depth(depth, _make_kinect(DEPTH_FOCAL_PX), _make_kinect(COLOR_FOCAL_PX), pose)
+
+
+def _make_kinect(focal: float) -> Pinhole:
+    width, height = KINECT_SIZE
+    return Pinhole.make(width, height, fx=focal, fy=focal, cx=width / 2, cy=height / 2)
 
 
 def is_seven_scenes(folder: Path) -> bool:
@@ -40,13 +81,16 @@ def read_seven_scenes(folder: Path, check: bool = True) -> PosedScene:
     names = tuple(image.name for image in images)
     if not images[0].is_file():
         raise ValueError(f"{images[0]}: no such image; check its name and folder")
-    camera = _read_camera(folder, images[0])
+    is_kinect = _is_kinect(folder, images[0])
+    camera = _make_kinect(COLOR_FOCAL_PX).to(torch.float64) if is_kinect else _read_camera(folder, images[0])
     cameras = (camera,) * len(stems)
     if check:
         check_photos(names, images, cameras)
     poses = Pose(torch.stack([_read_pose(folder / f"{stem}{POSE}") for stem in stems]))
-    depth = tuple(DepthFile(_find_first(folder, stem, DEPTHS), "z", MILLIMETRE, NOTHING) for stem in stems)
-    there = tuple(file if file.path.is_file() else None for file in depth)
+    if is_kinect:
+        poses = poses @ Pose(torch.tensor(COLOR_FROM_DEPTH, dtype=torch.float64)).inverse()
+    depth = tuple(_find_depth(folder, stem, is_kinect) for stem in stems)
+    has_depth = any(file.path.is_file() for file in depth)
     return PosedScene(
         folder,
         "7-Scenes",
@@ -54,9 +98,46 @@ def read_seven_scenes(folder: Path, check: bool = True) -> PosedScene:
         images,
         cameras,
         poses,
-        depth=depth if any(there) else (),
+        notes=(_describe(is_kinect, depth if has_depth else ()),),
+        depth=depth if has_depth else (),
         covisibility=find_covisibility_file(folder),
     )
+
+
+def _is_kinect(folder: Path, image: Path) -> bool:
+    """Tell whether the folder has the two cameras of 7-Scenes: by the matrix, or by the size where there is none."""
+    path = folder / INTRINSICS
+    if not path.is_file():
+        if read_photo_size(image) != KINECT_SIZE:
+            raise ValueError(
+                f"{path} is missing, and {image.name} is not 640×480 px as 7-Scenes is: "
+                "write the 3×3 matrix of the camera"
+            )
+        return True
+    kinect = [[DEPTH_FOCAL_PX, 0, KINECT_SIZE[0] / 2], [0, DEPTH_FOCAL_PX, KINECT_SIZE[1] / 2], [0, 0, 1]]
+    return bool(np.allclose(_read_numbers(path, (3, 3)), kinect)) and read_photo_size(image) == KINECT_SIZE
+
+
+def _find_depth(folder: Path, stem: str, is_kinect: bool) -> DepthFile:
+    registered = folder / f"{stem}{REGISTERED}"
+    if registered.is_file():
+        return DepthFile(registered, "z", MILLIMETRE, NOTHING)
+    file_type = KinectDepthFile if is_kinect else DepthFile
+    return file_type(folder / f"{stem}{DEPTH}", "z", MILLIMETRE, NOTHING)
+
+
+def _describe(is_kinect: bool, depth: tuple[DepthFile, ...]) -> str:
+    """Say which camera is whose, and which depth has been moved."""
+    if not is_kinect:
+        return f"7-Scenes format: {INTRINSICS} is taken for color and depth, which is taken as registered to color"
+    moved = sum(isinstance(file, KinectDepthFile) for file in depth)
+    sentences = [
+        f"7-Scenes: color camera f = {COLOR_FOCAL_PX:g} px, 2.5 cm beside the depth camera (f = {DEPTH_FOCAL_PX:g} px) "
+        + "that the poses belong to; poses are moved to the color camera"
+    ]
+    sentences += [f"{moved} depth maps are registered to it"] * (moved > 0)
+    sentences += [f"{len(depth) - moved} depth maps are in it already (*{REGISTERED})"] * (moved < len(depth))
+    return "; ".join(sentences)
 
 
 def _find_first(folder: Path, stem: str, endings: tuple[str, ...]) -> Path:
@@ -66,10 +147,6 @@ def _find_first(folder: Path, stem: str, endings: tuple[str, ...]) -> Path:
 
 def _read_camera(folder: Path, image: Path) -> Pinhole:
     path = folder / INTRINSICS
-    if not path.is_file():
-        raise ValueError(
-            f"{path} is missing: no calibration; write the 3×3 matrix (f = 585, c = 320, 240 of a Kinect)"
-        )
     matrix = _read_numbers(path, (3, 3))
     if min(matrix[0, 0], matrix[1, 1]) <= 0:
         raise ValueError(f"{path}: not a calibration: focal lengths {matrix[0, 0]} and {matrix[1, 1]}")
@@ -100,7 +177,7 @@ def _read_numbers(path: Path, shape: tuple[int, int]) -> np.ndarray:
 
 
 class SevenScenesSource(CalibrationSource):
-    """The folder with camera-intrinsics.txt and frame-*.pose.txt; metres."""
+    """The folder with frame-*.pose.txt; meters. Cameras and poses are the color camera's."""
 
     NAME, TITLE, CENTER, PER_PHOTO = "seven_scenes", "7-Scenes", 0.5, True
     IGNORES_EXIF = True
@@ -116,7 +193,7 @@ class SevenScenesSource(CalibrationSource):
             Lens.from_camera(name, camera, scene.poses[index])
             for index, (name, camera) in enumerate(zip(scene.names, scene.cameras, strict=True))
         ]
-        return cls(file.path, lenses)
+        return cls(file.path, lenses, scene.notes)
 
     @classmethod
     def example(cls, folder: Path) -> Example:
@@ -125,5 +202,4 @@ class SevenScenesSource(CalibrationSource):
         Image.new("RGB", (640, 480)).save(folder / name)
         write_atomically(folder / INTRINSICS, "585 0 320\n0 585 240\n0 0 1\n")
         write_atomically(folder / "frame-000000.pose.txt", "1 0 0 0.5\n0 1 0 0\n0 0 1 2\n0 0 0 1\n")
-        camera = Pinhole.make(640, 480, fx=585.0, fy=585.0, cx=320.0, cy=240.0, dtype=torch.float64)
-        return Example(folder, name, camera)
+        return Example(folder, name, _make_kinect(COLOR_FOCAL_PX).to(torch.float64))

@@ -39,7 +39,9 @@ def read_views(
     images: Sequence[str], calibrations: Sequence[str], options: PhotoOptions, report: Report
 ) -> list[CalibratedView]:
     """Find photographs and assign their cameras; two or more, in natural order of their names."""
-    photos = find_photos(images, every=options.every, frames=options.frames, upright=options.upright)
+    photos = find_photos(
+        images, every=options.every, frames=options.frames, upright=options.upright, note=report
+    )
     if len(photos) < 2:
         raise ValueError(f"one photograph ({photos[0].name}) is no scene: give two or more views of it")
     return assign_cameras(photos, calibrations, resize=options.resize_calibration, report=report)
