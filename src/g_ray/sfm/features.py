@@ -1,0 +1,182 @@
+"""SIFT features of a photograph through any lens, with their places in the original image.
+
+Up to moderate angles features are looked for in the photograph itself. Wide lenses bend the surroundings of a point
+differently in every view, so that descriptors stop to match: their images are first resampled into pinhole crops that
+cover the field of view. A feature of a crop is taken to its ray, and back to the original pixel, exactly.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, UInt8
+from torch import Tensor
+from torch.nn.functional import grid_sample, interpolate, max_pool2d
+
+from g_ray.cameras.base import Camera, pixel_centers
+from g_ray.cameras.pinhole import Pinhole
+from g_ray.geometry.pose import Pose
+from g_ray.sfm.colmap_lens import compute_working_scale, measure_max_angle_deg, measure_pixels_per_rad
+from g_ray.sfm.inputs import InputView
+from g_ray.sfm.options import SfMOptions
+
+RAW_ANGLE_DEG = 75.0
+"""Lenses with rays at larger angles to the axis are cropped."""
+CROP_ANGLE_DEG = 42.0
+"""Half of a crop's field of view. Directions of an icosahedron leave no gap from 37.4° on."""
+MIN_CROP_SHARE = 0.05
+"""A crop is used if the lens sees at least this share of it."""
+BORDER_PX = 6
+"""Features this near to where the lens sees nothing are features of that border."""
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Places in the original image (corner origin), descriptors and colors."""
+
+    pixels: Float[np.ndarray, "n 2"]
+    descriptors: UInt8[np.ndarray, "n 128"]
+    colors: UInt8[np.ndarray, "n 3"]
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def select(self, keep: Bool[np.ndarray, "n"]) -> "Features":
+        return Features(self.pixels[keep], self.descriptors[keep], self.colors[keep])
+
+
+def extract_features(pycolmap: Any, view: InputView, options: SfMOptions) -> Features:
+    """Find features where the lens has rays and the mask allows them."""
+    image = view.load_pixels()
+    working = _resize_to_working(image, view.camera, options.max_image_size)
+    if measure_max_angle_deg(view.camera) > RAW_ANGLE_DEG:
+        features = _extract_from_crops(pycolmap, view.camera, working, options)
+    else:
+        features = _extract_from_image(pycolmap, view.camera, working, options)
+    features = _sample_colors(features, image)
+    usable = view.camera.unproject(torch.from_numpy(features.pixels).double())[1].numpy()
+    mask = view.load_mask()
+    if mask is not None:
+        usable &= _sample_nearest(mask, features.pixels)
+    return features.select(usable)
+
+
+def _resize_to_working(image: Tensor, camera: Camera, max_image_size: int) -> Float[Tensor, "3 h w"]:
+    scale = compute_working_scale(camera, max_image_size)
+    if scale == 1.0:
+        return image
+    size = (max(1, round(camera.height * scale)), max(1, round(camera.width * scale)))
+    return interpolate(image[None], size, mode="bilinear", antialias=True)[0]
+
+
+def _extract_from_image(pycolmap: Any, camera: Camera, working: Tensor, options: SfMOptions) -> Features:
+    pixels, descriptors = run_sift(pycolmap, working, options.max_features)
+    ratio = np.array([camera.width / working.shape[2], camera.height / working.shape[1]], dtype=np.float32)
+    return _make_features(pixels * ratio, descriptors)
+
+
+def _extract_from_crops(pycolmap: Any, camera: Camera, working: Tensor, options: SfMOptions) -> Features:
+    small = camera.resize(working.shape[2], working.shape[1])
+    density = measure_pixels_per_rad(small)
+    poses = list(make_crop_poses())
+    axes = torch.stack([pose.rotation[:, 2] for pose in poses])
+    limit = max(256, 2 * options.max_features // len(poses))
+    parts = []
+    for index, pose in enumerate(poses):
+        crop, seen, lens = _resample_crop(small, working, pose, density)
+        if float(seen.float().mean()) < MIN_CROP_SHARE:
+            continue
+        places, descriptors = run_sift(pycolmap, crop, limit)
+        inside = _sample_nearest(_erode(seen), places)
+        rays = pose.rotate(lens.unproject(torch.from_numpy(places).double())[0])
+        # Crops overlap: a ray belongs to the crop with the nearest axis.
+        owned = ((rays @ axes.mT).argmax(-1) == index).numpy() & inside
+        pixels = camera.project(rays)[0].numpy().astype(np.float32)
+        parts.append(_make_features(pixels, descriptors).select(owned))
+    if not parts:
+        return _make_features(np.zeros((0, 2), np.float32), np.zeros((0, 128), np.uint8))
+    return _make_features(
+        np.concatenate([part.pixels for part in parts]), np.concatenate([part.descriptors for part in parts])
+    )
+
+
+def make_crop_poses() -> Iterator[Pose]:
+    """Yield cam_from_crop of twelve crops along the vertices of an icosahedron, one of them straight ahead."""
+    latitude = math.atan(0.5)
+    directions = [(0.0, 0.0, 1.0)]
+    for ring, start in ((1, 0.0), (-1, math.pi / 5)):
+        for k in range(5):
+            around = start + 2 * math.pi * k / 5
+            across = math.cos(latitude)
+            directions.append(
+                (across * math.cos(around), across * math.sin(around), ring * math.sin(latitude))
+            )
+    directions.append((0.0, 0.0, -1.0))
+    for direction in directions:
+        target = torch.tensor(direction, dtype=torch.float64)
+        down = (0.0, 1.0, 0.0) if abs(direction[1]) < 0.9 else (0.0, 0.0, -1.0)
+        yield Pose.look_at(torch.zeros(3, dtype=torch.float64), target, down)
+
+
+def _resample_crop(
+    camera: Camera, image: Float[Tensor, "3 h w"], cam_from_crop: Pose, density: float
+) -> tuple[Float[Tensor, "3 s s"], Bool[Tensor, "s s"], Pinhole]:
+    """A square pinhole crop with the resolution of the lens, where the lens sees it, and its camera."""
+    size = max(32, round(2 * density * math.tan(math.radians(CROP_ANGLE_DEG))))
+    half = size / 2
+    lens = Pinhole.make(size, size, fx=density, fy=density, cx=half, cy=half, dtype=torch.float64)
+    rays, _ = lens.unproject(pixel_centers(size, size, dtype=torch.float64))
+    pixels, valid = camera.project(cam_from_crop.rotate(rays))
+    valid = valid & camera.contains(pixels)
+    extent = pixels.new_tensor([camera.width, camera.height])
+    grid = (2 * pixels / extent - 1).float()
+    crop = grid_sample(image[None], grid[None], mode="bilinear", padding_mode="border", align_corners=False)
+    return crop[0] * valid, valid, lens
+
+
+def run_sift(
+    pycolmap: Any, image: Float[Tensor, "3 h w"], max_features: int
+) -> tuple[Float[np.ndarray, "n 2"], UInt8[np.ndarray, "n 128"]]:
+    """Places (corner origin) and descriptors in an image."""
+    options = pycolmap.FeatureExtractionOptions()
+    options.num_threads = 1
+    options.sift.max_num_features = max_features
+    luminance = (image * image.new_tensor([0.299, 0.587, 0.114])[:, None, None]).sum(0)
+    gray = (luminance.clamp(0, 1) * 255).round().byte().numpy()
+    extractor = pycolmap.FeatureExtractor.create(options, pycolmap.Device.auto)
+    keypoints, descriptors = extractor.extract_from_uint8_array(np.ascontiguousarray(gray))
+    places = np.asarray(pycolmap.keypoints_to_matrix(keypoints), dtype=np.float32).reshape(len(keypoints), -1)
+    return places[:, :2].copy(), np.asarray(descriptors.data, dtype=np.uint8).reshape(-1, 128)
+
+
+def normalize_descriptors(descriptors: UInt8[np.ndarray, "n 128"]) -> Float[Tensor, "n 128"]:
+    """Unit vectors, whose products are the cosines between descriptors."""
+    return torch.nn.functional.normalize(torch.from_numpy(descriptors.astype(np.float32)), dim=-1)
+
+
+def _make_features(pixels: np.ndarray, descriptors: np.ndarray) -> Features:
+    return Features(pixels.astype(np.float32), descriptors, np.zeros((len(pixels), 3), np.uint8))
+
+
+def _sample_colors(features: Features, image: Float[Tensor, "3 h w"]) -> Features:
+    columns, rows = _find_nearest(features.pixels, image.shape[2], image.shape[1])
+    colors = (image[:, rows, columns].clamp(0, 1) * 255).round().byte().mT.contiguous().numpy()
+    return Features(features.pixels, features.descriptors, colors)
+
+
+def _sample_nearest(mask: Bool[Tensor, "h w"], pixels: np.ndarray) -> Bool[np.ndarray, "n"]:
+    columns, rows = _find_nearest(pixels, mask.shape[1], mask.shape[0])
+    return mask[rows, columns].numpy()
+
+
+def _find_nearest(pixels: np.ndarray, width: int, height: int) -> tuple[Tensor, Tensor]:
+    places = torch.from_numpy(np.floor(pixels).astype(np.int64))
+    return places[:, 0].clamp(0, width - 1), places[:, 1].clamp(0, height - 1)
+
+
+def _erode(mask: Bool[Tensor, "h w"]) -> Bool[Tensor, "h w"]:
+    blocked = max_pool2d((~mask).float()[None, None], 2 * BORDER_PX + 1, 1, BORDER_PX)
+    return blocked[0, 0] == 0
