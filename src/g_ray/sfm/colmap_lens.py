@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.cameras.equirectangular import Equirectangular
@@ -93,21 +94,21 @@ def measure_pixels_per_rad(camera: Camera) -> float:
     angle = torch.linalg.vector_norm(right - left, dim=-1)[left_valid & right_valid]
     angle = angle[angle > 0]
     if not len(angle):
-        raise ValueError(f"{camera.NAME}: no pixel of this camera has a ray; check its calibration")
+        raise ValueError(f"{camera.NAME}: neighboring pixels have the same rays; check its calibration")
     return 1 / float(angle.median())
 
 
-def measure_max_angle_deg(camera: Camera) -> float:
-    """Largest angle of a ray to the optical axis."""
+def measure_angles_deg(camera: Camera) -> Float[Tensor, "n"]:
+    """Angles to the optical axis of rays all over the image."""
     rays, valid = camera.unproject(_make_grid(camera))
     if not bool(valid.any()):
-        return 0.0
-    return math.degrees(math.acos(max(-1.0, float(rays[valid][:, 2].min().clamp(max=1)))))
+        raise ValueError(f"{camera.NAME}: no pixel of this camera has a ray; check its calibration")
+    return torch.rad2deg(torch.acos(rays[valid][:, 2].clamp(-1, 1)))
 
 
 def _find_native_model(pycolmap: Any, camera: Camera) -> tuple[str, tuple[float, ...]] | None:
     """COLMAP's model and parameters, if its rays are ours everywhere in the image."""
-    if measure_max_angle_deg(camera) > NATIVE_ANGLE_DEG:
+    if float(measure_angles_deg(camera).max()) > NATIVE_ANGLE_DEG:
         return None
     try:
         model, parameters = camera_to_colmap(camera)
@@ -125,7 +126,7 @@ def _find_native_model(pycolmap: Any, camera: Camera) -> tuple[str, tuple[float,
     return (model, parameters) if agrees.all() and len(agrees) else None
 
 
-def _make_grid(camera: Camera) -> Float[torch.Tensor, "n 2"]:
+def _make_grid(camera: Camera) -> Float[Tensor, "n 2"]:
     across, down = (
         torch.linspace(0.5, size - 0.5, GRID, dtype=torch.float64) for size in (camera.width, camera.height)
     )

@@ -1,12 +1,10 @@
 """SIFT features of a photograph through any lens, with their places in the original image.
 
 Up to moderate angles features are looked for in the photograph itself. Wide lenses bend the surroundings of a point
-differently in every view, so that descriptors stop to match: their images are first resampled into pinhole crops that
+differently in every view, so that descriptors cease to match: their images are first resampled into pinhole crops that
 cover the field of view. A feature of a crop is taken to its ray, and back to the original pixel, exactly.
 """
 
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,21 +12,18 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
-from torch.nn.functional import grid_sample, interpolate, max_pool2d
+from torch.nn.functional import interpolate, max_pool2d
 
-from g_ray.cameras.base import Camera, pixel_centers
-from g_ray.cameras.pinhole import Pinhole
-from g_ray.geometry.pose import Pose
-from g_ray.sfm.colmap_lens import compute_working_scale, measure_max_angle_deg, measure_pixels_per_rad
+from g_ray.cameras.base import Camera
+from g_ray.rays.virtual_pinholes import VirtualPinholes, cover_with_pinholes
+from g_ray.sfm.colmap_lens import compute_working_scale, measure_angles_deg
 from g_ray.sfm.inputs import InputView
 from g_ray.sfm.options import SfMOptions
 
-RAW_ANGLE_DEG = 75.0
-"""Lenses with rays at larger angles to the axis are cropped."""
-CROP_ANGLE_DEG = 42.0
-"""Half of a crop's field of view. Directions of an icosahedron leave no gap from 37.4° on."""
-MIN_CROP_SHARE = 0.05
-"""A crop is used if the lens sees at least this share of it."""
+RAW_ANGLE_DEG = 70.0
+"""A lens is cropped if more than a tenth of its pixels look further away from the axis."""
+RAW_SHARE = 0.9
+CROP_FOV_DEG = 84.0
 BORDER_PX = 6
 """Features this near to where the lens sees nothing are features of that border."""
 
@@ -52,7 +47,7 @@ def extract_features(pycolmap: Any, view: InputView, options: SfMOptions) -> Fea
     """Find features where the lens has rays and the mask allows them."""
     image = view.load_pixels()
     working = _resize_to_working(image, view.camera, options.max_image_size)
-    if measure_max_angle_deg(view.camera) > RAW_ANGLE_DEG:
+    if needs_crops(view.camera):
         features = _extract_from_crops(pycolmap, view.camera, working, options)
     else:
         features = _extract_from_image(pycolmap, view.camera, working, options)
@@ -78,63 +73,39 @@ def _extract_from_image(pycolmap: Any, camera: Camera, working: Tensor, options:
     return _make_features(pixels * ratio, descriptors)
 
 
+def needs_crops(camera: Camera) -> bool:
+    """Whether a lens is too wide for descriptors of its raw image."""
+    return float(measure_angles_deg(camera).quantile(RAW_SHARE)) > RAW_ANGLE_DEG
+
+
 def _extract_from_crops(pycolmap: Any, camera: Camera, working: Tensor, options: SfMOptions) -> Features:
     small = camera.resize(working.shape[2], working.shape[1])
-    density = measure_pixels_per_rad(small)
-    poses = list(make_crop_poses())
-    axes = torch.stack([pose.rotation[:, 2] for pose in poses])
-    limit = max(256, 2 * options.max_features // len(poses))
+    cover = cover_with_pinholes(small, fov_deg=CROP_FOV_DEG)
+    ratio = np.array([camera.width / small.width, camera.height / small.height], dtype=np.float32)
+    limit = max(256, 2 * options.max_features // len(cover))
     parts = []
-    for index, pose in enumerate(poses):
-        crop, seen, lens = _resample_crop(small, working, pose, density)
-        if float(seen.float().mean()) < MIN_CROP_SHARE:
-            continue
+    for index in range(len(cover)):
+        crop, seen = (part[0] for part in cover.render(working, [index]))
         places, descriptors = run_sift(pycolmap, crop, limit)
+        pixels, owned = _return_to_photo(cover, index, torch.from_numpy(places).double())
         inside = _sample_nearest(_erode(seen), places)
-        rays = pose.rotate(lens.unproject(torch.from_numpy(places).double())[0])
-        # Crops overlap: a ray belongs to the crop with the nearest axis.
-        owned = ((rays @ axes.mT).argmax(-1) == index).numpy() & inside
-        pixels = camera.project(rays)[0].numpy().astype(np.float32)
-        parts.append(_make_features(pixels, descriptors).select(owned))
-    if not parts:
-        return _make_features(np.zeros((0, 2), np.float32), np.zeros((0, 128), np.uint8))
+        parts.append(_make_features(pixels.numpy() * ratio, descriptors).select(owned.numpy() & inside))
     return _make_features(
         np.concatenate([part.pixels for part in parts]), np.concatenate([part.descriptors for part in parts])
     )
 
 
-def make_crop_poses() -> Iterator[Pose]:
-    """Yield cam_from_crop of twelve crops along the vertices of an icosahedron, one of them straight ahead."""
-    latitude = math.atan(0.5)
-    directions = [(0.0, 0.0, 1.0)]
-    for ring, start in ((1, 0.0), (-1, math.pi / 5)):
-        for k in range(5):
-            around = start + 2 * math.pi * k / 5
-            across = math.cos(latitude)
-            directions.append(
-                (across * math.cos(around), across * math.sin(around), ring * math.sin(latitude))
-            )
-    directions.append((0.0, 0.0, -1.0))
-    for direction in directions:
-        target = torch.tensor(direction, dtype=torch.float64)
-        down = (0.0, 1.0, 0.0) if abs(direction[1]) < 0.9 else (0.0, 0.0, -1.0)
-        yield Pose.look_at(torch.zeros(3, dtype=torch.float64), target, down)
+def _return_to_photo(
+    cover: VirtualPinholes, index: int, places: Float[Tensor, "n 2"]
+) -> tuple[Float[Tensor, "n 2"], Bool[Tensor, "n"]]:
+    """Pixels of the photograph, and whether the features there belong to this crop.
 
-
-def _resample_crop(
-    camera: Camera, image: Float[Tensor, "3 h w"], cam_from_crop: Pose, density: float
-) -> tuple[Float[Tensor, "3 s s"], Bool[Tensor, "s s"], Pinhole]:
-    """A square pinhole crop with the resolution of the lens, where the lens sees it, and its camera."""
-    size = max(32, round(2 * density * math.tan(math.radians(CROP_ANGLE_DEG))))
-    half = size / 2
-    lens = Pinhole.make(size, size, fx=density, fy=density, cx=half, cy=half, dtype=torch.float64)
-    rays, _ = lens.unproject(pixel_centers(size, size, dtype=torch.float64))
-    pixels, valid = camera.project(cam_from_crop.rotate(rays))
-    valid = valid & camera.contains(pixels)
-    extent = pixels.new_tensor([camera.width, camera.height])
-    grid = (2 * pixels / extent - 1).float()
-    crop = grid_sample(image[None], grid[None], mode="bilinear", padding_mode="border", align_corners=False)
-    return crop[0] * valid, valid, lens
+    Crops overlap: a ray belongs to the crop with the nearest axis.
+    """
+    pixels, usable = cover.map_to_photo(places, index)
+    rays = cover.crop.unproject(places)[0] @ cover.photo_from_crop[index].mT
+    nearest = (rays @ cover.photo_from_crop[:, :, 2].mT).argmax(-1)
+    return pixels, usable & (nearest == index)
 
 
 def run_sift(
