@@ -1,0 +1,39 @@
+"""Structure from motion with the lens as it is, for any mix of calibrated cameras.
+
+    scene = reconstruct_cameras(photos, cameras)            # poses and points from nothing but calibrated photographs
+    scene = triangulate(photos, cameras, poses)             # points with poses that are known, and how well they fit
+    scene = refine(scene).scene                             # bundle adjustment, kept only if held-out tracks improve
+    scene = localize(scene, more_photos, more_cameras)      # further photographs in a finished scene
+
+Features and matching are COLMAP's SIFT (pycolmap, `pip install 'g-ray[calib]'`); lenses are held fixed at the given
+calibration. COLMAP computes with its own model of a lens where it has one, and on the sphere of viewing directions
+where it has none or where the lens sees more than half of all directions. Errors are those of the true lens.
+"""
+
+from g_ray.sfm.inputs import MaskInput, PhotoInput
+from g_ray.sfm.localization import localize
+from g_ray.sfm.options import SfMOptions
+from g_ray.sfm.reconstruction import reconstruct_cameras, triangulate
+from g_ray.sfm.refinement import Refinement, refine
+from g_ray.sfm.rig import Rig, read_kalibr_rig, read_rig_config
+from g_ray.sfm.scene import PoseAgreement, ScaleEstimate, SparseScene, Tracks
+from g_ray.sfm.workspace import Report
+
+__all__ = [
+    "MaskInput",
+    "PhotoInput",
+    "PoseAgreement",
+    "Refinement",
+    "Report",
+    "Rig",
+    "ScaleEstimate",
+    "SfMOptions",
+    "SparseScene",
+    "Tracks",
+    "localize",
+    "read_kalibr_rig",
+    "read_rig_config",
+    "reconstruct_cameras",
+    "refine",
+    "triangulate",
+]

@@ -1,0 +1,257 @@
+"""Bundle adjustment through any lens: Levenberg–Marquardt on poses and points with the lens held fixed.
+
+The residual of an observation is its reprojection error in pixels of the true lens. A lens π is linearized once, at
+the observed pixel u with the ray d = π⁻¹(u):
+
+    π(X) − u ≈ J (X/‖X‖ − d),   J = ∂π/∂d at d  [2, 3].
+
+The error of this is of second order in an error of a few pixels, far below the noise of features, and J exists for
+every lens, beyond 90° and at the seam of a panorama too. Poses move by left increments, exp(δ) · frame_from_world;
+points are eliminated by the Schur complement, whose products with vectors are all that conjugate gradients need.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from g_ray.cameras.base import Camera
+from g_ray.geometry.pose import Pose
+from g_ray.sfm.scene import Tracks
+
+CG_STEPS = 60
+CG_TOLERANCE = 1e-3
+MAX_STRETCH = 3.0
+"""Near the poles of a panorama pixels are narrow. J is limited to so many times the lens's median resolution."""
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Observations of points by cameras that stand fixed on moving frames: a rig at an instant, or a view."""
+
+    frame: Int[Tensor, "observation"]
+    point: Int[Tensor, "observation"]
+    cam_from_frame: Float[Tensor, "observation 4 4"]
+    ray: Float[Tensor, "observation 3"]
+    jacobian: Float[Tensor, "observation 2 3"]
+    """∂π/∂d in working pixels."""
+
+    def select(self, keep: Tensor) -> "Problem":
+        parts = (self.frame, self.point, self.cam_from_frame, self.ray, self.jacobian)
+        return Problem(*(part[keep] for part in parts))
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """What is adjusted."""
+
+    frame_from_world: Float[Tensor, "frame 4 4"]
+    points: Float[Tensor, "point 3"]
+
+
+def make_problem(
+    tracks: Tracks,
+    cameras: Sequence[Camera],
+    pixel_scales: Sequence[float],
+    frame_of_view: Int[Tensor, "view"] | None = None,
+    cam_from_frame: Float[Tensor, "view 4 4"] | None = None,
+) -> Problem:
+    """Linearize the lenses at all observations; without frames every view is one."""
+    count = len(cameras)
+    frame_of_view = torch.arange(count) if frame_of_view is None else frame_of_view
+    if cam_from_frame is None:
+        cam_from_frame = torch.eye(4, dtype=torch.float64).expand(count, 4, 4)
+    ray = torch.zeros(len(tracks), 3, dtype=torch.float64)
+    jacobian = torch.zeros(len(tracks), 2, 3, dtype=torch.float64)
+    for index in tracks.view.unique().tolist():
+        rows = (tracks.view == index).nonzero()[:, 0]
+        ray[rows], slope = linearize_lens(cameras[index], tracks.pixel[rows])
+        jacobian[rows] = slope * pixel_scales[index]
+    return Problem(frame_of_view[tracks.view], tracks.point, cam_from_frame[tracks.view], ray, jacobian)
+
+
+def linearize_lens(
+    camera: Camera, pixels: Float[Tensor, "n 2"]
+) -> tuple[Float[Tensor, "n 3"], Float[Tensor, "n 2 3"]]:
+    """Rays of pixels, and the derivatives of the pixels by them."""
+    with torch.no_grad():
+        rays, _ = camera.unproject(pixels)
+    with torch.enable_grad():
+        leaf = rays.clone().requires_grad_()
+        projected, _ = camera.project(leaf)
+        rows = [
+            torch.autograd.grad(projected[:, axis].sum(), leaf, retain_graph=axis == 0)[0] for axis in (0, 1)
+        ]
+    left, size, right = torch.linalg.svd(torch.stack(rows, 1), full_matrices=False)
+    limit = MAX_STRETCH * float(size[:, 1].median())
+    return rays, (left * size.clamp(max=limit)[:, None]) @ right
+
+
+def adjust(
+    problem: Problem,
+    state: State,
+    free: Bool[Tensor, "frame"],
+    *,
+    move_points: bool = True,
+    loss_px: float = 1.0,
+    iterations: int = 25,
+    tolerance: float = 1e-5,
+) -> State:
+    """Minimize Σ ρ(‖r‖) with Cauchy's ρ over the free frames and the points."""
+    damping = 1e-4
+    cost = compute_cost(problem, state, loss_px)
+    for _ in range(iterations):
+        system = _linearize(problem, state, loss_px)
+        while True:
+            proposal = _step(system, problem, state, free, move_points, damping)
+            new_cost = compute_cost(problem, proposal, loss_px)
+            if new_cost < cost or damping > 1e8:
+                break
+            damping *= 8
+        if not new_cost < cost:
+            break
+        gain = (cost - new_cost) / max(cost, 1e-300)
+        state, cost, damping = proposal, new_cost, max(damping / 5, 1e-10)
+        if gain < tolerance:
+            break
+    return state
+
+
+def compute_cost(problem: Problem, state: State, loss_px: float) -> float:
+    square = compute_residuals(problem, state).square().sum(-1)
+    return float((loss_px**2 * torch.log1p(square / loss_px**2)).sum())
+
+
+def compute_residuals(problem: Problem, state: State) -> Float[Tensor, "observation 2"]:
+    """Reprojection errors in working pixels."""
+    _, in_camera = _transform(problem, state)
+    direction = torch.nn.functional.normalize(in_camera, dim=-1)
+    return (problem.jacobian @ (direction - problem.ray)[..., None])[..., 0]
+
+
+def triangulate_rays(problem: Problem, state: State) -> Float[Tensor, "point 3"]:
+    """The points nearest to their rays: Σ (I − dᵢdᵢᵀ)(X − cᵢ) = 0."""
+    cam_from_world = problem.cam_from_frame @ state.frame_from_world[problem.frame]
+    world_from_cam = Pose(cam_from_world).inverse()
+    direction = (world_from_cam.rotation @ problem.ray[..., None])[..., 0]
+    across = torch.eye(3, dtype=torch.float64) - direction[..., None] * direction[..., None, :]
+    count = len(state.points)
+    left = torch.zeros(count, 3, 3, dtype=torch.float64).index_add_(0, problem.point, across)
+    right = torch.zeros(count, 3, dtype=torch.float64).index_add_(
+        0, problem.point, (across @ world_from_cam.translation[..., None])[..., 0]
+    )
+    # Parallel rays leave the distance open; a tiny pull to the origin keeps the system regular.
+    left = left + 1e-9 * torch.eye(3, dtype=torch.float64)
+    return torch.linalg.solve(left, right)
+
+
+# The linear system of one iteration
+
+
+@dataclass(frozen=True, eq=False)
+class _System:
+    pose_blocks: Float[Tensor, "frame 6 6"]
+    point_blocks: Float[Tensor, "point 3 3"]
+    mixed: Float[Tensor, "observation 6 3"]
+    pose_gradient: Float[Tensor, "frame 6"]
+    point_gradient: Float[Tensor, "point 3"]
+
+
+def _transform(problem: Problem, state: State) -> tuple[Tensor, Tensor]:
+    """Points in their frames and in their cameras."""
+    frame = state.frame_from_world[problem.frame]
+    in_frame = (frame[:, :3, :3] @ state.points[problem.point][..., None])[..., 0] + frame[:, :3, 3]
+    mount = problem.cam_from_frame
+    return in_frame, (mount[:, :3, :3] @ in_frame[..., None])[..., 0] + mount[:, :3, 3]
+
+
+def _linearize(problem: Problem, state: State, loss_px: float) -> _System:
+    in_frame, in_camera = _transform(problem, state)
+    distance = torch.linalg.vector_norm(in_camera, dim=-1, keepdim=True).clamp(min=1e-12)
+    direction = in_camera / distance
+    residual = (problem.jacobian @ (direction - problem.ray)[..., None])[..., 0]
+    across = torch.eye(3, dtype=torch.float64) - direction[..., None] * direction[..., None, :]
+    by_frame_point = problem.jacobian @ (across / distance[..., None]) @ problem.cam_from_frame[:, :3, :3]
+    # dX_frame = ω × X_frame + v
+    by_pose = torch.cat([-by_frame_point @ _cross_matrix(in_frame), by_frame_point], -1)
+    by_point = by_frame_point @ state.frame_from_world[problem.frame][:, :3, :3]
+    weight = 1 / (1 + residual.square().sum(-1) / loss_px**2)
+    weighted_pose, weighted_point = (part.mT * weight[:, None, None] for part in (by_pose, by_point))
+    frames, points = len(state.frame_from_world), len(state.points)
+    return _System(
+        _add_rows(frames, problem.frame, weighted_pose @ by_pose),
+        _add_rows(points, problem.point, weighted_point @ by_point),
+        weighted_pose @ by_point,
+        _add_rows(frames, problem.frame, (weighted_pose @ residual[..., None])[..., 0]),
+        _add_rows(points, problem.point, (weighted_point @ residual[..., None])[..., 0]),
+    )
+
+
+def _step(
+    system: _System, problem: Problem, state: State, free: Tensor, move_points: bool, damping: float
+) -> State:
+    """One damped Gauss–Newton step."""
+    pose_blocks, point_blocks = (_damp(part, damping) for part in (system.pose_blocks, system.point_blocks))
+    inverse = torch.linalg.inv(point_blocks) * float(move_points)
+
+    def to_points(poses: Tensor) -> Tensor:
+        moved = (system.mixed.mT @ poses[problem.frame][..., None])[..., 0]
+        return _add_rows(len(state.points), problem.point, moved)
+
+    def to_poses(points: Tensor) -> Tensor:
+        moved = (system.mixed @ points[problem.point][..., None])[..., 0]
+        return _add_rows(len(state.frame_from_world), problem.frame, moved)
+
+    def multiply(poses: Tensor) -> Tensor:
+        direct = (pose_blocks @ poses[..., None])[..., 0]
+        return (direct - to_poses((inverse @ to_points(poses)[..., None])[..., 0])) * free[:, None]
+
+    right = to_poses((inverse @ system.point_gradient[..., None])[..., 0]) - system.pose_gradient
+    poses = _solve_conjugate_gradients(multiply, right * free[:, None], torch.linalg.inv(pose_blocks))
+    points = -(inverse @ (system.point_gradient + to_points(poses))[..., None])[..., 0]
+    return State(exponentiate(poses) @ state.frame_from_world, state.points + points)
+
+
+def _solve_conjugate_gradients(
+    multiply: Callable[[Tensor], Tensor], right: Tensor, preconditioner: Tensor
+) -> Float[Tensor, "frame 6"]:
+    solution, residual = torch.zeros_like(right), right
+    scaled = (preconditioner @ residual[..., None])[..., 0]
+    direction, energy = scaled, (residual * scaled).sum()
+    stop = CG_TOLERANCE**2 * float(energy)
+    for _ in range(CG_STEPS):
+        if float(energy) <= stop or float(energy) == 0.0:
+            break
+        product = multiply(direction)
+        length = energy / (direction * product).sum().clamp(min=1e-300)
+        solution, residual = solution + length * direction, residual - length * product
+        scaled = (preconditioner @ residual[..., None])[..., 0]
+        new_energy = (residual * scaled).sum()
+        direction, energy = scaled + new_energy / energy * direction, new_energy
+    return solution
+
+
+def exponentiate(increment: Float[Tensor, "*n 6"]) -> Float[Tensor, "*n 4 4"]:
+    """A rotation vector and a shift as a rigid motion: X ↦ exp([ω]×) X + v."""
+    motion = torch.eye(4, dtype=increment.dtype).repeat(*increment.shape[:-1], 1, 1)
+    motion[..., :3, :3] = torch.linalg.matrix_exp(_cross_matrix(increment[..., :3]))
+    motion[..., :3, 3] = increment[..., 3:]
+    return motion
+
+
+def _damp(blocks: Tensor, damping: float) -> Tensor:
+    diagonal = blocks.diagonal(dim1=-2, dim2=-1)
+    return blocks + torch.diag_embed(damping * diagonal + 1e-9)
+
+
+def _add_rows(count: int, index: Tensor, values: Tensor) -> Tensor:
+    return torch.zeros(count, *values.shape[1:], dtype=values.dtype).index_add_(0, index, values)
+
+
+def _cross_matrix(vector: Float[Tensor, "*n 3"]) -> Float[Tensor, "*n 3 3"]:
+    """[v]× with [v]× w = v × w."""
+    x, y, z = vector.unbind(-1)
+    zero = torch.zeros_like(x)
+    return torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], -1).unflatten(-1, (3, 3))

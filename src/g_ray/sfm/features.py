@@ -1,0 +1,153 @@
+"""SIFT features of a photograph through any lens, with their places in the original image.
+
+Up to moderate angles features are looked for in the photograph itself. Wide lenses bend the surroundings of a point
+differently in every view, so that descriptors cease to match: their images are first resampled into pinhole crops that
+cover the field of view. A feature of a crop is taken to its ray, and back to the original pixel, exactly.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, UInt8
+from torch import Tensor
+from torch.nn.functional import interpolate, max_pool2d
+
+from g_ray.cameras.base import Camera
+from g_ray.rays.virtual_pinholes import VirtualPinholes, cover_with_pinholes
+from g_ray.sfm.colmap_lens import compute_working_scale, measure_angles_deg
+from g_ray.sfm.inputs import InputView
+from g_ray.sfm.options import SfMOptions
+
+RAW_ANGLE_DEG = 70.0
+"""A lens is cropped if more than a tenth of its pixels look further away from the axis."""
+RAW_SHARE = 0.9
+CROP_FOV_DEG = 84.0
+BORDER_PX = 6
+"""Features this near to where the lens sees nothing are features of that border."""
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Places in the original image (corner origin), descriptors and colors."""
+
+    pixels: Float[np.ndarray, "n 2"]
+    descriptors: UInt8[np.ndarray, "n 128"]
+    colors: UInt8[np.ndarray, "n 3"]
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def select(self, keep: Bool[np.ndarray, "n"]) -> "Features":
+        return Features(self.pixels[keep], self.descriptors[keep], self.colors[keep])
+
+
+def extract_features(pycolmap: Any, view: InputView, options: SfMOptions) -> Features:
+    """Find features where the lens has rays and the mask allows them."""
+    image = view.load_pixels()
+    working = _resize_to_working(image, view.camera, options.max_image_size)
+    if needs_crops(view.camera):
+        features = _extract_from_crops(pycolmap, view.camera, working, options)
+    else:
+        features = _extract_from_image(pycolmap, view.camera, working, options)
+    features = _sample_colors(features, image)
+    usable = view.camera.unproject(torch.from_numpy(features.pixels).double())[1].numpy()
+    mask = view.load_mask()
+    if mask is not None:
+        usable &= _sample_nearest(mask, features.pixels)
+    return features.select(usable)
+
+
+def _resize_to_working(image: Tensor, camera: Camera, max_image_size: int) -> Float[Tensor, "3 h w"]:
+    scale = compute_working_scale(camera, max_image_size)
+    if scale == 1.0:
+        return image
+    size = (max(1, round(camera.height * scale)), max(1, round(camera.width * scale)))
+    return interpolate(image[None], size, mode="bilinear", antialias=True)[0]
+
+
+def _extract_from_image(pycolmap: Any, camera: Camera, working: Tensor, options: SfMOptions) -> Features:
+    pixels, descriptors = run_sift(pycolmap, working, options.max_features)
+    ratio = np.array([camera.width / working.shape[2], camera.height / working.shape[1]], dtype=np.float32)
+    return _make_features(pixels * ratio, descriptors)
+
+
+def needs_crops(camera: Camera) -> bool:
+    """Whether a lens is too wide for descriptors of its raw image."""
+    return float(measure_angles_deg(camera).quantile(RAW_SHARE)) > RAW_ANGLE_DEG
+
+
+def _extract_from_crops(pycolmap: Any, camera: Camera, working: Tensor, options: SfMOptions) -> Features:
+    small = camera.resize(working.shape[2], working.shape[1])
+    cover = cover_with_pinholes(small, fov_deg=CROP_FOV_DEG)
+    ratio = np.array([camera.width / small.width, camera.height / small.height], dtype=np.float32)
+    limit = max(256, 2 * options.max_features // len(cover))
+    parts = []
+    for index in range(len(cover)):
+        crop, seen = (part[0] for part in cover.render(working, [index]))
+        places, descriptors = run_sift(pycolmap, crop, limit)
+        pixels, owned = _return_to_photo(cover, index, torch.from_numpy(places).double())
+        inside = _sample_nearest(_erode(seen), places)
+        parts.append(_make_features(pixels.numpy() * ratio, descriptors).select(owned.numpy() & inside))
+    return _make_features(
+        np.concatenate([part.pixels for part in parts]), np.concatenate([part.descriptors for part in parts])
+    )
+
+
+def _return_to_photo(
+    cover: VirtualPinholes, index: int, places: Float[Tensor, "n 2"]
+) -> tuple[Float[Tensor, "n 2"], Bool[Tensor, "n"]]:
+    """Pixels of the photograph, and whether the features there belong to this crop.
+
+    Crops overlap: a ray belongs to the crop with the nearest axis.
+    """
+    pixels, usable = cover.map_to_photo(places, index)
+    rays = cover.crop.unproject(places)[0] @ cover.photo_from_crop[index].mT
+    nearest = (rays @ cover.photo_from_crop[:, :, 2].mT).argmax(-1)
+    return pixels, usable & (nearest == index)
+
+
+def run_sift(
+    pycolmap: Any, image: Float[Tensor, "3 h w"], max_features: int
+) -> tuple[Float[np.ndarray, "n 2"], UInt8[np.ndarray, "n 128"]]:
+    """Places (corner origin) and descriptors in an image."""
+    options = pycolmap.FeatureExtractionOptions()
+    options.num_threads = 1
+    options.sift.max_num_features = max_features
+    luminance = (image * image.new_tensor([0.299, 0.587, 0.114])[:, None, None]).sum(0)
+    gray = (luminance.clamp(0, 1) * 255).round().byte().numpy()
+    extractor = pycolmap.FeatureExtractor.create(options, pycolmap.Device.auto)
+    keypoints, descriptors = extractor.extract_from_uint8_array(np.ascontiguousarray(gray))
+    places = np.asarray(pycolmap.keypoints_to_matrix(keypoints), dtype=np.float32).reshape(len(keypoints), -1)
+    return places[:, :2].copy(), np.asarray(descriptors.data, dtype=np.uint8).reshape(-1, 128)
+
+
+def normalize_descriptors(descriptors: UInt8[np.ndarray, "n 128"]) -> Float[Tensor, "n 128"]:
+    """Unit vectors, whose products are the cosines between descriptors."""
+    return torch.nn.functional.normalize(torch.from_numpy(descriptors.astype(np.float32)), dim=-1)
+
+
+def _make_features(pixels: np.ndarray, descriptors: np.ndarray) -> Features:
+    return Features(pixels.astype(np.float32), descriptors, np.zeros((len(pixels), 3), np.uint8))
+
+
+def _sample_colors(features: Features, image: Float[Tensor, "3 h w"]) -> Features:
+    columns, rows = _find_nearest(features.pixels, image.shape[2], image.shape[1])
+    colors = (image[:, rows, columns].clamp(0, 1) * 255).round().byte().mT.contiguous().numpy()
+    return Features(features.pixels, features.descriptors, colors)
+
+
+def _sample_nearest(mask: Bool[Tensor, "h w"], pixels: np.ndarray) -> Bool[np.ndarray, "n"]:
+    columns, rows = _find_nearest(pixels, mask.shape[1], mask.shape[0])
+    return mask[rows, columns].numpy()
+
+
+def _find_nearest(pixels: np.ndarray, width: int, height: int) -> tuple[Tensor, Tensor]:
+    places = torch.from_numpy(np.floor(pixels).astype(np.int64))
+    return places[:, 0].clamp(0, width - 1), places[:, 1].clamp(0, height - 1)
+
+
+def _erode(mask: Bool[Tensor, "h w"]) -> Bool[Tensor, "h w"]:
+    blocked = max_pool2d((~mask).float()[None, None], 2 * BORDER_PX + 1, 1, BORDER_PX)
+    return blocked[0, 0] == 0

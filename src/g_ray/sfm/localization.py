@@ -1,0 +1,207 @@
+"""Further photographs localized in a finished scene."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from g_ray.cameras.base import Camera
+from g_ray.geometry.pose import Pose
+from g_ray.sfm.bundle import State, adjust, make_problem
+from g_ray.sfm.colmap_lens import ColmapLens, make_colmap_lens
+from g_ray.sfm.colmap_package import import_pycolmap
+from g_ray.sfm.features import Features, normalize_descriptors
+from g_ray.sfm.inputs import InputView, MaskInput, PhotoInput, collect_views
+from g_ray.sfm.options import SfMOptions
+from g_ray.sfm.pairs import compute_retrieval_vectors
+from g_ray.sfm.scene import SparseScene, Tracks, measure_reprojection_px
+from g_ray.sfm.workspace import Report, Workspace, choose_folder, ignore_progress, load_features
+
+MAX_RATIO = 0.8
+"""Distance to the best descriptor over the distance to the second."""
+MIN_INLIER_RATIO = 0.1
+
+
+def localize(
+    scene: SparseScene,
+    photos: Sequence[PhotoInput],
+    cameras: Sequence[Camera],
+    *,
+    names: Sequence[str] | None = None,
+    masks: Sequence[MaskInput] | None = None,
+    options: SfMOptions | None = None,
+    work_folder: Path | None = None,
+    report: Report | None = None,
+) -> SparseScene:
+    """Append photographs to a scene: each with a pose from its matches with the scene's points, or with a reason.
+
+    Poses and points of the scene are not changed; the new views add observations to its points.
+    """
+    options = options or SfMOptions()
+    if not len(scene.points):
+        raise ValueError("localize: the scene has no points; reconstruct or triangulate it first")
+    views = collect_views(photos, cameras, names, masks)
+    both = sorted(set(scene.names) & {view.name for view in views})
+    if both:
+        raise ValueError(
+            f"localize: {both[0]} is in the scene already; rename the photograph or leave it out"
+        )
+    pycolmap = import_pycolmap()
+    with choose_folder(work_folder) as folder:
+        features = load_features(pycolmap, views, options, folder, report or ignore_progress)
+    known = _split_by_view(scene)
+    for view, part in zip(views, features, strict=True):
+        lens = make_colmap_lens(pycolmap, view.camera, options.max_image_size)
+        scene = _localize(pycolmap, _append(scene, view), len(scene.names), lens, part, known, options)
+    return scene
+
+
+def localize_views(space: Workspace, scene: SparseScene, missing: Sequence[int]) -> SparseScene:
+    """Give poses to views of a scene that have none."""
+    known = _split_by_view(scene)
+    for index in missing:
+        lens, features = space.lenses[index], space.features[index]
+        scene = _localize(space.pycolmap, scene, index, lens, features, known, space.options)
+    return scene
+
+
+def _append(scene: SparseScene, view: InputView) -> SparseScene:
+    """The scene with one more view that has no pose yet."""
+    rig = scene.rig
+    return replace(
+        scene,
+        names=(*scene.names, view.name),
+        cameras=(*scene.cameras, view.camera),
+        poses=(*scene.poses, None),
+        reasons=(*scene.reasons, None),
+        rig=None if rig is None else replace(rig, places=(*rig.places, None)),
+    )
+
+
+def _localize(
+    pycolmap: Any,
+    scene: SparseScene,
+    index: int,
+    lens: ColmapLens,
+    features: Features,
+    known: dict[int, tuple[Tensor, Features]],
+    options: SfMOptions,
+) -> SparseScene:
+    """The scene with a pose and observations of one view, or with a reason."""
+    rows, points = match_scene(features, known, options)
+    pose, inliers, reason = _estimate_pose(pycolmap, scene, lens, features, rows, points, options)
+    poses, reasons, tracks = list(scene.poses), list(scene.reasons), scene.tracks
+    poses[index], reasons[index] = pose, reason
+    if pose is not None:
+        tracks = Tracks.concatenate([tracks, _make_tracks(index, features, rows, points).select(inliers)])
+    return replace(scene, poses=tuple(poses), reasons=tuple(reasons), tracks=tracks)
+
+
+def _estimate_pose(
+    pycolmap: Any,
+    scene: SparseScene,
+    lens: ColmapLens,
+    features: Features,
+    rows: Int[Tensor, "match"],
+    points: Int[Tensor, "match"],
+    options: SfMOptions,
+) -> tuple[Pose | None, Tensor, str | None]:
+    """The pose, which matches agree with it, and why there is none."""
+    nothing = torch.zeros(0, dtype=torch.int64)
+    if len(rows) < options.min_inliers:
+        return None, nothing, f"only {len(rows)} of its features match points of the scene"
+    places, _ = lens.convert_pixels(features.pixels[rows.numpy()])
+    settings = pycolmap.AbsolutePoseEstimationOptions()
+    settings.ransac.max_error = 2 * options.max_error_px
+    settings.ransac.random_seed = options.seed
+    settings.ransac.min_inlier_ratio = MIN_INLIER_RATIO / 2
+    settings.ransac.max_num_trials = 20000
+    answer = pycolmap.estimate_and_refine_absolute_pose(
+        places, scene.points[points].numpy(), lens.make_camera(pycolmap, 1), settings
+    )
+    count = 0 if answer is None else int(np.sum(answer["inlier_mask"]))
+    if answer is None or count < max(options.min_inliers, MIN_INLIER_RATIO * len(rows)):
+        return None, nothing, f"only {count} of its {len(rows)} matches with the scene agree with one pose"
+    matrix = torch.from_numpy(np.asarray(answer["cam_from_world"].matrix(), dtype=np.float64).copy())
+    cam_from_world = Pose.from_parts(matrix[:, :3], matrix[:, 3])
+    agreeing = torch.from_numpy(np.asarray(answer["inlier_mask"], dtype=bool)).nonzero()[:, 0]
+    tracks = _make_tracks(0, features, rows, points)
+    problem = make_problem(tracks.select(agreeing), [lens.camera], [lens.scale])
+    state = State(cam_from_world.world_from_cam[None], scene.points)
+    free = torch.ones(1, dtype=torch.bool)
+    state = adjust(problem, state, free, move_points=False, loss_px=options.max_error_px / 2)
+    pose = Pose(state.frame_from_world[0]).inverse()
+    error = measure_reprojection_px(lens.camera, pose, scene.points[points], tracks.pixel) * lens.scale
+    return pose, (error <= options.max_error_px).nonzero()[:, 0], None
+
+
+def match_scene(
+    features: Features, known: dict[int, tuple[Tensor, Features]], options: SfMOptions
+) -> tuple[Int[Tensor, "match"], Int[Tensor, "match"]]:
+    """Features of a photograph and the points they show: what most views of the scene say."""
+    if not len(features):
+        return torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
+    votes: dict[int, dict[int, int]] = {}
+    for index in _choose_similar(features, known, options):
+        points, seen = known[index]
+        for row, column in zip(*match_descriptors(features.descriptors, seen.descriptors), strict=True):
+            counts = votes.setdefault(row, {})
+            point = int(points[column])
+            counts[point] = counts.get(point, 0) + 1
+    best = [(row, max(counts, key=counts.__getitem__)) for row, counts in sorted(votes.items())]
+    table = torch.tensor(best, dtype=torch.int64).reshape(-1, 2)
+    return table[:, 0], table[:, 1]
+
+
+def match_descriptors(first: np.ndarray, second: np.ndarray) -> tuple[list[int], list[int]]:
+    """Mutual nearest neighbors that pass the ratio test."""
+    if len(first) < 2 or len(second) < 2:
+        return [], []
+    a, b = (normalize_descriptors(part) for part in (first, second))
+    likeness = a @ b.mT
+    value, column = likeness.topk(2, -1)
+    back = likeness.argmax(0)
+    distance = (2 - 2 * value).clamp(min=0).sqrt()
+    mutual = back[column[:, 0]] == torch.arange(len(first))
+    rows = (mutual & (distance[:, 0] < MAX_RATIO * distance[:, 1])).nonzero()[:, 0]
+    return rows.tolist(), column[rows, 0].tolist()
+
+
+def _choose_similar(
+    features: Features, known: dict[int, tuple[Tensor, Features]], options: SfMOptions
+) -> list[int]:
+    """All views of a small scene, the most similar ones of a large one."""
+    if len(known) <= options.exhaustive_views:
+        return list(known)
+    vectors = compute_retrieval_vectors([features, *(part for _, part in known.values())], options.seed)
+    order = (vectors[1:] @ vectors[0]).argsort(descending=True)
+    return [list(known)[i] for i in order[: options.similar].tolist()]
+
+
+def _split_by_view(scene: SparseScene) -> dict[int, tuple[Tensor, Features]]:
+    """Points that each view sees, with its descriptors of them."""
+    parts = {}
+    for index in scene.registered:
+        tracks = scene.tracks.select(scene.tracks.view == index)
+        if len(tracks):
+            colors = scene.colors[tracks.point].numpy()
+            parts[index] = (
+                tracks.point,
+                Features(tracks.pixel.float().numpy(), tracks.descriptor.numpy(), colors),
+            )
+    return parts
+
+
+def _make_tracks(view: int, features: Features, rows: Tensor, points: Tensor) -> Tracks:
+    chosen = rows.numpy()
+    return Tracks(
+        torch.full((len(rows),), view),
+        points,
+        torch.from_numpy(features.pixels[chosen].astype(np.float64)),
+        torch.from_numpy(features.descriptors[chosen]),
+    )

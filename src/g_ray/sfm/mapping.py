@@ -1,0 +1,203 @@
+"""COLMAP's incremental mapping with the given lenses held fixed, and its triangulation with given poses."""
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from g_ray.geometry.pose import Pose
+from g_ray.sfm.colmap_package import count_threads
+from g_ray.sfm.scene import SparseScene, Tracks, drop_weak_tracks
+from g_ray.sfm.workspace import Report, Workspace, convert_pose
+
+FEW_VIEWS = 4
+"""Up to so many views, points that only two of them see are kept."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """How much evidence mapping asks for."""
+
+    first_inliers: int
+    """Matches of the first pair."""
+    first_angle_deg: float
+    """Median angle between the rays of the first pair."""
+    inliers: int
+    """Points that a further view must see."""
+    inlier_ratio: float
+    min_angle_deg: float
+    """Between the rays of a point."""
+
+
+LEVELS = (
+    Level(100, 16.0, 30, 0.25, 1.5),
+    Level(50, 6.0, 20, 0.15, 1.5),
+    Level(25, 2.0, 12, 0.10, 0.7),
+)
+
+
+def map_views(space: Workspace, report: Report) -> list[Any]:
+    """Return COLMAP's models, the largest first; empty if no two views could be oriented.
+
+    Where views are left over, the largest model is continued with less demanding thresholds.
+    """
+    models: list[Any] = []
+    for level in LEVELS:
+        start = models[0] if models and models[0].num_reg_images() > len(space.views) // 2 else None
+        found = _run_mapper(space, level, start, report)
+        models = max(models, found, key=lambda group: _rank(group[0]) if group else (0, 0))
+        if models and models[0].num_reg_images() == len(space.views):
+            break
+    report("mapping", 1.0)
+    return models
+
+
+def _run_mapper(space: Workspace, level: Level, start: Any, report: Report) -> list[Any]:
+    done = 0 if start is None else start.num_reg_images()
+
+    def advance() -> None:
+        nonlocal done
+        done += 1
+        report("mapping", min(0.99, done / len(space.views)))
+
+    with tempfile.TemporaryDirectory(dir=space.folder, prefix=".mapping-") as folder:
+        before = ""
+        if start is not None:
+            before = str(Path(folder) / "start")
+            Path(before).mkdir()
+            start.write(before)
+        output = Path(folder) / "models"
+        output.mkdir()
+        models = space.pycolmap.incremental_mapping(
+            str(space.database),
+            folder,
+            str(output),
+            make_mapping_options(space, level),
+            before,
+            next_image_callback=advance,
+        )
+        shutil.rmtree(output)
+    return sorted(models.values(), key=_rank, reverse=True)
+
+
+def _rank(model: Any) -> tuple[int, int]:
+    return model.num_reg_images(), model.num_points3D()
+
+
+def make_mapping_options(space: Workspace, level: Level) -> Any:
+    """Options with all intrinsics, and the poses of cameras on their rig, fixed."""
+    settings = space.options
+    options = space.pycolmap.IncrementalPipelineOptions()
+    options.num_threads = count_threads(settings.threads)
+    options.random_seed = options.mapper.random_seed = options.triangulation.random_seed = settings.seed
+    options.extract_colors = False
+    options.min_model_size, options.max_num_models = 2, 5
+    options.min_num_matches = settings.min_inliers
+    options.ba_refine_focal_length = options.ba_refine_principal_point = False
+    options.ba_refine_extra_params = options.ba_refine_sensor_from_rig = False
+    options.mapper.abs_pose_refine_focal_length = options.mapper.abs_pose_refine_extra_params = False
+    # A calibration that was given is not questioned, however unusual its numbers are.
+    options.min_focal_length_ratio, options.max_focal_length_ratio = 1e-6, 1e6
+    options.max_extra_param = 1e9
+    options.mapper.init_min_num_inliers = level.first_inliers
+    options.mapper.init_min_tri_angle = level.first_angle_deg
+    options.mapper.init_max_error = settings.max_error_px
+    options.mapper.abs_pose_min_num_inliers = level.inliers
+    options.mapper.abs_pose_min_inlier_ratio = level.inlier_ratio
+    options.mapper.abs_pose_max_error = 3 * settings.max_error_px
+    options.mapper.filter_max_reproj_error = settings.max_error_px
+    options.mapper.filter_min_tri_angle = options.triangulation.min_angle = level.min_angle_deg
+    options.triangulation.merge_max_reproj_error = settings.max_error_px
+    options.triangulation.complete_max_reproj_error = settings.max_error_px
+    options.triangulation.ignore_two_view_tracks = len(space.views) > FEW_VIEWS
+    return options
+
+
+def triangulate_with_poses(space: Workspace, poses: Sequence[Pose | None], level: Level = LEVELS[-1]) -> Any:
+    """Triangulate all verified matches with the given poses, which are not changed."""
+    with tempfile.TemporaryDirectory(dir=space.folder, prefix=".mapping-") as folder:
+        model = make_posed_model(space, poses)
+        return space.pycolmap.triangulate_points(
+            model, str(space.database), folder, folder, True, make_mapping_options(space, level)
+        )
+
+
+def make_posed_model(space: Workspace, poses: Sequence[Pose | None]) -> Any:
+    """COLMAP's model with the views that have poses and no points. Every view is a frame of its own."""
+    pycolmap = space.pycolmap
+    database = pycolmap.Database.open(str(space.database))
+    try:
+        model = pycolmap.Reconstruction()
+        for camera in database.read_all_cameras():
+            model.add_camera(camera)
+        for rig in database.read_all_rigs():
+            model.add_rig(rig)
+        images = {image.image_id: image for image in database.read_all_images()}
+        for frame in database.read_all_frames():
+            members = list(frame.image_ids)
+            pose = poses[members[0].id - 1]
+            if pose is None:
+                continue
+            frame.rig_from_world = convert_pose(pycolmap, pose.inverse())
+            model.add_frame(frame)
+            for member in members:
+                image = images[member.id]
+                image.frame_id = frame.frame_id
+                model.add_image(image)
+            model.register_frame(frame.frame_id)
+    finally:
+        database.close()
+    return model
+
+
+def convert_model(space: Workspace, model: Any) -> SparseScene:
+    """COLMAP's model as a scene, with pixels of the original images; observations that the true lens rejects go."""
+    poses: list[Pose | None] = [None] * len(space.views)
+    numbers = {number: row for row, number in enumerate(model.points3D)}
+    points = np.array([point.xyz for point in model.points3D.values()]).reshape(-1, 3)
+    colors = np.zeros((len(points), 3), np.uint8)
+    parts = [Tracks.make_empty()]
+    for image in model.images.values():
+        if not image.has_pose:
+            continue
+        index = image.image_id - 1
+        poses[index] = _read_pose(image)
+        seen = [(i, numbers[p.point3D_id]) for i, p in enumerate(image.points2D) if p.has_point3D()]
+        rows, owners = np.array(seen, dtype=np.int64).reshape(-1, 2).T.copy()
+        features = space.features[index]
+        colors[owners] = features.colors[rows]
+        parts.append(
+            Tracks(
+                torch.full((len(rows),), index),
+                torch.from_numpy(owners),
+                torch.from_numpy(features.pixels[rows].astype(np.float64)),
+                torch.from_numpy(features.descriptors[rows]),
+            )
+        )
+    scene = SparseScene(
+        names=tuple(view.name for view in space.views),
+        cameras=tuple(view.camera for view in space.views),
+        poses=tuple(poses),
+        reasons=tuple(None if pose is not None else "no pose was given" for pose in poses),
+        points=torch.from_numpy(points),
+        colors=torch.from_numpy(colors),
+        tracks=Tracks.concatenate(parts),
+    )
+    return drop_outliers(space, scene)
+
+
+def drop_outliers(space: Workspace, scene: SparseScene) -> SparseScene:
+    """Drop observations beyond the error limit in the true lens, which is given in working pixels."""
+    scale = torch.tensor([lens.scale for lens in space.lenses], dtype=torch.float64)
+    working = scene.compute_errors_px() * scale[scene.tracks.view]
+    return drop_weak_tracks(scene, working <= space.options.max_error_px)
+
+
+def _read_pose(image: Any) -> Pose:
+    matrix = torch.from_numpy(np.asarray(image.cam_from_world().matrix(), dtype=np.float64).copy())
+    return Pose.from_parts(matrix[:, :3], matrix[:, 3]).inverse()

@@ -1,0 +1,225 @@
+"""Structure from motion with the lens as it is: from photographs and calibrations to poses and points."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from g_ray.cameras.base import Camera
+from g_ray.geometry.pose import Pose
+from g_ray.sfm.agreement import measure_agreement
+from g_ray.sfm.colmap_lens import ColmapLens, make_colmap_lens
+from g_ray.sfm.colmap_package import import_pycolmap
+from g_ray.sfm.diagnosis import check_matches, check_views, explain_missing
+from g_ray.sfm.inputs import InputView, MaskInput, PhotoInput, collect_views
+from g_ray.sfm.localization import localize_views
+from g_ray.sfm.mapping import convert_model, drop_outliers, map_views, triangulate_with_poses
+from g_ray.sfm.options import SfMOptions
+from g_ray.sfm.pairs import Pair, choose_pairs
+from g_ray.sfm.refinement import adjust_scene, arrange_frames, make_scene_problem
+from g_ray.sfm.rig import Rig
+from g_ray.sfm.scene import PoseAgreement, SparseScene
+from g_ray.sfm.workspace import (
+    Report,
+    Workspace,
+    build_database,
+    choose_folder,
+    ignore_progress,
+    load_features,
+    match_pairs,
+    read_two_view_geometries,
+)
+
+GOOD_AGREEMENT = 0.7
+"""Poses that explain a smaller share of the matches are noted."""
+
+
+def reconstruct_cameras(
+    photos: Sequence[PhotoInput],
+    cameras: Sequence[Camera],
+    *,
+    names: Sequence[str] | None = None,
+    masks: Sequence[MaskInput] | None = None,
+    rig: Rig | None = None,
+    options: SfMOptions | None = None,
+    work_folder: Path | None = None,
+    report: Report | None = None,
+) -> SparseScene:
+    """Estimate the pose of every photograph, and sparse points, with the given calibrations held fixed.
+
+    Photographs that share a camera object share a lens. Views that cannot be registered have a reason and the rest is
+    finished; ValueError where nothing can be reconstructed at all. The first registered view is not special: the
+    world is COLMAP's, up to a similarity, or in the rig's unit where a rig with a baseline is given. With a
+    `work_folder` features and matches are stored, and an interrupted run continues.
+    """
+    options, report = options or SfMOptions(), report or ignore_progress
+    views = collect_views(photos, cameras, names, masks)
+    if rig is not None and len(rig.places) != len(views):
+        raise ValueError(
+            f"rig: {len(rig.places)} places for {len(views)} photographs; give one, or None, for each"
+        )
+    notes = check_views(views)
+    with open_workspace(views, rig, options, work_folder, report) as space:
+        geometries = read_two_view_geometries(space)
+        check_matches(space, geometries)
+        models = map_views(space, report)
+        if not models:
+            raise ValueError(_describe_failure(space, geometries))
+        scene = convert_model(space, models[0])
+        scene = replace(scene, rig=rig, notes=(*notes, *_describe_groups(space, models)))
+        if not all(lens.is_native for lens in space.lenses):
+            scene = _polish(space, scene)
+        return replace(scene, reasons=tuple(explain_missing(space, geometries, scene.registered)))
+
+
+def triangulate(
+    photos: Sequence[PhotoInput],
+    cameras: Sequence[Camera],
+    poses: Sequence[Pose | None],
+    *,
+    names: Sequence[str] | None = None,
+    masks: Sequence[MaskInput] | None = None,
+    options: SfMOptions | None = None,
+    work_folder: Path | None = None,
+    report: Report | None = None,
+) -> SparseScene:
+    """Compute sparse points with given poses, which are kept as they are.
+
+    `agreement` of the scene says how well the poses explain the pictures; ValueError if they contradict them
+    (`SfMOptions.min_agreement`). Views whose pose is None are localized in the result.
+    """
+    options, report = options or SfMOptions(), report or ignore_progress
+    views = collect_views(photos, cameras, names, masks)
+    exact = _check_poses(views, poses)
+    notes = check_views(views)
+    with open_workspace(views, None, options, work_folder, report) as space:
+        geometries = read_two_view_geometries(space)
+        check_matches(space, geometries)
+        agreement = measure_agreement(space, geometries, exact)
+        notes += _judge_agreement(views, agreement, options)
+        report("triangulation", 0.0)
+        scene = convert_model(space, triangulate_with_poses(space, exact))
+        # COLMAP stores rotations as quaternions: the given matrices are kept to the last digit.
+        scene = replace(scene, poses=tuple(exact), agreement=agreement, notes=tuple(notes))
+        missing = [index for index, pose in enumerate(exact) if pose is None]
+        if missing and len(scene.points):
+            scene = localize_views(space, scene, missing)
+        report("triangulation", 1.0)
+        return scene
+
+
+@contextmanager
+def open_workspace(
+    views: Sequence[InputView],
+    rig: Rig | None,
+    options: SfMOptions,
+    folder: Path | None,
+    report: Report,
+) -> Iterator[Workspace]:
+    """Yield features and verified matches of all views, in a temporary folder if none is given."""
+    pycolmap = import_pycolmap()
+    with choose_folder(folder) as place:
+        features = load_features(pycolmap, views, options, place, report)
+        lenses = make_lenses(pycolmap, views, options)
+        space = Workspace(pycolmap, place, views, lenses, features, rig, options)
+        build_database(space)
+        match_pairs(space, choose_pairs(features, options), report)
+        yield space
+
+
+def make_lenses(pycolmap: Any, views: Sequence[InputView], options: SfMOptions) -> list[ColmapLens]:
+    """One a camera object."""
+    cameras = {id(view.camera): view.camera for view in views}
+    made = {
+        key: make_colmap_lens(pycolmap, camera, options.max_image_size) for key, camera in cameras.items()
+    }
+    return [made[id(view.camera)] for view in views]
+
+
+def _polish(space: Workspace, scene: SparseScene) -> SparseScene:
+    """Adjust poses and points in pixels of the true lenses, where COLMAP had only the sphere."""
+    frames = arrange_frames(scene)
+    problem = make_scene_problem(scene, space.options, frames)
+    everything = torch.ones(len(scene.points), dtype=torch.bool)
+    return drop_outliers(space, adjust_scene(scene, problem, frames, space.options, everything))
+
+
+def _describe_failure(space: Workspace, geometries: Mapping[Pair, Any]) -> str:
+    best = max(geometries, key=lambda pair: len(geometries[pair].inlier_matches))
+    first, second = (space.views[index].name for index in best)
+    return (
+        f"no two photographs can be oriented: the best pair ({first}, {second}) has "
+        f"{len(geometries[best].inlier_matches)} matches, but too little parallax or overlap; check the calibrations"
+    )
+
+
+def _describe_groups(space: Workspace, models: Sequence[Any]) -> list[str]:
+    """Name groups of views that hang together but not with the rest."""
+    used = set(_list_views(models[0]))
+    notes = []
+    for model in models[1:]:
+        rest = [index for index in _list_views(model) if index not in used]
+        if len(rest) > 1:
+            used |= set(rest)
+            some = ", ".join(space.views[index].name for index in rest[:3])
+            more = ", …" if len(rest) > 3 else ""
+            notes.append(
+                f"{len(rest)} photographs form a group that is not connected to the rest: {some}{more}"
+            )
+    return notes
+
+
+def _list_views(model: Any) -> list[int]:
+    return sorted(image.image_id - 1 for image in model.images.values() if image.has_pose)
+
+
+def _check_poses(views: Sequence[InputView], poses: Sequence[Pose | None]) -> list[Pose | None]:
+    """Poses in float64; ValueError for what is not one."""
+    if len(poses) != len(views):
+        raise ValueError(f"{len(views)} photographs but {len(poses)} poses; give one, or None, for each")
+    exact = [None if pose is None else pose.to("cpu").to(torch.float64) for pose in poses]
+    for view, pose in zip(views, exact, strict=True):
+        if pose is None:
+            continue
+        matrix = pose.world_from_cam
+        if matrix.shape != (4, 4) or not bool(torch.isfinite(matrix).all()):
+            raise ValueError(f"{view.name}: its pose is not a finite 4×4 matrix")
+        off = float((matrix[:3, :3].mT @ matrix[:3, :3] - torch.eye(3, dtype=torch.float64)).abs().max())
+        if off > 1e-2:
+            raise ValueError(
+                f"{view.name}: its pose is not a rotation and a translation (RᵀR is off by {off:.2g})"
+            )
+    if sum(pose is not None for pose in exact) < 2:
+        raise ValueError(
+            "triangulate: two or more photographs need a pose; use reconstruct_cameras without any"
+        )
+    return exact
+
+
+def _judge_agreement(views: Sequence[InputView], agreement: PoseAgreement, options: SfMOptions) -> list[str]:
+    figures = (
+        f"{agreement.share:.0%} of {agreement.matches} matches lie within {options.max_error_px:g} px of the "
+        f"epipolar lines (median {agreement.median_px:.1f} px)"
+    )
+    if agreement.share < options.min_agreement:
+        raise ValueError(
+            f"the given poses contradict the pictures: {figures}; check their direction (world_from_cam), axes, "
+            "order and the calibration, or do without them"
+        )
+    notes = []
+    if agreement.share < GOOD_AGREEMENT:
+        notes.append(f"the given poses explain the pictures badly: {figures}")
+    bad = [
+        view.name
+        for view, share in zip(views, agreement.view_share, strict=True)
+        if share < options.min_agreement
+    ]
+    if bad:
+        more = ", …" if len(bad) > 3 else ""
+        notes.append(
+            f"the given poses of {len(bad)} views contradict the pictures: {', '.join(bad[:3])}{more}"
+        )
+    return notes

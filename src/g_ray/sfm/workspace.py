@@ -1,0 +1,270 @@
+"""Features and verified matches on disk, so that an interrupted run continues where it stopped.
+
+FOLDER/features/<hash>.npz   one file a photograph, named after its pixels, mask, lens and settings
+FOLDER/matches.db            COLMAP's database: features, matches and two-view geometries of pairs
+FOLDER/matches.json          what the database was made from; a database of other inputs is deleted
+"""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from g_ray.geometry.pose import Pose
+from g_ray.runtime.files import atomic_path, write_json
+from g_ray.sfm.colmap_lens import ColmapLens
+from g_ray.sfm.colmap_package import count_threads
+from g_ray.sfm.features import Features, extract_features
+from g_ray.sfm.inputs import InputView
+from g_ray.sfm.options import SfMOptions
+from g_ray.sfm.pairs import Pair
+from g_ray.sfm.rig import Rig
+
+Report = Callable[[str, float], None]
+"""Called with the name of the stage and the share of it that is done."""
+
+BLOCKS = 20
+"""Matching is reported, and can be interrupted, this many times."""
+MIN_BLOCK = 40
+
+
+@contextmanager
+def choose_folder(folder: Path | None) -> Iterator[Path]:
+    """Yield the given folder, or a temporary one that is removed at the end of the block."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="g-ray-sfm-") as name:
+        yield Path(name)
+
+
+def ignore_progress(stage: str, share: float) -> None:
+    """Report nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Workspace:
+    """What COLMAP reads: views, their lenses and features, and a database beside them."""
+
+    pycolmap: Any
+    folder: Path
+    views: Sequence[InputView]
+    lenses: Sequence[ColmapLens]
+    features: Sequence[Features]
+    rig: Rig | None
+    options: SfMOptions
+
+    @property
+    def database(self) -> Path:
+        return self.folder / "matches.db"
+
+
+def load_features(
+    pycolmap: Any, views: Sequence[InputView], options: SfMOptions, folder: Path, report: Report
+) -> list[Features]:
+    """Read the features of every view, or extract and store them."""
+    done = 0
+
+    def load(view: InputView) -> Features:
+        nonlocal done
+        features = _load_or_extract(pycolmap, view, options, folder / "features")
+        done += 1
+        report("features", done / len(views))
+        return features
+
+    with ThreadPoolExecutor(count_threads(options.threads)) as pool:
+        return list(pool.map(load, views))
+
+
+def _load_or_extract(pycolmap: Any, view: InputView, options: SfMOptions, folder: Path) -> Features:
+    settings = f"{view.compute_hash()} {options.max_image_size} {options.max_features}"
+    path = folder / f"{hashlib.sha1(settings.encode()).hexdigest()}.npz"
+    if path.is_file():
+        with np.load(path) as file:
+            return Features(file["pixels"], file["descriptors"], file["colors"])
+    features = extract_features(pycolmap, view, options)
+    with atomic_path(path) as scratch, scratch.open("wb") as file:
+        np.savez(file, pixels=features.pixels, descriptors=features.descriptors, colors=features.colors)
+    return features
+
+
+def build_database(space: Workspace) -> None:
+    """Write cameras, rigs, frames and features, unless the database already has exactly these."""
+    key = {"inputs": _compute_key(space)}
+    note = space.folder / "matches.json"
+    if space.database.is_file() and note.is_file() and json.loads(note.read_text()) == key:
+        return
+    for path in space.folder.glob("matches.*"):
+        path.unlink()
+    database = space.pycolmap.Database.open(str(space.database))
+    try:
+        _write_views(space, database)
+    finally:
+        database.close()
+    write_json(note, key)
+
+
+def match_pairs(space: Workspace, pairs: Sequence[Pair], report: Report) -> None:
+    """Match features of pairs and verify them with the calibrated lenses; pairs that are done are skipped."""
+    pycolmap, options = space.pycolmap, space.options
+    matching = pycolmap.FeatureMatchingOptions()
+    matching.num_threads = count_threads(options.threads)
+    remaining = [pair for pair in pairs if pair not in _find_matched_pairs(space)]
+    size = max(MIN_BLOCK, -(-len(remaining) // BLOCKS))
+    for start in range(0, len(remaining), size):
+        report("matches", start / len(remaining))
+        lines = [f"{format_name(i)} {format_name(j)}\n" for i, j in remaining[start : start + size]]
+        with atomic_path(space.folder / "pairs.txt") as scratch:
+            scratch.write_text("".join(lines))
+            pairing = pycolmap.ImportedPairingOptions()
+            pairing.match_list_path = str(scratch)
+            pycolmap.match_image_pairs(
+                str(space.database), matching, pairing, make_verification_options(space), pycolmap.Device.auto
+            )
+    report("matches", 1.0)
+
+
+def make_verification_options(space: Workspace) -> Any:
+    verification = space.pycolmap.TwoViewGeometryOptions()
+    verification.min_num_inliers = space.options.min_inliers
+    verification.ransac.max_error = space.options.max_error_px
+    verification.ransac.random_seed = space.options.seed
+    verification.compute_relative_pose = True
+    # A mask says what does not move with the world; a guess from the picture's border would be wrong for fisheyes.
+    verification.detect_watermark = False
+    return verification
+
+
+def read_two_view_geometries(space: Workspace) -> dict[Pair, Any]:
+    """Verified pairs (i, j), i < j, with their inlier matches."""
+    database = space.pycolmap.Database.open(str(space.database))
+    try:
+        numbers, geometries = database.read_two_view_geometries()
+    finally:
+        database.close()
+    found = {}
+    for number, geometry in zip(numbers, geometries, strict=True):
+        first, second = space.pycolmap.pair_id_to_image_pair(number)
+        if len(geometry.inlier_matches):
+            found[first - 1, second - 1] = geometry
+    return found
+
+
+def format_name(index: int) -> str:
+    """Name of a view in the database; users' names may contain spaces."""
+    return f"{index:06d}"
+
+
+def _find_matched_pairs(space: Workspace) -> set[Pair]:
+    database = space.pycolmap.Database.open(str(space.database))
+    try:
+        numbers, _ = database.read_two_view_geometry_num_inliers()
+    finally:
+        database.close()
+    pairs = (space.pycolmap.pair_id_to_image_pair(number) for number in numbers)
+    return {(first - 1, second - 1) for first, second in pairs}
+
+
+def _compute_key(space: Workspace) -> str:
+    digest = hashlib.sha1()
+    for lens, features in zip(space.lenses, space.features, strict=True):
+        digest.update(f"{lens.model} {lens.parameters} {lens.width} {lens.height}".encode())
+        digest.update(features.pixels.tobytes() + features.descriptors.tobytes())
+    if space.rig is not None:
+        digest.update(repr(space.rig.places).encode())
+        for label, pose in sorted(space.rig.rig_from_cam.items()):
+            digest.update(label.encode() + pose.world_from_cam.numpy().tobytes())
+    options = space.options
+    digest.update(f"{options.min_inliers} {options.max_error_px} {options.seed}".encode())
+    return digest.hexdigest()
+
+
+def _write_views(space: Workspace, database: Any) -> None:
+    """Images are numbered from 1 in the order of the views; a camera of a rig is a sensor of its own."""
+    pycolmap = space.pycolmap
+    numbers: dict[tuple[int, str], int] = {}
+    camera_of_view = []
+    for index, (view, lens) in enumerate(zip(space.views, space.lenses, strict=True)):
+        place = space.rig.places[index] if space.rig is not None else None
+        key = (id(view.camera), place[0] if place else "")
+        if key not in numbers:
+            numbers[key] = len(numbers) + 1
+            database.write_camera(lens.make_camera(pycolmap, numbers[key]), use_camera_id=True)
+        camera_of_view.append(numbers[key])
+        image = pycolmap.Image(name=format_name(index), camera_id=numbers[key], image_id=index + 1)
+        database.write_image(image, use_image_id=True)
+        _write_features(pycolmap, database, index + 1, lens, space.features[index])
+    for rig in make_rigs(space, camera_of_view):
+        database.write_rig(rig, use_rig_id=True)
+    for frame in make_frames(space, camera_of_view):
+        database.write_frame(frame, use_frame_id=True)
+
+
+def _write_features(pycolmap: Any, database: Any, image: int, lens: ColmapLens, features: Features) -> None:
+    pixels, _ = lens.convert_pixels(features.pixels)
+    database.write_keypoints(image, pixels.astype(np.float32))
+    kind = pycolmap.FeatureExtractorType.SIFT
+    database.write_descriptors(image, pycolmap.FeatureDescriptors(type=kind, data=features.descriptors))
+
+
+def make_rigs(space: Workspace, cameras: Sequence[int]) -> list[Any]:
+    """COLMAP's rigs: number 1 is the user's, and every camera outside of it is a rig of its own."""
+    pycolmap = space.pycolmap
+    labels = _label_rig_cameras(space, cameras)
+    rigs = []
+    if labels:
+        rig = pycolmap.Rig(rig_id=1)
+        reference, *others = labels
+        rig.add_ref_sensor(_make_sensor(pycolmap, reference))
+        for camera in others:
+            assert space.rig is not None
+            poses = space.rig.rig_from_cam
+            cam_from_rig = poses[labels[camera]].inverse() @ poses[labels[reference]]
+            rig.add_sensor(_make_sensor(pycolmap, camera), convert_pose(pycolmap, cam_from_rig))
+        rigs.append(rig)
+    for camera in sorted(set(cameras) - set(labels)):
+        rig = pycolmap.Rig(rig_id=camera + 1)
+        rig.add_ref_sensor(_make_sensor(pycolmap, camera))
+        rigs.append(rig)
+    return rigs
+
+
+def make_frames(space: Workspace, cameras: Sequence[int]) -> list[Any]:
+    """One frame an instant of the rig, and one a view outside of it."""
+    pycolmap = space.pycolmap
+    groups: dict[tuple[int, str], list[int]] = {}
+    for index, camera in enumerate(cameras):
+        place = space.rig.places[index] if space.rig is not None else None
+        key = (1, place[1]) if place else (camera + 1, format_name(index))
+        groups.setdefault(key, []).append(index)
+    frames = []
+    for number, ((rig, _), members) in enumerate(groups.items(), 1):
+        frame = pycolmap.Frame(frame_id=number, rig_id=rig)
+        for index in members:
+            frame.add_data_id(pycolmap.data_t(_make_sensor(pycolmap, cameras[index]), index + 1))
+        frames.append(frame)
+    return frames
+
+
+def _label_rig_cameras(space: Workspace, cameras: Sequence[int]) -> dict[int, str]:
+    """Numbers of the cameras on the user's rig, with their labels; the first is the reference."""
+    if space.rig is None:
+        return {}
+    places = zip(cameras, space.rig.places, strict=True)
+    return {camera: place[0] for camera, place in places if place is not None}
+
+
+def _make_sensor(pycolmap: Any, camera: int) -> Any:
+    return pycolmap.sensor_t(pycolmap.SensorType.CAMERA, camera)
+
+
+def convert_pose(pycolmap: Any, cam_from_world: Pose) -> Any:
+    return pycolmap.Rigid3d(np.ascontiguousarray(cam_from_world.world_from_cam[:3].numpy(), dtype=np.float64))
