@@ -1,0 +1,133 @@
+"""One cloud of points from the depth maps of all views."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from g_ray.geometry.pose import Pose
+from g_ray.stereo.options import StereoOptions
+from g_ray.stereo.view import DepthMap, StereoView
+from g_ray.stereo.warp import Trajectories
+
+
+@dataclass(frozen=True, eq=False)
+class FusedPoints:
+    """Points that several views agree on."""
+
+    positions: Float[Tensor, "point 3"]
+    normals: Float[Tensor, "point 3"]  # unit, towards the views
+    colors: Float[Tensor, "point 3"]  # in [0, 1]
+    views: Int[Tensor, "point"]  # how many views agree
+
+
+def fuse_points(
+    views: Sequence[StereoView],
+    depths: Sequence[DepthMap],
+    neighbors: Sequence[Sequence[int]],
+    options: StereoOptions = StereoOptions(),
+    min_views: int = 2,
+) -> FusedPoints:
+    """Average the depths that views agree on into points; every pixel takes part in one point at most.
+
+    Views are visited in turn. A pixel that no earlier point has used gathers the agreeing pixels of its neighbors,
+    weighted by confidence; `min_views` of them, itself included, make a point.
+    """
+    used = [torch.zeros_like(depth.valid) for depth in depths]
+    clouds = [_lift(view, depth) for view, depth in zip(views, depths, strict=True)]
+    parts = [
+        _fuse_view(views, depths, clouds, used, index, neighbors[index], options, min_views)
+        for index in range(len(views))
+    ]
+    if not parts:
+        raise ValueError("fuse_points: no views")
+    positions, normals, colors, counts = (torch.cat(part) for part in zip(*parts, strict=True))
+    return FusedPoints(positions, normals, colors, counts)
+
+
+def estimate_normals(
+    points: Float[Tensor, "h w 3"], valid: Bool[Tensor, "h w"], toward: Float[Tensor, "3"]
+) -> Float[Tensor, "h w 3"]:
+    """Normals of a map of points from differences of neighbors up to two pixels away, turned to `toward`."""
+    right, down = (_difference(points, valid, dim) for dim in (1, 0))
+    normal = torch.linalg.cross(right, down)
+    sight = toward - points
+    length = normal.norm(dim=-1, keepdim=True)
+    # Where neighbors are missing the line of sight is the best guess.
+    normal = torch.where(
+        length > 1e-20, normal / length.clamp_min(1e-20), torch.nn.functional.normalize(sight, dim=-1)
+    )
+    return normal * torch.where((normal * sight).sum(-1, keepdim=True) < 0, -1.0, 1.0)
+
+
+def _difference(points: Tensor, valid: Tensor, dim: int) -> Tensor:
+    """Sum of the differences to both neighbors at distance 2 along an axis, where these are valid."""
+    total = torch.zeros_like(points)
+    for step in (-2, 2):
+        other, known = points.roll(-step, dim), valid.roll(-step, dim) & valid
+        edge = known.narrow(dim, 0 if step < 0 else known.shape[dim] - 2, 2)
+        edge.fill_(False)
+        total += torch.where(known[..., None], (other - points) * (1 if step > 0 else -1), 0.0)
+    return total
+
+
+def _lift(view: StereoView, depth: DepthMap) -> tuple[Tensor, Tensor]:
+    """Points in the world and their normals, [h, w, 3] each."""
+    rays, _ = view.camera.to(torch.float32).unproject_grid()
+    local = rays * depth.ray_depth[..., None]
+    normals = estimate_normals(local, depth.valid, torch.zeros(3, device=rays.device))
+    pose = Pose(view.pose.world_from_cam.to(local))
+    return local @ pose.rotation.mT + pose.translation, normals @ pose.rotation.mT
+
+
+def _fuse_view(
+    views: Sequence[StereoView],
+    depths: Sequence[DepthMap],
+    clouds: Sequence[tuple[Tensor, Tensor]],
+    used: list[Tensor],
+    index: int,
+    neighbors: Sequence[int],
+    options: StereoOptions,
+    min_views: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    depth, view = depths[index], views[index]
+    start = depth.valid & ~used[index]
+    weight = depth.confidence[start].clamp_min(1e-3)
+    points, normals = (part[start] for part in clouds[index])
+    center, sums = points, [points * weight[:, None], normals * weight[:, None]]
+    sums.append(view.image.float().permute(1, 2, 0)[start] * weight[:, None])
+    count = torch.ones_like(weight, dtype=torch.int64)
+    claims = []
+    for other in neighbors:
+        row, column, agrees = _find_partners(
+            views[other], depths[other], clouds[other][0], used[other], center, options
+        )
+        share = torch.where(agrees, depths[other].confidence[row, column].clamp_min(1e-3), 0.0)[:, None]
+        colors = views[other].image.float().permute(1, 2, 0)
+        for total, values in zip(sums, (*clouds[other], colors), strict=True):
+            total += values[row, column] * share
+        weight, count = weight + share[:, 0], count + agrees
+        claims.append((other, row, column, agrees))
+    keep = count >= min_views
+    used[index] |= start
+    for other, row, column, agrees in claims:
+        taken = agrees & keep
+        used[other][row[taken], column[taken]] = True
+    position, normal, color = (total[keep] / weight[keep, None] for total in sums)
+    return position, torch.nn.functional.normalize(normal, dim=-1), color, count[keep]
+
+
+def _find_partners(
+    other: StereoView, depth: DepthMap, cloud: Tensor, used: Tensor, points: Tensor, options: StereoOptions
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Row and column of each point in another view, and whether the unused depth there agrees."""
+    local = other.pose.to(torch.float64).inverse().apply(points.double())
+    pixels, imaged = other.camera.to(torch.float32).project(local.float())
+    height, width = other.size
+    seen = imaged & other.camera.contains(pixels)
+    column, row = pixels[..., 0].long().clamp(0, width - 1), pixels[..., 1].long().clamp(0, height - 1)
+    distance = local.norm(dim=-1).float()
+    close = (depth.ray_depth[row, column] - distance).abs() <= options.max_depth_error * distance
+    return row, column, seen & close & depth.valid[row, column] & ~used[row, column]

@@ -1,0 +1,57 @@
+"""Settings of the stereo. This module does not import torch, so that a command line can show them quickly."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class StereoOptions:
+    """How depth is searched, scored, checked and fused. Costs are 1 − correlation, so they lie in [0, 2]."""
+
+    long_side: int = 480
+    """Pixels of the longer image side at which depth is estimated; larger views are reduced, none is enlarged."""
+    hypotheses: int = 192
+    """At most so many inverse distances are tried; fewer where neighboring ones would be less than a pixel apart."""
+    sources: int = 4
+    """Views that each reference view is compared with."""
+    best: int = 2
+    """Average this many best source scores per hypothesis; the others may be occluded."""
+    window: int = 7
+    """Side of the square patch that is correlated, in pixels; odd."""
+    near: float | None = None
+    """Smallest ray distance, in the unit of the poses; None derives it from the points or from the poses."""
+    far: float | None = None
+    """Largest ray distance; None derives it as `near`."""
+    step_px: float = 1.0
+    """How far neighboring hypotheses may lie apart in the source views, in pixels."""
+    noise: float = 0.006
+    """Standard deviation of image noise, of full scale 1. Texture weaker than this is no texture."""
+    small_penalty: float = 0.06
+    """Aggregation: cost of a step to a neighboring hypothesis between adjacent pixels."""
+    large_penalty: float = 0.5
+    """Aggregation: cost of a depth discontinuity where the image has no edge."""
+    edge: float = 0.03
+    """Aggregation: the image difference at which `large_penalty` is halved."""
+    min_confidence: float = 0.25
+    """Depths with less confidence are dropped."""
+    min_views: int = 1
+    """Other views that have to agree with a depth; in a scene of two views one is all there is."""
+    max_depth_error: float = 0.02
+    """Largest relative difference of two ray distances that agree."""
+    max_reprojection_px: float = 1.5
+    """Largest reprojection error of two depths that agree."""
+
+    def __post_init__(self) -> None:
+        if self.window < 3 or self.window % 2 == 0:
+            raise ValueError(f"window {self.window}: a patch needs an odd side of at least 3 pixels")
+        if not 1 <= self.best <= self.sources:
+            raise ValueError(f"best {self.best} of {self.sources} sources: give 1 ≤ best ≤ sources")
+        if self.hypotheses < 8:
+            raise ValueError(f"{self.hypotheses} hypotheses are too few: give at least 8")
+        if self.long_side < 16:
+            raise ValueError(f"long_side {self.long_side} is too small: give at least 16 pixels")
+        for name in ("near", "far"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} {value}: a ray distance must be positive")
+        if self.near is not None and self.far is not None and not self.near < self.far:
+            raise ValueError(f"near {self.near} is not below far {self.far}")
