@@ -21,6 +21,10 @@ def commands(text: str = README) -> list[str]:
     return [line for block in blocks("bash", text) for line in block.splitlines() if line.strip()]
 
 
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 160
+
+
 def test_the_example_runs():
     (example,) = blocks("python")
     assert len([line for line in example.splitlines() if line.strip()]) <= 20
