@@ -7,10 +7,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 SETUP := pyproject.toml constraints.txt
 OUT ?= out/demo
+PYTEST := $(BIN)/pytest -n 2
 # One thread a process: two test workers then share two cores without fighting.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test lint types imports docs generated serve-docs pytest bench format clean
+.PHONY: help demo test quick lint types imports docs generated serve-docs pytest bench format clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/' | expand -t 14
@@ -19,6 +20,9 @@ demo: $(VENV)/.ready-demo ## Set up, then write the demo page to out/demo
 	$(BIN)/g-ray demo --out $(OUT)
 
 test: lint types imports docs pytest ## Set up, then lint, types, import contract, docs, tests
+
+quick: lint ## Lint and all tests that are not marked slow: about a minute
+	$(PYTEST) -q -m "not slow"
 
 lint: $(VENV)/.ready-dev ## Style and formatting
 	$(BIN)/ruff check .
@@ -40,8 +44,8 @@ serve-docs: $(VENV)/.ready-dev ## Read the documentation in a browser
 	$(BIN)/mkdocs serve
 
 pytest: $(VENV)/.ready-dev ## Tests only
-	$(BIN)/pytest -n 2
-	G_RAY_TYPECHECK=0 $(BIN)/pytest -n 2 tests/unchecked
+	$(PYTEST)
+	G_RAY_TYPECHECK=0 $(PYTEST) tests/unchecked
 
 bench: $(VENV)/.ready-dev ## Time encodings, ray maps and reconstruction on this machine
 	$(BIN)/g-ray bench encodings --views 3 --grid 32 --batch 2 --json out/bench/encodings_3x1024.json

@@ -31,6 +31,26 @@ settings.register_profile("ci", deadline=None, max_examples=50, derandomize=True
 settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 
+MAX_UNMARKED_CPU_S = 5.0
+"""A test that takes longer must be marked slow, so that `make quick` stays quick."""
+
+
+def read_cpu_seconds() -> float:
+    """Return the CPU time of this process and of its finished children: unlike wall time, it does not grow with load."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    before = read_cpu_seconds()
+    result = yield
+    seconds = read_cpu_seconds() - before
+    if seconds > MAX_UNMARKED_CPU_S and item.get_closest_marker("slow") is None:
+        pytest.fail(f"{seconds:.1f} CPU seconds: make it faster, or mark it with @pytest.mark.slow")
+    return result
+
+
 def shared_data_path() -> Path:
     return Path(os.environ.get("G_RAY_SHARED_DATA", ROOT.parent / "shared" / "data"))
 

@@ -30,16 +30,16 @@ ENCODING_ROWS = {
 }
 
 
-# What is chosen by name: the kind, and the module and name of the dict. If one is renamed or moved, change its line.
+# What is chosen by name: the kind, and the package and name of the dict. If one is renamed, change its line.
 REGISTRIES = {
     "camera models": "g_ray.cameras:CAMERAS",
     "coordinates": "g_ray.coordinates:COORDINATES",
     "encodings": "g_ray.encodings:ENCODINGS",
-    "input conditionings": "g_ray.encodings.absolute:CONDITIONINGS",
+    "input conditionings": "g_ray.encodings:CONDITIONINGS",
     "calibration sources": "g_ray.formats:SOURCES",
     "calibration estimators": "g_ray.capture.estimators:ESTIMATORS",
-    "synthesis methods": "g_ray.models.lvsm:METHODS",
-    "reconstruction methods": "g_ray.models.reconstruction_config:RECONSTRUCTION_METHODS",
+    "synthesis methods": "g_ray.models:METHODS",
+    "reconstruction methods": "g_ray.models:RECONSTRUCTION_METHODS",
     "training recipes": "g_ray.recipes:RECIPES",
 }
 
@@ -76,11 +76,18 @@ def format_registries() -> str:
     """Return the table of registries: what is chosen by name, where the names are defined, and the names."""
     lines = ["| kind | registry in `src/g_ray` | names |", "|---|---|---|"]
     for kind, place in REGISTRIES.items():
-        module, name = place.split(":")
-        file = Path(import_module(module).__file__ or "").relative_to(ROOT / "src" / "g_ray")
         names = ", ".join(f"`{entry}`" for entry in load_registry(kind))
-        lines.append(f"| {kind} | `{name}` in `{file}` | {names} |")
+        lines.append(f"| {kind} | `{place.split(':')[1]}` in `{find_definition(place)}` | {names} |")
     return "\n".join(lines)
+
+
+def find_definition(place: str) -> Path:
+    """Return the file, below src/g_ray, that defines `package:name`."""
+    module, name = place.split(":")
+    file = Path(import_module(module).__file__ or "")
+    files = sorted(file.parent.rglob("*.py")) if file.name == "__init__.py" else [file]
+    (found,) = (path for path in files if re.search(rf"^{name}\b.*=", path.read_text(), re.MULTILINE))
+    return found.relative_to(ROOT / "src" / "g_ray")
 
 
 def format_recipes() -> str:
