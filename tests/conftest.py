@@ -36,7 +36,7 @@ MAX_UNMARKED_CPU_S = 5.0
 
 
 def read_cpu_seconds() -> float:
-    """Return the CPU time of this process and of its finished children: unlike wall time, it does not grow with load."""
+    """Return the CPU time of this process and its finished children, which grows less with load than wall time."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
