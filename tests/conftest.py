@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import slow_tests
 import torch
 from hypothesis import settings
 
@@ -32,7 +33,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 
 MAX_UNMARKED_CPU_S = 5.0
-"""A test that takes longer must be marked slow, so that `make quick` stays quick."""
+"""A test that takes longer must be in slow_tests.txt, so that `make quick` stays quick."""
 
 
 def read_cpu_seconds() -> float:
@@ -41,13 +42,20 @@ def read_cpu_seconds() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
+def pytest_collection_modifyitems(items):
+    slow = slow_tests.read_slow_tests()
+    for item in items:
+        if slow_tests.strip_case(item.nodeid) in slow:
+            item.add_marker("slow")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     before = read_cpu_seconds()
     result = yield
     seconds = read_cpu_seconds() - before
     if seconds > MAX_UNMARKED_CPU_S and item.get_closest_marker("slow") is None:
-        pytest.fail(f"{seconds:.1f} CPU seconds: make it faster, or mark it with @pytest.mark.slow")
+        pytest.fail(f"{seconds:.1f} CPU seconds: make it faster, or add it to tests/slow_tests.txt")
     return result
 
 
