@@ -7,7 +7,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 SETUP := pyproject.toml constraints.txt
 OUT ?= out/demo
-PYTEST := $(BIN)/pytest -n 2
+# By file, so that fixtures of a module are made once; in order, so that the long files do not come last.
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 # One thread a process: two test workers then share two cores without fighting.
 export OMP_NUM_THREADS ?= 1
 
