@@ -7,10 +7,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 SETUP := pyproject.toml constraints.txt
 OUT ?= out/demo
+# By file, so that fixtures of a module are made once; in order, so that the long files do not come last.
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 # One thread a process: two test workers then share two cores without fighting.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test lint types imports docs generated serve-docs pytest bench format clean
+.PHONY: help demo test quick lint types imports docs generated serve-docs pytest slow-tests bench format clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/' | expand -t 14
@@ -19,6 +21,9 @@ demo: $(VENV)/.ready-demo ## Set up, then write the demo page to out/demo
 	$(BIN)/g-ray demo --out $(OUT)
 
 test: lint types imports docs pytest ## Set up, then lint, types, import contract, docs, tests
+
+quick: lint ## Lint and all tests that are not in tests/slow_tests.txt: about a minute
+	$(PYTEST) -q -m "not slow"
 
 lint: $(VENV)/.ready-dev ## Style and formatting
 	$(BIN)/ruff check .
@@ -40,8 +45,12 @@ serve-docs: $(VENV)/.ready-dev ## Read the documentation in a browser
 	$(BIN)/mkdocs serve
 
 pytest: $(VENV)/.ready-dev ## Tests only
-	$(BIN)/pytest -n 2
-	G_RAY_TYPECHECK=0 $(BIN)/pytest -n 2 tests/unchecked
+	$(PYTEST)
+	G_RAY_TYPECHECK=0 $(PYTEST) tests/unchecked
+
+slow-tests: $(VENV)/.ready-dev ## Measure all tests, and rewrite the list of those that `make quick` leaves out
+	$(PYTEST) --junitxml=out/tests.xml
+	$(BIN)/python tests/slow_tests.py out/tests.xml
 
 bench: $(VENV)/.ready-dev ## Time encodings, ray maps and reconstruction on this machine
 	$(BIN)/g-ray bench encodings --views 3 --grid 32 --batch 2 --json out/bench/encodings_3x1024.json

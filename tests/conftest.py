@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import slow_tests
 import torch
 from hypothesis import settings
 
@@ -29,6 +30,33 @@ torch.set_num_threads(1)
 settings.register_profile("here", deadline=None, max_examples=50)
 settings.register_profile("ci", deadline=None, max_examples=50, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+MAX_UNMARKED_CPU_S = 5.0
+"""A test that takes longer must be in slow_tests.txt, so that `make quick` stays quick."""
+
+
+def read_cpu_seconds() -> float:
+    """Return the CPU time of this process and its finished children, which grows less with load than wall time."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def pytest_collection_modifyitems(items):
+    slow = slow_tests.read_slow_tests()
+    for item in items:
+        if slow_tests.strip_case(item.nodeid) in slow:
+            item.add_marker("slow")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    before = read_cpu_seconds()
+    result = yield
+    seconds = read_cpu_seconds() - before
+    if seconds > MAX_UNMARKED_CPU_S and item.get_closest_marker("slow") is None:
+        pytest.fail(f"{seconds:.1f} CPU seconds: make it faster, or add it to tests/slow_tests.txt")
+    return result
 
 
 def shared_data_path() -> Path:

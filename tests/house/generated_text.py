@@ -8,15 +8,12 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from g_ray.cameras import CAMERAS
-from g_ray.capture.estimators import ESTIMATORS
-from g_ray.coordinates import COORDINATES
-from g_ray.encodings import CONDITIONINGS, ENCODINGS
-from g_ray.formats import CALIBRATIONS
-from g_ray.recipes import RECIPES
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks" / "results"
@@ -33,31 +30,118 @@ ENCODING_ROWS = {
 }
 
 
+# What is chosen by name: the kind, and the package and name of the dict. If one is renamed, change its line.
+REGISTRIES = {
+    "camera models": "g_ray.cameras:CAMERAS",
+    "coordinates": "g_ray.coordinates:COORDINATES",
+    "encodings": "g_ray.encodings:ENCODINGS",
+    "input conditionings": "g_ray.encodings:CONDITIONINGS",
+    "calibration sources": "g_ray.formats:CALIBRATIONS",
+    "scene folders": "g_ray.formats:SCENES",
+    "calibration estimators": "g_ray.capture.estimators:ESTIMATORS",
+    "synthesis methods": "g_ray.models:METHODS",
+    "reconstruction methods": "g_ray.models:RECONSTRUCTION_METHODS",
+    "training recipes": "g_ray.recipes:RECIPES",
+}
+
+# Functions that convert a camera into another program's, and raise ValueError where that is not exact.
+CAMERA_WRITERS = {
+    "COLMAP": "g_ray.formats.colmap_cameras:camera_to_colmap",
+    "nerfstudio": "g_ray.formats.nerfstudio:camera_to_nerfstudio",
+}
+
+
+def load(place: str) -> Any:
+    """Return the object at `module:name`."""
+    module, name = place.split(":")
+    return getattr(import_module(module), name)
+
+
+def load_registry(kind: str) -> Mapping[str, Any]:
+    """Return the registry of that kind; recipes are grouped into families, since most exist once per method."""
+    registry = load(REGISTRIES[kind])
+    return group_recipes(registry) if kind == "training recipes" else registry
+
+
+def group_recipes(recipes: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace `FAMILY-METHOD` by `FAMILY`, which keeps the entry of the first method."""
+    methods = [*load(REGISTRIES["synthesis methods"]), *load(REGISTRIES["reconstruction methods"])]
+    ending = re.compile(f"-({'|'.join(methods)})$")
+    families: dict[str, Any] = {}
+    for name, recipe in recipes.items():
+        families.setdefault(ending.sub("", name), recipe)
+    return families
+
+
 def format_registries() -> str:
     """Return the table of registries: what is chosen by name, where the names are defined, and the names."""
-    rows: list[tuple[str, str, Mapping[str, Any]]] = [
-        ("camera models", "CAMERAS` in `cameras/__init__.py", CAMERAS),
-        ("coordinates", "COORDINATES` in `coordinates.py", COORDINATES),
-        ("encodings", "ENCODINGS` in `encodings/__init__.py", ENCODINGS),
-        ("input conditionings", "CONDITIONINGS` in `encodings/absolute.py", CONDITIONINGS),
-        ("calibration sources", "CALIBRATIONS` in `formats/__init__.py", CALIBRATIONS),
-        ("calibration estimators", "ESTIMATORS` in `capture/estimators/__init__.py", ESTIMATORS),
-        ("recipes", "RECIPES` in `recipes/__init__.py", RECIPES),
-    ]
     lines = ["| kind | registry in `src/g_ray` | names |", "|---|---|---|"]
-    for kind, place, registry in rows:
-        lines.append(f"| {kind} | `{place}` | {', '.join(f'`{name}`' for name in registry)} |")
+    for kind, place in REGISTRIES.items():
+        names = ", ".join(f"`{entry}`" for entry in load_registry(kind))
+        lines.append(f"| {kind} | `{place.split(':')[1]}` in `{find_definition(place)}` | {names} |")
+    return "\n".join(lines)
+
+
+def find_definition(place: str) -> Path:
+    """Return the file, below src/g_ray, that defines `package:name`."""
+    module, name = place.split(":")
+    file = Path(import_module(module).__file__ or "")
+    files = sorted(file.parent.rglob("*.py")) if file.name == "__init__.py" else [file]
+    (found,) = (path for path in files if re.search(rf"^{name}\b.*=", path.read_text(), re.MULTILINE))
+    return found.relative_to(ROOT / "src" / "g_ray")
+
+
+def format_recipes() -> str:
+    """Return the families of recipes with the first sentence of their docstrings."""
+    lines = ["| recipe | what it trains |", "|---|---|"]
+    for name, recipe in load_registry("training recipes").items():
+        about = (getattr(recipe, "func", recipe).__doc__ or "").split("\n")[0]
+        lines.append(f"| `{name}` | {about} |")
     return "\n".join(lines)
 
 
 def format_camera_parameters() -> str:
     """Return the parameters of every camera model, in their order."""
     lines = ["| `model` | class | `params` |", "|---|---|---|"]
-    for name, camera in CAMERAS.items():
+    for name, camera in load_registry("camera models").items():
         lines.append(
             f"| `{name}` | `{camera.__module__}.{camera.__name__}` | {' '.join(camera.PARAMETERS)} |"
         )
     return "\n".join(lines)
+
+
+def format_camera_exports() -> str:
+    """Return the camera models that other programs get for each of ours."""
+    lines = [f"| our camera | {' | '.join(CAMERA_WRITERS)} |", "|---|---|---|"]
+    for name, camera in load_registry("camera models").items():
+        cells = " | ".join(find_written_models(camera, load(place)) for place in CAMERA_WRITERS.values())
+        lines.append(f"| `{name}` | {cells} |")
+    return "\n".join(lines)
+
+
+def find_written_models(camera: Any, convert: Callable[[Any], Any]) -> str:
+    """Return the models into which a camera is converted, and the parameters that must be zero for it."""
+    if camera.NAME == "equirectangular":
+        plain = camera.panorama(64, 32, dtype=torch.float64)
+    else:
+        plain = camera.example(0)
+    optional = [name for name in camera.PARAMETERS[4:] if name not in camera.DEFAULTS]
+    places = {name: camera.PARAMETERS.index(name) for name in optional}
+    models, lost = dict[str, None](), []
+    for kept in (None, *optional):  # no distortion, then one parameter at a time
+        params = plain.params.clone()
+        for name, place in places.items():
+            if name != kept:
+                params[place] = 0.0
+        try:
+            written = convert(replace(plain, params=params, check=False))
+        except ValueError:
+            if kept is None:
+                return "–"
+            lost.append(kept)
+        else:
+            models[written["camera_model"] if isinstance(written, dict) else written[0]] = None
+    return ", ".join(models) + (f" (without {' '.join(lost)})" if lost else "")
 
 
 def format_layers() -> str:
@@ -65,6 +149,16 @@ def format_layers() -> str:
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
     (contract,) = tools["importlinter"]["contracts"]
     return "\n".join(["```text", *contract["layers"], "```"])
+
+
+def format_extras() -> str:
+    """Return the optional dependencies of pyproject.toml."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    lines = ["| extra | packages |", "|---|---|"]
+    for name, requirements in extras.items():
+        packages = ", ".join(re.split("[<>=]", requirement)[0] for requirement in requirements)
+        lines.append(f"| `{name}` | {packages} |")
+    return "\n".join(lines)
 
 
 def format_speed(suffix: str = "") -> str:
@@ -102,7 +196,10 @@ def _read_rows(file: str) -> dict[str, dict[str, float]]:
 BLOCKS: dict[tuple[str, str], Callable[[], str]] = {
     ("README.md", "registries"): format_registries,
     ("CONTRIBUTING.md", "layers"): format_layers,
+    ("docs/index.md", "extras"): format_extras,
     ("docs/cameras-json.md", "camera parameters"): format_camera_parameters,
+    ("docs/export.md", "camera exports"): format_camera_exports,
+    ("docs/training.md", "recipes"): format_recipes,
     ("docs/benchmarks.md", "speed"): format_speed,
     ("docs/benchmarks.md", "speed of the first run"): lambda: format_speed("_first"),
     ("docs/benchmarks.md", "ray maps"): format_ray_speed,

@@ -1,10 +1,13 @@
 """The docs tell the truth: their code runs, their commands run, the paper map leads somewhere."""
 
+import ast
 import importlib
 import re
 from pathlib import Path
 
 import pytest
+
+from .generated_text import load_registry
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -19,6 +22,43 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page):
     scope: dict[str, object] = {}
     for number, block in enumerate(python_blocks(page)):
         exec(compile(block, f"{page.name}, block {number}", "exec"), scope)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_code_that_is_not_run_compiles_and_imports_what_exists(page):
+    """Blocks marked `py` need data or a browser, and are not run."""
+    for block in re.findall(r"^```py\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    assert resolve(f"{node.module}.{alias.name}") is not None
+
+
+# Tables with a sentence per entry are written by hand. Which names exist is checked; the README lists all of them.
+TABLES = {
+    ("conventions", "Coordinates"): "coordinates",
+    ("conventions", "Frequency banks"): "encodings",
+    ("calibration", "Estimators"): "calibration estimators",
+    ("synthesis-network", "Model"): "synthesis methods",
+    ("reconstruction-network", "Methods"): "reconstruction methods",
+}
+
+
+@pytest.mark.parametrize(("page", "heading"), TABLES)
+def test_tables_name_entries_of_their_registry(page, heading):
+    section = (ROOT / "docs" / f"{page}.md").read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    cells = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    names = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+    assert names
+    assert names <= set(load_registry(TABLES[page, heading]))
+
+
+def test_pixel_centers_of_calibration_sources():
+    section = (ROOT / "docs" / "calibration.md").read_text().split("\n## Sources\n")[1].split("\n## ")[0]
+    rows = dict(re.findall(r"^\| ([^|]+) \| [^|]+ \| (0|0\.5) \|", section, re.MULTILINE))
+    centers = {source.TITLE: f"{source.CENTER:g}" for source in load_registry("calibration sources").values()}
+    assert len(rows) > 5
+    assert rows == {title: centers[title] for title in rows}
 
 
 def resolve(dotted: str) -> object:
