@@ -47,7 +47,7 @@ REGISTRIES = {
 # Functions that convert a camera into another program's, and raise ValueError where that is not exact.
 CAMERA_WRITERS = {
     "COLMAP": "g_ray.formats.colmap_cameras:camera_to_colmap",
-    "nerfstudio": "g_ray.formats.nerfstudio:camera_to_nerfstudio",
+    "nerfstudio": "g_ray.formats.frames:camera_to_frame",
 }
 
 
