@@ -12,6 +12,8 @@ from g_ray.models.dinov2 import DINOV2_SIZES
 from g_ray.models.framing import Framing
 from g_ray.models.reconstruction_config import ReconstructionConfig
 
+BASE_MEMORY = 600 * 2**20
+"""Bytes of a process that has imported torch and holds photographs and results of a small scene."""
 FLOAT = 4  # bytes
 SPECIAL = 5  # camera and register tokens
 KEPT = 24

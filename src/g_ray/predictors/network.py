@@ -1,0 +1,187 @@
+"""The reconstruction network as a predictor: chunks of views that fit into memory, joined by shared views."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from g_ray.export.reconstruction import ReconstructedView
+from g_ray.formats.calibration import CalibratedView
+from g_ray.models.checkpoint import find_file, load_reconstruction
+from g_ray.models.inference import run_inference
+from g_ray.models.reconstruction import ReconstructionModel
+from g_ray.predictors import network_cost
+from g_ray.predictors.base import Cost, Prior, Progress, SceneInput, ScenePrediction
+from g_ray.predictors.chunks import (
+    MIN_CHUNK,
+    OVERLAP,
+    StoredChunks,
+    join_chunks,
+    predict_chunks,
+    split_into_chunks,
+)
+from g_ray.predictors.settings import WEIGHTS, ModelSettings
+from g_ray.training.distributed import choose_device
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class NetworkPredictor:
+    """Poses and depth along calibrated rays, from the reconstruction network."""
+
+    NAME: ClassVar[str] = "network"
+    USES: ClassVar[frozenset[Prior]] = frozenset({"masks"})
+
+    model: ReconstructionModel
+    size: int
+    """Long side of its input in pixels."""
+    precision: str = "fp32"
+    query_chunk: int | None = None
+    """Queries of global attention at a time: less memory, the same result."""
+    at_once: int | None = None
+    """Views in a chunk; None: all of them."""
+    max_memory: float | None = None
+    """GiB of the whole process, instead of `at_once`."""
+    weights: str = "given"
+    """Where the model came from, for the record."""
+
+    @staticmethod
+    def from_settings(settings: ModelSettings) -> "NetworkPredictor":
+        """Load the weights."""
+        model = load_network(settings.weights, settings.device)
+        return NetworkPredictor(
+            model,
+            settings.size or model.config.long_side,
+            settings.precision,
+            at_once=settings.at_once,
+            max_memory=settings.max_memory,
+            weights=settings.weights,
+        )
+
+    def describe_settings(self) -> dict[str, Any]:
+        settings = {
+            "weights": self.weights,
+            "method": self.model.config.method,
+            "size": self.size,
+            "precision": self.precision,
+        }
+        if self.weights != "given":
+            stat = find_file(self.weights).stat()
+            settings["weights_file"] = [stat.st_size, stat.st_mtime_ns]
+        return settings
+
+    def count_at_once(self, views: Sequence[CalibratedView]) -> int:
+        """Return the number of views in a chunk."""
+        if self.max_memory is None:
+            return min(self.at_once or len(views), len(views))
+        patches = self._count_patches(views)
+        memory = int(self.max_memory * GIB) - network_cost.BASE_MEMORY
+        weights = network_cost.count_weights(self.model)
+        return network_cost.find_chunk_size(self.model.config, weights, patches, memory, MIN_CHUNK)
+
+    def estimate_cost(self, scene: SceneInput) -> Cost:
+        at_once = self.count_at_once(scene.views)
+        patches = self._count_patches(scene.views)
+        weights = network_cost.count_weights(self.model)
+        chunks = [
+            network_cost.estimate_chunk_cost(self.model.config, weights, [patches[view] for view in chunk])
+            for chunk in self._split(len(scene.views), at_once)
+        ]
+        speed = network_cost.EFFICIENCY * network_cost.measure_operations_per_second(self._device)
+        parts = "one chunk" if len(chunks) == 1 else f"{len(chunks)} chunks of {at_once}"
+        return Cost(
+            sum(chunk.operations for chunk in chunks) / speed,
+            max(chunk.memory for chunk in chunks) + network_cost.BASE_MEMORY,
+            f"{len(scene.views)} views in {parts} at {self.size} px",
+        )
+
+    def predict(
+        self, scene: SceneInput, work: Path | None = None, progress: Progress = lambda stage, share: None
+    ) -> ScenePrediction:
+        """Predict chunks and join them."""
+        chunks = self._split(len(scene.views), self.count_at_once(scene.views))
+        stored = None if work is None else StoredChunks(work)
+        predicted = predict_chunks(
+            self, scene.views, chunks, stored, lambda done, count: progress("network", done / count)
+        )
+        views, notes = join_chunks(predicted)
+        return ScenePrediction(tuple(views), (None,) * len(views), notes=tuple(notes))
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def _count_patches(self, views: Sequence[CalibratedView]) -> list[int]:
+        return network_cost.count_patches([view.camera for view in views], self.size, self.model.config.patch)
+
+    @staticmethod
+    def _split(count: int, at_once: int) -> list[tuple[int, ...]]:
+        return split_into_chunks(count, at_once, min(OVERLAP, at_once - 1))
+
+    def __call__(self, views: Sequence[CalibratedView]) -> list[ReconstructedView]:
+        """Predict a few views at once, at the network's own resolution."""
+        """Predict views of one scene, in a common world of unknown scale, at the predictor's own resolution.
+
+        `camera` of a returned view takes images of that resolution. ValueError if the views cannot be predicted.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class NetworkPredictor:
+    """The reconstruction network."""
+
+    model: ReconstructionModel
+    size: int
+    """Long side of its input in pixels."""
+    precision: str = "fp32"
+    query_chunk: int | None = None
+    """Queries of global attention at a time: less memory, the same result."""
+
+    def __call__(self, views: Sequence[CalibratedView]) -> list[ReconstructedView]:
+        """Predict a few views at once, at the network's own resolution."""
+        try:
+            inference = run_inference(
+                self.model,
+                [view.load_photo() for view in views],
+                [view.camera for view in views],
+                size=self.size,
+                query_chunk=self.query_chunk,
+                precision=self.precision,
+            )
+        except (RuntimeError, MemoryError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            raise ValueError(
+                f"{len(views)} views at {self.size} px do not fit into memory: "
+                "give --max-memory, a smaller --size or --precision bf16"
+            ) from None
+        return [
+            ReconstructedView(
+                view.name,
+                predicted.camera.to("cpu"),
+                predicted.maps.poses.to("cpu"),
+                predicted.maps.ray_depth.cpu(),
+                predicted.maps.camera_confidence.cpu(),
+                predicted.valid.cpu(),
+                photo_camera=view.camera,
+            )
+            for view, predicted in zip(views, inference.views, strict=True)
+        ]
+
+
+def load_network(weights: str | Path | ReconstructionModel, device: str = "auto") -> ReconstructionModel:
+    """Load a network from a file, a folder, a Hugging Face id or the name of shipped weights, or take a loaded one."""
+    model = weights if isinstance(weights, ReconstructionModel) else load_reconstruction(weights)
+    return model.to(choose_device(device, 0)).eval()
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Return whether an error is about memory; on CPUs torch raises a plain RuntimeError."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or bool(
+        re.search("out of memory|allocate memory", str(error))
+    )

@@ -1,0 +1,33 @@
+"""How models are run. This module does not import torch, so that the command line can show the options at once."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+WEIGHTS = "g-ray-rooms"
+"""Weights that come with g-ray."""
+
+ModelName = Literal["stereo", "network"]
+"""The names of `MODELS`."""
+DEFAULT_MODEL: ModelName = "stereo"
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """Settings of all models; each uses those that concern it."""
+
+    size: int | None = None
+    """Long side, in pixels, at which depth is estimated; by default 480 for stereo, that of its training for a network."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1, …; auto takes a GPU where there is one."""
+    max_memory: float | None = None
+    """GiB that the whole process may take."""
+    weights: str = WEIGHTS
+    """network: a file, a Hugging Face id owner/name, or the name of weights that come with g-ray."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """network: arithmetic of the trunk."""
+    at_once: int | None = None
+    """network: views in a chunk, instead of as many as the memory allows."""
+    refine: bool = False
+    """stereo: adjust the poses with the true lenses, kept if tracks that were held out improve."""
+    fill: Literal["network"] | None = None
+    """stereo: fill pixels without depth by a network's, scaled to the stereo depth and marked in all outputs."""
