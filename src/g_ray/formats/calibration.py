@@ -35,12 +35,23 @@ class CalibratedView:
     """Where the calibration came from, for people to read: "fisheye.yaml (OpenCV)"."""
     photo: Image | None = None
     """The photograph, the way up that the camera was calibrated for."""
+    mask: "MaskLike | None" = None
+    """Pixels of the photograph that may be used; None: all."""
+
+    def get_photo(self) -> Image:
+        """Return the photograph, loaded or not; ValueError if the view has none."""
+        if self.photo is None:
+            raise ValueError(f"view {self.name!r} has no photograph")
+        return self.photo
+
+    def load_mask(self) -> Bool[Tensor, "h w"] | None:
+        """Return which pixels may be used, or None if all may."""
+        return self.mask if self.mask is None or isinstance(self.mask, Tensor) else self.mask.load()
 
     def load_photo(self) -> Float[Tensor, "3 h w"]:
         """Return red, green and blue in [0, 1]; ValueError if the view has no photograph."""
-        if self.photo is None:
-            raise ValueError(f"view {self.name!r} has no photograph")
-        return self.photo if isinstance(self.photo, Tensor) else self.photo.load()
+        photo = self.get_photo()
+        return photo if isinstance(photo, Tensor) else photo.load()
 
 
 def format_calibration_table(views: Sequence[CalibratedView]) -> str:

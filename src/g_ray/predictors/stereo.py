@@ -1,0 +1,276 @@
+"""Stereo as a predictor: structure from motion with the lenses as they are, then a sweep along their rays."""
+
+import zipfile
+from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from g_ray.export.points import PointCloud
+from g_ray.export.reconstruction import ReconstructedView
+from g_ray.formats.calibration import CalibratedView
+from g_ray.geometry.pose import Pose
+from g_ray.predictors.base import Cost, Prior, Progress, SceneInput, ScenePrediction
+from g_ray.predictors.settings import ModelSettings
+from g_ray.runtime.files import atomic_path
+from g_ray.sfm import SfMOptions, SparseScene, reconstruct_cameras, refine, triangulate
+from g_ray.stereo import (
+    DepthMap,
+    SparsePoints,
+    StereoOptions,
+    StereoView,
+    choose_sources,
+    estimate_depths,
+    fuse_points,
+)
+from g_ray.training.distributed import choose_device
+
+# CPU seconds and bytes, measured on photographs of several sizes (docs: benchmarks).
+FEATURE_SECONDS = 1.6
+"""Of a photograph with a long side of 1600 px."""
+PAIR_SECONDS = 0.12
+"""Of matching two photographs with about 8,000 features each."""
+SWEEP_SECONDS = 1.1e-7
+"""Of a pixel, hypothesis and source."""
+BASE_MEMORY = 700 * 2**20
+PHOTO_BYTES = 40
+"""Per pixel of the largest photograph: decoded, as floats, and as features."""
+VIEW_BYTES = 40
+"""Per pixel of the depth map of every view: image, depth, confidence, fused points."""
+VOLUME_BYTES = 20
+"""Per pixel and hypothesis: the cost volume, its aggregation and a copy."""
+
+
+@dataclass(frozen=True)
+class StereoPredictor:
+    """Poses by structure from motion, or as given, and depth by comparing photographs along their rays."""
+
+    NAME: ClassVar[str] = "stereo"
+    USES: ClassVar[frozenset[Prior]] = frozenset({"poses", "masks", "rig"})
+
+    sfm: SfMOptions = field(default_factory=SfMOptions)
+    stereo: StereoOptions = field(default_factory=StereoOptions)
+    refine: bool = False
+    """Adjust poses by bundle adjustment; kept only if tracks that were held out improve."""
+    device: str = "auto"
+    max_memory: float | None = None
+    """GiB of the whole process."""
+
+    @staticmethod
+    def from_settings(settings: ModelSettings) -> "StereoPredictor":
+        options = StereoOptions() if settings.size is None else StereoOptions(long_side=settings.size)
+        return StereoPredictor(
+            stereo=options, refine=settings.refine, device=settings.device, max_memory=settings.max_memory
+        )
+
+    def describe_settings(self) -> dict[str, Any]:
+        return {"sfm": asdict(self.sfm), "stereo": asdict(self.stereo), "refine": self.refine}
+
+    def estimate_cost(self, scene: SceneInput) -> Cost:
+        count = len(scene.views)
+        pairs = count * min(count - 1, self.sfm.exhaustive_views) / 2
+        largest = max(view.camera.width * view.camera.height for view in scene.views)
+        pixels = [_count_pixels(view, self.stereo.long_side) for view in scene.views]
+        scale = [_count_pixels(view, self.sfm.max_image_size) / (1600 * 1200) for view in scene.views]
+        sources = min(self.stereo.sources, count - 1)
+        sweep = SWEEP_SECONDS * sum(pixels) * self.stereo.hypotheses * sources
+        memory = (
+            BASE_MEMORY
+            + PHOTO_BYTES * largest
+            + VIEW_BYTES * sum(pixels)
+            + VOLUME_BYTES * max(pixels) * self.stereo.hypotheses
+        )
+        if self.max_memory is not None and memory > self.max_memory * 2**30:
+            raise ValueError(
+                f"{count} views need about {memory / 2**30:.1f} GiB: raise --max-memory, lower --size, "
+                "or give fewer photographs"
+            )
+        text = f"{count} views: features, {round(pairs)} pairs, depth at {self.stereo.long_side} px"
+        return Cost(FEATURE_SECONDS * sum(scale) + PAIR_SECONDS * pairs + sweep, memory, text)
+
+    def predict(
+        self, scene: SceneInput, work: Path | None = None, progress: Progress = lambda stage, share: None
+    ) -> ScenePrediction:
+        """Estimate cameras, then depth, then the points that views agree on."""
+        if len(scene.views) < 2:
+            raise ValueError("one photograph has no parallax: stereo needs two or more, from different places")
+        poses = [view.pose for view in scene.views]
+        keeps_poses = sum(pose is not None for pose in poses) >= 2
+        sparse = self._estimate_cameras(scene, poses if keeps_poses else None, work, progress)
+        figures: dict[str, Any] = {}
+        if self.refine:
+            sparse, figures, keeps_poses = _refine(sparse, self.sfm, keeps_poses)
+        placed = list(sparse.registered)
+        if len(placed) < 2:
+            raise ValueError(
+                f"{len(placed)} of {len(scene.views)} photographs could be placed: depth needs two or more"
+            )
+        device = choose_device(self.device, 0)
+        views = [_load_stereo_view(scene.views[i], sparse.poses[i], self.stereo, device) for i in placed]
+        points = _collect_sparse_points(sparse, placed)
+        finished = None if work is None else StoredDepths(work / "depth")
+        depths = estimate_depths(
+            views, points, self.stereo, lambda done: progress("depth", done / len(views)), finished
+        )
+        progress("fusion", 0.0)
+        cloud = _fuse(views, depths, points, placed, scene.views, self.stereo)
+        predicted: list[ReconstructedView | None] = [None] * len(scene.views)
+        for i, view, depth in zip(placed, views, depths, strict=True):
+            predicted[i] = _make_view(scene.views[i], view, depth)
+        figures |= sparse.compute_statistics()
+        figures["share_with_depth"] = _measure_coverage(depths, views)
+        return ScenePrediction(
+            tuple(predicted),
+            sparse.reasons,
+            keeps_poses,
+            None if sparse.scale is None else sparse.scale.source,
+            sparse,
+            cloud,
+            figures,
+            sparse.notes,
+        )
+
+    def _estimate_cameras(
+        self, scene: SceneInput, poses: Sequence[Pose | None] | None, work: Path | None, progress: Progress
+    ) -> SparseScene:
+        photos = [view.get_photo() for view in scene.views]
+        cameras = [view.camera for view in scene.views]
+        options = {
+            "names": [view.name for view in scene.views],
+            "masks": [view.load_mask() for view in scene.views],
+            "options": self.sfm,
+            "work_folder": None if work is None else work / "sfm",
+            "report": progress,
+        }
+        if poses is not None:
+            return triangulate(photos, cameras, poses, **options)
+        return reconstruct_cameras(photos, cameras, rig=scene.rig, **options)
+
+
+class StoredDepths(MutableMapping[int, DepthMap]):
+    """Depth maps of an unfinished run by the number of the view; a damaged file counts as missing."""
+
+    ARRAYS = ("ray_depth", "confidence", "valid")
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __getitem__(self, view: int) -> DepthMap:
+        try:
+            with np.load(self._get_path(view), allow_pickle=False) as stored:
+                return DepthMap(*(torch.from_numpy(stored[name]) for name in self.ARRAYS))
+        except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
+            raise KeyError(view) from None
+
+    def __setitem__(self, view: int, depth: DepthMap) -> None:
+        arrays = {name: getattr(depth, name).numpy(force=True) for name in self.ARRAYS}
+        with atomic_path(self._get_path(view)) as scratch, scratch.open("wb") as file:
+            np.savez(file, **arrays)
+
+    def __delitem__(self, view: int) -> None:
+        self._get_path(view).unlink(missing_ok=True)
+
+    def __iter__(self) -> Iterator[int]:
+        return (int(path.stem) for path in sorted(self.folder.glob("*.npz")))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _get_path(self, view: int) -> Path:
+        return self.folder / f"{view:05d}.npz"
+
+
+def _refine(
+    sparse: SparseScene, options: SfMOptions, keeps_poses: bool
+) -> tuple[SparseScene, dict[str, Any], bool]:
+    """Adjust poses; returns the better scene, both errors, and whether the given poses still hold."""
+    refinement = refine(sparse, options=options)
+    figures = {"held_out_px_before": refinement.before_px, "held_out_px_after": refinement.after_px}
+    outcome = "kept" if refinement.kept else "not kept"
+    note = (
+        f"refinement {outcome}: reprojection error of {refinement.held_out} held-out tracks "
+        f"{refinement.before_px:.2f} px before, {refinement.after_px:.2f} px after"
+    )
+    scene = refinement.scene.add_notes(note)
+    return scene, figures, keeps_poses and not refinement.kept
+
+
+def _load_stereo_view(
+    view: CalibratedView, pose: Pose | None, options: StereoOptions, device: torch.device
+) -> StereoView:
+    """Load a photograph and its mask at the size at which depth is estimated."""
+    assert pose is not None
+    full = StereoView(view.load_photo(), view.camera, pose, view.load_mask())
+    return full.limit_size(options.long_side).to(device)
+
+
+def _collect_sparse_points(sparse: SparseScene, placed: Sequence[int]) -> SparsePoints | None:
+    """Return the points with the views that observe them; None if there are none."""
+    if not len(sparse.points):
+        return None
+    visible: Bool[Tensor, "view point"] = torch.zeros(len(placed), len(sparse.points), dtype=torch.bool)
+    row = torch.full((len(sparse.names),), -1)
+    row[list(placed)] = torch.arange(len(placed))
+    tracks = sparse.tracks.select(row[sparse.tracks.view] >= 0)
+    visible[row[tracks.view], tracks.point] = True
+    return SparsePoints(sparse.points.float(), visible)
+
+
+def _fuse(
+    views: Sequence[StereoView],
+    depths: Sequence[DepthMap],
+    points: SparsePoints | None,
+    placed: Sequence[int],
+    inputs: Sequence[CalibratedView],
+    options: StereoOptions,
+) -> PointCloud | None:
+    """Fuse depth maps; None if no two views agree anywhere."""
+    fused = fuse_points(views, depths, choose_sources(views, points, options), options)
+    if not len(fused.positions):
+        return None
+    index = np.asarray(placed)[fused.view.numpy(force=True)]
+    sizes = np.array([[view.camera.width, view.camera.height] for view in inputs], dtype=np.float64)
+    small = np.array([[view.size[1], view.size[0]] for view in views], dtype=np.float64)
+    scale = sizes[index] / small[fused.view.numpy(force=True)]
+    return PointCloud(
+        fused.positions.double().numpy(force=True),
+        (255 * fused.colors.clamp(0, 1)).round().to(torch.uint8).numpy(force=True),
+        fused.views.float().numpy(force=True),
+        index,
+        fused.pixels.double().numpy(force=True) * scale,
+        fused.normals.float().numpy(force=True),
+    )
+
+
+def _make_view(view: CalibratedView, stereo: StereoView, depth: DepthMap) -> ReconstructedView:
+    return ReconstructedView(
+        view.name,
+        stereo.camera.to("cpu"),
+        stereo.pose.to("cpu"),
+        depth.ray_depth.cpu(),
+        depth.confidence.cpu(),
+        depth.valid.cpu(),
+        photo_camera=view.camera,
+    )
+
+
+def _measure_coverage(depths: Sequence[DepthMap], views: Sequence[StereoView]) -> float:
+    """Return the share of usable pixels that have a depth."""
+    pixels = sum(int(_find_usable(view).sum()) for view in views)
+    return sum(int(depth.valid.sum()) for depth in depths) / max(1, pixels)
+
+
+def _find_usable(view: StereoView) -> Bool[Tensor, "h w"]:
+    valid = view.camera.unproject_grid()[1]
+    return valid if view.mask is None else valid & view.mask
+
+
+def _count_pixels(view: CalibratedView, long_side: int) -> float:
+    width, height = view.camera.width, view.camera.height
+    scale = min(1.0, long_side / max(width, height))
+    return width * height * scale**2
