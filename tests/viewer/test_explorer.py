@@ -50,7 +50,7 @@ def test_the_clicked_point_lands_where_other_cameras_see_it(explorer, result):
 def test_where_no_depth_is_known_there_is_no_point(explorer, result, monkeypatch):
     view = result.views[0]
     blind = type(view)(**{**vars(view), "valid": torch.zeros_like(view.valid)})
-    monkeypatch.setattr(explorer, "result", type(result)((blind,), result.folder))
+    monkeypatch.setattr(explorer, "reconstruction", type(result)((blind,), result.folder))
     answer = explorer.probe(0, 10.0, 10.0)
     assert answer.point is None
     assert all(probed.landing_px is None for probed in answer.views)

@@ -94,7 +94,7 @@ def test_many_points_and_pictures_stay_small(tmp_path, room_results, monkeypatch
     assert sum(scene(text)["counts"]) == 1000 and "1\u202f000 of them on this page" in text
     links = Page(text).links
     assert len(links) == 12 and sum(map(len, links)) < 20_000
-    scales = Scales.from_result(made)
+    scales = Scales.from_reconstruction(made)
     assert make_view_pictures(made, made.views[0], scales, 10**6).width == 70
     assert make_view_pictures(made, made.views[0], scales, 1000).width == 48
 

@@ -57,7 +57,7 @@ def test_the_scene_follows_its_controls(view):
 def test_the_frustum_of_a_fisheye_is_curved(view):
     """Its outline has more lines than the eight of a pyramid, on a sphere around the camera."""
     pinhole, _, fisheye = (one.frustum.points for one in view.scene.views)
-    centre = read_reconstruction(view.explorer.result.folder).views[2].pose.translation.numpy()
+    centre = read_reconstruction(view.explorer.reconstruction.folder).views[2].pose.translation.numpy()
     distance = np.linalg.norm(fisheye[4:40] - centre, axis=-1)
     assert np.allclose(distance, view.scene.size, rtol=1e-4)
     assert len(fisheye) > len(pinhole)

@@ -1,4 +1,4 @@
-"""What people hand in: photographs from anywhere, and what is known about the cameras that took them."""
+"""Photographs of a user, and the assignment of cameras to them from calibration files or estimators."""
 
 from g_ray.capture.assign import assign_cameras
 from g_ray.formats import CALIBRATIONS, open_calibration

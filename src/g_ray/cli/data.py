@@ -1,4 +1,4 @@
-"""`g-ray data check`: what is wrong with a data set, before a GPU is rented."""
+"""`g-ray data`: check scene folders and RealEstate10K, render objects, and freeze the index of test objects."""
 
 import os
 import sys
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from g_ray.formats.re10k import Clips
 
 SELDOM = 50
-"""Scenes between two lines of progress where there is no terminal."""
+"""Scenes between two lines of progress without a terminal."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """Read scene folders (WAI, nerfstudio, COLMAP, 7-Scenes) and say what is wrong with them. Exit code 1 on errors."""
+    """Read scene folders (WAI, nerfstudio, COLMAP, 7-Scenes) and report what is wrong. Exit code 1 on errors."""
 
     root: tyro.conf.Positional[Path]
     """A scene folder, or a folder of scene folders."""
@@ -109,7 +109,7 @@ def _format_count(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-# `g-ray data objects` and `g-ray data sheet`: render meshes, and look at what came out.
+# `g-ray data objects` and `g-ray data sheet`: render meshes, and draw the results.
 
 
 REFUSED = "refused.json"
@@ -119,7 +119,7 @@ REFUSED = "refused.json"
 class Objects:
     """Render objects from eight directions, each natively, with another focal length and from another distance.
 
-    The same command goes on after Ctrl-C: objects that are finished stay, and are skipped.
+    After Ctrl-C the same command resumes: objects that are finished are skipped.
     """
 
     out: Path
@@ -185,7 +185,7 @@ class Objects:
         )
 
     def render(self, jobs: "list[ObjectJob]", settings: "ObjectSettings") -> dict[str, str]:
-        """All of them, with a bar; the reasons for those that are not there, by name."""
+        """Render all objects with a progress bar; return the reasons for those that failed, by name."""
         from g_ray.data.objects.run import find_unfinished
 
         before = len(jobs) - len(find_unfinished(self.out, jobs))
@@ -198,7 +198,7 @@ class Objects:
                         bar.print_line(f"skipped {outcome.refused}")
                     bar.advance(done)
             except KeyboardInterrupt:
-                bar.print_line("stopping after the objects under way; the same command goes on from there")
+                bar.print_line("stopping after the objects under way; the same command resumes from there")
                 raise
             finally:
                 bar.close()
@@ -245,7 +245,7 @@ class ObjectBar(Progress):
 
 
 def parse_options(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """KEY=VALUE; whole numbers become numbers."""
+    """Parse KEY=VALUE pairs; whole numbers become numbers."""
     options: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -257,7 +257,7 @@ def parse_options(pairs: tuple[str, ...]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Sheet:
-    """Rendered objects on one picture, a row for each."""
+    """Draw rendered objects on one picture, a row for each."""
 
     root: Path
     """Folder of rendered objects."""
@@ -328,7 +328,7 @@ class RE10KCheck:
             raise ValueError(f"{self.root}: poses and pictures contradict each other, see above")
 
     def _check_split(self, split: str) -> bool:
-        """Print what there is to say about a split; whether its axes are not refused."""
+        """Print clips and axes of a split; return whether the axes are consistent with the pictures."""
         from g_ray.data.checks.axes import check_axes
         from g_ray.data.re10k import match_clips
         from g_ray.formats.re10k import open_clips
@@ -348,7 +348,7 @@ class RE10KCheck:
 
 
 def count_clips(clips: "Clips") -> str:
-    """Reads every clip's cameras, and no picture."""
+    """Count clips and frames by reading the cameras of every clip, and no picture."""
     lengths, broken = [], []
     for key in clips.order_by_file():
         try:

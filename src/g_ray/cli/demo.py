@@ -1,4 +1,4 @@
-"""`g-ray demo`: the page that shows what the library is about."""
+"""`g-ray demo`: write a page that shows what the library does, and reconstruct a room."""
 
 import time
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Demo:
 
 
 def write_reconstruction(folder: Path) -> str:
-    """Writes the reconstruction; its scores as text."""
+    """Write the reconstruction; return its scores as text."""
     from g_ray.pipelines.demo import write_reconstruction_demo
 
     demo = write_reconstruction_demo(folder)
@@ -43,7 +43,7 @@ def write_reconstruction(folder: Path) -> str:
 
 
 def format_mismatch(numbers: dict[str, Any]) -> str:
-    """The mismatch as a table: same ray pairs, relative phase per camera, spread over cameras."""
+    """Format the phase mismatch as a table: ray pairs, relative phase per camera, spread over cameras."""
     short = [name.split()[0].rstrip(",") for name in numbers["cameras"]]
     rows = []
     for pair in numbers["pairs"]:

@@ -1,4 +1,4 @@
-"""`g-ray rays`: what does this camera see?"""
+"""`g-ray rays`: field of view and ray angles of cameras, as text and pictures."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`g-ray view`: a reconstruction in the browser."""
+"""`g-ray view`: show a reconstruction in the browser."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +16,11 @@ class View:
     weights: str | None = None
     """Also show a network's own attention: a file, a folder, a Hugging Face id owner/name, or g-ray-rooms."""
     size: int | None = None
-    """Long side of images as the network sees them; what the result says, or the weights."""
+    """Long side of the network's input; by default that of the result, or of the weights."""
     host: str = "127.0.0.1"
-    """Listen to this machine alone; 0.0.0.0 lets everybody in who reaches it."""
+    """Address to listen on; 127.0.0.1 serves this machine alone, 0.0.0.0 everyone who can reach it."""
     port: int = 8080
-    """Of the page; the 3D scene takes the next free one."""
+    """Port of the page; the 3D scene takes the next free one."""
     max_points: int = 600_000
     """Points in the scene, at most."""
 

@@ -1,1 +1,1 @@
-"""Files out: reconstructions as folders that other tools open."""
+"""Reconstructions as folders of files that other tools open."""

@@ -1,4 +1,4 @@
-"""What a camera sees, as lines: the rays of the image's border, so that the frustum of a fisheye is curved."""
+"""Draw viewing frusta as lines along the rays of the image's border, so that the frustum of a fisheye is curved."""
 
 from dataclasses import dataclass
 
@@ -19,12 +19,12 @@ FLAT_DEG = 60.0
 INWARD = 65
 """Steps from the border to the middle, in search of valid rays."""
 SIZE = 0.12
-"""Of a frustum, in median depths of the scene."""
+"""Size of a frustum, in median depths of the scene."""
 
 
 @dataclass(frozen=True)
 class Frustum:
-    """Line strips in the world. The outline is closed, and its corners are joined with the centre."""
+    """Line strips in the world. The outline is closed, and its corners are connected with the center."""
 
     center: Float[Tensor, "3"]
     outline: Float[Tensor, "n 3"]
@@ -34,7 +34,7 @@ class Frustum:
     """Middle row and middle column of a wide camera, which show how it bends."""
 
     def segments(self) -> Float[Tensor, "s 2 3"]:
-        """All lines as pairs of ends."""
+        """Return all lines as pairs of ends."""
         closed = torch.stack([self.outline, self.outline.roll(-1, 0)], 1)
         spokes = torch.stack([self.center.expand(4, 3), self.outline[list(self.corners)]], 1)
         ribs = [torch.stack([rib[:-1], rib[1:]], 1) for rib in self.ribs]
@@ -42,7 +42,7 @@ class Frustum:
 
 
 def build_frustum(camera: Camera, pose: Pose, size: float) -> Frustum:
-    """`size` is the distance of the image from the centre: along the axis if it is flat, along rays if curved."""
+    """Build a frustum; `size` is the distance of its image: along the axis if it is flat, along rays if curved."""
     camera, pose = camera.to(torch.float64), pose.to(torch.float64)
     outline = _find_outermost_rays(camera, _make_border(camera))
     flat = bool((outline[:, 2] > np.cos(np.deg2rad(FLAT_DEG))).all())
@@ -59,14 +59,14 @@ def build_frustum(camera: Camera, pose: Pose, size: float) -> Frustum:
 
 
 def choose_frustum_size(reconstruction: Reconstruction, cloud: PointCloud) -> float:
-    """A share of the median distance of points from the camera that saw them."""
+    """Choose the size of frusta: a share of the median distance of points from their camera."""
     centers = np.stack([pose.translation.double().numpy(force=True) for pose in reconstruction.poses()])
     distance = np.linalg.norm(cloud.positions - centers[cloud.view], axis=1)
     return float(SIZE * np.median(distance))
 
 
 def _make_border(camera: Camera) -> Float[Tensor, "n 2"]:
-    """Clockwise from the top left corner."""
+    """Return pixels along the border, clockwise from the top left corner."""
     at = torch.arange(PER_SIDE, dtype=torch.float64) / PER_SIDE
     zero, one = torch.zeros_like(at), torch.ones_like(at)
     u = torch.cat([at, one, 1 - at, zero]) * camera.width
@@ -82,7 +82,7 @@ def _make_middle_lines(camera: Camera) -> tuple[Float[Tensor, "n 2"], Float[Tens
 
 
 def _find_outermost_rays(camera: Camera, pixels: Float[Tensor, "n 2"]) -> Float[Tensor, "n 3"]:
-    """Rays of pixels, or of the valid pixel nearest to each on its way to the middle of the image."""
+    """Return rays of pixels; where a pixel has none, that of the first valid pixel on the way to the middle."""
     middle = pixels.new_tensor([camera.width / 2, camera.height / 2])
     inward = torch.linspace(0, 1, INWARD, dtype=pixels.dtype)[:, None, None]
     rays, valid = camera.unproject(pixels + (middle - pixels) * inward)

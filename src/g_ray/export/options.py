@@ -1,4 +1,4 @@
-"""What goes into exported files; plain numbers, so that commands can show them before torch is there."""
+"""Options of exports; plain numbers, so that commands can show them without importing torch."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which pixels become points: pure functions of arrays, each on its own."""
+"""Select the pixels that become points, and collect the point cloud of a reconstruction."""
 
 from dataclasses import dataclass
 
@@ -19,14 +19,14 @@ SKY_CONFIDENCE = 0.5
 
 
 def compute_confidence_floor(confidence: Float[np.ndarray, "n"], share: float) -> float:
-    """The confidence that all but a `share` of the pixels reach; equal ones are kept together."""
+    """Return the confidence that all but a `share` of the pixels reach; equal ones are kept together."""
     return float(np.quantile(confidence, share)) if len(confidence) and share > 0 else -np.inf
 
 
 def find_depth_edges(
     depth: Float[np.ndarray, "h w"], valid: Bool[np.ndarray, "h w"], jump: float
 ) -> Bool[np.ndarray, "h w"]:
-    """Pixels on either side of a jump |d − d'| > jump · min(d, d') to a neighbour in the row or the column."""
+    """Find pixels on either side of a jump |d − d'| > jump · min(d, d') to a neighbour in the row or the column."""
     edges = np.zeros(depth.shape, dtype=bool)
     for near, far in (((slice(None), slice(1, None)), (slice(None), slice(None, -1))),
                       ((slice(1, None), slice(None)), (slice(None, -1), slice(None)))):  # fmt: skip
@@ -40,8 +40,8 @@ def find_depth_edges(
 def find_sky(
     image: Float[np.ndarray, "h w 3"], confidence: Float[np.ndarray, "h w"]
 ) -> Bool[np.ndarray, "h w"]:
-    """A simple guess, wrong on white walls and at night: pixels that are bright, blue or white, less confident than
-    most, and reached from the image's top row through such pixels, going down and sideways."""
+    """Guess which pixels are sky: bright, blue or white, less confident than most, and connected with the image's top
+    row through such pixels, going down and sideways. Wrong on white walls and at night."""
     red, green, blue = np.moveaxis(image, -1, 0)
     luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
     bluish = (blue >= green) & (green >= 0.9 * red) & (blue > red)
@@ -51,7 +51,7 @@ def find_sky(
 
 
 def _grow_from_top(candidates: Bool[np.ndarray, "h w"]) -> Bool[np.ndarray, "h w"]:
-    """In each row, runs of candidates that touch a reached pixel of the row above; the first row counts as touched."""
+    """Return candidates reached from the top: in each row, runs that touch a reached pixel of the row above."""
     reached = np.zeros_like(candidates)
     above = np.ones(candidates.shape[1], dtype=bool)
     for row, reached_row in zip(candidates, reached, strict=True):
@@ -68,7 +68,7 @@ def _grow_from_top(candidates: Bool[np.ndarray, "h w"]) -> Bool[np.ndarray, "h w
 def select_best_of_voxels(
     points: Float[np.ndarray, "n 3"], confidence: Float[np.ndarray, "n"], size: float
 ) -> Int[np.ndarray, "m"]:
-    """Indices, in their order, of the most confident point of each cube of side `size`."""
+    """Return the indices, in order, of the most confident point of each cube of side `size`."""
     if not len(points):
         return np.zeros(0, dtype=np.int64)
     cells = np.floor((points - points.min(0)) / size)
@@ -86,23 +86,25 @@ def select_best_of_voxels(
 
 
 def subsample_indices(count: int, limit: int, seed: int = 0) -> Int[np.ndarray, "m"]:
-    """Indices of all of `count` things, or of `limit` of them drawn evenly; always the same ones, in their order."""
+    """Return the indices of all of `count` things, or of `limit` drawn at random; always the same ones, in order."""
     if count <= limit:
         return np.arange(count)
     return np.sort(np.random.default_rng(seed).choice(count, limit, replace=False))
 
 
-# The point cloud of a reconstruction, each point with the pixel that it came from.
+# The point cloud of a reconstruction
 
 
 SAMPLES = 20_000
 """Pixels of a view that the confidence floor is estimated from."""
 PER_KEPT = 4
-"""Candidates per point that is kept at last, where voxels choose among them."""
+"""Candidates per point that is kept, where voxels choose among them."""
 
 
 @dataclass(frozen=True, eq=False)
 class PointCloud:
+    """Points with color and confidence, and the pixel that each came from."""
+
     positions: Float[np.ndarray, "n 3"]
     """World, float64."""
     colors: UInt8[np.ndarray, "n 3"]
@@ -110,7 +112,7 @@ class PointCloud:
     view: Int[np.ndarray, "n"]
     """Index of the view that a point came from."""
     pixels: Float[np.ndarray, "n 2"]
-    """Where it is there: u, v of a pixel's centre."""
+    """u, v of the center of its pixel in that view."""
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -120,7 +122,7 @@ class PointCloud:
 
 
 def collect_points(reconstruction: Reconstruction, options: ExportOptions) -> PointCloud:
-    """Points of all views, one view in memory at a time; ValueError if none is left."""
+    """Collect the points of all views, one view in memory at a time; ValueError if none is left."""
     floor = _compute_floor(reconstruction, options.confidence)
     budget = -(-options.max_points * (1 if options.voxel is None else PER_KEPT) // len(reconstruction.views))
     parts = [
@@ -140,7 +142,7 @@ def collect_points(reconstruction: Reconstruction, options: ExportOptions) -> Po
 
 
 def _compute_floor(reconstruction: Reconstruction, share: float) -> float:
-    """Over all views together, so that a view that is bad as a whole gives few points."""
+    """Compute the confidence floor over all views together, so that a bad view gives few points."""
     if share == 0:
         return -np.inf
     samples = []
@@ -182,7 +184,7 @@ def _collect_view(
 def _unproject(
     view: ReconstructedView, pixels: np.ndarray, depth: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """World points of some pixels in float64, and whether the camera has rays there."""
+    """Return world points of some pixels in float64, and whether the camera has rays there."""
     rays, valid = view.camera.to(torch.float64).unproject(torch.from_numpy(pixels))
     pose = view.pose.to(torch.float64)
     points = (rays * torch.from_numpy(depth).double()[:, None]) @ pose.rotation.mT + pose.translation

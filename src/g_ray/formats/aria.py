@@ -1,4 +1,4 @@
-"""Project Aria's calibration JSON: the device's, as stored in a VRS file, or a line of MPS' online_calibration.jsonl.
+"""Read Project Aria's calibration JSON, as stored in a VRS file, or as a line of MPS' online_calibration.jsonl.
 
 Cameras have labels (camera-rgb, camera-slam-left, …). The first generation's file names no image size: the sensor's
 is meant. The 1408 × 1408 images of camera-rgb are its inner 2816 × 2816 pixels at half the size, the eye cameras' 320 ×
@@ -40,7 +40,7 @@ PROJECTIONS: dict[str, tuple[type[Camera], tuple[str, ...]]] = {
 
 
 class AriaSource(CalibrationSource):
-    """Where the cameras sit on the device (T_Device_Camera) is no pose in the world and not used."""
+    """Cameras of the device; their place on it (T_Device_Camera) is no pose in the world and not used."""
 
     NAME, TITLE, CENTER, PER_PHOTO = "aria", "Project Aria", 0.0, False
 
@@ -82,7 +82,7 @@ class AriaSource(CalibrationSource):
 
 
 def _read_size(document: dict[str, Any], number: int, entry: dict[str, Any]) -> tuple[int, int] | None:
-    """ConfigData of the second generation, ImageSizes of MPS; the first generation's factory file has neither."""
+    """Return image sizes by camera: ConfigData of the second generation or ImageSizes of MPS; older files have none."""
     config, sizes = entry.get("ConfigData"), document.get("ImageSizes")
     if isinstance(config, dict) and "ImageWidth" in config:
         return parse_positive_int(config["ImageWidth"], "ImageWidth"), parse_positive_int(
@@ -97,7 +97,7 @@ def _read_size(document: dict[str, Any], number: int, entry: dict[str, Any]) -> 
 def _build_lenses(
     label: str, entry: dict[str, Any], size: tuple[int, int] | None, center: float
 ) -> list[Lens]:
-    """The camera at its size, or at its sensor's and, where the device can record so, at half of that."""
+    """Return the camera at its size, or at its sensor's and, where the device can record so, at half of that."""
     if size is not None:
         return [Lens.from_camera(label, _build_camera(entry, *size, center))]
     if label not in SENSORS:

@@ -1,4 +1,4 @@
-"""What lies at a path, read once, for sources to recognise: JSON, YAML (OpenCV's dialect too), OpenCV's XML."""
+"""Parse calibration files once for all formats: JSON, YAML (with OpenCV's dialect), OpenCV's XML; check numbers."""
 
 import json
 import math
@@ -10,11 +10,11 @@ from typing import Any
 from xml.etree import ElementTree
 
 MAX_BYTES = 64 << 20
-"""Bytes of a calibration file."""
+"""Largest calibration file in bytes."""
 
 
 class ParsedFile:
-    """A path and, if it is a text file, what is in it."""
+    """A path and, if it is a text file, its content."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -50,7 +50,7 @@ def _parse(path: Path, text: str) -> Any:
 
 
 def _parse_json(text: str) -> Any:
-    """Of JSON lines, the first."""
+    """Parse JSON; of JSON lines, the first."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -60,14 +60,14 @@ def _parse_json(text: str) -> Any:
 
 
 def _parse_yaml(text: str) -> Any:
-    """OpenCV writes `%YAML:1.0`, which is no YAML, and tags of its own."""
+    """Parse YAML, also OpenCV's, which starts with an invalid `%YAML:1.0` and has its own tags."""
     try:
         import yaml
     except ImportError:
         raise OSError("YAML files need PyYAML; pip install 'g-ray[calib]'") from None
 
     class Loader(yaml.SafeLoader):
-        """A subclass, so that the tag is known here and nowhere else."""
+        """A subclass, so that the tag is registered here only."""
 
     def mapping(loader: Any, suffix: str, node: Any) -> Any:
         if isinstance(node, yaml.MappingNode):
@@ -96,7 +96,7 @@ def _convert_element(element: ElementTree.Element) -> Any:
 
 
 def parse_number(value: Any, name: str) -> float:
-    """YAML reads 1e-5 as text, XML everything; ValueError unless it is finite."""
+    """Convert a value to a number (YAML reads 1e-5 as text, XML all values); ValueError unless it is finite."""
     try:
         result = float(value) if not isinstance(value, bool) else math.nan
     except (TypeError, ValueError):
@@ -107,6 +107,7 @@ def parse_number(value: Any, name: str) -> float:
 
 
 def parse_positive_int(value: Any, name: str) -> int:
+    """Convert a value to a positive whole number; ValueError if it is none."""
     result = parse_number(value, name)
     if not result.is_integer() or result <= 0:
         raise ValueError(f"{name} is {_shorten(value)}, not a positive whole number")
@@ -114,7 +115,7 @@ def parse_positive_int(value: Any, name: str) -> int:
 
 
 def parse_numbers(value: Any, name: str, counts: Sequence[int] = ()) -> list[float]:
-    """A list of numbers, nested or not, or an OpenCV matrix {rows, cols, data}; of one of the given lengths."""
+    """Convert a list of numbers, nested or not, or an OpenCV matrix {rows, cols, data}, of one of the given lengths."""
     if isinstance(value, dict):
         if "data" not in value:
             raise ValueError(f"{name} has no data")

@@ -1,4 +1,4 @@
-"""ETH3D's calibrations: COLMAP text models in folders of their own, THIN_PRISM_FISHEYE for the distorted images."""
+"""Read ETH3D's calibrations: COLMAP text models in their own folders, THIN_PRISM_FISHEYE for distorted images."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Kalibr's camchain: cameras of a rig, each a projection and a distortion."""
+"""Read Kalibr's camchain: cameras of a rig, each a projection model with a distortion model."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +33,7 @@ Build = Callable[[int, int], Camera]
 
 
 class KalibrSource(CalibrationSource):
-    """cam0, cam1, …; where the cameras stand to each other (T_cn_cnm1) is no pose in the world and not used."""
+    """cam0, cam1, …; their poses relative to each other (T_cn_cnm1) are no poses in the world and not used."""
 
     NAME, TITLE, CENTER, PER_PHOTO = "kalibr", "Kalibr", 0.0, False
 
@@ -124,7 +124,7 @@ def _make_pinhole_builder(values: dict[str, float], distortion: str, k: list[flo
 
 
 def _make_omni_builder(values: dict[str, float], distortion: str, k: list[float]) -> Build:
-    """Mei's ξ and γ: α = ξ / (1 + ξ), f = γ / (1 + ξ)."""
+    """Convert Mei's ξ and γ: α = ξ / (1 + ξ), f = γ / (1 + ξ)."""
     xi = values["xi"]
     if xi < 0:
         raise ValueError(f"xi = {xi:g} of omni is negative; export the calibration again")
@@ -149,7 +149,7 @@ def _compute_plane(width: int, height: int, values: dict[str, float]) -> torch.T
 
 
 def _compute_omni_rays(width: int, height: int, values: dict[str, float], k: list[float]) -> Camera:
-    """The unified sphere after radial-tangential distortion: its rays, one a pixel."""
+    """Tabulate rays of the unified sphere model with radial-tangential distortion, one per pixel."""
     pair, xi = torch.tensor(k, dtype=torch.float64), values["xi"]
     zero = torch.zeros(4, dtype=torch.float64)
     distortion = PlanarDistortion(pair[:2], zero[:1], pair[2:], zero)

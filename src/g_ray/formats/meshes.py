@@ -1,4 +1,8 @@
-"""Between stored image values (sRGB) and light (linear): light adds up and is averaged, stored values are not."""
+"""Read colored meshes from GLB, glTF, OBJ, PLY (through trimesh) and npz; convert between sRGB and linear light.
+
+An object is a sequence of meshes, one for each of its materials; z is up. Colors are linear light, because light is
+added and averaged, and stored sRGB values are not.
+"""
 
 import hashlib
 import io
@@ -14,14 +18,16 @@ import numpy as np
 from jaxtyping import Float, Int, UInt8
 from PIL import Image
 
+# Color
+
 
 def srgb_to_linear(values: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """IEC 61966-2-1, in [0, 1]."""
+    """Convert sRGB in [0, 1] to linear light (IEC 61966-2-1)."""
     return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4).astype(values.dtype)
 
 
 LINEAR_OF_BYTE = srgb_to_linear(np.arange(256, dtype=np.float32) / 255)
-"""What the 256 values of an 8-bit image stand for."""
+"""Linear light of the 256 values of an 8-bit image."""
 
 _STEPS = 1 << 14
 _BYTE_OF_LINEAR = np.searchsorted(
@@ -32,19 +38,19 @@ _BYTE_OF_LINEAR = np.searchsorted(
 
 
 def linear_to_srgb_bytes(linear: Float[np.ndarray, "*shape"]) -> UInt8[np.ndarray, "*shape"]:
-    """Light in [0, 1] to 8-bit sRGB, the nearest value up to table steps finer than any two neighbours."""
+    """Convert linear light in [0, 1] to 8-bit sRGB, by a table with finer steps than any two neighboring values."""
     return _BYTE_OF_LINEAR[(linear.clip(0, 1) * _STEPS + 0.5).astype(np.int32)]
 
 
-# Coloured triangles. An object is a sequence of meshes, one for each of its materials; z is up.
+# Triangles
 
 
 @dataclass(frozen=True, eq=False)
 class Mesh:
-    """Triangles whose colour is tint times texture; without a texture, the tint alone.
+    """Triangles whose color is tint times texture; without a texture, the tint alone.
 
     uv (0, 0) is the lower left corner of the texture and (1, 1) its upper right one (as OBJ), corners and not the
-    centres of texels. Outside [0, 1] the texture repeats, or its border goes on.
+    centers of texels. Outside [0, 1] the texture repeats, or its border is extended.
     """
 
     vertices: Float[np.ndarray, "vertex 3"]
@@ -71,7 +77,7 @@ class Mesh:
 
 
 def scale_to_unit_size(parts: Sequence[Mesh]) -> tuple[Mesh, ...]:
-    """The object moved and scaled: its bounding box has its middle at the origin and a longest side of 1.
+    """Move and scale an object so that its bounding box is centered at the origin with a longest side of 1.
 
     Vertices that no triangle uses do not count.
     """
@@ -84,13 +90,13 @@ def scale_to_unit_size(parts: Sequence[Mesh]) -> tuple[Mesh, ...]:
     return tuple(replace(part, vertices=(part.vertices - middle) / extent) for part in parts)
 
 
-# Meshes from files: GLB, glTF, OBJ, PLY (through trimesh) and npz.
+# Files
 
 
 UP = {".glb": "y", ".gltf": "y", ".obj": "y", ".ply": "z", ".npz": "z"}
-"""Which axis points up in a file, as Blender takes it: by the standard in glTF, by habit in the others."""
+"""Axis that points up in a file, as Blender takes it: by the standard in glTF, by habit in the others."""
 
-DEFAULT_COLOR = 0.5  # linear; what has no colour at all
+DEFAULT_COLOR = 0.5  # linear; for surfaces without any color
 
 
 class UnreadableMesh(ValueError):
@@ -98,7 +104,7 @@ class UnreadableMesh(ValueError):
 
 
 def read_meshes(path: Path, up: str | None = None) -> tuple[Mesh, ...]:
-    """All meshes of a file, z up. `up` says which axis points up in it, "y" or "z"; by default `UP`."""
+    """Read all meshes of a file, z up. `up` says which axis points up in it, "y" or "z"; by default `UP`."""
     suffix = path.suffix.lower()
     if suffix not in UP:
         raise UnreadableMesh(f"{path}: meshes are {', '.join(UP)} files")
@@ -125,7 +131,7 @@ def _rotate_z_up(mesh: Mesh) -> Mesh:
 
 
 def find_meshes(folder: Path) -> dict[str, Path]:
-    """The mesh files below a folder by their uid: a name that is safe as a folder's name and unlike all others."""
+    """Find the mesh files below a folder by uid: a unique name that is safe as the name of a folder."""
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder of meshes; --meshes none makes objects by itself")
     paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in UP and path.is_file())
@@ -142,7 +148,7 @@ def find_meshes(folder: Path) -> dict[str, Path]:
 
 
 def make_safe_name(text: str) -> str:
-    """Letters, digits, `_`, `-` and dots inside: no separator, not hidden, never "..", of bounded length."""
+    """Keep letters, digits, `_`, `-` and inner dots of a name, so that it is no path and not hidden; shorten it."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text)[:100].strip(".") or "_"
 
 
@@ -154,8 +160,8 @@ def _hash_path(path: Path, folder: Path) -> str:
 
 
 def _read_npz(path: Path) -> tuple[Mesh, ...]:
-    """Quantised: vertices = lo + v / 65535 · scale, uv / 65535, f triangles, tex the bytes of an image, wrap whether
-    it repeats."""
+    """Read a quantized mesh: vertices = lo + v / 65535 · scale, uv / 65535, triangles f, the bytes of an image tex, and
+    wrap, whether it repeats."""
     with _load_arrays(path) as stored:
         missing = [name for name in ("v", "f", "lo", "scale", "uv", "tex") if name not in stored]
         if missing:
@@ -209,8 +215,11 @@ def _convert_mesh(surface: Any, linear: bool) -> Mesh:
 
 
 def _make_textured(vertices: np.ndarray, faces: np.ndarray, visual: Any) -> Mesh:
-    """Base colour only. Its factor multiplies the texture in glTF; OBJ files often say Kd 0 beside a texture, which
-    therefore stands alone there (as Blender has it)."""
+    """Make a mesh with base color only.
+
+    Its factor multiplies the texture in glTF. OBJ files often have Kd 0 with a texture, so there the texture is used
+    alone, as Blender does.
+    """
     material = visual.material
     gltf = hasattr(material, "baseColorTexture")
     image = material.baseColorTexture if gltf else material.image
@@ -228,12 +237,12 @@ def _make_textured(vertices: np.ndarray, faces: np.ndarray, visual: Any) -> Mesh
 
 
 def _to_linear_light(colors: np.ndarray, linear: bool) -> np.ndarray:
-    """RGB or RGBA, bytes or numbers up to 1, to linear light."""
+    """Convert RGB or RGBA, bytes or numbers up to 1, to linear light."""
     scale = 255 if np.issubdtype(colors.dtype, np.integer) else 1
     values = (colors[:, :3] / scale).astype(np.float32)
     return values if linear else srgb_to_linear(values)
 
 
 def _to_rgb(image: Image.Image) -> np.ndarray:
-    """Transparency is left out: every surface is opaque."""
+    """Convert an image to RGB without transparency: every surface is opaque."""
     return np.array(image.convert("RGB"))

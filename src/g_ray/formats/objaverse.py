@@ -1,4 +1,4 @@
-"""Rendered objects on disk, in the layout of the released Objaverse renders.
+"""Read and write rendered objects in the layout of the released Objaverse renders.
 
     <root>/<uid>/views/{000..007}_{0,1,2}.jpg    direction, then kind: 0 native, 1 focal variant, 2 dolly variant
     <root>/<uid>/cameras.json                    {"cameras": [24 of them, in the order of their names]}
@@ -54,7 +54,7 @@ class ObjectCameras:
 
 
 def find_objects(root: Path) -> list[str]:
-    """Names of the objects that are there with their cameras, sorted."""
+    """List the names of objects that have their cameras, sorted."""
     if not root.is_dir():
         raise FileNotFoundError(f"{root}: no such folder of rendered objects; `g-ray data objects` makes one")
     return sorted(path.parent.name for path in root.glob(f"*/{CAMERAS}"))
@@ -71,7 +71,7 @@ def write_object(
     images: UInt8[Tensor, "24 3 h w"],
     z_depth: Float[Tensor, "24 h w"] | None = None,
 ) -> None:
-    """Write all of an object into a hidden folder, then let it appear under its name."""
+    """Write an object atomically: into a hidden folder, which is then renamed."""
     if not name or Path(name).name != name or name.startswith("."):
         raise ValueError(f"an object cannot be called {name!r}: its name becomes a folder below {root}")
     scratch = root / PARTIAL / f"{name}.{uuid4().hex[:8]}"
@@ -101,7 +101,7 @@ def _publish_folder(scratch: Path, folder: Path) -> None:
 
 
 def _build_entries(views: ObjectCameras) -> list[dict[str, Any]]:
-    """The fields of the released files; angles and distance follow from the matrices."""
+    """Make the fields of the released files; angles and distance follow from the matrices."""
     blender = views.poses.world_from_cam.double().numpy() @ OPENCV_FROM_BLENDER
     inverse = np.linalg.inv(blender)
     return [
@@ -142,7 +142,7 @@ def _build_direction(position: Float[np.ndarray, "3"]) -> dict[str, Any]:
 
 
 def read_cameras(folder: Path) -> ObjectCameras:
-    """All cameras of an object; a file that is not as it should be is refused in one line."""
+    """Read all cameras of an object; ValueError in one line if the file is wrong."""
     path = folder / CAMERAS
     try:
         return _parse_cameras(json.loads(path.read_text())["cameras"])
@@ -152,7 +152,7 @@ def read_cameras(folder: Path) -> ObjectCameras:
 
 
 def read_image(path: Path) -> UInt8[Tensor, "3 h w"]:
-    """RGB, whatever the file's own mode; a damaged file is an OSError that names it."""
+    """Read an image as RGB, whatever its mode; OSError names a damaged file."""
     try:
         with Image.open(path) as file:
             return torch.from_numpy(np.array(file.convert("RGB"))).movedim(-1, 0)
@@ -179,7 +179,7 @@ def _parse_pinholes(intrinsics: list[dict[str, Any]]) -> Pinhole:
 
 
 def _parse_poses(entries: list[dict[str, Any]]) -> Pose:
-    """From Blender's axes to OpenCV's; cameras that look away from the object have other axes, and are refused."""
+    """Convert Blender's axes to OpenCV's; ValueError for cameras that look away from the object (other axes)."""
     blender = np.zeros((len(entries), 4, 4))
     blender[:, :3] = [entry["extrinsics"]["camera_to_world"] for entry in entries]
     blender[:, 3, 3] = 1

@@ -1,4 +1,4 @@
-"""OpenCV's calibration files, YAML or XML: what cv2.FileStorage and OpenCV's calibration sample write."""
+"""Read OpenCV's calibration files, YAML or XML, as cv2.FileStorage and OpenCV's calibration sample write them."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -84,7 +84,7 @@ distortion_coefficients: !!opencv-matrix
 
 
 def parse_intrinsics(value: Any, name: str) -> dict[str, float]:
-    """fx, fy, cx, cy of a 3×3 matrix, as the file counts pixels."""
+    """Return fx, fy, cx, cy of a 3×3 matrix, in the file's own pixel convention."""
     if value is None:
         raise ValueError(f"{name} is missing")
     k = parse_numbers(value, name, (9,))
@@ -98,7 +98,10 @@ def parse_intrinsics(value: Any, name: str) -> dict[str, float]:
 def make_lens_builder(
     matrix: dict[str, float], distortion: Sequence[float], fisheye: bool | None, center: float
 ) -> Callable[[int, int], Camera]:
-    """OpenCV's order: k1 k2 p1 p2 k3, k4 k5 k6, s1 s2 s3 s4, τx τy; of a fisheye k1 k2 k3 k4."""
+    """Return a function that makes the camera for a width and a height.
+
+    `distortion` is in OpenCV's order: k1 k2 p1 p2 k3, k4 k5 k6, s1 s2 s3 s4, τx τy; of a fisheye k1 k2 k3 k4.
+    """
     affine = {**matrix, "cx": matrix["cx"] + 0.5 - center, "cy": matrix["cy"] + 0.5 - center}
     if fisheye:
         if len(distortion) not in (0, 4):
@@ -128,7 +131,7 @@ def _strip_tilt(distortion: Sequence[float]) -> Sequence[float]:
 
 
 def _is_fisheye(document: dict[str, Any]) -> bool | None:
-    """None where the file does not say."""
+    """Return whether the file is about a fisheye; None where it does not say."""
     for key in ("fisheye_model", "fisheye", "is_fisheye"):
         if key in document:
             return str(document[key]).strip('"').lower() not in ("0", "false", "no")

@@ -1,4 +1,4 @@
-"""Calibrations that cannot be: each is refused with its likely cause.
+"""Refuse implausible calibrations, each with its likely cause.
 
 A camera model accepts any parameters that make mathematical sense. These checks know what lenses are like.
 """
@@ -15,12 +15,12 @@ MAX_ASPECT = 2.0
 MAX_TANGENTIAL = 0.05
 """A lens whose elements are centred to a degree stays below 0.01."""
 MIN_VALID = 0.9
-"""Of the pixels of a perspective lens; a fisheye may have black corners."""
+"""Smallest share of pixels with a ray of a perspective lens; a fisheye may have black corners."""
 _GRID = 33
 
 
 def check_plausible(camera: Camera) -> None:
-    """ValueError in one line, without the file's name, if no lens is like that."""
+    """Check a camera; ValueError in one line, without the file's name, if no lens is like that."""
     if isinstance(camera, RayMapCamera):
         _check_ray_map(camera)
         return
@@ -70,7 +70,7 @@ def _check_order(values: dict[str, float]) -> None:
 
 
 def _check_coverage(camera: Camera) -> None:
-    """The distortion must not turn back inside of the image, and no image shows more than all around."""
+    """Check that the distortion is monotonic inside the image, and that the view spans at most 360°."""
     share, ends = _compute_valid_share(camera), _has_valid_edge(camera)
     if not ends and float(camera.fov().horizontal_deg) > 359:
         raise ValueError(
@@ -96,7 +96,7 @@ def _compute_valid_share(camera: Camera) -> float:
 
 
 def _has_valid_edge(camera: Camera) -> bool:
-    """Whether any middle of an edge has a ray; a circular image may have black ones beside it."""
+    """Return whether the middle of any edge has a ray; a circular image may be black at the other edges."""
     w, h = float(camera.width), float(camera.height)
     ends = [[0.5, h / 2], [w - 0.5, h / 2]]
     if not isinstance(camera, Equirectangular):
@@ -105,7 +105,7 @@ def _has_valid_edge(camera: Camera) -> bool:
 
 
 def _check_ray_map(camera: RayMapCamera) -> None:
-    """Rays to the right have larger x, rays below larger y, and those in the middle look forward."""
+    """Check that x of rays grows to the right, and y downwards."""
     valid, rays = camera.table_valid, camera.table
     share = float(valid.double().mean())
     if share < 0.2:

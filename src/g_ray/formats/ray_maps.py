@@ -1,4 +1,4 @@
-"""Ray maps: a .npy [height, width, 3] of viewing directions per photo, or one for all photos of its size.
+"""Read ray maps: a .npy [height, width, 3] of viewing directions per photo, or one for all photos of its size.
 
 Rays belong to pixel centres and have the camera's frame with OpenCV axes; their lengths do not matter, and zeros or NaN
 mean that no ray is known. Directions are camera-local: what moves with the pose is not in them.
@@ -49,7 +49,7 @@ class RayMapSource(CalibrationSource):
 
 
 class _RayMapLoader:
-    """Reads the rays when a photo asks for them."""
+    """Reads the rays when a photo needs them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""What a clip of RealEstate10K is, whichever files it lies in."""
+"""Read RealEstate10K: clips in pixelSplat's chunks or LVSM's folders, and pixelSplat's evaluation index."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ Axes = Literal["opencv", "blender"]
 
 @dataclass(frozen=True)
 class Frame:
-    """A picture and the camera that took it."""
+    """A picture and its camera."""
 
     image: Float[Tensor, "3 h w"]  # in [0, 1]
     camera: Pinhole
@@ -35,7 +35,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Clip:
-    """A video with a camera and a pose per frame; pictures are decoded when asked for."""
+    """A video with a camera and a pose per frame; pictures are decoded when used."""
 
     key: str
     poses: Pose  # [frame], OpenCV axes, world_from_cam
@@ -51,19 +51,19 @@ class Clips(ABC):
     @property
     @abstractmethod
     def keys(self) -> tuple[str, ...]:
-        """Names of the clips, sorted."""
+        """Return the names of the clips, sorted."""
 
     @abstractmethod
     def get_clip(self, key: str) -> Clip:
-        """One of them."""
+        """Return a clip by its name."""
 
     def order_by_file(self) -> tuple[str, ...]:
-        """The keys in an order in which every file is opened once."""
+        """Return the keys in an order in which every file is opened once."""
         return self.keys
 
 
 def convert_poses(cam_from_world: Float[Tensor, "frame 4 4"], axes: Axes, where: str) -> Pose:
-    """Poses of a file, whose camera axes are `axes`, as this project writes them.
+    """Convert poses of a file, whose camera axes are `axes`, to OpenCV axes.
 
     pixelSplat's and LVSM's own files have OpenCV axes. Only pictures can tell: see `g_ray.data.checks.axes`.
     """
@@ -84,7 +84,7 @@ def convert_poses(cam_from_world: Float[Tensor, "frame 4 4"], axes: Axes, where:
 
 
 def decode_frame(encoded: bytes, intrinsics: Tensor, normalized: bool, where: str) -> Frame:
-    """A frame from JPEG or PNG bytes and fx, fy, cx, cy, in pixels or in units of the picture's size."""
+    """Make a frame from JPEG or PNG bytes and fx, fy, cx, cy, in pixels or in units of the picture's size."""
     image = decode_image(encoded, where)
     height, width = image.shape[-2:]
     unit = intrinsics.new_tensor([width, height, width, height]) if normalized else 1
@@ -107,7 +107,7 @@ def decode_image(encoded: bytes, where: str) -> Float[Tensor, "3 h w"]:
 
 
 def resolve_inside(folder: Path, name: str, where: str) -> Path:
-    """A file of the data set by the name that it is given there; names that lead out of the folder are refused."""
+    """Return the path of a file by its name in the data set; ValueError if it leads out of the folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise ValueError(f"{where} names the file {name!r}, which is not inside {folder}: mend the entry")
@@ -126,7 +126,7 @@ OPEN = 4
 
 @dataclass(frozen=True)
 class ChunkClips(Clips):
-    """Clips in chunks. Chunks are mapped, not read: only the pictures that are asked for leave the disk."""
+    """Clips in chunks, which are memory-mapped: only the pictures that are used are read from disk."""
 
     folder: Path
     axes: Axes = "opencv"
@@ -139,7 +139,7 @@ class ChunkClips(Clips):
         object.__setattr__(self, "chunks", _read_index(self.folder / "index.json"))
 
     def __reduce__(self) -> Any:
-        """Open chunks stay behind when a source goes to another process."""
+        """Leave open chunks out when the object is sent to another process."""
         return ChunkClips, (self.folder, self.axes)
 
     @property
@@ -170,7 +170,7 @@ class ChunkClips(Clips):
         return Clip(key, convert_poses(matrices, self.axes, where), frame)
 
     def _load_chunk(self, name: str, path: Path) -> dict[str, Any]:
-        """Clips of a chunk by key; the chunk longest unused is closed for a new one."""
+        """Return the clips of a chunk by key; the least recently used chunk is closed for a new one."""
         if name in self._open:
             self._open.move_to_end(name)
         else:
@@ -181,7 +181,7 @@ class ChunkClips(Clips):
 
 
 def read_chunk(path: Path) -> dict[str, Any]:
-    """What a chunk holds, by clip. Nothing but tensors and plain values is unpickled: a chunk cannot run code."""
+    """Read a chunk by clip. Only tensors and plain values are unpickled, so a chunk cannot run code."""
     try:
         entries = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except pickle.UnpicklingError:
@@ -209,7 +209,7 @@ def _read_index(path: Path) -> dict[str, str]:
 
 
 def _parse_entry(entry: dict[str, Any], where: str) -> tuple[Tensor, list[Tensor]]:
-    """Cameras in float64 and encoded pictures, one each per frame."""
+    """Return cameras in float64 and encoded pictures, one per frame."""
     cameras, images = entry.get("cameras"), entry.get("images")
     if not isinstance(cameras, Tensor) or cameras.ndim != 2 or cameras.shape[1] != 18:
         raise ValueError(f"{where}: cameras must be a tensor [frame, 18]")
@@ -264,7 +264,7 @@ class FolderClips(Clips):
 
 
 def _list_clips(folder: Path) -> tuple[str, ...]:
-    """Clips of full_list.txt that are there; all that are there where it is missing."""
+    """List the clips of full_list.txt that exist, or all existing clips if there is no such file."""
     there = {path.stem for path in (folder / "metadata").glob("*.json")}
     full_list = folder / "full_list.txt"
     if full_list.is_file():
@@ -299,7 +299,7 @@ EXPECTED = (
 
 
 def open_clips(root: Path, split: str, axes: Axes = "opencv") -> Clips:
-    """The clips of a split, in whichever layout they are."""
+    """Open the clips of a split, in either layout."""
     folder = root / split
     if (folder / "index.json").is_file():
         clips: Clips = ChunkClips(folder, axes)
@@ -326,7 +326,7 @@ class IndexedScene:
 
 @dataclass(frozen=True)
 class EvaluationIndex:
-    """Scenes in the order of their keys. Clips without a fitting pair of frames stand in the file as null."""
+    """Scenes in the order of their keys. Clips without a suitable pair of frames are null in the file."""
 
     scenes: tuple[IndexedScene, ...]
     without: int = 0
@@ -335,14 +335,14 @@ class EvaluationIndex:
     """Scenes left out because their clip is not on disk."""
 
     def select_available(self, keys: Iterable[str]) -> "EvaluationIndex":
-        """The scenes whose clips are there, and how many are not."""
+        """Keep the scenes whose clips exist, and count the others."""
         there = set(keys)
         scenes = tuple(scene for scene in self.scenes if scene.key in there)
         return EvaluationIndex(scenes, self.without, self.missing + len(self.scenes) - len(scenes))
 
     @property
     def coverage(self) -> str:
-        """One line."""
+        """Format what is available in one line."""
         return (
             f"{len(self.scenes)} of {len(self.scenes) + self.missing} indexed scenes are on disk, "
             f"{self.missing} are missing; {self.without} further entries have no frames"
@@ -350,13 +350,13 @@ class EvaluationIndex:
 
     @property
     def digest(self) -> str:
-        """Changes with the scenes and their frames."""
+        """Return a digest of the scenes and their frames."""
         lines = [f"{scene.key} {scene.context} {scene.target}" for scene in self.scenes]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 def read_index(path: Path) -> EvaluationIndex:
-    """From {key: null or {"context": […], "target": […]}}."""
+    """Read an index file {key: null or {"context": […], "target": […]}}."""
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

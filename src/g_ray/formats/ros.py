@@ -1,4 +1,4 @@
-"""ROS camera_info: the YAML of camera_calibration, or the message itself with D and K."""
+"""Read ROS camera_info: the YAML of camera_calibration, or the message itself with D and K."""
 
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,7 @@ def _parse_size(document: dict[str, Any]) -> tuple[int, int]:
 
 
 def _check_region(document: dict[str, Any]) -> None:
-    """A camera that bins or cuts sends other pixels than those that were calibrated."""
+    """Refuse binning and regions of interest: such cameras send other pixels than those that were calibrated."""
     for key in ("binning_x", "binning_y"):
         if parse_number(document.get(key, 0), key) > 1:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""A scene of ScanNet++: the DSLR fisheye (dslr/colmap or dslr/nerfstudio) and the iPhone (iphone/colmap).
+"""Read scenes of ScanNet++: the DSLR fisheye (dslr/colmap or dslr/nerfstudio) and the iPhone (iphone/colmap).
 
 Poses are COLMAP's, metric and in one world for both devices. nerfstudio's file has its own world, so where only that
 one is there, the poses are not taken for a scene with both.
@@ -23,7 +23,7 @@ DSLR, DSLR_NERFSTUDIO, IPHONE = Path("dslr/colmap"), Path("dslr/nerfstudio"), Pa
 
 
 class ScanNetPPSource(CalibrationSource):
-    """The scene's folder, the one with dslr/ and iphone/ in it."""
+    """The folder of a scene, with dslr/ and iphone/ in it."""
 
     NAME, TITLE, CENTER, PER_PHOTO = "scannetpp", "ScanNet++", 0.5, True
     IGNORES_EXIF = True

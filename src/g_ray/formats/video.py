@@ -1,4 +1,4 @@
-"""Frames of a video, chosen without decoding all of it."""
+"""Read frames of a video without decoding all of it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ SUFFIXES = (
 
 
 def read_frame_times(path: Path) -> list[int]:
-    """The time stamp of every frame, in the stream's own unit and in order; OSError if there is none."""
+    """Read the time stamps of all frames, in the stream's unit and in order; OSError if there are none."""
     with _open_stream(path) as (container, stream):
         times = sorted(packet.pts for packet in container.demux(stream) if packet.pts is not None)
     if not times:
@@ -35,7 +35,7 @@ def read_frame_times(path: Path) -> list[int]:
 
 
 def choose_frames(count: int, every: int | None, frames: int) -> list[int]:
-    """Every n-th frame, or so many spread evenly over the whole video."""
+    """Choose every n-th frame, or a number of frames spread evenly over the whole video."""
     if every is not None:
         return list(range(0, count, every))
     if frames >= count:
@@ -44,7 +44,7 @@ def choose_frames(count: int, every: int | None, frames: int) -> list[int]:
 
 
 def read_frame(path: Path, time: int) -> Float[Tensor, "3 h w"]:
-    """The frame with that time stamp, upright, in [0, 1]."""
+    """Read the frame with a time stamp, upright, in [0, 1]."""
     with _open_stream(path) as (container, stream):
         container.seek(time, stream=stream, backward=True)
         for frame in container.decode(stream):
@@ -54,7 +54,7 @@ def read_frame(path: Path, time: int) -> Float[Tensor, "3 h w"]:
 
 
 def _rotate_upright(frame: Any) -> Float[Tensor, "3 h w"]:
-    """Phones store how to turn a frame beside it: counter-clockwise degrees."""
+    """Turn a frame by the rotation that phones store with it, in counter-clockwise degrees."""
     image = torch.from_numpy(frame.to_ndarray(format="rgb24")).movedim(-1, 0)
     return torch.rot90(image, round(frame.rotation / 90) % 4, (-2, -1)).contiguous().to(torch.float32) / 255
 

@@ -1,4 +1,4 @@
-"""The demo's second half: one room through a pinhole, a fisheye and a tele lens, reconstructed and compared with it."""
+"""Reconstruct a room from a pinhole, fisheyes and a tele lens for the demo, and compare the result with the truth."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ ROOM = 2
 
 @dataclass(frozen=True, eq=False)
 class ReconstructionDemo:
-    """What was written, and how good it is."""
+    """The stored reconstruction and its scores."""
 
     result: Reconstruction
     scores: dict[str, float]
@@ -34,7 +34,7 @@ class ReconstructionDemo:
 
 
 def make_cameras() -> dict[str, Camera]:
-    """By the names of the photographs."""
+    """Return the cameras by the names of the photographs."""
     middle = {"cx": SIDE / 2, "cy": SIDE / 2}
     fisheyes = {
         "b_fisheye.png": (96.0, 0.02, -0.005),
@@ -50,19 +50,19 @@ def make_cameras() -> dict[str, Camera]:
 
 
 def render_room(cameras: dict[str, Camera]) -> ReconstructionBatch:
-    """Photographs of one room with exact depth and poses."""
+    """Render photographs of one room with exact depth and poses."""
     rooms = RoomsReconstruction(split="test", width=SIDE, height=SIDE, patch=4, step_m=1.0)
     batched: list[Camera] = [add_batch_axis(camera) for camera in cameras.values()]
     return rooms.make_sets(range(ROOM, ROOM + 1), views=len(cameras), cameras=batched)
 
 
 def add_batch_axis(camera: Camera) -> Camera:
-    """A batch of one."""
+    """Return the camera as a batch of one."""
     return type(camera)(camera.params[None].to(torch.float32), camera.width, camera.height)
 
 
 def write_reconstruction_demo(folder: Path, weights: str = WEIGHTS) -> ReconstructionDemo:
-    """The room's photographs, reconstructed into `folder`, aligned to the true poses, and scored."""
+    """Reconstruct the room's photographs into `folder`, align the scene to the true poses, and score it."""
     cameras = make_cameras()
     truth = render_room(cameras)
     model = load_network(weights, "cpu")
@@ -87,7 +87,7 @@ def write_reconstruction_demo(folder: Path, weights: str = WEIGHTS) -> Reconstru
 def predict_geometry(
     model: ReconstructionModel, truth: ReconstructionBatch, cameras: dict[str, Camera]
 ) -> SetGeometry:
-    """What the network says before calibration and alignment mend anything, at the photographs' own pixels."""
+    """Return the network's own geometry, before calibration and alignment, at the photographs' own pixels."""
     inference = run_inference(
         model, list(truth.images[0]), list(cameras.values()), size=model.config.long_side
     )
@@ -107,7 +107,7 @@ def score_geometry(predicted: SetGeometry, truth: ReconstructionBatch) -> Recons
 
 
 def draw_depths(predicted: SetGeometry, truth: ReconstructionBatch, cameras: dict[str, Camera]) -> Figure:
-    """A lens a column: the photograph, its true depth along the ray, and the network's at one scale for all views."""
+    """Draw a column per lens: photograph, true depth along the ray, and the network's at one scale for all views."""
     exact, valid = truth.ray_depth[0], truth.valid[0]
     predicted_depth = predicted.camera_points[0].norm(dim=-1)
     predicted_depth = predicted_depth * ((exact * valid).sum() / (predicted_depth * valid).sum())

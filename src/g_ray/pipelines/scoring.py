@@ -1,4 +1,4 @@
-"""What is known of a scene's surfaces: depth maps, or the points of a COLMAP model."""
+"""Score a reconstruction with known depth: of depth maps, or of the points of a COLMAP model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class TrueView:
 
 
 def read_truth(folder: Path, names: Sequence[str], cameras: Sequence[Camera]) -> list[TrueView | None]:
-    """Of the photographs with these names; None for those of which the scene knows nothing.
+    """Read the known depth of photographs from a scene folder; None for those that it does not have.
 
     Depth maps are taken where the scene has them, the points of its COLMAP model otherwise.
     """
@@ -74,7 +74,7 @@ def _read_depth_map(file: DepthFile, camera: Camera, true_pose: Pose) -> TrueVie
 
 
 def _project_points(model: ColmapModel, image: RawImage, camera: Camera) -> TrueView | None:
-    """At the pixels where the image's features are: how far their points are from the camera."""
+    """Return the distance of an image's points from its camera, at the pixels of their features."""
     assert model.points is not None
     where = convert_pose(Path(image.name), image)
     visible = [
@@ -100,13 +100,13 @@ def _read_model_with_points(scene: PosedScene) -> ColmapModel:
     return read_model(place, points=True)
 
 
-# A result against what is known of its scene: the paper's metrics, over the pixels whose depth is known.
+# Metrics
 #
-# Rays are not among them: they come from the calibration and are right by construction.
+# Those of the paper, over the pixels whose depth is known, without rays: these come from the calibration.
 
 
 MAX_PIXELS = 20_000
-"""Of a view, evenly spread: more would not change a score."""
+"""Pixels of a view that are scored, evenly spread: more would not change a score."""
 SCORES = {
     "points_rel": "points (relative error)",
     "depth_rel": "depth along the ray (relative error)",
@@ -117,22 +117,22 @@ SCORES = {
 
 
 def score_views(views: Sequence[ReconstructedView], truth: Sequence[TrueView | None]) -> dict[str, float]:
-    """The paper's metrics over the views of which something is known, by names for people."""
+    """Compute the paper's metrics over the views whose depth is known, by names for people."""
     pairs = [(view, true) for view, true in zip(views, truth, strict=True) if true is not None]
     samples = [_sample_pixels(view, true) for view, true in pairs]
-    rays, true_depth, found_depth = (
+    rays, true_depth, estimated_depth = (
         pad_sequence(list(parts), batch_first=True) for parts in zip(*samples, strict=True)
     )
     valid = true_depth > 0  # views with fewer pixels are padded with zeros
     exact = _make_geometry(rays, true_depth, [true.pose for _, true in pairs])
-    predicted = _make_geometry(rays, found_depth, [view.pose for view, _ in pairs])
+    predicted = _make_geometry(rays, estimated_depth, [view.pose for view, _ in pairs])
     scores = score_sets(exact, predicted, valid[None, :, None], depth_kind="ray")
     named = {f"{title}, against truth": float(getattr(scores, name)) for name, title in SCORES.items()}
     return {**named, "pixels with known depth": float(valid.sum())}
 
 
 def _sample_pixels(view: ReconstructedView, true: TrueView) -> tuple[Tensor, Tensor, Tensor]:
-    """Rays, true and found depth of pixels where both are known."""
+    """Return rays, true depth and estimated depth of pixels where both are known."""
     both = (true.valid & view.valid).flatten().nonzero()[:, 0]
     chosen = both[:: max(1, -(-len(both) // MAX_PIXELS))]
     rays = view.rays().double().flatten(0, 1)[chosen]

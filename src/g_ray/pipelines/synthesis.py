@@ -1,4 +1,4 @@
-"""A trained network, with what its recipe says about the views that it is used to."""
+"""Render new views with a trained LVSM network: load it, choose its working size, prepare contexts, render."""
 
 import math
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from g_ray.training.checkpoint import load_weights
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """LVSM with its weights."""
+    """LVSM with its weights, and what its recipe says about the views of its training."""
 
     model: LVSM
     encoding: str
@@ -35,7 +35,7 @@ class Network:
     size: tuple[int, int]
     """Width and height that it was trained at."""
     baseline: float | None
-    """How far apart the contexts of its training stand, in its unit; None: it takes poses in metres, as they are."""
+    """Distance of the farthest context from the first in training; None: it takes poses in meters, as they are."""
 
     @property
     def patch(self) -> int:
@@ -43,7 +43,7 @@ class Network:
 
     @property
     def tokens(self) -> int:
-        """Patches of a view in training."""
+        """Number of patches of a view in training."""
         return self.size[0] * self.size[1] // self.patch**2
 
     @property
@@ -52,7 +52,7 @@ class Network:
 
 
 def load_network(weights: str | Path, device: str | torch.device = "cpu") -> Network:
-    """From a file that `g-ray train` has written, or by the name of weights that come with the package."""
+    """Load a network from a file that `g-ray train` has written, or by the name of shipped weights."""
     path = resolve_weights(Path(weights))
     if not path.is_file():
         raise OSError(f"{path}: no such file; give weights from g-ray train (model.safetensors)")
@@ -73,17 +73,17 @@ def load_network(weights: str | Path, device: str | torch.device = "cpu") -> Net
 
 
 def get_trained_baseline(data: NVSData) -> float | None:
-    """Real captures have no unit of their own and are scaled by their contexts; rooms and objects are in metres."""
+    """Return the baseline that contexts were scaled to in training; None for rooms and objects, which are in meters."""
     if isinstance(data, SceneData):
         return data.baseline
     return 1.0 if isinstance(data, RE10KData) else None
 
 
-# At which sizes a network works: views of another shape get about as many patches as it has seen in training.
+# Working sizes: views of another shape get about as many patches as in training.
 
 
 def choose_working_size(width: int, height: int, tokens: int, patch: int) -> tuple[int, int]:
-    """Width and height in whole patches, near the aspect of a view and near that many patches.
+    """Choose width and height in whole patches, near the aspect of a view and near that many patches.
 
     Errors count by their logarithm: a tenth too wide is as bad as a tenth more patches. No side gets more patches than
     there are in all.
@@ -106,7 +106,7 @@ def describe_size(camera: Camera, size: tuple[int, int]) -> str:
     return f"{camera.NAME} {camera.width}×{camera.height} → {size[0]}×{size[1]} px"
 
 
-# Context photographs, ready to be looked at from anywhere.
+# Rendering
 
 
 class Synthesizer:
@@ -146,7 +146,7 @@ class Synthesizer:
         )
 
     def choose_target_size(self, camera: Camera) -> tuple[int, int]:
-        """Width and height that a camera is rendered at."""
+        """Return the width and height that a camera is rendered at."""
         return choose_working_size(camera.width, camera.height, self.network.tokens, self.network.patch)
 
     @torch.no_grad()
@@ -167,6 +167,6 @@ class Synthesizer:
         return resample(image, camera, *self.size, fit_box(camera.width, camera.height, *self.size))
 
     def _normalize_poses(self, poses: Pose) -> Pose:
-        """In the frame of the first context and the network's unit."""
+        """Express poses in the frame of the first context and the network's unit."""
         relative = Pose(self._first.inverse().world_from_cam @ poses.world_from_cam)
         return relative.scale_translation(torch.full(relative.batch_shape, self.scale, dtype=relative.dtype))

@@ -1,4 +1,4 @@
-"""Paths of a camera from a few poses: through them, or around what they look at."""
+"""Camera trajectories for videos: through given poses, around what they look at, or zooming."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from g_ray.rays.resample import center_box
 
 
 def interpolate_poses(poses: Pose, frames: int) -> Pose:
-    """Through all poses [view] in order, at even steps from each to the next: lines, and turns about one axis."""
+    """Interpolate through all poses [view] in order: straight lines, and turns about one axis per segment."""
     if poses.batch_shape[0] < 2:
         raise ValueError("a path between poses needs at least two of them")
     along = torch.linspace(0, poses.batch_shape[0] - 1, frames, dtype=poses.dtype)
@@ -26,7 +26,7 @@ def interpolate_poses(poses: Pose, frames: int) -> Pose:
 
 
 def orbit_poses(poses: Pose, frames: int, degrees: float | int) -> Pose:
-    """An arc around the point that the poses look at, as far from it as they are, with their middle in its middle."""
+    """Return an arc around the point that the poses look at, through their mean position and centered there."""
     focus, center = find_focus_point(poses), poses.translation.mean(0)
     down = torch.nn.functional.normalize(poses.rotation[..., 1].mean(0), dim=0)
     half = torch.deg2rad(torch.tensor(degrees / 2, dtype=poses.dtype))
@@ -36,7 +36,7 @@ def orbit_poses(poses: Pose, frames: int, degrees: float | int) -> Pose:
 
 
 def find_focus_point(poses: Pose) -> Float[Tensor, "3"]:
-    """The point nearest to all optical axes; ValueError if they run side by side or part."""
+    """Return the point nearest to all optical axes; ValueError if they are parallel or diverge."""
     center, axis = poses.translation, poses.rotation[..., 2]
     across = torch.eye(3, dtype=poses.dtype) - axis[:, :, None] * axis[:, None, :]
     system = across.sum(0)
@@ -49,7 +49,10 @@ def find_focus_point(poses: Pose) -> Float[Tensor, "3"]:
 
 
 def vector_from_rotation(rotation: Float[Tensor, "*n 3 3"]) -> Float[Tensor, "*n 3"]:
-    """Axis times angle, at most π. The unit quaternion is the eigenvector of a symmetric matrix: safe at any angle."""
+    """Convert rotations to axis times angle, at most π.
+
+    The unit quaternion is the eigenvector of a symmetric 4×4 matrix, which is stable at any angle.
+    """
     r = rotation
     trace = r.diagonal(dim1=-2, dim2=-1).sum(-1)
     matrix = r.new_zeros(*r.shape[:-2], 4, 4)
@@ -67,7 +70,7 @@ def vector_from_rotation(rotation: Float[Tensor, "*n 3 3"]) -> Float[Tensor, "*n
 
 
 def rotation_from_vector(vectors: Float[Tensor, "*n 3"]) -> Float[Tensor, "*n 3 3"]:
-    """Rotations by axis times angle: the exponential of the cross product."""
+    """Convert axis times angle to rotations: the exponential of the cross-product matrix."""
     x, y, z = vectors.unbind(-1)
     zero = torch.zeros_like(x)
     cross = torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], -1).unflatten(-1, (3, 3))
@@ -83,7 +86,7 @@ class PathKind:
 
     frames: Callable[[Pose, Camera, int, float], Iterator[tuple[Camera, Pose]]]
     extent: float | None
-    """What is taken when none is given; None: the path has no extent."""
+    """Default; None: the path has no extent."""
     about: str
 
 
@@ -98,7 +101,7 @@ def _orbit(poses: Pose, lens: Camera, count: int, extent: float) -> Iterator[tup
 
 
 def _zoom(poses: Pose, lens: Camera, count: int, extent: float) -> Iterator[tuple[Camera, Pose]]:
-    """Evenly in the logarithm, as a zoom lens feels; the view stays where the first context stands."""
+    """Zoom in from the first context, in even steps of the logarithm, so that the speed looks constant."""
     if not extent > 1:
         raise ValueError(f"a zoom to {extent} shows nothing new: give more than 1")
     zooms = torch.logspace(0, 1, count, base=extent, dtype=torch.float64).tolist()

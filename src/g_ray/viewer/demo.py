@@ -1,4 +1,4 @@
-"""The demo's page: one HTML file that needs no network, with the figures and a probe to click on inside it."""
+"""Render, measure and draw the demo, and write its page: one HTML file with the figures and a probe to click on."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -75,7 +75,7 @@ def write_page(
 
 
 def _format_picture(out: Path, name: str, alt: str) -> str:
-    """A figure that follows the reader's light or dark setting."""
+    """Format a figure that follows the reader's light or dark setting."""
     light, dark = (
         make_data_uri((out / f"{name}{suffix}.png").read_bytes(), "png") for suffix in ("", "-dark")
     )
@@ -86,7 +86,7 @@ def _format_picture(out: Path, name: str, alt: str) -> str:
 
 
 def _format_power(value: float) -> str:
-    """2e-15 as 2·10⁻¹⁵."""
+    """Format 2e-15 as 2·10⁻¹⁵."""
     mantissa, exponent = f"{value:.0e}".split("e")
     raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
     return "0" if value == 0 else f"{mantissa}·10{raised}"
@@ -131,7 +131,7 @@ def _format_peak_table(numbers: dict[str, Any]) -> str:
 def _build_probe(
     views: Sequence[LensView], patch: int, query: tuple[int, int, int], banks: Sequence[Bank]
 ) -> dict[str, Any]:
-    """What the script needs to evaluate the score itself: pictures, token positions, frequencies."""
+    """Collect what the script needs to evaluate the score: pictures, token positions, frequencies."""
     cameras = [view.camera for view in views]
     names = sorted({bank.coordinate for bank in banks} | {"tangent"})
     grids = {name: make_token_grids(cameras, patch, name) for name in names}
@@ -187,7 +187,7 @@ class DemoResult:
 
 
 def make_demo_views() -> list[LensView]:
-    """A wide pinhole, a tele pinhole and a four-coefficient fisheye, images still to come."""
+    """Make a wide pinhole, a tele pinhole and a four-coefficient fisheye, without images yet."""
     wide = Pinhole.from_fov(80.0, 384, 288)
     tele = Pinhole.from_fov(38.0, 384, 288)
     fisheye = OpenCVFisheye.make(
@@ -200,7 +200,7 @@ def make_demo_views() -> list[LensView]:
 
 
 def write_demo(out: Path, progress: Callable[[str], None]) -> DemoResult:
-    """Render, measure, draw; leaves index.html, PNGs and numbers.json in `out`."""
+    """Render, measure and draw; writes index.html, PNGs and numbers.json to `out`."""
     out.mkdir(parents=True, exist_ok=True)
     progress("rendering the room through three lenses")
     views = _render_views(make_demo_views())
@@ -226,7 +226,7 @@ def write_demo(out: Path, progress: Callable[[str], None]) -> DemoResult:
 
 
 def collect_numbers(result: DemoResult) -> dict[str, object]:
-    """Everything that the page and the terminal say, as plain data."""
+    """Collect all numbers of the page and the terminal as plain data."""
     phases = result.phases
     return {
         "cameras": list(result.cameras),

@@ -1,4 +1,4 @@
-"""The attention explorer: for a clicked pixel, where attention leans in every other view, and where it goes."""
+"""The attention explorer: for a clicked pixel, the positional prior and the attention of a network in all views."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -92,11 +92,11 @@ class Explorer:
 
     @property
     def pairs(self) -> int:
-        """Layers to choose from; none without a network."""
+        """Return the layers to choose from; none without a network."""
         return 0 if self.attention is None else self.attention.pairs
 
     def probe(self, view: int, u: float, v: float, pair: int | None = None) -> Answer:
-        """What patches of all views are to pixel (u, v) of a view."""
+        """Compute prior and attention of the patches of all views for pixel (u, v) of a view."""
         if not 0 <= view < len(self.cameras):
             raise ValueError(f"view {view}: there are {len(self.cameras)}, counted from 0")
         whole = self.named[view].camera
@@ -129,7 +129,7 @@ class Explorer:
     def _compute_prior(
         self, name: str, view: int, row: int, column: int
     ) -> list[Float[Tensor, "row column"]]:
-        """s / s_max of every patch."""
+        """Compute s / s_max of every patch."""
         bank, grids = self.banks[name], self.grids[name]
         position = grids[view].positions[row, column][None]
         frequencies = bank.make_frequencies()
@@ -137,7 +137,7 @@ class Explorer:
         return [position_score(position, grid.positions, frequencies)[0] / most for grid in grids]
 
     def _find_point(self, view: int, u: float, v: float) -> Float[Tensor, "3"] | None:
-        """The reconstructed point of a pixel, if there is one."""
+        """Return the reconstructed point of a pixel, if there is one."""
         reconstructed = self.reconstruction.views[view]
         row, column = (
             min(int(v), reconstructed.camera.height - 1),
@@ -160,7 +160,7 @@ class Explorer:
 
 
 def _adapt_bank(bank: Bank, model: ReconstructionModel | None) -> Bank:
-    """With as many frequencies as the network's heads have."""
+    """Return the bank with as many frequencies as the network's heads have."""
     if model is None:
         return bank
     return Bank(bank.title, bank.coordinate, bank.scale, bank.base, model.config.head_dim // 4)
@@ -178,7 +178,7 @@ def _compute_valid(cameras: Sequence[Camera], patch: int) -> list[Bool[Tensor, "
 def _project_point(
     point: Float[Tensor, "3"], camera: Camera, pose: Pose | None
 ) -> tuple[float, float] | None:
-    """Where a camera sees a world point; nothing says whether something stands before it."""
+    """Project a world point into a camera; occlusion is not checked."""
     if pose is None:
         return None
     pose, camera = pose.to(torch.float64), camera.to(torch.float64)

@@ -1,4 +1,4 @@
-"""The page of the attention explorer, served to this machine's browser: photographs, and an answer per click."""
+"""Serve the page of the attention explorer: photographs, and an answer per click."""
 
 import json
 from collections.abc import Callable
@@ -57,7 +57,7 @@ class ExplorerServer(ThreadingHTTPServer):
         return f"http://{shown}:{self.server_port}"
 
     def is_allowed_host(self, host: str | None) -> bool:
-        """Bound to this machine alone, it answers to its own names: other sites' pages cannot read photographs here."""
+        """Return whether a Host header names this machine, so that pages of other sites cannot read photographs."""
         try:
             alone = self.host in LOCAL or ip_address(self.host).is_loopback
         except ValueError:
@@ -65,7 +65,7 @@ class ExplorerServer(ThreadingHTTPServer):
         return not alone or urlsplit(f"//{host}").hostname in (*LOCAL, self.host)
 
     def describe(self) -> dict[str, Any]:
-        """What the page must know before the first click."""
+        """Return what the page needs before the first click."""
         explorer = self.explorer
         return {
             "scene_port": self.scene_port(),
@@ -87,7 +87,7 @@ class ExplorerServer(ThreadingHTTPServer):
         }
 
     def encode_image(self, view: int) -> bytes:
-        """A photograph, no larger than the page needs it."""
+        """Encode a photograph, no larger than the page needs it."""
         if not 0 <= view < len(self.explorer.named):
             raise ValueError(f"no view {view}")
         with Image.open(self.explorer.reconstruction.get_image_path(self.explorer.named[view].name)) as photo:
@@ -149,4 +149,4 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the terminal is for the user."""
+        """Log nothing: the terminal is for the user."""

@@ -31,7 +31,7 @@ class PhaseComparison:
 
 
 def compute_spread(phases: Float[Tensor, "pair camera 2 frequency"]) -> Float[Tensor, "pair"]:
-    """Largest disagreement between cameras over axes and frequencies, in radians: 0 if the lens does not matter."""
+    """Return the largest difference between cameras over axes and frequencies, in radians."""
     return (phases.amax(1) - phases.amin(1)).amax((-2, -1))
 
 
@@ -42,7 +42,7 @@ def compare_phases(
     grid_bank: Float[Tensor, "frequency"],
     ray_bank: Float[Tensor, "frequency"],
 ) -> PhaseComparison:
-    """Send each ray to each image, then take positions and angles back from the pixels alone."""
+    """Project each ray into each image, then compute positions and angles from the pixels alone."""
     pixels = torch.stack([_project(camera, pairs) for camera in cameras], 1)
     angles = torch.stack([_compute_angles(camera, pixels[:, i]) for i, camera in enumerate(cameras)], 1)
     return PhaseComparison(
@@ -56,7 +56,7 @@ def compare_phases(
 def draw_shared_ray_pairs(
     cameras: Sequence[Camera], count: int, seed: int = 0
 ) -> Float[Tensor, "{count} 2 3"]:
-    """Random pairs of rays that every camera sees, drawn from the pixels of the narrowest one."""
+    """Draw random pairs of rays that every camera sees, from the pixels of the narrowest one."""
     narrow = min(cameras, key=lambda camera: float(camera.fov().diagonal_deg))
     centers = pixel_centers(narrow.width, narrow.height, dtype=narrow.dtype, device=narrow.device)
     rays, valid = narrow.unproject(centers.reshape(-1, 2))
@@ -72,7 +72,7 @@ def draw_shared_ray_pairs(
 
 
 def is_visible(camera: Camera, directions: Float[Tensor, "*shape 3"]) -> Bool[Tensor, "*shape"]:
-    """Whether a ray lands inside the frame."""
+    """Return whether a ray projects into the image."""
     pixels, valid = camera.project(directions)
     return valid & camera.contains(pixels)
 
@@ -118,7 +118,7 @@ def draw_phase_figure(
     rows: Sequence[DialRow],
     theme: Theme,
 ) -> Figure:
-    """A column per camera (image with the pair, then a dial per row) and one where all cameras lie together."""
+    """Draw a column per camera (image with the pair, then a dial per row) and one with all cameras together."""
     count = len(views)
     with use_theme(theme):
         figure = new_figure(3.4 * count + 3.1, 2.75 + 2.15 * len(rows))
@@ -145,7 +145,7 @@ def _format_plain(value: float) -> str:
 
 
 def _draw_pair(axes: Axes, view: LensView, ends: torch.Tensor, patch: int, color: str, theme: Theme) -> None:
-    """The image with its patch grid, and the pair a → b in it."""
+    """Draw the image with its patch grid and the pair a → b."""
     axes.set_title(view.name, color=color)
     if view.image is not None:
         extent = (0, view.camera.width, view.camera.height, 0)
@@ -169,7 +169,7 @@ def _draw_pair(axes: Axes, view: LensView, ends: torch.Tensor, patch: int, color
 def _draw_planes(
     axes: Axes, views: Sequence[LensView], phases: PhaseComparison, pair: int, theme: Theme
 ) -> None:
-    """From above: one camera centre, two rays, and each lens's image surface at its focal length, to scale.
+    """Draw from above one camera centre, two rays, and each lens's image surface at its focal length, to scale.
 
     A pinhole's image is a line at distance f, an equidistant fisheye's an arc of radius f: on both, lengths are
     pixels. The coloured piece between the rays is what the pixel grid measures.

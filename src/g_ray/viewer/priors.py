@@ -1,4 +1,4 @@
-"""The position-only prior (paper, eq:app_score): where attention leans before it has seen any feature."""
+"""The position-only prior of attention (paper, eq:app_score): scores of patches without any features, as figures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class TokenGrid:
 
 
 def make_token_grids(cameras: Sequence[Camera], patch: int, name: str) -> list[TokenGrid]:
-    """Patch tokens of each camera in the named coordinate."""
+    """Make the patch tokens of each camera in the named coordinate."""
     tokens = Views(list(cameras)).tokens(patch)
     positions = get_coordinate(name)(tokens).values[0, :, 0]
     directions = tokens.rays().directions[0, :, 0]
@@ -63,7 +63,7 @@ def make_token_grids(cameras: Sequence[Camera], patch: int, name: str) -> list[T
 def compute_prior_maps(
     cameras: Sequence[Camera], patch: int, query: tuple[int, int, int], bank: Bank
 ) -> list[Float[Tensor, "row column"]]:
-    """s / s_max in [−1, 1] of every token of every view, for the query token (view, row, column)."""
+    """Compute s / s_max in [−1, 1] of every token of every view, for the query token (view, row, column)."""
     grids = make_token_grids(cameras, patch, bank.coordinate)
     view, row, column = query
     frequencies = bank.make_frequencies()
@@ -75,7 +75,7 @@ def compute_prior_maps(
 def compute_peak_error_deg(
     cameras: Sequence[Camera], patch: int, query: tuple[int, int, int], bank: Bank
 ) -> list[float]:
-    """Angle between the query's ray and the ray of the token that the prior prefers, per view."""
+    """Compute, per view, the angle between the query's ray and the ray of the token that the prior prefers."""
     grids = make_token_grids(cameras, patch, "tangent")
     wanted = grids[query[0]].directions[query[1], query[2]]
     errors = []
@@ -94,7 +94,7 @@ QUERY_LABEL = "#ff4f9a"
 def draw_prior_figure(
     views: Sequence[LensView], patch: int, query: tuple[int, int, int], banks: Sequence[Bank], theme: Theme
 ) -> Figure:
-    """A row per encoding, with a colour scale of its own, and a column per view.
+    """Draw a row per encoding, with a colour scale of its own, and a column per view.
 
     The square is the clicked token, the cross in the other views is where its ray really lands.
     """

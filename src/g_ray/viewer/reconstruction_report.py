@@ -1,4 +1,4 @@
-"""Pictures of a view for the report: photograph, depth and confidence, small enough that many fit into a page."""
+"""Write report.html: points to turn around, a card per view with its pictures, metrics and settings, in one file."""
 
 import math
 from collections import Counter
@@ -33,7 +33,7 @@ SAMPLES = 5_000
 
 @dataclass(frozen=True)
 class Scales:
-    """One for all views, so that a colour means the same everywhere; the outermost 2 % are beyond them."""
+    """Ranges of depth and confidence, the same for all views, without the outermost 2 %."""
 
     near: float
     far: float
@@ -55,7 +55,7 @@ class Scales:
         return Scales(*(float(x) for x in (near, far, low, high)))
 
     def scale_depth(self, depth: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]:
-        """Near is 1 and far is 0, by the logarithm: halves of the distance are even steps."""
+        """Map near to 1 and far to 0, by the logarithm: halving the distance is an even step."""
         near, far = np.log([max(self.near, 1e-9), max(self.far, 2e-9)])
         return (far - np.log(np.maximum(depth, 1e-9))) / max(far - near, 1e-9)
 
@@ -77,7 +77,7 @@ class ViewPictures:
 def make_view_pictures(
     reconstruction: Reconstruction, view: ReconstructedView, scales: Scales, budget: int
 ) -> ViewPictures:
-    """Three pictures of at most `budget` bytes, if it takes smaller ones."""
+    """Make three pictures of at most `budget` bytes, smaller ones if needed."""
     photo = (
         (read_photo(reconstruction.get_image_path(view.name)).movedim(0, -1).numpy() * 255)
         .round()
@@ -110,7 +110,7 @@ def _compute_size(width: int, height: int, side: int) -> tuple[int, int]:
 
 
 def _sample_indices(count: int, wanted: int) -> np.ndarray:
-    """Pixels in the middle of equal parts: depth is never mixed across edges."""
+    """Return pixels in the middle of equal parts, so that depth is never averaged across edges."""
     return ((np.arange(wanted) + 0.5) * count / wanted).astype(np.int64)
 
 
@@ -132,7 +132,7 @@ REACH = 1.0
 
 
 def write_report(reconstruction: Reconstruction, cloud: PointCloud) -> Path:
-    """`reconstruction` needs its photographs in its folder; the page is written there too."""
+    """Write the report to the folder of a reconstruction, which has its photographs already."""
     cameras = reconstruction.cameras()
     drawn = _select_points(cloud)
     frusta = [
@@ -168,7 +168,7 @@ def write_report(reconstruction: Reconstruction, cloud: PointCloud) -> Path:
 
 
 def _select_points(cloud: PointCloud) -> PointCloud:
-    """At most MAX_POINTS, without far outliers, ordered by view."""
+    """Select at most MAX_POINTS points, without far outliers, ordered by view."""
     low, high = np.quantile(cloud.positions, (0.01, 0.99), axis=0)
     reach = REACH * (high - low).max()
     near = ((cloud.positions >= low - reach) & (cloud.positions <= high + reach)).all(1)
@@ -183,7 +183,7 @@ def _build_scene(
     frusta: Sequence[Frustum],
     cloud: PointCloud,
 ) -> dict[str, Any]:
-    """Positions as 16-bit fractions of a box, confidence as its rank in 255 steps."""
+    """Encode the scene for the page: positions as 16-bit fractions of a box, confidence as its rank in 255 steps."""
     low, high = cloud.positions.min(0), cloud.positions.max(0)
     extent = np.maximum(high - low, 1e-9)
     rank = np.searchsorted(np.sort(cloud.confidence), cloud.confidence, side="right") / len(cloud)
@@ -328,7 +328,7 @@ def _format_notes(notes: Sequence[str]) -> str:
 
 
 def _flatten_pairs(values: dict[str, Any], above: str = "") -> list[tuple[str, str]]:
-    """Nested dictionaries as rows "outer · inner"."""
+    """Flatten nested dictionaries to rows "outer · inner"."""
     rows = []
     for key, value in values.items():
         name = f"{above} · {key}" if above else str(key)

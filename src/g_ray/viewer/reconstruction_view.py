@@ -1,4 +1,4 @@
-"""A reconstruction to look at in the browser: the scene in 3D, and the attention explorer beside it."""
+"""Show a reconstruction in the browser: the scene in 3D, and the attention explorer next to it."""
 
 from contextlib import redirect_stdout, suppress
 from io import StringIO
@@ -56,7 +56,7 @@ class ReconstructionView:
         return self.page.address
 
     def wait(self) -> None:
-        """Until Ctrl-C."""
+        """Block until Ctrl-C."""
         while self._thread.is_alive():
             self._thread.join(1.0)
 
@@ -85,11 +85,11 @@ class ReconstructionView:
 
 
 def open_view(folder: str | Path, **options: object) -> ReconstructionView:
-    """The view of a folder that `g-ray reconstruct` has written; options as of `ReconstructionView`."""
+    """Open the view of a folder that `g-ray reconstruct` has written; options as of `ReconstructionView`."""
     return ReconstructionView(read_reconstruction(folder), **options)  # pyright: ignore[reportArgumentType]
 
 
 def _get_network_size(reconstruction: Reconstruction) -> int | None:
-    """What the network saw, if the reconstruction says so."""
+    """Return the long side of the network's input, if the reconstruction has it."""
     size = reconstruction.settings.get("size")
     return size if isinstance(size, int) else None

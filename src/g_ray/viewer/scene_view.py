@@ -1,4 +1,4 @@
-"""A reconstruction in 3D, in the browser: points, frusta, a switch per view, a threshold of confidence."""
+"""Show a reconstruction in 3D in the browser: points, frusta, a switch per view, a threshold of confidence."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,7 @@ MARK = (255, 79, 154)
 
 
 def get_view_color(view: int) -> tuple[int, int, int]:
-    """The colour that a view has everywhere."""
+    """Return the color that a view has everywhere."""
     code = CAMERA_COLORS[view % len(CAMERA_COLORS)]
     red, green, blue = (int(code[start : start + 2], 16) for start in (1, 3, 5))
     return red, green, blue
@@ -57,7 +57,7 @@ class SceneView:
         self.update()
 
     def update(self, *_: object) -> None:
-        """Brings the scene to what the controls say."""
+        """Update the scene to the state of the controls."""
         floor = self.compute_floor(float(self.hidden.value))
         for view in self.views:
             count = int(np.searchsorted(-view.cloud.confidence, -floor, side="right"))
@@ -68,12 +68,12 @@ class SceneView:
             view.frustum.visible = view.toggle.value and self.frusta.value
 
     def compute_floor(self, hidden_percent: float) -> float:
-        """The confidence below which points are hidden."""
+        """Return the confidence below which points are hidden."""
         index = round(hidden_percent / 100 * (len(self.confidence) - 1))
         return float(self.confidence[index])
 
     def mark_point(self, point: Float[np.ndarray, "3"] | None) -> None:
-        """Shows the point of the clicked pixel."""
+        """Show the point of the clicked pixel."""
         self.marker.visible = point is not None
         if point is not None:
             self.marker.position = tuple(point.tolist())
@@ -121,7 +121,7 @@ class SceneView:
         return ViewHandles(points, outline, toggle, cloud)
 
     def _set_initial_camera(self, reconstruction: Reconstruction, cloud: PointCloud) -> None:
-        """From behind the first camera, over its shoulder, at the middle of the points."""
+        """Look from behind the first camera at the middle of the points."""
         first = reconstruction.poses()[0].world_from_cam.double().numpy(force=True)
         center, down, forward = first[:3, 3], first[:3, 1], first[:3, 2]
         self.server.scene.set_up_direction(tuple((-down).tolist()))

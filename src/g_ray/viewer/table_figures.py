@@ -1,4 +1,4 @@
-"""Pictures of a table: curves over the zoom, bars per setting, and a contact sheet of predictions."""
+"""Figures of result tables: curves over the zoom, bars per setting, and contact sheets of predictions and objects."""
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
@@ -39,7 +39,7 @@ UNITS = {
 
 
 def draw_curves(result: Mapping[str, Any], metric: str, theme: Theme) -> Figure:
-    """A line per method over the settings, its interval shaded; references in grey."""
+    """Draw a line per method over the settings, its interval shaded; references in gray."""
     settings = list(dict.fromkeys(row["setting"] for row in result["rows"]))
     with use_theme(theme):
         figure = new_figure(7.2, 4.4)
@@ -61,7 +61,7 @@ def draw_curves(result: Mapping[str, Any], metric: str, theme: Theme) -> Figure:
 
 
 def draw_bars(result: Mapping[str, Any], metric: str, theme: Theme) -> Figure:
-    """A group of bars per setting, methods in one order, with their intervals; references as grey lines.
+    """Draw a group of bars per setting, methods in one order, with their intervals; references as grey lines.
 
     For settings that are no steps along an axis. Bars start just below the lowest value: they show differences.
     """
@@ -113,7 +113,7 @@ def draw_contact_sheet(
     labels: Mapping[str, Sequence[str]],
     theme: Theme,
 ) -> Figure:
-    """Scenes down, named columns across; `labels` writes a line under each picture of a column."""
+    """Draw scenes as rows under named columns; `labels` has a line for each picture of a column."""
     count = len(columns[0][1])
     with use_theme(theme):
         figure = new_figure(1.25 * len(columns), 1.42 * count + 0.3)
@@ -138,7 +138,7 @@ COLUMNS = ((0, NATIVE), (0, FOCAL), (0, DOLLY), (2, NATIVE), (4, NATIVE), (6, NA
 
 
 def draw_object_sheet(root: Path, count: int) -> Image.Image:
-    """A row per object, evenly chosen from all."""
+    """Draw a row per object, evenly chosen from all."""
     names = find_objects(root)
     if not names or count < 1:
         raise ValueError(f"{count} of {len(names)} objects in {root}: nothing to show")

@@ -1,4 +1,4 @@
-"""Calibrations that are estimated from the photos themselves: `--calibration estimate[:NAME[:fisheye]]`.
+"""Estimate calibrations from the photos themselves: `--calibration estimate[:NAME[:fisheye]]`.
 
 One file an estimator; all but COLMAP's are adapters to packages that people install themselves. There is no
 single-image estimator of our own here.
@@ -31,7 +31,7 @@ ESTIMATORS: dict[str, type[Estimator]] = {
 def estimate_cameras(
     text: str, photos: Sequence[Photo], report: Callable[[str], None]
 ) -> list[CalibratedView]:
-    """Cameras (and poses, where the estimator finds them) of the photos that it could calibrate."""
+    """Estimate the cameras, and poses where possible, of photos; those that cannot be calibrated are left out."""
     estimator = choose_estimator(text)
     views = estimator.estimate(list(photos), report)
     for view in views:
@@ -43,7 +43,7 @@ def estimate_cameras(
 
 
 def choose_estimator(text: str) -> Estimator:
-    """ "estimate", "estimate:NAME", "estimate:fisheye" or "estimate:NAME:fisheye"."""
+    """Make the estimator of "estimate", "estimate:NAME", "estimate:fisheye" or "estimate:NAME:fisheye"."""
     words = text.split(":")[1:]
     fisheye = FISHEYE in words
     names = [word for word in words if word != FISHEYE] or ["colmap"]

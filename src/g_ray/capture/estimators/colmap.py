@@ -1,4 +1,4 @@
-"""Self-calibration of the whole set with COLMAP: features, matches, mapping, on the CPU.
+"""Calibrate a whole set of photos with COLMAP: features, matches, mapping, on the CPU.
 
 Photos of one device share a camera: those with the same size and the same EXIF device and focal length, or, without
 EXIF, with the same size and folder. Photos are turned upright and made smaller first; the cameras are scaled back.
@@ -23,7 +23,7 @@ from g_ray.formats.photos import Photo
 from g_ray.geometry.pose import Pose
 
 LONGER = 1600
-"""Pixels that features are looked for in."""
+"""Longer side in pixels of the images in which features are found."""
 FISHEYE_FOCAL = 0.48
 """First guess over the width: 120° across."""
 
@@ -90,7 +90,7 @@ class ColmapEstimator(Estimator):
         )
 
     def _format_first_guess(self, photo: Photo) -> str:
-        """COLMAP's parameters as text; empty lets COLMAP guess. The small copies have no EXIF, so it is read here."""
+        """Format COLMAP's initial parameters, from EXIF, which the small copies lack; empty lets COLMAP guess."""
         width, height = _compute_small_size(photo, self.longer)
         if self.fisheye:
             focal = FISHEYE_FOCAL * max(width, height)
@@ -109,7 +109,7 @@ class ColmapEstimator(Estimator):
 
 
 def group_by_device(photos: Sequence[Photo]) -> list[list[Photo]]:
-    """Photos that share a lens and its setting."""
+    """Group photos that share a lens and its setting."""
     groups: dict[tuple[Any, ...], list[Photo]] = {}
     for photo in photos:
         exif = read_exif(photo)
@@ -122,7 +122,7 @@ def group_by_device(photos: Sequence[Photo]) -> list[list[Photo]]:
 def _collect_views(
     estimator: ColmapEstimator, groups: list[list[Photo]], model: Any
 ) -> tuple[dict[str, CalibratedView], list[str]]:
-    """A photo without a pose has its device's camera, if another photo of the device was placed."""
+    """Return views by name, and photos without a pose; these have a camera if another photo of their device has one."""
     images = {image.name: image for image in model.images.values() if image.has_pose}
     views, lost = {}, []
     for number, group in enumerate(groups):

@@ -1,6 +1,6 @@
 """VGGT (Wang et al. 2025): pinholes and poses of a whole set.
 
-Focal lengths come as fields of view of what the network saw; the principal point is the middle by definition. Poses are
+Focal lengths come as fields of view of the network's input; the principal point is the middle by definition. Poses are
 `cam_from_world`, the first photo is the world.
 """
 
@@ -61,14 +61,14 @@ def _compute_size(photo: Photo) -> tuple[int, int]:
 
 
 def _prepare_input(photo: Photo) -> Tensor:
-    """The whole photo, its longer side 518 px, both sides multiples of the patch."""
+    """Resize the whole photo to a longer side of 518 px, both sides multiples of the patch."""
     scale = LONGER / max(photo.width, photo.height)
     sides = [max(PATCH, round(side * scale / PATCH) * PATCH) for side in (photo.height, photo.width)]
     return interpolate(photo.load()[None], sides, mode="bilinear", antialias=True)[0]
 
 
 def _convert_camera(k: Tensor, network_size: tuple[int, int], photo: Photo) -> Pinhole:
-    """Each axis is scaled back by its own factor."""
+    """Convert intrinsics to a camera of the photo; each axis is scaled back by its own factor."""
     width, height = network_size
     fx, fy = float(k[0, 0]), float(k[1, 1])
     if not (fx > 0 and fy > 0 and isfinite(fx) and isfinite(fy)):
