@@ -119,7 +119,9 @@ def run_sift(
     gray = (luminance.clamp(0, 1) * 255).round().byte().numpy()
     extractor = pycolmap.FeatureExtractor.create(options, pycolmap.Device.auto)
     keypoints, descriptors = extractor.extract_from_uint8_array(np.ascontiguousarray(gray))
-    places = np.asarray(pycolmap.keypoints_to_matrix(keypoints), dtype=np.float32).reshape(len(keypoints), -1)
+    if not len(keypoints):
+        return np.zeros((0, 2), np.float32), np.zeros((0, 128), np.uint8)
+    places = np.asarray(pycolmap.keypoints_to_matrix(keypoints), dtype=np.float32)
     return places[:, :2].copy(), np.asarray(descriptors.data, dtype=np.uint8).reshape(-1, 128)
 
 
