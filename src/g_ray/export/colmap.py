@@ -1,5 +1,8 @@
 """Export a COLMAP model (colmap/sparse/0) with the true lenses at the original resolution.
 
+Points and observations are the feature tracks of structure from motion where the reconstruction has them.
+Otherwise they come from the depth maps.
+
 A view whose camera COLMAP cannot express exactly is left out, and a note says so. Observations are projections of the
 exported points: of a view's own points, and of other views' points where the view's depth agrees with them.
 """
@@ -11,7 +14,12 @@ import torch
 
 from g_ray.export.options import ExportOptions
 from g_ray.export.points import PointCloud, subsample_indices
-from g_ray.export.reconstruction import ReconstructedView, Reconstruction, make_image_name
+from g_ray.export.reconstruction import (
+    FeatureTracks,
+    ReconstructedView,
+    Reconstruction,
+    make_image_name,
+)
 from g_ray.formats.colmap import make_raw_camera, make_raw_image
 from g_ray.formats.colmap_model import RawCamera, RawImage, write_model
 
@@ -24,6 +32,9 @@ def write_colmap(reconstruction: Reconstruction, cloud: PointCloud, options: Exp
     lenses, notes = _convert_cameras(reconstruction)
     if not lenses:
         return [*notes, "colmap/ is not written: no view's camera is one that COLMAP has"]
+    if reconstruction.tracks is not None:
+        _write_tracks(reconstruction, reconstruction.tracks, lenses)
+        return notes
     cloud = cloud[np.nonzero(np.isin(cloud.view, list(lenses)))[0]]
     cloud = cloud[subsample_indices(len(cloud), options.max_tracks)]
     cameras: dict[RawCamera, int] = {}
@@ -39,6 +50,37 @@ def write_colmap(reconstruction: Reconstruction, cloud: PointCloud, options: Exp
     by_number = {number: lens for lens, number in cameras.items()}
     write_model(folder, by_number, images, cloud.positions[kept], cloud.colors[kept])
     return notes
+
+
+def _write_tracks(
+    reconstruction: Reconstruction, tracks: FeatureTracks, lenses: dict[int, RawCamera]
+) -> None:
+    """Write the features that were detected, and the points that were triangulated from them."""
+    keep = np.isin(tracks.view, list(lenses))
+    seen = np.bincount(tracks.point[keep], minlength=len(tracks.positions))
+    strong = seen >= 2  # a point that one exported view observes is no point
+    keep &= strong[tracks.point]
+    numbers = np.cumsum(strong)  # from 1
+    cameras: dict[RawCamera, int] = {}
+    images = []
+    named = reconstruction.cameras()
+    for index, lens in lenses.items():
+        cameras.setdefault(lens, len(cameras) + 1)
+        mine = keep & (tracks.view == index)
+        pose = named[index].pose
+        assert pose is not None
+        images.append(
+            make_raw_image(
+                make_image_name(named[index].name),
+                cameras[lens],
+                pose,
+                tracks.pixels[mine],
+                numbers[tracks.point[mine]],
+            )
+        )
+    folder = reconstruction.saved_folder / "colmap" / "sparse" / "0"
+    by_number = {number: lens for lens, number in cameras.items()}
+    write_model(folder, by_number, images, tracks.positions[strong], tracks.colors[strong])
 
 
 def _convert_cameras(reconstruction: Reconstruction) -> tuple[dict[int, RawCamera], list[str]]:
@@ -70,15 +112,14 @@ def _find_observations(
     """
     pose = view.pose.to(torch.float64).inverse()
     points = torch.from_numpy(cloud.positions) @ pose.rotation.mT + pose.translation
-    pixels, projects = view.camera.to(torch.float64).project(points)
-    column, row = (pixels[:, 0].floor().long(), pixels[:, 1].floor().long())
-    inside = (column >= 0) & (column < view.camera.width) & (row >= 0) & (row < view.camera.height)
+    camera = view.original_camera.to(torch.float64)
+    pixels, projects = camera.project(points)
     ahead = (points[:, 2] > 0) | backwards
-    candidates = torch.nonzero(projects & inside & ahead)[:, 0]
-    at = row[candidates], column[candidates]
-    distance, depth = points[candidates].norm(dim=1), view.ray_depth[at].double()
+    candidates = torch.nonzero(projects & camera.contains(pixels) & ahead)[:, 0]
+    distance = points[candidates].norm(dim=1)
+    depth, _, valid = view.sample(pixels[candidates])
     own = torch.from_numpy(cloud.view == number)[candidates]
-    agrees = view.valid[at] & ((depth - distance).abs() < AGREEMENT * distance)
+    agrees = valid & ((depth - distance).abs() < AGREEMENT * distance)
     indices = candidates[own | agrees].numpy(force=True)
     where = pixels[indices].numpy(force=True)
     mine = cloud.view[indices] == number

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class ExportOptions:
     """Points in points.ply and scene.glb, at most."""
     max_tracks: int = 100_000
     """Points in the COLMAP model, at most."""
+    depth_size: Literal["estimated", "full"] = "estimated"
+    """Resolution of stored depth: that at which it was estimated, or that of the photographs."""
     depth_exr: bool = False
     """Also depth/NAME.exr: channels Z, ray_depth, confidence (needs the package OpenEXR)."""
     depth_npy: bool = False

@@ -1,6 +1,6 @@
 """Select the pixels that become points, and collect the point cloud of a reconstruction."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -9,6 +9,8 @@ from jaxtyping import Bool, Float, Int, UInt8
 from g_ray.export.options import ExportOptions
 from g_ray.export.reconstruction import ReconstructedView, Reconstruction
 from g_ray.formats.images import read_photo
+from g_ray.geometry.similarity import Similarity
+from g_ray.rays.resample import resample
 
 SKY_LUMINANCE = 0.5
 """Sky is at least this bright …"""
@@ -101,6 +103,10 @@ PER_KEPT = 4
 """Candidates per point that is kept, where voxels choose among them."""
 
 
+COLLECTED = ("positions", "colors", "confidence", "view", "pixels")
+"""Fields of a `PointCloud` that pixels of depth maps have."""
+
+
 @dataclass(frozen=True, eq=False)
 class PointCloud:
     """Points with color and confidence, and the pixel that each came from."""
@@ -112,13 +118,24 @@ class PointCloud:
     view: Int[np.ndarray, "n"]
     """Index of the view that a point came from."""
     pixels: Float[np.ndarray, "n 2"]
-    """u, v of the center of its pixel in that view."""
+    """u, v in the photograph of that view, from its top-left corner."""
+    normals: Float[np.ndarray, "n 3"] | None = None
+    """Unit, towards the views; None: unknown."""
 
     def __len__(self) -> int:
         return len(self.positions)
 
     def __getitem__(self, index: Int[np.ndarray, "m"]) -> "PointCloud":
-        return PointCloud(**{name: values[index] for name, values in vars(self).items()})
+        return PointCloud(
+            **{name: None if values is None else values[index] for name, values in vars(self).items()}
+        )
+
+    def transform(self, similarity: Similarity) -> "PointCloud":
+        """Return the points in another world."""
+        positions = similarity.apply(torch.from_numpy(self.positions)).numpy()
+        rotation = similarity.rotation.double().numpy(force=True)
+        normals = None if self.normals is None else (self.normals @ rotation.T).astype(self.normals.dtype)
+        return replace(self, positions=positions, normals=normals)
 
 
 def collect_points(reconstruction: Reconstruction, options: ExportOptions) -> PointCloud:
@@ -130,7 +147,7 @@ def collect_points(reconstruction: Reconstruction, options: ExportOptions) -> Po
         for number, view in enumerate(reconstruction.views)
     ]
     cloud = PointCloud(
-        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in vars(parts[0])}
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in COLLECTED)
     )
     if not len(cloud):
         raise ValueError(
@@ -160,7 +177,7 @@ def _collect_view(
     budget: int,
     options: ExportOptions,
 ) -> PointCloud:
-    image = read_photo(reconstruction.get_image_path(view.name)).movedim(0, -1).numpy()
+    image = _read_image(reconstruction, view)
     depth, confidence, valid = (x.numpy(force=True) for x in (view.ray_depth, view.confidence, view.valid))
     keep = valid & (depth > 0) & np.isfinite(depth) & (confidence >= floor)
     if options.edges is not None:
@@ -170,7 +187,9 @@ def _collect_view(
     rows, columns = np.nonzero(keep)
     chosen = subsample_indices(len(rows), budget, seed=number)
     rows, columns = rows[chosen], columns[chosen]
-    pixels = np.stack([columns, rows], -1) + 0.5
+    original = view.original_camera
+    scale = (original.width / view.camera.width, original.height / view.camera.height)
+    pixels = (np.stack([columns, rows], -1) + 0.5) * scale
     positions, valid_rays = _unproject(view, pixels, depth[rows, columns])
     return PointCloud(
         positions,
@@ -181,11 +200,19 @@ def _collect_view(
     )[np.nonzero(valid_rays)[0]]
 
 
+def _read_image(reconstruction: Reconstruction, view: ReconstructedView) -> Float[np.ndarray, "h w 3"]:
+    """Read the photograph of a view at the size of its maps."""
+    photo, camera = read_photo(reconstruction.get_image_path(view.name)), view.camera
+    if tuple(photo.shape[1:]) != (camera.height, camera.width):
+        photo, _ = resample(photo, view.original_camera, camera.width, camera.height)
+    return photo.clamp(0, 1).movedim(0, -1).numpy()
+
+
 def _unproject(
     view: ReconstructedView, pixels: np.ndarray, depth: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return world points of some pixels in float64, and whether the camera has rays there."""
-    rays, valid = view.camera.to(torch.float64).unproject(torch.from_numpy(pixels))
+    rays, valid = view.original_camera.to(torch.float64).unproject(torch.from_numpy(pixels))
     pose = view.pose.to(torch.float64)
     points = (rays * torch.from_numpy(depth).double()[:, None]) @ pose.rotation.mT + pose.translation
     return points.numpy(force=True), valid.numpy(force=True)

@@ -2,7 +2,9 @@
 
 FOLDER/cameras.json          every view's camera (true model, original pixels), pose and where its calibration is from
 FOLDER/images/NAME           the photographs, as their cameras see them, 8 bits
-FOLDER/depth/NAME.npz        ray_depth, z_depth, confidence (float32), valid; true_world_from_cam where known
+FOLDER/depth/NAME.npz        ray_depth, z_depth, confidence (float32), valid, at the resolution at which depth was
+                             estimated (`--depth-size full`: that of the photograph); filled where depth was filled in;
+                             true_world_from_cam where known
 FOLDER/result.json           written last: unit, metrics, settings, notes. Without it the folder is unfinished.
 
 Every file is written atomically. An unfinished folder is read with the views that it has. Names of views keep their
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 Unit = Literal["metre", "unknown"]
 CAMERAS, RESULT = "cameras.json", "result.json"
 FORMAT, VERSION = "g-ray-result", 1
+SAME_SURFACE = 0.03
+"""Relative difference of two adjacent depths between which depth is interpolated."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +61,15 @@ class ReconstructedView:
     """Where the camera came from, e.g. "fisheye.json" or "EXIF focal length"."""
     true_pose: Pose | None = None
     """Known pose, if the calibration had one."""
+    photo_camera: Camera | None = None
+    """Camera of the photograph; None: the maps have its size."""
+    filled: Bool[Tensor, "h w"] | None = None
+    """Pixels whose depth is not the model's own but was filled in; None: none."""
+
+    @property
+    def original_camera(self) -> Camera:
+        """The camera at the size of the photograph."""
+        return self.photo_camera or self.camera
 
     def __post_init__(self) -> None:
         camera, shape = self.camera, tuple(self.ray_depth.shape)
@@ -80,6 +93,62 @@ class ReconstructedView:
         """Return world points of all pixels, pose ∘ (ray · ray_depth); those of invalid pixels mean nothing."""
         rays = self.rays()
         return transform_points(rays * self.ray_depth[..., None].to(rays.dtype), self.pose.to(rays.dtype))
+
+    def sample(
+        self, pixels: Float[Tensor, "n 2"]
+    ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"], Bool[Tensor, "n"]]:
+        """Return ray depth, confidence and validity at pixels of the photograph.
+
+        Inverse depth is interpolated between the four nearest centers, of which those are used that lie on the same
+        surface as the nearest one: depth is never mixed across edges.
+        """
+        height, width = self.ray_depth.shape
+        original = self.original_camera
+        scale = pixels.new_tensor([width / original.width, height / original.height])
+        place = pixels * scale - 0.5
+        column, row = (
+            axis.round().long().clamp(0, size - 1) for axis, size in zip(place.unbind(-1), (width, height))
+        )
+        nearest, valid = self.ray_depth[row, column], self.valid[row, column] & (self.ray_depth[row, column] > 0)
+        corner = place.floor()
+        total, weight = torch.zeros_like(nearest), torch.zeros_like(nearest)
+        for across, down in ((0, 0), (1, 0), (0, 1), (1, 1)):
+            x, y = corner[:, 0] + across, corner[:, 1] + down
+            share = (1 - (place[:, 0] - x).abs()) * (1 - (place[:, 1] - y).abs())
+            at = y.long().clamp(0, height - 1), x.long().clamp(0, width - 1)
+            depth = self.ray_depth[at]
+            near = self.valid[at] & (depth > 0) & ((depth - nearest).abs() <= SAME_SURFACE * nearest)
+            share = torch.where(near, share, 0.0).to(total)
+            total, weight = total + share / depth.clamp_min(1e-12), weight + share
+        inside = (pixels >= 0).all(-1) & (pixels[:, 0] <= original.width) & (pixels[:, 1] <= original.height)
+        sampled = torch.where(valid & (weight > 1e-3), weight / total.clamp_min(1e-12), nearest)
+        return sampled, self.confidence[row, column], valid & inside
+
+    def restore_size(self) -> "ReconstructedView":
+        """Return the view with maps at the pixels of its photograph; depth is not mixed across edges."""
+        camera = self.original_camera
+        if (camera.width, camera.height) == (self.camera.width, self.camera.height):
+            return self
+        rows, columns = torch.meshgrid(
+            torch.arange(camera.height) + 0.5, torch.arange(camera.width) + 0.5, indexing="ij"
+        )
+        shape = (camera.height, camera.width)
+        parts = [
+            self.sample(torch.stack([columns[row], rows[row]], -1)) for row in range(camera.height)
+        ]
+        depth, confidence, valid = (torch.cat(part).reshape(shape) for part in zip(*parts, strict=True))
+        valid = valid & camera.unproject_grid()[1]
+        filled = None
+        if self.filled is not None:
+            filled = torch.nn.functional.interpolate(self.filled[None, None].float(), shape)[0, 0] > 0
+        return replace(
+            self,
+            camera=camera,
+            ray_depth=depth * valid,
+            confidence=confidence * valid,
+            valid=valid,
+            filled=filled,
+        )
 
     def transform(self, similarity: Similarity) -> "ReconstructedView":
         """Return the view in another world: the pose moves, and depth is scaled."""
@@ -112,6 +181,24 @@ class StoredViews(Sequence):
         return _read_view(self.folder, self.cameras[index])
 
 
+@dataclass(frozen=True, eq=False)
+class FeatureTracks:
+    """Points of structure from motion, and where they were detected in the photographs."""
+
+    positions: Float[np.ndarray, "point 3"]
+    colors: UInt8[np.ndarray, "point 3"]
+    view: Int[np.ndarray, "observation"]
+    """Index of the view of each observation."""
+    point: Int[np.ndarray, "observation"]
+    pixels: Float[np.ndarray, "observation 2"]
+    """In the photograph, from its top-left corner."""
+
+    def transform(self, similarity: Similarity) -> "FeatureTracks":
+        """Return the tracks in another world."""
+        moved = similarity.apply(torch.from_numpy(self.positions)).numpy()
+        return replace(self, positions=moved)
+
+
 Page = Callable[["Reconstruction", Any], object]
 """Writes one more file from a saved reconstruction and its `PointCloud`, e.g. `write_report` of the viewer."""
 
@@ -128,6 +215,12 @@ class Reconstruction:
     settings: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """What users should know, e.g. views that a format cannot hold."""
+    quality: dict[str, Any] = field(default_factory=dict)
+    """How good it is: figures, and under "verdict" sentences for people (`g_ray.pipelines.verdict`)."""
+    tracks: FeatureTracks | None = None
+    """Feature tracks for the COLMAP export; without them points of the depth maps are exported."""
+    cloud: Any = None
+    """A `PointCloud` of points that several views agree on; None: the pixels of the views. Not stored."""
     page: Page | None = None
     """Called by `save`; here because the viewer, which makes the page, imports this package."""
 
@@ -172,7 +265,7 @@ class Reconstruction:
 
 
 def _to_calibrated(view: ReconstructedView) -> CalibratedView:
-    return CalibratedView(view.name, view.camera, view.pose, view.calibration)
+    return CalibratedView(view.name, view.original_camera, view.pose, view.calibration)
 
 
 # Paths in the folder
@@ -218,7 +311,7 @@ def write_views(
     (folder / RESULT).unlink(missing_ok=True)
     written = {named.name: named for named in _read_existing_cameras(folder)}
     for view, image in zip(views, images, strict=True):
-        store_photo(image, get_image_path(folder, view.name), view.camera)
+        store_photo(image, get_image_path(folder, view.name), view.original_camera)
         _write_depth(get_depth_path(folder, view.name), view)
         written[view.name] = _to_calibrated(view)
     write_cameras(folder / CAMERAS, list(written.values()))
@@ -232,6 +325,7 @@ def finish_reconstruction(reconstruction: Reconstruction) -> None:
         "version": VERSION,
         "unit": reconstruction.unit,
         "views": [camera.name for camera in cameras],
+        "quality": reconstruction.quality,
         "metrics": reconstruction.metrics,
         "settings": reconstruction.settings,
         "notes": list(reconstruction.notes),
@@ -252,6 +346,8 @@ def _write_depth(path: Path, view: ReconstructedView) -> None:
         "confidence": view.confidence.to(torch.float32),
         "valid": view.valid,
     }
+    if view.filled is not None:
+        arrays["filled"] = view.filled
     if view.true_pose is not None:
         arrays["true_world_from_cam"] = view.true_pose.world_from_cam.double()
     with (
@@ -300,6 +396,7 @@ def _read_finished(folder: Path, cameras: list[CalibratedView]) -> Reconstructio
             raise ValueError(f"it must be {FORMAT} version {VERSION}")
         names, notes = content["views"], tuple(content["notes"])
         metrics, settings = dict(content["metrics"]), dict(content["settings"])
+        quality = dict(content.get("quality", {}))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} cannot be read ({error}); run g-ray reconstruct again") from None
     if names != [named.name for named in cameras]:
@@ -307,7 +404,9 @@ def _read_finished(folder: Path, cameras: list[CalibratedView]) -> Reconstructio
     missing = [name for name in names if not get_depth_path(folder, name).is_file()]
     if missing:
         raise ValueError(f"{get_depth_path(folder, missing[0])} is missing; run g-ray reconstruct again")
-    return Reconstruction(StoredViews(folder, cameras), folder, content["unit"], metrics, settings, notes)
+    return Reconstruction(
+        StoredViews(folder, cameras), folder, content["unit"], metrics, settings, notes, quality
+    )
 
 
 def _read_view(folder: Path, named: CalibratedView) -> ReconstructedView:
@@ -317,18 +416,20 @@ def _read_view(folder: Path, named: CalibratedView) -> ReconstructedView:
             depth, confidence, valid = (
                 torch.from_numpy(stored[key]) for key in ("ray_depth", "confidence", "valid")
             )
-            true = stored.get("true_world_from_cam")
+            true, filled = stored.get("true_world_from_cam"), stored.get("filled")
         if named.pose is None:
             raise ValueError(f"{CAMERAS} has no pose for it")
         return ReconstructedView(
             named.name,
-            named.camera,
+            named.camera.resize(depth.shape[1], depth.shape[0]),
             named.pose,
             depth,
             confidence,
             valid,
             named.source or "unknown",
             None if true is None else Pose(torch.from_numpy(true)),
+            named.camera,
+            None if filled is None else torch.from_numpy(filled),
         )
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         reason = " ".join(str(error).split())

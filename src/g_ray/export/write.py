@@ -10,7 +10,7 @@ import numpy as np
 from g_ray.export.colmap import write_colmap
 from g_ray.export.frusta import build_frustum, choose_frustum_size
 from g_ray.export.options import ExportOptions
-from g_ray.export.points import PointCloud, collect_points
+from g_ray.export.points import PointCloud, collect_points, subsample_indices
 from g_ray.export.reconstruction import (
     RESULT,
     Page,
@@ -41,7 +41,10 @@ def write_reconstruction(
     page: Page | None = None,
 ) -> Reconstruction:
     """Write photographs, depth and cameras, all exports made from them, the page, and at last result.json."""
-    write_views(reconstruction.saved_folder, reconstruction.views, images)
+    views = reconstruction.views
+    if options is not None and options.depth_size == "full":
+        views = (view.restore_size() for view in views)
+    write_views(reconstruction.saved_folder, views, images)
     return write_exports(reconstruction, options, page)
 
 
@@ -54,7 +57,11 @@ def write_exports(
     if options.depth_exr:
         check_exr_available()
     (folder / RESULT).unlink(missing_ok=True)
-    cloud = collect_points(reconstruction, options)
+    cloud = reconstruction.cloud
+    if cloud is None:
+        cloud = collect_points(reconstruction, options)
+    else:
+        cloud = cloud[subsample_indices(len(cloud), options.max_points)]
     notes = write_scene(reconstruction, cloud, options)
     reconstruction = replace(reconstruction, notes=tuple(dict.fromkeys([*reconstruction.notes, *notes])))
     if page is not None:
@@ -66,7 +73,7 @@ def write_exports(
 def write_scene(reconstruction: Reconstruction, cloud: PointCloud, options: ExportOptions) -> list[str]:
     """Write points.ply, scene.glb, colmap/, transforms.json and further depth files; returns notes."""
     folder = reconstruction.saved_folder
-    write_ply(folder / POINTS, cloud.positions, cloud.colors, cloud.confidence)
+    write_ply(folder / POINTS, cloud.positions, cloud.colors, cloud.confidence, cloud.normals)
     size = choose_frustum_size(reconstruction, cloud)
     frusta = [
         (named.name, build_frustum(named.camera, pose, size).segments().numpy(force=True))

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 from typing import ClassVar
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.formats.documents import ParsedFile
-from g_ray.formats.photos import Image, Photo, has_same_aspect, orient_photo
+from g_ray.formats.photos import Image, Mask, Photo, has_same_aspect, orient_photo
 from g_ray.formats.plausible import check_plausible
 from g_ray.geometry.pose import Pose
 
@@ -35,7 +35,7 @@ class CalibratedView:
     """Where the calibration came from, for people to read: "fisheye.yaml (OpenCV)"."""
     photo: Image | None = None
     """The photograph, the way up that the camera was calibrated for."""
-    mask: "MaskLike | None" = None
+    mask: Mask | None = None
     """Pixels of the photograph that may be used; None: all."""
 
     def get_photo(self) -> Image:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.formats import video
@@ -41,6 +41,19 @@ class Loadable(Protocol):
 
 Image = Loadable | Float[Tensor, "3 _ _"]
 """A photograph that can be loaded, or its red, green and blue in [0, 1]."""
+
+
+@runtime_checkable
+class LoadableMask(Protocol):
+    """A mask that is read when it is needed."""
+
+    def load(self) -> Bool[Tensor, "h w"]:
+        """Read which pixels may be used."""
+        ...
+
+
+Mask = LoadableMask | Bool[Tensor, "_ _"]
+"""Pixels of a photograph that may be used, loaded or not."""
 
 
 @dataclass(frozen=True)

@@ -133,10 +133,13 @@ def score_views(views: Sequence[ReconstructedView], truth: Sequence[TrueView | N
 
 def _sample_pixels(view: ReconstructedView, true: TrueView) -> tuple[Tensor, Tensor, Tensor]:
     """Return rays, true depth and estimated depth of pixels where both are known."""
-    both = (true.valid & view.valid).flatten().nonzero()[:, 0]
+    rows, columns = true.valid.nonzero(as_tuple=True)
+    pixels = torch.stack([columns, rows], -1).double() + 0.5
+    depth, _, valid = view.sample(pixels)
+    both = valid.nonzero()[:, 0]
     chosen = both[:: max(1, -(-len(both) // MAX_PIXELS))]
-    rays = view.rays().double().flatten(0, 1)[chosen]
-    return rays, true.ray_depth.double().flatten()[chosen], view.ray_depth.double().flatten()[chosen]
+    rays, _ = view.original_camera.to(torch.float64).unproject(pixels[chosen])
+    return rays, true.ray_depth.double()[rows[chosen], columns[chosen]], depth.double()[chosen]
 
 
 def _make_geometry(

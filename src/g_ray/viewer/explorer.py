@@ -139,15 +139,12 @@ class Explorer:
     def _find_point(self, view: int, u: float, v: float) -> Float[Tensor, "3"] | None:
         """Return the reconstructed point of a pixel, if there is one."""
         reconstructed = self.reconstruction.views[view]
-        row, column = (
-            min(int(v), reconstructed.camera.height - 1),
-            min(int(u), reconstructed.camera.width - 1),
-        )
-        depth = float(reconstructed.ray_depth[row, column])
-        if not bool(reconstructed.valid[row, column]) or not isfinite(depth) or depth <= 0:
+        pixel = torch.tensor([[u, v]], dtype=torch.float64)
+        depths, _, valid = reconstructed.sample(pixel)
+        depth = float(depths[0])
+        if not bool(valid.all()) or not isfinite(depth) or depth <= 0:
             return None
-        pixel = torch.tensor([[column + 0.5, row + 0.5]], dtype=torch.float64)
-        ray, known = reconstructed.camera.to(torch.float64).unproject(pixel)
+        ray, known = reconstructed.original_camera.to(torch.float64).unproject(pixel)
         if not bool(known.all()):
             return None
         pose = reconstructed.pose.to(torch.float64)

@@ -87,7 +87,7 @@ def make_view_pictures(
     side = SIDE
     while True:
         width, height = _compute_size(photo.shape[1], photo.shape[0], side)
-        rows, columns = _sample_indices(photo.shape[0], height), _sample_indices(photo.shape[1], width)
+        rows, columns = _sample_indices(depth.shape[0], height), _sample_indices(depth.shape[1], width)
         at = np.ix_(rows, columns)
         pictures = (
             np.asarray(Image.fromarray(photo).resize((width, height), Image.Resampling.BOX)),
