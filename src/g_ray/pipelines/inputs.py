@@ -63,14 +63,28 @@ class KnownGeometry:
     truth: Sequence[TrueView | None] = ()
     """Known depth of views (`read_truth`); the scene is scored with it."""
 
-    def select_first(self, count: int) -> "KnownGeometry":
-        """Return what is known of the first views alone; fewer than two poses or true views are left out."""
-        poses, truth = self.poses[:count], self.truth[:count]
+    keep_poses: bool = True
+    """Models that use poses keep the known ones; otherwise the scene is aligned to them."""
+
+    def count_poses(self) -> int:
+        return sum(pose is not None for pose in self.poses)
+
+    def select(self, views: Sequence[int]) -> "KnownGeometry":
+        """Return what is known of some views alone; fewer than two poses or true views are left out."""
+        poses = [self.poses[view] for view in views] if self.poses else []
+        truth = [self.truth[view] for view in views] if self.truth else []
         enough = sum(pose is not None for pose in poses) >= 2
-        distance = self.distance if self.distance and max(self.distance[:2]) < count else None
         scored = sum(view is not None for view in truth) >= 2
+        distance = None
+        if self.distance is not None and set(self.distance[:2]) <= set(views):
+            one, other, length = self.distance
+            distance = (list(views).index(one), list(views).index(other), length)
         return KnownGeometry(
-            poses if enough else (), self.metric and enough, distance, truth if scored else ()
+            poses if enough else (),
+            self.metric and enough,
+            distance,
+            truth if scored else (),
+            self.keep_poses,
         )
 
 

@@ -1,57 +1,68 @@
-"""Reconstruct photographs with cameras, in four steps: inputs, prediction in chunks, alignment and assembly, writing.
+"""Reconstruct photographs with cameras, in four steps: inputs, prediction, alignment and assembly, writing.
 
 1. Inputs: every photograph with its camera becomes a `CalibratedView` (`g_ray.pipelines.inputs`).
-2. A predictor runs over overlapping chunks of views (`g_ray.pipelines.predictors`, `g_ray.pipelines.chunks`).
-3. Chunks are joined by the views that they share, and the scene is brought to what is known of it
-   (`g_ray.pipelines.alignment`); views return to the photographs' own pixels.
+2. A model predicts poses and depth (`g_ray.predictors`).
+3. The scene is brought to what is known of it (`g_ray.pipelines.alignment`), scored and judged
+   (`g_ray.pipelines.verdict`).
 4. `Reconstruction.save` writes the files (`g_ray.export`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
+from jaxtyping import Int
 
 from g_ray.cameras.base import Camera
-from g_ray.export.reconstruction import ReconstructedView, Reconstruction, Unit
+from g_ray.export.reconstruction import FeatureTracks, ReconstructedView, Reconstruction, Unit
 from g_ray.formats.calibration import CalibratedView
-from g_ray.formats.photos import Image
-from g_ray.geometry.pose import Pose
-from g_ray.models.framing import restore_maps
+from g_ray.formats.photos import Image, Mask
+from g_ray.geometry.similarity import Similarity
 from g_ray.models.reconstruction import ReconstructionModel
-from g_ray.pipelines.alignment import align_to_poses, join_chunks, scale_to_distance
-from g_ray.pipelines.chunks import OVERLAP, PartialResults, predict_chunks, split_into_chunks
+from g_ray.pipelines.alignment import Alignment, align_to_poses, scale_to_distance
 from g_ray.pipelines.inputs import KnownGeometry
-from g_ray.pipelines.predictors import WEIGHTS, NetworkPredictor, Predictor, load_network
 from g_ray.pipelines.scoring import score_views
+from g_ray.pipelines.verdict import judge
+from g_ray.predictors import DEFAULT_MODEL, ModelSettings, make_predictor
+from g_ray.predictors.base import Predictor, Progress, SceneInput, ScenePrediction, check_priors
+from g_ray.predictors.network import NetworkPredictor, load_network
+from g_ray.predictors.settings import WEIGHTS
+from g_ray.sfm.rig import Rig
 from g_ray.viewer.reconstruction_report import write_report
 
 __all__ = ["WEIGHTS", "KnownGeometry", "Reconstruction", "load_network", "reconstruct", "reconstruct_views"]
+
+MAX_POSITION_ERROR = 0.1
+"""Share of the extent of known positions by which found ones may be off before the unit of the known ones is kept."""
 
 
 def reconstruct(
     images: Sequence[Image],
     cameras: Sequence[Camera],
     *,
-    weights: str | Path | ReconstructionModel = WEIGHTS,
+    model: str | Predictor | None = None,
+    weights: str | Path | ReconstructionModel | None = None,
     names: Sequence[str] | None = None,
     sources: Sequence[str] | None = None,
+    masks: Sequence[Mask | None] | None = None,
+    rig: Rig | None = None,
     known: KnownGeometry | None = None,
     size: int | None = None,
     at_once: int | None = None,
     precision: str = "fp32",
     query_chunk: int | None = None,
     device: str = "auto",
-    work: PartialResults | None = None,
-    progress: Callable[[int, int], None] = lambda done, chunks: None,
+    refine: bool = False,
+    work: Path | None = None,
+    progress: Progress = lambda stage, share: None,
 ) -> Reconstruction:
     """Reconstruct a scene from images in [0, 1] (or objects with `load()`), with one camera each of any model and size.
 
-    `at_once` views go through the network together; more are taken in chunks that overlap by three views and are
-    joined by similarities. `size` is the long side of the network's input, by default that of its training. With
-    `work`, finished chunks are kept on disk and used again.
+    `model` is a name of `MODELS` or a predictor; with `weights` it is the network. Poses in `known` are kept by models
+    that use poses, and the scene is aligned to them otherwise. `size` is the long side at which depth is estimated.
+    With a `work` folder finished parts are kept there, and an interrupted run resumes.
     """
     if len(images) != len(cameras) or len(images) < 2:
         raise ValueError(
@@ -59,85 +70,139 @@ def reconstruct(
         )
     names = names or [f"view{number:03d}.png" for number in range(len(images))]
     sources = sources or ["given"] * len(images)
+    masks = masks or [None] * len(images)
     views = [
-        CalibratedView(name, camera, None, source, image)
-        for name, camera, source, image in zip(names, cameras, sources, images, strict=True)
+        CalibratedView(name, camera, None, source, image, mask)
+        for name, camera, source, image, mask in zip(names, cameras, sources, images, masks, strict=True)
     ]
-    model = load_network(weights, device)
-    predict = NetworkPredictor(model, size or model.config.long_side, precision, query_chunk)
-    return reconstruct_views(views, predict, known=known, at_once=at_once, work=work, progress=progress)
+    if isinstance(model, str) or model is None:
+        name = model or (DEFAULT_MODEL if weights is None else "network")
+        if name == "network":
+            network = load_network(WEIGHTS if weights is None else weights, device)
+            predictor: Predictor = NetworkPredictor(
+                network, size or network.config.long_side, precision, query_chunk, at_once
+            )
+        elif weights is not None or at_once is not None or query_chunk is not None or precision != "fp32":
+            raise ValueError(
+                f"model {name!r} is no network: leave out weights, at_once, query_chunk, precision"
+            )
+        else:
+            predictor = make_predictor(name, ModelSettings(size=size, device=device, refine=refine))
+    else:
+        predictor = model
+    return reconstruct_views(SceneInput(views, rig), predictor, known=known, work=work, progress=progress)
 
 
 def reconstruct_views(
-    views: Sequence[CalibratedView],
-    predict: Predictor,
+    scene: SceneInput,
+    predictor: Predictor,
     *,
     known: KnownGeometry | None = None,
-    at_once: int | None = None,
-    work: PartialResults | None = None,
-    progress: Callable[[int, int], None] = lambda done, chunks: None,
+    work: Path | None = None,
+    progress: Progress = lambda stage, share: None,
 ) -> Reconstruction:
-    """Reconstruct views of one scene with any predictor; poses that are known are in `known`, not in the views."""
-    names = [view.name for view in views]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"two views are named {twice!r}: give every view its own name")
-    overlap = min(OVERLAP, (at_once or OVERLAP + 1) - 1)
-    chunks = split_into_chunks(len(views), at_once or len(views), overlap)
-    predicted, notes = join_chunks(predict_chunks(predict, views, chunks, work, progress))
+    """Reconstruct views of one scene with any model; poses that are known are in `known`, not in the views."""
     known = known or KnownGeometry()
-    aligned, unit, metrics = _align_to_known(predicted, known)
-    poses = known.poses or [None] * len(views)
-    restored = tuple(
-        _restore_view(view, source, pose) for view, source, pose in zip(aligned, views, poses, strict=True)
+    keeps = known.keep_poses and "poses" in predictor.USES and known.count_poses() >= 2
+    poses = known.poses if keeps else [None] * len(scene.views)
+    scene = replace(
+        scene, views=[replace(view, pose=pose) for view, pose in zip(scene.views, poses, strict=True)]
     )
+    check_priors(predictor, scene)
+    return assemble(scene, predictor.predict(scene, work, progress), known, predictor)
+
+
+def assemble(
+    scene: SceneInput, prediction: ScenePrediction, known: KnownGeometry, predictor: Predictor
+) -> Reconstruction:
+    """Bring a prediction to what is known, score and judge it."""
+    placed = [index for index, view in enumerate(prediction.views) if view is not None]
+    known = known.select(placed)
+    views = [view for view in prediction.views if view is not None]
+    similarity, unit, alignment, notes = _align_to_known(views, prediction, known)
+    poses = known.poses or [None] * len(views)
+    assembled = tuple(
+        replace(view.transform(similarity), calibration=scene.views[index].source or "unknown", true_pose=pose)
+        for index, view, pose in zip(placed, views, poses, strict=True)
+    )
+    metrics: dict[str, Any] = {} if alignment is None else alignment.to_metrics()
     if known.truth:
-        metrics |= score_views(restored, known.truth)
-    return Reconstruction(restored, None, unit, metrics, notes=tuple(notes), page=write_report)
+        metrics |= score_views(assembled, known.truth)
+    left_out = [
+        f"{view.name} is left out: {reason}"
+        for view, reason in zip(scene.views, prediction.reasons, strict=True)
+        if reason is not None
+    ]
+    return Reconstruction(
+        assembled,
+        None,
+        unit,
+        metrics,
+        notes=(*left_out, *prediction.notes, *notes),
+        quality=judge(scene, prediction, assembled, alignment, unit, predictor),
+        tracks=_collect_tracks(prediction, placed, similarity),
+        cloud=None if prediction.cloud is None else _renumber(prediction, placed).transform(similarity),
+        page=write_report,
+    )
 
 
 def _align_to_known(
-    views: Sequence[ReconstructedView], known: KnownGeometry
-) -> tuple[Sequence[ReconstructedView], Unit, dict[str, Any]]:
-    """Bring views to the world and the unit that are known; returns them with the unit and the agreement."""
-    metrics: dict[str, Any] = {}
-    unit: Unit = "unknown"
-    if sum(pose is not None for pose in known.poses) >= 2:
+    views: Sequence[ReconstructedView], prediction: ScenePrediction, known: KnownGeometry
+) -> tuple[Similarity, Unit, Alignment | None, list[str]]:
+    """Return the similarity to the known world, the unit there, how well poses agree, and notes."""
+    unit: Unit = "unknown" if prediction.metric_by is None else "metre"
+    same = Similarity.from_scale(1.0)
+    if known.count_poses() >= 2:
         alignment = align_to_poses([view.pose for view in views], known.poses)
-        views = [view.transform(alignment.similarity) for view in views]
-        metrics = alignment.to_metrics()
-        unit = "metre" if known.metric else "unknown"
-    elif known.metric:
-        raise ValueError("poses in metres were announced, but fewer than two views have a known pose")
-    if known.distance is not None:
-        if metrics:
+        if prediction.keeps_poses:
+            return same, "metre" if known.metric else unit, None, []
+        if known.distance is not None:
             raise ValueError(
                 "known poses fix the scale already: leave out the known distance, or the alignment"
             )
+        good = alignment.position_rmse <= MAX_POSITION_ERROR * alignment.position_extent
+        notes = []
+        if known.metric and not good:
+            notes.append(
+                f"positions are off by {alignment.position_rmse:.2g} m of an extent of "
+                f"{alignment.position_extent:.2g} m: the fit does not support meters"
+            )
+        return alignment.similarity, "metre" if known.metric and good else "unknown", alignment, notes
+    if known.metric:
+        raise ValueError("poses in metres were announced, but fewer than two placed views have a known pose")
+    if known.distance is not None:
         one, other, length = known.distance
-        scale = scale_to_distance(views[one].pose, views[other].pose, length)
-        views, unit = [view.transform(scale) for view in views], "metre"
-    return views, unit, metrics
+        return scale_to_distance(views[one].pose, views[other].pose, length), "metre", None, []
+    return same, unit, None, []
 
 
-def _restore_view(
-    view: ReconstructedView, source: CalibratedView, true_pose: Pose | None
-) -> ReconstructedView:
-    """Return a predicted view at the pixels of its photograph."""
-    camera = source.camera
-    maps = torch.stack([view.ray_depth, view.confidence], -1)
-    height, width = view.valid.shape
-    values, valid = restore_maps(
-        maps, view.valid, camera.width, camera.height, (0.0, 0.0, float(width), float(height))
+def _collect_tracks(
+    prediction: ScenePrediction, placed: Sequence[int], similarity: Similarity
+) -> FeatureTracks | None:
+    """Return feature tracks in the final world, numbered as the placed views."""
+    sparse = prediction.sparse
+    if sparse is None or not len(sparse.points):
+        return None
+    number = _number_placed(prediction, placed)
+    tracks = FeatureTracks(
+        sparse.points.numpy(force=True),
+        sparse.colors.numpy(force=True),
+        number[sparse.tracks.view.numpy(force=True)],
+        sparse.tracks.point.numpy(force=True),
+        sparse.tracks.pixel.numpy(force=True),
     )
-    valid = valid & camera.unproject_grid()[1]
-    depth, confidence = (values * valid[..., None]).unbind(-1)
-    return replace(
-        view,
-        camera=camera,
-        ray_depth=depth,
-        confidence=confidence,
-        valid=valid,
-        calibration=source.source or "unknown",
-        true_pose=true_pose,
-    )
+    return tracks.transform(similarity)
+
+
+def _renumber(prediction: ScenePrediction, placed: Sequence[int]) -> Any:
+    """Return the cloud with views numbered among those that were placed."""
+    cloud = prediction.cloud
+    assert cloud is not None
+    return replace(cloud, view=_number_placed(prediction, placed)[cloud.view])
+
+
+def _number_placed(prediction: ScenePrediction, placed: Sequence[int]) -> Int[np.ndarray, "view"]:
+    """Return for every view its number among those that were placed, or −1."""
+    numbers = np.full(len(prediction.views), -1)
+    numbers[list(placed)] = np.arange(len(placed))
+    return numbers

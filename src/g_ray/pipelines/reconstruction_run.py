@@ -1,146 +1,120 @@
-"""Reconstruct into a folder: plan the chunks, resume an interrupted run, keep finished views on Ctrl-C, write files."""
+"""Reconstruct into a folder: estimate the cost, resume an interrupted run, write files."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+import torch
+
+from g_ray.cameras.base import Camera
 from g_ray.export.options import ExportOptions
-from g_ray.export.reconstruction import RESULT, Reconstruction, write_views
+from g_ray.export.reconstruction import RESULT, Reconstruction
 from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.images import PhotoLike
 from g_ray.formats.photos import Photo
-from g_ray.models.checkpoint import find_file
-from g_ray.pipelines import planning
-from g_ray.pipelines.chunks import MIN_CHUNK, PartialResults, hash_camera, split_into_chunks
 from g_ray.pipelines.inputs import KnownGeometry
-from g_ray.pipelines.predictors import WEIGHTS, NetworkPredictor, load_network
 from g_ray.pipelines.reconstruction import reconstruct_views
+from g_ray.predictors.base import Predictor, Progress, SceneInput
+from g_ray.predictors.network_cost import format_estimate
+from g_ray.runtime.files import write_json
 
 GIB = 2**30
 COPIED = (".jpg", ".jpeg", ".png")
 """Suffixes of photographs that are copied instead of encoded again."""
+WORK, KEY = "unfinished", "settings.json"
 
 
-@dataclass(frozen=True)
-class NetworkSettings:
-    """How the network is run."""
-
-    weights: str = WEIGHTS
-    size: int | None = None
-    """Long side of its input in pixels; by default that of its training."""
-    device: str = "auto"
-    precision: Literal["fp32", "bf16"] = "fp32"
-    max_memory: float | int | None = None
-    """GiB that the network may take; decides how many views a chunk has."""
-    at_once: int | None = None
-    """Views in a chunk, instead of as many as the memory allows."""
+def check_out(out: Path) -> None:
+    """Raise ValueError if a folder cannot take a result; call it before anything is computed."""
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out {out} is a file: give a folder")
+    if (out / RESULT).is_file():
+        raise ValueError(f"{out} holds a finished result: choose another --out, or delete it")
 
 
 def run_reconstruction(
-    views: Sequence[CalibratedView],
+    scene: SceneInput,
     known: KnownGeometry,
-    settings: NetworkSettings,
+    predictor: Predictor,
     out: Path,
     options: ExportOptions,
     *,
     report: Callable[[str], None],
-    progress: Callable[[int, int], None],
+    progress: Progress,
 ) -> Reconstruction:
     """Reconstruct views into the folder `out`, or resume there; `report` is called with sentences for users.
 
-    On Ctrl-C the views of finished chunks are written, so that they can be looked at, and KeyboardInterrupt is raised
-    again.
+    On Ctrl-C finished parts stay in `out`, and the same command resumes the run.
     """
-    if (out / RESULT).is_file():
-        raise ValueError(f"{out} holds a finished result: choose another --out, or delete it")
-    model = load_network(settings.weights, settings.device)
-    predict = NetworkPredictor(model, settings.size or model.config.long_side, settings.precision)
-    at_once = plan_chunks(predict, views, settings, report)
-    work = PartialResults(out, make_resume_key(views, settings, at_once))
-
-    def reconstruct_first(count: int) -> Reconstruction:
-        return reconstruct_views(
-            views[:count],
-            predict,
-            known=known if count == len(views) else known.select_first(count),
-            at_once=at_once,
-            work=work,
-            progress=progress,
-        )
-
+    check_out(out)
+    cost = predictor.estimate_cost(scene)
+    report(
+        f"{cost.text}: about {format_estimate(cost.seconds)}, "
+        f"{cost.memory / GIB:.1f} GiB of memory (estimates for the whole run)"
+    )
+    work = open_work_folder(out, make_resume_key(scene, known, predictor))
     try:
-        scene = reconstruct_first(len(views))
+        result = reconstruct_views(scene, predictor, known=known, work=work, progress=progress)
     except KeyboardInterrupt:
-        finished = split_into_chunks(len(views), at_once)[: work.count_finished()]
-        if finished:
-            part = reconstruct_first(finished[-1][-1] + 1)
-            write_views(out, part.views, [get_stored_photo(view) for view in views[: len(part.views)]])
-            report(
-                f"\n{len(part.views)} of {len(views)} views are in {out}; the same command resumes the run"
-            )
+        report(f"\nstopped: finished parts are in {work}; the same command resumes the run")
         raise
     report("\nwriting files")
-    stored = scene.save(
+    photos = {view.name: view for view in scene.views}
+    stored = result.save(
         out,
-        [get_stored_photo(view) for view in views],
+        [get_stored_photo(photos[view.name]) for view in result.views],
         options,
-        {
-            "weights": str(settings.weights),
-            "method": model.config.method,
-            "size": predict.size,
-            "precision": settings.precision,
-            "export": asdict(options),
-        },
+        {"model": predictor.NAME, **predictor.describe_settings(), "export": asdict(options)},
     )
-    work.clear()
+    shutil.rmtree(work, ignore_errors=True)
     return stored
 
 
-def plan_chunks(
-    predict: NetworkPredictor,
-    views: Sequence[CalibratedView],
-    settings: NetworkSettings,
-    report: Callable[[str], None],
-) -> int:
-    """Return the number of views in a chunk, and report what the run will cost."""
-    model = predict.model
-    weights = planning.count_weights(model)
-    patches = planning.count_patches([view.camera for view in views], predict.size, model.config.patch)
-    at_once = min(settings.at_once or len(views), len(views))
-    if settings.max_memory is not None:
-        memory = int(settings.max_memory * GIB)
-        at_once = planning.find_chunk_size(model.config, weights, patches, memory, MIN_CHUNK)
-    chunks = [
-        planning.estimate_chunk_cost(model.config, weights, [patches[view] for view in chunk])
-        for chunk in split_into_chunks(len(views), at_once)
-    ]
-    speed = planning.EFFICIENCY * planning.measure_operations_per_second(next(model.parameters()).device)
-    seconds = sum(chunk.operations for chunk in chunks) / speed
-    memory = max(chunk.memory for chunk in chunks) / GIB
-    parts = "one chunk" if len(chunks) == 1 else f"{len(chunks)} chunks of {at_once}"
-    duration = planning.format_estimate(seconds)
-    report(
-        f"{len(views)} views in {parts} at {predict.size} px: about {duration} for the network, {memory:.2g} GiB"
-    )
-    return at_once
+def open_work_folder(out: Path, key: dict[str, Any]) -> Path:
+    """Open or create OUT/unfinished; ValueError if an unfinished run with other inputs or settings is there."""
+    folder = out / WORK
+    stored_key = json.loads(json.dumps(key))
+    path = folder / KEY
+    if path.is_file():
+        before = json.loads(path.read_text(encoding="utf-8"))
+        changed = [name for name in {**before, **stored_key} if before.get(name) != stored_key.get(name)]
+        if changed:
+            raise ValueError(
+                f"{out} holds an unfinished run with other {', '.join(changed)}: "
+                "repeat its command, choose another --out, or delete the folder"
+            )
+    else:
+        write_json(path, stored_key)
+    return folder
 
 
-def make_resume_key(
-    views: Sequence[CalibratedView], settings: NetworkSettings, at_once: int
-) -> dict[str, Any]:
-    """Collect everything that changes a chunk; a run with another key cannot resume."""
-    files = {str(path): path.stat() for path in (_get_photo(view).path for view in views)}
-    weights = find_file(settings.weights)
+def make_resume_key(scene: SceneInput, known: KnownGeometry, predictor: Predictor) -> dict[str, Any]:
+    """Collect everything that changes a finished part; a run with another key cannot resume."""
+    files = {str(path): path.stat() for path in (_get_photo(view).path for view in scene.views)}
+    poses = known.poses if known.keep_poses and "poses" in predictor.USES else ()
     return {
-        "photographs": [view.name for view in views],
+        "photographs": [view.name for view in scene.views],
         "files": {path: [stat.st_size, stat.st_mtime_ns] for path, stat in files.items()},
-        "calibration": [[view.source, hash_camera(view.camera)] for view in views],
-        "weights": [str(settings.weights), weights.stat().st_size, weights.stat().st_mtime_ns],
-        "size": settings.size,
-        "precision": settings.precision,
-        "at_once": at_once,
+        "calibration": [[view.source, hash_camera(view.camera)] for view in scene.views],
+        "poses": [None if pose is None else _hash(pose.world_from_cam) for pose in poses],
+        "masks": [None if mask is None else _hash(mask) for mask in (view.load_mask() for view in scene.views)],
+        "rig": scene.rig is not None,
+        "model": predictor.NAME,
+        "settings": predictor.describe_settings(),
     }
+
+
+def hash_camera(camera: Camera) -> str:
+    """Return a digest that changes with any number of a calibration, whatever its model: of rays over the image."""
+    return _hash(camera.resize(8, 8).unproject_grid()[0].to(torch.float64))
+
+
+def _hash(values: torch.Tensor) -> str:
+    return hashlib.sha256(values.numpy(force=True).tobytes()).hexdigest()[:16]
 
 
 def get_stored_photo(view: CalibratedView) -> PhotoLike:
