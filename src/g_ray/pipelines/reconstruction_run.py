@@ -36,6 +36,10 @@ class NetworkSettings:
     at_once: int | None = None
     """Views in a chunk, instead of as many as the memory allows."""
 
+    def __post_init__(self) -> None:
+        if self.at_once is not None and self.at_once < MIN_CHUNK:
+            raise ValueError(f"--at-once {self.at_once}: chunks need {MIN_CHUNK} views or more to be joined")
+
 
 def run_reconstruction(
     views: Sequence[CalibratedView],
