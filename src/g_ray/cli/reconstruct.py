@@ -8,9 +8,6 @@ import tyro
 
 from g_ray.export.options import ExportOptions
 
-MIN_CHUNK = 4
-"""Smallest --at-once: three views to share with the chunk before, and a new one."""
-
 
 @dataclass(frozen=True)
 class Reconstruct:
@@ -65,6 +62,9 @@ class Reconstruct:
         def report(sentence: str) -> None:
             print(sentence, flush=True)
 
+        settings = NetworkSettings(
+            self.weights, self.size, self.device, self.precision, self.max_memory, self.at_once
+        )
         photo_options = PhotoOptions(self.every, self.frames, not self.as_stored, self.resize_calibration)
         views = read_views(self.images, self.calibration, photo_options, report)
         report(format_calibration_table(views))
@@ -80,9 +80,7 @@ class Reconstruct:
         scene = run_reconstruction(
             views,
             known,
-            NetworkSettings(
-                self.weights, self.size, self.device, self.precision, self.max_memory, self.at_once
-            ),
+            settings,
             self.out,
             self.export,
             report=report,
@@ -100,8 +98,6 @@ class Reconstruct:
             raise ValueError("no images: give files, folders, patterns or a video")
         if self.max_memory is not None and not self.max_memory > 0:
             raise ValueError(f"--max-memory {self.max_memory} GiB: give a number above 0")
-        if self.at_once is not None and self.at_once < MIN_CHUNK:
-            raise ValueError(f"--at-once {self.at_once}: chunks need {MIN_CHUNK} views or more to be joined")
         if self.at_once is not None and self.max_memory is not None:
             raise ValueError("--at-once and --max-memory both fix the views in a chunk: give one of them")
         if self.metric and self.poses == "ignore":
