@@ -168,7 +168,7 @@ class Grid(Coordinate):
 
 
 class NormalizedGrid(Coordinate):
-    """Position in units of the image, centre 0: u/W − ½, v/H − ½."""
+    """Position in units of the image, center 0: u/W − ½, v/H − ½."""
 
     axes = (Axis("u", "image"), Axis("v", "image"))
 
@@ -198,7 +198,7 @@ def _expand_to_batch(
     return positions.to(rays.dtype).expand(rays.shape[0], -1, -1, -1)
 
 
-# Coordinates: rays (or, for the hosts, the image plane) become positions of tokens.
+# The registry: a new coordinate is a class or a function above, and a line here.
 
 
 COORDINATES: dict[str, Coordinate] = {
@@ -207,13 +207,18 @@ COORDINATES: dict[str, Coordinate] = {
     "spherical": SPHERICAL,
     "grid": Grid(),
     "grid_from_one": Grid(start=1),
-    "normalised_grid": NormalizedGrid(),
+    "normalized_grid": NormalizedGrid(),
     "projected": Projected(),
 }
 
 
+FORMER_NAMES = {"normalised_grid": "normalized_grid"}
+"""Names in files that earlier versions wrote."""
+
+
 def get_coordinate(name: str) -> Coordinate:
-    """The coordinate of that name; the paper's is `tangent`."""
+    """Look up the coordinate of that name; the paper's is `tangent`."""
+    name = FORMER_NAMES.get(name, name)
     if name not in COORDINATES:
         raise ValueError(f"unknown coordinate {name!r}: choose one of {', '.join(COORDINATES)}")
     return COORDINATES[name]

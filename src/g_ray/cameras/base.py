@@ -1,7 +1,7 @@
 """What every camera can do: project, unproject, crop, pad, resize.
 
 Conventions. Camera frame: OpenCV (x right, y down, z forward). Pixels: the origin is the top-left corner of
-the image, pixel centres sit at +0.5 (as COLMAP). OpenCV puts centres at integers: add 0.5 to its cx, cy and
+the image, pixel centers sit at +0.5 (as COLMAP). OpenCV puts centers at integers: add 0.5 to its cx, cy and
 pixels.
 """
 
@@ -30,13 +30,13 @@ _CHUNK = 1 << 16
 class Camera(ABC):
     """A lens model with its parameters and the size of its image.
 
-    A model maps a ray to its normalised plane and back; this class adds the affine part, the same for all
+    A model maps a ray to its normalized plane and back; this class adds the affine part, the same for all
     models:
 
-        u = fx · a + cx,   v = fy · b + cy   with (a, b) the point on the normalised plane.
+        u = fx · a + cx,   v = fy · b + cy   with (a, b) the point on the normalized plane.
 
     All leading dimensions of ``params`` are the batch. Points and pixels have shape [*batch, *n, ·].
-    ``check=False`` skips the checks of the parameters (for optimisers); they are also skipped under
+    ``check=False`` skips the checks of the parameters (for optimizers); they are also skipped under
     torch.compile.
     """
 
@@ -182,7 +182,7 @@ class Camera(ABC):
         return self._from_plane(plane, params)
 
     def unproject_grid(self) -> tuple[Float[Tensor, "*batch h w 3"], Bool[Tensor, "*batch h w"]]:
-        """Unit bearings and validity at all pixel centres."""
+        """Unit bearings and validity at all pixel centers."""
         grid = pixel_centers(self.width, self.height, dtype=self.dtype, device=self.device)
         if is_recording_grad(*self._collect_tensors().values()) or torch.compiler.is_compiling():
             return self.unproject(grid.expand(*self.batch_shape, *grid.shape))
@@ -328,7 +328,7 @@ def _move_tensor(value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 
 def allocate_empty(*shape: int, dtype: torch.dtype, device: Any) -> Tensor:
-    """Uninitialised tensor. On the CPU numpy owns it: numpy asks the kernel for huge pages, torch does not.
+    """Uninitialized tensor. On the CPU numpy owns it: numpy asks the kernel for huge pages, torch does not.
 
     Filling a fresh 50 MB tensor takes five times longer in 4 kB pages than in huge ones.
     """

@@ -1,4 +1,8 @@
-"""The odd polynomial ρ(ψ) = ψ (1 + k1 ψ² + k2 ψ⁴ + …) of the fisheye models (eq:fisheye) and its inverse."""
+"""Distortion functions that several models share, and their inverses.
+
+The odd polynomial ρ(ψ) = ψ (1 + k1 ψ² + k2 ψ⁴ + …) of the fisheyes (eq:fisheye) comes first, OpenCV's distortion of a
+plane second.
+"""
 
 import math
 from dataclasses import dataclass
@@ -18,9 +22,10 @@ from g_ray.cameras.inverse import (
     solve_newton_2d,
 )
 
-# A ray on the rim may come back from rounding a little outside.
+# A ray on the rim may come back from rounding a little outside: so many machine epsilons are forgiven.
 RIM_SLACK = 8
 
+# From so many radii of one lens on, a table of so many nodes pays for itself.
 _MANY = 1 << 14
 _NODES = 1 << 10
 
@@ -67,6 +72,7 @@ def _invert_many(
     place = (radius * (_NODES / edge)).clamp(max=_NODES - 1)
     index = place.int()
     psi = torch.lerp(table[index], table[index + 1], place - index)
+    # Linear interpolation is good to about 1e-6; each step squares that.
     for _ in range(2):
         value, slope = rho(psi, k), rho_slope(psi, k)
         step = (value - radius) / slope
@@ -135,8 +141,8 @@ class PlanarDistortion:
         return torch.stack([value_x, value_y], -1), jacobian.unflatten(-1, (2, 2))
 
     def compute_limit(self) -> Float[Tensor, "..."]:
-        """First critical radius of r R(r²), or its first pole, or LARGEST_RADIUS."""
-        pole = find_first_positive_root(self.denominator) * (1 - 1e-6)
+        """Compute the first critical radius of r R(r²), or its first pole, or MAX_RADIUS."""
+        pole = find_first_positive_root(self.denominator) * (1 - 1e-6)  # at the pole itself R is no number
         turn = find_first_positive_root(self._build_turning_polynomial())
         return torch.minimum(pole, turn).sqrt().clamp(max=MAX_RADIUS)
 

@@ -1,5 +1,5 @@
-"""Extended unified camera (Khomutenko et al.): fisheyes and catadioptric cameras with a closed-form
-inverse."""
+"""Extended unified camera (Khomutenko, Garcia and Martinet 2016): fisheyes and mirrors, with a closed-form inverse.
+COLMAP's EUCM, Kalibr's `eucm`."""
 
 from typing import Any
 
@@ -17,8 +17,8 @@ from g_ray.cameras.validation import check_values
 class EUCM(Camera):
     """(a, b) = (x, y) / (α d + (1 − α) z),  d = sqrt(β (x² + y²) + z²),  0 ≤ α ≤ 1, β > 0.
 
-    Valid for z > −w d with w = α / (1 − α) for α ≤ ½ and (1 − α) / α above; for α > ½ the image ends at
-    a² + b² = 1 / (β (2α − 1)) and sees more than 180°.
+    fx, fy, cx, cy in pixels, α and β without unit. Valid for z > −w d with w = α / (1 − α) for α ≤ ½ and (1 − α) / α
+    above; for α > ½ the image ends at a² + b² = 1 / (β (2α − 1)) and sees more than 180°.
     """
 
     NAME = "eucm"

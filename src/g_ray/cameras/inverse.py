@@ -1,4 +1,4 @@
-"""Numerical inverses with implicit gradients.
+"""Numerical inverses of lens functions with implicit gradients, and where a lens polynomial turns around.
 
 The solution is found without recording gradients, then followed by one recorded Newton step of length zero:
 it moves nothing but carries exactly the derivative of the implicit function theorem, in inputs and
@@ -13,6 +13,7 @@ from torch import Tensor
 
 ValueAndSlope = Callable[[Tensor], tuple[Tensor, Tensor]]
 
+# Bisection alone halves the bracket to machine precision in about 55 steps; Newton needs far fewer.
 _MAX_STEPS = 60
 _MAX_STEPS_2D = 30
 
@@ -31,7 +32,7 @@ def invert_monotone(
     low = torch.zeros_like(target)
     high = upper.detach().expand_as(target)
     beyond = target >= function(high)[0]
-    x = torch.minimum(target.detach(), high)
+    x = torch.minimum(target.detach(), high)  # the solution to first order, since f'(0) = 1
     tolerance = 4 * torch.finfo(target.dtype).eps
     for _ in range(_limit_steps(_MAX_STEPS)):
         value, slope = function(x)

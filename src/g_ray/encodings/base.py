@@ -148,6 +148,8 @@ class Encoding(ABC):
 
     needs_depth: ClassVar[bool] = False
     """Whether every layer must supply predicted depths (RayRoPE)."""
+    compares_poses: ClassVar[bool] = False
+    """Whether views must have poses (GTA, PRoPE, RayRoPE)."""
 
     @property
     def pair_blocks(self) -> int | None:

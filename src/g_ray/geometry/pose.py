@@ -1,4 +1,4 @@
-"""Rigid motion of a camera, stored as ``world_from_cam``."""
+"""Rigid motion of a camera, stored as ``world_from_cam``, and rotations as quaternions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from torch import Tensor
 class Pose:
     """An element of SE(3): X_world = R X_cam + t.
 
-    The camera frame is OpenCV's (x right, y down, z forward); the last column holds the camera centre.
+    The camera frame is OpenCV's (x right, y down, z forward); the last column holds the camera center.
     """
 
     world_from_cam: Float[Tensor, "*batch 4 4"]
@@ -61,7 +61,7 @@ class Pose:
 
     @property
     def translation(self) -> Float[Tensor, "*batch 3"]:
-        """The camera centre in the world."""
+        """The camera center in the world."""
         return self.world_from_cam[..., :3, 3]
 
     @property

@@ -47,7 +47,7 @@ class Similarity:
 def fit_similarity(
     source: Float[Tensor, "n 3"], target: Float[Tensor, "n 3"], weight: Float[Tensor, "n"] | None = None
 ) -> Similarity:
-    """The similarity that minimises Σ wᵢ ‖s R pᵢ + t − qᵢ‖² (Umeyama)."""
+    """The similarity that minimizes Σ wᵢ ‖s R pᵢ + t − qᵢ‖² (Umeyama)."""
     source, target = source.double(), target.double()
     weight = torch.ones_like(source[:, 0]) if weight is None else weight.double()
     if len(source) < 3 or not float(weight.sum()) > 0:
@@ -71,7 +71,7 @@ def fit_similarity(
 def fit_similarity_to_poses(source: Pose, target: Pose) -> Similarity:
     """From two or more cameras [view] known in both worlds.
 
-    Each camera gives its centre and the tips of its axes, which are as long as the cameras lie apart: orientations
+    Each camera gives its center and the tips of its axes, which are as long as the cameras lie apart: orientations
     count as much as places, and cameras on a line, or only two of them, suffice.
     """
     reach = [_compute_spread(pose) for pose in (source, target)]

@@ -77,7 +77,7 @@ class Aggregator(nn.Module):
         return tapped
 
     def prepare_positions(self, tokens: Tokens) -> tuple[Prepared, Prepared]:
-        """Phases for attention inside views and across them, for all layers; one preparation where they are alike."""
+        """Prepare attention inside views and across them, for all layers; once where both encodings are the same."""
         inside = self.frame.prepare(tokens)
         return inside, inside if self.across == self.frame else self.across.prepare(tokens)
 

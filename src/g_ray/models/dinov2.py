@@ -44,7 +44,7 @@ class PatchEmbed(nn.Module):
 
 
 class DINOv2(nn.Module):
-    """Images normalised as ImageNet's become patch tokens after the final norm; class and register tokens end here.
+    """Images normalized as ImageNet's become patch tokens after the final norm; class and register tokens end here.
 
     The learned position embedding is a cue of the grid that stays whatever the aggregator's encoding is.
     """

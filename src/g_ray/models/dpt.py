@@ -73,7 +73,7 @@ class DPTHead(nn.Module):
 
 
 def initialize_weights(module: nn.Module) -> None:
-    """He's initialisation of all convolutions; residual branches start with nothing, or four levels would add up.
+    """He's initialization of all convolutions; residual branches start with nothing, or four levels would add up.
 
     torch's own loses two thirds of the variance with every layer, so that from the head's end all pixels look alike:
     trained from nothing it answers with one direction for the whole image for thousands of steps.

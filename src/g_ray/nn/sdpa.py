@@ -1,4 +1,5 @@
-"""Scaled dot-product attention with its backward pass in hand, for operators that recompute their inputs."""
+"""Scaled dot-product attention: in chunks of queries, inside windows, and with an explicit backward pass for operators
+that recompute their inputs."""
 
 from collections.abc import Sequence
 
@@ -9,7 +10,7 @@ from torch import Tensor
 
 
 def mask_to_bias(key_mask: Bool[Tensor, "batch key"] | None, like: Tensor) -> Tensor | None:
-    """A mask of keys to attend to, as what is added to the scores: [batch 1 1 key]."""
+    """Turn a mask of keys to attend to into what is added to the scores: [batch 1 1 key]."""
     if key_mask is None:
         return None
     return torch.zeros_like(key_mask, dtype=like.dtype).masked_fill(~key_mask, float("-inf"))[:, None, None]

@@ -35,7 +35,7 @@ class RayMap:
 
     @staticmethod
     def from_camera(camera: Camera) -> "RayMap":
-        """Rays through all pixel centres: [*batch, height, width]."""
+        """Rays through all pixel centers: [*batch, height, width]."""
         return RayMap(*camera.unproject_grid())
 
     def expand_to_batch(self, batch: int, dims: int) -> "RayMap":
@@ -61,6 +61,6 @@ class RayMap:
         return RayMap(self.directions.to(device=device, dtype=dtype), self.valid.to(device=device), origins)
 
     def to_world(self, pose: Pose) -> "RayMap":
-        """Rotate camera-local rays [*batch, *n] into the world and let them start at the camera centre."""
+        """Rotate camera-local rays [*batch, *n] into the world and let them start at the camera center."""
         origins = pose.apply(torch.zeros_like(self.directions) if self.origins is None else self.origins)
         return RayMap(pose.rotate(self.directions), self.valid, origins)

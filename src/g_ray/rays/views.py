@@ -19,7 +19,7 @@ Samples = tuple[tuple[float, float], ...]
 """Positions (x, y) inside a patch, in units of the patch."""
 
 CENTER: Samples = ((0.5, 0.5),)
-"""The patch centre: what the paper samples."""
+"""The patch center: what the paper samples."""
 
 CORNERS: Samples = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0))
 """Three corners of the patch: what RayRoPE samples."""
@@ -123,7 +123,7 @@ class Views:
         return torch.stack([matrix.to(self.dtype) for matrix in matrices], 1)
 
     def cast_pixel_rays(self, view: int) -> RayMap:
-        """Camera-local rays of all pixel centres of one view: [*batch h w], with the batch of its camera."""
+        """Camera-local rays of all pixel centers of one view: [*batch h w], with the batch of its camera."""
         camera = self.cameras[view]
         return self._cast_once(camera, "pixels", lambda: RayMap.from_camera(camera))
 
@@ -202,7 +202,7 @@ class Tokens:
         return RayMap(directions, torch.cat([part.valid for part in parts], 1))
 
     def valid(self) -> Bool[Tensor, "batch token"]:
-        """Tokens whose centre a ray reaches, and all special tokens: a key mask for attention."""
+        """Tokens whose center a ray reaches, and all special tokens: a key mask for attention."""
         return self.rays().valid[..., 0] | ~self.layout.get_patch_mask(self.device)
 
     def select(self, views: Sequence[int]) -> "Tokens":
