@@ -45,7 +45,7 @@ class EUCM(Camera):
 
 
 def compute_shadow_limit(alpha: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """w: rays with z ≤ −w d have no image of their own."""
+    """Compute w: rays with z ≤ −w d have no image of their own."""
     small = torch.minimum(alpha, 1 - alpha).clamp_min(0)
     return small / (1 - small)
 
@@ -61,7 +61,7 @@ def project_unified(
 
 
 def is_outside_shadow(z: Tensor, d: Tensor, alpha: Tensor) -> Bool[Tensor, "..."]:
-    """z > −w d; on the rim of an image that ends (α > ½), rounding is forgiven."""
+    """Test z > −w d; on the rim of an image that ends (α > ½), rounding is forgiven."""
     slack = torch.where(alpha > 0.5, RIM_SLACK * torch.finfo(d.dtype).eps, 0.0)
     return z > -(compute_shadow_limit(alpha) + slack) * d
 
@@ -69,7 +69,7 @@ def is_outside_shadow(z: Tensor, d: Tensor, alpha: Tensor) -> Bool[Tensor, "..."
 def divide_where_positive(
     xy: Tensor, bottom: Tensor, d: Tensor, allowed: Tensor
 ) -> tuple[Float[Tensor, "*shape 2"], Bool[Tensor, "*shape"]]:
-    """xy / bottom where that is allowed and bottom is positive to the resolution of the dtype, else 0."""
+    """Compute xy / bottom where that is allowed and bottom is positive to the resolution of the dtype, else 0."""
     valid = allowed & (bottom > torch.finfo(d.dtype).eps * d)
     plane = torch.where(valid[..., None], xy, 0.0) / torch.where(valid, bottom, 1.0)[..., None]
     return plane, valid
@@ -78,7 +78,7 @@ def divide_where_positive(
 def lift_unified(
     t: Float[Tensor, "*shape"], alpha: Float[Tensor, "..."], beta: Float[Tensor, "..."]
 ) -> tuple[Float[Tensor, "*shape"], Bool[Tensor, "*shape"]]:
-    """z of the ray (a, b, z) for t = a² + b²: z = (1 − β α² t) / (α sqrt(1 − (2α − 1) β t) + 1 − α)."""
+    """Compute z of the ray (a, b, z) for t = a² + b²: z = (1 − β α² t) / (α sqrt(1 − (2α − 1) β t) + 1 − α)."""
     inside = 1 - (2 * alpha - 1) * beta * t
     eps = torch.finfo(t.dtype).eps
     valid = inside >= -RIM_SLACK * eps

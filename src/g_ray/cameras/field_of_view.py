@@ -70,7 +70,7 @@ def _interpolate(
 def _cast_rays(
     camera: "Camera", at: Float[Tensor, "*batch 3 n"]
 ) -> tuple[Float[Tensor, "*batch 3 n 3"], Bool[Tensor, "*batch 3 n"]]:
-    """Rays at fractions of the row, the column and the diagonal."""
+    """Cast rays at fractions of the row, the column and the diagonal."""
     w, h = float(camera.width), float(camera.height)
     starts, ends = ((0.0, h / 2), (w / 2, 0.0), (0.0, 0.0)), ((w, h / 2), (w / 2, h), (w, h))
     a, b = (torch.tensor(x, dtype=camera.dtype, device=camera.device)[:, None, :] for x in (starts, ends))

@@ -33,7 +33,7 @@ _SMALLEST_MAP = 1 << 16
 def compute_radial_map(
     inverse: Inverse, column: Float[Tensor, "w"], row: Float[Tensor, "h"], dtype: torch.dtype
 ) -> Float[Tensor, "h w 3"] | None:
-    """Unit rays at the plane points (column, row) for ψ = inverse(radius), or None where this does not pay.
+    """Compute unit rays at the plane points (column, row) for ψ = inverse(radius), or None where this does not pay.
 
     Everything but the product is done in float64; the lens must be invertible at all points of the grid.
     """
@@ -61,7 +61,7 @@ def compute_radial_map(
 def _compute_expansion(
     inverse: Inverse, rows: tuple[float, float], columns: tuple[float, float]
 ) -> Float[Tensor, "2 m n"]:
-    """Chebyshev coefficients of g and c, by the discrete cosine transform of their values at the nodes."""
+    """Compute the Chebyshev coefficients of g and c, by the discrete cosine transform of their values at the nodes."""
     # Expanded in a² and b², not in a and b: g and c are functions of their sum, and even.
     angle = (torch.arange(_NODES, dtype=torch.float64) + 0.5) * math.pi / _NODES
     node = torch.cos(angle)
@@ -76,7 +76,7 @@ def _compute_expansion(
 
 
 def _evaluate_polynomials(coordinate: Float[Tensor, "p"], n: int) -> Float[Tensor, "p n"]:
-    """T_0 … T_{n−1} at the squares of the coordinates, scaled to [−1, 1]."""
+    """Evaluate T_0 … T_{n−1} at the squares of the coordinates, scaled to [−1, 1]."""
     low, high = _compute_span(coordinate)
     angle = torch.acos(((2 * coordinate.square() - low - high) / (high - low)).clamp(-1, 1))
     return torch.cos(angle[:, None] * torch.arange(n, dtype=torch.float64))

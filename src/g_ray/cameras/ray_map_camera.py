@@ -77,7 +77,7 @@ class RayTable:
         ), valid
 
     def _search(self, direction: Tensor, frame: Tensor) -> tuple[Tensor, Tensor]:
-        """From the nearest entry, Newton on the two components of the interpolated ray across the wanted one.
+        """Bring the components of the interpolated ray across the wanted one to zero: Newton, from the nearest entry.
 
         Returns the place and the length of the last step in table pixels.
         """
@@ -98,7 +98,7 @@ class RayTable:
     def _attach_gradient(
         self, at: Tensor, rays: Tensor, direction: Tensor, frame: Tensor, interpolated: Tensor, slope: Tensor
     ) -> Tensor:
-        """A Newton step of length zero that carries the gradient: J dp = d(wanted ray) − d(table), across the ray."""
+        """Take a Newton step of length zero that carries the gradient: J dp = d(wanted) − d(table), across the ray."""
         ahead = (interpolated.detach() * direction).sum(-1, keepdim=True)
         reach = (rays * direction).sum(-1, keepdim=True)
         wanted = torch.where(reach > 0, rays, direction) * (ahead / torch.where(reach > 0, reach, 1.0))
@@ -145,7 +145,7 @@ class RayTable:
 
 
 def _choose_tolerance(dtype: torch.dtype) -> float:
-    """In table pixels."""
+    """Choose how near a solution must be, in table pixels."""
     return 1e-9 if dtype == torch.float64 else 1e-3
 
 
@@ -249,7 +249,7 @@ class RayMapCamera(Camera):
         return RayTable(rays, valid)
 
     def _flatten(self, points: Tensor) -> Tensor:
-        """[*batch, *n, ·] to [batch, n, ·]."""
+        """Reshape [*batch, *n, ·] to [batch, n, ·]."""
         batch = math.prod(points.shape[: len(self.batch_shape)])
         return points.reshape(batch, -1, points.shape[-1])
 

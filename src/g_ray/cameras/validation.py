@@ -9,7 +9,7 @@ from g_ray.cameras.distortion import critical_angle, rho
 
 
 def checks_enabled() -> bool:
-    """Checks read values, which a compiled graph cannot."""
+    """Tell whether values may be checked: checks read values, which a compiled graph cannot."""
     return not torch.compiler.is_compiling()
 
 
@@ -63,7 +63,7 @@ def check_values(name: str, names: tuple[str, ...], values: Tensor, is_good: Ten
 
 
 def compute_nearest_edge_distance(params: Tensor, width: int, height: int) -> Tensor:
-    """Distance on the normalized plane from the principal point to the nearest image edge; negative if
+    """Compute the distance on the normalized plane from the principal point to the nearest image edge; negative if
     outside."""
     fx, fy, cx, cy = params[..., 0:4].unbind(-1)
     return torch.stack([cx / fx, (width - cx) / fx, cy / fy, (height - cy) / fy], -1).amin(-1)

@@ -63,7 +63,7 @@ class CameraBlock(TokenMap):
 
     @staticmethod
     def _choose_width(dim: int) -> int:
-        """Of I ⊗ Mᵀ: wide enough for a fast matrix product, narrow enough not to multiply mostly zeros."""
+        """Choose the width of I ⊗ Mᵀ: wide enough for a fast product, narrow enough not to multiply mostly zeros."""
         return max(width for width in range(4, MAX_CHANNELS + 1, 4) if dim % width == 0)
 
 
@@ -188,14 +188,14 @@ def compute_local_intrinsics(tokens: Tokens) -> Float[Tensor, "batch token 3 3"]
 
 
 def _replace_zeros(difference: Tensor) -> Tensor:
-    """Special tokens have one ray for all samples; their quotient is not used."""
+    """Replace zeros by 1: special tokens have one ray for all samples, and their quotient is not used."""
     return torch.where(difference == 0, 1.0, difference)
 
 
 def _lift_intrinsics(
     intrinsics: Float[Tensor, "*batch 3 3"],
 ) -> tuple[Float[Tensor, "*batch 4 4"], Float[Tensor, "*batch 4 4"]]:
-    """K' and its inverse as 4×4 matrices; closed form, K' has no skew."""
+    """Return K' and its inverse as 4×4 matrices; closed form, K' has no skew."""
     focal_x, focal_y = intrinsics[..., 0, 0], intrinsics[..., 1, 1]
     lift = torch.eye(4).to(intrinsics).expand(*intrinsics.shape[:-2], 4, 4).clone()
     unlift = lift.clone()

@@ -28,7 +28,7 @@ FLAT = 0.01
 def expected_cos_sin(
     middle: Float[Tensor, "*shape"], width: Float[Tensor, "*shape"]
 ) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
-    """E[cos a], E[sin a] for a uniform within width/2 of the middle: e^{i·middle} · sinc(width/2).
+    """Compute E[cos a], E[sin a] for a uniform within width/2 of the middle: e^{i·middle} · sinc(width/2).
 
     Symmetric in the two ends and smooth through width = 0.
     """
@@ -39,7 +39,7 @@ def expected_cos_sin(
 def expected_cos_sin_tripling(
     middle: Float[Tensor, "*shape coordinate"], width: Float[Tensor, "*shape coordinate"], count: int
 ) -> tuple[Float[Tensor, "*shape {count} coordinate"], Float[Tensor, "*shape {count} coordinate"]]:
-    """`expected_cos_sin` for phases times 1, 3, 9, …: sine and cosine of the first frequency, then complex cubes.
+    """Compute `expected_cos_sin` for phases times 1, 3, 9, …: sine and cosine of the first, then complex cubes.
 
     sinc(3y) = sinc(y) (1 + 2 cos 2y) / 3. Each cube triples the rounding error of the phase, as multiplying the
     phase by 3 does.
@@ -59,7 +59,7 @@ def expected_cos_sin_tripling(
 
 
 def sinc(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """sin(x)/x, by its series near 0, where the quotient's derivative cancels (and torch.sinc's does too)."""
+    """Compute sin(x)/x, by its series near 0, where the quotient's derivative cancels (and torch.sinc's does too)."""
     near = x.abs() < 0.25
     square = x * x
     series = 1 + square * (
@@ -72,7 +72,7 @@ def sinc(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 def expected_cos_sin_released(
     middle: Float[Tensor, "*shape"], width: Float[Tensor, "*shape"]
 ) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
-    """The released form: difference quotient of the antiderivative, or the first end where |width| ≤ 0.01.
+    """Compute the released form: difference quotient of the antiderivative, or the first end where |width| ≤ 0.01.
 
     Only for comparison with released numbers: it is off by up to 5e-3 and stops gradients where it is flat.
     """
@@ -96,7 +96,7 @@ SHORTEST_DEPTH, LONGEST_DEPTH = 0.01, 100.0
 
 
 def compute_depth_interval(raw: Float[Tensor, "batch token 2"]) -> Float[Tensor, "batch token 2"]:
-    """Ends exp(ℓ − σ), exp(ℓ + σ) of a token's depth interval from the predictor's raw (ℓ, σ).
+    """Compute the ends exp(ℓ − σ), exp(ℓ + σ) of a token's depth interval from the predictor's raw (ℓ, σ).
 
     σ enters linearly and may be negative; depths are capped at e³ and clamped to [0.01, 100], as released.
     """
@@ -205,7 +205,7 @@ class PerCamera(Prepared):
         known: Float[Tensor, "batch query"] | None = None,
         known_keys: Float[Tensor, "batch key"] | None = None,
     ) -> "PerCamera":
-        """For one layer: the predictor's raw outputs of query and key tokens; known depths (not NaN) win."""
+        """Complete it for one layer by the predictor's raw outputs of queries and keys; known depths (not NaN) win."""
         if raw_keys is None:
             raw_keys, known_keys = raw, known
         for name, depth, layout in (("queries", raw, self.queries), ("keys", raw_keys, self.keys)):
@@ -226,7 +226,7 @@ class PerCamera(Prepared):
         return self.ends
 
     def get_camera_tensors(self) -> tuple[Tensor, ...]:
-        """Tensors that depend on cameras only."""
+        """Return the tensors that depend on cameras only."""
         return (self.own, self.turned, self.shift, self.intrinsics, self.center_phases)
 
     def compute_query_rotation(self, ends: Float[Tensor, "samples query 2"]) -> Rotation:

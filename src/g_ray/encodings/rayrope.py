@@ -116,7 +116,7 @@ class RayRoPE(Encoding):
         )
 
     def _cast_rays(self, tokens: Tokens) -> Float[Tensor, "batch token sample 3"]:
-        """Rays of unit length or, along z, of unit z, so that depth times ray is the point."""
+        """Cast rays of unit length or, along z, of unit z, so that depth times ray is the point."""
         rays = tokens.rays(CORNERS)
         forward = rays.directions.new_tensor([0.0, 0.0, 1.0])
         directions = torch.where(rays.valid[..., None], rays.directions, forward)

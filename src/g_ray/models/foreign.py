@@ -61,7 +61,7 @@ def read_foreign(path: Path) -> dict[str, Tensor]:
 
 
 def detect_kind(names: Iterable[str]) -> str:
-    """ "vggt", "dinov2" (its hub's names) or "transformers" (DINOv2 with registers there)."""
+    """Detect "vggt", "dinov2" (its hub's names) or "transformers" (DINOv2 with registers there)."""
     names = set(names)
     for kind, mark in (
         ("vggt", "aggregator.camera_token"),
@@ -121,7 +121,7 @@ class LoadReport:
     """The file's that we have no place for."""
 
     def format_lines(self) -> list[str]:
-        """For people: tensors counted by the part they belong to."""
+        """Format for people: tensors counted by the part they belong to."""
         groups = {"loaded": self.loaded, "not in the file": self.missing, "not used": self.unused}
         return [f"{what}: {_format_counts(names)}" for what, names in groups.items() if names]
 

@@ -86,7 +86,7 @@ class InferredView:
     frame: Frame
 
     def to_original(self) -> "InferredView":
-        """The same over the pixels of the image as it was given. Depth edges are interpolated."""
+        """Resample to the pixels of the image as it was given. Depth edges are interpolated."""
         if self.camera is self.frame.original:
             return self
         maps = vars(self.maps)

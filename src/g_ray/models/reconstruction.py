@@ -157,7 +157,7 @@ def _group_views(tokens: Tokens) -> list[Group]:
 def _select_patches(
     x: Float[Tensor, "batch token c"] | Bool[Tensor, "batch token c"], tokens: Tokens, group: Group
 ) -> Tensor:
-    """[(batch view) patch c] of the views of a group; no copy where all views are of one size and the batch is 1."""
+    """Select [(batch view) patch c] of a group of views; no copy if all views are of one size and the batch is 1."""
     if len(group.views) == len(tokens.views):
         special = len(tokens) // len(group.views) - group.rows * group.columns
         return x.unflatten(1, (len(group.views), -1))[:, :, special:].flatten(0, 1)

@@ -156,7 +156,7 @@ class _TrackedRotation:
         self.grad = torch.zeros_like(self.value)
 
     def add_gradient(self, products: Complex[Tensor, "batch head token pair"]) -> None:
-        """Gradients conj(x)·g of all heads that share the rotation."""
+        """Add the gradients conj(x)·g of all heads that share the rotation."""
         self.grad += products.sum(1, keepdim=True)
 
     def compute_ends_gradient(self) -> Tensor:
