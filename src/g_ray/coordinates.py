@@ -29,7 +29,7 @@ class Axis:
 
 
 def make_angle_axis(name: str, *, periodic: bool = False) -> Axis:
-    """An axis of angles in (−π, π]."""
+    """Make an axis of angles in (−π, π]."""
     return Axis(name, "rad", period=2 * pi if periodic else None, jump=2 * pi)
 
 
@@ -51,10 +51,10 @@ class Coordinate(ABC):
     def compute_for_tokens(
         self, tokens: Tokens, rays: RayMap, samples: Samples
     ) -> Float[Tensor, "batch token sample axis"]:
-        """Values for every token; those of special tokens are overwritten by zeros."""
+        """Compute values for every token; those of special tokens are overwritten by zeros."""
 
     def __call__(self, tokens: Tokens, samples: Samples = CENTER) -> Coordinates:
-        """Where each sample of each token is, in float32 or better whatever autocast says."""
+        """Compute where each sample of each token is, in float32 or better whatever autocast says."""
         rays = tokens.rays(samples)
         is_patch = tokens.layout.get_patch_mask(tokens.device)
         with disable_autocast(rays.directions):
@@ -79,7 +79,7 @@ class RayCoordinate(Coordinate):
 
 
 def tangent(directions: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*shape 2"]:
-    """θx = atan2(rx, rz), θy = atan2(ry, rz): horizontal and vertical ray angle (paper, eq:thetax, eq:thetay).
+    """Compute θx = atan2(rx, rz), θy = atan2(ry, rz): horizontal and vertical ray angle (paper, eq:thetax, eq:thetay).
 
     Exact and smooth in front of the camera. At 90° from the axis the pair is discontinuous (a ray to the
     right has θy = 0 just before and θy = π just behind), so beyond it `equidistant` or `spherical` is better.
@@ -89,7 +89,7 @@ def tangent(directions: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*shape 2"]:
 
 
 def equidistant(directions: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*shape 2"]:
-    """(ψ cos φ, ψ sin φ): polar angle ψ from the axis, spread along the azimuth φ of the image plane.
+    """Compute (ψ cos φ, ψ sin φ): polar angle ψ from the axis, spread along the azimuth φ of the image plane.
 
     Continuous everywhere but straight behind the camera.
     """
@@ -105,7 +105,7 @@ def equidistant(directions: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*shape 
 
 
 def spherical(directions: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*shape 2"]:
-    """Azimuth atan2(rx, rz), of period 2π, and elevation atan2(ry, √(rx² + rz²)).
+    """Compute the azimuth atan2(rx, rz), of period 2π, and the elevation atan2(ry, √(rx² + rz²)).
 
     Continuous over the whole panorama once the azimuth takes integer frequencies, except at the two poles.
     """
@@ -117,7 +117,7 @@ def spherical(directions: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*shape 2"
 
 
 def _safe_atan2(y: Tensor, x: Tensor) -> Tensor:
-    """atan2 whose gradient at (0, 0), a ray along the other axis, is zero instead of NaN."""
+    """Compute atan2 such that its gradient at (0, 0), a ray along the other axis, is zero instead of NaN."""
     degenerate = (x == 0) & (y == 0)
     return torch.atan2(y, torch.where(degenerate, 1.0, x))
 
@@ -136,7 +136,7 @@ SPHERICAL = RayCoordinate(
 def project_directions(
     directions: Float[Tensor, "*shape 3"], intrinsics: Float[Tensor, "*#shape 3 3"]
 ) -> Float[Tensor, "*shape 2"]:
-    """First two components of K'd / ‖K'd‖: RayRoPE's projected direction in (−1, 1).
+    """Compute the first two components of K'd / ‖K'd‖: RayRoPE's projected direction in (−1, 1).
 
     K' is the camera's central pinhole in units of the image (no skew), so the value depends on the lens.
     """
@@ -168,7 +168,7 @@ class Grid(Coordinate):
 
 
 class NormalizedGrid(Coordinate):
-    """Position in units of the image, centre 0: u/W − ½, v/H − ½."""
+    """Position in units of the image, center 0: u/W − ½, v/H − ½."""
 
     axes = (Axis("u", "image"), Axis("v", "image"))
 
@@ -198,7 +198,7 @@ def _expand_to_batch(
     return positions.to(rays.dtype).expand(rays.shape[0], -1, -1, -1)
 
 
-# Coordinates: rays (or, for the hosts, the image plane) become positions of tokens.
+# The registry: a new coordinate is a class or a function above, and a line here.
 
 
 COORDINATES: dict[str, Coordinate] = {
@@ -207,13 +207,18 @@ COORDINATES: dict[str, Coordinate] = {
     "spherical": SPHERICAL,
     "grid": Grid(),
     "grid_from_one": Grid(start=1),
-    "normalised_grid": NormalizedGrid(),
+    "normalized_grid": NormalizedGrid(),
     "projected": Projected(),
 }
 
 
+FORMER_NAMES = {"normalised_grid": "normalized_grid"}
+"""Names in files that earlier versions wrote."""
+
+
 def get_coordinate(name: str) -> Coordinate:
-    """The coordinate of that name; the paper's is `tangent`."""
+    """Look up the coordinate of that name; the paper's is `tangent`."""
+    name = FORMER_NAMES.get(name, name)
     if name not in COORDINATES:
         raise ValueError(f"unknown coordinate {name!r}: choose one of {', '.join(COORDINATES)}")
     return COORDINATES[name]

@@ -6,6 +6,7 @@ from torch.autograd import gradcheck
 
 from g_ray.coordinates import (
     COORDINATES,
+    FORMER_NAMES,
     RayCoordinate,
     equidistant,
     get_coordinate,
@@ -13,6 +14,7 @@ from g_ray.coordinates import (
     spherical,
     tangent,
 )
+from g_ray.encodings import Rotary
 from g_ray.rays.views import CORNERS, Views
 
 every_coordinate = pytest.mark.parametrize("name", COORDINATES)
@@ -102,8 +104,8 @@ def test_grid_is_column_and_row(mixed_views):
     tokens = mixed_views(lenses=("wide",)).tokens(16)
     values = get_coordinate("grid")(tokens).values[0, :, 0]
     assert values.tolist() == [[0, 0], [1, 0], [2, 0], [0, 1], [1, 1], [2, 1]]
-    normalised = get_coordinate("normalised_grid")(tokens).values[0, :, 0]
-    assert torch.allclose(normalised, (values + 0.5) / torch.tensor([3.0, 2.0]).double() - 0.5)
+    normalized = get_coordinate("normalized_grid")(tokens).values[0, :, 0]
+    assert torch.allclose(normalized, (values + 0.5) / torch.tensor([3.0, 2.0]).double() - 0.5)
 
 
 def test_unknown_name():
@@ -115,3 +117,9 @@ def test_coordinates_need_no_pose(mixed_views):
     views = mixed_views(poses=False)
     for name in COORDINATES:
         assert get_coordinate(name)(Views(views.cameras).tokens(16)).values.isfinite().all()
+
+
+@pytest.mark.parametrize(("former", "name"), FORMER_NAMES.items())
+def test_former_names_are_understood_but_not_listed(former, name):
+    assert get_coordinate(former) is COORDINATES[name] and former not in COORDINATES
+    assert Rotary(8, coordinate=former).blocks == 2

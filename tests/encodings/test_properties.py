@@ -5,6 +5,7 @@ import torch
 
 from g_ray.cameras import Pinhole
 from g_ray.encodings import ENCODINGS, encoding, plucker, raymap
+from g_ray.encodings.base import DirectSum
 from g_ray.encodings.per_camera import PerCamera
 from g_ray.geometry.pose import Pose
 from g_ray.nn.attention import attention
@@ -13,7 +14,6 @@ from g_ray.rays.views import Tokens, Views
 
 HEADS, DIM, PATCH = 2, 48, 16
 EXACT = 1e-10
-POSE_BASED = ("gta", "gta_gray", "prope", "prope_token", "rayrope", "rayrope_gray")
 every_encoding = pytest.mark.parametrize("name", ENCODINGS)
 
 
@@ -68,7 +68,7 @@ def test_scale_of_the_world_matters_to_pose_based_encodings_only(name, mixed_vie
     larger = Views(views.cameras, views.poses.scale_translation(2.0))
     inputs = features(views.tokens(PATCH))
     change = attend(name, views.tokens(PATCH), *inputs) - attend(name, larger.tokens(PATCH), *inputs)
-    assert (change.abs().max() > 1e-3) == (name in POSE_BASED)
+    assert (change.abs().max() > 1e-3) == encoding(name, DIM).compares_poses
 
 
 @every_encoding
@@ -159,7 +159,7 @@ def test_special_tokens_of_a_view_are_not_rotated(name, mixed_views):
         start = 0
     else:
         mapped = [position.query.apply(q), position.key.apply(q)]
-        start = DIM // 2 if name in POSE_BASED else 0
+        start = position.query.widths[0] if isinstance(position.query, DirectSum) else 0
     for x in mapped:
         assert torch.equal(x[:, :, special, start:], q[:, :, special, start:])
 

@@ -105,16 +105,6 @@ def test_special_tokens_anywhere(name, mixed_views):
     assert (outputs[0] - outputs[1]).abs().max() < 1e-10
 
 
-def compares_poses(host, views) -> bool:
-    """Encodings that do are lost without them."""
-    try:
-        host.prepare(Views(views.cameras).tokens(PATCH))
-    except ValueError as error:
-        assert "compares camera poses" in str(error)
-        return True
-    return False
-
-
 @every_encoding
 def test_gradients_reach_the_cameras(name, mixed_views):
     """Poses can be optimised through attention; RayRoPE then takes its plain form."""
@@ -124,7 +114,7 @@ def test_gradients_reach_the_cameras(name, mixed_views):
     q, k, v, raw = inputs(views.tokens(PATCH))
     tokens = Views(views.cameras, Pose(matrices)).tokens(PATCH)
     attention(q, k, v, with_depth(host.prepare(tokens), raw)).square().sum().backward()
-    if not compares_poses(host, views):
+    if not host.compares_poses:
         assert matrices.grad is None
         return
     assert matrices.grad is not None

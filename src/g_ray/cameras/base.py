@@ -1,7 +1,7 @@
 """What every camera can do: project, unproject, crop, pad, resize.
 
 Conventions. Camera frame: OpenCV (x right, y down, z forward). Pixels: the origin is the top-left corner of
-the image, pixel centres sit at +0.5 (as COLMAP). OpenCV puts centres at integers: add 0.5 to its cx, cy and
+the image, pixel centers sit at +0.5 (as COLMAP). OpenCV puts centers at integers: add 0.5 to its cx, cy and
 pixels.
 """
 
@@ -30,13 +30,13 @@ _CHUNK = 1 << 16
 class Camera(ABC):
     """A lens model with its parameters and the size of its image.
 
-    A model maps a ray to its normalised plane and back; this class adds the affine part, the same for all
+    A model maps a ray to its normalized plane and back; this class adds the affine part, the same for all
     models:
 
-        u = fx · a + cx,   v = fy · b + cy   with (a, b) the point on the normalised plane.
+        u = fx · a + cx,   v = fy · b + cy   with (a, b) the point on the normalized plane.
 
     All leading dimensions of ``params`` are the batch. Points and pixels have shape [*batch, *n, ·].
-    ``check=False`` skips the checks of the parameters (for optimisers); they are also skipped under
+    ``check=False`` skips the checks of the parameters (for optimizers); they are also skipped under
     torch.compile.
     """
 
@@ -67,14 +67,14 @@ class Camera(ABC):
         device: Any = None,
         **parameters: Any,
     ) -> CameraType:
-        """Camera from named parameters, numbers or [*batch] tensors; distortion that is not named is zero."""
+        """Make a camera from named parameters, numbers or [*batch] tensors; distortion that is not named is zero."""
         return cls(cls.pack(dtype=dtype, device=device, **parameters), width, height)
 
     @classmethod
     def pack(
         cls, *, dtype: Any = None, device: Any = None, **parameters: Any
     ) -> Float[Tensor, "*batch parameter"]:
-        """Named parameters as one tensor, in the order of PARAMETERS."""
+        """Pack named parameters into one tensor, in the order of PARAMETERS."""
         unknown = sorted(set(parameters) - set(cls.PARAMETERS))
         if unknown:
             known = " ".join(cls.PARAMETERS)
@@ -95,7 +95,7 @@ class Camera(ABC):
 
     @classmethod
     def stack(cls: type[CameraType], cameras: Sequence[CameraType]) -> CameraType:
-        """Cameras of one model and one image size as one batch [len(cameras), *batch]."""
+        """Stack cameras of one model and one image size as one batch [len(cameras), *batch]."""
         first = cameras[0]
         for camera in cameras:
             if (type(camera), camera.width, camera.height) != (type(first), first.width, first.height):
@@ -113,7 +113,7 @@ class Camera(ABC):
     def example(
         cls: type[CameraType], seed: int, width: int = 64, height: int = 48, dtype: Any = torch.float64
     ) -> CameraType:
-        """A random but sensible camera of this model, for tests and documentation."""
+        """Make a random but sensible camera of this model, for tests and documentation."""
 
     # Accessors
 
@@ -161,10 +161,10 @@ class Camera(ABC):
     def project(
         self, points: Float[Tensor, "*shape 3"]
     ) -> tuple[Float[Tensor, "*shape 2"], Bool[Tensor, "*shape"]]:
-        """Camera-frame points [*batch, *n, 3] to pixels, and whether the model images them (in or out of the
-        frame).
+        """Project camera-frame points [*batch, *n, 3] to pixels, with a mask of those that the model images.
 
-        Only the direction of a point matters. Pixels of invalid points are finite but mean nothing.
+        A point may have an image outside of the frame (see `contains`). Only the direction of a point matters. Pixels
+        of invalid points are finite but mean nothing.
         """
         _check_last_dim(self.NAME, "points", points, 3)
         params = self._align(self.params, points)
@@ -174,15 +174,17 @@ class Camera(ABC):
     def unproject(
         self, pixels: Float[Tensor, "*shape 2"]
     ) -> tuple[Float[Tensor, "*shape 3"], Bool[Tensor, "*shape"]]:
-        """Pixels [*batch, *n, 2] to unit bearings in the camera frame (eq:camera_ray), and whether any ray
-        lands there."""
+        """Unproject pixels [*batch, *n, 2] to unit bearings in the camera frame (eq:camera_ray), with a mask.
+
+        False where no ray lands on the pixel; its bearing is finite but means nothing.
+        """
         _check_last_dim(self.NAME, "pixels", pixels, 2)
         params = self._align(self.params, pixels)
         plane = (pixels - params[..., 2:4]) / params[..., 0:2]
         return self._from_plane(plane, params)
 
     def unproject_grid(self) -> tuple[Float[Tensor, "*batch h w 3"], Bool[Tensor, "*batch h w"]]:
-        """Unit bearings and validity at all pixel centres."""
+        """Compute unit bearings and validity at all pixel centers."""
         grid = pixel_centers(self.width, self.height, dtype=self.dtype, device=self.device)
         if is_recording_grad(*self._collect_tensors().values()) or torch.compiler.is_compiling():
             return self.unproject(grid.expand(*self.batch_shape, *grid.shape))
@@ -204,12 +206,12 @@ class Camera(ABC):
         return (u >= 0) & (u <= self.width) & (v >= 0) & (v <= self.height)
 
     def fov(self) -> FieldOfView:
-        """Angles in degrees swept along the middle row, the middle column and the diagonal, over valid
+        """Compute angles in degrees swept along the middle row, the middle column and the diagonal, over valid
         rays."""
         return compute_field_of_view(self)
 
     def central_intrinsics(self) -> Float[Tensor, "*batch 3 3"]:
-        """The pinhole K that agrees with the lens to first order on the optical axis.
+        """Compute the pinhole K that agrees with the lens to first order on the optical axis.
 
         This is what a host that knows nothing but pinholes (PRoPE) has to be given.
         """
@@ -253,24 +255,24 @@ class Camera(ABC):
 
     @abstractmethod
     def _to_plane(self, points: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
-        """Points [*s 3] and aligned parameters [*s n] to (plane [*s 2], valid [*s])."""
+        """Map points [*s 3] and aligned parameters [*s n] to (plane [*s 2], valid [*s])."""
 
     @abstractmethod
     def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
-        """Plane [*s 2] and aligned parameters [*s n] to (unit bearings [*s 3], valid [*s])."""
+        """Map plane [*s 2] and aligned parameters [*s n] to (unit bearings [*s 3], valid [*s])."""
 
     def _check_lens(self) -> None:  # noqa: B027
         """Raise ValueError if the distortion makes no sense."""
 
     def _compute_central_scale(self) -> Float[Tensor, "*batch"]:
-        """How much of the plane a unit of x/z covers on the optical axis."""
+        """Compute how much of the plane a unit of x/z covers on the optical axis."""
         return torch.ones_like(self.params[..., 0])
 
     def _compute_central_skew(self) -> Float[Tensor, "*batch"]:
         return torch.zeros_like(self.params[..., 0])
 
     def _scale_params(self, sx: float, sy: float, tx: float | int, ty: float | int) -> Tensor:
-        """Parameters after u' = sx u + tx, v' = sy v + ty."""
+        """Compute the parameters after u' = sx u + tx, v' = sy v + ty."""
         scale, shift = torch.ones_like(self.params), torch.zeros_like(self.params)
         scale[..., 0], scale[..., 1], scale[..., 2], scale[..., 3] = sx, sy, sx, sy
         shift[..., 2], shift[..., 3] = tx, ty
@@ -292,7 +294,7 @@ class Camera(ABC):
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
     def _align(self, tensor: Tensor, points: Tensor) -> Tensor:
-        """[*batch, ·] to [*batch, 1, …, 1, ·] so that it broadcasts against points [*batch, *n, ·]."""
+        """Reshape [*batch, ·] to [*batch, 1, …, 1, ·] so that it broadcasts against points [*batch, *n, ·]."""
         batch = self.batch_shape
         head, extra = tuple(points.shape[: len(batch)]), points.ndim - 1 - len(batch)
         if extra < 0 or any(b != p and b != 1 for b, p in zip(batch, head, strict=True)):
@@ -306,7 +308,7 @@ class Camera(ABC):
 def pixel_centers(
     width: int, height: int, *, dtype: torch.dtype | None = None, device: Any = None
 ) -> Float[Tensor, "h w 2"]:
-    """(column + 0.5, row + 0.5) of every pixel."""
+    """Compute (column + 0.5, row + 0.5) of every pixel."""
     u = torch.arange(width, dtype=dtype or torch.get_default_dtype(), device=device) + 0.5
     v = torch.arange(height, dtype=dtype or torch.get_default_dtype(), device=device) + 0.5
     return torch.stack(torch.meshgrid(u, v, indexing="xy"), -1)
@@ -328,7 +330,7 @@ def _move_tensor(value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 
 def allocate_empty(*shape: int, dtype: torch.dtype, device: Any) -> Tensor:
-    """Uninitialised tensor. On the CPU numpy owns it: numpy asks the kernel for huge pages, torch does not.
+    """Allocate an uninitialized tensor. On the CPU numpy owns it: numpy asks the kernel for huge pages, torch does not.
 
     Filling a fresh 50 MB tensor takes five times longer in 4 kB pages than in huge ones.
     """

@@ -1,4 +1,8 @@
-"""The odd polynomial ρ(ψ) = ψ (1 + k1 ψ² + k2 ψ⁴ + …) of the fisheye models (eq:fisheye) and its inverse."""
+"""Distortion functions that several models share, and their inverses.
+
+The odd polynomial ρ(ψ) = ψ (1 + k1 ψ² + k2 ψ⁴ + …) of the fisheyes (eq:fisheye) comes first, OpenCV's distortion of a
+plane second.
+"""
 
 import math
 from dataclasses import dataclass
@@ -18,25 +22,26 @@ from g_ray.cameras.inverse import (
     solve_newton_2d,
 )
 
-# A ray on the rim may come back from rounding a little outside.
+# A ray on the rim may come back from rounding a little outside: so many machine epsilons are forgiven.
 RIM_SLACK = 8
 
+# From so many radii of one lens on, a table of so many nodes pays for itself.
 _MANY = 1 << 14
 _NODES = 1 << 10
 
 
 def rho(psi: Float[Tensor, "..."], k: Float[Tensor, "... degree"]) -> Float[Tensor, "..."]:
-    """ρ(ψ), eq:fisheye; k [..., n] broadcasts against psi."""
+    """Evaluate ρ(ψ), eq:fisheye; k [..., n] broadcasts against psi."""
     return psi * evaluate_polynomial(k, psi * psi)
 
 
 def rho_slope(psi: Float[Tensor, "..."], k: Float[Tensor, "... degree"]) -> Float[Tensor, "..."]:
-    """dρ/dψ = 1 + 3 k1 ψ² + 5 k2 ψ⁴ + …"""
+    """Evaluate dρ/dψ = 1 + 3 k1 ψ² + 5 k2 ψ⁴ + …"""
     return evaluate_polynomial(_compute_slope_coefficients(k), psi * psi)
 
 
 def critical_angle(k: Float[Tensor, "*batch degree"]) -> Float[Tensor, "*batch"]:
-    """The first angle at which ρ stops growing, at most π. Beyond it two rays share a pixel."""
+    """Find the first angle at which ρ stops growing, at most π. Beyond it two rays share a pixel."""
     return find_first_positive_root(_compute_slope_coefficients(k)).sqrt().clamp(max=math.pi)
 
 
@@ -47,7 +52,7 @@ def is_within(value: Tensor, limit: Tensor) -> Bool[Tensor, "..."]:
 def invert_rho(
     radius: Float[Tensor, "*shape"], k: Float[Tensor, "... degree"], limit: Float[Tensor, "..."]
 ) -> tuple[Float[Tensor, "*shape"], Bool[Tensor, "*shape"]]:
-    """The ψ in [0, limit] with ρ(ψ) = radius, and whether there is one; the limit where there is none."""
+    """Find the ψ in [0, limit] with ρ(ψ) = radius, and whether there is one; the limit where there is none."""
     valid = is_within(radius, rho(limit, k))
     if is_recording_grad(radius, k):
         psi = invert_monotone(_make_value_and_slope(k), radius, limit)
@@ -60,13 +65,14 @@ def invert_rho(
 def _invert_many(
     radius: Float[Tensor, "*shape"], k: Float[Tensor, "degree"], limit: Float[Tensor, ""]
 ) -> Tensor:
-    """Many radii of one lens: start from a table, take two Newton steps, and solve what is left with care."""
+    """Invert many radii of one lens: start from a table, take two Newton steps, and solve what is left with care."""
     edge = rho(limit, k)
     share = torch.linspace(0, 1, _NODES + 1, dtype=k.dtype, device=k.device)
     table = invert_monotone(_make_value_and_slope(k), share * edge, limit)
     place = (radius * (_NODES / edge)).clamp(max=_NODES - 1)
     index = place.int()
     psi = torch.lerp(table[index], table[index + 1], place - index)
+    # Linear interpolation is good to about 1e-6; each step squares that.
     for _ in range(2):
         value, slope = rho(psi, k), rho_slope(psi, k)
         step = (value - radius) / slope
@@ -135,20 +141,20 @@ class PlanarDistortion:
         return torch.stack([value_x, value_y], -1), jacobian.unflatten(-1, (2, 2))
 
     def compute_limit(self) -> Float[Tensor, "..."]:
-        """First critical radius of r R(r²), or its first pole, or LARGEST_RADIUS."""
-        pole = find_first_positive_root(self.denominator) * (1 - 1e-6)
+        """Compute the first critical radius of r R(r²), or its first pole, or MAX_RADIUS."""
+        pole = find_first_positive_root(self.denominator) * (1 - 1e-6)  # at the pole itself R is no number
         turn = find_first_positive_root(self._build_turning_polynomial())
         return torch.minimum(pole, turn).sqrt().clamp(max=MAX_RADIUS)
 
     def evaluate_radial(self, r: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
-        """r R(r²) and its derivative."""
+        """Evaluate r R(r²) and its derivative."""
         ratio, slope = self._evaluate_ratio(r * r)
         return r * ratio, ratio + 2 * r * r * slope
 
     def invert(
         self, target: Float[Tensor, "*shape 2"], limit: Float[Tensor, "..."]
     ) -> tuple[Float[Tensor, "*shape 2"], Bool[Tensor, "*shape"]]:
-        """The point with radius at most ``limit`` that lands on the target, and whether there is one.
+        """Find the point with radius at most ``limit`` that lands on the target, and whether there is one.
 
         The radial part alone, which is monotone up to the limit, starts a Newton iteration on the whole.
         """
@@ -174,7 +180,7 @@ class PlanarDistortion:
         ) / bottom
 
     def _build_turning_polynomial(self) -> Tensor:
-        """Coefficients of d(r N/D)/dr · D² = 1 + …: Σ (2i + 1 − 2j) n_i d_j r²⁽ⁱ⁺ʲ⁾ with n_0 = d_0 = 1."""
+        """Compute the coefficients of d(r N/D)/dr · D² = 1 + …: Σ (2i + 1 − 2j) n_i d_j r²⁽ⁱ⁺ʲ⁾ with n_0 = d_0 = 1."""
         n = torch.cat([torch.ones_like(self.numerator[..., :1]), self.numerator], -1)
         d = torch.cat([torch.ones_like(self.denominator[..., :1]), self.denominator], -1)
         total = n.new_zeros(*n.shape[:-1], n.shape[-1] + d.shape[-1] - 1)
@@ -185,7 +191,7 @@ class PlanarDistortion:
 
 
 def _evaluate_slope(a: Tensor, t: Tensor) -> Tensor:
-    """d/dt (1 + a1 t + a2 t² + …)."""
+    """Evaluate d/dt (1 + a1 t + a2 t² + …)."""
     value = torch.zeros_like(t)
     for i, coefficient in reversed(list(enumerate(a.unbind(-1)))):
         value = value * t + (i + 1) * coefficient

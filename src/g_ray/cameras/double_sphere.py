@@ -1,4 +1,4 @@
-"""Double sphere camera (Usenko, Demmel, Cremers 2018)."""
+"""Double sphere camera (Usenko, Demmel and Cremers 2018): Basalt's and Kalibr's `ds`."""
 
 from typing import Any
 
@@ -15,9 +15,9 @@ from g_ray.cameras.validation import check_values
 class DoubleSphere(Camera):
     """(a, b) = (x, y) / (α d2 + (1 − α) (ξ d1 + z)),  d1 = |(x, y, z)|,  d2 = |(x, y, ξ d1 + z)|.
 
-    −1 < ξ < 1, 0 ≤ α ≤ 1. Valid for ξ d1 + z > −w d2 with w = α / (1 − α) for α ≤ ½ and (1 − α) / α above. For
-    α > ½ this is exactly the disk a² + b² < 1 / (2α − 1); the bound z > −w2 d1 of the publication is
-    narrower and loses the rim. On the axis one unit of x/z covers 1 / (1 + ξ) of the plane.
+    fx, fy, cx, cy in pixels; −1 < ξ < 1 and 0 ≤ α ≤ 1 without unit. Valid for ξ d1 + z > −w d2 with w = α / (1 − α) for
+    α ≤ ½ and (1 − α) / α above. For α > ½ this is exactly the disk a² + b² < 1 / (2α − 1); the bound z > −w2 d1 of the
+    publication is narrower and loses the rim. On the axis one unit of x/z covers 1 / (1 + ξ) of the plane.
     """
 
     NAME = "double_sphere"

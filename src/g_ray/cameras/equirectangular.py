@@ -1,4 +1,4 @@
-"""Equirectangular panorama."""
+"""Equirectangular panorama: longitude and latitude as pixels; COLMAP's and nerfstudio's EQUIRECTANGULAR."""
 
 import math
 from typing import Any
@@ -14,7 +14,7 @@ from g_ray.cameras.sampling import ParameterSampler
 class Equirectangular(Camera):
     """u = fx atan2(x, z) + cx (azimuth),  v = fy atan2(y, |(x, z)|) + cy (elevation, down).
 
-    fx, fy are pixels per radian. Valid for |azimuth| ≤ π and |elevation| ≤ π/2; the seam is behind the
+    fx, fy in pixels per radian, cx, cy in pixels. Valid for |azimuth| ≤ π and |elevation| ≤ π/2; the seam is behind the
     camera. All rays but the two poles have one pixel; there the azimuth is taken as 0.
     """
 
@@ -23,7 +23,7 @@ class Equirectangular(Camera):
 
     @classmethod
     def panorama(cls, width: int, height: int, *, dtype: Any = None, device: Any = None) -> "Equirectangular":
-        """The full sphere, 360° x 180°, with the optical axis in the middle."""
+        """Make the full sphere, 360° x 180°, with the optical axis in the middle."""
         frame = {"fx": width / (2 * math.pi), "fy": height / math.pi, "cx": width / 2, "cy": height / 2}
         return cls.make(width, height, **frame, dtype=dtype, device=device)
 

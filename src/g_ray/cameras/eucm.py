@@ -1,5 +1,5 @@
-"""Extended unified camera (Khomutenko et al.): fisheyes and catadioptric cameras with a closed-form
-inverse."""
+"""Extended unified camera (Khomutenko, Garcia and Martinet 2016): fisheyes and mirrors, with a closed-form inverse.
+COLMAP's EUCM, Kalibr's `eucm`."""
 
 from typing import Any
 
@@ -17,8 +17,8 @@ from g_ray.cameras.validation import check_values
 class EUCM(Camera):
     """(a, b) = (x, y) / (α d + (1 − α) z),  d = sqrt(β (x² + y²) + z²),  0 ≤ α ≤ 1, β > 0.
 
-    Valid for z > −w d with w = α / (1 − α) for α ≤ ½ and (1 − α) / α above; for α > ½ the image ends at
-    a² + b² = 1 / (β (2α − 1)) and sees more than 180°.
+    fx, fy, cx, cy in pixels, α and β without unit. Valid for z > −w d with w = α / (1 − α) for α ≤ ½ and (1 − α) / α
+    above; for α > ½ the image ends at a² + b² = 1 / (β (2α − 1)) and sees more than 180°.
     """
 
     NAME = "eucm"
@@ -45,7 +45,7 @@ class EUCM(Camera):
 
 
 def compute_shadow_limit(alpha: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """w: rays with z ≤ −w d have no image of their own."""
+    """Compute w: rays with z ≤ −w d have no image of their own."""
     small = torch.minimum(alpha, 1 - alpha).clamp_min(0)
     return small / (1 - small)
 
@@ -61,7 +61,7 @@ def project_unified(
 
 
 def is_outside_shadow(z: Tensor, d: Tensor, alpha: Tensor) -> Bool[Tensor, "..."]:
-    """z > −w d; on the rim of an image that ends (α > ½), rounding is forgiven."""
+    """Test z > −w d; on the rim of an image that ends (α > ½), rounding is forgiven."""
     slack = torch.where(alpha > 0.5, RIM_SLACK * torch.finfo(d.dtype).eps, 0.0)
     return z > -(compute_shadow_limit(alpha) + slack) * d
 
@@ -69,7 +69,7 @@ def is_outside_shadow(z: Tensor, d: Tensor, alpha: Tensor) -> Bool[Tensor, "..."
 def divide_where_positive(
     xy: Tensor, bottom: Tensor, d: Tensor, allowed: Tensor
 ) -> tuple[Float[Tensor, "*shape 2"], Bool[Tensor, "*shape"]]:
-    """xy / bottom where that is allowed and bottom is positive to the resolution of the dtype, else 0."""
+    """Compute xy / bottom where that is allowed and bottom is positive to the resolution of the dtype, else 0."""
     valid = allowed & (bottom > torch.finfo(d.dtype).eps * d)
     plane = torch.where(valid[..., None], xy, 0.0) / torch.where(valid, bottom, 1.0)[..., None]
     return plane, valid
@@ -78,7 +78,7 @@ def divide_where_positive(
 def lift_unified(
     t: Float[Tensor, "*shape"], alpha: Float[Tensor, "..."], beta: Float[Tensor, "..."]
 ) -> tuple[Float[Tensor, "*shape"], Bool[Tensor, "*shape"]]:
-    """z of the ray (a, b, z) for t = a² + b²: z = (1 − β α² t) / (α sqrt(1 − (2α − 1) β t) + 1 − α)."""
+    """Compute z of the ray (a, b, z) for t = a² + b²: z = (1 − β α² t) / (α sqrt(1 − (2α − 1) β t) + 1 − α)."""
     inside = 1 - (2 * alpha - 1) * beta * t
     eps = torch.finfo(t.dtype).eps
     valid = inside >= -RIM_SLACK * eps

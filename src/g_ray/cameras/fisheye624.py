@@ -15,11 +15,15 @@ from g_ray.cameras.validation import check_angle_fold
 class Fisheye624(Camera):
     """(a, b) = distortion of ρ(ψ) (cos φ, sin φ),  ρ(ψ) = ψ (1 + k1 ψ² + … + k6 ψ¹²).
 
-    With (x, y) that point and r² = x² + y²:  a = x + p1 (r² + 2x²) + 2 p2 x y + s1 r² + s2 r⁴,
-    b = y + 2 p1 x y + p2 (r² + 2y²) + s3 r² + s4 r⁴. Aria counts from zero (its k0 is our k1, its p0 our p1), and
-    its p1 is the factor of x: OpenCV's p1 and p2 have swapped roles. Valid up to the first critical angle of
-    ρ, at most 180°, and where the Jacobian of the second step keeps its orientation. Refusals as for
-    `opencv_fisheye`.
+    With (x, y) that point and r² = x² + y²:
+
+        a = x + p1 (r² + 2x²) + 2 p2 x y + s1 r² + s2 r⁴
+        b = y + 2 p1 x y + p2 (r² + 2y²) + s3 r² + s4 r⁴
+
+    fx, fy, cx, cy in pixels, coefficients for ψ in radians. Aria counts from zero (its k0 is
+    our k1, its p0 our p1), and its p1 is the factor of x: OpenCV's p1 and p2 have swapped roles. Aria puts pixel
+    centers at integers: add 0.5. Valid up to the first critical angle of ρ, at most 180°, and where the Jacobian of the
+    second step keeps its orientation. Refused as `opencv_fisheye` is.
     """
 
     NAME = "fisheye624"

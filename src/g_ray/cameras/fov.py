@@ -55,11 +55,11 @@ class FOV(Camera):
 
 
 def _compute_stretch(params: Tensor) -> tuple[Tensor, Tensor]:
-    """ω and 2 tan(ω/2). Their quotient is 1 + O(ω²), so a tiny ω stands for 0 to the last digit."""
+    """Compute ω and 2 tan(ω/2). Their quotient is 1 + O(ω²), so a tiny ω stands for 0 to the last digit."""
     omega = params[..., 4].clamp_min(torch.finfo(params.dtype).eps ** 0.5)
     return omega, 2 * torch.tan(omega / 2)
 
 
 def _limit_angle(angle: Tensor) -> float:
-    """90°, less what the dtype does not resolve."""
+    """Return 90°, less what the dtype does not resolve."""
     return math.pi / 2 * (1 - 4 * torch.finfo(angle.dtype).eps)

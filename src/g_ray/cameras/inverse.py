@@ -1,4 +1,4 @@
-"""Numerical inverses with implicit gradients.
+"""Numerical inverses of lens functions with implicit gradients, and where a lens polynomial turns around.
 
 The solution is found without recording gradients, then followed by one recorded Newton step of length zero:
 it moves nothing but carries exactly the derivative of the implicit function theorem, in inputs and
@@ -13,6 +13,7 @@ from torch import Tensor
 
 ValueAndSlope = Callable[[Tensor], tuple[Tensor, Tensor]]
 
+# Bisection alone halves the bracket to machine precision in about 55 steps; Newton needs far fewer.
 _MAX_STEPS = 60
 _MAX_STEPS_2D = 30
 
@@ -23,7 +24,7 @@ def invert_monotone(
     target: Float[Tensor, "*shape"],
     upper: Float[Tensor, "..."],
 ) -> Float[Tensor, "*shape"]:
-    """x in [0, upper] with f(x) = target, for f(0) = 0, f'(0) = 1 and f growing on the interval.
+    """Find x in [0, upper] with f(x) = target, for f(0) = 0, f'(0) = 1 and f growing on the interval.
 
     Newton's method that falls back to bisection whenever a step leaves the bracket. Targets outside f's range end at
     the nearer end of the interval.
@@ -31,7 +32,7 @@ def invert_monotone(
     low = torch.zeros_like(target)
     high = upper.detach().expand_as(target)
     beyond = target >= function(high)[0]
-    x = torch.minimum(target.detach(), high)
+    x = torch.minimum(target.detach(), high)  # the solution to first order, since f'(0) = 1
     tolerance = 4 * torch.finfo(target.dtype).eps
     for _ in range(_limit_steps(_MAX_STEPS)):
         value, slope = function(x)
@@ -55,14 +56,14 @@ def is_recording_grad(*tensors: Tensor) -> bool:
 def attach_implicit_gradient(
     function: ValueAndSlope, target: Float[Tensor, "*shape"], x: Float[Tensor, "*shape"]
 ) -> Float[Tensor, "*shape"]:
-    """x with the gradient of f⁻¹(target): dx = (d target − df) / f'(x)."""
+    """Return x with the gradient of f⁻¹(target): dx = (d target − df) / f'(x)."""
     value, slope = function(x.detach())
     smallest = torch.finfo(x.dtype).eps
     return x.detach() + _zero_keeping_gradient(target - value) / slope.detach().clamp_min(smallest)
 
 
 def _zero_keeping_gradient(residual: Tensor) -> Tensor:
-    """Keeps rounding in the residual from moving a solution where the slope is small."""
+    """Return zero with the residual's gradient, so that rounding does not move a solution where the slope is small."""
     return residual - residual.detach()
 
 
@@ -76,7 +77,7 @@ def solve_newton_2d(
     start: Float[Tensor, "*shape 2"],
     limit: Float[Tensor, "..."],
 ) -> tuple[Float[Tensor, "*shape 2"], Bool[Tensor, "*shape"]]:
-    """x with f(x) = target by Newton's method kept inside the disk of radius ``limit``, and whether it converged."""
+    """Find x with f(x) = target by Newton's method inside the disk of radius ``limit``, and whether it converged."""
     x = start
     tolerance = 32 * torch.finfo(target.dtype).eps * (1 + torch.linalg.vector_norm(target, dim=-1))
     converged = torch.zeros_like(tolerance, dtype=torch.bool)
@@ -96,7 +97,7 @@ def solve_newton_2d(
 def attach_implicit_gradient_2d(
     function: ValueAndJacobian, target: Float[Tensor, "*shape 2"], x: Float[Tensor, "*shape 2"]
 ) -> Float[Tensor, "*shape 2"]:
-    """x with the gradient of f⁻¹(target): dx = J(x)⁻¹ (d target − df)."""
+    """Return x with the gradient of f⁻¹(target): dx = J(x)⁻¹ (d target − df)."""
     value, jacobian = function(x.detach())
     return x.detach() + solve_2x2(jacobian.detach(), _zero_keeping_gradient(target - value))
 
@@ -104,7 +105,7 @@ def attach_implicit_gradient_2d(
 def solve_2x2(
     matrix: Float[Tensor, "*shape 2 2"], right: Float[Tensor, "*shape 2"]
 ) -> Float[Tensor, "*shape 2"]:
-    """matrix⁻¹ right; finite for singular matrices."""
+    """Compute matrix⁻¹ right; finite for singular matrices."""
     (a, b), (c, d) = matrix[..., 0, :].unbind(-1), matrix[..., 1, :].unbind(-1)
     determinant = a * d - b * c
     scale = torch.finfo(right.dtype).eps * matrix.square().sum((-2, -1))
@@ -114,7 +115,7 @@ def solve_2x2(
 
 
 def _limit_steps(most: int) -> int:
-    """A compiled graph cannot stop early and unrolls every step; lenses rarely need more than a dozen."""
+    """Limit the steps: a compiled graph cannot stop early and unrolls them all; lenses rarely need a dozen."""
     return min(most, 16) if torch.compiler.is_compiling() else most
 
 
@@ -134,7 +135,7 @@ _SMALLEST_RECIPROCAL = 1e-12
 
 @torch.no_grad()
 def find_first_positive_root(coefficients: Float[Tensor, "*batch degree"]) -> Float[Tensor, "*batch"]:
-    """Smallest t > 0 with 1 + a1 t + … + an tⁿ = 0, or inf where there is none.
+    """Find the smallest t > 0 with 1 + a1 t + … + an tⁿ = 0, or inf where there is none.
 
     With s = 1/t the polynomial becomes the monic sⁿ + a1 sⁿ⁻¹ + … + an, whose companion matrix exists for all
     coefficients, zeros included; the first root is 1 over its largest positive real eigenvalue. Computed in
@@ -154,7 +155,7 @@ def find_first_positive_root(coefficients: Float[Tensor, "*batch degree"]) -> Fl
 def evaluate_polynomial(
     coefficients: Float[Tensor, "... degree"], t: Float[Tensor, "..."]
 ) -> Float[Tensor, "..."]:
-    """1 + a1 t + … + an tⁿ by Horner's rule; coefficients [..., n] broadcast against t."""
+    """Evaluate 1 + a1 t + … + an tⁿ by Horner's rule; coefficients [..., n] broadcast against t."""
     value = torch.zeros_like(t)
     for a in reversed(coefficients.unbind(-1)):
         value = (value + a) * t
@@ -171,7 +172,7 @@ def _build_companion_matrix(a: Tensor) -> Tensor:
 
 
 def _polish_root(a: Tensor, root: Tensor) -> Tensor:
-    """Two Newton steps on p itself, each kept only if it is small: eigenvalues lose digits when roots
+    """Take two Newton steps on p itself, each kept only if it is small: eigenvalues lose digits when roots
     cluster."""
     powers = torch.arange(1, a.shape[-1] + 1, dtype=a.dtype, device=a.device)
     for _ in range(2):

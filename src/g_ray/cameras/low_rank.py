@@ -21,8 +21,11 @@ from g_ray.cameras.base import allocate_empty
 
 Inverse = Callable[[Tensor], Tensor]
 
+# Chebyshev nodes per axis at which the lens is inverted: more than the highest degree, so that the tail of the
+# coefficients shows whether the expansion has converged.
 _NODES = 40
 _HIGHEST_DEGREE = 32
+# Below so many pixels, inverting each of them is as fast.
 _SMALLEST_MAP = 1 << 16
 
 
@@ -30,19 +33,22 @@ _SMALLEST_MAP = 1 << 16
 def compute_radial_map(
     inverse: Inverse, column: Float[Tensor, "w"], row: Float[Tensor, "h"], dtype: torch.dtype
 ) -> Float[Tensor, "h w 3"] | None:
-    """Unit rays at the plane points (column, row) for ψ = inverse(radius), or None where this does not pay.
+    """Compute unit rays at the plane points (column, row) for ψ = inverse(radius), or None where this does not pay.
 
     Everything but the product is done in float64; the lens must be invertible at all points of the grid.
     """
     if len(row) * len(column) < _SMALLEST_MAP:
         return None
+    # Coefficients below the rounding of the result are dropped.
     tolerance = 3e-15 if dtype == torch.float64 else 1e-9
     terms = _compute_expansion(inverse, _compute_span(row), _compute_span(column))
     sizes = terms.abs().amax(0)
     m, n = (int((sizes > tolerance).any(axis).nonzero().amax()) + 1 for axis in (1, 0))
-    if max(m, n) > _HIGHEST_DEGREE:
+    if max(m, n) > _HIGHEST_DEGREE:  # has not converged: a lens with a kink or a very wide one
         return None
     g, c = terms[:, :m, :n] @ _evaluate_polynomials(column, n).T
+    # Rays are (a g, b g, c): a scales columns and goes to the right factor, b scales rows and goes to the left one. The
+    # three components of a pixel lie side by side in the product, so that it is the map itself.
     right = torch.zeros(2, m, len(column), 3, dtype=dtype)
     right[0, :, :, 0], right[0, :, :, 2], right[1, :, :, 1] = g * column, c, g
     left = _evaluate_polynomials(row, m)
@@ -55,7 +61,8 @@ def compute_radial_map(
 def _compute_expansion(
     inverse: Inverse, rows: tuple[float, float], columns: tuple[float, float]
 ) -> Float[Tensor, "2 m n"]:
-    """Chebyshev coefficients of g and c, by the discrete cosine transform of their values at the nodes."""
+    """Compute the Chebyshev coefficients of g and c, by the discrete cosine transform of their values at the nodes."""
+    # Expanded in a² and b², not in a and b: g and c are functions of their sum, and even.
     angle = (torch.arange(_NODES, dtype=torch.float64) + 0.5) * math.pi / _NODES
     node = torch.cos(angle)
     b, a = ((low + high) / 2 + (high - low) / 2 * node for low, high in (rows, columns))
@@ -69,7 +76,7 @@ def _compute_expansion(
 
 
 def _evaluate_polynomials(coordinate: Float[Tensor, "p"], n: int) -> Float[Tensor, "p n"]:
-    """T_0 … T_{n−1} at the squares of the coordinates, scaled to [−1, 1]."""
+    """Evaluate T_0 … T_{n−1} at the squares of the coordinates, scaled to [−1, 1]."""
     low, high = _compute_span(coordinate)
     angle = torch.acos(((2 * coordinate.square() - low - high) / (high - low)).clamp(-1, 1))
     return torch.cos(angle[:, None] * torch.arange(n, dtype=torch.float64))

@@ -13,12 +13,13 @@ from g_ray.cameras.validation import check_fold, compute_nearest_edge_distance
 
 
 class OpenCV(Camera):
-    """(a, b) = distortion of (x/z, y/z), see `planar`.
+    """(a, b) = distortion of (x/z, y/z), see `PlanarDistortion`; radial and tangential terms are Brown's.
 
     R = (1 + k1 r² + k2 r⁴ + k3 r⁶) / (1 + k4 r² + k5 r⁴ + k6 r⁶) with r² = (x² + y²) / z².
 
-    The order is OpenCV's (k1 k2 p1 p2 k3 k4 k5 k6 s1 s2 s3 s4, without the tilt). Valid in front of the
-    camera, up to the first critical radius or pole of r R, and where the Jacobian keeps its orientation.
+    fx, fy, cx, cy in pixels, the rest without unit. The order is OpenCV's (k1 k2 p1 p2 k3 k4 k5 k6 s1 s2 s3 s4, without
+    the tilt), its cx and cy plus 0.5. Kalibr's `radtan` is k1 k2 p1 p2 of it. Valid in front of the camera, up to the
+    first critical radius or pole of r R, and where the Jacobian keeps its orientation.
     """
 
     NAME = "opencv"

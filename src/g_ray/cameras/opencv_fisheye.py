@@ -1,4 +1,5 @@
-"""Fisheye camera with four coefficients: OpenCV's, COLMAP's OPENCV_FISHEYE, the ScanNet++ DSLR stream's."""
+"""Fisheye camera with four coefficients (Kannala and Brandt 2006): OpenCV's fisheye module, COLMAP's OPENCV_FISHEYE,
+Kalibr's `equidistant`, the DSLR images of ScanNet++."""
 
 from typing import Any
 
@@ -17,7 +18,8 @@ from g_ray.cameras.validation import check_angle_fold
 class OpenCVFisheye(Camera):
     """(a, b) = ρ(ψ) (cos φ, sin φ),  ρ(ψ) = ψ (1 + k1 ψ² + k2 ψ⁴ + k3 ψ⁶ + k4 ψ⁸)   (eq:fisheye).
 
-    ψ is the angle from the optical axis, φ the azimuth. Valid up to the first critical angle of ρ, at most
+    ψ is the angle from the optical axis in radians, φ the azimuth; fx, fy, cx, cy in pixels (fx is pixels per radian on
+    the axis), k1 … k4 for ψ in radians. Valid up to the first critical angle of ρ, at most
     180°. A polynomial that turns around before 90° and before the nearest image edge is refused; a circular
     image whose turning point lies past 90° (black corners) is fine, its outer pixels are invalid.
     """
@@ -44,7 +46,7 @@ class OpenCVFisheye(Camera):
         return unproject_radially(plane, radius, psi), valid
 
     def unproject_grid(self) -> tuple[Tensor, Tensor]:
-        """As for any camera, but a map without a rim is one matrix product, see `low_rank`."""
+        """Cast the rays of all pixels; where the image has no rim, by one matrix product (see `low_rank`)."""
         if (
             self.batch_shape
             or self.device.type != "cpu"
@@ -56,6 +58,7 @@ class OpenCVFisheye(Camera):
         column = (torch.arange(self.width, dtype=torch.float64) + 0.5 - cx) / fx
         row = (torch.arange(self.height, dtype=torch.float64) + 0.5 - cy) / fy
         k, limit = self.params[4:8].double(), critical_angle(self.params[4:8].double())
+        # A rim inside the image would be a kink, which no short expansion follows.
         if torch.hypot(column.abs().amax(), row.abs().amax()) > rho(limit, k):
             return super().unproject_grid()
         bearings = compute_radial_map(lambda radius: invert_rho(radius, k, limit)[0], column, row, self.dtype)

@@ -1,4 +1,4 @@
-"""Pinhole camera with skew."""
+"""Pinhole camera with skew: the K of textbooks, COLMAP's PINHOLE and SIMPLE_PINHOLE."""
 
 import math
 from typing import Any
@@ -14,7 +14,8 @@ from g_ray.cameras.sampling import ParameterSampler
 class Pinhole(Camera):
     """u = fx x/z + skew y/z + cx,  v = fy y/z + cy   (eq:intrinsics with skew = K[0, 1] in pixels).
 
-    Rays at or beyond 90° have no image.
+    All five parameters in pixels; (cx, cy) from the top-left corner of the image, as for every model here. Rays at or
+    beyond 90° have no image.
     """
 
     NAME = "pinhole"
@@ -24,7 +25,7 @@ class Pinhole(Camera):
     def from_fov(
         cls, horizontal_deg: float | int, width: int, height: int, *, dtype: Any = None, device: Any = None
     ) -> "Pinhole":
-        """Square pixels, principal point in the middle."""
+        """Make a camera with square pixels and the principal point in the middle."""
         if not 0 < horizontal_deg < 180:
             raise ValueError(
                 f"pinhole: horizontal field of view {horizontal_deg}° is not between 0° and 180°; "

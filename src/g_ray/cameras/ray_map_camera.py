@@ -1,4 +1,8 @@
-"""Bilinear interpolation of a table of unit rays, and its inverse."""
+"""A camera given by its rays: a factory table or an estimator's per-pixel map, and the table's inverse.
+
+Looking up the ray of a pixel is bilinear interpolation. The other way, a table has no formula to invert: `locate`
+searches the entry nearest in angle, coarse to fine, and from there solves for the place between entries.
+"""
 
 import math
 from dataclasses import dataclass, field
@@ -13,15 +17,17 @@ from g_ray.cameras.inverse import solve_2x2
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.sampling import ParameterSampler
 
-# Nodes per side of the coarse search.
+# Nodes per side of the coarse search: a lens is smooth enough that the best of 24 × 24 leads to the right cell.
 _COARSE = 24
+# Newton steps; a bilinear cell is nearly linear, so three or four suffice unless the answer lies on a kink.
 _MAX_STEPS = 16
+# Rays that are compared with all coarse nodes at once: bounds memory at 16384 × 576 scores.
 _CHUNK = 16384
 
 
 @dataclass(frozen=True, eq=False)
 class RayTable:
-    """Rays at the centres (column + ½, row + ½) of a grid; invalid entries hold any finite vector."""
+    """Rays at the centers (column + ½, row + ½) of a grid; invalid entries hold any finite vector."""
 
     rays: Float[Tensor, "batch rows columns 3"]
     valid: Bool[Tensor, "batch rows columns"]
@@ -29,8 +35,9 @@ class RayTable:
     def interpolate(
         self, at: Float[Tensor, "batch n 2"]
     ) -> tuple[Float[Tensor, "batch n 3"], Float[Tensor, "batch n 3 2"], Bool[Tensor, "batch n"]]:
-        """The ray (not normalised), its derivative along column and row, and validity."""
+        """Interpolate the ray (not normalized), its derivative along column and row, and validity."""
         index, inside = self._find_cells(at)
+        # The four corners of each cell, gathered at once: upper left, upper right, lower left, lower right.
         corner = torch.arange(2, device=at.device)
         flat = (
             (index[..., 1, None] + corner)[..., None] * self.rays.shape[2]
@@ -44,7 +51,7 @@ class RayTable:
         top, bottom = a + (b - a) * x, c + (d - c) * x
         along_column = (b - a) * (1 - y) + (d - c) * y
         weight = torch.cat([(1 - x) * (1 - y), x * (1 - y), (1 - x) * y, x * y], -1).detach().abs()
-        # A place on a grid line, give or take rounding, does not need the neighbours beyond it.
+        # A place on a grid line, give or take rounding, does not need the neighbors beyond it.
         idle = weight <= 16 * torch.finfo(at.dtype).eps * max(self.rays.shape[1:3])
         valid = (torch.gather(self.valid.flatten(1), 1, flat).unflatten(1, (-1, 4)) | idle).all(-1)
         return top + (bottom - top) * y, torch.stack([along_column, bottom - top], -1), valid & inside
@@ -52,23 +59,25 @@ class RayTable:
     def locate(
         self, rays: Float[Tensor, "batch n 3"]
     ) -> tuple[Float[Tensor, "batch n 2"], Bool[Tensor, "batch n"]]:
-        """Where the interpolated table points along the given rays, differentiable in both, and validity."""
+        """Find where the interpolated table points along the given rays, differentiable in both, and validity."""
         known = torch.isfinite(rays).all(-1) & (rays != 0).any(-1)
         direction = torch.nn.functional.normalize(
             torch.where(known[..., None], rays.detach(), rays.new_tensor([0.0, 0.0, 1.0])), dim=-1
         )
+        # Two equations for two unknowns: the interpolated ray has no component across the wanted one. Unlike x/z and
+        # y/z, components across the ray itself are well conditioned in every direction, also behind the camera.
         frame = _build_tangent_frame(direction)
         with torch.no_grad():
             at, step = self._search(direction, frame)
         interpolated, slope, valid = self.interpolate(at)
-        ahead = (interpolated.detach() * direction).sum(-1)
+        ahead = (interpolated.detach() * direction).sum(-1)  # the opposite ray has no component across either
         valid = valid & known & (step <= _choose_tolerance(rays.dtype)) & (ahead > 0)
         return torch.where(
             valid[..., None], self._attach_gradient(at, rays, direction, frame, interpolated, slope), at
         ), valid
 
     def _search(self, direction: Tensor, frame: Tensor) -> tuple[Tensor, Tensor]:
-        """From the nearest entry, Newton on the two components of the interpolated ray across the wanted one.
+        """Bring the components of the interpolated ray across the wanted one to zero: Newton, from the nearest entry.
 
         Returns the place and the length of the last step in table pixels.
         """
@@ -89,7 +98,7 @@ class RayTable:
     def _attach_gradient(
         self, at: Tensor, rays: Tensor, direction: Tensor, frame: Tensor, interpolated: Tensor, slope: Tensor
     ) -> Tensor:
-        """A Newton step of length zero that carries the gradient: J dp = d(wanted ray) − d(table), across the ray."""
+        """Take a Newton step of length zero that carries the gradient: J dp = d(wanted) − d(table), across the ray."""
         ahead = (interpolated.detach() * direction).sum(-1, keepdim=True)
         reach = (rays * direction).sum(-1, keepdim=True)
         wanted = torch.where(reach > 0, rays, direction) * (ahead / torch.where(reach > 0, reach, 1.0))
@@ -97,7 +106,7 @@ class RayTable:
         return at.detach() + solve_2x2((frame.mT @ slope).detach(), residual - residual.detach())
 
     def _find_nearest(self, direction: Float[Tensor, "batch n 3"]) -> Float[Tensor, "batch n 2"]:
-        """Centre of the valid entry whose ray is nearest: the best of a coarse grid, then ever finer neighbours."""
+        """Find the center of the valid entry whose ray is nearest: best of a coarse grid, then of its neighbors."""
         rows, columns = (_make_coarse_indices(n, direction.device) for n in self.rays.shape[1:3])
         nodes = self.rays.detach()[:, rows][:, :, columns].flatten(1, 2)
         usable = self.valid[:, rows][:, :, columns].flatten(1)
@@ -106,6 +115,7 @@ class RayTable:
             for part in direction.split(_CHUNK, 1)
         ]
         best = torch.cat(parts, 1)
+        # Halving the stride from one coarse spacing visits log₂ n neighborhoods instead of all n entries.
         place = torch.stack([columns[best % len(columns)], rows[best // len(columns)]], -1)
         stride = 2 * max(-(-n // _COARSE) for n in self.rays.shape[1:3])
         while stride > 1:
@@ -126,7 +136,7 @@ class RayTable:
         return torch.cat([x.gather(-1, best), y.gather(-1, best)], -1)
 
     def _find_cells(self, at: Tensor) -> tuple[Int[Tensor, "batch n 2"], Bool[Tensor, "batch n"]]:
-        """Upper-left corner of the cell of four centres; the outer half pixel belongs to the outermost cells."""
+        """Find the upper-left corner of each cell of four centers; outermost cells own the outer half pixel."""
         size = torch.tensor([self.rays.shape[2], self.rays.shape[1]], device=at.device)
         slack = 8 * torch.finfo(at.dtype).eps
         inside = ((at >= -slack * size) & (at <= size * (1 + slack))).all(-1)
@@ -135,7 +145,7 @@ class RayTable:
 
 
 def _choose_tolerance(dtype: torch.dtype) -> float:
-    """In table pixels."""
+    """Choose how near a solution must be, in table pixels."""
     return 1e-9 if dtype == torch.float64 else 1e-3
 
 
@@ -144,22 +154,20 @@ def _make_coarse_indices(n: int, device: torch.device) -> Int[Tensor, "nodes"]:
 
 
 def _build_tangent_frame(direction: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*shape 3 2"]:
-    """Two unit vectors across a direction."""
+    """Make two unit vectors across a direction; the axis it has least of cannot be parallel to it."""
     away = torch.nn.functional.one_hot(direction.abs().argmin(-1), 3).to(direction.dtype)
     first = torch.nn.functional.normalize(torch.linalg.cross(direction, away), dim=-1)
     return torch.stack([first, torch.linalg.cross(direction, first)], -1)
 
 
-# A camera given by its rays: a factory table or an estimator's per-pixel unit-ray map.
-
-
 @dataclass(frozen=True, eq=False)
 class RayMapCamera(Camera):
-    """Rays on a grid, interpolated bilinearly and extrapolated over the outer half pixel.
+    """Rays on a grid, interpolated bilinearly and extrapolated over the outer half pixel; any lens, no formula.
 
-    The normalised plane is the table's own pixel plane, so fx, fy, cx, cy map table pixels to image pixels,
-    u = fx · column + cx, and crop, pad and resize leave the table alone; `resample` bakes a new one. A pixel is
-    valid where it lies on the table and all rays that have a part in it are valid.
+    The normalized plane is the table's own pixel plane, so fx, fy, cx, cy map table pixels to image pixels, u = fx ·
+    column + cx (image pixels per table pixel, and image pixels), and crop, pad and resize leave the table alone;
+    `resample` bakes a new one. A pixel is valid where it lies on the table and all rays that have a part in it are
+    valid.
     """
 
     table: Float[Tensor, "*batch rows columns 3"] = field(kw_only=True)
@@ -174,7 +182,10 @@ class RayMapCamera(Camera):
         directions: Float[Tensor, "*batch rows columns 3"],
         valid: Bool[Tensor, "*batch rows columns"] | None = None,
     ) -> "RayMapCamera":
-        """Camera whose pixel centres see the given directions (of any length); zero or non-finite ones are invalid."""
+        """Make a camera whose pixel centers see the given directions, of any length.
+
+        Directions that are zero or not finite are invalid.
+        """
         if directions.ndim < 3 or directions.shape[-1] != 3:
             raise ValueError(
                 f"ray_map: directions of shape {tuple(directions.shape)}; give [*batch, height, width, 3]"
@@ -198,11 +209,14 @@ class RayMapCamera(Camera):
         return cls.from_rays(*lens.unproject_grid())
 
     def resample(self) -> "RayMapCamera":
-        """The same rays with a table of the image's own size."""
+        """Make the same camera with a table of the image's own size."""
         return RayMapCamera.from_rays(*self.unproject_grid())
 
     def central_intrinsics(self) -> Float[Tensor, "*batch 3 3"]:
-        """K from the table's slope at the optical axis, or extrapolated from the place nearest to it."""
+        """Compute K from the table's slope at the optical axis, or extrapolated from the place nearest to it.
+
+        With tangents τ = (x/z, y/z) and place p in the table, p(τ) ≈ p₀ + (∂τ/∂p)⁻¹ (τ − τ₀).
+        """
         table = self._build_table(self.batch_shape)
         axis = self.params.new_tensor([0.0, 0.0, 1.0]).expand(table.rays.shape[0], 1, 3)
         at, _ = table.locate(axis)
@@ -235,7 +249,7 @@ class RayMapCamera(Camera):
         return RayTable(rays, valid)
 
     def _flatten(self, points: Tensor) -> Tensor:
-        """[*batch, *n, ·] to [batch, n, ·]."""
+        """Reshape [*batch, *n, ·] to [batch, n, ·]."""
         batch = math.prod(points.shape[: len(self.batch_shape)])
         return points.reshape(batch, -1, points.shape[-1])
 

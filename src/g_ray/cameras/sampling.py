@@ -4,7 +4,7 @@ import random
 
 
 class ParameterSampler:
-    """Uniform numbers from a seed: ``draw = Draw(seed, width, height)``, then ``draw(low, high)``."""
+    """Uniform numbers from a seed: ``draw = ParameterSampler(seed, width, height)``, then ``draw(low, high)``."""
 
     def __init__(self, seed: int, width: int, height: int) -> None:
         self.width, self.height = width, height
@@ -14,7 +14,7 @@ class ParameterSampler:
         return self._random.uniform(low, high)
 
     def sample_intrinsics(self, low: float | int, high: float | int) -> dict[str, float]:
-        """fx, fy between low and high image widths, the principal point near the middle."""
+        """Draw fx, fy between low and high image widths, and a principal point near the middle."""
         f = self(low, high) * self.width
         return {
             "fx": f,

@@ -1,4 +1,4 @@
-"""COLMAP's THIN_PRISM_FISHEYE, the camera of ETH3D's distorted images."""
+"""COLMAP's THIN_PRISM_FISHEYE (Weng, Cohen and Herniou 1992): the camera of ETH3D's distorted images."""
 
 from typing import Any
 
@@ -13,12 +13,13 @@ from g_ray.cameras.validation import check_angle_fold
 
 
 class ThinPrismFisheye(Camera):
-    """(a, b) = distortion of ψ (cos φ, sin φ), see `planar`, with s1 = sx1, s3 = sy1, s2 = s4 = 0.
+    """(a, b) = distortion of ψ (cos φ, sin φ), see `PlanarDistortion`, with s1 = sx1, s3 = sy1, s2 = s4 = 0.
 
     R = 1 + k1 ψ² + k2 ψ⁴ + k3 ψ⁶ + k4 ψ⁸.
 
-    The order is COLMAP's (k1 k2 p1 p2 k3 k4 sx1 sy1). Valid up to the first critical angle of ψ R, at most
-    180°, and where the Jacobian keeps its orientation. Refusals as for `opencv_fisheye`.
+    fx, fy, cx, cy in pixels, coefficients for ψ in radians. The order is COLMAP's (k1 k2 p1 p2 k3 k4 sx1 sy1). Valid up
+    to the first critical angle of ψ R, at most 180°, and where the Jacobian keeps its orientation. Refused as
+    `opencv_fisheye` is.
     """
 
     NAME = "thin_prism_fisheye"

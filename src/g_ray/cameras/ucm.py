@@ -1,4 +1,4 @@
-"""Unified camera (Mei; Geyer and Daniilidis), in the form with α in [0, 1]."""
+"""Unified camera (Geyer and Daniilidis 2000; Mei and Rives 2007), in the form with α in [0, 1]."""
 
 from typing import Any
 
@@ -15,7 +15,8 @@ from g_ray.cameras.validation import check_values
 class UCM(Camera):
     """(a, b) = (x, y) / (α d + (1 − α) z),  d = |(x, y, z)|.
 
-    From Mei's (γ, ξ), e.g. Kalibr's `omni` without distortion: α = ξ / (1 + ξ), f = γ / (1 + ξ). Validity as `eucm`.
+    fx, fy, cx, cy in pixels, α without unit. From Mei's (γ, ξ), e.g. Kalibr's `omni` without distortion: α = ξ / (1 +
+    ξ), f = γ / (1 + ξ). Valid where `eucm` with β = 1 is.
     """
 
     NAME = "ucm"

@@ -1,4 +1,4 @@
-"""Refusals, each in one line: what was wrong, where, and what to do."""
+"""Validation of camera parameters: errors of one line that say what is wrong, where, and what to do."""
 
 import math
 
@@ -9,7 +9,7 @@ from g_ray.cameras.distortion import critical_angle, rho
 
 
 def checks_enabled() -> bool:
-    """Checks read values, which a compiled graph cannot."""
+    """Tell whether values may be checked: checks read values, which a compiled graph cannot."""
     return not torch.compiler.is_compiling()
 
 
@@ -54,7 +54,7 @@ def check_parameters(name: str, names: tuple[str, ...], params: Tensor) -> None:
 
 
 def check_values(name: str, names: tuple[str, ...], values: Tensor, is_good: Tensor, problem: str) -> None:
-    """Name the first parameter (and batch element) that is not good."""
+    """Raise for the first parameter (and batch element) that is not good."""
     if bool(is_good.all()):
         return
     *batch, column = (int(i) for i in (~is_good).nonzero()[0])
@@ -63,7 +63,7 @@ def check_values(name: str, names: tuple[str, ...], values: Tensor, is_good: Ten
 
 
 def compute_nearest_edge_distance(params: Tensor, width: int, height: int) -> Tensor:
-    """Distance on the normalised plane from the principal point to the nearest image edge; negative if
+    """Compute the distance on the normalized plane from the principal point to the nearest image edge; negative if
     outside."""
     fx, fy, cx, cy = params[..., 0:4].unbind(-1)
     return torch.stack([cx / fx, (width - cx) / fx, cy / fy, (height - cy) / fy], -1).amin(-1)

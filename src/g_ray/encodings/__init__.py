@@ -43,7 +43,7 @@ ENCODINGS: dict[str, partial[Encoding]] = {
 
 
 def encoding(name: str, head_dim: int, **options: Any) -> Encoding:
-    """The encoding of that name for heads of that size; `options` are the fields of its class."""
+    """Make the encoding of that name for heads of that size; `options` are the fields of its class."""
     if name not in ENCODINGS:
         raise ValueError(f"unknown encoding {name!r}: choose one of {', '.join(ENCODINGS)}")
     build = ENCODINGS[name]

@@ -11,19 +11,19 @@ from g_ray.rays.ray_map import RayMap
 
 
 def plucker(rays: RayMap, pose: Pose) -> Float[Tensor, "*shape 6"]:
-    """[d, o × d]: world direction and moment. Depends on where the world's origin is."""
+    """Compute [d, o × d]: world direction and moment. Depends on where the world's origin is."""
     world = rays.to_world(pose)
     assert world.origins is not None
     return torch.cat([world.directions, torch.linalg.cross(world.origins, world.directions)], -1)
 
 
 def camray(rays: RayMap, pose: Pose | None = None) -> Float[Tensor, "*shape 6"]:
-    """[d, 0]: the camera-local direction; the pose is not used. Six channels, so that it can replace `plucker`."""
+    """Compute [d, 0]: the camera-local direction; no pose is used. Six channels, so that it can replace `plucker`."""
     return torch.cat([rays.directions, torch.zeros_like(rays.directions)], -1)
 
 
 def raymap(rays: RayMap, pose: Pose) -> Float[Tensor, "*shape 6"]:
-    """[o, d]: where the ray starts in the world and where it goes."""
+    """Compute [o, d]: where the ray starts in the world and where it goes."""
     world = rays.to_world(pose)
     assert world.origins is not None
     return torch.cat([world.origins, world.directions], -1)

@@ -17,19 +17,19 @@ class TokenMap(ABC):
 
     @abstractmethod
     def apply_plain(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
-        """The map in plain differentiable operations, for tokens in the map's precision."""
+        """Apply the map in plain differentiable operations, for tokens in the map's precision."""
 
     @abstractmethod
     def apply_into(self, x: Float[Tensor, "*shape dim"], out: Float[Tensor, "*shape dim"]) -> None:
-        """The same numbers into a buffer, with few passes over memory and nothing kept for backward."""
+        """Write the same numbers into a buffer, with few passes over memory and nothing kept for backward."""
 
     @abstractmethod
     def adjoint(self) -> "TokenMap":
-        """The transposed map: the inverse of a rotation, and the backward pass of any linear map."""
+        """Return the transposed map: the inverse of a rotation, and the backward pass of any linear map."""
 
     @abstractmethod
     def entries(self) -> tuple[Tensor, ...]:
-        """The tensors that the map is made of."""
+        """Return the tensors that the map is made of."""
 
     def apply(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
         """Map tokens of any precision; computed in the map's precision, returned in the tokens'."""
@@ -44,7 +44,7 @@ class TokenMap(ABC):
         return mapped.to(x.dtype)  # pyright: ignore[reportOptionalMemberAccess]
 
     def apply_in_place(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
-        """`apply` for tokens that nobody needs any more: maps that can, write into them."""
+        """Apply the map to tokens that are not needed afterwards: it may write into them."""
         return self.apply(x)
 
 
@@ -148,6 +148,8 @@ class Encoding(ABC):
 
     needs_depth: ClassVar[bool] = False
     """Whether every layer must supply predicted depths (RayRoPE)."""
+    compares_poses: ClassVar[bool] = False
+    """Whether views must have poses (GTA, PRoPE, RayRoPE)."""
 
     @property
     def pair_blocks(self) -> int | None:
@@ -155,7 +157,7 @@ class Encoding(ABC):
         return None
 
     def prepare(self, queries: Tokens, keys: Tokens | None = None) -> Prepared:
-        """Everything about positions that does not depend on features; `keys` for cross-attention.
+        """Compute everything about positions that does not depend on features; `keys` for cross-attention.
 
         In the precision of the cameras, at least float32, whatever autocast says.
         """
@@ -168,7 +170,7 @@ class Encoding(ABC):
 
     @abstractmethod
     def _prepare(self, queries: Tokens, keys: Tokens) -> Prepared:
-        """The same; for self-attention `keys` is `queries`."""
+        """Do what `prepare` says; for self-attention `keys` is `queries`."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,11 @@
-"""Camera blocks: the part of GTA and PRoPE that multiplies channels with camera matrices."""
+"""GTA and PRoPE: half of each head is multiplied with camera matrices, the other half is rotary.
+
+    channel   0 1 2 3   4 5 6 7   …   D/2 − 1   D/2  …                         D − 1
+              └─ M ──┘  └─ M ──┘                 └─ rotary: x block, y block ──────┘
+
+Each group of four channels is a homogeneous point, multiplied with the 4×4 matrix M of the token's camera; the rotary
+half is laid out as in `rotation`.
+"""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -14,6 +21,7 @@ from g_ray.rays.layout import Layout
 from g_ray.rays.views import CORNERS, Tokens
 
 MAX_CHANNELS = 24
+"""Of the block-diagonal matrix that multiplies several groups at once."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +43,7 @@ class CameraBlock(TokenMap):
     def apply_into(
         self, x: Float[Tensor, "batch head token dim"], out: Float[Tensor, "batch head token dim"]
     ) -> None:
+        # Products with 4×4 matrices are too small for a fast kernel: I ⊗ Mᵀ takes several groups in one product.
         width = self._choose_width(x.shape[-1])
         eye = torch.eye(width // 4, dtype=self.matrices.dtype, device=self.matrices.device)
         wide = torch.kron(eye, self.matrices.mT.contiguous())
@@ -54,7 +63,7 @@ class CameraBlock(TokenMap):
 
     @staticmethod
     def _choose_width(dim: int) -> int:
-        """Of I ⊗ Mᵀ: wide enough for a fast matrix product, narrow enough not to multiply mostly zeros."""
+        """Choose the width of I ⊗ Mᵀ: wide enough for a fast product, narrow enough not to multiply mostly zeros."""
         return max(width for width in range(4, MAX_CHANNELS + 1, 4) if dim % width == 0)
 
 
@@ -80,9 +89,6 @@ class TokenBlock(TokenMap):
         return (self.matrices,)
 
 
-# GTA and PRoPE: half of each head sees camera matrices, the other half a rotary coordinate pair.
-
-
 @dataclass(frozen=True)
 class CameraTransform(Rotary):
     """score = qᵀ M_c M_d⁻¹ k in the first half of the head; the second half is rotary.
@@ -96,6 +102,7 @@ class CameraTransform(Rotary):
     coordinate: str = "grid"
     matrices: str = "pose"
 
+    compares_poses: ClassVar[bool] = True
     CHOICES: ClassVar[tuple[str, ...]] = ("pose", "projection", "token projection")
 
     def __post_init__(self) -> None:
@@ -118,6 +125,7 @@ class CameraTransform(Rotary):
                 self._build_camera_maps(keys)[1],
                 self.compute_rotation(keys, self.head_dim // 2),
             )
+        # M of the query's camera and M⁻¹ of the key's meet in the score: qᵀ M_c M_d⁻¹ k, so q is mapped by M_cᵀ.
         query, key = (
             self._build_direct_sum(forward.adjoint(), turn),
             self._build_direct_sum(backward, key_turn),
@@ -131,7 +139,7 @@ class CameraTransform(Rotary):
         return DirectSum((camera, turn), (half, half))
 
     def _build_camera_maps(self, tokens: Tokens) -> tuple[TokenMap, TokenMap]:
-        """M of every token's view (or of the token), and its closed-form inverse."""
+        """Build the maps by M of every token's view (or of the token), and by its closed-form inverse."""
         cam_from_world = tokens.views.cam_from_world(type(self).__name__)
         world_from_cam = Pose(cam_from_world).inverse().world_from_cam
         if self.matrices == "pose":
@@ -148,7 +156,7 @@ class CameraTransform(Rotary):
 
 
 def compute_local_intrinsics(tokens: Tokens) -> Float[Tensor, "batch token 3 3"]:
-    """The pinhole, in units of the image, that agrees with the lens at three corners of each patch.
+    """Compute the pinhole, in units of the image, that agrees with the lens at three corners of each patch.
 
     From the rays alone: f = Δu / Δ(rx/rz). For a pinhole camera this is its own K'; for a fisheye it is what
     PRoPE's authors advise. Special tokens take the central pinhole of their view.
@@ -180,14 +188,14 @@ def compute_local_intrinsics(tokens: Tokens) -> Float[Tensor, "batch token 3 3"]
 
 
 def _replace_zeros(difference: Tensor) -> Tensor:
-    """Special tokens have one ray for all samples; their quotient is not used."""
+    """Replace zeros by 1: special tokens have one ray for all samples, and their quotient is not used."""
     return torch.where(difference == 0, 1.0, difference)
 
 
 def _lift_intrinsics(
     intrinsics: Float[Tensor, "*batch 3 3"],
 ) -> tuple[Float[Tensor, "*batch 4 4"], Float[Tensor, "*batch 4 4"]]:
-    """K' and its inverse as 4×4 matrices; closed form, K' has no skew."""
+    """Return K' and its inverse as 4×4 matrices; closed form, K' has no skew."""
     focal_x, focal_y = intrinsics[..., 0, 0], intrinsics[..., 1, 1]
     lift = torch.eye(4).to(intrinsics).expand(*intrinsics.shape[:-2], 4, 4).clone()
     unlift = lift.clone()

@@ -1,4 +1,13 @@
-"""Expected rotations: a coordinate known only up to an interval (RayRoPE)."""
+"""What RayRoPE prepares: expected rotations, of keys as every query camera sees them.
+
+The depth of a token is known only up to an interval, so its direction and depth in another camera are intervals too.
+Their rotations are replaced by the mean over the interval (`expected_cos_sin`), whose modulus falls below 1 where the
+interval is wide: high frequencies that would be noise fade out by themselves.
+
+Sizes: a key has 12 coordinates in each query camera (see `RayRoPE`). What depends on cameras alone is computed once per
+forward pass, `PerCamera`; what depends on depths once per layer, in `compute_query_rotation` and
+`compute_key_rotation`.
+"""
 
 from dataclasses import dataclass, replace
 from math import asinh
@@ -19,7 +28,7 @@ FLAT = 0.01
 def expected_cos_sin(
     middle: Float[Tensor, "*shape"], width: Float[Tensor, "*shape"]
 ) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
-    """E[cos a], E[sin a] for a uniform within width/2 of the middle: e^{i·middle} · sinc(width/2).
+    """Compute E[cos a], E[sin a] for a uniform within width/2 of the middle: e^{i·middle} · sinc(width/2).
 
     Symmetric in the two ends and smooth through width = 0.
     """
@@ -30,7 +39,7 @@ def expected_cos_sin(
 def expected_cos_sin_tripling(
     middle: Float[Tensor, "*shape coordinate"], width: Float[Tensor, "*shape coordinate"], count: int
 ) -> tuple[Float[Tensor, "*shape {count} coordinate"], Float[Tensor, "*shape {count} coordinate"]]:
-    """`expected_cos_sin` for phases times 1, 3, 9, …: sine and cosine of the first frequency, then complex cubes.
+    """Compute `expected_cos_sin` for phases times 1, 3, 9, …: sine and cosine of the first, then complex cubes.
 
     sinc(3y) = sinc(y) (1 + 2 cos 2y) / 3. Each cube triples the rounding error of the phase, as multiplying the
     phase by 3 does.
@@ -38,6 +47,7 @@ def expected_cos_sin_tripling(
     turn = torch.complex(middle.cos(), middle.sin())
     half = torch.complex((0.5 * width).cos(), (0.5 * width).sin())
     shrink = sinc(0.5 * width)
+    # Only one sine and cosine per coordinate: they would take most of the time of this encoding.
     powers = [turn * shrink]
     for _ in range(count - 1):
         square = half * half
@@ -49,7 +59,7 @@ def expected_cos_sin_tripling(
 
 
 def sinc(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """sin(x)/x, by its series near 0, where the quotient's derivative cancels (and torch.sinc's does too)."""
+    """Compute sin(x)/x, by its series near 0, where the quotient's derivative cancels (and torch.sinc's does too)."""
     near = x.abs() < 0.25
     square = x * x
     series = 1 + square * (
@@ -62,7 +72,7 @@ def sinc(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 def expected_cos_sin_released(
     middle: Float[Tensor, "*shape"], width: Float[Tensor, "*shape"]
 ) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
-    """The released form: difference quotient of the antiderivative, or the first end where |width| ≤ 0.01.
+    """Compute the released form: difference quotient of the antiderivative, or the first end where |width| ≤ 0.01.
 
     Only for comparison with released numbers: it is off by up to 5e-3 and stops gradients where it is flat.
     """
@@ -77,15 +87,16 @@ def expected_cos_sin_released(
 EXPECTATIONS = {"smooth": expected_cos_sin, "threshold": expected_cos_sin_released}
 
 
-# What RayRoPE prepares: keys as every query camera sees them, waiting for each layer's depths.
+# Keys as every query camera sees them, waiting for each layer's depths.
 
 
+# As released, in units of the scene: depths are at most e³ before they are clamped.
 LONGEST_LOG_DEPTH = 3.0
 SHORTEST_DEPTH, LONGEST_DEPTH = 0.01, 100.0
 
 
 def compute_depth_interval(raw: Float[Tensor, "batch token 2"]) -> Float[Tensor, "batch token 2"]:
-    """Ends exp(ℓ − σ), exp(ℓ + σ) of a token's depth interval from the predictor's raw (ℓ, σ).
+    """Compute the ends exp(ℓ − σ), exp(ℓ + σ) of a token's depth interval from the predictor's raw (ℓ, σ).
 
     σ enters linearly and may be negative; depths are capped at e³ and clamped to [0.01, 100], as released.
     """
@@ -102,9 +113,7 @@ class RangeCoordinates:
     depth: str
     expectation: str
     frequencies: Float[Tensor, "n coordinate"]
-    jumps: Float[
-        Tensor, "get_coordinate"
-    ]  # height of each coordinate's branch cut; infinite where there is none
+    jumps: Float[Tensor, "coordinate"]  # height of each coordinate's branch cut; infinite where there is none
     tripling: bool  # whether each frequency is three times the one before it
 
     def compute_expected(
@@ -115,9 +124,14 @@ class RangeCoordinates:
         intrinsics: Float[Tensor, "#batch #token 3 3"],
         is_patch: Bool[Tensor, "token"],
     ) -> tuple[Float[Tensor, "batch token n coordinate"], Float[Tensor, "batch token n coordinate"]]:
-        """E[cos], E[sin] over the interval between the points at both depths; 1 and 0 for special tokens."""
+        """Compute E[cos], E[sin] over the interval between the points at both depths; 1 and 0 for special tokens.
+
+        `rays` and `shift` are in the axes of the camera that looks: a point at depth d is d · ray + shift. A query in
+        its own camera has no shift.
+        """
         inverse_depth = (1.0 / ends).unbind(-1)
         start, end = (self._compute_values(rays, shift, near, intrinsics) for near in inverse_depth)
+        # The short way from start to end: across the branch cut of an angle, where that is nearer.
         width = _wrap_angle(end - start, self.jumps)
         middle = _wrap_angle(start + 0.5 * width, self.jumps)
         middle, width = (part * is_patch[:, None].to(part.dtype) for part in (middle, width))
@@ -131,7 +145,11 @@ class RangeCoordinates:
     def _compute_values(
         self, rays: Tensor, shift: Tensor | None, inverse_depth: Tensor, intrinsics: Tensor
     ) -> Float[Tensor, "batch token coordinate"]:
-        """Of the points ray · depth + shift, up to the positive factor 1/depth."""
+        """Compute the coordinates of the points ray · depth + shift.
+
+        From ray + shift / depth, which has the same direction and stays finite as the depth grows.
+        """
+        # Without a shift the direction does not depend on depth; 0 · depth keeps shapes and gradients alike.
         offset = 0.0 * inverse_depth[..., None] if shift is None else shift * inverse_depth[..., None]
         points = rays + offset[..., None, :]
         if self.coordinate == "projected":
@@ -154,7 +172,7 @@ class RangeCoordinates:
 
 
 def _wrap_angle(angle: Tensor, jumps: Tensor) -> Tensor:
-    """Angles brought back between −π and π: an interval across the cut must not become nearly a full turn."""
+    """Bring angles back between −π and π: an interval across the cut must not become nearly a full turn."""
     finite = jumps.isfinite()
     turn = torch.where(finite, jumps, 1.0)
     return angle - torch.where(finite, (angle / turn).round() * turn, 0.0).detach()
@@ -168,9 +186,9 @@ class PerCamera(Prepared):
     query_views: tuple[int, ...]
     own: Float[Tensor, "batch query sample 3"]  # rays of the queries in their own cameras
     turned: Float[Tensor, "batch camera key sample 3"]  # rays of the keys, axes of each query camera
-    shift: Float[Tensor, "batch camera key 3"]  # centres of the keys' cameras there
+    shift: Float[Tensor, "batch camera key 3"]  # centers of the keys' cameras there
     intrinsics: Float[Tensor, "batch camera 3 3"]  # of the query cameras
-    centre_phases: Float[Tensor, "batch camera view n 3"]  # of the key cameras' centres: per pair of cameras
+    center_phases: Float[Tensor, "batch camera view n 3"]  # of the key cameras' centers: per pair of cameras
     camera_of_query: Int[Tensor, "query"]  # index among the query cameras
     view_of_key: Int[Tensor, "key"]
     query_is_patch: Bool[Tensor, "query"]
@@ -187,7 +205,7 @@ class PerCamera(Prepared):
         known: Float[Tensor, "batch query"] | None = None,
         known_keys: Float[Tensor, "batch key"] | None = None,
     ) -> "PerCamera":
-        """For one layer: the predictor's raw outputs of query and key tokens; known depths (not NaN) win."""
+        """Complete it for one layer by the predictor's raw outputs of queries and keys; known depths (not NaN) win."""
         if raw_keys is None:
             raw_keys, known_keys = raw, known
         for name, depth, layout in (("queries", raw, self.queries), ("keys", raw_keys, self.keys)):
@@ -208,11 +226,11 @@ class PerCamera(Prepared):
         return self.ends
 
     def get_camera_tensors(self) -> tuple[Tensor, ...]:
-        """Tensors that depend on cameras only."""
-        return (self.own, self.turned, self.shift, self.intrinsics, self.centre_phases)
+        """Return the tensors that depend on cameras only."""
+        return (self.own, self.turned, self.shift, self.intrinsics, self.center_phases)
 
     def compute_query_rotation(self, ends: Float[Tensor, "samples query 2"]) -> Rotation:
-        """Of the queries in their own cameras: no camera offset, no angular width, only a depth interval."""
+        """Compute the rotations of queries in their own cameras: no offset, no angular width, only a depth interval."""
         with disable_autocast(ends):
             intrinsics = self.intrinsics[:, self.camera_of_query]
             cos, sin = self.ranges.compute_expected(ends, self.own, None, intrinsics, self.query_is_patch)
@@ -220,14 +238,15 @@ class PerCamera(Prepared):
         return _assemble_rotation((ones, torch.zeros_like(ones)), (cos, sin))
 
     def compute_key_rotation(self, view: int, ends: Float[Tensor, "samples key 2"]) -> Rotation:
-        """Of all keys as the camera of query view `view` sees them."""
+        """Compute the rotations of all keys as the camera of query view `view` sees them."""
         camera = self.query_views.index(view)
         rays, shift = self.turned[:, camera], self.shift[:, camera]
         with disable_autocast(ends):
             ranges = self.ranges.compute_expected(
                 ends, rays, shift, self.intrinsics[:, camera, None], self.key_is_patch
             )
-            phases = self.centre_phases[:, camera]
+            # All keys of one view share its camera center: sine and cosine per view, then one row per key.
+            phases = self.center_phases[:, camera]
             cos, sin = (
                 part[:, self.view_of_key].expand_as(ranges[0][..., :3])
                 for part in (phases.cos(), phases.sin())
@@ -245,7 +264,11 @@ def _insert_known_depths(raw: Tensor, known: Tensor | None) -> Tensor:
 
 
 def _assemble_rotation(center: tuple[Tensor, Tensor], ranges: tuple[Tensor, Tensor]) -> Rotation:
-    """One block of D/2 pairs, frequency-major: coefficient f · 12 + coordinate, with a head axis."""
+    """Assemble one block of D/2 pairs, with a head axis. Frequency-major, as released: pair f · 12 + coordinate.
+
+    pair         0 1 2         3 4   5 6   7 8        9 10 11      12 …
+    coordinate   center x y z  direction of 3 rays   their depths  center x, next frequency …
+    """
     cos, sin = (
         torch.cat(parts, -1).flatten(-2)[:, None, :, None] for parts in zip(center, ranges, strict=True)
     )

@@ -18,15 +18,17 @@ from g_ray.rays.views import CORNERS, Tokens
 CENTER_PERIOD = 4.0
 PROJECTED_PERIOD = 8.0
 ANGLE_PERIOD = 4 * pi  # 8 · MAX_FOV with MAX_FOV = π/2 (paper, appendix "RayRoPE + G-ray")
+# Longest periods of the depth coordinates, as released.
 DEPTH_PERIODS = {"depth": 80.0, "inverse": 80.0, "asinh": 8 * asinh(10.0)}
 RATIO = 3.0
+"""Between frequencies, as released. With 3, all follow from the first by cubing (`expected_cos_sin_tripling`)."""
 
 
 @dataclass(frozen=True)
 class RayRoPE(Encoding):
     """Twelve coordinates of a key token in the frame of the query camera, each with D/24 frequencies:
 
-    the key camera's centre (3), the direction of the points at both ends of the token's depth interval on three
+    the key camera's center (3), the direction of the points at both ends of the token's depth interval on three
     rays (6), and their depth (3). Rotations are expected ones over the interval. With `coordinate="projected"`
     directions are projected pixels, as released; with `"tangent"` they are ray angles: RayRoPE + G-ray.
 
@@ -42,6 +44,7 @@ class RayRoPE(Encoding):
     sign: int = 1
 
     needs_depth: ClassVar[bool] = True
+    compares_poses: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_choice("depth coordinate", self.depth, tuple(DEPTH_PERIODS))
@@ -59,7 +62,7 @@ class RayRoPE(Encoding):
         return 3 + 3 * len(CORNERS)
 
     def make_frequencies(self, like: Tensor) -> tuple[Float[Tensor, "n 3"], Float[Tensor, "n coordinate"]]:
-        """Banks for the camera centre and for the directions and depths, frequency-major."""
+        """Make the banks for the camera center and for the directions and depths, frequency-major."""
         count = self.head_dim // (2 * self.coordinates)
         axes = get_coordinate(self.coordinate).axes
         center = make_periodic_frequencies(count, CENTER_PERIOD, RATIO)
@@ -76,8 +79,8 @@ class RayRoPE(Encoding):
         """Whether every bank is RayRoPE's own; frequencies that close over a period are not."""
         return RATIO == 3.0 and all(axis.period is None for axis in get_coordinate(self.coordinate).axes)
 
-    def make_jumps(self, like: Tensor) -> Float[Tensor, "get_coordinate"]:
-        """Branch cuts of the directions and depths: where an interval must take the short way."""
+    def make_jumps(self, like: Tensor) -> Float[Tensor, "coordinate"]:
+        """Make the heights of branch cuts of directions and depths, where an interval must take the short way."""
         directions = [axis.jump or float("inf") for axis in get_coordinate(self.coordinate).axes] * len(
             CORNERS
         )
@@ -104,7 +107,7 @@ class RayRoPE(Encoding):
             turned=(relative.rotation[:, :, view_of_key, None] @ rays[:, None, ..., None])[..., 0],
             shift=relative.translation[:, :, view_of_key],
             intrinsics=queries.views.intrinsics()[:, list(query_views)],
-            centre_phases=relative.translation[..., None, :] * centers,
+            center_phases=relative.translation[..., None, :] * centers,
             camera_of_query=_find_view_positions(query_views, queries.layout.get_view_of_token(device)),
             view_of_key=view_of_key,
             query_is_patch=queries.layout.get_patch_mask(device),
@@ -113,7 +116,7 @@ class RayRoPE(Encoding):
         )
 
     def _cast_rays(self, tokens: Tokens) -> Float[Tensor, "batch token sample 3"]:
-        """Rays of unit length or, along z, of unit z, so that depth times ray is the point."""
+        """Cast rays of unit length or, along z, of unit z, so that depth times ray is the point."""
         rays = tokens.rays(CORNERS)
         forward = rays.directions.new_tensor([0.0, 0.0, 1.0])
         directions = torch.where(rays.valid[..., None], rays.directions, forward)
@@ -127,7 +130,7 @@ class RayRoPE(Encoding):
 
 
 def _find_view_positions(views: tuple[int, ...], view_of_token: Int[Tensor, "token"]) -> Int[Tensor, "token"]:
-    """Where each token's view stands among some views; any place for tokens that belong to none."""
+    """Find where each token's view stands among some views; any place for tokens that belong to none."""
     places = torch.zeros(max(views, default=0) + 1, dtype=torch.long, device=view_of_token.device)
     places[list(views)] = torch.arange(len(views), device=view_of_token.device)
     return places[view_of_token.clamp(min=0)]

@@ -19,19 +19,19 @@ from g_ray.rays.views import CENTER, Samples, Tokens
 def make_geometric_frequencies(
     count: int, scale: float = 1.0, base: float = 100.0, device: torch.device | str | None = None
 ) -> Float[Tensor, "{count}"]:
-    """ω_k = α β^(−k/n), k = 0 … n−1, falling from the scale α (paper, eq:frequency)."""
+    """Make ω_k = α β^(−k/n), k = 0 … n−1, falling from the scale α (paper, eq:frequency)."""
     return scale * base ** (-torch.arange(count, dtype=torch.float64, device=device) / count)
 
 
 def make_periodic_frequencies(
     count: int, period: float, ratio: float = 3.0, device: torch.device | str | None = None
 ) -> Float[Tensor, "{count}"]:
-    """ω_k = (2π/P) b^k, k = 0 … n−1, rising from the longest period P (RayRoPE; paper, eq:rayrope_frequency)."""
+    """Make ω_k = (2π/P) b^k, k = 0 … n−1, rising from the longest period P (RayRoPE; paper, eq:rayrope_frequency)."""
     return 2 * pi / period * ratio ** torch.arange(count, dtype=torch.float64, device=device)
 
 
 def round_to_period(frequencies: Float[Tensor, "n"], axis: Axis) -> Float[Tensor, "n"]:
-    """Frequencies that an axis admits: on a periodic one, the nearest whole number (at least 1) of turns.
+    """Round to frequencies that an axis admits: on a periodic one, the nearest whole number (at least 1) of turns.
 
     Then a coordinate and the same coordinate one period later have the same phase: no seam.
     """
@@ -78,7 +78,7 @@ class Rotary(Encoding):
         return self.blocks
 
     def compute_rotation(self, tokens: Tokens, channels: int) -> Rotation:
-        """E = R_Ω(θx) ⊕ R_Ω(θy) of every token, with a head axis (paper, eq:rotation, eq:angular_phase)."""
+        """Compute E = R_Ω(θx) ⊕ R_Ω(θy) of every token, with a head axis (paper, eq:rotation, eq:angular_phase)."""
         where = get_coordinate(self.coordinate)(tokens, self.samples)
         bank = make_geometric_frequencies(
             channels // (2 * self.blocks), self.scale, self.base, device=where.values.device

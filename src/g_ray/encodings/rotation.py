@@ -82,7 +82,7 @@ class Rotation(TokenMap):
         return AdjacentRotation(torch.stack([self.cos, self.sin], -1).flatten(-3, -2))
 
     def to_complex(self) -> Complex[Tensor, "*shape pairs"]:
-        """cos φ + i sin φ of all pairs, block after block."""
+        """Return cos φ + i sin φ of all pairs, block after block."""
         return torch.complex(self.cos, self.sin).flatten(-2)
 
     def _split_halves(self, x: Float[Tensor, "*shape dim"]) -> tuple[Tensor, Tensor]:
@@ -120,7 +120,7 @@ class AdjacentRotation(TokenMap):
 def compute_adjacent_order(
     channels: int, blocks: int, device: torch.device | str | None = None
 ) -> Int[Tensor, "{channels}"]:
-    """Number, in split halves, of the channel that stands at each place in adjacent pairs."""
+    """Compute the number, in split halves, of the channel that stands at each place in adjacent pairs."""
     return torch.arange(channels, device=device).unflatten(0, (blocks, 2, -1)).mT.flatten()
 
 

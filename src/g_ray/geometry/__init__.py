@@ -1,1 +1,1 @@
-"""Rigid motions and polynomials: the mathematics below every camera."""
+"""Rigid motions, similarities, pointmaps and the precision they are computed in: what cameras and metrics rest on."""

@@ -9,7 +9,7 @@ from g_ray.geometry.precision import disable_autocast
 
 
 def transform_points(points: Float[Tensor, "*view h w 3"], poses: Pose) -> Float[Tensor, "*view h w 3"]:
-    """R p + t for all pixels of a view: one product per view, where `Pose.apply` makes one per point."""
+    """Compute R p + t for all pixels of a view: one product per view, where `Pose.apply` makes one per point."""
     with disable_autocast(points):
         moved = points.flatten(-3, -2) @ poses.rotation.mT + poses.translation[..., None, :]
     return moved.unflatten(-2, points.shape[-3:-1])
@@ -18,6 +18,6 @@ def transform_points(points: Float[Tensor, "*view h w 3"], poses: Pose) -> Float
 def compute_mean_distance(
     points: Float[Tensor, "*set view h w 3"], valid: Bool[Tensor, "*set view h w"], *, slack: float
 ) -> Float[Tensor, "*set"]:
-    """Σ ‖p‖ / (count + slack) over the valid pixels of all views of a set; 0 where there are none."""
+    """Compute Σ ‖p‖ / (count + slack) over the valid pixels of all views of a set; 0 where there are none."""
     distance = torch.where(valid, torch.linalg.vector_norm(points, dim=-1), 0)
     return distance.sum((-3, -2, -1)) / (valid.sum((-3, -2, -1)) + slack)

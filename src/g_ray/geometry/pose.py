@@ -1,4 +1,4 @@
-"""Rigid motion of a camera, stored as ``world_from_cam``."""
+"""Rigid motion of a camera, stored as ``world_from_cam``, and rotations as quaternions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from torch import Tensor
 class Pose:
     """An element of SE(3): X_world = R X_cam + t.
 
-    The camera frame is OpenCV's (x right, y down, z forward); the last column holds the camera centre.
+    The camera frame is OpenCV's (x right, y down, z forward); the last column holds the camera center.
     """
 
     world_from_cam: Float[Tensor, "*batch 4 4"]
@@ -41,7 +41,7 @@ class Pose:
         target: Float[Tensor, "*batch 3"] | Sequence[float | int],
         down: Float[Tensor, "*batch 3"] | Sequence[float | int] = (0.0, 1.0, 0.0),
     ) -> "Pose":
-        """Camera at ``eye`` whose z axis points to ``target`` and whose y axis leans towards ``down``."""
+        """Make the pose of a camera at ``eye``: z axis to ``target``, y axis towards ``down``."""
         eye, target, down = _broadcast_vectors(eye, target, down)
         forward = torch.nn.functional.normalize(target - eye, dim=-1)
         right = torch.linalg.cross(down, forward)
@@ -61,7 +61,7 @@ class Pose:
 
     @property
     def translation(self) -> Float[Tensor, "*batch 3"]:
-        """The camera centre in the world."""
+        """The camera center in the world."""
         return self.world_from_cam[..., :3, 3]
 
     @property
@@ -90,23 +90,23 @@ class Pose:
     # Operations
 
     def inverse(self) -> "Pose":
-        """Closed form: (R, t)⁻¹ = (Rᵀ, −Rᵀ t)."""
+        """Invert, in closed form: (R, t)⁻¹ = (Rᵀ, −Rᵀ t)."""
         transposed = self.rotation.mT
         return Pose.from_parts(transposed, -(transposed @ self.translation[..., None])[..., 0])
 
     def compose(self, other: "Pose") -> "Pose":
-        """a.compose(b) applies b first."""
+        """Compose motions: a.compose(b) applies b first."""
         return Pose(self.world_from_cam @ other.world_from_cam)
 
     def __matmul__(self, other: "Pose") -> "Pose":
         return self.compose(other)
 
     def apply(self, points: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*out 3"]:
-        """Camera points [*batch, *n, 3] to world points: R X + t."""
+        """Transform camera points [*batch, *n, 3] to world points: R X + t."""
         return self.rotate(points) + self._align(self.translation, points, 1)
 
     def rotate(self, directions: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*out 3"]:
-        """Camera directions [*batch, *n, 3] to world directions: R d."""
+        """Rotate camera directions [*batch, *n, 3] to world directions: R d."""
         return (self._align(self.rotation, directions, 2) @ directions[..., None])[..., 0]
 
     def relative_to_first(self, dim: int = -1) -> "Pose":
@@ -120,7 +120,7 @@ class Pose:
         return first.inverse() @ self
 
     def scale_translation(self, scale: float | int | Tensor) -> "Pose":
-        """Same rotations, translations times ``scale`` (a number or [*batch])."""
+        """Keep rotations and multiply translations by ``scale`` (a number or [*batch])."""
         factor = torch.as_tensor(scale, dtype=self.dtype, device=self.device)
         return Pose.from_parts(self.rotation, self.translation * factor[..., None])
 
@@ -145,7 +145,7 @@ def _broadcast_vectors(*vectors: Any) -> list[Tensor]:
 
 
 def rotation_from_quaternion(quaternion: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch 3 3"]:
-    """R of q/‖q‖, so that any non-zero output of a network is a rotation; q and −q give the same one."""
+    """Compute R of q/‖q‖, so that any non-zero output of a network is a rotation; q and −q give the same one."""
     x, y, z, w = torch.nn.functional.normalize(quaternion, dim=-1).unbind(-1)
     rows = [
         (1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)),
@@ -156,7 +156,7 @@ def rotation_from_quaternion(quaternion: Float[Tensor, "*batch 4"]) -> Float[Ten
 
 
 def quaternion_from_rotation(rotation: Float[Tensor, "*batch 3 3"]) -> Float[Tensor, "*batch 4"]:
-    """The unit quaternion of R with w ≥ 0.
+    """Compute the unit quaternion of R with w ≥ 0.
 
     Row i of the matrix below is 4 qᵢ q: the one with the largest diagonal, 4 qᵢ² ≥ 1, loses no digits.
     """

@@ -32,13 +32,13 @@ class Similarity:
         return moved.to(points.dtype)
 
     def transform_pose(self, pose: Pose) -> Pose:
-        """World_from_cam in the other world. Lengths in the camera's own frame grow by `scale`."""
+        """Express world_from_cam in the other world. Lengths in the camera's own frame grow by `scale`."""
         pose64 = pose.to(torch.float64)
         moved = Pose.from_parts(self.rotation @ pose64.rotation, self.apply(pose64.translation))
         return moved.to(pose.dtype)
 
     def __matmul__(self, first: "Similarity") -> "Similarity":
-        """`first`, then this one."""
+        """Apply `first`, then this one."""
         return Similarity(
             self.scale * first.scale, self.rotation @ first.rotation, self.apply(first.translation)
         )
@@ -47,7 +47,7 @@ class Similarity:
 def fit_similarity(
     source: Float[Tensor, "n 3"], target: Float[Tensor, "n 3"], weight: Float[Tensor, "n"] | None = None
 ) -> Similarity:
-    """The similarity that minimises Σ wᵢ ‖s R pᵢ + t − qᵢ‖² (Umeyama)."""
+    """Find the similarity that minimizes Σ wᵢ ‖s R pᵢ + t − qᵢ‖² (Umeyama)."""
     source, target = source.double(), target.double()
     weight = torch.ones_like(source[:, 0]) if weight is None else weight.double()
     if len(source) < 3 or not float(weight.sum()) > 0:
@@ -69,9 +69,9 @@ def fit_similarity(
 
 
 def fit_similarity_to_poses(source: Pose, target: Pose) -> Similarity:
-    """From two or more cameras [view] known in both worlds.
+    """Find the similarity from two or more cameras [view] known in both worlds.
 
-    Each camera gives its centre and the tips of its axes, which are as long as the cameras lie apart: orientations
+    Each camera gives its center and the tips of its axes, which are as long as the cameras lie apart: orientations
     count as much as places, and cameras on a line, or only two of them, suffice.
     """
     reach = [_compute_spread(pose) for pose in (source, target)]

@@ -57,7 +57,7 @@ class Aggregator(nn.Module):
         key_mask: Bool[Tensor, "batch token"] | None = None,
         query_chunk: int | None = None,
     ) -> dict[int, Float[Tensor, "batch token two_dims"]]:
-        """Features [frame ‖ global] after each tapped pair, from the patch features of every view.
+        """Compute features [frame ‖ global] after each tapped pair, from the patch features of every view.
 
         `tokens` = `views.tokens(patch, special=aggregator.special)` are the positions of the whole sequence; phases
         are prepared once, for all layers. `query_chunk` bounds the memory of global attention, exactly.
@@ -77,7 +77,7 @@ class Aggregator(nn.Module):
         return tapped
 
     def prepare_positions(self, tokens: Tokens) -> tuple[Prepared, Prepared]:
-        """Phases for attention inside views and across them, for all layers; one preparation where they are alike."""
+        """Prepare attention inside views and across them, for all layers; once where both encodings are the same."""
         inside = self.frame.prepare(tokens)
         return inside, inside if self.across == self.frame else self.across.prepare(tokens)
 
@@ -89,7 +89,7 @@ class Aggregator(nn.Module):
         return torch.cat(parts, 1)
 
     def _run_block(self, block: Callable[..., Tensor], *inputs: Any, **options: Any) -> Tensor:
-        """With `recompute`, backward keeps the input of every block alone and computes the rest again."""
+        """Run a block. With `recompute`, backward keeps the input of every block alone and computes the rest again."""
         if self.recompute and torch.is_grad_enabled():
             out = checkpoint(block, *inputs, use_reentrant=False, **options)
             assert isinstance(out, Tensor)

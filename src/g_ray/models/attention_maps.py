@@ -27,7 +27,7 @@ class AttentionMaps:
     @classmethod
     @torch.no_grad()
     def from_model(cls, model: ReconstructionModel, frames: Sequence[Frame]) -> "AttentionMaps":
-        """Runs the network once over images as they are framed for it."""
+        """Run the network once over images as they are framed for it."""
         like = next(model.parameters())
         views = Views([frame.camera.to(device=like.device, dtype=like.dtype) for frame in frames])
         kept: list[tuple[Tensor, Prepared | None, Tensor | None]] = []
@@ -52,7 +52,7 @@ class AttentionMaps:
 
     @torch.no_grad()
     def compute_maps(self, pair: int, view: int, row: int, column: int) -> list[Float[Tensor, "row column"]]:
-        """How much that patch attends to every patch of every view, averaged over heads.
+        """Compute how much that patch attends to every patch of every view, averaged over heads.
 
         All maps together sum to 1 less what goes to camera and register tokens.
         """

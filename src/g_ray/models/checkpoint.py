@@ -1,4 +1,7 @@
-"""Weights that come with the package: `weights/NAME.safetensors`, with a card and a training log beside each."""
+"""Weights as files: those that come with the package, and any reconstruction network as one safetensors file.
+
+`weights/NAME.safetensors` in the package has a card (`NAME.json`) and a training log beside it.
+"""
 
 import dataclasses
 import hashlib
@@ -25,7 +28,7 @@ def list_shipped(folder: Path | None = None) -> list[str]:
 
 
 def find_shipped(name: str, folder: Path | None = None) -> Path:
-    """The file of weights of that name, after its digest was compared with its card's."""
+    """Find the file of shipped weights of that name, and compare its digest with its card's."""
     path = (folder or FOLDER) / f"{name}.safetensors"
     if not path.is_file():
         known = ", ".join(list_shipped(folder)) or "none"
@@ -40,12 +43,12 @@ def find_shipped(name: str, folder: Path | None = None) -> Path:
 
 
 def read_card(name: str, folder: Path | None = None) -> dict[str, Any]:
-    """What they are: recipe, command, scores, digest."""
+    """Read what shipped weights are: recipe, command, scores, digest."""
     return json.loads(((folder or FOLDER) / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def resolve_weights(weights: Path) -> Path:
-    """A file as it is; a bare name that is no file is looked for among the shipped weights."""
+    """Return a file as it is; look for a bare name that is no file among the shipped weights."""
     if weights.exists() or weights.suffix or len(weights.parts) != 1:
         return weights
     return find_shipped(weights.name)
@@ -60,7 +63,7 @@ CONFIG = "reconstruction_config"
 
 
 def save_reconstruction(model: ReconstructionModel, path: Path, dtype: torch.dtype | None = None) -> None:
-    """Weights (in `dtype`, e.g. float16 to halve the file) and config, whole or not at all."""
+    """Write weights (in `dtype`, e.g. float16 to halve the file) and config, atomically."""
     weights = {
         name: value.detach().to("cpu", dtype).contiguous() for name, value in model.state_dict().items()
     }
@@ -70,8 +73,10 @@ def save_reconstruction(model: ReconstructionModel, path: Path, dtype: torch.dty
 
 
 def load_reconstruction(source: str | Path, *, revision: str | None = None) -> ReconstructionModel:
-    """The model of a file, of a folder with model.safetensors, of a Hugging Face id "owner/name", or that comes with
-    the package under this name; in float32, prepared for inference (`model.train()` undoes that)."""
+    """Load a model in float32, prepared for inference (`model.train()` undoes that).
+
+    `source` is a file, a folder with model.safetensors, a Hugging Face id "owner/name" or the name of shipped weights.
+    """
     path = find_file(source, revision=revision)
     config, state = _read(path)
     with torch.device("meta"):
@@ -88,7 +93,7 @@ def load_reconstruction(source: str | Path, *, revision: str | None = None) -> R
 
 
 def find_file(source: str | Path, name: str = FILE, *, revision: str | None = None) -> Path:
-    """A local file or folder, what comes with the package, or else a file of that name in a repository on the hub."""
+    """Find a local file or folder, what comes with the package, or else a file in a repository on the hub."""
     path = resolve_weights(Path(source))
     if path.is_dir():
         path = path / name

@@ -54,7 +54,7 @@ def convert_checkpoint(
 def read_vggt_config(
     state: Mapping[str, Tensor], method: str, taps: tuple[int, int, int, int] = (4, 11, 17, 23)
 ) -> ReconstructionConfig:
-    """The sizes of a VGGT checkpoint, read off its shapes; its taps cannot be."""
+    """Read the sizes of a VGGT checkpoint off its shapes; its taps cannot be read."""
     pairs = len({name.split(".")[2] for name in state if name.startswith("aggregator.frame_blocks.")})
     dim = state["aggregator.camera_token"].shape[-1]
     plain = "aggregator.patch_embed.proj.weight" in state
@@ -83,7 +83,7 @@ def find_encoder_size(dim: int) -> str:
 
 
 def build_encoder(state: Mapping[str, Tensor]) -> tuple[DINOv2, LoadReport]:
-    """DINOv2 from a state with its own names, those of transformers, or ours."""
+    """Build DINOv2 from a state with its own names, those of transformers, or ours."""
     state = {
         name.removeprefix(ENCODER): v for name, v in state.items() if not _is_outside_encoder(name, state)
     }
@@ -107,6 +107,6 @@ def load_encoder(model: ReconstructionModel, source: str | Path) -> LoadReport:
 
 
 def _is_outside_encoder(name: str, state: Mapping[str, Tensor]) -> bool:
-    """In a file of ours, whatever is not the encoder."""
+    """Test whether a tensor of a file of ours does not belong to the encoder."""
     ours = ENCODER + "register_tokens" in state
     return ours and not name.startswith(ENCODER)

@@ -44,7 +44,7 @@ class PatchEmbed(nn.Module):
 
 
 class DINOv2(nn.Module):
-    """Images normalised as ImageNet's become patch tokens after the final norm; class and register tokens end here.
+    """Images normalized as ImageNet's become patch tokens after the final norm; class and register tokens end here.
 
     The learned position embedding is a cue of the grid that stays whatever the aggregator's encoding is.
     """
@@ -66,7 +66,7 @@ class DINOv2(nn.Module):
         images: Float[Tensor, "image 3 h w"],
         key_mask: Bool[Tensor, "image patch"] | None = None,
     ) -> Float[Tensor, "image patch dim"]:
-        """`key_mask` is False for patches that nobody shall attend to (padding)."""
+        """Compute patch tokens. `key_mask` is False for patches that are masked out (padding)."""
         rows, columns = images.shape[-2] // self.config.patch, images.shape[-1] // self.config.patch
         place = self.interpolate_position(rows, columns)
         patches = self.patch_embed(images) + place[:, 1:]
@@ -79,7 +79,7 @@ class DINOv2(nn.Module):
         return self.norm(x[:, SPECIAL:])
 
     def interpolate_position(self, rows: int, columns: int) -> Float[Tensor, "1 token dim"]:
-        """The embedding of the class token and of a grid of patches: bicubic, antialiased, edges on edges."""
+        """Interpolate the embedding of class token and patch grid: bicubic, antialiased, edges on edges."""
         grid = self.config.grid
         if (rows, columns) == (grid, grid):
             return self.pos_embed

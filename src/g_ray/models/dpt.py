@@ -55,7 +55,7 @@ class DPTHead(nn.Module):
         nn.init.normal_(last.weight, std=FIRST_GUESS)
 
     def forward(self, taps: Sequence[Float[Tensor, "image patch dim"]], rows: int, columns: int) -> Pointmap:
-        """Four taps of images that are `rows` × `columns` patches large, finest first."""
+        """Fuse four taps of images that are `rows` × `columns` patches large, finest first."""
         with disable_autocast(taps[0]):
             parts = [
                 self._compute_map([tap[start : start + self.frames_chunk] for tap in taps], rows, columns)
@@ -73,7 +73,7 @@ class DPTHead(nn.Module):
 
 
 def initialize_weights(module: nn.Module) -> None:
-    """He's initialisation of all convolutions; residual branches start with nothing, or four levels would add up.
+    """Apply He's initialization to all convolutions; residual branches start with nothing, or four levels would add up.
 
     torch's own loses two thirds of the variance with every layer, so that from the head's end all pixels look alike:
     trained from nothing it answers with one direction for the whole image for thousands of steps.
@@ -163,12 +163,12 @@ class ResidualUnit(nn.Module):
 def enlarge(
     x: Float[Tensor, "image c _ _"], size: tuple[int, int] | torch.Size
 ) -> Float[Tensor, "image c h w"]:
-    """Bilinear, with corner pixels on corner pixels."""
+    """Resize bilinearly, with corner pixels on corner pixels."""
     return F.interpolate(x, size=tuple(size), mode="bilinear", align_corners=True)
 
 
 def embed_position(like: Float[Tensor, "image c h w"], aspect: float) -> Float[Tensor, "c h w"]:
-    """Sines and cosines of x, then of y; (x, y) in units of half the diagonal, zero in the middle."""
+    """Compute sines and cosines of x, then of y; (x, y) in units of half the diagonal, zero in the middle."""
     channels, height, width = like.shape[1:]
     half = (aspect / hypot(aspect, 1.0), 1.0 / hypot(aspect, 1.0))
     ends = [extent * (count - 1) / count for extent, count in zip(half, (width, height), strict=True)]
@@ -184,7 +184,7 @@ def embed_position(like: Float[Tensor, "image c h w"], aspect: float) -> Float[T
 
 
 def _compute_waves(x: Float[Tensor, "n"], count: int) -> Float[Tensor, "channel n"]:
-    """sin and cos of x · 100^(−k/count)."""
+    """Compute sin and cos of x · 100^(−k/count)."""
     frequencies = 100.0 ** (-torch.arange(count, dtype=x.dtype, device=x.device) / count)
     phases = frequencies[:, None] * x
     return torch.cat([phases.sin(), phases.cos()])

@@ -33,7 +33,7 @@ TRANSFORMERS = (
 
 
 def read_foreign(path: Path) -> dict[str, Tensor]:
-    """The tensors of a .safetensors file or a torch checkpoint, without running code from it."""
+    """Read the tensors of a .safetensors file or a torch checkpoint, without running code from it."""
     if path.suffix == ".safetensors":
         from safetensors import SafetensorError
         from safetensors.torch import load_file
@@ -61,7 +61,7 @@ def read_foreign(path: Path) -> dict[str, Tensor]:
 
 
 def detect_kind(names: Iterable[str]) -> str:
-    """ "vggt", "dinov2" (its hub's names) or "transformers" (DINOv2 with registers there)."""
+    """Detect "vggt", "dinov2" (its hub's names) or "transformers" (DINOv2 with registers there)."""
     names = set(names)
     for kind, mark in (
         ("vggt", "aggregator.camera_token"),
@@ -78,12 +78,12 @@ def detect_kind(names: Iterable[str]) -> str:
 
 
 def rename_from_hub(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """DINOv2's own names, which are ours but for the output projection."""
+    """Rename DINOv2's own names, which are ours but for the output projection."""
     return {name.replace(".attn.proj.", ".attn.out."): value for name, value in state.items()}
 
 
 def rename_from_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Names of transformers' Dinov2WithRegistersModel, of its files and of version 5 in memory; its three projections
+    """Rename transformers' Dinov2WithRegistersModel, of its files and of version 5 in memory; its three projections
     become one."""
     renamed: dict[str, Tensor] = {}
     for name, value in state.items():
@@ -97,7 +97,7 @@ def rename_from_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def rename_from_vggt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """VGGT's names in those of ReconstructionModel; what has no counterpart keeps its own."""
+    """Rename VGGT's names to those of ReconstructionModel; what has no counterpart gets the prefix `vggt.`."""
     renamed = {}
     for name, value in rename_from_hub(state).items():
         for theirs, ours in VGGT_PARTS.items():
@@ -121,7 +121,7 @@ class LoadReport:
     """The file's that we have no place for."""
 
     def format_lines(self) -> list[str]:
-        """For people: tensors counted by the part they belong to."""
+        """Format for people: tensors counted by the part they belong to."""
         groups = {"loaded": self.loaded, "not in the file": self.missing, "not used": self.unused}
         return [f"{what}: {_format_counts(names)}" for what, names in groups.items() if names]
 

@@ -30,7 +30,7 @@ class Frame:
     def restore(
         self, maps: Float[Tensor, "h w channel"], valid: Bool[Tensor, "h w"]
     ) -> tuple[Float[Tensor, "height width channel"], Bool[Tensor, "height width"]]:
-        """Maps over this frame's pixels at those of the given image: bilinear where it is larger, antialiased where
+        """Resample maps from this frame's pixels to the given image's: bilinear where it is larger, antialiased where
         it is smaller. Invalid pixels have no part in it; where most of a pixel comes from them it is invalid, and 0.
         """
         return restore_maps(maps, valid, self.original.width, self.original.height, self.box)
@@ -39,7 +39,7 @@ class Frame:
 def restore_maps(
     maps: Float[Tensor, "h w channel"], valid: Bool[Tensor, "h w"], width: int, height: int, box: Box
 ) -> tuple[Float[Tensor, "height width channel"], Bool[Tensor, "height width"]]:
-    """Maps at the pixels of an image of `width` × `height` that lies at `box` in them (see `Frame.restore`)."""
+    """Resample maps to the pixels of a `width` × `height` image that lies at `box` in them (see `Frame.restore`)."""
     left, top, right, bottom = box
     across = compute_resampling_weights(valid.shape[1], width, left, right).to(maps)
     down = compute_resampling_weights(valid.shape[0], height, top, bottom).to(maps)
@@ -73,11 +73,11 @@ class Framing:
             )
 
     def __call__(self, image: Float[Tensor, "3 height width"], camera: Camera) -> Frame:
-        """Image and camera are of one size; `camera` is a single one."""
+        """Frame an image with its camera, a single one of the same size."""
         return self._stretch(image, camera) if self.fit == "stretch" else self._pad(image, camera)
 
     def compute_stretched_size(self, camera: Camera) -> tuple[int, int]:
-        """Width and height in whole patches, as near to the camera's aspect ratio as they come."""
+        """Compute width and height in whole patches, as near to the camera's aspect ratio as they come."""
         scale = self.size / max(camera.width, camera.height)
         sides = (camera.width, camera.height)
         width, height = (max(1, round(side * scale / self.patch)) * self.patch for side in sides)

@@ -16,17 +16,17 @@ def linear(raw: Float[Tensor, "*shape c"]) -> Float[Tensor, "*shape c"]:
 
 
 def inverse_log(raw: Float[Tensor, "*shape c"]) -> Float[Tensor, "*shape c"]:
-    """sign(y) (e^|y| − 1): far points from small numbers, in any direction (VGGT's points). Slope 1 at zero."""
+    """Compute sign(y) (e^|y| − 1): far points from small numbers, in any direction (VGGT's points). Slope 1 at zero."""
     return torch.where(raw < 0, -torch.expm1(-raw), torch.expm1(raw))
 
 
 def exponential(raw: Float[Tensor, "*shape c"]) -> Float[Tensor, "*shape c"]:
-    """e^y, positive (VGGT's depth)."""
+    """Compute e^y, positive (VGGT's depth)."""
     return raw.exp()
 
 
 def depth_first(raw: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*shape 3"]:
-    """(xz, yz, z) with z = e^y₂ (Pi3's points): in front of the camera only, so for fields of view below 180°."""
+    """Compute (xz, yz, z) with z = e^y₂ (Pi3's points): in front of the camera, so for fields of view below 180°."""
     depth = raw[..., 2:].exp()
     return torch.cat([raw[..., :2] * depth, depth], -1)
 
@@ -56,7 +56,7 @@ class Pointmap:
     def from_raw(
         cls, raw: Float[Tensor, "*image h w raw"], activate: Callable[[Tensor], Tensor]
     ) -> "Pointmap":
-        """All channels but the last through an activation; confidence 1 + e^c from the last."""
+        """Pass all channels but the last through an activation; confidence 1 + e^c from the last."""
         return cls(activate(raw[..., :-1]), 1 + raw[..., -1].exp())
 
 

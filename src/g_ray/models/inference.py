@@ -1,4 +1,5 @@
-"""Calibrations that a reconstruction is given, and the record of what became of each."""
+"""One pass of the reconstruction network: photos of any sizes with any calibrations in, points, depths and poses out,
+with a record of how each calibration was used."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -45,7 +46,7 @@ class Calibration:
 
 
 def convert_to_cameras(calibrations: CalibrationInput) -> list[Camera]:
-    """One unbatched camera per view; refuses what would otherwise be ignored."""
+    """Convert to one unbatched camera per view; raise for what would otherwise be ignored."""
     if isinstance(calibrations, Views):
         if calibrations.poses is not None:
             raise ValueError(
@@ -66,12 +67,9 @@ def _convert_to_camera(view: int, calibration: Camera | RayMap) -> Camera:
         return calibration
     if calibration.origins is not None:
         raise ValueError(
-            f"ray map of view {view} has origins, which would be ignored: give camera-local rays of one centre"
+            f"ray map of view {view} has origins, which would be ignored: give camera-local rays of one center"
         )
     return RayMapCamera.from_rays(calibration.directions, calibration.valid)
-
-
-# One pass of the network: photos of any sizes with any calibrations in; points, depths, rays, poses out.
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ class InferredView:
     frame: Frame
 
     def to_original(self) -> "InferredView":
-        """The same over the pixels of the image as it was given. Depth edges are interpolated."""
+        """Resample to the pixels of the image as it was given. Depth edges are interpolated."""
         if self.camera is self.frame.original:
             return self
         maps = vars(self.maps)
@@ -139,7 +137,7 @@ def run_inference(
     query_chunk: int | None = None,
     precision: str = "fp32",
 ) -> Inference:
-    """One scene from images in [0, 1] with one calibration each; the first view is the world.
+    """Reconstruct one scene from images in [0, 1] with one calibration each; the first view is the world.
 
     `size` is the long side that the network sees, `fit` how sides become multiples of its patch (see `Framing`).
     `query_chunk` and `precision="bf16"` save memory; the heads always compute in float32.

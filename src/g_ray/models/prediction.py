@@ -47,11 +47,11 @@ class Prediction:
         return Pose.from_parts(rotation_from_quaternion(self.quaternion), self.translation)
 
     def map_tensors(self, change: Callable[[Tensor], Tensor]) -> "Prediction":
-        """Each tensor through a function that keeps the last axes."""
+        """Pass each tensor through a function that keeps the last axes."""
         return Prediction(**{name: change(value) for name, value in vars(self).items()})
 
     def select_view(self, index: int) -> "Prediction":
-        """One view of a prediction whose second batch axis runs over views."""
+        """Select one view of a prediction whose second batch axis runs over views."""
         return self.map_tensors(lambda tensor: tensor[:, index])
 
     def to(self, *args: Any, **kwargs: Any) -> "Prediction":

@@ -71,10 +71,10 @@ class ReconstructionModel(nn.Module):
         content: Bool[Tensor, "view h w"] | None = None,
         query_chunk: int | None = None,
     ) -> Prediction:
-        """Of views of one size, [batch view h w …]; images in [0, 1], sides in whole patches.
+        """Predict for views of one size, [batch view h w …]; images in [0, 1], sides in whole patches.
 
-        `content` is False for padding: such pixels are nobody's keys. `query_chunk` bounds the memory of global
-        attention, exactly. Poses of the views, if there are any, are not looked at.
+        `content` is False for padding: such pixels are masked out as keys. `query_chunk` bounds the memory of global
+        attention, exactly. Poses of the views, if there are any, are not used.
         """
         masks = None if content is None else content.unbind()
         ((_, prediction),) = self._run(images.unbind(1), views, masks, query_chunk)
@@ -88,7 +88,7 @@ class ReconstructionModel(nn.Module):
         content: Sequence[Bool[Tensor, "_ _"]] | None = None,
         query_chunk: int | None = None,
     ) -> list[Prediction]:
-        """The same for views of different sizes: one prediction [batch h w …] per view, in their order."""
+        """Predict for views of different sizes: one prediction [batch h w …] per view, in their order."""
         results = {}
         for group, prediction in self._run(images, views, content, query_chunk):
             results |= {view: prediction.select_view(index) for index, view in enumerate(group.views)}
@@ -117,7 +117,7 @@ class ReconstructionModel(nn.Module):
     def _encode(
         self, images: Sequence[Tensor], tokens: Tokens, groups: Sequence[Group], mask: Mask
     ) -> list[Float[Tensor, "batch patch dim"]]:
-        """Patch features of every view."""
+        """Compute the patch features of every view."""
         features: dict[int, Tensor] = {}
         for group in groups:
             stacked = _normalize_images(torch.stack([images[view] for view in group.views], 1)).flatten(0, 1)
@@ -157,7 +157,7 @@ def _group_views(tokens: Tokens) -> list[Group]:
 def _select_patches(
     x: Float[Tensor, "batch token c"] | Bool[Tensor, "batch token c"], tokens: Tokens, group: Group
 ) -> Tensor:
-    """[(batch view) patch c] of the views of a group; no copy where all views are of one size and the batch is 1."""
+    """Select [(batch view) patch c] of a group of views; no copy if all views are of one size and the batch is 1."""
     if len(group.views) == len(tokens.views):
         special = len(tokens) // len(group.views) - group.rows * group.columns
         return x.unflatten(1, (len(group.views), -1))[:, :, special:].flatten(0, 1)
@@ -170,7 +170,7 @@ def _normalize_images(images: Float[Tensor, "batch view 3 h w"]) -> Float[Tensor
 
 
 def _make_key_mask(tokens: Tokens, batch: int, content: Sequence[Tensor] | None, patch: int) -> Mask:
-    """Nobody attends to patches whose centre no ray reaches (the corners of a fisheye), or that are all padding."""
+    """Mask out patches whose center no ray reaches (the corners of a fisheye), and those that are all padding."""
     valid = tokens.valid()
     if content is not None:
         filled = [_reduce_any_to_patches(mask, patch).to(valid.device) for mask in content]

@@ -29,7 +29,7 @@ GRAY_QK = Position("gray", {"rotate_values": False})
 GRID_VO = Position("rope", {"coordinate": "grid_from_one"})
 GRID = Position("rope", {"coordinate": "grid_from_one", "rotate_values": False})
 # Phases 2π c ω with c in [−1, 1] over each side of the image; ours run from −½ to ½.
-NORMALIZED = Position("rope", {"coordinate": "normalised_grid", "rotate_values": False, "scale": 4 * pi})
+NORMALIZED = Position("rope", {"coordinate": "normalized_grid", "rotate_values": False, "scale": 4 * pi})
 
 
 @dataclass(frozen=True)

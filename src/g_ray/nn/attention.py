@@ -23,7 +23,7 @@ def attention(
     windows: Sequence[slice] | None = None,
     consume: bool = False,
 ) -> Float[Tensor, "batch head query dim"]:
-    """softmax(qkᵀ/√D) v with the encoding's transforms around it (paper, eq:qkv to eq:output).
+    """Compute softmax(qkᵀ/√D) v with the encoding's transforms around it (paper, eq:qkv to eq:output).
 
     Replaces `F.scaled_dot_product_attention(q, k, v)`. `key_mask` is True for keys that count; `query_chunk`
     evaluates so many queries at a time, exactly, where the backend would otherwise hold all scores. With
@@ -75,7 +75,7 @@ def _check_windows(q: Tensor, k: Tensor, windows: Sequence[slice]) -> None:
 
 
 def _cast_for_autocast(x: Tensor) -> Tensor:
-    """What F.scaled_dot_product_attention does to its inputs under autocast."""
+    """Cast as F.scaled_dot_product_attention casts its inputs under autocast."""
     device = x.device.type
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
@@ -122,7 +122,7 @@ def compute_attention_weights(
     *,
     key_mask: Bool[Tensor, "batch key"] | None = None,
 ) -> Float[Tensor, "batch head key"]:
-    """softmax((E q)ᵀ(E k)/√D) of the token number `query`, whose q is given before the encoding (eq:qkv).
+    """Compute softmax((E q)ᵀ(E k)/√D) of the token number `query`, whose q is given before the encoding (eq:qkv).
 
     In float32 or better: it is meant to be read, not to be fast.
     """

@@ -1,4 +1,11 @@
-"""Attention whose keys look different from every query camera (RayRoPE), in the memory of one camera."""
+"""Attention whose keys look different from every query camera (RayRoPE), and the layer that predicts its depths.
+
+Keys and values have to be rotated anew for each of C query cameras. Plain autograd would keep all C rotated copies;
+`PerCameraAttention` keeps one, and makes the others again in backward. Tokens are complex numbers in it (see
+`g_ray.encodings._pairs`), so that rotating is one multiplication z = x · r, with the gradients
+
+    dL/dx = dL/dz · conj(r),    dL/dr = Σ_heads conj(x) · dL/dz.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -37,7 +44,7 @@ class DepthPredictor(nn.Module):
 def attend_per_camera(
     q: Tensor, k: Tensor, v: Tensor, position: PerCamera, bias: Tensor | None, chunk: int | None
 ) -> Tensor:
-    """In plain operations: gradients reach the cameras too, but backward keeps the keys of every camera."""
+    """Attend in plain operations: gradients reach the cameras too, but backward keeps the keys of every camera."""
     query_ends, key_ends = position.get_depth_ends()
     turn = position.compute_query_rotation(query_ends)
     rotated = turn.apply(q)
@@ -53,7 +60,7 @@ def attend_per_camera(
 
 
 class PerCameraAttention(torch.autograd.Function):
-    """The same numbers; backward keeps q, k, v, the depths and the output, and rotates the keys again."""
+    """`attend_per_camera` for fixed cameras; backward keeps q, k, v, depths and the output, and rotates keys again."""
 
     @staticmethod
     def forward(
@@ -70,6 +77,7 @@ class PerCameraAttention(torch.autograd.Function):
         turn = position.compute_query_rotation(query_ends).to_complex()
         rotated = adjacent_from_complex(complex_from_halves(q) * turn, q.dtype)
         keys, values = _RotatedTokens(k, rotate=True), _RotatedTokens(v, rotate=position.rotate_values)
+        # Queries of one view are one call of the fused kernel, against all keys as that view's camera sees them.
         out, sums = torch.empty_like(rotated), []
         for view, span in position.queries.find_runs():
             key_rotation = (
@@ -82,7 +90,7 @@ class PerCameraAttention(torch.autograd.Function):
         ctx.save_for_backward(q, k, v, query_ends, key_ends, out, *sums)
         ctx.position, ctx.bias, ctx.chunk = position, bias, chunk
         if not position.rotate_values:
-            return out.clone()
+            return out.clone()  # `out` is saved for backward, and callers may write into what they get
         return halves_from_complex(complex_from_adjacent(out) * turn.conj(), q.dtype)
 
     @staticmethod
@@ -93,13 +101,14 @@ class PerCameraAttention(torch.autograd.Function):
         turn = _TrackedRotation(position.compute_query_rotation, query_ends)
         queries, grad = complex_from_halves(q), gradients[0]
         if position.rotate_values:
+            # Output = conj(r_q) · out: first back through this last rotation.
             straight = complex_from_halves(grad)
             turn.add_gradient(torch.mul(straight.conj(), complex_from_adjacent(out)))
             grad = adjacent_from_complex(straight * turn.value, q.dtype)
         rotated = adjacent_from_complex(queries * turn.value, q.dtype)
         rotated_grad, key_ends_grad = torch.empty_like(rotated), torch.zeros_like(key_ends)
         keys, values = _RotatedTokens(k, rotate=True), _RotatedTokens(v, rotate=position.rotate_values)
-        remaining = iter(sums)
+        remaining = iter(sums)  # log-sum-exps, in the order in which forward appended them
         for view, span in position.queries.find_runs():
             key_rotation = (
                 None
@@ -141,12 +150,13 @@ class _TrackedRotation:
         with torch.enable_grad():
             self.ends = ends.detach().requires_grad_()
             self.live = make(self.ends).to_complex()
+        # Gradients of all heads and chunks are summed first; then one backward pass leads from the rotation to depths.
         self.value = self.live.detach()
         self.conjugate = self.value.conj().resolve_conj()
         self.grad = torch.zeros_like(self.value)
 
     def add_gradient(self, products: Complex[Tensor, "batch head token pair"]) -> None:
-        """Gradients conj(x)·g of all heads that share the rotation."""
+        """Add the gradients conj(x)·g of all heads that share the rotation."""
         self.grad += products.sum(1, keepdim=True)
 
     def compute_ends_gradient(self) -> Tensor:
@@ -159,12 +169,13 @@ class _RotatedTokens:
     def __init__(self, x: Float[Tensor, "batch head key dim"], *, rotate: bool) -> None:
         self.x = x
         self.pairs = complex_from_halves(x) if rotate else None
+        # Made when first needed: forward has no use for gradients, nor a single camera for a buffer.
         self.conjugate: Tensor | None = None
         self.buffer: Tensor | None = None
         self.total: Tensor | None = None
 
     def rotate(self, turn: Complex[Tensor, "batch 1 key pair"] | None) -> Float[Tensor, "batch head key dim"]:
-        """As one camera sees them; without rotation for queries that belong to no camera."""
+        """Rotate them as one camera sees them; not at all for queries that belong to no camera."""
         if self.pairs is None:
             return self.x
         if turn is None:
@@ -176,7 +187,7 @@ class _RotatedTokens:
     def add_gradient(
         self, grad: Float[Tensor, "batch head key dim"], rotation: _TrackedRotation | None
     ) -> None:
-        """Gradient in what `rotate` gave: turned back and added up in float32 or better."""
+        """Turn the gradient of what `rotate` returned back, and add it up in float32 or better."""
         if self.pairs is None:
             self.total = promote_to_float32(grad.clone()) if self.total is None else self.total.add_(grad)
             return

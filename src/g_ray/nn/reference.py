@@ -16,7 +16,7 @@ def naive_attention(
     *,
     key_mask: Bool[Tensor, "batch key"] | None = None,
 ) -> Float[Tensor, "batch head query dim"]:
-    """What `attention` must compute, for any encoding."""
+    """Compute what `attention` must, for any encoding."""
     if isinstance(position, PerCamera):
         return _attend_per_camera(q, k, v, position, key_mask)
     if isinstance(position, Tokenwise):
@@ -28,7 +28,7 @@ def naive_attention(
 def _attend_per_camera(
     q: Tensor, k: Tensor, v: Tensor, position: PerCamera, key_mask: Tensor | None
 ) -> Tensor:
-    """One query at a time, as its own camera sees all keys."""
+    """Attend one query at a time, as its own camera sees all keys."""
     query_ends, key_ends = position.get_depth_ends()
     turn = position.compute_query_rotation(query_ends)
     q = turn.apply_plain(q)

@@ -1,4 +1,5 @@
-"""Scaled dot-product attention with its backward pass in hand, for operators that recompute their inputs."""
+"""Scaled dot-product attention: in chunks of queries, inside windows, and with an explicit backward pass for operators
+that recompute their inputs."""
 
 from collections.abc import Sequence
 
@@ -9,14 +10,14 @@ from torch import Tensor
 
 
 def mask_to_bias(key_mask: Bool[Tensor, "batch key"] | None, like: Tensor) -> Tensor | None:
-    """A mask of keys to attend to, as what is added to the scores: [batch 1 1 key]."""
+    """Turn a mask of keys to attend to into what is added to the scores: [batch 1 1 key]."""
     if key_mask is None:
         return None
     return torch.zeros_like(key_mask, dtype=like.dtype).masked_fill(~key_mask, float("-inf"))[:, None, None]
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, query_chunk: int | None = None) -> Tensor:
-    """softmax(qkᵀ/√D + bias) v, by stretches of `query_chunk` queries where memory must stay bounded."""
+    """Compute softmax(qkᵀ/√D + bias) v, by stretches of `query_chunk` queries where memory must stay bounded."""
     if query_chunk is None or q.shape[-2] <= query_chunk:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
     parts = [F.scaled_dot_product_attention(part, k, v, attn_mask=bias) for part in q.split(query_chunk, -2)]
@@ -31,7 +32,7 @@ def attend_within(
     windows: Sequence[slice],
     query_chunk: int | None = None,
 ) -> Tensor:
-    """The same inside each of some consecutive windows that fill the sequence; equal ones are one call."""
+    """Attend inside each of some consecutive windows that fill the sequence; equal ones are one call."""
     count, length = len(windows), windows[0].stop
     if q.shape[-2] == count * length and all(window.stop - window.start == length for window in windows):
         folded = [_fold_windows(part, count, -2) for part in (q, k, v)]
@@ -47,7 +48,7 @@ def attend_within(
 
 
 def _fold_windows(x: Tensor, count: int, axis: int) -> Tensor:
-    """Equal windows along an axis as further samples of the batch: [batch head (window token) …]."""
+    """Fold equal windows along an axis as further samples of the batch: [batch head (window token) …]."""
     return x.unflatten(axis, (count, -1)).movedim(axis - 1, 1).flatten(0, 1)
 
 
@@ -57,7 +58,7 @@ def has_kernel(q: Float[Tensor, "batch head query dim"]) -> bool:
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Output, and the log-sum-exp of the scores (empty where no kernel gives it)."""
+    """Compute the output, and the log-sum-exp of the scores (empty where no kernel gives it)."""
     if not has_kernel(q):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias), q.new_empty(0)
     return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
@@ -68,7 +69,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> tuple[Tenso
 def backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, logsumexp: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients in q, k, v; recomputes the forward pass where its log-sum-exp is not at hand."""
+    """Compute the gradients in q, k, v; recompute the forward pass where its log-sum-exp is not at hand."""
     if logsumexp.numel():
         kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
         return kernel(grad, q, k, v, out, logsumexp, 0.0, False, attn_mask=_expand_bias(bias, q, k))

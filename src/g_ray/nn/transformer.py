@@ -67,7 +67,7 @@ class MultiHeadAttention(nn.Module):
         queries: slice = EVERYTHING,
         windows: Sequence[slice] | None = None,
     ) -> Float[Tensor, "batch query dim"]:
-        """Every token attends to every token; with `queries` only those tokens ask, and only they are returned.
+        """Let every token attend to every token; with `queries` only those tokens ask, and only they are returned.
 
         The position must then be prepared for them: `encoding.prepare(tokens.select(views), tokens)`.
         With `windows` (see `attention`) tokens attend inside their own.
@@ -94,7 +94,7 @@ class MultiHeadAttention(nn.Module):
         *,
         key_mask: Bool[Tensor, "batch token"] | None = None,
     ) -> Float[Tensor, "batch head token"]:
-        """How much token `query` attends to every token: the softmax that `forward` never writes down."""
+        """Compute how much token `query` attends to every token: the softmax that `forward` never writes down."""
         q, k, _ = self._project(x, slice(query, query + 1))
         q, k = self.q_norm(q), self.k_norm(k)
         if self._is_foreign(position):
@@ -144,7 +144,7 @@ class MultiHeadAttention(nn.Module):
     def _iterate_permutations(
         self, order: Int[Tensor, "dim"]
     ) -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
-        """Every parameter with a channel axis, and how it is permuted when the channels of each head are."""
+        """Yield every parameter with a channel axis, and how it is permuted when the channels of each head are."""
         for name, _ in self.qkv.named_parameters():  # rows: q, k, v, each with its heads
             yield f"qkv.{name}", lambda value: self._permute_heads(value, order, 0)
         for norm in ("q_norm", "k_norm"):
@@ -167,7 +167,7 @@ class MultiHeadAttention(nn.Module):
         return q, k, v
 
     def _split_heads(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
-        """[batch token head dim], once for each part."""
+        """Reshape to [batch token head dim], once for each part."""
         return x.unflatten(-1, (parts, -1, self.head_dim)).unbind(2)
 
 
@@ -262,7 +262,7 @@ class Block(nn.Module):
         query_chunk: int | None = None,
         windows: Sequence[slice] | None = None,
     ) -> Float[Tensor, "batch token dim"]:
-        """Options as of `g_ray.nn.attention.attention`."""
+        """Apply the layer; options are those of `g_ray.nn.attention.attention`."""
         attended = self.attn(
             self.norm1(x), position, key_mask=key_mask, query_chunk=query_chunk, windows=windows
         )

@@ -41,7 +41,7 @@ class Layout:
     def from_grids(
         cls, grids: Sequence[tuple[int, int]], *, special: int = 0, leading: int = 0, trailing: int = 0
     ) -> "Layout":
-        """Views one after the other, each with its `(rows, columns)` patches.
+        """Lay views out one after the other, each with its `(rows, columns)` patches.
 
         `special` tokens stand before the patches of every view and belong to it; `leading` and `trailing`
         tokens stand at the ends of the whole sequence and belong to no view.
@@ -60,14 +60,14 @@ class Layout:
         return 1 + max((s.view for s in self.segments if s.view is not None), default=-1)
 
     def iterate_spans(self) -> Iterator[tuple[Segment, slice]]:
-        """Every segment with the slice of the sequence that it fills."""
+        """Yield every segment with the slice of the sequence that it fills."""
         start = 0
         for segment in self.segments:
             yield segment, slice(start, start + segment.count)
             start += segment.count
 
     def find_runs(self) -> list[tuple[int | None, slice]]:
-        """Longest stretches of consecutive tokens that belong to the same view (or to none)."""
+        """Find the longest stretches of consecutive tokens that belong to the same view (or to none)."""
         stretches = []
         for view, spans in groupby(self.iterate_spans(), key=lambda span: span[0].view):
             slices = [span for _, span in spans]
@@ -81,7 +81,7 @@ class Layout:
         return torch.tensor(owners, device=device).repeat_interleave(torch.tensor(lengths, device=device))
 
     def get_patch_mask(self, device: torch.device | str | None = None) -> Bool[Tensor, "token"]:
-        """False for special tokens."""
+        """Mark patches: False for special tokens."""
         return torch.cat([torch.full((s.count,), s.is_patches, device=device) for s in self.segments])
 
     def compute_grid_positions(
@@ -91,7 +91,7 @@ class Layout:
         normalized: bool,
         device: torch.device | str | None = None,
     ) -> Float[Tensor, "token sample 2"]:
-        """(column, row) of every sample, in patches or, `normalized`, as u/W − ½, v/H − ½; 0 for special tokens."""
+        """Compute (column, row) of every sample in patches or, `normalized`, u/W − ½, v/H − ½; 0 for special tokens."""
         corner = torch.tensor(offsets, dtype=torch.float64, device=device)
         parts = []
         for segment in self.segments:
@@ -110,11 +110,11 @@ class Layout:
         return torch.cat(parts)
 
     def select(self, views: Sequence[int]) -> "Layout":
-        """Only the segments of some views, in the order in which they stand here."""
+        """Keep only the segments of some views, in the order in which they stand here."""
         return Layout(tuple(segment for segment in self.segments if segment.view in views))
 
     def find_tokens(self, views: Sequence[int]) -> Int[Tensor, "kept"]:
-        """Where the tokens of some views stand in this sequence."""
+        """Find where the tokens of some views stand in this sequence."""
         return torch.cat(
             [torch.arange(span.start, span.stop) for s, span in self.iterate_spans() if s.view in views]
         )

@@ -35,11 +35,11 @@ class RayMap:
 
     @staticmethod
     def from_camera(camera: Camera) -> "RayMap":
-        """Rays through all pixel centres: [*batch, height, width]."""
+        """Cast rays through all pixel centers: [*batch, height, width]."""
         return RayMap(*camera.unproject_grid())
 
     def expand_to_batch(self, batch: int, dims: int) -> "RayMap":
-        """The same rays for every scene of a batch, without a copy; the last `dims` axes are those of one scene."""
+        """Repeat the rays for every scene of a batch, without a copy; the last `dims` axes are those of one scene."""
         assert self.origins is None
         directions = self.directions.expand(batch, *self.directions.shape[-dims - 1 :])
         return RayMap(directions, self.valid.expand(batch, *self.valid.shape[-dims:]))
@@ -61,6 +61,6 @@ class RayMap:
         return RayMap(self.directions.to(device=device, dtype=dtype), self.valid.to(device=device), origins)
 
     def to_world(self, pose: Pose) -> "RayMap":
-        """Rotate camera-local rays [*batch, *n] into the world and let them start at the camera centre."""
+        """Rotate camera-local rays [*batch, *n] into the world and let them start at the camera center."""
         origins = pose.apply(torch.zeros_like(self.directions) if self.origins is None else self.origins)
         return RayMap(pose.rotate(self.directions), self.valid, origins)

@@ -1,4 +1,4 @@
-"""Crop and resize an image and its camera together, in one resampling step."""
+"""Crop and resize an image and its camera together, in one resampling step, and choose what to crop."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -21,7 +21,7 @@ def resample(
     height: int,
     box: Sequence[float | int] | None = None,
 ) -> tuple[Float[Tensor, "*batch channel height width"], CameraType]:
-    """The part `box` of an image (all of it without one) at a new size, with the camera that takes such images.
+    """Resample the part `box` of an image (all of it without one) to a new size, and its camera alike.
 
     Antialiased; the content of a pixel stays on its ray (appendix "Consistency under Image Resampling").
     """
@@ -40,9 +40,9 @@ def resample(
 def compute_resampling_weights(
     source: int, target: int, start: float, stop: float
 ) -> Float[Tensor, "target source"]:
-    """How much of each source pixel goes into each target pixel, along one axis.
+    """Compute how much of each source pixel goes into each target pixel, along one axis.
 
-    Target pixel i has its centre at start + (i + ½) s with s = (stop − start)/target, source pixel j at j + ½. The
+    Target pixel i has its center at start + (i + ½) s with s = (stop − start)/target, source pixel j at j + ½. The
     filter is a triangle as wide as the coarser of both grids (Pillow's and torch's antialiased bilinear); pixels
     outside the box take part where it reaches them, and at the image's edge the rest is scaled to sum to 1.
     """
@@ -54,14 +54,11 @@ def compute_resampling_weights(
     return triangle / triangle.sum(1, keepdim=True)
 
 
-# Crops of the zoom protocol, beside the resampling that carries them out.
-
-
-__all__ = ["Box", "center_box", "compute_resampling_weights", "fit_box", "place_box", "resample"]
+# Boxes to crop: in the middle, of a given shape, anywhere.
 
 
 def center_box(width: float | int, height: float | int, zoom: float | int) -> Box:
-    """The middle of an image that fills it again after a zoom by that factor."""
+    """Find the middle of an image that fills it again after a zoom by that factor."""
     if not zoom >= 1:
         raise ValueError(f"zoom {zoom} is below 1: an image cannot show what lies outside of it")
     across, down = width / (2 * zoom), height / (2 * zoom)
@@ -69,7 +66,7 @@ def center_box(width: float | int, height: float | int, zoom: float | int) -> Bo
 
 
 def fit_box(width: int, height: int, new_width: int, new_height: int, zoom: float | int = 1) -> Box:
-    """The largest part in the middle of an image that has the shape of a new one, zoomed."""
+    """Find the largest part in the middle of an image that has the shape of a new one, zoomed."""
     scale = min(width / new_width, height / new_height)
     left, top, right, bottom = center_box(scale * new_width, scale * new_height, zoom)
     right_by, down_by = (width - scale * new_width) / 2, (height - scale * new_height) / 2
@@ -85,8 +82,10 @@ def place_box(
     zoom: float | int = 1.0,
     place: tuple[float, float] = (0.5, 0.5),
 ) -> Box:
-    """A part of an image that has the shape of a new one, 1/zoom of the largest; `place` in [0, 1]² from the leftmost
-    and topmost to the rightmost and lowest."""
+    """Find a part of an image that has the shape of a new one, 1/zoom of the largest.
+
+    `place` in [0, 1]² is from the leftmost and topmost to the rightmost and lowest.
+    """
     scale = min(width / new_width, height / new_height) / zoom
     across, down = scale * new_width, scale * new_height
     left, top = place[0] * (width - across), place[1] * (height - down)

@@ -19,7 +19,7 @@ Samples = tuple[tuple[float, float], ...]
 """Positions (x, y) inside a patch, in units of the patch."""
 
 CENTER: Samples = ((0.5, 0.5),)
-"""The patch centre: what the paper samples."""
+"""The patch center: what the paper samples."""
 
 CORNERS: Samples = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0))
 """Three corners of the patch: what RayRoPE samples."""
@@ -69,12 +69,12 @@ class Views:
         return len(self.cameras)
 
     def __getitem__(self, index: slice) -> "Views":
-        """Some of the views, e.g. `views[:2]`."""
+        """Select some of the views, e.g. `views[:2]`."""
         poses = None if self.poses is None else self.poses[..., index]
         return Views(self.cameras[index], poses, casts=self.casts)
 
     def __add__(self, other: "Views") -> "Views":
-        """These views, then the others."""
+        """Join these views and the others."""
         if (self.poses is None) != (other.poses is None):
             raise ValueError("views with poses beside views without: give poses to all of them or to none")
         cameras = [*self.cameras, *other.cameras]
@@ -107,7 +107,7 @@ class Views:
         return reduce(torch.promote_types, dtypes, torch.float32)
 
     def cam_from_world(self, encoding_name: str) -> Float[Tensor, "batch view 4 4"]:
-        """Poses for an encoding that compares them; its name is for the error message."""
+        """Return the poses for an encoding that compares them; its name is for the error message."""
         if self.poses is None:
             raise ValueError(
                 f"{encoding_name} compares camera poses, but the views have none: pass Views(cameras, poses)"
@@ -117,18 +117,18 @@ class Views:
         return matrices.to(self.cameras[0].device, self.dtype).expand(self.batch, len(self), 4, 4)
 
     def intrinsics(self) -> Float[Tensor, "batch view 3 3"]:
-        """Central pinholes in units of the image: fx/W, fy/H, cx/W − ½, cy/H − ½ (skew dropped, as the hosts do)."""
+        """Compute central pinholes in units of the image: fx/W, fy/H, cx/W − ½, cy/H − ½ (no skew, as in the hosts)."""
         with disable_autocast(self.cameras[0].params):
             matrices = [_normalize_intrinsics(camera).expand(self.batch, 3, 3) for camera in self.cameras]
         return torch.stack([matrix.to(self.dtype) for matrix in matrices], 1)
 
     def cast_pixel_rays(self, view: int) -> RayMap:
-        """Camera-local rays of all pixel centres of one view: [*batch h w], with the batch of its camera."""
+        """Cast the camera-local rays of all pixel centers of one view: [*batch h w], with the batch of its camera."""
         camera = self.cameras[view]
         return self._cast_once(camera, "pixels", lambda: RayMap.from_camera(camera))
 
     def cast_patch_rays(self, view: int, rows: int, columns: int, samples: Samples) -> RayMap:
-        """Camera-local rays of some positions inside every patch of one view: [*batch patch sample]."""
+        """Cast the camera-local rays of some positions inside every patch of one view: [*batch patch sample]."""
         camera = self.cameras[view]
 
         def cast() -> RayMap:
@@ -193,7 +193,7 @@ class Tokens:
         return self.views.cameras[0].device
 
     def rays(self, samples: Samples = CENTER) -> RayMap:
-        """Camera-local unit rays [batch token sample 3] of some positions inside every patch (eq:camera_ray).
+        """Cast camera-local unit rays [batch token sample 3] of some positions inside every patch (eq:camera_ray).
 
         Special tokens look along the optical axis and are not valid: encodings leave them unrotated.
         """
@@ -202,11 +202,11 @@ class Tokens:
         return RayMap(directions, torch.cat([part.valid for part in parts], 1))
 
     def valid(self) -> Bool[Tensor, "batch token"]:
-        """Tokens whose centre a ray reaches, and all special tokens: a key mask for attention."""
+        """Mark tokens whose center a ray reaches, and all special tokens: a key mask for attention."""
         return self.rays().valid[..., 0] | ~self.layout.get_patch_mask(self.device)
 
     def select(self, views: Sequence[int]) -> "Tokens":
-        """The tokens of some views only, e.g. of the targets whose output is wanted. Views keep their numbers."""
+        """Select the tokens of some views, e.g. of the targets whose output is wanted. Views keep their numbers."""
         unknown = [view for view in views if not 0 <= view < len(self.views)]
         if unknown or not views:
             raise ValueError(f"cannot select views {list(views)}: there are views 0 to {len(self.views) - 1}")
