@@ -59,10 +59,11 @@ class ReconAblation(Table):
         from g_ray.data.rooms.reconstruction import RoomsReconstruction
         from g_ray.evaluation.reconstruction import RoomsScorer
         from g_ray.evaluation.study_runs import Study
+        from g_ray.models.reconstruction_config import RECONSTRUCTION_METHODS
         from g_ray.recipes import reconstruction
 
         make = {"small": reconstruction.tiny, "paper": reconstruction.ablation}[self.scale]
-        recipes = {method: make(method) for method in reconstruction.METHODS}
+        recipes = {method: make(method) for method in RECONSTRUCTION_METHODS}
         first = recipes["gray"]
         rooms = first.data.build_source(0, first.model.build_config().patch)
         assert isinstance(rooms, RoomsReconstruction)
@@ -85,14 +86,14 @@ class ReconPhotos(Table):
     def build_study(self) -> "Study":
         from g_ray.evaluation.reconstruction import PhotosScorer
         from g_ray.evaluation.study_runs import Study
-        from g_ray.recipes import reconstruction, reconstruction_scenes
+        from g_ray.recipes import reconstruction
 
         if self.scale != "small":
             raise ValueError("recon-photos has a small scale only: --scale small")
         if self.data is None or not self.data.is_dir():
             raise ValueError("recon-photos needs photographs with depth: give --data FOLDER")
         rooms = reconstruction.tiny("gray")
-        both = reconstruction_scenes.mixed(self.data, (0.0, TRAINED))
+        both = reconstruction.scenes_and_rooms(self.data, (0.0, TRAINED))
         scorer = PhotosScorer(self.data, rooms.data.width, rooms.model.build_config().patch, (TRAINED, 1.0))
         pairs = (("rooms_and_photos", "rooms"),)
         return Study("recon-photos", self.scale, {"rooms": rooms, "rooms_and_photos": both}, scorer, pairs)
@@ -140,11 +141,11 @@ class FovTable(NVSTable):
 
     def build_recipe(self, method: str) -> "NVSRecipe":
         """Of one row, at the scale that was asked for."""
-        from g_ray.recipes import re10k
+        from g_ray.recipes import nvs
 
         if self.scale == "small":
             return make_rooms_recipe(method, self.out)
-        recipe = re10k.paper(method)
+        recipe = nvs.re10k_paper(method)
         return replace(recipe, data=replace(recipe.data, root=self._get_paths()[0]))
 
     def build_protocol(self) -> "NVSProtocol":
@@ -177,7 +178,7 @@ class NVSFov(FovTable):
 
     def build_study(self) -> "Study":
         from g_ray.evaluation.study_runs import Study
-        from g_ray.recipes.nvs import METHODS
+        from g_ray.models.lvsm_config import METHODS
 
         recipes = {method: self.build_recipe(method) for method in METHODS}
         return Study("nvs-fov", self.scale, recipes, self.build_scorer(self.build_protocol()), PAIRS)
@@ -210,7 +211,7 @@ class NVSZoom(NVSTable):
     def build_study(self) -> "Study":
         from g_ray.evaluation.nvs import WhoZoomsProtocol
         from g_ray.evaluation.study_runs import Study
-        from g_ray.recipes.nvs import METHODS
+        from g_ray.models.lvsm_config import METHODS
 
         if self.scale != "small":
             raise ValueError("nvs-zoom zooms rooms: it has --scale small only")
@@ -233,14 +234,14 @@ class NVSObjects(NVSTable):
 
     def build_study(self) -> "Study":
         from g_ray.evaluation.study_runs import Study
-        from g_ray.recipes import objects
-        from g_ray.recipes.nvs import METHODS
+        from g_ray.models.lvsm_config import METHODS
+        from g_ray.recipes import nvs
 
         if self.scale == "paper" and self.data is None:
             raise ValueError(
                 f"--scale paper needs --data FOLDER with rendered objects; make it with {RENDER}"
             )
-        make = {"small": objects.tiny, "paper": objects.paper}[self.scale]
+        make = {"small": nvs.objects_tiny, "paper": nvs.objects_paper}[self.scale]
         size = make("gta").data.width
         root = self.data or render_small_objects(self.out / "data", size)
         recipes = {method: make(method, root) for method in METHODS}

@@ -19,6 +19,7 @@ from g_ray.data.clip_sampling import (
     normalize_poses,
 )
 from g_ray.data.nvs import NVSBatch, NVSSource, compute_zoom_factors
+from g_ray.data.nvs_settings import RE10KData
 from g_ray.formats.re10k import Clip, Clips
 from g_ray.geometry.pose import Pose
 from g_ray.rays.resample import fit_box, resample
@@ -76,24 +77,19 @@ class RE10KNVS(NVSSource):
     """
 
     clips: Clips
+    settings: RE10KData
     seed: int = 0
-    batch_size: int = 4
-    width: int = 256
-    height: int = 144
-    contexts: int = 2
-    targets: int = 1
-    zoom_max: float = 1.0
-    gap: tuple[int, int] = (25, 100)  # frames between the first and the last context
     keys: tuple[str, ...] = field(init=False, repr=False)
     kept: tuple[str, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1 or self.seed < 0:
+        settings = self.settings
+        if settings.batch < 1 or self.seed < 0:
             raise ValueError(
-                f"{self.batch_size} scenes with seed {self.seed}: give at least 1, and a seed of 0 or more"
+                f"{settings.batch} scenes with seed {self.seed}: give at least 1, and a seed of 0 or more"
             )
-        check_sampling(self.gap, self.contexts, self.targets)
-        compute_zoom_factors(torch.zeros(1), self.zoom_max)
+        check_sampling(settings.gap, settings.contexts, settings.targets)
+        compute_zoom_factors(torch.zeros(1), settings.zoom_max)
         ordered = sorted(self.clips.keys, key=hash_to_unit)
         if len(ordered) < 2:
             raise ValueError(
@@ -104,30 +100,30 @@ class RE10KNVS(NVSSource):
         object.__setattr__(self, "keys", tuple(sorted(ordered[kept:])))
 
     def make_batch(self, step: int, rank: int = 0) -> NVSBatch:
-        numbers = range(step * self.batch_size, (step + 1) * self.batch_size)
-        return load_scenes(
-            [self._draw_frames(self.keys, rank, number) for number in numbers], self.width, self.height
-        )
+        batch = self.settings.batch
+        return self._load(self.keys, rank, range(step * batch, (step + 1) * batch))
 
     def make_held_out(self) -> NVSBatch:
-        scenes = [self._draw_frames(self.kept, 0, number) for number in range(self.batch_size)]
-        return load_scenes(scenes, self.width, self.height)
+        return self._load(self.kept, 0, range(self.settings.batch))
 
     def with_zoom(self, zoom_max: float) -> "RE10KNVS":
-        """The same scenes under another protocol."""
-        return replace(self, zoom_max=zoom_max)
+        """Return the same scenes with zooms up to `zoom_max`."""
+        return replace(self, settings=replace(self.settings, zoom_max=zoom_max))
+
+    def _load(self, keys: tuple[str, ...], rank: int, numbers: range) -> NVSBatch:
+        scenes = [self._draw_frames(keys, rank, number) for number in numbers]
+        return load_scenes(scenes, self.settings.width, self.settings.height)
 
     def _draw_frames(self, keys: tuple[str, ...], rank: int, number: int) -> ClipFrames:
+        contexts, targets, gap = self.settings.contexts, self.settings.targets, self.settings.gap
         random = np.random.default_rng((self.seed, rank, number))
-        unit = torch.from_numpy(random.random(self.contexts + self.targets))
+        unit = torch.from_numpy(random.random(contexts + targets))
         for _ in range(TRIES):
             clip = self.clips.get_clip(keys[int(random.integers(len(keys)))])
-            if is_long_enough(len(clip), self.gap):
-                frames = draw_frames(random, len(clip), self.gap, self.contexts, self.targets)
-                return ClipFrames(clip, frames, self.contexts, compute_zoom_factors(unit, self.zoom_max))
-        raise ValueError(
-            f"none of {TRIES} clips drawn has more than {self.gap[0]} frames: change the frame gap"
-        )
+            if is_long_enough(len(clip), gap):
+                frames = draw_frames(random, len(clip), gap, contexts, targets)
+                return ClipFrames(clip, frames, contexts, compute_zoom_factors(unit, self.settings.zoom_max))
+        raise ValueError(f"none of {TRIES} clips drawn has more than {gap[0]} frames: change the frame gap")
 
 
 def load_scenes(scenes: Sequence[ClipFrames], width: int, height: int) -> NVSBatch:

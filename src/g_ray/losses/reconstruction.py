@@ -10,6 +10,7 @@ from torch import Tensor
 from g_ray.geometry.pointmap import compute_mean_distance, transform_points
 from g_ray.geometry.pose import Pose, quaternion_from_rotation
 from g_ray.geometry.precision import disable_autocast, promote_to_float32
+from g_ray.losses.settings import ReconstructionWeights
 
 SLACK = 1e-3
 """Added to the number of valid pixels."""
@@ -293,23 +294,6 @@ class Prediction(Protocol):
     def quaternion(self) -> Float[Tensor, "set view 4"]: ...
 
 
-@dataclass(frozen=True)
-class ReconstructionWeights:
-    """Constants of the appendix, and of VGGT where the paper follows it."""
-
-    camera: float = 5.0
-    camera_points: float = 1.0
-    world_points: float = 1.0
-    gamma: float = 1.0
-    """Of confidence times error."""
-    alpha: float = 0.2
-    """Of the logarithm that keeps confidences from falling to nothing."""
-    quantile: float = 0.98
-    """Pixels with an error above it are left out."""
-    normal_scales: int = 3
-    """Normals between pixels 1, 2, 4, … apart."""
-
-
 PAPER = ReconstructionWeights()
 
 
@@ -334,7 +318,7 @@ class ReconstructionLoss:
 def reconstruction_loss(
     prediction: Prediction, truth: Truth, weights: ReconstructionWeights = PAPER
 ) -> ReconstructionLoss:
-    """λ_camera L_camera + λ_points (L_camera points + L_world points), in float32 whatever autocast says."""
+    """Compute λ L_camera + L_camera points + L_world points, in float32 even under autocast."""
     known = normalize_truth(truth)
     with disable_autocast(known.world_points):
         camera = camera_loss(
@@ -358,9 +342,5 @@ def reconstruction_loss(
                 (known.world_points, prediction.world_points, prediction.world_confidence),
             )
         )
-        total = (
-            weights.camera * camera.total
-            + weights.camera_points * in_camera.total
-            + weights.world_points * in_world.total
-        )
+        total = weights.camera * camera.total + in_camera.total + in_world.total
     return ReconstructionLoss(camera, in_camera, in_world, total)

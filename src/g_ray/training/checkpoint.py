@@ -15,9 +15,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from g_ray.runtime.renamed import rename_settings
+
 
 def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as dotted keys: {"optimiser": {"clip": 1.0}} → {"optimiser.clip": 1.0}."""
+    """Nested settings as dotted keys: {"optimizer": {"clip": 1.0}} → {"optimizer.clip": 1.0}."""
     flattened: dict[str, Any] = {}
     for key, value in settings.items():
         nested = isinstance(value, Mapping) and value
@@ -48,7 +50,8 @@ def check_same(before: Mapping[str, Any], now: Mapping[str, Any], where: object,
 
 
 def _select_decisive(identity: Mapping[str, Any]) -> dict[str, Any]:
-    return {**identity["settings"], "kind": identity["kind"], "processes": identity["processes"]}
+    settings = rename_settings(identity["settings"])  # a run of an earlier version may have other names
+    return {**settings, "kind": identity["kind"], "processes": identity["processes"]}
 
 
 # Checkpoints on disk: whole or not there at all.

@@ -210,7 +210,7 @@ Result = TypeVar("Result")
 
 
 class Learner:
-    """Model, optimiser, loss scale, counters."""
+    """Model, optimizer, loss scale, counters."""
 
     def __init__(self, task: Task, recipe: Recipe, run: Run, world: World) -> None:
         self.task, self.recipe, self.world = task, recipe, world
@@ -218,7 +218,7 @@ class Learner:
         if recipe.init is not None:
             load_weights(model, resolve_weights(recipe.init))
         self.model = distribute_model(model.to(world.device), world, run.parallel)
-        self.optimiser = build_optimizer(self.model, recipe.optimiser)
+        self.optimizer = build_optimizer(self.model, recipe.optimizer)
         self.scale = LossScale.from_precision(recipe.precision)
         self.health = SkipCounter(run.max_skipped, run.max_skipped_in_a_row)
         self.meter = Meter()
@@ -229,7 +229,7 @@ class Learner:
         The backward pass runs even when the loss is not a number: the ranks then stay in step with each other.
         """
         rate = compute_learning_rate(self.recipe.schedule, step)
-        set_learning_rate(self.optimiser, rate)
+        set_learning_rate(self.optimizer, rate)
         loss, logged = self._forward(move_to_device(batch, self.world.device))
         (loss * self.scale.scale).backward()
         scale_gradients(self.model, 1.0 / self.scale.scale)
@@ -238,8 +238,8 @@ class Learner:
         finite = not bad_loss and math.isfinite(norm)
         if finite:
             self._clip(norm)
-            self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
         forgiven = not bad_loss and self.scale.tolerates_overflow()
         self.scale.update(finite)
         if not finite:
@@ -254,7 +254,7 @@ class Learner:
             return self.task.compute_loss(self.model, batch)
 
     def _clip(self, norm: float) -> None:
-        limit = self.recipe.optimiser.clip
+        limit = self.recipe.optimizer.clip
         if limit is not None and norm > limit:
             scale_gradients(self.model, limit / norm)
 
@@ -281,14 +281,14 @@ class Learner:
         return get_weights(self.model)
 
     def get_moments(self) -> dict[str, Any]:
-        return get_optimizer_state(self.model, self.optimiser)
+        return get_optimizer_state(self.model, self.optimizer)
 
     def state_dict(self) -> dict[str, Any]:
         scale = {"scale": self.scale.scale, "good_steps": self.scale.good_steps}
         return {"loss_scale": scale, "health": self.health.state_dict(), "meter": self.meter.state_dict()}
 
     def restore(self, weights: dict[str, Tensor], moments: dict[str, Any], state: dict[str, Any]) -> None:
-        restore_state(self.model, self.optimiser, weights, moments, self.world)
+        restore_state(self.model, self.optimizer, weights, moments, self.world)
         self.scale.scale = state["loss_scale"]["scale"]
         self.scale.good_steps = state["loss_scale"]["good_steps"]
         self.health.load_state_dict(state["health"])

@@ -15,6 +15,7 @@ from torch import Tensor
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.data.clip_sampling import hash_to_unit
 from g_ray.data.nvs import NVSBatch, NVSSource
+from g_ray.data.nvs_settings import ObjectsData
 from g_ray.data.objects.index import EVERY_VIEW, PROTOCOLS, TEST_SHARE, TargetKinds, assign_split
 from g_ray.formats.objaverse import (
     DIRECTIONS,
@@ -140,35 +141,32 @@ TARGETS: dict[str, TargetKinds] = {"all": EVERY_VIEW, **PROTOCOLS}
 class ObjectsNVS(NVSSource):
     """Two native views of an object are given, another of its 24 is asked for; all three are drawn anew each time.
 
-    A draw is known by (seed, rank, number): `make_batch(step)` holds numbers step · batch_size and following, whatever
+    A draw is known by (seed, rank, number): `make_batch(step)` holds numbers step · batch and following, whatever
     the batch size. The objects of the test protocols are never among them.
     """
 
-    root: Path
+    settings: ObjectsData
     seed: int = 0
-    batch_size: int = 16
-    width: int = 48
-    height: int = 48
-    targets: str = "all"
-    cache_mb: int = 256  # of decoded images, per process
 
     def __post_init__(self) -> None:
-        if self.targets not in TARGETS:
-            raise ValueError(f"unknown targets {self.targets!r}: choose one of {', '.join(TARGETS)}")
-        if min(self.batch_size, self.width, self.height) < 1 or self.seed < 0:
+        settings = self.settings
+        if settings.targets not in TARGETS:
+            raise ValueError(f"unknown targets {settings.targets!r}: choose one of {', '.join(TARGETS)}")
+        if min(settings.batch, settings.width, settings.height) < 1 or self.seed < 0:
             raise ValueError(
-                f"{self.batch_size} objects of {self.width}×{self.height} px, seed {self.seed}: give positive "
+                f"{settings.batch} objects of {settings.width}×{settings.height} px, seed {self.seed}: give positive "
                 "numbers, and a seed of 0 or more"
             )
         if not self.training_names:
             raise ValueError(
-                f"{self.root} has {len(self._names)} objects to train on: render at least 2 besides those for testing"
+                f"{settings.root} has {len(self._names)} objects to train on: "
+                "render at least 2 besides those for testing"
             )
 
     @cached_property
     def _names(self) -> list[str]:
         """Objects that are not for testing, in an order that belongs to their names."""
-        return sorted((u for u in find_objects(self.root) if assign_split(u) == "train"), key=hash_to_unit)
+        return sorted((u for u in find_objects(self.settings.root) if assign_split(u) == "train"), key=hash_to_unit)
 
     @cached_property
     def held_out_names(self) -> list[str]:
@@ -182,21 +180,22 @@ class ObjectsNVS(NVSSource):
 
     @cached_property
     def objects(self) -> RenderedObjects:
-        return RenderedObjects(self.root, self.width, self.height, self.cache_mb)
+        settings = self.settings
+        return RenderedObjects(settings.root, settings.width, settings.height, settings.cache_mb)
 
     def make_batch(self, step: int, rank: int = 0) -> NVSBatch:
-        numbers = range(step * self.batch_size, (step + 1) * self.batch_size)
+        numbers = range(step * self.settings.batch, (step + 1) * self.settings.batch)
         return self.objects.make_batch([self._draw(self.training_names, rank, number) for number in numbers])
 
     def make_held_out(self) -> NVSBatch:
         return self.objects.make_batch(
-            [self._draw(self.held_out_names, 0, n) for n in range(self.batch_size)]
+            [self._draw(self.held_out_names, 0, n) for n in range(self.settings.batch)]
         )
 
     def _draw(self, objects: list[str], rank: int, number: int) -> ViewRequest:
         random = np.random.default_rng((self.seed, rank, number))
         uid = objects[random.integers(len(objects))]
         first, second = map(int, random.choice(DIRECTIONS, 2, replace=False))
-        targets = TARGETS[self.targets].list_names((first, second))
+        targets = TARGETS[self.settings.targets].list_names((first, second))
         contexts = (format_image_name(first, NATIVE), format_image_name(second, NATIVE))
         return ViewRequest(uid, contexts, (targets[random.integers(len(targets))],))

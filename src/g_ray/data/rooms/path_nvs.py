@@ -22,6 +22,7 @@ from g_ray.data.clip_sampling import (
     normalize_poses,
 )
 from g_ray.data.nvs import NVSBatch, NVSSource, compute_zoom_factors
+from g_ray.data.nvs_settings import PathsData
 from g_ray.data.rooms import Room, make_random_room
 from g_ray.formats.re10k import convert_poses
 from g_ray.geometry.pose import Pose
@@ -76,54 +77,47 @@ class PathRoomsNVS(NVSSource):
     A scene is known by (seed, split, rank, number), whatever the batch size.
     """
 
-    paths: Path
+    settings: PathsData
     seed: int = 0
     split: str = "train"
-    batch_size: int = 16
-    width: int = 36
-    height: int = 36
-    contexts: int = 2
-    targets: int = 1
-    zoom_max: float = 1.0
-    gap: tuple[int, int] = (25, 100)
-    solids: int = 5
-    antialias: int = 1
     clips: dict[str, list[CameraPath]] = field(init=False, repr=False, compare=False)  # by split
 
     def __post_init__(self) -> None:
+        settings = self.settings
         if self.split not in SPLITS:
             raise ValueError(f"unknown split {self.split!r}: choose one of {', '.join(SPLITS)}")
-        if min(self.batch_size, self.antialias) < 1 or self.seed < 0:
+        if min(settings.batch, settings.antialias) < 1 or self.seed < 0:
             raise ValueError(
-                f"{self.batch_size} scenes, antialias {self.antialias}, seed {self.seed}: give positive numbers, "
+                f"{settings.batch} scenes, antialias {settings.antialias}, seed {self.seed}: give positive numbers, "
                 "and a seed of 0 or more"
             )
-        check_sampling(self.gap, self.contexts, self.targets)
-        compute_zoom_factors(torch.zeros(1), self.zoom_max)
+        check_sampling(settings.gap, settings.contexts, settings.targets)
+        compute_zoom_factors(torch.zeros(1), settings.zoom_max)
         object.__setattr__(self, "clips", self._group_by_split())
 
     def _group_by_split(self) -> dict[str, list[CameraPath]]:
-        paths = [path for path in read_paths(self.paths).values() if is_long_enough(len(path), self.gap)]
+        file, gap = self.settings.find_file(), self.settings.gap
+        paths = [path for path in read_paths(file).values() if is_long_enough(len(path), gap)]
         clips = {
             split: [path for path in paths if low <= hash_to_unit(path.key) < high]
             for split, (low, high) in SPLITS.items()
         }
         if not clips[self.split] or not clips["held_out"]:
             raise ValueError(
-                f"{self.paths} has {len(paths)} clips of more than {self.gap[0]} frames: "
+                f"{file} has {len(paths)} clips of more than {gap[0]} frames: "
                 f"too few for the splits {self.split} and held_out"
             )
         return clips
 
     def make_batch(self, step: int, rank: int = 0) -> NVSBatch:
-        return self.make_scenes(range(step * self.batch_size, (step + 1) * self.batch_size), rank)
+        return self.make_scenes(range(step * self.settings.batch, (step + 1) * self.settings.batch), rank)
 
     def make_held_out(self) -> NVSBatch:
-        return self.make_scenes(range(self.batch_size), split="held_out")
+        return self.make_scenes(range(self.settings.batch), split="held_out")
 
     def with_zoom(self, zoom_max: float) -> "PathRoomsNVS":
-        """The same scenes and poses under another protocol."""
-        return replace(self, zoom_max=zoom_max)
+        """Return the same scenes and poses with zooms up to `zoom_max`."""
+        return replace(self, settings=replace(self.settings, zoom_max=zoom_max))
 
     def make_scenes(self, numbers: range, rank: int = 0, split: str | None = None) -> NVSBatch:
         """Any stretch of the stream."""
@@ -131,25 +125,25 @@ class PathRoomsNVS(NVSSource):
         rooms = Room.stack([draw.room for draw in draws])
         poses = Pose(torch.stack([draw.poses.world_from_cam for draw in draws]))
         camera = Pinhole.stack([draw.camera for draw in draws])
-        rgb = rooms.render(camera, poses.to(torch.float32), self.antialias).rgb.movedim(-1, -3)
+        rgb = rooms.render(camera, poses.to(torch.float32), self.settings.antialias).rgb.movedim(-1, -3)
         views = Views(
             [camera[:, view] for view in range(rgb.shape[1])],
-            normalize_poses(poses, self.contexts).to(torch.float32),
+            normalize_poses(poses, self.settings.contexts).to(torch.float32),
         )
-        known, names = self.contexts, tuple(draw.name for draw in draws)
+        known, names = self.settings.contexts, tuple(draw.name for draw in draws)
         return NVSBatch(rgb[:, :known], views[:known], rgb[:, known:], views[known:], names)
 
     def draw_path(self, number: int, rank: int, split: str) -> "PlacedPath":
         """One scene before it is rendered."""
         random = np.random.default_rng((self.seed, list(SPLITS).index(split), rank, number))
         clip = self.clips[split][int(random.integers(len(self.clips[split])))]
-        frames = draw_frames(random, len(clip), self.gap, self.contexts, self.targets)
-        zoom = compute_zoom_factors(torch.from_numpy(random.random(len(frames))), self.zoom_max)
+        frames = draw_frames(random, len(clip), self.settings.gap, self.settings.contexts, self.settings.targets)
+        zoom = compute_zoom_factors(torch.from_numpy(random.random(len(frames))), self.settings.zoom_max)
         return PlacedPath(
             name=f"clip {clip.key}, frames {frames}, in room {number} of rank {rank}",
-            room=make_random_room(int(random.integers(2**62)), self.solids, coarse=True),
-            poses=place_poses(Pose(clip.poses.world_from_cam[frames]), self.contexts, random),
-            camera=make_cameras(clip.intrinsics[frames], zoom, self.width, self.height),
+            room=make_random_room(int(random.integers(2**62)), self.settings.solids, coarse=True),
+            poses=place_poses(Pose(clip.poses.world_from_cam[frames]), self.settings.contexts, random),
+            camera=make_cameras(clip.intrinsics[frames], zoom, self.settings.width, self.settings.height),
         )
 
 

@@ -10,11 +10,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.data.batch_shapes import ShapedSets
 from g_ray.data.color import ColorChange, ColorJitter
 from g_ray.data.lenses import draw_fisheye_coefficients, make_fisheyes, make_pinholes
 from g_ray.data.nvs import compute_zoom_factors
-from g_ray.data.reconstruction import ReconstructionBatch
+from g_ray.data.reconstruction import ReconstructionBatch, ShapedSets
+from g_ray.data.reconstruction_settings import RoomsViews
 from g_ray.data.rooms import Rendering, Room, make_random_room
 from g_ray.data.splits import SPLITS
 from g_ray.geometry.pointmap import transform_points
@@ -94,46 +94,35 @@ class RoomsReconstruction(ShapedSets):
 
     The four settings of a test are `lens="pinhole"`, the same with `zoom_max=3`, `"mixed"` (every other view a
     fisheye) and `"fisheye"`: rooms and poses are the same in all of them. A set is known by (seed, split, rank,
-    number): `make_batch(step)` holds numbers step · batch_size and following. More views continue the walk of fewer.
+    number): `make_batch(step)` holds numbers step · batch and following. More views continue the walk of fewer.
     """
 
+    settings: RoomsViews
     seed: int = 0
-    split: str = "train"
-    batch_size: int = 4  # sets, at most (see `DynamicBatch`)
-    views: tuple[int, int] = (4, 4)
-    width: int = 56
-    height: int = 56
-    aspect: tuple[float, float] = (1.0, 1.0)
-    images_max: int | None = None
     patch: int = 14
-    fov_deg: tuple[float, float] = (50.0, 90.0)  # horizontal, drawn for each pinhole
-    fisheye_deg: tuple[float, float] = (100.0, 140.0)  # the same of fisheyes
-    zoom_max: float = 1.0
+    split: str = "train"
     lens: LensName = "pinhole"
-    off_centre: float = 0.1  # the principal point is up to this far from the middle, in image sizes
-    yaw_deg: float = 18.0  # a step turns by up to this much
-    step_m: float = 0.5  # and goes up to this far along each horizontal axis
-    solids: int = 5
+    fisheye_deg: tuple[float, float] = (100.0, 140.0)
+    """Horizontal field of view of fisheyes; that of pinholes is `settings.fov_deg`."""
+    zoom_max: float = 1.0
     antialias: int = 1
-    coarse: bool = True  # rooms for images of a few dozen pixels, see `make_random_room`
-    colour: ColorJitter | None = None
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
             raise ValueError(f"unknown split {self.split!r}: choose one of {', '.join(SPLITS)}")
         if self.lens not in ("pinhole", "fisheye", "mixed"):
             raise ValueError(f"unknown lens {self.lens!r}: choose pinhole, fisheye or mixed")
-        for name, ceiling in (("fov_deg", 180), ("fisheye_deg", 240)):
-            low, high = getattr(self, name)
+        ranges = {"fov_deg": (self.settings.fov_deg, 180), "fisheye_deg": (self.fisheye_deg, 240)}
+        for name, ((low, high), ceiling) in ranges.items():
             if not 0 < low <= high < ceiling:
                 raise ValueError(f"{name} {(low, high)} must be a range between 0° and {ceiling}°")
-        if not 0 <= self.off_centre < 0.5 or self.antialias < 1:
+        if not 0 <= self.settings.off_center < 0.5 or self.antialias < 1:
             raise ValueError(
-                f"off_centre {self.off_centre}, antialias {self.antialias}: the principal point stays within half "
-                "an image of the middle, and a pixel takes at least one ray"
+                f"off_center {self.settings.off_center}, antialias {self.antialias}: the principal point stays within "
+                "half an image of the middle, and a pixel takes at least one ray"
             )
         compute_zoom_factors(torch.zeros(1), self.zoom_max)
-        self.make_dynamic_batch()
+        self.check_shape()
 
     def with_lens(self, lens: LensName, zoom_max: float = 1.0) -> "RoomsReconstruction":
         """The same rooms and walks through other lenses."""
@@ -150,11 +139,11 @@ class RoomsReconstruction(ShapedSets):
     ) -> ReconstructionBatch:
         """Any stretch of the stream, e.g. the first 256 sets of the test split; without a number of views, the
         most that a set has. `cameras`, one per view and each batched over the sets, replace those that are drawn."""
-        views, height = views or self.views[1], height or self.height
+        views, height = views or self.settings.views[1], height or self.settings.height
         draws = [SetDraws(self, number, rank, views) for number in numbers]
-        rooms = Room.stack([make_random_room(draw.room, self.solids, coarse=self.coarse) for draw in draws])
+        rooms = Room.stack([make_random_room(draw.room, self.settings.solids, coarse=self.settings.coarse) for draw in draws])
         steps = torch.stack([draw.steps for draw in draws])
-        poses = make_walk(torch.stack([draw.start for draw in draws]), steps, self.yaw_deg, self.step_m)
+        poses = make_walk(torch.stack([draw.start for draw in draws]), steps, self.settings.yaw_deg, self.settings.step_m)
         cameras = cameras or self._make_cameras(torch.stack([draw.lenses for draw in draws]), height)
         rendering = _render(rooms, cameras, poses.to(torch.float32), self.antialias)
         images = self._change_colors(rendering, draws)
@@ -169,12 +158,12 @@ class RoomsReconstruction(ShapedSets):
 
     def _make_cameras(self, unit: Float[Tensor, "set view number"], height: int) -> list[Camera]:
         zoom = compute_zoom_factors(unit[..., 3], self.zoom_max)
-        center = self.off_centre * (2 * unit[..., 1:3] - 1)
+        center = self.settings.off_center * (2 * unit[..., 1:3] - 1)
         cameras: list[Camera] = []
         for view in range(unit.shape[1]):
-            frame = (center[:, view], zoom[:, view], self.width, height)
+            frame = (center[:, view], zoom[:, view], self.settings.width, height)
             if self.choose_lens(view) == "pinhole":
-                cameras.append(make_pinholes(_interpolate_rad(self.fov_deg, unit[:, view, 0]), *frame))
+                cameras.append(make_pinholes(_interpolate_rad(self.settings.fov_deg, unit[:, view, 0]), *frame))
             else:
                 k = draw_fisheye_coefficients(unit[:, view, 4:])
                 cameras.append(make_fisheyes(_interpolate_rad(self.fisheye_deg, unit[:, view, 0]), k, *frame))
@@ -184,9 +173,9 @@ class RoomsReconstruction(ShapedSets):
         self, rendering: Rendering, draws: "list[SetDraws]"
     ) -> Float[Tensor, "set view 3 h w"]:
         images = rendering.rgb.movedim(-1, -3)
-        if self.colour is None:
+        if not self.settings.color:
             return images
-        colors = ColorChange.stack([self.colour.draw(draw.colour, images.shape[1]) for draw in draws])
+        colors = ColorChange.stack([ColorJitter().draw(draw.color, images.shape[1]) for draw in draws])
         return colors.apply(images) * rendering.valid[:, :, None]
 
 
@@ -200,7 +189,7 @@ class SetDraws:
         self.start = torch.from_numpy(random.random(START))
         per_view = torch.from_numpy(random.random((views, PER_STEP + PER_LENS)))
         self.steps, self.lenses = per_view.split((PER_STEP, PER_LENS), -1)
-        self.colour = np.random.default_rng((*key, 1))  # a stream of its own: colours change no geometry
+        self.color = np.random.default_rng((*key, 1))  # a separate stream: colors do not change geometry
 
 
 def _interpolate_rad(range_deg: tuple[float, float], unit: Tensor) -> Tensor:

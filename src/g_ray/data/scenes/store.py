@@ -22,12 +22,16 @@ KEPT = 256
 
 @dataclass(frozen=True)
 class DepthReading:
-    """What to believe about depth files instead of what their format says."""
+    """How to read depth files where it differs from what their format says; None keeps that."""
 
     convention: Convention | None = None
     unit: float | int | None = None
     modality: str | None = None
     """Of WAI folders, see `read_wai`."""
+
+    def __post_init__(self) -> None:
+        if self.unit is not None and not self.unit > 0:
+            raise ValueError(f"the unit of depth files, {self.unit}, must be a positive number")
 
     def apply_to(self, scene: PosedScene) -> PosedScene:
         changes = {

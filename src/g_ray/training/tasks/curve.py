@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from g_ray.training.recipe import CurveRecipe
 from g_ray.training.task import Task, make_step_seed
 
 
@@ -35,23 +36,21 @@ class CurveBatch:
     y: Float[Tensor, "batch 1"]
 
 
-@dataclass(kw_only=True)
+@dataclass
 class CurveTask(Task):
     """y = sin 3x + ½ cos 7x on [−1, 1]. Dropout is there to show that its noise is resumed exactly, too."""
 
-    width: int
-    layers: int
-    dropout: float
-    batch_size: int
-    seed: int
-    pause_s: float = 0.0
+    recipe: CurveRecipe
+
+    def __post_init__(self) -> None:
+        self.batch_size = self.recipe.batch
 
     def build_model(self) -> nn.Module:
-        return Perceptron(self.width, self.layers, self.dropout)
+        return Perceptron(self.recipe.width, self.recipe.layers, self.recipe.dropout)
 
     def make_batch(self, step: int, rank: int, world: int) -> CurveBatch:
-        time.sleep(self.pause_s)
-        generator = torch.Generator().manual_seed(make_step_seed(self.seed, step, rank))
+        time.sleep(self.recipe.pause_s)
+        generator = torch.Generator().manual_seed(make_step_seed(self.recipe.seed, step, rank))
         x = 2 * torch.rand(self.batch_size, 1, generator=generator) - 1
         return CurveBatch(x, evaluate_curve(x))
 

@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from g_ray.data.nvs import NVSBatch, NVSSource
-from g_ray.models.lvsm import LVSM, LVSMConfig
+from g_ray.models.lvsm import LVSM
+from g_ray.models.lvsm_config import LVSMConfig
 from g_ray.training.task import Task
 
 MAX_SHOWN = 2
