@@ -58,9 +58,9 @@ def public_names() -> list[str]:
 
 def recipe_names() -> list[str]:
     """All methods of all families."""
-    from g_ray.recipes import iterate_names
+    from g_ray.recipes import list_names
 
-    return list(iterate_names())
+    return list_names()
 
 
 def accepts_recipe(name: str) -> bool:

@@ -7,7 +7,7 @@ that `g-ray --help` prints immediately.
 import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -30,19 +30,20 @@ BOOLEANS = ("True", "False")
 
 def make_command(arguments: Sequence[str] = ()) -> Any:
     """Return the union of all commands; that of `train` depends on the method that `arguments` choose."""
-    return (
-        Annotated[Demo, tyro.conf.subcommand("demo")]
-        | Annotated[Rays, tyro.conf.subcommand("rays")]
-        | Annotated[Bench, tyro.conf.subcommand("bench"), tyro.conf.OmitArgPrefixes]
-        | Annotated[Reconstruct, tyro.conf.subcommand("reconstruct")]
-        | Annotated[Reproduce, tyro.conf.subcommand("reproduce"), tyro.conf.OmitArgPrefixes]
-        | Annotated[Data, tyro.conf.subcommand("data"), tyro.conf.OmitArgPrefixes]
-        | Annotated[Synthesize, tyro.conf.subcommand("synthesize")]
-        | Annotated[View, tyro.conf.subcommand("view")]
-        | Annotated[Weights, tyro.conf.subcommand("weights"), tyro.conf.OmitArgPrefixes]
+    commands = (
+        Annotated[Demo, tyro.conf.subcommand("demo")],
+        Annotated[Rays, tyro.conf.subcommand("rays")],
+        Annotated[Bench, tyro.conf.subcommand("bench"), tyro.conf.OmitArgPrefixes],
+        Annotated[Reconstruct, tyro.conf.subcommand("reconstruct")],
+        Annotated[Reproduce, tyro.conf.subcommand("reproduce"), tyro.conf.OmitArgPrefixes],
+        Annotated[Data, tyro.conf.subcommand("data"), tyro.conf.OmitArgPrefixes],
+        Annotated[Synthesize, tyro.conf.subcommand("synthesize")],
+        Annotated[View, tyro.conf.subcommand("view")],
+        Annotated[Weights, tyro.conf.subcommand("weights"), tyro.conf.OmitArgPrefixes],
         # train keeps its prefixes: --schedule.steps
-        | Annotated[make_train(arguments), tyro.conf.subcommand("train")]
+        Annotated[make_train(arguments), tyro.conf.subcommand("train")],
     )
+    return Union[commands]  # noqa: UP007 (of a tuple)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -85,11 +85,11 @@ def make_subcommand(name: str, family: Family, chosen: str | None) -> Any:
 def find_method(arguments: Sequence[str]) -> str | None:
     """Return the value of --method on a command line, the last one if there are several."""
     method = None
-    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
-        if word == "--method":
-            method = following
-        elif word.startswith("--method="):
+    for index, word in enumerate(arguments):
+        if word.startswith("--method="):
             method = word.removeprefix("--method=")
+        elif index and arguments[index - 1] == "--method":
+            method = word
     return method
 
 
@@ -115,7 +115,7 @@ def _rename_methods(arguments: Sequence[str]) -> list[str]:
     words = list(arguments)
     for index, word in enumerate(words):
         option, assigned, method = word.rpartition("=")
-        if option == "--method" or words[index - 1 : index] == ["--method"]:
+        if option == "--method" or (index and words[index - 1] == "--method"):
             words[index] = f"{option}{assigned}{renamed.METHODS.get(method, method)}"
     return words
 

@@ -1,4 +1,4 @@
-"""Color augmentation: brightness, contrast, saturation, hue and gamma, the same for a set or different for each view."""
+"""Color augmentation: brightness, contrast, saturation, hue and gamma, for a whole set or for each view."""
 
 from dataclasses import dataclass
 from math import pi

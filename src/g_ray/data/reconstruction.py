@@ -108,9 +108,7 @@ class ShapedSets(ReconstructionSource):
     def make_batch(self, step: int, rank: int = 0) -> ReconstructionBatch:
         shape = self.draw_shape(step)
         first = step * self.settings.batch
-        return self.make_sets(
-            range(first, first + shape.sets), rank, views=shape.views, height=shape.height
-        )
+        return self.make_sets(range(first, first + shape.sets), rank, views=shape.views, height=shape.height)
 
     def make_held_out(self) -> ReconstructionBatch:
         return self.make_batch(0, HELD_OUT)
@@ -123,7 +121,11 @@ class ShapedSets(ReconstructionSource):
         aspect = round(float(random.uniform(*settings.aspect)), 2)
         # 1e-6 more, so that 100 × 0.29 is not 28.999….
         rows = int(settings.height * aspect + 1e-6) // self.patch
-        sets = settings.batch if settings.images_max is None else min(settings.batch, settings.images_max // views)
+        sets = (
+            settings.batch
+            if settings.images_max is None
+            else min(settings.batch, settings.images_max // views)
+        )
         return BatchShape(sets, views, settings.width, max(1, rows) * self.patch)
 
     def check_shape(self) -> None:

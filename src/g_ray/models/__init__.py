@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from g_ray.models.lvsm import LVSM as LVSM
-    from g_ray.models.lvsm_config import LVSMConfig as LVSMConfig
     from g_ray.models.lvsm_config import METHODS as METHODS
-    from g_ray.models.lvsm_config import Method as Method
     from g_ray.models.lvsm_config import SIZES as SIZES
+    from g_ray.models.lvsm_config import LVSMConfig as LVSMConfig
+    from g_ray.models.lvsm_config import Method as Method
     from g_ray.models.prediction import Prediction as Prediction
     from g_ray.models.reconstruction import ReconstructionModel as ReconstructionModel
     from g_ray.models.reconstruction_config import RECONSTRUCTION_METHODS as RECONSTRUCTION_METHODS

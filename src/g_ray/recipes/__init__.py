@@ -1,6 +1,6 @@
 """RECIPES: training runs by name. Nothing here imports torch."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from g_ray.models.lvsm_config import METHODS
@@ -91,8 +91,8 @@ def get_recipe(name: str) -> Recipe:
     return RECIPES[family].build(method)
 
 
-def iterate_names() -> Iterator[str]:
-    """Yield the name of every recipe: of all methods of all families."""
-    for name, family in RECIPES.items():
-        for method in family.methods or (None,):
-            yield format_name(name, method)
+def list_names() -> list[str]:
+    """Return the names of all recipes: of all methods of all families."""
+    return [
+        format_name(name, method) for name, family in RECIPES.items() for method in family.methods or (None,)
+    ]

@@ -166,7 +166,9 @@ class ObjectsNVS(NVSSource):
     @cached_property
     def _names(self) -> list[str]:
         """Objects that are not for testing, in an order that belongs to their names."""
-        return sorted((u for u in find_objects(self.settings.root) if assign_split(u) == "train"), key=hash_to_unit)
+        return sorted(
+            (u for u in find_objects(self.settings.root) if assign_split(u) == "train"), key=hash_to_unit
+        )
 
     @cached_property
     def held_out_names(self) -> list[str]:

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import torch

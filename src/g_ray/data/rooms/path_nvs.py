@@ -137,7 +137,9 @@ class PathRoomsNVS(NVSSource):
         """One scene before it is rendered."""
         random = np.random.default_rng((self.seed, list(SPLITS).index(split), rank, number))
         clip = self.clips[split][int(random.integers(len(self.clips[split])))]
-        frames = draw_frames(random, len(clip), self.settings.gap, self.settings.contexts, self.settings.targets)
+        frames = draw_frames(
+            random, len(clip), self.settings.gap, self.settings.contexts, self.settings.targets
+        )
         zoom = compute_zoom_factors(torch.from_numpy(random.random(len(frames))), self.settings.zoom_max)
         return PlacedPath(
             name=f"clip {clip.key}, frames {frames}, in room {number} of rank {rank}",

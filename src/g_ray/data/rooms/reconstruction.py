@@ -139,11 +139,15 @@ class RoomsReconstruction(ShapedSets):
     ) -> ReconstructionBatch:
         """Any stretch of the stream, e.g. the first 256 sets of the test split; without a number of views, the
         most that a set has. `cameras`, one per view and each batched over the sets, replace those that are drawn."""
-        views, height = views or self.settings.views[1], height or self.settings.height
+        settings = self.settings
+        views, height = views or settings.views[1], height or settings.height
         draws = [SetDraws(self, number, rank, views) for number in numbers]
-        rooms = Room.stack([make_random_room(draw.room, self.settings.solids, coarse=self.settings.coarse) for draw in draws])
+        rooms = Room.stack(
+            [make_random_room(draw.room, settings.solids, coarse=settings.coarse) for draw in draws]
+        )
         steps = torch.stack([draw.steps for draw in draws])
-        poses = make_walk(torch.stack([draw.start for draw in draws]), steps, self.settings.yaw_deg, self.settings.step_m)
+        starts = torch.stack([draw.start for draw in draws])
+        poses = make_walk(starts, steps, settings.yaw_deg, settings.step_m)
         cameras = cameras or self._make_cameras(torch.stack([draw.lenses for draw in draws]), height)
         rendering = _render(rooms, cameras, poses.to(torch.float32), self.antialias)
         images = self._change_colors(rendering, draws)
@@ -163,7 +167,9 @@ class RoomsReconstruction(ShapedSets):
         for view in range(unit.shape[1]):
             frame = (center[:, view], zoom[:, view], self.settings.width, height)
             if self.choose_lens(view) == "pinhole":
-                cameras.append(make_pinholes(_interpolate_rad(self.settings.fov_deg, unit[:, view, 0]), *frame))
+                cameras.append(
+                    make_pinholes(_interpolate_rad(self.settings.fov_deg, unit[:, view, 0]), *frame)
+                )
             else:
                 k = draw_fisheye_coefficients(unit[:, view, 4:])
                 cameras.append(make_fisheyes(_interpolate_rad(self.fisheye_deg, unit[:, view, 0]), k, *frame))

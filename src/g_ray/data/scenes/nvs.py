@@ -118,8 +118,8 @@ class SceneNVS(NVSSource):
         )
         if count < needed:
             raise ValueError(
-                f"{scene.folder}: {len(scene)} images leave {count} to train on when every {self.settings.hold_out}th is held "
-                f"out, but a sample needs {needed}; add images"
+                f"{scene.folder}: {len(scene)} images leave {count} to train on when every "
+                f"{self.settings.hold_out}th is held out, but a sample needs {needed}; add images"
             )
 
     # What they show
@@ -132,7 +132,9 @@ class SceneNVS(NVSSource):
             pictures.append(torch.stack([picture for picture, _ in taken]))
             cameras.append(type(taken[0][1]).stack([camera for _, camera in taken]))
         poses = torch.stack([self.scenes[s.scene].poses.world_from_cam[list(s.views)] for s in samples])
-        views = Views(cameras, scale_to_baseline(Pose(poses), known, self.settings.baseline)).to(torch.float32)
+        views = Views(cameras, scale_to_baseline(Pose(poses), known, self.settings.baseline)).to(
+            torch.float32
+        )
         images = torch.stack(pictures, 1).to(torch.float32) / 255
         names = tuple(self._format_name(sample) for sample in samples)
         return NVSBatch(images[:, :known], views[:known], images[:, known:], views[known:], names)
@@ -154,7 +156,9 @@ class SceneNVS(NVSSource):
 
 def _check_settings(settings: SceneData, seed: int) -> None:
     if not settings.folder:
-        raise ValueError("no scene: give --data.folder DIR, with transforms.json or a COLMAP model in sparse/")
+        raise ValueError(
+            "no scene: give --data.folder DIR, with transforms.json or a COLMAP model in sparse/"
+        )
     counts = (settings.batch, settings.contexts, settings.targets)
     if min(counts) < 1 or settings.hold_out < 2 or settings.baseline <= 0 or seed < 0:
         raise ValueError(

@@ -50,7 +50,7 @@ class ScenesReconstruction(ShapedSets):
     settings: ScenesViews
     seed: int = 0
     patch: int = 14
-    reading: DepthReading = DepthReading()
+    reading: DepthReading = field(default_factory=DepthReading)
     store: SceneStore = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -116,8 +116,8 @@ class ScenesReconstruction(ShapedSets):
         most = max(float(compute_overlap(loaded.covisibility, view)[allowed].max()) for view in allowed)
         if most <= self.settings.overlap:
             raise ValueError(
-                f"{loaded.scene.folder}: no two views overlap by more than {self.settings.overlap:.0%} (at most {most:.0%}); "
-                "leave it out, ask for less overlap, or look at it with g-ray data check"
+                f"{loaded.scene.folder}: no two views overlap by more than {self.settings.overlap:.0%} "
+                f"(at most {most:.0%}); leave it out, ask for less overlap, or look at it with g-ray data check"
             )
 
     # What they show
@@ -126,7 +126,10 @@ class ScenesReconstruction(ShapedSets):
         taken = []
         for view, (zoom, across, down) in zip(draw.views, draw.crops, strict=True):
             camera = draw.scene.cameras[view]
-            place = (0.5 + self.settings.off_center * (across - 0.5), 0.5 + self.settings.off_center * (down - 0.5))
+            place = (
+                0.5 + self.settings.off_center * (across - 0.5),
+                0.5 + self.settings.off_center * (down - 0.5),
+            )
             size = (camera.width, camera.height, self.settings.width, height)
             box = place_box(*size, zoom=1 + zoom * (self.settings.zoom_max - 1), place=place)
             taken.append(self._load_view(draw.scene, view, box, height))
