@@ -82,9 +82,9 @@ def test_a_table_in_miniature(tmp_path):
     again = run_study(study, tmp_path, seeds=1)
     assert again["rows"] == result["rows"]
 
-    from g_ray.cli.reconstruction_pictures import draw_pictures
+    from g_ray.cli.reproduce_tables import draw_reconstructions
 
-    draw_pictures(study, result, tmp_path)
+    draw_reconstructions(study, result, tmp_path)
     assert (tmp_path / "depth_mixed.png").is_file() and (tmp_path / "rays_deg.png").is_file()
 
 
