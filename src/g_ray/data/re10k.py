@@ -1,4 +1,4 @@
-"""Do the poses of a data set fit its pictures? Asked of a few of its clips."""
+"""Novel-view synthesis from the clips of RealEstate10K, and matches for a check of their poses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -32,13 +32,13 @@ PAIRS = 4
 
 
 def match_clips(clips: Clips, count: int) -> list[MatchedViews]:
-    """Matched pixels of `count` clips, always the same ones, for `check_axes`."""
+    """Match pixels in `count` clips, always the same ones, for `check_axes`."""
     chosen = sorted(clips.keys, key=hash_to_unit)[:count]
     return [pair for key in chosen for pair in match_pairs(clips.get_clip(key))]
 
 
 def match_pairs(clip: Clip) -> list[MatchedViews]:
-    """Pairs of frames spread over the clip, with the pixels that show the same things."""
+    """Match pixels in pairs of frames, spread over the clip."""
     step = min(STEP, len(clip) - 1)
     starts = sorted({int(start) for start in torch.linspace(0, len(clip) - 1 - step, PAIRS)})
     return [_match_frames(clip, start, start + step) for start in starts] if step else []
@@ -50,13 +50,13 @@ def _match_frames(clip: Clip, first: int, second: int) -> MatchedViews:
     return MatchedViews(match_images(one.image, other.image), (one.camera, other.camera), poses)
 
 
-# Novel-view synthesis from the clips of RealEstate10K, as the paper trains and evaluates on them.
+# Batches, as the paper trains and evaluates on them.
 
 
 TRIES = 64
 """Clips drawn for a scene before giving up."""
 HELD_OUT = 16
-"""Clips that are kept for pictures and scores while training goes on; a tenth of all where there are few."""
+"""Clips that are kept for validation; a tenth of all if there are few."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class ClipFrames:
 
 @dataclass(frozen=True)
 class RE10KNVS(NVSSource):
-    """Random stretches of random clips: a scene is known by (seed, rank, number), whatever the batch size.
+    """Random ranges of random clips: a scene is a function of (seed, rank, number), for any batch size.
 
     A clip that is too short is drawn again from the same random numbers.
     """
@@ -93,7 +93,7 @@ class RE10KNVS(NVSSource):
         ordered = sorted(self.clips.keys, key=hash_to_unit)
         if len(ordered) < 2:
             raise ValueError(
-                f"{len(ordered)} clip: at least 2 are needed, to train on one and look at the other"
+                f"{len(ordered)} clip: at least 2 are needed, to train on one and validate on the other"
             )
         kept = min(HELD_OUT, max(1, len(ordered) // 10))
         object.__setattr__(self, "kept", tuple(sorted(ordered[:kept])))
@@ -127,7 +127,7 @@ class RE10KNVS(NVSSource):
 
 
 def load_scenes(scenes: Sequence[ClipFrames], width: int, height: int) -> NVSBatch:
-    """Scenes of equally many views, each frame cropped and resized together with its camera in one step."""
+    """Load scenes of equally many views; each frame is cropped and resized together with its camera in one step."""
     contexts = scenes[0].contexts
     images, cameras, poses = zip(*(_load_scene(scene, width, height) for scene in scenes), strict=True)
     views = Views(
@@ -140,7 +140,7 @@ def load_scenes(scenes: Sequence[ClipFrames], width: int, height: int) -> NVSBat
 
 
 def _load_scene(scene: ClipFrames, width: int, height: int) -> tuple[Tensor, list[Pinhole], Tensor]:
-    """Pictures [view 3 h w], cameras and poses [view 4 4] of a scene."""
+    """Return the pictures [view 3 h w], cameras and poses [view 4 4] of a scene."""
     beyond = [number for number in scene.frames if not 0 <= number < len(scene.clip)]
     if beyond:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What reconstruction learns from: sets of views with depth and poses, and where they come from."""
+"""Batches of reconstruction (sets of views with depth and poses), and the interface of their sources."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
@@ -19,9 +19,9 @@ from g_ray.rays.views import Views
 
 @dataclass(frozen=True)
 class ReconstructionBatch:
-    """Sets of views, and what a network is to find out about them. The world is the first view's camera; metres.
+    """Sets of views with their ground truth. The world is the first view's camera; lengths are in meters.
 
-    `views` have cameras and no poses: those are the answer, and no encoding may look at it. Where a pixel is not
+    `views` have cameras and no poses: poses are to be predicted, so no encoding may use them. Where a pixel is not
     valid its points and depths are 0.
     """
 
@@ -60,11 +60,11 @@ class ReconstructionSource(ABC):
 
     @abstractmethod
     def make_batch(self, step: int, rank: int = 0) -> ReconstructionBatch:
-        """Always the same for the same arguments: to resume at a step, ask for it."""
+        """Make a batch; the same arguments always give the same batch."""
 
     @abstractmethod
     def make_held_out(self) -> ReconstructionBatch:
-        """Sets that no step of any rank shows, for pictures and a score while training goes on."""
+        """Make a batch of sets that are never trained on, for validation."""
 
 
 def _move_tensors(value: Any, *args: Any, **kwargs: Any) -> Any:
@@ -182,11 +182,11 @@ class MixtureReconstruction(ReconstructionSource):
         return self.sources[self.choose_source(step)].make_batch(step, rank)
 
     def make_held_out(self) -> ReconstructionBatch:
-        """Of the source with the greatest weight: sources may have batches of different shapes."""
+        """Make a batch of the source with the greatest weight: sources may have batches of different shapes."""
         return self.sources[int(np.argmax(self.weights))].make_held_out()
 
     def choose_source(self, step: int) -> int:
-        """Which source a step sees."""
+        """Return the index of the source of a step."""
         unit = np.random.default_rng((self.seed, MIXTURE_STREAM, step)).random()
         ends = np.cumsum(self.weights) / sum(self.weights)
         return min(int(np.searchsorted(ends, unit, side="right")), len(ends) - 1)

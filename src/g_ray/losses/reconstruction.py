@@ -1,4 +1,8 @@
-"""Ground truth as the losses see it: in the first view's frame, in units of the mean distance of its points."""
+"""The reconstruction loss: poses, and points in the first view's frame and in every camera's own.
+
+Ground truth is normalized to the first view's frame and to the mean distance of its points (appendix "3D
+Reconstruction").
+"""
 
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -51,7 +55,7 @@ class NormalizedTruth:
 def normalize_truth(truth: Truth) -> NormalizedTruth:
     """Divide by the mean world-point distance from the first camera (appendix "3D Reconstruction").
 
-    Predictions are not normalised: the network has to learn this scale.
+    Predictions are not normalized: the network has to learn this scale.
     """
     with disable_autocast(truth.world_points):
         first = truth.poses.to(promote_to_float32(truth.world_points).dtype)
@@ -72,7 +76,7 @@ def _scale_and_clamp(points: Tensor, scale: Tensor) -> Tensor:
     return torch.nan_to_num(points / scale[:, None, None, None, None]).clamp(-FARTHEST, FARTHEST)
 
 
-# A mean that does not listen to the worst few per cent.
+# A mean without the largest few per cent.
 
 
 MANY = 1000
@@ -97,7 +101,7 @@ def mean_below_quantile(values: Float[Tensor, "value"], quantile: float) -> Floa
     return values[kept].mean() if int(kept.sum()) > MANY else values.mean()
 
 
-# Normal-based gradient loss: neighbouring points must span the right surface, at several scales.
+# Normal-based gradient loss: neighboring points must span the right surface, at several scales.
 
 
 SMALLEST_NORMAL = 1e-8
@@ -151,7 +155,7 @@ def compute_corner_normals(points: Float[Tensor, "*view h w 3"]) -> Vectors:
 
 
 def find_valid_corners(valid: Bool[Tensor, "*view h w"]) -> Bool[Tensor, "2 2 *view rows columns"]:
-    """Whether the corner and both its neighbours are valid: all of a block but the pixel across."""
+    """Return whether a corner and both its neighbors are valid: all of a block but the pixel across."""
     a, b = valid[..., :-1, :-1], valid[..., :-1, 1:]
     c, d = valid[..., 1:, :-1], valid[..., 1:, 1:]
     return torch.stack([a & b & c, a & c & d, a & b & d, b & c & d]).unflatten(0, (2, 2))
@@ -273,7 +277,7 @@ def _mean_of_usable(
     return torch.where(usable, values.mean((1, 2)), 0).sum() / usable.sum().clamp(min=1)
 
 
-# What reconstruction minimises: poses, and points in the first view's frame and in every camera's own.
+# The sum.
 
 
 @runtime_checkable
@@ -299,7 +303,7 @@ PAPER = ReconstructionWeights()
 
 @dataclass(frozen=True)
 class ReconstructionLoss:
-    """Every term on its own, and what is minimised."""
+    """All terms, and the total that is minimized."""
 
     camera: CameraTerms
     camera_points: PointTerms

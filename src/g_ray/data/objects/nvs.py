@@ -1,4 +1,4 @@
-"""A folder of rendered objects as batches of views: images and cameras at one size, poses in one unit."""
+"""Novel-view synthesis from a folder of rendered objects: images and cameras at one size, poses at one scale."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
@@ -31,7 +31,7 @@ from g_ray.rays.resample import resample
 from g_ray.rays.views import Views
 
 FARTHEST = 0.5
-"""Distance of an object's farthest camera from its centre, after scaling; as in released code."""
+"""Distance of an object's farthest camera from its center, after scaling; as in released code."""
 
 Value = TypeVar("Value")
 
@@ -80,13 +80,13 @@ class RenderedObjects:
         return self._images((uid, name), lambda: self._read_image(uid, name))
 
     def get_cameras(self, uid: str) -> ObjectViews:
-        """As the files have them, and for images of the wanted size; poses are scaled."""
+        """Return the cameras of the files and those of the resized images, with scaled poses."""
         return self._cameras(uid, lambda: self._read_cameras(uid))
 
     def _make_views(self, selection: list[tuple[str, list[int]]]) -> Views:
-        selected = [(self.get_cameras(uid), places) for uid, places in selection]
-        params = torch.stack([seen.cameras.params[places] for seen, places in selected])
-        matrices = torch.stack([seen.poses.world_from_cam[places] for seen, places in selected])
+        selected = [(self.get_cameras(uid), indices) for uid, indices in selection]
+        params = torch.stack([views.cameras.params[indices] for views, indices in selected])
+        matrices = torch.stack([views.poses.world_from_cam[indices] for views, indices in selected])
         cameras = [Pinhole(params[:, view], self.width, self.height) for view in range(params.shape[1])]
         return Views(cameras, Pose(matrices))
 
@@ -127,7 +127,7 @@ class RecentCache(Generic[Value]):
         return value
 
 
-# Novel-view synthesis from rendered objects: batches that depend on nothing but (seed, step, rank).
+# Batches, each a function of (seed, step, rank).
 
 
 HELD_OUT_SHARE = 0.02
@@ -139,10 +139,10 @@ TARGETS: dict[str, TargetKinds] = {"all": EVERY_VIEW, **PROTOCOLS}
 
 @dataclass(frozen=True)
 class ObjectsNVS(NVSSource):
-    """Two native views of an object are given, another of its 24 is asked for; all three are drawn anew each time.
+    """Two native views of an object are given, another of its 24 is asked for; all three are drawn for every sample.
 
-    A draw is known by (seed, rank, number): `make_batch(step)` holds numbers step · batch and following, whatever
-    the batch size. The objects of the test protocols are never among them.
+    A sample is a function of (seed, rank, number): `make_batch(step)` holds numbers step · batch and following, for any
+    batch size. The objects of the test protocols are never among them.
     """
 
     settings: ObjectsData
@@ -172,7 +172,7 @@ class ObjectsNVS(NVSSource):
 
     @cached_property
     def held_out_names(self) -> list[str]:
-        """For pictures and a score while training goes on: those next to the test objects, at least one."""
+        """Objects for validation: those next to the test objects, at least one."""
         limit = TEST_SHARE + HELD_OUT_SHARE
         return [uid for uid in self._names if hash_to_unit(uid) < limit] or self._names[:1]
 

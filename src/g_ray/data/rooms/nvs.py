@@ -1,4 +1,4 @@
-"""Novel-view synthesis from rooms: batches that depend on nothing but (seed, step, rank)."""
+"""Novel-view synthesis from rooms: batches are functions of (seed, step, rank)."""
 
 import contextlib
 import hashlib
@@ -22,8 +22,8 @@ VERSION = 1
 """Of the pictures: rooms that look otherwise get another number, and no cached picture of the old ones is used."""
 
 LEVEL = -0.2
-"""Height of what cameras look at on average, metres (y is down): about their own, so that a zoomed view shows what a
-wide one shows, and not the furniture on the floor alone."""
+"""Mean height of the points that cameras look at, meters (y is down). It is about their own height, so that a zoomed view
+shows what a wide one shows, and not the furniture on the floor alone."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class RoomsNVS(NVSSource):
     """Views around the furniture of procedural rooms, rendered when asked for through the zoomed cameras themselves.
 
     Cameras stand on an arc around the middle of the room: contexts at its ends (further ones in between), targets
-    between them. Poses are relative to the first context, in metres. A scene is known by (seed, split, rank, number):
-    `make_batch(step)` holds numbers step · batch and following, whatever the batch size.
+    between them. Poses are relative to the first context, in meters. A scene is a function of (seed, split, rank,
+    number): `make_batch(step)` holds numbers step · batch and following, for any batch size.
     """
 
     settings: RoomsData
@@ -67,7 +67,7 @@ class RoomsNVS(NVSSource):
         return self.make_batch(0, HELD_OUT)
 
     def make_scenes(self, numbers: range, rank: int = 0) -> NVSBatch:
-        """Any stretch of the stream, e.g. the first 256 scenes of the test split."""
+        """Make a range of the stream, e.g. the first 256 scenes of the test split."""
         draws = [SceneDraws(self, number, rank) for number in numbers]
         poses = Pose.look_at(
             *(torch.stack(parts) for parts in zip(*(draw.compute_positions() for draw in draws), strict=True))
@@ -86,12 +86,12 @@ class RoomsNVS(NVSSource):
     def _load_or_render(
         self, draws: "list[SceneDraws]", camera: Pinhole, poses: Pose, numbers: range, rank: int
     ) -> UInt8[np.ndarray, "scene view 3 h w"]:
-        """In 8 bits, as cameras store them, so that a cached picture is the picture."""
+        """Return pictures in 8 bits, as cameras store them, so that cached and rendered ones are equal."""
         if self.settings.cache is None:
             return self._render(draws, camera, poses)
         folder = self.settings.cache / self._compute_digest() / f"rank{rank}"
         path = folder / f"{numbers.start}-{numbers.stop}.npy"
-        with contextlib.suppress(FileNotFoundError, ValueError, EOFError):  # not there, or damaged: made anew
+        with contextlib.suppress(FileNotFoundError, ValueError, EOFError):  # missing or damaged: render it
             return np.load(path, allow_pickle=False)
         pictures = self._render(draws, camera, poses)
         with atomic_path(path) as scratch:
@@ -117,9 +117,7 @@ class RoomsNVS(NVSSource):
         """Return the same scenes and poses with zooms up to `zoom_max`."""
         return replace(self, settings=replace(self.settings, zoom_max=zoom_max))
 
-    def _make_cameras(
-        self, fov_rad: Float[Tensor, "make_batch"], unit: Float[Tensor, "batch view"]
-    ) -> Pinhole:
+    def _make_cameras(self, fov_rad: Float[Tensor, "batch"], unit: Float[Tensor, "batch view"]) -> Pinhole:
         native = self.settings.width / 2 / torch.tan(fov_rad / 2)
         drawn = compute_zoom_factors(unit, self.settings.zoom_max)
         zooms = drawn if self.zooms is None else drawn.new_tensor(self.zooms).expand_as(drawn)
@@ -140,7 +138,10 @@ class SceneDraws:
         self.unit = torch.from_numpy(self.random.random(settings.contexts + settings.targets))
 
     def compute_positions(self) -> tuple[Float[Tensor, "view 3"], Float[Tensor, "view 3"]]:
-        """Eyes and what they look at. Above all furniture and inside every room, so that no camera is in a wall."""
+        """Draw the positions of cameras and of the points they look at.
+
+        Cameras are above all furniture and inside every room, so that none is in a wall.
+        """
         count, random = self.settings.contexts + self.settings.targets, self.random
         arc = np.deg2rad(random.uniform(*self.settings.arc_deg)) * random.choice([-1, 1])
         angle = random.uniform(0, 2 * np.pi) + arc * self._draw_along()
@@ -152,7 +153,7 @@ class SceneDraws:
         return torch.from_numpy(eyes), torch.from_numpy(aims)
 
     def _draw_along(self) -> np.ndarray:
-        """Places on the arc: contexts at 0 and 1 and between, targets between."""
+        """Draw positions on the arc: contexts at 0 and 1 and between, targets between."""
         contexts, targets = self.settings.contexts, self.settings.targets
         between = self.random.uniform(0.2, 0.8, contexts + targets)
         between[0] = 0.0

@@ -1,4 +1,4 @@
-"""Real camera motion without pictures: the paths of RealEstate10K clips in one npz file.
+"""Rooms along the paths of real cameras: the paths of RealEstate10K clips in one npz file, without their pictures.
 
 One array per clip, [frame 16] = fx fy cx cy in units of the picture's size, camera_from_world 3×4 row by row.
 """
@@ -42,7 +42,7 @@ class CameraPath:
 
 
 def read_paths(file: Path) -> dict[str, CameraPath]:
-    """All paths of a file by clip, in float64."""
+    """Read all paths of a file by clip, in float64."""
     if not zipfile.is_zipfile(file):
         raise ValueError(f"{file} is not an npz file of camera paths")
     with np.load(file) as arrays:
@@ -67,14 +67,14 @@ SPLITS = {"test": (0.0, 0.1), "held_out": (0.1, 0.15), "train": (0.15, 1.0)}
 """Which clips, by the number in [0, 1) that belongs to their names."""
 
 FREE = ((-2.2, -1.05, -2.2), (2.2, -0.05, 2.2))
-"""Corners of a box, in metres, that every room leaves free: above all furniture, and away from walls and ceiling."""
+"""Corners of a box, in meters, that every room leaves free: above all furniture, and away from walls and ceiling."""
 
 
 @dataclass(frozen=True)
 class PathRoomsNVS(NVSSource):
-    """Contexts and targets from a stretch of a real clip, as RealEstate10K trains (`clip_sampling`), inside a room.
+    """Contexts and targets from a range of a real clip, as RealEstate10K trains (`clip_sampling`), inside a room.
 
-    A scene is known by (seed, split, rank, number), whatever the batch size.
+    A scene is a function of (seed, split, rank, number), for any batch size.
     """
 
     settings: PathsData
@@ -120,7 +120,7 @@ class PathRoomsNVS(NVSSource):
         return replace(self, settings=replace(self.settings, zoom_max=zoom_max))
 
     def make_scenes(self, numbers: range, rank: int = 0, split: str | None = None) -> NVSBatch:
-        """Any stretch of the stream."""
+        """Make a range of the stream."""
         draws = [self.draw_path(number, rank, split or self.split) for number in numbers]
         rooms = Room.stack([draw.room for draw in draws])
         poses = Pose(torch.stack([draw.poses.world_from_cam for draw in draws]))
@@ -160,7 +160,7 @@ class PlacedPath:
 
 
 def place_poses(poses: Pose, contexts: int, random: np.random.Generator) -> Pose:
-    """A path inside a room: turned about the vertical, tilted down a little, scaled, and moved into the free box.
+    """Place a path in a room: turned about the vertical, tilted down a little, scaled, and moved into the free box.
 
     The first camera is taken to be level. The path stands where it has the room before it, and is scaled to 0.3 to 1 m
     between first and last context, or less if it would not fit.
@@ -185,7 +185,7 @@ def place_poses(poses: Pose, contexts: int, random: np.random.Generator) -> Pose
 def make_cameras(
     intrinsics: Float[Tensor, "view 4"], zoom: Float[Tensor, "view"], width: int, height: int
 ) -> Pinhole:
-    """The lens of each frame behind the largest centred crop of the wanted shape, zoomed."""
+    """Return the lens of each frame after the largest centered crop of the wanted shape, zoomed."""
     fx, fy, cx, cy = intrinsics.unbind(-1)
     focal = torch.maximum(fx * width, fy * height) * zoom
     # Pixels are square, so an uncropped picture would be focal/fx by focal/fy pixels.
@@ -201,7 +201,7 @@ def make_cameras(
 
 
 def _make_rotation(yaw_rad: float, tilt_rad: float) -> Float[Tensor, "3 3"]:
-    """About the vertical (y), after the camera has been tilted down about its x axis."""
+    """Rotate about the vertical (y), after tilting the camera down about its x axis."""
     about_y = [[cos(yaw_rad), 0, sin(yaw_rad)], [0, 1, 0], [-sin(yaw_rad), 0, cos(yaw_rad)]]
     about_x = [[1, 0, 0], [0, cos(tilt_rad), sin(tilt_rad)], [0, -sin(tilt_rad), cos(tilt_rad)]]
     return torch.tensor(about_y, dtype=torch.float64) @ torch.tensor(about_x, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""A camera walks through a room: small turns and small steps, so that neighbouring views overlap."""
+"""Reconstruction from rooms: a camera walks by small turns and steps, so that neighboring views overlap."""
 
 from dataclasses import dataclass, replace
 from math import pi, radians
@@ -32,24 +32,24 @@ HEIGHTS_M = (-0.8, -0.1)
 """Inside the smallest room and above all furniture; y is down."""
 
 TURNS = 3.0
-"""So many whole turns of a step away from where it began, a walk turns back."""
+"""A walk turns back when its heading is this many of the largest turns away from the first."""
 
 
 def make_walk(
     start: Float[Tensor, "set 6"], steps: Float[Tensor, "set view 6"], yaw_deg: float, step_m: float
 ) -> Pose:
-    """World_from_cam [set view] from numbers in [0, 1): each view a step from the one before.
+    """Make poses [set view] from numbers in [0, 1): each view is a step from the previous one.
 
     A step turns by up to ±`yaw_deg` and goes up to ±`step_m` along each horizontal axis, less in height. At the
     end of its range a walk turns around.
     """
     begin, heading, pitch = _draw_start(start)
-    centerd = 2 * steps - 1
-    centerd = torch.cat([torch.zeros_like(centerd[:, :1, :4]), centerd[:, 1:, :4]], 1).cumsum(1)
-    path = begin[:, None] + centerd[..., :3] * centerd.new_tensor([step_m, 0.4 * step_m, step_m])
+    centered = 2 * steps - 1
+    centered = torch.cat([torch.zeros_like(centered[:, :1, :4]), centered[:, 1:, :4]], 1).cumsum(1)
+    path = begin[:, None] + centered[..., :3] * centered.new_tensor([step_m, 0.4 * step_m, step_m])
     across = reflect_into(path[..., (0, 2)], -REACH_M, REACH_M)
     eyes = torch.stack([across[..., 0], reflect_into(path[..., 1], *HEIGHTS_M), across[..., 1]], -1)
-    yaw = heading[:, None] + radians(yaw_deg) * reflect_into(centerd[..., 3], -TURNS, TURNS)
+    yaw = heading[:, None] + radians(yaw_deg) * reflect_into(centered[..., 3], -TURNS, TURNS)
     tilt = pitch[:, None] + radians(6) * (2 * steps[..., 4] - 1)
     return _make_poses(eyes, yaw, tilt, radians(4) * (2 * steps[..., 5] - 1))
 
@@ -61,7 +61,7 @@ def reflect_into(value: Tensor, low: float, high: float) -> Tensor:
 
 
 def _draw_start(start: Float[Tensor, "set 6"]) -> tuple[Tensor, Tensor, Tensor]:
-    """Somewhere around the middle, with the eyes on something near it: place, heading and pitch."""
+    """Draw a position around the middle that looks at a point near it: position, heading and pitch."""
     around, out, high, aim_x, aim_z, down = start.unbind(-1)
     radius = 0.8 + out
     x, z = radius * torch.sin(2 * pi * around), radius * torch.cos(2 * pi * around)
@@ -71,7 +71,7 @@ def _draw_start(start: Float[Tensor, "set 6"]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _make_poses(eyes: Float[Tensor, "*view 3"], yaw: Tensor, pitch: Tensor, roll: Tensor) -> Pose:
-    """Yaw about the vertical from +z to +x, pitch downwards, then roll about the optical axis."""
+    """Make poses from yaw about the vertical (+z to +x), pitch downwards, then roll about the optical axis."""
     forward = torch.stack([yaw.sin() * pitch.cos(), pitch.sin(), yaw.cos() * pitch.cos()], -1)
     cos, sin, zero = roll.cos(), roll.sin(), torch.zeros_like(roll)
     turn = torch.stack([cos, -sin, zero, sin, cos, zero, zero, zero, zero + 1], -1).unflatten(-1, (3, 3))
@@ -79,7 +79,7 @@ def _make_poses(eyes: Float[Tensor, "*view 3"], yaw: Tensor, pitch: Tensor, roll
     return Pose.from_parts(level.rotation @ turn, eyes)
 
 
-# Reconstruction from rooms: sets of overlapping views that depend on nothing but (seed, step, rank).
+# Sets of overlapping views, each a function of (seed, step, rank).
 
 
 LensName = Literal["pinhole", "fisheye", "mixed"]
@@ -93,7 +93,7 @@ class RoomsReconstruction(ShapedSets):
     """A camera walks through a procedural room; every view has a lens of its own, and exact depth.
 
     The four settings of a test are `lens="pinhole"`, the same with `zoom_max=3`, `"mixed"` (every other view a
-    fisheye) and `"fisheye"`: rooms and poses are the same in all of them. A set is known by (seed, split, rank,
+    fisheye) and `"fisheye"`: rooms and poses are the same in all of them. A set is a function of (seed, split, rank,
     number): `make_batch(step)` holds numbers step · batch and following. More views continue the walk of fewer.
     """
 
@@ -125,7 +125,7 @@ class RoomsReconstruction(ShapedSets):
         self.check_shape()
 
     def with_lens(self, lens: LensName, zoom_max: float = 1.0) -> "RoomsReconstruction":
-        """The same rooms and walks through other lenses."""
+        """Return the same rooms and walks with other lenses."""
         return replace(self, lens=lens, zoom_max=zoom_max)
 
     def make_sets(
@@ -155,7 +155,7 @@ class RoomsReconstruction(ShapedSets):
         return _make_batch(images, rendering, cameras, poses, names)
 
     def choose_lens(self, view: int) -> Literal["pinhole", "fisheye"]:
-        """In mixed sets every other view is a fisheye; the first is not."""
+        """Return the lens of a view: in mixed sets every second view is a fisheye."""
         if self.lens == "mixed":
             return "fisheye" if view % 2 else "pinhole"
         return self.lens
@@ -204,7 +204,7 @@ def _interpolate_rad(range_deg: tuple[float, float], unit: Tensor) -> Tensor:
 
 
 def _render(rooms: Room, cameras: list[Camera], poses: Pose, antialias: int) -> Rendering:
-    """Views of one lens model at once, then all of them in their order."""
+    """Render the views of each lens model together, and return all of them in their order."""
     models = [type(camera) for camera in cameras]
     groups = [[view for view, kind in enumerate(models) if kind is model] for model in dict.fromkeys(models)]
     parts = []
@@ -225,14 +225,14 @@ def _render(rooms: Room, cameras: list[Camera], poses: Pose, antialias: int) -> 
 def _make_batch(
     images: Tensor, rendering: Rendering, cameras: list[Camera], poses: Pose, names: tuple[str, ...]
 ) -> ReconstructionBatch:
-    """Rooms have a world of their own; a network's is its first view."""
+    """Assemble the batch, with points in the frame of the first view instead of the room's."""
     to_cameras, to_first = (pose.inverse().to(torch.float32) for pose in (poses, poses[:, :1]))
-    seen_at = rendering.valid[..., None]
+    visible = rendering.valid[..., None]
     return ReconstructionBatch(
         images=images,
         views=Views(cameras),
-        world_points=transform_points(rendering.points, to_first) * seen_at,
-        camera_points=transform_points(rendering.points, to_cameras) * seen_at,
+        world_points=transform_points(rendering.points, to_first) * visible,
+        camera_points=transform_points(rendering.points, to_cameras) * visible,
         ray_depth=rendering.ray_depth,
         z_depth=rendering.z_depth,
         valid=rendering.valid,

@@ -1,4 +1,4 @@
-"""Novel-view synthesis from a user's own scene folders: batches that depend on nothing but (seed, step, rank)."""
+"""Novel-view synthesis from a user's own scene folders: batches are functions of (seed, step, rank)."""
 
 from collections import Counter
 from pathlib import Path
@@ -36,8 +36,8 @@ class SceneNVS(NVSSource):
     A target is drawn from all views, its contexts from the `near` views around it (by place and viewing direction), far
     enough apart to tell depth. Every `hold_out`-th view of a scene is never trained on. The samples of a batch have the
     same lenses view by view, those of its first sample, because a batch of cameras has one model. Poses are relative to
-    the first context and scaled so that its farthest fellow context is `baseline` away: the unit of such files means
-    nothing.
+    the first context and scaled so that the farthest other context is `baseline` away: the unit of such files is
+    arbitrary.
     """
 
     def __init__(self, settings: SceneData, seed: int = 0) -> None:
@@ -62,7 +62,7 @@ class SceneNVS(NVSSource):
         )
 
     def make_held_out(self) -> NVSBatch:
-        """Views that are never trained on, from their nearest training views; one target each."""
+        """Make a batch of views that are never trained on, from their nearest training views; one target each."""
         samples = [
             Sample(index, (*self._find_nearest(index, view)[: self.settings.contexts], view))
             for index, scene in enumerate(self.scenes)
@@ -78,7 +78,7 @@ class SceneNVS(NVSSource):
     # Which views
 
     def _draw_sample(self, random: np.random.Generator, lenses: Lenses) -> Sample:
-        """A target among all training views with its lens, contexts and further targets around it."""
+        """Draw a target from all training views with its lens, and contexts and further targets around it."""
         wanted = Counter(lens for lens in lenses if lens is not None)
         anchors = [
             (index, view)
@@ -103,7 +103,7 @@ class SceneNVS(NVSSource):
         return [view for view in range(len(self.scenes[scene])) if not self.is_held_out(view)]
 
     def _find_nearest(self, scene: int, view: int) -> list[int]:
-        """Training views but itself, the nearest first."""
+        """Return the other training views, the nearest first."""
         order = compute_view_distances(self.scenes[scene].poses, view).argsort(stable=True).tolist()
         return [other for other in order if other != view and not self.is_held_out(other)]
 
@@ -140,7 +140,7 @@ class SceneNVS(NVSSource):
         return NVSBatch(images[:, :known], views[:known], images[:, known:], views[known:], names)
 
     def _load_view(self, index: int, view: int) -> tuple[UInt8[Tensor, "3 h w"], Camera]:
-        """Picture and camera of the training size; pictures are kept, as bytes, because decoding is slow."""
+        """Return picture and camera at the training size; pictures are cached as bytes, because decoding is slow."""
         scene = self.scenes[index]
         path, camera = scene.images[view], scene.cameras[view]
         box = fit_box(camera.width, camera.height, *self.size)
@@ -173,7 +173,7 @@ def _check_settings(settings: SceneData, seed: int) -> None:
 
 
 def compute_view_distances(poses: Pose, view: int) -> Float[Tensor, "view"]:
-    """How far all views are from one: distance over the spread of all cameras, plus the angle between axes in rad."""
+    """Compute how far all views are from one: distance over the spread of all cameras, plus the angle between axes in rad."""
     center, axis = poses.translation, poses.rotation[..., 2]
     spread = (center - center.mean(0)).norm(dim=-1).mean().clamp(min=1e-12)
     angle = (axis @ axis[view]).clamp(-1, 1).acos()

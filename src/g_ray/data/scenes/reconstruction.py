@@ -1,4 +1,4 @@
-"""Reconstruction from scene folders with depth: sets that depend on nothing but (seed, step, rank)."""
+"""Reconstruction from scene folders with depth: sets are functions of (seed, step, rank)."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -73,7 +73,7 @@ class ScenesReconstruction(ShapedSets):
     def make_sets(
         self, numbers: range, rank: int = 0, *, views: int | None = None, height: int | None = None
     ) -> ReconstructionBatch:
-        """Any stretch of the stream; rank `HELD_OUT` shows scenes that no other rank does, in their own colours."""
+        """Make a range of the stream; rank `HELD_OUT` has scenes of its own, without color augmentation."""
         draws = [self._draw_set(number, rank, views or self.settings.views[1]) for number in numbers]
         return _make_batch([self._load_views(draw, height or self.settings.height) for draw in draws], draws)
 
@@ -98,7 +98,7 @@ class ScenesReconstruction(ShapedSets):
         return among[int(random.integers(len(among)))]
 
     def find_allowed(self, loaded: LoadedScene, rank: int) -> list[int]:
-        """Views that a rank may see: those with depth in the stretch of frames, and its part of a single scene."""
+        """Return the views that a rank may use: with depth, in the range of frames, and in its part of a single scene."""
         count = len(loaded.scene)
         start, stop = (round(share * count) for share in self.settings.frames)
         if len(self.store.folders) == 1:
@@ -112,12 +112,12 @@ class ScenesReconstruction(ShapedSets):
         return views
 
     def _check_overlap(self, loaded: LoadedScene, allowed: list[int]) -> None:
-        """One lonely view is bad luck; a scene of lonely views is an error."""
+        """Raise ValueError if no two views of the scene overlap; a single view without overlap is tolerated."""
         most = max(float(compute_overlap(loaded.covisibility, view)[allowed].max()) for view in allowed)
         if most <= self.settings.overlap:
             raise ValueError(
                 f"{loaded.scene.folder}: no two views overlap by more than {self.settings.overlap:.0%} "
-                f"(at most {most:.0%}); leave it out, ask for less overlap, or look at it with g-ray data check"
+                f"(at most {most:.0%}); leave it out, ask for less overlap, or inspect it with g-ray data check"
             )
 
     # What they show
@@ -152,7 +152,7 @@ class ScenesReconstruction(ShapedSets):
 
 
 class SetDraw(NamedTuple):
-    """One set: its views, a zoom and a place for each in [0, 1), and colours."""
+    """One set: its views, a zoom and a place for each in [0, 1), and colors."""
 
     scene: PosedScene
     views: list[int]
@@ -186,7 +186,7 @@ def _make_batch(sets: list[list[LoadedView]], draws: list[SetDraw]) -> Reconstru
 
 
 def merge_cameras(cameras: list[Camera]) -> Camera:
-    """A batch has one camera model: of several, every camera becomes the table of its rays."""
+    """Stack cameras; those of several models become tables of their rays, because a batch has one camera model."""
     if len({type(camera) for camera in cameras}) > 1 or isinstance(cameras[0], RayMapCamera):
         cameras = [RayMapCamera.from_rays(*camera.unproject_grid()) for camera in cameras]
     return type(cameras[0]).stack(cameras)

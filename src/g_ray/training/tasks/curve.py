@@ -1,4 +1,4 @@
-"""The smallest task: a perceptron learns a curve. For trying out a machine, and for the tests of the engine."""
+"""The smallest task: a perceptron learns a curve. It serves to try out a machine, and to test the engine."""
 
 import time
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class CurveBatch:
 
 @dataclass
 class CurveTask(Task):
-    """y = sin 3x + ½ cos 7x on [−1, 1]. Dropout is there to show that its noise is resumed exactly, too."""
+    """y = sin 3x + ½ cos 7x on [−1, 1]. Dropout shows that random noise is resumed exactly."""
 
     recipe: CurveRecipe
 
@@ -63,7 +63,7 @@ class CurveTask(Task):
         return float(F.mse_loss(model(x).float(), evaluate_curve(x)))
 
     def render_samples(self, model: nn.Module) -> Float[Tensor, "1 3 32 64"]:
-        """The learned curve, black on white."""
+        """Draw the learned curve, black on white."""
         x = torch.linspace(-1, 1, 64, device=next(model.parameters()).device)[:, None]
         rows = (15.5 - 10 * model(x).float()[:, 0]).round().clamp(0, 31).long()
         picture = torch.ones(1, 3, 32, 64)
