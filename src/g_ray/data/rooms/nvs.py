@@ -22,8 +22,8 @@ VERSION = 1
 """Of the pictures: rooms that look otherwise get another number, and no cached picture of the old ones is used."""
 
 LEVEL = -0.2
-"""Mean height of the points that cameras look at, meters (y is down). It is about their own height, so that a zoomed view
-shows what a wide one shows, and not the furniture on the floor alone."""
+"""Mean height of the points that cameras look at, meters (y is down). About their own height: a zoomed view shows
+what a wide one shows, and not the furniture on the floor alone."""
 
 
 @dataclass(frozen=True)

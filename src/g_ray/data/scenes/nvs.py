@@ -173,7 +173,7 @@ def _check_settings(settings: SceneData, seed: int) -> None:
 
 
 def compute_view_distances(poses: Pose, view: int) -> Float[Tensor, "view"]:
-    """Compute how far all views are from one: distance over the spread of all cameras, plus the angle between axes in rad."""
+    """Compute how far all views are from one: distance over the spread of cameras, plus the angle of axes in rad."""
     center, axis = poses.translation, poses.rotation[..., 2]
     spread = (center - center.mean(0)).norm(dim=-1).mean().clamp(min=1e-12)
     angle = (axis @ axis[view]).clamp(-1, 1).acos()

@@ -98,7 +98,7 @@ class ScenesReconstruction(ShapedSets):
         return among[int(random.integers(len(among)))]
 
     def find_allowed(self, loaded: LoadedScene, rank: int) -> list[int]:
-        """Return the views that a rank may use: with depth, in the range of frames, and in its part of a single scene."""
+        """Return the views that a rank may use: with depth, in the range of frames, in its part of a scene."""
         count = len(loaded.scene)
         start, stop = (round(share * count) for share in self.settings.frames)
         if len(self.store.folders) == 1:
