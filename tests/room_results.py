@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from g_ray.cameras.base import Camera
+from g_ray.data.reconstruction_settings import RoomsViews
 from g_ray.data.rooms import make_random_room
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.export.reconstruction import ReconstructedView, Reconstruction
@@ -15,7 +16,7 @@ from g_ray.geometry.pose import Pose
 @cache
 def mixed(size: int = 70) -> tuple[tuple[ReconstructedView, ...], tuple[torch.Tensor, ...]]:
     """Views and photographs: pinholes and fisheyes by turns, each with a lens of its own."""
-    data = RoomsReconstruction(lens="mixed", width=size, height=size, views=(4, 4), batch_size=1)
+    data = RoomsReconstruction(RoomsViews(size, size, 1, step_m=0.5), lens="mixed")
     batch = data.make_sets(range(1))
     views = tuple(
         view(

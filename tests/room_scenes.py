@@ -205,14 +205,14 @@ def write_weights(path: Path, recipe=None, seed: int = 0) -> Path:
 
     from safetensors.torch import save_file
 
-    from g_ray.models.lvsm import LVSM, LVSMConfig
+    from g_ray.models.lvsm import LVSM
     from g_ray.recipes import nvs
 
     if recipe is None:
         tiny = nvs.tiny("gta_gray")
         recipe = replace(tiny, model=replace(tiny.model, dim=48, layers=2, ffn=48))
     torch.manual_seed(seed)
-    weights = LVSM(LVSMConfig(**vars(recipe.model))).state_dict()
+    weights = LVSM(recipe.model).state_dict()
     document = {"name": "test", "kind": type(recipe).__name__, "settings": recipe.to_settings()}
     save_file(weights, path, metadata={"format": "pt", "step": "0", "recipe": json.dumps(document)})
     return path

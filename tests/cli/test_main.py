@@ -110,9 +110,9 @@ def test_unknown_words_are_refused(arguments, capsys):
     ],
 )
 def test_flags_still_take_true_and_false(words, converted):
-    assert entry.convert_boolean_values(words.split(), entry.Command) == converted.split()
+    assert entry.convert_boolean_values(words.split(), entry.make_command()) == converted.split()
 
 
 def test_flags_of_nested_dataclasses_are_found():
-    flags = set(entry._iterate_flags(entry.Command))
+    flags = set(entry._iterate_flags(entry.make_command()))
     assert {"metric", "sky", "depth-exr", "tensorboard", "light"} <= flags

@@ -7,8 +7,9 @@ import pytest
 from PIL import Image
 
 from g_ray.cli.main import main
+from g_ray.data.nvs_settings import OBJECTS
 from g_ray.data.objects.index import PROTOCOLS, assign_split
-from g_ray.recipes import objects
+from g_ray.recipes import nvs
 from g_ray.training.recipe import Schedule
 
 NAMES = [f"object{i}" for i in range(60)]
@@ -25,9 +26,9 @@ def root(tmp_path_factory, write_objects):
 @pytest.fixture
 def miniature(monkeypatch, tmp_path):
     """The small scale with two steps of a very small network; no LPIPS weights."""
-    make = objects.tiny
+    make = nvs.objects_tiny
 
-    def tiny(method, root=objects.ROOT):
+    def tiny(method, root=OBJECTS):
         recipe = make(method, root)
         return replace(
             recipe,
@@ -36,7 +37,7 @@ def miniature(monkeypatch, tmp_path):
             schedule=Schedule(lr=1e-3, steps=2),
         )
 
-    monkeypatch.setattr(objects, "tiny", tiny)
+    monkeypatch.setattr(nvs, "objects_tiny", tiny)
     monkeypatch.setenv("G_RAY_CACHE", str(tmp_path / "no-weights"))
 
 

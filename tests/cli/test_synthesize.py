@@ -13,7 +13,7 @@ from g_ray.cameras import OpenCVFisheye
 from g_ray.cli.main import main
 from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.cameras_json import write_cameras
-from g_ray.recipes.curve import CurveRecipe
+from g_ray.training.recipe import CurveRecipe
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,8 @@ import time
 import pytest
 
 from g_ray.cli.main import main
+from g_ray.cli.train import expand_recipe_name
+from g_ray.recipes import RECIPES
 from g_ray.training.checkpoint import CheckpointStore
 
 QUICK = ["--tensorboard", "False", "--sample-every", "None", "--device", "cpu", "--width", "8"]
@@ -20,13 +22,13 @@ def train(out, *more):
 
 
 def test_a_run_and_what_is_stored_beside_the_weights(tmp_path, capsys):
-    assert train(tmp_path / "run", "--schedule.steps", "4", "--optimiser.clip", "None", "--seed", "7") == 0
+    assert train(tmp_path / "run", "--schedule.steps", "4", "--optimizer.clip", "None", "--seed", "7") == 0
     said = capsys.readouterr().out
     assert said.startswith("4 steps, validation ") and str(tmp_path / "run" / "model.safetensors") in said
     (checkpoint,) = CheckpointStore(tmp_path / "run" / "checkpoints").list_checkpoints()
     recipe, provenance = checkpoint.read_document("recipe"), checkpoint.read_document("provenance")
     assert recipe["name"] == "curve" and recipe["settings"]["schedule"]["steps"] == 4
-    assert recipe["settings"]["optimiser"]["clip"] is None and recipe["settings"]["seed"] == 7
+    assert recipe["settings"]["optimizer"]["clip"] is None and recipe["settings"]["seed"] == 7
     assert {"commit", "date", "hardware", "python", "libraries", "command"} <= provenance.keys()
     assert provenance["libraries"]["torch"].startswith("2.") and "safetensors" in provenance["libraries"]
 
@@ -50,12 +52,77 @@ def test_the_same_command_continues_and_another_recipe_is_refused(tmp_path, caps
         ["curve", "--schedule.nonsense", "1"],
         ["curve", "--schedule.steps", "many"],
         ["curve", "--precision", "fp8"],
+        ["nvs-tiny", "--method", "gray"],
+        ["recon-rooms", "--method", "gray"],
     ],
 )
 def test_unknown_recipes_and_overrides_are_refused(words, capsys):
     with pytest.raises(SystemExit) as stop:
         main(["train", *words])
     assert stop.value.code == 2
+
+
+def test_help_fits_on_a_page_and_lists_families(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    text = capsys.readouterr().out
+    assert len(text.splitlines()) <= 60
+    assert all(name in text for name in RECIPES) and "gta_gray" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "expanded"),
+    [
+        ("train nvs-tiny-gta_gray --seed 1", "train nvs-tiny --method gta_gray --seed 1"),
+        ("train nvs-tiny --method plucker", "train nvs-tiny --method plucker"),
+        ("train recon-tiny --method=rope_normalised", "train recon-tiny --method=rope_normalized"),
+        ("train recon-stage1-rope_normalised", "train recon-stage1 --method rope_normalized"),
+        ("train recon-rooms", "train recon-rooms"),
+        ("train --help", "train --help"),
+        ("train nonsense", "train nonsense"),
+        ("view nvs-tiny-gta", "view nvs-tiny-gta"),
+    ],
+)
+def test_names_with_methods_are_still_accepted(words, expanded):
+    assert expand_recipe_name(words.split()) == expanded.split()
+
+
+def test_two_methods_are_refused(capsys):
+    assert main(["train", "nvs-tiny-gta", "--method", "plucker"]) == 2
+    assert "nvs-tiny-gta and --method plucker contradict each other" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["nvs-tiny", "--method", "plucker"], ["nvs-tiny-plucker"]])
+def test_a_method_sets_defaults_that_options_override(words, monkeypatch):
+    import g_ray.training.engine as engine
+
+    started = {}
+
+    def record(name, recipe, run, provenance):
+        started[name] = recipe
+        return engine.Outcome(run.out, run.out, 0, 0, None)
+
+    monkeypatch.setattr(engine, "train", record)
+    assert main(["train", *words, "--out", "nowhere", "--model.conditioning", "camray", "--seed", "3"]) == 0
+    (recipe,) = started.values()
+    assert list(started) == ["nvs-tiny-plucker"]
+    assert (recipe.model.conditioning, recipe.model.encoding, recipe.seed) == ("camray", "rope", 3)
+
+
+def test_british_names_of_options_are_still_accepted(monkeypatch):
+    import g_ray.training.engine as engine
+
+    started = []
+    monkeypatch.setattr(engine, "train", lambda name, recipe, *more: started.append(recipe) or 1 / 0)
+    words = (
+        "--optimiser.weight-decay 0.3 --data.off_centre=0.2 --data.colour True --model.method rope_normalised"
+    )
+    with pytest.raises(ZeroDivisionError):
+        main(["train", "recon-tiny", *words.split()])
+    (recipe,) = started
+    assert recipe.optimizer.weight_decay == 0.3 and recipe.data.off_center == 0.2 and recipe.data.color
+    assert recipe.model.method == "rope_normalized"
 
 
 @pytest.mark.parametrize("words", [["--save-every", "0"], ["--schedule.steps", "0"], ["--device", "tpu?"]])
@@ -67,7 +134,7 @@ def test_impossible_values_are_refused_in_words(words, tmp_path, capsys):
     assert code == 2 and words[0].strip("-") in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["train", "--help"], ["train", "nvs-paper-gta_gray", "--help"]])
+@pytest.mark.parametrize("words", [["train", "--help"], ["train", "nvs-paper", "--method", "gta", "--help"]])
 def test_help_does_not_import_torch(words):
     code = (
         "import sys\nfrom g_ray.cli.main import main\n"

@@ -9,14 +9,14 @@ from safetensors.torch import load_file
 
 from g_ray.cli.train import collect_provenance
 from g_ray.cli.weights import Ship
+from g_ray.losses.settings import NVSLossSettings
 from g_ray.models.checkpoint import find_shipped, list_shipped, load_reconstruction, read_card
 from g_ray.pipelines.shipping import format_command
 from g_ray.pipelines.synthesis import load_network
 from g_ray.recipes import nvs, reconstruction
-from g_ray.recipes.curve import CurveRecipe
 from g_ray.runtime.files import strip_paths
 from g_ray.training.engine import train
-from g_ray.training.recipe import Schedule
+from g_ray.training.recipe import CurveRecipe, Schedule
 from g_ray.training.run import Run
 
 
@@ -27,7 +27,7 @@ def finished(tmp_path_factory):
         tiny,
         model=replace(tiny.model, dim=48, layers=2, ffn=48),
         data=replace(tiny.data, batch=2),
-        loss=nvs.NVSLoss(lpips=0.0, lpips_weights=tmp_path_factory.getbasetemp() / "lpips.npz"),
+        loss=NVSLossSettings(lpips=0.0, lpips_weights=tmp_path_factory.getbasetemp() / "lpips.npz"),
         schedule=Schedule(lr=1e-3, steps=3),
     )
     run = Run(

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from g_ray.data import RoomsReconstruction
-from g_ray.data.batch_shapes import BatchShape, DynamicBatch
+from g_ray.data import RoomsReconstruction, RoomsViews
+from g_ray.data.reconstruction import BatchShape
 
-PAPER = DynamicBatch(sets=120, views=(2, 24), width=224, height=224, aspect=(0.33, 1.0), images_max=240)
+SETTINGS = RoomsViews(224, 224, 120, (2, 24), (0.33, 1.0), 240)
+PAPER = RoomsReconstruction(SETTINGS)
 
 
 def test_the_paper_s_first_stage():
@@ -23,26 +24,24 @@ def test_the_paper_s_first_stage():
 
 @given(st.integers(0, 2**40), st.integers(0, 1000))
 def test_a_shape_is_a_function_of_seed_and_step(step, seed):
-    first = DynamicBatch(seed, 120, (2, 24), 224, 224, (0.33, 1.0), 240).draw_shape(step)
-    assert first == DynamicBatch(seed, 120, (2, 24), 224, 224, (0.33, 1.0), 240).draw_shape(step)
+    first = RoomsReconstruction(SETTINGS, seed).draw_shape(step)
+    assert first == RoomsReconstruction(SETTINGS, seed).draw_shape(step)
     assert 1 <= first.sets <= 120 and first.sets * first.views <= 240
     assert first.height % 14 == 0 and 70 <= first.height <= 224
 
 
 def test_fixed_shapes_are_fixed():
-    fixed = DynamicBatch(sets=3, views=(4, 4), width=56, height=28)
+    fixed = RoomsReconstruction(RoomsViews(56, 28, 3))
     assert {fixed.draw_shape(step) for step in range(50)} == {BatchShape(3, 4, 56, 28)}
 
 
 def test_an_image_is_never_lower_than_a_patch():
-    low = DynamicBatch(width=56, height=28, aspect=(0.1, 0.4))
+    low = RoomsReconstruction(RoomsViews(56, 28, aspect=(0.1, 0.4)))
     assert {low.draw_shape(step).height for step in range(50)} == {14}
 
 
 def test_all_ranks_get_batches_of_one_shape_and_other_scenes():
-    data = RoomsReconstruction(
-        batch_size=3, views=(2, 5), width=28, height=28, aspect=(0.33, 1.0), images_max=6
-    )
+    data = RoomsReconstruction(RoomsViews(28, 28, 3, (2, 5), aspect=(0.33, 1.0), images_max=6))
     seen = set()
     for step in range(6):
         first, second = data.make_batch(step, 0), data.make_batch(step, 1)
@@ -61,11 +60,11 @@ def test_all_ranks_get_batches_of_one_shape_and_other_scenes():
         ({"views": (0, 2)}, "from 1 or more"),
         ({"aspect": (0.0, 1.0)}, r"in \(0, 1\]"),
         ({"aspect": (0.5, 1.5)}, r"in \(0, 1\]"),
-        ({"sets": 0}, "give positive numbers"),
+        ({"batch": 0}, "give positive numbers"),
         ({"height": 50}, "cannot be cut"),
         ({"images_max": 3}, "below the 4 views"),
     ],
 )
 def test_wrong_settings_are_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
-        DynamicBatch(**wrong)
+        RoomsReconstruction(RoomsViews(**{"width": 56, "height": 56, **wrong}))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from g_ray.data import NVSBatch, RoomsNVS, make_random_room
+from g_ray.data import NVSBatch, RoomsData, RoomsNVS, make_random_room
 from g_ray.data.nvs import compute_zoom_factors
 from g_ray.data.rooms.nvs import SceneDraws
 from g_ray.data.rooms.room import Room
@@ -13,7 +13,12 @@ from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.resample import center_box, resample
 
-SMALL = RoomsNVS(batch_size=3, width=24, height=18)
+SMALL = RoomsNVS(RoomsData(24, 18, 3))
+
+
+def change(source, **settings):
+    """The same source with other settings."""
+    return replace(source, settings=replace(source.settings, **settings))
 
 
 def images(batch: NVSBatch) -> torch.Tensor:
@@ -34,7 +39,7 @@ def test_a_batch_is_a_function_of_seed_step_and_rank():
 
 
 def test_cached_pictures_are_the_pictures(tmp_path):
-    cached = replace(SMALL, cache=tmp_path)
+    cached = change(SMALL, cache=tmp_path)
     fresh, first, second = SMALL.make_batch(2), cached.make_batch(2), cached.make_batch(2)
     assert torch.equal(images(fresh), images(first)) and torch.equal(images(fresh), images(second))
     assert torch.equal(focals(fresh), focals(second))
@@ -42,7 +47,7 @@ def test_cached_pictures_are_the_pictures(tmp_path):
     assert file.stat().st_size < 128 + 3 * 3 * 3 * 18 * 24 + 1
     file.write_bytes(file.read_bytes()[:200])
     assert torch.equal(images(cached.make_batch(2)), images(fresh))
-    replace(cached, fov_deg=(40.0, 50.0)).make_batch(2)
+    change(cached, fov_deg=(40.0, 50.0)).make_batch(2)
     cached.make_batch(2, rank=1)
     assert len(list(tmp_path.rglob("*.npy"))) == 3
 
@@ -56,13 +61,13 @@ def test_nobody_elses_random_numbers_are_touched():
 
 def test_scenes_do_not_depend_on_the_batch_size():
     whole = SMALL.make_scenes(range(4))
-    pairs = [replace(SMALL, batch_size=2).make_batch(step) for step in (0, 1)]
+    pairs = [change(SMALL, batch=2).make_batch(step) for step in (0, 1)]
     assert torch.allclose(images(whole), torch.cat([images(pair) for pair in pairs]), atol=1e-5)
 
 
 @pytest.mark.parametrize(("contexts", "targets"), [(1, 1), (2, 3), (4, 2)])
 def test_shapes_for_any_number_of_views(contexts, targets):
-    batch = replace(SMALL, contexts=contexts, targets=targets).make_batch(0)
+    batch = change(SMALL, contexts=contexts, targets=targets).make_batch(0)
     assert len(batch) == 3
     assert batch.context_images.shape == (3, contexts, 3, 18, 24)
     assert batch.target_images.shape == (3, targets, 3, 18, 24)
@@ -104,8 +109,8 @@ def test_zoom_factors_are_uniform_up_to_the_largest():
 
 def test_zooming_a_large_image_gives_what_the_zoomed_camera_sees():
     """The protocol for photographs, crop and resize, and the one for rooms are the same."""
-    fine = replace(SMALL, batch_size=2, width=192, height=144)
-    coarse = replace(SMALL, batch_size=2, zoom_max=2.5, antialias=8).make_batch(0)
+    fine = change(SMALL, batch=2, width=192, height=144)
+    coarse = change(SMALL, batch=2, zoom_max=2.5, antialias=8).make_batch(0)
     native = fine.make_batch(0)
     for scene in range(2):
         camera = native.targets.cameras[0][scene]
@@ -120,11 +125,11 @@ def test_zooming_a_large_image_gives_what_the_zoomed_camera_sees():
 
 def test_contexts_show_what_targets_show():
     """Two-view check: colours of target points, looked up in the contexts by camera and pose, agree."""
-    data = replace(SMALL, batch_size=2, width=96, height=72)
+    data = change(SMALL, batch=2, width=96, height=72)
     batch = data.make_batch(3)
     for scene in range(2):
         draw = SceneDraws(data, 3 * 2 + scene, 0)
-        room = make_random_room(draw.room, data.solids, coarse=True)
+        room = make_random_room(draw.room, data.settings.solids, coarse=True)
         first = Pose.look_at(*draw.compute_positions())[0].to(torch.float32)
         target, pose = batch.targets.cameras[0][scene], batch.targets.poses[scene, 0]
         seen = room.render(target, first @ pose)
@@ -162,9 +167,9 @@ def test_a_stack_of_rooms_renders_each():
 
 
 def test_no_camera_stands_in_a_wall_or_a_solid():
-    batch = replace(SMALL, batch_size=40, width=6, height=6, targets=2).make_batch(0)
+    batch = change(SMALL, batch=40, width=6, height=6, targets=2).make_batch(0)
     for number in range(40):
-        draw = SceneDraws(replace(SMALL, targets=2), number, 0)
+        draw = SceneDraws(change(SMALL, targets=2), number, 0)
         room = make_random_room(draw.room, 5, coarse=True, dtype=torch.float64)
         eyes, _ = draw.compute_positions()
         local = (room.solids.solid_from_world[:, None] @ (eyes - room.solids.center[:, None])[..., None])[
@@ -184,13 +189,24 @@ def test_rays_and_images_move_together():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"split": "val"}, "unknown split 'val'"),
-        ({"batch_size": 0}, "give positive numbers"),
-        ({"seed": -1}, "a seed of 0 or more"),
+        ({"batch": 0}, "give positive numbers"),
         ({"fov_deg": (80.0, 60.0)}, "must be a range"),
         ({"zoom_max": 0.5}, "is below 1"),
     ],
 )
 def test_wrong_settings_are_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
-        RoomsNVS(**wrong)
+        change(SMALL, **wrong)
+
+
+def test_unknown_splits_and_seeds_are_refused():
+    with pytest.raises(ValueError, match="unknown split 'val'"):
+        replace(SMALL, split="val")
+    with pytest.raises(ValueError, match="a seed of 0 or more"):
+        replace(SMALL, seed=-1)
+
+
+def test_pictures_in_existing_caches_are_still_found():
+    """The digest names the folder of cached pictures; this is the one of earlier versions."""
+    assert SMALL._compute_digest() == "60fc8b92e30ceec9"
+    assert replace(SMALL, zooms=(1.0, 2.0, 1.0))._compute_digest() == "dd69eaf9788f9b6e"

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from g_ray.data.nvs_settings import ObjectsData
 from g_ray.data.objects.index import EVERY_VIEW, PROTOCOLS, assign_split
 from g_ray.data.objects.nvs import ObjectsNVS, RecentCache, RenderedObjects, ViewRequest
 from g_ray.formats.objaverse import NAMES, read_cameras
@@ -21,7 +22,12 @@ def root(tmp_path_factory, write_objects):
 
 @pytest.fixture
 def source(root):
-    return ObjectsNVS(root, batch_size=3, width=24, height=24)
+    return ObjectsNVS(ObjectsData(24, 24, 3, root))
+
+
+def change(source, **settings):
+    """The same source with other settings."""
+    return replace(source, settings=replace(source.settings, **settings))
 
 
 def same(one, other):
@@ -40,7 +46,7 @@ def test_a_batch_is_a_function_of_seed_step_and_rank(source, root):
     first = source.make_batch(5, 1)
     assert first.context_images.shape == (3, 2, 3, 24, 24) and first.target_images.shape == (3, 1, 3, 24, 24)
     assert same(first, source.make_batch(5, 1)) and same(
-        first, ObjectsNVS(root, 0, 3, 24, 24).make_batch(5, 1)
+        first, ObjectsNVS(ObjectsData(24, 24, 3, root), 0).make_batch(5, 1)
     )
     others = [source.make_batch(6, 1), source.make_batch(5, 0), replace(source, seed=1).make_batch(5, 1)]
     assert not any(same(first, other) for other in others)
@@ -48,14 +54,14 @@ def test_a_batch_is_a_function_of_seed_step_and_rank(source, root):
 
 
 def test_a_cache_changes_nothing(source):
-    tight = replace(source, cache_mb=0)
+    tight = change(source, cache_mb=0)
     assert all(same(source.make_batch(step), tight.make_batch(step)) for step in range(4))
     assert len(tight.objects._images.things) == 0
     assert same(pickle.loads(pickle.dumps(source)).make_batch(2), source.make_batch(2))
 
 
 def test_draws_do_not_depend_on_the_batch_size(source):
-    whole, parts = source.make_batch(0), [replace(source, batch_size=1).make_batch(step) for step in range(3)]
+    whole, parts = source.make_batch(0), [change(source, batch=1).make_batch(step) for step in range(3)]
     assert torch.equal(whole.target_images, torch.cat([part.target_images for part in parts]))
 
 
@@ -69,7 +75,7 @@ def test_test_objects_and_held_out_objects_are_never_trained_on(source, root):
 
 @pytest.mark.parametrize("targets", ["all", *PROTOCOLS])
 def test_contexts_are_native_and_targets_are_what_was_chosen(source, targets):
-    source = replace(source, targets=targets)
+    source = change(source, targets=targets)
     kinds = EVERY_VIEW if targets == "all" else PROTOCOLS[targets]
     drawn = [source._draw(source.training_names, 0, number) for number in range(250)]
     asked = set()
@@ -130,14 +136,12 @@ def test_broken_files_are_named(tmp_path, write_objects):
 
 
 def test_nonsense_is_refused(root, tmp_path):
-    with pytest.raises(ValueError, match="unknown targets 'zoom': choose one of all, fov, novel"):
-        ObjectsNVS(root, targets="zoom")
     with pytest.raises(ValueError, match="give positive numbers"):
-        ObjectsNVS(root, batch_size=0)
+        ObjectsNVS(ObjectsData(48, 48, 0, root))
     with pytest.raises(ValueError, match="render at least 2"):
-        ObjectsNVS(tmp_path)
+        ObjectsNVS(ObjectsData(48, 48, root=tmp_path))
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        ObjectsNVS(tmp_path / "nowhere")
+        ObjectsNVS(ObjectsData(48, 48, root=tmp_path / "nowhere"))
 
 
 def test_recent_things_stay():

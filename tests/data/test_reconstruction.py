@@ -11,17 +11,21 @@ from hypothesis import strategies as st
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.cameras.distortion import critical_angle, rho_slope
-from g_ray.data import ReconstructionBatch, RoomsReconstruction, make_random_room
-from g_ray.data.color import ColorJitter
+from g_ray.data import ReconstructionBatch, RoomsReconstruction, RoomsViews, make_random_room
 from g_ray.data.covisibility import compute_covisibility
 from g_ray.data.lenses import MONOTONE_RAD, STRENGTH, draw_fisheye_coefficients
 from g_ray.data.rooms.reconstruction import PER_STEP, START, SetDraws, make_walk, reflect_into
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 
-SMALL = RoomsReconstruction(batch_size=3, width=28, height=28)
+SMALL = RoomsReconstruction(RoomsViews(28, 28, 3, step_m=0.5))
 LENSES = [("pinhole", 1.0), ("pinhole", 3.0), ("mixed", 1.0), ("fisheye", 1.0), ("fisheye", 2.0)]
 TENSORS = ("images", "world_points", "camera_points", "ray_depth", "z_depth", "valid")
+
+
+def change(source, **settings):
+    """The same source with other settings."""
+    return replace(source, settings=replace(source.settings, **settings))
 
 
 def same(first: ReconstructionBatch, second: ReconstructionBatch) -> bool:
@@ -59,13 +63,13 @@ def test_nobody_elses_random_numbers_are_touched():
     torch.manual_seed(0)
     np.random.seed(0)
     states = torch.get_rng_state(), np.random.get_state()[1].copy()
-    replace(SMALL, colour=ColorJitter()).make_batch(0)
+    change(SMALL, color=True).make_batch(0)
     assert torch.equal(states[0], torch.get_rng_state()) and (states[1] == np.random.get_state()[1]).all()
 
 
 def test_sets_do_not_depend_on_their_neighbours():
     whole = SMALL.make_sets(range(4))
-    pairs = [replace(SMALL, batch_size=2).make_batch(step) for step in (0, 1)]
+    pairs = [change(SMALL, batch=2).make_batch(step) for step in (0, 1)]
     assert torch.allclose(whole.images, torch.cat([pair.images for pair in pairs]), atol=1e-4)
     assert torch.equal(whole.poses.world_from_cam[2:], pairs[1].poses.world_from_cam)
 
@@ -110,7 +114,7 @@ def test_images_are_what_the_room_shows_there():
     for group in range(3):
         draw = SetDraws(data, 9 + group, 0, 4)
         first = make_walk(draw.start[None], draw.steps[None], 18.0, 0.5)[0, 0].to(torch.float32)
-        room = make_random_room(draw.room, data.solids, coarse=True)
+        room = make_random_room(draw.room, data.settings.solids, coarse=True)
         for view, camera in enumerate(batch.views.cameras):
             alone = room.render(camera[group], first @ batch.poses[group, view])
             assert torch.allclose(alone.ray_depth, batch.ray_depth[group, view], atol=1e-3)
@@ -133,7 +137,7 @@ def test_views_tell_nothing_of_poses():
 
 
 def test_no_camera_stands_in_a_wall_or_a_solid():
-    data = replace(SMALL, views=(24, 24))
+    data = change(SMALL, views=(24, 24))
     for number in range(40):
         draw = SetDraws(data, number, 0, 24)
         room = make_random_room(draw.room, 5, coarse=True, dtype=torch.float64)
@@ -175,7 +179,7 @@ def test_folding_reflects_at_the_ends(value, low, high):
     [("pinhole", 1.0, 0.6), ("pinhole", 3.0, 0.45), ("mixed", 1.0, 0.55), ("fisheye", 1.0, 0.7)],
 )
 def test_views_overlap(lens, zoom, least):
-    shares = overlap(replace(SMALL, batch_size=24, split="test").with_lens(lens, zoom).make_batch(0))
+    shares = overlap(change(replace(SMALL, split="test"), batch=24).with_lens(lens, zoom).make_batch(0))
     assert torch.allclose(shares.diagonal(dim1=1, dim2=2), torch.ones(24, 4), atol=0.02)
     neighbours = shares.diagonal(1, 1, 2)
     assert neighbours.mean() > least and shares[:, 0, 1:].mean() > least - 0.1
@@ -203,7 +207,7 @@ def test_covisibility_by_hand():
 
 
 def test_every_view_has_a_field_of_view_and_principal_point_of_its_own():
-    cameras = replace(SMALL, batch_size=20).make_batch(0).views.cameras
+    cameras = change(SMALL, batch=20).make_batch(0).views.cameras
     params = torch.stack([camera.params for camera in cameras], 1)
     assert params[..., 0].flatten().unique().numel() == 80
     fov = torch.rad2deg(2 * torch.atan(14 / params[..., 0]))
@@ -213,9 +217,7 @@ def test_every_view_has_a_field_of_view_and_principal_point_of_its_own():
 
 
 def test_zoom_keeps_the_first_view_and_crops_the_middle_of_the_others():
-    native, zoomed = (
-        replace(SMALL, batch_size=16).with_lens("pinhole", zoom).make_batch(0) for zoom in (1.0, 3.0)
-    )
+    native, zoomed = (change(SMALL, batch=16).with_lens("pinhole", zoom).make_batch(0) for zoom in (1.0, 3.0))
     before, after = (torch.stack([c.params for c in batch.views.cameras], 1) for batch in (native, zoomed))
     ratio = after[..., 0] / before[..., 0]
     assert torch.allclose(ratio[:, 0], torch.ones(16)) and ratio.min() >= 1 and 2.5 < ratio.max() <= 3
@@ -239,7 +241,7 @@ def test_random_fisheyes_are_monotone():
 
 
 def test_fisheyes_of_many_seeds_see_what_was_asked():
-    data = replace(SMALL, lens="fisheye", batch_size=200, width=14, height=14, off_centre=0.0, views=(2, 2))
+    data = change(SMALL.with_lens("fisheye"), batch=200, width=14, height=14, off_center=0.0, views=(2, 2))
     batch = data.make_batch(0)
     for camera in batch.views.cameras:
         OpenCVFisheye(camera.params, 14, 14)  # refuses lenses that fold
@@ -253,11 +255,11 @@ def test_fisheyes_of_many_seeds_see_what_was_asked():
 # Colours
 
 
-def test_colour_changes_images_and_nothing_else():
-    plain, coloured = SMALL.make_batch(0), replace(SMALL, colour=ColorJitter(probability=1.0)).make_batch(0)
-    assert (plain.images - coloured.images).abs().mean() > 0.02
-    assert coloured.images.min() >= 0 and coloured.images.max() <= 1
-    assert torch.equal(plain.world_points, coloured.world_points)
+def test_color_changes_images_and_nothing_else():
+    plain, colored = SMALL.make_batch(0), change(SMALL, color=True).make_batch(0)
+    assert (plain.images - colored.images).abs().mean() > 0.02
+    assert colored.images.min() >= 0 and colored.images.max() <= 1
+    assert torch.equal(plain.world_points, colored.world_points)
 
 
 # Settings
@@ -266,16 +268,26 @@ def test_colour_changes_images_and_nothing_else():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"split": "val"}, "unknown split 'val'"),
-        ({"lens": "wide"}, "wide"),
         ({"fov_deg": (90.0, 60.0)}, "fov_deg .* must be a range"),
-        ({"fisheye_deg": (100.0, 250.0)}, "between 0° and 240°"),
-        ({"zoom_max": 0.5}, "is below 1"),
-        ({"off_centre": 0.5}, "off_centre 0.5"),
+        ({"off_center": 0.5}, "off_center 0.5"),
         ({"width": 30}, "cannot be cut into patches of 14 px"),
         ({"views": (5, 4)}, "must be a range"),
     ],
 )
 def test_wrong_settings_are_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        change(SMALL, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"split": "val"}, "unknown split 'val'"),
+        ({"lens": "wide"}, "wide"),
+        ({"fisheye_deg": (100.0, 250.0)}, "between 0° and 240°"),
+        ({"zoom_max": 0.5}, "is below 1"),
+    ],
+)
+def test_wrong_tests_are_refused(wrong, message):
     with pytest.raises((ValueError, TypeError), match=message):
-        RoomsReconstruction(**wrong)
+        replace(SMALL, **wrong)

@@ -6,10 +6,11 @@ import numpy as np
 import torch
 
 from g_ray.data.lenses import draw_contained_fisheyes, reproject_batch
+from g_ray.data.reconstruction_settings import RoomsViews
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
 
 ROOMS = RoomsReconstruction(
-    split="test", width=192, height=192, patch=8, fov_deg=(70.0, 90.0), off_centre=0.0
+    RoomsViews(192, 192, fov_deg=(70.0, 90.0), off_center=0.0, step_m=0.5), patch=8, split="test"
 )
 
 
@@ -17,11 +18,12 @@ def test_it_shows_what_the_lens_itself_would_see():
     wide = ROOMS.make_sets(range(2), views=2)
     lenses = draw_contained_fisheyes(wide, 32, 32, np.random.default_rng(0))
     found = reproject_batch(wide, lenses)
-    direct = replace(ROOMS, width=32, height=32, antialias=4).make_sets(range(2), views=2, cameras=lenses)
+    small = replace(ROOMS.settings, width=32, height=32)
+    direct = replace(ROOMS, settings=small, antialias=4).make_sets(range(2), views=2, cameras=lenses)
     both = found.valid & direct.valid
     assert float(both.float().mean()) > 0.9
-    colour = (found.images - direct.images).abs().mean(2)[both]
-    assert float(colour.mean()) < 0.01
+    color = (found.images - direct.images).abs().mean(2)[both]
+    assert float(color.mean()) < 0.01
     relative = ((found.ray_depth - direct.ray_depth).abs() / direct.ray_depth.clamp(min=0.1))[both]
     assert float(relative.median()) < 0.005
     far = (found.world_points - direct.world_points).norm(dim=-1)[both]

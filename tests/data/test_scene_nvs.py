@@ -7,13 +7,16 @@ import pytest
 import torch
 
 from g_ray.data.clip_sampling import scale_to_baseline
+from g_ray.data.nvs_settings import SceneData
 from g_ray.data.rooms import make_random_room
 from g_ray.data.scenes.nvs import SceneNVS
 from g_ray.geometry.pose import Pose
 from g_ray.metrics.images import psnr
 from g_ray.rays.resample import fit_box
 
-SIZE = {"width": 24, "height": 24}
+
+def make_source(*folders, size=24, seed=0, **settings):
+    return SceneNVS(SceneData(size, size, folder=folders, **settings), seed)
 
 
 @pytest.fixture(scope="module")
@@ -29,18 +32,18 @@ def views_of(batch):
 
 
 def test_a_batch_depends_on_seed_step_and_rank_alone(folder):
-    data, again = (SceneNVS([folder], **SIZE, batch_size=3, seed=5) for _ in range(2))
+    data, again = (make_source(folder, batch=3, seed=5) for _ in range(2))
     for step, rank in ((0, 0), (7, 0), (7, 3)):
         one, other = data.make_batch(step, rank), again.make_batch(step, rank)
         assert one.names == other.names and torch.equal(one.target_images, other.target_images)
     names = [data.make_batch(step, rank).names for step, rank in itertools.product(range(3), range(2))]
     assert len(set(names)) == len(names)
-    assert SceneNVS([folder], **SIZE, batch_size=3, seed=6).make_batch(0).names != data.make_batch(0).names
+    assert make_source(folder, batch=3, seed=6).make_batch(0).names != data.make_batch(0).names
     assert pickle.loads(pickle.dumps(data)).make_batch(7).names == data.make_batch(7).names
 
 
 def test_held_out_views_are_never_trained_on(folder):
-    data = SceneNVS([folder], **SIZE, batch_size=4, hold_out=4)
+    data = make_source(folder, batch=4, hold_out=4)
     held_out = data.make_held_out()
     targets = {name.split()[-1] for name in held_out.names}
     assert targets and targets <= {f"images/view_{i:02d}.png" for i in (0, 4, 8)}
@@ -51,7 +54,7 @@ def test_held_out_views_are_never_trained_on(folder):
 
 
 def test_lenses_stay_what_they_are_and_match_within_a_batch(folder):
-    data, seen = SceneNVS([folder], **SIZE, batch_size=4), set()
+    data, seen = make_source(folder, batch=4), set()
     for step in range(20):
         batch = data.make_batch(step)
         cameras = [*batch.contexts.cameras, *batch.targets.cameras]
@@ -67,7 +70,7 @@ def test_lenses_stay_what_they_are_and_match_within_a_batch(folder):
 
 def test_pictures_are_what_their_cameras_see(folder):
     """The room, ray cast through the batch's own camera, is the photograph after cropping and resizing."""
-    data = SceneNVS([folder], width=36, height=36, batch_size=1)
+    data = make_source(folder, size=36, batch=1)
     scene, room = data.scenes[0], make_random_room(3, coarse=True)
     for step in range(4):
         batch = data.make_batch(step)
@@ -82,7 +85,7 @@ def test_pictures_are_what_their_cameras_see(folder):
 
 
 def test_poses_are_relative_and_in_baselines(folder):
-    data = SceneNVS([folder], **SIZE, batch_size=2, baseline=0.7)
+    data = make_source(folder, batch=2, baseline=0.7)
     scene, batch = data.scenes[0], data.make_batch(3)
     poses = Pose(torch.cat([batch.contexts.poses.world_from_cam, batch.targets.poses.world_from_cam], 1))
     assert torch.allclose(poses.world_from_cam[:, 0], torch.eye(4).expand(2, 4, 4), atol=1e-6)
@@ -104,14 +107,14 @@ def test_contexts_at_one_place_are_not_scaled():
 
 def test_several_folders_and_a_broken_photograph(folder, tmp_path, room_scenes):
     room_scenes.write_colmap(tmp_path / "other", room_scenes.shots(6, ("pinhole",), 32, 24, seed=4))
-    data = SceneNVS([folder, tmp_path / "other"], **SIZE, batch_size=4)
+    data = make_source(folder, tmp_path / "other", batch=4)
     assert {line.split(":")[0] for step in range(12) for line in data.make_batch(step).names} == {
         folder.name,
         "other",
     }
     for path in (tmp_path / "other" / "images").glob("*.png"):
         path.write_bytes(path.read_bytes()[:200])
-    broken = SceneNVS([tmp_path / "other"], **SIZE, batch_size=1)
+    broken = make_source(tmp_path / "other", batch=1)
     with pytest.raises(OSError, match=r"other/images/view_0\d.png: cannot be read as an image"):
         broken.make_batch(0)
 
@@ -128,9 +131,9 @@ def test_several_folders_and_a_broken_photograph(folder, tmp_path, room_scenes):
 )
 def test_impossible_settings_are_refused(folder, change, message):
     with pytest.raises(ValueError, match=message):
-        SceneNVS([folder], **SIZE, **change)
+        make_source(folder, **change)
 
 
 def test_no_folder_is_refused():
     with pytest.raises(ValueError, match="no scene"):
-        SceneNVS([], **SIZE)
+        make_source()

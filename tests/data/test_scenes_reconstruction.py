@@ -8,14 +8,29 @@ import pytest
 import torch
 
 from g_ray.cameras import Pinhole, RayMapCamera
-from g_ray.data import MixtureReconstruction, RoomsReconstruction, ScenesReconstruction
-from g_ray.data.color import ColorJitter
+from g_ray.data import (
+    MixtureReconstruction,
+    RoomsReconstruction,
+    RoomsViews,
+    ScenesReconstruction,
+    ScenesViews,
+)
 from g_ray.data.covisibility import compute_covisibility, compute_overlap, draw_covisible_views
+from g_ray.data.scenes.store import DepthReading
 from g_ray.data.splits import HELD_OUT
 from g_ray.geometry.pointmap import transform_points
 
 TENSORS = ("images", "world_points", "camera_points", "ray_depth", "z_depth", "valid")
-SMALL = {"batch_size": 2, "views": (2, 3), "width": 28, "height": 28, "aspect": (0.5, 1.0), "zoom_max": 1.4}
+SMALL = ScenesViews(28, 28, 2, (2, 3), (0.5, 1.0), zoom_max=1.4, color=False)
+
+
+def make_source(folder, **settings):
+    return ScenesReconstruction(replace(SMALL, folders=(folder,), **settings))
+
+
+def change(source, **settings):
+    """The same source with other settings."""
+    return replace(source, settings=replace(source.settings, **settings))
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +45,7 @@ def root(tmp_path_factory, room_scenes):
 
 @pytest.fixture(scope="module")
 def data(root):
-    return ScenesReconstruction((root,), **SMALL)
+    return make_source(root)
 
 
 def same(first, second):
@@ -46,7 +61,7 @@ def test_a_batch_is_a_function_of_seed_step_and_rank(data):
     assert not any(first.names == other.names for other in others)
     torch.manual_seed(0)
     state = torch.get_rng_state()
-    replace(data, colour=ColorJitter()).make_batch(0)
+    change(data, color=True).make_batch(0)
     assert torch.equal(state, torch.get_rng_state())
 
 
@@ -78,8 +93,7 @@ def test_depth_is_what_the_room_has_on_those_rays(room_scenes, tmp_path):
 
     shots = room_scenes.shots(4, ("pinhole", "fisheye"), width=160, height=120)
     room_scenes.write_nerfstudio_depth(tmp_path, shots)
-    settings = SMALL | {"batch_size": 1, "views": (2, 2), "zoom_max": 2.0, "overlap": 0.1}
-    data = ScenesReconstruction((tmp_path,), **settings)
+    data = make_source(tmp_path, batch=1, views=(2, 2), zoom_max=2.0, overlap=0.1)
     room = make_random_room(3, coarse=True)
     for step in range(3):
         batch = data.make_batch(step)
@@ -91,13 +105,13 @@ def test_depth_is_what_the_room_has_on_those_rays(room_scenes, tmp_path):
             assert (
                 off.abs().median() < 0.01 and off.median().abs() < 0.003
             )  # half a pixel of the photograph, any way
-            colour = (again.rgb.movedim(-1, 0) - batch.images[0, view]).abs().mean(0)
-            assert colour.median() < 0.05
+            color = (again.rgb.movedim(-1, 0) - batch.images[0, view]).abs().mean(0)
+            assert color.median() < 0.05
 
 
 def test_crops_leave_the_middle_and_zooms_differ(data):
-    camera = replace(data, views=(3, 3), off_centre=1.0).make_batch(1).views.cameras[1]
-    still = replace(data, views=(3, 3), off_centre=0.0, zoom_max=1.0).make_batch(1).views.cameras[1]
+    camera = change(data, views=(3, 3), off_center=1.0).make_batch(1).views.cameras[1]
+    still = change(data, views=(3, 3), off_center=0.0, zoom_max=1.0).make_batch(1).views.cameras[1]
     assert isinstance(camera, Pinhole)
     assert (camera.parameter("cx") - 14).abs().max() > 1 > (still.parameter("cx") - 14).abs().max()
     assert camera.parameter("fx").std() > 0.1 > still.parameter("fx").std()
@@ -105,7 +119,7 @@ def test_crops_leave_the_middle_and_zooms_differ(data):
 
 def test_views_of_a_set_overlap(data):
     for step in range(4):
-        batch = replace(data, views=(3, 3), zoom_max=1.0, aspect=(1.0, 1.0)).make_batch(step)
+        batch = change(data, views=(3, 3), zoom_max=1.0, aspect=(1.0, 1.0)).make_batch(step)
         shares = compute_covisibility(batch.views.cameras, batch.poses, batch.camera_points, batch.valid)
         both = (shares + shares.mT) / 2 - torch.eye(3)
         assert (both.amax(-1) > 0.15).all()
@@ -115,7 +129,7 @@ def test_lenses_of_any_kind_share_a_batch(tmp_path, room_scenes):
     shots = room_scenes.shots(6, ("pinhole", "fisheye", "opencv"))
     room_scenes.write_wai(tmp_path / "a", shots)
     room_scenes.write_wai(tmp_path / "b", shots)
-    data = ScenesReconstruction((tmp_path,), **{**SMALL, "batch_size": 4}, overlap=0.05)
+    data = make_source(tmp_path, batch=4, overlap=0.05)
     batch = data.make_batch(0)
     assert any(isinstance(camera, RayMapCamera) for camera in batch.views.cameras)
     along = batch.ray_depth[..., None] * batch.rays().directions
@@ -131,10 +145,10 @@ def test_held_out_scenes_are_never_trained_on(data):
 
 
 def test_a_single_scene_is_split_by_its_frames(root):
-    data = ScenesReconstruction((root / "one",), **SMALL)
+    data = make_source(root / "one")
     loaded = data.store[0]
     assert data.find_allowed(loaded, 0) == [0, 1, 2, 3] and data.find_allowed(loaded, HELD_OUT) == [4, 5]
-    part = replace(data, frames=(0.0, 0.5), hold_out=0.4)
+    part = change(data, frames=(0.0, 0.5), hold_out=0.4)
     with pytest.raises(ValueError, match="1 views with depth"):
         part.find_allowed(part.store[0], 0)
 
@@ -144,37 +158,37 @@ WRONG = [
     ({"zoom_max": 0.5}, "zoom_max"),
     ({"hold_out": 0.0}, "hold_out"),
     ({"frames": (0.5, 0.5)}, "frames"),
-    ({"depth_unit": -1.0}, "depth_unit"),
+    ({"depth_max": -1.0}, "depth_max"),
     ({"folders": ()}, "no scenes"),
     ({"width": 30}, "patches"),
 ]
 
 
-@pytest.mark.parametrize(("change", "said"), WRONG)
-def test_wrong_settings_are_refused(data, change, said):
+@pytest.mark.parametrize(("wrong", "said"), WRONG)
+def test_wrong_settings_are_refused(data, wrong, said):
     with pytest.raises(ValueError, match=said):
-        replace(data, **change)
+        change(data, **wrong)
 
 
 def test_broken_files_are_named(tmp_path, room_scenes):
     shots = room_scenes.shots(4)
     room_scenes.write_wai(tmp_path, shots)
-    data = ScenesReconstruction((tmp_path,), **SMALL)
+    data = make_source(tmp_path)
     for path in (tmp_path / "images").iterdir():
         path.write_bytes(b"")
     with pytest.raises(OSError, match=r"images/view_\d+.png"):
         data.make_batch(0)
     (tmp_path / "depth" / "view_00.exr").unlink()
     with pytest.raises(OSError, match=r"depth/view_00.exr"):
-        ScenesReconstruction((tmp_path,), **SMALL).make_batch(0)
+        make_source(tmp_path).make_batch(0)
 
 
 def test_far_is_not_valid_and_units_can_be_told(root):
-    data = ScenesReconstruction((root / "one",), **SMALL)
-    near = replace(data, depth_max=3.0).make_batch(0)
+    data = make_source(root / "one")
+    near = change(data, depth_max=3.0).make_batch(0)
     assert 0 < near.valid.float().mean() < data.make_batch(0).valid.float().mean() and near.z_depth.max() <= 3
     with pytest.raises(ValueError, match="no two views overlap"):
-        replace(data, depth_unit=0.001, overlap=0.9).make_batch(0)
+        change(replace(data, reading=DepthReading(unit=0.001)), overlap=0.9).make_batch(0)
 
 
 # Walks
@@ -203,7 +217,7 @@ def test_a_walk_stays_where_it_is_allowed_and_repeats_views_only_if_it_must():
 
 
 def test_a_mixture_follows_its_weights_and_all_ranks_agree(data):
-    rooms = RoomsReconstruction(batch_size=1, width=28, height=28, views=(2, 2))
+    rooms = RoomsReconstruction(RoomsViews(28, 28, 1, (2, 2)))
     mixture = MixtureReconstruction((rooms, data), (3, 1))
     chosen = [mixture.choose_source(step) for step in range(2000)]
     assert 0.22 < np.mean(chosen) < 0.28

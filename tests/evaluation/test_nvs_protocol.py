@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from g_ray.data import NVSBatch, RoomsNVS
+from g_ray.data import NVSBatch, RoomsData, RoomsNVS
 from g_ray.evaluation.nvs import REFERENCES, FovProtocol, WhoZoomsProtocol, warp_by_rotation
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
@@ -42,11 +42,11 @@ def test_who_zooms_changes_just_those_views():
 @pytest.mark.parametrize("zooms", [(1.0, 2.0), (1.0, 0.5, 1.0), (1.0, float("nan"), 1.0)])
 def test_zooms_must_fit_the_views(zooms):
     with pytest.raises(ValueError, match="at least 1 for each"):
-        RoomsNVS(zooms=zooms)
+        RoomsNVS(RoomsData(36, 36), zooms=zooms)
 
 
 def test_test_rooms_are_no_training_rooms():
-    train = RoomsNVS(width=24, height=24, batch_size=2).make_batch(0)
+    train = RoomsNVS(RoomsData(24, 24, 2)).make_batch(0)
     assert not torch.allclose(train.target_images, next(PROTOCOL.make_batches("z1.0")).target_images)
 
 
@@ -68,7 +68,7 @@ def test_perfect_predictions_and_references():
 
 def test_rotation_warp_is_exact_for_cameras_in_one_place():
     """A turned and zoomed camera at the context's own place: the warp shows what it would see."""
-    rooms = RoomsNVS(width=48, height=48, batch_size=1)
+    rooms = RoomsNVS(RoomsData(48, 48, 1))
     batch = rooms.make_batch(3)
     context = batch.contexts.cameras[0]
     place = Pose(batch.contexts.poses.world_from_cam[:, :1])

@@ -12,7 +12,7 @@ from g_ray.data.objects.index import PROTOCOLS, assign_split, write_indices
 from g_ray.evaluation.nvs import REFERENCES, NVSScorer
 from g_ray.evaluation.objects_protocol import ObjectsProtocol
 from g_ray.evaluation.study_runs import Study, run_study
-from g_ray.recipes.objects import tiny
+from g_ray.recipes.nvs import objects_tiny as tiny
 from g_ray.training.recipe import Schedule
 
 NAMES = [f"object{i}" for i in range(60)]

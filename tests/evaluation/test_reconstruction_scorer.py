@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from g_ray.cli.main import main
+from g_ray.data.reconstruction_settings import RoomsViews
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.evaluation.reconstruction import LENSES, PhotosScorer, RoomsScorer, score_batch
 from g_ray.evaluation.study_runs import Study, run_study
@@ -13,7 +14,7 @@ from g_ray.metrics.reconstruction import METRICS, SetGeometry
 from g_ray.recipes import reconstruction
 from g_ray.training.recipe import Schedule
 
-ROOMS = RoomsReconstruction(split="test", width=24, height=24, patch=4, step_m=1.0)
+ROOMS = RoomsReconstruction(RoomsViews(24, 24), patch=4, split="test")
 
 
 def truth(batch):
@@ -51,7 +52,11 @@ def test_training_rooms_are_not_test_rooms():
     rooms = recipe.data.build_source(0, 14)
     assert isinstance(rooms, RoomsReconstruction)
     scorer = RoomsScorer.from_training(rooms, 4)
-    assert scorer.rooms.split == "test" and scorer.rooms.views == (4, 4) and scorer.rooms.colour is None
+    assert (
+        scorer.rooms.split == "test"
+        and scorer.rooms.settings.views == (4, 4)
+        and not scorer.rooms.settings.color
+    )
 
 
 def miniature(method):
@@ -77,9 +82,9 @@ def test_a_table_in_miniature(tmp_path):
     again = run_study(study, tmp_path, seeds=1)
     assert again["rows"] == result["rows"]
 
-    from g_ray.cli.reconstruction_pictures import draw_pictures
+    from g_ray.cli.reproduce_tables import draw_reconstructions
 
-    draw_pictures(study, result, tmp_path)
+    draw_reconstructions(study, result, tmp_path)
     assert (tmp_path / "depth_mixed.png").is_file() and (tmp_path / "rays_deg.png").is_file()
 
 

@@ -19,14 +19,26 @@ from unittest import mock
 
 import torch
 
-RENAMED_OPTIONS: dict[str, str] = {}
+RENAMED_OPTIONS: dict[str, str] = {
+    **{f"--optimiser.{name}": f"--optimizer.{name}" for name in ("betas", "clip", "eps", "weight-decay")},
+    "--data.colour": "--data.color",
+    "--data.off-centre": "--data.off-center",
+}
 """`--old` → `--new`, for every command. The old spelling must still be accepted."""
 
-RENAMED_SETTINGS: dict[str, str] = {}
-"""Keys of resolved recipes."""
+RENAMED_SETTINGS: dict[str, str] = {
+    "optimiser": "optimizer",
+    "colour": "color",
+    "off_centre": "off_center",
+    "rope_normalised": "rope_normalized",
+}
+"""Keys of resolved recipes, and values that are names."""
 
-RENAMED_RECIPES: dict[str, str] = {}
-"""Names in RECIPES."""
+RENAMED_RECIPES: dict[str, str] = {
+    f"{family}-rope_normalised": f"{family}-rope_normalized"
+    for family in ("recon-tiny", "recon-stage1", "recon-stage2")
+}
+"""Recipes by family and method. The old spelling must still be accepted."""
 
 RENAMED_CLASSES: dict[str, str] = {}
 """Classes of recipes."""
@@ -45,16 +57,25 @@ def public_names() -> list[str]:
 
 
 def recipe_names() -> list[str]:
+    """All methods of all families."""
+    from g_ray.recipes import list_names
+
+    return list_names()
+
+
+def accepts_recipe(name: str) -> bool:
+    """Whether `g-ray train NAME` knows a recipe, also one that its help does not list."""
+    from g_ray.cli.train import expand_recipe_name
     from g_ray.recipes import RECIPES
 
-    return list(RECIPES)
+    return expand_recipe_name(["train", name])[1] in RECIPES
 
 
 def get_recipe(name: str, changes: dict[str, Any] | None = None) -> Any:
     """The recipe of a name; `changes` replaces settings and may be nested."""
-    from g_ray.recipes import RECIPES
+    from g_ray.recipes import get_recipe
 
-    return _replace(RECIPES[RENAMED_RECIPES.get(name, name)](), changes or {})
+    return _replace(get_recipe(name), changes or {})
 
 
 def _replace(settings: Any, changes: dict[str, Any]) -> Any:
@@ -165,8 +186,8 @@ def run_cli(words: Sequence[str], folder: Path | None = None) -> tuple[int, str,
 
 @contextlib.contextmanager
 def _surroundings(argv: list[str], folder: Path | None) -> Iterator[None]:
-    """Wide lines, plain text, this command line as sys.argv, this working folder."""
-    variables = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+    """Plain text in one column of options, this command line as sys.argv, this working folder."""
+    variables = {"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
     with (
         contextlib.chdir(folder or Path.cwd()),
         mock.patch.object(sys, "argv", argv),
@@ -179,9 +200,10 @@ def read_help(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Options and subcommands in the help of a command, both sorted."""
     code, text, error = run_cli([*words, "--help"])
     assert code == 0, f"g-ray {' '.join(words)} --help: exit code {code}, {error}"
-    lines = [line.strip("│| ") for line in text.splitlines()]
-    options = {match[1] for line in lines if (match := re.match(r"(?:-\w, )?(--[a-z][\w.-]*)", line))}
-    subcommands = {match[1] for line in lines if (match := re.match(r"[•*] ([\w.-]+)", line))}
+    # Names are indented by at most four characters; text that mentions an option is indented more.
+    lines = text.splitlines()
+    options = {m[1] for line in lines if (m := re.match(r"[│| ]{0,4}(?:-\w, )?(--[a-z][\w.-]*)", line))}
+    subcommands = {m[1] for line in lines if (m := re.match(r"[│| ]{0,4}[•*] ([\w.-]+)", line))}
     return sorted(options), sorted(subcommands)
 
 

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from g_ray.data.nvs_settings import PathsData
 from g_ray.data.rooms.path_nvs import FREE, PathRoomsNVS, make_cameras, place_poses, read_paths
 from g_ray.geometry.pose import Pose
 
@@ -47,6 +48,10 @@ def inside_solid(room, points):
     return within.any(1), (room.half_size - points.abs()).amin(-1)
 
 
+def make_source(file, width=36, height=36, **settings):
+    return PathRoomsNVS(PathsData(width, height, paths=file, **settings))
+
+
 def check_no_camera_is_in_a_wall(source, scenes):
     baselines = []
     for number in range(scenes):
@@ -59,11 +64,11 @@ def check_no_camera_is_in_a_wall(source, scenes):
 
 
 def test_no_camera_is_in_a_wall_or_a_solid(file):
-    check_no_camera_is_in_a_wall(PathRoomsNVS(file, solids=9), 60)
+    check_no_camera_is_in_a_wall(make_source(file, solids=9), 60)
 
 
 def test_no_real_camera_is_in_a_wall_or_a_solid(real):
-    check_no_camera_is_in_a_wall(PathRoomsNVS(real, solids=9), 100)
+    check_no_camera_is_in_a_wall(make_source(real, solids=9), 100)
 
 
 @given(st.integers(0, 10_000), st.floats(1e-3, 1e3))
@@ -105,7 +110,7 @@ def test_the_lens_is_the_real_one_behind_a_centred_crop(shape):
 
 
 def test_clips_are_split_by_name(file):
-    source = PathRoomsNVS(file, width=12, height=12)
+    source = make_source(file, width=12, height=12)
     keys = [{clip.key for clip in source.clips[split]} for split in ("train", "test", "held_out")]
     assert not keys[0] & keys[1] and not keys[0] & keys[2] and not keys[1] & keys[2]
     assert set.union(*keys) == {f"clip{seed:03d}" for seed in range(60)}  # and not the short one
@@ -114,19 +119,19 @@ def test_clips_are_split_by_name(file):
 
 
 def test_a_batch_is_a_function_of_seed_step_and_rank(file):
-    source = PathRoomsNVS(file, batch_size=2, width=24, height=18)
+    source = make_source(file, batch=2, width=24, height=18)
     first, again = source.make_batch(3, 1), source.make_batch(3, 1)
     assert torch.equal(first.target_images, again.target_images) and first.names == again.names
     assert first.context_images.shape == (2, 2, 3, 18, 24) and first.target_images.std() > 0.05
     others = [source.make_batch(4, 1), source.make_batch(3, 0), replace(source, seed=1).make_batch(3, 1)]
     assert all(first.names != other.names for other in others)
-    whole = replace(source, batch_size=4).make_batch(0)
+    whole = replace(source, settings=replace(source.settings, batch=4)).make_batch(0)
     halves = torch.cat([source.make_batch(0).target_images, source.make_batch(1).target_images])
     assert torch.allclose(whole.target_images, halves, atol=1e-5)
 
 
 def test_poses_and_zoom_follow_the_protocol(file):
-    source = PathRoomsNVS(file, batch_size=3, width=24, height=18)
+    source = make_source(file, batch=3, width=24, height=18)
     native, zoomed = source.make_batch(0), source.with_zoom(2.0).make_batch(0)
     assert torch.allclose(native.contexts.poses.translation[:, 1].norm(dim=-1), torch.ones(3), atol=1e-5)
     assert torch.equal(native.context_images[:, 0], zoomed.context_images[:, 0])
@@ -155,6 +160,6 @@ def test_other_files_and_settings_are_refused(tmp_path, file):
     with pytest.raises(ValueError, match=r"paths\.npz"):
         read_paths(tmp_path / "paths.npz")
     with pytest.raises(ValueError, match="unknown split"):
-        PathRoomsNVS(file, split="val")
+        replace(make_source(file), split="val")
     with pytest.raises(ValueError, match="has 0 clips of more than 70 frames"):
-        PathRoomsNVS(file, gap=(70, 100))
+        make_source(file, gap=(70, 100))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from g_ray.cameras import Pinhole
 from g_ray.data.clip_sampling import check_sampling, draw_frames, normalize_poses
+from g_ray.data.nvs_settings import RE10KData
 from g_ray.data.re10k import RE10KNVS, ClipFrames, load_scenes
 from g_ray.data.rooms import make_random_room
 from g_ray.formats.re10k import open_clips
@@ -21,7 +22,12 @@ from g_ray.rays.resample import fit_box
 @pytest.fixture(scope="module", params=["chunks", "folders"])
 def source(miniature, request):
     clips = open_clips(miniature.root(request.param), "train")
-    return RE10KNVS(clips, batch_size=3, width=64, height=32, gap=(25, 100))
+    return RE10KNVS(clips, RE10KData(64, 32, 3))
+
+
+def change(source, **settings):
+    """The same source with other settings."""
+    return replace(source, settings=replace(source.settings, **settings))
 
 
 def images(batch):
@@ -41,7 +47,7 @@ def test_a_batch_is_a_function_of_seed_step_and_rank(source):
 
 
 def test_scenes_do_not_depend_on_the_batch_size(source):
-    whole = replace(source, batch_size=6).make_batch(0)
+    whole = change(source, batch=6).make_batch(0)
     halves = [source.make_batch(0), source.make_batch(1)]
     assert torch.equal(images(whole), torch.cat([images(half) for half in halves]))
 
@@ -54,7 +60,7 @@ def test_short_clips_are_never_drawn_and_held_out_ones_never_trained_on(source):
 
 def test_clips_that_are_all_too_short_are_an_error_in_words(source):
     with pytest.raises(ValueError, match="has more than 40 frames"):
-        replace(source, gap=(40, 100)).make_batch(0)
+        change(source, gap=(40, 100)).make_batch(0)
 
 
 def test_zoom_changes_all_but_the_first_context(source):
@@ -140,12 +146,12 @@ def test_a_corrupt_frame_names_clip_and_frame(miniature, tmp_path):
         for entry in entries:
             entry["images"] = [image[:50] for image in entry["images"]]
         torch.save(entries, tmp_path / "train" / name)
-    source = RE10KNVS(open_clips(tmp_path, "train"), batch_size=1, width=64, height=32)
+    source = RE10KNVS(open_clips(tmp_path, "train"), RE10KData(64, 32, 1))
     with pytest.raises(ValueError, match=r"clip \w{6}, frame \d+: the picture cannot be read"):
         source.make_batch(0)
 
 
 def test_more_contexts_and_targets(source):
-    batch = replace(source, contexts=4, targets=3).make_batch(0)
+    batch = change(source, contexts=4, targets=3).make_batch(0)
     assert batch.context_images.shape[1] == 4 and batch.target_images.shape[1] == 3
     assert torch.allclose(batch.contexts.poses.translation[:, 3].norm(dim=-1), torch.ones(3), atol=1e-5)

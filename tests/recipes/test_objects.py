@@ -6,8 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from g_ray.data.nvs_settings import ObjectsData
 from g_ray.data.objects.nvs import TARGETS
-from g_ray.recipes import nvs, objects
+from g_ray.models.lvsm_config import METHODS
+from g_ray.recipes import nvs
 from g_ray.recipes.stored import read_recipe
 from g_ray.training.checkpoint import list_differences
 from g_ray.training.engine import train
@@ -15,21 +17,21 @@ from g_ray.training.recipe import Schedule
 from g_ray.training.run import Run
 
 
-@pytest.mark.parametrize("make", [objects.tiny, objects.paper])
+@pytest.mark.parametrize("make", [nvs.objects_tiny, nvs.objects_paper])
 def test_methods_differ_in_two_names_only(make):
-    for one, other in itertools.combinations(nvs.METHODS, 2):
+    for one, other in itertools.combinations(METHODS, 2):
         changed = list_differences(make(one).to_settings(), make(other).to_settings())
         assert {line.split(":")[0] for line in changed} <= {"model.conditioning", "model.encoding"}
 
 
-@pytest.mark.parametrize(("ours", "rooms"), [(objects.tiny, nvs.tiny), (objects.paper, nvs.paper)])
+@pytest.mark.parametrize(("ours", "rooms"), [(nvs.objects_tiny, nvs.tiny), (nvs.objects_paper, nvs.paper)])
 def test_only_the_data_differs_from_rooms(ours, rooms):
     changed = list_differences(ours("gta").to_settings(), rooms("gta").to_settings())
     assert changed and all(line.startswith("data.") for line in changed)
 
 
 def test_sizes():
-    small, large = objects.tiny("gta").data, objects.paper("gta").data
+    small, large = nvs.objects_tiny("gta").data, nvs.objects_paper("gta").data
     assert (small.width, small.height, small.batch, small.targets) == (48, 48, 16, "mixed")
     assert (large.width, large.height, large.batch, large.targets) == (256, 256, 4, "mixed")
 
@@ -37,13 +39,13 @@ def test_sizes():
 @pytest.mark.parametrize("targets", TARGETS)
 def test_every_choice_of_targets_is_a_setting(tmp_path, write_objects, targets):
     write_objects(tmp_path, ["a", "b", "c"], 12)
-    data = objects.ObjectsData(12, 12, 2, tmp_path, targets=targets)
+    data = ObjectsData(12, 12, 2, tmp_path, targets=targets)
     assert data.build_source(seed=1).make_batch(0).target_images.shape == (2, 1, 3, 12, 12)
 
 
 def test_a_run_whose_weights_say_what_they_are(tmp_path, write_objects):
     root = write_objects(tmp_path / "objects", ["a", "b", "c", "d"], 24)
-    recipe = objects.tiny("gta_gray", root)
+    recipe = nvs.objects_tiny("gta_gray", root)
     recipe = replace(
         recipe,
         model=replace(recipe.model, dim=48, layers=2, heads=1, ffn=48),
@@ -61,4 +63,4 @@ def test_data_that_is_not_there_is_said_before_a_model_is_made(tmp_path):
     with pytest.raises(
         OSError, match="nowhere: no such folder of rendered objects; `g-ray data objects` makes one"
     ):
-        objects.tiny("gta", tmp_path / "nowhere").build_task()
+        nvs.objects_tiny("gta", tmp_path / "nowhere").build_task()

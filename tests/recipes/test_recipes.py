@@ -8,8 +8,9 @@ import torch
 from safetensors.torch import load_file
 
 from g_ray.encodings import ENCODINGS
-from g_ray.models import lvsm
-from g_ray.recipes import RECIPES, nvs
+from g_ray.losses.settings import NVSLossSettings
+from g_ray.models.lvsm_config import METHODS
+from g_ray.recipes import RECIPES, get_recipe, list_names, nvs, split_name
 from g_ray.recipes.stored import parse_recipe, read_recipe
 from g_ray.training.checkpoint import list_differences
 from g_ray.training.distributed import World
@@ -23,25 +24,54 @@ def document(recipe):
     return {"kind": type(recipe).__name__, "settings": recipe.to_settings()}
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", list_names())
 def test_every_recipe_comes_back_from_its_json(name):
-    recipe = RECIPES[name]()
+    recipe = get_recipe(name)
     assert parse_recipe(document(recipe)) == recipe
 
 
-def test_the_numbers_are_the_models_own():
-    """Recipes are read without torch and so repeat them."""
-    assert {name: tuple(method) for name, method in lvsm.METHODS.items()} == nvs.METHODS
-    for size, make in (("tiny", nvs.tiny), ("paper", nvs.paper)):
-        for method, (conditioning, encoding) in nvs.METHODS.items():
-            config = lvsm.SIZES[size](encoding, conditioning)
-            assert lvsm.LVSMConfig(**vars(make(method).model)) == config
-            assert encoding in ENCODINGS
+def test_names_are_families_with_their_methods():
+    assert split_name("nvs-tiny-gta") == ("nvs-tiny", "gta")
+    assert split_name("nvs-tiny") == ("nvs-tiny", "gta_gray")
+    assert split_name("recon-rooms") == ("recon-rooms", None)
+    assert split_name("recon-tiny-rope_normalised") == ("recon-tiny", "rope_normalized")
+    assert get_recipe("nvs-objects-tiny-plucker") == nvs.objects_tiny("plucker")
+    for name in ("nonsense", "nvs-tiny-gray", "recon-rooms-gray", "nvs-tiny-"):
+        with pytest.raises(ValueError, match="unknown recipe"):
+            split_name(name)
+
+
+def test_families_refuse_methods_of_others():
+    with pytest.raises(ValueError, match="unknown method 'gray': choose one of plucker"):
+        RECIPES["nvs-tiny"].build("gray")
+    with pytest.raises(ValueError, match="no choice of methods"):
+        RECIPES["recon-rooms"].build("gray")
+
+
+def test_recipes_of_earlier_versions_are_read():
+    """With the names that settings and methods had."""
+    recipe = get_recipe("recon-tiny-rope_normalized")
+    stored = document(recipe)
+    settings = stored["settings"]
+    settings["optimiser"] = settings.pop("optimizer")
+    settings["data"]["off_centre"] = settings["data"].pop("off_center")
+    settings["data"]["colour"] = settings["data"].pop("color")
+    settings["model"]["method"] = "rope_normalised"
+    settings["data"] |= {"off_centre": 0.2, "colour": True}
+    settings["optimiser"]["clip"] = 0.25
+    again = parse_recipe(stored)
+    assert again.model == recipe.model and again.optimizer.clip == 0.25
+    assert again.data == replace(recipe.data, off_center=0.2, color=True)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_a_registered_encoding(method):
+    assert METHODS[method].encoding in ENCODINGS
 
 
 @pytest.mark.parametrize("make", [nvs.tiny, nvs.paper])
 def test_methods_differ_in_two_names_only(make):
-    for one, other in itertools.combinations(nvs.METHODS, 2):
+    for one, other in itertools.combinations(METHODS, 2):
         changed = list_differences(make(one).to_settings(), make(other).to_settings())
         assert {line.split(":")[0] for line in changed} <= {"model.conditioning", "model.encoding"}
 
@@ -50,7 +80,7 @@ def test_the_papers_numbers():
     """Appendix "Novel View Synthesis"."""
     recipe = nvs.paper("gta_gray")
     assert recipe.schedule == Schedule(lr=4e-4, steps=80_000, warmup=2_500, start=4e-6)
-    assert recipe.optimiser == OptimizerSettings(betas=(0.9, 0.95), weight_decay=0.5, clip=None)
+    assert recipe.optimizer == OptimizerSettings(betas=(0.9, 0.95), weight_decay=0.5, clip=None)
     assert (recipe.precision, recipe.data.batch, recipe.loss.lpips) == ("fp16", 4, 0.5)
     assert (recipe.data.width, recipe.data.height, recipe.data.contexts, recipe.data.targets) == (
         256,
@@ -73,7 +103,7 @@ def small(method, **changes):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
-@pytest.mark.parametrize("method", nvs.METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_steps_of_every_method(method, precision):
     """Every parameter moves, nothing breaks, in both precisions that are trained with."""
     recipe = small(method, precision=precision)
@@ -125,7 +155,7 @@ def test_lpips_joins_the_loss(tmp_path):
     weights = {f"features.{name}": value.numpy() for name, value in _build_alexnet().state_dict().items()}
     weights |= {name: np.full((1, c, 1, 1), 0.1, np.float32) for name, c in zip(HEADS, CHANNELS, strict=True)}
     np.savez(tmp_path / "lpips.npz", **weights)
-    recipe = small("gta", loss=nvs.NVSLoss(lpips=0.5, lpips_weights=tmp_path / "lpips.npz"))
+    recipe = small("gta", loss=NVSLossSettings(lpips=0.5, lpips_weights=tmp_path / "lpips.npz"))
     task = recipe.build_task()
     loss, logged = task.compute_loss(task.build_model(), task.make_batch(0, 0, 1))
     assert float(loss) == pytest.approx(float(logged["mse"] + 0.5 * logged["lpips"]), rel=1e-5)

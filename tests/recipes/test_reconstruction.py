@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from g_ray.data.reconstruction import MixtureReconstruction
+from g_ray.data.reconstruction_settings import ScenesViews
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.models import RECONSTRUCTION_METHODS
 from g_ray.recipes import reconstruction as recipes
-from g_ray.recipes import reconstruction_scenes
-from g_ray.recipes.reconstruction_scenes import ScenesViews
 from g_ray.training.checkpoint import list_differences
 from g_ray.training.distributed import World
 from g_ray.training.engine import train
@@ -21,13 +20,9 @@ from g_ray.training.recipe import OptimizerSettings, Schedule
 from g_ray.training.run import Run
 
 
-def test_methods_are_those_of_the_model():
-    assert tuple(RECONSTRUCTION_METHODS) == recipes.METHODS
-
-
 @pytest.mark.parametrize("make", [recipes.tiny, recipes.stage1, recipes.stage2, recipes.ablation])
 def test_methods_differ_in_one_name_only(make):
-    for one, other in itertools.combinations(recipes.METHODS, 2):
+    for one, other in itertools.combinations(RECONSTRUCTION_METHODS, 2):
         (changed,) = list_differences(make(one).to_settings(), make(other).to_settings())
         assert changed.split(":")[0] == "model.method"
 
@@ -39,7 +34,7 @@ def test_the_papers_numbers():
     assert second.schedule == Schedule(lr=1e-7, steps=48_000, final=1e-10)
     assert ablation.schedule.steps == 45 * 800 and ablation.model.size == "small"
     assert first.precision == second.precision == "bf16"
-    assert (first.optimiser.weight_decay, first.optimiser.clip) == (0.05, 1.0)
+    assert (first.optimizer.weight_decay, first.optimizer.clip) == (0.05, 1.0)
     assert (first.data.width, first.data.views, first.data.aspect) == (224, (2, 24), (0.33, 1.0))
     assert (first.data.images_max, second.data.images_max, second.data.width) == (240, 48, 518)
     assert (first.loss.camera, first.loss.quantile) == (5.0, 0.98)
@@ -50,8 +45,7 @@ def test_shapes_of_the_papers_batches():
     """As many sets as images allow: two views come in 120 sets, 24 views in ten."""
     rooms = recipes.stage1("gray").data.build_source(0, 14)
     assert isinstance(rooms, RoomsReconstruction)
-    shapes = rooms.make_dynamic_batch()
-    drawn = [shapes.draw_shape(step) for step in range(300)]
+    drawn = [rooms.draw_shape(step) for step in range(300)]
     assert {shape.views for shape in drawn} == set(range(2, 25))
     assert all(shape.sets == 240 // shape.views and shape.height % 14 == 0 for shape in drawn)
 
@@ -60,15 +54,15 @@ def test_the_shipped_recipe_sees_pinholes_of_every_shape():
     recipe = recipes.rooms()
     rooms = recipe.data.build_source(0, recipe.model.build_config().patch)
     assert isinstance(rooms, RoomsReconstruction)
-    assert rooms.lens == "pinhole" and rooms.width == recipe.model.build_config().long_side
-    drawn = [rooms.make_dynamic_batch().draw_shape(step) for step in range(100)]
+    assert rooms.lens == "pinhole" and rooms.settings.width == recipe.model.build_config().long_side
+    drawn = [rooms.draw_shape(step) for step in range(100)]
     assert {shape.views for shape in drawn} == set(range(2, 9))
     assert {shape.height for shape in drawn} == {32, 40, 48}
     assert all(8 < shape.sets * shape.views <= 16 for shape in drawn)
 
 
 def test_scenes_continue_what_was_shipped():
-    ours, scenes = recipes.rooms(), reconstruction_scenes.rooms()
+    ours, scenes = recipes.rooms(), recipes.scenes_rooms()
     assert scenes.model == ours.model and isinstance(scenes.data, ScenesViews)
     assert (scenes.data.width, scenes.data.views, scenes.data.images_max) == (48, (2, 8), 16)
 
@@ -79,12 +73,12 @@ def miniature(method, **changes):
         recipe,
         data=replace(recipe.data, batch=2, views=(2, 2)),
         schedule=Schedule(lr=1e-3, steps=2),
-        optimiser=OptimizerSettings(clip=1.0),
+        optimizer=OptimizerSettings(clip=1.0),
         **changes,
     )
 
 
-@pytest.mark.parametrize("method", recipes.METHODS)
+@pytest.mark.parametrize("method", RECONSTRUCTION_METHODS)
 def test_a_step_of_every_method(method):
     torch.manual_seed(0)
     recipe = miniature(method)

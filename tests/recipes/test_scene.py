@@ -6,7 +6,7 @@ import pytest
 
 from g_ray.cli.main import main
 from g_ray.models import checkpoint
-from g_ray.recipes.scene import scene
+from g_ray.recipes.nvs import scene
 from g_ray.recipes.stored import read_recipe
 
 QUICK = [

@@ -7,6 +7,7 @@ import torch
 from PIL import Image
 
 from g_ray.data.reconstruction import ReconstructionBatch
+from g_ray.data.reconstruction_settings import RoomsViews
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.cameras_json import write_cameras
@@ -18,9 +19,8 @@ VIEWS = 8
 
 @pytest.fixture(scope="session")
 def room() -> ReconstructionBatch:
-    rooms = RoomsReconstruction(
-        width=64, height=48, patch=8, lens="mixed", split="test", step_m=0.5, views=(VIEWS, VIEWS)
-    )
+    settings = RoomsViews(64, 48, views=(VIEWS, VIEWS), step_m=0.5)
+    rooms = RoomsReconstruction(settings, patch=8, lens="mixed", split="test")
     return rooms.make_sets(range(1))
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 
+from g_ray.data.reconstruction_settings import RoomsViews
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.evaluation.reconstruction import LENSES, RoomsScorer
 from g_ray.models.checkpoint import read_card
 from g_ray.pipelines.reconstruction import WEIGHTS, load_network
-from g_ray.recipes import RECIPES
-from g_ray.recipes.reconstruction import RoomsViews
+from g_ray.recipes import get_recipe
 from g_ray.recipes.stored import parse_recipe
 
 ROOMS = 16
@@ -19,7 +19,7 @@ def scorer() -> RoomsScorer:
     """The card's protocol, over fewer rooms."""
     recipe = parse_recipe(read_card(WEIGHTS)["recipe"])
     side = recipe.data.width
-    rooms = RoomsReconstruction(width=side, height=side, patch=recipe.model.build_config().patch, step_m=1.0)
+    rooms = RoomsReconstruction(RoomsViews(side, side), patch=recipe.model.build_config().patch)
     return RoomsScorer.from_training(rooms, ROOMS)
 
 
@@ -37,7 +37,7 @@ def network():
 def test_it_comes_from_a_recipe_that_sees_pinholes_alone():
     known = read_card(WEIGHTS)
     recipe = parse_recipe(known["recipe"])
-    assert recipe == RECIPES[known["recipe"]["name"]]()
+    assert recipe == get_recipe(known["recipe"]["name"])
     assert isinstance(recipe.data, RoomsViews)  # which has no other lens
     assert known["recipe"]["name"] in known["command"] and known["step"] == recipe.schedule.steps
 

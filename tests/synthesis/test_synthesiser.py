@@ -10,7 +10,7 @@ from g_ray.pipelines.trajectories import PATHS, rotation_from_vector
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.resample import fit_box, resample
 from g_ray.rays.views import Views
-from g_ray.recipes import scene
+from g_ray.recipes.nvs import scene
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def test_with_a_baseline_the_unit_changes_nothing_and_without_one_it_does(networ
 
 
 def test_networks_of_scenes_bring_their_baseline(room_scenes, tmp_path):
-    network = load_network(room_scenes.write_weights(tmp_path / "a.safetensors", scene.scene()))
+    network = load_network(room_scenes.write_weights(tmp_path / "a.safetensors", scene()))
     assert network.baseline == 0.7 and network.size == (48, 36) and network.tokens == 48
 
 

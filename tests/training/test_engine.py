@@ -33,7 +33,7 @@ def test_what_a_run_leaves(runs, tmp_path):
     (last,) = CheckpointStore(run.out / "checkpoints").list_checkpoints()[-1:]
     assert last.read_document("provenance") == {"commit": "abc", "libraries": {"torch": "2"}, "processes": 1}
     settings = last.read_document("recipe")["settings"]
-    assert settings["schedule"]["steps"] == 12 and settings["optimiser"]["betas"] == [0.9, 0.95]
+    assert settings["schedule"]["steps"] == 12 and settings["optimizer"]["betas"] == [0.9, 0.95]
     assert outcome.weights == run.out / "model.safetensors"
     assert load_file(outcome.weights).keys() == last.load_weights().keys()
     with Image.open(run.out / "samples" / "step-00000012.png") as picture:
@@ -53,8 +53,8 @@ def test_a_finished_run_is_left_alone(runs, tmp_path, monkeypatch):
 def test_another_recipe_is_refused_and_its_keys_named(runs, tmp_path):
     run = runs.quiet(tmp_path / "run")
     train("curve", runs.small(8), run)
-    other = runs.small(8, seed=1, optimiser=OptimizerSettings(weight_decay=0.2, clip=0.5))
-    with pytest.raises(ValueError, match=r"optimiser\.weight_decay: 0\.1 → 0\.2; .*seed: 0 → 1") as caught:
+    other = runs.small(8, seed=1, optimizer=OptimizerSettings(weight_decay=0.2, clip=0.5))
+    with pytest.raises(ValueError, match=r"optimizer\.weight_decay: 0\.1 → 0\.2; .*seed: 0 → 1") as caught:
         train("curve", other, run)
     assert "--allow-changes" in str(caught.value) and "width" not in str(caught.value)
     longer = runs.small(12)
@@ -112,7 +112,7 @@ def test_the_feed_keeps_order_and_reports_broken_batches(runs):
                 raise ValueError(f"file {step}\nis bad")
             return step, rank, world
 
-    task = Half(width=1, layers=1, dropout=0.0, batch_size=1, seed=0)
+    task = Half(runs.small())
     got = list(iterate_batches(task, 2, 6, 1, 3, workers=2))
     assert got == [
         (2, 1, 3),

@@ -9,9 +9,10 @@ from safetensors.torch import load_file
 from g_ray.training import engine
 from g_ray.training.history import read_metrics
 from g_ray.training.learner import SkipCounter, TooManySkipped
+from g_ray.training.recipe import CurveRecipe
 from g_ray.training.tasks.curve import CurveTask
 
-PLAIN = {"width": 4, "layers": 1, "dropout": 0.0, "batch_size": 4, "seed": 0}
+PLAIN = CurveRecipe(width=4, layers=1, dropout=0.0, batch=4)
 
 
 class Trouble(CurveTask):
@@ -36,7 +37,7 @@ def run(runs, tmp_path, monkeypatch):
     """Train the curve with trouble at the given steps."""
 
     def train(nan_at=(), broken_at=(), precision="fp32", steps=12, **changes):
-        task = Trouble(**PLAIN)
+        task = Trouble(PLAIN)
         task.nan_at, task.broken_at = nan_at, broken_at
         recipe = runs.small(steps, precision=precision)
         monkeypatch.setattr(type(recipe), "build_task", lambda self: task)

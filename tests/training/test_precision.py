@@ -13,12 +13,12 @@ def test_the_scale_follows_gradscaler_through_overflows_and_growth():
     theirs = torch.amp.GradScaler("cpu", init_scale=65536.0)
     ours = LossScale.from_precision("fp16")
     parameter = torch.nn.Parameter(torch.zeros(1))
-    optimiser = torch.optim.SGD([parameter], lr=0.0)
+    optimizer = torch.optim.SGD([parameter], lr=0.0)
     for step in range(6500):
         finite = step not in (0, 1, 700, 4000)
         theirs.scale(torch.zeros(1))  # makes the scaler's tensors
         parameter.grad = torch.tensor([1.0 if finite else float("inf")])
-        theirs.step(optimiser)
+        theirs.step(optimizer)
         theirs.update()
         ours.update(finite)
         if step % 250 == 0:

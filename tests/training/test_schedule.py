@@ -43,8 +43,8 @@ def test_impossible_schedules_are_refused(steps, warmup):
 def test_matrices_decay_and_vectors_do_not():
     """Also not the bias of RayRoPE's depth predictor, which has no "norm" in its name."""
     model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), DepthPredictor(4))
-    optimiser = build_optimizer(model, OptimizerSettings(weight_decay=0.5))
-    decays = {id(p): group["weight_decay"] for group in optimiser.param_groups for p in group["params"]}
+    optimizer = build_optimizer(model, OptimizerSettings(weight_decay=0.5))
+    decays = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     found = {name: decays[id(parameter)] for name, parameter in model.named_parameters()}
     assert found == {
         "0.weight": 0.5,

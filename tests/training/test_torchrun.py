@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 OVERRIDES = "--schedule.steps 40 --schedule.lr 3e-3 --schedule.warmup 5 --schedule.start 1e-4 --dropout 0.1 "
 OVERRIDES += (
-    "--optimiser.weight-decay 0.1 --optimiser.clip 0.5 --width 16 --batch 8 --save-every 4 --log-every 3 "
+    "--optimizer.weight-decay 0.1 --optimizer.clip 0.5 --width 16 --batch 8 --save-every 4 --log-every 3 "
 )
 OVERRIDES += "--tensorboard False --sample-every None --device cpu --allow-changes True"
 

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import torch
 
-from g_ray.recipes.curve import CurveRecipe
 from g_ray.training.checkpoint import CheckpointStore
-from g_ray.training.recipe import OptimizerSettings, Recipe, Schedule
+from g_ray.training.recipe import CurveRecipe, OptimizerSettings, Recipe, Schedule
 from g_ray.training.run import Run
 from g_ray.training.tasks.curve import CurveTask
 
@@ -28,7 +27,7 @@ def small(steps: int = 40, **changes) -> CurveRecipe:
     """A run of a second or so, with dropout: its noise must be resumed as well."""
     settings = {
         "schedule": Schedule(lr=3e-3, steps=steps, warmup=5, start=1e-4),
-        "optimiser": OptimizerSettings(weight_decay=0.1, clip=0.5),
+        "optimizer": OptimizerSettings(weight_decay=0.1, clip=0.5),
         "width": 16,
         "batch": 8,
         "dropout": 0.1,

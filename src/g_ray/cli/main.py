@@ -7,7 +7,7 @@ that `g-ray --help` prints immediately.
 import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -19,25 +19,31 @@ from g_ray.cli.rays import Rays
 from g_ray.cli.reconstruct import Reconstruct
 from g_ray.cli.reproduce import Reproduce
 from g_ray.cli.synthesize import Synthesize
-from g_ray.cli.train import Train
+from g_ray.cli.train import expand_recipe_name, make_train
 from g_ray.cli.view import View
 from g_ray.cli.weights import Weights
-
-Command = (
-    Annotated[Demo, tyro.conf.subcommand("demo")]
-    | Annotated[Rays, tyro.conf.subcommand("rays")]
-    | Annotated[Bench, tyro.conf.subcommand("bench"), tyro.conf.OmitArgPrefixes]
-    | Annotated[Reconstruct, tyro.conf.subcommand("reconstruct")]
-    | Annotated[Reproduce, tyro.conf.subcommand("reproduce"), tyro.conf.OmitArgPrefixes]
-    | Annotated[Data, tyro.conf.subcommand("data"), tyro.conf.OmitArgPrefixes]
-    | Annotated[Synthesize, tyro.conf.subcommand("synthesize")]
-    | Annotated[View, tyro.conf.subcommand("view")]
-    | Annotated[Weights, tyro.conf.subcommand("weights"), tyro.conf.OmitArgPrefixes]
-    | Annotated[Train, tyro.conf.subcommand("train")]  # keeps its prefixes: --schedule.steps
-)
+from g_ray.runtime.renamed import rename_option
 
 DESCRIPTION = "Ray-angle position encoding for multi-view transformers. --version prints the version."
 BOOLEANS = ("True", "False")
+
+
+def make_command(arguments: Sequence[str] = ()) -> Any:
+    """Return the union of all commands; that of `train` depends on the method that `arguments` choose."""
+    commands = (
+        Annotated[Demo, tyro.conf.subcommand("demo")],
+        Annotated[Rays, tyro.conf.subcommand("rays")],
+        Annotated[Bench, tyro.conf.subcommand("bench"), tyro.conf.OmitArgPrefixes],
+        Annotated[Reconstruct, tyro.conf.subcommand("reconstruct")],
+        Annotated[Reproduce, tyro.conf.subcommand("reproduce"), tyro.conf.OmitArgPrefixes],
+        Annotated[Data, tyro.conf.subcommand("data"), tyro.conf.OmitArgPrefixes],
+        Annotated[Synthesize, tyro.conf.subcommand("synthesize")],
+        Annotated[View, tyro.conf.subcommand("view")],
+        Annotated[Weights, tyro.conf.subcommand("weights"), tyro.conf.OmitArgPrefixes],
+        # train keeps its prefixes: --schedule.steps
+        Annotated[make_train(arguments), tyro.conf.subcommand("train")],
+    )
+    return Union[commands]  # noqa: UP007 (of a tuple)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,11 +53,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"g-ray {__version__}")
         return 0
     try:
+        arguments = expand_recipe_name([rename_option(word) for word in arguments])
+        kind = make_command(arguments)
         command = tyro.cli(
-            Command,  # type: ignore[arg-type]
+            kind,
             prog="g-ray",
             description=DESCRIPTION,
-            args=convert_boolean_values(arguments, Command),
+            args=convert_boolean_values(arguments, kind),
             config=(tyro.conf.OmitSubcommandPrefixes,),
         )
         code = command.run()

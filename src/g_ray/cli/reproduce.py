@@ -1,4 +1,4 @@
-"""What `g-ray reproduce nvs-objects` needs before it trains: rendered objects, and a frozen index of them."""
+"""`g-ray reproduce`: train and score the tables of the paper."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,96 +14,7 @@ if TYPE_CHECKING:
     from g_ray.evaluation.study_runs import Study
     from g_ray.recipes.nvs import NVSRecipe
 
-MADE = 600  # procedural objects, where no scanned ones are found
-RENDER = "g-ray data objects --meshes MESHES --out FOLDER"
-
-
-def render_small_objects(root: Path, size: int) -> Path:
-    """All scanned objects where they are found, else objects made from seeds; what is there is not rendered again."""
-    from g_ray.cli.data import Objects
-    from g_ray.runtime.files import find_shared_data
-
-    scanned = find_shared_data() / "gso_mini"
-    if scanned.is_dir():
-        Objects(root, meshes=str(scanned), size=size).run()
-    else:
-        Objects(root, count=MADE, size=size).run()
-    return root
-
-
-def freeze_protocol(root: Path, index: Path, size: int) -> "ObjectsProtocol":
-    """Written at the first call, and checked against the objects at every call, before anything is trained."""
-    from g_ray.data.objects.index import SUMS, write_indices
-    from g_ray.evaluation.objects_protocol import ObjectsProtocol
-
-    if not (index / SUMS).is_file():
-        write_indices(root, index)
-    protocol = ObjectsProtocol(root, index, size, size)
-    protocol.check()
-    return protocol
-
-
-# `g-ray reproduce recon-ablation | recon-photos`: reconstruction in rooms, and from photographs.
-
-
-RECONSTRUCTION_PAIRS = (("gray", "rope"), ("gray", "rope_vo"), ("gray_qk", "rope"), ("gray_camray", "camray"))
-TEST_SETS = 128
-TRAINED = 0.6
-
-
-@dataclass(frozen=True)
-class ReconAblation(Table):
-    """Eight ways to tell a reconstruction network about cameras: trained on pinholes, tested on other lenses too."""
-
-    def build_study(self) -> "Study":
-        from g_ray.data.rooms.reconstruction import RoomsReconstruction
-        from g_ray.evaluation.reconstruction import RoomsScorer
-        from g_ray.evaluation.study_runs import Study
-        from g_ray.recipes import reconstruction
-
-        make = {"small": reconstruction.tiny, "paper": reconstruction.ablation}[self.scale]
-        recipes = {method: make(method) for method in reconstruction.METHODS}
-        first = recipes["gray"]
-        rooms = first.data.build_source(0, first.model.build_config().patch)
-        assert isinstance(rooms, RoomsReconstruction)
-        scorer = RoomsScorer.from_training(rooms, TEST_SETS)
-        return Study("recon-ablation", self.scale, recipes, scorer, RECONSTRUCTION_PAIRS)
-
-    def draw(self, study: "Study", result: dict[str, Any]) -> None:
-        from g_ray.cli.reconstruction_pictures import draw_pictures
-
-        draw_pictures(study, result, self.out)
-
-
-@dataclass(frozen=True)
-class ReconPhotos(Table):
-    """G-ray on real photographs with depth, as they are and as fisheyes: trained on rooms, and on photographs too."""
-
-    data: Path | None = None
-    """A scene folder with depth, e.g. 7-Scenes: its first 60 % of frames train the second row, the others test both."""
-
-    def build_study(self) -> "Study":
-        from g_ray.evaluation.reconstruction import PhotosScorer
-        from g_ray.evaluation.study_runs import Study
-        from g_ray.recipes import reconstruction, reconstruction_scenes
-
-        if self.scale != "small":
-            raise ValueError("recon-photos has a small scale only: --scale small")
-        if self.data is None or not self.data.is_dir():
-            raise ValueError("recon-photos needs photographs with depth: give --data FOLDER")
-        rooms = reconstruction.tiny("gray")
-        both = reconstruction_scenes.mixed(self.data, (0.0, TRAINED))
-        scorer = PhotosScorer(self.data, rooms.data.width, rooms.model.build_config().patch, (TRAINED, 1.0))
-        pairs = (("rooms_and_photos", "rooms"),)
-        return Study("recon-photos", self.scale, {"rooms": rooms, "rooms_and_photos": both}, scorer, pairs)
-
-    def draw(self, study: "Study", result: dict[str, Any]) -> None:
-        from g_ray.cli.reconstruction_pictures import draw_metrics
-
-        draw_metrics(result, self.out)
-
-
-# `g-ray reproduce`: a table of the paper, trained and scored from nothing. Here those of novel-view synthesis.
+# Novel-view synthesis.
 
 
 ALPHAS = (1, 2, 4, 6, 8, 10, 15, 20, 40)
@@ -116,7 +27,7 @@ class NVSTable(Table):
     """Novel-view synthesis."""
 
     lpips: Path | None = None
-    """AlexNet and LPIPS weights; looked for in the cache if not given, and the column left out if not found."""
+    """AlexNet and LPIPS weights; if not given, those in the cache. Without any the column is left out."""
 
     def build_scorer(self, protocol: "NVSProtocol") -> "NVSScorer":
         from g_ray.evaluation.nvs import NVSScorer
@@ -124,9 +35,9 @@ class NVSTable(Table):
         return NVSScorer(protocol, find_lpips(self.lpips))
 
     def draw(self, study: "Study", result: dict[str, Any]) -> None:
-        from g_ray.cli.reproduce_tables import draw_pictures
+        from g_ray.cli.reproduce_tables import draw_views
 
-        draw_pictures(study, result, self.out)
+        draw_views(study, result, self.out)
 
 
 @dataclass(frozen=True)
@@ -139,12 +50,12 @@ class FovTable(NVSTable):
     """pixelSplat's evaluation index, a JSON file (paper scale only)."""
 
     def build_recipe(self, method: str) -> "NVSRecipe":
-        """Of one row, at the scale that was asked for."""
-        from g_ray.recipes import re10k
+        """Return the recipe of one row at the scale of the table."""
+        from g_ray.recipes import nvs
 
         if self.scale == "small":
             return make_rooms_recipe(method, self.out)
-        recipe = re10k.paper(method)
+        recipe = nvs.re10k_paper(method)
         return replace(recipe, data=replace(recipe.data, root=self._get_paths()[0]))
 
     def build_protocol(self) -> "NVSProtocol":
@@ -173,11 +84,11 @@ class FovTable(NVSTable):
 
 @dataclass(frozen=True)
 class NVSFov(FovTable):
-    """Six ways to tell LVSM about cameras, as fields of view differ."""
+    """The six methods of LVSM, as fields of view differ."""
 
     def build_study(self) -> "Study":
         from g_ray.evaluation.study_runs import Study
-        from g_ray.recipes.nvs import METHODS
+        from g_ray.models.lvsm_config import METHODS
 
         recipes = {method: self.build_recipe(method) for method in METHODS}
         return Study("nvs-fov", self.scale, recipes, self.build_scorer(self.build_protocol()), PAIRS)
@@ -210,7 +121,7 @@ class NVSZoom(NVSTable):
     def build_study(self) -> "Study":
         from g_ray.evaluation.nvs import WhoZoomsProtocol
         from g_ray.evaluation.study_runs import Study
-        from g_ray.recipes.nvs import METHODS
+        from g_ray.models.lvsm_config import METHODS
 
         if self.scale != "small":
             raise ValueError("nvs-zoom zooms rooms: it has --scale small only")
@@ -226,26 +137,138 @@ class NVSZoom(NVSTable):
 
 @dataclass(frozen=True)
 class NVSObjects(NVSTable):
-    """Six ways to tell LVSM about cameras, on objects whose views each have a field of view of their own."""
+    """The six methods of LVSM, on objects whose views differ in their fields of view."""
 
     data: Path | None = None
     """Folder of rendered objects; at small scale they are rendered into OUT/data if none is given."""
 
     def build_study(self) -> "Study":
         from g_ray.evaluation.study_runs import Study
-        from g_ray.recipes import objects
-        from g_ray.recipes.nvs import METHODS
+        from g_ray.models.lvsm_config import METHODS
+        from g_ray.recipes import nvs
 
         if self.scale == "paper" and self.data is None:
             raise ValueError(
                 f"--scale paper needs --data FOLDER with rendered objects; make it with {RENDER}"
             )
-        make = {"small": objects.tiny, "paper": objects.paper}[self.scale]
+        make = {"small": nvs.objects_tiny, "paper": nvs.objects_paper}[self.scale]
         size = make("gta").data.width
         root = self.data or render_small_objects(self.out / "data", size)
         recipes = {method: make(method, root) for method in METHODS}
         protocol = freeze_protocol(root, self.out / "index", size)
         return Study("nvs-objects", self.scale, recipes, self.build_scorer(protocol), PAIRS)
+
+
+def make_rooms_recipe(method: str, out: Path) -> "NVSRecipe":
+    """Return the recipe of one row at small scale. All rows of a seed see the same rooms, which are rendered once."""
+    from g_ray.recipes import nvs
+
+    recipe = nvs.tiny(method)
+    return replace(recipe, data=replace(recipe.data, cache=out / "pictures"))
+
+
+def find_lpips(path: Path | None) -> Path | None:
+    """Return the given file, which must exist, or the cached one; print a note and return None if there is none."""
+    from g_ray.metrics.lpips_weights import COMMAND, get_cache_file
+
+    if path is not None:
+        if not path.is_file():
+            raise ValueError(f"{path}: no such file; --lpips takes AlexNet and LPIPS weights")
+        return path
+    if get_cache_file().is_file():
+        return get_cache_file()
+    print(f"no LPIPS weights at {get_cache_file()}: that column is left out; `{COMMAND}` downloads them")
+    return None
+
+
+MADE = 600  # procedural objects, where no scanned ones are found
+RENDER = "g-ray data objects --meshes MESHES --out FOLDER"
+
+
+def render_small_objects(root: Path, size: int) -> Path:
+    """Render all scanned objects if they are among the shared data, else procedural ones; skip what is rendered."""
+    from g_ray.cli.data import Objects
+    from g_ray.runtime.files import find_shared_data
+
+    scanned = find_shared_data() / "gso_mini"
+    if scanned.is_dir():
+        Objects(root, meshes=str(scanned), size=size).run()
+    else:
+        Objects(root, count=MADE, size=size).run()
+    return root
+
+
+def freeze_protocol(root: Path, index: Path, size: int) -> "ObjectsProtocol":
+    """Write the index of test views if there is none, and check it against the objects before anything is trained."""
+    from g_ray.data.objects.index import SUMS, write_indices
+    from g_ray.evaluation.objects_protocol import ObjectsProtocol
+
+    if not (index / SUMS).is_file():
+        write_indices(root, index)
+    protocol = ObjectsProtocol(root, index, size, size)
+    protocol.check()
+    return protocol
+
+
+# Reconstruction: recon-ablation in rooms, recon-photos from photographs.
+
+
+RECONSTRUCTION_PAIRS = (("gray", "rope"), ("gray", "rope_vo"), ("gray_qk", "rope"), ("gray_camray", "camray"))
+TEST_SETS = 128
+TRAINED = 0.6
+
+
+@dataclass(frozen=True)
+class ReconAblation(Table):
+    """Eight methods of a reconstruction network: trained on pinholes, tested on other lenses too."""
+
+    def build_study(self) -> "Study":
+        from g_ray.data.rooms.reconstruction import RoomsReconstruction
+        from g_ray.evaluation.reconstruction import RoomsScorer
+        from g_ray.evaluation.study_runs import Study
+        from g_ray.models.reconstruction_config import RECONSTRUCTION_METHODS
+        from g_ray.recipes import reconstruction
+
+        make = {"small": reconstruction.tiny, "paper": reconstruction.ablation}[self.scale]
+        recipes = {method: make(method) for method in RECONSTRUCTION_METHODS}
+        first = recipes["gray"]
+        rooms = first.data.build_source(0, first.model.build_config().patch)
+        assert isinstance(rooms, RoomsReconstruction)
+        scorer = RoomsScorer.from_training(rooms, TEST_SETS)
+        return Study("recon-ablation", self.scale, recipes, scorer, RECONSTRUCTION_PAIRS)
+
+    def draw(self, study: "Study", result: dict[str, Any]) -> None:
+        from g_ray.cli.reproduce_tables import draw_reconstructions
+
+        draw_reconstructions(study, result, self.out)
+
+
+@dataclass(frozen=True)
+class ReconPhotos(Table):
+    """G-ray on real photographs with depth, as they are and as fisheyes: trained on rooms, and on photographs too."""
+
+    data: Path | None = None
+    """A scene folder with depth, e.g. 7-Scenes: its first 60 % of frames train the second row, the others test both."""
+
+    def build_study(self) -> "Study":
+        from g_ray.evaluation.reconstruction import PhotosScorer
+        from g_ray.evaluation.study_runs import Study
+        from g_ray.recipes import reconstruction
+
+        if self.scale != "small":
+            raise ValueError("recon-photos has a small scale only: --scale small")
+        if self.data is None or not self.data.is_dir():
+            raise ValueError("recon-photos needs photographs with depth: give --data FOLDER")
+        rooms = reconstruction.tiny("gray")
+        both = reconstruction.scenes_and_rooms(self.data, (0.0, TRAINED))
+        scorer = PhotosScorer(self.data, rooms.data.width, rooms.model.build_config().patch, (TRAINED, 1.0))
+        pairs = (("rooms_and_photos", "rooms"),)
+        return Study("recon-photos", self.scale, {"rooms": rooms, "rooms_and_photos": both}, scorer, pairs)
+
+    def draw(self, study: "Study", result: dict[str, Any]) -> None:
+        from g_ray.cli.reproduce_tables import draw_metrics
+
+        draw_metrics(result, self.out)
 
 
 @dataclass(frozen=True)
@@ -263,25 +286,3 @@ class Reproduce:
 
     def run(self) -> None:
         self.what.run()
-
-
-def make_rooms_recipe(method: str, out: Path) -> "NVSRecipe":
-    """Of one row at small scale. All rows of a seed see the same rooms: rendered once."""
-    from g_ray.recipes import nvs
-
-    recipe = nvs.tiny(method)
-    return replace(recipe, data=replace(recipe.data, cache=out / "pictures"))
-
-
-def find_lpips(path: Path | None) -> Path | None:
-    """The weights to use: a given file must be there, the cache may be empty, and then that is said."""
-    from g_ray.metrics.lpips_weights import COMMAND, get_cache_file
-
-    if path is not None:
-        if not path.is_file():
-            raise ValueError(f"{path}: no such file; --lpips takes AlexNet and LPIPS weights")
-        return path
-    if get_cache_file().is_file():
-        return get_cache_file()
-    print(f"no LPIPS weights at {get_cache_file()}: that column is left out; `{COMMAND}` fetches them")
-    return None

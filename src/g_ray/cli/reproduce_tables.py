@@ -1,9 +1,11 @@
-"""A table as a command: train its rows, score them, write result.json, table.md and pictures."""
+"""A table as a command: train its rows, score them, and write result.json, table.md and pictures."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from g_ray.runtime import renamed
 
 if TYPE_CHECKING:
     from g_ray.evaluation.nvs import NVSProtocol
@@ -14,28 +16,28 @@ Scale = Literal["small", "paper"]
 
 @dataclass(frozen=True)
 class Table(ABC):
-    """How to run a study."""
+    """Options that all tables have."""
 
     out: Path
-    """Folder for runs, result.json, table.md and pictures; what is finished there is used again."""
+    """Folder for runs, result.json, table.md and pictures; finished runs in it are reused."""
     scale: Scale = "small"
-    """small: images of a few dozen pixels, minutes per network on a CPU. paper: as the paper has it, for GPUs."""
+    """small: images of a few dozen pixels, minutes per network on a CPU. paper: the settings of the paper, for GPUs."""
     seeds: int = 2
     """Networks per row."""
     steps: int | None = None
-    """Steps per network instead of the recipe's, with its whole schedule: a shorter look, in a folder of its own."""
+    """Steps per network instead of the recipe's; the schedule is shortened with them. Use another --out."""
     jobs: int | None = None
     """Networks trained at the same time; one per GPU, or per core without a GPU, if not given."""
     methods: tuple[str, ...] = ()
-    """Only these rows; all if none is given. What other calls have finished in the folder is kept."""
+    """Only these rows; all if none is given. Finished runs of other rows in the folder are kept."""
 
     @abstractmethod
     def build_study(self) -> "Study":
-        """The rows to train and what they are scored on."""
+        """Return the rows to train and the scorer."""
 
     @abstractmethod
     def draw(self, study: "Study", result: dict[str, Any]) -> None:
-        """Pictures beside the table."""
+        """Write the pictures beside the table."""
 
     def run(self) -> None:
         from g_ray.cli.text import ProgressLine
@@ -56,7 +58,7 @@ class Table(ABC):
 
 
 def format_tables(result: dict[str, Any]) -> str:
-    """A table per metric, each with its differences where rows are to be compared."""
+    """Format a table per metric, each followed by its differences if rows are compared."""
     from g_ray.evaluation.study import format_differences_markdown, format_markdown
 
     parts = []
@@ -69,7 +71,8 @@ def format_tables(result: dict[str, Any]) -> str:
 
 
 def select_methods(study: "Study", methods: tuple[str, ...]) -> "Study":
-    """The study with only these rows, in its own order."""
+    """Return the study with only these rows, in its own order; methods may have names of earlier versions."""
+    methods = tuple(renamed.METHODS.get(method, method) for method in methods)
     unknown = [method for method in methods if method not in study.methods]
     if unknown:
         raise ValueError(f"no row {', '.join(unknown)} in {study.name}: it has {', '.join(study.methods)}")
@@ -78,6 +81,7 @@ def select_methods(study: "Study", methods: tuple[str, ...]) -> "Study":
 
 
 def limit_steps(study: "Study", steps: int | None) -> "Study":
+    """Return the study with another number of steps in all its recipes."""
     if steps is None:
         return study
     methods = {
@@ -90,10 +94,12 @@ def limit_steps(study: "Study", steps: int | None) -> "Study":
 # Pictures beside a table: a plot for each metric, and a contact sheet of predictions.
 
 
-MAX_SHOWN = 6  # scenes of the contact sheet
+MAX_SHOWN = 6  # scenes or sets of a contact sheet
+DEPTH_SETTING, FISHEYE_VIEW = "mixed", 1  # the second view of a mixed set is a fisheye
 
 
-def draw_pictures(study: "Study", result: dict[str, Any], out: Path) -> None:
+def draw_views(study: "Study", result: dict[str, Any], out: Path) -> None:
+    """Write a plot for each metric, and the views that the networks of a synthesis table predict."""
     from g_ray.viewer.table_figures import draw_bars, draw_contact_sheet, draw_curves
     from g_ray.viewer.theme import LIGHT, write_png
 
@@ -102,19 +108,21 @@ def draw_pictures(study: "Study", result: dict[str, Any], out: Path) -> None:
     for metric in result["rows"][0]["metrics"]:
         write_png(plot(result, metric, LIGHT), out / f"{metric}.png")
     setting = protocol.shown_setting
-    columns, labels = make_contact_sheet(study, setting, out)
+    columns, labels = make_view_sheet(study, setting, out)
     write_png(draw_contact_sheet(columns, labels, LIGHT), out / f"predictions_{setting}.png")
 
 
 def get_protocol(study: "Study") -> "NVSProtocol":
+    """Return the protocol of a synthesis study."""
     from g_ray.evaluation.nvs import NVSScorer
 
     assert isinstance(study.scorer, NVSScorer)
     return study.scorer.protocol
 
 
-def make_contact_sheet(study: "Study", setting: str, out: Path) -> tuple[list[Any], dict[str, list[str]]]:
-    """Contexts, first target and every method's first network on a few test scenes, with PSNR per image."""
+def make_view_sheet(study: "Study", setting: str, out: Path) -> tuple[list[Any], dict[str, list[str]]]:
+    """Return the columns of the sheet (contexts, first target, prediction of every method's first network) and the PSNR
+    of each prediction."""
     import torch
 
     from g_ray.evaluation.nvs import make_predictor
@@ -132,5 +140,53 @@ def make_contact_sheet(study: "Study", setting: str, out: Path) -> tuple[list[An
         columns.append((method, predicted[:MAX_SHOWN, 0]))
         labels[method] = [
             f"{value:.1f} dB" for value in psnr(batch.target_images[:, :1], predicted)[:MAX_SHOWN]
+        ]
+    return columns, labels
+
+
+def draw_reconstructions(study: "Study", result: dict[str, Any], out: Path) -> None:
+    """Write a plot for each metric, and depth maps of a fisheye among pinholes."""
+    from g_ray.viewer.table_figures import draw_contact_sheet
+    from g_ray.viewer.theme import LIGHT, write_png
+
+    draw_metrics(result, out)
+    columns, labels = make_depth_sheet(study, out)
+    write_png(draw_contact_sheet(columns, labels, LIGHT), out / f"depth_{DEPTH_SETTING}.png")
+
+
+def draw_metrics(result: dict[str, Any], out: Path) -> None:
+    """Write bars for each metric."""
+    from g_ray.viewer.table_figures import draw_bars
+    from g_ray.viewer.theme import LIGHT, write_png
+
+    for metric in result["rows"][0]["metrics"]:
+        write_png(draw_bars(result, metric, LIGHT), out / f"{metric}.png")
+
+
+def make_depth_sheet(study: "Study", out: Path) -> tuple[list[Any], dict[str, list[str]]]:
+    """Return the columns of the sheet (image, true depth along the ray, depth of every method's first network) and the
+    relative error of each prediction."""
+    from g_ray.evaluation.reconstruction import RoomsScorer, make_predictor
+    from g_ray.evaluation.study_runs import load_network
+    from g_ray.metrics.reconstruction import relative_error
+    from g_ray.viewer.colors import color_depth
+
+    assert isinstance(study.scorer, RoomsScorer)
+    batch = next(study.scorer.make_batches(DEPTH_SETTING))
+    truth, valid = batch.ray_depth[:MAX_SHOWN, FISHEYE_VIEW], batch.valid[:MAX_SHOWN, FISHEYE_VIEW]
+    far = truth.amax((-2, -1), keepdim=True)
+    columns = [
+        ("fisheye view", batch.images[:MAX_SHOWN, FISHEYE_VIEW]),
+        ("true depth", color_depth(truth / far, valid)),
+    ]
+    labels = {}
+    for method, recipe in study.methods.items():
+        network = load_network(recipe, study.get_run_folder(out, method, 0) / "model.safetensors")
+        predicted = make_predictor(network)(batch).camera_points.norm(dim=-1)[:MAX_SHOWN, FISHEYE_VIEW]
+        scale = (truth * valid).sum((-2, -1)) / (predicted * valid).sum((-2, -1))
+        predicted = predicted * scale[:, None, None]
+        columns.append((method, color_depth(predicted / far, valid)))
+        labels[method] = [
+            f"{value:.3f}" for value in relative_error(truth[..., None], predicted[..., None], valid)
         ]
     return columns, labels

@@ -1,4 +1,4 @@
-"""Which frames of a video make a scene, and in which frame and unit its poses are (as LVSM trains on RealEstate10K)."""
+"""Draw the frames of a clip that form a scene, and normalize their poses (as LVSM trains on RealEstate10K)."""
 
 import hashlib
 
@@ -16,9 +16,9 @@ STANDING = 1e-2
 def draw_frames(
     random: np.random.Generator, frames: int, gap: tuple[int, int], contexts: int, targets: int
 ) -> list[int]:
-    """Contexts, then targets: contexts at both ends of a stretch of U{gap} frames, all others strictly between.
+    """Draw contexts, then targets: contexts at both ends of a range of U{gap} frames, all others strictly between.
 
-    The longest stretch is what the clip allows.
+    The range is never longer than the clip.
     """
     length = int(random.integers(gap[0], min(gap[1], frames - 1) + 1))
     first = int(random.integers(frames - length))
@@ -32,7 +32,7 @@ def is_long_enough(frames: int, gap: tuple[int, int]) -> bool:
 
 
 def check_sampling(gap: tuple[int, int], contexts: int, targets: int) -> None:
-    """Settings with which `draw_frames` always finds its frames."""
+    """Raise ValueError for settings with which `draw_frames` can fail."""
     if contexts < 2 or targets < 1:
         raise ValueError(f"{contexts} contexts and {targets} targets: a clip needs at least 2 and 1")
     if not contexts + targets - 1 <= gap[0] <= gap[1]:
@@ -42,7 +42,7 @@ def check_sampling(gap: tuple[int, int], contexts: int, targets: int) -> None:
 
 
 def normalize_poses(poses: Pose, contexts: int) -> Pose:
-    """The first context is the world, and the last one is at distance 1 (unless the camera stood still)."""
+    """Make the first context the world, and scale the last one to distance 1 (unless the camera stood still)."""
     relative = poses.relative_to_first()
     baseline = relative.translation[..., contexts - 1, :].norm(dim=-1)
     scale = 1 / baseline.where(baseline > STANDING, 1.0)
@@ -50,11 +50,11 @@ def normalize_poses(poses: Pose, contexts: int) -> Pose:
 
 
 def hash_to_unit(key: str) -> float:
-    """A number in [0, 1) that belongs to a name for ever: splits made with it do not depend on what else is there."""
+    """Hash a name to a number in [0, 1): splits made with it do not depend on the other names."""
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:7], "big") / 2**56
 
 
-# Poses whose unit nobody knows, as structure from motion gives them, in units that a network can rely on.
+# Poses of unknown scale, as structure from motion gives them.
 
 
 NO_BASELINE = 1e-9
@@ -62,7 +62,7 @@ NO_BASELINE = 1e-9
 
 
 def scale_to_baseline(poses: Pose, contexts: int, baseline: float | int) -> Pose:
-    """The first context becomes the world, and its farthest fellow context stands `baseline` away from it.
+    """Make the first context the world, and scale so that the farthest other context is `baseline` away from it.
 
     Poses are [*batch, view], contexts first. Where all contexts stand in one place the scale stays as it is.
     """
@@ -73,6 +73,6 @@ def scale_to_baseline(poses: Pose, contexts: int, baseline: float | int) -> Pose
 
 
 def compute_baseline_scale(relative: Pose, contexts: int, baseline: float | int) -> Float[Tensor, "*batch"]:
-    """What lengths are multiplied by."""
+    """Compute the factor by which `scale_to_baseline` multiplies lengths."""
     apart = relative.translation[..., :contexts, :].norm(dim=-1).amax(-1)
     return torch.where(apart > NO_BASELINE, baseline / apart.clamp(min=NO_BASELINE), 1.0)

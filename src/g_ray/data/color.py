@@ -1,4 +1,4 @@
-"""Colour augmentation: brightness, contrast, saturation, hue and gamma, the same for a set or other for each view."""
+"""Color augmentation: brightness, contrast, saturation, hue and gamma, for a whole set or for each view."""
 
 from dataclasses import dataclass
 from math import pi
@@ -11,12 +11,12 @@ from torch import Tensor
 LUMA = (0.299, 0.587, 0.114)
 
 YIQ = ((0.299, 0.587, 0.114), (0.5959, -0.2746, -0.3213), (0.2115, -0.5227, 0.3112))
-"""Brightness, and a plane of colour in which hue is an angle."""
+"""Brightness, and a plane of color in which hue is an angle."""
 
 
 @dataclass(frozen=True)
 class ColorJitter:
-    """How far colours may go. Factors are drawn in 1 ± range, the hue in ± range of a whole turn.
+    """How far colors may go. Factors are drawn in 1 ± range, the hue in ± range of a whole turn.
 
     The defaults are VGGT's; γ is 0 there. Hue turns in the YIQ plane, which is linear, where VGGT's turns in HSV.
     """
@@ -27,7 +27,7 @@ class ColorJitter:
     hue: float = 0.1
     gamma: float = 0.0
     probability: float = 0.9  # of any change
-    grey: float = 0.05  # probability of no colour at all
+    gray: float = 0.05  # probability of no color at all
     shared: float = 0.7  # probability that all views of a set change alike
 
     def __post_init__(self) -> None:
@@ -37,8 +37,8 @@ class ColorJitter:
             raise ValueError(
                 f"{', '.join(wrong) or 'hue'} is out of range: factors are 1 ± less than 1, and hue ± at most 0.5"
             )
-        if not all(0 <= value <= 1 for value in (self.probability, self.grey, self.shared)):
-            raise ValueError("probability, grey and shared are probabilities: give numbers between 0 and 1")
+        if not all(0 <= value <= 1 for value in (self.probability, self.gray, self.shared)):
+            raise ValueError("probability, gray and shared are probabilities: give numbers between 0 and 1")
 
     def draw(self, random: np.random.Generator, views: int) -> "ColorChange":
         """Colours of the views of one set."""
@@ -48,7 +48,7 @@ class ColorJitter:
         changed = unit[:, 5] < self.probability
         ranges = np.array([self.brightness, self.contrast, self.saturation, self.gamma])
         factors = np.where(changed[:, None], 1 + ranges * (2 * unit[:, :4] - 1), 1.0)
-        factors[:, 2] *= unit[:, 6] >= self.grey
+        factors[:, 2] *= unit[:, 6] >= self.gray
         turn = np.where(changed, 2 * pi * self.hue * (2 * unit[:, 4] - 1), 0.0)
         brightness, contrast, saturation, gamma = torch.from_numpy(factors).unbind(-1)
         return ColorChange(brightness, contrast, saturation, gamma, torch.from_numpy(turn))
@@ -56,11 +56,11 @@ class ColorJitter:
 
 @dataclass(frozen=True)
 class ColorChange:
-    """What happens to the colours of images; 1, 1, 1, 1, 0 leaves them alone."""
+    """What happens to the colors of images; 1, 1, 1, 1, 0 leaves them alone."""
 
     brightness: Float[Tensor, "*image"]
-    contrast: Float[Tensor, "*image"]  # about the image's mean grey
-    saturation: Float[Tensor, "*image"]  # 0 is grey
+    contrast: Float[Tensor, "*image"]  # about the image's mean gray
+    saturation: Float[Tensor, "*image"]  # 0 is gray
     gamma: Float[Tensor, "*image"]
     hue_rad: Float[Tensor, "*image"]
 
@@ -80,7 +80,7 @@ class ColorChange:
         return (luminance + contrast * (changed - luminance)).clamp(0, 1).reshape(images.shape)
 
     def _build_matrix(self) -> Float[Tensor, "*image 3 3"]:
-        """Brightness times saturation and hue: both act on the colour plane of YIQ, and leave grey alone."""
+        """Brightness times saturation and hue: both act on the color plane of YIQ, and leave gray alone."""
         yiq = torch.tensor(YIQ, dtype=torch.float64)
         cos, sin = self.saturation * self.hue_rad.cos(), self.saturation * self.hue_rad.sin()
         zero, one = torch.zeros_like(cos), torch.ones_like(cos)

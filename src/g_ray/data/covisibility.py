@@ -1,4 +1,4 @@
-"""How much of one view another one sees."""
+"""Covisibility: how much of one view another one sees, and walks through views that overlap."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,7 +58,7 @@ def find_visible(
     return imaged & camera.contains(pixels) & near & (surface_depth > 0)
 
 
-# How much of each view of a scene folder every other one sees: as stored with it, or found out from its depth.
+# How much of each view of a scene folder every other one sees: as stored with it, or computed from its depth.
 
 
 POINTS_PX = 20
@@ -77,7 +77,7 @@ def get_scene_covisibility(scene: PosedScene) -> Float[np.ndarray, "view view"]:
 
 
 def read_covisibility(path: Path, views: int) -> Float[np.ndarray, "view view"]:
-    """A matrix on disk, in the order of the scene's views."""
+    """Read a stored matrix, in the order of the scene's views."""
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
@@ -92,9 +92,9 @@ def read_covisibility(path: Path, views: int) -> Float[np.ndarray, "view view"]:
 
 
 def compute_scene_covisibility(scene: PosedScene) -> Float[np.ndarray, "view view"]:
-    """From depth: views without any see nothing and are seen by nobody."""
+    """Compute the matrix from depth; views without depth have covisibility 0 with all others."""
     if not scene.depth:
-        raise ValueError(f"{scene.folder}: neither depth nor covisibility: nobody knows which views overlap")
+        raise ValueError(f"{scene.folder}: neither depth nor covisibility: it is unknown which views overlap")
     poses = scene.poses.to(torch.float32)
     points, masks, cameras, maps = [], [], [], []
     for camera, file in zip(scene.cameras, scene.depth, strict=True):
@@ -164,7 +164,7 @@ def draw_covisible_views(
     """`count` of the allowed views, the first any of them; every further one overlaps with an earlier one by more than
     `threshold`.
 
-    A walk that is stuck goes on from the view before. If no walk finds so many views, views of the longest one come
+    A walk that is stuck continues from the previous view. If no walk finds so many views, views of the longest one come
     more than once.
     """
     free = np.zeros(len(covisibility), dtype=bool)

@@ -84,7 +84,7 @@ NARROWER = 0.9
 
 
 def reproject_batch(batch: ReconstructionBatch, cameras: Sequence[Camera]) -> ReconstructionBatch:
-    """The same sets through other lenses, one camera per view and each batched over the sets.
+    """Render the same sets through other lenses, one camera per view and each batched over the sets.
 
     Colours are interpolated and averaged, depth is the nearest pixel's along the new ray. Rays that leave the
     photograph have no depth and are black.
@@ -107,7 +107,7 @@ def reproject_batch(batch: ReconstructionBatch, cameras: Sequence[Camera]) -> Re
 def draw_contained_fisheyes(
     batch: ReconstructionBatch, width: int, height: int, random: np.random.Generator
 ) -> list[Camera]:
-    """A random fisheye for every view that sees no more than its photograph shows."""
+    """Draw a random fisheye for every view, all of whose rays lie inside the photograph."""
     lenses: list[Camera] = []
     for camera in batch.views.cameras:
         sets = len(batch)
@@ -137,7 +137,7 @@ def _reproject_view(
 
 
 def _locate_rays(old: Camera, rays: RayMap) -> tuple[Float[Tensor, "set h w 2"], Tensor]:
-    """Where rays meet the old image, in grid_sample's units (−1 to 1 from edge to edge), and whether they do."""
+    """Project rays into the old image, in grid_sample's units (−1 to 1 from edge to edge), with their validity."""
     pixels, ahead = old.project(rays.directions)
     place = 2 * pixels / pixels.new_tensor([old.width, old.height]) - 1
     return place, ahead & rays.valid & (place.abs() <= 1).all(-1)

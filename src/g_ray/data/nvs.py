@@ -1,4 +1,4 @@
-"""What novel-view synthesis learns from: batches of context and target views, and where they come from."""
+"""Batches of novel-view synthesis (context and target views), and the interface of their sources."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from g_ray.rays.views import Views
 
 @dataclass(frozen=True)
 class NVSBatch:
-    """Context views with their images, and target views with the images to be synthesised, all in [0, 1]."""
+    """Context views with their images, and target views with the images to be synthesized, all in [0, 1]."""
 
     context_images: Float[Tensor, "batch context 3 h w"]
     contexts: Views
@@ -44,11 +44,11 @@ class NVSSource(ABC):
 
     @abstractmethod
     def make_batch(self, step: int, rank: int = 0) -> NVSBatch:
-        """Always the same for the same arguments: to resume at a step, ask for it."""
+        """Make a batch; the same arguments always give the same batch."""
 
     @abstractmethod
     def make_held_out(self) -> NVSBatch:
-        """Scenes that no step of any rank shows, for pictures and a score while training goes on."""
+        """Make a batch of scenes that are never trained on, for validation."""
 
 
 def compute_zoom_factors(
@@ -56,7 +56,7 @@ def compute_zoom_factors(
 ) -> Float[Tensor, "*batch view"]:
     """The paper's protocol: the first view stays native, every other one takes z ~ U[1, z_max] (Sec. "RealEstate10K").
 
-    From numbers in [0, 1), so that the same scenes can be seen under any z_max.
+    From numbers in [0, 1), so that the same scenes can be used with any z_max.
     """
     if not zoom_max >= 1:
         raise ValueError(f"zoom_max {zoom_max} is below 1: a zoom shows a part of the native image")

@@ -1,4 +1,4 @@
-"""Do the poses of a data set fit its pictures? Asked of a few of its clips."""
+"""Novel-view synthesis from the clips of RealEstate10K, and matches for a check of their poses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +19,7 @@ from g_ray.data.clip_sampling import (
     normalize_poses,
 )
 from g_ray.data.nvs import NVSBatch, NVSSource, compute_zoom_factors
+from g_ray.data.nvs_settings import RE10KData
 from g_ray.formats.re10k import Clip, Clips
 from g_ray.geometry.pose import Pose
 from g_ray.rays.resample import fit_box, resample
@@ -31,13 +32,13 @@ PAIRS = 4
 
 
 def match_clips(clips: Clips, count: int) -> list[MatchedViews]:
-    """Matched pixels of `count` clips, always the same ones, for `check_axes`."""
+    """Match pixels in `count` clips, always the same ones, for `check_axes`."""
     chosen = sorted(clips.keys, key=hash_to_unit)[:count]
     return [pair for key in chosen for pair in match_pairs(clips.get_clip(key))]
 
 
 def match_pairs(clip: Clip) -> list[MatchedViews]:
-    """Pairs of frames spread over the clip, with the pixels that show the same things."""
+    """Match pixels in pairs of frames, spread over the clip."""
     step = min(STEP, len(clip) - 1)
     starts = sorted({int(start) for start in torch.linspace(0, len(clip) - 1 - step, PAIRS)})
     return [_match_frames(clip, start, start + step) for start in starts] if step else []
@@ -49,13 +50,13 @@ def _match_frames(clip: Clip, first: int, second: int) -> MatchedViews:
     return MatchedViews(match_images(one.image, other.image), (one.camera, other.camera), poses)
 
 
-# Novel-view synthesis from the clips of RealEstate10K, as the paper trains and evaluates on them.
+# Batches, as the paper trains and evaluates on them.
 
 
 TRIES = 64
 """Clips drawn for a scene before giving up."""
 HELD_OUT = 16
-"""Clips that are kept for pictures and scores while training goes on; a tenth of all where there are few."""
+"""Clips that are kept for validation; a tenth of all if there are few."""
 
 
 @dataclass(frozen=True)
@@ -70,68 +71,63 @@ class ClipFrames:
 
 @dataclass(frozen=True)
 class RE10KNVS(NVSSource):
-    """Random stretches of random clips: a scene is known by (seed, rank, number), whatever the batch size.
+    """Random ranges of random clips: a scene is a function of (seed, rank, number), for any batch size.
 
     A clip that is too short is drawn again from the same random numbers.
     """
 
     clips: Clips
+    settings: RE10KData
     seed: int = 0
-    batch_size: int = 4
-    width: int = 256
-    height: int = 144
-    contexts: int = 2
-    targets: int = 1
-    zoom_max: float = 1.0
-    gap: tuple[int, int] = (25, 100)  # frames between the first and the last context
     keys: tuple[str, ...] = field(init=False, repr=False)
     kept: tuple[str, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1 or self.seed < 0:
+        settings = self.settings
+        if settings.batch < 1 or self.seed < 0:
             raise ValueError(
-                f"{self.batch_size} scenes with seed {self.seed}: give at least 1, and a seed of 0 or more"
+                f"{settings.batch} scenes with seed {self.seed}: give at least 1, and a seed of 0 or more"
             )
-        check_sampling(self.gap, self.contexts, self.targets)
-        compute_zoom_factors(torch.zeros(1), self.zoom_max)
+        check_sampling(settings.gap, settings.contexts, settings.targets)
+        compute_zoom_factors(torch.zeros(1), settings.zoom_max)
         ordered = sorted(self.clips.keys, key=hash_to_unit)
         if len(ordered) < 2:
             raise ValueError(
-                f"{len(ordered)} clip: at least 2 are needed, to train on one and look at the other"
+                f"{len(ordered)} clip: at least 2 are needed, to train on one and validate on the other"
             )
         kept = min(HELD_OUT, max(1, len(ordered) // 10))
         object.__setattr__(self, "kept", tuple(sorted(ordered[:kept])))
         object.__setattr__(self, "keys", tuple(sorted(ordered[kept:])))
 
     def make_batch(self, step: int, rank: int = 0) -> NVSBatch:
-        numbers = range(step * self.batch_size, (step + 1) * self.batch_size)
-        return load_scenes(
-            [self._draw_frames(self.keys, rank, number) for number in numbers], self.width, self.height
-        )
+        batch = self.settings.batch
+        return self._load(self.keys, rank, range(step * batch, (step + 1) * batch))
 
     def make_held_out(self) -> NVSBatch:
-        scenes = [self._draw_frames(self.kept, 0, number) for number in range(self.batch_size)]
-        return load_scenes(scenes, self.width, self.height)
+        return self._load(self.kept, 0, range(self.settings.batch))
 
     def with_zoom(self, zoom_max: float) -> "RE10KNVS":
-        """The same scenes under another protocol."""
-        return replace(self, zoom_max=zoom_max)
+        """Return the same scenes with zooms up to `zoom_max`."""
+        return replace(self, settings=replace(self.settings, zoom_max=zoom_max))
+
+    def _load(self, keys: tuple[str, ...], rank: int, numbers: range) -> NVSBatch:
+        scenes = [self._draw_frames(keys, rank, number) for number in numbers]
+        return load_scenes(scenes, self.settings.width, self.settings.height)
 
     def _draw_frames(self, keys: tuple[str, ...], rank: int, number: int) -> ClipFrames:
+        contexts, targets, gap = self.settings.contexts, self.settings.targets, self.settings.gap
         random = np.random.default_rng((self.seed, rank, number))
-        unit = torch.from_numpy(random.random(self.contexts + self.targets))
+        unit = torch.from_numpy(random.random(contexts + targets))
         for _ in range(TRIES):
             clip = self.clips.get_clip(keys[int(random.integers(len(keys)))])
-            if is_long_enough(len(clip), self.gap):
-                frames = draw_frames(random, len(clip), self.gap, self.contexts, self.targets)
-                return ClipFrames(clip, frames, self.contexts, compute_zoom_factors(unit, self.zoom_max))
-        raise ValueError(
-            f"none of {TRIES} clips drawn has more than {self.gap[0]} frames: change the frame gap"
-        )
+            if is_long_enough(len(clip), gap):
+                frames = draw_frames(random, len(clip), gap, contexts, targets)
+                return ClipFrames(clip, frames, contexts, compute_zoom_factors(unit, self.settings.zoom_max))
+        raise ValueError(f"none of {TRIES} clips drawn has more than {gap[0]} frames: change the frame gap")
 
 
 def load_scenes(scenes: Sequence[ClipFrames], width: int, height: int) -> NVSBatch:
-    """Scenes of equally many views, each frame cropped and resized together with its camera in one step."""
+    """Load scenes of equally many views; each frame is cropped and resized together with its camera in one step."""
     contexts = scenes[0].contexts
     images, cameras, poses = zip(*(_load_scene(scene, width, height) for scene in scenes), strict=True)
     views = Views(
@@ -144,7 +140,7 @@ def load_scenes(scenes: Sequence[ClipFrames], width: int, height: int) -> NVSBat
 
 
 def _load_scene(scene: ClipFrames, width: int, height: int) -> tuple[Tensor, list[Pinhole], Tensor]:
-    """Pictures [view 3 h w], cameras and poses [view 4 4] of a scene."""
+    """Return the pictures [view 3 h w], cameras and poses [view 4 4] of a scene."""
     beyond = [number for number in scene.frames if not 0 <= number < len(scene.clip)]
     if beyond:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What reconstruction learns from: sets of views with depth and poses, and where they come from."""
+"""Batches of reconstruction (sets of views with depth and poses), and the interface of their sources."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from g_ray.data.reconstruction_settings import ReconstructionData
+from g_ray.data.splits import HELD_OUT
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views
@@ -17,9 +19,9 @@ from g_ray.rays.views import Views
 
 @dataclass(frozen=True)
 class ReconstructionBatch:
-    """Sets of views, and what a network is to find out about them. The world is the first view's camera; metres.
+    """Sets of views with their ground truth. The world is the first view's camera; lengths are in meters.
 
-    `views` have cameras and no poses: those are the answer, and no encoding may look at it. Where a pixel is not
+    `views` have cameras and no poses: poses are to be predicted, so no encoding may use them. Where a pixel is not
     valid its points and depths are 0.
     """
 
@@ -58,11 +60,11 @@ class ReconstructionSource(ABC):
 
     @abstractmethod
     def make_batch(self, step: int, rank: int = 0) -> ReconstructionBatch:
-        """Always the same for the same arguments: to resume at a step, ask for it."""
+        """Make a batch; the same arguments always give the same batch."""
 
     @abstractmethod
     def make_held_out(self) -> ReconstructionBatch:
-        """Sets that no step of any rank shows, for pictures and a score while training goes on."""
+        """Make a batch of sets that are never trained on, for validation."""
 
 
 def _move_tensors(value: Any, *args: Any, **kwargs: Any) -> Any:
@@ -73,11 +75,88 @@ def _move_tensors(value: Any, *args: Any, **kwargs: Any) -> Any:
     return value.to(*args, **kwargs)
 
 
+# Batches whose numbers of sets, views and rows are drawn for every step (appendix "3D Reconstruction").
+
+
+SHAPE_STREAM = 0x5A4E
+"""Keeps the draws of shapes independent of those of scenes."""
+
+
+@dataclass(frozen=True)
+class BatchShape:
+    """Shape of the batch of one process at one step."""
+
+    sets: int
+    views: int
+    width: int
+    height: int
+
+
+class ShapedSets(ReconstructionSource):
+    """A source that makes any range of its stream in any shape that its settings allow."""
+
+    settings: ReconstructionData
+    seed: int
+    patch: int
+
+    @abstractmethod
+    def make_sets(
+        self, numbers: range, rank: int = 0, *, views: int | None = None, height: int | None = None
+    ) -> ReconstructionBatch:
+        """Make a range of the stream, by default with the most views that a set has, at the tallest height."""
+
+    def make_batch(self, step: int, rank: int = 0) -> ReconstructionBatch:
+        shape = self.draw_shape(step)
+        first = step * self.settings.batch
+        return self.make_sets(range(first, first + shape.sets), rank, views=shape.views, height=shape.height)
+
+    def make_held_out(self) -> ReconstructionBatch:
+        return self.make_batch(0, HELD_OUT)
+
+    def draw_shape(self, step: int) -> BatchShape:
+        """Draw the number of views and the aspect ratio of a step from (seed, step) alone: all ranks agree."""
+        settings = self.settings
+        random = np.random.default_rng((self.seed, SHAPE_STREAM, step))
+        views = int(random.integers(settings.views[0], settings.views[1], endpoint=True))
+        aspect = round(float(random.uniform(*settings.aspect)), 2)
+        # 1e-6 more, so that 100 × 0.29 is not 28.999….
+        rows = int(settings.height * aspect + 1e-6) // self.patch
+        sets = (
+            settings.batch
+            if settings.images_max is None
+            else min(settings.batch, settings.images_max // views)
+        )
+        return BatchShape(sets, views, settings.width, max(1, rows) * self.patch)
+
+    def check_shape(self) -> None:
+        """Raise ValueError for settings from which no batch can be drawn."""
+        settings, patch = self.settings, self.patch
+        if not 1 <= settings.views[0] <= settings.views[1]:
+            raise ValueError(f"views {settings.views} must be a range from 1 or more, e.g. (2, 24)")
+        if not 0 < settings.aspect[0] <= settings.aspect[1] <= 1:
+            raise ValueError(f"aspect {settings.aspect} must be a range in (0, 1], e.g. (0.33, 1.0)")
+        if min(settings.batch, patch) < 1 or self.seed < 0:
+            raise ValueError(
+                f"{settings.batch} sets, patches of {patch} px, seed {self.seed}: give positive numbers, "
+                "and a seed of 0 or more"
+            )
+        if min(settings.width, settings.height) < patch or settings.width % patch or settings.height % patch:
+            raise ValueError(
+                f"images of {settings.width}×{settings.height} px cannot be cut into patches of {patch} px: "
+                "give multiples of it"
+            )
+        if settings.images_max is not None and settings.images_max < settings.views[1]:
+            raise ValueError(
+                f"images_max {settings.images_max} is below the {settings.views[1]} views that a set may have: "
+                "raise it, or ask for fewer views"
+            )
+
+
 # Several sources of sets as one, each as often as its weight says.
 
 
-STREAM = 0x31C5
-"""Keeps these draws apart from those of scenes and shapes."""
+MIXTURE_STREAM = 0x31C5
+"""Keeps the draws of mixtures independent of those of scenes and shapes."""
 
 
 @dataclass(frozen=True)
@@ -103,11 +182,11 @@ class MixtureReconstruction(ReconstructionSource):
         return self.sources[self.choose_source(step)].make_batch(step, rank)
 
     def make_held_out(self) -> ReconstructionBatch:
-        """Of the source with the greatest weight: sources may have batches of different shapes."""
+        """Make a batch of the source with the greatest weight: sources may have batches of different shapes."""
         return self.sources[int(np.argmax(self.weights))].make_held_out()
 
     def choose_source(self, step: int) -> int:
-        """Which source a step sees."""
-        unit = np.random.default_rng((self.seed, STREAM, step)).random()
+        """Return the index of the source of a step."""
+        unit = np.random.default_rng((self.seed, MIXTURE_STREAM, step)).random()
         ends = np.cumsum(self.weights) / sum(self.weights)
         return min(int(np.searchsorted(ends, unit, side="right")), len(ends) - 1)

@@ -1,4 +1,4 @@
-"""Which part of an endless stream of scenes is for what."""
+"""Splits of an endless stream of scenes."""
 
 SPLITS = ("train", "test")
 

@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from g_ray.data.nvs import NVSBatch
+from g_ray.data.nvs_settings import RoomsData
 from g_ray.data.rooms.nvs import RoomsNVS
 from g_ray.evaluation.study import ScoredRun, Scorer
 from g_ray.metrics.images import SceneScores, score_scenes
@@ -79,9 +80,8 @@ class RoomsProtocol(NVSProtocol):
 
     def make_batches(self, setting: str) -> Iterator[NVSBatch]:
         """Yield the same rooms and poses for every setting; training draws from another split."""
-        native = RoomsNVS(
-            seed=self.seed, split="test", width=self.width, height=self.height, fov_deg=self.fov_deg
-        )
+        settings = RoomsData(self.width, self.height, fov_deg=self.fov_deg)
+        native = RoomsNVS(settings, self.seed, split="test")
         rooms = self.apply_zoom(native, setting)
         for first in range(0, self.scenes, self.at_once):
             yield rooms.make_scenes(range(first, min(first + self.at_once, self.scenes)))
@@ -102,7 +102,7 @@ class FovProtocol(RoomsProtocol):
         return tuple(f"z{zoom:.1f}" for zoom in self.zooms)
 
     def apply_zoom(self, native: RoomsNVS, setting: str) -> RoomsNVS:
-        return replace(native, zoom_max=dict(zip(self.settings, self.zooms, strict=True))[setting])
+        return native.with_zoom(dict(zip(self.settings, self.zooms, strict=True))[setting])
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import hashlib
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import nn
 
 from g_ray.data.lenses import draw_contained_fisheyes, reproject_batch
 from g_ray.data.reconstruction import ReconstructionBatch
+from g_ray.data.reconstruction_settings import ScenesViews
 from g_ray.data.rooms.reconstruction import LensName, RoomsReconstruction
 from g_ray.data.scenes.reconstruction import ScenesReconstruction
 from g_ray.evaluation.study import ScoredRun, Scorer
@@ -73,16 +74,17 @@ class SetsScorer(Scorer):
 class RoomsScorer(SetsScorer):
     """Score the first `sets` rooms of the test split; depth is z for pinholes, and along the ray with fisheyes."""
 
-    rooms: RoomsReconstruction = field(default_factory=lambda: RoomsReconstruction(split="test"))
+    rooms: RoomsReconstruction
     sets: int = 128
     at_once: int = 16
 
     @staticmethod
     def from_training(rooms: RoomsReconstruction, sets: int) -> "RoomsScorer":
         """Make test rooms with the settings of a training source: square images, four views at most, true colors."""
-        views = (min(VIEWS, rooms.views[1]),) * 2
-        square = replace(rooms, height=rooms.width, aspect=(1.0, 1.0))
-        return RoomsScorer(replace(square, split="test", views=views, colour=None), sets)
+        trained = rooms.settings
+        views = (min(VIEWS, trained.views[1]),) * 2
+        square = replace(trained, height=trained.width, aspect=(1.0, 1.0), views=views, color=False)
+        return RoomsScorer(replace(rooms, settings=square, split="test"), sets)
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -148,17 +150,17 @@ class PhotosScorer(SetsScorer):
             yield batch
 
     def _make_source(self, side: int) -> ScenesReconstruction:
-        return ScenesReconstruction(
-            (self.folder,),
+        settings = ScenesViews(
+            side,
+            side,
             views=(self.views, self.views),
-            width=side,
-            height=side,
-            aspect=(1.0, 1.0),
-            patch=self.patch,
+            folders=(self.folder,),
             zoom_max=1.0,
-            off_centre=0.0,
+            off_center=0.0,
             frames=self.frames,
+            color=False,
         )
+        return ScenesReconstruction(settings, patch=self.patch)
 
 
 def make_predictor(network: nn.Module) -> Predict:

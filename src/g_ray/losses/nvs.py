@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-PERCEPTUAL_WEIGHT = 0.5
+from g_ray.losses.settings import NVSLossSettings
 
 
 @dataclass(frozen=True)
 class NVSLoss:
-    """Each term for every scene, averaged over its targets."""
+    """Terms of every scene, each averaged over its targets."""
 
     mse: Float[Tensor, "batch"]
     perceptual: Float[Tensor, "batch"]  # 0 where it was left out
@@ -24,9 +24,13 @@ def nvs_loss(
     predicted: Float[Tensor, "batch target 3 h w"],
     *,
     perceptual: Callable[[Tensor, Tensor], Tensor] | None,
-    weight: float = PERCEPTUAL_WEIGHT,
+    weight: float = NVSLossSettings.lpips,
 ) -> NVSLoss:
-    """`perceptual` is LPIPS, (truth, predicted) to a value per image; MSE alone is `perceptual=None`, said aloud."""
+    """Compute the terms of every scene.
+
+    `perceptual` is LPIPS, a function of (truth, predicted) that returns a value per image. None, which has to be given
+    explicitly, leaves the squared error alone.
+    """
     predicted = predicted.to(truth.dtype)
     squared = (truth - predicted).square().mean((-4, -3, -2, -1))
     if perceptual is None:

@@ -1,4 +1,8 @@
-"""Ground truth as the losses see it: in the first view's frame, in units of the mean distance of its points."""
+"""The reconstruction loss: poses, and points in the first view's frame and in every camera's own.
+
+Ground truth is normalized to the first view's frame and to the mean distance of its points (appendix "3D
+Reconstruction").
+"""
 
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -10,6 +14,7 @@ from torch import Tensor
 from g_ray.geometry.pointmap import compute_mean_distance, transform_points
 from g_ray.geometry.pose import Pose, quaternion_from_rotation
 from g_ray.geometry.precision import disable_autocast, promote_to_float32
+from g_ray.losses.settings import ReconstructionWeights
 
 SLACK = 1e-3
 """Added to the number of valid pixels."""
@@ -50,7 +55,7 @@ class NormalizedTruth:
 def normalize_truth(truth: Truth) -> NormalizedTruth:
     """Divide by the mean world-point distance from the first camera (appendix "3D Reconstruction").
 
-    Predictions are not normalised: the network has to learn this scale.
+    Predictions are not normalized: the network has to learn this scale.
     """
     with disable_autocast(truth.world_points):
         first = truth.poses.to(promote_to_float32(truth.world_points).dtype)
@@ -71,7 +76,7 @@ def _scale_and_clamp(points: Tensor, scale: Tensor) -> Tensor:
     return torch.nan_to_num(points / scale[:, None, None, None, None]).clamp(-FARTHEST, FARTHEST)
 
 
-# A mean that does not listen to the worst few per cent.
+# A mean without the largest few per cent.
 
 
 MANY = 1000
@@ -96,7 +101,7 @@ def mean_below_quantile(values: Float[Tensor, "value"], quantile: float) -> Floa
     return values[kept].mean() if int(kept.sum()) > MANY else values.mean()
 
 
-# Normal-based gradient loss: neighbouring points must span the right surface, at several scales.
+# Normal-based gradient loss: neighboring points must span the right surface, at several scales.
 
 
 SMALLEST_NORMAL = 1e-8
@@ -150,7 +155,7 @@ def compute_corner_normals(points: Float[Tensor, "*view h w 3"]) -> Vectors:
 
 
 def find_valid_corners(valid: Bool[Tensor, "*view h w"]) -> Bool[Tensor, "2 2 *view rows columns"]:
-    """Whether the corner and both its neighbours are valid: all of a block but the pixel across."""
+    """Return whether a corner and both its neighbors are valid: all of a block but the pixel across."""
     a, b = valid[..., :-1, :-1], valid[..., :-1, 1:]
     c, d = valid[..., 1:, :-1], valid[..., 1:, 1:]
     return torch.stack([a & b & c, a & c & d, a & b & d, b & c & d]).unflatten(0, (2, 2))
@@ -272,7 +277,7 @@ def _mean_of_usable(
     return torch.where(usable, values.mean((1, 2)), 0).sum() / usable.sum().clamp(min=1)
 
 
-# What reconstruction minimises: poses, and points in the first view's frame and in every camera's own.
+# The sum.
 
 
 @runtime_checkable
@@ -293,29 +298,12 @@ class Prediction(Protocol):
     def quaternion(self) -> Float[Tensor, "set view 4"]: ...
 
 
-@dataclass(frozen=True)
-class ReconstructionWeights:
-    """Constants of the appendix, and of VGGT where the paper follows it."""
-
-    camera: float = 5.0
-    camera_points: float = 1.0
-    world_points: float = 1.0
-    gamma: float = 1.0
-    """Of confidence times error."""
-    alpha: float = 0.2
-    """Of the logarithm that keeps confidences from falling to nothing."""
-    quantile: float = 0.98
-    """Pixels with an error above it are left out."""
-    normal_scales: int = 3
-    """Normals between pixels 1, 2, 4, … apart."""
-
-
 PAPER = ReconstructionWeights()
 
 
 @dataclass(frozen=True)
 class ReconstructionLoss:
-    """Every term on its own, and what is minimised."""
+    """All terms, and the total that is minimized."""
 
     camera: CameraTerms
     camera_points: PointTerms
@@ -334,7 +322,7 @@ class ReconstructionLoss:
 def reconstruction_loss(
     prediction: Prediction, truth: Truth, weights: ReconstructionWeights = PAPER
 ) -> ReconstructionLoss:
-    """λ_camera L_camera + λ_points (L_camera points + L_world points), in float32 whatever autocast says."""
+    """Compute λ L_camera + L_camera points + L_world points, in float32 even under autocast."""
     known = normalize_truth(truth)
     with disable_autocast(known.world_points):
         camera = camera_loss(
@@ -358,9 +346,5 @@ def reconstruction_loss(
                 (known.world_points, prediction.world_points, prediction.world_confidence),
             )
         )
-        total = (
-            weights.camera * camera.total
-            + weights.camera_points * in_camera.total
-            + weights.world_points * in_world.total
-        )
+        total = weights.camera * camera.total + in_camera.total + in_world.total
     return ReconstructionLoss(camera, in_camera, in_world, total)

@@ -1,25 +1,44 @@
-"""Networks that receive their encoding: no camera is stored on a module."""
+"""Networks that receive their encoding: no camera is stored on a module.
 
-from g_ray.models.lvsm import LVSM, METHODS, SIZES, LVSMConfig, Method
-from g_ray.models.prediction import Prediction
-from g_ray.models.reconstruction import ReconstructionModel
-from g_ray.models.reconstruction_config import (
-    RECONSTRUCTION_METHODS,
-    RECONSTRUCTION_SIZES,
-    ReconstructionConfig,
-    ReconstructionMethod,
-)
+Names are imported when first used: the settings in this package are read by the command line, which does not import
+torch.
+"""
 
-__all__ = [
-    "LVSM",
-    "METHODS",
-    "RECONSTRUCTION_METHODS",
-    "RECONSTRUCTION_SIZES",
-    "SIZES",
-    "LVSMConfig",
-    "Method",
-    "Prediction",
-    "ReconstructionConfig",
-    "ReconstructionMethod",
-    "ReconstructionModel",
-]
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from g_ray.models.lvsm import LVSM as LVSM
+    from g_ray.models.lvsm_config import METHODS as METHODS
+    from g_ray.models.lvsm_config import SIZES as SIZES
+    from g_ray.models.lvsm_config import LVSMConfig as LVSMConfig
+    from g_ray.models.lvsm_config import Method as Method
+    from g_ray.models.prediction import Prediction as Prediction
+    from g_ray.models.reconstruction import ReconstructionModel as ReconstructionModel
+    from g_ray.models.reconstruction_config import RECONSTRUCTION_METHODS as RECONSTRUCTION_METHODS
+    from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES as RECONSTRUCTION_SIZES
+    from g_ray.models.reconstruction_config import ReconstructionConfig as ReconstructionConfig
+    from g_ray.models.reconstruction_config import ReconstructionMethod as ReconstructionMethod
+
+_HOME = {
+    "LVSM": "g_ray.models.lvsm",
+    "LVSMConfig": "g_ray.models.lvsm_config",
+    "METHODS": "g_ray.models.lvsm_config",
+    "Method": "g_ray.models.lvsm_config",
+    "Prediction": "g_ray.models.prediction",
+    "RECONSTRUCTION_METHODS": "g_ray.models.reconstruction_config",
+    "RECONSTRUCTION_SIZES": "g_ray.models.reconstruction_config",
+    "ReconstructionConfig": "g_ray.models.reconstruction_config",
+    "ReconstructionMethod": "g_ray.models.reconstruction_config",
+    "ReconstructionModel": "g_ray.models.reconstruction",
+    "SIZES": "g_ray.models.lvsm_config",
+}
+
+__all__ = [*_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
+
+if not TYPE_CHECKING:  # a module-level __getattr__ would make every wrong name look right to a type checker
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module 'g_ray.models' has no attribute {name!r}")
+        return getattr(import_module(_HOME[name]), name)

@@ -2,13 +2,11 @@
 
 Every target is rendered in a sequence of its own, [contexts, target], with full attention inside it. What a token
 knows of its camera is `conditioning` (input channels) and `encoding` (attention); the six rows of the paper's
-tables, `METHODS`, differ in nothing else.
+tables, METHODS in `lvsm_config`, differ in nothing else.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from math import sqrt
-from typing import Any, NamedTuple
 
 import torch
 from einops import rearrange
@@ -16,68 +14,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from g_ray.encodings import Prepared, encoding
+from g_ray.models.lvsm_config import LVSMConfig
 from g_ray.nn.conditioning import CHANNELS, RayChannels
 from g_ray.nn.transformer import EVERYTHING, MultiHeadAttention
 from g_ray.rays.views import Tokens, Views
-
-
-class Method(NamedTuple):
-    """What a row of the paper's tables tells the network about cameras."""
-
-    conditioning: str
-    encoding: str
-
-
-METHODS: dict[str, Method] = {
-    "plucker": Method("plucker", "rope"),
-    "prope": Method("camray", "prope"),
-    "gta": Method("camray", "gta"),
-    "gta_gray": Method("camray", "gta_gray"),
-    "rayrope": Method("camray", "rayrope"),
-    "rayrope_gray": Method("camray", "rayrope_gray"),
-}
-
-
-@dataclass(frozen=True)
-class LVSMConfig:
-    """Sizes, and the two names that decide what the network knows of cameras.
-
-    `conditioning` is "plucker", "camray", "raymap" or "none"; `encoding_options` are fields of the encoding's
-    class, e.g. `{"along": "ray"}` for RayRoPE with lenses that see 90° and more.
-    """
-
-    dim: int
-    layers: int
-    heads: int
-    ffn: int
-    patch: int
-    conditioning: str
-    encoding: str
-    encoding_options: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if min(self.dim, self.layers, self.heads, self.ffn, self.patch) < 1 or self.dim % self.heads:
-            raise ValueError(
-                f"LVSM: {self.layers} layers, width {self.dim}, {self.heads} heads, FFN {self.ffn}, patch "
-                f"{self.patch}: give positive numbers, and a width that the heads divide"
-            )
-
-    @property
-    def head_dim(self) -> int:
-        return self.dim // self.heads
-
-
-def tiny(encoding: str, conditioning: str, **options: Any) -> LVSMConfig:
-    """For 36×36 images on a CPU. Heads of 72 channels: RayRoPE has three frequencies per coordinate, with 48 two."""
-    return LVSMConfig(144, 4, 2, 288, 6, conditioning, encoding, options)
-
-
-def paper(encoding: str, conditioning: str, **options: Any) -> LVSMConfig:
-    """The paper's: 47 M parameters, for 256×256 (training) and 256×144 (RealEstate10K tables)."""
-    return LVSMConfig(1152, 6, 8, 1024, 8, conditioning, encoding, options)
-
-
-SIZES: dict[str, Callable[..., LVSMConfig]] = {"tiny": tiny, "paper": paper}
 
 
 class Block(nn.Module):

@@ -1,14 +1,19 @@
-"""What the aggregator knows of cameras: rows of the reconstruction tables by name."""
+"""Settings of the reconstruction network: its methods (rows of the tables) and sizes by name.
+
+Importing this module does not import torch; what needs it is imported inside of functions.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from math import pi
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from g_ray.coordinates import RayCoordinate, get_coordinate
-from g_ray.encodings import Encoding, Rotary, encoding
-from g_ray.models.dinov2 import DINOV2_SIZES
+from g_ray.runtime import renamed
+
+if TYPE_CHECKING:
+    from g_ray.encodings import Encoding
 
 
 @dataclass(frozen=True)
@@ -18,7 +23,10 @@ class Position:
     name: str
     options: dict[str, Any] = field(default_factory=dict)
 
-    def build(self, head_dim: int, changes: dict[str, Any]) -> Encoding:
+    def build(self, head_dim: int, changes: dict[str, Any]) -> "Encoding":
+        """Build the encoding; `changes` replace its options."""
+        from g_ray.encodings import encoding
+
         if self.name == "none":
             return encoding("none", head_dim)
         return encoding(self.name, head_dim, **{"y_first": True, **self.options, **changes})
@@ -40,18 +48,22 @@ class ReconstructionMethod:
     across: Position
     camray: bool = False
 
-    def build_encodings(self, head_dim: int, changes: dict[str, Any]) -> tuple[Encoding, Encoding]:
+    def build_encodings(self, head_dim: int, changes: dict[str, Any]) -> "tuple[Encoding, Encoding]":
+        """Build the encodings of attention inside views and across them."""
         return self.frame.build(head_dim, changes), self.across.build(head_dim, changes)
 
     def describe_ray_usage(self, head_dim: int, changes: dict[str, Any]) -> str:
-        """Through which doors the calibration of a view reaches the network."""
+        """Say where the network uses the rays of a view: "input", "attention", both, or "nothing"."""
         inputs = ["input"] if self.camray else []
         if any(_uses_ray_coordinate(part) for part in self.build_encodings(head_dim, changes)):
             inputs.append("attention")
         return " and ".join(inputs) or "nothing"
 
 
-def _uses_ray_coordinate(part: Encoding) -> bool:
+def _uses_ray_coordinate(part: "Encoding") -> bool:
+    from g_ray.coordinates import RayCoordinate, get_coordinate
+    from g_ray.encodings import Rotary
+
     return isinstance(part, Rotary) and isinstance(get_coordinate(part.coordinate), RayCoordinate)
 
 
@@ -63,49 +75,65 @@ RECONSTRUCTION_METHODS: dict[str, ReconstructionMethod] = {
     "camray": ReconstructionMethod(GRID, GRID, camray=True),
     "gray_camray": ReconstructionMethod(GRAY, GRAY, camray=True),
     "none_global": ReconstructionMethod(GRID, Position("none")),
-    "rope_normalised": ReconstructionMethod(NORMALIZED, NORMALIZED),
+    "rope_normalized": ReconstructionMethod(NORMALIZED, NORMALIZED),
 }
 """The four rows of the paper's ablation (gray, gray_qk, rope, camray), and four that it lacks."""
 
 
 def get_reconstruction_method(name: str) -> ReconstructionMethod:
+    """Return a method by its name, or raise ValueError with the names that exist."""
     if name not in RECONSTRUCTION_METHODS:
         raise ValueError(f"unknown method {name!r}: choose one of {', '.join(RECONSTRUCTION_METHODS)}")
     return RECONSTRUCTION_METHODS[name]
 
 
-# Sizes of the reconstruction network, and the method that decides what it knows of cameras.
+# What a recipe or weights say about the network.
 
 
 @dataclass(frozen=True)
-class ReconstructionConfig:
-    """Sizes, and the method. `encoder` is "patch" (one linear map, as VGGT's "conv") or a size of DINOv2.
-
-    `encoding_options` change the method's encodings, e.g. `{"coordinate": "equidistant"}` for lenses beyond 180°.
-    """
+class TrunkOptions:
+    """Settings that can be chosen for every size."""
 
     method: str
+    """How attention uses cameras: a name from RECONSTRUCTION_METHODS."""
+    camray_scale: float = 4.0
+    """Rays that are an input (camray methods only) are multiplied by this."""
+    recompute: bool = False
+    """Compute activations again in the backward pass: slower, but with less memory."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "method", renamed.METHODS.get(self.method, self.method))
+        get_reconstruction_method(self.method)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReconstructionConfig(TrunkOptions):
+    """All sizes of the network."""
+
     encoder: str
+    """"patch" (one linear map, as VGGT's "conv") or a size of DINOv2."""
     dim: int
     pairs: int
+    """Pairs of layers: attention inside views, then across them."""
     heads: int
     patch: int
+    """Pixels per side of a patch."""
     taps: tuple[int, int, int, int]
+    """Pairs whose output the DPT heads read."""
     dpt_features: int
     dpt_channels: tuple[int, int, int, int]
     pose_dim: int
     layer_scale: float = 0.01
     camera_points: str = "inverse_log"
     world_points: str = "inverse_log"
-    camray_scale: float = 4.0
-    recompute: bool = False
     frames_chunk: int = 8
     long_side: int = 518
     """Pixels of the long side at the end of its training: what it expects to see."""
     encoding_options: dict[str, Any] = field(default_factory=dict)
+    """Changes of the method's encodings, e.g. `{"coordinate": "equidistant"}` for lenses beyond 180°."""
 
     def __post_init__(self) -> None:
-        get_reconstruction_method(self.method)
+        super().__post_init__()
         if min(self.dim, self.pairs, self.heads, self.patch) < 1 or self.dim % self.heads:
             raise ValueError(
                 f"reconstruction: {self.pairs} pairs, width {self.dim}, {self.heads} heads, patch {self.patch}: "
@@ -115,17 +143,22 @@ class ReconstructionConfig:
             raise ValueError(
                 f"reconstruction: taps {self.taps} must name pairs between 0 and {self.pairs - 1}"
             )
-        if self.encoder not in ("patch", *DINOV2_SIZES):
+        if self.encoder != "patch":
+            self._check_encoder()
+
+    def _check_encoder(self) -> None:
+        from g_ray.models.dinov2 import DINOV2_SIZES
+
+        if self.encoder not in DINOV2_SIZES:
             raise ValueError(
                 f"unknown encoder {self.encoder!r}: choose one of patch, {', '.join(DINOV2_SIZES)}"
             )
-        if self.encoder != "patch":
-            size = DINOV2_SIZES[self.encoder]
-            if (self.dim, self.patch) != (size.dim, size.patch):
-                raise ValueError(
-                    f"{self.encoder} has width {size.dim} and patches of {size.patch} px, but the trunk "
-                    f"{self.dim} and {self.patch}: make them equal"
-                )
+        size = DINOV2_SIZES[self.encoder]
+        if (self.dim, self.patch) != (size.dim, size.patch):
+            raise ValueError(
+                f"{self.encoder} has width {size.dim} and patches of {size.patch} px, but the trunk "
+                f"{self.dim} and {self.patch}: make them equal"
+            )
 
     @property
     def head_dim(self) -> int:
@@ -190,4 +223,24 @@ RECONSTRUCTION_SIZES: dict[str, Callable[..., ReconstructionConfig]] = {
         pose_dim=512,
     ),
 }
-"""method → config; further settings replace those of the size."""
+"""Functions from a method to its config; further keyword arguments replace settings of the size."""
+
+if TYPE_CHECKING:
+    SizeName = str
+else:
+    SizeName = Literal[tuple(RECONSTRUCTION_SIZES)]  # the choices on the command line
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReconstructionNetwork(TrunkOptions):
+    """The network by the name of its size."""
+
+    size: SizeName
+    """tiny, rooms: for CPUs, without a pretrained encoder; small: ViT-S/14, the paper's ablation; paper: ViT-L/14."""
+    encoder: Path | None = None
+    """Pretrained DINOv2 weights for the encoder: a checkpoint of the official release."""
+
+    def build_config(self) -> ReconstructionConfig:
+        """Return all sizes."""
+        make = RECONSTRUCTION_SIZES[self.size]
+        return make(self.method, camray_scale=self.camray_scale, recompute=self.recompute)

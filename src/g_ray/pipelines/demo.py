@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.cameras.base import Camera
 from g_ray.data.reconstruction import ReconstructionBatch
+from g_ray.data.reconstruction_settings import RoomsViews
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.export.reconstruction import Reconstruction
 from g_ray.metrics.reconstruction import ReconstructionScores, SetGeometry, relative_error, score_sets
@@ -51,7 +52,7 @@ def make_cameras() -> dict[str, Camera]:
 
 def render_room(cameras: dict[str, Camera]) -> ReconstructionBatch:
     """Render photographs of one room with exact depth and poses."""
-    rooms = RoomsReconstruction(split="test", width=SIDE, height=SIDE, patch=4, step_m=1.0)
+    rooms = RoomsReconstruction(RoomsViews(SIDE, SIDE), patch=4, split="test")
     batched: list[Camera] = [add_batch_axis(camera) for camera in cameras.values()]
     return rooms.make_sets(range(ROOM, ROOM + 1), views=len(cameras), cameras=batched)
 

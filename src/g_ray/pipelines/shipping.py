@@ -12,15 +12,17 @@ from typing import Any
 
 from safetensors.torch import save_file
 
+from g_ray.data.nvs_settings import RoomsData
+from g_ray.data.reconstruction_settings import RoomsViews
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.evaluation.nvs import FovProtocol, make_predictor
 from g_ray.evaluation.reconstruction import RoomsScorer
 from g_ray.evaluation.study import ScoredRun, make_rows
 from g_ray.models.checkpoint import CONFIG, load_reconstruction
 from g_ray.pipelines.synthesis import load_network
-from g_ray.recipes import RECIPES
-from g_ray.recipes.nvs import NVSRecipe, RoomsData
-from g_ray.recipes.reconstruction import ReconstructionRecipe, RoomsViews
+from g_ray.recipes import get_recipe, list_names
+from g_ray.recipes.nvs import NVSRecipe
+from g_ray.recipes.reconstruction import ReconstructionRecipe
 from g_ray.recipes.stored import read_recipe
 from g_ray.runtime.files import atomic_path, strip_paths, write_atomically, write_json
 from g_ray.training.checkpoint import WEIGHTS, CheckpointStore, read_weights
@@ -77,7 +79,7 @@ def ship_run(run_folder: Path, name: str, folder: Path, scenes: int) -> dict[str
 def find_recipe_name(recipe: Recipe, default: str) -> str:
     """Return the name under which `g-ray train` has this recipe; a study names its networks after its rows."""
     settings = replace(recipe, seed=0).to_settings()
-    return next((name for name, make in RECIPES.items() if make().to_settings() == settings), default)
+    return next((name for name in list_names() if get_recipe(name).to_settings() == settings), default)
 
 
 def write_half_precision(
@@ -124,9 +126,10 @@ def score_reconstruction(recipe: ReconstructionRecipe, weights: Path, scenes: in
     network = load_reconstruction(weights)
     scores = {setting: scorer.score_network(network, setting) for setting in scorer.settings}
     table = make_rows([ScoredRun("", recipe.seed, 0, 0.0, scores)])
-    low, high = rooms.fov_deg
+    test = scorer.rooms.settings
+    low, high = test.fov_deg
     return {
-        "protocol": f"{scenes} test rooms, {scorer.rooms.views[1]} views of {rooms.width}×{rooms.width} px, "
+        "protocol": f"{scenes} test rooms, {test.views[1]} views of {test.width}×{test.width} px, "
         f"pinholes of {low:.0f}°–{high:.0f}°; trained on pinholes alone",
         **{row["setting"]: row["metrics"] for row in table},
     }

@@ -11,16 +11,15 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.data.clip_sampling import compute_baseline_scale
+from g_ray.data.nvs_settings import NVSData, RE10KData, SceneData
 from g_ray.geometry.pose import Pose
 from g_ray.models.checkpoint import resolve_weights
-from g_ray.models.lvsm import LVSM, LVSMConfig
+from g_ray.models.lvsm import LVSM
 from g_ray.nn.transformer import prepare_for_inference
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.resample import fit_box, resample
 from g_ray.rays.views import Views
-from g_ray.recipes.nvs import NVSData, NVSRecipe
-from g_ray.recipes.re10k import RE10KData
-from g_ray.recipes.scene import SceneData
+from g_ray.recipes.nvs import NVSRecipe
 from g_ray.recipes.stored import read_recipe
 from g_ray.training.checkpoint import load_weights
 
@@ -61,7 +60,7 @@ def load_network(weights: str | Path, device: str | torch.device = "cpu") -> Net
         raise ValueError(
             f"{path} is a {type(recipe).__name__}: give weights of a novel-view synthesis recipe"
         )
-    model = LVSM(LVSMConfig(**vars(recipe.model)))
+    model = LVSM(recipe.model)
     load_weights(model, path)
     size = (recipe.data.width, recipe.data.height)
     return Network(

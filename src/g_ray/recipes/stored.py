@@ -1,43 +1,38 @@
-"""From weights back to the recipe that made them: one .safetensors file is enough to rebuild its model."""
+"""Recipes that were stored with weights: a .safetensors file from `g-ray train` is enough to rebuild its model."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-from g_ray.recipes.curve import CurveRecipe
-from g_ray.recipes.nvs import NVSData, NVSRecipe, RoomsData
-from g_ray.recipes.objects import ObjectsData
-from g_ray.recipes.re10k import PathsData, RE10KData
-from g_ray.recipes.reconstruction import ReconstructionData, ReconstructionRecipe, RoomsViews
-from g_ray.recipes.reconstruction_scenes import ScenesViews
-from g_ray.recipes.scene import SceneData
-from g_ray.training.recipe import Recipe
+from g_ray.data.nvs_settings import NVS_DATA, NVSData
+from g_ray.data.reconstruction_settings import RECONSTRUCTION_DATA, ReconstructionData
+from g_ray.recipes.nvs import NVSRecipe
+from g_ray.recipes.reconstruction import ReconstructionRecipe
+from g_ray.runtime.renamed import rename_settings
+from g_ray.training.recipe import CurveRecipe, Recipe
 
 KINDS: dict[str, type[Recipe]] = {
     kind.__name__: kind for kind in (CurveRecipe, NVSRecipe, ReconstructionRecipe)
 }
-DATA: dict[str, type[NVSData] | type[ReconstructionData]] = {
-    kind.KIND: kind
-    for kind in (RoomsData, ObjectsData, RE10KData, PathsData, SceneData, RoomsViews, ScenesViews)
-}
+DATA: dict[str, type[NVSData] | type[ReconstructionData]] = {**NVS_DATA, **RECONSTRUCTION_DATA}
 
 
 def parse_recipe(document: dict[str, Any]) -> Recipe:
-    """A recipe from what recipe.json of a checkpoint holds."""
+    """Build the recipe that recipe.json of a checkpoint describes; names of earlier versions are accepted."""
     from pydantic import TypeAdapter
 
     if document.get("kind") not in KINDS:
         raise ValueError(
             f"unknown kind of recipe {document.get('kind')!r}: this version has {', '.join(KINDS)}"
         )
-    settings = dict(document["settings"])
+    settings = rename_settings(document["settings"])
     if "data" in settings:
         settings["data"] = parse_data(settings["data"])
     return TypeAdapter(KINDS[document["kind"]]).validate_python(settings)
 
 
 def parse_data(settings: dict[str, Any]) -> NVSData | ReconstructionData:
-    """Data settings as their own class."""
+    """Build data settings of the class that their `kind` names."""
     from pydantic import TypeAdapter
 
     values = dict(settings)
@@ -48,7 +43,7 @@ def parse_data(settings: dict[str, Any]) -> NVSData | ReconstructionData:
 
 
 def read_recipe(weights: Path) -> Recipe:
-    """The recipe inside a file of weights that `g-ray train` has written."""
+    """Read the recipe from a file of weights that `g-ray train` has written."""
     from safetensors import SafetensorError, safe_open
 
     try:

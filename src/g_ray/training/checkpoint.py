@@ -1,4 +1,4 @@
-"""Is this the run that the folder holds? Continuing with another recipe must be said aloud."""
+"""Checkpoints: written atomically, verified when read, and compared with the recipe of the run that resumes them."""
 
 import hashlib
 import json
@@ -15,9 +15,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from g_ray.runtime.renamed import rename_settings
+
 
 def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as dotted keys: {"optimiser": {"clip": 1.0}} → {"optimiser.clip": 1.0}."""
+    """Return nested settings with dotted keys: {"optimizer": {"clip": 1.0}} → {"optimizer.clip": 1.0}."""
     flattened: dict[str, Any] = {}
     for key, value in settings.items():
         nested = isinstance(value, Mapping) and value
@@ -26,7 +28,7 @@ def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str,
 
 
 def list_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """`key: old → new` for every setting that differs."""
+    """Return `key: old → new` for every setting that differs."""
     old, new = flatten_settings(before), flatten_settings(now)
     missing = "(not set)"
     return [
@@ -37,7 +39,7 @@ def list_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
 
 
 def check_same(before: Mapping[str, Any], now: Mapping[str, Any], where: object, allow: bool) -> list[str]:
-    """The differences if they are allowed, a `ValueError` that names them otherwise. The name is only a label."""
+    """Return the differences if they are allowed, or raise ValueError with them. The names of runs may differ."""
     changed = list_differences(_select_decisive(before), _select_decisive(now))
     if changed and not allow:
         raise ValueError(
@@ -48,14 +50,15 @@ def check_same(before: Mapping[str, Any], now: Mapping[str, Any], where: object,
 
 
 def _select_decisive(identity: Mapping[str, Any]) -> dict[str, Any]:
-    return {**identity["settings"], "kind": identity["kind"], "processes": identity["processes"]}
+    settings = rename_settings(identity["settings"])  # a run of an earlier version may have other names
+    return {**settings, "kind": identity["kind"], "processes": identity["processes"]}
 
 
-# Checkpoints on disk: whole or not there at all.
+# Atomic checkpoints.
 #
 # A checkpoint is a folder `step-00001000` with the weights, the state and JSON documents. It is written under a
-# temporary name, flushed to the disk and renamed, so whatever happens while it is written leaves earlier ones as they
-# were and no half of a new one. A manifest with sizes and digests tells a checkpoint that a disk has damaged since.
+# temporary name, flushed to the disk and renamed, so an interruption leaves earlier checkpoints unchanged and no
+# incomplete one. A manifest with sizes and digests detects checkpoints that were damaged later.
 
 
 WEIGHTS, STATE, MANIFEST = "model.safetensors", "state.pt", "manifest.json"
@@ -91,7 +94,7 @@ class Checkpoint:
         return self.read_document("manifest").get("validation")
 
     def find_damage(self) -> str | None:
-        """What is wrong with it, or None: every file against its size and digest."""
+        """Compare every file with its size and digest; return what is wrong, or None."""
         try:
             files = self.read_document("manifest")["files"]
             for name, entry in files.items():
@@ -118,7 +121,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Weights into a model that they were made for; CheckpointError in one line for another."""
+    """Load weights into a model; raise CheckpointError in one line if they belong to another model."""
     try:
         model.load_state_dict(read_weights(path))
     except RuntimeError as error:
@@ -143,7 +146,7 @@ class CheckpointStore:
         )
 
     def find_newest(self) -> tuple[Checkpoint | None, list[str]]:
-        """The newest undamaged checkpoint, and a line for each damaged one that was passed over."""
+        """Return the newest undamaged checkpoint, and a line for each newer one that is damaged."""
         notes = []
         for checkpoint in reversed(self.list_checkpoints()):
             damage = checkpoint.find_damage()
@@ -195,7 +198,7 @@ class CheckpointStore:
                 self._delete(checkpoint.path)
 
     def _delete(self, path: Path) -> None:
-        """Out of sight in one step, so that a kill leaves no half of it under a good name."""
+        """Rename before deleting, so that an interruption leaves no incomplete checkpoint under its name."""
         grave = path.with_name(f"{TEMPORARY}old-{path.name}")
         shutil.rmtree(grave, ignore_errors=True)
         path.rename(grave)
@@ -230,7 +233,7 @@ def _write_all(
 
 
 def _unshare(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Contiguous tensors that share no memory, as safetensors wants them; tied weights are written twice."""
+    """Return contiguous tensors that share no memory, as safetensors requires; tied weights are written twice."""
     pointers: set[int] = set()
     separate = {}
     for name, tensor in weights.items():
@@ -251,7 +254,7 @@ def _compute_fingerprint(path: Path) -> dict[str, Any]:
 
 
 def _flush(path: Path) -> None:
-    """Onto the disk itself, not only into the system's cache."""
+    """Write a file or folder to the disk itself, not only to the system's cache."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""The processes that train together: who they are and the few things they tell each other."""
+"""Training with several processes: their ranks, what they exchange, and models under DDP or FSDP2."""
 
 import os
 import time
@@ -26,7 +26,7 @@ from torch.optim import Optimizer
 
 GRACE_S = 0.1
 """A gloo thread may still hold the last tensor and then needs Python's lock to let go of it. Whoever destroys the group
-while keeping that lock waits for the thread for ever; sleeping gives the lock away."""
+while keeping that lock waits for the thread forever; sleeping releases the lock."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class World:
         return [value / self.size for value in reduced.tolist()]
 
     def gather(self, text: str) -> list[str]:
-        """The text of every rank, in order."""
+        """Return the texts of all ranks, in order."""
         if self.size == 1:
             return [text]
         texts: list[str] = [""] * self.size
@@ -66,7 +66,7 @@ class World:
         return texts
 
     def broadcast(self, value: Any) -> Any:
-        """What rank 0 passes, on every rank; the others pass anything."""
+        """Return the value that rank 0 passes, on every rank; those of the others are ignored."""
         if self.size == 1:
             return value
         values = [value]
@@ -75,7 +75,7 @@ class World:
 
     @contextmanager
     def fail_together(self) -> Iterator[None]:
-        """What goes wrong here for one rank ends all: it raises its own error, the others leave without a word."""
+        """End all ranks if one fails inside: it raises its own error, the others exit silently."""
         error: Exception | None = None
         try:
             yield
@@ -106,7 +106,7 @@ def choose_device(name: str, local_rank: int) -> torch.device:
 
 @contextmanager
 def join_world(device: str, group_of_one: bool = False) -> Iterator[World]:
-    """The world that torchrun describes in the environment, or this process alone."""
+    """Return the processes that torchrun describes in the environment, or this process alone."""
     size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     place = choose_device(device, int(os.environ.get("LOCAL_RANK", "0")))
     if size == 1 and not group_of_one:
@@ -132,7 +132,7 @@ FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
 def distribute_model(model: nn.Module, world: World, parallel: str) -> nn.Module:
-    """The model as the training step calls it."""
+    """Wrap the model for the training step."""
     if not dist.is_initialized():
         return model
     return shard_model(model, world) if parallel == "fsdp" else replicate_model(model, world)
@@ -162,7 +162,7 @@ def shard_model(model: nn.Module, world: World) -> nn.Module:
 
 
 def get_weights(model: nn.Module) -> dict[str, Tensor]:
-    """All weights by their plain names, whole and on the CPU; empty on ranks above 0 of a sharded model."""
+    """Return all weights by their plain names, unsharded, on the CPU; nothing on ranks above 0 of a sharded model."""
     return cast(dict[str, Tensor], get_model_state_dict(model, options=FULL))
 
 
@@ -176,7 +176,7 @@ def restore_state(
 ) -> None:
     """Whole state dicts back into a plain, replicated or sharded model; only rank 0 needs to have them."""
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=world.size > 1)
-    # The optimiser first: making room for its moments is a step of length zero, and −0.0 + 0.0 is +0.0.
+    # The optimizer first: making room for its moments is a step of length zero, and −0.0 + 0.0 is +0.0.
     set_optimizer_state_dict(model, optimizer, moments, options=options)
     set_model_state_dict(model, cast(dict[str, Any], weights), options=options)
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: finish the step, save, leave."""
+"""The training loop: resume, step, log, validate, save, and stop cleanly on Ctrl-C or SIGTERM."""
 
 import os
 import shutil
@@ -52,22 +52,20 @@ class Interrupt:
             signal.signal(number, handler)
 
     def reraise(self) -> None:
-        """What the signal would have done, now that everything is saved."""
+        """Do what the signal would have done, now that everything is saved."""
         if self.received == signal.SIGTERM:
             raise SystemExit(128 + signal.SIGTERM)
         raise KeyboardInterrupt
 
 
-# The training loop. It knows tasks, recipes and checkpoints, and nothing of what is being learned.
-#
-# Everything random in a step follows from (seed, step, rank), and everything else that a step depends on is in the
-# checkpoint. A run that is killed at any moment and continued therefore ends, on the CPU, with the same bits as one
-# that was left alone.
+# Everything random in a step is a function of (seed, step, rank), and everything else that a step depends on is in the
+# checkpoint. A run that is killed at any moment and resumed therefore ends, on the CPU, with the same bits as an
+# uninterrupted one.
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a finished run leaves."""
+    """Result of a finished run."""
 
     folder: Path
     weights: Path
@@ -77,10 +75,10 @@ class Outcome:
 
 
 def train(name: str, recipe: Recipe, run: Run, provenance: Mapping[str, Any] | None = None) -> Outcome:
-    """Train the recipe called `name`, or continue it where its folder left off.
+    """Train the recipe called `name`, or resume it from the newest checkpoint in its folder.
 
     Raises `KeyboardInterrupt` after Ctrl-C, with everything saved; `ValueError` or `OSError` with one line for what a
-    user can mend. The rank that it happened on says it; the others leave silently with exit code 2.
+    user can fix. The rank that it happened on reports it; the others exit silently with code 2.
     """
     folder = run.out if run.out is not None else Path("out/train") / name
     with join_world(run.device, group_of_one=run.parallel == "fsdp") as world, ExitStack() as stack:
@@ -185,7 +183,7 @@ class Session:
         return history
 
     def _run_step(self, batch: Any, broken: bool) -> None:
-        """A gradient update, or a skipped one; either way the step is over."""
+        """Do one gradient update, or skip it."""
         torch.manual_seed(make_step_seed(self.recipe.seed, self.step, self.world.rank))
         if broken:
             trouble = batch.reason if isinstance(batch, BrokenBatch) else ""
@@ -244,7 +242,7 @@ class Session:
         self.progress.print_line(
             f"saved step {self.step} in {self.folder}; the same command continues from there"
         )
-        if interrupt.received is None:  # another rank was told; leave as it does
+        if interrupt.received is None:  # another rank received the signal; exit as it does
             raise KeyboardInterrupt
         interrupt.reraise()
 
@@ -292,7 +290,7 @@ class _Clock:
 
 
 def publish_file(source: Path, target: Path) -> None:
-    """A second name for a finished file, at once; a copy where the file system has no hard links."""
+    """Give a finished file a second name, atomically; copy it if the file system has no hard links."""
     scratch = target.with_name(f".{target.name}.tmp")
     scratch.unlink(missing_ok=True)
     try:

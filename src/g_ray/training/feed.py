@@ -1,4 +1,4 @@
-"""Batches in order, made in between or ahead of time by worker processes."""
+"""Batches in order, made by the training process or ahead of time by workers."""
 
 import pickle
 import signal
@@ -38,7 +38,7 @@ class StepDataset(Dataset[Any]):
 
 
 def iterate_batches(task: Task, first: int, last: int, rank: int, world: int, workers: int) -> Iterator[Any]:
-    """Batches of the steps first … last − 1."""
+    """Return batches of the steps first … last − 1."""
     steps = StepDataset(task, rank, world)
     if workers == 0:
         return (steps[step] for step in range(first, last))

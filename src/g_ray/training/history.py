@@ -1,4 +1,4 @@
-"""What a run leaves to look at: metrics.jsonl, TensorBoard events, pictures."""
+"""The log of a run: metrics.jsonl, TensorBoard events and sample pictures."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ METRICS = "metrics.jsonl"
 
 
 class History:
-    """Entries of a run from `first` on. Later ones that a killed run has left are taken back, since they come again."""
+    """Log of a run from step `first` on. Later entries, left by a killed run, are removed: they are repeated."""
 
     def __init__(self, folder: Path, first: int, tensorboard: bool) -> None:
         self.folder = folder
@@ -34,7 +34,7 @@ class History:
         return SummaryWriter(str(self.folder / "tensorboard"), purge_step=first + 1 if first else None)
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Metrics after `step` steps."""
+        """Write metrics after `step` steps."""
         self._file.write(json.dumps({"step": step, **values}) + "\n")
         self._file.flush()
         if self._events is not None:
@@ -42,7 +42,7 @@ class History:
                 self._events.add_scalar(name, value, step)
 
     def add_images(self, step: int, images: Float[Tensor, "n 3 height width"]) -> Path:
-        """The pictures side by side as samples/step-….png."""
+        """Write the pictures side by side as samples/step-….png."""
         strip = images.detach().float().cpu().clamp(0, 1)
         pixels = (strip.permute(2, 0, 3, 1).flatten(1, 2) * 255).round().byte().numpy()
         path = self.folder / "samples" / f"step-{step:08d}.png"
@@ -64,7 +64,7 @@ class History:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The entries of a run's metrics.jsonl; a line that a kill has cut is left out."""
+    """Read the entries of metrics.jsonl; an incomplete last line, left by a killed run, is ignored."""
     entries = []
     for line in (folder / METRICS).read_text(encoding="utf-8").splitlines():
         try:

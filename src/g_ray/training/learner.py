@@ -1,4 +1,4 @@
-"""Steps that had to be skipped: counted, named, and not endured for ever."""
+"""One gradient update, and all the state that it depends on."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ from g_ray.training.task import Task
 
 
 class TooManySkipped(ValueError):
-    """The data or the training is broken; one line that says so."""
+    """Too many steps had to be skipped: the data or the training is broken."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ class SkipCounter:
         self.in_a_row = 0
 
     def record_skip(self, step: int, reason: str) -> str:
-        """Count a step; the line to print."""
+        """Count a step and return the line to print."""
         self.total += 1
         self.in_a_row += 1
         line = f"step {step} skipped: {reason}"
@@ -54,7 +54,7 @@ class SkipCounter:
         return f"{line} ({self.total} so far)"
 
     def check(self) -> None:
-        """Stop when there were too many."""
+        """Raise TooManySkipped when there were too many."""
         if self.in_a_row >= self.max_in_a_row:
             how = f"{self.in_a_row} steps in a row"
         elif self.total >= self.max_total:
@@ -75,7 +75,7 @@ class SkipCounter:
 
 @dataclass
 class Meter:
-    """Sums and counts per name; saved with checkpoints, so that a continued run logs the same means."""
+    """Sums and counts per name; saved with checkpoints, so that a resumed run logs the same means."""
 
     sums: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Meter:
             self.counts[name] = self.counts.get(name, 0) + 1
 
     def pop_means(self) -> dict[str, float]:
-        """The means, and start anew."""
+        """Return the means and start over."""
         means = {name: total / self.counts[name] for name, total in self.sums.items()}
         self.sums, self.counts = {}, {}
         return means
@@ -98,11 +98,11 @@ class Meter:
         self.sums, self.counts = dict(state["sums"]), dict(state["counts"])
 
 
-# AdamW with weight decay where it belongs.
+# AdamW with weight decay on matrices only.
 
 
 def build_optimizer(model: nn.Module, settings: OptimizerSettings) -> AdamW:
-    """Matrices decay, vectors do not.
+    """Build AdamW with weight decay for matrices, and none for vectors.
 
     Deciding by the number of axes and not by name keeps decay away from biases as well as norms; the released NVS code
     asks for "norm" in the name and so pulls the bias of RayRoPE's depth predictor, which starts at 3, towards zero.
@@ -116,11 +116,11 @@ def build_optimizer(model: nn.Module, settings: OptimizerSettings) -> AdamW:
     return AdamW(groups, lr=0.0, betas=settings.betas, eps=settings.eps)
 
 
-# Moves whatever a batch is made of to a device.
+# Batches on a device.
 
 
 def move_to_device(value: Any, device: torch.device) -> Any:
-    """The same structure with every tensor, and everything that has `.to`, on `device`; the rest as it is."""
+    """Return the same structure with every tensor, and everything else that has `.to`, on `device`."""
     if hasattr(value, "to"):
         return value.to(device)
     if is_dataclass(value) and not isinstance(value, type):
@@ -183,7 +183,7 @@ class LossScale:
         return self.enabled and self.scale > self.SMALLEST
 
 
-# The learning rate as a pure function of the step: there is no scheduler whose state could be lost.
+# The learning rate is a pure function of the step: no state of a scheduler has to be saved.
 #
 # The released NVS code multiplies a warm-up and a cosine that both start at step 0, so its rate reaches zero 2,500
 # steps early and rises again. Here the cosine begins where the warm-up ends and the last update still has a positive
@@ -191,7 +191,7 @@ class LossScale:
 
 
 def compute_learning_rate(schedule: Schedule, step: int) -> float:
-    """The rate of update number `step` = 0 … steps − 1."""
+    """Return the rate of update number `step` = 0 … steps − 1."""
     if step < schedule.warmup:
         return schedule.start + (schedule.lr - schedule.start) * step / schedule.warmup
     done = (step - schedule.warmup) / (schedule.steps - schedule.warmup)
@@ -203,14 +203,14 @@ def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
         group["lr"] = rate
 
 
-# A model that learns: one gradient update, and all the state that an update depends on.
+# The update.
 
 
 Result = TypeVar("Result")
 
 
 class Learner:
-    """Model, optimiser, loss scale, counters."""
+    """Model, optimizer, loss scale, counters."""
 
     def __init__(self, task: Task, recipe: Recipe, run: Run, world: World) -> None:
         self.task, self.recipe, self.world = task, recipe, world
@@ -218,18 +218,18 @@ class Learner:
         if recipe.init is not None:
             load_weights(model, resolve_weights(recipe.init))
         self.model = distribute_model(model.to(world.device), world, run.parallel)
-        self.optimiser = build_optimizer(self.model, recipe.optimiser)
+        self.optimizer = build_optimizer(self.model, recipe.optimizer)
         self.scale = LossScale.from_precision(recipe.precision)
         self.health = SkipCounter(run.max_skipped, run.max_skipped_in_a_row)
         self.meter = Meter()
 
     def update(self, batch: Any, step: int) -> str | None:
-        """One update. None if it went well or an fp16 overflow was forgiven; otherwise what was wrong.
+        """Do one update. Return None if it succeeded or an fp16 overflow was tolerated, otherwise what was wrong.
 
         The backward pass runs even when the loss is not a number: the ranks then stay in step with each other.
         """
         rate = compute_learning_rate(self.recipe.schedule, step)
-        set_learning_rate(self.optimiser, rate)
+        set_learning_rate(self.optimizer, rate)
         loss, logged = self._forward(move_to_device(batch, self.world.device))
         (loss * self.scale.scale).backward()
         scale_gradients(self.model, 1.0 / self.scale.scale)
@@ -238,12 +238,12 @@ class Learner:
         finite = not bad_loss and math.isfinite(norm)
         if finite:
             self._clip(norm)
-            self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
-        forgiven = not bad_loss and self.scale.tolerates_overflow()
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        tolerated = not bad_loss and self.scale.tolerates_overflow()
         self.scale.update(finite)
         if not finite:
-            return None if forgiven else self._describe_failure(value, norm, batch)
+            return None if tolerated else self._describe_failure(value, norm, batch)
         scalars = {name: float(scalar.detach()) for name, scalar in logged.items()}
         self.meter.add({"loss": value, **scalars, "gradient_norm": norm, "lr": rate})
         return None
@@ -254,12 +254,12 @@ class Learner:
             return self.task.compute_loss(self.model, batch)
 
     def _clip(self, norm: float) -> None:
-        limit = self.recipe.optimiser.clip
+        limit = self.recipe.optimizer.clip
         if limit is not None and norm > limit:
             scale_gradients(self.model, limit / norm)
 
     def _describe_failure(self, value: float, norm: float, batch: Any) -> str:
-        """Names this rank's batch if its own loss is to blame, or if nobody's is."""
+        """Name this rank's batch if its own loss or the gradient is not finite."""
         if not math.isfinite(value):
             what = f"the loss is {value}"
         elif not math.isfinite(norm):
@@ -270,7 +270,7 @@ class Learner:
         return f"{what} on {names}" if names else what
 
     def evaluate(self, function: Callable[[nn.Module], Result]) -> Result:
-        """Call something of the task that only looks at the model."""
+        """Call a function of the model in evaluation mode, without gradients."""
         self.model.eval()
         with torch.no_grad(), autocast_to(self.recipe.precision, self.world.device):
             return function(self.model)
@@ -281,14 +281,14 @@ class Learner:
         return get_weights(self.model)
 
     def get_moments(self) -> dict[str, Any]:
-        return get_optimizer_state(self.model, self.optimiser)
+        return get_optimizer_state(self.model, self.optimizer)
 
     def state_dict(self) -> dict[str, Any]:
         scale = {"scale": self.scale.scale, "good_steps": self.scale.good_steps}
         return {"loss_scale": scale, "health": self.health.state_dict(), "meter": self.meter.state_dict()}
 
     def restore(self, weights: dict[str, Tensor], moments: dict[str, Any], state: dict[str, Any]) -> None:
-        restore_state(self.model, self.optimiser, weights, moments, self.world)
+        restore_state(self.model, self.optimizer, weights, moments, self.world)
         self.scale.scale = state["loss_scale"]["scale"]
         self.scale.good_steps = state["loss_scale"]["good_steps"]
         self.health.load_state_dict(state["health"])

@@ -1,4 +1,4 @@
-"""A recipe: everything that decides the weights of a training run, as frozen dataclasses without torch.
+"""A recipe: everything that determines the weights of a training run, as frozen dataclasses without torch.
 
 What a run may change from one start to the next without changing its weights is in `g_ray.training.run`.
 """
@@ -54,10 +54,10 @@ class Schedule:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(ABC):
-    """What decides the weights. Subclasses add what their task needs and build it."""
+    """Settings that determine the weights. Subclasses add those of their task, and build it."""
 
     schedule: Schedule
-    optimiser: OptimizerSettings = field(default_factory=OptimizerSettings)
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     precision: PrecisionName = "fp32"
     """Arithmetic of the forward and backward pass; weights, moments and geometry stay in fp32."""
     seed: int = 0
@@ -67,15 +67,38 @@ class Recipe(ABC):
 
     @abstractmethod
     def build_task(self) -> "Task":
-        """The model, the data and the objective; torch is imported here, not before."""
+        """Build the model, the data and the objective; torch is imported here, not before."""
 
     def to_settings(self) -> dict[str, Any]:
-        """Every setting as plain JSON values."""
+        """Return every setting as plain JSON values."""
         return to_plain(asdict(self))
 
 
+@dataclass(frozen=True, kw_only=True)
+class CurveRecipe(Recipe):
+    """A perceptron learns a curve in seconds: to try out a machine, a cluster or a torchrun command."""
+
+    schedule: Schedule = field(default_factory=lambda: Schedule(lr=3e-3, steps=300, warmup=20, start=3e-5))
+    optimizer: OptimizerSettings = field(default_factory=lambda: OptimizerSettings(weight_decay=0.01))
+    width: int = 64
+    """Channels of a hidden layer."""
+    layers: int = 2
+    """Hidden layers."""
+    dropout: float = 0.05
+    """Share of channels that are switched off while training."""
+    batch: int = 64
+    """Samples per process and step."""
+    pause_s: float = 0.0
+    """Seconds to wait for each batch, to try out interrupting."""
+
+    def build_task(self) -> "Task":
+        from g_ray.training.tasks.curve import CurveTask
+
+        return CurveTask(self)
+
+
 def to_plain(value: Any) -> Any:
-    """What a value is after a round trip through JSON."""
+    """Return what a value is after a round trip through JSON."""
     if isinstance(value, dict):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""How a recipe is run: where, on what, how often to save. Nothing here changes the weights that come out."""
+"""How a recipe is run: where, on which device, how often to save. Nothing here changes the resulting weights."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,22 +7,22 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Run:
-    """How to run a recipe; may differ each time that a run is continued."""
+    """How to run a recipe; may differ each time that a run is resumed."""
 
     out: Path | None = None
-    """Folder of the run, out/train/RECIPE if not given. A run that is already there is continued."""
+    """Folder of the run, out/train/RECIPE if not given. A run that is already there is resumed."""
     device: str = "auto"
     """cpu, cuda, cuda:1, …; auto takes a GPU where there is one."""
     parallel: Literal["ddp", "fsdp"] = "ddp"
     """With torchrun: a whole model per process (DDP), or its shards (FSDP2)."""
     workers: int = 0
-    """Processes per rank that make batches ahead of time; 0 makes them in between."""
+    """Processes per rank that make batches ahead of time; 0 makes them in the training process."""
     save_every: int = 1000
     """Steps between checkpoints; one is also written at the end and on Ctrl-C."""
     keep: int = 2
     """Newest checkpoints to keep; the best validated one stays as well."""
     milestone_every: int | None = None
-    """Keep every checkpoint at a multiple of this many steps for good."""
+    """Keep every checkpoint at a multiple of this many steps permanently."""
     log_every: int = 50
     """Steps between entries of metrics.jsonl and TensorBoard; each is the mean since the last."""
     sample_every: int | None = 1000
@@ -32,9 +32,9 @@ class Run:
     max_skipped: int = 1000
     """Stop when this many steps in all had to be skipped (NaN loss, broken sample)."""
     max_skipped_in_a_row: int = 10
-    """Stop when this many steps on end had to be skipped."""
+    """Stop when this many consecutive steps had to be skipped."""
     allow_changes: bool = False
-    """Continue a run although its recipe or number of processes differs from what it was started with."""
+    """Resume a run although its recipe or number of processes differs from what it was started with."""
 
     def __post_init__(self) -> None:
         for name in ("save_every", "keep", "log_every", "max_skipped", "max_skipped_in_a_row"):

@@ -1,1 +1,1 @@
-"""Do poses, depth and pictures of a data set fit together? Asked before anybody trains on it."""
+"""Checks of a data set before training: whether its poses, depth and pictures agree."""

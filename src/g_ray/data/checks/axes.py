@@ -1,4 +1,4 @@
-"""Do the poses of two views mean what they are said to mean? Rays to the same thing must meet.
+"""Check the declared convention of poses: rays to the same point from two views must meet.
 
 Poses come with camera axes (OpenCV, Blender) and a direction (world_from_cam or its inverse), and files do not say
 which. Two rays that see the same point meet in front of both cameras under the right reading; under a wrong one most
@@ -65,7 +65,7 @@ class MatchedViews:
 
 
 def is_clear_lead(votes: int, others: int) -> bool:
-    """Whether so many matches for one reading against so many for another settle it."""
+    """Return whether `votes` matches for a reading clearly outweigh `others` for another."""
     return votes >= MIN_MATCHES + CLEARLY * others
 
 
@@ -79,13 +79,13 @@ class AxesReport:
 
     @property
     def better(self) -> str | None:
-        """The reading that explains the matches clearly better than the declared one, if any."""
+        """Return the reading that explains the matches clearly better than the declared one, if any."""
         clear = [name for name, (other, declared) in self.against.items() if is_clear_lead(other, declared)]
         return max(clear, key=lambda name: self.meeting[name], default=None)
 
     @property
     def certain(self) -> bool:
-        """Whether the declared reading is confirmed: clearly better than every other."""
+        """Return whether the declared reading is clearly better than every other."""
         return all(is_clear_lead(declared, other) for other, declared in self.against.values())
 
     @property
@@ -126,7 +126,7 @@ def check_axes(pairs: Sequence[MatchedViews]) -> AxesReport:
 
 
 def validate_axes(pairs: Sequence[MatchedViews], what: str) -> AxesReport:
-    """The report, or a ValueError that names the likely convention."""
+    """Return the report, or raise ValueError with the likely convention."""
     report = check_axes(pairs)
     if report.better is not None:
         raise ValueError(f"{what}: poses and pictures contradict each other: {report.verdict}")
@@ -134,7 +134,7 @@ def validate_axes(pairs: Sequence[MatchedViews], what: str) -> AxesReport:
 
 
 def compute_miss_rad(rays: Float[Tensor, "2 match 3"], poses: Pose) -> Float[Tensor, "match"]:
-    """By what angle two rays miss each other; the larger of both views' angles, 0 where they meet in front of both."""
+    """Compute the angle by which two rays miss each other: the larger one of both views, 0 where they meet in front."""
     world = poses.rotate(rays)
     towards = poses.translation.flip(0) - poses.translation  # from each camera to the other
     return torch.stack([_compute_arc_distance(world[1 - i], towards[1 - i], world[i]) for i in (0, 1)]).amax(

@@ -1,8 +1,8 @@
-"""Do depth, poses and pictures of a scene fit together? Points of one view must lie where another view sees them.
+"""Check depth against poses and pictures: points of one view must lie where another view sees them.
 
 Files do not say what their numbers mean: camera axes, direction of poses, z-depth or depth along the ray, the unit.
-Each possible meaning is a reading; the points of a view are moved into another one under it, and depth and colour that
-are found there are compared with what they should be.
+Each possible meaning is a reading; the points of a view are moved into another one under it, and depth and color that
+are measured there are compared with the expected ones.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from g_ray.geometry.pose import Pose
 UNSEEN = 0.3
 """Error of a point that another view does not see, and the largest of one that it sees: |ln| of two depths."""
 COLOR = 0.2
-"""Error of a point whose colour is as different as black and white."""
+"""Error of a point whose color is as different as black and white."""
 MARGIN = 0.03
 """One reading must err by so much less than another to win a point."""
 AGREE = 0.1
@@ -90,7 +90,7 @@ class Reading:
         return (self.poses != DECLARED) + self.turned_depth + (self.factor != 1)
 
     def describe(self, convention: Convention) -> str:
-        """In words, for depth that is declared so."""
+        """Describe the change in words, relative to the declared reading."""
         meant = (
             "along the ray instead of z-depth" if convention == "z" else "z-depth instead of along the ray"
         )
@@ -141,7 +141,7 @@ def check_depth(pairs: Sequence[tuple[DepthView, DepthView]]) -> DepthReport:
 
 
 def _find_simplest_lead(errors: dict[Reading, Tensor], declared: Reading) -> Reading:
-    """The declared reading, or one that leads over it; one with more changes must lead over that in turn."""
+    """Return the declared reading, or one that is clearly better; one with more changes must be better again."""
     current = declared
     for changes in (1, 2, 3):
         candidates = [reading for reading in errors if reading.changes == changes]
@@ -162,7 +162,7 @@ def _measure_agreement(errors: Float[Tensor, "point"]) -> tuple[float, float]:
 
 
 def _find_best_factor(pairs: Sequence[tuple[DepthView, DepthView]], reading: Reading) -> Reading:
-    """The same reading with another unit of depth."""
+    """Return the same reading with another unit of depth."""
     few, factor = pairs[:: -(-len(pairs) // FEW)], 1.0
     for factors in (FACTORS, FINER):
         tried = [factor * each for each in factors]
@@ -180,7 +180,7 @@ def _compute_all_errors(
     reading: Reading,
     factors: Float[Tensor, "factor"],
 ) -> Float[Tensor, "factor point"]:
-    """Of the points of both views of all pairs, for several units at once."""
+    """Compute the errors of the points of both views of all pairs, for several units at a time."""
     both = [*pairs, *((second, first) for first, second in pairs)]
     return torch.cat([_compute_moved_errors(first, second, reading, factors) for first, second in both], -1)
 
@@ -188,7 +188,7 @@ def _compute_all_errors(
 def _compute_moved_errors(
     view: DepthView, other: DepthView, reading: Reading, factors: Float[Tensor, "factor"]
 ) -> Float[Tensor, "factor point"]:
-    """Of one view's points, seen from another. Depth keeps its stored unit and poses take it over."""
+    """Compute the errors of one view's points in another view. Depth keeps its unit; poses are converted."""
     local = _compute_points(view, reading)
     read = READINGS[reading.poses]
     there_from_here = read(other.pose).inverse() @ read(view.pose)
@@ -223,6 +223,6 @@ def _look_up(table: Tensor, pixels: Float[Tensor, "*n 2"], camera: Camera) -> Te
 
 
 def _format_factor(factor: float) -> str:
-    """The nearest power of ten if it is near, else two digits."""
+    """Round to the nearest power of ten if it is close, else to two digits."""
     power = log10(factor)
     return f"{10 ** round(power):g}" if abs(power - round(power)) < 0.06 else f"{factor:.2g}"

@@ -1,4 +1,4 @@
-"""The same points in two images: corners and the patches around them, in plain torch."""
+"""Match points of two images: corners and the patches around them, in plain torch."""
 
 import torch
 import torch.nn.functional as F
@@ -46,7 +46,7 @@ def _extract_patches(
 
 
 def _find_corners(luminance: Float[Tensor, "h w"], count: int) -> Float[Tensor, "corner 2"]:
-    """Where the image changes in both directions (Shi and Tomasi 1994), strongest first, none beside a stronger one."""
+    """Detect corners (Shi and Tomasi 1994), strongest first, none next to a stronger one."""
     image = luminance[None, None]
     dx, dy = image[..., 1:-1, 2:] - image[..., 1:-1, :-2], image[..., 2:, 1:-1] - image[..., :-2, 1:-1]
     xx, yy, xy = (F.avg_pool2d(product, 5, 1) for product in (dx * dx, dy * dy, dx * dy))

@@ -1,4 +1,4 @@
-"""Which views of a scene to compare: near each other, with some motion between them, spread over the scene."""
+"""Check a scene folder before training: its files, and pairs of views whose depth, poses and pictures must agree."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -49,15 +49,15 @@ def choose_view_pairs(poses: Pose, views: Sequence[int], count: int) -> list[tup
     return [(int(among[a]), int(among[b])) for a, b in dict.fromkeys(pairs)]
 
 
-# Do the poses of a scene contradict its depth or its pictures? Asked of pairs of its views.
+# Pairs of views: poses against depth and pictures.
 
 
 MATCH_PX = 480
 """Long side of photographs that are matched."""
 COLOR_PX = 160
-"""Long side of photographs whose colours are compared: small enough to forgive a pixel or two."""
+"""Long side of photographs whose colors are compared: small enough to tolerate errors of a pixel or two."""
 HARDLY = 0.02
-"""If fewer points of a view are seen by others, nothing can be said."""
+"""If other views see less than this share of the points, there is no result."""
 LITTLE = 0.3
 """If fewer of the visible points agree, something is wrong that no reading explains."""
 SLIGHT = (0.9, 1.1)
@@ -67,7 +67,7 @@ Message = tuple[Literal["error", "warning", "note"], str]
 
 
 def find_contradiction(scene: PosedScene, with_depth: Sequence[int], pairs: int) -> Message | None:
-    """A line about the scene if something is wrong or in doubt. Views that cannot be read are left aside."""
+    """Return a line if something is wrong or uncertain. Views that cannot be read are ignored."""
     if len(with_depth) > 1:
         return _check_depth(scene, choose_view_pairs(scene.poses, with_depth, pairs))
     there = [view for view, path in enumerate(scene.images) if path.is_file()]
@@ -123,7 +123,7 @@ def _make_depth_view(scene: PosedScene, view: int) -> DepthView | None:
 
 
 def _load_small(scene: PosedScene, view: int, longest: int) -> tuple[Float[Tensor, "3 h w"], Camera] | None:
-    """A photograph of no more pixels than needed, with its camera."""
+    """Read a photograph at no more than the needed size, with its camera."""
     camera = scene.cameras[view]
     try:
         photo = scene.load_photo(view)
@@ -135,7 +135,7 @@ def _load_small(scene: PosedScene, view: int, longest: int) -> tuple[Float[Tenso
     return image.to(torch.float32), small
 
 
-# What is wrong with a scene folder, before anybody trains on it.
+# The whole folder.
 
 
 Level = Literal["error", "warning", "note"]
@@ -208,7 +208,9 @@ def _check_layout(scene: PosedScene) -> Iterator[Finding]:
     if len(scene) < 2:
         yield Finding("error", scene.folder, "a single view: nothing to reconstruct from")
     elif float((scene.poses.translation - scene.poses.translation[0]).norm(dim=-1).max()) < 1e-9:
-        yield Finding("warning", scene.folder, "all views stand in one place: depth cannot be told from them")
+        yield Finding(
+            "warning", scene.folder, "all views stand in one place: depth cannot be computed from them"
+        )
     if not scene.depth:
         yield Finding("warning", scene.folder, "no depth: the scene cannot be trained on as it is")
 
@@ -276,7 +278,7 @@ def _check_covisibility(scene: PosedScene) -> Iterator[Finding]:
 
 
 def _check_photos(scene: PosedScene, frames: int) -> Iterator[Finding]:
-    """Whether photographs can be decoded; that they are there, and their size, is known by then."""
+    """Report photographs that cannot be decoded; missing files and wrong sizes were reported before."""
     for view in pick_evenly([view for view, path in enumerate(scene.images) if path.is_file()], frames):
         try:
             read_photo(scene.images[view])

@@ -1,4 +1,4 @@
-"""Random numbers of one object: the same whichever process asks for them, and when."""
+"""The 24 random cameras of an object, the same in every process."""
 
 import hashlib
 from math import log, radians, tan
@@ -44,7 +44,7 @@ NEAREST = 0.88
 
 
 def sample_cameras(uid: str, seed: int, size: int) -> ObjectCameras:
-    """The cameras of an object, in the order of NAMES. World: z up, the object's centre at the origin."""
+    """Draw the cameras of an object, in the order of NAMES. World: z up, the object's center at the origin."""
     random = make_object_random(uid, seed, "cameras")
     azimuth = np.deg2rad(45.0 * np.arange(DIRECTIONS) + random.uniform(-22.5, 22.5, DIRECTIONS))
     elevation = np.deg2rad(random.uniform(*ELEVATION_DEG, DIRECTIONS))

@@ -101,7 +101,7 @@ def _get_result(root: Path, job: Any) -> list[Outcome]:
 
 
 def _extract_reason(error: Exception) -> str:
-    """The last error of the traceback that submitit passes on; its own first line if there is none."""
+    """Return the last error of the traceback that submitit reports, or its first line if there is none."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
     return raised[-1] if raised else lines[0]

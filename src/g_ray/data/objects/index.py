@@ -154,7 +154,7 @@ def draw_context_pair(uid: str, seed: int) -> tuple[int, int]:
 
 
 def read_index(folder: Path, protocol: str, root: Path) -> ObjectIndex:
-    """A protocol for the objects below `root`; refused if it was changed or is for other objects."""
+    """Read a protocol for the objects below `root`; raise ValueError if it was changed or is for other objects."""
     path = folder / f"{protocol}.json"
     content = path.read_bytes()
     digest = hashlib.sha256(content).hexdigest()

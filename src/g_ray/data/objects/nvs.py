@@ -1,4 +1,4 @@
-"""A folder of rendered objects as batches of views: images and cameras at one size, poses in one unit."""
+"""Novel-view synthesis from a folder of rendered objects: images and cameras at one size, poses at one scale."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
@@ -15,6 +15,7 @@ from torch import Tensor
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.data.clip_sampling import hash_to_unit
 from g_ray.data.nvs import NVSBatch, NVSSource
+from g_ray.data.nvs_settings import ObjectsData
 from g_ray.data.objects.index import EVERY_VIEW, PROTOCOLS, TEST_SHARE, TargetKinds, assign_split
 from g_ray.formats.objaverse import (
     DIRECTIONS,
@@ -30,7 +31,7 @@ from g_ray.rays.resample import resample
 from g_ray.rays.views import Views
 
 FARTHEST = 0.5
-"""Distance of an object's farthest camera from its centre, after scaling; as in released code."""
+"""Distance of an object's farthest camera from its center, after scaling; as in released code."""
 
 Value = TypeVar("Value")
 
@@ -79,13 +80,13 @@ class RenderedObjects:
         return self._images((uid, name), lambda: self._read_image(uid, name))
 
     def get_cameras(self, uid: str) -> ObjectViews:
-        """As the files have them, and for images of the wanted size; poses are scaled."""
+        """Return the cameras of the files and those of the resized images, with scaled poses."""
         return self._cameras(uid, lambda: self._read_cameras(uid))
 
     def _make_views(self, selection: list[tuple[str, list[int]]]) -> Views:
-        selected = [(self.get_cameras(uid), places) for uid, places in selection]
-        params = torch.stack([seen.cameras.params[places] for seen, places in selected])
-        matrices = torch.stack([seen.poses.world_from_cam[places] for seen, places in selected])
+        selected = [(self.get_cameras(uid), indices) for uid, indices in selection]
+        params = torch.stack([views.cameras.params[indices] for views, indices in selected])
+        matrices = torch.stack([views.poses.world_from_cam[indices] for views, indices in selected])
         cameras = [Pinhole(params[:, view], self.width, self.height) for view in range(params.shape[1])]
         return Views(cameras, Pose(matrices))
 
@@ -126,7 +127,7 @@ class RecentCache(Generic[Value]):
         return value
 
 
-# Novel-view synthesis from rendered objects: batches that depend on nothing but (seed, step, rank).
+# Batches, each a function of (seed, step, rank).
 
 
 HELD_OUT_SHARE = 0.02
@@ -138,41 +139,40 @@ TARGETS: dict[str, TargetKinds] = {"all": EVERY_VIEW, **PROTOCOLS}
 
 @dataclass(frozen=True)
 class ObjectsNVS(NVSSource):
-    """Two native views of an object are given, another of its 24 is asked for; all three are drawn anew each time.
+    """Two native views of an object are given, another of its 24 is asked for; all three are drawn for every sample.
 
-    A draw is known by (seed, rank, number): `make_batch(step)` holds numbers step · batch_size and following, whatever
-    the batch size. The objects of the test protocols are never among them.
+    A sample is a function of (seed, rank, number): `make_batch(step)` holds numbers step · batch and following, for any
+    batch size. The objects of the test protocols are never among them.
     """
 
-    root: Path
+    settings: ObjectsData
     seed: int = 0
-    batch_size: int = 16
-    width: int = 48
-    height: int = 48
-    targets: str = "all"
-    cache_mb: int = 256  # of decoded images, per process
 
     def __post_init__(self) -> None:
-        if self.targets not in TARGETS:
-            raise ValueError(f"unknown targets {self.targets!r}: choose one of {', '.join(TARGETS)}")
-        if min(self.batch_size, self.width, self.height) < 1 or self.seed < 0:
+        settings = self.settings
+        if settings.targets not in TARGETS:
+            raise ValueError(f"unknown targets {settings.targets!r}: choose one of {', '.join(TARGETS)}")
+        if min(settings.batch, settings.width, settings.height) < 1 or self.seed < 0:
             raise ValueError(
-                f"{self.batch_size} objects of {self.width}×{self.height} px, seed {self.seed}: give positive "
+                f"{settings.batch} objects of {settings.width}×{settings.height} px, seed {self.seed}: give positive "
                 "numbers, and a seed of 0 or more"
             )
         if not self.training_names:
             raise ValueError(
-                f"{self.root} has {len(self._names)} objects to train on: render at least 2 besides those for testing"
+                f"{settings.root} has {len(self._names)} objects to train on: "
+                "render at least 2 besides those for testing"
             )
 
     @cached_property
     def _names(self) -> list[str]:
         """Objects that are not for testing, in an order that belongs to their names."""
-        return sorted((u for u in find_objects(self.root) if assign_split(u) == "train"), key=hash_to_unit)
+        return sorted(
+            (u for u in find_objects(self.settings.root) if assign_split(u) == "train"), key=hash_to_unit
+        )
 
     @cached_property
     def held_out_names(self) -> list[str]:
-        """For pictures and a score while training goes on: those next to the test objects, at least one."""
+        """Objects for validation: those next to the test objects, at least one."""
         limit = TEST_SHARE + HELD_OUT_SHARE
         return [uid for uid in self._names if hash_to_unit(uid) < limit] or self._names[:1]
 
@@ -182,21 +182,22 @@ class ObjectsNVS(NVSSource):
 
     @cached_property
     def objects(self) -> RenderedObjects:
-        return RenderedObjects(self.root, self.width, self.height, self.cache_mb)
+        settings = self.settings
+        return RenderedObjects(settings.root, settings.width, settings.height, settings.cache_mb)
 
     def make_batch(self, step: int, rank: int = 0) -> NVSBatch:
-        numbers = range(step * self.batch_size, (step + 1) * self.batch_size)
+        numbers = range(step * self.settings.batch, (step + 1) * self.settings.batch)
         return self.objects.make_batch([self._draw(self.training_names, rank, number) for number in numbers])
 
     def make_held_out(self) -> NVSBatch:
         return self.objects.make_batch(
-            [self._draw(self.held_out_names, 0, n) for n in range(self.batch_size)]
+            [self._draw(self.held_out_names, 0, n) for n in range(self.settings.batch)]
         )
 
     def _draw(self, objects: list[str], rank: int, number: int) -> ViewRequest:
         random = np.random.default_rng((self.seed, rank, number))
         uid = objects[random.integers(len(objects))]
         first, second = map(int, random.choice(DIRECTIONS, 2, replace=False))
-        targets = TARGETS[self.targets].list_names((first, second))
+        targets = TARGETS[self.settings.targets].list_names((first, second))
         contexts = (format_image_name(first, NATIVE), format_image_name(second, NATIVE))
         return ViewRequest(uid, contexts, (targets[random.integers(len(targets))],))

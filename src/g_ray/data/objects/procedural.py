@@ -76,7 +76,7 @@ def make_superellipsoid(random: Random) -> Surface:
 
 
 def make_pebble(random: Random) -> Surface:
-    """A ball with smooth dents and bumps."""
+    """Make a ball with smooth dents and bumps."""
     waves, phase = random.normal(0, 2.2, (6, 3)), random.uniform(0, 2 * pi, 6)
     depth = random.uniform(0.05, 0.12)
 
@@ -88,7 +88,7 @@ def make_pebble(random: Random) -> Surface:
 
 
 def make_torus(random: Random) -> Surface:
-    """A ring with a round to square section."""
+    """Make a ring with a round to square section."""
     thick, power = random.uniform(0.18, 0.45), float(random.choice([2.0, 4.0, 8.0]))
 
     def surface(u: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -100,7 +100,7 @@ def make_torus(random: Random) -> Surface:
 
 
 def make_lathe(random: Random) -> Surface:
-    """A vase, a bottle, a chess piece: a random profile turned about the z axis, closed at both ends."""
+    """Make a vase, a bottle, a chess piece: a random profile turned about the z axis, closed at both ends."""
     knots = int(random.integers(3, 7))
     radius = np.concatenate([[0.0], random.uniform(0.15, 0.7, knots), [0.0]])
     height = np.concatenate([[-1.0], np.sort(random.uniform(-1.0, 1.0, knots - 2)), [1.0]])
@@ -131,20 +131,20 @@ def _compute_directions(u: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Layer:
-    """A pattern in space between two linear colours."""
+    """A pattern in space between two linear colors."""
 
     pattern: str
     cell: float  # size of a unit of the pattern
     shift: Float[np.ndarray, "3"]
-    colours: Float[np.ndarray, "2 3"]
+    colors: Float[np.ndarray, "2 3"]
 
     def evaluate(self, points: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 3"]:
         blend = PATTERNS[self.pattern](torch.from_numpy(points / self.cell + self.shift)).numpy()[:, None]
-        return self.colours[0] * (1 - blend) + self.colours[1] * blend
+        return self.colors[0] * (1 - blend) + self.colors[1] * blend
 
 
 def _make_texture(random: Random, surface: Surface) -> np.ndarray:
-    """A fine pattern, mixed with a coarse one of other colours: regular patterns alone look alike everywhere."""
+    """Mix a fine pattern with a coarse one of other colors: regular patterns alone look alike everywhere."""
     centers = (np.arange(TEXTURE) + 0.5) / TEXTURE
     u, v = np.meshgrid(centers, centers[::-1], indexing="xy")  # the first row of an image is its top
     points = surface(u, v).reshape(-1, 3)

@@ -1,4 +1,4 @@
-"""The colours of many meshes as flat tables, looked up for many triangles at once."""
+"""Render textured meshes for any camera: ray casting with embree, colors from flat texture tables."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ class PaintTable:
 
 
 def _wrap_or_clamp(index: np.ndarray, size: np.ndarray, repeat: np.ndarray) -> np.ndarray:
-    """An index at most one step outside the texture: around to the other side, or the border again."""
+    """Move an index that is one step outside the texture inside: wrap around, or clamp to the border."""
     around = np.where(index < 0, index + size, np.where(index >= size, index - size, index))
     return np.where(repeat, around, index.clip(0, size - 1))
 
@@ -150,7 +150,7 @@ class MeshScene:
         )
 
     def cast(self, origin: Float[np.ndarray, "3"], directions: Float[np.ndarray, "ray 3"]) -> Hits:
-        """The first triangle along each ray."""
+        """Find the first triangle along each ray."""
         origins = np.repeat(origin[None].astype(np.float32), len(directions), axis=0)
         result = self.scene.run(origins, np.ascontiguousarray(directions, np.float32), output=1)
         ray = np.flatnonzero(result["primID"] >= 0)

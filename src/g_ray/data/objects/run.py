@@ -57,7 +57,7 @@ class ObjectJob:
 
 
 def list_object_jobs(meshes: Path | None, count: int | None, seed: int) -> list[ObjectJob]:
-    """What to render. Fewer than all are a sample: the order is random but fixed, and a larger count only adds."""
+    """List what to render. A count below all takes a sample, in a random but fixed order: a larger count only adds."""
     if count is not None and count < 1:
         raise ValueError(f"{count} objects: give 1 or more")
     if meshes is None:
@@ -96,7 +96,7 @@ def find_unfinished(root: Path, jobs: Iterable[ObjectJob]) -> list[ObjectJob]:
 
 
 def render_object(root: Path, job: ObjectJob, settings: ObjectSettings) -> None:
-    """Read or make the mesh, look at it through its 24 cameras, write it all."""
+    """Read or make the mesh, render it through its 24 cameras, and write everything."""
     scene = MeshScene(_load_mesh(job, settings), settings.light)
     views = sample_cameras(job.name, settings.seed, settings.size)
     images = scene.render_color(views.cameras, views.poses, settings.antialias)

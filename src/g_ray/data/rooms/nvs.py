@@ -1,9 +1,8 @@
-"""Novel-view synthesis from rooms: batches that depend on nothing but (seed, step, rank)."""
+"""Novel-view synthesis from rooms: batches are functions of (seed, step, rank)."""
 
 import contextlib
 import hashlib
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.data.nvs import NVSBatch, NVSSource, compute_zoom_factors
+from g_ray.data.nvs_settings import RoomsData
 from g_ray.data.rooms import Room, make_random_room
 from g_ray.data.splits import HELD_OUT, SPLITS
 from g_ray.geometry.pose import Pose
@@ -22,8 +22,8 @@ VERSION = 1
 """Of the pictures: rooms that look otherwise get another number, and no cached picture of the old ones is used."""
 
 LEVEL = -0.2
-"""Height of what cameras look at on average, metres (y is down): about their own, so that a zoomed view shows what a
-wide one shows, and not the furniture on the floor alone."""
+"""Mean height of the points that cameras look at, meters (y is down). About their own height: a zoomed view shows
+what a wide one shows, and not the furniture on the floor alone."""
 
 
 @dataclass(frozen=True)
@@ -31,52 +31,43 @@ class RoomsNVS(NVSSource):
     """Views around the furniture of procedural rooms, rendered when asked for through the zoomed cameras themselves.
 
     Cameras stand on an arc around the middle of the room: contexts at its ends (further ones in between), targets
-    between them. Poses are relative to the first context, in metres. A scene is known by (seed, split, rank, number):
-    `make_batch(step)` holds numbers step · batch_size and following, whatever the batch size.
+    between them. Poses are relative to the first context, in meters. A scene is a function of (seed, split, rank,
+    number): `make_batch(step)` holds numbers step · batch and following, for any batch size.
     """
 
+    settings: RoomsData
     seed: int = 0
     split: str = "train"
-    batch_size: int = 16
-    width: int = 36
-    height: int = 36
-    contexts: int = 2
-    targets: int = 1
-    fov_deg: tuple[float, float] = (60.0, 80.0)  # horizontal, of the native views; one per scene
-    zoom_max: float = 1.0
-    zooms: tuple[float, ...] | None = None  # one for every view, instead of drawn ones
-    solids: int = 5
-    antialias: int = 1
-    arc_deg: tuple[float, float] = (10.0, 35.0)  # between the first and the last context
-    cache: Path | None = None  # pictures are kept here, for the next run over the same scenes
+    zooms: tuple[float, ...] | None = None
+    """A zoom for every view, for tests; None draws them up to `settings.zoom_max`."""
 
     def __post_init__(self) -> None:
+        settings = self.settings
         if self.split not in SPLITS:
             raise ValueError(f"unknown split {self.split!r}: choose one of {', '.join(SPLITS)}")
-        if min(self.batch_size, self.contexts, self.targets, self.antialias) < 1 or self.seed < 0:
+        if min(settings.batch, settings.contexts, settings.targets, settings.antialias) < 1 or self.seed < 0:
             raise ValueError(
-                f"{self.batch_size} scenes with {self.contexts} contexts and {self.targets} targets, antialias "
-                f"{self.antialias}, seed {self.seed}: give positive numbers, and a seed of 0 or more"
+                f"{settings.batch} scenes with {settings.contexts} contexts and {settings.targets} targets, antialias "
+                f"{settings.antialias}, seed {self.seed}: give positive numbers, and a seed of 0 or more"
             )
-        if not 0 < self.fov_deg[0] <= self.fov_deg[1] < 180:
-            raise ValueError(f"fields of view {self.fov_deg} must be a range between 0° and 180°")
-        compute_zoom_factors(torch.zeros(1), self.zoom_max)
-        if self.zooms is not None and (
-            len(self.zooms) != self.contexts + self.targets or not all(zoom >= 1 for zoom in self.zooms)
-        ):
+        if not 0 < settings.fov_deg[0] <= settings.fov_deg[1] < 180:
+            raise ValueError(f"fields of view {settings.fov_deg} must be a range between 0° and 180°")
+        compute_zoom_factors(torch.zeros(1), settings.zoom_max)
+        count = settings.contexts + settings.targets
+        if self.zooms is not None and (len(self.zooms) != count or not all(zoom >= 1 for zoom in self.zooms)):
             raise ValueError(
                 f"zooms {self.zooms}: give a number of at least 1 for each of "
-                f"{self.contexts} contexts and {self.targets} targets"
+                f"{settings.contexts} contexts and {settings.targets} targets"
             )
 
     def make_batch(self, step: int, rank: int = 0) -> NVSBatch:
-        return self.make_scenes(range(step * self.batch_size, (step + 1) * self.batch_size), rank)
+        return self.make_scenes(range(step * self.settings.batch, (step + 1) * self.settings.batch), rank)
 
     def make_held_out(self) -> NVSBatch:
         return self.make_batch(0, HELD_OUT)
 
     def make_scenes(self, numbers: range, rank: int = 0) -> NVSBatch:
-        """Any stretch of the stream, e.g. the first 256 scenes of the test split."""
+        """Make a range of the stream, e.g. the first 256 scenes of the test split."""
         draws = [SceneDraws(self, number, rank) for number in numbers]
         poses = Pose.look_at(
             *(torch.stack(parts) for parts in zip(*(draw.compute_positions() for draw in draws), strict=True))
@@ -88,19 +79,19 @@ class RoomsNVS(NVSSource):
         views = Views(
             [camera[:, view] for view in range(rgb.shape[1])], poses.relative_to_first().to(torch.float32)
         )
-        known = self.contexts
+        known = self.settings.contexts
         names = tuple(f"room {number} of rank {rank}" for number in numbers)
         return NVSBatch(rgb[:, :known], views[:known], rgb[:, known:], views[known:], names)
 
     def _load_or_render(
         self, draws: "list[SceneDraws]", camera: Pinhole, poses: Pose, numbers: range, rank: int
     ) -> UInt8[np.ndarray, "scene view 3 h w"]:
-        """In 8 bits, as cameras store them, so that a cached picture is the picture."""
-        if self.cache is None:
+        """Return pictures in 8 bits, as cameras store them, so that cached and rendered ones are equal."""
+        if self.settings.cache is None:
             return self._render(draws, camera, poses)
-        folder = self.cache / self._compute_digest() / f"rank{rank}"
+        folder = self.settings.cache / self._compute_digest() / f"rank{rank}"
         path = folder / f"{numbers.start}-{numbers.stop}.npy"
-        with contextlib.suppress(FileNotFoundError, ValueError, EOFError):  # not there, or damaged: made anew
+        with contextlib.suppress(FileNotFoundError, ValueError, EOFError):  # missing or damaged: render it
             return np.load(path, allow_pickle=False)
         pictures = self._render(draws, camera, poses)
         with atomic_path(path) as scratch:
@@ -110,47 +101,49 @@ class RoomsNVS(NVSSource):
     def _render(
         self, draws: "list[SceneDraws]", camera: Pinhole, poses: Pose
     ) -> UInt8[np.ndarray, "scene view 3 h w"]:
-        rooms = Room.stack([make_random_room(draw.room, self.solids, coarse=True) for draw in draws])
-        rgb = rooms.render(camera, poses.to(torch.float32), self.antialias).rgb.movedim(-1, -3)
+        rooms = Room.stack([make_random_room(draw.room, self.settings.solids, coarse=True) for draw in draws])
+        rgb = rooms.render(camera, poses.to(torch.float32), self.settings.antialias).rgb.movedim(-1, -3)
         return (255 * rgb).round().to(torch.uint8).contiguous().numpy()
 
     def _compute_digest(self) -> str:
-        """Of what decides a picture; `VERSION` stands for the code that renders."""
-        settings = {name: value for name, value in vars(self).items() if name not in ("batch_size", "cache")}
-        if self.zooms is None:
-            del settings["zooms"]
+        """Hash everything that determines a picture; `VERSION` stands for the code that renders."""
+        decisive = {**vars(self.settings), "seed": self.seed, "split": self.split}
+        settings = {name: value for name, value in decisive.items() if name not in ("batch", "cache")}
+        if self.zooms is not None:  # absent otherwise, so that pictures cached before zooms existed are used
+            settings["zooms"] = self.zooms
         return hashlib.sha256(f"{VERSION} {sorted(settings.items())}".encode()).hexdigest()[:16]
 
     def with_zoom(self, zoom_max: float) -> "RoomsNVS":
-        """The same scenes and poses under another protocol."""
-        return replace(self, zoom_max=zoom_max)
+        """Return the same scenes and poses with zooms up to `zoom_max`."""
+        return replace(self, settings=replace(self.settings, zoom_max=zoom_max))
 
-    def _make_cameras(
-        self, fov_rad: Float[Tensor, "make_batch"], unit: Float[Tensor, "batch view"]
-    ) -> Pinhole:
-        native = self.width / 2 / torch.tan(fov_rad / 2)
-        drawn = compute_zoom_factors(unit, self.zoom_max)
+    def _make_cameras(self, fov_rad: Float[Tensor, "batch"], unit: Float[Tensor, "batch view"]) -> Pinhole:
+        native = self.settings.width / 2 / torch.tan(fov_rad / 2)
+        drawn = compute_zoom_factors(unit, self.settings.zoom_max)
         zooms = drawn if self.zooms is None else drawn.new_tensor(self.zooms).expand_as(drawn)
         focal = (native[:, None] * zooms).to(torch.float32)
-        return Pinhole.make(
-            self.width, self.height, fx=focal, fy=focal, cx=self.width / 2, cy=self.height / 2
-        )
+        width, height = self.settings.width, self.settings.height
+        return Pinhole.make(width, height, fx=focal, fy=focal, cx=width / 2, cy=height / 2)
 
 
 class SceneDraws:
     """All random numbers of one scene, in an order that no setting changes but the number of views."""
 
     def __init__(self, data: RoomsNVS, number: int, rank: int) -> None:
+        settings = data.settings
         self.random = np.random.default_rng((data.seed, SPLITS.index(data.split), rank, number))
-        self.data = data
+        self.settings = settings
         self.room = int(self.random.integers(2**62))
-        self.fov_rad = torch.tensor(np.deg2rad(self.random.uniform(*data.fov_deg)))
-        self.unit = torch.from_numpy(self.random.random(data.contexts + data.targets))
+        self.fov_rad = torch.tensor(np.deg2rad(self.random.uniform(*settings.fov_deg)))
+        self.unit = torch.from_numpy(self.random.random(settings.contexts + settings.targets))
 
     def compute_positions(self) -> tuple[Float[Tensor, "view 3"], Float[Tensor, "view 3"]]:
-        """Eyes and what they look at. Above all furniture and inside every room, so that no camera is in a wall."""
-        count, random = self.data.contexts + self.data.targets, self.random
-        arc = np.deg2rad(random.uniform(*self.data.arc_deg)) * random.choice([-1, 1])
+        """Draw the positions of cameras and of the points they look at.
+
+        Cameras are above all furniture and inside every room, so that none is in a wall.
+        """
+        count, random = self.settings.contexts + self.settings.targets, self.random
+        arc = np.deg2rad(random.uniform(*self.settings.arc_deg)) * random.choice([-1, 1])
         angle = random.uniform(0, 2 * np.pi) + arc * self._draw_along()
         radius = random.uniform(1.3, 2.0) + random.uniform(-0.2, 0.2, count)
         height = random.uniform(-0.5, -0.1) + random.uniform(-0.1, 0.1, count)
@@ -160,8 +153,8 @@ class SceneDraws:
         return torch.from_numpy(eyes), torch.from_numpy(aims)
 
     def _draw_along(self) -> np.ndarray:
-        """Places on the arc: contexts at 0 and 1 and between, targets between."""
-        contexts, targets = self.data.contexts, self.data.targets
+        """Draw positions on the arc: contexts at 0 and 1 and between, targets between."""
+        contexts, targets = self.settings.contexts, self.settings.targets
         between = self.random.uniform(0.2, 0.8, contexts + targets)
         between[0] = 0.0
         between[contexts - 1] = 1.0 if contexts > 1 else 0.0

@@ -1,4 +1,4 @@
-"""Real camera motion without pictures: the paths of RealEstate10K clips in one npz file.
+"""Rooms along the paths of real cameras: the paths of RealEstate10K clips in one npz file, without their pictures.
 
 One array per clip, [frame 16] = fx fy cx cy in units of the picture's size, camera_from_world 3×4 row by row.
 """
@@ -22,6 +22,7 @@ from g_ray.data.clip_sampling import (
     normalize_poses,
 )
 from g_ray.data.nvs import NVSBatch, NVSSource, compute_zoom_factors
+from g_ray.data.nvs_settings import PathsData
 from g_ray.data.rooms import Room, make_random_room
 from g_ray.formats.re10k import convert_poses
 from g_ray.geometry.pose import Pose
@@ -41,7 +42,7 @@ class CameraPath:
 
 
 def read_paths(file: Path) -> dict[str, CameraPath]:
-    """All paths of a file by clip, in float64."""
+    """Read all paths of a file by clip, in float64."""
     if not zipfile.is_zipfile(file):
         raise ValueError(f"{file} is not an npz file of camera paths")
     with np.load(file) as arrays:
@@ -66,90 +67,85 @@ SPLITS = {"test": (0.0, 0.1), "held_out": (0.1, 0.15), "train": (0.15, 1.0)}
 """Which clips, by the number in [0, 1) that belongs to their names."""
 
 FREE = ((-2.2, -1.05, -2.2), (2.2, -0.05, 2.2))
-"""Corners of a box, in metres, that every room leaves free: above all furniture, and away from walls and ceiling."""
+"""Corners of a box, in meters, that every room leaves free: above all furniture, and away from walls and ceiling."""
 
 
 @dataclass(frozen=True)
 class PathRoomsNVS(NVSSource):
-    """Contexts and targets from a stretch of a real clip, as RealEstate10K trains (`clip_sampling`), inside a room.
+    """Contexts and targets from a range of a real clip, as RealEstate10K trains (`clip_sampling`), inside a room.
 
-    A scene is known by (seed, split, rank, number), whatever the batch size.
+    A scene is a function of (seed, split, rank, number), for any batch size.
     """
 
-    paths: Path
+    settings: PathsData
     seed: int = 0
     split: str = "train"
-    batch_size: int = 16
-    width: int = 36
-    height: int = 36
-    contexts: int = 2
-    targets: int = 1
-    zoom_max: float = 1.0
-    gap: tuple[int, int] = (25, 100)
-    solids: int = 5
-    antialias: int = 1
     clips: dict[str, list[CameraPath]] = field(init=False, repr=False, compare=False)  # by split
 
     def __post_init__(self) -> None:
+        settings = self.settings
         if self.split not in SPLITS:
             raise ValueError(f"unknown split {self.split!r}: choose one of {', '.join(SPLITS)}")
-        if min(self.batch_size, self.antialias) < 1 or self.seed < 0:
+        if min(settings.batch, settings.antialias) < 1 or self.seed < 0:
             raise ValueError(
-                f"{self.batch_size} scenes, antialias {self.antialias}, seed {self.seed}: give positive numbers, "
+                f"{settings.batch} scenes, antialias {settings.antialias}, seed {self.seed}: give positive numbers, "
                 "and a seed of 0 or more"
             )
-        check_sampling(self.gap, self.contexts, self.targets)
-        compute_zoom_factors(torch.zeros(1), self.zoom_max)
+        check_sampling(settings.gap, settings.contexts, settings.targets)
+        compute_zoom_factors(torch.zeros(1), settings.zoom_max)
         object.__setattr__(self, "clips", self._group_by_split())
 
     def _group_by_split(self) -> dict[str, list[CameraPath]]:
-        paths = [path for path in read_paths(self.paths).values() if is_long_enough(len(path), self.gap)]
+        file, gap = self.settings.find_file(), self.settings.gap
+        paths = [path for path in read_paths(file).values() if is_long_enough(len(path), gap)]
         clips = {
             split: [path for path in paths if low <= hash_to_unit(path.key) < high]
             for split, (low, high) in SPLITS.items()
         }
         if not clips[self.split] or not clips["held_out"]:
             raise ValueError(
-                f"{self.paths} has {len(paths)} clips of more than {self.gap[0]} frames: "
+                f"{file} has {len(paths)} clips of more than {gap[0]} frames: "
                 f"too few for the splits {self.split} and held_out"
             )
         return clips
 
     def make_batch(self, step: int, rank: int = 0) -> NVSBatch:
-        return self.make_scenes(range(step * self.batch_size, (step + 1) * self.batch_size), rank)
+        return self.make_scenes(range(step * self.settings.batch, (step + 1) * self.settings.batch), rank)
 
     def make_held_out(self) -> NVSBatch:
-        return self.make_scenes(range(self.batch_size), split="held_out")
+        return self.make_scenes(range(self.settings.batch), split="held_out")
 
     def with_zoom(self, zoom_max: float) -> "PathRoomsNVS":
-        """The same scenes and poses under another protocol."""
-        return replace(self, zoom_max=zoom_max)
+        """Return the same scenes and poses with zooms up to `zoom_max`."""
+        return replace(self, settings=replace(self.settings, zoom_max=zoom_max))
 
     def make_scenes(self, numbers: range, rank: int = 0, split: str | None = None) -> NVSBatch:
-        """Any stretch of the stream."""
+        """Make a range of the stream."""
         draws = [self.draw_path(number, rank, split or self.split) for number in numbers]
         rooms = Room.stack([draw.room for draw in draws])
         poses = Pose(torch.stack([draw.poses.world_from_cam for draw in draws]))
         camera = Pinhole.stack([draw.camera for draw in draws])
-        rgb = rooms.render(camera, poses.to(torch.float32), self.antialias).rgb.movedim(-1, -3)
+        rgb = rooms.render(camera, poses.to(torch.float32), self.settings.antialias).rgb.movedim(-1, -3)
         views = Views(
             [camera[:, view] for view in range(rgb.shape[1])],
-            normalize_poses(poses, self.contexts).to(torch.float32),
+            normalize_poses(poses, self.settings.contexts).to(torch.float32),
         )
-        known, names = self.contexts, tuple(draw.name for draw in draws)
+        known, names = self.settings.contexts, tuple(draw.name for draw in draws)
         return NVSBatch(rgb[:, :known], views[:known], rgb[:, known:], views[known:], names)
 
     def draw_path(self, number: int, rank: int, split: str) -> "PlacedPath":
         """One scene before it is rendered."""
         random = np.random.default_rng((self.seed, list(SPLITS).index(split), rank, number))
         clip = self.clips[split][int(random.integers(len(self.clips[split])))]
-        frames = draw_frames(random, len(clip), self.gap, self.contexts, self.targets)
-        zoom = compute_zoom_factors(torch.from_numpy(random.random(len(frames))), self.zoom_max)
+        frames = draw_frames(
+            random, len(clip), self.settings.gap, self.settings.contexts, self.settings.targets
+        )
+        zoom = compute_zoom_factors(torch.from_numpy(random.random(len(frames))), self.settings.zoom_max)
         return PlacedPath(
             name=f"clip {clip.key}, frames {frames}, in room {number} of rank {rank}",
-            room=make_random_room(int(random.integers(2**62)), self.solids, coarse=True),
-            poses=place_poses(Pose(clip.poses.world_from_cam[frames]), self.contexts, random),
-            camera=make_cameras(clip.intrinsics[frames], zoom, self.width, self.height),
+            room=make_random_room(int(random.integers(2**62)), self.settings.solids, coarse=True),
+            poses=place_poses(Pose(clip.poses.world_from_cam[frames]), self.settings.contexts, random),
+            camera=make_cameras(clip.intrinsics[frames], zoom, self.settings.width, self.settings.height),
         )
 
 
@@ -164,7 +160,7 @@ class PlacedPath:
 
 
 def place_poses(poses: Pose, contexts: int, random: np.random.Generator) -> Pose:
-    """A path inside a room: turned about the vertical, tilted down a little, scaled, and moved into the free box.
+    """Place a path in a room: turned about the vertical, tilted down a little, scaled, and moved into the free box.
 
     The first camera is taken to be level. The path stands where it has the room before it, and is scaled to 0.3 to 1 m
     between first and last context, or less if it would not fit.
@@ -189,7 +185,7 @@ def place_poses(poses: Pose, contexts: int, random: np.random.Generator) -> Pose
 def make_cameras(
     intrinsics: Float[Tensor, "view 4"], zoom: Float[Tensor, "view"], width: int, height: int
 ) -> Pinhole:
-    """The lens of each frame behind the largest centred crop of the wanted shape, zoomed."""
+    """Return the lens of each frame after the largest centered crop of the wanted shape, zoomed."""
     fx, fy, cx, cy = intrinsics.unbind(-1)
     focal = torch.maximum(fx * width, fy * height) * zoom
     # Pixels are square, so an uncropped picture would be focal/fx by focal/fy pixels.
@@ -205,7 +201,7 @@ def make_cameras(
 
 
 def _make_rotation(yaw_rad: float, tilt_rad: float) -> Float[Tensor, "3 3"]:
-    """About the vertical (y), after the camera has been tilted down about its x axis."""
+    """Rotate about the vertical (y), after tilting the camera down about its x axis."""
     about_y = [[cos(yaw_rad), 0, sin(yaw_rad)], [0, 1, 0], [-sin(yaw_rad), 0, cos(yaw_rad)]]
     about_x = [[1, 0, 0], [0, cos(tilt_rad), sin(tilt_rad)], [0, -sin(tilt_rad), cos(tilt_rad)]]
     return torch.tensor(about_y, dtype=torch.float64) @ torch.tensor(about_x, dtype=torch.float64)

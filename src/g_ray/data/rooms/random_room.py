@@ -15,9 +15,9 @@ FACES = 6
 def make_random_room(
     seed: int, solids: int = 7, dtype: torch.dtype = torch.float32, *, coarse: bool = False
 ) -> Room:
-    """A room of its own size, colours, furniture and light for every seed.
+    """Make a room with random size, colors, furniture and light for every seed.
 
-    `coarse` rooms are for images of a few dozen pixels: smooth waves of any colours that such an image can still
+    `coarse` rooms are for images of a few dozen pixels: smooth waves of any colors that such an image can still
     resolve, and one lamp without shadows, which are most of the cost.
     """
     if solids < 0:

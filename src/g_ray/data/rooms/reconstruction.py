@@ -1,4 +1,4 @@
-"""A camera walks through a room: small turns and small steps, so that neighbouring views overlap."""
+"""Reconstruction from rooms: a camera walks by small turns and steps, so that neighboring views overlap."""
 
 from dataclasses import dataclass, replace
 from math import pi, radians
@@ -10,11 +10,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.data.batch_shapes import ShapedSets
 from g_ray.data.color import ColorChange, ColorJitter
 from g_ray.data.lenses import draw_fisheye_coefficients, make_fisheyes, make_pinholes
 from g_ray.data.nvs import compute_zoom_factors
-from g_ray.data.reconstruction import ReconstructionBatch
+from g_ray.data.reconstruction import ReconstructionBatch, ShapedSets
+from g_ray.data.reconstruction_settings import RoomsViews
 from g_ray.data.rooms import Rendering, Room, make_random_room
 from g_ray.data.splits import SPLITS
 from g_ray.geometry.pointmap import transform_points
@@ -32,24 +32,24 @@ HEIGHTS_M = (-0.8, -0.1)
 """Inside the smallest room and above all furniture; y is down."""
 
 TURNS = 3.0
-"""So many whole turns of a step away from where it began, a walk turns back."""
+"""A walk turns back when its heading is this many of the largest turns away from the first."""
 
 
 def make_walk(
     start: Float[Tensor, "set 6"], steps: Float[Tensor, "set view 6"], yaw_deg: float, step_m: float
 ) -> Pose:
-    """World_from_cam [set view] from numbers in [0, 1): each view a step from the one before.
+    """Make poses [set view] from numbers in [0, 1): each view is a step from the previous one.
 
     A step turns by up to ±`yaw_deg` and goes up to ±`step_m` along each horizontal axis, less in height. At the
     end of its range a walk turns around.
     """
     begin, heading, pitch = _draw_start(start)
-    centerd = 2 * steps - 1
-    centerd = torch.cat([torch.zeros_like(centerd[:, :1, :4]), centerd[:, 1:, :4]], 1).cumsum(1)
-    path = begin[:, None] + centerd[..., :3] * centerd.new_tensor([step_m, 0.4 * step_m, step_m])
+    centered = 2 * steps - 1
+    centered = torch.cat([torch.zeros_like(centered[:, :1, :4]), centered[:, 1:, :4]], 1).cumsum(1)
+    path = begin[:, None] + centered[..., :3] * centered.new_tensor([step_m, 0.4 * step_m, step_m])
     across = reflect_into(path[..., (0, 2)], -REACH_M, REACH_M)
     eyes = torch.stack([across[..., 0], reflect_into(path[..., 1], *HEIGHTS_M), across[..., 1]], -1)
-    yaw = heading[:, None] + radians(yaw_deg) * reflect_into(centerd[..., 3], -TURNS, TURNS)
+    yaw = heading[:, None] + radians(yaw_deg) * reflect_into(centered[..., 3], -TURNS, TURNS)
     tilt = pitch[:, None] + radians(6) * (2 * steps[..., 4] - 1)
     return _make_poses(eyes, yaw, tilt, radians(4) * (2 * steps[..., 5] - 1))
 
@@ -61,7 +61,7 @@ def reflect_into(value: Tensor, low: float, high: float) -> Tensor:
 
 
 def _draw_start(start: Float[Tensor, "set 6"]) -> tuple[Tensor, Tensor, Tensor]:
-    """Somewhere around the middle, with the eyes on something near it: place, heading and pitch."""
+    """Draw a position around the middle that looks at a point near it: position, heading and pitch."""
     around, out, high, aim_x, aim_z, down = start.unbind(-1)
     radius = 0.8 + out
     x, z = radius * torch.sin(2 * pi * around), radius * torch.cos(2 * pi * around)
@@ -71,7 +71,7 @@ def _draw_start(start: Float[Tensor, "set 6"]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _make_poses(eyes: Float[Tensor, "*view 3"], yaw: Tensor, pitch: Tensor, roll: Tensor) -> Pose:
-    """Yaw about the vertical from +z to +x, pitch downwards, then roll about the optical axis."""
+    """Make poses from yaw about the vertical (+z to +x), pitch downwards, then roll about the optical axis."""
     forward = torch.stack([yaw.sin() * pitch.cos(), pitch.sin(), yaw.cos() * pitch.cos()], -1)
     cos, sin, zero = roll.cos(), roll.sin(), torch.zeros_like(roll)
     turn = torch.stack([cos, -sin, zero, sin, cos, zero, zero, zero, zero + 1], -1).unflatten(-1, (3, 3))
@@ -79,7 +79,7 @@ def _make_poses(eyes: Float[Tensor, "*view 3"], yaw: Tensor, pitch: Tensor, roll
     return Pose.from_parts(level.rotation @ turn, eyes)
 
 
-# Reconstruction from rooms: sets of overlapping views that depend on nothing but (seed, step, rank).
+# Sets of overlapping views, each a function of (seed, step, rank).
 
 
 LensName = Literal["pinhole", "fisheye", "mixed"]
@@ -93,50 +93,39 @@ class RoomsReconstruction(ShapedSets):
     """A camera walks through a procedural room; every view has a lens of its own, and exact depth.
 
     The four settings of a test are `lens="pinhole"`, the same with `zoom_max=3`, `"mixed"` (every other view a
-    fisheye) and `"fisheye"`: rooms and poses are the same in all of them. A set is known by (seed, split, rank,
-    number): `make_batch(step)` holds numbers step · batch_size and following. More views continue the walk of fewer.
+    fisheye) and `"fisheye"`: rooms and poses are the same in all of them. A set is a function of (seed, split, rank,
+    number): `make_batch(step)` holds numbers step · batch and following. More views continue the walk of fewer.
     """
 
+    settings: RoomsViews
     seed: int = 0
-    split: str = "train"
-    batch_size: int = 4  # sets, at most (see `DynamicBatch`)
-    views: tuple[int, int] = (4, 4)
-    width: int = 56
-    height: int = 56
-    aspect: tuple[float, float] = (1.0, 1.0)
-    images_max: int | None = None
     patch: int = 14
-    fov_deg: tuple[float, float] = (50.0, 90.0)  # horizontal, drawn for each pinhole
-    fisheye_deg: tuple[float, float] = (100.0, 140.0)  # the same of fisheyes
-    zoom_max: float = 1.0
+    split: str = "train"
     lens: LensName = "pinhole"
-    off_centre: float = 0.1  # the principal point is up to this far from the middle, in image sizes
-    yaw_deg: float = 18.0  # a step turns by up to this much
-    step_m: float = 0.5  # and goes up to this far along each horizontal axis
-    solids: int = 5
+    fisheye_deg: tuple[float, float] = (100.0, 140.0)
+    """Horizontal field of view of fisheyes; that of pinholes is `settings.fov_deg`."""
+    zoom_max: float = 1.0
     antialias: int = 1
-    coarse: bool = True  # rooms for images of a few dozen pixels, see `make_random_room`
-    colour: ColorJitter | None = None
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
             raise ValueError(f"unknown split {self.split!r}: choose one of {', '.join(SPLITS)}")
         if self.lens not in ("pinhole", "fisheye", "mixed"):
             raise ValueError(f"unknown lens {self.lens!r}: choose pinhole, fisheye or mixed")
-        for name, ceiling in (("fov_deg", 180), ("fisheye_deg", 240)):
-            low, high = getattr(self, name)
+        ranges = {"fov_deg": (self.settings.fov_deg, 180), "fisheye_deg": (self.fisheye_deg, 240)}
+        for name, ((low, high), ceiling) in ranges.items():
             if not 0 < low <= high < ceiling:
                 raise ValueError(f"{name} {(low, high)} must be a range between 0° and {ceiling}°")
-        if not 0 <= self.off_centre < 0.5 or self.antialias < 1:
+        if not 0 <= self.settings.off_center < 0.5 or self.antialias < 1:
             raise ValueError(
-                f"off_centre {self.off_centre}, antialias {self.antialias}: the principal point stays within half "
-                "an image of the middle, and a pixel takes at least one ray"
+                f"off_center {self.settings.off_center}, antialias {self.antialias}: the principal point stays within "
+                "half an image of the middle, and a pixel takes at least one ray"
             )
         compute_zoom_factors(torch.zeros(1), self.zoom_max)
-        self.make_dynamic_batch()
+        self.check_shape()
 
     def with_lens(self, lens: LensName, zoom_max: float = 1.0) -> "RoomsReconstruction":
-        """The same rooms and walks through other lenses."""
+        """Return the same rooms and walks with other lenses."""
         return replace(self, lens=lens, zoom_max=zoom_max)
 
     def make_sets(
@@ -150,11 +139,15 @@ class RoomsReconstruction(ShapedSets):
     ) -> ReconstructionBatch:
         """Any stretch of the stream, e.g. the first 256 sets of the test split; without a number of views, the
         most that a set has. `cameras`, one per view and each batched over the sets, replace those that are drawn."""
-        views, height = views or self.views[1], height or self.height
+        settings = self.settings
+        views, height = views or settings.views[1], height or settings.height
         draws = [SetDraws(self, number, rank, views) for number in numbers]
-        rooms = Room.stack([make_random_room(draw.room, self.solids, coarse=self.coarse) for draw in draws])
+        rooms = Room.stack(
+            [make_random_room(draw.room, settings.solids, coarse=settings.coarse) for draw in draws]
+        )
         steps = torch.stack([draw.steps for draw in draws])
-        poses = make_walk(torch.stack([draw.start for draw in draws]), steps, self.yaw_deg, self.step_m)
+        starts = torch.stack([draw.start for draw in draws])
+        poses = make_walk(starts, steps, settings.yaw_deg, settings.step_m)
         cameras = cameras or self._make_cameras(torch.stack([draw.lenses for draw in draws]), height)
         rendering = _render(rooms, cameras, poses.to(torch.float32), self.antialias)
         images = self._change_colors(rendering, draws)
@@ -162,19 +155,21 @@ class RoomsReconstruction(ShapedSets):
         return _make_batch(images, rendering, cameras, poses, names)
 
     def choose_lens(self, view: int) -> Literal["pinhole", "fisheye"]:
-        """In mixed sets every other view is a fisheye; the first is not."""
+        """Return the lens of a view: in mixed sets every second view is a fisheye."""
         if self.lens == "mixed":
             return "fisheye" if view % 2 else "pinhole"
         return self.lens
 
     def _make_cameras(self, unit: Float[Tensor, "set view number"], height: int) -> list[Camera]:
         zoom = compute_zoom_factors(unit[..., 3], self.zoom_max)
-        center = self.off_centre * (2 * unit[..., 1:3] - 1)
+        center = self.settings.off_center * (2 * unit[..., 1:3] - 1)
         cameras: list[Camera] = []
         for view in range(unit.shape[1]):
-            frame = (center[:, view], zoom[:, view], self.width, height)
+            frame = (center[:, view], zoom[:, view], self.settings.width, height)
             if self.choose_lens(view) == "pinhole":
-                cameras.append(make_pinholes(_interpolate_rad(self.fov_deg, unit[:, view, 0]), *frame))
+                cameras.append(
+                    make_pinholes(_interpolate_rad(self.settings.fov_deg, unit[:, view, 0]), *frame)
+                )
             else:
                 k = draw_fisheye_coefficients(unit[:, view, 4:])
                 cameras.append(make_fisheyes(_interpolate_rad(self.fisheye_deg, unit[:, view, 0]), k, *frame))
@@ -184,9 +179,9 @@ class RoomsReconstruction(ShapedSets):
         self, rendering: Rendering, draws: "list[SetDraws]"
     ) -> Float[Tensor, "set view 3 h w"]:
         images = rendering.rgb.movedim(-1, -3)
-        if self.colour is None:
+        if not self.settings.color:
             return images
-        colors = ColorChange.stack([self.colour.draw(draw.colour, images.shape[1]) for draw in draws])
+        colors = ColorChange.stack([ColorJitter().draw(draw.color, images.shape[1]) for draw in draws])
         return colors.apply(images) * rendering.valid[:, :, None]
 
 
@@ -200,7 +195,7 @@ class SetDraws:
         self.start = torch.from_numpy(random.random(START))
         per_view = torch.from_numpy(random.random((views, PER_STEP + PER_LENS)))
         self.steps, self.lenses = per_view.split((PER_STEP, PER_LENS), -1)
-        self.colour = np.random.default_rng((*key, 1))  # a stream of its own: colours change no geometry
+        self.color = np.random.default_rng((*key, 1))  # a separate stream: colors do not change geometry
 
 
 def _interpolate_rad(range_deg: tuple[float, float], unit: Tensor) -> Tensor:
@@ -209,7 +204,7 @@ def _interpolate_rad(range_deg: tuple[float, float], unit: Tensor) -> Tensor:
 
 
 def _render(rooms: Room, cameras: list[Camera], poses: Pose, antialias: int) -> Rendering:
-    """Views of one lens model at once, then all of them in their order."""
+    """Render the views of each lens model together, and return all of them in their order."""
     models = [type(camera) for camera in cameras]
     groups = [[view for view, kind in enumerate(models) if kind is model] for model in dict.fromkeys(models)]
     parts = []
@@ -230,14 +225,14 @@ def _render(rooms: Room, cameras: list[Camera], poses: Pose, antialias: int) -> 
 def _make_batch(
     images: Tensor, rendering: Rendering, cameras: list[Camera], poses: Pose, names: tuple[str, ...]
 ) -> ReconstructionBatch:
-    """Rooms have a world of their own; a network's is its first view."""
+    """Assemble the batch, with points in the frame of the first view instead of the room's."""
     to_cameras, to_first = (pose.inverse().to(torch.float32) for pose in (poses, poses[:, :1]))
-    seen_at = rendering.valid[..., None]
+    visible = rendering.valid[..., None]
     return ReconstructionBatch(
         images=images,
         views=Views(cameras),
-        world_points=transform_points(rendering.points, to_first) * seen_at,
-        camera_points=transform_points(rendering.points, to_cameras) * seen_at,
+        world_points=transform_points(rendering.points, to_first) * visible,
+        camera_points=transform_points(rendering.points, to_cameras) * visible,
         ray_depth=rendering.ray_depth,
         z_depth=rendering.z_depth,
         valid=rendering.valid,

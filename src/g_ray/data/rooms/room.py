@@ -71,7 +71,7 @@ class Solids:
 
 @dataclass(frozen=True)
 class Materials:
-    """A pattern between two colours for each surface: six faces of the room, then one per solid."""
+    """A pattern between two colors for each surface: six faces of the room, then one per solid."""
 
     pattern: Int[Tensor, "*scene surface"]  # which of PATTERNS
     colors: Float[Tensor, "*scene surface 2 3"]
@@ -159,7 +159,7 @@ class Room:
         return (ambient + 1.5 * total / self.lamps.shape[-2]) * (1 - 0.35 * torch.exp(-4 * corner))
 
     def render(self, camera: Camera, pose: Pose, antialias: int = 1) -> Rendering:
-        """Depth and points at the pixel centres; colour averaged over `antialias`² rays per pixel.
+        """Render depth and points at the pixel centers, and color averaged over `antialias`² rays per pixel.
 
         Cameras and poses are [*scene, *view]: any number of views of each room at once.
         """

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 Pattern = Callable[[Float[Tensor, "point 3"]], Float[Tensor, "point"]]
-"""Points (in units of the pattern) to a blend in [0, 1] between a surface's two colours."""
+"""Points (in units of the pattern) to a blend in [0, 1] between a surface's two colors."""
 
 
 def plain(points: Float[Tensor, "point 3"]) -> Float[Tensor, "point"]:
@@ -54,7 +54,7 @@ def planks(points: Float[Tensor, "point 3"]) -> Float[Tensor, "point"]:
 
 
 def waves(points: Float[Tensor, "point 3"]) -> Float[Tensor, "point"]:
-    """A sine bent by another: nothing finer than about a third of a unit, so that a coarse image can show it."""
+    """Return a sine bent by another: nothing finer than about a third of a unit, so that a coarse image can show it."""
     main, bend = (points @ points.new_tensor([[0.8, -0.4], [0.5, 0.7], [-0.6, 0.5]])).unbind(-1)
     return 0.5 + 0.5 * torch.sin(2 * torch.pi * main + 1.2 * torch.sin(2 * torch.pi * bend))
 
@@ -82,7 +82,7 @@ def _compute_clouds(points: Float[Tensor, "point 3"]) -> Float[Tensor, "point"]:
 
 
 def _soft_step(value: Tensor, sharpness: float = 12.0) -> Tensor:
-    """A soft step, so that a pattern's border does not flicker between pixels."""
+    """Return a soft step, so that a pattern's border does not flicker between pixels."""
     return torch.sigmoid(sharpness * value)
 
 
@@ -92,5 +92,5 @@ def _distance_to_integer(value: Tensor) -> Tensor:
 
 
 def _hash(value: Tensor) -> Tensor:
-    """A reproducible number in [0, 1) for an integer."""
+    """Hash an integer to a number in [0, 1)."""
     return (torch.sin(value * 12.9898) * 43758.5453).remainder(1)

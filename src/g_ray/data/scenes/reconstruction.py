@@ -1,7 +1,6 @@
-"""Reconstruction from scene folders with depth: sets that depend on nothing but (seed, step, rank)."""
+"""Reconstruction from scene folders with depth: sets are functions of (seed, step, rank)."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,13 +10,13 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.cameras.ray_map_camera import RayMapCamera
-from g_ray.data.batch_shapes import ShapedSets
 from g_ray.data.color import ColorChange, ColorJitter
 from g_ray.data.covisibility import compute_overlap, draw_covisible_views
-from g_ray.data.reconstruction import ReconstructionBatch
+from g_ray.data.reconstruction import ReconstructionBatch, ShapedSets
+from g_ray.data.reconstruction_settings import ScenesViews
 from g_ray.data.scenes.store import DepthReading, LoadedScene, SceneStore
 from g_ray.data.splits import HELD_OUT
-from g_ray.formats.depth import Convention, convert_to_ray_depth, resize_depth
+from g_ray.formats.depth import convert_to_ray_depth, resize_depth
 from g_ray.formats.scene import PosedScene, check_depth_size
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
@@ -47,54 +46,35 @@ class ScenesReconstruction(ShapedSets):
     frames are not. Lengths are in the unit of the files: the losses know no unit.
     """
 
-    folders: tuple[Path | str, ...]
+    settings: ScenesViews
     seed: int = 0
-    batch_size: int = 4  # sets, at most (see `DynamicBatch`)
-    views: tuple[int, int] = (2, 8)
-    width: int = 224
-    height: int = 224
-    aspect: tuple[float, float] = (0.33, 1.0)
-    images_max: int | None = None
     patch: int = 14
-    overlap: float | int = 0.25
-    zoom_max: float | int = 1.5  # of each view, drawn between 1 and this
-    off_centre: float | int = 1.0  # 0: crops in the middle of the photograph, 1: anywhere
-    hold_out: float | int = 0.1  # share of the scenes
-    frames: tuple[float | int, float | int] = (
-        0.0,
-        1.0,
-    )  # the stretch of each scene's frames that is used, in their order
-    depth_max: float | int | None = None  # in the files' unit; farther is not valid
-    depth_convention: Convention | None = None  # instead of what the format says
-    depth_unit: float | int | None = None  # the same
-    depth_modality: str | None = None  # of WAI folders, instead of depth or rendered_depth
-    colour: ColorJitter | None = None
+    reading: DepthReading = field(default_factory=DepthReading)
     store: SceneStore = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.overlap < 1 or not self.zoom_max >= 1 or not 0 <= self.off_centre <= 1:
+        settings = self.settings
+        if not 0 <= settings.overlap < 1 or not settings.zoom_max >= 1 or not 0 <= settings.off_center <= 1:
             raise ValueError(
-                f"overlap {self.overlap}, zoom_max {self.zoom_max}, off_centre {self.off_centre}: an overlap is below "
-                "1, a zoom at least 1, and off_centre between 0 and 1"
+                f"overlap {settings.overlap}, zoom_max {settings.zoom_max}, off_center {settings.off_center}: an "
+                "overlap is below 1, a zoom at least 1, and off_center between 0 and 1"
             )
-        if not 0 < self.hold_out < 1 or not 0 <= self.frames[0] < self.frames[1] <= 1:
+        if not 0 < settings.hold_out < 1 or not 0 <= settings.frames[0] < settings.frames[1] <= 1:
             raise ValueError(
-                f"hold_out {self.hold_out} must lie between 0 and 1, and frames {self.frames} be a stretch of [0, 1]"
+                f"hold_out {settings.hold_out} must lie between 0 and 1, and frames {settings.frames} be a range "
+                "within [0, 1]"
             )
-        if any(value is not None and not value > 0 for value in (self.depth_max, self.depth_unit)):
-            raise ValueError(
-                f"depth_max {self.depth_max} and depth_unit {self.depth_unit} must be positive numbers"
-            )
-        self.make_dynamic_batch()
-        reading = DepthReading(self.depth_convention, self.depth_unit, self.depth_modality)
-        object.__setattr__(self, "store", SceneStore(self.folders, self.hold_out, reading))
+        if settings.depth_max is not None and not settings.depth_max > 0:
+            raise ValueError(f"depth_max {settings.depth_max} must be a positive number")
+        self.check_shape()
+        object.__setattr__(self, "store", SceneStore(settings.folders, settings.hold_out, self.reading))
 
     def make_sets(
         self, numbers: range, rank: int = 0, *, views: int | None = None, height: int | None = None
     ) -> ReconstructionBatch:
-        """Any stretch of the stream; rank `HELD_OUT` shows scenes that no other rank does, in their own colours."""
-        draws = [self._draw_set(number, rank, views or self.views[1]) for number in numbers]
-        return _make_batch([self._load_views(draw, height or self.height) for draw in draws], draws)
+        """Make a range of the stream; rank `HELD_OUT` has scenes of its own, without color augmentation."""
+        draws = [self._draw_set(number, rank, views or self.settings.views[1]) for number in numbers]
+        return _make_batch([self._load_views(draw, height or self.settings.height) for draw in draws], draws)
 
     # Which views
 
@@ -103,11 +83,12 @@ class ScenesReconstruction(ShapedSets):
         index = self._draw_scene(random, rank)
         loaded = self.store[index]
         allowed = self.find_allowed(loaded, rank)
-        chosen = draw_covisible_views(random, loaded.covisibility, views, self.overlap, allowed)
+        chosen = draw_covisible_views(random, loaded.covisibility, views, self.settings.overlap, allowed)
         if len(set(chosen)) == 1:
             self._check_overlap(loaded, allowed)
         name = f"{self.store.names[index]}: {' '.join(loaded.scene.names[view] for view in chosen)}"
-        color = None if self.colour is None or rank == HELD_OUT else self.colour.draw(random, views)
+        augment = self.settings.color and rank != HELD_OUT
+        color = ColorJitter().draw(random, views) if augment else None
         return SetDraw(loaded.scene, chosen, random.random((views, 3)), color, name)
 
     def _draw_scene(self, random: np.random.Generator, rank: int) -> int:
@@ -116,11 +97,11 @@ class ScenesReconstruction(ShapedSets):
         return among[int(random.integers(len(among)))]
 
     def find_allowed(self, loaded: LoadedScene, rank: int) -> list[int]:
-        """Views that a rank may see: those with depth in the stretch of frames, and its part of a single scene."""
+        """Return the views that a rank may use: with depth, in the range of frames, in its part of a scene."""
         count = len(loaded.scene)
-        start, stop = (round(share * count) for share in self.frames)
+        start, stop = (round(share * count) for share in self.settings.frames)
         if len(self.store.folders) == 1:
-            border = stop - max(2, round(self.hold_out * (stop - start)))
+            border = stop - max(2, round(self.settings.hold_out * (stop - start)))
             start, stop = (border, stop) if rank == HELD_OUT else (start, border)
         views = [view for view in loaded.with_depth if start <= view < stop]
         if len(views) < 2:
@@ -130,12 +111,12 @@ class ScenesReconstruction(ShapedSets):
         return views
 
     def _check_overlap(self, loaded: LoadedScene, allowed: list[int]) -> None:
-        """One lonely view is bad luck; a scene of lonely views is an error."""
+        """Raise ValueError if no two views of the scene overlap; a single view without overlap is tolerated."""
         most = max(float(compute_overlap(loaded.covisibility, view)[allowed].max()) for view in allowed)
-        if most <= self.overlap:
+        if most <= self.settings.overlap:
             raise ValueError(
-                f"{loaded.scene.folder}: no two views overlap by more than {self.overlap:.0%} (at most {most:.0%}); "
-                "leave it out, ask for less overlap, or look at it with g-ray data check"
+                f"{loaded.scene.folder}: no two views overlap by more than {self.settings.overlap:.0%} "
+                f"(at most {most:.0%}); leave it out, ask for less overlap, or inspect it with g-ray data check"
             )
 
     # What they show
@@ -144,9 +125,12 @@ class ScenesReconstruction(ShapedSets):
         taken = []
         for view, (zoom, across, down) in zip(draw.views, draw.crops, strict=True):
             camera = draw.scene.cameras[view]
-            place = (0.5 + self.off_centre * (across - 0.5), 0.5 + self.off_centre * (down - 0.5))
-            size = (camera.width, camera.height, self.width, height)
-            box = place_box(*size, zoom=1 + zoom * (self.zoom_max - 1), place=place)
+            place = (
+                0.5 + self.settings.off_center * (across - 0.5),
+                0.5 + self.settings.off_center * (down - 0.5),
+            )
+            size = (camera.width, camera.height, self.settings.width, height)
+            box = place_box(*size, zoom=1 + zoom * (self.settings.zoom_max - 1), place=place)
             taken.append(self._load_view(draw.scene, view, box, height))
         return taken
 
@@ -155,18 +139,18 @@ class ScenesReconstruction(ShapedSets):
         assert file is not None
         photo, depth = scene.load_photo(view), file.read()
         check_depth_size(file.path, depth, camera)
-        image, small = resample(photo, camera, self.width, height, box)
+        image, small = resample(photo, camera, self.settings.width, height, box)
         small = small.to(torch.float32)
         rays = RayMap.from_camera(small)
-        near = resize_depth(depth, (camera.width, camera.height), self.width, height, box)
-        if self.depth_max is not None:
-            near = torch.where(near <= self.depth_max, near, 0)
+        near = resize_depth(depth, (camera.width, camera.height), self.settings.width, height, box)
+        if self.settings.depth_max is not None:
+            near = torch.where(near <= self.settings.depth_max, near, 0)
         along, valid = convert_to_ray_depth(near, rays, file.convention)
         return LoadedView(image.clamp(0, 1), small, along, along[..., None] * rays.directions, valid)
 
 
 class SetDraw(NamedTuple):
-    """One set: its views, a zoom and a place for each in [0, 1), and colours."""
+    """One set: its views, a zoom and a place for each in [0, 1), and colors."""
 
     scene: PosedScene
     views: list[int]
@@ -200,7 +184,7 @@ def _make_batch(sets: list[list[LoadedView]], draws: list[SetDraw]) -> Reconstru
 
 
 def merge_cameras(cameras: list[Camera]) -> Camera:
-    """A batch has one camera model: of several, every camera becomes the table of its rays."""
+    """Stack cameras; those of several models become tables of their rays, because a batch has one camera model."""
     if len({type(camera) for camera in cameras}) > 1 or isinstance(cameras[0], RayMapCamera):
         cameras = [RayMapCamera.from_rays(*camera.unproject_grid()) for camera in cameras]
     return type(cameras[0]).stack(cameras)

@@ -1,4 +1,4 @@
-"""Scene folders to train on: which there are, which are held out, and the ones that were read last."""
+"""The scene folders of a training: their list, which are held out, and a cache of scenes."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -22,12 +22,16 @@ KEPT = 256
 
 @dataclass(frozen=True)
 class DepthReading:
-    """What to believe about depth files instead of what their format says."""
+    """How to read depth files where it differs from what their format says; None keeps that."""
 
     convention: Convention | None = None
     unit: float | int | None = None
     modality: str | None = None
     """Of WAI folders, see `read_wai`."""
+
+    def __post_init__(self) -> None:
+        if self.unit is not None and not self.unit > 0:
+            raise ValueError(f"the unit of depth files, {self.unit}, must be a positive number")
 
     def apply_to(self, scene: PosedScene) -> PosedScene:
         changes = {
@@ -39,7 +43,7 @@ class DepthReading:
 
 
 class LoadedScene:
-    """A scene that has depth, and what is found out about it when somebody asks."""
+    """A scene that has depth; its covisibility is computed on first use."""
 
     def __init__(self, scene: PosedScene) -> None:
         if not scene.depth:
@@ -82,10 +86,10 @@ class SceneStore:
         return self._kept[index]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Workers read their own scenes."""
+        """Leave the cache out: workers read their own scenes."""
         return {**vars(self), "_kept": OrderedDict()}
 
 
 def _format_name(root: Path, scene: Path) -> str:
-    """The same wherever the data lies."""
+    """Return a name that does not depend on where the data is stored."""
     return (Path(root.resolve().name) / scene.relative_to(root)).as_posix()

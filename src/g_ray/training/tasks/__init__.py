@@ -1,1 +1,1 @@
-"""What the engine can train: each task joins a model, data and an objective."""
+"""Tasks: each combines a model, data and an objective."""

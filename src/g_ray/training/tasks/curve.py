@@ -1,4 +1,4 @@
-"""The smallest task: a perceptron learns a curve. For trying out a machine, and for the tests of the engine."""
+"""The smallest task: a perceptron learns a curve. It serves to try out a machine, and to test the engine."""
 
 import time
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from g_ray.training.recipe import CurveRecipe
 from g_ray.training.task import Task, make_step_seed
 
 
@@ -35,23 +36,21 @@ class CurveBatch:
     y: Float[Tensor, "batch 1"]
 
 
-@dataclass(kw_only=True)
+@dataclass
 class CurveTask(Task):
-    """y = sin 3x + ½ cos 7x on [−1, 1]. Dropout is there to show that its noise is resumed exactly, too."""
+    """y = sin 3x + ½ cos 7x on [−1, 1]. Dropout shows that random noise is resumed exactly."""
 
-    width: int
-    layers: int
-    dropout: float
-    batch_size: int
-    seed: int
-    pause_s: float = 0.0
+    recipe: CurveRecipe
+
+    def __post_init__(self) -> None:
+        self.batch_size = self.recipe.batch
 
     def build_model(self) -> nn.Module:
-        return Perceptron(self.width, self.layers, self.dropout)
+        return Perceptron(self.recipe.width, self.recipe.layers, self.recipe.dropout)
 
     def make_batch(self, step: int, rank: int, world: int) -> CurveBatch:
-        time.sleep(self.pause_s)
-        generator = torch.Generator().manual_seed(make_step_seed(self.seed, step, rank))
+        time.sleep(self.recipe.pause_s)
+        generator = torch.Generator().manual_seed(make_step_seed(self.recipe.seed, step, rank))
         x = 2 * torch.rand(self.batch_size, 1, generator=generator) - 1
         return CurveBatch(x, evaluate_curve(x))
 
@@ -64,7 +63,7 @@ class CurveTask(Task):
         return float(F.mse_loss(model(x).float(), evaluate_curve(x)))
 
     def render_samples(self, model: nn.Module) -> Float[Tensor, "1 3 32 64"]:
-        """The learned curve, black on white."""
+        """Draw the learned curve, black on white."""
         x = torch.linspace(-1, 1, 64, device=next(model.parameters()).device)[:, None]
         rows = (15.5 - 10 * model(x).float()[:, 0]).round().clamp(0, 31).long()
         picture = torch.ones(1, 3, 32, 64)

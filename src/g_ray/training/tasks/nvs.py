@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from g_ray.data.nvs import NVSBatch, NVSSource
-from g_ray.models.lvsm import LVSM, LVSMConfig
+from g_ray.models.lvsm import LVSM
+from g_ray.models.lvsm_config import LVSMConfig
 from g_ray.training.task import Task
 
 MAX_SHOWN = 2
@@ -41,7 +42,7 @@ class NVSTask(Task):
         return terms.total.mean(), logged
 
     def _compute_terms(self, batch: NVSBatch, predicted: Tensor) -> Any:
-        """In fp32, whatever autocast says: squares of small errors vanish in fp16."""
+        """Compute the loss in fp32 even under autocast: squares of small errors underflow in fp16."""
         truth = batch.target_images
         perceptual = None if self.perceptual is None else self.perceptual.to(truth.device)
         with torch.autocast(truth.device.type, enabled=False):
@@ -51,7 +52,7 @@ class NVSTask(Task):
         return ", ".join(batch.names)
 
     def _get_held_out(self, model: nn.Module) -> NVSBatch:
-        """Rendered in full precision: the engine looks at models under autocast."""
+        """Return the held-out batch, rendered in full precision although the engine validates under autocast."""
         with torch.autocast("cpu", enabled=False):
             return self.data.make_held_out().to(next(model.parameters()).device)
 
@@ -60,7 +61,7 @@ class NVSTask(Task):
         return float(self.compute_loss(model, batch)[0])
 
     def render_samples(self, model: nn.Module) -> Float[Tensor, "n 3 h w"] | None:
-        """Per scene: the contexts, the truth, the prediction."""
+        """Return for each scene the contexts, the true and the predicted targets."""
         batch = self._get_held_out(model)
         if batch.context_images.shape[-2:] != batch.target_images.shape[-2:]:
             return None

@@ -49,7 +49,7 @@ class ReconstructionTask(Task):
         return float(self.compute_loss(model, self._get_held_out(model))[0])
 
     def render_samples(self, model: nn.Module) -> Float[Tensor, "n 3 h w"]:
-        """Of the first set: the images, then true and predicted ray depth, near is bright."""
+        """Return the images of the first set, then its true and predicted ray depth, where near is bright."""
         batch = self._get_held_out(model)
         predicted = model(batch.images, batch.views).ray_depth[0].to(batch.ray_depth)
         truth = batch.ray_depth[0]
@@ -62,13 +62,13 @@ class ReconstructionTask(Task):
         )
 
     def _get_held_out(self, model: nn.Module) -> ReconstructionBatch:
-        """Rendered in full precision: the engine looks at models under autocast."""
+        """Return the held-out batch, rendered in full precision although the engine validates under autocast."""
         with torch.autocast("cpu", enabled=False):
             return self.data.make_held_out().to(next(model.parameters()).device)
 
 
 def _scale_to_truth(depth: Float[Tensor, "view h w"], truth: Float[Tensor, "view h w"]) -> Tensor:
-    """Predictions are up to scale."""
+    """Scale a prediction, which is up to scale, to the median of the truth."""
     valid = truth > 0
     return depth * (truth[valid].median() / depth[valid].median())
 

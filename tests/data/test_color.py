@@ -1,4 +1,4 @@
-"""Colour augmentation by hand: each knob alone, greys that stay grey, sets that change together."""
+"""Color augmentation by hand: each knob alone, grays that stay gray, sets that change together."""
 
 import numpy as np
 import pytest
@@ -10,40 +10,40 @@ IMAGE = torch.rand(1, 3, 6, 7, generator=torch.Generator().manual_seed(0), dtype
 LUMA = torch.tensor([0.299, 0.587, 0.114], dtype=torch.float64)[:, None, None]
 
 
-def colours(brightness=1.0, contrast=1.0, saturation=1.0, gamma=1.0, hue=0.0) -> ColorChange:
+def colors(brightness=1.0, contrast=1.0, saturation=1.0, gamma=1.0, hue=0.0) -> ColorChange:
     values = torch.tensor([[brightness, contrast, saturation, gamma, hue]], dtype=torch.float64)
     return ColorChange(*values.unbind(-1))
 
 
-def grey(image):
+def gray(image):
     return (LUMA * image).sum(-3)
 
 
 def test_nothing_is_changed_by_nothing():
-    assert torch.allclose(colours().apply(IMAGE), IMAGE, atol=1e-12)
+    assert torch.allclose(colors().apply(IMAGE), IMAGE, atol=1e-12)
 
 
 def test_each_knob_by_hand():
-    assert torch.allclose(colours(brightness=1.5).apply(IMAGE), 1.5 * IMAGE, atol=1e-12)
-    assert torch.allclose(colours(gamma=2.0).apply(IMAGE), IMAGE**2, atol=1e-12)
-    mean = grey(IMAGE).mean()
-    assert torch.allclose(colours(contrast=0.5).apply(IMAGE), mean + 0.5 * (IMAGE - mean), atol=1e-12)
-    shade = grey(IMAGE)[:, None]
-    assert torch.allclose(colours(saturation=0.5).apply(IMAGE), shade + 0.5 * (IMAGE - shade), atol=1e-3)
-    assert torch.allclose(colours(saturation=0.0).apply(IMAGE), shade.expand_as(IMAGE), atol=1e-3)
+    assert torch.allclose(colors(brightness=1.5).apply(IMAGE), 1.5 * IMAGE, atol=1e-12)
+    assert torch.allclose(colors(gamma=2.0).apply(IMAGE), IMAGE**2, atol=1e-12)
+    mean = gray(IMAGE).mean()
+    assert torch.allclose(colors(contrast=0.5).apply(IMAGE), mean + 0.5 * (IMAGE - mean), atol=1e-12)
+    shade = gray(IMAGE)[:, None]
+    assert torch.allclose(colors(saturation=0.5).apply(IMAGE), shade + 0.5 * (IMAGE - shade), atol=1e-3)
+    assert torch.allclose(colors(saturation=0.0).apply(IMAGE), shade.expand_as(IMAGE), atol=1e-3)
 
 
-def test_hue_turns_colours_and_leaves_grey_alone():
-    turned = colours(hue=np.pi / 3).apply(IMAGE)
+def test_hue_turns_colors_and_leaves_gray_alone():
+    turned = colors(hue=np.pi / 3).apply(IMAGE)
     assert (turned - IMAGE).abs().max() > 0.05
-    assert torch.allclose(grey(turned), grey(IMAGE), atol=1e-3)
-    assert torch.allclose(colours(hue=-np.pi / 3).apply(turned), IMAGE, atol=1e-9)
+    assert torch.allclose(gray(turned), gray(IMAGE), atol=1e-3)
+    assert torch.allclose(colors(hue=-np.pi / 3).apply(turned), IMAGE, atol=1e-9)
     even = torch.full_like(IMAGE, 0.3)
-    assert torch.allclose(colours(hue=1.0).apply(even), even, atol=1e-3)
+    assert torch.allclose(colors(hue=1.0).apply(even), even, atol=1e-3)
 
 
 def test_results_stay_in_range():
-    strong = colours(brightness=1.9, contrast=1.9, saturation=1.9, gamma=0.2, hue=3.0).apply(IMAGE)
+    strong = colors(brightness=1.9, contrast=1.9, saturation=1.9, gamma=0.2, hue=3.0).apply(IMAGE)
     assert strong.min() >= 0 and strong.max() <= 1
 
 
@@ -69,7 +69,7 @@ def test_batches_keep_the_dtype_of_images():
     )
 
 
-@pytest.mark.parametrize("wrong", [{"brightness": 1.0}, {"hue": 0.6}, {"grey": 1.5}])
+@pytest.mark.parametrize("wrong", [{"brightness": 1.0}, {"hue": 0.6}, {"gray": 1.5}])
 def test_wrong_settings_are_refused(wrong):
     with pytest.raises(ValueError, match=r"out of range|probabilities"):
         ColorJitter(**wrong)

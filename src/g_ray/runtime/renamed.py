@@ -1,0 +1,37 @@
+"""Names of settings and methods that had another spelling in earlier versions, and are still accepted.
+
+They occur on command lines, in the recipes of stored runs and in the metadata of weights.
+"""
+
+from typing import Any
+
+SETTINGS = {"optimiser": "optimizer", "colour": "color", "off_centre": "off_center"}
+"""Fields of recipes, and the options that set them: old name → name."""
+
+METHODS = {"rope_normalised": "rope_normalized"}
+"""Values of `method`."""
+
+
+def rename_settings(settings: Any) -> Any:
+    """Return nested settings as the current version names them."""
+    if isinstance(settings, dict):
+        renamed = {SETTINGS.get(key, key): rename_settings(value) for key, value in settings.items()}
+        if isinstance(method := renamed.get("method"), str):
+            renamed["method"] = METHODS.get(method, method)
+        return renamed
+    return [rename_settings(value) for value in settings] if isinstance(settings, list) else settings
+
+
+def rename_option(word: str) -> str:
+    """Return a word of a command line with its option renamed: `--data.no-off-centre=1` → `--data.no-off-center=1`."""
+    if not word.startswith("--"):
+        return word
+    option, assignment, value = word.removeprefix("--").partition("=")
+    parts = [_rename_part(part) for part in option.split(".")]
+    return f"--{'.'.join(parts)}{assignment}{value}"
+
+
+def _rename_part(part: str) -> str:
+    prefix = "no-" if part.startswith("no-") else ""
+    name = part.removeprefix(prefix).replace("-", "_")
+    return f"{prefix}{SETTINGS[name].replace('_', '-')}" if name in SETTINGS else part
