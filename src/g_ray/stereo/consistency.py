@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.stereo.options import StereoOptions
+from g_ray.stereo.options import DEFAULTS, StereoOptions
 from g_ray.stereo.view import DepthMap, StereoView
 from g_ray.stereo.warp import Trajectories
 
@@ -15,7 +15,7 @@ def check_consistency(
     views: Sequence[StereoView],
     depths: Sequence[DepthMap],
     neighbors: Sequence[Sequence[int]],
-    options: StereoOptions = StereoOptions(),
+    options: StereoOptions = DEFAULTS,
 ) -> list[DepthMap]:
     """Drop depths that fewer than `options.min_views` neighbors agree with.
 
@@ -47,9 +47,9 @@ def _check_view(
         tolerance = (measure_pixel_angles(rays) / widest.clamp_min(1e-6)).clamp(options.max_depth_error, 0.2)
         for meeting in meetings:
             agreeing += meeting.find_agreeing(tolerance, options.max_reprojection_px)
-    valid = depth.valid & (agreeing >= max(1, min(options.min_views, len(neighbors))))
-    # One confirmation leaves half of the confidence, many leave all of it.
-    confidence = depth.confidence * agreeing / (agreeing + 1)
+    valid = depth.valid & (agreeing >= min(options.min_views, max(1, len(neighbors))))
+    # One confirmation leaves two thirds of the confidence, many leave all of it, none a tenth.
+    confidence = depth.confidence * (agreeing + 0.1) / (agreeing + 0.6) 
     return DepthMap(torch.where(valid, depth.ray_depth, 0.0), torch.where(valid, confidence, 0.0), valid)
 
 

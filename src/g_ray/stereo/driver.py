@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from g_ray.stereo.consistency import check_consistency
-from g_ray.stereo.options import StereoOptions
+from g_ray.stereo.options import DEFAULTS, StereoOptions
 from g_ray.stereo.sources import choose_range, choose_sources
 from g_ray.stereo.sweep import sweep_view
 from g_ray.stereo.view import DepthMap, SparsePoints, StereoView
@@ -14,7 +14,7 @@ from g_ray.stereo.view import DepthMap, SparsePoints, StereoView
 def estimate_depths(
     views: Sequence[StereoView],
     points: SparsePoints | None = None,
-    options: StereoOptions = StereoOptions(),
+    options: StereoOptions = DEFAULTS,
     progress: Callable[[int], None] | None = None,
 ) -> list[DepthMap]:
     """Estimate a depth map for every view, each checked against the others.

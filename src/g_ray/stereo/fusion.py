@@ -8,9 +8,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from g_ray.geometry.pose import Pose
-from g_ray.stereo.options import StereoOptions
+from g_ray.stereo.options import DEFAULTS, StereoOptions
 from g_ray.stereo.view import DepthMap, StereoView
-from g_ray.stereo.warp import Trajectories
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +26,7 @@ def fuse_points(
     views: Sequence[StereoView],
     depths: Sequence[DepthMap],
     neighbors: Sequence[Sequence[int]],
-    options: StereoOptions = StereoOptions(),
+    options: StereoOptions = DEFAULTS,
     min_views: int = 2,
 ) -> FusedPoints:
     """Average the depths that views agree on into points; every pixel takes part in one point at most.

@@ -1,11 +1,14 @@
 """Compare a reference view with warped source views: normalized correlation of patches, best few of the sources."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import grid_sample, pad
+
+from g_ray.stereo.options import StereoOptions
 
 NO_SCORE = -1.0
 """Correlation of a patch that a source does not see."""
@@ -18,8 +21,8 @@ class SourceImage:
     layers: Float[Tensor, "2 h w"]
 
     @staticmethod
-    def make(gray: Float[Tensor, "h w"], mask: Bool[Tensor, "h w"]) -> "SourceImage":
-        weight = mask.to(gray)
+    def make(gray: Float[Tensor, "h w"], mask: Bool[Tensor, "h w"] | None) -> "SourceImage":
+        weight = torch.ones_like(gray) if mask is None else mask.to(gray)
         return SourceImage(torch.stack([gray * weight, weight]))
 
     def sample(
@@ -39,67 +42,73 @@ class SourceImage:
 
 @dataclass(frozen=True, eq=False)
 class Patches:
-    """Statistics of the patches of a reference view, for `correlate`."""
+    """Weighted patches of a reference view, for `correlate`.
 
-    gray: Float[Tensor, "h w"]  # 0 where masked out
-    weight: Float[Tensor, "h w"] | None  # None: nothing is masked out
-    scale: Float[Tensor, "h w"]  # 1 / number of usable pixels in the patch
+    Neighbors count by how much they look like the center (bilateral weights): a patch on a silhouette then follows
+    the surface of its center instead of both, and flat areas do not fatten their foreground.
+    """
+
+    taps: Sequence[tuple[int, int]]  # offsets of the neighbors, row and column
+    weights: Float[Tensor, "tap h w"]  # sum to 1 over the taps
+    products: Float[Tensor, "tap h w"]  # weight times the neighbor's gray value
     mean: Float[Tensor, "h w"]
     deviation: Float[Tensor, "h w"]  # with the noise floor
-    window: int
     floor: float  # variance of noise
 
     @staticmethod
-    def make(gray: Float[Tensor, "h w"], mask: Bool[Tensor, "h w"], window: int, noise: float) -> "Patches":
-        weight = mask.to(gray)
-        scale = 1 / sum_boxes(weight, window).clamp_min(1)
-        values = gray * weight
-        mean = sum_boxes(values, window) * scale
-        variance = (sum_boxes(values * values, window) * scale - mean * mean).clamp_min(0)
-        partial = None if bool(mask.all()) else weight
-        return Patches(values, partial, scale, mean, (variance + noise**2).sqrt(), window, noise**2)
-
-    @property
-    def contrast(self) -> Float[Tensor, "h w"]:
-        """Share of a patch's variance that is not noise, in [0, 1)."""
-        return 1 - self.floor / self.deviation**2
+    def make(
+        image: Float[Tensor, "3 h w"],
+        gray: Float[Tensor, "h w"],
+        mask: Bool[Tensor, "h w"],
+        options: StereoOptions,
+    ) -> "Patches":
+        reach = options.window // 2
+        steps = range(-reach, reach + 1, options.stride)
+        taps = [(row, column) for row in steps for column in steps]
+        usable, weights, values = mask.to(gray), [], []
+        for row, column in taps:
+            difference = (_shift(image, row, column) - image).abs().mean(0) / options.similar
+            distance = (row**2 + column**2) / (2 * max(1.0, reach*SPACE) ** 2)
+            weights.append(torch.exp(-difference - distance) * _shift(usable, row, column))
+            values.append(_shift(gray, row, column))
+        weight, value = torch.stack(weights), torch.stack(values)
+        weight /= weight.sum(0).clamp_min(1e-6)
+        product = weight * value
+        mean = product.sum(0)
+        variance = ((product * value).sum(0) - mean * mean).clamp_min(0)
+        floor = options.noise**2
+        return Patches(taps, weight, product, mean, (variance + floor).sqrt(), floor)
 
     def correlate(self, warped: Float[Tensor, "n h w"]) -> Float[Tensor, "n h w"]:
-        """Zero-mean normalized cross-correlation with warped images, by box sums.
+        """Zero-mean normalized cross-correlation with warped images.
 
         The noise floor in both deviations draws the score of patches without texture to 0.
         """
-        if self.weight is not None:
-            warped = warped * self.weight
-        mean = sum_boxes(warped, self.window).mul_(self.scale)
-        square = sum_boxes(warped * warped, self.window).mul_(self.scale)
-        product = sum_boxes(warped * self.gray, self.window).mul_(self.scale)
+        height, width = warped.shape[-2:]
+        reach = max(max(abs(row), abs(column)) for row, column in self.taps)
+        values = pad(warped, (reach, reach, reach, reach))
+        squares = values * values
+        mean, square, product = (torch.zeros_like(warped) for _ in range(3))
+        for (row, column), weight, weighted in zip(self.taps, self.weights, self.products, strict=True):
+            window = (..., slice(reach + row, reach + row + height), slice(reach + column, reach + column + width))
+            neighbor = values[window]
+            mean.addcmul_(weight, neighbor)
+            product.addcmul_(weighted, neighbor)
+            square.addcmul_(weight, squares[window])
         covariance = product.addcmul_(mean, self.mean, value=-1)
         variance = square.addcmul_(mean, mean, value=-1).clamp_min_(0).add_(self.floor)
         return covariance.mul_(variance.rsqrt_()).div_(self.deviation)
 
 
-def sum_boxes(values: Float[Tensor, "*n h w"], side: int) -> Float[Tensor, "*n h w"]:
-    """Sum over a square of odd side around every pixel; zero outside the image."""
-    return _sum_along(_sum_along(values, side, -1), side, -2)
-
-
-def _sum_along(values: Tensor, side: int, dim: int) -> Tensor:
-    """Sum of `side` neighbors along one axis, by doubling: partial sums of 2, 4, 8 … elements are shared."""
-    reach, length = side // 2, values.shape[dim]
-    border = (reach, reach) if dim == -1 else (0, 0, reach, reach)
-    part, size, start, total = pad(values, border), 1, 0, None
-    while True:
-        if side & size:
-            piece = part.narrow(dim, start, length)
-            total = piece if total is None else total + piece
-            start += size
-        size *= 2
-        if size > side:
-            assert total is not None
-            return total
-        rest = part.shape[dim] - size // 2
-        part = part.narrow(dim, 0, rest) + part.narrow(dim, size // 2, rest)
+SPACE=1.0
+def _shift(values: Float[Tensor, "*c h w"], row: int, column: int) -> Float[Tensor, "*c h w"]:
+    """The neighbor at an offset of each pixel; zero outside the image."""
+    height, width = values.shape[-2:]
+    top, left = max(0, -row), max(0, -column)
+    bottom, right = height - max(0, row), width - max(0, column)
+    shifted = torch.zeros_like(values)
+    shifted[..., top:bottom, left:right] = values[..., top + row : bottom + row, left + column : right + column]
+    return shifted
 
 
 def average_best(scores: list[Float[Tensor, "n h w"]], best: int) -> Float[Tensor, "n h w"]:

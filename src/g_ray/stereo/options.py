@@ -9,7 +9,9 @@ class StereoOptions:
 
     long_side: int = 480
     """Pixels of the longer image side at which depth is estimated; larger views are reduced, none is enlarged."""
-    hypotheses: int = 192
+    full_volume: int = 60_000_000
+    """Pixels × hypotheses × sources that are swept at full resolution; larger sweeps begin at half of it."""
+    hypotheses: int = 256
     """At most so many inverse distances are tried; fewer where neighboring ones would be less than a pixel apart."""
     sources: int = 4
     """Views that each reference view is compared with."""
@@ -17,20 +19,28 @@ class StereoOptions:
     """Average this many best source scores per hypothesis; the others may be occluded."""
     window: int = 7
     """Side of the square patch that is correlated, in pixels; odd."""
+    stride: int = 1
+    """Use every so manieth pixel of the patch in both directions."""
+    similar: float = 0.04
+    """Neighbors in a patch lose weight with their color difference from its center, by a factor e per this much."""
     near: float | None = None
     """Smallest ray distance, in the unit of the poses; None derives it from the points or from the poses."""
     far: float | None = None
     """Largest ray distance; None derives it as `near`."""
-    step_px: float = 1.0
+    step_px: float = 0.5
     """How far neighboring hypotheses may lie apart in the source views, in pixels."""
-    noise: float = 0.006
+    noise: float = 0.002
     """Standard deviation of image noise, of full scale 1. Texture weaker than this is no texture."""
-    small_penalty: float = 0.06
+    small_penalty: float = 0.15
     """Aggregation: cost of a step to a neighboring hypothesis between adjacent pixels."""
-    large_penalty: float = 0.5
+    large_penalty: float = 2.0
     """Aggregation: cost of a depth discontinuity where the image has no edge."""
     edge: float = 0.03
     """Aggregation: the image difference at which `large_penalty` is halved."""
+    anchor: float = 0.1
+    """Refinement: score that it costs to leave the aggregated estimate by one step, and four times that by two."""
+    min_score: float = 0.25
+    """Depths with a smaller correlation are dropped."""
     min_confidence: float = 0.25
     """Depths with less confidence are dropped."""
     min_views: int = 1
@@ -55,3 +65,6 @@ class StereoOptions:
                 raise ValueError(f"{name} {value}: a ray distance must be positive")
         if self.near is not None and self.far is not None and not self.near < self.far:
             raise ValueError(f"near {self.near} is not below far {self.far}")
+
+
+DEFAULTS = StereoOptions()

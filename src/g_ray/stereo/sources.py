@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.stereo.options import StereoOptions
+from g_ray.stereo.options import DEFAULTS, StereoOptions
 from g_ray.stereo.view import SparsePoints, StereoView
 
 GOOD_ANGLE_DEG = (5.0, 20.0)
@@ -19,7 +19,7 @@ GUESSED_RANGE = (2.0, 100.0)
 
 
 def choose_sources(
-    views: Sequence[StereoView], points: SparsePoints | None = None, options: StereoOptions = StereoOptions()
+    views: Sequence[StereoView], points: SparsePoints | None = None, options: StereoOptions = DEFAULTS
 ) -> list[list[int]]:
     """List the best source views of each view, best first; a view that shares nothing gets an empty list.
 
@@ -44,7 +44,7 @@ def choose_range(
     views: Sequence[StereoView],
     points: SparsePoints | None,
     index: int,
-    options: StereoOptions = StereoOptions(),
+    options: StereoOptions = DEFAULTS,
 ) -> tuple[float, float]:
     """Near and far ray distance of a view: as given, else by the points that it sees, else by the baselines."""
     near, far = options.near, options.far

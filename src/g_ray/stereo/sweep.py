@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import interpolate
 
 from g_ray.stereo.aggregation import aggregate_costs
 from g_ray.stereo.matching import NO_SCORE, Patches, SourceImage, average_best
-from g_ray.stereo.options import StereoOptions
+from g_ray.stereo.options import DEFAULTS, StereoOptions
 from g_ray.stereo.view import DepthMap, StereoView
 from g_ray.stereo.warp import Trajectories
 
@@ -18,6 +19,11 @@ GROUP = 32
 """Hypotheses whose source pixels are interpolated together, see `warp`."""
 ELEMENTS_AT_ONCE = 1 << 18
 """Pixels times hypotheses scored in one go: a megabyte per intermediate stays in the cache."""
+NEARBY = ((0, 2), (0, -2), (2, 0), (-2, 0))
+"""Offsets of pixels whose estimates a pixel may take over."""
+PROPAGATION_MARGIN = 0.02
+FINE_STEPS, FINE_PER_STEP = 5, 4
+"""Refinement tries so many steps to either side, so many of which make one step of the sweep."""
 LUMA = (0.299, 0.587, 0.114)
 
 
@@ -26,7 +32,7 @@ def sweep_view(
     sources: Sequence[StereoView],
     near: float,
     far: float,
-    options: StereoOptions = StereoOptions(),
+    options: StereoOptions = DEFAULTS,
 ) -> DepthMap:
     """Estimate the ray distance of every pixel of a view, between `near` and `far` (which may be infinite).
 
@@ -39,20 +45,42 @@ def sweep_view(
         )
     if not 0 < near < far:
         raise ValueError(f"sweep_view: near {near} and far {far} must satisfy 0 < near < far")
-    scorer = Scorer.make(reference, sources, options)
     low, high = 1 / far, 1 / near
-    count = scorer.count_hypotheses(low, high, options)
-    inverse = torch.linspace(low, high, count, device=reference.device)
+    fine = Scorer.make(reference, sources, options)
+    count = fine.count_hypotheses(low, high, options.step_px)
+    coarse = fine
+    if reference.image[0].numel() * min(count, options.hypotheses) * len(sources) > options.full_volume:
+        halves = [_halve(view) for view in (reference, *sources)]
+        coarse, count = Scorer.make(halves[0], halves[1:], options), (count + 1) // 2
+    count = max(16, min(options.hypotheses, count))
+    center, margin = _solve(coarse, torch.linspace(low, high, count, device=reference.device), options)
+    step = (high - low) / (count - 1)
+    if coarse is not fine:
+        center, margin = (_enlarge(values, fine.gray.shape) for values in (center, margin))
+        center = fine.propagate(center)
+    center, score = fine.refine(center, step, options.anchor)
+    valid = fine.usable & (score >= options.min_score) & (center > 0)
+    confidence = torch.where(valid, (score * margin).clamp(0, 1), 0.0)
+    return DepthMap(torch.where(valid, 1 / center.clamp_min(1e-12), 0.0), confidence, valid)
+
+
+def _halve(view: StereoView) -> StereoView:
+    return view.limit_size((max(view.size) + 1) // 2)
+
+
+def _enlarge(values: Float[Tensor, "h w"], size: torch.Size) -> Float[Tensor, "height width"]:
+    """Bilinear: between two surfaces it invents depths, which `Scorer.propagate` replaces."""
+    return interpolate(values[None, None], size=tuple(size), mode="bilinear", align_corners=False)[0, 0]
+
+
+def _solve(
+    scorer: "Scorer", inverse: Float[Tensor, "d"], options: StereoOptions
+) -> tuple[Float[Tensor, "h w"], Float[Tensor, "h w"]]:
+    """Sweep, aggregate and pick: the best inverse distance of each pixel and how unique it is, in [0, 1]."""
     volume = scorer.fill_volume(inverse)
     total = aggregate_costs(volume, scorer.gray, options.small_penalty, options.large_penalty, options.edge)
-    index, offset, confidence = _pick_best(total, volume)
-    center = low + (index + offset) * ((high - low) / (count - 1))
-    refined, score = scorer.refine(center, (high - low) / (count - 1))
-    refined = refined.clamp(low * 0.5, high * 1.5).clamp_min(1e-12)
-    ray_depth = 1 / refined
-    valid = scorer.usable & (score > options.min_confidence) & (refined > 0)
-    confidence = confidence * score.clamp(0, 1)
-    return DepthMap(torch.where(valid, ray_depth, 0.0), torch.where(valid, confidence, 0.0), valid)
+    index, offset, margin = _pick_best(total)
+    return inverse[0] + (index + offset) * (inverse[1] - inverse[0]), margin
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,18 +96,19 @@ class Scorer:
 
     @staticmethod
     def make(reference: StereoView, sources: Sequence[StereoView], options: StereoOptions) -> "Scorer":
-        gray, usable, rays = prepare_view(reference)
-        images = [SourceImage.make(*prepare_view(source)[:2]) for source in sources]
+        gray, (rays, valid) = _measure_gray(reference), reference.camera.to(torch.float32).unproject_grid()
+        usable = valid if reference.mask is None else valid & reference.mask
+        images = [SourceImage.make(_measure_gray(source), source.mask) for source in sources]
         return Scorer(
             gray,
             usable,
-            Patches.make(gray, usable, options.window, options.noise),
+            Patches.make(reference.image.float(), gray, usable, options),
             [Trajectories.between(reference, source, rays) for source in sources],
             images,
             min(options.best, len(images)),
         )
 
-    def count_hypotheses(self, low: float, high: float, options: StereoOptions) -> int:
+    def count_hypotheses(self, low: float, high: float, step_px: float) -> int:
         """How many steps keep neighboring hypotheses `step_px` apart in nearly all of the source pixels."""
         stride = max(1, min(self.gray.shape) // 24)
         inverse = torch.linspace(low, high, 65, device=self.gray.device)
@@ -91,7 +120,7 @@ class Scorer:
             step = (pixels[1:] - pixels[:-1]).norm(dim=-1)[seen[1:] & seen[:-1]]
             if len(step):
                 longest = max(longest, 64 * float(step.quantile(0.9)))
-        return max(16, min(options.hypotheses, math.ceil(longest / options.step_px) + 1))
+        return math.ceil(longest / step_px) + 1
 
     def fill_volume(self, inverse: Float[Tensor, "d"]) -> Float[Tensor, "h d w"]:
         """Costs 1 − score of hypotheses that hold for the whole view."""
@@ -118,31 +147,44 @@ class Scorer:
                 scores.append(self.patches.correlate(warped).masked_fill_(~seen, NO_SCORE))
             yield start, average_best(scores, self.best)
 
+    def propagate(self, center: Float[Tensor, "h w"]) -> Float[Tensor, "h w"]:
+        """Give each pixel the estimate of a pixel nearby if that scores better: sharpens silhouettes."""
+        best, score = center, self.score_at(center)
+        for row, column in NEARBY:
+            other = center.roll((row, column), (0, 1))
+            value = self.score_at(other)
+            better = value > score + PROPAGATION_MARGIN
+            best, score = torch.where(better, other, best), torch.where(better, value, score)
+        return best
+
+    def score_at(self, center: Float[Tensor, "h w"]) -> Float[Tensor, "h w"]:
+        return next(self.score(center, torch.zeros_like(center[0, :1])))[1][0]
+
     def refine(
-        self, center: Float[Tensor, "h w"], step: float, radius: int = 4
+        self, center: Float[Tensor, "h w"], step: float, anchor: float
     ) -> tuple[Float[Tensor, "h w"], Float[Tensor, "h w"]]:
-        """Search around an estimate, each pixel around its own: patches then follow the slope of the surface."""
-        offsets = torch.arange(-radius, radius + 1, device=center.device) * (step / 3)
-        scores = torch.cat([part for _, part in self.score(center, offsets.to(center))])
-        index = scores.argmax(0)
-        shift = _fit_parabola(scores, index)
-        peak = scores.gather(0, index[None])[0]
-        return center + (index - radius + shift) * (step / 3), peak
+        """Search around an estimate, each pixel around its own: patches then follow the slope of the surface.
+
+        Leaving the estimate costs `anchor` per squared step, so that noise does not decide where texture is weak.
+        Returns the inverse distances and their scores.
+        """
+        offsets = torch.arange(-FINE_STEPS, FINE_STEPS + 1, device=center.device) / FINE_PER_STEP
+        scores = torch.cat([part for _, part in self.score(center, (offsets * step).to(center))])
+        held = scores - anchor * offsets[:, None, None] ** 2
+        index = held.argmax(0)
+        shift = _fit_parabola(held, index)
+        moved = center + (index - FINE_STEPS + shift) * (step / FINE_PER_STEP)
+        return moved, scores.gather(0, index[None])[0]
 
 
-def prepare_view(
-    view: StereoView,
-) -> tuple[Float[Tensor, "h w"], Bool[Tensor, "h w"], Float[Tensor, "h w 3"]]:
-    """Gray values around zero, usable pixels and bearings, in float32."""
-    rays, valid = view.camera.to(torch.float32).unproject_grid()
-    usable = valid if view.mask is None else valid & view.mask
-    gray = torch.einsum("chw,c->hw", view.image.float(), view.image.new_tensor(LUMA, dtype=torch.float32))
-    # Sums of squares lose fewer digits around zero.
-    return gray - 0.5, usable, rays
+def _measure_gray(view: StereoView) -> Float[Tensor, "h w"]:
+    """Luma around zero, where sums of squares lose fewer digits."""
+    image = view.image.float()
+    return torch.einsum("chw,c->hw", image, image.new_tensor(LUMA)) - 0.5
 
 
 def _pick_best(
-    total: Float[Tensor, "h d w"], costs: Float[Tensor, "h d w"]
+    total: Float[Tensor, "h d w"],
 ) -> tuple[Int[Tensor, "h w"], Float[Tensor, "h w"], Float[Tensor, "h w"]]:
     """Index of the cheapest hypothesis, the parabola's offset from it, and how unique it is, in [0, 1]."""
     volume = total.transpose(0, 1)

@@ -49,6 +49,10 @@ class Trajectories:
 
     def prepare(self, center: Float[Tensor, "h w"], offsets: Float[Tensor, "k"]) -> "CurveGroup":
         """Fit the curves over the inverse distances center + offsets."""
+        if len(offsets) <= NODES:
+            pixels, valid = self.project(center + offsets[:, None, None])
+            identity = torch.eye(len(offsets), device=offsets.device)
+            return CurveGroup(self, center, offsets, pixels, valid, torch.zeros_like(valid[0]), identity)
         low, high = offsets.double().aminmax()
         middle, reach = (low + high) / 2, ((high - low) / 2).clamp_min(1e-30)
         order = torch.arange(NODES, dtype=torch.float64, device=offsets.device)
@@ -60,7 +64,8 @@ class Trajectories:
         unit = ((offsets.double() - middle) / reach).clamp(-1, 1)
         values = torch.cos(order * torch.acos(unit)[:, None]) @ coefficients
         rough = self._find_rough(coefficients[-2:].to(pixels), pixels, valid)
-        return CurveGroup(self, center, offsets, pixels, valid.all(0), rough, values.to(pixels))
+        valid = valid.all(0).expand(len(offsets), -1, -1)
+        return CurveGroup(self, center, offsets, pixels, valid, rough, values.to(pixels))
 
     def _find_rough(
         self, last: Float[Tensor, "2 node"], pixels: Tensor, valid: Tensor
@@ -83,14 +88,14 @@ class CurveGroup:
     center: Float[Tensor, "h w"]
     offsets: Float[Tensor, "k"]
     nodes: Float[Tensor, "node h w 2"]
-    valid: Bool[Tensor, "h w"]
+    valid: Bool[Tensor, "k h w"]
     rough: Bool[Tensor, "h w"]
     values: Float[Tensor, "k node"]
 
     def evaluate(self, start: int, stop: int) -> tuple[Float[Tensor, "n h w 2"], Bool[Tensor, "n h w"]]:
         """Source pixels at the hypotheses start … stop − 1 of the group, and whether the lens images them."""
         pixels = (self.values[start:stop] @ self.nodes.flatten(1)).unflatten(1, self.nodes.shape[1:])
-        valid = self.valid.expand(stop - start, -1, -1)
+        valid = self.valid[start:stop]
         if bool(self.rough.any()):
             at = self.center[self.rough] + self.offsets[start:stop, None]
             ways = self.trajectories
