@@ -2,11 +2,18 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from g_ray.export.options import ExportOptions
+from g_ray.predictors.settings import DEFAULT_MODEL, ModelName, ModelSettings
+
+if TYPE_CHECKING:
+    from g_ray.export.reconstruction import Reconstruction
+
+MIN_CHUNK = 4
+"""Smallest --at-once: three views to share with the chunk before, and a new one."""
 
 
 @dataclass(frozen=True)
@@ -20,20 +27,18 @@ class Reconstruct:
     cameras.json, ray maps), exif, estimate[:NAME], or several as PATTERN=SOURCE."""
     out: Path
     """Folder for the result; an interrupted run is resumed there."""
-    weights: str = "g-ray-rooms"
-    """A file, a Hugging Face id owner/name, or the name of weights that come with g-ray."""
-    size: int | None = None
-    """Long side of the network's input in pixels; by default that of its training."""
-    device: str = "auto"
-    """cpu, cuda, cuda:1, …; auto takes a GPU where there is one."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of the trunk."""
-    max_memory: float | None = None
-    """GiB that the network may take: views then go through it in chunks, which are joined."""
-    at_once: int | None = None
-    """Views in a chunk, instead of as many as the memory allows."""
-    poses: Literal["align", "ignore"] = "align"
-    """Poses that the calibration has: align the scene to them and score it, or do not use them."""
+    model: ModelName = DEFAULT_MODEL
+    """stereo: structure from motion with the lenses as they are, then depth by comparing photographs along their rays;
+    network: poses and depth predicted by a network."""
+    poses: Literal["given", "align", "ignore"] = "given"
+    """Poses that the calibration has: keep them, align the scene to them and score it, or do not use them."""
+    masks: Path | None = None
+    """Folder of masks, named as the photographs (a.jpg.png or a.png); zero: do not use the pixel."""
+    rig: str | None = None
+    """Cameras that move together: COLMAP's rig_config.json or a Kalibr camchain, whose labels are in the photographs'
+    names."""
+    into: Path | None = None
+    """A finished result: localize the photographs in it, and reconstruct both together in --out."""
     metric: bool = False
     """The known poses are in meters, so the result is too."""
     distance: tuple[str, str, float] | None = None
@@ -49,6 +54,7 @@ class Reconstruct:
     """Scale calibrations that were made at another size of the same photograph."""
     as_stored: bool = False
     """Take pixels as they are stored instead of turning them upright by EXIF."""
+    settings: Annotated[ModelSettings, tyro.conf.arg(name="")] = field(default_factory=ModelSettings)
     export: Annotated[ExportOptions, tyro.conf.arg(name="")] = field(default_factory=ExportOptions)
 
     def run(self) -> None:
@@ -56,21 +62,21 @@ class Reconstruct:
         print("g-ray reconstruct: loading torch", flush=True)
         from g_ray.capture import format_calibration_table
         from g_ray.cli.text import ProgressLine
-        from g_ray.pipelines.inputs import PhotoOptions, collect_known, read_views
-        from g_ray.pipelines.reconstruction_run import NetworkSettings, run_reconstruction
+        from g_ray.pipelines.inputs import PhotoOptions, collect_known, read_rig, read_views
+        from g_ray.pipelines.reconstruction_run import check_out, run_reconstruction
+        from g_ray.predictors import make_predictor
+        from g_ray.predictors.base import SceneInput
 
-        def report(sentence: str) -> None:
-            print(sentence, flush=True)
-
-        settings = NetworkSettings(
-            self.weights, self.size, self.device, self.precision, self.max_memory, self.at_once
+        check_out(self.out)
+        photo_options = PhotoOptions(
+            self.every, self.frames, not self.as_stored, self.resize_calibration, self.masks
         )
-        photo_options = PhotoOptions(self.every, self.frames, not self.as_stored, self.resize_calibration)
         views = read_views(self.images, self.calibration, photo_options, report)
         report(format_calibration_table(views))
+        predictor = make_predictor(self.model, self.settings)
         known = collect_known(
             views,
-            use_poses=self.poses == "align",
+            poses=self.poses if "poses" in predictor.USES or self.poses == "ignore" else "align",
             metric=self.metric,
             distance=self.distance,
             truth=self.truth,
@@ -78,27 +84,29 @@ class Reconstruct:
         )
         line = ProgressLine()
         scene = run_reconstruction(
-            views,
+            SceneInput(views, None if self.rig is None else read_rig(self.rig, views)),
             known,
-            settings,
+            predictor,
             self.out,
             self.export,
             report=report,
-            progress=lambda done, chunks: line(f"chunk {done} of {chunks} done"),
+            progress=lambda stage, share: line(f"{stage} {share:.0%}"),
         )
-        for name, value in scene.metrics.items():
-            print(f"{name}: {value:.4g}")
-        for note in scene.notes:
-            print(f"note: {note}")
+        print_verdict(scene)
         print(f"{self.out}: open report.html in a browser, or g-ray view {self.out}")
 
     def _check(self) -> None:
         """Refuse what is wrong with the options alone, before anything is loaded."""
+        settings = self.settings
         if not self.images:
             raise ValueError("no images: give files, folders, patterns or a video")
-        if self.max_memory is not None and not self.max_memory > 0:
-            raise ValueError(f"--max-memory {self.max_memory} GiB: give a number above 0")
-        if self.at_once is not None and self.max_memory is not None:
+        if settings.max_memory is not None and not settings.max_memory > 0:
+            raise ValueError(f"--max-memory {settings.max_memory} GiB: give a number above 0")
+        if settings.at_once is not None and settings.at_once < MIN_CHUNK:
+            raise ValueError(
+                f"--at-once {settings.at_once}: chunks need {MIN_CHUNK} views or more to be joined"
+            )
+        if settings.at_once is not None and settings.max_memory is not None:
             raise ValueError("--at-once and --max-memory both fix the views in a chunk: give one of them")
         if self.metric and self.poses == "ignore":
             raise ValueError(
@@ -106,7 +114,23 @@ class Reconstruct:
             )
         if self.distance is not None and not self.distance[2] > 0:
             raise ValueError(f"--distance {self.distance[2]} m: give a length above 0")
-        if self.size is not None and self.size < 1:
-            raise ValueError(f"--size {self.size}: give a number of pixels")
+        if settings.size is not None and settings.size < 1:
+            raise ValueError(f"--size {settings.size}: give a number of pixels")
         if self.out.exists() and not self.out.is_dir():
             raise ValueError(f"--out {self.out} is a file: give a folder")
+
+
+def report(sentence: str) -> None:
+    """Print a sentence at once, also into a pipe."""
+    print(sentence, flush=True)
+
+
+def print_verdict(scene: "Reconstruction") -> None:
+    """Print scores, notes and, last, how good the result is."""
+    for name, value in scene.metrics.items():
+        print(f"{name}: {value:.4g}")
+    for note in scene.notes:
+        print(f"note: {note}")
+    print(f"result: {scene.quality.get('grade', 'unknown')}")
+    for sentence in scene.quality.get("verdict", []):
+        print(f"  {sentence}")

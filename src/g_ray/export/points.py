@@ -146,9 +146,7 @@ def collect_points(reconstruction: Reconstruction, options: ExportOptions) -> Po
         _collect_view(reconstruction, number, view, floor, budget, options)
         for number, view in enumerate(reconstruction.views)
     ]
-    cloud = PointCloud(
-        *(np.concatenate([getattr(part, name) for part in parts]) for name in COLLECTED)
-    )
+    cloud = PointCloud(*(np.concatenate([getattr(part, name) for part in parts]) for name in COLLECTED))
     if not len(cloud):
         raise ValueError(
             f"{reconstruction.saved_folder}: no point is left; lower the confidence or raise the edge threshold"

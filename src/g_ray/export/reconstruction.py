@@ -109,7 +109,10 @@ class ReconstructedView:
         column, row = (
             axis.round().long().clamp(0, size - 1) for axis, size in zip(place.unbind(-1), (width, height))
         )
-        nearest, valid = self.ray_depth[row, column], self.valid[row, column] & (self.ray_depth[row, column] > 0)
+        nearest, valid = (
+            self.ray_depth[row, column],
+            self.valid[row, column] & (self.ray_depth[row, column] > 0),
+        )
         corner = place.floor()
         total, weight = torch.zeros_like(nearest), torch.zeros_like(nearest)
         for across, down in ((0, 0), (1, 0), (0, 1), (1, 1)):
@@ -133,9 +136,7 @@ class ReconstructedView:
             torch.arange(camera.height) + 0.5, torch.arange(camera.width) + 0.5, indexing="ij"
         )
         shape = (camera.height, camera.width)
-        parts = [
-            self.sample(torch.stack([columns[row], rows[row]], -1)) for row in range(camera.height)
-        ]
+        parts = [self.sample(torch.stack([columns[row], rows[row]], -1)) for row in range(camera.height)]
         depth, confidence, valid = (torch.cat(part).reshape(shape) for part in zip(*parts, strict=True))
         valid = valid & camera.unproject_grid()[1]
         filled = None

@@ -11,9 +11,9 @@ from jaxtyping import Float, UInt8
 from g_ray.runtime.files import write_atomically
 
 VERTEX = [
-        *((axis, "<f4") for axis in ("x", "y", "z")),
-        *((channel, "u1") for channel in ("red", "green", "blue")),
-        ("confidence", "<f4"),
+    *((axis, "<f4") for axis in ("x", "y", "z")),
+    *((channel, "u1") for channel in ("red", "green", "blue")),
+    ("confidence", "<f4"),
 ]
 NORMAL = [(axis, "<f4") for axis in ("nx", "ny", "nz")]
 TYPES = {"f": "float", "u": "uchar"}

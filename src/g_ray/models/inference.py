@@ -136,11 +136,13 @@ def run_inference(
     fit: str = "stretch",
     query_chunk: int | None = None,
     precision: str = "fp32",
+    masks: Sequence[Bool[Tensor, "_ _"] | None] | None = None,
 ) -> Inference:
     """Reconstruct one scene from images in [0, 1] with one calibration each; the first view is the world.
 
     `size` is the long side that the network sees, `fit` how sides become multiples of its patch (see `Framing`).
     `query_chunk` and `precision="bf16"` save memory; the heads always compute in float32.
+    Patches without a pixel of the `masks` are masked out as keys, and masked pixels are not valid.
     """
     if precision not in ("fp32", "bf16"):
         raise ValueError(f"unknown precision {precision!r}: choose fp32 or bf16")
@@ -148,6 +150,9 @@ def run_inference(
     _check(images, cameras)
     framing = Framing(size, model.config.patch, fit)
     frames = [framing(image, camera) for image, camera in zip(images, cameras, strict=True)]
+    if masks is not None:
+        frames = [_mask_frame(frame, mask) for frame, mask in zip(frames, masks, strict=True)]
+    partial = any(not bool(frame.content.all()) for frame in frames)
     like = next(model.parameters())
     lenses = [frame.camera.to(device=like.device, dtype=like.dtype) for frame in frames]
     views = Views(lenses)
@@ -156,7 +161,7 @@ def run_inference(
         predictions = model.predict(
             [frame.image.to(like)[None] for frame in frames],
             views,
-            content=None if fit == "stretch" else [frame.content.to(like.device) for frame in frames],
+            content=[frame.content.to(like.device) for frame in frames] if partial else None,
             query_chunk=query_chunk,
         )
     rows = get_reconstruction_method(model.config.method)
@@ -169,6 +174,18 @@ def run_inference(
             InferredView(prediction.map_tensors(lambda part: part[0]), valid, frame.camera, record, frame)
         )
     return Inference(tuple(inferred))
+
+
+def _mask_frame(frame: Frame, mask: Bool[Tensor, "_ _"] | None) -> Frame:
+    """Leave out the pixels of a frame that lie outside of a mask of the original image."""
+    if mask is None:
+        return frame
+    height, width = frame.content.shape
+    left, top, right, bottom = frame.box
+    rows = ((torch.arange(height) + 0.5 - top) / (bottom - top) * mask.shape[0]).long()
+    columns = ((torch.arange(width) + 0.5 - left) / (right - left) * mask.shape[1]).long()
+    usable = mask[rows.clamp(0, mask.shape[0] - 1)[:, None], columns.clamp(0, mask.shape[1] - 1)]
+    return replace(frame, content=frame.content & usable.to(frame.content.device))
 
 
 def _check(images: Sequence[Tensor], cameras: Sequence[Camera]) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity, fit_similarity_to_poses
 
+
 @dataclass(frozen=True)
 class Alignment:
     """A similarity to the world of known poses, and how well the estimated ones then agree with them."""

@@ -7,6 +7,7 @@ in one line.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from g_ray.cameras.base import Camera
 from g_ray.capture.assign import assign_cameras
@@ -17,6 +18,7 @@ from g_ray.formats.photos import Photo, find_photos, orient_photo
 from g_ray.formats.scene import PosedScene
 from g_ray.geometry.pose import Pose
 from g_ray.pipelines.scoring import TrueView, read_truth
+from g_ray.sfm.rig import Rig, read_kalibr_rig, read_rig_config
 
 Report = Callable[[str], None]
 
@@ -33,6 +35,8 @@ class PhotoOptions:
     """Turn pixels upright by EXIF instead of taking them as stored."""
     resize_calibration: bool = False
     """Scale calibrations that were made at another size of the same photograph."""
+    masks: Path | None = None
+    """Folder of masks, named as the photographs."""
 
 
 def read_views(
@@ -91,7 +95,7 @@ class KnownGeometry:
 def collect_known(
     views: Sequence[CalibratedView],
     *,
-    use_poses: bool,
+    poses: Literal["given", "align", "ignore"],
     metric: bool,
     distance: tuple[str, str, float] | None,
     truth: Path | None,
@@ -101,26 +105,36 @@ def collect_known(
 
     `distance` names two photographs and gives the meters between their cameras; `truth` is a scene folder with depth.
     """
-    poses = [view.pose for view in views]
-    count = sum(pose is not None for pose in poses)
+    known = [view.pose for view in views]
+    count = sum(pose is not None for pose in known)
     if metric and count < 2:
         raise ValueError(
             f"--metric says that known poses are in metres, but {count} of {len(views)} views have one: "
             "give a calibration with poses, or leave it out"
         )
-    if not use_poses:
-        poses = []
+    if poses == "ignore":
+        known = []
     elif count == 1:
-        report("one known pose cannot align a scene and is not used")
-        poses = []
+        report("one known pose cannot fix a scene and is not used")
+        known = []
+    elif count and poses == "given":
+        report(f"{count} known poses are kept (--poses align estimates poses and compares them)")
     elif count:
         report(
             f"{count} known poses: the scene is aligned to them and scored with them (--poses ignore: not)"
         )
     pair = None if distance is None else _find_distance(distance, [view.name for view in views])
-    return KnownGeometry(
-        poses, metric, pair, [] if truth is None else _read_truth_of_views(truth, views, report)
-    )
+    true_views = [] if truth is None else _read_truth_of_views(truth, views, report)
+    return KnownGeometry(known, metric, pair, true_views, keep_poses=poses == "given")
+
+
+def read_rig(source: str, views: Sequence[CalibratedView]) -> Rig:
+    """Read where cameras stand on a rig, and assign the photographs to them by their names."""
+    path = Path(source)
+    if not path.is_file():
+        raise ValueError(f"--rig {source}: no such file; give COLMAP's rig_config.json or a Kalibr camchain")
+    read = read_rig_config if path.suffix.lower() == ".json" else read_kalibr_rig
+    return Rig.from_names([view.name for view in views], read(path))
 
 
 def _find_distance(distance: tuple[str, str, float], names: list[str]) -> tuple[int, int, float]:

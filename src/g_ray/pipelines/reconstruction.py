@@ -122,7 +122,9 @@ def assemble(
     similarity, unit, alignment, notes = _align_to_known(views, prediction, known)
     poses = known.poses or [None] * len(views)
     assembled = tuple(
-        replace(view.transform(similarity), calibration=scene.views[index].source or "unknown", true_pose=pose)
+        replace(
+            view.transform(similarity), calibration=scene.views[index].source or "unknown", true_pose=pose
+        )
         for index, view, pose in zip(placed, views, poses, strict=True)
     )
     metrics: dict[str, Any] = {} if alignment is None else alignment.to_metrics()

@@ -105,7 +105,9 @@ def make_resume_key(scene: SceneInput, known: KnownGeometry, predictor: Predicto
         "files": {path: [stat.st_size, stat.st_mtime_ns] for path, stat in files.items()},
         "calibration": [[view.source, hash_camera(view.camera)] for view in scene.views],
         "poses": [None if pose is None else _hash(pose.world_from_cam) for pose in poses],
-        "masks": [None if mask is None else _hash(mask) for mask in (view.load_mask() for view in scene.views)],
+        "masks": [
+            None if mask is None else _hash(mask) for mask in (view.load_mask() for view in scene.views)
+        ],
         "rig": scene.rig is not None,
         "model": predictor.NAME,
         "settings": predictor.describe_settings(),

@@ -1,4 +1,4 @@
-"""The interface of whatever predicts a scene: views in; pose, ray distance, confidence and validity of each view out."""
+"""The interface of whatever predicts a scene: views in; pose, ray distance, confidence and validity of each out."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -55,7 +55,7 @@ class ScenePrediction:
     keeps_poses: bool = False
     """The world is that of the given poses, which were not changed."""
     metric_by: str | None = None
-    """What the unit of the world comes from, e.g. "the rig's baseline"; None if it is arbitrary or that of the poses."""
+    """What fixes the unit of the world, e.g. "the rig's baseline"; None if it is arbitrary or that of the poses."""
     sparse: "SparseScene | None" = None
     """Structure from motion: points with their tracks."""
     cloud: "PointCloud | None" = None

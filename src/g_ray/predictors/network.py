@@ -23,7 +23,7 @@ from g_ray.predictors.chunks import (
     predict_chunks,
     split_into_chunks,
 )
-from g_ray.predictors.settings import WEIGHTS, ModelSettings
+from g_ray.predictors.settings import ModelSettings
 from g_ray.training.distributed import choose_device
 
 GIB = 2**30
@@ -124,26 +124,6 @@ class NetworkPredictor:
 
     def __call__(self, views: Sequence[CalibratedView]) -> list[ReconstructedView]:
         """Predict a few views at once, at the network's own resolution."""
-        """Predict views of one scene, in a common world of unknown scale, at the predictor's own resolution.
-
-        `camera` of a returned view takes images of that resolution. ValueError if the views cannot be predicted.
-        """
-        ...
-
-
-@dataclass(frozen=True)
-class NetworkPredictor:
-    """The reconstruction network."""
-
-    model: ReconstructionModel
-    size: int
-    """Long side of its input in pixels."""
-    precision: str = "fp32"
-    query_chunk: int | None = None
-    """Queries of global attention at a time: less memory, the same result."""
-
-    def __call__(self, views: Sequence[CalibratedView]) -> list[ReconstructedView]:
-        """Predict a few views at once, at the network's own resolution."""
         try:
             inference = run_inference(
                 self.model,
@@ -152,6 +132,7 @@ class NetworkPredictor:
                 size=self.size,
                 query_chunk=self.query_chunk,
                 precision=self.precision,
+                masks=[view.load_mask() for view in views],
             )
         except (RuntimeError, MemoryError) as error:
             if not _is_out_of_memory(error):

@@ -16,7 +16,7 @@ class ModelSettings:
     """Settings of all models; each uses those that concern it."""
 
     size: int | None = None
-    """Long side, in pixels, at which depth is estimated; by default 480 for stereo, that of its training for a network."""
+    """Long side, in pixels, at which depth is estimated; by default 480 (stereo) or that of the training (network)."""
     device: str = "auto"
     """cpu, cuda, cuda:1, …; auto takes a GPU where there is one."""
     max_memory: float | None = None

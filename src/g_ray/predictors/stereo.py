@@ -2,7 +2,7 @@
 
 import zipfile
 from collections.abc import Iterator, MutableMapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -98,7 +98,9 @@ class StereoPredictor:
     ) -> ScenePrediction:
         """Estimate cameras, then depth, then the points that views agree on."""
         if len(scene.views) < 2:
-            raise ValueError("one photograph has no parallax: stereo needs two or more, from different places")
+            raise ValueError(
+                "one photograph has no parallax: stereo needs two or more, from different places"
+            )
         poses = [view.pose for view in scene.views]
         keeps_poses = sum(pose is not None for pose in poses) >= 2
         sparse = self._estimate_cameras(scene, poses if keeps_poses else None, work, progress)

@@ -1,6 +1,6 @@
 """Depth maps of all views of a scene."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 
 import torch
 
@@ -16,12 +16,13 @@ def estimate_depths(
     points: SparsePoints | None = None,
     options: StereoOptions = DEFAULTS,
     progress: Callable[[int], None] | None = None,
+    finished: MutableMapping[int, DepthMap] | None = None,
 ) -> list[DepthMap]:
     """Estimate a depth map for every view, each checked against the others.
 
     Views larger than `options.long_side` are reduced first (`StereoView.limit_size`); a depth map has the size of
     the reduced view. A view without sources gets an empty depth map. `progress` is called with the number of views
-    done.
+    done. Depth maps in `finished`, by the index of their view, are not computed again, and new ones are put there.
     """
     if len(views) < 2:
         raise ValueError(f"{len(views)} views: stereo needs at least two views of the same scene")
@@ -29,11 +30,15 @@ def estimate_depths(
     sources = choose_sources(views, points, options)
     depths = []
     for index, view in enumerate(views):
-        if sources[index]:
-            near, far = choose_range(views, points, index, options)
-            depths.append(sweep_view(view, [views[j] for j in sources[index]], near, far, options))
-        else:
-            depths.append(_make_empty(view))
+        depth = None if finished is None else finished.get(index)
+        if depth is None:
+            depth = _make_empty(view)
+            if sources[index]:
+                near, far = choose_range(views, points, index, options)
+                depth = sweep_view(view, [views[j] for j in sources[index]], near, far, options)
+            if finished is not None:
+                finished[index] = depth
+        depths.append(depth)
         if progress is not None:
             progress(index + 1)
     return check_consistency(views, depths, sources, options)

@@ -20,6 +20,8 @@ class FusedPoints:
     normals: Float[Tensor, "point 3"]  # unit, towards the views
     colors: Float[Tensor, "point 3"]  # in [0, 1]
     views: Int[Tensor, "point"]  # how many views agree
+    view: Int[Tensor, "point"]  # index of the view whose pixel started the point
+    pixels: Float[Tensor, "point 2"]  # center of that pixel
 
 
 def fuse_points(
@@ -42,8 +44,7 @@ def fuse_points(
     ]
     if not parts:
         raise ValueError("fuse_points: no views")
-    positions, normals, colors, counts = (torch.cat(part) for part in zip(*parts, strict=True))
-    return FusedPoints(positions, normals, colors, counts)
+    return FusedPoints(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
 def estimate_normals(
@@ -90,7 +91,8 @@ def _fuse_view(
     neighbors: Sequence[int],
     options: StereoOptions,
     min_views: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, ...]:
+    """Fuse the pixels of one view that no earlier point has used; returns the fields of `FusedPoints`."""
     depth, view = depths[index], views[index]
     start = depth.valid & ~used[index]
     weight = depth.confidence[start].clamp_min(1e-3)
@@ -115,7 +117,9 @@ def _fuse_view(
         taken = agrees & keep
         used[other][row[taken], column[taken]] = True
     position, normal, color = (total[keep] / weight[keep, None] for total in sums)
-    return position, torch.nn.functional.normalize(normal, dim=-1), color, count[keep]
+    normal = torch.nn.functional.normalize(normal, dim=-1)
+    pixels = start.nonzero()[keep].flip(-1) + 0.5
+    return position, normal, color, count[keep], torch.full_like(count[keep], index), pixels
 
 
 def _find_partners(
