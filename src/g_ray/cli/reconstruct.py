@@ -12,9 +12,6 @@ from g_ray.predictors.settings import DEFAULT_MODEL, ModelName, ModelSettings
 if TYPE_CHECKING:
     from g_ray.export.reconstruction import Reconstruction
 
-MIN_CHUNK = 4
-"""Smallest --at-once: three views to share with the chunk before, and a new one."""
-
 
 @dataclass(frozen=True)
 class Reconstruct:
@@ -102,10 +99,6 @@ class Reconstruct:
             raise ValueError("no images: give files, folders, patterns or a video")
         if settings.max_memory is not None and not settings.max_memory > 0:
             raise ValueError(f"--max-memory {settings.max_memory} GiB: give a number above 0")
-        if settings.at_once is not None and settings.at_once < MIN_CHUNK:
-            raise ValueError(
-                f"--at-once {settings.at_once}: chunks need {MIN_CHUNK} views or more to be joined"
-            )
         if settings.at_once is not None and settings.max_memory is not None:
             raise ValueError("--at-once and --max-memory both fix the views in a chunk: give one of them")
         if self.metric and self.poses == "ignore":

@@ -126,9 +126,8 @@ class PointCloud:
         return len(self.positions)
 
     def __getitem__(self, index: Int[np.ndarray, "m"]) -> "PointCloud":
-        return PointCloud(
-            **{name: None if values is None else values[index] for name, values in vars(self).items()}
-        )
+        normals = None if self.normals is None else self.normals[index]
+        return PointCloud(*(getattr(self, name)[index] for name in COLLECTED), normals=normals)
 
     def transform(self, similarity: Similarity) -> "PointCloud":
         """Return the points in another world."""
@@ -146,7 +145,9 @@ def collect_points(reconstruction: Reconstruction, options: ExportOptions) -> Po
         _collect_view(reconstruction, number, view, floor, budget, options)
         for number, view in enumerate(reconstruction.views)
     ]
-    cloud = PointCloud(*(np.concatenate([getattr(part, name) for part in parts]) for name in COLLECTED))
+    cloud = PointCloud(
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in COLLECTED}
+    )
     if not len(cloud):
         raise ValueError(
             f"{reconstruction.saved_folder}: no point is left; lower the confidence or raise the edge threshold"

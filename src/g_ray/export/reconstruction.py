@@ -107,7 +107,8 @@ class ReconstructedView:
         scale = pixels.new_tensor([width / original.width, height / original.height])
         place = pixels * scale - 0.5
         column, row = (
-            axis.round().long().clamp(0, size - 1) for axis, size in zip(place.unbind(-1), (width, height))
+            axis.round().long().clamp(0, size - 1)
+            for axis, size in zip(place.unbind(-1), (width, height), strict=True)
         )
         nearest, valid = (
             self.ray_depth[row, column],

@@ -35,10 +35,6 @@ def check_out(out: Path) -> None:
     if (out / RESULT).is_file():
         raise ValueError(f"{out} holds a finished result: choose another --out, or delete it")
 
-    def __post_init__(self) -> None:
-        if self.at_once is not None and self.at_once < MIN_CHUNK:
-            raise ValueError(f"--at-once {self.at_once}: chunks need {MIN_CHUNK} views or more to be joined")
-
 
 def run_reconstruction(
     scene: SceneInput,

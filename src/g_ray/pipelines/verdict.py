@@ -183,4 +183,5 @@ def _describe_scale(prediction: ScenePrediction, unit: Unit) -> str:
     scale = None if prediction.sparse is None else prediction.sparse.scale
     if scale is None:
         return "Distances are in meters."
-    return f"Distances are in meters, from {scale.source} (95 % interval of the factor {scale.low:.3f} … {scale.high:.3f})."
+    interval = f"95 % interval of the factor {scale.low:.3f} … {scale.high:.3f}"
+    return f"Distances are in meters, from {scale.source} ({interval})."

@@ -14,12 +14,9 @@ from g_ray.export.reconstruction import ReconstructedView
 from g_ray.formats.calibration import CalibratedView
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity, fit_similarity
+from g_ray.predictors.settings import OVERLAP
 from g_ray.runtime.files import atomic_path
 
-OVERLAP = 3
-"""Views that neighboring chunks share: enough for a robust scale."""
-MIN_CHUNK = OVERLAP + 1
-"""Smallest chunk that adds a view to those that it shares."""
 ARRAYS = ("ray_depth", "confidence", "valid", "world_from_cam")
 SAMPLES = 20_000
 """Pixels of the shared views that determine a similarity; more do not make it better."""

@@ -15,15 +15,8 @@ from g_ray.models.inference import run_inference
 from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.predictors import network_cost
 from g_ray.predictors.base import Cost, Prior, Progress, SceneInput, ScenePrediction
-from g_ray.predictors.chunks import (
-    MIN_CHUNK,
-    OVERLAP,
-    StoredChunks,
-    join_chunks,
-    predict_chunks,
-    split_into_chunks,
-)
-from g_ray.predictors.settings import ModelSettings
+from g_ray.predictors.chunks import StoredChunks, join_chunks, predict_chunks, split_into_chunks
+from g_ray.predictors.settings import MIN_CHUNK, OVERLAP, ModelSettings
 from g_ray.training.distributed import choose_device
 
 GIB = 2**30

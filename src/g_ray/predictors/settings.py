@@ -6,6 +6,11 @@ from typing import Literal
 WEIGHTS = "g-ray-rooms"
 """Weights that come with g-ray."""
 
+OVERLAP = 3
+"""Views that neighboring chunks of a network share: enough for a robust scale."""
+MIN_CHUNK = OVERLAP + 1
+"""Smallest chunk that adds a view to those that it shares."""
+
 ModelName = Literal["stereo", "network"]
 """The names of `MODELS`."""
 DEFAULT_MODEL: ModelName = "stereo"
@@ -31,3 +36,7 @@ class ModelSettings:
     """stereo: adjust the poses with the true lenses, kept if tracks that were held out improve."""
     fill: Literal["network"] | None = None
     """stereo: fill pixels without depth by a network's, scaled to the stereo depth and marked in all outputs."""
+
+    def __post_init__(self) -> None:
+        if self.at_once is not None and self.at_once < MIN_CHUNK:
+            raise ValueError(f"--at-once {self.at_once}: chunks need {MIN_CHUNK} views or more to be joined")

@@ -91,7 +91,7 @@ class StereoPredictor:
                 "or give fewer photographs"
             )
         text = f"{count} views: features, {round(pairs)} pairs, depth at {self.stereo.long_side} px"
-        return Cost(FEATURE_SECONDS * sum(scale) + PAIR_SECONDS * pairs + sweep, memory, text)
+        return Cost(FEATURE_SECONDS * sum(scale) + PAIR_SECONDS * pairs + sweep, round(memory), text)
 
     def predict(
         self, scene: SceneInput, work: Path | None = None, progress: Progress = lambda stage, share: None

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.cameras.equirectangular import Equirectangular
-from g_ray.formats.colmap_model import camera_to_colmap
+from g_ray.formats.colmap_cameras import camera_to_colmap
 
 NATIVE_ANGLE_DEG = 80.0
 """COLMAP's planar models are used for lenses whose rays stay within this angle to the axis."""

@@ -11,12 +11,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.formats.images import read_pixels
-from g_ray.formats.photos import Photo
+from g_ray.formats.images import read_photo
+from g_ray.formats.photos import Loadable, LoadableMask, Photo
 
-PhotoInput = Path | Photo | Float[Tensor, "3 _ _"]
-"""A file (pixels as stored), a photo of a set, or red, green and blue in [0, 1]."""
-MaskInput = Path | Bool[Tensor, "_ _"] | None
+PhotoInput = Path | Loadable | Float[Tensor, "3 _ _"]
+"""A file (pixels as stored), a photo that can be loaded, or red, green and blue in [0, 1]."""
+MaskInput = Path | LoadableMask | Bool[Tensor, "_ _"] | None
 """True, or a pixel that is not black, means: use it."""
 
 
@@ -33,10 +33,10 @@ class InputView:
         """Return red, green and blue in [0, 1]; ValueError if their size is not the camera's."""
         if isinstance(self.photo, Tensor):
             pixels = self.photo.detach().float().cpu()
-        elif isinstance(self.photo, Photo):
-            pixels = self.photo.load()
+        elif isinstance(self.photo, Path):
+            pixels = read_photo(self.photo)
         else:
-            pixels = read_pixels(self.photo)
+            pixels = self.photo.load()
         self._check_size("photograph", pixels)
         return pixels
 
@@ -45,8 +45,10 @@ class InputView:
             return None
         if isinstance(self.mask, Tensor):
             mask = self.mask.detach().cpu()
+        elif isinstance(self.mask, Path):
+            mask = read_photo(self.mask).amax(0) > 0
         else:
-            mask = read_pixels(self.mask).amax(0) > 0
+            mask = self.mask.load()
         self._check_size("mask", mask)
         return mask
 
@@ -108,7 +110,7 @@ def _choose_names(photos: Sequence[PhotoInput]) -> list[str]:
         if isinstance(photo, Tensor):
             names.append(f"view_{index:04d}")
         else:
-            names.append(photo.name)
+            names.append(getattr(photo, "name", f"view_{index:04d}"))
     if len(set(names)) < len(names):
         # Folders tell files of one name apart.
         pairs = zip(photos, names, strict=True)
@@ -123,6 +125,8 @@ def _collect_bytes(part: PhotoInput | MaskInput | Tensor) -> bytes:
         return np.ascontiguousarray(part.detach().cpu().numpy()).tobytes()
     if isinstance(part, Photo):
         return f"{part.orientation} {part.upright} {part.time}".encode() + part.path.read_bytes()
+    if not isinstance(part, Path):
+        return _collect_bytes(part.load())
     try:
         return part.read_bytes()
     except OSError as error:
