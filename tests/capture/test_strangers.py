@@ -10,6 +10,7 @@ import torch
 from g_ray.cameras import UCM, DoubleSphere, OpenCV
 from g_ray.capture.assign import assign_cameras
 from g_ray.formats import open_calibration
+from g_ray.formats.aria import AriaSource
 from g_ray.formats.aria import _build_camera as aria_camera
 from g_ray.formats.kalibr import _parse_lens as kalibr_lens
 from g_ray.formats.photos import find_photos
@@ -309,3 +310,42 @@ def test_the_opened_source_is_one_object_for_all_photos(tmp_path, photo):
     source = open_calibration(tmp_path / "camera.yml")
     first, second = (source.find_camera(photo) for _ in range(2))
     assert first is not None and second is not None and torch.equal(first.camera.params, second.camera.params)
+
+
+@pytest.mark.parametrize(
+    ("entry", "document", "size", "radius"),
+    [
+        ({}, {}, (2880, 2880), 1415.0),
+        ({}, {}, (1408, 1408), 707.5),
+        ({}, {"ImageSizes": [[1408, 1408]]}, (1408, 1408), 707.5),
+        (
+            {"ConfigData": {"ImageWidth": 2000, "ImageHeight": 2000, "ValidRadius": 900}},
+            {},
+            (2000, 2000),
+            900.0,
+        ),
+        ({"ConfigData": {"ImageWidth": 2000, "ImageHeight": 2000}}, {}, (2000, 2000), None),
+    ],
+    ids=["sensor", "halved", "MPS", "second generation", "unknown"],
+)
+def test_aria_is_dark_beyond_its_valid_radius(tmp_path, imagine, entry, document, size, radius):
+    """projectaria_tools: a pixel is valid up to that distance from the principal point; half of it at half the size."""
+    example = AriaSource.example(tmp_path)
+    content = json.loads(example.path.read_text())
+    content["CameraCalibrations"][0].update(entry)
+    if size[0] != 2880 and (entry or document):
+        content["CameraCalibrations"][0]["Projection"]["Params"][:3] = [
+            600.0,
+            size[0] / 2 - 0.5,
+            size[1] / 2 - 0.5,
+        ]
+    example.path.write_text(json.dumps({**content, **document}))
+    view = open_calibration(example.path).find_camera(imagine("camera-rgb/1.jpg", size))
+    if radius is None:
+        assert view.camera.circle is None
+        return
+    camera = view.camera
+    at = camera.params[2:4] + torch.tensor(
+        [[0.0, radius - 1], [0.0, 1 - radius], [radius + 1, 0.0], [0.0, -radius - 1]]
+    )
+    assert camera.unproject(at.double())[1].tolist() == [True, True, False, False]

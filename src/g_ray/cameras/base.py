@@ -43,6 +43,8 @@ class Camera(ABC):
     params: Float[Tensor, "*batch parameter"]
     width: int
     height: int
+    circle: Float[Tensor, "*batch 4"] | None = field(default=None, kw_only=True)
+    """Center u, v and semi-axes in pixels of the ellipse beyond which the optics give no image; None: none known."""
     check: InitVar[bool] = field(default=True, kw_only=True)
 
     NAME: ClassVar[str]
@@ -97,6 +99,10 @@ class Camera(ABC):
     def stack(cls: type[CameraType], cameras: Sequence[CameraType]) -> CameraType:
         """Stack cameras of one model and one image size as one batch [len(cameras), *batch]."""
         first = cameras[0]
+        if len({camera.circle is None for camera in cameras}) > 1:
+            raise ValueError(
+                "stack: cameras with an image circle beside cameras without; keep a list instead"
+            )
         for camera in cameras:
             if (type(camera), camera.width, camera.height) != (type(first), first.width, first.height):
                 raise ValueError(
@@ -169,7 +175,9 @@ class Camera(ABC):
         _check_last_dim(self.NAME, "points", points, 3)
         params = self._align(self.params, points)
         plane, valid = self._to_plane(points, params)
-        return plane * params[..., 0:2] + params[..., 2:4], valid
+        pixels = plane * params[..., 0:2] + params[..., 2:4]
+        # The slack lets rays of pixels on the rim come back to their pixel.
+        return pixels, valid if self.circle is None else valid & self._is_in_circle(pixels, slack=1e-6)
 
     def unproject(
         self, pixels: Float[Tensor, "*shape 2"]
@@ -181,7 +189,8 @@ class Camera(ABC):
         _check_last_dim(self.NAME, "pixels", pixels, 2)
         params = self._align(self.params, pixels)
         plane = (pixels - params[..., 2:4]) / params[..., 0:2]
-        return self._from_plane(plane, params)
+        bearings, valid = self._from_plane(plane, params)
+        return bearings, valid if self.circle is None else valid & self._is_in_circle(pixels)
 
     def unproject_grid(self) -> tuple[Float[Tensor, "*batch h w 3"], Bool[Tensor, "*batch h w"]]:
         """Compute unit bearings and validity at all pixel centers."""
@@ -221,6 +230,13 @@ class Camera(ABC):
         return torch.stack(
             [fx, self._compute_central_skew(), cx, zero, fy, cy, zero, zero, one], -1
         ).unflatten(-1, (3, 3))
+
+    def limit_to_circle(self: CameraType, radius_px: float | int) -> CameraType:
+        """Declare pixels invalid that are further than that from the principal point: the rim of the image circle."""
+        if not radius_px > 0:
+            raise ValueError(f"{self.NAME}: radius of the image circle {radius_px} px; give a number above 0")
+        radii = torch.full_like(self.params[..., 2:4], radius_px)
+        return self._replace(circle=torch.cat([self.params[..., 2:4], radii], -1))
 
     # Image operations: u' = sx u + tx, v' = sy v + ty
 
@@ -284,7 +300,12 @@ class Camera(ABC):
         self: CameraType, sx: float, sy: float, tx: float | int, ty: float | int, width: int, height: int
     ) -> CameraType:
         check_sizes(self.NAME, width, height)
-        return self._replace(params=self._scale_params(sx, sy, tx, ty), width=width, height=height)
+        circle = self.circle
+        if circle is not None:
+            scale, shift = circle.new_tensor([sx, sy, sx, sy]), circle.new_tensor([tx, ty, 0.0, 0.0])
+            circle = circle * scale + shift
+        params = self._scale_params(sx, sy, tx, ty)
+        return self._replace(params=params, width=width, height=height, circle=circle)
 
     def _replace(self: CameraType, **changes: Any) -> CameraType:
         return dataclasses.replace(self, check=False, **changes)
@@ -292,6 +313,12 @@ class Camera(ABC):
     def _collect_tensors(self) -> dict[str, Tensor]:
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+    def _is_in_circle(self, pixels: Tensor, slack: float = 0.0) -> Tensor:
+        assert self.circle is not None
+        circle = self._align(self.circle, pixels)
+        offset = (pixels - circle[..., 0:2]) / circle[..., 2:4]
+        return (offset * offset).sum(-1) <= (1 + slack) ** 2
 
     def _align(self, tensor: Tensor, points: Tensor) -> Tensor:
         """Reshape [*batch, ·] to [*batch, 1, …, 1, ·] so that it broadcasts against points [*batch, *n, ·]."""

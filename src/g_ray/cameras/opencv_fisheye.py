@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.base import Camera, pixel_centers
 from g_ray.cameras.directions import polar_angle, project_radially, unproject_radially
 from g_ray.cameras.distortion import critical_angle, invert_rho, is_within, rho
 from g_ray.cameras.inverse import is_recording_grad
@@ -64,7 +64,9 @@ class OpenCVFisheye(Camera):
         bearings = compute_radial_map(lambda radius: invert_rho(radius, k, limit)[0], column, row, self.dtype)
         if bearings is None:
             return super().unproject_grid()
-        return bearings, torch.ones(self.height, self.width, dtype=torch.bool)
+        if self.circle is None:
+            return bearings, torch.ones(self.height, self.width, dtype=torch.bool)
+        return bearings, self._is_in_circle(pixel_centers(self.width, self.height, dtype=self.dtype))
 
     def _compute_limits(self, points: Tensor) -> Tensor:
         return self._align(critical_angle(self.params[..., 4:8]), points)

@@ -3,6 +3,8 @@
 Cameras have labels (camera-rgb, camera-slam-left, …). The first generation's file names no image size: the sensor's
 is meant. The 1408 × 1408 images of camera-rgb are its inner 2816 × 2816 pixels at half the size, the eye cameras' 320 ×
 240 all of 640 × 480. Pixel centres lie at integers.
+
+Beyond the valid radius, ConfigData's or that of VALID_RADIUS, sensors are dark: such pixels have no ray.
 """
 
 import json
@@ -28,6 +30,8 @@ SENSORS = {
 }
 HALVED = {"camera-rgb": 32, "camera-et-left": 0, "camera-et-right": 0}
 """Cameras that also record at half the size, with the border that is cut off first."""
+VALID_RADIUS = {"camera-rgb": 1415.0, "camera-slam-left": 330.0, "camera-slam-right": 330.0}
+"""In pixels of the sensor about the principal point, for the first generation, whose files do not have it."""
 _K, _P, _S = tuple(Fisheye624.PARAMETERS[4:10]), ("p1", "p2"), ("s1", "s2", "s3", "s4")
 PROJECTIONS: dict[str, tuple[type[Camera], tuple[str, ...]]] = {
     "FisheyeRadTanThinPrism": (Fisheye624, (*_K, *_P, *_S)),
@@ -77,7 +81,7 @@ class AriaSource(CalibrationSource):
         full = Fisheye624.make(
             2880, 2880, fx=1222.0, fy=1222.0, cx=1431.0, cy=1434.0, **values, dtype=torch.float64
         )
-        halved = full.resize(1408, 1408, (32, 32, 2848, 2848))
+        halved = full.limit_to_circle(VALID_RADIUS["camera-rgb"]).resize(1408, 1408, (32, 32, 2848, 2848))
         return Example(folder / "calibration.json", "camera-rgb/0001.jpg", halved)
 
 
@@ -99,19 +103,39 @@ def _build_lenses(
 ) -> list[Lens]:
     """Return the camera at its size, or at its sensor's and, where the device can record so, at half of that."""
     if size is not None:
-        return [Lens.from_camera(label, _build_camera(entry, *size, center))]
+        camera = _build_camera(entry, *size, center)
+        radius = _find_valid_radius(label, entry, size)
+        return [Lens.from_camera(label, camera if radius is None else camera.limit_to_circle(radius))]
     if label not in SENSORS:
         raise ValueError(
             f"its image size is not known; a Label without ConfigData is one of {', '.join(SENSORS)}"
         )
     camera = _build_camera(entry, *SENSORS[label], center)
     check_principal_point(camera)
+    if label in VALID_RADIUS:
+        camera = camera.limit_to_circle(VALID_RADIUS[label])
     lenses, border = [Lens.from_camera(label, camera)], HALVED.get(label)
     if border is not None:
         box = (border, border, camera.width - border, camera.height - border)
         halved = camera.resize((box[2] - box[0]) // 2, (box[3] - box[1]) // 2, box)
         lenses.append(Lens.from_camera(label, halved))
     return lenses
+
+
+def _find_valid_radius(label: str, entry: dict[str, Any], size: tuple[int, int]) -> float | None:
+    """Return the radius at an image size: the file's own, or the known sensor's at full or half resolution."""
+    config = entry.get("ConfigData")
+    if isinstance(config, dict):
+        if "ValidRadius" not in config:
+            return None
+        (radius,) = parse_numbers([config["ValidRadius"]], "ValidRadius", (1,))
+        return radius
+    if label not in VALID_RADIUS:
+        return None
+    border = HALVED.get(label, 0)
+    halves = [(side - 2 * border) // 2 for side in SENSORS[label]]
+    scale = {SENSORS[label]: 1.0, tuple(halves): 0.5}.get(size)
+    return None if scale is None else scale * VALID_RADIUS[label]
 
 
 def _build_camera(entry: dict[str, Any], width: int, height: int, center: float) -> Camera:

@@ -45,6 +45,7 @@ class _CameraEntry(_Strict):
     height: Annotated[int, Field(gt=0)]
     params: dict[str, float]
     world_from_cam: Annotated[list[Row], Field(min_length=4, max_length=4)] | None = None
+    circle: Row | None = None
     table: str | None = None
     source: str | None = None
 
@@ -119,11 +120,17 @@ def _build_camera(path: Path, entry: _CameraEntry) -> Camera:
         raise ValueError(
             f"key 'table' goes with model {RayMapCamera.NAME} and with no other; add or remove it"
         )
+    circle = None if entry.circle is None else torch.tensor(entry.circle, dtype=torch.float64)
+    if circle is not None and not bool(torch.isfinite(circle).all() and (circle[2:] > 0).all()):
+        raise ValueError(f"circle {entry.circle} is none; give the center u, v and two radii in pixels")
     if entry.table is None:
-        return CAMERAS[entry.model].make(entry.width, entry.height, dtype=torch.float64, **entry.params)
+        model = CAMERAS[entry.model]
+        params = model.pack(dtype=torch.float64, **entry.params)
+        return model(params, entry.width, entry.height, circle=circle)
     table = RayMapCamera.from_rays(torch.from_numpy(_load_table(path.parent, entry.table)))
     params = RayMapCamera.pack(dtype=torch.float64, **entry.params)
-    return RayMapCamera(params, entry.width, entry.height, table=table.table, table_valid=table.table_valid)
+    size = (entry.width, entry.height)
+    return RayMapCamera(params, *size, circle=circle, table=table.table, table_valid=table.table_valid)
 
 
 def _load_table(folder: Path, name: str) -> np.ndarray:
@@ -174,6 +181,8 @@ def _build_entry(path: Path, index: int, named: CalibratedView) -> dict[str, Any
         entry["world_from_cam"] = named.pose.world_from_cam.double().tolist()
     if named.source is not None:
         entry["source"] = named.source
+    if camera.circle is not None:
+        entry["circle"] = camera.circle.double().tolist()
     if isinstance(camera, RayMapCamera):
         entry["table"] = f"{path.stem}.rays{index}.npy"
         rays = torch.where(camera.table_valid[..., None], camera.table, torch.nan).double().cpu().numpy()
