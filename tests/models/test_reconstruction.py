@@ -107,7 +107,7 @@ def test_who_looks_at_calibration(method):
     zoomed = Views([pinhole(), pinhole(focal=48.0)])
     change = difference(net.predict(images, views)[0], net.predict(images, zoomed)[0])
     blind = get_reconstruction_method(method).describe_ray_usage(24, {}) == "nothing"
-    assert blind == (method in ("rope", "rope_vo", "none_global", "rope_normalised"))
+    assert blind == (method in ("rope", "rope_vo", "none_global", "rope_normalized"))
     assert (change == 0) if blind else (change > 1e-5)
 
 

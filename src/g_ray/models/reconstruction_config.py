@@ -96,9 +96,9 @@ class TrunkOptions:
 
     method: str
     """How attention uses cameras: a name from RECONSTRUCTION_METHODS."""
-    camray_scale: float = 4.0
+    camray_scale: float = field(default=4.0, kw_only=True)
     """Rays that are an input (camray methods only) are multiplied by this."""
-    recompute: bool = False
+    recompute: bool = field(default=False, kw_only=True)
     """Compute activations again in the backward pass: slower, but with less memory."""
 
     def __post_init__(self) -> None:
@@ -106,7 +106,7 @@ class TrunkOptions:
         get_reconstruction_method(self.method)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ReconstructionConfig(TrunkOptions):
     """All sizes of the network."""
 
@@ -231,7 +231,7 @@ else:
     SizeName = Literal[tuple(RECONSTRUCTION_SIZES)]  # the choices on the command line
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ReconstructionNetwork(TrunkOptions):
     """The network by the name of its size."""
 
