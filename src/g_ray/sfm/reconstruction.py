@@ -19,7 +19,7 @@ from g_ray.sfm.localization import localize_views
 from g_ray.sfm.mapping import convert_model, drop_outliers, map_views, triangulate_with_poses
 from g_ray.sfm.options import SfMOptions
 from g_ray.sfm.pairs import Pair, choose_pairs
-from g_ray.sfm.refinement import adjust_scene, arrange_frames, make_scene_problem
+from g_ray.sfm.refinement import adjust_scene, arrange_frames, estimate_scale, make_scene_problem
 from g_ray.sfm.rig import Rig
 from g_ray.sfm.scene import PoseAgreement, SparseScene
 from g_ray.sfm.workspace import (
@@ -35,6 +35,8 @@ from g_ray.sfm.workspace import (
 
 GOOD_AGREEMENT = 0.7
 """Poses that explain a smaller share of the matches are noted."""
+UNKNOWN_SCALE = 2.0
+"""A scale that may be wrong by this factor is not known."""
 
 
 def reconstruct_cameras(
@@ -72,7 +74,11 @@ def reconstruct_cameras(
         scene = replace(scene, rig=rig, notes=(*notes, *_describe_groups(space, models)))
         if not all(lens.is_native for lens in space.lenses):
             scene = _polish(space, scene)
-        return replace(scene, reasons=tuple(explain_missing(space, geometries, scene.registered)))
+        reasons = explain_missing(space, geometries, scene.registered)
+        scale = estimate_scale(scene, options)
+        if scale is not None and scale.high > UNKNOWN_SCALE:
+            scene = scene.add_notes("the rig's baseline is too short for this scene: its scale is not known")
+        return replace(scene, reasons=tuple(reasons), scale=scale)
 
 
 def triangulate(
@@ -201,8 +207,9 @@ def _check_poses(views: Sequence[InputView], poses: Sequence[Pose | None]) -> li
 
 def _judge_agreement(views: Sequence[InputView], agreement: PoseAgreement, options: SfMOptions) -> list[str]:
     figures = (
-        f"{agreement.share:.0%} of {agreement.matches} matches lie within {options.max_error_px:g} px of the "
-        f"epipolar lines (median {agreement.median_px:.1f} px)"
+        f"{agreement.match_share:.0%} of {agreement.matches} matches lie within {options.max_error_px:g} px of the "
+        f"epipolar lines, {agreement.track_share:.0%} of {agreement.observations} features within it of their points "
+        f"(median reprojection error {agreement.track_median_px:.1f} px)"
     )
     if agreement.share < options.min_agreement:
         raise ValueError(
@@ -214,7 +221,7 @@ def _judge_agreement(views: Sequence[InputView], agreement: PoseAgreement, optio
         notes.append(f"the given poses explain the pictures badly: {figures}")
     bad = [
         view.name
-        for view, share in zip(views, agreement.view_share, strict=True)
+        for view, share in zip(views, agreement.view_shares, strict=True)
         if share < options.min_agreement
     ]
     if bad:

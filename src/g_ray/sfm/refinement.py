@@ -1,5 +1,6 @@
 """Bundle adjustment of a scene's poses with the true lenses, kept only if tracks that it did not use improve."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -9,14 +10,23 @@ from torch import Tensor
 
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity, fit_similarity_to_poses
-from g_ray.sfm.bundle import Problem, State, adjust, make_problem, triangulate_rays
+from g_ray.sfm.bundle import (
+    Problem,
+    State,
+    adjust,
+    estimate_scale_deviation,
+    make_problem,
+    triangulate_rays,
+)
 from g_ray.sfm.colmap_lens import compute_working_scale
 from g_ray.sfm.options import SfMOptions
 from g_ray.sfm.rig import Rig
-from g_ray.sfm.scene import SparseScene
+from g_ray.sfm.scene import ScaleEstimate, SparseScene
 
 CLIP_PX = 20.0
 """Errors beyond count as this much, so that single wrong matches do not decide."""
+INTERVAL = 1.96
+"""Standard deviations on either side of a 95 % interval."""
 MIN_HELD_OUT = 10
 """Points without which nothing can be said about an improvement."""
 
@@ -155,6 +165,23 @@ def retriangulate(scene: SparseScene, problem: Problem, frames: Frames, options:
     none = torch.zeros(frames.count, dtype=torch.bool)
     points = adjust(problem, start, none, loss_px=options.max_error_px / 2, iterations=10).points
     return replace(scene, points=points)
+
+
+def estimate_scale(scene: SparseScene, options: SfMOptions) -> ScaleEstimate | None:
+    """How well the rig's baselines fix the scale of a scene; None without a rig whose cameras are apart."""
+    if scene.rig is None or scene.rig.baseline == 0 or not len(scene.points):
+        return None
+    frames = arrange_frames(scene)
+    problem = make_scene_problem(scene, options, frames)
+    state = State(frames.compute_frame_poses(scene), scene.points)
+    free = torch.zeros(frames.count, dtype=torch.bool)
+    free[frames.frame_of_view[list(scene.registered)]] = True
+    free[frames.frame_of_view[scene.registered[0]]] = False
+    deviation = estimate_scale_deviation(problem, state, free, options.max_error_px / 2)
+    reach = min(INTERVAL * deviation, 50.0)
+    return ScaleEstimate(
+        math.exp(-reach), math.exp(reach), f"a rig with a baseline of {scene.rig.baseline:.4g}"
+    )
 
 
 def _align(scene: SparseScene, poses: Pose) -> Similarity:
