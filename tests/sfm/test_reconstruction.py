@@ -8,7 +8,16 @@ import pytest
 import torch
 
 from g_ray.geometry.pose import Pose
-from g_ray.sfm import Rig, SfMOptions, localize, reconstruct_cameras, refine, triangulate
+from g_ray.sfm import (
+    Rig,
+    SfMOptions,
+    localize,
+    reconstruct_cameras,
+    refine,
+    refine_poses,
+    triangulate,
+)
+from g_ray.sfm.bundle import exponentiate
 
 sys.path.insert(0, str(Path(__file__).parent))
 from measure import compare_poses
@@ -181,3 +190,16 @@ def test_two_photographs_suffice(photograph_room):
     found = (first.inverse() @ second).translation
     true = (truth[0].inverse() @ truth[4]).translation
     assert float(torch.nn.functional.cosine_similarity(found, true, dim=0)) > math.cos(math.radians(5))
+
+
+def test_poses_that_are_far_off_are_refined(photograph_room):
+    """From errors of a tenth of the scene and seven degrees."""
+    images, cameras, truth = photograph_room(MIX, 6)
+    generator = torch.Generator().manual_seed(0)
+    noise = exponentiate(0.06 * torch.randn(6, 6, generator=generator, dtype=torch.float64))
+    answer = refine_poses(images, cameras, [Pose(truth[i].world_from_cam @ noise[i]) for i in range(6)])
+    assert answer.kept
+    assert answer.after_px < 0.1 * answer.before_px
+    position, angle_deg = compare_poses(answer.scene, truth)
+    assert position < 0.02 and angle_deg < 1.5
+    assert answer.scene.compute_statistics()["points"] > 100

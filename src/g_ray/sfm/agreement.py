@@ -8,10 +8,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from g_ray.geometry.pose import Pose
-from g_ray.sfm.bundle import State, adjust, compute_residuals, make_problem, triangulate_rays
+from g_ray.sfm.bundle import State, compute_residuals
 from g_ray.sfm.diagnosis import match_rays
-from g_ray.sfm.match_tracks import build_match_tracks
+from g_ray.sfm.match_tracks import make_track_scene
 from g_ray.sfm.pairs import Pair
+from g_ray.sfm.refinement import arrange_frames, make_scene_problem, retriangulate
 from g_ray.sfm.scene import PoseAgreement
 from g_ray.sfm.workspace import Workspace
 
@@ -56,25 +57,12 @@ def _measure_tracks(
     space: Workspace, geometries: Mapping[Pair, Any], poses: Sequence[Pose | None]
 ) -> tuple[Int[Tensor, "observation"], Float[Tensor, "observation"]]:
     """Views and reprojection errors in working pixels of all tracks, with the points that fit the poses best."""
-    tracks = build_match_tracks(space, geometries)
-    posed = torch.tensor([pose is not None for pose in poses])
-    tracks = tracks.select(posed[tracks.view])
-    seen = torch.bincount(tracks.point)
-    tracks = tracks.select(seen[tracks.point] >= 2)
-    eye = torch.eye(4, dtype=torch.float64)
-    cam_from_world = torch.stack([eye if pose is None else pose.cam_from_world for pose in poses])
-    cameras = [view.camera for view in space.views]
-    problem = make_problem(tracks, cameras, [lens.scale for lens in space.lenses])
-    state = State(cam_from_world, torch.zeros(len(seen), 3, dtype=torch.float64))
-    state = State(cam_from_world, triangulate_rays(problem, state))
-    state = adjust(
-        problem,
-        state,
-        torch.zeros(len(poses), dtype=torch.bool),
-        loss_px=space.options.max_error_px,
-        iterations=10,
-    )
-    return tracks.view, torch.linalg.vector_norm(compute_residuals(problem, state), dim=-1)
+    scene = make_track_scene(space, geometries, poses)
+    frames = arrange_frames(scene)
+    problem = make_scene_problem(scene, space.options, frames)
+    fitted = retriangulate(scene, problem, frames, space.options)
+    state = State(frames.compute_frame_poses(fitted), fitted.points)
+    return scene.tracks.view, torch.linalg.vector_norm(compute_residuals(problem, state), dim=-1)
 
 
 def measure_epipolar_px(

@@ -6,7 +6,8 @@ the observed pixel u with the ray d = π⁻¹(u):
     π(X) − u ≈ J (X/‖X‖ − d),   J = ∂π/∂d at d  [2, 3].
 
 The error of this is of second order in an error of a few pixels, far below the noise of features, and J exists for
-every lens, beyond 90° and at the seam of a panorama too. Poses move by left increments, exp(δ) · frame_from_world;
+every lens, beyond 90° and at the seam of a panorama too. As J d = 0, the opposite direction −d would fit as well: a
+third residual, ‖J‖/√2 · dᵀ(X/‖X‖ − d), which is of second order near d, keeps points in front. Poses move by left increments, exp(δ) · frame_from_world;
 points are eliminated by the Schur complement, whose products with vectors are all that conjugate gradients need.
 """
 
@@ -36,8 +37,8 @@ class Problem:
     point: Int[Tensor, "observation"]
     cam_from_frame: Float[Tensor, "observation 4 4"]
     ray: Float[Tensor, "observation 3"]
-    jacobian: Float[Tensor, "observation 2 3"]
-    """∂π/∂d in working pixels."""
+    jacobian: Float[Tensor, "observation 3 3"]
+    """∂π/∂d in working pixels, and the row that keeps points in front."""
 
     def select(self, keep: Tensor) -> "Problem":
         parts = (self.frame, self.point, self.cam_from_frame, self.ray, self.jacobian)
@@ -65,11 +66,12 @@ def make_problem(
     if cam_from_frame is None:
         cam_from_frame = torch.eye(4, dtype=torch.float64).expand(count, 4, 4)
     ray = torch.zeros(len(tracks), 3, dtype=torch.float64)
-    jacobian = torch.zeros(len(tracks), 2, 3, dtype=torch.float64)
+    jacobian = torch.zeros(len(tracks), 3, 3, dtype=torch.float64)
     for index in tracks.view.unique().tolist():
         rows = (tracks.view == index).nonzero()[:, 0]
         ray[rows], slope = linearize_lens(cameras[index], tracks.pixel[rows])
-        jacobian[rows] = slope * pixel_scales[index]
+        ahead = torch.linalg.matrix_norm(slope)[:, None] / math.sqrt(2) * ray[rows]
+        jacobian[rows] = torch.cat([slope, ahead[:, None]], 1) * pixel_scales[index]
     return Problem(frame_of_view[tracks.view], tracks.point, cam_from_frame[tracks.view], ray, jacobian)
 
 
@@ -125,7 +127,7 @@ def compute_cost(problem: Problem, state: State, loss_px: float) -> float:
     return float((loss_px**2 * torch.log1p(square / loss_px**2)).sum())
 
 
-def compute_residuals(problem: Problem, state: State) -> Float[Tensor, "observation 2"]:
+def compute_residuals(problem: Problem, state: State) -> Float[Tensor, "observation 3"]:
     """Reprojection errors in working pixels."""
     _, in_camera = _transform(problem, state)
     direction = torch.nn.functional.normalize(in_camera, dim=-1)
@@ -185,7 +187,7 @@ def _linearize(problem: Problem, state: State, loss_px: float) -> _System:
 
 def _differentiate(
     problem: Problem, state: State
-) -> tuple[Float[Tensor, "observation 2 6"], Float[Tensor, "observation 2 3"]]:
+) -> tuple[Float[Tensor, "observation 3 6"], Float[Tensor, "observation 3 3"]]:
     """Derivatives of the residuals by increments of their poses and by their points."""
     in_frame, in_camera = _transform(problem, state)
     distance = torch.linalg.vector_norm(in_camera, dim=-1, keepdim=True).clamp(min=1e-12)
