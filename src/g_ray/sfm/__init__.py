@@ -18,6 +18,7 @@ from g_ray.sfm.reconstruction import reconstruct_cameras, refine_poses, triangul
 from g_ray.sfm.refinement import Refinement, refine
 from g_ray.sfm.rig import Rig, read_kalibr_rig, read_rig_config
 from g_ray.sfm.scene import PoseAgreement, ScaleEstimate, SparseScene, Tracks
+from g_ray.sfm.storage import load_scene, save_scene
 from g_ray.sfm.workspace import Report
 
 __all__ = [
@@ -31,11 +32,13 @@ __all__ = [
     "SfMOptions",
     "SparseScene",
     "Tracks",
+    "load_scene",
     "localize",
     "read_kalibr_rig",
     "read_rig_config",
     "reconstruct_cameras",
     "refine",
     "refine_poses",
+    "save_scene",
     "triangulate",
 ]

@@ -7,8 +7,9 @@ the observed pixel u with the ray d = π⁻¹(u):
 
 The error of this is of second order in an error of a few pixels, far below the noise of features, and J exists for
 every lens, beyond 90° and at the seam of a panorama too. As J d = 0, the opposite direction −d would fit as well: a
-third residual, ‖J‖/√2 · dᵀ(X/‖X‖ − d), which is of second order near d, keeps points in front. Poses move by left increments, exp(δ) · frame_from_world;
-points are eliminated by the Schur complement, whose products with vectors are all that conjugate gradients need.
+third residual, ‖J‖/√2 · dᵀ(X/‖X‖ − d), which is of second order near d, keeps points in front. Poses move by left
+increments, exp(δ) · frame_from_world; points are eliminated by the Schur complement, whose products with vectors are
+all that conjugate gradients need.
 """
 
 import math
