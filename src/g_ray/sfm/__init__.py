@@ -3,6 +3,7 @@
     scene = reconstruct_cameras(photos, cameras)            # poses and points from nothing but calibrated photographs
     scene = triangulate(photos, cameras, poses)             # points with poses that are known, and how well they fit
     scene = refine(scene).scene                             # bundle adjustment, kept only if held-out tracks improve
+    scene = refine_poses(photos, cameras, poses).scene      # the same for poses from elsewhere, even if they are off
     scene = localize(scene, more_photos, more_cameras)      # further photographs in a finished scene
 
 Features and matching are COLMAP's SIFT (pycolmap, `pip install 'g-ray[calib]'`); lenses are held fixed at the given
@@ -13,10 +14,11 @@ where it has none or where the lens sees more than half of all directions. Error
 from g_ray.sfm.inputs import MaskInput, PhotoInput
 from g_ray.sfm.localization import localize
 from g_ray.sfm.options import SfMOptions
-from g_ray.sfm.reconstruction import reconstruct_cameras, triangulate
+from g_ray.sfm.reconstruction import reconstruct_cameras, refine_poses, triangulate
 from g_ray.sfm.refinement import Refinement, refine
 from g_ray.sfm.rig import Rig, read_kalibr_rig, read_rig_config
 from g_ray.sfm.scene import PoseAgreement, ScaleEstimate, SparseScene, Tracks
+from g_ray.sfm.storage import load_scene, save_scene
 from g_ray.sfm.workspace import Report
 
 __all__ = [
@@ -30,10 +32,13 @@ __all__ = [
     "SfMOptions",
     "SparseScene",
     "Tracks",
+    "load_scene",
     "localize",
     "read_kalibr_rig",
     "read_rig_config",
     "reconstruct_cameras",
     "refine",
+    "refine_poses",
+    "save_scene",
     "triangulate",
 ]

@@ -6,11 +6,14 @@ the observed pixel u with the ray d = π⁻¹(u):
     π(X) − u ≈ J (X/‖X‖ − d),   J = ∂π/∂d at d  [2, 3].
 
 The error of this is of second order in an error of a few pixels, far below the noise of features, and J exists for
-every lens, beyond 90° and at the seam of a panorama too. Poses move by left increments, exp(δ) · frame_from_world;
-points are eliminated by the Schur complement, whose products with vectors are all that conjugate gradients need.
+every lens, beyond 90° and at the seam of a panorama too. As J d = 0, the opposite direction −d would fit as well: a
+third residual, ‖J‖/√2 · dᵀ(X/‖X‖ − d), which is of second order near d, keeps points in front. Poses move by left
+increments, exp(δ) · frame_from_world; points are eliminated by the Schur complement, whose products with vectors are
+all that conjugate gradients need.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -35,8 +38,8 @@ class Problem:
     point: Int[Tensor, "observation"]
     cam_from_frame: Float[Tensor, "observation 4 4"]
     ray: Float[Tensor, "observation 3"]
-    jacobian: Float[Tensor, "observation 2 3"]
-    """∂π/∂d in working pixels."""
+    jacobian: Float[Tensor, "observation 3 3"]
+    """∂π/∂d in working pixels, and the row that keeps points in front."""
 
     def select(self, keep: Tensor) -> "Problem":
         parts = (self.frame, self.point, self.cam_from_frame, self.ray, self.jacobian)
@@ -64,11 +67,12 @@ def make_problem(
     if cam_from_frame is None:
         cam_from_frame = torch.eye(4, dtype=torch.float64).expand(count, 4, 4)
     ray = torch.zeros(len(tracks), 3, dtype=torch.float64)
-    jacobian = torch.zeros(len(tracks), 2, 3, dtype=torch.float64)
+    jacobian = torch.zeros(len(tracks), 3, 3, dtype=torch.float64)
     for index in tracks.view.unique().tolist():
         rows = (tracks.view == index).nonzero()[:, 0]
         ray[rows], slope = linearize_lens(cameras[index], tracks.pixel[rows])
-        jacobian[rows] = slope * pixel_scales[index]
+        ahead = torch.linalg.matrix_norm(slope)[:, None] / math.sqrt(2) * ray[rows]
+        jacobian[rows] = torch.cat([slope, ahead[:, None]], 1) * pixel_scales[index]
     return Problem(frame_of_view[tracks.view], tracks.point, cam_from_frame[tracks.view], ray, jacobian)
 
 
@@ -124,7 +128,7 @@ def compute_cost(problem: Problem, state: State, loss_px: float) -> float:
     return float((loss_px**2 * torch.log1p(square / loss_px**2)).sum())
 
 
-def compute_residuals(problem: Problem, state: State) -> Float[Tensor, "observation 2"]:
+def compute_residuals(problem: Problem, state: State) -> Float[Tensor, "observation 3"]:
     """Reprojection errors in working pixels."""
     _, in_camera = _transform(problem, state)
     direction = torch.nn.functional.normalize(in_camera, dim=-1)
@@ -168,15 +172,8 @@ def _transform(problem: Problem, state: State) -> tuple[Tensor, Tensor]:
 
 
 def _linearize(problem: Problem, state: State, loss_px: float) -> _System:
-    in_frame, in_camera = _transform(problem, state)
-    distance = torch.linalg.vector_norm(in_camera, dim=-1, keepdim=True).clamp(min=1e-12)
-    direction = in_camera / distance
-    residual = (problem.jacobian @ (direction - problem.ray)[..., None])[..., 0]
-    across = torch.eye(3, dtype=torch.float64) - direction[..., None] * direction[..., None, :]
-    by_frame_point = problem.jacobian @ (across / distance[..., None]) @ problem.cam_from_frame[:, :3, :3]
-    # dX_frame = ω × X_frame + v
-    by_pose = torch.cat([-by_frame_point @ _cross_matrix(in_frame), by_frame_point], -1)
-    by_point = by_frame_point @ state.frame_from_world[problem.frame][:, :3, :3]
+    by_pose, by_point = _differentiate(problem, state)
+    residual = compute_residuals(problem, state)
     weight = 1 / (1 + residual.square().sum(-1) / loss_px**2)
     weighted_pose, weighted_point = (part.mT * weight[:, None, None] for part in (by_pose, by_point))
     frames, points = len(state.frame_from_world), len(state.points)
@@ -184,53 +181,141 @@ def _linearize(problem: Problem, state: State, loss_px: float) -> _System:
         _add_rows(frames, problem.frame, weighted_pose @ by_pose),
         _add_rows(points, problem.point, weighted_point @ by_point),
         weighted_pose @ by_point,
-        _add_rows(frames, problem.frame, (weighted_pose @ residual[..., None])[..., 0]),
-        _add_rows(points, problem.point, (weighted_point @ residual[..., None])[..., 0]),
+        _add_rows(frames, problem.frame, _multiply(weighted_pose, residual)),
+        _add_rows(points, problem.point, _multiply(weighted_point, residual)),
     )
+
+
+def _differentiate(
+    problem: Problem, state: State
+) -> tuple[Float[Tensor, "observation 3 6"], Float[Tensor, "observation 3 3"]]:
+    """Derivatives of the residuals by increments of their poses and by their points."""
+    in_frame, in_camera = _transform(problem, state)
+    distance = torch.linalg.vector_norm(in_camera, dim=-1, keepdim=True).clamp(min=1e-12)
+    direction = in_camera / distance
+    across = torch.eye(3, dtype=torch.float64) - direction[..., None] * direction[..., None, :]
+    by_frame_point = problem.jacobian @ (across / distance[..., None]) @ problem.cam_from_frame[:, :3, :3]
+    # dX_frame = ω × X_frame + v
+    by_pose = torch.cat([-by_frame_point @ _cross_matrix(in_frame), by_frame_point], -1)
+    return by_pose, by_frame_point @ state.frame_from_world[problem.frame][:, :3, :3]
 
 
 def _step(
     system: _System, problem: Problem, state: State, free: Tensor, move_points: bool, damping: float
 ) -> State:
     """One damped Gauss–Newton step."""
-    pose_blocks, point_blocks = (_damp(part, damping) for part in (system.pose_blocks, system.point_blocks))
-    inverse = torch.linalg.inv(point_blocks) * float(move_points)
-
-    def to_points(poses: Tensor) -> Tensor:
-        moved = (system.mixed.mT @ poses[problem.frame][..., None])[..., 0]
-        return _add_rows(len(state.points), problem.point, moved)
-
-    def to_poses(points: Tensor) -> Tensor:
-        moved = (system.mixed @ points[problem.point][..., None])[..., 0]
-        return _add_rows(len(state.frame_from_world), problem.frame, moved)
-
-    def multiply(poses: Tensor) -> Tensor:
-        direct = (pose_blocks @ poses[..., None])[..., 0]
-        return (direct - to_poses((inverse @ to_points(poses)[..., None])[..., 0])) * free[:, None]
-
-    right = to_poses((inverse @ system.point_gradient[..., None])[..., 0]) - system.pose_gradient
-    poses = _solve_conjugate_gradients(multiply, right * free[:, None], torch.linalg.inv(pose_blocks))
-    points = -(inverse @ (system.point_gradient + to_points(poses))[..., None])[..., 0]
+    schur = _Schur(
+        problem.frame,
+        problem.point,
+        system.mixed,
+        _damp(system.pose_blocks, damping),
+        torch.linalg.inv(_damp(system.point_blocks, damping)) * float(move_points),
+        free,
+    )
+    poses, points = schur.solve(-system.pose_gradient, -system.point_gradient, CG_STEPS, CG_TOLERANCE)
     return State(exponentiate(poses) @ state.frame_from_world, state.points + points)
 
 
-def _solve_conjugate_gradients(
-    multiply: Callable[[Tensor], Tensor], right: Tensor, preconditioner: Tensor
-) -> Float[Tensor, "frame 6"]:
-    solution, residual = torch.zeros_like(right), right
-    scaled = (preconditioner @ residual[..., None])[..., 0]
-    direction, energy = scaled, (residual * scaled).sum()
-    stop = CG_TOLERANCE**2 * float(energy)
-    for _ in range(CG_STEPS):
-        if float(energy) <= stop or float(energy) == 0.0:
-            break
-        product = multiply(direction)
-        length = energy / (direction * product).sum().clamp(min=1e-300)
-        solution, residual = solution + length * direction, residual - length * product
-        scaled = (preconditioner @ residual[..., None])[..., 0]
-        new_energy = (residual * scaled).sum()
-        direction, energy = scaled + new_energy / energy * direction, new_energy
-    return solution
+@dataclass(frozen=True, eq=False)
+class _Schur:
+    """The normal equations with points eliminated: S = A − W V⁻¹ Wᵀ over the free frames."""
+
+    frame: Int[Tensor, "observation"]
+    point: Int[Tensor, "observation"]
+    mixed: Float[Tensor, "observation 6 3"]
+    pose_blocks: Float[Tensor, "frame 6 6"]
+    point_inverses: Float[Tensor, "point 3 3"]
+    free: Bool[Tensor, "frame"]
+
+    def solve(
+        self,
+        pose_right: Float[Tensor, "frame 6"],
+        point_right: Float[Tensor, "point 3"],
+        steps: int,
+        tolerance: float,
+    ) -> tuple[Float[Tensor, "frame 6"], Float[Tensor, "point 3"]]:
+        right = pose_right - self._to_poses(_multiply(self.point_inverses, point_right))
+        poses = self._solve_poses(right * self.free[:, None], steps, tolerance)
+        return poses, _multiply(self.point_inverses, point_right - self._to_points(poses))
+
+    def _solve_poses(self, right: Tensor, steps: int, tolerance: float) -> Float[Tensor, "frame 6"]:
+        """Conjugate gradients, preconditioned by the blocks of single frames."""
+        preconditioner = torch.linalg.inv(self.pose_blocks)
+        solution, residual = torch.zeros_like(right), right
+        scaled = _multiply(preconditioner, residual)
+        direction, energy = scaled, (residual * scaled).sum()
+        stop = tolerance**2 * float(energy)
+        for _ in range(steps):
+            if float(energy) <= stop or float(energy) == 0.0:
+                break
+            product = self._apply(direction)
+            length = energy / (direction * product).sum().clamp(min=1e-300)
+            solution, residual = solution + length * direction, residual - length * product
+            scaled = _multiply(preconditioner, residual)
+            new_energy = (residual * scaled).sum()
+            direction, energy = scaled + new_energy / energy * direction, new_energy
+        return solution
+
+    def _apply(self, poses: Tensor) -> Tensor:
+        through_points = self._to_poses(_multiply(self.point_inverses, self._to_points(poses)))
+        return (_multiply(self.pose_blocks, poses) - through_points) * self.free[:, None]
+
+    def _to_points(self, poses: Tensor) -> Tensor:
+        return _add_rows(len(self.point_inverses), self.point, _multiply(self.mixed.mT, poses[self.frame]))
+
+    def _to_poses(self, points: Tensor) -> Tensor:
+        return _add_rows(len(self.pose_blocks), self.frame, _multiply(self.mixed, points[self.point]))
+
+
+def estimate_scale_deviation(
+    problem: Problem, state: State, free: Bool[Tensor, "frame"], loss_px: float
+) -> float:
+    """Standard deviation of the logarithm of the world's scale where mounted cameras with a baseline fix it.
+
+    Enlarging the world is the same as shrinking the baselines: s in X_cam = R X_frame + s t. With the way between the
+    first fixed frame and the one farthest from it held, the information on s is what the other poses and the points
+    leave of it, I = JₛᵀJₛ − bᵀH⁻¹b with b = JᵀJₛ. The noise is that of the residuals.
+    """
+    first = Pose(state.frame_from_world[(~free).nonzero()[0, 0]])
+    state = State(state.frame_from_world @ first.inverse().world_from_cam, first.apply(state.points))
+    system = _linearize(problem, state, loss_px)
+    _, in_camera = _transform(problem, state)
+    distance = torch.linalg.vector_norm(in_camera, dim=-1, keepdim=True).clamp(min=1e-12)
+    direction, shift = in_camera / distance, problem.cam_from_frame[:, :3, 3]
+    across = shift - direction * (direction * shift).sum(-1, keepdim=True)
+    by_scale = _multiply(problem.jacobian, across / distance)
+    residual = compute_residuals(problem, state)
+    weight = 1 / (1 + residual.square().sum(-1) / loss_px**2)
+    by_pose, by_point = _differentiate(problem, state)
+    count = len(state.frame_from_world)
+    pose_right = _add_rows(count, problem.frame, _multiply(by_pose.mT, by_scale * weight[:, None]))
+    point_right = _add_rows(
+        len(state.points), problem.point, _multiply(by_point.mT, by_scale * weight[:, None])
+    )
+    schur = _Schur(
+        problem.frame,
+        problem.point,
+        system.mixed,
+        _hold_farthest(_damp(system.pose_blocks, 1e-12), state, free),
+        torch.linalg.inv(_damp(system.point_blocks, 1e-12)),
+        free,
+    )
+    poses, points = schur.solve(pose_right, point_right, 20 * CG_STEPS, 1e-6)
+    direct = float((weight * by_scale.square().sum(-1)).sum())
+    information = direct - float((pose_right * poses).sum() + (point_right * points).sum())
+    freedom = max(1.0, 2 * len(problem.frame) - 6.0 * int(free.sum()) - 3.0 * len(state.points))
+    noise = float(residual.square().sum()) / freedom
+    return math.sqrt(noise / information) if information > 1e-9 * direct else math.inf
+
+
+def _hold_farthest(blocks: Tensor, state: State, free: Tensor) -> Float[Tensor, "frame 6 6"]:
+    """Blocks that keep the frame farthest from the origin at its distance, against the freedom of scale."""
+    way = state.frame_from_world[:, :3, 3] * free[:, None]
+    farthest = int(torch.linalg.vector_norm(way, dim=-1).argmax())
+    along = torch.nn.functional.pad(torch.nn.functional.normalize(way[farthest], dim=0), (3, 0))
+    stiff = blocks.clone()
+    stiff[farthest] += 1e6 * blocks[farthest].diagonal().max() * along[:, None] * along
+    return stiff
 
 
 def exponentiate(increment: Float[Tensor, "*n 6"]) -> Float[Tensor, "*n 4 4"]:
@@ -248,6 +333,10 @@ def _damp(blocks: Tensor, damping: float) -> Tensor:
 
 def _add_rows(count: int, index: Tensor, values: Tensor) -> Tensor:
     return torch.zeros(count, *values.shape[1:], dtype=values.dtype).index_add_(0, index, values)
+
+
+def _multiply(matrices: Float[Tensor, "n rows columns"], vectors: Float[Tensor, "n columns"]) -> Tensor:
+    return (matrices @ vectors[..., None])[..., 0]
 
 
 def _cross_matrix(vector: Float[Tensor, "*n 3"]) -> Float[Tensor, "*n 3 3"]:

@@ -79,7 +79,9 @@ def make_colmap_lens(pycolmap: Any, camera: Camera, max_image_size: int) -> Colm
         return ColmapLens(camera, scale, *native, width, height, density)
     around = max(64, round(2 * math.pi * density))
     around += around % 2
-    return ColmapLens(camera, scale, "EQUIRECTANGULAR", (around, around // 2), around, around // 2, density)
+    return ColmapLens(
+        camera, scale, "EQUIRECTANGULAR", (float(around), around / 2), around, around // 2, density
+    )
 
 
 def compute_working_scale(camera: Camera, max_image_size: int) -> float:
@@ -87,15 +89,18 @@ def compute_working_scale(camera: Camera, max_image_size: int) -> float:
 
 
 def measure_pixels_per_rad(camera: Camera) -> float:
-    """Median over the image of the resolution of a lens."""
+    """Median over the image of the resolution of a lens, √(pixels per solid angle)."""
     pixels = _make_grid(camera)
-    step = torch.tensor([1.0, 0.0], dtype=pixels.dtype)
-    (left, left_valid), (right, right_valid) = (camera.unproject(pixels + s * step / 2) for s in (-1, 1))
-    angle = torch.linalg.vector_norm(right - left, dim=-1)[left_valid & right_valid]
-    angle = angle[angle > 0]
-    if not len(angle):
-        raise ValueError(f"{camera.NAME}: neighboring pixels have the same rays; check its calibration")
-    return 1 / float(angle.median())
+    moves = pixels.new_tensor([[-0.5, 0.0], [0.5, 0.0], [0.0, -0.5], [0.0, 0.5]])
+    rays, valid = camera.unproject(pixels[:, None] + moves)
+    left, right, above, below = rays[valid.all(1)].unbind(1)
+    solid_angle = torch.linalg.vector_norm(torch.linalg.cross(right - left, below - above), dim=-1)
+    solid_angle = solid_angle[solid_angle > 0]
+    if not len(solid_angle):
+        raise ValueError(
+            f"{camera.NAME}: no pixel of this camera has a ray of its own; check its calibration"
+        )
+    return float(solid_angle.rsqrt().median())
 
 
 def measure_angles_deg(camera: Camera) -> Float[Tensor, "n"]:

@@ -29,8 +29,8 @@ class SfMOptions:
     """Matches of a pair that must agree with one relative pose."""
     max_error_px: float = 4.0
     """Largest reprojection error of an observation that is kept."""
-    min_agreement: float = 0.2
-    """Share of the matches that given poses must explain; below it they contradict the pictures."""
+    min_agreement: float = 0.4
+    """Share of matches and of tracked features that given poses must explain; below it they contradict the pictures."""
     seed: int = 0
     threads: int = -1
     """Processor threads; -1 takes all."""

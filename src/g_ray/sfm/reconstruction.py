@@ -17,9 +17,17 @@ from g_ray.sfm.diagnosis import check_matches, check_views, explain_missing
 from g_ray.sfm.inputs import InputView, MaskInput, PhotoInput, collect_views
 from g_ray.sfm.localization import localize_views
 from g_ray.sfm.mapping import convert_model, drop_outliers, map_views, triangulate_with_poses
+from g_ray.sfm.match_tracks import make_track_scene
 from g_ray.sfm.options import SfMOptions
 from g_ray.sfm.pairs import Pair, choose_pairs
-from g_ray.sfm.refinement import adjust_scene, arrange_frames, make_scene_problem
+from g_ray.sfm.refinement import (
+    Refinement,
+    adjust_scene,
+    arrange_frames,
+    estimate_scale,
+    make_scene_problem,
+    refine,
+)
 from g_ray.sfm.rig import Rig
 from g_ray.sfm.scene import PoseAgreement, SparseScene
 from g_ray.sfm.workspace import (
@@ -35,6 +43,8 @@ from g_ray.sfm.workspace import (
 
 GOOD_AGREEMENT = 0.7
 """Poses that explain a smaller share of the matches are noted."""
+UNKNOWN_SCALE = 2.0
+"""A scale that may be wrong by this factor is not known."""
 
 
 def reconstruct_cameras(
@@ -72,7 +82,11 @@ def reconstruct_cameras(
         scene = replace(scene, rig=rig, notes=(*notes, *_describe_groups(space, models)))
         if not all(lens.is_native for lens in space.lenses):
             scene = _polish(space, scene)
-        return replace(scene, reasons=tuple(explain_missing(space, geometries, scene.registered)))
+        reasons = explain_missing(space, geometries, scene.registered)
+        scale = estimate_scale(scene, options)
+        if scale is not None and scale.high > UNKNOWN_SCALE:
+            scene = scene.add_notes("the rig's baseline is too short for this scene: its scale is not known")
+        return replace(scene, reasons=tuple(reasons), scale=scale)
 
 
 def triangulate(
@@ -109,6 +123,38 @@ def triangulate(
             scene = localize_views(space, scene, missing)
         report("triangulation", 1.0)
         return scene
+
+
+def refine_poses(
+    photos: Sequence[PhotoInput],
+    cameras: Sequence[Camera],
+    poses: Sequence[Pose],
+    *,
+    names: Sequence[str] | None = None,
+    masks: Sequence[MaskInput] | None = None,
+    rig: Rig | None = None,
+    options: SfMOptions | None = None,
+    work_folder: Path | None = None,
+    report: Report | None = None,
+) -> Refinement:
+    """Improve poses from anywhere by bundle adjustment with the true lenses, if the pictures support it.
+
+    Tracks come from matches alone, so that poses that are off by several degrees still have them. They are first
+    pulled together with a loss that tolerates large errors, then `refine` decides on held-out tracks.
+    """
+    options, report = options or SfMOptions(), report or ignore_progress
+    views = collect_views(photos, cameras, names, masks)
+    exact = _check_poses(views, poses)
+    notes = check_views(views)
+    with open_workspace(views, rig, options, work_folder, report) as space:
+        geometries = read_two_view_geometries(space)
+        check_matches(space, geometries)
+        scene = make_track_scene(space, geometries, exact)
+        scene = replace(
+            scene, rig=rig, notes=tuple(notes), agreement=measure_agreement(space, geometries, exact)
+        )
+        answer = refine(scene, options=options, coarse=True)
+        return replace(answer, scene=drop_outliers(space, answer.scene))
 
 
 @contextmanager
@@ -201,8 +247,9 @@ def _check_poses(views: Sequence[InputView], poses: Sequence[Pose | None]) -> li
 
 def _judge_agreement(views: Sequence[InputView], agreement: PoseAgreement, options: SfMOptions) -> list[str]:
     figures = (
-        f"{agreement.share:.0%} of {agreement.matches} matches lie within {options.max_error_px:g} px of the "
-        f"epipolar lines (median {agreement.median_px:.1f} px)"
+        f"{agreement.match_share:.0%} of {agreement.matches} matches lie within {options.max_error_px:g} px of the "
+        f"epipolar lines, {agreement.track_share:.0%} of {agreement.observations} features within it of their points "
+        f"(median reprojection error {agreement.track_median_px:.1f} px)"
     )
     if agreement.share < options.min_agreement:
         raise ValueError(
@@ -214,7 +261,7 @@ def _judge_agreement(views: Sequence[InputView], agreement: PoseAgreement, optio
         notes.append(f"the given poses explain the pictures badly: {figures}")
     bad = [
         view.name
-        for view, share in zip(views, agreement.view_share, strict=True)
+        for view, share in zip(views, agreement.view_shares, strict=True)
         if share < options.min_agreement
     ]
     if bad:

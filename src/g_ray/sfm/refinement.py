@@ -1,5 +1,6 @@
 """Bundle adjustment of a scene's poses with the true lenses, kept only if tracks that it did not use improve."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -9,14 +10,25 @@ from torch import Tensor
 
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity, fit_similarity_to_poses
-from g_ray.sfm.bundle import Problem, State, adjust, make_problem, triangulate_rays
+from g_ray.sfm.bundle import (
+    Problem,
+    State,
+    adjust,
+    estimate_scale_deviation,
+    make_problem,
+    triangulate_rays,
+)
 from g_ray.sfm.colmap_lens import compute_working_scale
 from g_ray.sfm.options import SfMOptions
 from g_ray.sfm.rig import Rig
-from g_ray.sfm.scene import SparseScene
+from g_ray.sfm.scene import ScaleEstimate, SparseScene
 
 CLIP_PX = 20.0
 """Errors beyond count as this much, so that single wrong matches do not decide."""
+INTERVAL = 1.96
+"""Standard deviations on either side of a 95 % interval."""
+COARSE_LOSSES = (20.0, 5.0)
+"""How much wider the loss is while poses are still far off."""
 MIN_HELD_OUT = 10
 """Points without which nothing can be said about an improvement."""
 
@@ -42,12 +54,14 @@ def refine(
     options: SfMOptions | None = None,
     hold_out: float = 0.2,
     fixed: Sequence[int] = (),
+    coarse: bool = False,
 ) -> Refinement:
     """Adjust poses and points with the lenses held fixed; `fixed` views do not move.
 
     A share `hold_out` of the tracks is put aside. Their points are triangulated with the poses before and after; the
     refined poses are kept if the mean reprojection error of these tracks is smaller. The refined world is aligned
-    with the given one, so that its place, and its scale where no rig fixes it, stay.
+    with the given one, so that its place, and its scale where no rig fixes it, stay. `coarse` first pulls together
+    tracks with errors of many pixels.
     """
     options = options or SfMOptions()
     if len(scene.registered) < 2:
@@ -62,7 +76,9 @@ def refine(
         )
     frames = arrange_frames(scene)
     problem = make_scene_problem(scene, options, frames)
-    moved = adjust_scene(scene, problem, frames, options, ~held, fixed)
+    moved = scene
+    for factor in (*COARSE_LOSSES, 1.0) if coarse else (1.0,):
+        moved = adjust_scene(moved, problem, frames, options, ~held, fixed, factor)
     before = _measure_held_out(scene, scene, problem, frames, held, options)
     after = _measure_held_out(scene, moved, problem, frames, held, options)
     kept = after < before
@@ -125,6 +141,7 @@ def adjust_scene(
     options: SfMOptions,
     used: Bool[Tensor, "point"],
     fixed: Sequence[int] = (),
+    loss_factor: float = 1.0,
 ) -> SparseScene:
     """Move poses and the used points to where the used tracks fit best; the world stays in its place."""
     start = frames.compute_frame_poses(scene)
@@ -136,7 +153,7 @@ def adjust_scene(
         problem.select(used[problem.point]),
         State(start, scene.points),
         free,
-        loss_px=options.max_error_px / 2,
+        loss_px=loss_factor * options.max_error_px / 2,
     )
     poses = frames.compute_view_poses(state.frame_from_world)
     back = Similarity.identity() if fixed else _align(scene, poses)
@@ -155,6 +172,23 @@ def retriangulate(scene: SparseScene, problem: Problem, frames: Frames, options:
     none = torch.zeros(frames.count, dtype=torch.bool)
     points = adjust(problem, start, none, loss_px=options.max_error_px / 2, iterations=10).points
     return replace(scene, points=points)
+
+
+def estimate_scale(scene: SparseScene, options: SfMOptions) -> ScaleEstimate | None:
+    """How well the rig's baselines fix the scale of a scene; None without a rig whose cameras are apart."""
+    if scene.rig is None or scene.rig.baseline == 0 or not len(scene.points):
+        return None
+    frames = arrange_frames(scene)
+    problem = make_scene_problem(scene, options, frames)
+    state = State(frames.compute_frame_poses(scene), scene.points)
+    free = torch.zeros(frames.count, dtype=torch.bool)
+    free[frames.frame_of_view[list(scene.registered)]] = True
+    free[frames.frame_of_view[scene.registered[0]]] = False
+    deviation = estimate_scale_deviation(problem, state, free, options.max_error_px / 2)
+    reach = min(INTERVAL * deviation, 50.0)
+    return ScaleEstimate(
+        math.exp(-reach), math.exp(reach), f"a rig with a baseline of {scene.rig.baseline:.4g}"
+    )
 
 
 def _align(scene: SparseScene, poses: Pose) -> Similarity:

@@ -47,9 +47,9 @@ class Tracks:
 
 @dataclass(frozen=True)
 class ScaleEstimate:
-    """Meters per unit of the world before it was scaled, from the baselines of a rig, with a 95 % interval.
+    """The world is in the unit of a rig's baselines, up to a factor that lies between `low` and `high` (95 %).
 
-    The world of the scene is already in the rig's unit; `low` and `high` bound the factor by which it may be wrong.
+    The interval is that of the noise of features; errors of the rig's calibration come on top.
     """
 
     low: float
@@ -59,16 +59,27 @@ class ScaleEstimate:
 
 @dataclass(frozen=True)
 class PoseAgreement:
-    """How well given poses explain the pictures."""
+    """How well given poses explain the pictures. Errors are in pixels of the working images."""
 
     matches: int
     """Matches that agree with some relative pose of their pair."""
-    share: float
-    """Of these, the share within the error limit of the epipolar line of the given poses."""
-    median_px: float
-    """Median distance to that epipolar line, in working pixels."""
-    view_share: tuple[float, ...]
-    """The same share for the matches of each view; NaN without any."""
+    match_share: float
+    """Of these, the share within the error limit of the epipolar lines of the given poses, in front of both cameras."""
+    match_median_px: float
+    """Median distance to the epipolar line."""
+    observations: int
+    """Observations in tracks: features that are connected by matches."""
+    track_share: float
+    """Of these, the share within the error limit of the point that fits the track and the given poses best."""
+    track_median_px: float
+    """Median reprojection error of these points."""
+    view_shares: tuple[float, ...]
+    """`track_share` of each view; NaN without observations."""
+
+    @property
+    def share(self) -> float:
+        """The smaller of both shares."""
+        return min(self.match_share, self.track_share)
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,10 +163,10 @@ class SparseScene:
         errors = self.compute_errors_px()
         points = max(1, len(self.points))
         return {
-            "views": len(self.names),
-            "registered": len(self.registered),
-            "points": len(self.points),
-            "observations": len(self.tracks),
+            "views": float(len(self.names)),
+            "registered": float(len(self.registered)),
+            "points": float(len(self.points)),
+            "observations": float(len(self.tracks)),
             "mean_track_length": len(self.tracks) / points,
             "mean_error_px": float(errors.mean()) if len(errors) else float("nan"),
             "median_error_px": float(errors.median()) if len(errors) else float("nan"),

@@ -1,0 +1,205 @@
+"""Structure from motion of rooms photographed through any lens, against exact poses."""
+
+import math
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from g_ray.geometry.pose import Pose
+from g_ray.sfm import (
+    Rig,
+    SfMOptions,
+    localize,
+    reconstruct_cameras,
+    refine,
+    refine_poses,
+    triangulate,
+)
+from g_ray.sfm.bundle import exponentiate
+
+sys.path.insert(0, str(Path(__file__).parent))
+from measure import compare_poses
+
+MIX = ("double_sphere", "ray_map", "opencv")
+WIDE = ("fisheye200", "panorama")
+
+
+def test_mixed_lenses_are_registered(photograph_room):
+    images, cameras, truth = photograph_room(MIX, 6)
+    scene = reconstruct_cameras(images, cameras)
+    assert len(scene.registered) == 6
+    position, angle_deg = compare_poses(scene, truth)
+    assert position < 0.03
+    assert angle_deg < 2.0
+    assert scene.compute_statistics()["median_error_px"] < 0.5
+
+
+def test_lenses_beyond_180_degrees_are_registered(photograph_room):
+    images, cameras, truth = photograph_room(WIDE, 3)
+    scene = reconstruct_cameras(images, cameras)
+    assert len(scene.registered) == 3
+    position, angle_deg = compare_poses(scene, truth)
+    assert position < 0.01
+    assert angle_deg < 0.5
+    # Points are seen behind the image plane too.
+    seen = scene.tracks.select(scene.tracks.view == 0)
+    pose = scene.poses[0]
+    assert pose is not None
+    behind = pose.inverse().apply(scene.points[seen.point])[:, 2] < 0
+    assert int(behind.sum()) > 5
+
+
+def test_runs_continue_and_repeat(photograph_room, tmp_path):
+    """A second run on the same folder finds features and matches; other photographs start anew."""
+    images, cameras, _ = photograph_room(MIX, 6)
+    stages = []
+    first = reconstruct_cameras(
+        images, cameras, work_folder=tmp_path, report=lambda stage, share: stages.append(stage)
+    )
+    assert {"features", "matches", "mapping"} <= set(stages)
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.glob("features/*")}
+    second = reconstruct_cameras(images, cameras, work_folder=tmp_path)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("features/*")} == files
+    assert torch.allclose(first.stack_poses().world_from_cam, second.stack_poses().world_from_cam, atol=1e-6)
+    fewer = reconstruct_cameras(images[:5], cameras[:5], work_folder=tmp_path)
+    assert len(fewer.names) == 5
+
+
+def test_given_poses_are_kept_and_judged(photograph_room):
+    images, cameras, truth = photograph_room(MIX, 6)
+    poses = [truth[index] for index in range(6)]
+    scene = triangulate(images, cameras, poses)
+    for pose, given in zip(scene.poses, poses, strict=True):
+        assert pose is not None
+        assert torch.equal(pose.world_from_cam, given.world_from_cam)
+    assert scene.agreement is not None
+    assert scene.agreement.share > 0.95
+    assert len(scene.points) > 50
+    with pytest.raises(ValueError, match="the given poses contradict the pictures"):
+        triangulate(images, cameras, [pose.inverse() for pose in poses])
+
+
+def test_views_without_a_pose_are_localized(photograph_room):
+    images, cameras, truth = photograph_room(MIX, 6)
+    scene = triangulate(images, cameras, [truth[index] if index != 2 else None for index in range(6)])
+    found = scene.poses[2]
+    assert found is not None
+    assert torch.allclose(found.translation, truth[2].translation, atol=0.05)
+
+
+def test_refinement_is_kept_only_if_it_helps(photograph_room):
+    images, cameras, truth = photograph_room(MIX, 6)
+    exact = triangulate(images, cameras, [truth[index] for index in range(6)])
+    generator = torch.Generator().manual_seed(0)
+    noise = 0.01 * torch.randn(6, 3, generator=generator, dtype=torch.float64)
+    moved = [Pose.from_parts(truth[i].rotation, truth[i].translation + noise[i]) for i in range(6)]
+    options = SfMOptions(min_agreement=0.0)
+    answer = refine(triangulate(images, cameras, moved, options=options), options=options)
+    assert answer.kept
+    assert answer.after_px < 0.7 * answer.before_px
+    assert (
+        compare_poses(answer.scene, truth)[0]
+        < compare_poses(triangulate(images, cameras, moved, options=options), truth)[0]
+    )
+    again = refine(exact)
+    assert again.kept == (again.after_px < again.before_px)
+    # The scene of a refinement that was not kept is the given one.
+    assert again.kept or again.scene is exact
+
+
+def test_further_photographs_are_localized(photograph_room):
+    images, cameras, truth = photograph_room(MIX, 6)
+    scene = reconstruct_cameras(images[:5], cameras[:5], names=list("abcde"))
+    blank = torch.full((3, 240, 320), 0.5)
+    more = localize(scene, [images[5], blank], [cameras[5], cameras[2]], names=["f", "gray"])
+    assert more.names == ("a", "b", "c", "d", "e", "f", "gray")
+    assert more.poses[5] is not None and more.poses[6] is None
+    assert more.reasons[6] is not None
+    assert compare_poses(more, truth)[0] < 0.05
+    assert int((more.tracks.view == 5).sum()) > 20
+    with pytest.raises(ValueError, match="a is in the scene already"):
+        localize(scene, [images[5]], [cameras[5]], names=["a"])
+
+
+def test_rigs_have_the_scale_of_their_baseline(photograph_rig):
+    images, cameras, names, mounts, truth = photograph_rig
+    scene = reconstruct_cameras(images, cameras, names=names, rig=Rig.from_names(names, mounts))
+    assert len(scene.registered) == len(names)
+    assert scene.scale is not None
+    assert scene.scale.low < 1 < scene.scale.high < 1.1
+    ways = [float(torch.cdist(p.translation[:1], p.translation[-1:])) for p in (scene.stack_poses(), truth)]
+    assert math.isclose(ways[0], ways[1], rel_tol=0.03)
+    for left in range(0, len(names), 2):
+        first, second = scene.poses[left], scene.poses[left + 1]
+        assert first is not None and second is not None
+        assert torch.allclose(
+            (first.inverse() @ second).world_from_cam, mounts["right"].world_from_cam, atol=1e-6
+        )
+
+
+# Bad input
+
+
+def test_masks_keep_features_away(photograph_room):
+    images, cameras, truth = photograph_room(MIX, 6)
+    masks = [torch.zeros(image.shape[1:], dtype=torch.bool) for image in images]
+    with pytest.raises(ValueError, match="no features outside of the masks"):
+        reconstruct_cameras(images, cameras, masks=masks)
+    for mask in masks:
+        mask[:, :200] = True
+    scene = triangulate(images, cameras, [truth[index] for index in range(6)], masks=masks)
+    assert float(scene.tracks.pixel[:, 0].max()) <= 200
+
+
+def test_a_photograph_that_shares_nothing_is_named(photograph_room):
+    images, cameras, truth = photograph_room(MIX, 6)
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.nn.functional.interpolate(torch.rand(1, 3, 60, 80, generator=generator), (240, 320))[0]
+    scene = reconstruct_cameras([*images, noise], [*cameras, cameras[2]])
+    assert scene.poses[6] is None
+    assert scene.reasons[6] is not None and "no other photograph has 15 matches" in scene.reasons[6]
+    assert compare_poses(scene, truth)[0] < 0.03
+
+
+def test_hopeless_sets_are_one_line_errors(photograph_room):
+    images, cameras, _ = photograph_room(("pinhole",), 3, still=True)
+    with pytest.raises(ValueError, match="no parallax: depth cannot be computed"):
+        reconstruct_cameras(images, cameras)
+    with pytest.raises(ValueError, match="all 2 photographs are identical"):
+        reconstruct_cameras([images[0], images[0]], cameras[:2])
+    with pytest.raises(ValueError, match="1 photograph: poses and points need two or more"):
+        reconstruct_cameras(images[:1], cameras[:1])
+    other, _, _ = photograph_room(("pinhole",), 1, seed=5)
+    with pytest.raises(ValueError, match="share nothing"):
+        reconstruct_cameras([images[0], other[0]], cameras[:2])
+    with pytest.raises(ValueError, match="3 photographs but 2 cameras"):
+        reconstruct_cameras(images, cameras[:2])
+    with pytest.raises(ValueError, match=r"photograph of 100×80 px, but its camera takes 320×240"):
+        reconstruct_cameras([images[0], torch.rand(3, 80, 100)], cameras[:2])
+
+
+def test_two_photographs_suffice(photograph_room):
+    images, cameras, truth = photograph_room(MIX, 6)
+    chosen = [0, 4]
+    scene = reconstruct_cameras([images[i] for i in chosen], [cameras[i] for i in chosen])
+    assert len(scene.registered) == 2
+    first, second = scene.poses
+    assert first is not None and second is not None
+    found = (first.inverse() @ second).translation
+    true = (truth[0].inverse() @ truth[4]).translation
+    assert float(torch.nn.functional.cosine_similarity(found, true, dim=0)) > math.cos(math.radians(5))
+
+
+def test_poses_that_are_far_off_are_refined(photograph_room):
+    """From errors of a tenth of the scene and seven degrees."""
+    images, cameras, truth = photograph_room(MIX, 6)
+    generator = torch.Generator().manual_seed(0)
+    noise = exponentiate(0.06 * torch.randn(6, 6, generator=generator, dtype=torch.float64))
+    answer = refine_poses(images, cameras, [Pose(truth[i].world_from_cam @ noise[i]) for i in range(6)])
+    assert answer.kept
+    assert answer.after_px < 0.1 * answer.before_px
+    position, angle_deg = compare_poses(answer.scene, truth)
+    assert position < 0.02 and angle_deg < 1.5
+    assert answer.scene.compute_statistics()["points"] > 100

@@ -1,0 +1,77 @@
+"""Rigs: readers against COLMAP's, names, and what is refused."""
+
+import json
+
+import numpy as np
+import pycolmap
+import pytest
+import torch
+
+from g_ray.geometry.pose import Pose
+from g_ray.sfm import Rig, read_kalibr_rig, read_rig_config
+
+LEFT = Pose.identity(dtype=torch.float64)
+RIGHT = Pose.from_parts(torch.eye(3, dtype=torch.float64), torch.tensor([0.2, 0.0, 0.0], dtype=torch.float64))
+
+
+def test_rig_config_reads_as_in_colmap(tmp_path):
+    path = tmp_path / "rig_config.json"
+    cameras = [
+        {"image_prefix": "rig/left/", "ref_sensor": True},
+        {
+            "image_prefix": "rig/right/",
+            "cam_from_rig_rotation": [0.9, 0.1, -0.3, 0.3],
+            "cam_from_rig_translation": [-0.2, 0.01, 0.03],
+        },
+    ]
+    path.write_text(json.dumps([{"cameras": cameras}]))
+    ours = read_rig_config(path)
+    (theirs,) = pycolmap.read_rig_config(str(path))
+    assert list(ours) == ["rig/left", "rig/right"]
+    matrix = np.asarray(theirs.cameras[1].cam_from_rig.matrix())
+    assert torch.allclose(ours["rig/right"].inverse().world_from_cam[:3], torch.from_numpy(matrix), atol=1e-9)
+
+
+def test_kalibr_chain_is_followed(tmp_path):
+    path = tmp_path / "camchain.yaml"
+    turn = [[0, -1, 0, 0.1], [1, 0, 0, 0.2], [0, 0, 1, 0.3], [0, 0, 0, 1]]
+    rows = "\n".join(f"  - {row}" for row in turn)
+    path.write_text(
+        f"cam0:\n  camera_model: pinhole\ncam1:\n  T_cn_cnm1:\n{rows}\ncam2:\n  T_cn_cnm1:\n{rows}\n"
+    )
+    rig = read_kalibr_rig(path)
+    step = torch.tensor(turn, dtype=torch.float64)
+    assert torch.allclose(rig["cam2"].inverse().world_from_cam, step @ step)
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("left/0001.jpg", ("left", "0001")),
+        ("a/0001_left.jpg", ("left", "a/0001_")),
+        ("right-17.png", ("right", "-17")),
+        ("alone.png", None),
+    ],
+)
+def test_names_say_camera_and_instant(name, place):
+    rig = Rig.from_names([name, "left/x.png"], {"left": LEFT, "right": RIGHT})
+    assert rig.places[0] == place
+
+
+def test_pattern_says_camera_and_instant():
+    pattern = r"(?P<instant>\d+)(?P<camera>[lr])"
+    rig = Rig.from_names(["12l.png", "12r.png", "x.png"], {"l": LEFT, "r": RIGHT}, pattern)
+    assert rig.places == (("l", "12"), ("r", "12"), None)
+    assert rig.instants == ("12",)
+    assert rig.baseline == pytest.approx(0.2)
+
+
+def test_impossible_rigs_are_refused():
+    with pytest.raises(ValueError, match="two photographs at instant 1"):
+        Rig({"left": LEFT}, (("left", "1"), ("left", "1")))
+    with pytest.raises(ValueError, match="camera front at instant 1 has no pose"):
+        Rig({"left": LEFT}, (("front", "1"),))
+    with pytest.raises(ValueError, match="not a rotation"):
+        Rig({"left": Pose(2 * torch.eye(4, dtype=torch.float64))}, ())
+    with pytest.raises(ValueError, match="no photograph is named after"):
+        Rig.from_names(["a.png"], {"left": LEFT})

@@ -1,0 +1,57 @@
+"""Scenes that are written and read back."""
+
+import pytest
+import torch
+
+from g_ray.cameras import OpenCV, RayMapCamera
+from g_ray.geometry.pose import Pose
+from g_ray.sfm import PoseAgreement, Rig, ScaleEstimate, SparseScene, Tracks, load_scene, save_scene
+
+
+def _make_scene() -> SparseScene:
+    lenses = (OpenCV.example(0), RayMapCamera.example(1))
+    generator = torch.Generator().manual_seed(0)
+    tracks = Tracks(
+        torch.tensor([0, 1, 0, 1]),
+        torch.tensor([0, 0, 1, 1]),
+        torch.rand(4, 2, generator=generator, dtype=torch.float64),
+        torch.randint(0, 255, (4, 128), generator=generator, dtype=torch.uint8),
+    )
+    pose = Pose.identity(dtype=torch.float64)
+    rig = Rig({"a": pose, "b": pose}, (("a", "1"), ("b", "1"), None))
+    return SparseScene(
+        names=("x", "y", "z"),
+        cameras=(lenses[0], lenses[1], lenses[0]),
+        poses=(pose, Pose.look_at([1.0, 0.0, 0.0], [0.0, 0.0, 5.0]).to(torch.float64), None),
+        reasons=(None, None, "too dark"),
+        points=torch.rand(2, 3, generator=generator, dtype=torch.float64),
+        colors=torch.tensor([[1, 2, 3], [4, 5, 6]], dtype=torch.uint8),
+        tracks=tracks,
+        rig=rig,
+        scale=ScaleEstimate(0.9, 1.1, "a rig"),
+        agreement=PoseAgreement(10, 0.5, 1.0, 20, 0.6, 2.0, (0.5, 0.7, float("nan"))),
+        notes=("a note",),
+    )
+
+
+def test_scene_comes_back(tmp_path):
+    scene = _make_scene()
+    save_scene(scene, tmp_path)
+    again = load_scene(tmp_path)
+    assert (again.names, again.reasons, again.notes) == (scene.names, scene.reasons, scene.notes)
+    assert again.cameras[0] is again.cameras[2]
+    assert torch.equal(again.points, scene.points) and torch.equal(again.colors, scene.colors)
+    for name in ("view", "point", "pixel", "descriptor"):
+        assert torch.equal(getattr(again.tracks, name), getattr(scene.tracks, name))
+    assert again.poses[2] is None and again.scale == scene.scale
+    assert again.poses[1] is not None and scene.poses[1] is not None
+    assert torch.equal(again.poses[1].world_from_cam, scene.poses[1].world_from_cam)
+    assert again.rig is not None and again.rig.places == (("a", "1"), ("b", "1"), None)
+    pixels = torch.tensor([[20.0, 20.0], [31.0, 14.0]], dtype=torch.float64)
+    for mine, theirs in zip(again.cameras, scene.cameras, strict=True):
+        assert torch.allclose(mine.unproject(pixels)[0], theirs.unproject(pixels)[0])
+
+
+def test_other_folders_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="no sparse scene that can be read"):
+        load_scene(tmp_path)
