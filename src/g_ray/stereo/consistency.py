@@ -49,7 +49,7 @@ def _check_view(
             agreeing += meeting.find_agreeing(tolerance, options.max_reprojection_px)
     valid = depth.valid & (agreeing >= min(options.min_views, max(1, len(neighbors))))
     # One confirmation leaves two thirds of the confidence, many leave all of it, none a tenth.
-    confidence = depth.confidence * (agreeing + 0.1) / (agreeing + 0.6) 
+    confidence = depth.confidence * (agreeing + 0.1) / (agreeing + 0.6)
     return DepthMap(torch.where(valid, depth.ray_depth, 0.0), torch.where(valid, confidence, 0.0), valid)
 
 

@@ -68,7 +68,7 @@ class Patches:
         usable, weights, values = mask.to(gray), [], []
         for row, column in taps:
             difference = (_shift(image, row, column) - image).abs().mean(0) / options.similar
-            distance = (row**2 + column**2) / (2 * max(1.0, reach*SPACE) ** 2)
+            distance = (row**2 + column**2) / (2 * max(1, reach) ** 2)
             weights.append(torch.exp(-difference - distance) * _shift(usable, row, column))
             values.append(_shift(gray, row, column))
         weight, value = torch.stack(weights), torch.stack(values)
@@ -90,7 +90,11 @@ class Patches:
         squares = values * values
         mean, square, product = (torch.zeros_like(warped) for _ in range(3))
         for (row, column), weight, weighted in zip(self.taps, self.weights, self.products, strict=True):
-            window = (..., slice(reach + row, reach + row + height), slice(reach + column, reach + column + width))
+            window = (
+                ...,
+                slice(reach + row, reach + row + height),
+                slice(reach + column, reach + column + width),
+            )
             neighbor = values[window]
             mean.addcmul_(weight, neighbor)
             product.addcmul_(weighted, neighbor)
@@ -100,14 +104,15 @@ class Patches:
         return covariance.mul_(variance.rsqrt_()).div_(self.deviation)
 
 
-SPACE=1.0
 def _shift(values: Float[Tensor, "*c h w"], row: int, column: int) -> Float[Tensor, "*c h w"]:
     """The neighbor at an offset of each pixel; zero outside the image."""
     height, width = values.shape[-2:]
     top, left = max(0, -row), max(0, -column)
     bottom, right = height - max(0, row), width - max(0, column)
     shifted = torch.zeros_like(values)
-    shifted[..., top:bottom, left:right] = values[..., top + row : bottom + row, left + column : right + column]
+    shifted[..., top:bottom, left:right] = values[
+        ..., top + row : bottom + row, left + column : right + column
+    ]
     return shifted
 
 
