@@ -68,7 +68,7 @@ class Patches:
         usable, weights, values = mask.to(gray), [], []
         for row, column in taps:
             difference = (_shift(image, row, column) - image).abs().mean(0) / options.similar
-            distance = (row**2 + column**2) / (2 * max(1.0, reach * SPACE) ** 2)
+            distance = (row**2 + column**2) / (2 * max(1, reach) ** 2)
             weights.append(torch.exp(-difference - distance) * _shift(usable, row, column))
             values.append(_shift(gray, row, column))
         weight, value = torch.stack(weights), torch.stack(values)
@@ -102,9 +102,6 @@ class Patches:
         covariance = product.addcmul_(mean, self.mean, value=-1)
         variance = square.addcmul_(mean, mean, value=-1).clamp_min_(0).add_(self.floor)
         return covariance.mul_(variance.rsqrt_()).div_(self.deviation)
-
-
-SPACE = 1.0
 
 
 def _shift(values: Float[Tensor, "*c h w"], row: int, column: int) -> Float[Tensor, "*c h w"]:

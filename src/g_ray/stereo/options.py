@@ -17,7 +17,7 @@ class StereoOptions:
     """Views that each reference view is compared with."""
     best: int = 2
     """Average this many best source scores per hypothesis; the others may be occluded."""
-    window: int = 7
+    window: int = 5
     """Side of the square patch that is correlated, in pixels; odd."""
     stride: int = 1
     """Use every so manieth pixel of the patch in both directions."""
@@ -27,7 +27,7 @@ class StereoOptions:
     """Smallest ray distance, in the unit of the poses; None derives it from the points or from the poses."""
     far: float | None = None
     """Largest ray distance; None derives it as `near`."""
-    step_px: float = 0.5
+    step_px: float = 1.0
     """How far neighboring hypotheses may lie apart in the source views, in pixels."""
     noise: float = 0.002
     """Standard deviation of image noise, of full scale 1. Texture weaker than this is no texture."""
@@ -37,12 +37,12 @@ class StereoOptions:
     """Aggregation: cost of a depth discontinuity where the image has no edge."""
     edge: float = 0.03
     """Aggregation: the image difference at which `large_penalty` is halved."""
-    anchor: float = 0.1
+    max_cost: float = 0.4
+    """Costs are capped here before they are aggregated; occluded pixels then follow their neighbors."""
+    anchor: float = 0.3
     """Refinement: score that it costs to leave the aggregated estimate by one step, and four times that by two."""
     min_score: float = 0.25
     """Depths with a smaller correlation are dropped."""
-    min_confidence: float = 0.25
-    """Depths with less confidence are dropped."""
     min_views: int = 1
     """Other views that have to agree with a depth; in a scene of two views one is all there is."""
     max_depth_error: float = 0.02

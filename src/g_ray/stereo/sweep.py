@@ -19,10 +19,13 @@ GROUP = 32
 """Hypotheses whose source pixels are interpolated together, see `warp`."""
 ELEMENTS_AT_ONCE = 1 << 18
 """Pixels times hypotheses scored in one go: a megabyte per intermediate stays in the cache."""
+MIN_HYPOTHESES = 16
+BAND = 8
+"""At full resolution so many steps to either side of a half-resolution estimate are tried."""
 NEARBY = ((0, 2), (0, -2), (2, 0), (-2, 0))
-"""Offsets of pixels whose estimates a pixel may take over."""
+"""Offsets of pixels whose estimates a pixel may take over, if its score improves by PROPAGATION_MARGIN."""
 PROPAGATION_MARGIN = 0.02
-FINE_STEPS, FINE_PER_STEP = 5, 4
+FINE_STEPS, FINE_PER_STEP = 3, 3
 """Refinement tries so many steps to either side, so many of which make one step of the sweep."""
 LUMA = (0.299, 0.587, 0.114)
 
@@ -36,8 +39,8 @@ def sweep_view(
 ) -> DepthMap:
     """Estimate the ray distance of every pixel of a view, between `near` and `far` (which may be infinite).
 
-    Views may be of any camera models and sizes. What cannot be judged from one view's own scores is left to
-    `check_consistency`.
+    Views may be of any camera models and sizes. A large sweep runs at half resolution first and at full resolution
+    in a band around the result. What cannot be judged from one view's own scores is left to `check_consistency`.
     """
     if not sources:
         raise ValueError(
@@ -48,39 +51,57 @@ def sweep_view(
     low, high = 1 / far, 1 / near
     fine = Scorer.make(reference, sources, options)
     count = fine.count_hypotheses(low, high, options.step_px)
-    coarse = fine
-    if reference.image[0].numel() * min(count, options.hypotheses) * len(sources) > options.full_volume:
-        halves = [_halve(view) for view in (reference, *sources)]
-        coarse, count = Scorer.make(halves[0], halves[1:], options), (count + 1) // 2
-    count = max(16, min(options.hypotheses, count))
-    center, margin = _solve(coarse, torch.linspace(low, high, count, device=reference.device), options)
-    step = (high - low) / (count - 1)
-    if coarse is not fine:
-        center, margin = (_enlarge(values, fine.gray.shape) for values in (center, margin))
-        center = fine.propagate(center)
-    center, score = fine.refine(center, step, options.anchor)
-    valid = fine.usable & (score >= options.min_score) & (center > 0)
-    confidence = torch.where(valid, (score * margin).clamp(0, 1), 0.0)
-    return DepthMap(torch.where(valid, 1 / center.clamp_min(1e-12), 0.0), confidence, valid)
+    start = torch.full_like(fine.gray, low)
+    if fine.gray.numel() * min(count, options.hypotheses) * len(sources) <= options.full_volume:
+        count = max(MIN_HYPOTHESES, min(options.hypotheses, count))
+        step = (high - low) / (count - 1)
+        estimate = _solve(fine, start, step, count, options)
+    else:
+        halves = [view.limit_size((max(view.size) + 1) // 2) for view in (reference, *sources)]
+        coarse = Scorer.make(halves[0], halves[1:], options)
+        count = max(MIN_HYPOTHESES, min(options.hypotheses, count // 2))
+        step = (high - low) / (count - 1)
+        first = _solve(coarse, torch.full_like(coarse.gray, low), step, count, options)
+        step /= 2
+        estimate = _solve_band(fine, first, low, step, options)
+    inverse, score = fine.refine(estimate.inverse, step, options.anchor)
+    valid = fine.usable & (score >= options.min_score) & (inverse > 0)
+    confidence = torch.where(valid, (score * estimate.margin).clamp(0, 1), 0.0)
+    return DepthMap(torch.where(valid, 1 / inverse.clamp_min(1e-12), 0.0), confidence, valid)
 
 
-def _halve(view: StereoView) -> StereoView:
-    return view.limit_size((max(view.size) + 1) // 2)
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """Inverse ray distances and how unique they are among the hypotheses, in [0, 1]."""
 
-
-def _enlarge(values: Float[Tensor, "h w"], size: torch.Size) -> Float[Tensor, "height width"]:
-    """Bilinear: between two surfaces it invents depths, which `Scorer.propagate` replaces."""
-    return interpolate(values[None, None], size=tuple(size), mode="bilinear", align_corners=False)[0, 0]
+    inverse: Float[Tensor, "h w"]
+    margin: Float[Tensor, "h w"]
 
 
 def _solve(
-    scorer: "Scorer", inverse: Float[Tensor, "d"], options: StereoOptions
-) -> tuple[Float[Tensor, "h w"], Float[Tensor, "h w"]]:
-    """Sweep, aggregate and pick: the best inverse distance of each pixel and how unique it is, in [0, 1]."""
-    volume = scorer.fill_volume(inverse)
-    total = aggregate_costs(volume, scorer.gray, options.small_penalty, options.large_penalty, options.edge)
-    index, offset, margin = _pick_best(total)
-    return inverse[0] + (index + offset) * (inverse[1] - inverse[0]), margin
+    scorer: "Scorer", start: Float[Tensor, "h w"], step: float, count: int, options: StereoOptions
+) -> Estimate:
+    """Sweep the same `count` steps for all pixels, aggregate, and pick the cheapest."""
+    volume = scorer.fill_volume(start, step, count, options.max_cost)
+    index, margin = _pick_best(aggregate_costs(volume, scorer.gray, options))
+    return Estimate(start + index * step, margin)
+
+
+def _solve_band(
+    scorer: "Scorer", first: Estimate, low: float, step: float, options: StereoOptions
+) -> Estimate:
+    """As `_solve`, near an estimate of lower resolution: whole steps from `low`, so that bands of neighbors match."""
+    # Bilinear enlargement invents depths between two surfaces, which propagation replaces.
+    inverse, margin = interpolate(
+        torch.stack([first.inverse, first.margin])[None], size=tuple(scorer.gray.shape), mode="bilinear"
+    )[0]
+    inverse = scorer.propagate(inverse)
+    base = ((inverse - low) / step).round().long() - BAND
+    start = low + base * step
+    volume = scorer.fill_volume(start, step, 2 * BAND + 1, options.max_cost)
+    index, _ = _pick_best(aggregate_costs(volume, scorer.gray, options, base))
+    # Uniqueness is a matter of the whole range, so that the first estimate's counts.
+    return Estimate(start + index * step, margin)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,16 +117,16 @@ class Scorer:
 
     @staticmethod
     def make(reference: StereoView, sources: Sequence[StereoView], options: StereoOptions) -> "Scorer":
-        gray, (rays, valid) = _measure_gray(reference), reference.camera.to(torch.float32).unproject_grid()
+        rays, valid = reference.camera.to(torch.float32).unproject_grid()
         usable = valid if reference.mask is None else valid & reference.mask
-        images = [SourceImage.make(_measure_gray(source), source.mask) for source in sources]
+        gray = _measure_gray(reference)
         return Scorer(
             gray,
             usable,
             Patches.make(reference.image.float(), gray, usable, options),
             [Trajectories.between(reference, source, rays) for source in sources],
-            images,
-            min(options.best, len(images)),
+            [SourceImage.make(_measure_gray(source), source.mask) for source in sources],
+            min(options.best, len(sources)),
         )
 
     def count_hypotheses(self, low: float, high: float, step_px: float) -> int:
@@ -117,20 +138,26 @@ class Scorer:
             coarse = Trajectories(ways.bearings[::stride, ::stride], ways.shift, ways.camera)
             pixels, valid = coarse.project(inverse[:, None, None].expand(-1, *coarse.bearings.shape[:2]))
             seen = valid & ways.camera.contains(pixels)
-            step = (pixels[1:] - pixels[:-1]).norm(dim=-1)[seen[1:] & seen[:-1]]
-            if len(step):
-                longest = max(longest, 64 * float(step.quantile(0.9)))
+            moves = (pixels[1:] - pixels[:-1]).norm(dim=-1)[seen[1:] & seen[:-1]]
+            if len(moves):
+                longest = max(longest, 64 * float(moves.quantile(0.9)))
         return math.ceil(longest / step_px) + 1
 
-    def fill_volume(self, inverse: Float[Tensor, "d"]) -> Float[Tensor, "h d w"]:
-        """Costs 1 − score of hypotheses that hold for the whole view."""
+    def fill_volume(
+        self, start: Float[Tensor, "h w"], step: float, count: int, max_cost: float
+    ) -> Float[Tensor, "h d w"]:
+        """Costs 1 − score of the inverse distances start, start + step, …
+
+        They are capped: where a surface is occluded all hypotheses are wrong, the best of them too, and their
+        order must not weigh more than what the neighbors say.
+        """
         height, width = self.gray.shape
-        volume = self.gray.new_empty(height, len(inverse), width)
-        for first in range(0, len(inverse), GROUP):
-            group = inverse[first : first + GROUP]
-            middle = group.mean().expand(height, width)
-            for start, scores in self.score(middle, group - group.mean()):
-                volume[:, first + start : first + start + len(scores)] = (1 - scores).transpose(0, 1)
+        volume = self.gray.new_empty(height, count, width)
+        offsets = torch.arange(count, device=start.device).to(start) * step
+        for first in range(0, count, GROUP):
+            for place, scores in self.score(start, offsets[first : first + GROUP]):
+                at = first + place
+                volume[:, at : at + len(scores)] = (1 - scores).clamp_max_(max_cost).transpose(0, 1)
         return volume
 
     def score(
@@ -147,34 +174,33 @@ class Scorer:
                 scores.append(self.patches.correlate(warped).masked_fill_(~seen, NO_SCORE))
             yield start, average_best(scores, self.best)
 
-    def propagate(self, center: Float[Tensor, "h w"]) -> Float[Tensor, "h w"]:
+    def propagate(self, inverse: Float[Tensor, "h w"]) -> Float[Tensor, "h w"]:
         """Give each pixel the estimate of a pixel nearby if that scores better: sharpens silhouettes."""
-        best, score = center, self.score_at(center)
+        best, score = inverse, self._score_one(inverse)
         for row, column in NEARBY:
-            other = center.roll((row, column), (0, 1))
-            value = self.score_at(other)
+            other = inverse.roll((row, column), (0, 1))
+            value = self._score_one(other)
             better = value > score + PROPAGATION_MARGIN
             best, score = torch.where(better, other, best), torch.where(better, value, score)
         return best
 
-    def score_at(self, center: Float[Tensor, "h w"]) -> Float[Tensor, "h w"]:
-        return next(self.score(center, torch.zeros_like(center[0, :1])))[1][0]
-
     def refine(
-        self, center: Float[Tensor, "h w"], step: float, anchor: float
+        self, inverse: Float[Tensor, "h w"], step: float, anchor: float
     ) -> tuple[Float[Tensor, "h w"], Float[Tensor, "h w"]]:
         """Search around an estimate, each pixel around its own: patches then follow the slope of the surface.
 
         Leaving the estimate costs `anchor` per squared step, so that noise does not decide where texture is weak.
         Returns the inverse distances and their scores.
         """
-        offsets = torch.arange(-FINE_STEPS, FINE_STEPS + 1, device=center.device) / FINE_PER_STEP
-        scores = torch.cat([part for _, part in self.score(center, (offsets * step).to(center))])
+        offsets = torch.arange(-FINE_STEPS, FINE_STEPS + 1, device=inverse.device) / FINE_PER_STEP
+        scores = torch.cat([part for _, part in self.score(inverse, (offsets * step).to(inverse))])
         held = scores - anchor * offsets[:, None, None] ** 2
         index = held.argmax(0)
-        shift = _fit_parabola(held, index)
-        moved = center + (index - FINE_STEPS + shift) * (step / FINE_PER_STEP)
+        moved = inverse + (index - FINE_STEPS + _fit_parabola(held, index)) * (step / FINE_PER_STEP)
         return moved, scores.gather(0, index[None])[0]
+
+    def _score_one(self, inverse: Float[Tensor, "h w"]) -> Float[Tensor, "h w"]:
+        return next(self.score(inverse, inverse.new_zeros(1)))[1][0]
 
 
 def _measure_gray(view: StereoView) -> Float[Tensor, "h w"]:
@@ -183,16 +209,14 @@ def _measure_gray(view: StereoView) -> Float[Tensor, "h w"]:
     return torch.einsum("chw,c->hw", image, image.new_tensor(LUMA)) - 0.5
 
 
-def _pick_best(
-    total: Float[Tensor, "h d w"],
-) -> tuple[Int[Tensor, "h w"], Float[Tensor, "h w"], Float[Tensor, "h w"]]:
-    """Index of the cheapest hypothesis, the parabola's offset from it, and how unique it is, in [0, 1]."""
+def _pick_best(total: Float[Tensor, "h d w"]) -> tuple[Float[Tensor, "h w"], Float[Tensor, "h w"]]:
+    """Index of the cheapest hypothesis, with the fraction that a parabola adds, and how unique it is, in [0, 1]."""
     volume = total.transpose(0, 1)
     lowest, index = volume.min(0)
     steps = torch.arange(len(volume), device=index.device)[:, None, None]
     others = volume.masked_fill((steps - index).abs() <= 2, torch.inf).amin(0)
     margin = ((others - lowest) / others.clamp_min(1e-3)).clamp(0, 1)
-    return index, _fit_parabola(-volume, index), margin
+    return index + _fit_parabola(-volume, index), margin
 
 
 def _fit_parabola(scores: Float[Tensor, "d h w"], index: Int[Tensor, "h w"]) -> Float[Tensor, "h w"]:
