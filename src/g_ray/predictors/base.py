@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from g_ray.export.reconstruction import ReconstructedView
 from g_ray.formats.calibration import CalibratedView
@@ -76,6 +76,7 @@ class Cost:
     """The same for people: what is done, and in which steps."""
 
 
+@runtime_checkable
 class Predictor(Protocol):
     """A model that reconstructs scenes. `MODELS` in `g_ray.predictors` names them."""
 
