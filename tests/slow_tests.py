@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 LIST = Path(__file__).with_name("slow_tests.txt")
-SLOWEST_S = 0.5
+SLOWEST_S = 0.3
 """CPU seconds of a test, or of the slowest case of a parametrized one, from which on it is slow."""
-TOTAL_S = 2.0
+TOTAL_S = 1.0
 """… or of all cases together."""
 
 
