@@ -49,8 +49,9 @@ pytest: $(VENV)/.ready-dev ## Tests only
 	G_RAY_TYPECHECK=0 $(PYTEST) tests/unchecked
 
 slow-tests: $(VENV)/.ready-dev ## Measure all tests, and rewrite the list of those that `make quick` leaves out
-	$(PYTEST) --junitxml=out/tests.xml
-	$(BIN)/python tests/slow_tests.py out/tests.xml
+	@mkdir -p out && rm -f out/costs.txt
+	$(PYTEST) --costs out/costs.txt
+	$(BIN)/python tests/slow_tests.py out/costs.txt
 
 bench: $(VENV)/.ready-dev ## Time encodings, ray maps and reconstruction on this machine
 	$(BIN)/g-ray bench encodings --views 3 --grid 32 --batch 2 --json out/bench/encodings_3x1024.json

@@ -36,10 +36,13 @@ MAX_UNMARKED_CPU_S = 5.0
 """A test that takes longer must be in slow_tests.txt, so that `make quick` stays quick."""
 
 
-def read_cpu_seconds() -> float:
-    """Return the CPU time of this process and its finished children, which grows less with load than wall time."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+def pytest_addoption(parser):
+    parser.addoption("--costs", type=Path, help="append the CPU seconds of every test to this file")
+
+
+def pytest_configure(config):
+    if file := config.getoption("--costs"):
+        config.pluginmanager.register(slow_tests.CostMeter(file.resolve()))
 
 
 def pytest_collection_modifyitems(items):
@@ -51,9 +54,9 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    before = read_cpu_seconds()
+    before = slow_tests.read_cpu_seconds()
     result = yield
-    seconds = read_cpu_seconds() - before
+    seconds = slow_tests.read_cpu_seconds() - before
     if seconds > MAX_UNMARKED_CPU_S and item.get_closest_marker("slow") is None:
         pytest.fail(f"{seconds:.1f} CPU seconds: make it faster, or add it to tests/slow_tests.txt")
     return result

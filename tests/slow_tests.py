@@ -1,20 +1,24 @@
-"""Which tests `make quick` leaves out: those that took long when `make slow-tests` was last run.
+"""Which tests `make quick` leaves out: those that `make slow-tests` has found to be slow.
 
 `slow_tests.txt` is the list, and `conftest.py` marks its tests `slow`. A test that was renamed since is not in the list
 any more; `conftest.py` lets an unlisted test fail if it takes very long, so the list cannot become useless unnoticed.
+Times are CPU times, which depend on the load of the machine much less than times on the clock.
 """
 
+import os
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
-from xml.etree import ElementTree
+from typing import Any
+
+import pytest
 
 LIST = Path(__file__).with_name("slow_tests.txt")
-SLOWEST_S = 0.5
-"""Seconds of a test, or of the slowest case of a parametrized one, from which on it is slow."""
-TOTAL_S = 2.0
+SLOWEST_S = 0.3
+"""CPU seconds of a test, or of the slowest case of a parametrized one, from which on it is slow."""
+TOTAL_S = 1.0
 """… or of all cases together."""
 
 
@@ -27,19 +31,52 @@ def strip_case(name: str) -> str:
     return re.sub(r"\[.*", "", name, flags=re.DOTALL)
 
 
-def read_report(file: Path) -> dict[str, list[float]]:
-    """Return the seconds of every case of every test in a JUnit report of pytest."""
-    seconds: dict[str, list[float]] = defaultdict(list)
-    for case in ElementTree.parse(file).iter("testcase"):
-        path = case.attrib["classname"].replace(".", "/") + ".py"
-        seconds[f"{path}::{strip_case(case.attrib['name'])}"].append(float(case.attrib["time"]))
-    return seconds
+def read_cpu_seconds() -> float:
+    """Return the CPU time of this process and of its finished children."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
-def write_slow_tests(seconds: Mapping[str, list[float]]) -> None:
-    names = (name for name, times in seconds.items() if max(times) >= SLOWEST_S or sum(times) >= TOTAL_S)
-    LIST.write_text("".join(f"{name}\n" for name in sorted(names)))
+class CostMeter:
+    """pytest plugin that appends a line to a file for every test: its CPU seconds and its name.
+
+    Fixtures that several tests share are counted for each of them: without the first test, another one pays.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.fixtures: dict[str, float] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: Any) -> Generator[None, Any, Any]:
+        before = read_cpu_seconds()
+        result = yield
+        self.fixtures[fixturedef.argname] = read_cpu_seconds() - before
+        return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: Any) -> Generator[None, Any, Any]:
+        before = read_cpu_seconds()
+        try:
+            return (yield)
+        finally:
+            shared = sum(self.fixtures.get(name, 0.0) for name in item.fixturenames)
+            with self.file.open("a") as lines:
+                lines.write(f"{read_cpu_seconds() - before + shared:.3f} {item.nodeid}\n")
+
+
+def read_costs(file: Path) -> dict[str, list[float]]:
+    """Return the seconds of every case of every test, as `CostMeter` has written them."""
+    costs: dict[str, list[float]] = defaultdict(list)
+    for seconds, name in re.findall(r"^(\d+\.\d+) (tests/.*)$", file.read_text(), re.MULTILINE):
+        costs[strip_case(name)].append(float(seconds))
+    return costs
+
+
+def write_slow_tests(costs: Mapping[str, list[float]]) -> None:
+    slow = (name for name, times in costs.items() if max(times) >= SLOWEST_S or sum(times) >= TOTAL_S)
+    LIST.write_text("".join(f"{name}\n" for name in sorted(slow)))
 
 
 if __name__ == "__main__":
-    write_slow_tests(read_report(Path(sys.argv[1])))
+    write_slow_tests(read_costs(Path(sys.argv[1])))

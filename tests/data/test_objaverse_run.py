@@ -248,6 +248,7 @@ def test_a_job_that_fails_is_named(tmp_path, on_path):
     assert not is_finished(tmp_path, "cup")
 
 
+@pytest.mark.slow
 def test_leaving_cancels_the_jobs(tmp_path, on_path):
     jobs = list_object_jobs(None, 2000, seed=0)
     outcomes = render_on_cluster(tmp_path, jobs, TINY, Cluster("local", jobs=1), pause_s=0.1)

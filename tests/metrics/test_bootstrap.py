@@ -36,9 +36,14 @@ def test_scipy_agrees():
     stats = pytest.importorskip("scipy.stats")
     sample = values(60)
     theirs = stats.bootstrap(
-        (sample.numpy(),), lambda x, axis: x.mean(axis), method="percentile"
+        (sample.numpy(),),
+        lambda x, axis: x.mean(axis),
+        method="percentile",
+        n_resamples=100_000,
+        batch=10_000,
+        random_state=0,
     ).confidence_interval
-    ours = bootstrap(sample)
+    ours = bootstrap(sample, resamples=100_000)
     assert ours.low == pytest.approx(theirs.low, abs=0.02) and ours.high == pytest.approx(
         theirs.high, abs=0.02
     )

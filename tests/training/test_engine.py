@@ -94,6 +94,7 @@ def test_a_full_disk_in_a_real_process(runs, tmp_path, limit):
     assert runs.Processes(runs.small(16), run).codes() == [0]
 
 
+@pytest.mark.slow
 def test_trouble_on_one_rank_is_told_by_it_alone(runs, tmp_path):
     """Broken batches on rank 1: both ranks skip the step, and both end when there are too many."""
     run = runs.quiet(tmp_path / "run", max_skipped_in_a_row=3)

@@ -12,6 +12,8 @@ from safetensors.torch import load_file
 from g_ray.training.checkpoint import CheckpointStore
 from g_ray.training.history import read_metrics
 
+pytestmark = pytest.mark.slow  # processes that start, are killed and start again
+
 
 def same_bits(a, b) -> bool:
     a, b = load_file(a / "model.safetensors"), load_file(b / "model.safetensors")
