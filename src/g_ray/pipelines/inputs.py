@@ -14,6 +14,7 @@ from g_ray.capture.assign import assign_cameras
 from g_ray.formats.calibration import CalibratedView, rescale_camera
 from g_ray.formats.cameras_json import CamerasJsonSource, read_cameras
 from g_ray.formats.documents import ParsedFile
+from g_ray.formats.masks import find_masks
 from g_ray.formats.photos import Photo, find_photos, orient_photo
 from g_ray.formats.scene import PosedScene
 from g_ray.geometry.pose import Pose
@@ -48,7 +49,13 @@ def read_views(
     )
     if len(photos) < 2:
         raise ValueError(f"one photograph ({photos[0].name}) is no scene: give two or more views of it")
-    return assign_cameras(photos, calibrations, resize=options.resize_calibration, report=report)
+    views = assign_cameras(photos, calibrations, resize=options.resize_calibration, report=report)
+    if options.masks is None:
+        return views
+    # Photographs are turned by the time that they have cameras: masks must follow them.
+    turned = [view.photo for view in views if isinstance(view.photo, Photo)]
+    masks = find_masks(options.masks, turned, report)
+    return [replace(view, mask=mask) for view, mask in zip(views, masks, strict=True)]
 
 
 # What users know of a scene beside its cameras

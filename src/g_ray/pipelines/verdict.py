@@ -170,10 +170,10 @@ def _describe_kept_poses(prediction: ScenePrediction, figures: dict[str, Any]) -
     agreement = None if prediction.sparse is None else prediction.sparse.agreement
     if agreement is None or not agreement.matches:
         return "Known poses are kept; no matches of the photographs could check them."
-    figures["pose_agreement"] = agreement.share
+    figures["pose_agreement"] = agreement.match_share
     return (
-        f"Known poses are kept: {agreement.share:.0%} of {agreement.matches:,} matches agree with them "
-        f"(median distance to the epipolar line {agreement.median_px:.2f} px)."
+        f"Known poses are kept: {agreement.match_share:.0%} of {agreement.matches:,} matches agree with them "
+        f"(median distance to the epipolar line {agreement.match_median_px:.2f} px)."
     )
 
 

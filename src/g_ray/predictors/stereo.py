@@ -125,6 +125,8 @@ class StereoPredictor:
         for i, view, depth in zip(placed, views, depths, strict=True):
             predicted[i] = _make_view(scene.views[i], view, depth)
         figures |= sparse.compute_statistics()
+        sides = [max(camera.width, camera.height) for camera in sparse.cameras]
+        figures["long_side_px"] = float(np.median(sides))
         figures["share_with_depth"] = _measure_coverage(depths, views)
         return ScenePrediction(
             tuple(predicted),
