@@ -59,26 +59,41 @@ class Reconstruct:
         print("g-ray reconstruct: loading torch", flush=True)
         from g_ray.capture import format_calibration_table
         from g_ray.cli.text import ProgressLine
-        from g_ray.pipelines.inputs import PhotoOptions, collect_known, read_rig, read_views
+        from g_ray.pipelines.inputs import (
+            PhotoOptions,
+            collect_known,
+            join_views,
+            read_finished_views,
+            read_rig,
+            read_views,
+        )
         from g_ray.pipelines.reconstruction_run import check_out, run_reconstruction
         from g_ray.predictors import make_predictor
         from g_ray.predictors.base import SceneInput
 
         check_out(self.out)
         photo_options = PhotoOptions(
-            self.every, self.frames, not self.as_stored, self.resize_calibration, self.masks
+            self.every,
+            self.frames,
+            not self.as_stored,
+            self.resize_calibration,
+            self.masks,
+            min_photos=2 if self.into is None else 1,
         )
         views = read_views(self.images, self.calibration, photo_options, report)
         report(format_calibration_table(views))
         predictor = make_predictor(self.model, self.settings)
-        known = collect_known(
-            views,
-            poses=self.poses if "poses" in predictor.USES or self.poses == "ignore" else "align",
-            metric=self.metric,
-            distance=self.distance,
-            truth=self.truth,
-            report=report,
-        )
+        if self.into is None:
+            known = collect_known(
+                views,
+                poses=self.poses if "poses" in predictor.USES or self.poses == "ignore" else "align",
+                metric=self.metric,
+                distance=self.distance,
+                truth=self.truth,
+                report=report,
+            )
+        else:
+            views, known = join_views(*read_finished_views(self.into), views, report)
         line = ProgressLine()
         scene = run_reconstruction(
             SceneInput(views, None if self.rig is None else read_rig(self.rig, views)),
@@ -101,6 +116,18 @@ class Reconstruct:
             raise ValueError(f"--max-memory {settings.max_memory} GiB: give a number above 0")
         if settings.at_once is not None and settings.max_memory is not None:
             raise ValueError("--at-once and --max-memory both fix the views in a chunk: give one of them")
+        if self.into is not None and (
+            self.model != "stereo"
+            or self.metric
+            or self.distance
+            or self.truth
+            or self.rig
+            or self.poses != "given"
+        ):
+            raise ValueError(
+                "--into keeps the world and the unit of the finished result: leave out --model network, --metric, "
+                "--distance, --truth, --rig and --poses"
+            )
         if self.metric and self.poses == "ignore":
             raise ValueError(
                 "--metric says that known poses are in metres, but --poses ignore leaves them aside"

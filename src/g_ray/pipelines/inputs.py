@@ -12,6 +12,7 @@ from typing import Literal
 from g_ray.cameras.base import Camera
 from g_ray.capture.assign import assign_cameras
 from g_ray.formats.calibration import CalibratedView, rescale_camera
+from g_ray.export.reconstruction import read_reconstruction
 from g_ray.formats.cameras_json import CamerasJsonSource, read_cameras
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.masks import find_masks
@@ -38,17 +39,21 @@ class PhotoOptions:
     """Scale calibrations that were made at another size of the same photograph."""
     masks: Path | None = None
     """Folder of masks, named as the photographs."""
+    min_photos: int = 2
 
 
 def read_views(
     images: Sequence[str], calibrations: Sequence[str], options: PhotoOptions, report: Report
 ) -> list[CalibratedView]:
-    """Find photographs and assign their cameras; two or more, in natural order of their names."""
+    """Find photographs and assign their cameras, in natural order of their names."""
     photos = find_photos(
         images, every=options.every, frames=options.frames, upright=options.upright, note=report
     )
-    if len(photos) < 2:
-        raise ValueError(f"one photograph ({photos[0].name}) is no scene: give two or more views of it")
+    if len(photos) < options.min_photos:
+        raise ValueError(
+            f"one photograph ({photos[0].name}) has no parallax, so neither depth nor a pose: give two or more from "
+            "different places, or add it to a finished result with --into"
+        )
     views = assign_cameras(photos, calibrations, resize=options.resize_calibration, report=report)
     if options.masks is None:
         return views
@@ -133,6 +138,32 @@ def collect_known(
     pair = None if distance is None else _find_distance(distance, [view.name for view in views])
     true_views = [] if truth is None else _read_truth_of_views(truth, views, report)
     return KnownGeometry(known, metric, pair, true_views, keep_poses=poses == "given")
+
+
+def read_finished_views(folder: Path) -> tuple[list[CalibratedView], KnownGeometry]:
+    """Read the views of a finished result, with their poses as known ones, to add photographs to them."""
+    result = read_reconstruction(folder)
+    if not result.finished:
+        raise ValueError(f"{folder} is not finished: repeat its g-ray reconstruct command first")
+    views = []
+    for view in result.cameras():
+        photo = Photo.from_file(result.get_image_path(view.name), view.name, upright=False)
+        views.append(replace(view, photo=photo))
+    return views, KnownGeometry([view.pose for view in views], metric=result.unit == "metre")
+
+
+def join_views(
+    old: Sequence[CalibratedView], known: KnownGeometry, new: Sequence[CalibratedView], report: Report
+) -> tuple[list[CalibratedView], KnownGeometry]:
+    """Put new photographs, whose poses are to be found, behind the views of a finished result."""
+    names = {view.name for view in old}
+    twice = [view.name for view in new if view.name in names]
+    if twice:
+        raise ValueError(f"--into has a view named {twice[0]} already: rename the photograph or leave it out")
+    if any(view.pose is not None for view in new):
+        report("poses of the further photographs are not used: they are localized in the finished result")
+    views = [*old, *(replace(view, pose=None) for view in new)]
+    return views, replace(known, poses=[*known.poses, *(None for _ in new)])
 
 
 def read_rig(source: str, views: Sequence[CalibratedView]) -> Rig:
