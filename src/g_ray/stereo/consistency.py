@@ -25,7 +25,8 @@ def check_consistency(
     """
     if not len(views) == len(depths) == len(neighbors):
         raise ValueError(
-            f"{len(views)} views, {len(depths)} depth maps, {len(neighbors)} lists of neighbors: give one of each per view"
+            f"{len(views)} views, {len(depths)} depth maps, {len(neighbors)} lists of neighbors: "
+            "give one of each per view"
         )
     return [_check_view(views, depths, index, neighbors[index], options) for index in range(len(views))]
 

@@ -27,8 +27,9 @@ class StereoOptions:
     """Smallest ray distance, in the unit of the poses; None derives it from the points or from the poses."""
     far: float | None = None
     """Largest ray distance; None derives it as `near`."""
-    step_px: float = 1.0
-    """How far neighboring hypotheses may lie apart in the source views, in pixels."""
+    step_px: float = 0.5
+    """How far neighboring hypotheses may lie apart in the source views, in pixels; twice that in a sweep at half
+    resolution, which finer steps follow."""
     noise: float = 0.002
     """Standard deviation of image noise, of full scale 1. Texture weaker than this is no texture."""
     small_penalty: float = 0.15

@@ -14,6 +14,8 @@ GOOD_ANGLE_DEG = (5.0, 20.0)
 POINTS_PER_VIEW = 2000
 MIN_SHARED = 8
 """Fewer shared points are taken for false matches."""
+MIN_DIVERSITY = 0.2
+"""Weight of a source that stands where another one does."""
 GUESSED_RANGE = (2.0, 100.0)
 """Distances in units of the typical baseline, where nothing else is known."""
 
@@ -24,7 +26,8 @@ def choose_sources(
     """List the best source views of each view, best first; a view that shares nothing gets an empty list.
 
     Pairs are scored by their shared points: each counts by its triangulation angle and by how equally large both
-    views see it. Without points, samples along the rays of each view stand in for them.
+    views see it. Sources that stand close to one already chosen count less, as they see and miss the same. Without
+    points, samples along the rays of each view stand in for them.
     """
     if points is not None and points.visible is not None and len(points.visible) != len(views):
         raise ValueError(
@@ -35,8 +38,7 @@ def choose_sources(
     for index in range(len(views)):
         positions, visible = _collect_points(views, points, index, options)
         scores = _score_pairs(views, centers, index, positions, visible)
-        order = torch.argsort(scores, descending=True, stable=True).tolist()
-        chosen.append([j for j in order if scores[j] > 0][: options.sources])
+        chosen.append(_pick_diverse(scores, centers, positions, options.sources))
     return chosen
 
 
@@ -126,11 +128,8 @@ def _score_pairs(
     positions: Float[Tensor, "point 3"],
     visible: Bool[Tensor, "view point"],
 ) -> Float[Tensor, "view"]:
-    offsets = positions - centers[:, None]
-    distance = offsets.norm(dim=-1).clamp_min(1e-12)
-    # atan2 of cross and dot keeps digits at small angles.
-    cross = torch.linalg.cross(offsets, offsets[index].expand_as(offsets)).norm(dim=-1)
-    angle_deg = torch.rad2deg(torch.atan2(cross, (offsets * offsets[index]).sum(-1)))
+    distance = (positions - centers[:, None]).norm(dim=-1).clamp_min(1e-12)
+    angle_deg = _measure_angles_deg(centers, index, positions)
     low, high = GOOD_ANGLE_DEG
     # Below: precision falls with the angle; above: patches look ever less alike.
     weight = (angle_deg / low).clamp(max=1) ** 2 * torch.exp(-(((angle_deg - high).clamp_min(0) / 15) ** 2))
@@ -142,6 +141,34 @@ def _score_pairs(
     score = (weight * shared).sum(-1) * (shared.sum(-1) >= MIN_SHARED)
     score[index] = 0
     return score
+
+
+def _measure_angles_deg(
+    centers: Float[Tensor, "view 3"], index: int, positions: Float[Tensor, "point 3"]
+) -> Float[Tensor, "view point"]:
+    """Triangulation angles of points between one view and all others."""
+    offsets = positions - centers[:, None]
+    # atan2 of cross and dot keeps digits at small angles.
+    cross = torch.linalg.cross(offsets, offsets[index].expand_as(offsets)).norm(dim=-1)
+    return torch.rad2deg(torch.atan2(cross, (offsets * offsets[index]).sum(-1)))
+
+
+def _pick_diverse(
+    scores: Float[Tensor, "view"],
+    centers: Float[Tensor, "view 3"],
+    positions: Float[Tensor, "point 3"],
+    count: int,
+) -> list[int]:
+    """Views in order of their scores, each weakened by the chosen ones that see the points from the same place."""
+    chosen: list[int] = []
+    scores = scores.clone()
+    while len(chosen) < count and float(scores.amax()) > 0:
+        best = int(scores.argmax())
+        chosen.append(best)
+        apart = _measure_angles_deg(centers, best, positions).median(-1).values
+        scores *= (apart / GOOD_ANGLE_DEG[0]).clamp(MIN_DIVERSITY, 1)
+        scores[best] = 0
+    return chosen
 
 
 def _measure_resolution(view: StereoView) -> float:

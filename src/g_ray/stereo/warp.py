@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
+from g_ray.stereo.lookup import ProjectionTable, accelerate
 from g_ray.stereo.view import StereoView
 
 NODES = 6
@@ -31,7 +32,7 @@ class Trajectories:
 
     bearings: Float[Tensor, "h w 3"]  # R r, in the source frame
     shift: Float[Tensor, "3"]  # t
-    camera: Camera  # of the source
+    camera: Camera | ProjectionTable  # of the source
 
     @staticmethod
     def between(reference: StereoView, source: StereoView, rays: Float[Tensor, "h w 3"]) -> "Trajectories":
@@ -39,7 +40,7 @@ class Trajectories:
         # Relative poses in float64: world coordinates may be large.
         relative = source.pose.to(torch.float64).inverse() @ reference.pose.to(torch.float64)
         rotation, shift = relative.rotation.to(rays), relative.translation.to(rays)
-        return Trajectories(rays @ rotation.mT, shift, source.camera.to(rays.dtype))
+        return Trajectories(rays @ rotation.mT, shift, accelerate(source.camera.to(rays.dtype)))
 
     def project(
         self, inverse: Float[Tensor, "*n h w"]
