@@ -11,8 +11,8 @@ from typing import Literal
 
 from g_ray.cameras.base import Camera
 from g_ray.capture.assign import assign_cameras
-from g_ray.formats.calibration import CalibratedView, rescale_camera
 from g_ray.export.reconstruction import read_reconstruction
+from g_ray.formats.calibration import CalibratedView, rescale_camera
 from g_ray.formats.cameras_json import CamerasJsonSource, read_cameras
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.masks import find_masks
