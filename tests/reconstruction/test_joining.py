@@ -11,8 +11,8 @@ from scipy.spatial.transform import Rotation
 
 from g_ray.export.reconstruction import ReconstructedView
 from g_ray.geometry.similarity import Similarity
-from g_ray.pipelines.alignment import align_to_poses, join_chunk, scale_to_distance
-from g_ray.pipelines.chunks import split_into_chunks
+from g_ray.pipelines.alignment import align_to_poses, scale_to_distance
+from g_ray.predictors.chunks import join_chunk, split_into_chunks
 
 
 @given(st.integers(1, 300), st.integers(4, 40), st.integers(1, 3))

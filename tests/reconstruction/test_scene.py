@@ -17,10 +17,10 @@ from g_ray.export.reconstruction import read_reconstruction
 from g_ray.models import RECONSTRUCTION_SIZES, ReconstructionModel
 from g_ray.models.checkpoint import load_reconstruction
 from g_ray.models.inference import run_inference
-from g_ray.pipelines import planning
-from g_ray.pipelines.chunks import PartialResults
-from g_ray.pipelines.predictors import NetworkPredictor
 from g_ray.pipelines.reconstruction import KnownGeometry, reconstruct
+from g_ray.pipelines.reconstruction_run import open_work_folder
+from g_ray.predictors import network_cost as planning
+from g_ray.predictors.network import NetworkPredictor
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
@@ -31,6 +31,8 @@ def command(capture, out, *more):
         str(capture / "photos"),
         "--out",
         str(out),
+        "--model",
+        "network",
         "--weights",
         str(capture / "weights.safetensors"),
     ]
@@ -47,14 +49,14 @@ def test_the_command_writes_everything(capture, tmp_path, capsys):
         assert (out / name).stat().st_size > 100
     assert not (out / "unfinished").exists()
     result = read_reconstruction(out)
-    assert result.finished and result.unit == "metre" and len(result.views) == 8
+    assert result.finished and len(result.views) == 8
     assert result.settings["method"] == "gray"
     assert result.metrics["cameras with known poses"] == 8
     view = result.views[1]
-    assert view.camera.NAME == "opencv_fisheye" and view.ray_depth.shape == (48, 64)
+    assert view.original_camera.NAME == "opencv_fisheye" and view.ray_depth.shape == (16, 24)
     assert view.true_pose is not None and bool((view.ray_depth[view.valid] > 0).all())
     pixels, seen = view.camera.project(view.pose.inverse().apply(view.points().double()))
-    grid = torch.stack(torch.meshgrid(torch.arange(64) + 0.5, torch.arange(48) + 0.5, indexing="xy"), -1)
+    grid = torch.stack(torch.meshgrid(torch.arange(24) + 0.5, torch.arange(16) + 0.5, indexing="xy"), -1)
     inside = view.valid & seen
     assert float((pixels - grid)[inside].norm(dim=-1).max()) < 0.01
 
@@ -114,17 +116,17 @@ def test_after_ctrl_c_finished_views_can_be_looked_at(capture, tmp_path, monkeyp
 def scene_of(capture, out, **changes):
     photos = find_photos([capture / "photos"])
     cameras = [view.camera for view in assign_cameras(photos, str(capture / "lenses.json"))]
-    work = PartialResults(out, {"of": "a test"})
+    work = open_work_folder(out, {"of": "a test"})
     return reconstruct(
         photos, cameras, weights=capture / "weights.safetensors", at_once=4, work=work, **changes
     )
 
 
 def test_an_unfinished_run_with_other_settings_is_refused(tmp_path):
-    PartialResults(tmp_path, {"size": 32, "weights": "a"})
-    PartialResults(tmp_path, {"size": 32, "weights": "a"})
+    open_work_folder(tmp_path, {"size": 32, "weights": "a"})
+    open_work_folder(tmp_path, {"size": 32, "weights": "a"})
     with pytest.raises(ValueError, match="unfinished run with other size"):
-        PartialResults(tmp_path, {"size": 64, "weights": "a"})
+        open_work_folder(tmp_path, {"size": 64, "weights": "a"})
 
 
 def test_another_calibration_under_the_same_name_is_noticed(capture, tmp_path, monkeypatch, capsys):
@@ -211,7 +213,7 @@ def test_too_little_memory_is_one_line(capture, tmp_path, capsys, monkeypatch):
             "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte"
         )
 
-    monkeypatch.setattr("g_ray.pipelines.predictors.run_inference", full)
+    monkeypatch.setattr("g_ray.predictors.network.run_inference", full)
     assert command(capture, tmp_path / "o") == 2
     assert "do not fit into memory" in capsys.readouterr().err
 
@@ -274,8 +276,8 @@ def test_two_hundred_views_go_through_in_chunks(room):
         cameras,
         weights=network,
         at_once=16,
-        progress=lambda done, chunks: seen.append((done, chunks)),
+        progress=lambda stage, share: seen.append((stage, share)),
     )
-    assert seen[-1] == (16, 16)
+    assert seen[-1] == ("network", 1.0)
     assert len(found.views) == 200 and len({view.name for view in found.views}) == 200
     assert all(bool(view.points()[view.valid].isfinite().all()) for view in found.views)

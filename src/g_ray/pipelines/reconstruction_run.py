@@ -12,12 +12,12 @@ import torch
 
 from g_ray.cameras.base import Camera
 from g_ray.export.options import ExportOptions
-from g_ray.export.reconstruction import RESULT, Reconstruction
+from g_ray.export.reconstruction import RESULT, Reconstruction, write_views
 from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.images import PhotoLike
 from g_ray.formats.photos import Photo
 from g_ray.pipelines.inputs import KnownGeometry
-from g_ray.pipelines.reconstruction import reconstruct_views
+from g_ray.pipelines.reconstruction import assemble, reconstruct_views
 from g_ray.predictors.base import Predictor, Progress, SceneInput
 from g_ray.predictors.network_cost import format_estimate
 from g_ray.runtime.files import write_json
@@ -60,7 +60,7 @@ def run_reconstruction(
     try:
         result = reconstruct_views(scene, predictor, known=known, work=work, progress=progress)
     except KeyboardInterrupt:
-        report(f"\nstopped: finished parts are in {work}; the same command resumes the run")
+        _write_finished(scene, known, predictor, out, work, report)
         raise
     report("\nwriting files")
     photos = {view.name: view for view in scene.views}
@@ -72,6 +72,25 @@ def run_reconstruction(
     )
     shutil.rmtree(work, ignore_errors=True)
     return stored
+
+
+def _write_finished(
+    scene: SceneInput,
+    known: KnownGeometry,
+    predictor: Predictor,
+    out: Path,
+    work: Path,
+    report: Callable[[str], None],
+) -> None:
+    """Write what an interrupted run has finished, so that it can be looked at, and say how to resume."""
+    prediction = predictor.load_finished(scene, work)
+    if prediction is None:
+        report(f"\nfinished parts are in {work}; the same command resumes the run")
+        return
+    views = assemble(scene, prediction, known, predictor).views
+    photos = {view.name: view for view in scene.views}
+    write_views(out, views, [get_stored_photo(photos[view.name]) for view in views])
+    report(f"\n{len(views)} of {len(scene.views)} views are in {out}; the same command resumes the run")
 
 
 def open_work_folder(out: Path, key: dict[str, Any]) -> Path:

@@ -101,6 +101,10 @@ class Predictor(Protocol):
         """
         ...
 
+    def load_finished(self, scene: SceneInput, work: Path) -> ScenePrediction | None:
+        """Return what an interrupted run has finished, if it can be looked at."""
+        ...
+
 
 def check_priors(predictor: Predictor, scene: SceneInput) -> None:
     """Raise ValueError for a prior that the model would ignore."""

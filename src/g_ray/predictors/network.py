@@ -61,6 +61,8 @@ class NetworkPredictor:
             "method": self.model.config.method,
             "size": self.size,
             "precision": self.precision,
+            "at_once": self.at_once,
+            "max_memory": self.max_memory,
         }
         if self.weights != "given":
             stat = find_file(self.weights).stat()
@@ -103,6 +105,20 @@ class NetworkPredictor:
         )
         views, notes = join_chunks(predicted)
         return ScenePrediction(tuple(views), (None,) * len(views), notes=tuple(notes))
+
+    def load_finished(self, scene: SceneInput, work: Path) -> ScenePrediction | None:
+        """Join the chunks that are in the work folder, from the first one without a gap."""
+        stored, finished = StoredChunks(work), []
+        for number, chunk in enumerate(self._split(len(scene.views), self.count_at_once(scene.views))):
+            views = stored.load(number, chunk, [scene.views[view] for view in chunk])
+            if views is None:
+                break
+            finished.append(views)
+        if not finished:
+            return None
+        views, notes = join_chunks(finished)
+        missing = len(scene.views) - len(views)
+        return ScenePrediction((*views, *[None] * missing), (None,) * len(scene.views), notes=tuple(notes))
 
     @property
     def _device(self) -> torch.device:

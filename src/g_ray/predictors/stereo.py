@@ -139,6 +139,10 @@ class StereoPredictor:
             sparse.notes,
         )
 
+    def load_finished(self, scene: SceneInput, work: Path) -> ScenePrediction | None:
+        """Return nothing: depth maps are checked against each other only when all are there."""
+        return None
+
     def _estimate_cameras(
         self, scene: SceneInput, poses: Sequence[Pose | None] | None, work: Path | None, progress: Progress
     ) -> SparseScene:
