@@ -1,4 +1,4 @@
-"""Rooms photographed through any lens, small enough for tests; their poses are exact."""
+"""Rooms photographed through any lens, small enough for tests, with exact poses, and errors of estimated ones."""
 
 import math
 
@@ -10,6 +10,7 @@ pytest.importorskip("pycolmap", reason="structure from motion needs pycolmap")
 from g_ray.cameras import DoubleSphere, Equirectangular, OpenCV, OpenCVFisheye, Pinhole, RayMapCamera
 from g_ray.data.rooms.random_room import make_random_room
 from g_ray.geometry.pose import Pose
+from g_ray.geometry.similarity import fit_similarity_to_poses
 
 FLOAT64 = torch.float64
 
@@ -36,6 +37,24 @@ LENSES = {
     "panorama": lambda: Equirectangular.panorama(480, 240, dtype=FLOAT64),
     "ray_map": _make_ray_map,
 }
+
+
+@pytest.fixture(scope="session")
+def compare_poses():
+    """A function of a scene and true poses: largest position error over the extent of the true positions, and largest
+    rotation error in degrees, after a similarity."""
+
+    def compare(scene, truth: Pose) -> tuple[float, float]:
+        target = truth.to(torch.float64)[torch.tensor(scene.registered)]
+        moved = fit_similarity_to_poses(scene.stack_poses(), target).transform_pose(scene.stack_poses())
+        centers = target.translation
+        offset = torch.linalg.vector_norm(moved.translation - centers, dim=-1)
+        between = moved.rotation.mT @ target.rotation
+        cosine = (between.diagonal(dim1=-2, dim2=-1).sum(-1) - 1) / 2
+        angle_deg = torch.rad2deg(torch.acos(cosine.clamp(-1, 1)))
+        return float(offset.max() / torch.cdist(centers, centers).max()), float(angle_deg.max())
+
+    return compare
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """Real photographs: a castle with the lens of its COLMAP model, and a kitchen with poses from depth."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,6 @@ from g_ray.formats.images import read_photo
 from g_ray.geometry.pose import Pose
 from g_ray.rays.resample import resample
 from g_ray.sfm import SfMOptions, reconstruct_cameras, refine, triangulate
-
-sys.path.insert(0, str(Path(__file__).parent))
-from measure import compare_poses
 
 SMALL = 480
 """Longer side, in pixels, of the castle's photographs in tests."""
@@ -34,7 +30,7 @@ def castle(shared_data: Path):
     return images, cameras, scene.poses
 
 
-def test_castle_is_registered(castle):
+def test_castle_is_registered(castle, compare_poses):
     images, cameras, truth = castle
     scene = reconstruct_cameras(images, cameras, options=SfMOptions(max_features=2000))
     assert len(scene.registered) == 11
@@ -52,7 +48,7 @@ def kitchen(shared_data: Path):
     return files, [lens] * len(files), Pose(torch.from_numpy(np.stack(matrices)))
 
 
-def test_kitchen_is_registered_and_agrees_with_its_poses(kitchen, tmp_path):
+def test_kitchen_is_registered_and_agrees_with_its_poses(kitchen, tmp_path, compare_poses):
     files, cameras, truth = kitchen
     scene = reconstruct_cameras(files, cameras, work_folder=tmp_path)
     assert len(scene.registered) == 10

@@ -1,8 +1,6 @@
 """Structure from motion of rooms photographed through any lens, against exact poses."""
 
 import math
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,14 +17,11 @@ from g_ray.sfm import (
 )
 from g_ray.sfm.bundle import exponentiate
 
-sys.path.insert(0, str(Path(__file__).parent))
-from measure import compare_poses
-
 MIX = ("double_sphere", "ray_map", "opencv")
 WIDE = ("fisheye200", "panorama")
 
 
-def test_mixed_lenses_are_registered(photograph_room):
+def test_mixed_lenses_are_registered(photograph_room, compare_poses):
     images, cameras, truth = photograph_room(MIX, 6)
     scene = reconstruct_cameras(images, cameras)
     assert len(scene.registered) == 6
@@ -36,7 +31,7 @@ def test_mixed_lenses_are_registered(photograph_room):
     assert scene.compute_statistics()["median_error_px"] < 0.5
 
 
-def test_lenses_beyond_180_degrees_are_registered(photograph_room):
+def test_lenses_beyond_180_degrees_are_registered(photograph_room, compare_poses):
     images, cameras, truth = photograph_room(WIDE, 3)
     scene = reconstruct_cameras(images, cameras)
     assert len(scene.registered) == 3
@@ -89,7 +84,7 @@ def test_views_without_a_pose_are_localized(photograph_room):
     assert torch.allclose(found.translation, truth[2].translation, atol=0.05)
 
 
-def test_refinement_is_kept_only_if_it_helps(photograph_room):
+def test_refinement_is_kept_only_if_it_helps(photograph_room, compare_poses):
     images, cameras, truth = photograph_room(MIX, 6)
     exact = triangulate(images, cameras, [truth[index] for index in range(6)])
     generator = torch.Generator().manual_seed(0)
@@ -109,7 +104,7 @@ def test_refinement_is_kept_only_if_it_helps(photograph_room):
     assert again.kept or again.scene is exact
 
 
-def test_further_photographs_are_localized(photograph_room):
+def test_further_photographs_are_localized(photograph_room, compare_poses):
     images, cameras, truth = photograph_room(MIX, 6)
     scene = reconstruct_cameras(images[:5], cameras[:5], names=list("abcde"))
     blank = torch.full((3, 240, 320), 0.5)
@@ -153,7 +148,7 @@ def test_masks_keep_features_away(photograph_room):
     assert float(scene.tracks.pixel[:, 0].max()) <= 200
 
 
-def test_a_photograph_that_shares_nothing_is_named(photograph_room):
+def test_a_photograph_that_shares_nothing_is_named(photograph_room, compare_poses):
     images, cameras, truth = photograph_room(MIX, 6)
     generator = torch.Generator().manual_seed(0)
     noise = torch.nn.functional.interpolate(torch.rand(1, 3, 60, 80, generator=generator), (240, 320))[0]
@@ -192,7 +187,7 @@ def test_two_photographs_suffice(photograph_room):
     assert float(torch.nn.functional.cosine_similarity(found, true, dim=0)) > math.cos(math.radians(5))
 
 
-def test_poses_that_are_far_off_are_refined(photograph_room):
+def test_poses_that_are_far_off_are_refined(photograph_room, compare_poses):
     """From errors of a tenth of the scene and seven degrees."""
     images, cameras, truth = photograph_room(MIX, 6)
     generator = torch.Generator().manual_seed(0)

@@ -20,7 +20,7 @@ from g_ray.sfm.colmap_lens import compute_working_scale, measure_angles_deg
 from g_ray.sfm.inputs import InputView
 from g_ray.sfm.options import SfMOptions
 
-RAW_ANGLE_DEG = 70.0
+RAW_ANGLE_DEG = 75.0
 """A lens is cropped if more than a tenth of its pixels look further away from the axis."""
 RAW_SHARE = 0.9
 CROP_FOV_DEG = 84.0
