@@ -1,6 +1,7 @@
 """Keep the depths that other views confirm."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float
@@ -9,6 +10,9 @@ from torch import Tensor
 from g_ray.stereo.options import DEFAULTS, StereoOptions
 from g_ray.stereo.view import DepthMap, StereoView
 from g_ray.stereo.warp import Trajectories
+
+SHARE_LOGIT, NO_SHARE_LOGIT = 3.3, -1.6
+"""How the log-odds of a depth change with the share of agreeing views among those that see its point."""
 
 
 def check_consistency(
@@ -39,7 +43,7 @@ def _check_view(
     options: StereoOptions,
 ) -> DepthMap:
     view, depth = views[index], depths[index]
-    agreeing = torch.zeros_like(depth.ray_depth)
+    agreeing, seeing = torch.zeros_like(depth.ray_depth), torch.zeros_like(depth.ray_depth)
     if neighbors:
         rays = view.camera.to(torch.float32).unproject_grid()[0]
         meetings = [_Meeting.of(view, rays, depth, views[j], depths[j]) for j in neighbors]
@@ -48,17 +52,22 @@ def _check_view(
         tolerance = (measure_pixel_angles(rays) / widest.clamp_min(1e-6)).clamp(options.max_depth_error, 0.2)
         for meeting in meetings:
             agreeing += meeting.find_agreeing(tolerance, options.max_reprojection_px)
+            seeing += meeting.in_frame
     valid = depth.valid & (agreeing >= min(options.min_views, max(1, len(neighbors))))
-    # One confirmation leaves two thirds of the confidence, many leave all of it, none a tenth.
-    confidence = depth.confidence * (agreeing + 0.1) / (agreeing + 0.6)
+    share = agreeing / seeing.clamp_min(1)
+    confidence = torch.sigmoid(torch.logit(depth.confidence, 1e-6) + SHARE_LOGIT * share + NO_SHARE_LOGIT)
     return DepthMap(torch.where(valid, depth.ray_depth, 0.0), torch.where(valid, confidence, 0.0), valid)
 
 
+@dataclass(frozen=True, eq=False)
 class _Meeting:
     """The points of a view's depth map in another view, and what that view has there."""
 
-    def __init__(self, seen: Tensor, sine: Tensor, difference: Tensor, return_px: Tensor) -> None:
-        self.seen, self.sine, self.difference, self.return_px = seen, sine, difference, return_px
+    in_frame: Bool[Tensor, "h w"]
+    known: Bool[Tensor, "h w"]  # in the frame, and the other view has a depth there
+    sine: Float[Tensor, "h w"]  # of the triangulation angle
+    difference: Float[Tensor, "h w"]  # of both distances, relative
+    return_px: Float[Tensor, "h w"]
 
     @staticmethod
     def of(
@@ -78,10 +87,10 @@ class _Meeting:
         expected = length * depth.ray_depth
         difference = (distance - expected).abs() / expected.clamp_min(1e-12)
         return_px = _measure_return(ways, q / length[..., None].clamp_min(1e-12), distance, rays)
-        return _Meeting(seen & theirs.valid[row, column], sine * seen, difference, return_px)
+        return _Meeting(seen, seen & theirs.valid[row, column], sine * seen, difference, return_px)
 
     def find_agreeing(self, tolerance: Float[Tensor, "h w"], reprojection_px: float) -> Bool[Tensor, "h w"]:
-        return self.seen & (self.difference <= tolerance) & (self.return_px <= reprojection_px)
+        return self.known & (self.difference <= tolerance) & (self.return_px <= reprojection_px)
 
 
 def _measure_return(

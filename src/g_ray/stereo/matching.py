@@ -134,3 +134,16 @@ def average_best(scores: list[Float[Tensor, "n h w"]], best: int) -> Float[Tenso
         total = torch.where(seen > 0, total + score, total)
         count = 1 + seen if count is None else count + seen
     return total if count is None else total / count
+
+
+def average_boxes(volume: Float[Tensor, "h d w"], side: int) -> Float[Tensor, "h d w"]:
+    """Mean over a square of odd side around every pixel of each hypothesis; the border repeats."""
+    for dim in (0, 2):
+        length, reach = volume.shape[dim], side // 2
+        first, last = volume.narrow(dim, 0, 1), volume.narrow(dim, length - 1, 1)
+        padded = torch.cat([first] * reach + [volume] + [last] * reach, dim)
+        total = padded.narrow(dim, 0, length).clone()
+        for shift in range(1, side):
+            total += padded.narrow(dim, shift, length)
+        volume = total.div_(side)
+    return volume
