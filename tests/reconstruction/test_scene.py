@@ -161,7 +161,9 @@ def test_as_a_library(capture, room):
     network = load_reconstruction(capture / "weights.safetensors")
     poses = [room.poses[0, view] for view in range(len(images))]
     found = g_ray.reconstruct(images, cameras, weights=network, known=KnownGeometry(poses, metric=True))
-    assert isinstance(found, g_ray.Reconstruction) and found.unit == "metre"
+    assert isinstance(found, g_ray.Reconstruction)
+    # The network is not trained: its positions do not support the unit of the known ones.
+    assert found.unit == "unknown" and any("does not support meters" in note for note in found.notes)
     assert [view.name for view in found.views][:2] == ["view000.png", "view001.png"]
     scaled = g_ray.reconstruct(images, cameras, weights=network, known=KnownGeometry(distance=(0, 3, 2.0)))
     ends = [scaled.views[view].pose.translation for view in (0, 3)]

@@ -101,6 +101,7 @@ def test_the_command_scores_with_truth(tmp_path, capsys):
     write_seven_scenes(tmp_path / "scene", shots(3))
     scene = str(tmp_path / "scene")
     words = ["reconstruct", f"{scene}/*.color.png", "--calibration", scene, "--out", str(tmp_path / "out")]
+    words += ["--model", "network"]
     assert main([*words, "--truth", scene]) == 0
     said = capsys.readouterr().out
     assert "knows depth of 3 of 3 views" in said

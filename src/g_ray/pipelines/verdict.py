@@ -98,8 +98,8 @@ def _describe_reprojection(figures: dict[str, Any]) -> str:
         return "No feature could be triangulated: the range of depth is a guess."
     figures["relative_error"] = figures["median_error_px"] / figures["long_side_px"]
     return (
-        f"Reprojection error {figures['median_error_px']:.2f} px, median of {figures['observations']:,} observations "
-        f"of {figures['points']:,} points (cameras standing still: {figures['standing_still_px']:.0f} px)."
+        f"Reprojection error {figures['median_error_px']:.2f} px, median of {figures['observations']:,.0f} observations "
+        f"of {figures['points']:,.0f} points (cameras standing still: {figures['standing_still_px']:.0f} px)."
     )
 
 
@@ -160,7 +160,7 @@ def _measure_relative_rotation(found: Sequence[Tensor], known: Sequence[Tensor])
 
 def _describe_alignment(figures: dict[str, Any]) -> str:
     return (
-        f"Against known poses: positions off by {figures['position_error_of_extent']:.1%} of their extent "
+        f"Against known poses: positions off by {figures['position_error_of_extent']:.2%} of their extent "
         f"(standing still: 100 %), rotations between views by {figures['rotation_between_views_deg']:.2f}° "
         f"(standing still: {figures['rotation_standing_still_deg']:.0f}°)."
     )

@@ -29,7 +29,7 @@ from g_ray.sfm.refinement import (
     refine,
 )
 from g_ray.sfm.rig import Rig
-from g_ray.sfm.scene import PoseAgreement, SparseScene
+from g_ray.sfm.scene import PoseAgreement, SparseScene, Tracks
 from g_ray.sfm.workspace import (
     Report,
     Workspace,
@@ -89,6 +89,26 @@ def reconstruct_cameras(
         return replace(scene, reasons=tuple(reasons), scale=scale)
 
 
+NO_MATCHES = "no two photographs have matching features: the given poses are not checked, and the range of depth is a guess"
+
+
+def make_empty_scene(
+    views: Sequence[InputView], poses: Sequence[Pose | None], notes: tuple[str, ...]
+) -> SparseScene:
+    """Make a scene of given poses without points."""
+    reasons = tuple("it has no pose, and no matches to find one" if pose is None else None for pose in poses)
+    return SparseScene(
+        tuple(view.name for view in views),
+        tuple(view.camera for view in views),
+        tuple(poses),
+        reasons,
+        torch.zeros(0, 3, dtype=torch.float64),
+        torch.zeros(0, 3, dtype=torch.uint8),
+        Tracks.make_empty(),
+        notes=notes,
+    )
+
+
 def triangulate(
     photos: Sequence[PhotoInput],
     cameras: Sequence[Camera],
@@ -111,6 +131,9 @@ def triangulate(
     notes = check_views(views)
     with open_workspace(views, None, options, work_folder, report) as space:
         geometries = read_two_view_geometries(space)
+        if not geometries:
+            # Poses are known, so stereo can do without points; nothing checks the poses then.
+            return make_empty_scene(views, exact, (*notes, NO_MATCHES))
         check_matches(space, geometries)
         agreement = measure_agreement(space, geometries, exact)
         notes += _judge_agreement(views, agreement, options)
