@@ -98,8 +98,8 @@ def _describe_reprojection(figures: dict[str, Any]) -> str:
         return "No feature could be triangulated: the range of depth is a guess."
     figures["relative_error"] = figures["median_error_px"] / figures["long_side_px"]
     return (
-        f"Reprojection error {figures['median_error_px']:.2f} px, median of {figures['observations']:,.0f} observations "
-        f"of {figures['points']:,.0f} points (cameras standing still: {figures['standing_still_px']:.0f} px)."
+        f"Reprojection error {figures['median_error_px']:.2f} px, median of {figures['observations']:,.0f} "
+        f"observations of {figures['points']:,.0f} points (cameras standing still: {figures['standing_still_px']:.0f} px)."
     )
 
 

@@ -40,7 +40,7 @@ class StereoOptions:
     """Aggregation: the image difference at which `large_penalty` is halved."""
     max_cost: float = 0.4
     """Costs are capped here before they are aggregated; occluded pixels then follow their neighbors."""
-    anchor: float = 0.3
+    anchor: float = 0.15
     """Refinement: score that it costs to leave the aggregated estimate by one step, and four times that by two."""
     min_score: float = 0.25
     """Depths with a smaller correlation are dropped."""

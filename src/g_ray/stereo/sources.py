@@ -16,7 +16,7 @@ MIN_SHARED = 8
 """Fewer shared points are taken for false matches."""
 MIN_DIVERSITY = 0.2
 """Weight of a source that stands where another one does."""
-GUESSED_RANGE = (2.0, 100.0)
+GUESSED_RANGE = (2.0, 1000.0)
 """Distances in units of the typical baseline, where nothing else is known."""
 
 

@@ -25,12 +25,13 @@ BAND = 8
 NEARBY = ((0, 2), (0, -2), (2, 0), (-2, 0))
 """Offsets of pixels whose estimates a pixel may take over, if its score improves by PROPAGATION_MARGIN."""
 PROPAGATION_MARGIN = 0.02
-FINE_STEPS, FINE_PER_STEP = 3, 3
-"""Refinement tries so many steps to either side, so many of which make one step of the sweep."""
+FINE_STEPS, FINE_PER_STEP, FINE_WINDOW = 3, 3, 5
+"""Refinement tries so many steps to either side, so many of which make one step of the sweep, and averages their
+scores over a square of this side."""
 SUPPORT_WINDOW, SUPPORT_STEPS = 5, 2
 """Side of the neighborhood, and steps that do not count as another hypothesis."""
-SUPPORT_LOGIT, BASE_LOGIT = 30.0, -0.3
-"""Confidence is the logistic function of SUPPORT_LOGIT × support + BASE_LOGIT."""
+SUPPORT_LOGIT, SCORE_LOGIT, BASE_LOGIT = 30.0, 1.0, -1.0
+"""Confidence is the logistic function of SUPPORT_LOGIT × support + SCORE_LOGIT × score + BASE_LOGIT."""
 LUMA = (0.299, 0.587, 0.114)
 
 
@@ -72,8 +73,9 @@ def sweep_view(
     inverse, score = fine.refine(estimate.inverse, step, options.anchor)
     supported = (score >= options.min_score) & (estimate.support >= options.min_support)
     valid = fine.usable & supported & (inverse > 0)
-    # Odds of a correct depth grow with the support; measured on rectified pairs, an indoor scene and rendered rooms.
-    confidence = torch.where(valid, torch.sigmoid(SUPPORT_LOGIT * estimate.support + BASE_LOGIT), 0.0)
+    # The odds of a correct depth grow with its support; measured on rectified pairs, an indoor scene and rendered rooms.
+    odds = SUPPORT_LOGIT * estimate.support + SCORE_LOGIT * score + BASE_LOGIT
+    confidence = torch.where(valid, torch.sigmoid(odds), 0.0)
     return DepthMap(torch.where(valid, 1 / inverse.clamp_min(1e-12), 0.0), confidence, valid)
 
 
@@ -201,7 +203,9 @@ class Scorer:
         """
         offsets = torch.arange(-FINE_STEPS, FINE_STEPS + 1, device=inverse.device) / FINE_PER_STEP
         scores = torch.cat([part for _, part in self.score(inverse, (offsets * step).to(inverse))])
-        held = scores - anchor * offsets[:, None, None] ** 2
+        # Neighbors are displaced from their own estimates alike, so that their scores may be averaged.
+        shared = average_boxes(scores.transpose(0, 1), FINE_WINDOW).transpose(0, 1)
+        held = shared - anchor * offsets[:, None, None] ** 2
         index = held.argmax(0)
         moved = inverse + (index - FINE_STEPS + _fit_parabola(held, index)) * (step / FINE_PER_STEP)
         return moved, scores.gather(0, index[None])[0]
