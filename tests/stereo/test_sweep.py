@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from .stereo_scenes import make_lens, make_plane, make_scene
 
 from g_ray.cameras import CAMERAS, Pinhole
 from g_ray.geometry.pose import Pose
 from g_ray.stereo import StereoOptions, StereoView, estimate_depths, sweep_view
+
+from .stereo_scenes import make_lens, make_plane, make_scene
 
 OPTIONS = StereoOptions(near=0.5, far=8.0)
 

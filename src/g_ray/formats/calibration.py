@@ -55,16 +55,22 @@ class CalibratedView:
 
 
 def format_calibration_table(views: Sequence[CalibratedView]) -> str:
-    """Format a line for each view: name, size, model, horizontal field of view, source, whether its pose is known."""
+    """Format a line for each lens: photos, size, model, horizontal field of view, source, whether poses are known."""
     head = ("photo", "size", "model", "FoV", "calibration", "pose")
-    rows = [
-        head,
-        *(_format_row(view, fov) for view, fov in zip(views, _compute_fields_of_view(views), strict=True)),
-    ]
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for view, fov in zip(views, _compute_fields_of_view(views), strict=True):
+        name, *rest = _format_row(view, fov)
+        # Photographs of one lens share its camera object; equal numbers alone may be two lenses.
+        groups.setdefault((str(id(view.camera)), *rest), []).append(name)
+    rows = [head, *((_format_names(names), *key[1:]) for key, names in groups.items())]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     lines.insert(1, "  ".join("─" * width for width in widths))
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _format_names(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)})"
 
 
 def _format_row(view: CalibratedView, fov_deg: float) -> tuple[str, ...]:

@@ -65,6 +65,7 @@ def read_nerfstudio(folder: Path, check: bool = True, name: str = TRANSFORMS) ->
     path = folder / name
     document = read_document(path)
     frames = sorted(get_frames(path, document), key=lambda frame: frame["file_path"])
+    frames, missing = _drop_missing(folder, frames) if check else (frames, ())
     return build_scene(
         path,
         "nerfstudio",
@@ -73,9 +74,18 @@ def read_nerfstudio(folder: Path, check: bool = True, name: str = TRANSFORMS) ->
         "opengl",
         lambda frame: _find_depth(folder, {**document, **frame}),
         check=check,
-        notes=_collect_notes(document, frames),
+        notes=(*_collect_notes(document, frames), *missing),
         covisibility=find_covisibility_file(folder),
     )
+
+
+def _drop_missing(folder: Path, frames: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """Leave out frames whose images are missing, with a note; if all are, keep them for the error that names one."""
+    there = [frame for frame in frames if resolve_inside(folder, frame["file_path"]).is_file()]
+    if not there or len(there) == len(frames):
+        return frames, ()
+    count = len(frames) - len(there)
+    return there, (f"{TRANSFORMS}: {count} of {len(frames)} images are missing and left out",)
 
 
 def _find_depth(folder: Path, settings: dict[str, Any]) -> DepthFile | None:

@@ -6,6 +6,7 @@
 import dataclasses
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,17 +60,33 @@ def resolve_weights(weights: Path) -> Path:
 
 FILE = "model.safetensors"
 """What a repository on the hub calls it."""
-CONFIG = "reconstruction_config"
+CONFIG, UNTRAINED = "reconstruction_config", "untrained"
 
 
-def save_reconstruction(model: ReconstructionModel, path: Path, dtype: torch.dtype | None = None) -> None:
-    """Write weights (in `dtype`, e.g. float16 to halve the file) and config, atomically."""
+def save_reconstruction(
+    model: ReconstructionModel,
+    path: Path,
+    dtype: torch.dtype | None = None,
+    untrained: Sequence[str] = (),
+) -> None:
+    """Write weights (in `dtype`, e.g. float16 to halve the file) and config, atomically.
+
+    `untrained` names parts that still have random weights; `read_untrained` finds them in the file.
+    """
     weights = {
         name: value.detach().to("cpu", dtype).contiguous() for name, value in model.state_dict().items()
     }
     metadata = {"format": "pt", CONFIG: json.dumps(dataclasses.asdict(model.config))}
+    if untrained:
+        metadata[UNTRAINED] = json.dumps(sorted(untrained))
     with atomic_path(path) as scratch:
         save_file(weights, scratch, metadata=metadata)
+
+
+def read_untrained(source: str | Path) -> list[str]:
+    """Read which parts of a network in a file still have random weights."""
+    with safe_open(find_file(source), "pt") as file:
+        return json.loads((file.metadata() or {}).get(UNTRAINED, "[]"))
 
 
 def load_reconstruction(source: str | Path, *, revision: str | None = None) -> ReconstructionModel:

@@ -42,7 +42,9 @@ def convert_checkpoint(
         torch.manual_seed(SEED)
         model = ReconstructionModel(read_vggt_config(state, method, taps))
         report = load_matching(model, rename_from_vggt(state))
-        save_reconstruction(model, out, dtype)
+        # Parts that VGGT does not have, or has for another purpose, must be trained before they predict anything.
+        untrained = {name.split(".")[0] for name in report.missing}
+        save_reconstruction(model, out, dtype, sorted(untrained))
         return kind, report
     encoder, report = build_encoder(state)
     weights = {ENCODER + name: value.to(dtype).contiguous() for name, value in encoder.state_dict().items()}

@@ -99,7 +99,7 @@ def _describe_reprojection(figures: dict[str, Any]) -> str:
     figures["relative_error"] = figures["median_error_px"] / figures["long_side_px"]
     return (
         f"Reprojection error {figures['median_error_px']:.2f} px, median of {figures['observations']:,.0f} "
-        f"observations of {figures['points']:,.0f} points (cameras standing still: {figures['standing_still_px']:.0f} px)."
+        f"features of {figures['points']:,.0f} points (standing still: {figures['standing_still_px']:.0f} px)."
     )
 
 
@@ -128,6 +128,11 @@ def _describe_depth(prediction: ScenePrediction, figures: dict[str, Any]) -> str
     return (
         f"{figures['share_with_depth']:.0%} of the pixels have a depth that another view confirms; "
         f"{points:,} points are seen by two views or more."
+        + (
+            f" {figures['share_filled']:.0%} are filled by the network."
+            if figures.get("share_filled")
+            else ""
+        )
     )
 
 

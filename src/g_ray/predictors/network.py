@@ -10,7 +10,7 @@ import torch
 
 from g_ray.export.reconstruction import ReconstructedView
 from g_ray.formats.calibration import CalibratedView
-from g_ray.models.checkpoint import find_file, load_reconstruction
+from g_ray.models.checkpoint import find_file, load_reconstruction, read_untrained
 from g_ray.models.inference import run_inference
 from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.predictors import network_cost
@@ -166,7 +166,15 @@ class NetworkPredictor:
 
 def load_network(weights: str | Path | ReconstructionModel, device: str = "auto") -> ReconstructionModel:
     """Load a network from a file, a folder, a Hugging Face id or the name of shipped weights, or take a loaded one."""
-    model = weights if isinstance(weights, ReconstructionModel) else load_reconstruction(weights)
+    if not isinstance(weights, ReconstructionModel):
+        untrained = read_untrained(weights)
+        if untrained:
+            raise ValueError(
+                f"{weights}: {', '.join(untrained)} have random weights, as in a converted VGGT; fine-tune first: "
+                f"g-ray train recon-scenes-stage1 --init {weights} --data.folders DIR"
+            )
+        weights = load_reconstruction(weights)
+    model = weights
     return model.to(choose_device(device, 0)).eval()
 
 

@@ -2,7 +2,7 @@
 
 import zipfile
 from collections.abc import Iterator, MutableMapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,6 +16,8 @@ from g_ray.export.reconstruction import ReconstructedView
 from g_ray.formats.calibration import CalibratedView
 from g_ray.geometry.pose import Pose
 from g_ray.predictors.base import Cost, Prior, Progress, SceneInput, ScenePrediction
+from g_ray.predictors.fill import fill_views
+from g_ray.predictors.network import NetworkPredictor
 from g_ray.predictors.settings import ModelSettings
 from g_ray.runtime.files import atomic_path
 from g_ray.sfm import SfMOptions, SparseScene, reconstruct_cameras, refine, triangulate
@@ -60,16 +62,27 @@ class StereoPredictor:
     device: str = "auto"
     max_memory: float | None = None
     """GiB of the whole process."""
+    fill: NetworkPredictor | None = None
+    """Fills pixels that have no depth."""
 
     @staticmethod
     def from_settings(settings: ModelSettings) -> "StereoPredictor":
         options = StereoOptions() if settings.size is None else StereoOptions(long_side=settings.size)
         return StereoPredictor(
-            stereo=options, refine=settings.refine, device=settings.device, max_memory=settings.max_memory
+            stereo=options,
+            refine=settings.refine,
+            device=settings.device,
+            max_memory=settings.max_memory,
+            fill=None
+            if settings.fill is None
+            else NetworkPredictor.from_settings(replace(settings, size=None, max_memory=None)),
         )
 
     def describe_settings(self) -> dict[str, Any]:
-        return {"sfm": asdict(self.sfm), "stereo": asdict(self.stereo), "refine": self.refine}
+        settings = {"sfm": asdict(self.sfm), "stereo": asdict(self.stereo), "refine": self.refine}
+        if self.fill is not None:
+            settings["fill"] = self.fill.describe_settings()
+        return settings
 
     def estimate_cost(self, scene: SceneInput) -> Cost:
         count = len(scene.views)
@@ -125,6 +138,11 @@ class StereoPredictor:
         for i, view, depth in zip(placed, views, depths, strict=True):
             predicted[i] = _make_view(scene.views[i], view, depth)
         figures |= sparse.compute_statistics()
+        if self.fill is not None:
+            progress("fill", 0.0)
+            predicted = _fill(self.fill, scene, placed, predicted, views)
+            filled = sum(int(view.filled.sum()) for view in predicted if view and view.filled is not None)
+            figures["share_filled"] = filled / sum(view.image[0].numel() for view in views)
         sides = [max(camera.width, camera.height) for camera in sparse.cameras]
         figures["long_side_px"] = float(np.median(sides))
         figures["share_with_depth"] = _measure_coverage(depths, views)
@@ -265,6 +283,23 @@ def _make_view(view: CalibratedView, stereo: StereoView, depth: DepthMap) -> Rec
         depth.valid.cpu(),
         photo_camera=view.camera,
     )
+
+
+def _fill(
+    network: NetworkPredictor,
+    scene: SceneInput,
+    placed: Sequence[int],
+    predicted: Sequence[ReconstructedView | None],
+    views: Sequence[StereoView],
+) -> list[ReconstructedView | None]:
+    """Fill the placed views by a network that sees all of them."""
+    inputs = SceneInput([replace(scene.views[i], pose=None) for i in placed])
+    guesses = [view for view in network.predict(inputs).views if view is not None]
+    filled = fill_views([predicted[i] for i in placed], guesses, [_find_usable(view).cpu() for view in views])
+    result = list(predicted)
+    for i, view in zip(placed, filled, strict=True):
+        result[i] = view
+    return result
 
 
 def _measure_coverage(depths: Sequence[DepthMap], views: Sequence[StereoView]) -> float:
