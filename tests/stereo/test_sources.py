@@ -4,10 +4,11 @@ import math
 
 import pytest
 import torch
-from .stereo_scenes import make_lens
 
 from g_ray.geometry.pose import Pose
 from g_ray.stereo import SparsePoints, StereoOptions, StereoView, choose_range, choose_sources
+
+from .stereo_scenes import make_lens
 
 
 def views_at(eyes, target=(0.0, 0.0, 4.0), size=64):
