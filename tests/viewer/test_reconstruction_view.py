@@ -1,11 +1,14 @@
 """g-ray view in a real browser: opened, clicked, photographed."""
 
+import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -173,7 +176,20 @@ def test_mistakes_are_one_line(arguments, message, folder, tmp_path, capsys):
     assert said.count("\n") == 1
 
 
-def test_the_command_serves_until_ctrl_c(folder):
+@pytest.fixture(scope="module")
+def network_folder(tmp_path_factory, folder):
+    """The result of a network that saw photographs of 48 px: no multiple of the explorer's own patches."""
+    made = tmp_path_factory.mktemp("network") / "result"
+    shutil.copytree(folder, made)
+    content = json.loads((made / "result.json").read_text())
+    content["settings"] = {"weights": "g-ray-rooms", "size": 48}
+    (made / "result.json").write_text(json.dumps(content))
+    return made
+
+
+@pytest.mark.parametrize("kind", ["folder", "network_folder", "stereo_folder"])
+def test_the_command_serves_until_ctrl_c(kind, request):
+    folder = request.getfixturevalue(kind)
     command = [sys.executable, "-m", "g_ray", "view", str(folder), "--port", "0", "--max-points", "500"]
     process = subprocess.Popen(
         command,
@@ -186,6 +202,9 @@ def test_the_command_serves_until_ctrl_c(folder):
         assert process.stdout is not None
         said = process.stdout.readline()
         assert "open http://127.0.0.1:" in said
+        address = said.split("open ")[1].split(" in ")[0]
+        with urlopen(f"{address}/maps?view=0&u=100&v=100") as reply:
+            assert len(json.load(reply)["views"]) == 3
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE_S)
     finally:
