@@ -12,10 +12,14 @@ from urllib.request import urlopen
 
 import numpy as np
 import pytest
+import torch
+import viser.transforms as tf
 
 from g_ray.cli.main import main
 from g_ray.export.reconstruction import read_reconstruction
+from g_ray.viewer.photo_surface import build_photo_surface
 from g_ray.viewer.reconstruction_view import ReconstructionView, open_view
+from g_ray.viewer.scene_guides import round_length
 
 PATIENCE_S = 120
 """What a busy machine may take."""
@@ -43,17 +47,23 @@ def test_the_scene_follows_its_controls(view):
     kept = np.concatenate([one.cloud.confidence[: len(one.points.points)] for one in scene.views])
     assert kept.min() >= np.quantile(np.concatenate([one.cloud.confidence for one in scene.views]), 0.89)
     scene.hidden.value = 0
-    scene.views[1].toggle.value = False
     scene.update()
+    scene.toggle_view(scene.views[1].named.name, False)
     assert [one.points.visible for one in scene.views] == [True, False, True]
     assert [one.frustum.visible for one in scene.views] == [True, False, True]
     assert sum(len(one.points.points) for one in scene.views) == total
     scene.frusta.value = False
     scene.update()
     assert not any(one.frustum.visible for one in scene.views)
-    scene._switch_all(True)
     scene.frusta.value = True
-    scene.update()
+    scene.show_views(2, 3)
+    assert [one.photo.visible for one in scene.views] == [False, True, True]
+    scene.show_views(1, 3)
+    scene.photos.value = False
+    scene.update_visibility()
+    assert not any(one.photo.visible for one in scene.views)
+    scene.photos.value = True
+    scene.update_visibility()
     assert all(one.points.visible and one.frustum.visible for one in scene.views)
 
 
@@ -64,6 +74,65 @@ def test_the_frustum_of_a_fisheye_is_curved(view):
     distance = np.linalg.norm(fisheye[4:40] - centre, axis=-1)
     assert np.allclose(distance, view.scene.size, rtol=1e-4)
     assert len(fisheye) > len(pinhole)
+
+
+def test_the_photograph_lies_on_the_rays_of_its_lens(view):
+    """Every vertex of its mesh projects to the pixel whose color it shows."""
+    for one in view.scene.views:
+        camera = one.named.camera.to(torch.float64)
+        mesh = build_photo_surface(camera, np.zeros((6, 8, 3), np.uint8), 0.5)
+        used = np.unique(mesh.faces)
+        pixels, valid = camera.project(torch.from_numpy(np.array(mesh.vertices[used])))
+        shown = (mesh.visual.uv[used] * [1, -1] + [0, 1]) * [camera.width, camera.height]
+        assert valid.all() and np.abs(pixels.numpy() - shown).max() < 1e-3
+    flat, curved = (
+        build_photo_surface(view.scene.views[i].named.camera, np.zeros((6, 8, 3), np.uint8), 0.5)
+        for i in (0, 2)
+    )
+    assert np.allclose(flat.vertices[:, 2], 0.5)
+    assert np.allclose(np.linalg.norm(curved.vertices[np.unique(curved.faces)], axis=1), 0.5)
+
+
+def test_a_browser_looks_from_a_camera_and_leaves(view, browser_page):
+    """Its eye goes to the camera, only this photograph is shown; moved away, all come back."""
+    scene = view.scene
+    browser_page.go(f"http://127.0.0.1:{view.viser.get_port()}/?darkMode", 700, 500)
+    client = _wait_for(lambda: next(iter(view.viser.get_clients().values()), None))
+    _wait_for(lambda: client.camera.update_timestamp)
+    _wait_for(lambda: np.allclose(client.camera.position, scene.start.position, atol=1e-3))
+    assert _wait_for(lambda: _colours(browser_page.picture()) > 200)
+    assert browser_page.picture()[250, 5].max() < 60, "the scene is dark"
+    scene.look_from(client, 1)
+    pose = scene.views[1].named.pose
+    assert np.allclose(client.camera.position, pose.translation.numpy(), atol=1e-4)
+    rotation = tf.SO3(client.camera.wxyz).as_matrix()
+    assert np.allclose(rotation, pose.rotation.numpy(), atol=1e-3)
+    _wait_for(lambda: scene.looking.arrived)
+    assert scene.looking.photo.visible and not any(one.photo.visible for one in scene.views)
+    browser_page.drag("canvas", 200, 40)
+    _wait_for(lambda: scene.looking is None)
+    assert all(one.photo.visible for one in scene.views)
+    scene.look_from(client, 0)
+    scene.show_overview(client)
+    assert scene.looking is None
+    assert np.allclose(client.camera.position, scene.start.position, atol=1e-3)
+
+
+def _wait_for(condition):
+    end = time.monotonic() + PATIENCE_S
+    while not (found := condition()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.1)
+    return found
+
+
+def test_the_scale_bar_is_in_meters_only_where_they_are_known(view, stereo_folder):
+    assert [round_length(length) for length in (0.99, 1.0, 4.9, 70.0)] == [0.5, 1.0, 2.0, 50.0]
+    bar = view.scene.guides.bar.points
+    assert np.linalg.norm(bar[0, 1] - bar[0, 0]) == pytest.approx(view.scene.guides.length, rel=1e-4)
+    assert view.scene.guides.label.text == f"{view.scene.guides.length:g} m"
+    with open_view(stereo_folder, port=0) as relative:
+        assert relative.scene.guides.label.text.split()[1] in ("unit", "units")
 
 
 def test_both_servers_listen_to_this_machine_alone(view):

@@ -27,6 +27,32 @@ def read_thumbnail(path: Path, side: int) -> UInt8[np.ndarray, "h w 3"]:
     return np.asarray(small)
 
 
+# viser draws meshes through three.js's filmic tone mapping (ACES, the fit of S. Hill), which makes photographs pale.
+# With v = A · color / EXPOSURE, the display shows B · r(v), r(v) = (v² + a v − b) / (c v² + d v + e).
+EXPOSURE, WHITE = 0.6, 0.76
+"""WHITE: what the mapping leaves of white; colors are scaled by it, so that none is clipped."""
+A = np.array([[0.59719, 0.35458, 0.04823], [0.07600, 0.90834, 0.01566], [0.02840, 0.13383, 0.83777]])
+B = np.array([[1.60475, -0.53108, -0.07367], [-0.10208, 1.10813, -0.00605], [-0.00327, -0.07276, 1.07602]])
+FIT = (0.0245786, 0.000090537, 0.983729, 0.4329510, 0.238081)
+
+
+def undo_tone_mapping(photo: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "h w 3"]:
+    """Return the texture that tone mapping turns into the photograph, darkened to WHITE."""
+    encoded = photo / 255
+    linear = np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
+    a, b, c, d, e = FIT
+    shown = (WHITE * linear) @ np.linalg.inv(B).T
+    # r(v) = s is a quadratic in v with one positive root: (1 − c s) v² + (a − d s) v − (b + e s) = 0.
+    first, second, third = 1 - c * shown, a - d * shown, -(b + e * shown)
+    v = (-second + np.sqrt(second**2 - 4 * first * third)) / (2 * first)
+    before = np.clip(EXPOSURE * v @ np.linalg.inv(A).T, 0, 1)
+    return (
+        (255 * np.where(before <= 0.0031308, 12.92 * before, 1.055 * before ** (1 / 2.4) - 0.055))
+        .round()
+        .astype(np.uint8)
+    )
+
+
 def build_photo_surface(camera: Camera, photo: UInt8[np.ndarray, "h w 3"], size: float) -> Trimesh | None:
     """Build a textured mesh in the camera's frame, at distance `size` as `build_frustum` draws its outline.
 
@@ -42,7 +68,7 @@ def build_photo_surface(camera: Camera, photo: UInt8[np.ndarray, "h w 3"], size:
     # The material only shines by itself, as black metal reflects nothing: a photograph has no shading but its own.
     material = PBRMaterial(
         baseColorFactor=[0, 0, 0, 255],
-        emissiveTexture=Image.fromarray(photo),
+        emissiveTexture=Image.fromarray(undo_tone_mapping(photo)),
         emissiveFactor=[1.0, 1.0, 1.0],
         metallicFactor=1.0,
         roughnessFactor=1.0,

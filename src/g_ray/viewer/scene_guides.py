@@ -71,8 +71,8 @@ class SceneGuides:
             wxyz=tf.SO3.from_matrix(axes).wxyz,
             position=axes @ middle,
         )
-        # On the floor between the cameras and what they look at, where the first viewpoint looks at it.
-        place = (np.median(centers @ axes, axis=0) + np.median(inside, axis=0)) / 2
+        # On the floor below the cameras: in front of the first viewpoint, and not behind their photographs.
+        place = np.median(centers @ axes, axis=0)
         place[2] = low[2]
         ends = [axes @ (place + side * self.length * np.array([0.5, 0, 0])) for side in (-1, 1)]
         tick = 0.1 * self.length * axes[:, 1]

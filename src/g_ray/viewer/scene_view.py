@@ -57,13 +57,15 @@ class ViewHandles:
     shown: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass
 class Look:
     """A browser that looks from a view, and the sharper photograph that it sees there."""
 
     client: int
     center: Float[np.ndarray, "3"]
     photo: Any
+    arrived: bool = False
+    """Whether the browser has reported to be there; what it reports before is where it came from."""
 
 
 class SceneView:
@@ -99,7 +101,7 @@ class SceneView:
     def update(self, *_: object) -> None:
         """Update the scene to the state of the controls."""
         for view in self.views:
-            positions, colors = self._select_points(view.cloud, float(self.hidden.value))
+            positions, colors = self._select_points(view.cloud, int(self.hidden.value))
             view.points.points, view.points.colors = positions, colors
         self.update_visibility()
 
@@ -118,7 +120,7 @@ class SceneView:
             self.looking.photo.visible = self.photos.value
         self.guides.show(self.grid.value)
 
-    def compute_floor(self, hidden_percent: float) -> float:
+    def compute_floor(self, hidden_percent: int) -> float:
         """Return the confidence below which points are hidden."""
         index = round(hidden_percent / 100 * (len(self.confidence) - 1))
         return float(self.confidence[index])
@@ -151,6 +153,8 @@ class SceneView:
     def show_overview(self, client: viser.ClientHandle) -> None:
         """Move a browser's camera to where it was at first."""
         start = self.start
+        self._end_look()
+        self.update_visibility()
         self._move(client, start.position, start.look_at, start.up, math.radians(OVERVIEW_FOV_DEG))
 
     def show_views(self, first: int, last: int) -> None:
@@ -173,7 +177,9 @@ class SceneView:
         look = self.looking
         if look is None or look.client != client.client_id:
             return
-        if np.linalg.norm(client.camera.position - look.center) > LEFT * self.size:
+        away = np.linalg.norm(client.camera.position - look.center) > LEFT * self.size
+        look.arrived = look.arrived or not away
+        if away and look.arrived:
             self._end_look()
             self.update_visibility()
 
@@ -283,7 +289,7 @@ class SceneView:
                 handle.on_click(lambda event: self.look_from(event.client, view))
         return ViewHandles(named, points, outline, ball, photo, cloud)
 
-    def _select_points(self, cloud: PointCloud, hidden_percent: float) -> tuple[np.ndarray, np.ndarray]:
+    def _select_points(self, cloud: PointCloud, hidden_percent: int) -> tuple[np.ndarray, np.ndarray]:
         """Return positions and colors of a view's points that are not hidden."""
         floor = self.compute_floor(hidden_percent)
         count = int(np.searchsorted(-cloud.confidence, -floor, side="right"))
