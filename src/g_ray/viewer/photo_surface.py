@@ -46,11 +46,8 @@ def undo_tone_mapping(photo: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "h
     first, second, third = 1 - c * shown, a - d * shown, -(b + e * shown)
     v = (-second + np.sqrt(second**2 - 4 * first * third)) / (2 * first)
     before = np.clip(EXPOSURE * v @ np.linalg.inv(A).T, 0, 1)
-    return (
-        (255 * np.where(before <= 0.0031308, 12.92 * before, 1.055 * before ** (1 / 2.4) - 0.055))
-        .round()
-        .astype(np.uint8)
-    )
+    encoded = np.where(before <= 0.0031308, 12.92 * before, 1.055 * before ** (1 / 2.4) - 0.055)
+    return (255 * encoded).round().astype(np.uint8)
 
 
 def build_photo_surface(camera: Camera, photo: UInt8[np.ndarray, "h w 3"], size: float) -> Trimesh | None:

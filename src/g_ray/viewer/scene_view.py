@@ -97,6 +97,7 @@ class SceneView:
         self._add_controls()
         self.update_visibility()
         server.on_client_connect(self._watch)
+        server.on_client_disconnect(self._forget)
 
     def update(self, *_: object) -> None:
         """Update the scene to the state of the controls."""
@@ -171,6 +172,11 @@ class SceneView:
 
     def _watch(self, client: viser.ClientHandle) -> None:
         client.camera.on_update(lambda _: self._leave_view(client))
+
+    def _forget(self, client: viser.ClientHandle) -> None:
+        if self.looking is not None and self.looking.client == client.client_id:
+            self._end_look()
+            self.update_visibility()
 
     def _leave_view(self, client: viser.ClientHandle) -> None:
         """Show all cameras again when the browser that looks from one has moved away."""
