@@ -73,7 +73,7 @@ def sweep_view(
     inverse, score = fine.refine(estimate.inverse, step, options.anchor)
     supported = (score >= options.min_score) & (estimate.support >= options.min_support)
     valid = fine.usable & supported & (inverse > 0)
-    # The odds of a correct depth grow with its support; measured on stereo pairs, an indoor scene and rooms.
+    # The odds of a correct depth, as measured on rectified pairs, an indoor scene and rendered rooms.
     odds = SUPPORT_LOGIT * estimate.support + SCORE_LOGIT * score + BASE_LOGIT
     confidence = torch.where(valid, torch.sigmoid(odds), 0.0)
     return DepthMap(torch.where(valid, 1 / inverse.clamp_min(1e-12), 0.0), confidence, valid)

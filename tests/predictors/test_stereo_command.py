@@ -1,0 +1,174 @@
+"""`g-ray reconstruct` with stereo on a rendered room: exact truth, masks, more photographs, mistakes."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+pytest.importorskip("pycolmap", reason="structure from motion needs pycolmap")
+
+from g_ray.cameras import OpenCVFisheye, Pinhole
+from g_ray.cli.main import main
+from g_ray.data.rooms.random_room import make_random_room
+from g_ray.export.reconstruction import read_reconstruction
+from g_ray.formats.calibration import CalibratedView
+from g_ray.formats.cameras_json import write_cameras
+from g_ray.formats.colmap import read_colmap
+from g_ray.geometry.pose import Pose
+
+WIDTH, HEIGHT, VIEWS = 240, 180, 6
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory):
+    """photos/, cameras.json with poses, lenses.json without; pinholes and fisheyes in turn; true ray depths."""
+    folder = tmp_path_factory.mktemp("stereo")
+    (folder / "photos").mkdir()
+    room = make_random_room(3, solids=6, dtype=torch.float32)
+    lenses = [
+        Pinhole.make(WIDTH, HEIGHT, fx=170.0, fy=170.0, cx=120.0, cy=90.0),
+        OpenCVFisheye.make(WIDTH, HEIGHT, fx=110.0, fy=110.0, cx=121.0, cy=89.0, k1=0.01),
+    ]
+    cameras, depths = [], []
+    for view in range(VIEWS):
+        eye = torch.tensor([-0.6 + 0.24 * view, -0.2 + 0.03 * (view % 3), 1.4])
+        pose = Pose.look_at(eye=eye, target=torch.tensor([0.05 * view, 0.1, -0.6]))
+        camera = lenses[view % 2]
+        shot = room.render(camera, pose, antialias=2)
+        pixels = (255 * shot.rgb).round().byte().numpy()
+        Image.fromarray(pixels).save(folder / "photos" / f"v{view}.png")
+        depths.append(shot.ray_depth)
+        cameras.append(CalibratedView(f"v{view}.png", camera, pose.to(torch.float64)))
+    write_cameras(folder / "cameras.json", cameras)
+    write_cameras(folder / "lenses.json", [CalibratedView(one.name, one.camera) for one in cameras])
+    torch.save(torch.stack(depths), folder / "depths.pt")
+    return folder
+
+
+def run(capture, out, *more, calibration="cameras.json"):
+    words = ["reconstruct", str(capture / "photos"), "--calibration", str(capture / calibration)]
+    return main([*words, "--out", str(out), "--size", str(WIDTH), *more])
+
+
+@pytest.fixture(scope="module")
+def given(capture, tmp_path_factory):
+    """A result with given poses."""
+    out = tmp_path_factory.mktemp("given") / "out"
+    assert run(capture, out, "--metric") == 0
+    return out
+
+
+def test_given_poses_are_kept_and_depth_is_right(capture, given):
+    result = read_reconstruction(given)
+    true_depth = torch.load(capture / "depths.pt", weights_only=True)
+    document = json.loads((capture / "cameras.json").read_text())["cameras"]
+    assert result.unit == "metre" and result.quality["grade"] in ("good", "partial")
+    assert len(result.views) == VIEWS
+    errors = []
+    for number, view in enumerate(result.views):
+        expected = torch.tensor(document[number]["world_from_cam"], dtype=torch.float64)
+        torch.testing.assert_close(view.pose.world_from_cam.double(), expected, atol=1e-9, rtol=0)
+        errors.append((view.ray_depth / true_depth[number] - 1).abs()[view.valid])
+    error = torch.cat(errors)
+    assert len(error) > 0.3 * true_depth.numel()
+    assert float((error < 0.02).float().mean()) > 0.9
+
+
+def test_real_tracks_are_exported(given):
+    pycolmap = pytest.importorskip("pycolmap")
+    model = pycolmap.Reconstruction(str(given / "colmap" / "sparse" / "0"))
+    assert len(model.images) == VIEWS and len(model.points3D) > 50
+    assert model.compute_mean_reprojection_error() < 1.5
+    lengths = [point.track.length() for point in model.points3D.values()]
+    assert min(lengths) >= 2 and max(lengths) > 2
+
+
+def test_points_have_normals_and_the_page_says_how_good_it_is(given):
+    head = (given / "points.ply").read_bytes()[:400].decode("latin1")
+    assert "property float nx" in head
+    quality = json.loads((given / "result.json").read_text())["quality"]
+    assert any("photographs are placed" in sentence for sentence in quality["verdict"])
+    assert any("Known poses are kept" in sentence for sentence in quality["verdict"])
+
+
+def test_poses_by_structure_from_motion(capture, tmp_path, capsys):
+    assert run(capture, tmp_path / "out", "--poses", "align") == 0
+    quality = read_reconstruction(tmp_path / "out").quality
+    assert quality["placed"] == VIEWS
+    assert quality["position_error_of_extent"] < 0.1 and quality["rotation_between_views_deg"] < 3
+    said = capsys.readouterr().out
+    assert "standing still" in said and said.index("result: ") < said.index("photographs are placed")
+
+
+def test_masks_hide_pixels_everywhere(capture, tmp_path):
+    masks = tmp_path / "masks"
+    masks.mkdir()
+    for view in range(VIEWS):
+        mask = np.full((HEIGHT, WIDTH), 255, np.uint8)
+        mask[:, : WIDTH // 3] = 0
+        Image.fromarray(mask).save(masks / f"v{view}.png.png")
+    assert run(capture, tmp_path / "out", "--masks", str(masks)) == 0
+    for view in read_reconstruction(tmp_path / "out").views:
+        assert not bool(view.valid[:, : WIDTH // 3].any()) and bool(view.valid.any())
+    scene = read_colmap(tmp_path / "out" / "colmap", check=False)
+    assert len(scene.names) == VIEWS
+
+
+def test_photographs_are_added_to_a_finished_result(capture, given, tmp_path):
+    """A seventh photograph, without a pose, finds its place."""
+    first = tmp_path / "first"
+    words = ["reconstruct", *(str(capture / "photos" / f"v{view}.png") for view in range(VIEWS - 1))]
+    calibration = ["--calibration", str(capture / "cameras.json"), "--size", str(WIDTH)]
+    assert main([*words, *calibration, "--out", str(first)]) == 0
+    last = ["reconstruct", str(capture / "photos" / f"v{VIEWS - 1}.png")]
+    lenses = ["--calibration", str(capture / "lenses.json"), "--size", str(WIDTH)]
+    assert main([*last, *lenses, "--into", str(first), "--out", str(tmp_path / "second")]) == 0
+    result = read_reconstruction(tmp_path / "second")
+    assert len(result.views) == VIEWS
+    true_pose = read_reconstruction(given).views[VIEWS - 1].pose
+    offset = (result.views[VIEWS - 1].pose.translation.double() - true_pose.translation.double()).norm()
+    assert float(offset) < 0.05
+
+
+def test_network_fills_what_stereo_leaves_empty(capture, tmp_path):
+    assert run(capture, tmp_path / "out", "--fill", "network") == 0
+    result = read_reconstruction(tmp_path / "out")
+    assert result.quality["share_filled"] > 0
+    view = result.views[0]
+    assert view.filled is not None and bool(view.valid[view.filled].all())
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--rig", "nowhere.json"], "no such file"),
+        (["--into", "nowhere"], "no such folder"),
+        (["--model", "network", "--into", "somewhere"], "leave out --model network"),
+        (["--masks", "nowhere"], "nowhere"),
+        (["--model", "network", "--rig", "RIG"], "cannot use the given rig"),
+    ],
+)
+def test_mistakes_are_one_line(capture, tmp_path, capsys, more, message):
+    rig = tmp_path / "rig.json"
+    poses = [{"image_prefix": "v0", "ref_sensor": True}, {"image_prefix": "v1", "cam_from_rig_rotation": [1, 0, 0, 0],
+             "cam_from_rig_translation": [0.1, 0, 0]}]  # fmt: skip
+    rig.write_text(json.dumps([{"cameras": poses}]))
+    more = [str(rig) if word == "RIG" else word for word in more]
+    assert run(capture, tmp_path / "out", *more) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1
+    assert not (tmp_path / "out" / "result.json").exists()
+
+
+def test_photographs_that_share_nothing(capture, tmp_path, capsys):
+    random = np.random.default_rng(0)
+    for name in ("a", "b"):
+        noise = random.integers(0, 255, (HEIGHT, WIDTH, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(tmp_path / f"{name}.png")
+    camera = Pinhole.from_fov(60, WIDTH, HEIGHT)
+    write_cameras(tmp_path / "c.json", [CalibratedView(f"{name}.png", camera) for name in ("a", "b")])
+    words = ["reconstruct", str(tmp_path / "a.png"), str(tmp_path / "b.png")]
+    assert main([*words, "--calibration", str(tmp_path / "c.json"), "--out", str(tmp_path / "o")]) == 2
+    assert "share nothing" in capsys.readouterr().err
