@@ -25,7 +25,9 @@ class Demo:
         torch.set_num_threads(1)  # tensors this small only lose time to threads waiting for each other
         result = write_demo(self.out, progress=lambda step: print(f"  {step}", flush=True))
         print("\n" + format_mismatch(collect_numbers(result)))
-        print("\n  reconstructing a room from a pinhole, three fisheyes and a tele lens by stereo", flush=True)
+        print(
+            "\n  reconstructing a room from a pinhole, three fisheyes and a tele lens by stereo", flush=True
+        )
         folder = self.out / "reconstruction"
         print("\n" + write_reconstruction(folder))
         pages = f"{result.page} and {folder / 'report.html'}"
