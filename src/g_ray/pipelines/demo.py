@@ -159,7 +159,7 @@ def sample_depth(view: ReconstructedView, scene: DemoScene) -> tuple[torch.Tenso
 
 
 def draw_depths(scene: DemoScene, results: dict[str, Reconstruction]) -> Figure:
-    """Draw a column per lens: photograph, true depth along the ray, and that of every model, black where it has none."""
+    """Draw a column per lens: photograph, true depth along the ray, and each model's; black where there is none."""
     far = max(float(true.ray_depth.max()) for true in scene.truth)
     columns, labels = [], {}
     for number, (name, camera) in enumerate(scene.cameras.items()):
