@@ -51,6 +51,23 @@ class RayMaps:
 
 
 @dataclass(frozen=True)
+class Stereo:
+    """Stereo of one fisheye photograph: CPU seconds by pixels, hypotheses and sources."""
+
+    repeats: int = 1
+    """Rounds; the fastest counts."""
+    json: Path | None = None
+    """Write settings and rows to this file."""
+
+    def run(self) -> None:
+        if self.repeats < 1:
+            raise ValueError(f"--repeats must be at least 1, got {self.repeats}")
+        from g_ray.bench.stereo import benchmark_stereo
+
+        report_result(benchmark_stereo(self.repeats), self.json)
+
+
+@dataclass(frozen=True)
 class RayCoordinates:
     """How well each ray coordinate orders ray pairs by angle, and how hard it jumps, up to 240° of field of view."""
 
@@ -101,12 +118,13 @@ class Reconstruction:
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure: encodings, ray maps and reconstruction on this machine, and what coordinates are worth."""
+    """Measure: encodings, ray maps, reconstruction and stereo on this machine, and what coordinates are worth."""
 
     what: (
         Annotated[Encodings, tyro.conf.subcommand("encodings")]
         | Annotated[RayMaps, tyro.conf.subcommand("rays")]
         | Annotated[Reconstruction, tyro.conf.subcommand("reconstruction")]
+        | Annotated[Stereo, tyro.conf.subcommand("stereo")]
         | Annotated[RayCoordinates, tyro.conf.subcommand("coordinates")]
     )
 

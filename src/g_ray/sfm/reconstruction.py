@@ -89,7 +89,9 @@ def reconstruct_cameras(
         return replace(scene, reasons=tuple(reasons), scale=scale)
 
 
-NO_MATCHES = "no two photographs have matching features: the given poses are not checked, the depth range is a guess"
+NO_MATCHES = (
+    "no two photographs have matching features: the given poses are not checked, the depth range is a guess"
+)
 
 
 def make_empty_scene(
