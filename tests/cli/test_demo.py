@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from g_ray.formats.cameras_json import read_cameras
+from g_ray.formats.images import read_photo
+from g_ray.pipelines.demo import photograph_room
+
 from ..html_page import Page
 
 LENSES = Path(__file__).resolve().parents[2] / "examples" / "lenses"
@@ -79,10 +83,6 @@ def test_a_room_is_reconstructed_through_three_kinds_of_lens(demo):
 
 
 def test_the_example_photographs_are_those_of_the_demo():
-    from g_ray.formats.cameras_json import read_cameras
-    from g_ray.formats.images import read_photo
-    from g_ray.pipelines.demo import photograph_room
-
     scene = photograph_room()
     named = read_cameras(LENSES / "cameras.json")
     assert [view.name for view in named] == list(scene.cameras)

@@ -79,7 +79,7 @@ def make_room() -> Room:
         colors=torch.tensor(colors, dtype=materials.colors.dtype),
         size=size,
     )
-    return replace(room, materials=marble)
+    return replace(room, materials=marble, shadows=False)  # shadows would be most of the time of rendering
 
 
 def place_camera(number: int, count: int) -> Pose:
