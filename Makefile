@@ -68,7 +68,7 @@ clean: ## Remove everything that make has made
 	rm -rf $(VENV) .cache .hypothesis .pytest_cache .ruff_cache .import_linter_cache out site build dist
 
 $(VENV)/.ready-demo: $(SETUP) | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[view]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[view,calib]"
 	@touch $@
 
 $(VENV)/.ready-dev: $(SETUP) | $(BIN)/python

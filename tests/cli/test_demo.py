@@ -4,11 +4,18 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from g_ray.formats.cameras_json import read_cameras
+from g_ray.formats.images import read_photo
+from g_ray.pipelines.demo import photograph_room
+
 from ..html_page import Page
+
+LENSES = Path(__file__).resolve().parents[2] / "examples" / "lenses"
 
 
 @pytest.fixture(scope="module")
@@ -50,21 +57,40 @@ def test_the_figures_are_pictures(demo):
                 assert picture.width > 1000
 
 
+def test_stereo_beats_the_network_and_cameras_that_stand_still(demo):
+    rows = {
+        model.strip(): [float(number) for number in re.findall(r"(\d+\.?\d*)[%°]?", numbers)]
+        for model, numbers in re.findall(
+            r"^(stereo|network, .*?|standing .*?)  +(\d.*)$", demo[1], re.MULTILINE
+        )
+    }
+    assert len(rows) == 3
+    position, rotation, with_depth, depth, inlier = rows["stereo"]
+    assert position < 3 and rotation < 0.3 and with_depth > 25 and depth < 0.02 and inlier > 95
+    for model in rows.keys() - {"stereo"}:
+        assert rows[model][0] > 10 * position and rows[model][3] > 5 * depth, model
+
+
 def test_a_room_is_reconstructed_through_three_kinds_of_lens(demo):
     out, said = demo
     folder = out / "reconstruction"
-    scores = dict(re.findall(r"^  (\w+) +(\d\.\d{3})$", said, re.MULTILINE))
-    assert list(scores) == [
-        "points_rel",
-        "rays_deg",
-        "depth_rel",
-        "points_inlier",
-        "pose_ate",
-        "depth_inlier",
-    ]
+    assert "All 5 photographs are placed." in said
     assert {"report.html", "points.ply", "depths.png"} <= {path.name for path in folder.iterdir()}
+    cameras = json.loads((folder / "cameras.json").read_text())["cameras"]
+    assert [camera["model"] for camera in cameras].count("opencv_fisheye") == 3
     with Image.open(folder / "depths.png") as picture:
         assert picture.width > 700
+
+
+def test_the_example_photographs_are_those_of_the_demo():
+    scene = photograph_room()
+    named = read_cameras(LENSES / "cameras.json")
+    assert [view.name for view in named] == list(scene.cameras)
+    for view, image, camera in zip(named, scene.images, scene.cameras.values(), strict=True):
+        assert (read_photo(LENSES / view.name) - image).abs().mean() < 1 / 255
+        assert view.camera.NAME == camera.NAME and bool(
+            (view.camera.params - camera.params).abs().max() < 1e-5
+        )
 
 
 def test_the_page_needs_no_network_and_no_other_file(demo):

@@ -39,6 +39,7 @@ REGISTRIES = {
     "calibration sources": "g_ray.formats:CALIBRATIONS",
     "scene folders": "g_ray.formats:SCENES",
     "calibration estimators": "g_ray.capture.estimators:ESTIMATORS",
+    "reconstruction models": "g_ray.predictors:MODELS",
     "synthesis methods": "g_ray.models:METHODS",
     "reconstruction methods": "g_ray.models:RECONSTRUCTION_METHODS",
     "training recipes": "g_ray.recipes:RECIPES",
@@ -58,19 +59,8 @@ def load(place: str) -> Any:
 
 
 def load_registry(kind: str) -> Mapping[str, Any]:
-    """Return the registry of that kind; recipes are grouped into families, since most exist once per method."""
-    registry = load(REGISTRIES[kind])
-    return group_recipes(registry) if kind == "training recipes" else registry
-
-
-def group_recipes(recipes: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace `FAMILY-METHOD` by `FAMILY`, which keeps the entry of the first method."""
-    methods = [*load(REGISTRIES["synthesis methods"]), *load(REGISTRIES["reconstruction methods"])]
-    ending = re.compile(f"-({'|'.join(methods)})$")
-    families: dict[str, Any] = {}
-    for name, recipe in recipes.items():
-        families.setdefault(ending.sub("", name), recipe)
-    return families
+    """Return the registry of that kind."""
+    return load(REGISTRIES[kind])
 
 
 def format_registries() -> str:
@@ -92,11 +82,10 @@ def find_definition(place: str) -> Path:
 
 
 def format_recipes() -> str:
-    """Return the families of recipes with the first sentence of their docstrings."""
+    """Return the recipes with the first sentence of their docstrings."""
     lines = ["| recipe | what it trains |", "|---|---|"]
     for name, recipe in load_registry("training recipes").items():
-        about = (getattr(recipe, "func", recipe).__doc__ or "").split("\n")[0]
-        lines.append(f"| `{name}` | {about} |")
+        lines.append(f"| `{name}` | {recipe.description} |")
     return "\n".join(lines)
 
 

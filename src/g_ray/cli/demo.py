@@ -25,7 +25,9 @@ class Demo:
         torch.set_num_threads(1)  # tensors this small only lose time to threads waiting for each other
         result = write_demo(self.out, progress=lambda step: print(f"  {step}", flush=True))
         print("\n" + format_mismatch(collect_numbers(result)))
-        print("\n  reconstructing a room from a pinhole, two fisheyes and a tele lens", flush=True)
+        print(
+            "\n  reconstructing a room from a pinhole, three fisheyes and a tele lens by stereo", flush=True
+        )
         folder = self.out / "reconstruction"
         print("\n" + write_reconstruction(folder))
         pages = f"{result.page} and {folder / 'report.html'}"
@@ -33,13 +35,36 @@ class Demo:
 
 
 def write_reconstruction(folder: Path) -> str:
-    """Write the reconstruction; return its scores as text."""
+    """Write the reconstruction; return its scores and its verdict as text."""
     from g_ray.pipelines.demo import write_reconstruction_demo
 
     demo = write_reconstruction_demo(folder)
-    lines = [f"  {name:14s} {value:.3f}" for name, value in demo.scores.items()]
-    heading = "Against the room's exact geometry (one room, weights trained on pinholes alone):"
-    return "\n".join([heading, *lines, f"points: {folder / 'points.ply'}, depth: {folder / 'depths.png'}"])
+    return "\n".join(
+        [
+            "Against the room's exact geometry (lenses given, poses estimated; depth over the pixels that have one):",
+            "",
+            format_scores(demo.scores),
+            "",
+            *demo.result.quality["verdict"],
+            f"points: {folder / 'points.ply'}, depth: {folder / 'depths.png'}",
+        ]
+    )
+
+
+def format_scores(scores: dict[str, dict[str, float]]) -> str:
+    """Format the scores as a table with a row per model."""
+    rows = [
+        {
+            "model": model,
+            "positions off": f"{row['positions']:.1%} of extent",
+            "rotations off": f"{row['rotations_deg']:.2f}°",
+            "pixels with depth": f"{row['with_depth']:.0%}",
+            "depth error": f"{row['depth_rel']:.3f}",
+            "within 3 %": f"{row['depth_inlier']:.0%}",
+        }
+        for model, row in scores.items()
+    ]
+    return format_table(rows)
 
 
 def format_mismatch(numbers: dict[str, Any]) -> str:
