@@ -4,15 +4,20 @@ import json
 import re
 import subprocess
 import sys
+from base64 import b64decode
 from dataclasses import replace
+from io import BytesIO
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from g_ray.export.options import ExportOptions
+from g_ray.export.reconstruction import read_reconstruction
 from g_ray.export.write import write_reconstruction
 from g_ray.viewer.colors import NOTHING, map_to_heat
-from g_ray.viewer.reconstruction_report import Scales, make_view_pictures, write_report
+from g_ray.viewer.reconstruction_report import write_report
+from g_ray.viewer.report_pictures import Scales, make_view_pictures
 
 from ..html_page import Page
 
@@ -64,8 +69,6 @@ def scene(text):
 
 
 def test_points_survive_16_bits(report, text):
-    from base64 import b64decode
-
     from g_ray.export.points import collect_points
 
     data = scene(text)
@@ -104,6 +107,47 @@ def test_near_is_bright_and_unknown_is_grey():
     assert colours[2].tolist() == list(NOTHING) and int(colours[1].sum()) > int(colours[0].sum())
     scales = Scales(1.0, 4.0, 0.0, 1.0)
     assert scales.scale_depth(np.array([[1.0, 2.0, 4.0]])) == pytest.approx(np.array([[1.0, 0.5, 0.0]]))
+
+
+def test_the_verdict_comes_first(stereo_folder):
+    """Escaped, before the facts and the scene; a result without one has no empty box."""
+    text = (stereo_folder / "report.html").read_text(encoding="utf-8")
+    body = text[text.index("<body>") :]
+    assert body.index('class="verdict partial"') < body.index('class="facts"') < body.index("<canvas")
+    said = " ".join(Page(text).words)
+    assert "3 of 4 photographs are placed; left out: <b>.jpg." in said and "left out: <b>" not in body
+    assert "placed" in [word.strip() for word in Page(text).words]  # the figures are a table further down
+
+
+def test_without_a_verdict_there_is_no_empty_box(text):
+    assert 'class="verdict' not in text
+
+
+def test_pictures_tell_missing_and_filled_depth_apart(stereo_folder, text):
+    made = read_reconstruction(stereo_folder)
+    scales = Scales.from_reconstruction(made)
+    filled, measured = (
+        make_view_pictures(made, made.views[number], scales, 10**7).depth for number in (0, 1)
+    )
+    one, other = _decode(filled), _decode(measured)
+    assert one.shape == (144, 192, 3)
+    for picture in (one, other):  # the hole: gray
+        assert np.abs(picture[4:60, 4:40].astype(int) - NOTHING).max() < 12
+    gray = [np.abs(picture[:, 134:].astype(int) - NOTHING).max(-1) < 40 for picture in (one, other)]
+    assert 0.3 < gray[0].mean() < 0.7 and gray[1].mean() < 0.2, "stripes over what was filled in"
+    assert "hatched" in (stereo_folder / "report.html").read_text(encoding="utf-8") and "hatched" not in text
+
+
+def _decode(uri):
+    with Image.open(BytesIO(b64decode(uri.split(",", 1)[1]))) as picture:
+        return np.asarray(picture.convert("RGB"))
+
+
+def test_views_of_one_lens_share_a_row(stereo_folder):
+    text = (stereo_folder / "report.html").read_text(encoding="utf-8")
+    table = text[text.index('id="calibration"') :]
+    rows = re.findall(r'<th scope="row">(.*?)</th>', table[: table.index("</table>")])
+    assert rows == ["00_pinhole.png, 01_pinhole.png", "02_opencv_fisheye.png"]
 
 
 def stage(page):

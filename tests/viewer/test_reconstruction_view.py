@@ -1,18 +1,26 @@
 """g-ray view in a real browser: opened, clicked, photographed."""
 
+import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
+import torch
+import viser.transforms as tf
 
 from g_ray.cli.main import main
 from g_ray.export.reconstruction import read_reconstruction
+from g_ray.viewer import photo_surface
+from g_ray.viewer.photo_surface import build_photo_surface, undo_tone_mapping
 from g_ray.viewer.reconstruction_view import ReconstructionView, open_view
+from g_ray.viewer.scene_guides import round_length
 
 PATIENCE_S = 120
 """What a busy machine may take."""
@@ -40,17 +48,23 @@ def test_the_scene_follows_its_controls(view):
     kept = np.concatenate([one.cloud.confidence[: len(one.points.points)] for one in scene.views])
     assert kept.min() >= np.quantile(np.concatenate([one.cloud.confidence for one in scene.views]), 0.89)
     scene.hidden.value = 0
-    scene.views[1].toggle.value = False
     scene.update()
+    scene.toggle_view(scene.views[1].named.name, False)
     assert [one.points.visible for one in scene.views] == [True, False, True]
     assert [one.frustum.visible for one in scene.views] == [True, False, True]
     assert sum(len(one.points.points) for one in scene.views) == total
     scene.frusta.value = False
     scene.update()
     assert not any(one.frustum.visible for one in scene.views)
-    scene._switch_all(True)
     scene.frusta.value = True
-    scene.update()
+    scene.show_views(2, 3)
+    assert [one.photo.visible for one in scene.views] == [False, True, True]
+    scene.show_views(1, 3)
+    scene.photos.value = False
+    scene.update_visibility()
+    assert not any(one.photo.visible for one in scene.views)
+    scene.photos.value = True
+    scene.update_visibility()
     assert all(one.points.visible and one.frustum.visible for one in scene.views)
 
 
@@ -61,6 +75,82 @@ def test_the_frustum_of_a_fisheye_is_curved(view):
     distance = np.linalg.norm(fisheye[4:40] - centre, axis=-1)
     assert np.allclose(distance, view.scene.size, rtol=1e-4)
     assert len(fisheye) > len(pinhole)
+
+
+def test_the_photograph_lies_on_the_rays_of_its_lens(view):
+    """Every vertex of its mesh projects to the pixel whose color it shows."""
+    for one in view.scene.views:
+        camera = one.named.camera.to(torch.float64)
+        mesh = build_photo_surface(camera, np.zeros((6, 8, 3), np.uint8), 0.5)
+        used = np.unique(mesh.faces)
+        pixels, valid = camera.project(torch.from_numpy(np.array(mesh.vertices[used])))
+        shown = (mesh.visual.uv[used] * [1, -1] + [0, 1]) * [camera.width, camera.height]
+        assert valid.all() and np.abs(pixels.numpy() - shown).max() < 1e-3
+    flat, curved = (
+        build_photo_surface(view.scene.views[i].named.camera, np.zeros((6, 8, 3), np.uint8), 0.5)
+        for i in (0, 2)
+    )
+    assert np.allclose(flat.vertices[:, 2], 0.5)
+    assert np.allclose(np.linalg.norm(curved.vertices[np.unique(curved.faces)], axis=1), 0.5)
+
+
+def test_photographs_survive_tone_mapping():
+    """three.js's mapping of the texture, as its shader computes it, gives the photograph's colors back."""
+    photo = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    gray = np.linspace(0, 255, 64).round().astype(np.uint8).reshape(8, 8, 1).repeat(3, -1)
+    for given, tolerance in ((gray, 0.01), (photo // 2 + 64, 0.02)):
+        v = _to_linear(undo_tone_mapping(given)) / 0.6 @ photo_surface.A.T
+        fit = (v * (v + 0.0245786) - 0.000090537) / (v * (0.983729 * v + 0.4329510) + 0.238081)
+        shown = (fit @ photo_surface.B.T).clip(0, 1)
+        assert np.abs(shown - photo_surface.WHITE * _to_linear(given)).max() < tolerance
+
+
+def _to_linear(values):
+    encoded = values / 255
+    return np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
+
+
+def test_a_browser_looks_from_a_camera_and_leaves(view, browser_page):
+    """Its eye goes to the camera, only this photograph is shown; moved away, all come back."""
+    scene = view.scene
+    browser_page.go(f"http://127.0.0.1:{view.viser.get_port()}/?darkMode", 700, 500)
+    client = _wait_for(lambda: next(iter(view.viser.get_clients().values()), None))
+    _wait_for(lambda: client.camera.update_timestamp)
+    _wait_for(lambda: np.allclose(client.camera.position, scene.start.position, atol=1e-3))
+    assert _wait_for(lambda: _colours(browser_page.picture()) > 200)
+    colors, counts = np.unique(browser_page.picture().reshape(-1, 3), axis=0, return_counts=True)
+    assert colors[counts.argmax()].max() < 60, "the background is not dark"
+    scene.look_from(client, 1)
+    pose = scene.views[1].named.pose
+    assert np.allclose(client.camera.position, pose.translation.numpy(), atol=1e-4)
+    rotation = tf.SO3(client.camera.wxyz).as_matrix()
+    assert np.allclose(rotation, pose.rotation.numpy(), atol=1e-3)
+    _wait_for(lambda: scene.looking.arrived)
+    assert scene.looking.photo.visible and not any(one.photo.visible for one in scene.views)
+    browser_page.drag("canvas", 200, 40)
+    _wait_for(lambda: scene.looking is None)
+    assert all(one.photo.visible for one in scene.views)
+    scene.look_from(client, 0)
+    scene.show_overview(client)
+    assert scene.looking is None
+    assert np.allclose(client.camera.position, scene.start.position, atol=1e-3)
+
+
+def _wait_for(condition):
+    end = time.monotonic() + PATIENCE_S
+    while not (found := condition()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.1)
+    return found
+
+
+def test_the_scale_bar_is_in_meters_only_where_they_are_known(view, stereo_folder):
+    assert [round_length(length) for length in (0.99, 1.0, 4.9, 70.0)] == [0.5, 1.0, 2.0, 50.0]
+    bar = view.scene.guides.bar.points
+    assert np.linalg.norm(bar[0, 1] - bar[0, 0]) == pytest.approx(view.scene.guides.length, rel=1e-4)
+    assert view.scene.guides.label.text == f"{view.scene.guides.length:g} m"
+    with open_view(stereo_folder, port=0) as relative:
+        assert relative.scene.guides.label.text.split()[1] in ("unit", "units")
 
 
 def test_both_servers_listen_to_this_machine_alone(view):
@@ -173,7 +263,20 @@ def test_mistakes_are_one_line(arguments, message, folder, tmp_path, capsys):
     assert said.count("\n") == 1
 
 
-def test_the_command_serves_until_ctrl_c(folder):
+@pytest.fixture(scope="module")
+def network_folder(tmp_path_factory, folder):
+    """The result of a network that saw photographs of 48 px: no multiple of the explorer's own patches."""
+    made = tmp_path_factory.mktemp("network") / "result"
+    shutil.copytree(folder, made)
+    content = json.loads((made / "result.json").read_text())
+    content["settings"] = {"weights": "g-ray-rooms", "size": 48}
+    (made / "result.json").write_text(json.dumps(content))
+    return made
+
+
+@pytest.mark.parametrize("kind", ["folder", "network_folder", "stereo_folder"])
+def test_the_command_serves_until_ctrl_c(kind, request):
+    folder = request.getfixturevalue(kind)
     command = [sys.executable, "-m", "g_ray", "view", str(folder), "--port", "0", "--max-points", "500"]
     process = subprocess.Popen(
         command,
@@ -186,6 +289,9 @@ def test_the_command_serves_until_ctrl_c(folder):
         assert process.stdout is not None
         said = process.stdout.readline()
         assert "open http://127.0.0.1:" in said
+        address = said.split("open ")[1].split(" in ")[0]
+        with urlopen(f"{address}/maps?view=0&u=100&v=100") as reply:
+            assert len(json.load(reply)["views"]) == 3
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE_S)
     finally:

@@ -38,7 +38,7 @@ class StereoOptions:
     """Aggregation: cost of a depth discontinuity where the image has no edge."""
     edge: float = 0.03
     """Aggregation: the image difference at which `large_penalty` is halved."""
-    max_cost: float = 0.4
+    max_cost: float = 0.3
     """Costs are capped here before they are aggregated; occluded pixels then follow their neighbors."""
     anchor: float = 0.15
     """Refinement: score that it costs to leave the aggregated estimate by one step, and four times that by two."""

@@ -14,22 +14,25 @@ const times = (a, b) => Array.from({length: 16}, (_, i) => {
   return sum;
 });
 
-// The eye circles around a target. World axes are OpenCV's: y points down, so up is −y.
+// The eye circles around a target. Angles are those of a basis whose columns are right, down and forward: the mean of
+// the cameras' up directions, which need not be an axis of the world.
+const world = v => [0, 1, 2].map(i => v[0] * data.basis[0][i] + v[1] * data.basis[1][i] + v[2] * data.basis[2][i]);
+const local = v => data.basis.map(axis => dot(axis, v));
 const state = {yaw: 0, pitch: 0, distance: 1, target: [0, 0, 0], fov: 0.9, colour: 0, floor: 0, size: 5, frusta: true, view: -1,
   shown: data.views.map(() => true)};
 const axes = () => {
-  const forward = [Math.sin(state.yaw) * Math.cos(state.pitch), Math.sin(state.pitch), Math.cos(state.yaw) * Math.cos(state.pitch)];
-  const right = [Math.cos(state.yaw), 0, -Math.sin(state.yaw)];
+  const forward = world([Math.sin(state.yaw) * Math.cos(state.pitch), Math.sin(state.pitch), Math.cos(state.yaw) * Math.cos(state.pitch)]);
+  const right = world([Math.cos(state.yaw), 0, -Math.sin(state.yaw)]);
   return {forward, right, down: cross(forward, right)};
 };
 const centre = view => [0, 1, 2].map(i => view.pose[i][3]);
 const ahead = view => [0, 1, 2].map(i => view.pose[i][2]);
-const face = forward => { state.yaw = Math.atan2(forward[0], forward[2]); state.pitch = Math.asin(Math.max(-1, Math.min(1, forward[1]))); };
+const face = towards => { const forward = local(towards); state.yaw = Math.atan2(forward[0], forward[2]); state.pitch = Math.asin(Math.max(-1, Math.min(1, forward[1]))); };
 
 function start() {
   const n = data.views.length, mean = f => data.views.map(f).reduce((a, b) => add(a, b)).map(x => x / n);
   const from = mean(centre), towards = unit(mean(ahead));
-  const eye = add(add(from, towards, -0.9 * data.depth), [0, -1, 0], 0.55 * data.depth);
+  const eye = add(add(from, towards, -0.9 * data.depth), world([0, -1, 0]), 0.55 * data.depth);
   state.target = add(from, towards, 0.8 * data.depth);
   const look = add(state.target, eye, -1);
   state.distance = Math.hypot(...look); state.fov = 0.9; state.view = -1;

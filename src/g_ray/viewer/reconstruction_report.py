@@ -3,132 +3,35 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import fields
 from html import escape
 from pathlib import Path
 from string import Template
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, UInt8
-from PIL import Image
 
 from g_ray.export.frusta import Frustum, build_frustum, choose_frustum_size
 from g_ray.export.points import PointCloud, subsample_indices
-from g_ray.export.reconstruction import ReconstructedView, Reconstruction
+from g_ray.export.reconstruction import Reconstruction
 from g_ray.formats.calibration import CalibratedView
-from g_ray.formats.images import read_photo
 from g_ray.runtime.files import write_atomically
-from g_ray.viewer.colors import CAMERA_COLORS, map_to_heat
-from g_ray.viewer.embed import encode_array, encode_jpeg, encode_script_json, make_data_uri, read_asset
-
-SIDE = 480
-"""Of a picture, at most."""
-MIN_SIDE = 48
-BUDGET = 6_000_000
-"""Bytes of all pictures together."""
-SAMPLES = 5_000
-"""Pixels of a view that scales are estimated from."""
-
-
-@dataclass(frozen=True)
-class Scales:
-    """Ranges of depth and confidence, the same for all views, without the outermost 2 %."""
-
-    near: float
-    far: float
-    low: float
-    high: float
-
-    @staticmethod
-    def from_reconstruction(reconstruction: Reconstruction) -> "Scales":
-        depth, confidence = [], []
-        for view in reconstruction.views:
-            step = max(1, int(view.valid.sum()) // SAMPLES)
-            depth.append(view.ray_depth[view.valid][::step].numpy(force=True))
-            confidence.append(view.confidence[view.valid][::step].numpy(force=True))
-        depths, sureness = np.concatenate(depth), np.concatenate(confidence)
-        if not len(depths):
-            return Scales(1.0, 2.0, 0.0, 1.0)
-        near, far = np.quantile(depths, (0.02, 0.98))
-        low, high = np.quantile(sureness, (0.02, 0.98))
-        return Scales(*(float(x) for x in (near, far, low, high)))
-
-    def scale_depth(self, depth: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]:
-        """Map near to 1 and far to 0, by the logarithm: halving the distance is an even step."""
-        near, far = np.log([max(self.near, 1e-9), max(self.far, 2e-9)])
-        return (far - np.log(np.maximum(depth, 1e-9))) / max(far - near, 1e-9)
-
-    def scale_confidence(self, confidence: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]:
-        return (confidence - self.low) / max(self.high - self.low, 1e-9)
-
-
-@dataclass(frozen=True)
-class ViewPictures:
-    """Data URIs of one size."""
-
-    width: int
-    height: int
-    photo: str
-    depth: str
-    confidence: str
-
-
-def make_view_pictures(
-    reconstruction: Reconstruction, view: ReconstructedView, scales: Scales, budget: int
-) -> ViewPictures:
-    """Make three pictures of at most `budget` bytes, smaller ones if needed."""
-    photo = (
-        (read_photo(reconstruction.get_image_path(view.name)).movedim(0, -1).numpy() * 255)
-        .round()
-        .astype(np.uint8)
-    )
-    depth, confidence, valid = (x.numpy(force=True) for x in (view.ray_depth, view.confidence, view.valid))
-    side = SIDE
-    while True:
-        width, height = _compute_size(photo.shape[1], photo.shape[0], side)
-        rows, columns = _sample_indices(depth.shape[0], height), _sample_indices(depth.shape[1], width)
-        at = np.ix_(rows, columns)
-        pictures = (
-            np.asarray(Image.fromarray(photo).resize((width, height), Image.Resampling.BOX)),
-            map_to_heat(_mask_invalid(scales.scale_depth(depth[at]), valid[at])),
-            map_to_heat(_mask_invalid(scales.scale_confidence(confidence[at]), valid[at])),
-        )
-        encoded = [_encode(picture) for picture in pictures]
-        if sum(map(len, encoded)) <= budget or side <= MIN_SIDE:
-            return ViewPictures(width, height, *encoded)
-        side = max(MIN_SIDE, int(side * 0.75))
-
-
-def _encode(picture: UInt8[np.ndarray, "h w 3"]) -> str:
-    return make_data_uri(encode_jpeg(picture, quality=82), "jpeg")
-
-
-def _compute_size(width: int, height: int, side: int) -> tuple[int, int]:
-    scale = min(1.0, side / max(width, height))
-    return max(1, round(width * scale)), max(1, round(height * scale))
-
-
-def _sample_indices(count: int, wanted: int) -> np.ndarray:
-    """Return pixels in the middle of equal parts, so that depth is never averaged across edges."""
-    return ((np.arange(wanted) + 0.5) * count / wanted).astype(np.int64)
-
-
-def _mask_invalid(
-    values: Float[np.ndarray, "h w"], valid: Bool[np.ndarray, "h w"]
-) -> Float[np.ndarray, "h w"]:
-    return np.where(valid, values, np.nan)
-
-
-# report.html: a reconstruction as one page that needs no network: points to turn around, views, tables.
-
+from g_ray.viewer.colors import CAMERA_COLORS
+from g_ray.viewer.embed import encode_array, encode_script_json, read_asset
+from g_ray.viewer.report_pictures import Scales, ViewPictures, make_view_pictures
+from g_ray.viewer.viewpoint import compute_up, make_upright_basis
 
 REPORT = "report.html"
+BUDGET = 6_000_000
+"""Bytes of all pictures together."""
 MAX_POINTS = 200_000
 MAX_PICTURED = 500
 """Views with pictures; of more, evenly spread ones."""
 REACH = 1.0
 """Points further outside of the middle 98 % than this many times their extent are not drawn."""
+
+LENS_FIELDS = {"params", "width", "height", "circle"}
+"""Fields of a camera that say all about it; ray maps have more."""
 
 
 def write_report(reconstruction: Reconstruction, cloud: PointCloud) -> Path:
@@ -144,14 +47,17 @@ def write_report(reconstruction: Reconstruction, cloud: PointCloud) -> Path:
         style=read_asset("page.css"),
         script=read_asset("reconstruction_report.js"),
         title=escape(reconstruction.saved_folder.resolve().name),
+        verdict=_format_verdict(reconstruction.quality),
         facts=_format_facts(reconstruction, cameras, drawn, cloud),
         cards="\n".join(_iterate_cards(reconstruction, cameras, scales)),
+        filled=_format_filled_legend(reconstruction),
         near=_format_value(scales.near),
         far=_format_value(scales.far),
         low=_format_value(scales.low),
         high=_format_value(scales.high),
         unit=" m" if reconstruction.unit == "metre" else "",
         calibration=_format_calibration(cameras),
+        quality=_format_section("Quality", _flatten_pairs(_select_figures(reconstruction.quality)), ""),
         metrics=_format_section(
             "Metrics", _flatten_pairs(reconstruction.metrics), "Against what is known of this scene."
         ),
@@ -197,7 +103,7 @@ def _build_scene(
         "confidence": encode_array((255 * rank).round().astype(np.uint8)),
         "counts": counts.tolist(),
         "depth": distance,
-        "middle": np.median(cloud.positions, axis=0).tolist(),
+        "basis": make_upright_basis(compute_up(reconstruction.poses())).T.round(6).tolist(),
         "views": [
             {
                 "name": named.name,
@@ -219,6 +125,40 @@ def _compute_median_distance(reconstruction: Reconstruction, cloud: PointCloud) 
 
 
 # The page's parts
+
+GRADES = {
+    "good": "Nearly all photographs are placed, and features agree with their cameras.",
+    "partial": "Photographs are missing, or features do not agree well with their cameras.",
+    "unverified": "Nothing in the photographs has checked the cameras.",
+}
+"""What `g_ray.pipelines.verdict` grades, and what each grade means."""
+
+
+def _format_verdict(quality: dict[str, Any]) -> str:
+    """Format the grade and the sentences of the verdict; nothing for a result without one."""
+    sentences = [str(sentence) for sentence in quality.get("verdict", ())]
+    if not sentences:
+        return ""
+    grade = str(quality.get("grade", "unverified"))
+    kind = grade if grade in GRADES else "unverified"
+    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+    return (
+        f'<section class="verdict {kind}" aria-label="Verdict"><p><strong>{escape(grade)}</strong> '
+        f"{escape(GRADES.get(grade, ''))}</p><ul>{items}</ul></section>"
+    )
+
+
+def _select_figures(quality: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in quality.items() if name not in ("grade", "verdict")}
+
+
+def _format_filled_legend(reconstruction: Reconstruction) -> str:
+    """Format the legend of hatched pixels, if any view has some."""
+    if not any(
+        view.filled is not None and bool((view.filled & view.valid).any()) for view in reconstruction.views
+    ):
+        return ""
+    return '<span class="filled"><i></i> hatched: filled in, not measured</span>'
 
 
 def _format_facts(
@@ -276,18 +216,35 @@ def _format_card(number: int, named: CalibratedView, pictures: ViewPictures | No
 
 
 def _format_calibration(cameras: Sequence[CalibratedView]) -> str:
+    """Format one row per lens: views of the same camera and source share it."""
+    lenses: dict[tuple[object, ...], list[CalibratedView]] = {}
+    for named in cameras:
+        lenses.setdefault(_identify_lens(named), []).append(named)
     rows = [
         (
-            named.name,
-            f"{named.camera.width}×{named.camera.height}",
-            named.camera.NAME,
-            _format_fov(named),
-            f"{float(named.camera.fov().diagonal_deg):.1f}°",
-            named.source or "unknown",
+            _format_names([named.name for named in group]),
+            f"{group[0].camera.width}×{group[0].camera.height}",
+            group[0].camera.NAME,
+            _format_fov(group[0]),
+            f"{float(group[0].camera.fov().diagonal_deg):.1f}°",
+            group[0].source or "unknown",
         )
-        for named in cameras
+        for group in lenses.values()
     ]
-    return _format_table(("view", "size", "model", "FoV h × v", "diagonal", "calibration from"), rows)
+    return _format_table(("views", "size", "model", "FoV h × v", "diagonal", "calibration from"), rows)
+
+
+def _identify_lens(named: CalibratedView) -> tuple[object, ...]:
+    """Return what two views of the same lens have in common; a camera with tables of its own is like no other."""
+    camera = named.camera
+    tensors = (camera.params, camera.circle)
+    values = tuple(None if x is None else tuple(x.flatten().tolist()) for x in tensors)
+    own = named.name if {field.name for field in fields(camera)} - LENS_FIELDS else ""
+    return camera.NAME, camera.width, camera.height, values, named.source, own
+
+
+def _format_names(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= 2 else f"{names[0]}, …, {names[-1]} ({len(names)})"
 
 
 def _format_fov(named: CalibratedView) -> str:

@@ -34,9 +34,9 @@ class ReconstructionView:
     ) -> None:
         model = None if weights is None else load_reconstruction(weights)
         self.scene: SceneView | None = None
-        self.explorer = Explorer(
-            reconstruction, model, size if size is not None else _get_network_size(reconstruction)
-        )
+        if size is None and model is not None:
+            size = _get_network_size(reconstruction, model.config.patch)
+        self.explorer = Explorer(reconstruction, model, size)
         self.page = ExplorerServer(
             self.explorer, host, port, scene_port=self._choose_scene_port, on_answer=self._show_point
         )
@@ -89,7 +89,7 @@ def open_view(folder: str | Path, **options: object) -> ReconstructionView:
     return ReconstructionView(read_reconstruction(folder), **options)  # pyright: ignore[reportArgumentType]
 
 
-def _get_network_size(reconstruction: Reconstruction) -> int | None:
-    """Return the long side of the network's input, if the reconstruction has it."""
+def _get_network_size(reconstruction: Reconstruction, patch: int) -> int | None:
+    """Return the long side at which a network made the result; None if none did, or one with other patches."""
     size = reconstruction.settings.get("size")
-    return size if isinstance(size, int) else None
+    return size if isinstance(size, int) and size > 0 and size % patch == 0 else None

@@ -1,24 +1,39 @@
-"""Show a reconstruction in 3D in the browser: points, frusta, a switch per view, a threshold of confidence."""
+"""Show a reconstruction in 3D in the browser: points, cameras with their photographs, and controls for them."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import viser
+import viser.transforms as tf
 from jaxtyping import Float
+from trimesh import Trimesh
 
-from g_ray.export.frusta import build_frustum, choose_frustum_size
+from g_ray.export.frusta import SIZE, build_frustum, choose_frustum_size
 from g_ray.export.options import ExportOptions
 from g_ray.export.points import PointCloud, collect_points
 from g_ray.export.reconstruction import Reconstruction
+from g_ray.formats.calibration import CalibratedView
 from g_ray.viewer.colors import CAMERA_COLORS
+from g_ray.viewer.photo_surface import build_photo_surface, read_thumbnail
+from g_ray.viewer.scene_guides import SceneGuides
+from g_ray.viewer.viewpoint import choose_viewpoint
 
 MAX_POINTS = 600_000
 START_HIDDEN = 20
 """Per cent of the points that are hidden at first: the least confident ones."""
-POINT = 0.004
-"""Size of a point in median depths."""
 MARK = (255, 79, 154)
+BALL = 0.08
+"""Radius of the ball at a camera's center, in sizes of a frustum: something to click on from any side."""
+WIDEST_DEG = 110.0
+"""Field of view of the browser's own camera, at most: it is a pinhole."""
+THUMBNAIL, SHARP = 256, 1024
+"""Long side of photographs in pixels: of all of them, so that hundreds load fast, and of the one that is looked at."""
+LEFT = 0.3
+"""A browser has left a view when it is this far from its center, in sizes of a frustum."""
+OVERVIEW_FOV_DEG = 55.0
+OVERVIEW = "overview"
 
 
 def get_view_color(view: int) -> tuple[int, int, int]:
@@ -32,10 +47,25 @@ def get_view_color(view: int) -> tuple[int, int, int]:
 class ViewHandles:
     """What stands for one view in the scene. Its points are sorted, the most confident first."""
 
+    named: CalibratedView
     points: Any
     frustum: Any
-    toggle: Any
+    ball: Any
+    photo: Any
+    """None if the camera has no rays to draw it on."""
     cloud: PointCloud
+    shown: bool = True
+
+
+@dataclass
+class Look:
+    """A browser that looks from a view, and the sharper photograph that it sees there."""
+
+    client: int
+    center: Float[np.ndarray, "3"]
+    photo: Any
+    arrived: bool = False
+    """Whether the browser has reported to be there; what it reports before is where it came from."""
 
 
 class SceneView:
@@ -45,29 +75,53 @@ class SceneView:
         self, server: viser.ViserServer, reconstruction: Reconstruction, max_points: int = MAX_POINTS
     ) -> None:
         self.server = server
+        self.looking: Look | None = None
+        self.reconstruction = reconstruction
         cloud = collect_points(reconstruction, ExportOptions(confidence=0.0, max_points=max_points))
         self.confidence = np.sort(cloud.confidence)
         self.size = choose_frustum_size(reconstruction, cloud)
-        self._set_initial_camera(reconstruction, cloud)
-        self._add_controls(len(cloud))
+        self.depth = self.size / SIZE
+        self.start = choose_viewpoint(reconstruction.poses(), cloud.positions, self.depth)
+        self._set_initial_camera()
+        centers = np.stack([pose.translation.double().numpy(force=True) for pose in reconstruction.poses()])
+        self.guides = SceneGuides(
+            server, cloud.positions, centers, self.start.up, self.depth, reconstruction.unit
+        )
+        self.marker = server.scene.add_icosphere(
+            "/clicked", radius=0.2 * self.size, color=MARK, visible=False
+        )
         self.views = [
-            self._add_view(view, named.name, named.camera, named.pose, _select_view(cloud, view))
+            self._add_view(view, named, _select_view(cloud, view))
             for view, named in enumerate(reconstruction.cameras())
         ]
-        self.update()
+        self._add_controls()
+        self.update_visibility()
+        server.on_client_connect(self._watch)
+        server.on_client_disconnect(self._forget)
 
     def update(self, *_: object) -> None:
         """Update the scene to the state of the controls."""
-        floor = self.compute_floor(float(self.hidden.value))
         for view in self.views:
-            count = int(np.searchsorted(-view.cloud.confidence, -floor, side="right"))
-            view.points.points = view.cloud.positions[:count].astype(np.float32)
-            view.points.colors = view.cloud.colors[:count]
-            view.points.point_size = self.point_size.value * self.size
-            view.points.visible = view.toggle.value
-            view.frustum.visible = view.toggle.value and self.frusta.value
+            positions, colors = self._select_points(view.cloud, int(self.hidden.value))
+            view.points.points, view.points.colors = positions, colors
+        self.update_visibility()
 
-    def compute_floor(self, hidden_percent: float) -> float:
+    def update_visibility(self, *_: object) -> None:
+        """Show and hide what the switches say; the points themselves are not sent again."""
+        inside = self.looking is not None
+        for view in self.views:
+            # Inside of a frustum, those of other views would stand in the way.
+            cameras = view.shown and self.frusta.value and not inside
+            view.points.point_size = self.point_size.value * self.size
+            view.points.visible = view.shown
+            view.frustum.visible = view.ball.visible = cameras
+            if view.photo is not None:
+                view.photo.visible = cameras and self.photos.value
+        if self.looking is not None and self.looking.photo is not None:
+            self.looking.photo.visible = self.photos.value
+        self.guides.show(self.grid.value)
+
+    def compute_floor(self, hidden_percent: int) -> float:
         """Return the confidence below which points are hidden."""
         index = round(hidden_percent / 100 * (len(self.confidence) - 1))
         return float(self.confidence[index])
@@ -78,56 +132,198 @@ class SceneView:
         if point is not None:
             self.marker.position = tuple(point.tolist())
 
-    def _add_controls(self, count: int) -> None:
+    def look_from(self, client: viser.ClientHandle, view: int) -> None:
+        """Move a browser's camera to a view, upright as the photograph and wide enough for all of it."""
+        named = self.views[view].named
+        assert named.pose is not None
+        pose = named.pose.world_from_cam.double().numpy(force=True)
+        center, down, forward = pose[:3, 3], pose[:3, 1], pose[:3, 2]
+        fov = named.camera.fov()
+        across, high = (
+            math.radians(min(float(angle), WIDEST_DEG)) for angle in (fov.horizontal_deg, fov.vertical_deg)
+        )
+        # A window narrower than the photograph needs a larger vertical angle to show its sides.
+        needed = max(high, 2 * math.atan(math.tan(across / 2) / max(client.camera.aspect, 0.1)))
+        self._end_look()
+        surface = self._build_surface(named, SHARP)
+        photo = None if surface is None else self._add_surface("/looking", surface, named)
+        self.looking = Look(client.client_id, center, photo)
+        self._move(client, center, center + self.depth * forward, -down, needed)
+        self.update_visibility()
+
+    def show_overview(self, client: viser.ClientHandle) -> None:
+        """Move a browser's camera to where it was at first."""
+        start = self.start
+        self._end_look()
+        self.update_visibility()
+        self._move(client, start.position, start.look_at, start.up, math.radians(OVERVIEW_FOV_DEG))
+
+    def show_views(self, first: int, last: int) -> None:
+        """Show views `first` to `last`, counted from 1, and hide all others."""
+        for number, view in enumerate(self.views, 1):
+            view.shown = first <= number <= last
+        self._sync_toggle()
+        self.update_visibility()
+
+    def toggle_view(self, name: str, shown: bool) -> None:
+        """Show or hide one view."""
+        next(view for view in self.views if view.named.name == name).shown = shown
+        self.update_visibility()
+
+    def _watch(self, client: viser.ClientHandle) -> None:
+        client.camera.on_update(lambda _: self._leave_view(client))
+
+    def _forget(self, client: viser.ClientHandle) -> None:
+        if self.looking is not None and self.looking.client == client.client_id:
+            self._end_look()
+            self.update_visibility()
+
+    def _leave_view(self, client: viser.ClientHandle) -> None:
+        """Show all cameras again when the browser that looks from one has moved away."""
+        look = self.looking
+        if look is None or look.client != client.client_id:
+            return
+        away = np.linalg.norm(client.camera.position - look.center) > LEFT * self.size
+        look.arrived = look.arrived or not away
+        if away and look.arrived:
+            self._end_look()
+            self.update_visibility()
+
+    def _end_look(self) -> None:
+        if self.looking is not None and self.looking.photo is not None:
+            self.looking.photo.remove()
+        self.looking = None
+
+    def _move(
+        self,
+        client: viser.ClientHandle,
+        position: Float[np.ndarray, "3"],
+        look_at: Float[np.ndarray, "3"],
+        up: Float[np.ndarray, "3"],
+        fov: float,
+    ) -> None:
+        with client.atomic():
+            client.camera.position = position
+            client.camera.look_at = look_at
+            client.camera.up_direction = up
+            client.camera.fov = min(fov, math.radians(WIDEST_DEG))
+
+    def _add_controls(self) -> None:
         gui = self.server.gui
-        gui.configure_theme(show_logo=False, show_share_button=False)
+        gui.configure_theme(control_width="small", show_logo=False, show_share_button=False)
+        names = [view.named.name for view in self.views]
+        self.choice = gui.add_dropdown("Look from", (OVERVIEW, *names), hint="Or click a camera in the scene")
         self.hidden = gui.add_slider(
-            "Hide least sure",
+            "Hide %",
             min=0,
             max=99,
             step=1,
             initial_value=START_HIDDEN,
-            hint="Per cent of the points",
+            hint="Of the points, the least confident",
         )
         self.point_size = gui.add_slider(
-            "Point size", min=0.005, max=0.2, step=0.005, initial_value=0.035, hint="In sizes of a frustum"
+            "Points",
+            min=0.005,
+            max=0.2,
+            step=0.005,
+            initial_value=0.035,
+            hint="Their size, in sizes of a frustum",
         )
         self.frusta = gui.add_checkbox("Cameras", initial_value=True)
-        everything = gui.add_button_group("Views", ("all", "none"))
-        for control in (self.hidden, self.point_size, self.frusta):
-            control.on_update(self.update)
-        everything.on_click(lambda event: self._switch_all(event.target.value == "all"))
-        self.marker = self.server.scene.add_icosphere(
-            "/clicked", radius=0.2 * self.size, color=MARK, visible=False
-        )
+        self.photos = gui.add_checkbox("Photographs", initial_value=True)
+        self.grid = gui.add_checkbox("Grid", initial_value=True)
+        self._add_view_controls(names)
+        self.hidden.on_update(self.update)
+        for control in (self.point_size, self.frusta, self.photos, self.grid):
+            control.on_update(self.update_visibility)
+        self.choice.on_update(self._follow_choice)
 
-    def _switch_all(self, on: bool) -> None:
-        for view in self.views:
-            view.toggle.value = on
-        self.update()
+    def _add_view_controls(self, names: list[str]) -> None:
+        """Add the folder that shows and hides views; closed at first, and as long for a hundred views as for two."""
+        gui, count = self.server.gui, len(names)
+        with gui.add_folder("Views", expand_by_default=False):
+            everything = gui.add_button_group("Show", ("all", "none"))
+            if count > 1:
+                self.range = gui.add_multi_slider(
+                    "Range", min=1, max=count, step=1, initial_value=(1, count), hint="Shows these views only"
+                )
+                self.range.on_update(lambda _: self.show_views(*(int(end) for end in self.range.value)))
+            self.one = gui.add_dropdown("View", names)
+            self.toggle = gui.add_checkbox("shown", initial_value=True, hint="The view chosen above")
+        everything.on_click(lambda event: self.show_views(1, count if event.target.value == "all" else 0))
+        self.one.on_update(self._sync_toggle)
+        self.toggle.on_update(lambda _: self.toggle_view(self.one.value, self.toggle.value))
 
-    def _add_view(self, view: int, name: str, camera: Any, pose: Any, cloud: PointCloud) -> ViewHandles:
-        scene = self.server.scene
-        empty = np.zeros((0, 3))
+    def _sync_toggle(self, *_: object) -> None:
+        """Show in the switch whether the chosen view is shown."""
+        self.toggle.value = next(view for view in self.views if view.named.name == self.one.value).shown
+
+    def _follow_choice(self, event: viser.GuiEvent[Any]) -> None:
+        if event.client is None:  # set by the program, not by a person in a browser
+            return None
+        if self.choice.value == OVERVIEW:
+            return self.show_overview(event.client)
+        names = [view.named.name for view in self.views]
+        return self.look_from(event.client, names.index(self.choice.value))
+
+    def _add_view(self, view: int, named: CalibratedView, cloud: PointCloud) -> ViewHandles:
+        assert named.pose is not None
+        scene, color = self.server.scene, get_view_color(view)
         points = scene.add_point_cloud(
-            f"/views/{view}/points", empty, empty.astype(np.uint8), point_shape="circle", precision="float32"
+            f"/views/{view}/points",
+            *self._select_points(cloud, START_HIDDEN),
+            point_shape="circle",
+            precision="float32",
         )
-        lines = build_frustum(camera, pose, self.size).segments().numpy(force=True).astype(np.float32)
+        lines = build_frustum(named.camera, named.pose, self.size).segments().numpy(force=True)
         outline = scene.add_line_segments(
-            f"/views/{view}/camera", lines, get_view_color(view), thickness=2.0, thickness_units="screen"
+            f"/views/{view}/camera", lines.astype(np.float32), color, thickness=2.0, thickness_units="screen"
         )
-        toggle = self.server.gui.add_checkbox(name, initial_value=True)
-        toggle.on_update(self.update)
-        return ViewHandles(points, outline, toggle, cloud)
+        center = named.pose.translation.double().numpy(force=True)
+        ball = scene.add_icosphere(
+            f"/views/{view}/center",
+            BALL * self.size,
+            color,
+            subdivisions=2,
+            cast_shadow=False,
+            position=center,
+        )
+        surface = self._build_surface(named, THUMBNAIL)
+        photo = None if surface is None else self._add_surface(f"/views/{view}/photo", surface, named)
+        for handle in (ball, photo):
+            if handle is not None:
+                handle.on_click(lambda event: self.look_from(event.client, view))
+        return ViewHandles(named, points, outline, ball, photo, cloud)
 
-    def _set_initial_camera(self, reconstruction: Reconstruction, cloud: PointCloud) -> None:
-        """Look from behind the first camera at the middle of the points."""
-        first = reconstruction.poses()[0].world_from_cam.double().numpy(force=True)
-        center, down, forward = first[:3, 3], first[:3, 1], first[:3, 2]
-        self.server.scene.set_up_direction(tuple((-down).tolist()))
-        start = self.server.initial_camera
-        start.position = tuple((center - 8 * self.size * forward - 4 * self.size * down).tolist())
-        start.look_at = tuple(np.median(cloud.positions, axis=0).tolist())
+    def _select_points(self, cloud: PointCloud, hidden_percent: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return positions and colors of a view's points that are not hidden."""
+        floor = self.compute_floor(hidden_percent)
+        count = int(np.searchsorted(-cloud.confidence, -floor, side="right"))
+        return cloud.positions[:count].astype(np.float32), cloud.colors[:count]
+
+    def _build_surface(self, named: CalibratedView, side: int) -> Trimesh | None:
+        photo = read_thumbnail(self.reconstruction.get_image_path(named.name), side)
+        return build_photo_surface(named.camera, photo, self.size)
+
+    def _add_surface(self, name: str, surface: Trimesh, named: CalibratedView) -> Any:
+        assert named.pose is not None
+        pose = named.pose.world_from_cam.double().numpy(force=True)
+        return self.server.scene.add_mesh_trimesh(
+            name,
+            surface,
+            cast_shadow=False,
+            receive_shadow=False,
+            wxyz=tf.SO3.from_matrix(pose[:3, :3]).wxyz,
+            position=pose[:3, 3],
+        )
+
+    def _set_initial_camera(self) -> None:
+        self.server.scene.set_up_direction(self.start.up)
+        camera = self.server.initial_camera
+        camera.position, camera.look_at, camera.up = self.start.position, self.start.look_at, self.start.up
+        camera.fov = math.radians(OVERVIEW_FOV_DEG)
+        # From the inside of a frustum to far beyond the scene, whatever its unit is.
+        camera.near, camera.far = 0.1 * self.size, 500 * self.depth
 
 
 def _select_view(cloud: PointCloud, view: int) -> PointCloud:

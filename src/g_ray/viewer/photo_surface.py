@@ -1,0 +1,94 @@
+"""Draw a photograph in 3D on the rays of its own lens: flat for a pinhole, curved for a fisheye, a sphere for a
+panorama."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from PIL import Image
+from trimesh import Trimesh
+from trimesh.visual import TextureVisuals
+from trimesh.visual.material import PBRMaterial
+
+from g_ray.cameras.base import Camera
+from g_ray.export.frusta import FLAT_DEG
+
+CELLS = 24
+"""Of the mesh, across and down."""
+
+
+def read_thumbnail(path: Path, side: int) -> UInt8[np.ndarray, "h w 3"]:
+    """Read a photograph, downscaled to at most `side` pixels."""
+    with Image.open(path) as photo:
+        photo.draft("RGB", (side, side))  # JPEG decodes smaller sizes faster
+        small = photo.convert("RGB")
+    small.thumbnail((side, side))
+    return np.asarray(small)
+
+
+# viser draws meshes through three.js's filmic tone mapping (ACES, the fit of S. Hill), which makes photographs pale.
+# With v = A · color / EXPOSURE, the display shows B · r(v), r(v) = (v² + a v − b) / (c v² + d v + e).
+EXPOSURE, WHITE = 0.6, 0.76
+"""WHITE: what the mapping leaves of white; colors are scaled by it, so that none is clipped."""
+A = np.array([[0.59719, 0.35458, 0.04823], [0.07600, 0.90834, 0.01566], [0.02840, 0.13383, 0.83777]])
+B = np.array([[1.60475, -0.53108, -0.07367], [-0.10208, 1.10813, -0.00605], [-0.00327, -0.07276, 1.07602]])
+FIT = (0.0245786, 0.000090537, 0.983729, 0.4329510, 0.238081)
+
+
+def undo_tone_mapping(photo: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "h w 3"]:
+    """Return the texture that tone mapping turns into the photograph, darkened to WHITE."""
+    encoded = photo / 255
+    linear = np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
+    a, b, c, d, e = FIT
+    shown = (WHITE * linear) @ np.linalg.inv(B).T
+    # r(v) = s is a quadratic in v with one positive root: (1 − c s) v² + (a − d s) v − (b + e s) = 0.
+    first, second, third = 1 - c * shown, a - d * shown, -(b + e * shown)
+    v = (-second + np.sqrt(second**2 - 4 * first * third)) / (2 * first)
+    before = np.clip(EXPOSURE * v @ np.linalg.inv(A).T, 0, 1)
+    encoded = np.where(before <= 0.0031308, 12.92 * before, 1.055 * before ** (1 / 2.4) - 0.055)
+    return (255 * encoded).round().astype(np.uint8)
+
+
+def build_photo_surface(camera: Camera, photo: UInt8[np.ndarray, "h w 3"], size: float) -> Trimesh | None:
+    """Build a textured mesh in the camera's frame, at distance `size` as `build_frustum` draws its outline.
+
+    None if no cell of the mesh has rays at all of its corners.
+    """
+    u, v = np.meshgrid(np.linspace(0, 1, CELLS + 1), np.linspace(0, 1, CELLS + 1))
+    shares = np.stack([u, v], -1).reshape(-1, 2)
+    rays, valid = _cast_rays(camera, shares)
+    flat = valid.all() and rays[:, 2].min() > np.cos(np.deg2rad(FLAT_DEG))
+    faces = _triangulate(valid)
+    if not len(faces):
+        return None
+    # The material only shines by itself, as black metal reflects nothing: a photograph has no shading but its own.
+    material = PBRMaterial(
+        baseColorFactor=[0, 0, 0, 255],
+        emissiveTexture=Image.fromarray(undo_tone_mapping(photo)),
+        emissiveFactor=[1.0, 1.0, 1.0],
+        metallicFactor=1.0,
+        roughnessFactor=1.0,
+        doubleSided=True,
+    )
+    texture = TextureVisuals(uv=shares * [1, -1] + [0, 1], material=material)
+    vertices = rays * (size / rays[:, 2:] if flat else size)
+    return Trimesh(vertices, faces, visual=texture, process=False)
+
+
+def _cast_rays(
+    camera: Camera, shares: Float[np.ndarray, "n 2"]
+) -> tuple[Float[np.ndarray, "n 3"], np.ndarray]:
+    """Cast rays at shares of the image's width and height; (0, 0, 1) where there is none."""
+    pixels = torch.from_numpy(shares * [camera.width, camera.height])
+    rays, valid = (x.numpy(force=True) for x in camera.to(torch.float64).unproject(pixels))
+    return np.where(valid[:, None], rays, [0.0, 0.0, 1.0]), valid
+
+
+def _triangulate(valid: np.ndarray) -> np.ndarray:
+    """Return two triangles for each cell of the grid whose four corners are valid."""
+    corner = np.arange((CELLS + 1) ** 2).reshape(CELLS + 1, CELLS + 1)
+    a, b, c, d = (x.flatten() for x in (corner[:-1, :-1], corner[:-1, 1:], corner[1:, 1:], corner[1:, :-1]))
+    cells = np.stack([a, b, c, d], -1)
+    cells = cells[valid[cells].all(1)]
+    return np.concatenate([cells[:, [0, 1, 2]], cells[:, [0, 2, 3]]])
