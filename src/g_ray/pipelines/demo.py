@@ -13,7 +13,6 @@ from g_ray.data.rooms.random_room import OBJECT_COLORS, make_random_room
 from g_ray.data.rooms.room import Room
 from g_ray.data.rooms.textures import PATTERNS
 from g_ray.export.reconstruction import ReconstructedView, Reconstruction
-from g_ray.formats.photos import Image
 from g_ray.geometry.pose import Pose
 from g_ray.pipelines.reconstruction import WEIGHTS, KnownGeometry, reconstruct
 from g_ray.pipelines.scoring import SCORES, TrueView, score_views
@@ -35,7 +34,8 @@ STILL = "standing still, constant depth"
 class DemoScene:
     """Photographs of a room with exact depth and poses."""
 
-    images: list[Image]
+    images: list[torch.Tensor]
+    """[3, h, w] in [0, 1]."""
     cameras: dict[str, Camera]
     """By the names of the photographs."""
     truth: list[TrueView]
@@ -92,7 +92,7 @@ def place_camera(number: int, count: int) -> Pose:
 def photograph_room() -> DemoScene:
     """Render the photographs of the room, with exact depth."""
     room, cameras = make_room(), make_cameras()
-    images, truth = list[Image](), list[TrueView]()
+    images, truth = list[torch.Tensor](), list[TrueView]()
     for number, camera in enumerate(cameras.values()):
         pose = place_camera(number, len(cameras))
         rendering = room.render(camera.to(dtype=torch.float32), pose.to(torch.float32), antialias=2)
