@@ -267,7 +267,18 @@ def record_exports(tmp: Path) -> Any:
     shots = inputs.take_photos(3, models, width=64, height=48)
     inputs.write_images(tmp / "photos", shots)
     inputs.write_cameras_json(tmp / "cameras.json", shots)
-    words = ["reconstruct", "photos", "--calibration", "cameras.json", "--out", "scene", "--device", "cpu"]
+    words = [
+        "reconstruct",
+        "photos",
+        "--calibration",
+        "cameras.json",
+        "--out",
+        "scene",
+        "--device",
+        "cpu",
+        "--model",
+        "network",
+    ]
     code, _, error = access.run_cli([*words, "--depth-exr", "True", "--depth-npy", "True"], tmp)
     assert code == 0, error
     return describe_folder(tmp / "scene")
