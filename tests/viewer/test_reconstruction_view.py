@@ -121,6 +121,7 @@ def test_a_browser_looks_from_a_camera_and_leaves(view, browser_page):
     colors, counts = np.unique(browser_page.picture().reshape(-1, 3), axis=0, return_counts=True)
     assert colors[counts.argmax()].max() < 60, "the background is not dark"
     scene.look_from(client, 1)
+    assert scene.choice.value == scene.views[1].named.name
     pose = scene.views[1].named.pose
     assert np.allclose(client.camera.position, pose.translation.numpy(), atol=1e-4)
     rotation = tf.SO3(client.camera.wxyz).as_matrix()

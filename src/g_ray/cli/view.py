@@ -16,7 +16,7 @@ class View:
     weights: str | None = None
     """Also show a network's own attention: a file, a folder, a Hugging Face id owner/name, or g-ray-rooms."""
     size: int | None = None
-    """Long side of the photographs as cut into patches; by default, with --weights, that of the result or of the weights."""
+    """Long side of photographs as cut into patches; with --weights, by default that of the result or the weights."""
     host: str = "127.0.0.1"
     """Address to listen on; 127.0.0.1 serves this machine alone, 0.0.0.0 everyone who can reach it."""
     port: int = 8080

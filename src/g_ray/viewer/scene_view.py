@@ -148,6 +148,7 @@ class SceneView:
         surface = self._build_surface(named, SHARP)
         photo = None if surface is None else self._add_surface("/looking", surface, named)
         self.looking = Look(client.client_id, center, photo)
+        self.choice.value = named.name  # also after a click, so that "overview" can be chosen
         self._move(client, center, center + self.depth * forward, -down, needed)
         self.update_visibility()
 
