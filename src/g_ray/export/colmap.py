@@ -33,7 +33,7 @@ def write_colmap(reconstruction: Reconstruction, cloud: PointCloud, options: Exp
     if not lenses:
         return [*notes, "colmap/ is not written: no view's camera is one that COLMAP has"]
     if reconstruction.tracks is not None:
-        _write_tracks(reconstruction, reconstruction.tracks, lenses)
+        _write_tracks(reconstruction, reconstruction.tracks, lenses, options.max_tracks)
         return notes
     cloud = cloud[np.nonzero(np.isin(cloud.view, list(lenses)))[0]]
     cloud = cloud[subsample_indices(len(cloud), options.max_tracks)]
@@ -53,12 +53,14 @@ def write_colmap(reconstruction: Reconstruction, cloud: PointCloud, options: Exp
 
 
 def _write_tracks(
-    reconstruction: Reconstruction, tracks: FeatureTracks, lenses: dict[int, RawCamera]
+    reconstruction: Reconstruction, tracks: FeatureTracks, lenses: dict[int, RawCamera], limit: int
 ) -> None:
     """Write the features that were detected, and the points that were triangulated from them."""
     keep = np.isin(tracks.view, list(lenses))
     seen = np.bincount(tracks.point[keep], minlength=len(tracks.positions))
     strong = seen >= 2  # a point that one exported view observes is no point
+    kept = np.nonzero(strong)[0]
+    strong[np.delete(kept, subsample_indices(len(kept), limit))] = False
     keep &= strong[tracks.point]
     numbers = np.cumsum(strong)  # from 1
     cameras: dict[RawCamera, int] = {}

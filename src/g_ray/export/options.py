@@ -28,6 +28,13 @@ class ExportOptions:
     depth_npy: bool = False
     """Also depth/NAME.npy with z depth, named in transforms.json: the depth files that nerfstudio reads."""
 
+    def selects_pixels(self) -> bool:
+        """Return whether an option asks for a choice of pixels of the depth maps, instead of fused points."""
+        plain = ExportOptions()
+        return any(
+            getattr(self, name) != getattr(plain, name) for name in ("confidence", "edges", "voxel", "sky")
+        )
+
     def __post_init__(self) -> None:
         if not 0 <= self.confidence < 1:
             raise ValueError(

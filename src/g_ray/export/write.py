@@ -58,7 +58,7 @@ def write_exports(
         check_exr_available()
     (folder / RESULT).unlink(missing_ok=True)
     cloud = reconstruction.cloud
-    if cloud is None:
+    if cloud is None or options.selects_pixels():
         cloud = collect_points(reconstruction, options)
     else:
         cloud = cloud[subsample_indices(len(cloud), options.max_points)]

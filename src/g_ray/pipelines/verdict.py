@@ -17,6 +17,8 @@ GOOD_SHARE = 0.9
 """Of the photographs that are placed."""
 GOOD_ERROR = 1 / 1000
 """Median reprojection error over the long side of the photograph: 0.6 px of 600."""
+GOOD_COVERAGE = 0.2
+"""Of the pixels that have a depth."""
 CONFIRMED = 0.05
 """Relative difference of two views' depths that confirm each other, where a model does not check it itself."""
 
@@ -36,7 +38,8 @@ def judge(
     if prediction.sparse is not None:
         figures["standing_still_px"] = _measure_standing_still(prediction)
         sentences.append(_describe_reprojection(figures))
-    figures["confirmed_share"] = _measure_confirmed(prediction, views)
+    if "share_with_depth" not in figures:  # stereo has removed what no other view confirms
+        figures["confirmed_share"] = _measure_confirmed(views)
     sentences.append(_describe_depth(prediction, figures))
     if alignment is not None:
         figures |= _compare_with_standing_still(alignment, views)
@@ -58,7 +61,8 @@ def _grade(figures: dict[str, Any], prediction: ScenePrediction) -> str:
         return "unverified"
     placed = figures["placed"] >= GOOD_SHARE * figures["views"]
     exact = figures["relative_error"] <= GOOD_ERROR
-    return "good" if placed and exact else "partial"
+    covered = figures["share_with_depth"] >= GOOD_COVERAGE
+    return "good" if placed and exact and covered else "partial"
 
 
 def _describe_placed(scene: SceneInput, prediction: ScenePrediction, placed: int) -> str:
@@ -103,10 +107,8 @@ def _describe_reprojection(figures: dict[str, Any]) -> str:
     )
 
 
-def _measure_confirmed(prediction: ScenePrediction, views: Sequence[ReconstructedView]) -> float:
-    """Return the share of depths that another view confirms; stereo has removed all others."""
-    if "share_with_depth" in prediction.figures:
-        return 1.0
+def _measure_confirmed(views: Sequence[ReconstructedView]) -> float:
+    """Return the share of depths that another view confirms."""
     options = StereoOptions(max_depth_error=CONFIRMED, max_reprojection_px=math.inf)
     blank = [torch.zeros(3, *view.valid.shape) for view in views]
     stereo = [StereoView(image, view.camera, view.pose) for image, view in zip(blank, views, strict=True)]
