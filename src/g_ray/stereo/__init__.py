@@ -1,8 +1,10 @@
 """Multi-view stereo along the rays of any calibrated lens, in plain torch.
 
-    views = [StereoView(image, camera, pose, mask), …]           # any camera models and sizes
-    depths = estimate_depths(views, SparsePoints(positions, visible), StereoOptions())
-    cloud = fuse_points(views, depths, choose_sources(views, points))
+    options = StereoOptions()
+    views = [StereoView(image, camera, pose, mask).limit_size(options.long_side), …]   # any camera models and sizes
+    points = SparsePoints(positions, visible)                                          # or None
+    depths = estimate_depths(views, points, options)
+    cloud = fuse_points(views, depths, choose_sources(views, points, options), options)
 
 Names are imported when first used, so that the options can be shown without importing torch.
 """

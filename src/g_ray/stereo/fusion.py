@@ -8,8 +8,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from g_ray.geometry.pose import Pose
+from g_ray.stereo.lookup import accelerate
 from g_ray.stereo.options import DEFAULTS, StereoOptions
 from g_ray.stereo.view import DepthMap, StereoView
+
+MIN_WEIGHT = 1e-3
+"""Smallest weight of a depth in an average, whatever its confidence."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,24 +99,20 @@ def _fuse_view(
     """Fuse the pixels of one view that no earlier point has used; returns the fields of `FusedPoints`."""
     depth, view = depths[index], views[index]
     start = depth.valid & ~used[index]
-    weight = depth.confidence[start].clamp_min(1e-3)
+    weight = depth.confidence[start].clamp_min(MIN_WEIGHT)
     points, normals = (part[start] for part in clouds[index])
-    center, sums = points, [points * weight[:, None], normals * weight[:, None]]
-    sums.append(view.image.float().permute(1, 2, 0)[start] * weight[:, None])
+    sums = [values * weight[:, None] for values in (points, normals, _list_colors(view)[start])]
     count = torch.ones_like(weight, dtype=torch.int64)
     claims = []
     for other in neighbors:
-        row, column, agrees = _find_partners(
-            views[other], depths[other], clouds[other][0], used[other], center, options
-        )
-        share = torch.where(agrees, depths[other].confidence[row, column].clamp_min(1e-3), 0.0)[:, None]
-        colors = views[other].image.float().permute(1, 2, 0)
-        for total, values in zip(sums, (*clouds[other], colors), strict=True):
+        row, column, agrees = _find_partners(views[other], depths[other], used[other], points, options)
+        share = torch.where(agrees, depths[other].confidence[row, column].clamp_min(MIN_WEIGHT), 0.0)[:, None]
+        for total, values in zip(sums, (*clouds[other], _list_colors(views[other])), strict=True):
             total += values[row, column] * share
         weight, count = weight + share[:, 0], count + agrees
         claims.append((other, row, column, agrees))
     keep = count >= min_views
-    used[index] |= start
+    used[index][start] = keep
     for other, row, column, agrees in claims:
         taken = agrees & keep
         used[other][row[taken], column[taken]] = True
@@ -122,15 +122,29 @@ def _fuse_view(
     return position, normal, color, count[keep], torch.full_like(count[keep], index), pixels
 
 
+def _list_colors(view: StereoView) -> Float[Tensor, "h w 3"]:
+    return view.image.float().permute(1, 2, 0)
+
+
 def _find_partners(
-    other: StereoView, depth: DepthMap, cloud: Tensor, used: Tensor, points: Tensor, options: StereoOptions
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Row and column of each point in another view, and whether the unused depth there agrees."""
+    other: StereoView,
+    depth: DepthMap,
+    used: Bool[Tensor, "h w"],
+    points: Float[Tensor, "point 3"],
+    options: StereoOptions,
+) -> tuple[Int[Tensor, "point"], Int[Tensor, "point"], Bool[Tensor, "point"]]:
+    """Row and column of each point in another view, and whether the depth there agrees and is still free for it."""
     local = other.pose.to(torch.float64).inverse().apply(points.double())
-    pixels, imaged = other.camera.to(torch.float32).project(local.float())
+    pixels, imaged = accelerate(other.camera.to(torch.float32)).project(local.float())
     height, width = other.size
     seen = imaged & other.camera.contains(pixels)
     column, row = pixels[..., 0].long().clamp(0, width - 1), pixels[..., 1].long().clamp(0, height - 1)
     distance = local.norm(dim=-1).float()
     close = (depth.ray_depth[row, column] - distance).abs() <= options.max_depth_error * distance
-    return row, column, seen & close & depth.valid[row, column] & ~used[row, column]
+    agrees = seen & close & depth.valid[row, column] & ~used[row, column]
+    # Of several points on one pixel the first takes it.
+    order = torch.arange(len(points), device=points.device)
+    place = row * width + column
+    first = torch.full((height * width,), len(points), device=points.device)
+    first.scatter_reduce_(0, place[agrees], order[agrees], "amin")
+    return row, column, agrees & (first[place] == order)

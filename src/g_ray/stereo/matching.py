@@ -63,7 +63,7 @@ class Patches:
         options: StereoOptions,
     ) -> "Patches":
         reach = options.window // 2
-        steps = range(-reach, reach + 1, options.stride)
+        steps = range(-reach, reach + 1)
         taps = [(row, column) for row in steps for column in steps]
         usable, weights, values = mask.to(gray), [], []
         for row, column in taps:

@@ -12,15 +12,13 @@ class StereoOptions:
     full_volume: int = 60_000_000
     """Pixels × hypotheses × sources that are swept at full resolution; larger sweeps begin at half of it."""
     hypotheses: int = 256
-    """At most so many inverse distances are tried; fewer where neighboring ones would be less than a pixel apart."""
+    """At most so many inverse distances are tried; fewer where `step_px` allows it."""
     sources: int = 4
     """Views that each reference view is compared with."""
     best: int = 2
     """Average this many best source scores per hypothesis; the others may be occluded."""
     window: int = 5
     """Side of the square patch that is correlated, in pixels; odd."""
-    stride: int = 1
-    """Use every so manieth pixel of the patch in both directions."""
     similar: float = 0.04
     """Neighbors in a patch lose weight with their color difference from its center, by a factor e per this much."""
     near: float | None = None

@@ -233,11 +233,14 @@ def _measure_support(costs: Float[Tensor, "h d w"], index: Float[Tensor, "h w"])
     Taken before aggregation: blank walls get a depth from their surroundings, but no support of their own; where
     texture repeats, two hypotheses are supported alike.
     """
-    volume = average_boxes(costs, SUPPORT_WINDOW).transpose(0, 1)
-    steps = torch.arange(len(volume), device=index.device)[:, None, None]
-    near = (steps - index).abs() <= SUPPORT_STEPS
-    chosen = volume.masked_fill(~near, torch.inf).amin(0)
-    return volume.masked_fill(near, torch.inf).amin(0) - chosen
+    chosen, other = torch.full_like(index, torch.inf), torch.full_like(index, torch.inf)
+    for first in range(0, costs.shape[1], GROUP):
+        volume = average_boxes(costs[:, first : first + GROUP], SUPPORT_WINDOW).transpose(0, 1)
+        steps = first + torch.arange(len(volume), device=index.device)[:, None, None]
+        near = (steps - index).abs() <= SUPPORT_STEPS
+        chosen = torch.minimum(chosen, volume.masked_fill(~near, torch.inf).amin(0))
+        other = torch.minimum(other, volume.masked_fill(near, torch.inf).amin(0))
+    return other - chosen
 
 
 def _fit_parabola(scores: Float[Tensor, "d h w"], index: Int[Tensor, "h w"]) -> Float[Tensor, "h w"]:
