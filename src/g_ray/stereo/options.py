@@ -42,7 +42,7 @@ class StereoOptions:
     """Refinement: score that it costs to leave the aggregated estimate by one step, and four times that by two."""
     min_score: float = 0.25
     """Depths with a smaller correlation are dropped."""
-    min_support: float = 0.03
+    min_support: float = 0.01
     """Depths are dropped unless all other hypotheses cost so much more; blank and repetitive areas come out empty."""
     min_views: int = 1
     """Other views that have to agree with a depth; in a scene of two views one is all there is."""
