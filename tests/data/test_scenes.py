@@ -161,6 +161,11 @@ def remove_image(folder):
     (folder / "images" / "view_01.png").unlink()
 
 
+def remove_images(folder):
+    for path in (folder / "images").iterdir():
+        path.unlink()
+
+
 def break_image(folder):
     (folder / "images" / "view_01.png").write_bytes(b"nothing")
 
@@ -181,10 +186,18 @@ def text_instead(name, content):
 MIRROR = np.diag([1.0, 1.0, -1.0, 1.0]).tolist()
 
 
+def test_a_nerfstudio_scene_of_which_images_are_missing_is_read_without_them(tmp_path, room_scenes, views):
+    room_scenes.write_nerfstudio(tmp_path, views)
+    remove_image(tmp_path)
+    scene = read_scene(tmp_path)
+    assert len(scene.names) == 2
+    assert any("1 of 3 images are missing" in note for note in scene.notes)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (remove_image, r"1 of 3 images are missing: images/view_01.png"),
+        (remove_images, r"3 of 3 images are missing: images/view_00.png"),
         (break_image, "view_01.png: cannot be read as an image"),
         (frame_with(w=40), "is 48×36 px, but its camera takes 40×36"),
         (frame_with(w=36, h=48), "stored turned by 90°"),

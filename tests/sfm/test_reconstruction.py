@@ -46,7 +46,7 @@ def test_lenses_beyond_180_degrees_are_registered(photograph_room, compare_poses
     assert int(behind.sum()) > 5
 
 
-def test_runs_continue_and_repeat(photograph_room, tmp_path):
+def test_runs_continue_and_repeat(photograph_room, compare_poses, tmp_path):
     """A second run on the same folder finds features and matches; other photographs start anew."""
     images, cameras, _ = photograph_room(MIX, 6)
     stages = []
@@ -57,7 +57,10 @@ def test_runs_continue_and_repeat(photograph_room, tmp_path):
     files = {path: path.stat().st_mtime_ns for path in tmp_path.glob("features/*")}
     second = reconstruct_cameras(images, cameras, work_folder=tmp_path)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("features/*")} == files
-    assert torch.allclose(first.stack_poses().world_from_cam, second.stack_poses().world_from_cam, atol=1e-6)
+    # COLMAP's threads may choose another first pair, and with it another world.
+    assert second.registered == first.registered == tuple(range(6))
+    position, angle_deg = compare_poses(second, first.stack_poses())
+    assert position < 0.03 and angle_deg < 2
     fewer = reconstruct_cameras(images[:5], cameras[:5], work_folder=tmp_path)
     assert len(fewer.names) == 5
 

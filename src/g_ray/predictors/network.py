@@ -166,15 +166,15 @@ class NetworkPredictor:
 
 def load_network(weights: str | Path | ReconstructionModel, device: str = "auto") -> ReconstructionModel:
     """Load a network from a file, a folder, a Hugging Face id or the name of shipped weights, or take a loaded one."""
-    if not isinstance(weights, ReconstructionModel):
-        untrained = read_untrained(weights)
+    if isinstance(weights, ReconstructionModel):
+        model = weights
+    else:
+        model, untrained = load_reconstruction(weights), read_untrained(weights)
         if untrained:
             raise ValueError(
                 f"{weights}: {', '.join(untrained)} have random weights, as in a converted VGGT; fine-tune first: "
                 f"g-ray train recon-scenes-stage1 --init {weights} --data.folders DIR"
             )
-        weights = load_reconstruction(weights)
-    model = weights
     return model.to(choose_device(device, 0)).eval()
 
 
