@@ -66,7 +66,7 @@ class NetworkPredictor:
         }
         if self.weights != "given":
             stat = find_file(self.weights).stat()
-            settings["weights_file"] = [stat.st_size, stat.st_mtime_ns]
+            settings["weights_bytes"] = stat.st_size
         return settings
 
     def count_at_once(self, views: Sequence[CalibratedView]) -> int:
