@@ -176,7 +176,10 @@ def test_unknown_scales_of_crops_are_found(name, seed):
     )
     if len(pinholes) > 1:
         assert merged.seams.count > 0
-        assert merged.seams.merged < 1e-4 < 1e-2 < merged.seams.raw
+        assert merged.seams.merged < 1e-4
+        # Two crops may draw nearly the same factor, so the seams before scaling are bounded by the factors drawn.
+        spread = float(factors.log().max() - factors.log().min())
+        assert 0.2 * spread / len(pinholes) < merged.seams.raw < 2 * math.expm1(spread)
 
 
 @pytest.mark.parametrize("name", ["panorama", "circle of 200°", "fisheye624"])
