@@ -50,6 +50,13 @@ SHIPPED = {"g-ray-rooms": "recon-rooms", "nvs-rooms": "nvs-tiny-gta_gray"}
 # Names and recipes
 
 
+def drop_added_settings(settings: Any) -> Any:
+    """Return settings without those that came later and change nothing."""
+    from g_ray.runtime import renamed
+
+    return renamed.drop_added_settings(settings)
+
+
 def public_names() -> list[str]:
     import g_ray
 

@@ -43,7 +43,9 @@ def test_recipes(tmp_path):
         }
         for name, recipe in records.read_golden("recipes").items()
     }
-    check_same(golden, as_json(records.record_recipes(tmp_path)), rel=0.0, abs_=0.0)
+    found = access.drop_added_settings(as_json(records.record_recipes(tmp_path)))
+    assert golden.keys() <= found.keys()  # new recipes may come
+    check_same(golden, {name: found[name] for name in golden}, rel=0.0, abs_=0.0)
 
 
 def test_options_are_still_accepted(tmp_path):

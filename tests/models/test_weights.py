@@ -117,7 +117,7 @@ def test_files_that_do_not_fit_are_refused_with_names(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no weights at .*absent\.pt"):
         load_reconstruction(tmp_path / "absent.pt")
     torch.save({"weight": torch.ones(1)}, tmp_path / "strange.pt")
-    with pytest.raises(ValueError, match="neither VGGT nor DINOv2 with registers: it has weight"):
+    with pytest.raises(ValueError, match="neither VGGT nor DINOv2: it has weight"):
         convert_checkpoint(tmp_path / "strange.pt", tmp_path / "x.safetensors", method="gray")
 
 

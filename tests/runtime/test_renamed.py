@@ -4,7 +4,7 @@ import pytest
 
 from g_ray.models import ReconstructionConfig
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
-from g_ray.runtime.renamed import rename_option, rename_settings
+from g_ray.runtime.renamed import drop_added_settings, rename_option, rename_settings
 
 
 def test_settings_are_renamed_at_every_level():
@@ -47,3 +47,11 @@ def test_configs_of_earlier_weights_keep_their_method():
     config = RECONSTRUCTION_SIZES["tiny"]("rope_normalised")
     assert isinstance(config, ReconstructionConfig)
     assert config == RECONSTRUCTION_SIZES["tiny"]("rope_normalized")
+
+
+def test_settings_that_came_later_matter_only_where_they_change_something():
+    old = {"model": {"size": "tiny"}, "data": {"width": 24}}
+    now = {"model": {"size": "tiny", "freeze_encoder": False, "trained_blocks": 0}, "data": {"width": 24}}
+    assert drop_added_settings(now) == old == drop_added_settings(old)
+    frozen = {"model": {"size": "tiny", "freeze_encoder": True}, "data": {"width": 24}}
+    assert drop_added_settings(frozen) == frozen

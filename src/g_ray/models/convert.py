@@ -64,7 +64,7 @@ def read_vggt_config(
     channels = tuple(len(state[f"point_head.projects.{level}.weight"]) for level in range(4))
     return ReconstructionConfig(
         method=method,
-        encoder="patch" if plain else find_encoder_size(dim),
+        encoder="patch" if plain else find_encoder_size(dim, registers=True),
         dim=dim,
         pairs=pairs,
         heads=dim // len(state["aggregator.frame_blocks.0.attn.q_norm.weight"]),
@@ -76,9 +76,9 @@ def read_vggt_config(
     )
 
 
-def find_encoder_size(dim: int) -> str:
+def find_encoder_size(dim: int, registers: bool) -> str:
     for name, size in DINOV2_SIZES.items():
-        if size.dim == dim:
+        if size.dim == dim and (size.registers > 0) == registers:
             return name
     widths = ", ".join(f"{name} {size.dim}" for name, size in DINOV2_SIZES.items())
     raise ValueError(f"an encoder of width {dim} is not one of ours: {widths}")
@@ -86,13 +86,13 @@ def find_encoder_size(dim: int) -> str:
 
 def build_encoder(state: Mapping[str, Tensor]) -> tuple[DINOv2, LoadReport]:
     """Build DINOv2 from a state with its own names, those of transformers, or ours."""
-    state = {
-        name.removeprefix(ENCODER): v for name, v in state.items() if not _is_outside_encoder(name, state)
-    }
+    if ENCODER + "pos_embed" in state:  # a file of ours; transformers' names begin with "encoder." too
+        state = {name.removeprefix(ENCODER): v for name, v in state.items() if name.startswith(ENCODER)}
     named = (
         rename_from_transformers(state) if detect_kind(state) == "transformers" else rename_from_hub(state)
     )
-    encoder = DINOv2(DINOV2_SIZES[find_encoder_size(named["register_tokens"].shape[-1])])
+    size = find_encoder_size(named["pos_embed"].shape[-1], "register_tokens" in named)
+    encoder = DINOv2(DINOV2_SIZES[size])
     report = load_matching(encoder, named)
     if report.missing:
         raise ValueError(f"not a whole encoder; {report.format_lines()[1]}")
@@ -101,14 +101,12 @@ def build_encoder(state: Mapping[str, Tensor]) -> tuple[DINOv2, LoadReport]:
 
 def load_encoder(model: ReconstructionModel, source: str | Path) -> LoadReport:
     """Put pretrained DINOv2 weights below a trunk: from the hub's, transformers' or our own file."""
-    if not isinstance(model.encoder, DINOv2):
+    ours = model.encoder
+    if not isinstance(ours, DINOv2):
         raise ValueError(f"encoder {model.config.encoder!r} takes no DINOv2 weights: choose a size with one")
     encoder, report = build_encoder(read_foreign(find_file(source)))
-    load_matching(model.encoder, encoder.state_dict())
+    if ours.config != encoder.config:
+        size = find_encoder_size(encoder.config.dim, encoder.config.registers > 0)
+        raise ValueError(f"{source} is {size}, but the network's encoder is {model.config.encoder}")
+    load_matching(ours, encoder.state_dict())  # blocks behind the network's last tap find no place
     return report
-
-
-def _is_outside_encoder(name: str, state: Mapping[str, Tensor]) -> bool:
-    """Test whether a tensor of a file of ours does not belong to the encoder."""
-    ours = ENCODER + "register_tokens" in state
-    return ours and not name.startswith(ENCODER)

@@ -28,6 +28,8 @@ TRANSFORMERS = (
     (r"attention\.(attention\.key|k_proj)\.", "attn.key."),
     (r"attention\.(attention\.value|v_proj)\.", "attn.value."),
     (r"layer_scale(\d)\.lambda1", r"ls\1.gamma"),
+    (r"mlp\.weights_in\.", "mlp.w12."),
+    (r"mlp\.weights_out\.", "mlp.w3."),
     (r"^layernorm\.", "norm."),
 )
 
@@ -61,19 +63,19 @@ def read_foreign(path: Path) -> dict[str, Tensor]:
 
 
 def detect_kind(names: Iterable[str]) -> str:
-    """Detect "vggt", "dinov2" (its hub's names) or "transformers" (DINOv2 with registers there)."""
+    """Detect "vggt", "dinov2" (its hub's names) or "transformers" (DINOv2 there)."""
     names = set(names)
     for kind, mark in (
         ("vggt", "aggregator.camera_token"),
-        ("dinov2", "register_tokens"),
-        ("transformers", "embeddings.register_tokens"),
+        ("dinov2", "pos_embed"),
+        ("transformers", "embeddings.position_embeddings"),
     ):
         if mark in names:
             return kind
     some = ", ".join(sorted(names)[:3]) or "no tensors"
     raise ValueError(
-        f"neither VGGT nor DINOv2 with registers: it has {some}, …; give a checkpoint of facebook/VGGT-1B or of "
-        "DINOv2's hub (dinov2_vit*14_reg4) or of transformers (facebook/dinov2-with-registers-*)"
+        f"neither VGGT nor DINOv2: it has {some}, …; give a checkpoint of facebook/VGGT-1B, of DINOv2's hub "
+        "(dinov2_vit*14, dinov2_vit*14_reg4) or of transformers (facebook/dinov2-*)"
     )
 
 
@@ -83,8 +85,10 @@ def rename_from_hub(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def rename_from_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Rename transformers' Dinov2WithRegistersModel, of its files and of version 5 in memory; its three projections
-    become one."""
+    """Rename transformers' Dinov2Model and Dinov2WithRegistersModel, of their files and of version 5 in memory.
+
+    Three projections become one.
+    """
     renamed: dict[str, Tensor] = {}
     for name, value in state.items():
         for pattern, ours in TRANSFORMERS:

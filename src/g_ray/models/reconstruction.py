@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from g_ray.models.aggregator import Aggregator
 from g_ray.models.dinov2 import DINOV2_SIZES, DINOv2, PatchEmbed
 from g_ray.models.dpt import DPTHead
+from g_ray.models.frozen_features import FrozenFeatures
 from g_ray.models.heads import LinearPointHead, PoseHead
 from g_ray.models.prediction import Prediction
 from g_ray.models.reconstruction_config import ReconstructionConfig, get_reconstruction_method
@@ -46,8 +47,16 @@ class ReconstructionModel(nn.Module):
         frame, across = method.build_encodings(config.head_dim, config.encoding_options)
         dim, patch = config.dim, config.patch
         self.encoder = (
-            PatchEmbed(dim, patch) if config.encoder == "patch" else DINOv2(DINOV2_SIZES[config.encoder])
+            PatchEmbed(dim, patch)
+            if config.encoder == "patch"
+            else DINOv2(DINOV2_SIZES[config.encoder], config.encoder_taps)
         )
+        self.projection = (
+            nn.Linear(self.encoder.width, dim)
+            if isinstance(self.encoder, DINOv2) and config.encoder_taps
+            else None
+        )
+        self.frozen_features: FrozenFeatures | None = None
         self.camray = RayFeatures(dim, patch, config.camray_scale) if method.camray else None
         self.aggregator = Aggregator(
             dim, config.pairs, frame, across, layer_scale=config.layer_scale, recompute=config.recompute
@@ -121,17 +130,41 @@ class ReconstructionModel(nn.Module):
         features: dict[int, Tensor] = {}
         for group in groups:
             stacked = _normalize_images(torch.stack([images[view] for view in group.views], 1)).flatten(0, 1)
-            if isinstance(self.encoder, DINOv2):
-                keys = None if mask is None else _select_patches(mask[..., None], tokens, group)[..., 0]
-                encoded = self.encoder(stacked, keys)
-            else:
-                encoded = self.encoder(stacked)
+            keys = None if mask is None else _select_patches(mask[..., None], tokens, group)[..., 0]
+            encoded = self._run_encoder(stacked, keys)
             each = encoded.unflatten(0, (-1, len(group.views))).unbind(1)
             features |= dict(zip(group.views, each, strict=True))
         if self.camray is not None:
             for view in features:
                 features[view] = features[view] + self.camray(tokens.views, view, len(images[0]))
         return [features[view] for view in range(len(images))]
+
+    def _run_encoder(
+        self, images: Float[Tensor, "image 3 h w"], keys: Bool[Tensor, "image patch"] | None
+    ) -> Float[Tensor, "image patch dim"]:
+        if not isinstance(self.encoder, DINOv2):
+            return self.encoder(images)
+        if self.frozen_features is not None:
+            features = self.frozen_features.encode(self.encoder, images, keys)
+        else:
+            features = self.encoder(images, keys)
+        return features if self.projection is None else self.projection(features)
+
+    def freeze_encoder(self, features: FrozenFeatures | None, trained_blocks: int = 0) -> None:
+        """Stop training DINOv2, but for its last `trained_blocks`; `features` then computes what it gives, or None."""
+        if not isinstance(self.encoder, DINOv2):
+            raise ValueError(f"encoder {self.config.encoder!r} is not pretrained: there is nothing to freeze")
+        blocks = self.encoder.blocks
+        if not 0 <= trained_blocks <= len(blocks):
+            raise ValueError(f"{trained_blocks} blocks of the encoder to be trained: it has {len(blocks)}")
+        if trained_blocks and features is not None:
+            raise ValueError("features change while blocks of the encoder are trained: they cannot be kept")
+        self.encoder.requires_grad_(False)
+        for block in blocks[len(blocks) - trained_blocks :]:
+            block.requires_grad_()
+        if trained_blocks:
+            self.encoder.norm.requires_grad_()
+        self.frozen_features = features
 
     def _apply_heads(self, taps: dict[int, Tensor], tokens: Tokens, group: Group, mask: Mask) -> Prediction:
         patches = {index: _select_patches(tap, tokens, group) for index, tap in taps.items()}

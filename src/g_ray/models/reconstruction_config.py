@@ -129,6 +129,9 @@ class ReconstructionConfig(TrunkOptions):
     frames_chunk: int = 8
     long_side: int = 518
     """Pixels of the long side at the end of its training: what it expects to see."""
+    encoder_taps: tuple[int, ...] = ()
+    """Hidden states of DINOv2 that are projected to `dim`, which may then differ from its width; without any, its
+    output is taken as it is. Blocks behind the last one are left out."""
     encoding_options: dict[str, Any] = field(default_factory=dict)
     """Changes of the method's encodings, e.g. `{"coordinate": "equidistant"}` for lenses beyond 180°."""
 
@@ -145,19 +148,22 @@ class ReconstructionConfig(TrunkOptions):
             )
         if self.encoder != "patch":
             self._check_encoder()
+        elif self.encoder_taps:
+            raise ValueError("encoder_taps are hidden states of DINOv2, but the encoder is 'patch'")
 
     def _check_encoder(self) -> None:
-        from g_ray.models.dinov2 import DINOV2_SIZES
+        from g_ray.models.dinov2 import DINOV2_SIZES, check_taps
 
         if self.encoder not in DINOV2_SIZES:
             raise ValueError(
                 f"unknown encoder {self.encoder!r}: choose one of patch, {', '.join(DINOV2_SIZES)}"
             )
         size = DINOV2_SIZES[self.encoder]
-        if (self.dim, self.patch) != (size.dim, size.patch):
+        check_taps(size, self.encoder_taps)
+        if self.patch != size.patch or (self.dim != size.dim and not self.encoder_taps):
             raise ValueError(
                 f"{self.encoder} has width {size.dim} and patches of {size.patch} px, but the trunk "
-                f"{self.dim} and {self.patch}: make them equal"
+                f"{self.dim} and {self.patch}: make them equal, or the widths differ with encoder_taps"
             )
 
     @property
@@ -195,6 +201,38 @@ RECONSTRUCTION_SIZES: dict[str, Callable[..., ReconstructionConfig]] = {
         pose_dim=192,
         layer_scale=1.0,
         long_side=48,
+    ),
+    # On pretrained features at 168 px: what two cores can train in a night. The taps match best (docs: network).
+    "dino": partial(
+        ReconstructionConfig,
+        encoder="vits14_noreg",
+        encoder_taps=(6, 8),
+        dim=256,
+        pairs=6,
+        heads=4,
+        patch=14,
+        taps=(1, 2, 4, 5),
+        dpt_features=32,
+        dpt_channels=(32, 32, 64, 64),
+        pose_dim=256,
+        layer_scale=1.0,
+        long_side=168,
+    ),
+    # The same at 112 px, small enough to train many rows of a table.
+    "dino_small": partial(
+        ReconstructionConfig,
+        encoder="vits14_noreg",
+        encoder_taps=(6, 8),
+        dim=192,
+        pairs=4,
+        heads=3,
+        patch=14,
+        taps=(0, 1, 2, 3),
+        dpt_features=32,
+        dpt_channels=(32, 32, 64, 64),
+        pose_dim=192,
+        layer_scale=1.0,
+        long_side=112,
     ),
     # The paper's ablation: ViT-S/14, width 384. Pairs and the DPT head's widths are ours; the paper gives none.
     "small": partial(
@@ -236,9 +274,15 @@ class ReconstructionNetwork(TrunkOptions):
     """The network by the name of its size."""
 
     size: SizeName
-    """tiny, rooms: for CPUs, without a pretrained encoder; small: ViT-S/14, the paper's ablation; paper: ViT-L/14."""
+    """tiny, rooms: for CPUs, without a pretrained encoder; dino, dino_small: for CPUs, on features of DINOv2 ViT-S/14;
+    small: ViT-S/14, the paper's ablation; paper: ViT-L/14."""
     encoder: Path | None = None
-    """Pretrained DINOv2 weights for the encoder: a checkpoint of the official release."""
+    """Pretrained DINOv2 weights for the encoder: a file of the official release or of transformers, or the name of a
+    repository on the Hugging Face hub, e.g. facebook/dinov2-small."""
+    freeze_encoder: bool = False
+    """Keep the encoder as it is. What it makes of an image is then computed once per image with --cache."""
+    trained_blocks: int = 0
+    """Last blocks of a frozen encoder that are trained all the same."""
 
     def build_config(self) -> ReconstructionConfig:
         """Return all sizes."""

@@ -244,13 +244,15 @@ class Block(nn.Module):
         qk_norm: bool = False,
         eps: float = 1e-6,
         mlp_ratio: int = 4,
+        mlp: nn.Module | None = None,
     ) -> None:
+        """Build the layer; `mlp` replaces the usual MLP with GELU."""
         super().__init__()
         self.norm1 = nn.LayerNorm(dim, eps=eps)
         self.attn = MultiHeadAttention(dim, encoding, qk_norm=qk_norm, norm=nn.LayerNorm)
         self.ls1 = LayerScale(dim, layer_scale)
         self.norm2 = nn.LayerNorm(dim, eps=eps)
-        self.mlp = MLP(dim, mlp_ratio * dim)
+        self.mlp = MLP(dim, mlp_ratio * dim) if mlp is None else mlp
         self.ls2 = LayerScale(dim, layer_scale)
 
     def forward(

@@ -32,6 +32,8 @@ def resample(
         )
     changed = camera.resize(width, height, box)
     left, top, right, bottom = map(float, box or (0, 0, camera.width, camera.height))
+    if (width, height) == (camera.width, camera.height) == (right, bottom) and (left, top) == (0, 0):
+        return image, changed  # the weights would be those of the identity
     across = compute_resampling_weights(camera.width, width, left, right).to(image)
     down = compute_resampling_weights(camera.height, height, top, bottom).to(image)
     return down @ image @ across.mT, changed

@@ -58,6 +58,8 @@ RECIPES: dict[str, Family] = {
     "recon-rooms": Family(reconstruction.rooms),
     "recon-stage1": _reconstruction(reconstruction.stage1),
     "recon-stage2": _reconstruction(reconstruction.stage2),
+    "recon-dino": _reconstruction(reconstruction.dino),
+    "recon-dino-small": _reconstruction(reconstruction.dino_small),
     "recon-scenes-tiny": Family(reconstruction.scenes_tiny),
     "recon-scenes-rooms": Family(reconstruction.scenes_rooms),
     "recon-scenes-stage1": Family(reconstruction.scenes_stage1),

@@ -38,7 +38,7 @@ class ReconstructionRecipe(Recipe):
             data=self.data.build_source(self.seed, config.patch),
             objective=reconstruction_loss,
             weights=self.loss,
-            encoder=self.model.encoder,
+            network=self.model,
             batch_size=self.data.batch,
         )
 
@@ -116,6 +116,41 @@ def ablation(method: str) -> ReconstructionRecipe:
     first = stage1(method, "small")
     steps = 45 * STEPS_PER_EPOCH
     return replace(first, schedule=replace(first.schedule, steps=steps, warmup=steps // 20))
+
+
+# Pretrained features: DINOv2 as it is, and a trunk that two cores can train, on scene folders at the network's size.
+
+
+def dino(method: str) -> ReconstructionRecipe:
+    """Scene folders of 168 px (--data.folders DIR) on frozen DINOv2 ViT-S/14 (--model.encoder FILE), 2–8 views."""
+    return _build_dino(method, "dino", long_side=168, batch=4, images_max=16, steps=20_000)
+
+
+def dino_small(method: str) -> ReconstructionRecipe:
+    """Scene folders of 112 px (--data.folders DIR) on frozen DINOv2 ViT-S/14 (--model.encoder FILE), 2–8 views."""
+    return _build_dino(method, "dino_small", long_side=112, batch=4, images_max=16, steps=6000)
+
+
+def _build_dino(
+    method: str, size: SizeName, *, long_side: int, batch: int, images_max: int, steps: int
+) -> ReconstructionRecipe:
+    return ReconstructionRecipe(
+        model=ReconstructionNetwork(method, size=size, freeze_encoder=True),
+        data=ScenesViews(
+            width=long_side,
+            height=long_side,
+            batch=batch,
+            views=(2, 8),
+            images_max=images_max,
+            # Photographs as they are: other pixels would have features of their own, which no cache has.
+            zoom_max=1.0,
+            off_center=0.0,
+            color=False,
+            stored_size=True,
+        ),
+        schedule=Schedule(lr=5e-4, steps=steps, warmup=steps // 20, start=1e-6),
+        optimizer=OptimizerSettings(betas=(0.9, 0.95), weight_decay=0.05, clip=1.0),
+    )
 
 
 # Data of one's own: scene folders with depth, alone or mixed with rooms.

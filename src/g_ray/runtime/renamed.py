@@ -1,4 +1,5 @@
-"""Names of settings and methods that had another spelling in earlier versions, and are still accepted.
+"""Names of settings and methods that had another spelling in earlier versions and are still accepted, and settings
+that earlier versions did not have.
 
 They occur on command lines, in the recipes of stored runs and in the metadata of weights.
 """
@@ -11,6 +12,9 @@ SETTINGS = {"optimiser": "optimizer", "colour": "color", "off_centre": "off_cent
 METHODS = {"rope_normalised": "rope_normalized"}
 """Values of `method`."""
 
+ADDED: dict[str, Any] = {"freeze_encoder": False, "trained_blocks": 0, "stored_size": False}
+"""Settings that runs of earlier versions lack, and what these did."""
+
 
 def rename_settings(settings: Any) -> Any:
     """Return nested settings as the current version names them."""
@@ -20,6 +24,14 @@ def rename_settings(settings: Any) -> Any:
             renamed["method"] = METHODS.get(method, method)
         return renamed
     return [rename_settings(value) for value in settings] if isinstance(settings, list) else settings
+
+
+def drop_added_settings(settings: Any) -> Any:
+    """Return nested settings without those that change nothing against earlier versions."""
+    if isinstance(settings, dict):
+        kept = {key: value for key, value in settings.items() if key not in ADDED or value != ADDED[key]}
+        return {key: drop_added_settings(value) for key, value in kept.items()}
+    return settings
 
 
 def rename_option(word: str) -> str:

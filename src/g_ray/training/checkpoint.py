@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from g_ray.runtime.renamed import rename_settings
+from g_ray.runtime.renamed import drop_added_settings, rename_settings
 
 
 def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -50,7 +50,8 @@ def check_same(before: Mapping[str, Any], now: Mapping[str, Any], where: object,
 
 
 def _select_decisive(identity: Mapping[str, Any]) -> dict[str, Any]:
-    settings = rename_settings(identity["settings"])  # a run of an earlier version may have other names
+    # A run of an earlier version may have other names, and has no settings that came later.
+    settings = drop_added_settings(rename_settings(identity["settings"]))
     return {**settings, "kind": identity["kind"], "processes": identity["processes"]}
 
 

@@ -118,6 +118,8 @@ class Session:
         """Build the task and the learner, and restore the newest checkpoint if there is one."""
         torch.manual_seed(self.recipe.seed)
         self.task = self.recipe.build_task()
+        if self.run.cache is not None:
+            self.task.use_cache(self.run.cache, int(self.run.cache_gb * 1e9))
         self.learner = Learner(self.task, self.recipe, self.run, self.world)
         self.progress = Progress(
             self.total, 0, self.task.batch_size * self.world.size, quiet=not self.world.is_leader

@@ -17,6 +17,10 @@ class Run:
     """With torchrun: a whole model per process (DDP), or its shards (FSDP2)."""
     workers: int = 0
     """Processes per rank that make batches ahead of time; 0 makes them in the training process."""
+    cache: Path | None = None
+    """Folder for features of a frozen encoder, each computed once; runs can share it. None computes them every time."""
+    cache_gb: float = 20.0
+    """Most that the folder may hold; what finds no room is computed every time."""
     save_every: int = 1000
     """Steps between checkpoints; one is also written at the end and on Ctrl-C."""
     keep: int = 2
@@ -43,5 +47,7 @@ class Run:
         for name in ("milestone_every", "sample_every"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1 or None, got {value}")
+        if not self.cache_gb > 0:
+            raise ValueError(f"--cache-gb must be positive, got {self.cache_gb}")
         if self.workers < 0:
             raise ValueError(f"--workers must not be negative, got {self.workers}")

@@ -2,6 +2,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -25,6 +26,10 @@ class Task(ABC):
 
     batch_size: int = 1
     """Samples per step and rank, for the throughput that is shown."""
+
+    def use_cache(self, folder: Path, max_bytes: int) -> None:
+        """Keep what can be computed again in a folder, before the model is built; ValueError if there is nothing."""
+        raise ValueError("--cache: nothing to keep; it is for reconstruction with --model.freeze-encoder")
 
     @abstractmethod
     def build_model(self) -> nn.Module:

@@ -1,5 +1,6 @@
 """Reconstruction from scene folders with depth: sets are functions of (seed, step, rank)."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -24,6 +25,12 @@ from g_ray.rays.ray_map import RayMap
 from g_ray.rays.resample import Box, place_box, resample
 from g_ray.rays.views import Views
 
+SIZE_STREAM = 0x512E
+"""Keeps the draws of sizes independent of those of scenes and shapes."""
+
+Size = tuple[int, int]
+"""Width and height."""
+
 
 class LoadedView(NamedTuple):
     """A photograph at the size of a batch."""
@@ -44,6 +51,9 @@ class ScenesReconstruction(ShapedSets):
     own place in the photograph, so principal points lie anywhere; image, depth and camera are cut and resized in one
     step. Any lens will do. Scenes whose names fall to `hold_out` are never trained on; of a single scene its last
     frames are not. Lengths are in the unit of the files: the losses know no unit.
+
+    With `stored_size` photographs are not resampled. Each step draws one of the sizes that training scenes have, as
+    often as their views have it.
     """
 
     settings: ScenesViews
@@ -51,6 +61,10 @@ class ScenesReconstruction(ShapedSets):
     patch: int = 14
     reading: DepthReading = field(default_factory=DepthReading)
     store: SceneStore = field(init=False, repr=False, compare=False)
+    sizes: tuple[dict[Size, dict[int, int]], dict[Size, dict[int, int]]] = field(
+        init=False, repr=False, compare=False
+    )
+    """With `stored_size`: the views of every size and scene, for training and for validation."""
 
     def __post_init__(self) -> None:
         settings = self.settings
@@ -68,21 +82,85 @@ class ScenesReconstruction(ShapedSets):
             raise ValueError(f"depth_max {settings.depth_max} must be a positive number")
         self.check_shape()
         object.__setattr__(self, "store", SceneStore(settings.folders, settings.hold_out, self.reading))
+        sizes = [self._count_sizes(rank) for rank in (0, HELD_OUT)] if settings.stored_size else [{}, {}]
+        object.__setattr__(self, "sizes", (sizes[0], sizes[1]))
+
+    def make_batch(self, step: int, rank: int = 0) -> ReconstructionBatch:
+        if not self.settings.stored_size:
+            return super().make_batch(step, rank)
+        shape, first = self.draw_shape(step), step * self.settings.batch
+        numbers = range(first, first + shape.sets)
+        return self._make_stored(numbers, rank, shape.views, self._draw_size(step, rank))
 
     def make_sets(
         self, numbers: range, rank: int = 0, *, views: int | None = None, height: int | None = None
     ) -> ReconstructionBatch:
         """Make a range of the stream; rank `HELD_OUT` has scenes of its own, without color augmentation."""
-        draws = [self._draw_set(number, rank, views or self.settings.views[1]) for number in numbers]
-        return _make_batch([self._load_views(draw, height or self.settings.height) for draw in draws], draws)
+        views = views or self.settings.views[1]
+        if self.settings.stored_size:
+            if height is not None:
+                raise ValueError(f"height {height}: photographs have the size at which they are stored")
+            return self._make_stored(numbers, rank, views, self._draw_size(numbers.start, rank))
+        draws = [self._draw_set(number, rank, views) for number in numbers]
+        size = (self.settings.width, height or self.settings.height)
+        return _make_batch([self._load_views(draw, size) for draw in draws], draws)
+
+    # Sizes as stored
+
+    def _make_stored(self, numbers: range, rank: int, views: int, size: Size) -> ReconstructionBatch:
+        draws = [self._draw_set(number, rank, views, size) for number in numbers]
+        return _make_batch([self._load_views(draw, size) for draw in draws], draws)
+
+    def _count_sizes(self, rank: int) -> dict[Size, dict[int, int]]:
+        """Count the views of every size and scene from which a rank may draw; sizes of single views are left out."""
+        self._check_stored()
+        sizes: dict[Size, dict[int, int]] = {}
+        for index in self._list_scenes(rank):
+            loaded = self.store[index]
+            cameras = [loaded.scene.cameras[view] for view in self.find_allowed(loaded, rank)]
+            for size, count in Counter((camera.width, camera.height) for camera in cameras).items():
+                self._check_stored_size(loaded.scene, size)
+                if count > 1:
+                    sizes.setdefault(size, {})[index] = count
+        if not sizes:
+            raise ValueError(f"{self.settings.folders[0]}: no scene with two views of one size")
+        return sizes
+
+    def _draw_size(self, step: int, rank: int) -> Size:
+        """Draw the size of a step from (seed, step) alone: all ranks agree. Validation has the most frequent one."""
+        counts = {size: sum(scenes.values()) for size, scenes in self.sizes[rank == HELD_OUT].items()}
+        if rank == HELD_OUT:
+            return max(sorted(counts), key=lambda size: counts[size])
+        sizes = sorted(counts)
+        shares = np.array([counts[size] for size in sizes]) / sum(counts.values())
+        return sizes[np.random.default_rng((self.seed, SIZE_STREAM, step)).choice(len(sizes), p=shares)]
+
+    def _check_stored(self) -> None:
+        settings = self.settings
+        if settings.zoom_max != 1 or settings.off_center != 0 or settings.aspect != (1.0, 1.0):
+            raise ValueError(
+                f"zoom_max {settings.zoom_max}, off_center {settings.off_center}, aspect {settings.aspect}: "
+                "photographs as they are stored need 1, 0 and (1, 1)"
+            )
+
+    def _check_stored_size(self, scene: PosedScene, size: Size) -> None:
+        long_side = max(self.settings.width, self.settings.height)
+        if max(size) > long_side or size[0] % self.patch or size[1] % self.patch:
+            raise ValueError(
+                f"{scene.folder}: photographs of {size[0]}×{size[1]} px, but stored sizes must be multiples of "
+                f"{self.patch} of at most {long_side} px; resize them, or train without stored_size"
+            )
 
     # Which views
 
-    def _draw_set(self, number: int, rank: int, views: int) -> "SetDraw":
+    def _draw_set(self, number: int, rank: int, views: int, size: Size | None = None) -> "SetDraw":
         random = np.random.default_rng((self.seed, rank, number))
-        index = self._draw_scene(random, rank)
+        index = self._draw_scene(random, rank, size)
         loaded = self.store[index]
         allowed = self.find_allowed(loaded, rank)
+        if size is not None:
+            cameras = loaded.scene.cameras
+            allowed = [view for view in allowed if (cameras[view].width, cameras[view].height) == size]
         chosen = draw_covisible_views(random, loaded.covisibility, views, self.settings.overlap, allowed)
         if len(set(chosen)) == 1:
             self._check_overlap(loaded, allowed)
@@ -91,10 +169,13 @@ class ScenesReconstruction(ShapedSets):
         color = ColorJitter().draw(random, views) if augment else None
         return SetDraw(loaded.scene, chosen, random.random((views, 3)), color, name)
 
-    def _draw_scene(self, random: np.random.Generator, rank: int) -> int:
-        single = len(self.store.folders) == 1
-        among = [0] if single else self.store.held_out if rank == HELD_OUT else self.store.training
+    def _draw_scene(self, random: np.random.Generator, rank: int, size: Size | None) -> int:
+        among = self._list_scenes(rank) if size is None else list(self.sizes[rank == HELD_OUT][size])
         return among[int(random.integers(len(among)))]
+
+    def _list_scenes(self, rank: int) -> list[int]:
+        single = len(self.store.folders) == 1
+        return [0] if single else self.store.held_out if rank == HELD_OUT else self.store.training
 
     def find_allowed(self, loaded: LoadedScene, rank: int) -> list[int]:
         """Return the views that a rank may use: with depth, in the range of frames, in its part of a scene."""
@@ -121,7 +202,7 @@ class ScenesReconstruction(ShapedSets):
 
     # What they show
 
-    def _load_views(self, draw: "SetDraw", height: int) -> list[LoadedView]:
+    def _load_views(self, draw: "SetDraw", size: Size) -> list[LoadedView]:
         taken = []
         for view, (zoom, across, down) in zip(draw.views, draw.crops, strict=True):
             camera = draw.scene.cameras[view]
@@ -129,20 +210,20 @@ class ScenesReconstruction(ShapedSets):
                 0.5 + self.settings.off_center * (across - 0.5),
                 0.5 + self.settings.off_center * (down - 0.5),
             )
-            size = (camera.width, camera.height, self.settings.width, height)
-            box = place_box(*size, zoom=1 + zoom * (self.settings.zoom_max - 1), place=place)
-            taken.append(self._load_view(draw.scene, view, box, height))
+            zoom = 1 + zoom * (self.settings.zoom_max - 1)
+            box = place_box(camera.width, camera.height, *size, zoom=zoom, place=place)
+            taken.append(self._load_view(draw.scene, view, box, size))
         return taken
 
-    def _load_view(self, scene: PosedScene, view: int, box: Box, height: int) -> LoadedView:
+    def _load_view(self, scene: PosedScene, view: int, box: Box, size: Size) -> LoadedView:
         camera, file = scene.cameras[view], scene.depth[view]
         assert file is not None
         photo, depth = scene.load_photo(view), file.read()
         check_depth_size(file.path, depth, camera)
-        image, small = resample(photo, camera, self.settings.width, height, box)
+        image, small = resample(photo, camera, *size, box)
         small = small.to(torch.float32)
         rays = RayMap.from_camera(small)
-        near = resize_depth(depth, (camera.width, camera.height), self.settings.width, height, box)
+        near = resize_depth(depth, (camera.width, camera.height), *size, box)
         if self.settings.depth_max is not None:
             near = torch.where(near <= self.settings.depth_max, near, 0)
         along, valid = convert_to_ray_depth(near, rays, file.convention)

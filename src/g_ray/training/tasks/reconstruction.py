@@ -10,8 +10,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from g_ray.data.reconstruction import ReconstructionBatch, ReconstructionSource
+from g_ray.models.frozen_features import FrozenFeatures
 from g_ray.models.reconstruction import ReconstructionModel
-from g_ray.models.reconstruction_config import ReconstructionConfig
+from g_ray.models.reconstruction_config import ReconstructionConfig, ReconstructionNetwork
 from g_ray.training.task import Task
 
 
@@ -23,15 +24,30 @@ class ReconstructionTask(Task):
     data: ReconstructionSource
     objective: Callable[..., Any]
     weights: Any
-    encoder: Path | None
+    network: ReconstructionNetwork
     batch_size: int
+    features: FrozenFeatures | None = None
+
+    def __post_init__(self) -> None:
+        network = self.network
+        if network.trained_blocks and not network.freeze_encoder:
+            raise ValueError("--model.trained-blocks is for frozen encoders: add --model.freeze-encoder")
+        if network.freeze_encoder and not network.trained_blocks:
+            self.features = FrozenFeatures()
+
+    def use_cache(self, folder: Path, max_bytes: int) -> None:
+        if self.features is None:
+            super().use_cache(folder, max_bytes)
+        self.features = FrozenFeatures(folder, max_bytes)
 
     def build_model(self) -> ReconstructionModel:
-        model = ReconstructionModel(self.config)
-        if self.encoder is not None:
+        model, network = ReconstructionModel(self.config), self.network
+        if network.encoder is not None:
             from g_ray.models.convert import load_encoder
 
-            load_encoder(model, self.encoder)
+            load_encoder(model, network.encoder)
+        if network.freeze_encoder:
+            model.freeze_encoder(self.features, network.trained_blocks)
         return model
 
     def make_batch(self, step: int, rank: int, world: int) -> ReconstructionBatch:
