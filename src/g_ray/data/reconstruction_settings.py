@@ -102,9 +102,9 @@ class ScenesViews(ReconstructionData):
     """Depth beyond this, in the files' unit, is not trained on."""
     color: bool = True
     """Color augmentation."""
-    stored_size: bool = False
-    """Take photographs pixel by pixel as they are stored, upright or not: each step has views of one size, which may be
-    at most `width` or `height`. Needs zoom_max 1, off_center 0 and aspect 1."""
+    stored_shape: bool = False
+    """Keep the shape of photographs, upright or not, with a long side of `width`; each step has one shape. Where that
+    is the size at which they are stored, pixels are taken as they are. Needs zoom_max 1, off_center 0, aspect 1."""
 
     def build_source(self, seed: int, patch: int) -> "ReconstructionSource":
         from g_ray.data.reconstruction import MixtureReconstruction

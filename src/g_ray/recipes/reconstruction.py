@@ -146,7 +146,7 @@ def _build_dino(
             zoom_max=1.0,
             off_center=0.0,
             color=False,
-            stored_size=True,
+            stored_shape=True,
         ),
         schedule=Schedule(lr=5e-4, steps=steps, warmup=steps // 20, start=1e-6),
         optimizer=OptimizerSettings(betas=(0.9, 0.95), weight_decay=0.05, clip=1.0),

@@ -1,6 +1,7 @@
 """Reconstruction from scene folders with depth: sets are functions of (seed, step, rank)."""
 
-from collections import Counter
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -37,6 +38,7 @@ class LoadedView(NamedTuple):
 
     image: Float[Tensor, "3 h w"]
     camera: Camera
+    rays: RayMap
     ray_depth: Float[Tensor, "h w"]
     points: Float[Tensor, "h w 3"]
     valid: Bool[Tensor, "h w"]
@@ -52,8 +54,8 @@ class ScenesReconstruction(ShapedSets):
     step. Any lens will do. Scenes whose names fall to `hold_out` are never trained on; of a single scene its last
     frames are not. Lengths are in the unit of the files: the losses know no unit.
 
-    With `stored_size` photographs are not resampled. Each step draws one of the sizes that training scenes have, as
-    often as their views have it.
+    With `stored_shape` views have the shape of their photographs. Each step draws one of the shapes that training
+    scenes have, as often as their views have it, and takes views of this shape alone.
     """
 
     settings: ScenesViews
@@ -64,7 +66,8 @@ class ScenesReconstruction(ShapedSets):
     sizes: tuple[dict[Size, dict[int, int]], dict[Size, dict[int, int]]] = field(
         init=False, repr=False, compare=False
     )
-    """With `stored_size`: the views of every size and scene, for training and for validation."""
+    """With `stored_shape`: the views of every size and scene, for training and for validation."""
+    recent: "RecentViews" = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         settings = self.settings
@@ -82,11 +85,12 @@ class ScenesReconstruction(ShapedSets):
             raise ValueError(f"depth_max {settings.depth_max} must be a positive number")
         self.check_shape()
         object.__setattr__(self, "store", SceneStore(settings.folders, settings.hold_out, self.reading))
-        sizes = [self._count_sizes(rank) for rank in (0, HELD_OUT)] if settings.stored_size else [{}, {}]
+        sizes = [self._count_sizes(rank) for rank in (0, HELD_OUT)] if settings.stored_shape else [{}, {}]
         object.__setattr__(self, "sizes", (sizes[0], sizes[1]))
+        object.__setattr__(self, "recent", RecentViews())
 
     def make_batch(self, step: int, rank: int = 0) -> ReconstructionBatch:
-        if not self.settings.stored_size:
+        if not self.settings.stored_shape:
             return super().make_batch(step, rank)
         shape, first = self.draw_shape(step), step * self.settings.batch
         numbers = range(first, first + shape.sets)
@@ -97,15 +101,15 @@ class ScenesReconstruction(ShapedSets):
     ) -> ReconstructionBatch:
         """Make a range of the stream; rank `HELD_OUT` has scenes of its own, without color augmentation."""
         views = views or self.settings.views[1]
-        if self.settings.stored_size:
+        if self.settings.stored_shape:
             if height is not None:
-                raise ValueError(f"height {height}: photographs have the size at which they are stored")
+                raise ValueError(f"height {height}: views have the shape of their photographs")
             return self._make_stored(numbers, rank, views, self._draw_size(numbers.start, rank))
         draws = [self._draw_set(number, rank, views) for number in numbers]
         size = (self.settings.width, height or self.settings.height)
         return _make_batch([self._load_views(draw, size) for draw in draws], draws)
 
-    # Sizes as stored
+    # Shapes as stored
 
     def _make_stored(self, numbers: range, rank: int, views: int, size: Size) -> ReconstructionBatch:
         draws = [self._draw_set(number, rank, views, size) for number in numbers]
@@ -118,12 +122,11 @@ class ScenesReconstruction(ShapedSets):
         for index in self._list_scenes(rank):
             loaded = self.store[index]
             cameras = [loaded.scene.cameras[view] for view in self.find_allowed(loaded, rank)]
-            for size, count in Counter((camera.width, camera.height) for camera in cameras).items():
-                self._check_stored_size(loaded.scene, size)
+            for size, count in Counter(map(self._fit_size, cameras)).items():
                 if count > 1:
                     sizes.setdefault(size, {})[index] = count
         if not sizes:
-            raise ValueError(f"{self.settings.folders[0]}: no scene with two views of one size")
+            raise ValueError(f"{self.settings.folders[0]}: no scene with two views of one shape")
         return sizes
 
     def _draw_size(self, step: int, rank: int) -> Size:
@@ -140,16 +143,14 @@ class ScenesReconstruction(ShapedSets):
         if settings.zoom_max != 1 or settings.off_center != 0 or settings.aspect != (1.0, 1.0):
             raise ValueError(
                 f"zoom_max {settings.zoom_max}, off_center {settings.off_center}, aspect {settings.aspect}: "
-                "photographs as they are stored need 1, 0 and (1, 1)"
+                "stored_shape needs 1, 0 and (1, 1)"
             )
 
-    def _check_stored_size(self, scene: PosedScene, size: Size) -> None:
-        long_side = max(self.settings.width, self.settings.height)
-        if max(size) > long_side or size[0] % self.patch or size[1] % self.patch:
-            raise ValueError(
-                f"{scene.folder}: photographs of {size[0]}×{size[1]} px, but stored sizes must be multiples of "
-                f"{self.patch} of at most {long_side} px; resize them, or train without stored_size"
-            )
+    def _fit_size(self, camera: Camera) -> Size:
+        """Return the size in whole patches, with the long side of the settings, that fits a photograph best."""
+        scale = self.settings.width / max(camera.width, camera.height) / self.patch
+        across, down = (max(1, round(scale * side)) * self.patch for side in (camera.width, camera.height))
+        return across, down
 
     # Which views
 
@@ -159,8 +160,7 @@ class ScenesReconstruction(ShapedSets):
         loaded = self.store[index]
         allowed = self.find_allowed(loaded, rank)
         if size is not None:
-            cameras = loaded.scene.cameras
-            allowed = [view for view in allowed if (cameras[view].width, cameras[view].height) == size]
+            allowed = [view for view in allowed if self._fit_size(loaded.scene.cameras[view]) == size]
         chosen = draw_covisible_views(random, loaded.covisibility, views, self.settings.overlap, allowed)
         if len(set(chosen)) == 1:
             self._check_overlap(loaded, allowed)
@@ -212,8 +212,15 @@ class ScenesReconstruction(ShapedSets):
             )
             zoom = 1 + zoom * (self.settings.zoom_max - 1)
             box = place_box(camera.width, camera.height, *size, zoom=zoom, place=place)
-            taken.append(self._load_view(draw.scene, view, box, size))
+            taken.append(self._recall_view(draw.scene, view, box, size))
         return taken
+
+    def _recall_view(self, scene: PosedScene, view: int, box: Box, size: Size) -> LoadedView:
+        """Load a view, or return it as it was loaded a moment ago: a small scene is read and resized once."""
+        key = (scene.images[view], box, size)
+        if key not in self.recent:
+            self.recent[key] = self._load_view(scene, view, box, size)
+        return self.recent[key]
 
     def _load_view(self, scene: PosedScene, view: int, box: Box, size: Size) -> LoadedView:
         camera, file = scene.cameras[view], scene.depth[view]
@@ -227,7 +234,21 @@ class ScenesReconstruction(ShapedSets):
         if self.settings.depth_max is not None:
             near = torch.where(near <= self.settings.depth_max, near, 0)
         along, valid = convert_to_ray_depth(near, rays, file.convention)
-        return LoadedView(image.clamp(0, 1), small, along, along[..., None] * rays.directions, valid)
+        return LoadedView(image.clamp(0, 1), small, rays, along, along[..., None] * rays.directions, valid)
+
+
+class RecentViews(OrderedDict[Any, LoadedView]):
+    """The views that were loaded last, up to a number; a copy for a worker is empty."""
+
+    KEPT = 64  # about 1 MB each at 168 px
+
+    def __setitem__(self, key: Any, view: LoadedView) -> None:
+        super().__setitem__(key, view)
+        while len(self) > self.KEPT:
+            self.popitem(last=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RecentViews, ()
 
 
 class SetDraw(NamedTuple):
@@ -253,7 +274,7 @@ def _make_batch(sets: list[list[LoadedView]], draws: list[SetDraw]) -> Reconstru
     valid = torch.stack([torch.stack([view.valid for view in views]) for views in sets])
     return ReconstructionBatch(
         images=torch.stack(colored),
-        views=Views([merge_cameras([view.camera for view in slot]) for slot in slots]),
+        views=Views([_merge_cameras(slot) for slot in slots]),
         world_points=transform_points(points, relative) * valid[..., None],
         camera_points=points,
         ray_depth=torch.stack([torch.stack([view.ray_depth for view in views]) for views in sets]),
@@ -264,8 +285,9 @@ def _make_batch(sets: list[list[LoadedView]], draws: list[SetDraw]) -> Reconstru
     )
 
 
-def merge_cameras(cameras: list[Camera]) -> Camera:
+def _merge_cameras(views: Sequence[LoadedView]) -> Camera:
     """Stack cameras; those of several models become tables of their rays, because a batch has one camera model."""
+    cameras = [view.camera for view in views]
     if len({type(camera) for camera in cameras}) > 1 or isinstance(cameras[0], RayMapCamera):
-        cameras = [RayMapCamera.from_rays(*camera.unproject_grid()) for camera in cameras]
+        cameras = [RayMapCamera.from_rays(view.rays.directions, view.rays.valid) for view in views]
     return type(cameras[0]).stack(cameras)
