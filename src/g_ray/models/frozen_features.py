@@ -46,10 +46,10 @@ class FrozenFeatures:
         """Return the encoder's features of normalized images, read from the folder where they are there."""
         masks = [None] * len(images) if key_mask is None else key_mask.unbind()
         features = [
-            self._get_features(encoder, image, None if mask is None or bool(mask.all()) else mask)
+            self._get_features(encoder, image, None if mask is None or bool(mask.all()) else mask).to(images)
             for image, mask in zip(images, masks, strict=True)
         ]
-        return torch.stack(features).to(images)
+        return torch.stack(features)
 
     def _get_features(
         self, encoder: DINOv2, image: Tensor, mask: Tensor | None
