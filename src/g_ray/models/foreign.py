@@ -29,9 +29,12 @@ TRANSFORMERS = (
     (r"attention\.(attention\.value|v_proj)\.", "attn.value."),
     (r"layer_scale(\d)\.lambda1", r"ls\1.gamma"),
     (r"mlp\.weights_in\.", "mlp.w12."),
-    (r"mlp\.weights_out\.", "mlp.w3."),
+    (r"mlp\.(weights_out|down_proj)\.", "mlp.w3."),
     (r"^layernorm\.", "norm."),
 )
+
+JOINED = {"qkv": ("query", "key", "value"), "w12": ("gate_proj", "up_proj")}
+"""Projections that are one here and several there."""
 
 
 def read_foreign(path: Path) -> dict[str, Tensor]:
@@ -87,16 +90,17 @@ def rename_from_hub(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def rename_from_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename transformers' Dinov2Model and Dinov2WithRegistersModel, of their files and of version 5 in memory.
 
-    Three projections become one.
+    Projections of queries, keys and values become one.
     """
     renamed: dict[str, Tensor] = {}
     for name, value in state.items():
         for pattern, ours in TRANSFORMERS:
             name = re.sub(pattern, ours, name)
         renamed[name] = value
-    for name in [name for name in renamed if ".attn.query." in name]:
-        parts = [renamed.pop(name.replace(".query.", f".{part}.")) for part in ("query", "key", "value")]
-        renamed[name.replace(".query.", ".qkv.")] = torch.cat(parts)
+    for ours, parts in JOINED.items():
+        for name in [name for name in renamed if f".{parts[0]}." in name]:
+            values = [renamed.pop(name.replace(f".{parts[0]}.", f".{part}.")) for part in parts]
+            renamed[name.replace(f".{parts[0]}.", f".{ours}.")] = torch.cat(values)
     return renamed
 
 

@@ -269,6 +269,10 @@ else:
     SizeName = Literal[tuple(RECONSTRUCTION_SIZES)]  # the choices on the command line
 
 
+RANDOM_ENCODER = Path("random")
+"""In the place of an encoder's file: the weights that it is built with."""
+
+
 @dataclass(frozen=True)
 class ReconstructionNetwork(TrunkOptions):
     """The network by the name of its size."""
@@ -278,7 +282,8 @@ class ReconstructionNetwork(TrunkOptions):
     small: ViT-S/14, the paper's ablation; paper: ViT-L/14."""
     encoder: Path | None = None
     """Pretrained DINOv2 weights for the encoder: a file of the official release or of transformers, or the name of a
-    repository on the Hugging Face hub, e.g. facebook/dinov2-small."""
+    repository on the Hugging Face hub, e.g. facebook/dinov2-small; "random" freezes an encoder that has learned
+    nothing, to compare with."""
     freeze_encoder: bool = False
     """Keep the encoder as it is. What it makes of an image is then computed once per image with --cache."""
     trained_blocks: int = 0

@@ -32,6 +32,11 @@ class ReconstructionRecipe(Recipe):
         from g_ray.losses.reconstruction import reconstruction_loss
         from g_ray.training.tasks.reconstruction import ReconstructionTask
 
+        if self.model.freeze_encoder and self.model.encoder is None and self.init is None:
+            raise ValueError(
+                "a frozen encoder needs weights: give --model.encoder FILE or an id such as facebook/dinov2-small, "
+                "or --model.encoder random"
+            )
         config = self.model.build_config()
         return ReconstructionTask(
             config=config,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from g_ray.data.reconstruction import ReconstructionBatch, ReconstructionSource
 from g_ray.models.frozen_features import FrozenFeatures
 from g_ray.models.reconstruction import ReconstructionModel
-from g_ray.models.reconstruction_config import ReconstructionConfig, ReconstructionNetwork
+from g_ray.models.reconstruction_config import RANDOM_ENCODER, ReconstructionConfig, ReconstructionNetwork
 from g_ray.training.task import Task
 
 
@@ -42,7 +42,7 @@ class ReconstructionTask(Task):
 
     def build_model(self) -> ReconstructionModel:
         model, network = ReconstructionModel(self.config), self.network
-        if network.encoder is not None:
+        if network.encoder not in (None, RANDOM_ENCODER):
             from g_ray.models.convert import load_encoder
 
             load_encoder(model, network.encoder)
