@@ -221,6 +221,10 @@ RECONSTRUCTION_PAIRS = (
     ("gray_qk", "rope"),
     ("gray_camray", "camray"),
 )
+PAPER_ROWS = ("gray", "gray_qk", "rope", "camray")
+DINO_PAIRS = (("gray", "rope"), ("gray", "gray_qk"), ("gray", "camray"))
+DINO_STEPS = 2000
+TEXTURED_TESTS = ("pinhole", "zoom", "mixed", "fisheye")
 TEST_SETS = 128
 TRAINED = 0.6
 
@@ -248,6 +252,57 @@ class ReconAblation(Table):
         from g_ray.cli.reproduce_tables import draw_reconstructions
 
         draw_reconstructions(study, result, self.out)
+
+
+@dataclass(frozen=True)
+class ReconAblationDino(Table):
+    """The four rows of the paper's ablation on frozen DINOv2 ViT-S/14 features of textured scenes."""
+
+    data: Path | None = None
+    """Folder with NAME-train-pinhole and NAME-test-pinhole, -zoom, -mixed, -fisheye, as `g-ray data levels` and `g-ray
+    data textured-rooms` make them."""
+    encoder: Path | None = None
+    """Weights of DINOv2 ViT-S/14 without registers."""
+    photos: Path | None = None
+    """A scene folder with depth, e.g. 7-Scenes: its last 40 % of frames are two more columns."""
+
+    def build_study(self) -> "Study":
+        from g_ray.evaluation.reconstruction import FoldersScorer, PhotosScorer
+        from g_ray.evaluation.study_runs import Study
+        from g_ray.recipes import reconstruction
+
+        if self.scale != "small":
+            raise ValueError("recon-ablation-dino has a small scale only; recon-ablation has the paper's")
+        if self.data is None or self.encoder is None:
+            raise ValueError("recon-ablation-dino needs --data FOLDER of textured scenes and --encoder FILE")
+        recipes = {}
+        for method in PAPER_ROWS:
+            recipe = reconstruction.dino_small(method)
+            recipes[method] = replace(
+                recipe,
+                model=replace(recipe.model, encoder=self.encoder),
+                data=replace(recipe.data, folders=find_textured(self.data, "train-pinhole")),
+                schedule=replace(recipe.schedule, steps=DINO_STEPS, warmup=DINO_STEPS // 20),
+            )
+        side, patch = recipes["gray"].data.width, recipes["gray"].model.build_config().patch
+        photos = None if self.photos is None else PhotosScorer(self.photos, side, patch, (TRAINED, 1.0))
+        folders = {kind: find_textured(self.data, f"test-{kind}") for kind in TEXTURED_TESTS}
+        scorer = FoldersScorer(folders, side, patch, photos)
+        features = self.out / "features"
+        return Study("recon-ablation-dino", self.scale, recipes, scorer, DINO_PAIRS, features=features)
+
+    def draw(self, study: "Study", result: dict[str, Any]) -> None:
+        from g_ray.cli.reproduce_tables import draw_metrics
+
+        draw_metrics(result, self.out)
+
+
+def find_textured(root: Path, ending: str) -> tuple[Path, ...]:
+    """Return the folders NAME-ending below a folder, or raise ValueError if there is none."""
+    found = tuple(sorted(path for path in root.glob(f"*-{ending}") if path.is_dir()))
+    if not found:
+        raise ValueError(f"{root}: no folder named *-{ending}; make it with g-ray data levels")
+    return found
 
 
 @dataclass(frozen=True)
@@ -288,6 +343,7 @@ class Reproduce:
         | Annotated[NVSObjects, tyro.conf.subcommand("nvs-objects")]
         | Annotated[NVSFrequency, tyro.conf.subcommand("nvs-frequency")]
         | Annotated[ReconAblation, tyro.conf.subcommand("recon-ablation")]
+        | Annotated[ReconAblationDino, tyro.conf.subcommand("recon-ablation-dino")]
         | Annotated[ReconPhotos, tyro.conf.subcommand("recon-photos")]
     )
 

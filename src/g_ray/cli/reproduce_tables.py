@@ -85,7 +85,10 @@ def limit_steps(study: "Study", steps: int | None) -> "Study":
     if steps is None:
         return study
     methods = {
-        name: replace(recipe, schedule=replace(recipe.schedule, steps=steps))
+        name: replace(
+            recipe,
+            schedule=replace(recipe.schedule, steps=steps, warmup=min(recipe.schedule.warmup, steps // 2)),
+        )
         for name, recipe in study.methods.items()
     }
     return replace(study, methods=methods)

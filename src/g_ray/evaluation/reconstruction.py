@@ -1,13 +1,13 @@
 """Score reconstruction with six metrics: on rooms of the test split, and on photographs with depth.
 
 `RoomsScorer` renders the same rooms through several kinds of lens. `PhotosScorer` uses real photographs as they are
-and re-projected into fisheye images.
+and re-projected into fisheye images. `FoldersScorer` has a setting for each kind of test folder, and photographs.
 """
 
 import hashlib
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -161,6 +161,68 @@ class PhotosScorer(SetsScorer):
             color=False,
         )
         return ScenesReconstruction(settings, patch=self.patch)
+
+
+@dataclass(frozen=True)
+class FoldersScorer(SetsScorer):
+    """Score sets of overlapping views from scene folders, in their stored shapes, and optionally from photographs.
+
+    Settings are the names of `folders`, and `photos` and `photos_fisheye` for `photos`. Depth is along the ray.
+    """
+
+    folders: Mapping[str, tuple[Path, ...]]
+    side: int
+    patch: int
+    photos: PhotosScorer | None = None
+    sets: int = 48
+    views: int = 4
+    at_once: int = 8
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        return (*self.folders, *(() if self.photos is None else ("photos", "photos_fisheye")))
+
+    @property
+    def key(self) -> dict[str, str]:
+        numbers = {"side": self.side, "sets": self.sets, "views": self.views}
+        files = {
+            name: sorted(
+                (path.name, path.stat().st_size) for folder in group for path in folder.rglob("*.json")
+            )
+            for name, group in self.folders.items()
+        }
+        photos = None if self.photos is None else self.photos.key
+        text = json.dumps([numbers, files, photos], sort_keys=True)
+        return {"protocol": hashlib.sha256(text.encode()).hexdigest()[:16]}
+
+    def describe(self) -> dict[str, Any]:
+        named = {name: [folder.name for folder in group] for name, group in self.folders.items()}
+        return {
+            "protocol": {"folders": named, "side": self.side, "sets": self.sets, "views": self.views},
+            "photos": None if self.photos is None else self.photos.describe(),
+            "protocol_digest": self.key["protocol"],
+            "depth": "ray",
+        }
+
+    def make_batches(self, setting: str) -> Iterator[ReconstructionBatch]:
+        if setting not in self.folders:
+            assert self.photos is not None
+            yield from self.photos.make_batches("fisheye" if setting == "photos_fisheye" else "pinhole")
+            return
+        settings = ScenesViews(
+            self.side,
+            self.side,
+            views=(self.views, self.views),
+            folders=self.folders[setting],
+            zoom_max=1.0,
+            off_center=0.0,
+            hold_out=0.01,  # one scene at least is never drawn
+            color=False,
+            stored_shape=True,
+        )
+        source = ScenesReconstruction(settings, patch=self.patch)
+        for first in range(0, self.sets, self.at_once):
+            yield source.make_sets(range(first, min(first + self.at_once, self.sets)))
 
 
 def make_predictor(network: nn.Module) -> Predict:

@@ -53,6 +53,8 @@ class Study:
     """Rows to compare scene by scene: (with ray angles, without)."""
     networks: Path | None = None
     """Folder of another study with the same rows, whose networks are scored instead of training new ones."""
+    features: Path | None = None
+    """Folder for features of a frozen encoder, which all rows and seeds share."""
 
     def get_run_folder(self, out: Path, method: str, seed: int) -> Path:
         """Return the folder of one training run: in this study's folder, or in that of the study that trained it."""
@@ -73,6 +75,7 @@ class Job:
     scorer: Scorer
     folder: Path
     scores: Path
+    features: Path | None = None
 
     def read_steps_done(self) -> int:
         """Return the steps that the run has logged: reading its file needs no communication between processes."""
@@ -103,6 +106,7 @@ def run_study(
             study.scorer,
             study.get_run_folder(out, method, seed),
             study.get_scores_file(out, method, seed),
+            study.features,
         )
         for seed in range(seeds)
         for method, recipe in study.methods.items()
@@ -194,7 +198,12 @@ def train_and_score(job: Job, device: str | None = None) -> None:
         contextlib.redirect_stderr(log),
     ):
         settings = Run(
-            out=job.folder, device=device, sample_every=None, tensorboard=False, save_every=SAVE_EVERY
+            out=job.folder,
+            device=device,
+            cache=job.features,
+            sample_every=None,
+            tensorboard=False,
+            save_every=SAVE_EVERY,
         )
         outcome = train(job.method, job.recipe, settings)
         _score(job, outcome.weights, device)
