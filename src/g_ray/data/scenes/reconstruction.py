@@ -292,7 +292,9 @@ def _make_batch(sets: list[list[LoadedView]], draws: list[SetDraw]) -> Reconstru
 
 def _merge_cameras(views: Sequence[LoadedView]) -> Camera:
     """Stack cameras; those of several models become tables of their rays, because a batch has one camera model."""
-    cameras = [view.camera for view in views]
-    if len({type(camera) for camera in cameras}) > 1 or isinstance(cameras[0], RayMapCamera):
+    cameras: list[Camera] = [view.camera for view in views]
+    if len({(type(camera), camera.circle is None) for camera in cameras}) > 1 or isinstance(
+        cameras[0], RayMapCamera
+    ):
         cameras = [RayMapCamera.from_rays(view.rays.directions, view.rays.valid) for view in views]
     return type(cameras[0]).stack(cameras)
