@@ -233,3 +233,67 @@ def test_a_mixture_follows_its_weights_and_all_ranks_agree(data):
 def test_wrong_mixtures_are_refused(data, weights, said):
     with pytest.raises(ValueError, match=said):
         MixtureReconstruction((data, data), weights)
+
+
+# Photographs in their own shape.
+
+
+STORED = ScenesViews(
+    56, 56, 2, (2, 3), zoom_max=1.0, off_center=0.0, color=False, stored_shape=True, hold_out=0.3
+)
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory, room_scenes):
+    """Scenes of three shapes, and one of lying photographs that are stored at twice the size."""
+    root = tmp_path_factory.mktemp("shapes")
+    sizes = [(56, 56), (56, 42), (42, 56), (112, 84)]
+    for number in range(8):
+        width, height = sizes[number % 4]
+        shots = room_scenes.shots(4, width=width, height=height, seed=number)
+        room_scenes.write_nerfstudio_depth(root / f"scene{number}", shots)
+    return root
+
+
+def test_every_step_has_one_of_the_stored_shapes(shapes):
+    source = ScenesReconstruction(replace(STORED, folders=(shapes,)), patch=14)
+    found = {}
+    for step in range(40):
+        batch, other = source.make_batch(step), source.make_batch(step, rank=1)
+        assert batch.images.shape[-2:] == other.images.shape[-2:]
+        for name in batch.names:
+            found.setdefault(tuple(batch.images.shape[-2:]), set()).add(name.split(":")[0])
+    assert found.keys() == {(56, 56), (42, 56), (56, 42)}
+    assert sum(map(len, found.values())) == len(set.union(*found.values()))  # a scene has one shape
+    held_out = {name.split(":")[0] for name in source.make_held_out().names}
+    assert not held_out & set.union(*found.values())
+
+
+def test_photographs_of_the_size_of_the_batch_keep_their_pixels(shapes):
+    source = ScenesReconstruction(replace(STORED, folders=(shapes / "scene1",)), patch=14)
+    batch = source.make_batch(0)
+    assert batch.images.shape[-2:] == (42, 56)
+    scene = source.store[0].scene
+    for index, names in enumerate(batch.names):
+        for view, name in enumerate(names.split(": ")[1].split()):
+            photo = scene.load_photo(scene.find_index(name))
+            assert torch.equal(batch.images[index, view], photo)
+            depth = scene.depth[scene.find_index(name)].read()
+            assert torch.allclose(batch.z_depth[index, view], depth, rtol=1e-6)
+
+
+def test_recent_views_are_bounded_and_not_sent_to_workers(shapes, monkeypatch):
+    source = ScenesReconstruction(replace(STORED, folders=(shapes / "scene3",)), patch=14)
+    first = source.make_batch(0)
+    assert len(source.recent) > 1 and not pickle.loads(pickle.dumps(source)).recent
+    assert same(first, source.make_batch(0))
+    monkeypatch.setattr(source.recent, "KEPT", 56 * 42 + 1, raising=False)
+    for step in range(4):
+        source.make_batch(step), source.make_held_out()
+    assert len(source.recent) == 1
+
+
+@pytest.mark.parametrize("changes", [{"zoom_max": 1.2}, {"off_center": 0.5}, {"aspect": (0.5, 1.0)}])
+def test_crops_of_photographs_in_their_own_shape_are_refused(shapes, changes):
+    with pytest.raises(ValueError, match="stored_shape needs 1, 0 and"):
+        ScenesReconstruction(replace(STORED, folders=(shapes,), **changes), patch=14)

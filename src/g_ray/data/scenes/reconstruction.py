@@ -217,10 +217,14 @@ class ScenesReconstruction(ShapedSets):
 
     def _recall_view(self, scene: PosedScene, view: int, box: Box, size: Size) -> LoadedView:
         """Load a view, or return it as it was loaded a moment ago: a small scene is read and resized once."""
+        if self.settings.zoom_max > 1 or self.settings.off_center > 0:
+            return self._load_view(scene, view, box, size)  # no crop comes twice
         key = (scene.images[view], box, size)
-        if key not in self.recent:
-            self.recent[key] = self._load_view(scene, view, box, size)
-        return self.recent[key]
+        loaded = self.recent.get(key)
+        if loaded is None:
+            loaded = self._load_view(scene, view, box, size)
+            self.recent[key] = loaded
+        return loaded
 
     def _load_view(self, scene: PosedScene, view: int, box: Box, size: Size) -> LoadedView:
         camera, file = scene.cameras[view], scene.depth[view]
@@ -238,13 +242,14 @@ class ScenesReconstruction(ShapedSets):
 
 
 class RecentViews(OrderedDict[Any, LoadedView]):
-    """The views that were loaded last, up to a number; a copy for a worker is empty."""
+    """The views that were loaded last, up to a number of pixels; a copy for a worker is empty."""
 
-    KEPT = 64  # about 1 MB each at 168 px
+    KEPT = 64 * 168 * 126
+    """Pixels, of 40 bytes each: 54 MB."""
 
     def __setitem__(self, key: Any, view: LoadedView) -> None:
         super().__setitem__(key, view)
-        while len(self) > self.KEPT:
+        while sum(view.valid.numel() for view in self.values()) > self.KEPT:
             self.popitem(last=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -287,7 +292,9 @@ def _make_batch(sets: list[list[LoadedView]], draws: list[SetDraw]) -> Reconstru
 
 def _merge_cameras(views: Sequence[LoadedView]) -> Camera:
     """Stack cameras; those of several models become tables of their rays, because a batch has one camera model."""
-    cameras = [view.camera for view in views]
-    if len({type(camera) for camera in cameras}) > 1 or isinstance(cameras[0], RayMapCamera):
+    cameras: list[Camera] = [view.camera for view in views]
+    if len({(type(camera), camera.circle is None) for camera in cameras}) > 1 or isinstance(
+        cameras[0], RayMapCamera
+    ):
         cameras = [RayMapCamera.from_rays(view.rays.directions, view.rays.valid) for view in views]
     return type(cameras[0]).stack(cameras)
