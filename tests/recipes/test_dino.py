@@ -114,6 +114,18 @@ def test_resumed_cached_and_uncached_runs_end_with_the_same_bits(mini, tmp_path)
     assert load_bits(train("mini", mini, quiet(tmp_path / "cached", cache=cache))) == whole
 
 
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
+def test_a_frozen_encoder_is_not_sharded(mini, tmp_path):
+    """Summed in another order, so not with the same bits."""
+    mini = replace(mini, schedule=Schedule(lr=1e-3, steps=2))
+    plain = load_file(train("mini", mini, quiet(tmp_path / "plain")).weights)
+    run = quiet(tmp_path / "sharded", cache=tmp_path / "cache", parallel="fsdp")
+    sharded = load_file(train("mini", mini, run).weights)
+    assert plain.keys() == sharded.keys()
+    for name, value in plain.items():
+        assert torch.allclose(value, sharded[name], atol=0 if name.startswith("encoder.") else 2e-4), name
+
+
 def test_features_in_half_precision_change_the_loss_by_less_than_a_thousandth(mini):
     task = mini.build_task()
     torch.manual_seed(0)

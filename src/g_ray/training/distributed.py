@@ -150,14 +150,18 @@ def replicate_model(model: nn.Module, world: World) -> DistributedDataParallel:
 def shard_model(model: nn.Module, world: World) -> nn.Module:
     """FSDP2: each entry of a ModuleList (a transformer's blocks) is gathered by itself, the rest with the root.
 
-    Autocast decides the arithmetic as without sharding, so the policy of mixed precision stays empty.
+    Autocast decides the arithmetic as without sharding, so the policy of mixed precision stays empty. Frozen parameters
+    stay whole: a rank that has the features of its images on disk does not run the encoder, so nothing may be gathered
+    for it.
     """
     mesh = init_device_mesh(world.device.type, (world.size,))
     for holder in model.modules():
         if isinstance(holder, nn.ModuleList):
             for block in holder:
-                fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+                if any(parameter.requires_grad for parameter in block.parameters()):
+                    fully_shard(block, mesh=mesh)
+    frozen = {parameter for parameter in model.parameters() if not parameter.requires_grad}
+    fully_shard(model, mesh=mesh, ignored_params=frozen)
     return model
 
 
