@@ -61,7 +61,7 @@ class Mesh:
     repeat: bool = True
     light_uv: Float[np.ndarray, "vertex 2"] | None = None
     light_map: UInt8[np.ndarray, "row column 3"] | None = None  # sRGB; its border is extended
-    sky: bool = False  # seen, but not a surface: it has no depth
+    sky: bool = False  # not a surface: rays that end here see the sky
 
     def __post_init__(self) -> None:
         count = len(self.vertices)

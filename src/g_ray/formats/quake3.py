@@ -207,7 +207,7 @@ class LevelPackage:
         if not self.names:
             raise ValueError(f"{folder}: no levels (maps/*.bsp) in its .pk3 archives")
         self._shaders: dict[str, Shader] | None = None
-        self._images: dict[str, UInt8[np.ndarray, "row column channel"] | None] = {}
+        self._images: dict[str, UInt8[np.ndarray, "_ _ 3"] | None] = {}
 
     def read_level(self, name: str) -> Level:
         """Read a level by its name; ValueError in one line if it cannot be read."""
@@ -241,8 +241,8 @@ class LevelPackage:
                 self._shaders |= parse_shaders(self.read(script).decode("latin-1"))
         return self._shaders
 
-    def load_image(self, name: str) -> UInt8[np.ndarray, "row column channel"] | None:
-        """Load an image by its name with any suffix, RGB or RGBA; None if there is none that can be read."""
+    def load_image(self, name: str) -> UInt8[np.ndarray, "_ _ 3"] | None:
+        """Load an image by its name with any suffix; None if there is none that can be read."""
         stem = re.sub(r"\.(tga|jpg|jpeg|png)$", "", name)
         if stem not in self._images:
             found = (stem + suffix for suffix in IMAGE_SUFFIXES if stem + suffix in self._entries)
@@ -257,12 +257,12 @@ class LevelPackage:
             archive.close()
 
 
-def _decode_image(content: bytes) -> UInt8[np.ndarray, "row column channel"] | None:
+def _decode_image(content: bytes) -> UInt8[np.ndarray, "_ _ 3"] | None:
     try:
         with Image.open(io.BytesIO(content), formats=("TGA", "JPEG", "PNG")) as image:
             if max(image.size) > IMAGE_PX:
                 return None
-            picture = image.convert("RGBA" if image.mode in ("RGBA", "LA", "PA") else "RGB")
+            picture = image.convert("RGB")
     except (OSError, SyntaxError, ValueError):
         return None  # a handful of packages have broken images; the engine shows a placeholder too
     picture.thumbnail((TEXTURE_PX, TEXTURE_PX), Image.Resampling.BOX)
@@ -290,8 +290,8 @@ def build_level(name: str, content: bytes, package: LevelPackage) -> Level:
     """Build the surfaces of a BSP file; textures come from the package. ValueError if the file is not one."""
     lumps = _split_lumps(content)
     textures = np.frombuffer(lumps[TEXTURES], TEXTURE)
-    light_maps = np.frombuffer(lumps[LIGHT_MAPS], np.uint8)
-    light_maps = light_maps.reshape(-1, LIGHT_MAP_PX, LIGHT_MAP_PX, 3)
+    # A list, so that meshes share arrays and not only their memory: renderers store each array once.
+    light_maps = list(np.frombuffer(lumps[LIGHT_MAPS], np.uint8).reshape(-1, LIGHT_MAP_PX, LIGHT_MAP_PX, 3))
     entities = list(_parse_entities(lumps[ENTITIES].decode("latin-1")))
     pieces: dict[tuple[int, int], _Piece] = {}
     for face, vertices, triangles in _iterate_faces(lumps, entities):
@@ -404,7 +404,11 @@ def _make_bezier_matrix(count: int) -> Float[np.ndarray, "place control"]:
 
 
 def _build_mesh(
-    piece: _Piece, texture: Any, light_maps: np.ndarray, light_map: int, package: LevelPackage
+    piece: _Piece,
+    texture: Any,
+    light_maps: Sequence[UInt8[np.ndarray, "_ _ 3"]],
+    light_map: int,
+    package: LevelPackage,
 ) -> Mesh | None:
     """Build the mesh of a surface, or None where nothing is drawn that has a depth."""
     # Some tools leave garbage behind the end of the name.
@@ -418,8 +422,7 @@ def _build_mesh(
         return None
     position = vertices["position"].astype(np.float64) * METERS_PER_UNIT
     if is_sky:
-        color = _find_sky_color(shader, package)
-        return Mesh(position, triangles, np.tile(color, (len(position), 1)), sky=True)
+        return Mesh(position, triangles, np.zeros((len(position), 3), np.float32), sky=True)
     image = package.load_image(shader.base.image or name)
     uv = vertices["uv"] * np.array(shader.base.scale, np.float32)
     tint, light = _find_light(shader, vertices, light_maps, light_map)
@@ -428,7 +431,7 @@ def _build_mesh(
         triangles,
         tint,
         uv=_flip(uv),
-        texture=NEUTRAL if image is None else np.ascontiguousarray(image[..., :3]),
+        texture=NEUTRAL if image is None else image,
         light_uv=None if light is None else _flip(vertices["light_uv"]),
         light_map=light,
     )
@@ -440,7 +443,7 @@ def _flip(uv: np.ndarray) -> Float[np.ndarray, "vertex 2"]:
 
 
 def _find_light(
-    shader: Shader, vertices: np.ndarray, light_maps: np.ndarray, light_map: int
+    shader: Shader, vertices: np.ndarray, light_maps: Sequence[UInt8[np.ndarray, "_ _ 3"]], light_map: int
 ) -> tuple[Float[np.ndarray, "vertex 3"], UInt8[np.ndarray, "row column 3"] | None]:
     """Return light per vertex and the light map: one of the two holds the baked light, or neither does."""
     count = len(vertices)
@@ -449,11 +452,3 @@ def _find_light(
     if 0 <= light_map < len(light_maps):
         return np.ones((count, 3), np.float32), light_maps[light_map]
     return LINEAR_OF_BYTE[vertices["color"][:, :3]], None
-
-
-def _find_sky_color(shader: Shader, package: LevelPackage) -> Float[np.ndarray, "3"]:
-    """Return the mean of the sky's picture, or a pale blue."""
-    image = None if shader.base.image is None else package.load_image(shader.base.image)
-    if image is None:
-        return np.array([0.35, 0.5, 0.7], np.float32)
-    return LINEAR_OF_BYTE[image[..., :3]].mean((0, 1)).astype(np.float32)

@@ -39,14 +39,18 @@ NO_FAULTS = CameraFaults(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 def expose_views(
     light: Float[Tensor, "view h w 3"],
+    sky: Float[Tensor, "view h w 3"],
     has_ray: Bool[Tensor, "view h w"],
     random: np.random.Generator,
     faults: CameraFaults,
 ) -> UInt8[Tensor, "view h w 3"]:
-    """Develop the views of a walk together, so that they differ in brightness as one camera's would."""
-    gain = measure_gain(light[has_ray]) * 2 ** (faults.walk_stops * random.normal())
+    """Develop the views of a walk together, so that they differ in brightness as one camera's would.
+
+    `light` of surfaces is brought to a middle gray; that of the sky, which is given after exposure, is added.
+    """
+    gain = measure_gain(light[light.amax(-1) > 0]) * 2 ** (faults.walk_stops * random.normal())
     images = []
-    for view in light * gain:
+    for view in light * gain + sky:
         stops = faults.view_stops * random.normal()
         balance = torch.from_numpy(np.exp(faults.white_balance * random.normal(size=3))).float()
         image = _tone(_blur(view * balance * 2**stops, random, faults))

@@ -23,6 +23,11 @@ LEVELS = 10
 STEEPEST = 0.1
 """Cosine between ray and normal, below which surfaces are filtered no more strongly."""
 
+EXTRA = ((0.25, -0.375), (-0.375, -0.25), (0.375, 0.25), (-0.25, 0.375))
+"""Places of further rays at edges, across and down from the center in pixels: a rotated grid."""
+EDGE_DEPTH, EDGE_COSINE = 0.05, 0.9
+"""Neighboring pixels see different surfaces if depths differ by this share, or if normals differ by this cosine."""
+
 
 class PaintTable:
     """Tints and uv of all vertices, and all textures and light maps in tables of texels.
@@ -116,8 +121,10 @@ class SurfaceView:
     """Of the triangle in the world, unit vectors towards the camera."""
     valid: Bool[Tensor, "*batch h w"]
     """Whether that ray meets a surface; the sky is none."""
+    sky: Float[Tensor, "*batch h w"]
+    """Share of the pixel that is sky; its light is not part of `light`."""
     back_share: float = 0.0
-    """Share of the hits on the back of a triangle, from where its corners turn clockwise."""
+    """Share of the pixels with the back of a triangle, from where its corners turn clockwise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,27 +196,62 @@ class MeshScene:
         )
 
     def view(self, camera: Camera, pose: Pose) -> SurfaceView:
-        """Cast one ray per pixel. Cameras and poses are [*batch]."""
-        shape = (*camera.batch_shape, camera.height, camera.width)
-        light, normals = np.zeros((*shape, 3), np.float32), np.zeros((*shape, 3), np.float32)
-        depth = np.zeros(shape, np.float32)
-        back = []
-        for index, rays in _iterate_views(camera, pose):
-            flat = (camera.height, camera.width)
-            hits = self.cast(rays.origin, rays.directions).select(rays.valid)
-            level = self._choose_levels(hits, rays, flat) if self.prefilter else None
-            light[index].reshape(-1, 3)[hits.ray] = self.shade(hits, rays.directions, level)
-            solid = hits.drop(self.sky)
-            depth[index].reshape(-1)[solid.ray] = solid.distance
-            back.append(self.measure_back_share(hits, rays.directions))
-            normals[index].reshape(-1, 3)[solid.ray] = self.face_towards(solid, rays.directions)
-        return SurfaceView(
-            torch.from_numpy(light),
-            torch.from_numpy(depth),
-            torch.from_numpy(normals),
-            torch.from_numpy(depth > 0),
-            float(np.mean(back)),
+        """Cast one ray per pixel, and EXTRA more where neighbors see different surfaces. Cameras and poses are
+        [*batch]."""
+        size = (camera.height, camera.width)
+        views = [self._view_one(rays, size) for _, rays in _iterate_views(camera, pose)]
+        light, depth, normals, sky = (np.stack(parts) for parts in zip(*(v[:4] for v in views), strict=True))
+        light, depth, normals, sky = (
+            torch.from_numpy(part.reshape(*camera.batch_shape, *part.shape[1:]))
+            for part in (light, depth, normals, sky)
         )
+        return SurfaceView(light, depth, normals, depth > 0, sky, float(np.mean([v[4] for v in views])))
+
+    def _view_one(
+        self, rays: "_Rays", size: tuple[int, int]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]:
+        """Light, depth, normals and share of sky of one view, and how much of it is on the back of triangles."""
+        hits = self.cast(rays.origin, rays.directions).select(rays.valid)
+        solid = hits.drop(self.sky)
+        steps = _measure_steps(rays.directions.reshape(*size, 3))
+        angles = _measure_angles(steps)
+        count = len(rays.directions)
+        depth, normals = np.zeros(count, np.float32), np.zeros((count, 3), np.float32)
+        depth[solid.ray] = solid.distance
+        normals[solid.ray] = self.face_towards(solid, rays.directions)
+        light, sky = self._gather(hits, rays.directions, angles, count)
+        edges = np.flatnonzero(
+            _find_edges(depth.reshape(size), normals.reshape(*size, 3)).ravel() & rays.valid
+        )
+        if self.prefilter and len(edges):
+            for across, down in EXTRA:
+                moved = across * steps[1].reshape(-1, 3)[edges] + down * steps[0].reshape(-1, 3)[edges]
+                toward = rays.directions[edges] + moved
+                toward /= np.linalg.norm(toward, axis=-1, keepdims=True)
+                more = self._gather(self.cast(rays.origin, toward), toward, angles[edges], len(edges))
+                light[edges] += more[0]
+                sky[edges] += more[1]
+            light[edges] /= 1 + len(EXTRA)
+            sky[edges] /= 1 + len(EXTRA)
+        back = self.measure_back_share(solid, rays.directions)
+        return (
+            light.reshape(*size, 3),
+            depth.reshape(size),
+            normals.reshape(*size, 3),
+            sky.reshape(size),
+            back,
+        )
+
+    def _gather(
+        self, hits: Hits, directions: np.ndarray, angles: np.ndarray, count: int
+    ) -> tuple[Float[np.ndarray, "ray 3"], Float[np.ndarray, "ray"]]:
+        """Light from surfaces along rays, and 1 where they end in the sky."""
+        light, sky = np.zeros((count, 3), np.float32), np.zeros(count, np.float32)
+        solid = hits.drop(self.sky)
+        level = self._choose_levels(solid, directions, angles) if self.prefilter else None
+        light[solid.ray] = self.shade(solid, directions, level)
+        sky[hits.ray] = self.sky.take(hits.face)
+        return light, sky
 
     def measure_back_share(self, hits: Hits, directions: Float[np.ndarray, "ray 3"]) -> float:
         """Share of the hits that are on the back of a triangle."""
@@ -223,16 +265,17 @@ class MeshScene:
         away = np.einsum("rc,rc->r", normals, directions.take(hits.ray, axis=0)) > 0
         return np.where(away[:, None], -normals, normals)
 
-    def _choose_levels(self, hits: Hits, rays: "_Rays", shape: tuple[int, int]) -> Int[np.ndarray, "hit"]:
+    def _choose_levels(
+        self, hits: Hits, directions: Float[np.ndarray, "ray 3"], angles: Float[np.ndarray, "ray"]
+    ) -> Int[np.ndarray, "hit"]:
         """Reduce textures until a texel is as large as the footprint of a pixel.
 
         The footprint is d·α wide and d·α / cos θ long, with α the angle between neighboring rays and θ that of
         incidence; its geometric mean is a compromise between blur across and aliasing along it.
         """
-        angle = _measure_angles(rays.directions.reshape(*shape, 3)).ravel().take(hits.ray)
-        normals, toward = self.normals.take(hits.face, axis=0), rays.directions.take(hits.ray, axis=0)
+        normals, toward = self.normals.take(hits.face, axis=0), directions.take(hits.ray, axis=0)
         cosine = np.abs(np.einsum("rc,rc->r", normals, toward)).clip(STEEPEST)
-        texels = self.density.take(hits.face) * hits.distance * angle / np.sqrt(cosine)
+        texels = self.density.take(hits.face) * hits.distance * angles.take(hits.ray) / np.sqrt(cosine)
         return np.rint(np.log2(texels.clip(1, 1 << (LEVELS - 1)))).astype(np.int64)
 
     def cast(self, origin: Float[np.ndarray, "3"], directions: Float[np.ndarray, "ray 3"]) -> Hits:
@@ -291,12 +334,36 @@ def _average_cells(light: Float[np.ndarray, "h w 3"], side: int) -> Float[np.nda
     return total / np.float32(side * side)
 
 
-def _measure_angles(directions: Float[np.ndarray, "h w 3"]) -> Float[np.ndarray, "h w"]:
+def _measure_steps(directions: Float[np.ndarray, "h w 3"]) -> list[Float[np.ndarray, "h w 3"]]:
+    """Change of the ray from one pixel to the next, downwards and across."""
+    if min(directions.shape[:2]) < 2:
+        return [np.zeros_like(directions)] * 2
+    return [np.gradient(directions, axis=axis) for axis in (0, 1)]
+
+
+def _measure_angles(steps: Sequence[Float[np.ndarray, "h w 3"]]) -> Float[np.ndarray, "pixel"]:
     """Angle that a pixel covers, in the mean of its two directions: the root of its solid angle."""
-    down, across = (np.gradient(directions, axis=axis) for axis in (0, 1))
+    down, across = steps
     down2, across2 = (np.einsum("hwc,hwc->hw", side, side) for side in (down, across))
     mixed = np.einsum("hwc,hwc->hw", down, across)
-    return (down2 * across2 - mixed**2).clip(0) ** 0.25
+    return (down2 * across2 - mixed**2).clip(0).ravel() ** 0.25
+
+
+def _find_edges(
+    depth: Float[np.ndarray, "h w"], normals: Float[np.ndarray, "h w 3"]
+) -> Bool[np.ndarray, "h w"]:
+    """Pixels beside which another surface begins: depth jumps, or the surface turns."""
+    edges = np.zeros(depth.shape, bool)
+    for a, b in (
+        ((slice(None), slice(1, None)), (slice(None), slice(-1))),
+        ((slice(1, None),), (slice(-1),)),
+    ):
+        jump = np.abs(depth[a] - depth[b]) > EDGE_DEPTH * np.minimum(depth[a], depth[b])
+        turn = np.einsum("hwc,hwc->hw", normals[a], normals[b]) < EDGE_COSINE
+        differ = (jump | turn) & ((depth[a] > 0) | (depth[b] > 0))
+        edges[a] |= differ
+        edges[b] |= differ
+    return edges
 
 
 def _compute_density(

@@ -40,11 +40,13 @@ class ViewLimits:
     median_m: tuple[float, float] = (1.2, 50.0)
     spread: float = 1.6
     """Depth of the farthest 10 % over that of the nearest 10 %, at least: a wall in front has less."""
-    valid: float = 0.6
+    flat: float = 0.75
+    """Share of pixels whose surfaces have one orientation, at most: a floor alone is no scene."""
+    valid: float = 0.65
     """Share of pixels with a surface, at least: the rest is sky."""
     back: float = 0.02
     """Share of pixels that see the back of a surface, at most: behind walls it is most of them."""
-    contrast: float = 0.3
+    contrast: float = 0.35
     """Standard deviation of log2 luminance, at least."""
     overlap: float = 0.3
     """Mean share of the pixels that a view and the one it left have in common, at least."""
@@ -156,13 +158,13 @@ class _Walk:
     # Views
 
     def _choose_direction(self, left: _View, eye: np.ndarray) -> Float[np.ndarray, "3"]:
-        """Look at something that the other view sees, nearly level."""
+        """Look at something that the other view sees, but only half as far up or down: cameras are held level."""
         rows, columns = left.valid.nonzero(as_tuple=True)
         one = int(self.random.integers(len(rows)))
         toward = left.points[rows[one], columns[one]].double().numpy() - eye
         yaw = np.arctan2(toward[1], toward[0])
         pitch = np.arctan2(toward[2], np.hypot(toward[0], toward[1]))
-        return _point(yaw, float(np.clip(pitch, -radians(PITCH_DEG), radians(PITCH_DEG))))
+        return _point(yaw, float(np.clip(pitch / 2, -radians(PITCH_DEG), radians(PITCH_DEG))))
 
     def _make_pose(self, eye: np.ndarray, direction: np.ndarray) -> Pose:
         level = Pose.look_at(
@@ -193,11 +195,15 @@ class _Walk:
         near, tenth, median, most = np.percentile(seen.ray_depth[seen.valid].numpy(), (5, 10, 50, 90))
         luminance = seen.light[seen.valid].mean(-1)
         contrast = float(torch.log2(luminance + 1e-4).std())
+        # Parallel surfaces fall into one of a few cells of the normal's rounded components.
+        cells = torch.unique((2 * seen.normals[seen.valid]).round(), dim=0, return_counts=True)[1]
+        flat = float(cells.max() / cells.sum())
         return bool(
             near >= limits.near_m
             and limits.median_m[0] <= median <= limits.median_m[1]
             and most / tenth >= limits.spread
             and contrast >= limits.contrast
+            and flat <= limits.flat
         )
 
     def _measure_overlap(self, a: _View, b: _View) -> float:

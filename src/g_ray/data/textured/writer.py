@@ -19,6 +19,7 @@ from g_ray.data.clip_sampling import hash_to_unit
 from g_ray.data.covisibility import compute_scene_covisibility
 from g_ray.data.textured.exposure import NO_FAULTS, CameraFaults, expose_views
 from g_ray.data.textured.lens_draws import LensKind, draw_cameras
+from g_ray.data.textured.sky import draw_sky
 from g_ray.data.textured.walk import FreeSpace, draw_walk
 from g_ray.formats.frames import camera_to_frame, pose_to_frame
 from g_ray.formats.nerfstudio import DEPTH_CONVENTION, DEPTH_UNIT, read_nerfstudio, write_nerfstudio
@@ -87,16 +88,12 @@ class WalkOutcome:
 
 
 def list_walks(sources: Sequence[SceneSource], scenes: int) -> list[WalkJob]:
-    """Spread walks over the sources evenly; those of one source come together, so that it is opened seldom.
-
-    More scenes only add to fewer.
-    """
+    """Spread walks over the sources evenly; more scenes only add to fewer."""
     if scenes < 1 or not sources:
         raise ValueError(f"{scenes} scenes of {len(sources)} sources: give at least one of each")
     # In an order that has nothing to do with names, so that a few walks see as many kinds of scenes as possible.
     sources = sorted(sources, key=lambda source: hash_to_unit(source.name))
-    jobs = [WalkJob(number, sources[number % len(sources)]) for number in range(scenes)]
-    return sorted(jobs, key=lambda job: (job.number % len(sources), job.number))
+    return [WalkJob(number, sources[number % len(sources)]) for number in range(scenes)]
 
 
 def find_unfinished_walks(root: Path, jobs: Sequence[WalkJob]) -> list[WalkJob]:
@@ -107,8 +104,17 @@ def write_walks(
     root: Path, jobs: Sequence[WalkJob], settings: WalkSettings, workers: int = 1
 ) -> Generator[WalkOutcome]:
     """Write what is not there yet, in so many processes; an outcome as each scene is done, in any order."""
-    write = partial(write_walk, root, settings=settings)
-    yield from run_in_processes(write, find_unfinished_walks(root, jobs), workers, lambda job: job.name)
+    groups: dict[str, list[WalkJob]] = {}
+    for job in find_unfinished_walks(root, jobs):
+        groups.setdefault(job.source.name, []).append(job)
+    write = partial(_write_group, root, settings=settings)
+    for outcomes in run_in_processes(write, list(groups.values()), workers, lambda group: group[0].name):
+        yield from outcomes
+
+
+def _write_group(root: Path, jobs: list[WalkJob], settings: WalkSettings) -> list[WalkOutcome]:
+    """Write walks through one scene, which is opened once."""
+    return [write_walk(root, job, settings) for job in jobs]
 
 
 def write_walk(root: Path, job: WalkJob, settings: WalkSettings) -> WalkOutcome:
@@ -149,8 +155,13 @@ def _write_scene(
     faults: CameraFaults,
 ) -> None:
     seen = [space.scene.view(camera, pose) for camera, pose in zip(cameras, poses, strict=True)]
-    has_ray = torch.stack([RayMap.from_camera(camera).valid for camera in cameras])
-    images = expose_views(torch.stack([view.light for view in seen]), has_ray, random, faults)
+    rays = [RayMap.from_camera(c).to_world(p.to(c.dtype)) for c, p in zip(cameras, poses, strict=True)]
+    sky = draw_sky(random)
+    sky_light = [
+        view.sky[..., None] * sky.shine(ray.directions) for view, ray in zip(seen, rays, strict=True)
+    ]
+    light, has_ray = torch.stack([view.light for view in seen]), torch.stack([ray.valid for ray in rays])
+    images = expose_views(light, torch.stack(sky_light), has_ray, random, faults)
     unit = _choose_unit(torch.stack([view.ray_depth for view in seen]))
     for part in ("images", "depth", "covisibility/v0"):
         (folder / part).mkdir(parents=True)
