@@ -1,4 +1,4 @@
-"""`g-ray data`: check scene folders and RealEstate10K, render objects, and freeze the index of test objects."""
+"""`g-ray data`: check scene folders and RealEstate10K, render objects, freeze indices, prepare evaluation datasets."""
 
 import os
 import sys
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from g_ray.cli.data_textured import Levels
+from g_ray.cli.prepare import Miniature, Prepare
 from g_ray.cli.text import CountBar
 
 if TYPE_CHECKING:
@@ -363,6 +364,8 @@ class Data:
         | Annotated[Levels, tyro.conf.subcommand("levels")]
         | Annotated[Sheet, tyro.conf.subcommand("sheet")]
         | Annotated[RE10KCheck, tyro.conf.subcommand("re10k-check")]
+        | Annotated[Prepare, tyro.conf.subcommand("prepare")]
+        | Annotated[Miniature, tyro.conf.subcommand("miniature")]
     )
 
     def run(self) -> int | None:
