@@ -186,11 +186,10 @@ def compare(name: str) -> dict[str, float]:
     result["confidence"] = difference(found.confidence, wanted["confidence"])
     poses = found.cameras.poses.cam_from_world[..., :3, :]
     result["cam_from_world"] = difference(poses, wanted["extrinsics"])
-    focal = wanted["intrinsics"][..., [0, 1], [0, 1]]
-    seen = wanted["codes"][-1][..., [8, 7]] > 0.05  # random weights may give no field of view at all
-    ours_focal = found.cameras.compute_focal_lengths(size["image"][1], size["image"][0])
+    seen = (wanted["codes"][-1][..., 7:] > 0.05).all(-1)  # random weights may give no field of view at all
+    intrinsics = found.cameras.compute_intrinsics(size["image"][1], size["image"][0])
     if bool(seen.any()):
-        result["focal lengths"] = difference(ours_focal[seen], focal[seen])
+        result["intrinsics"] = difference(intrinsics[seen], wanted["intrinsics"][seen])
     return result
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from g_ray.cameras import Pinhole
 from g_ray.models.camera_head import EncodedCameras
 from g_ray.models.vggt import VGGT, VGGTConfig, build_vggt, load_vggt, read_config
 
@@ -81,7 +82,8 @@ def test_code_is_the_inverse_pose_and_two_angles():
     cameras = EncodedCameras(code)
     assert torch.allclose(cameras.poses.translation, torch.tensor([1.0, 2, 3]), atol=1e-6)
     assert torch.allclose(cameras.poses.rotation[:, 2], torch.tensor([1.0, 0, 0]), atol=1e-6)
-    camera = cameras.make_pinhole(518, 294)
+    k = cameras.compute_intrinsics(518, 294)
+    camera = Pinhole.make(518, 294, fx=k[0, 0], fy=k[1, 1], cx=k[0, 2], cy=k[1, 2])
     edge, _ = camera.unproject(torch.tensor([[518.0, 147.0], [259.0, 294.0]]))
     across, down = torch.atan2(edge[0, 0], edge[0, 2]), torch.atan2(edge[1, 1], edge[1, 2])
     assert float(across) == pytest.approx(0.75, abs=1e-6) and float(down) == pytest.approx(0.6, abs=1e-6)

@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from g_ray.cameras.pinhole import Pinhole
 from g_ray.encodings import NoPosition
 from g_ray.geometry.pose import Pose, rotation_from_quaternion
 from g_ray.geometry.precision import disable_autocast
@@ -93,12 +92,13 @@ class EncodedCameras:
         rotation = rotation_from_quaternion(self.code[..., 3:7])
         return Pose.from_parts(rotation, self.code[..., :3]).inverse()
 
-    def compute_focal_lengths(self, width: int, height: int) -> Float[Tensor, "*batch 2"]:
-        """Compute fx, fy in pixels of an image of this size."""
-        sides = self.code.new_tensor([width, height])
-        return sides / 2 / (self.code[..., [8, 7]] / 2).tan()
+    def compute_intrinsics(self, width: int, height: int) -> Float[Tensor, "*batch 3 3"]:
+        """Compute K in pixels of an image of this size, which count from its corner: W/2 is the middle.
 
-    def make_pinhole(self, width: int, height: int) -> Pinhole:
-        """Make the camera of a single code. W/2 is the middle where pixels count from the corner of the image."""
-        fx, fy = self.compute_focal_lengths(width, height).tolist()
-        return Pinhole.make(width, height, fx=fx, fy=fy, cx=width / 2, cy=height / 2)
+        A field of view of zero has an infinite focal length.
+        """
+        sides = self.code.new_tensor([width, height])
+        fx, fy = (sides / 2 / (self.code[..., [8, 7]] / 2).tan()).unbind(-1)
+        zero, one = torch.zeros_like(fx), torch.ones_like(fx)
+        rows = [fx, zero, one * width / 2, zero, fy, one * height / 2, zero, zero, one]
+        return torch.stack(rows, -1).unflatten(-1, (3, 3))
