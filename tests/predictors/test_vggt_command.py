@@ -168,3 +168,16 @@ def test_known_poses_are_kept(tmp_path, capture):
         expected = torch.tensor(document[number]["world_from_cam"], dtype=torch.float64)
         torch.testing.assert_close(view.pose.world_from_cam.double(), expected, atol=1e-6, rtol=0)
     assert any("moved to the known poses" in note for note in result.notes)
+
+
+def test_weights_that_cannot_be_downloaded(monkeypatch, capture, tmp_path, capsys):
+    import huggingface_hub
+
+    def fail(*_, **__):
+        raise huggingface_hub.errors.LocalEntryNotFoundError("no connection,\nand nothing in the cache")
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fail)
+    words = ["reconstruct", str(capture / "photos"), "--calibration", str(capture / "lenses.json")]
+    assert main([*words, "--out", str(tmp_path / "out"), "--weights", "facebook/VGGT-1B"]) == 2
+    said = capsys.readouterr().err
+    assert "cannot download model.safetensors of facebook/VGGT-1B" in said and said.count("\n") == 1

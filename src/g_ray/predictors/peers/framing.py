@@ -5,7 +5,7 @@ keeps its ray. Results are cut back to the resized photograph, of which cropped 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,7 +20,8 @@ from g_ray.cameras.base import Camera
 
 Size = tuple[int, int]
 """Width and height in pixels."""
-Filter = Literal["bicubic", "lanczos", "area"]
+Filter = Literal["bicubic", "lanczos", "lanczos_or_bicubic", "area"]
+"""Pillow's; lanczos_or_bicubic: Lanczos if shrinking, bicubic if enlarging; area: OpenCV's INTER_AREA if shrinking."""
 WHITE = 1.0
 
 
@@ -90,15 +91,17 @@ class Placement:
 def resize_image(
     image: Float[Tensor, "3 h w"], width: int, height: int, filter: Filter
 ) -> Float[Tensor, "3 height width"]:
-    """Resize with 8 bits, as the loaders of peers do; "area" averages (OpenCV's INTER_AREA), bicubic if enlarging."""
+    """Resize with 8 bits, as the loaders of peers do."""
     if (image.shape[-1], image.shape[-2]) == (width, height):
         return image
-    pixels = (255 * image.clamp(0, 1)).round().to(torch.uint8).movedim(0, -1).numpy(force=True)
-    if filter == "area" and width <= image.shape[-1] and height <= image.shape[-2]:
+    shrinks = width <= image.shape[-1] and height <= image.shape[-2]
+    if filter == "area" and shrinks:
         across = compute_area_weights(image.shape[-1], width).to(image)
         down = compute_area_weights(image.shape[-2], height).to(image)
         return (255 * (down @ image.clamp(0, 1) @ across.mT)).round() / 255
-    kind = Image.Resampling.LANCZOS if filter == "lanczos" else Image.Resampling.BICUBIC
+    pixels = (255 * image.clamp(0, 1)).round().to(torch.uint8).movedim(0, -1).numpy(force=True)
+    sharp = filter == "lanczos" or (filter == "lanczos_or_bicubic" and shrinks)
+    kind = Image.Resampling.LANCZOS if sharp else Image.Resampling.BICUBIC
     small = np.asarray(Image.fromarray(pixels).resize((width, height), kind))
     return torch.from_numpy(small.copy()).movedim(-1, 0).float() / 255
 
@@ -112,11 +115,7 @@ def compute_area_weights(source: int, target: int) -> Float[Tensor, "target sour
     return overlap.clamp(min=0) / step
 
 
-# Rules
-
-
-SizeRule = Callable[[Sequence[Size]], list[Placement]]
-"""From the sizes of all images of a scene to their places."""
+# Rules: from the sizes of all images of a scene to their places.
 
 
 def fit_width(sizes: Sequence[Size], side: int, multiple: int) -> list[Placement]:
@@ -222,7 +221,7 @@ def _recenter(place: Placement, canvas: Size) -> Placement:
 def _cover(size: Size, shape: Size) -> Placement:
     """Scale an image so that it covers a shape, and keep the middle."""
     scale = max(new / old for new, old in zip(shape, size, strict=True))
-    width, height = (max(new, round(old * scale)) for new, old in zip(shape, size, strict=True))
+    width, height = (max(new, math.floor(old * (scale + 1e-8))) for new, old in zip(shape, size, strict=True))
     return center_on(Placement(width, height, 0, 0, shape), shape)
 
 

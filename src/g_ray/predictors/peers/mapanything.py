@@ -27,7 +27,7 @@ class MapAnything(Adapter):
     """Rays go in as they are: from K it would make rays of integer pixels, half a pixel off."""
 
     KIND = "ray"
-    FILTER = "lanczos"
+    FILTER = "lanczos_or_bicubic"
 
     def load(self) -> Any:
         model = self.import_module("mapanything.models").MapAnything.from_pretrained(self.weights)
