@@ -168,6 +168,23 @@ def format_protocols() -> str:
     return "\n".join(lines)
 
 
+def format_peers() -> str:
+    """Return the table of networks of other projects."""
+    lines = [
+        "| `--model` | lenses | takes | views | weights | license of the weights | install |",
+        "|" + "---|" * 7,
+    ]
+    words = {"pinhole": "pinholes", "forward": "rays with z > 0", "any": "any"}
+    for name, card in load("g_ray.predictors.peers:PEERS").items():
+        views = "many" if card.many else "one"
+        takes = card.describe_inputs() + ("; meters" if card.metric else "")
+        lines.append(
+            f"| `{name}` ({card.title}) | {words[card.lenses]} | {takes} | {views} | `{card.weights}` | "
+            f"{card.license} | `{card.install}` |"
+        )
+    return "\n".join(lines)
+
+
 def format_layers() -> str:
     """Return the import contract of pyproject.toml as a picture: a package imports only from lines below its own."""
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
@@ -223,6 +240,7 @@ BLOCKS: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/index.md", "extras"): format_extras,
     ("docs/cameras-json.md", "camera parameters"): format_camera_parameters,
     ("docs/export.md", "camera exports"): format_camera_exports,
+    ("docs/models.md", "peers"): format_peers,
     ("docs/training.md", "recipes"): format_recipes,
     ("docs/evaluation-data.md", "downloads"): format_downloads,
     ("docs/evaluation-data.md", "evaluation datasets"): format_datasets,

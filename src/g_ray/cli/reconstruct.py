@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from g_ray.export.options import ExportOptions
-from g_ray.predictors.settings import DEFAULT_MODEL, ModelName, ModelSettings
+from g_ray.predictors.settings import ModelName, ModelSettings
 
 if TYPE_CHECKING:
     from g_ray.export.reconstruction import Reconstruction
@@ -24,9 +24,10 @@ class Reconstruct:
     cameras.json, ray maps), exif, estimate[:NAME], or several as PATTERN=SOURCE."""
     out: Path
     """Folder for the result; an interrupted run is resumed there."""
-    model: ModelName = DEFAULT_MODEL
-    """stereo: structure from motion with the lenses as they are, then depth by comparing photographs along their rays;
-    network: poses and depth predicted by a network."""
+    model: ModelName | None = None
+    """stereo (default): structure from motion with the lenses as they are, then depth by comparing photographs along
+    their rays; network: poses and depth predicted by a network; vggt and others: networks of other projects (docs:
+    models). With --weights the model is theirs."""
     poses: Literal["given", "align", "ignore"] = "given"
     """Poses that the calibration has: keep them, align the scene to them and score it, or do not use them."""
     masks: Path | None = None
@@ -117,7 +118,8 @@ class Reconstruct:
         if settings.at_once is not None and settings.max_memory is not None:
             raise ValueError("--at-once and --max-memory both fix the views in a chunk: give one of them")
         if self.into is not None and (
-            self.model != "stereo"
+            self.model not in (None, "stereo")
+            or settings.weights
             or self.metric
             or self.distance
             or self.truth
@@ -125,8 +127,8 @@ class Reconstruct:
             or self.poses != "given"
         ):
             raise ValueError(
-                "--into keeps the world and the unit of the finished result: leave out --model network, --metric, "
-                "--distance, --truth, --rig and --poses"
+                "--into keeps the world and the unit of the finished result: leave out --model network, --weights, "
+                "--metric, --distance, --truth, --rig and --poses"
             )
         if self.metric and self.poses == "ignore":
             raise ValueError(

@@ -120,9 +120,25 @@ def find_file(source: str | Path, name: str = FILE, *, revision: str | None = No
         raise FileNotFoundError(
             f"no weights at {path}: give a file, a folder with {name} or an id owner/name"
         )
-    from huggingface_hub import hf_hub_download
+    return _download(str(source), name, revision)
 
-    return Path(hf_hub_download(str(source), name, revision=revision))
+
+def _download(source: str, name: str, revision: str | None) -> Path:
+    """Download a file of a repository on the hub, or find it in the cache; OSError in one line if that fails."""
+    try:
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import HfHubHTTPError
+    except ImportError:
+        raise OSError(f"{source} is on the hub, which needs a package: pip install 'g-ray[hub]'") from None
+    try:
+        return Path(hf_hub_download(source, name, revision=revision))
+    except (OSError, HfHubHTTPError) as error:
+        # Gated repositories and missing files are answers of the server, no connection is an OSError.
+        reason = " ".join(str(error).split())[:160]
+        raise OSError(
+            f"cannot download {name} of {source} ({reason} …): accept its license on the hub and log in (hf auth "
+            "login), or download the file elsewhere and give its path"
+        ) from None
 
 
 def _read(path: Path) -> tuple[ReconstructionConfig, dict[str, Tensor]]:

@@ -129,7 +129,7 @@ class ReconstructionModel(nn.Module):
         """Compute the patch features of every view."""
         features: dict[int, Tensor] = {}
         for group in groups:
-            stacked = _normalize_images(torch.stack([images[view] for view in group.views], 1)).flatten(0, 1)
+            stacked = normalize_images(torch.stack([images[view] for view in group.views], 1)).flatten(0, 1)
             keys = None if mask is None else _select_patches(mask[..., None], tokens, group)[..., 0]
             encoded = self._run_encoder(stacked, keys)
             each = encoded.unflatten(0, (-1, len(group.views))).unbind(1)
@@ -198,7 +198,7 @@ def _select_patches(
     return torch.stack([x[:, spans[view]] for view in group.views], 1).flatten(0, 1)
 
 
-def _normalize_images(images: Float[Tensor, "batch view 3 h w"]) -> Float[Tensor, "batch view 3 h w"]:
+def normalize_images(images: Float[Tensor, "batch view 3 h w"]) -> Float[Tensor, "batch view 3 h w"]:
     return (images - images.new_tensor(MEAN)[:, None, None]) / images.new_tensor(DEVIATION)[:, None, None]
 
 

@@ -10,7 +10,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Int
@@ -25,7 +25,7 @@ from g_ray.pipelines.alignment import Alignment, align_to_poses, scale_to_distan
 from g_ray.pipelines.inputs import KnownGeometry
 from g_ray.pipelines.scoring import score_views
 from g_ray.pipelines.verdict import judge
-from g_ray.predictors import DEFAULT_MODEL, ModelSettings, make_predictor
+from g_ray.predictors import ModelSettings, choose_model, make_predictor
 from g_ray.predictors.base import Predictor, Progress, SceneInput, ScenePrediction, check_priors
 from g_ray.predictors.network import NetworkPredictor, load_network
 from g_ray.predictors.settings import WEIGHTS
@@ -51,7 +51,7 @@ def reconstruct(
     known: KnownGeometry | None = None,
     size: int | None = None,
     at_once: int | None = None,
-    precision: str = "fp32",
+    precision: Literal["fp32", "bf16"] = "fp32",
     query_chunk: int | None = None,
     device: str = "auto",
     refine: bool = False,
@@ -60,9 +60,9 @@ def reconstruct(
 ) -> Reconstruction:
     """Reconstruct a scene from images in [0, 1] (or objects with `load()`), with one camera each of any model and size.
 
-    `model` is a name of `MODELS` or a predictor; with `weights` it is the network. Poses in `known` are kept by models
-    that use poses, and the scene is aligned to them otherwise. `size` is the long side at which depth is estimated.
-    With a `work` folder finished parts are kept there, and an interrupted run resumes.
+    `model` is a name of `MODELS` or a predictor; with `weights` it is the network that they belong to. Poses in `known`
+    are kept by models that use poses, and the scene is aligned to them otherwise. `size` is the long side at which
+    depth is estimated. With a `work` folder finished parts are kept there, and an interrupted run resumes.
     """
     if len(images) != len(cameras) or len(images) < 2:
         raise ValueError(
@@ -76,18 +76,27 @@ def reconstruct(
         for name, camera, source, image, mask in zip(names, cameras, sources, images, masks, strict=True)
     ]
     if isinstance(model, str) or model is None:
-        name = model or (DEFAULT_MODEL if weights is None else "network")
+        loaded = isinstance(weights, ReconstructionModel)
+        settings = ModelSettings(
+            size=size,
+            device=device,
+            refine=refine,
+            weights=None if loaded or weights is None else str(weights),
+            precision=precision,
+            at_once=at_once,
+        )
+        name = model or ("network" if loaded else choose_model(settings))
         if name == "network":
             network = load_network(WEIGHTS if weights is None else weights, device)
             predictor: Predictor = NetworkPredictor(
                 network, size or network.config.long_side, precision, query_chunk, at_once
             )
-        elif weights is not None or at_once is not None or query_chunk is not None or precision != "fp32":
-            raise ValueError(
-                f"model {name!r} is no network: leave out weights, at_once, query_chunk, precision"
-            )
+        elif loaded or query_chunk is not None:
+            raise ValueError(f"model {name!r} is not our network: leave out its weights and query_chunk")
+        elif name == "stereo" and (weights is not None or at_once is not None or precision != "fp32"):
+            raise ValueError("model 'stereo' is no network: leave out weights, at_once, precision")
         else:
-            predictor = make_predictor(name, ModelSettings(size=size, device=device, refine=refine))
+            predictor = make_predictor(name, settings)
     else:
         predictor = model
     return reconstruct_views(SceneInput(views, rig), predictor, known=known, work=work, progress=progress)

@@ -61,7 +61,8 @@ def _grade(figures: dict[str, Any], prediction: ScenePrediction) -> str:
         return "unverified"
     placed = figures["placed"] >= GOOD_SHARE * figures["views"]
     exact = figures["relative_error"] <= GOOD_ERROR
-    covered = figures["share_with_depth"] >= GOOD_COVERAGE
+    share = figures["share_with_depth"] if "share_with_depth" in figures else figures["confirmed_share"]
+    covered = share >= GOOD_COVERAGE
     return "good" if placed and exact and covered else "partial"
 
 

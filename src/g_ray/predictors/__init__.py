@@ -4,14 +4,24 @@ A new model is a file with a `Predictor` and a line in MODELS; nothing here impo
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
+from g_ray.predictors.peers import PEERS, make_peer
 from g_ray.predictors.settings import DEFAULT_MODEL, WEIGHTS, ModelName, ModelSettings
 
 if TYPE_CHECKING:
     from g_ray.predictors.base import Predictor
 
-__all__ = ["DEFAULT_MODEL", "MODELS", "WEIGHTS", "ModelName", "ModelSettings", "make_predictor"]
+__all__ = [
+    "DEFAULT_MODEL",
+    "MODELS",
+    "WEIGHTS",
+    "ModelName",
+    "ModelSettings",
+    "choose_model",
+    "make_predictor",
+]
 
 
 def _make_stereo(settings: ModelSettings) -> "Predictor":
@@ -31,11 +41,27 @@ def _make_network(settings: ModelSettings) -> "Predictor":
 MODELS: "dict[str, Callable[[ModelSettings], Predictor]]" = {
     "stereo": _make_stereo,
     "network": _make_network,
+    **{name: partial(make_peer, name) for name in PEERS},
 }
 
 
-def make_predictor(name: str, settings: ModelSettings | None = None) -> "Predictor":
-    """Make a model by its name; ValueError for an unknown one."""
+def make_predictor(name: str | None, settings: ModelSettings | None = None) -> "Predictor":
+    """Make a model by its name, or the one that the weights belong to; ValueError for settings that it would ignore."""
+    settings = settings or ModelSettings()
+    name = name or choose_model(settings)
     if name not in MODELS:
         raise ValueError(f"unknown model {name!r}: choose one of {', '.join(MODELS)}")
-    return MODELS[name](settings or ModelSettings())
+    if name == "stereo" and settings.weights is not None and settings.fill is None:
+        raise ValueError("--model stereo has no weights: leave out --weights, or add --fill network")
+    if name not in PEERS and settings.lenses == "predicted":
+        raise ValueError(f"--model {name} finds no lenses: leave out --lenses predicted")
+    return MODELS[name](settings)
+
+
+def choose_model(settings: ModelSettings) -> str:
+    """Return the model that the given weights belong to, or the default."""
+    if settings.weights is None or settings.fill is not None:
+        return DEFAULT_MODEL
+    from g_ray.predictors.detection import detect_model
+
+    return detect_model(settings.weights)

@@ -80,9 +80,13 @@ class Cost:
 class Predictor(Protocol):
     """A model that reconstructs scenes. `MODELS` in `g_ray.predictors` names them."""
 
-    NAME: ClassVar[str]
     USES: ClassVar[frozenset[Prior]]
     """Priors that it uses; callers must not give it others (`check_priors`)."""
+
+    @property
+    def NAME(self) -> str:
+        """The name in `MODELS`."""
+        ...
 
     def estimate_cost(self, scene: SceneInput) -> Cost:
         """Estimate time and memory of `predict`."""

@@ -16,7 +16,7 @@ from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.predictors import network_cost
 from g_ray.predictors.base import Cost, Prior, Progress, SceneInput, ScenePrediction
 from g_ray.predictors.chunks import StoredChunks, join_chunks, predict_chunks, split_into_chunks
-from g_ray.predictors.settings import MIN_CHUNK, OVERLAP, ModelSettings
+from g_ray.predictors.settings import MIN_CHUNK, OVERLAP, WEIGHTS, ModelSettings
 from g_ray.training.distributed import choose_device
 
 GIB = 2**30
@@ -26,7 +26,6 @@ GIB = 2**30
 class NetworkPredictor:
     """Poses and depth along calibrated rays, from the reconstruction network."""
 
-    NAME: ClassVar[str] = "network"
     USES: ClassVar[frozenset[Prior]] = frozenset({"masks"})
 
     model: ReconstructionModel
@@ -42,17 +41,22 @@ class NetworkPredictor:
     weights: str = "given"
     """Where the model came from, for the record."""
 
+    @property
+    def NAME(self) -> str:
+        return "network"
+
     @staticmethod
     def from_settings(settings: ModelSettings) -> "NetworkPredictor":
         """Load the weights."""
-        model = load_network(settings.weights, settings.device)
+        weights = settings.weights or WEIGHTS
+        model = load_network(weights, settings.device)
         return NetworkPredictor(
             model,
             settings.size or model.config.long_side,
             settings.precision,
             at_once=settings.at_once,
             max_memory=settings.max_memory,
-            weights=settings.weights,
+            weights=weights,
         )
 
     def describe_settings(self) -> dict[str, Any]:

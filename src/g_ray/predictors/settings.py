@@ -11,7 +11,23 @@ OVERLAP = 3
 MIN_CHUNK = OVERLAP + 1
 """Smallest chunk that adds a view to those that it shares."""
 
-ModelName = Literal["stereo", "network"]
+ModelName = Literal[
+    "stereo",
+    "network",
+    "vggt",
+    "vggt-omega",
+    "pi3",
+    "pi3x",
+    "mapanything",
+    "da3",
+    "da3-nested",
+    "worldmirror",
+    "omnivggt",
+    "any3r",
+    "wid3r",
+    "moge",
+    "unik3d",
+]
 """The names of `MODELS`."""
 DEFAULT_MODEL: ModelName = "stereo"
 
@@ -21,19 +37,24 @@ class ModelSettings:
     """Settings of all models; each uses those that concern it."""
 
     size: int | None = None
-    """Long side, in pixels, at which depth is estimated; by default 480 (stereo) or that of the training (network)."""
+    """Long side, in pixels, at which depth is estimated; by default 480 (stereo) or that of the model's training."""
     device: str = "auto"
     """cpu, cuda, cuda:1, …; auto takes a GPU where there is one."""
     max_memory: float | None = None
     """GiB that the whole process may take."""
-    weights: str = WEIGHTS
-    """network: a file, a Hugging Face id owner/name, or the name of weights that come with g-ray."""
+    weights: str | None = None
+    """network, vggt, …: a file, a Hugging Face id owner/name, or the name of weights that come with g-ray. Without
+    --model they say which model it is."""
+    lenses: Literal["given", "predicted"] = "given"
+    """vggt, …: use the given calibration, or see images alone and keep the lenses that the model finds."""
+    fit: Literal["crop", "pad"] = "crop"
+    """vggt: crop photographs that are taller than wide to a square, or pad all to squares."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """network: arithmetic of the trunk."""
+    """network, vggt, …: arithmetic of the trunk."""
     at_once: int | None = None
-    """network: views in a chunk, instead of as many as the memory allows."""
+    """network, vggt, …: views in a chunk, instead of as many as the memory allows."""
     refine: bool = False
-    """stereo: adjust the poses with the true lenses, kept if tracks that were held out improve."""
+    """stereo, vggt, …: adjust the poses with the true lenses, kept if tracks that were held out improve."""
     fill: Literal["network"] | None = None
     """stereo: fill pixels without depth by a network's, scaled to the stereo depth and marked in all outputs."""
 

@@ -52,7 +52,6 @@ VOLUME_BYTES = 20
 class StereoPredictor:
     """Poses by structure from motion, or as given, and depth by comparing photographs along their rays."""
 
-    NAME: ClassVar[str] = "stereo"
     USES: ClassVar[frozenset[Prior]] = frozenset({"poses", "masks", "rig"})
 
     sfm: SfMOptions = field(default_factory=SfMOptions)
@@ -64,6 +63,10 @@ class StereoPredictor:
     """GiB of the whole process."""
     fill: NetworkPredictor | None = None
     """Fills pixels that have no depth."""
+
+    @property
+    def NAME(self) -> str:
+        return "stereo"
 
     @staticmethod
     def from_settings(settings: ModelSettings) -> "StereoPredictor":

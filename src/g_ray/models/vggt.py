@@ -1,0 +1,223 @@
+"""VGGT: images in; cameras, z-depth and confidence out, with the weights of facebook/VGGT-1B as they are downloaded.
+
+Trunk and DPT head are those of the reconstruction network, with positions on the pixel grid. VGGT's point head is left
+out (its authors find depth and cameras more accurate), as is its track head.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from g_ray.cameras.pinhole import Pinhole
+from g_ray.models.aggregator import Aggregator
+from g_ray.models.camera_head import CODE, CameraHead, EncodedCameras
+from g_ray.models.checkpoint import FILE, find_file
+from g_ray.models.convert import find_encoder_size
+from g_ray.models.dinov2 import DINOV2_SIZES, DINOv2, PatchEmbed
+from g_ray.models.dpt import DPTHead
+from g_ray.models.foreign import read_foreign, rename_from_hub
+from g_ray.models.reconstruction import normalize_images
+from g_ray.models.reconstruction_config import get_reconstruction_method
+from g_ray.nn.transformer import prepare_for_inference
+from g_ray.rays.views import Views
+
+TAPS = (4, 11, 17, 23)
+"""Pairs of layers that VGGT-1B's dense heads read; the weights do not say."""
+LEFT_OUT = ("point_head.", "track_head.", "aggregator.patch_embed.mask_token")
+"""What is not needed for cameras and depth."""
+HUB_FILES = {"facebook/VGGT-1B-Commercial": "vggt_1B_commercial.pt"}
+"""Repositories on the hub whose weights are not called model.safetensors."""
+GRID_VIEW_DEG = 60.0
+"""Any field of view: positions on the pixel grid do not depend on it."""
+
+
+@dataclass(frozen=True)
+class VGGTConfig:
+    """All sizes of the network."""
+
+    encoder: str
+    """"patch" or a size of DINOv2."""
+    dim: int
+    pairs: int
+    heads: int
+    patch: int
+    taps: tuple[int, int, int, int]
+    dpt_features: int
+    dpt_channels: tuple[int, int, int, int]
+    camera_blocks: int
+    camera_heads: int = 16
+
+
+@dataclass(frozen=True)
+class VGGTPrediction:
+    """What VGGT says of views of one size; the first one is the world, and the scale is unknown."""
+
+    cameras: EncodedCameras
+    """[batch view]"""
+    depth: Float[Tensor, "batch view h w"]
+    """z, along the axis of the camera."""
+    confidence: Float[Tensor, "batch view h w"]
+    """At least 1."""
+
+
+class VGGT(nn.Module):
+    """DINOv2, alternating attention, camera head and depth head."""
+
+    def __init__(self, config: VGGTConfig) -> None:
+        super().__init__()
+        self.config = config
+        dim, patch = config.dim, config.patch
+        frame, across = get_reconstruction_method("rope").build_encodings(dim // config.heads, {})
+        self.encoder = (
+            PatchEmbed(dim, patch) if config.encoder == "patch" else DINOv2(DINOV2_SIZES[config.encoder])
+        )
+        self.aggregator = Aggregator(dim, config.pairs, frame, across)
+        self.camera_head = CameraHead(2 * dim, blocks=config.camera_blocks, heads=config.camera_heads)
+        self.depth_head = DPTHead(
+            2 * dim,
+            patch,
+            features=config.dpt_features,
+            channels=config.dpt_channels,
+            outputs=1,
+            activate="exponential",
+        )
+
+    def forward(
+        self, images: Float[Tensor, "batch view 3 h w"], *, query_chunk: int | None = None
+    ) -> VGGTPrediction:
+        """Predict from images in [0, 1] whose sides are whole patches."""
+        taps = self.compute_taps(images, query_chunk=query_chunk)
+        count, special = images.shape[1], self.aggregator.special
+        rows, columns = (side // self.config.patch for side in images.shape[-2:])
+        views = {index: tap.unflatten(1, (count, -1)) for index, tap in taps.items()}
+        codes = self.camera_head(views[self.config.pairs - 1][:, :, 0])
+        patches = [views[index][:, :, special:].flatten(0, 1) for index in self.config.taps]
+        depth = self.depth_head(patches, rows, columns)
+        shape = (len(images), count)
+        return VGGTPrediction(
+            EncodedCameras(codes[-1]),
+            depth.points[..., 0].unflatten(0, shape),
+            depth.confidence.unflatten(0, shape),
+        )
+
+    def compute_taps(
+        self, images: Float[Tensor, "batch view 3 h w"], *, query_chunk: int | None = None
+    ) -> dict[int, Float[Tensor, "batch token two_dims"]]:
+        """Compute what the trunk hands to the heads: features [frame ‖ global] of the tapped pairs and the last."""
+        height, width = images.shape[-2:]
+        patch = self.config.patch
+        if height % patch or width % patch:
+            raise ValueError(f"images of {width}×{height} px: give sides that are multiples of {patch} px")
+        camera = Pinhole.from_fov(GRID_VIEW_DEG, width, height, device=images.device)
+        tokens = Views([camera] * images.shape[1]).tokens(patch, special=self.aggregator.special)
+        features = self.encoder(normalize_images(images).flatten(0, 1))
+        each = features.unflatten(0, images.shape[:2]).unbind(1)
+        return self.aggregator(
+            each, tokens, (*self.config.taps, self.config.pairs - 1), query_chunk=query_chunk
+        )
+
+
+# Weights
+
+
+def load_vggt(source: str | Path, *, revision: str | None = None) -> VGGT:
+    """Load VGGT in float32 from a file, a folder with model.safetensors or a Hugging Face id, for inference."""
+    path = find_file(source, HUB_FILES.get(str(source), FILE), revision=revision)
+    state = read_foreign(path)
+    try:
+        return build_vggt(state)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def build_vggt(state: Mapping[str, Tensor]) -> VGGT:
+    """Build VGGT around tensors of its checkpoint; ValueError if they are not those of one VGGT."""
+    config = read_config(state)
+    named = rename_tensors(state)
+    with torch.device("meta"):
+        model = VGGT(config)
+    _check_tensors(model, named)
+    # Tensors are taken as they are, without a second copy: the weights are most of the memory.
+    model.load_state_dict({name: named[name].float() for name in model.state_dict()}, assign=True)
+    return prepare_for_inference(model.requires_grad_(False))
+
+
+def is_vggt(names: Mapping[str, object]) -> bool:
+    """Tell whether a checkpoint with these names has VGGT's trunk, camera head and depth head."""
+    marks = ("aggregator.camera_token", "camera_head.empty_pose_tokens", "depth_head.norm.weight")
+    return all(mark in names for mark in marks)
+
+
+def read_config(state: Mapping[str, Tensor]) -> VGGTConfig:
+    """Read the sizes off the shapes of the tensors.
+
+    Taps cannot be read: 24 pairs have VGGT-1B's, other numbers the ends of four equal parts.
+    """
+    if not is_vggt(state):
+        some = ", ".join(sorted(state)[:3]) or "no tensors"
+        raise ValueError(f"not VGGT with camera and depth heads: it has {some}, …")
+    dim = state["aggregator.camera_token"].shape[-1]
+    plain = "aggregator.patch_embed.proj.weight" in state
+    stem = state.get("aggregator.patch_embed." + ("proj.weight" if plain else "patch_embed.proj.weight"))
+    norm = state.get("aggregator.frame_blocks.0.attn.q_norm.weight")
+    fused = state.get("depth_head.scratch.output_conv1.weight")
+    levels = [state.get(f"depth_head.projects.{level}.weight") for level in range(4)]
+    if stem is None or norm is None or fused is None or any(level is None for level in levels):
+        raise ValueError(
+            "tensors of the encoder, the trunk or the depth head are missing: download the file again"
+        )
+    if dim % len(norm):
+        raise ValueError(f"width {dim} is not a multiple of the head dimension {len(norm)}")
+    pairs = _count_layers(state, "aggregator.frame_blocks.")
+    widths = [len(level) for level in levels if level is not None]
+    return VGGTConfig(
+        encoder="patch" if plain else find_encoder_size(dim),
+        dim=dim,
+        pairs=pairs,
+        heads=dim // len(norm),
+        patch=stem.shape[-1],
+        taps=TAPS if pairs == 24 else _spread_taps(pairs),
+        dpt_features=fused.shape[1],
+        dpt_channels=(widths[0], widths[1], widths[2], widths[3]),
+        camera_blocks=_count_layers(state, "camera_head.trunk."),
+    )
+
+
+def rename_tensors(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Rename to the names of our modules, without the parts that are left out."""
+    kept = {name: value for name, value in state.items() if not name.startswith(LEFT_OUT)}
+    return {
+        name.replace("aggregator.patch_embed.", "encoder.", 1): value
+        for name, value in rename_from_hub(kept).items()
+    }
+
+
+def _count_layers(state: Mapping[str, Tensor], prefix: str) -> int:
+    return len({name.removeprefix(prefix).split(".")[0] for name in state if name.startswith(prefix)})
+
+
+def _spread_taps(pairs: int) -> tuple[int, int, int, int]:
+    first, second, third, last = (max(0, (part * pairs + 3) // 4 - 1) for part in (1, 2, 3, 4))
+    return first, second, third, last
+
+
+def _check_tensors(model: VGGT, named: Mapping[str, Tensor]) -> None:
+    """Compare names and shapes with those of the network; a strange tensor means another network of the same family."""
+    own = model.state_dict()
+    missing = [name for name in own if name not in named]
+    strange = [name for name in named if name not in own]
+    for names, text in ((missing, "are missing"), (strange, "are none of VGGT's")):
+        if names:
+            raise ValueError(
+                f"{len(names)} tensors {text}, e.g. {names[0]}: give the weights of facebook/VGGT-1B"
+            )
+    wrong = [name for name in own if own[name].shape != named[name].shape]
+    if wrong or named["camera_head.empty_pose_tokens"].shape[-1] != CODE:
+        name = wrong[0] if wrong else "camera_head.empty_pose_tokens"
+        raise ValueError(
+            f"{name} has shape {list(named[name].shape)}, but the rest of the file needs {list(own[name].shape)}"
+        )

@@ -1,0 +1,164 @@
+"""PEERS: models of others behind `Predictor`, with what each takes. Importing this does not import torch or a peer.
+
+A new peer is a class in a file here and a line in PEERS. Adapters import a peer's own package when it is loaded.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from g_ray.predictors.peers.card import PeerCard
+from g_ray.predictors.settings import ModelSettings
+
+if TYPE_CHECKING:
+    from g_ray.predictors.peers.predictor import PeerPredictor
+
+__all__ = ["PEERS", "PeerCard", "make_peer"]
+
+PEERS: dict[str, PeerCard] = {
+    "vggt": PeerCard(
+        "VGGT",
+        "vggt:NativeVGGT",
+        package=None,
+        install="pip install 'g-ray[hub]' to download the weights",
+        weights="facebook/VGGT-1B",
+        license="non-commercial; facebook/VGGT-1B-Commercial (gated) has a license of its own",
+    ),
+    "vggt-omega": PeerCard(
+        "VGGT-Omega",
+        "vggt:VGGTOmega",
+        package="vggt_omega",
+        install="pip install git+https://github.com/facebookresearch/vggt-omega",
+        weights="facebook/VGGT-Omega",
+        license="FAIR non-commercial, gated",
+    ),
+    "pi3": PeerCard(
+        "π³",
+        "pi3:Pi3",
+        package="pi3",
+        install="pip install git+https://github.com/yyfz/Pi3",
+        weights="yyfz233/Pi3",
+        license="CC BY-NC 4.0",
+    ),
+    "pi3x": PeerCard(
+        "π³-X",
+        "pi3:Pi3X",
+        package="pi3",
+        install="pip install git+https://github.com/yyfz/Pi3",
+        weights="yyfz233/Pi3X",
+        license="CC BY-NC 4.0",
+        lenses="forward",
+        calibration="yes",
+        poses="two",
+        metric=True,
+    ),
+    "mapanything": PeerCard(
+        "MapAnything",
+        "mapanything:MapAnything",
+        package="mapanything",
+        install="pip install git+https://github.com/facebookresearch/map-anything",
+        weights="facebook/map-anything",
+        license="CC BY-NC 4.0; facebook/map-anything-apache: Apache-2.0",
+        lenses="any",
+        calibration="yes",
+        poses="first",
+        poses_alone=True,
+        metric=True,
+    ),
+    "da3": PeerCard(
+        "DA3",
+        "da3:DepthAnything3",
+        package="depth_anything_3",
+        install="pip install git+https://github.com/ByteDance-Seed/Depth-Anything-3",
+        weights="depth-anything/DA3-LARGE-1.1",
+        license="CC BY-NC 4.0; DA3-SMALL and DA3-BASE: Apache-2.0",
+        calibration="with poses",
+        poses="all",
+    ),
+    "da3-nested": PeerCard(
+        "DA3-Nested",
+        "da3:DepthAnything3",
+        package="depth_anything_3",
+        install="pip install git+https://github.com/ByteDance-Seed/Depth-Anything-3",
+        weights="depth-anything/DA3NESTED-GIANT-LARGE-1.1",
+        license="CC BY-NC 4.0",
+        calibration="with poses",
+        poses="all",
+        metric=True,
+    ),
+    "worldmirror": PeerCard(
+        "WorldMirror",
+        "worldmirror:WorldMirror",
+        package="src",
+        install="git clone https://github.com/Tencent-Hunyuan/HunyuanWorld-Mirror, and put the folder on PYTHONPATH",
+        weights="tencent/HunyuanWorld-Mirror",
+        license="Tencent community license; not for the EU, the UK and South Korea",
+        calibration="yes",
+        poses="all",
+        poses_alone=True,
+    ),
+    "omnivggt": PeerCard(
+        "OmniVGGT",
+        "vggt:OmniVGGT",
+        package="omnivggt",
+        install="git clone https://github.com/Livioni/OmniVGGT-official, and put the folder on PYTHONPATH",
+        weights="Livioni/OmniVGGT",
+        license="see its model card",
+        calibration="with poses",
+        poses="first",
+    ),
+    "any3r": PeerCard(
+        "Any3R",
+        "any3r:Any3R",
+        package="any3r",
+        install="pip install -e . in a clone of the repository that its model card names",
+        weights="Jingong/Any3R",
+        license="see its model card",
+        lenses="any",
+        calibration="yes",
+    ),
+    "wid3r": PeerCard(
+        "Wid3R",
+        "pi3:Wid3R",
+        package="wid3r",
+        install="git clone https://github.com/jdk9405/Wid3R, and put the folder on PYTHONPATH",
+        weights="wid3r.bin",
+        license="none stated",
+        lenses="any",
+        calibration="yes",
+        takes="the type of lens",
+    ),
+    "moge": PeerCard(
+        "MoGe-2",
+        "single_view:MoGe",
+        package="moge",
+        install="pip install git+https://github.com/microsoft/MoGe",
+        weights="Ruicheng/moge-2-vitl-normal",
+        license="MIT",
+        calibration="yes",
+        takes="the horizontal field of view",
+        many=False,
+        metric=True,
+    ),
+    "unik3d": PeerCard(
+        "UniK3D",
+        "single_view:UniK3D",
+        package="unik3d",
+        install="pip install git+https://github.com/lpiccinelli-eth/UniK3D",
+        weights="lpiccinelli/unik3d-vitl",
+        license="CC BY-NC-SA 4.0",
+        lenses="any",
+        calibration="yes",
+        many=False,
+        metric=True,
+    ),
+}
+
+
+def make_peer(name: str, settings: ModelSettings) -> "PeerPredictor":
+    """Load a peer by its name; OSError says what must be installed."""
+    from g_ray.predictors.peers.predictor import PeerPredictor
+
+    card = PEERS[name]
+    module, adapter = card.adapter.split(":")
+    make = getattr(import_module(f"g_ray.predictors.peers.{module}"), adapter)
+    return PeerPredictor(name, card, make(card, settings), settings)
