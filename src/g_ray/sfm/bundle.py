@@ -274,7 +274,9 @@ def estimate_scale_deviation(
 
     Enlarging the world is the same as shrinking the baselines: s in X_cam = R X_frame + s t. With the way between the
     first fixed frame and the one farthest from it held, the information on s is what the other poses and the points
-    leave of it, I = JₛᵀJₛ − bᵀH⁻¹b with b = JᵀJₛ. The noise is that of the residuals.
+    leave of it, I = JₛᵀJₛ − bᵀH⁻¹b with b = JᵀJₛ. The noise is that of the residuals if these are independent. Errors of
+    one track are not: a feature sits at the same wrong place in views that look alike. The variance Σ g² / I² over the
+    gradients g of whole tracks allows for it, and the larger of the two deviations counts.
     """
     first = Pose(state.frame_from_world[(~free).nonzero()[0, 0]])
     state = State(state.frame_from_world @ first.inverse().world_from_cam, first.apply(state.points))
@@ -303,9 +305,16 @@ def estimate_scale_deviation(
     poses, points = schur.solve(pose_right, point_right, 20 * CG_STEPS, 1e-6)
     direct = float((weight * by_scale.square().sum(-1)).sum())
     information = direct - float((pose_right * poses).sum() + (point_right * points).sum())
+    if information <= 1e-9 * direct:
+        return math.inf
     freedom = max(1.0, 2 * len(problem.frame) - 6.0 * int(free.sum()) - 3.0 * len(state.points))
-    noise = float(residual.square().sum()) / freedom
-    return math.sqrt(noise / information) if information > 1e-9 * direct else math.inf
+    independent = float(residual.square().sum()) / freedom * information
+    # Residuals are smaller than errors, by what the fit has absorbed.
+    absorbed = 2 * len(problem.frame) / freedom
+    slope = by_scale - _multiply(by_pose, poses[problem.frame]) - _multiply(by_point, points[problem.point])
+    gradient = _add_rows(len(state.points), problem.point, weight * (slope * residual).sum(-1))
+    clustered = absorbed * float(gradient.square().sum())
+    return math.sqrt(max(independent, clustered)) / information
 
 
 def _hold_farthest(blocks: Tensor, state: State, free: Tensor) -> Float[Tensor, "frame 6 6"]:
