@@ -20,7 +20,7 @@ from g_ray.formats.photos import Photo, find_photos, orient_photo
 from g_ray.formats.scene import PosedScene
 from g_ray.geometry.pose import Pose
 from g_ray.pipelines.scoring import TrueView, read_truth
-from g_ray.sfm.rig import Rig, read_kalibr_rig, read_rig_config
+from g_ray.sfm.rig import Rig, read_rig_cameras
 
 Report = Callable[[str], None]
 
@@ -170,9 +170,10 @@ def read_rig(source: str, views: Sequence[CalibratedView]) -> Rig:
     """Read where cameras stand on a rig, and assign the photographs to them by their names."""
     path = Path(source)
     if not path.is_file():
-        raise ValueError(f"--rig {source}: no such file; give COLMAP's rig_config.json or a Kalibr camchain")
-    read = read_rig_config if path.suffix.lower() == ".json" else read_kalibr_rig
-    return Rig.from_names([view.name for view in views], read(path))
+        raise ValueError(
+            f"--rig {source}: no such file; give COLMAP's rig_config.json, a Kalibr camchain or Aria's calibration"
+        )
+    return Rig.from_names([view.name for view in views], read_rig_cameras(path))
 
 
 def _find_distance(distance: tuple[str, str, float], names: list[str]) -> tuple[int, int, float]:

@@ -215,7 +215,7 @@ def _refine(
     sparse: SparseScene, options: SfMOptions, keeps_poses: bool
 ) -> tuple[SparseScene, dict[str, Any], bool]:
     """Adjust poses; returns the better scene, both errors, and whether the given poses still hold."""
-    refinement = refine(sparse, options=options)
+    refinement = refine(sparse, options=options, measured=keeps_poses)
     figures = {"held_out_px_before": refinement.before_px, "held_out_px_after": refinement.after_px}
     outcome = "kept" if refinement.kept else "not kept"
     note = (
