@@ -151,7 +151,7 @@ def test_an_aria_label_takes_the_camera_of_the_recorded_size(tmp_path, imagine):
     assert by_label.camera is by_size.camera or torch.equal(by_label.camera.params, by_size.camera.params)
     for rule in (str(path), f"*={path}:camera-rgb"):
         with pytest.raises(
-            ValueError, match="records 2880×2880 and 1408×1408 px, b.jpg has 704×704"
+            ValueError, match=r"records 2880×2880 and 1408×1408 px, b.jpg has 704×704"
         ) as refused:
             assign_cameras([imagine("b.jpg", (704, 704))], [rule], resize=True)
         assert "resize" not in str(refused.value)

@@ -7,8 +7,8 @@ import pycolmap
 import pytest
 import torch
 
-from g_ray.geometry.pose import Pose
 from g_ray.formats.aria import AriaSource
+from g_ray.geometry.pose import Pose
 from g_ray.sfm import Rig, read_kalibr_rig, read_rig_cameras, read_rig_config
 
 LEFT = Pose.identity(dtype=torch.float64)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.formats.documents import ParsedFile
+from g_ray.formats.mask_file import MaskFile
 from g_ray.formats.photos import Image, Mask, Photo, has_same_aspect, orient_photo
 from g_ray.formats.plausible import check_plausible
 from g_ray.geometry.pose import Pose
@@ -130,6 +131,8 @@ class Lens:
     size: tuple[int, int] | None
     """Width and height that it was calibrated at, if the file has them."""
     pose: Pose | None = None
+    mask: Path | None = None
+    """Image that is not zero where a pixel of the photo may be used, if the file names one."""
 
     @classmethod
     def from_camera(cls, label: str, camera: Camera, pose: Pose | None = None) -> "Lens":
@@ -210,7 +213,8 @@ class CalibrationSource(ABC):
         except ValueError as error:
             name = f"camera {lens.label!r}: " if lens.label else ""
             raise ValueError(f"{self.path}: {name}{error}") from None
-        return CalibratedView(photo.name, camera, lens.pose, self.description, photo)
+        mask = None if lens.mask is None else MaskFile.fit(lens.mask, photo)
+        return CalibratedView(photo.name, camera, lens.pose, self.description, photo, mask)
 
     def find_unused(self, photos: Sequence[Photo]) -> list[str]:
         """Return the names of images that the source has and that are not among the photos."""

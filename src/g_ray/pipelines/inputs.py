@@ -56,6 +56,11 @@ def read_views(
         )
     views = assign_cameras(photos, calibrations, resize=options.resize_calibration, report=report)
     if options.masks is None:
+        masked = sum(view.mask is not None for view in views)
+        if masked:
+            report(
+                f"{masked} photographs have masks that their calibration names (mask_path): these are used"
+            )
         return views
     # Photographs are turned by the time that they have cameras: masks must follow them.
     turned = [view.photo for view in views if isinstance(view.photo, Photo)]

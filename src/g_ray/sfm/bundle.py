@@ -282,9 +282,9 @@ def estimate_scale_deviation(
 
     Enlarging the world is the same as shrinking the baselines: s in X_cam = R X_frame + s t. With the way between the
     first fixed frame and the one farthest from it held, the information on s is what the other poses and the points
-    leave of it, I = JₛᵀJₛ − bᵀH⁻¹b with b = JᵀJₛ. The noise is that of the residuals if these are independent. Errors of
-    one track are not: a feature sits at the same wrong place in views that look alike. The variance Σ g² / I² over the
-    gradients g of whole tracks allows for it, and the larger of the two deviations counts.
+    leave of it, I = JₛᵀJₛ − bᵀH⁻¹b with b = JᵀJₛ. The noise is that of the residuals if these are independent. Errors
+    of one track are not: a feature sits at the same wrong place in views that look alike. The variance Σ g² / I² over
+    the gradients g of whole tracks allows for it, and the larger of the two deviations counts.
     """
     first = Pose(state.frame_from_world[(~free).nonzero()[0, 0]])
     state = State(state.frame_from_world @ first.inverse().world_from_cam, first.apply(state.points))

@@ -114,7 +114,7 @@ def read_kalibr_rig(path: Path) -> dict[str, Pose]:
 
 
 def read_aria_rig(path: Path) -> dict[str, Pose]:
-    """Read where the cameras of a Project Aria device stand: T_Device_Camera, with the device as the rig's frame; meters."""
+    """Read where the cameras of a Project Aria device stand, in meters: the device is the rig's frame."""
     document = ParsedFile(path).document or {}
     try:
         poses = dict(_parse_aria_camera(entry) for entry in document["CameraCalibrations"])
