@@ -142,6 +142,21 @@ def test_aria_at_both_sizes_and_from_mps(tmp_path, imagine):
     assert torch.allclose(online.camera.params, half.camera.params)
 
 
+def test_an_aria_label_takes_the_camera_of_the_recorded_size(tmp_path, imagine):
+    """The small image is an inner square at half the size: a scaled calibration of the sensor would be 0.8° off."""
+    path = CALIBRATIONS["aria"].example(tmp_path / "aria").path
+    photo = imagine("a.jpg", (1408, 1408))
+    (by_size,) = assign_cameras([photo], str(path))
+    (by_label,) = assign_cameras([photo], [f"*={path}:camera-rgb"])
+    assert by_label.camera is by_size.camera or torch.equal(by_label.camera.params, by_size.camera.params)
+    for rule in (str(path), f"*={path}:camera-rgb"):
+        with pytest.raises(
+            ValueError, match=r"records 2880×2880 and 1408×1408 px, b.jpg has 704×704"
+        ) as refused:
+            assign_cameras([imagine("b.jpg", (704, 704))], [rule], resize=True)
+        assert "resize" not in str(refused.value)
+
+
 def test_exif_by_the_focal_plane_and_after_scaling(shoot, imagine):
     """10 mm at 1000 px a centimetre are 1000 px; half the size has half of it; so has a photo on its side."""
     tags = {37386: 10.0, 41486: 1000.0, 41487: 1000.0, 41488: 3, 40962: 640, 40963: 480}

@@ -10,6 +10,7 @@ from PIL import Image
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.formats.images import rotate_upright
 from g_ray.formats.masks import find_masks, valid_pixels
+from g_ray.formats.nerfstudio import NerfstudioSource
 from g_ray.formats.photos import find_photos
 
 
@@ -50,6 +51,22 @@ def test_the_longer_path_and_colmaps_name_come_first(tmp_path, shoot, masks):
     first, _ = find_masks(masks, find_photos([tmp_path / "photos"]), notes.append)
     assert first.path == masks / "dslr" / "a.jpg.png"
     assert any("no photograph for" in note for note in notes)
+
+
+def test_nerfstudios_masks_come_with_its_cameras(tmp_path, shoot):
+    from g_ray.pipelines.inputs import PhotoOptions, read_views
+
+    example = NerfstudioSource.example(tmp_path)
+    document = json.loads(example.path.read_text())
+    (frame,) = document["frames"]
+    expected = write_mask(tmp_path / "masks" / "a.png", (640, 480))
+    document["frames"] = [frame | {"mask_path": "masks/a.png"}, frame | {"file_path": "images/b.jpg"}]
+    example.path.write_text(json.dumps(document))
+    photos = [str(shoot(name, (640, 480))) for name in ("images/a.jpg", "images/b.jpg")]
+    said = []
+    first, second = read_views(photos, [str(example.path)], PhotoOptions(), said.append)
+    assert torch.equal(first.load_mask(), expected) and second.mask is None
+    assert any("1 photographs have masks that their calibration names" in line for line in said)
 
 
 def test_masks_beside_png_photographs(tmp_path, shoot):

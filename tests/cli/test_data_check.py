@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from g_ray.cli.main import main
-from g_ray.data.checks.scene import check_scene
+from g_ray.data.checks.scene import _make_depth_view, check_scene
 from g_ray.formats import read_scene
 
+SIDE = (48, 36)
+"""Width and height of the photographs that `room_scenes.shots` takes."""
 TURN = torch.diag(torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64))
 WRITERS = {
     "WAI": "write_wai",
@@ -220,6 +222,41 @@ def test_what_files_hold_can_be_told(tmp_path, room_scenes, shots, good, capsys)
     command = ["data", "check", str(tmp_path / "room"), "--frames", "8"]
     assert main(command) == 1
     assert main([*command, "--depth-convention", "ray", "--depth-unit", "0.001"]) == 0
+
+
+def write_masks(folder, names, hide):
+    """Masks that hide the given columns, with nerfstudio's names."""
+    from PIL import Image
+
+    folder.mkdir()
+    for name in names:
+        mask = np.full((SIDE[1], SIDE[0]), 255, np.uint8)
+        mask[:, :hide] = 0
+        Image.fromarray(mask).save(folder / name)
+
+
+def test_masks_are_checked_and_hide_depth(tmp_path, room_scenes, shots, capsys):
+    document = room_scenes.write_nerfstudio_depth(tmp_path, shots)
+    write_masks(tmp_path / "masks", [shot.name for shot in shots], SIDE[0] // 2)
+    for frame, shot in zip(document["frames"], shots, strict=True):
+        frame["mask_path"] = f"masks/{shot.name}"
+    (tmp_path / "transforms.json").write_text(json.dumps(document))
+    findings = check_scene(tmp_path, frames=8).findings
+    assert [f.text for f in findings if f.level != "note"] == []
+    assert any("masks hide 50% to 50% of the pixels" in f.text for f in findings)
+    view = _make_depth_view(read_scene(tmp_path), 0)
+    pixels, _ = shots[0].camera.to(torch.float32).project(view.bearings)
+    assert len(pixels) and float(pixels[:, 0].min()) >= SIDE[0] // 2  # what is compared with other views
+    (tmp_path / "masks" / shots[0].name).unlink()
+    assert main(["data", "check", str(tmp_path), "--frames", "9"]) == 1
+    assert "no such mask" in capsys.readouterr().out
+
+
+def test_masks_of_a_folder_are_checked(tmp_path, room_scenes, shots, good, capsys):
+    shutil.copytree(good, tmp_path / "room")
+    write_masks(tmp_path / "room" / "masks", [shot.name for shot in shots], SIDE[0])
+    assert main(["data", "check", str(tmp_path / "room"), "--masks", "masks", "--frames", "8"]) == 1
+    assert "hides the whole photograph" in capsys.readouterr().out
 
 
 REAL = {

@@ -1,11 +1,14 @@
 """Sets from scene folders: pure, exact, overlapping, disjoint by scene; walks and mixtures."""
 
+import json
 import pickle
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from g_ray.cameras import Pinhole, RayMapCamera
 from g_ray.data import (
@@ -70,6 +73,27 @@ def test_all_ranks_of_a_step_have_one_shape_and_steps_differ(data):
     assert all(first == second for first, second in shapes)
     assert len({tuple(first) for first, _ in shapes}) > 2
     assert all(shape[-1] == 28 and shape[-2] in (14, 28) and 2 <= shape[1] <= 3 for shape, _ in shapes)
+
+
+def test_masked_pixels_are_black_and_have_no_depth(tmp_path, room_scenes):
+    """By name, and as nerfstudio's mask_path; crops move the border, so that it is looked for by its rays."""
+    shots = room_scenes.shots(6)
+    document = room_scenes.write_nerfstudio_depth(tmp_path / "room", shots)
+    (tmp_path / "room" / "masks").mkdir()
+    mask = np.full((36, 48), 255, np.uint8)
+    mask[:, :24] = 0
+    for frame, shot in zip(document["frames"], shots, strict=True):
+        Image.fromarray(mask).save(tmp_path / "room" / "masks" / shot.name)
+        frame["mask_path"] = f"masks/{shot.name}"
+    by_name = make_source(tmp_path / "room", masks=Path("masks")).make_batch(0)
+    assert by_name.valid.any()
+    border = shots[0].camera.unproject(torch.tensor([[24.0, 18.0]], dtype=torch.float64))[0][0]
+    rays = by_name.views.cameras[0].unproject_grid()[0]
+    left = rays[..., 0] / rays[..., 2] < float(border[0] / border[2])
+    assert not by_name.valid[:, 0][left].any() and float(by_name.images[:, 0].movedim(1, -1)[left].max()) == 0
+    assert (by_name.ray_depth[~by_name.valid] == 0).all()
+    (tmp_path / "room" / "transforms.json").write_text(json.dumps(document))
+    assert same(by_name, make_source(tmp_path / "room").make_batch(0))
 
 
 def test_points_depths_rays_and_poses_are_of_one_world(data):

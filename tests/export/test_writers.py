@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from g_ray.cameras import (
     EUCM,
@@ -69,6 +70,22 @@ def test_everything_is_there_and_read_back(written):
     }  # fmt: skip
     assert written.finished and len(written.views) == 4
     assert not [path for path in written.folder.rglob(".*") if path.is_file()]
+
+
+def test_an_image_circle_becomes_masks(tmp_path, room_results):
+    """COLMAP's fisheye has a ray for every pixel: the mask says which are outside of the circle."""
+    lens = LENSES["OPENCV_FISHEYE"].limit_to_circle(15.0)
+    views, images = room_results.seen_through([lens, LENSES["PINHOLE"]])
+    stored = write_reconstruction(room_results.result(tmp_path, views), images, ALL)
+    (path,) = (tmp_path / "masks").iterdir()
+    name = read_colmap(tmp_path / "colmap", check=False).names[0]
+    assert path.name == f"{name}.png"  # COLMAP's rule
+    column, row = np.meshgrid(np.arange(48) + 0.5, np.arange(36) + 0.5)
+    inside = np.hypot(column - 23.0, row - 18.5) <= 15.0
+    assert np.array_equal(np.asarray(Image.open(path)) > 0, inside)
+    assert any("masks/ has 1 masks" in note for note in stored.notes)
+    scene = read_nerfstudio(tmp_path)
+    assert torch.equal(scene.load_mask(0), torch.from_numpy(inside)) and scene.load_mask(1) is None
 
 
 # COLMAP

@@ -7,8 +7,9 @@ import pycolmap
 import pytest
 import torch
 
+from g_ray.formats.aria import AriaSource
 from g_ray.geometry.pose import Pose
-from g_ray.sfm import Rig, read_kalibr_rig, read_rig_config
+from g_ray.sfm import Rig, read_kalibr_rig, read_rig_cameras, read_rig_config
 
 LEFT = Pose.identity(dtype=torch.float64)
 RIGHT = Pose.from_parts(torch.eye(3, dtype=torch.float64), torch.tensor([0.2, 0.0, 0.0], dtype=torch.float64))
@@ -42,6 +43,29 @@ def test_kalibr_chain_is_followed(tmp_path):
     rig = read_kalibr_rig(path)
     step = torch.tensor(turn, dtype=torch.float64)
     assert torch.allclose(rig["cam2"].inverse().world_from_cam, step @ step)
+
+
+def test_aria_cameras_stand_where_the_device_has_them(tmp_path):
+    """A quarter turn about z, by hand: the camera's x axis is the device's y axis."""
+    path = AriaSource.example(tmp_path).path
+    document = json.loads(path.read_text())
+    half = 0.5**0.5
+    place = {"Translation": [0.1, 0.02, -0.003], "UnitQuaternion": [half, [0.0, 0.0, half]]}
+    entry = document["CameraCalibrations"][0]
+    path.write_text(
+        json.dumps(
+            {"CameraCalibrations": [entry, entry | {"Label": "camera-slam-left", "T_Device_Camera": place}]}
+        )
+    )
+    rig = read_rig_cameras(path)
+    assert list(rig) == ["camera-rgb", "camera-slam-left"]
+    turned = [[0.0, -1, 0, 0.1], [1, 0, 0, 0.02], [0, 0, 1, -0.003], [0, 0, 0, 1]]
+    assert torch.allclose(rig["camera-slam-left"].world_from_cam, torch.tensor(turned, dtype=torch.float64))
+    places = Rig.from_names(["camera-rgb/7.jpg", "camera-slam-left/7.jpg"], rig).places
+    assert places == (("camera-rgb", "7"), ("camera-slam-left", "7"))
+    path.write_text(json.dumps({"CameraCalibrations": [{"Label": "camera-rgb"}]}))
+    with pytest.raises(ValueError, match=r"not a rig of Project Aria \('T_Device_Camera' is missing\)"):
+        read_rig_cameras(path)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Agreement of depth maps, and the points fused from them."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -39,6 +41,21 @@ def test_two_views_have_to_agree_if_asked():
     maps[2] = truthful(maps[2].ray_depth * 1.2)
     strict = check_consistency(views, maps, [[1, 2], [0, 2], [0, 1]], StereoOptions(min_views=2))
     assert not strict[0].valid.any() and not strict[2].valid.any()
+
+
+def test_candidates_need_two_views():
+    """The left half is uncertain in all views: three views confirm it, two do not."""
+    views, depths = plane_views()
+    maps = []
+    for depth in depths:
+        sure = torch.arange(60).expand_as(depth) >= 30
+        maps.append(DepthMap(depth * sure, torch.full_like(depth, 0.5), sure, depth * ~sure))
+    three = check_consistency(views, maps, [[1, 2], [0, 2], [0, 1]])
+    two = check_consistency(views[:2], maps[:2], [[1], [0]])
+    assert three[1].valid[:, 15:30].float().mean() > 0.9
+    assert not two[1].valid[:, :30].any() and two[1].valid[:, 30:40].all()
+    wrong = [maps[0], replace(maps[1], candidates=1.3 * maps[1].candidates), maps[2]]
+    assert not check_consistency(views, wrong, [[1, 2], [0, 2], [0, 1]])[1].valid[:, :30].any()
 
 
 def test_any_lens_and_confidence():

@@ -39,6 +39,8 @@ class Check:
     """Length per stored number, instead of what the format says: 0.001 for millimetres."""
     depth_modality: str | None = None
     """Of WAI folders: which depth, e.g. pred_depth/mvsanywhere."""
+    masks: Path | None = None
+    """Folder of masks inside every scene folder, named as its photographs; else those that transforms.json names."""
     json: Path | None = None
     """Write the findings to this file too."""
 
@@ -69,13 +71,19 @@ class Check:
         from g_ray.cli.text import ProgressLine
         from g_ray.data.checks.scene import check_scene
         from g_ray.data.scenes.store import DepthReading
+        from g_ray.formats.masks import add_masks
+        from g_ray.formats.scene import PosedScene
 
         reading = DepthReading(self.depth_convention, self.depth_unit, self.depth_modality)
+
+        def adapt(scene: PosedScene) -> PosedScene:
+            return reading.apply_to(scene if self.masks is None else add_masks(scene, self.masks))
+
         line, terminal = ProgressLine(beside_output=True), sys.stderr.isatty()
         for number, folder in enumerate(folders):
             if len(folders) > 1 and (terminal or (number and number % SELDOM == 0)):
                 line(f"scene {number + 1} of {len(folders)}: {folder.name}")
-            report = check_scene(folder, self.frames, reading.apply_to, reading.modality)
+            report = check_scene(folder, self.frames, adapt, reading.modality)
             if terminal and len(folders) > 1:
                 line("")
             yield report

@@ -33,8 +33,8 @@ class Reconstruct:
     masks: Path | None = None
     """Folder of masks, named as the photographs (a.jpg.png or a.png); zero: do not use the pixel."""
     rig: str | None = None
-    """Cameras that move together: COLMAP's rig_config.json or a Kalibr camchain, whose labels are in the photographs'
-    names."""
+    """Cameras that move together: COLMAP's rig_config.json, a Kalibr camchain or Aria's calibration, whose labels are
+    in the photographs' names."""
     into: Path | None = None
     """A finished result: localize the photographs in it, and reconstruct both together in --out."""
     metric: bool = False

@@ -100,6 +100,8 @@ class ScenesViews(ReconstructionData):
     """The part of each scene's frames that is used, in their order, as shares from first to last."""
     depth_max: float | None = None
     """Depth beyond this, in the files' unit, is not trained on."""
+    masks: Path | None = None
+    """Folder of masks inside every scene folder, named as its photographs; else those that transforms.json names."""
     color: bool = True
     """Color augmentation."""
     stored_shape: bool = False

@@ -9,6 +9,7 @@ import numpy as np
 
 from g_ray.export.colmap import write_colmap
 from g_ray.export.frusta import build_frustum, choose_frustum_size
+from g_ray.export.masks import MASKS, get_mask_path, write_masks
 from g_ray.export.options import ExportOptions
 from g_ray.export.points import PointCloud, collect_points, subsample_indices
 from g_ray.export.reconstruction import (
@@ -71,7 +72,7 @@ def write_exports(
 
 
 def write_scene(reconstruction: Reconstruction, cloud: PointCloud, options: ExportOptions) -> list[str]:
-    """Write points.ply, scene.glb, colmap/, transforms.json and further depth files; returns notes."""
+    """Write points.ply, scene.glb, masks/, colmap/, transforms.json and further depth files; returns notes."""
     folder = reconstruction.saved_folder
     write_ply(folder / POINTS, cloud.positions, cloud.colors, cloud.confidence, cloud.normals)
     size = choose_frustum_size(reconstruction, cloud)
@@ -83,7 +84,24 @@ def write_scene(reconstruction: Reconstruction, cloud: PointCloud, options: Expo
     if options.depth_exr or options.depth_npy:
         for view in reconstruction.views:
             _write_depth(folder, view, options)
-    return [*write_colmap(reconstruction, cloud, options), *_write_transforms(reconstruction, options)]
+    write_masks(folder, reconstruction.cameras())
+    return [
+        *write_colmap(reconstruction, cloud, options),
+        *_write_transforms(reconstruction, options),
+        *_describe_masks(reconstruction),
+    ]
+
+
+def _describe_masks(reconstruction: Reconstruction) -> list[str]:
+    """Say that COLMAP and nerfstudio need the masks: their models have no image circle."""
+    folder = reconstruction.saved_folder
+    count = sum(get_mask_path(folder, view.name).is_file() for view in reconstruction.cameras())
+    if not count:
+        return []
+    return [
+        f"{MASKS}/ has {count} masks of pixels without a ray or masked out, which camera models of COLMAP and "
+        f"nerfstudio do not know: {TRANSFORMS} names them, COLMAP takes them as --ImageReader.mask_path"
+    ]
 
 
 def _write_depth(folder: Path, view: ReconstructedView, options: ExportOptions) -> None:
@@ -120,6 +138,9 @@ def _make_frame(folder: Path, view: CalibratedView, options: ExportOptions) -> d
         **pose_to_frame(view.pose),
         **camera_to_frame(view.camera),
     }
+    mask = get_mask_path(folder, view.name)
+    if mask.is_file():
+        frame["mask_path"] = mask.relative_to(folder).as_posix()
     if options.depth_npy:
         path = get_depth_path(folder, view.name, ".npy")
         frame["depth_file_path"] = path.relative_to(folder).as_posix()

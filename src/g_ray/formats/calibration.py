@@ -16,6 +16,7 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.formats.documents import ParsedFile
+from g_ray.formats.mask_file import MaskFile
 from g_ray.formats.photos import Image, Mask, Photo, has_same_aspect, orient_photo
 from g_ray.formats.plausible import check_plausible
 from g_ray.geometry.pose import Pose
@@ -130,6 +131,8 @@ class Lens:
     size: tuple[int, int] | None
     """Width and height that it was calibrated at, if the file has them."""
     pose: Pose | None = None
+    mask: Path | None = None
+    """Image that is not zero where a pixel of the photo may be used, if the file names one."""
 
     @classmethod
     def from_camera(cls, label: str, camera: Camera, pose: Pose | None = None) -> "Lens":
@@ -201,7 +204,7 @@ class CalibrationSource(ABC):
         `resize` scales a calibration made for the same photo at another size; `label` names the camera to take.
         ValueError if there is a camera and it cannot be used.
         """
-        lens = self._find_by_label(label) if label is not None else self._find_lens(photo)
+        lens = self._find_by_label(label, photo) if label is not None else self._find_lens(photo)
         if lens is None:
             return None
         photo = orient_photo(photo, lens.size, self.IGNORES_EXIF)
@@ -210,7 +213,8 @@ class CalibrationSource(ABC):
         except ValueError as error:
             name = f"camera {lens.label!r}: " if lens.label else ""
             raise ValueError(f"{self.path}: {name}{error}") from None
-        return CalibratedView(photo.name, camera, lens.pose, self.description, photo)
+        mask = None if lens.mask is None else MaskFile.fit(lens.mask, photo)
+        return CalibratedView(photo.name, camera, lens.pose, self.description, photo, mask)
 
     def find_unused(self, photos: Sequence[Photo]) -> list[str]:
         """Return the names of images that the source has and that are not among the photos."""
@@ -232,12 +236,24 @@ class CalibrationSource(ABC):
             self._fitted[key] = (source_camera, camera)
         return self._fitted[key][1]
 
-    def _find_by_label(self, label: str) -> Lens:
-        for lens in self.lenses:
-            if lens.label == label:
-                return lens
-        known = ", ".join(lens.label for lens in self.lenses[:8])
-        raise ValueError(f"{self.path}: no camera {label!r}; it has {known}")
+    def _find_by_label(self, label: str, photo: Photo) -> Lens:
+        named = [lens for lens in self.lenses if lens.label == label]
+        if not named:
+            known = ", ".join(dict.fromkeys(lens.label for lens in self.lenses[:8]))
+            raise ValueError(f"{self.path}: no camera {label!r}; it has {known}")
+        return self._choose_size(named, photo)
+
+    def _choose_size(self, lenses: Sequence[Lens], photo: Photo) -> Lens:
+        """Return the lens for the photo's size among those of one device."""
+        fitting = [lens for lens in lenses if lens.size in (None, (photo.width, photo.height))]
+        if len(fitting or lenses) == 1:
+            return (fitting or lenses)[0]
+        # Sizes of one device differ by a crop too (Aria), so that scaling any of them would be a guess.
+        sizes = " and ".join(_format_size(lens) for lens in lenses)
+        raise ValueError(
+            f"{self.path}: camera {lenses[0].label!r} records {sizes} px, {photo.name} has "
+            f"{photo.width}×{photo.height}: give photos as they were recorded, neither scaled nor cropped"
+        )
 
     def _find_lens(self, photo: Photo) -> Lens | None:
         return self._find_by_image(photo) if self.PER_PHOTO else self._find_by_device(photo)
@@ -262,6 +278,8 @@ class CalibrationSource(ABC):
         named = self._find_by_folder(photo) or list(self.lenses)
         fitting = [lens for lens in named if lens.size in (None, (photo.width, photo.height))]
         candidates = fitting or named
+        if len({lens.label for lens in candidates}) == 1:
+            return self._choose_size(candidates, photo)
         if len(candidates) > 1:
             names = ", ".join(f"{lens.label} ({_format_size(lens)})" for lens in candidates)
             raise ValueError(

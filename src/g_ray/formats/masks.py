@@ -6,54 +6,25 @@ orientation of its own or only its upright size fits.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-import numpy as np
-import torch
 from jaxtyping import Bool
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.formats.frames import get_frames, read_document
-from g_ray.formats.images import TURNED, open_photo, read_header, rotate_upright
+from g_ray.formats.images import read_header
+from g_ray.formats.mask_file import MaskFile
 from g_ray.formats.nerfstudio import TRANSFORMS
-from g_ray.formats.photos import Photo, has_same_aspect
-from g_ray.formats.scene import resolve_inside
+from g_ray.formats.photos import Photo
+from g_ray.formats.scene import PosedScene, resolve_inside
 
 SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".pgm")
 """Formats without loss: compression would leave zeros that are not zero."""
 LOSSY = (".jpg", ".jpeg")
 NAMED = 3
 """Photographs that a note names one by one."""
-
-
-@dataclass(frozen=True)
-class MaskFile:
-    """A mask on disk for a photograph of `width` × `height` px, which is turned by `orientation` and then resized."""
-
-    path: Path
-    width: int
-    height: int
-    orientation: int = 1
-
-    def load(self) -> Bool[Tensor, "h w"]:
-        """Read which pixels may be used; an error names a file that cannot be read or that leaves no pixel."""
-        with open_photo(self.path) as image:
-            # Colors of palettes and of gray with alpha; alpha itself is no mask.
-            values = np.asarray(image.convert("RGB") if image.mode in ("P", "LA", "RGBA", "PA") else image)
-        used = torch.from_numpy(np.atleast_3d(values != 0).any(-1))
-        used = rotate_upright(used[None], self.orientation)
-        size = (self.height, self.width)
-        if tuple(used.shape[1:]) != size:
-            used = (
-                torch.nn.functional.interpolate(used[None].float(), size=size, mode="nearest-exact")[0] > 0.5
-            )
-        if not bool(used.any()):
-            raise ValueError(
-                f"{self.path}: this mask hides the whole photograph; leave the photograph out instead"
-            )
-        return used[0].contiguous()
 
 
 def find_masks(
@@ -76,12 +47,28 @@ def find_masks(
             f"{example.name}.png or {example.stem}.png, in the same folder as the photograph or directly in this one"
         )
     _check_unique(photos, paths)
-    masks = [None if path is None else _fit(path, photo) for path, photo in zip(paths, photos, strict=True)]
+    masks = [
+        None if path is None else MaskFile.fit(path, photo) for path, photo in zip(paths, photos, strict=True)
+    ]
     for mask in masks:
         if mask is not None:
             mask.load()  # refuse a damaged or empty mask before anything is computed
     _describe(place, photos, masks, files, note)
     return masks
+
+
+def add_masks(scene: PosedScene, folder: Path) -> PosedScene:
+    """Return a scene with the masks of a folder, named after its photographs, instead of those that its file names.
+
+    Where the photographs lie does not matter, only what the scene calls them. A folder name is taken inside the scene.
+    """
+    photos = [
+        Photo.from_file(path, name, upright=False)
+        for path, name in zip(scene.images, scene.names, strict=True)
+    ]
+    notes: list[str] = []
+    masks = find_masks(scene.folder / folder, photos, notes.append)
+    return replace(scene, masks=tuple(masks), notes=(*scene.notes, *notes))
 
 
 def valid_pixels(camera: Camera, mask: Bool[Tensor, "h w"] | None = None) -> Bool[Tensor, "h w"]:
@@ -169,24 +156,7 @@ def _check_unique(photos: Sequence[Photo], paths: Sequence[Path | None]) -> None
             )
 
 
-# Sizes
-
-
-def _fit(path: Path, photo: Photo) -> MaskFile:
-    """Decide how the mask is turned, and check that its shape is the photograph's."""
-    header = read_header(path)
-    size = (photo.width, photo.height)
-    turns = (
-        [header.orientation] if header.orientation != 1 else [photo.orientation if photo.upright else 1, 1]
-    )
-    for turn in turns:
-        shape = (header.height, header.width) if turn in TURNED else (header.width, header.height)
-        if has_same_aspect(shape, size):
-            return MaskFile(path, *size, turn)
-    raise ValueError(
-        f"{path} is {header.width}×{header.height} px, {photo.name} {photo.width}×{photo.height}: not of one shape; "
-        "make the mask for the photograph as it is"
-    )
+# Notes
 
 
 def _describe(

@@ -3,19 +3,21 @@
 `applied_transform` and `applied_scale` say how nerfstudio has moved the world since COLMAP: poses of frames include
 it, so they are in the moved world and nothing is undone. Depth maps (`depth_file_path`) hold z-depth in units of
 `depth_unit_scale_factor` meters, 0.001 by default; with `depth_convention` "ray", which is our own key, depth along
-each pixel's ray, as lenses beyond 180° need it. Masks, point clouds and all other keys that are not used are named in
-`PosedScene.notes`.
+each pixel's ray, as lenses beyond 180° need it. Masks (`mask_path`) are not zero where a pixel may be used. Point clouds
+and all other keys that are not used are named in `PosedScene.notes`.
 
 nerfstudio takes one `camera_model` per file. Where perspective, fisheye and panorama meet, `write_nerfstudio` writes
 transforms.json with all frames, each with its model (which this reader takes), and a file per model for nerfstudio.
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
 
+from g_ray.cameras.base import Camera
 from g_ray.cameras.opencv import OpenCV
 from g_ray.formats.calibration import CalibrationSource, Example, Lens
 from g_ray.formats.depth import Convention, DepthFile
@@ -29,6 +31,7 @@ from g_ray.formats.frames import (
     parse_number,
     read_document,
 )
+from g_ray.formats.mask_file import MaskFile
 from g_ray.formats.scene import PosedScene, find_covisibility_file, resolve_inside
 from g_ray.runtime.files import write_atomically, write_json
 
@@ -43,6 +46,7 @@ USED = {
     "file_path",
     "transform_matrix",
     "depth_file_path",
+    "mask_path",
     DEPTH_UNIT,
     DEPTH_CONVENTION,
     *INTRINSICS,
@@ -69,7 +73,7 @@ def read_nerfstudio(folder: Path, check: bool = True, name: str = TRANSFORMS) ->
     document = read_document(path)
     frames = sorted(get_frames(path, document), key=lambda frame: frame["file_path"])
     frames, missing = _drop_missing(folder, frames) if check else (frames, ())
-    return build_scene(
+    scene = build_scene(
         path,
         "nerfstudio",
         document,
@@ -80,6 +84,19 @@ def read_nerfstudio(folder: Path, check: bool = True, name: str = TRANSFORMS) ->
         notes=(*_collect_notes(document, frames), *missing),
         covisibility=find_covisibility_file(folder),
     )
+    masks = tuple(
+        _find_mask(folder, frame, camera, check) for frame, camera in zip(frames, scene.cameras, strict=True)
+    )
+    return replace(scene, masks=masks) if any(masks) else scene
+
+
+def _find_mask(folder: Path, frame: dict[str, Any], camera: Camera, check: bool) -> MaskFile | None:
+    if "mask_path" not in frame:
+        return None
+    path = resolve_inside(folder, str(frame["mask_path"]))
+    if check and not path.is_file():
+        raise ValueError(f"{path}: no such mask; frame {frame['file_path']} names it")
+    return MaskFile(path, camera.width, camera.height)
 
 
 def _drop_missing(folder: Path, frames: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
@@ -185,9 +202,10 @@ class NerfstudioSource(CalibrationSource):
     def open(cls, file: ParsedFile) -> "NerfstudioSource":
         path = file.path / TRANSFORMS if file.path.is_dir() else file.path
         scene = read_nerfstudio(path.parent, check=False, name=path.name)
+        masks = scene.masks or (None,) * len(scene)
         lenses = [
-            Lens.from_camera(name, camera, scene.poses[index])
-            for index, (name, camera) in enumerate(zip(scene.names, scene.cameras, strict=True))
+            replace(Lens.from_camera(name, camera, scene.poses[index]), mask=mask and mask.path)
+            for index, (name, camera, mask) in enumerate(zip(scene.names, scene.cameras, masks, strict=True))
         ]
         return cls(path, lenses, scene.notes)
 

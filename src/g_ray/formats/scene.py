@@ -4,13 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.depth import DepthFile
 from g_ray.formats.images import read_photo, read_photo_size
+from g_ray.formats.mask_file import MaskFile
 from g_ray.formats.photos import Photo, orient_photo
 from g_ray.geometry.pose import Pose
 
@@ -55,6 +56,8 @@ class PosedScene:
     """One per view, None where a view has none; empty if no view has any. Files may be missing."""
     covisibility: Path | None = None
     """A matrix [view, view] on disk: how much of view i view j sees."""
+    masks: tuple[MaskFile | None, ...] = ()
+    """One per view, None where all pixels may be used; empty if no view has any. Files may be missing."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -84,6 +87,11 @@ class PosedScene:
     def get_view(self, view: int) -> CalibratedView:
         """Return camera and pose of a view."""
         return CalibratedView(self.names[view], self.cameras[view], self.poses[view], self.kind)
+
+    def load_mask(self, view: int) -> Bool[Tensor, "h w"] | None:
+        """Read which pixels of a view may be used; None: all. OSError or ValueError if the mask cannot be used."""
+        mask = self.masks[view] if self.masks else None
+        return None if mask is None else mask.load()
 
     def load_photo(self, view: int) -> Float[Tensor, "3 h w"]:
         """Read the photograph of a view in [0, 1], the way up that its camera was calibrated for.

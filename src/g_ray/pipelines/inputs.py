@@ -20,7 +20,7 @@ from g_ray.formats.photos import Photo, find_photos, orient_photo
 from g_ray.formats.scene import PosedScene
 from g_ray.geometry.pose import Pose
 from g_ray.pipelines.scoring import TrueView, read_truth
-from g_ray.sfm.rig import Rig, read_kalibr_rig, read_rig_config
+from g_ray.sfm.rig import Rig, read_rig_cameras
 
 Report = Callable[[str], None]
 
@@ -56,6 +56,11 @@ def read_views(
         )
     views = assign_cameras(photos, calibrations, resize=options.resize_calibration, report=report)
     if options.masks is None:
+        masked = sum(view.mask is not None for view in views)
+        if masked:
+            report(
+                f"{masked} photographs have masks that their calibration names (mask_path): these are used"
+            )
         return views
     # Photographs are turned by the time that they have cameras: masks must follow them.
     turned = [view.photo for view in views if isinstance(view.photo, Photo)]
@@ -170,9 +175,10 @@ def read_rig(source: str, views: Sequence[CalibratedView]) -> Rig:
     """Read where cameras stand on a rig, and assign the photographs to them by their names."""
     path = Path(source)
     if not path.is_file():
-        raise ValueError(f"--rig {source}: no such file; give COLMAP's rig_config.json or a Kalibr camchain")
-    read = read_rig_config if path.suffix.lower() == ".json" else read_kalibr_rig
-    return Rig.from_names([view.name for view in views], read(path))
+        raise ValueError(
+            f"--rig {source}: no such file; give COLMAP's rig_config.json, a Kalibr camchain or Aria's calibration"
+        )
+    return Rig.from_names([view.name for view in views], read_rig_cameras(path))
 
 
 def _find_distance(distance: tuple[str, str, float], names: list[str]) -> tuple[int, int, float]:

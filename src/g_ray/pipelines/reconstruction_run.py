@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from g_ray.cameras.base import Camera
+from g_ray.export.masks import write_masks
 from g_ray.export.options import ExportOptions
 from g_ray.export.reconstruction import RESULT, Reconstruction, write_views
 from g_ray.formats.calibration import CalibratedView
@@ -64,6 +65,7 @@ def run_reconstruction(
         raise
     report("\nwriting files")
     photos = {view.name: view for view in scene.views}
+    write_masks(out, [photos[view.name] for view in result.views])
     stored = result.save(
         out,
         [get_stored_photo(photos[view.name]) for view in result.views],

@@ -184,7 +184,7 @@ class StereoPredictor:
 class StoredDepths(MutableMapping[int, DepthMap]):
     """Depth maps of an unfinished run by the number of the view; a damaged file counts as missing."""
 
-    ARRAYS = ("ray_depth", "confidence", "valid")
+    ARRAYS = ("ray_depth", "confidence", "valid", "candidates")
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -197,6 +197,8 @@ class StoredDepths(MutableMapping[int, DepthMap]):
             raise KeyError(view) from None
 
     def __setitem__(self, view: int, depth: DepthMap) -> None:
+        candidates = torch.zeros_like(depth.ray_depth) if depth.candidates is None else depth.candidates
+        depth = replace(depth, candidates=candidates)
         arrays = {name: getattr(depth, name).numpy(force=True) for name in self.ARRAYS}
         with atomic_path(self._get_path(view)) as scratch, scratch.open("wb") as file:
             np.savez(file, **arrays)
@@ -218,7 +220,7 @@ def _refine(
     sparse: SparseScene, options: SfMOptions, keeps_poses: bool
 ) -> tuple[SparseScene, dict[str, Any], bool]:
     """Adjust poses; returns the better scene, both errors, and whether the given poses still hold."""
-    refinement = refine(sparse, options=options)
+    refinement = refine(sparse, options=options, measured=keeps_poses)
     figures = {"held_out_px_before": refinement.before_px, "held_out_px_after": refinement.after_px}
     outcome = "kept" if refinement.kept else "not kept"
     note = (

@@ -16,7 +16,7 @@ from g_ray.sfm.localization import localize
 from g_ray.sfm.options import SfMOptions
 from g_ray.sfm.reconstruction import reconstruct_cameras, refine_poses, triangulate
 from g_ray.sfm.refinement import Refinement, refine
-from g_ray.sfm.rig import Rig, read_kalibr_rig, read_rig_config
+from g_ray.sfm.rig import Rig, read_aria_rig, read_kalibr_rig, read_rig_cameras, read_rig_config
 from g_ray.sfm.scene import PoseAgreement, ScaleEstimate, SparseScene, Tracks
 from g_ray.sfm.storage import load_scene, save_scene
 from g_ray.sfm.workspace import Report
@@ -34,7 +34,9 @@ __all__ = [
     "Tracks",
     "load_scene",
     "localize",
+    "read_aria_rig",
     "read_kalibr_rig",
+    "read_rig_cameras",
     "read_rig_config",
     "reconstruct_cameras",
     "refine",

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.geometry.pose import Pose
+from g_ray.sfm.pose_prior import PosePrior
 from g_ray.sfm.scene import Tracks
 
 CG_STEPS = 60
@@ -102,15 +103,16 @@ def adjust(
     loss_px: float = 1.0,
     iterations: int = 25,
     tolerance: float = 1e-5,
+    prior: PosePrior | None = None,
 ) -> State:
-    """Minimize Σ ρ(‖r‖) with Cauchy's ρ over the free frames and the points."""
+    """Minimize Σ ρ(‖r‖) with Cauchy's ρ, and the prior of the poses, over the free frames and the points."""
     damping = 1e-4
-    cost = compute_cost(problem, state, loss_px)
+    cost = compute_cost(problem, state, loss_px, prior)
     for _ in range(iterations):
-        system = _linearize(problem, state, loss_px)
+        system = _linearize(problem, state, loss_px, prior)
         while True:
             proposal = _step(system, problem, state, free, move_points, damping)
-            new_cost = compute_cost(problem, proposal, loss_px)
+            new_cost = compute_cost(problem, proposal, loss_px, prior)
             if new_cost < cost or damping > 1e8:
                 break
             damping *= 8
@@ -123,9 +125,10 @@ def adjust(
     return state
 
 
-def compute_cost(problem: Problem, state: State, loss_px: float) -> float:
+def compute_cost(problem: Problem, state: State, loss_px: float, prior: PosePrior | None = None) -> float:
     square = compute_residuals(problem, state).square().sum(-1)
-    return float((loss_px**2 * torch.log1p(square / loss_px**2)).sum())
+    cost = float((loss_px**2 * torch.log1p(square / loss_px**2)).sum())
+    return cost if prior is None else cost + prior.compute_cost(state.frame_from_world)
 
 
 def compute_residuals(problem: Problem, state: State) -> Float[Tensor, "observation 3"]:
@@ -171,17 +174,22 @@ def _transform(problem: Problem, state: State) -> tuple[Tensor, Tensor]:
     return in_frame, (mount[:, :3, :3] @ in_frame[..., None])[..., 0] + mount[:, :3, 3]
 
 
-def _linearize(problem: Problem, state: State, loss_px: float) -> _System:
+def _linearize(problem: Problem, state: State, loss_px: float, prior: PosePrior | None = None) -> _System:
     by_pose, by_point = _differentiate(problem, state)
     residual = compute_residuals(problem, state)
     weight = 1 / (1 + residual.square().sum(-1) / loss_px**2)
     weighted_pose, weighted_point = (part.mT * weight[:, None, None] for part in (by_pose, by_point))
     frames, points = len(state.frame_from_world), len(state.points)
+    pose_blocks = _add_rows(frames, problem.frame, weighted_pose @ by_pose)
+    pose_gradient = _add_rows(frames, problem.frame, _multiply(weighted_pose, residual))
+    if prior is not None:
+        blocks, gradient = prior.linearize(state.frame_from_world)
+        pose_blocks, pose_gradient = pose_blocks + blocks, pose_gradient + gradient
     return _System(
-        _add_rows(frames, problem.frame, weighted_pose @ by_pose),
+        pose_blocks,
         _add_rows(points, problem.point, weighted_point @ by_point),
         weighted_pose @ by_point,
-        _add_rows(frames, problem.frame, _multiply(weighted_pose, residual)),
+        pose_gradient,
         _add_rows(points, problem.point, _multiply(weighted_point, residual)),
     )
 
@@ -274,7 +282,9 @@ def estimate_scale_deviation(
 
     Enlarging the world is the same as shrinking the baselines: s in X_cam = R X_frame + s t. With the way between the
     first fixed frame and the one farthest from it held, the information on s is what the other poses and the points
-    leave of it, I = JₛᵀJₛ − bᵀH⁻¹b with b = JᵀJₛ. The noise is that of the residuals.
+    leave of it, I = JₛᵀJₛ − bᵀH⁻¹b with b = JᵀJₛ. The noise is that of the residuals if these are independent. Errors
+    of one track are not: a feature sits at the same wrong place in views that look alike. The variance Σ g² / I² over
+    the gradients g of whole tracks allows for it, and the larger of the two deviations counts.
     """
     first = Pose(state.frame_from_world[(~free).nonzero()[0, 0]])
     state = State(state.frame_from_world @ first.inverse().world_from_cam, first.apply(state.points))
@@ -303,9 +313,16 @@ def estimate_scale_deviation(
     poses, points = schur.solve(pose_right, point_right, 20 * CG_STEPS, 1e-6)
     direct = float((weight * by_scale.square().sum(-1)).sum())
     information = direct - float((pose_right * poses).sum() + (point_right * points).sum())
+    if information <= 1e-9 * direct:
+        return math.inf
     freedom = max(1.0, 2 * len(problem.frame) - 6.0 * int(free.sum()) - 3.0 * len(state.points))
-    noise = float(residual.square().sum()) / freedom
-    return math.sqrt(noise / information) if information > 1e-9 * direct else math.inf
+    independent = float(residual.square().sum()) / freedom * information
+    # Residuals are smaller than errors, by what the fit has absorbed.
+    absorbed = 2 * len(problem.frame) / freedom
+    slope = by_scale - _multiply(by_pose, poses[problem.frame]) - _multiply(by_point, points[problem.point])
+    gradient = _add_rows(len(state.points), problem.point, weight * (slope * residual).sum(-1))
+    clustered = absorbed * float(gradient.square().sum())
+    return math.sqrt(max(independent, clustered)) / information
 
 
 def _hold_farthest(blocks: Tensor, state: State, free: Tensor) -> Float[Tensor, "frame 6 6"]:

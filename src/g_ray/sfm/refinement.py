@@ -1,6 +1,7 @@
 """Bundle adjustment of a scene's poses with the true lenses, kept only if tracks that it did not use improve."""
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -18,8 +19,9 @@ from g_ray.sfm.bundle import (
     make_problem,
     triangulate_rays,
 )
-from g_ray.sfm.colmap_lens import compute_working_scale
+from g_ray.sfm.colmap_lens import compute_working_scale, measure_pixels_per_rad
 from g_ray.sfm.options import SfMOptions
+from g_ray.sfm.pose_prior import PosePrior
 from g_ray.sfm.rig import Rig
 from g_ray.sfm.scene import ScaleEstimate, SparseScene
 
@@ -29,6 +31,8 @@ INTERVAL = 1.96
 """Standard deviations on either side of a 95 % interval."""
 COARSE_LOSSES = (20.0, 5.0)
 """How much wider the loss is while poses are still far off."""
+MIN_NOISE_PX = 0.1
+"""Poses are not taken for more precise than this, however well the pictures agree with them."""
 MIN_HELD_OUT = 10
 """Points without which nothing can be said about an improvement."""
 
@@ -55,6 +59,7 @@ def refine(
     hold_out: float = 0.2,
     fixed: Sequence[int] = (),
     coarse: bool = False,
+    measured: bool = False,
 ) -> Refinement:
     """Adjust poses and points with the lenses held fixed; `fixed` views do not move.
 
@@ -62,6 +67,9 @@ def refine(
     refined poses are kept if the mean reprojection error of these tracks is smaller. The refined world is aligned
     with the given one, so that its place, and its scale where no rig fixes it, stay. `coarse` first pulls together
     tracks with errors of many pixels.
+
+    Poses that were `measured` by other means are evidence beside the pictures: leaving them costs what their own noise
+    makes of it, as the reprojection error of the held-out tracks shows it (see `PosePrior`).
     """
     options = options or SfMOptions()
     if len(scene.registered) < 2:
@@ -76,10 +84,11 @@ def refine(
         )
     frames = arrange_frames(scene)
     problem = make_scene_problem(scene, options, frames)
+    before = _measure_held_out(scene, scene, problem, frames, held, options)
+    prior = _make_prior(scene, frames, before) if measured else None
     moved = scene
     for factor in (*COARSE_LOSSES, 1.0) if coarse else (1.0,):
-        moved = adjust_scene(moved, problem, frames, options, ~held, fixed, factor)
-    before = _measure_held_out(scene, scene, problem, frames, held, options)
+        moved = adjust_scene(moved, problem, frames, options, ~held, fixed, factor, prior)
     after = _measure_held_out(scene, moved, problem, frames, held, options)
     kept = after < before
     if kept:
@@ -142,21 +151,24 @@ def adjust_scene(
     used: Bool[Tensor, "point"],
     fixed: Sequence[int] = (),
     loss_factor: float = 1.0,
+    prior: PosePrior | None = None,
 ) -> SparseScene:
     """Move poses and the used points to where the used tracks fit best; the world stays in its place."""
     start = frames.compute_frame_poses(scene)
     free = torch.zeros(frames.count, dtype=torch.bool)
     free[frames.frame_of_view[list(scene.registered)]] = True
-    stay = list(fixed) or [scene.registered[0]]
+    # Something has to hold the world in its place: a prior does so by itself.
+    stay = list(fixed) or ([] if prior is not None else [scene.registered[0]])
     free[frames.frame_of_view[stay]] = False
     state = adjust(
         problem.select(used[problem.point]),
         State(start, scene.points),
         free,
         loss_px=loss_factor * options.max_error_px / 2,
+        prior=prior,
     )
     poses = frames.compute_view_poses(state.frame_from_world)
-    back = Similarity.identity() if fixed else _align(scene, poses)
+    back = Similarity.identity() if fixed or prior is not None else _align(scene, poses)
     poses = back.transform_pose(poses)
     return replace(
         scene,
@@ -189,6 +201,17 @@ def estimate_scale(scene: SparseScene, options: SfMOptions) -> ScaleEstimate | N
     return ScaleEstimate(
         math.exp(-reach), math.exp(reach), f"a rig with a baseline of {scene.rig.baseline:.4g}"
     )
+
+
+def _make_prior(scene: SparseScene, frames: Frames, error_px: float) -> PosePrior:
+    """Take the reprojection error for the noise of the poses: as a rotation, and as a shift at the median distance."""
+    density = [measure_pixels_per_rad(scene.cameras[index]) for index in scene.registered]
+    error_rad = max(error_px, MIN_NOISE_PX) / statistics.median(density)
+    centers = torch.zeros(len(scene.names), 3, dtype=torch.float64)
+    centers[list(scene.registered)] = scene.stack_poses().translation
+    offsets = scene.points[scene.tracks.point] - centers[scene.tracks.view]
+    distance = float(torch.linalg.vector_norm(offsets, dim=-1).median())
+    return PosePrior(frames.compute_frame_poses(scene), error_rad, error_rad * distance)
 
 
 def _align(scene: SparseScene, poses: Pose) -> Similarity:

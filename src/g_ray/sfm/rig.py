@@ -113,6 +113,37 @@ def read_kalibr_rig(path: Path) -> dict[str, Pose]:
     return poses
 
 
+def read_aria_rig(path: Path) -> dict[str, Pose]:
+    """Read where the cameras of a Project Aria device stand, in meters: the device is the rig's frame."""
+    document = ParsedFile(path).document or {}
+    try:
+        poses = dict(_parse_aria_camera(entry) for entry in document["CameraCalibrations"])
+    except (KeyError, TypeError, ValueError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
+        raise ValueError(f"{path}: not a rig of Project Aria ({reason})") from None
+    if len(poses) < 2:
+        raise ValueError(f"{path}: a device with {len(poses)} camera is no rig")
+    return poses
+
+
+def _parse_aria_camera(entry: dict[str, Any]) -> tuple[str, Pose]:
+    """Parse Translation and UnitQuaternion, [w, [x, y, z]]."""
+    device_from_camera = entry["T_Device_Camera"]
+    shift = parse_numbers(device_from_camera["Translation"], "Translation", (3,))
+    w, imaginary = device_from_camera["UnitQuaternion"]
+    x, y, z = parse_numbers(imaginary, "UnitQuaternion", (3,))
+    quaternion = torch.tensor([x, y, z, *parse_numbers([w], "UnitQuaternion", (1,))], dtype=torch.float64)
+    rotation = rotation_from_quaternion(quaternion)
+    return entry["Label"], Pose.from_parts(rotation, torch.tensor(shift, dtype=torch.float64))
+
+
+def read_rig_cameras(path: Path) -> dict[str, Pose]:
+    """Read `rig_from_cam` by label from any file that describes a rig: Project Aria's, COLMAP's or Kalibr's."""
+    if '"CameraCalibrations"' in path.read_text(encoding="utf-8", errors="replace"):
+        return read_aria_rig(path)
+    return read_rig_config(path) if path.suffix.lower() == ".json" else read_kalibr_rig(path)
+
+
 def _parse_name(name: str, labels: Mapping[str, Pose], pattern: str | None) -> tuple[str, str] | None:
     if pattern is not None:
         match = re.search(pattern, name)

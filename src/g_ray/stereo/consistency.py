@@ -11,6 +11,8 @@ from g_ray.stereo.options import DEFAULTS, StereoOptions
 from g_ray.stereo.view import DepthMap, StereoView
 from g_ray.stereo.warp import Trajectories
 
+CONFIRMATIONS = 2
+"""Views that have to agree with a candidate: where texture is weak, or repeats, one may do so by chance."""
 SHARE_LOGIT, NO_SHARE_LOGIT = 3.3, -1.6
 """How the log-odds of a depth change with the share of agreeing views among those that see its point."""
 
@@ -21,7 +23,7 @@ def check_consistency(
     neighbors: Sequence[Sequence[int]],
     options: StereoOptions = DEFAULTS,
 ) -> list[DepthMap]:
-    """Drop depths that fewer than `options.min_views` neighbors agree with.
+    """Drop depths that fewer than `options.min_views` neighbors agree with, candidates that fewer than two do.
 
     A neighbor agrees if the point of a pixel falls onto one of its pixels whose own depth is close to the point's
     distance, and whose own point falls back within `max_reprojection_px`. Close means `max_depth_error`, relatively,
@@ -32,7 +34,11 @@ def check_consistency(
             f"{len(views)} views, {len(depths)} depth maps, {len(neighbors)} lists of neighbors: "
             "give one of each per view"
         )
-    return [_check_view(views, depths, index, neighbors[index], options) for index in range(len(views))]
+    merged = [depth.merge_candidates() for depth in depths]
+    return [
+        _check_view(views, merged, index, neighbors[index], depths[index].valid, options)
+        for index in range(len(views))
+    ]
 
 
 def _check_view(
@@ -40,8 +46,10 @@ def _check_view(
     depths: Sequence[DepthMap],
     index: int,
     neighbors: Sequence[int],
+    supported: Bool[Tensor, "h w"],
     options: StereoOptions,
 ) -> DepthMap:
+    """Return the depths of a view that hold, of depth maps that include their candidates."""
     view, depth = views[index], depths[index]
     agreeing, seeing = torch.zeros_like(depth.ray_depth), torch.zeros_like(depth.ray_depth)
     if neighbors:
@@ -53,7 +61,12 @@ def _check_view(
         for meeting in meetings:
             agreeing += meeting.find_agreeing(tolerance, options.max_reprojection_px)
             seeing += meeting.in_frame
-    valid = depth.valid & (agreeing >= min(options.min_views, max(1, len(neighbors))))
+    needed = torch.where(
+        supported,
+        min(options.min_views, max(1, len(neighbors))),
+        max(options.min_views, CONFIRMATIONS),
+    )
+    valid = depth.valid & (agreeing >= needed)
     share = agreeing / seeing.clamp_min(1)
     confidence = torch.sigmoid(torch.logit(depth.confidence, 1e-6) + SHARE_LOGIT * share + NO_SHARE_LOGIT)
     return DepthMap(torch.where(valid, depth.ray_depth, 0.0), torch.where(valid, confidence, 0.0), valid)

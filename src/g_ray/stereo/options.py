@@ -43,7 +43,8 @@ class StereoOptions:
     min_score: float = 0.25
     """Depths with a smaller correlation are dropped."""
     min_support: float = 0.01
-    """Depths are dropped unless all other hypotheses cost so much more; blank and repetitive areas come out empty."""
+    """Unless all other hypotheses cost so much more, two other views have to agree with a depth; blank and repetitive
+    areas come out empty."""
     min_views: int = 1
     """Other views that have to agree with a depth; in a scene of two views one is all there is."""
     max_depth_error: float = 0.02

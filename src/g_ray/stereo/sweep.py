@@ -71,12 +71,17 @@ def sweep_view(
         step /= 2
         estimate = _solve_band(fine, first, low, step, options)
     inverse, score = fine.refine(estimate.inverse, step, options.anchor)
-    supported = (score >= options.min_score) & (estimate.support >= options.min_support)
-    valid = fine.usable & supported & (inverse > 0)
+    possible = fine.usable & (score >= options.min_score) & (inverse > 0)
+    valid = possible & (estimate.support >= options.min_support)
+    distance = 1 / inverse.clamp_min(1e-12)
     # The odds of a correct depth, as measured on rectified pairs, an indoor scene and rendered rooms.
     odds = SUPPORT_LOGIT * estimate.support + SCORE_LOGIT * score + BASE_LOGIT
-    confidence = torch.where(valid, torch.sigmoid(odds), 0.0)
-    return DepthMap(torch.where(valid, 1 / inverse.clamp_min(1e-12), 0.0), confidence, valid)
+    return DepthMap(
+        torch.where(valid, distance, 0.0),
+        torch.where(possible, torch.sigmoid(odds), 0.0),
+        valid,
+        torch.where(possible & ~valid, distance, 0.0),
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -78,5 +78,14 @@ class DepthMap:
     """Distance along the unit ray of every pixel center, in the unit of the poses."""
 
     ray_depth: Float[Tensor, "h w"]  # 0 where invalid
-    confidence: Float[Tensor, "h w"]  # in [0, 1]; 0 where invalid
+    confidence: Float[Tensor, "h w"]  # in [0, 1]; 0 where there is neither a depth nor a candidate
     valid: Bool[Tensor, "h w"]
+    candidates: Float[Tensor, "h w"] | None = None
+    """Distances of further pixels, 0 elsewhere: too uncertain for one view to confirm, but not for two."""
+
+    def merge_candidates(self) -> "DepthMap":
+        """Take candidates for depths."""
+        if self.candidates is None:
+            return self
+        merged = torch.where(self.valid, self.ray_depth, self.candidates)
+        return DepthMap(merged, self.confidence, merged > 0)

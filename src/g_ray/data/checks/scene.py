@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
@@ -100,7 +100,11 @@ def _check_matches(scene: PosedScene, pairs: Sequence[tuple[int, int]]) -> Messa
         one, other = photos[first], photos[second]
         if one is not None and other is not None:
             poses = Pose(scene.poses.world_from_cam[[first, second]])
-            matched.append(MatchedViews(match_images(one[0], other[0]), (one[1], other[1]), poses))
+            pixels = match_images(one[0], other[0])
+            used = _find_used(scene, first, one[1], pixels[0]) & _find_used(
+                scene, second, other[1], pixels[1]
+            )
+            matched.append(MatchedViews(pixels[:, used], (one[1], other[1]), poses))
     if not matched:
         return None
     report = check_axes(matched)
@@ -119,6 +123,9 @@ def _make_depth_view(scene: PosedScene, view: int) -> DepthView | None:
         check_depth_size(file.path, depth, scene.cameras[view])
     except (ValueError, OSError):
         return None
+    mask = _load_mask(scene, view)
+    if mask is not None:
+        depth = torch.where(_resize_mask(mask, *depth.shape), depth, 0.0)
     return DepthView.make(scene.cameras[view], scene.poses[view], file.convention, depth, small[0])
 
 
@@ -135,10 +142,35 @@ def _load_small(scene: PosedScene, view: int, longest: int) -> tuple[Float[Tenso
     return image.to(torch.float32), small
 
 
+def _load_mask(scene: PosedScene, view: int) -> Bool[Tensor, "h w"] | None:
+    """Read the mask of a view; None if it has none, or one that is reported as damaged."""
+    try:
+        return scene.load_mask(view)
+    except (ValueError, OSError):
+        return None
+
+
+def _resize_mask(mask: Bool[Tensor, "h w"], height: int, width: int) -> Bool[Tensor, "rows columns"]:
+    return torch.nn.functional.interpolate(mask[None, None].float(), (height, width))[0, 0] > 0.5
+
+
+def _find_used(
+    scene: PosedScene, view: int, camera: Camera, pixels: Float[Tensor, "match 2"]
+) -> Bool[Tensor, "match"]:
+    """Return which pixels of a reduced photograph its mask leaves."""
+    mask = _load_mask(scene, view)
+    if mask is None:
+        return torch.ones(len(pixels), dtype=torch.bool)
+    column, row = pixels.long().unbind(-1)
+    return _resize_mask(mask, camera.height, camera.width)[row, column]
+
+
 # The whole folder.
 
 
 Level = Literal["error", "warning", "note"]
+MOSTLY_HIDDEN = 0.8
+"""A mask that hides more may be the wrong way round."""
 NAMED = 3
 """Files of one kind of finding that are named one by one; the others are counted."""
 
@@ -183,12 +215,16 @@ def check_scene(
             scene = read_scene(folder, check=False, modality=modality)
         except (ValueError, OSError):
             return SceneReport(folder, "unknown", 0, tuple(findings))
-    scene = adapt(scene)
+    try:
+        scene = adapt(scene)
+    except (ValueError, OSError) as error:
+        findings.append(_make_finding("error", folder, error))
     findings += [Finding("note", folder, note) for note in scene.notes]
     findings += [
         *_check_layout(scene),
         *_check_photos(scene, frames),
         *_check_depth_files(scene),
+        *_check_masks(scene, frames),
         *_check_covisibility(scene),
     ]
     findings += _check_depth_maps(scene, frames)
@@ -228,6 +264,22 @@ def _check_depth_files(scene: PosedScene) -> Iterator[Finding]:
         yield Finding("error", path, "no such depth map")
     if len(missing) > NAMED:
         yield Finding("error", scene.folder, f"{len(missing)} depth maps are missing in all")
+
+
+def _check_masks(scene: PosedScene, frames: int) -> Iterator[Finding]:
+    """Report masks that cannot be used, and how much the others hide."""
+    hidden = []
+    for view in pick_evenly([view for view, mask in enumerate(scene.masks) if mask is not None], frames):
+        file = scene.masks[view]
+        assert file is not None
+        try:
+            hidden.append(1 - float(file.load().float().mean()))
+        except (ValueError, OSError) as error:
+            yield _make_finding("error", file.path, error)
+    if hidden:
+        level = "warning" if max(hidden) > MOSTLY_HIDDEN else "note"
+        shares = f"{min(hidden):.0%} to {max(hidden):.0%} of the pixels"
+        yield Finding(level, scene.folder, f"masks hide {shares} (zero: not used)")
 
 
 def _check_depth_maps(scene: PosedScene, frames: int) -> Iterator[Finding]:

@@ -51,8 +51,9 @@ class ScenesReconstruction(ShapedSets):
     A set is a walk from view to view through one scene, each overlapping with one before it by more than `overlap`;
     how much views overlap is read from the scene or computed from its depth, once. Every view has its own zoom and its
     own place in the photograph, so principal points lie anywhere; image, depth and camera are cut and resized in one
-    step. Any lens will do. Scenes whose names fall to `hold_out` are never trained on; of a single scene its last
-    frames are not. Lengths are in the unit of the files: the losses know no unit.
+    step. Any lens will do. Pixels that a mask hides are black and have no depth. Scenes whose names fall to `hold_out`
+    are never trained on; of a single scene its last frames are not. Lengths are in the unit of the files: the losses
+    know no unit.
 
     With `stored_shape` views have the shape of their photographs. Each step draws one of the shapes that training
     scenes have, as often as their views have it, and takes views of this shape alone.
@@ -84,7 +85,8 @@ class ScenesReconstruction(ShapedSets):
         if settings.depth_max is not None and not settings.depth_max > 0:
             raise ValueError(f"depth_max {settings.depth_max} must be a positive number")
         self.check_shape()
-        object.__setattr__(self, "store", SceneStore(settings.folders, settings.hold_out, self.reading))
+        store = SceneStore(settings.folders, settings.hold_out, self.reading, settings.masks)
+        object.__setattr__(self, "store", store)
         sizes = [self._count_sizes(rank) for rank in (0, HELD_OUT)] if settings.stored_shape else [{}, {}]
         object.__setattr__(self, "sizes", (sizes[0], sizes[1]))
         object.__setattr__(self, "recent", RecentViews())
@@ -238,6 +240,11 @@ class ScenesReconstruction(ShapedSets):
         if self.settings.depth_max is not None:
             near = torch.where(near <= self.settings.depth_max, near, 0)
         along, valid = convert_to_ray_depth(near, rays, file.convention)
+        mask = scene.load_mask(view)
+        if mask is not None:
+            # A pixel that is partly masked out teaches nothing, and shows nothing: it is black.
+            used = resample(mask[None].to(image), camera, *size, box)[0][0] > 0.999
+            image, valid, along = image * used, valid & used, along * used
         return LoadedView(image.clamp(0, 1), small, rays, along, along[..., None] * rays.directions, valid)
 
 

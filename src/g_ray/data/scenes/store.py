@@ -14,6 +14,7 @@ from g_ray.data.clip_sampling import hash_to_unit
 from g_ray.data.covisibility import get_scene_covisibility
 from g_ray.formats import find_scenes, read_scene
 from g_ray.formats.depth import Convention
+from g_ray.formats.masks import add_masks
 from g_ray.formats.scene import PosedScene
 
 KEPT = 256
@@ -61,15 +62,22 @@ class SceneStore:
 
     Whether a scene is held out depends on its name alone, not on what else is there; of two scenes or more at least
     one is, and at least one is not. A single scene is split by its frames instead: see `ScenesReconstruction`.
+    `masks` is a folder inside every scene folder.
     """
 
-    def __init__(self, folders: Sequence[Path | str], hold_out: float, reading: DepthReading) -> None:
+    def __init__(
+        self,
+        folders: Sequence[Path | str],
+        hold_out: float,
+        reading: DepthReading,
+        masks: Path | None = None,
+    ) -> None:
         if isinstance(folders, str | Path) or not folders:
             raise ValueError("no scenes: give one or more folders, each a scene or a folder of scenes")
         roots = [Path(folder) for folder in folders]
         self.folders = [scene for root in roots for scene in find_scenes(root)]
         self.names = [_format_name(root, scene) for root in roots for scene in find_scenes(root)]
-        self.reading = reading
+        self.reading, self.masks = reading, masks
         order = sorted(range(len(self.names)), key=lambda i: (hash_to_unit(self.names[i]), self.names[i]))
         count = sum(hash_to_unit(name) < hold_out for name in self.names)
         count = min(max(1, count), len(order) - 1)
@@ -79,6 +87,7 @@ class SceneStore:
     def __getitem__(self, index: int) -> LoadedScene:
         if index not in self._kept:
             scene = read_scene(self.folders[index], check=False, modality=self.reading.modality)
+            scene = scene if self.masks is None else add_masks(scene, self.masks)
             self._kept[index] = LoadedScene(self.reading.apply_to(scene))
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
