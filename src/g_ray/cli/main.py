@@ -53,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"g-ray {__version__}")
         return 0
     try:
+        check_no_empty_argument(arguments)
         arguments = expand_recipe_name([rename_option(word) for word in arguments])
         kind = make_command(arguments)
         command = tyro.cli(
@@ -75,6 +76,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         return _print_error(_format_error(error), 2)
     return code or 0
+
+
+def check_no_empty_argument(arguments: Sequence[str]) -> None:
+    """Refuse empty words, e.g. of an unset shell variable: as a path they would mean the current folder."""
+    for before, word in zip(["", *arguments], arguments, strict=False):
+        if not word or (word.startswith("--") and word.endswith("=")):
+            name = word or before
+            where = f"after {name.removesuffix('=')}" if name.startswith("--") else "on the command line"
+            raise ValueError(f"an empty word {where}: give a value, or leave the option out")
 
 
 def convert_boolean_values(arguments: Sequence[str], command: Any) -> list[str]:

@@ -67,11 +67,11 @@ class Reconstruct:
             read_rig,
             read_views,
         )
-        from g_ray.pipelines.reconstruction_run import check_out, run_reconstruction
+        from g_ray.pipelines.reconstruction_run import check_result_folder, run_reconstruction
         from g_ray.predictors import make_predictor
         from g_ray.predictors.base import SceneInput
 
-        check_out(self.out)
+        check_result_folder(self.out)
         photo_options = PhotoOptions(
             self.every,
             self.frames,
@@ -136,8 +136,6 @@ class Reconstruct:
             raise ValueError(f"--distance {self.distance[2]} m: give a length above 0")
         if settings.size is not None and settings.size < 1:
             raise ValueError(f"--size {settings.size}: give a number of pixels")
-        if self.out.exists() and not self.out.is_dir():
-            raise ValueError(f"--out {self.out} is a file: give a folder")
 
 
 def report(sentence: str) -> None:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from g_ray.runtime.out_folder import check_out_file, claim_out
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -107,11 +109,10 @@ class Synthesize:
             raise ValueError(f"--out {self.out}: give {kinds}")
         if self.out.suffix == ".mp4":
             import av  # noqa: F401 (fails now if it is not installed, not after rendering)
-        folder = self.out.parent if self.out.suffix else self.out
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ValueError(f"--out {self.out}: {folder} cannot be made ({error.strerror})") from None
+        if self.out.suffix:
+            check_out_file(self.out)
+        else:
+            claim_out(self.out, "synthesize")
 
     def _read_scene(self) -> "PosedScene | None":
         if self.scene is None:

@@ -26,7 +26,9 @@ class Convert:
         import torch
 
         from g_ray.models.convert import convert_checkpoint
+        from g_ray.runtime.out_folder import check_out_file
 
+        check_out_file(self.out)
         dtypes = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
         kind, report = convert_checkpoint(
             self.source, self.out, method=self.method, taps=self.taps, dtype=dtypes[self.dtype]

@@ -33,12 +33,15 @@ from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity
 from g_ray.runtime.files import atomic_path, write_json
+from g_ray.runtime.out_folder import claim_out, read_mark
 
 if TYPE_CHECKING:
     from g_ray.export.options import ExportOptions
 
 Unit = Literal["metre", "unknown"]
 CAMERAS, RESULT = "cameras.json", "result.json"
+UNFINISHED = "unfinished/settings.json"
+"""Marks the folder of a run that can be resumed."""
 FORMAT, VERSION = "g-ray-result", 1
 SAME_SURFACE = 0.03
 """Relative difference of two adjacent depths between which depth is interpolated."""
@@ -258,11 +261,17 @@ class Reconstruction:
         options: "ExportOptions | None" = None,
         settings: dict[str, Any] | None = None,
     ) -> "Reconstruction":
-        """Write every file that `g-ray reconstruct` writes; returns the reconstruction as it is stored."""
+        """Write every file that `g-ray reconstruct` writes; returns the reconstruction as it is stored.
+
+        ValueError if the folder holds files that no reconstruction made.
+        """
         from g_ray.export.write import write_reconstruction  # which imports this module
 
+        folder = Path(folder)
+        marks = (read_mark(folder / name) for name in (RESULT, UNFINISHED))
+        claim_out(folder, "reconstruct", ours=any(mark is not None for mark in marks))
         settings = self.settings if settings is None else settings
-        stored = replace(self, folder=Path(folder), settings=settings)
+        stored = replace(self, folder=folder, settings=settings)
         return write_reconstruction(stored, images, options, self.page)
 
 

@@ -20,6 +20,7 @@ from g_ray.data.objects.render import MeshScene
 from g_ray.formats.meshes import Mesh, UnreadableMesh, find_meshes, read_meshes, scale_to_unit_size
 from g_ray.formats.objaverse import is_finished, write_object
 from g_ray.runtime.files import write_json
+from g_ray.runtime.out_folder import check_out
 
 DATASET = "dataset.json"
 PROCEDURAL = "procedural"
@@ -74,6 +75,7 @@ def claim_folder(root: Path, settings: ObjectSettings) -> None:
     path = root / DATASET
     wanted = asdict(settings)
     if not path.exists():
+        check_out(root)
         write_json(path, wanted)
         return
     try:
