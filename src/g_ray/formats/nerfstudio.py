@@ -18,14 +18,13 @@ import torch
 from g_ray.cameras.opencv import OpenCV
 from g_ray.formats.calibration import CalibrationSource, Example, Lens
 from g_ray.formats.depth import DepthFile
-from g_ray.formats.documents import ParsedFile
+from g_ray.formats.documents import ParsedFile, describe, parse_number
 from g_ray.formats.frames import (
     DISTORTION,
     INTRINSICS,
     WRITTEN,
     build_scene,
     get_frames,
-    parse_number,
     read_document,
 )
 from g_ray.formats.scene import PosedScene, find_covisibility_file, resolve_inside
@@ -42,6 +41,8 @@ USED = {
     "transform_matrix",
     "depth_file_path",
     DEPTH_UNIT,
+    "is_fisheye",
+    "distortion_params",
     *INTRINSICS,
     *DISTORTION,
 }
@@ -92,10 +93,10 @@ def _find_depth(folder: Path, settings: dict[str, Any]) -> DepthFile | None:
     name = settings.get("depth_file_path")
     if name is None:
         return None
-    unit = parse_number(settings, DEPTH_UNIT) if DEPTH_UNIT in settings else MILLIMETRE
+    unit = parse_number(settings[DEPTH_UNIT], DEPTH_UNIT) if DEPTH_UNIT in settings else MILLIMETRE
     if not isinstance(name, str) or unit <= 0:
         raise ValueError(
-            f"depth_file_path {name!r} and {DEPTH_UNIT} {unit} must be a path and a positive number"
+            f"depth_file_path {describe(name)} and {DEPTH_UNIT} {unit:g} must be a path and a positive number"
         )
     return DepthFile(resolve_inside(folder, name), "z", unit)
 
