@@ -16,7 +16,7 @@ from g_ray.formats.calibration import CalibratedView, rescale_camera
 from g_ray.formats.cameras_json import CamerasJsonSource, read_cameras
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.masks import find_masks
-from g_ray.formats.photos import Photo, find_photos, orient_photo
+from g_ray.formats.photos import Photo, check_photos, find_photos, orient_photo
 from g_ray.formats.scene import PosedScene
 from g_ray.geometry.pose import Pose
 from g_ray.pipelines.scoring import TrueView, read_truth
@@ -54,6 +54,7 @@ def read_views(
             f"one photograph ({photos[0].name}) has no parallax, so neither depth nor a pose: give two or more from "
             "different places, or add it to a finished result with --into"
         )
+    check_photos(photos)
     views = assign_cameras(photos, calibrations, resize=options.resize_calibration, report=report)
     if options.masks is None:
         return views

@@ -12,7 +12,13 @@ import torch
 
 from g_ray.cameras.base import Camera
 from g_ray.export.options import ExportOptions
-from g_ray.export.reconstruction import RESULT, UNFINISHED, Reconstruction, write_views
+from g_ray.export.reconstruction import (
+    RESULT,
+    UNFINISHED,
+    Reconstruction,
+    check_view_names,
+    write_views,
+)
 from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.images import PhotoLike
 from g_ray.formats.photos import Photo
@@ -51,6 +57,7 @@ def run_reconstruction(
     On Ctrl-C finished parts stay in `out`, and the same command resumes the run.
     """
     check_result_folder(out)
+    check_view_names(out, [view.name for view in scene.views])
     cost = predictor.estimate_cost(scene)
     report(
         f"{cost.text}: about {format_estimate(cost.seconds)}, "
