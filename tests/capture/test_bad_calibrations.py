@@ -101,6 +101,8 @@ TEXTS = {
     "fisheye and pinhole": ("c.yml", HEAD + "fisheye: 1\nmodel: pinhole\n", "both fisheye and perspective"),
     "omnidir without xi": ("c.yml", HEAD + "model: omnidir\n", "needs xi"),
     "omnidir of five": ("c.yml", HEAD + "xi: 1.1\nD: [0.1, 0, 0, 0, 0.1]\n", "omnidir has 4"),
+    "distortion of 500": ("c.yml", HEAD + "distortion_coefficients: [500, 0, 0, 0]\n", "changes the angle of view"),
+    "fisheye of 500": ("c.yml", HEAD + "fisheye: 1\ndistortion_coefficients: [500, 0, 0, 0]\n", "changes the angle of view"),
     "skew entry": ("c.yml", HEAD + "skew: 0.3\n", "skew is not 0"),
     "ROS, unknown entry": ("c.yaml", ROS + "distortion_model: plumb_bob\nxi: 0.9\n", "'xi' is not known"),
     "twice in YAML": ("c.yml", HEAD + "image_width: 320\n", "key 'image_width' is there twice"),

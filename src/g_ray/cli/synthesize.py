@@ -1,5 +1,6 @@
 """`g-ray synthesize`: render new views of a scene from photographs with known cameras."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,8 +95,8 @@ class Synthesize:
             raise ValueError("nothing to render: give --target FILE or --path interpolate, orbit or zoom")
         for name in ("frames", "fps", "extent", "baseline"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"--{name} must be positive, got {value}")
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"--{name} must be positive and finite, got {value}")
             if value is not None and name != "baseline" and self.path is None:
                 raise ValueError(f"--{name} goes with --path; leave it away or give one")
         if self.path == "interpolate" and self.extent is not None:

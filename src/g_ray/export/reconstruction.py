@@ -440,6 +440,22 @@ def _read_finished(folder: Path, cameras: list[CalibratedView]) -> Reconstructio
     )
 
 
+def _check_maps(depth: Tensor, confidence: Tensor, valid: Tensor) -> None:
+    """Check that maps of a file are what they are called: floats of one size, finite where they are valid."""
+    floats = depth.is_floating_point() and confidence.is_floating_point() and valid.dtype == torch.bool
+    if (
+        not floats
+        or depth.ndim != 2
+        or not depth.shape == confidence.shape == valid.shape
+        or not depth.numel()
+    ):
+        raise ValueError(
+            "ray_depth, confidence and valid must be maps of one size, two of floats and one of bools"
+        )
+    if not bool(torch.isfinite(depth[valid]).all() and torch.isfinite(confidence[valid]).all()):
+        raise ValueError("depth or confidence of valid pixels is not finite")
+
+
 def _read_view(folder: Path, named: CalibratedView) -> ReconstructedView:
     path = get_depth_path(folder, named.name)
     try:
@@ -448,6 +464,7 @@ def _read_view(folder: Path, named: CalibratedView) -> ReconstructedView:
                 torch.from_numpy(stored[key]) for key in ("ray_depth", "confidence", "valid")
             )
             true, filled = stored.get("true_world_from_cam"), stored.get("filled")
+        _check_maps(depth, confidence, valid)
         if named.pose is None:
             raise ValueError(f"{CAMERAS} has no pose for it")
         return ReconstructedView(

@@ -21,6 +21,7 @@ from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.depth import DepthFile
 from g_ray.formats.documents import (
+    MAX_NUMBER,
     describe,
     parse_number,
     parse_numbers,
@@ -223,9 +224,9 @@ def pose_from_frame(frame: dict[str, Any], axes: Axes) -> Float[Tensor, "4 4"]:
     """Return `world_from_cam` with OpenCV's camera axes; from OpenGL's, y and z change their signs."""
     try:
         matrix = torch.tensor(frame.get("transform_matrix"), dtype=torch.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError, RuntimeError):
         matrix = torch.zeros(0)
-    if matrix.shape not in ((3, 4), (4, 4)) or not bool(torch.isfinite(matrix).all()):
+    if matrix.shape not in ((3, 4), (4, 4)) or not bool((matrix.abs() <= MAX_NUMBER).all()):
         raise ValueError("transform_matrix is not a 4×4 or 3×4 matrix of numbers")
     rotation = find_nearest_rotation(matrix[:3, :3])
     if rotation is None:

@@ -136,6 +136,10 @@ def collect_known(
         report(
             f"{count} known poses: the scene is aligned to them and scored with them (--poses ignore: not)"
         )
+    if distance is not None and poses != "ignore" and count >= 2:
+        raise ValueError(
+            "--distance gives a scale, and known poses have one already: leave it out, or add --poses ignore"
+        )
     pair = None if distance is None else _find_distance(distance, [view.name for view in views])
     true_views = [] if truth is None else _read_truth_of_views(truth, views, report)
     return KnownGeometry(known, metric, pair, true_views, keep_poses=poses == "given")
