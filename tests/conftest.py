@@ -20,6 +20,9 @@ if TYPECHECK:
 # What users meet: torch.compile, and our own one-line errors instead of beartype's. Run with G_RAY_TYPECHECK=0.
 collect_ignore = ["unchecked"] if TYPECHECK else []
 
+# The command line turns unexpected exceptions into one line; tests want to see them.
+os.environ.setdefault("G_RAY_TRACEBACK", "1")
+
 ROOT = Path(__file__).resolve().parents[1]
 
 # Shells make what they start in the background deaf to Ctrl-C, and children inherit that; tests of Ctrl-C need ears.

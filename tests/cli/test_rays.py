@@ -50,7 +50,7 @@ def test_the_example_file(tmp_path, capsys):
 def test_one_camera_by_name(tmp_path, capsys):
     assert main(["rays", str(EXAMPLE), "--name", "panorama", "--out", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert [path.name for path in tmp_path.iterdir()] == ["panorama.png"]
+    assert [path.name for path in tmp_path.glob("[!.]*")] == ["panorama.png"]
     assert "note: panorama sees beyond 90°" in said
 
 

@@ -175,5 +175,5 @@ def test_the_command(vggt, tmp_path, capsys):
     assert "not in the file: world_head" in said
     assert main(["weights", "show", str(out)]) == 0
     assert "method: gray" in capsys.readouterr().out
-    assert main(["weights", "convert", str(tmp_path / "no.pt"), "--out", str(out)]) == 2
+    assert main(["weights", "convert", str(tmp_path / "no.pt"), "--out", str(tmp_path / "new")]) == 2
     assert "no weights at" in capsys.readouterr().err

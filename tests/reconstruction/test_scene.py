@@ -62,7 +62,7 @@ def test_the_command_writes_everything(capture, tmp_path, capsys):
 
 
 def test_a_finished_folder_is_not_written_over(capture, tmp_path, capsys):
-    (tmp_path / "result.json").write_text("{}")
+    (tmp_path / "result.json").write_text('{"format": "g-ray-result"}')
     assert command(capture, tmp_path) == 2
     assert "finished result" in capsys.readouterr().err
 

@@ -170,12 +170,13 @@ class Camera(ABC):
         """Project camera-frame points [*batch, *n, 3] to pixels, with a mask of those that the model images.
 
         A point may have an image outside of the frame (see `contains`). Only the direction of a point matters. Pixels
-        of invalid points are finite but mean nothing.
+        of invalid points are finite but mean nothing; points with infinite or undefined coordinates are invalid.
         """
         _check_last_dim(self.NAME, "points", points, 3)
         params = self._align(self.params, points)
-        plane, valid = self._to_plane(points, params)
-        pixels = plane * params[..., 0:2] + params[..., 2:4]
+        finite = points.detach().isfinite().all(-1)
+        plane, valid = self._to_plane(torch.where(finite[..., None], points, 1.0), params)
+        pixels, valid = plane * params[..., 0:2] + params[..., 2:4], valid & finite
         # The slack lets rays of pixels on the rim come back to their pixel.
         return pixels, valid if self.circle is None else valid & self._is_in_circle(pixels, slack=1e-6)
 

@@ -39,6 +39,9 @@ def compute_radial_map(
     """
     if len(row) * len(column) < _SMALLEST_MAP:
         return None
+    # One row, or two at the same distance from the axis, span no interval to expand over.
+    if any(high - low <= 1e-9 * high for low, high in (_compute_span(row), _compute_span(column))):
+        return None
     # Coefficients below the rounding of the result are dropped.
     tolerance = 3e-15 if dtype == torch.float64 else 1e-9
     terms = _compute_expansion(inverse, _compute_span(row), _compute_span(column))

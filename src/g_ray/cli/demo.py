@@ -20,8 +20,10 @@ class Demo:
         print("g-ray demo: loading torch", flush=True)
         import torch
 
+        from g_ray.runtime.out_folder import claim_out
         from g_ray.viewer.demo import collect_numbers, write_demo
 
+        claim_out(self.out, "demo")
         torch.set_num_threads(1)  # tensors this small only lose time to threads waiting for each other
         result = write_demo(self.out, progress=lambda step: print(f"  {step}", flush=True))
         print("\n" + format_mismatch(collect_numbers(result)))

@@ -5,6 +5,7 @@ that `g-ray --help` prints immediately.
 """
 
 import dataclasses
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -26,6 +27,8 @@ from g_ray.runtime.renamed import rename_option
 
 DESCRIPTION = "Ray-angle position encoding for multi-view transformers. --version prints the version."
 BOOLEANS = ("True", "False")
+TRACEBACK = "G_RAY_TRACEBACK"
+"""Environment variable: let unexpected exceptions through."""
 
 
 def make_command(arguments: Sequence[str] = ()) -> Any:
@@ -47,12 +50,13 @@ def make_command(arguments: Sequence[str] = ()) -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return 0 (or the command's own code), 2 for a user error, 130 after Ctrl-C."""
+    """Run one command; return 0 (or the command's own code), 2 for a user error, 130 after Ctrl-C, 1 for a defect."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments == ["--version"]:
         print(f"g-ray {__version__}")
         return 0
     try:
+        check_no_empty_argument(arguments)
         arguments = expand_recipe_name([rename_option(word) for word in arguments])
         kind = make_command(arguments)
         command = tyro.cli(
@@ -74,7 +78,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     except (ValueError, OSError) as error:
         return _print_error(_format_error(error), 2)
+    except Exception as error:
+        # A defect of ours, or a library's exception that nobody foresaw: still one line, and how to learn more.
+        if os.environ.get(TRACEBACK):
+            raise
+        return _print_error(
+            f"unexpected {type(error).__name__}: {_format_error(error)[:200]} "
+            f"(set {TRACEBACK}=1 to see where, and please report it)",
+            1,
+        )
     return code or 0
+
+
+def check_no_empty_argument(arguments: Sequence[str]) -> None:
+    """Refuse empty words, e.g. of an unset shell variable: as a path they would mean the current folder."""
+    for before, word in zip(["", *arguments], arguments, strict=False):
+        if not word or (word.startswith("--") and word.endswith("=")):
+            name = word or before
+            where = f"after {name.removesuffix('=')}" if name.startswith("--") else "on the command line"
+            raise ValueError(f"an empty word {where}: give a value, or leave the option out")
 
 
 def convert_boolean_values(arguments: Sequence[str], command: Any) -> list[str]:

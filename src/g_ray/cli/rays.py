@@ -21,6 +21,7 @@ class Rays:
 
     def run(self) -> None:
         from g_ray.formats.cameras_json import read_cameras
+        from g_ray.runtime.out_folder import claim_out
         from g_ray.viewer.angle_maps import describe_camera, write_picture
 
         cameras = {named.name: named.camera for named in read_cameras(self.file)}
@@ -29,6 +30,7 @@ class Rays:
         if self.name is not None and self.name not in cameras:
             raise ValueError(f"{self.file} has no camera {self.name!r}: it has {', '.join(cameras)}")
         cameras = {name: camera for name, camera in cameras.items() if self.name in (None, name)}
+        claim_out(self.out, "rays")
         reports = {name: describe_camera(name, camera) for name, camera in cameras.items()}
         print(format_table([report.row for report in reports.values()]))
         for name, report in reports.items():
@@ -36,6 +38,5 @@ class Rays:
                 print(
                     f"note: {name} sees beyond 90° from its axis, where θx, θy jump; see docs/conventions.md"
                 )
-        self.out.mkdir(parents=True, exist_ok=True)
         for name, camera in cameras.items():
             print(f"wrote {write_picture(name, camera, self.out / f'{make_file_name(name)}.png')}")

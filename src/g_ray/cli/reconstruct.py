@@ -1,5 +1,6 @@
 """`g-ray reconstruct`: reconstruct cameras, depth and points from photographs of any cameras."""
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -68,11 +69,13 @@ class Reconstruct:
             read_rig,
             read_views,
         )
-        from g_ray.pipelines.reconstruction_run import check_out, run_reconstruction
+        from g_ray.pipelines.reconstruction_run import check_result_folder, run_reconstruction
         from g_ray.predictors import make_predictor
         from g_ray.predictors.base import SceneInput
+        from g_ray.training.distributed import choose_device
 
-        check_out(self.out)
+        choose_device(self.settings.device, 0)
+        check_result_folder(self.out)
         photo_options = PhotoOptions(
             self.every,
             self.frames,
@@ -113,7 +116,7 @@ class Reconstruct:
         settings = self.settings
         if not self.images:
             raise ValueError("no images: give files, folders, patterns or a video")
-        if settings.max_memory is not None and not settings.max_memory > 0:
+        if settings.max_memory is not None and not 0 < settings.max_memory < math.inf:
             raise ValueError(f"--max-memory {settings.max_memory} GiB: give a number above 0")
         if settings.at_once is not None and settings.max_memory is not None:
             raise ValueError("--at-once and --max-memory both fix the views in a chunk: give one of them")
@@ -134,12 +137,10 @@ class Reconstruct:
             raise ValueError(
                 "--metric says that known poses are in metres, but --poses ignore leaves them aside"
             )
-        if self.distance is not None and not self.distance[2] > 0:
+        if self.distance is not None and not 0 < self.distance[2] < math.inf:
             raise ValueError(f"--distance {self.distance[2]} m: give a length above 0")
         if settings.size is not None and settings.size < 1:
             raise ValueError(f"--size {settings.size}: give a number of pixels")
-        if self.out.exists() and not self.out.is_dir():
-            raise ValueError(f"--out {self.out} is a file: give a folder")
 
 
 def report(sentence: str) -> None:

@@ -169,11 +169,12 @@ def make_rooms_recipe(method: str, out: Path) -> "NVSRecipe":
 
 def find_lpips(path: Path | None) -> Path | None:
     """Return the given file, which must exist, or the cached one; print a note and return None if there is none."""
-    from g_ray.metrics.lpips_weights import COMMAND, get_cache_file
+    from g_ray.metrics.lpips_weights import COMMAND, get_cache_file, read_weights
 
     if path is not None:
         if not path.is_file():
             raise ValueError(f"{path}: no such file; --lpips takes AlexNet and LPIPS weights")
+        read_weights(path)  # fails now if it holds something else, not after the training
         return path
     if get_cache_file().is_file():
         return get_cache_file()

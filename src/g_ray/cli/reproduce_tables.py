@@ -43,8 +43,10 @@ class Table(ABC):
         from g_ray.cli.text import ProgressLine
         from g_ray.evaluation.study_runs import choose_job_count, list_devices, run_study
         from g_ray.runtime.files import write_atomically, write_json
+        from g_ray.runtime.out_folder import claim_out
         from g_ray.runtime.provenance import collect_provenance
 
+        claim_out(self.out, "reproduce", ours=any(self.out.glob("runs/*/checkpoints")))
         study = limit_steps(select_methods(self.build_study(), self.methods), self.steps)
         devices = list_devices()
         jobs = choose_job_count(devices) if self.jobs is None else self.jobs

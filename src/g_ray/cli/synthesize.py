@@ -1,9 +1,12 @@
 """`g-ray synthesize`: render new views of a scene from photographs with known cameras."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+from g_ray.runtime.out_folder import check_out_file, claim_out
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -92,8 +95,8 @@ class Synthesize:
             raise ValueError("nothing to render: give --target FILE or --path interpolate, orbit or zoom")
         for name in ("frames", "fps", "extent", "baseline"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"--{name} must be positive, got {value}")
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"--{name} must be positive and finite, got {value}")
             if value is not None and name != "baseline" and self.path is None:
                 raise ValueError(f"--{name} goes with --path; leave it away or give one")
         if self.path == "interpolate" and self.extent is not None:
@@ -107,11 +110,10 @@ class Synthesize:
             raise ValueError(f"--out {self.out}: give {kinds}")
         if self.out.suffix == ".mp4":
             import av  # noqa: F401 (fails now if it is not installed, not after rendering)
-        folder = self.out.parent if self.out.suffix else self.out
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ValueError(f"--out {self.out}: {folder} cannot be made ({error.strerror})") from None
+        if self.out.suffix:
+            check_out_file(self.out)
+        else:
+            claim_out(self.out, "synthesize")
 
     def _read_scene(self) -> "PosedScene | None":
         if self.scene is None:

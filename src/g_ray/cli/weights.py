@@ -26,11 +26,20 @@ class Convert:
         import torch
 
         from g_ray.models.convert import convert_checkpoint
+        from g_ray.runtime.out_folder import check_out_file
 
+        check_out_file(self.out)
         dtypes = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-        kind, report = convert_checkpoint(
-            self.source, self.out, method=self.method, taps=self.taps, dtype=dtypes[self.dtype]
-        )
+        try:
+            kind, report = convert_checkpoint(
+                self.source, self.out, method=self.method, taps=self.taps, dtype=dtypes[self.dtype]
+            )
+        except (LookupError, AttributeError, RuntimeError) as error:
+            # Sizes are read off the shapes of tensors, which a partial checkpoint lacks.
+            raise ValueError(
+                f"{self.source} is only a part of a checkpoint ({type(error).__name__}: {str(error)[:80]}): "
+                "download it again"
+            ) from None
         print(f"{kind} weights")
         for line in report.format_lines():
             print(f"  {line}")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from g_ray.runtime.files import write_json
+from g_ray.runtime.out_folder import check_out
 
 DATASET = "dataset.json"
 
@@ -15,6 +16,7 @@ def claim_folder(root: Path, settings: Any) -> None:
     path = root / DATASET
     wanted = json.loads(json.dumps(asdict(settings)))  # as the file has it: lists, not tuples
     if not path.exists():
+        check_out(root)
         write_json(path, wanted)
         return
     try:

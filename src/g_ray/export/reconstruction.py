@@ -33,12 +33,15 @@ from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity
 from g_ray.runtime.files import atomic_path, write_json
+from g_ray.runtime.out_folder import claim_out, read_mark
 
 if TYPE_CHECKING:
     from g_ray.export.options import ExportOptions
 
 Unit = Literal["metre", "unknown"]
 CAMERAS, RESULT = "cameras.json", "result.json"
+UNFINISHED = "unfinished/settings.json"
+"""Marks the folder of a run that can be resumed."""
 FORMAT, VERSION = "g-ray-result", 1
 SAME_SURFACE = 0.03
 """Relative difference of two adjacent depths between which depth is interpolated."""
@@ -258,11 +261,17 @@ class Reconstruction:
         options: "ExportOptions | None" = None,
         settings: dict[str, Any] | None = None,
     ) -> "Reconstruction":
-        """Write every file that `g-ray reconstruct` writes; returns the reconstruction as it is stored."""
+        """Write every file that `g-ray reconstruct` writes; returns the reconstruction as it is stored.
+
+        ValueError if the folder holds files that no reconstruction made.
+        """
         from g_ray.export.write import write_reconstruction  # which imports this module
 
+        folder = Path(folder)
+        marks = (read_mark(folder / name) for name in (RESULT, UNFINISHED))
+        claim_out(folder, "reconstruct", ours=any(mark is not None for mark in marks))
         settings = self.settings if settings is None else settings
-        stored = replace(self, folder=Path(folder), settings=settings)
+        stored = replace(self, folder=folder, settings=settings)
         return write_reconstruction(stored, images, options, self.page)
 
 
@@ -275,6 +284,11 @@ def _to_calibrated(view: ReconstructedView) -> CalibratedView:
 
 WRITABLE = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
 """Suffixes of photographs that are stored under their own name; others become NAME.png."""
+
+
+MAX_NAME_BYTES = 255 - 10
+"""Longest part of a path: what file systems take, less what `atomic_path` adds while it writes."""
+MAX_PATH_BYTES = 4000
 
 
 def make_image_name(name: str) -> str:
@@ -290,6 +304,21 @@ def get_image_path(folder: Path, name: str) -> Path:
 def get_depth_path(folder: Path, name: str, suffix: str = ".npz") -> Path:
     """Return the path of a view's depth."""
     return _resolve_below(folder / "depth", name, f"{name}{suffix}")
+
+
+def check_view_names(folder: Path, names: Sequence[str]) -> None:
+    """Check that all files of views can be stored; ValueError names the first view whose name does not allow it."""
+    stored: dict[Path, str] = {}
+    for name in names:
+        for path in (get_image_path(folder, name), get_depth_path(folder, name)):
+            too_long = max(len(os.fsencode(part)) for part in path.parts) > MAX_NAME_BYTES
+            if too_long or len(os.fsencode(path.absolute())) > MAX_PATH_BYTES:
+                raise ValueError(f"the name of {name[:40]}… is too long to be stored: rename the photograph")
+            if path in stored:
+                raise ValueError(
+                    f"{stored[path]} and {name} would both be stored as {path.name}: rename one of them"
+                )
+            stored[path] = name
 
 
 def _resolve_below(folder: Path, name: str, file: str) -> Path:
@@ -411,6 +440,22 @@ def _read_finished(folder: Path, cameras: list[CalibratedView]) -> Reconstructio
     )
 
 
+def _check_maps(depth: Tensor, confidence: Tensor, valid: Tensor) -> None:
+    """Check that maps of a file are what they are called: floats of one size, finite where they are valid."""
+    floats = depth.is_floating_point() and confidence.is_floating_point() and valid.dtype == torch.bool
+    if (
+        not floats
+        or depth.ndim != 2
+        or not depth.shape == confidence.shape == valid.shape
+        or not depth.numel()
+    ):
+        raise ValueError(
+            "ray_depth, confidence and valid must be maps of one size, two of floats and one of bools"
+        )
+    if not bool(torch.isfinite(depth[valid]).all() and torch.isfinite(confidence[valid]).all()):
+        raise ValueError("depth or confidence of valid pixels is not finite")
+
+
 def _read_view(folder: Path, named: CalibratedView) -> ReconstructedView:
     path = get_depth_path(folder, named.name)
     try:
@@ -419,6 +464,7 @@ def _read_view(folder: Path, named: CalibratedView) -> ReconstructedView:
                 torch.from_numpy(stored[key]) for key in ("ray_depth", "confidence", "valid")
             )
             true, filled = stored.get("true_world_from_cam"), stored.get("filled")
+        _check_maps(depth, confidence, valid)
         if named.pose is None:
             raise ValueError(f"{CAMERAS} has no pose for it")
         return ReconstructedView(

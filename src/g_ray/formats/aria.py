@@ -18,7 +18,7 @@ from g_ray.cameras.fisheye624 import Fisheye624
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.calibration import CalibrationSource, Example, Lens, check_principal_point
-from g_ray.formats.documents import ParsedFile, parse_numbers, parse_positive_int
+from g_ray.formats.documents import ParsedFile, describe, parse_numbers, parse_positive_int
 from g_ray.runtime.files import write_atomically
 
 SENSORS = {
@@ -140,10 +140,10 @@ def _find_valid_radius(label: str, entry: dict[str, Any], size: tuple[int, int])
 
 def _build_camera(entry: dict[str, Any], width: int, height: int, center: float) -> Camera:
     projection = entry.get("Projection")
-    if not isinstance(projection, dict) or projection.get("Name") not in PROJECTIONS:
-        name = projection.get("Name") if isinstance(projection, dict) else None
-        raise ValueError(f"Projection.Name {name!r} is not known; it can be {', '.join(PROJECTIONS)}")
-    model, names = PROJECTIONS[projection["Name"]]
+    name = projection.get("Name") if isinstance(projection, dict) else None
+    if not isinstance(projection, dict) or not isinstance(name, str) or name not in PROJECTIONS:
+        raise ValueError(f"Projection.Name {describe(name)} is not known; it can be {', '.join(PROJECTIONS)}")
+    model, names = PROJECTIONS[name]
     values = parse_numbers(projection.get("Params"), "Projection.Params", (3 + len(names), 4 + len(names)))
     if len(values) == 3 + len(names):
         values = [values[0], *values]  # one focal length for both axes

@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -93,14 +94,23 @@ def _compute_fields_of_view(views: Sequence[CalibratedView]) -> list[float]:
 
 
 RESIZE = "--resize-calibration"
+_NUMBER, _SIDE = re.compile(r"\d+"), re.compile("left|right")
 
 
 def rescale_camera(camera: Camera, photo: Photo, resize: bool) -> Camera:
     """Return the camera at the photo's size, scaled if `resize`; ValueError, without the file's name, if impossible."""
-    camera_size, photo_size = (camera.width, camera.height), (photo.width, photo.height)
+    camera_size = (camera.width, camera.height)
+    check_photo_fits(camera_size, photo, resize)
+    return camera if camera_size == (photo.width, photo.height) else camera.resize(photo.width, photo.height)
+
+
+def check_photo_fits(camera_size: tuple[int, int], photo: Photo, resize: bool) -> None:
+    """Check that a camera for images of one size can serve a photo; ValueError, without the file's name, if not."""
+    photo_size = (photo.width, photo.height)
     if camera_size == photo_size:
-        return camera
-    sizes = f"it is for {camera.width}×{camera.height} px, {photo.name} has {photo.width}×{photo.height}"
+        return
+    width, height = camera_size
+    sizes = f"it is for {width}×{height} px, {photo.name} has {photo.width}×{photo.height}"
     if camera_size == photo_size[::-1]:
         raise ValueError(
             f"{sizes}: it belongs to the photo turned by 90°; calibrate the camera in this position"
@@ -112,9 +122,8 @@ def rescale_camera(camera: Camera, photo: Photo, resize: bool) -> Camera:
     if not resize:
         raise ValueError(
             f"{sizes}, the same shape: if the photo was only scaled, {RESIZE} scales the calibration "
-            f"by {photo.width / camera.width:.4g}"
+            f"by {photo.width / width:.4g}"
         )
-    return camera.resize(photo.width, photo.height)
 
 
 # Calibration formats
@@ -225,6 +234,9 @@ class CalibrationSource(ABC):
 
     def _build_camera(self, lens: Lens, photo: Photo, resize: bool) -> Camera:
         size = (photo.width, photo.height)
+        if lens.size is not None:
+            # Before the camera is built: some models compute a ray for each pixel of the size that a file claims.
+            check_photo_fits(lens.size, photo, resize)
         source_camera = lens.build(*(lens.size or size))
         key = (id(source_camera), *size)
         if key not in self._fitted:
@@ -275,7 +287,10 @@ class CalibrationSource(ABC):
         return best[0]
 
     def _find_by_device(self, photo: Photo) -> Lens | None:
-        named = self._find_by_folder(photo) or list(self.lenses)
+        named = self._find_by_folder(photo)
+        if not named:
+            self._check_not_missing(photo)
+            named = list(self.lenses)
         fitting = [lens for lens in named if lens.size in (None, (photo.width, photo.height))]
         candidates = fitting or named
         if len({lens.label for lens in candidates}) == 1:
@@ -288,6 +303,17 @@ class CalibrationSource(ABC):
             )
         return candidates[0]
 
+    def _check_not_missing(self, photo: Photo) -> None:
+        """Refuse a photo in a folder of a further device of the rig, cam1 or right, which the file does not have."""
+        parts = [*photo.place.parent.parts, photo.place.stem]
+        for part in reversed(parts):
+            sibling = next((lens for lens in self.lenses if _are_siblings(lens.label, part)), None)
+            if sibling is not None:
+                raise ValueError(
+                    f"{self.path}: no camera {part!r} for {photo.name}; it has {sibling.label!r} of the same rig: "
+                    f"add the camera, or say {photo.name}={self.path.name}:{sibling.label}"
+                )
+
     def _find_by_folder(self, photo: Photo) -> list[Lens]:
         """Return lenses whose label is the photo's own name or a folder above it; the nearest folder counts."""
         parts = [*photo.place.parent.parts, photo.place.stem]
@@ -296,6 +322,13 @@ class CalibrationSource(ABC):
             if named:
                 return named
         return []
+
+
+def _are_siblings(label: str, part: str) -> bool:
+    """Return whether two names differ in a number or a side alone: cam0 and cam1, left and right."""
+    one, other = (_SIDE.sub("*", _NUMBER.sub("#", name.lower())) for name in (label, part))
+    # A bare number is rather the number of a photo than that of a camera.
+    return label != part and one == other and ("*" in one or ("#" in one and one != "#"))
 
 
 def count_common_parts(label: str, photo: Photo) -> int:

@@ -26,12 +26,14 @@ from g_ray.cameras.base import Camera
 from g_ray.cameras.eucm import EUCM
 from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.formats.calibration import CalibratedView, CalibrationSource, Example, Lens
-from g_ray.formats.documents import ParsedFile
+from g_ray.formats.documents import MAX_NUMBER, MAX_SIDE, ParsedFile, describe, read_json_object
 from g_ray.formats.photos import Photo
 from g_ray.geometry.pose import Pose
 from g_ray.runtime.files import atomic_path, write_atomically
 
-Row = Annotated[list[float], Field(min_length=4, max_length=4)]
+Number = Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER, allow_inf_nan=False)]
+Side = Annotated[int, Field(gt=0, le=MAX_SIDE)]
+Row = Annotated[list[Number], Field(min_length=4, max_length=4)]
 
 
 class _Strict(BaseModel):
@@ -39,11 +41,11 @@ class _Strict(BaseModel):
 
 
 class _CameraEntry(_Strict):
-    name: Annotated[str, Field(min_length=1)]
-    model: str
-    width: Annotated[int, Field(gt=0)]
-    height: Annotated[int, Field(gt=0)]
-    params: dict[str, float]
+    name: Annotated[str, Field(min_length=1, max_length=4096)]
+    model: Annotated[str, Field(max_length=100)]
+    width: Side
+    height: Side
+    params: dict[str, Number]
     world_from_cam: Annotated[list[Row], Field(min_length=4, max_length=4)] | None = None
     circle: Row | None = None
     table: str | None = None
@@ -77,33 +79,28 @@ def write_cameras(path: str | os.PathLike[str], cameras: Sequence[CalibratedView
 
 
 def _validate_file(path: Path) -> _CameraFile:
+    content = read_json_object(path, "cameras")
     try:
-        return _CameraFile.model_validate(json.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise ValueError(
-            f"{path}: cannot be read ({error.strerror}); give the path of a cameras.json"
-        ) from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not JSON ({error}); repair or export it again") from error
-    except ValidationError as error:
-        raise ValueError(f"{path}: {_format_first_problem(path, error)}") from error
+        return _CameraFile.model_validate(content)
+    except (ValidationError, OverflowError) as error:
+        problem = _format_first_problem(content, error) if isinstance(error, ValidationError) else str(error)
+        raise ValueError(f"{path}: {problem}") from error
 
 
-def _format_first_problem(path: Path, error: ValidationError) -> str:
-    problem = error.errors()[0]
-    where = [str(part) for part in problem["loc"]]
+def _format_first_problem(content: dict[str, Any], error: ValidationError) -> str:
+    problem = error.errors(include_input=False)[0]
+    where = [describe(part).strip("'") for part in problem["loc"]]
     if len(where) >= 2 and where[0] == "cameras":
-        where = [_describe_entry(path, int(where[1])), *where[2:]]
+        where = [_describe_entry(content["cameras"][int(where[1])], int(where[1])), *where[2:]]
     place = ", ".join(where) or "the file"
     if problem["type"] == "extra_forbidden":
         return f"{place}: unknown key; remove it or correct its spelling"
     return f"{place}: {problem['msg'][0].lower() + problem['msg'][1:]}; see the format in g_ray.formats.cameras_json"
 
 
-def _describe_entry(path: Path, index: int) -> str:
-    entry = json.loads(path.read_text(encoding="utf-8"))["cameras"][index]
+def _describe_entry(entry: Any, index: int) -> str:
     name = entry.get("name") if isinstance(entry, dict) else None
-    return f"camera {name!r}" if isinstance(name, str) else f"camera number {index}"
+    return f"camera {describe(name)}" if isinstance(name, str) else f"camera number {index}"
 
 
 def _build_view(path: Path, entry: _CameraEntry) -> CalibratedView:

@@ -22,7 +22,7 @@ from g_ray.formats.calibration import CalibrationSource, Example, Lens
 from g_ray.formats.colmap_cameras import camera_from_colmap, camera_to_colmap
 from g_ray.formats.colmap_model import ColmapModel, RawCamera, RawImage, is_model, read_model
 from g_ray.formats.depth import DepthFile
-from g_ray.formats.documents import ParsedFile
+from g_ray.formats.documents import MAX_NUMBER, ParsedFile
 from g_ray.formats.scene import PosedScene, check_photos, find_covisibility_file, resolve_inside
 from g_ray.geometry.pose import Pose, quaternion_from_rotation
 from g_ray.runtime.files import write_atomically
@@ -82,7 +82,7 @@ def convert_pose(place: Path, image: RawImage) -> Pose:
     """Convert the pose of an image to `world_from_cam`."""
     norm = math.sqrt(sum(part * part for part in image.quaternion))
     numbers = (*image.quaternion, *image.translation)
-    if not all(map(math.isfinite, numbers)) or norm < 1e-6:
+    if not all(abs(number) <= MAX_NUMBER for number in numbers) or norm < 1e-6:
         raise ValueError(f"{place}: the pose of {image.name} is not one; export the model again")
     w, x, y, z = (part / norm for part in image.quaternion)
     rotation = [

@@ -18,6 +18,7 @@ from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.cameras.thin_prism_fisheye import ThinPrismFisheye
 from g_ray.cameras.ucm import UCM
+from g_ray.formats.documents import parse_number, parse_positive_int
 
 
 class Model(NamedTuple):
@@ -70,6 +71,8 @@ NUMBERS = {model.number: name for name, model in MODELS.items()}
 
 def camera_from_colmap(name: str, width: int, height: int, parameters: tuple[float, ...]) -> Camera:
     """Convert COLMAP's model and parameters; ValueError for a model that COLMAP does not have."""
+    width, height = parse_positive_int(width, "width"), parse_positive_int(height, "height")
+    parameters = tuple(parse_number(value, f"a parameter of {name}") for value in parameters)
     model = _get_model(name)
     names = model.parameters.split()
     if len(parameters) != len(names):

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from g_ray.formats.colmap_cameras import MODELS, NUMBERS
+from g_ray.formats.documents import parse_positive_int
 from g_ray.runtime.files import write_atomically
 
 Part = TypeVar("Part")
@@ -29,6 +30,10 @@ class RawCamera:
     width: int
     height: int
     parameters: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        for name in ("width", "height"):
+            parse_positive_int(getattr(self, name), f"{name} of a camera")
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +94,7 @@ def _read(path: Path, reader: Callable[[Path], Part]) -> Part:
     try:
         return reader(path)
     except (ValueError, OverflowError, struct.error) as error:
-        raise ValueError(f"{path}: {' '.join(str(error).split())}; export the model again") from None
+        raise ValueError(f"{path}: {' '.join(str(error).split())[:200]}; export the model again") from None
 
 
 # Reading binary files

@@ -1,16 +1,27 @@
-"""Parse calibration files once for all formats: JSON, YAML (with OpenCV's dialect), OpenCV's XML; check numbers."""
+"""Parse calibration files once for all formats: JSON, YAML (with OpenCV's dialect), OpenCV's XML; check numbers.
 
+Files come from anywhere. Keys that are there twice are refused, since parsers would silently drop one of the values;
+numbers are finite and bounded; messages quote foreign data only in short (`describe`).
+"""
+
+import gzip
 import json
 import math
-import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from g_ray.formats.safe_yaml import parse_yaml
+
 MAX_BYTES = 64 << 20
-"""Largest calibration file in bytes."""
+"""Largest calibration file in bytes, unpacked."""
+MAX_NUMBER = 1e12
+"""Largest number in a file. Nothing in a calibration is larger, and squares of it stay finite in float32."""
+MAX_SIDE = 1 << 20
+"""Largest side of an image in pixels."""
+BINARY = (".npy", ".bin", ".npz", ".vrs")
 
 
 class ParsedFile:
@@ -22,95 +33,136 @@ class ParsedFile:
     @cached_property
     def document(self) -> dict[str, Any] | None:
         """The mapping in a JSON, YAML or XML file; None if the file is something else."""
-        if not self.path.is_file() or self.path.suffix.lower() in (".npy", ".bin", ".npz"):
+        content = self.content
+        return content if isinstance(content, dict) else None
+
+    @cached_property
+    def content(self) -> Any:
+        """What a JSON, YAML or XML file holds; None if it is something else."""
+        if not self.path.is_file() or self.path.suffix.lower() in BINARY:
             return None
-        if self.path.stat().st_size > MAX_BYTES:
-            raise ValueError(f"{self.path}: larger than {MAX_BYTES >> 20} MiB, not a calibration file")
-        try:
-            text = self.path.read_text(encoding="utf-8-sig")
-        except UnicodeDecodeError:
-            raise ValueError(f"{self.path}: not a text file and no format that is known") from None
+        text = _decode(self.path, _read_bytes(self.path))
         if not text.strip():
             raise ValueError(f"{self.path}: an empty file, not a calibration")
-        content = _parse(self.path, text)
-        return content if isinstance(content, dict) else None
+        return _parse(self.path, text)
+
+
+def read_json_object(path: Path, what: str) -> dict[str, Any]:
+    """Read the JSON object in a file; ValueError names the file, and what was expected, if there is none."""
+    try:
+        content = parse_json(_decode(path, _read_bytes(path)))
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: not JSON ({_shorten_reason(error)}); export it again") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: it must be an object with {what}")
+    return content
+
+
+def _read_bytes(path: Path) -> bytes:
+    """Read a file, unpacked if it is compressed, up to a bound."""
+    size_error = ValueError(f"{path}: larger than {MAX_BYTES >> 20} MiB, not a calibration file")
+    if path.stat().st_size > MAX_BYTES:
+        raise size_error
+    if path.suffix.lower() != ".gz":
+        return path.read_bytes()
+    try:
+        with gzip.open(path) as file:
+            content = file.read(MAX_BYTES + 1)
+    except (OSError, EOFError, ValueError) as error:
+        raise ValueError(f"{path}: cannot be unpacked ({_shorten_reason(error)}); copy it again") from None
+    if len(content) > MAX_BYTES:
+        raise size_error
+    return content
+
+
+def _decode(path: Path, content: bytes) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: not a text file and no format that is known") from None
 
 
 def _parse(path: Path, text: str) -> Any:
     start = text.lstrip()[:1]
     try:
         if start == "{":
-            return _parse_json(text)
-        return _parse_xml(text) if start == "<" else _parse_yaml(text)
+            return parse_json(text)
+        return _parse_xml(text) if start == "<" else parse_yaml(text)
     except (ValueError, RecursionError, ElementTree.ParseError) as error:
         kind = {"{": "JSON", "<": "OpenCV XML"}.get(start, "YAML")
-        raise ValueError(
-            f"{path}: not {kind} ({' '.join(str(error).split())[:120]}); export it again"
-        ) from None
+        raise ValueError(f"{path}: not {kind} ({_shorten_reason(error)}); export it again") from None
 
 
-def _parse_json(text: str) -> Any:
-    """Parse JSON; of JSON lines, the first."""
+def _shorten_reason(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return " ".join(str(error).split())[:120]
+
+
+def parse_json(text: str) -> Any:
+    """Parse JSON; of JSON lines, the first. ValueError if a key is there twice, RecursionError if nested too deeply."""
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_make_object)
     except json.JSONDecodeError as error:
         if error.msg == "Extra data" and "\n" in text.strip():
-            return json.loads(text.strip().splitlines()[0])
+            return json.loads(text.strip().splitlines()[0], object_pairs_hook=_make_object)
         raise
 
 
-def _parse_yaml(text: str) -> Any:
-    """Parse YAML, also OpenCV's, which starts with an invalid `%YAML:1.0` and has its own tags."""
-    try:
-        import yaml
-    except ImportError:
-        raise OSError("YAML files need PyYAML; pip install 'g-ray[calib]'") from None
-
-    class Loader(yaml.SafeLoader):
-        """A subclass, so that the tag is registered here only."""
-
-    def mapping(loader: Any, suffix: str, node: Any) -> Any:
-        if isinstance(node, yaml.MappingNode):
-            return loader.construct_mapping(node, deep=True)
-        return loader.construct_sequence(node, deep=True)
-
-    Loader.add_multi_constructor("tag:yaml.org,2002:opencv-", mapping)
-    try:
-        return yaml.load(re.sub(r"\A%YAML:[^\n]*\n", "", text), Loader)  # a SafeLoader
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from None
+def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"key {next(key for key in keys if keys.count(key) > 1)[:40]!r} is there twice")
+    return result
 
 
 def _parse_xml(text: str) -> Any:
     root = ElementTree.fromstring(text)
     if root.tag != "opencv_storage":
         raise ValueError(f"its root is <{root.tag}>, not <opencv_storage>")
-    return {child.tag: _convert_element(child) for child in root}
+    return _convert_children(root)
+
+
+def _convert_children(element: ElementTree.Element) -> dict[str, Any]:
+    return _make_object([(child.tag, _convert_element(child)) for child in element])
 
 
 def _convert_element(element: ElementTree.Element) -> Any:
     if len(element):
-        return {child.tag: _convert_element(child) for child in element}
+        # A list has nameless entries, <_>…</_>.
+        if all(child.tag == "_" for child in element):
+            return [_convert_element(child) for child in element]
+        return _convert_children(element)
     words = (element.text or "").split()
     return words[0] if len(words) == 1 else " ".join(words)
 
 
+# Checked numbers
+
+
 def parse_number(value: Any, name: str) -> float:
-    """Convert a value to a number (YAML reads 1e-5 as text, XML all values); ValueError unless it is finite."""
+    """Convert a value to a number (YAML reads 1e-5 as text, XML all values); ValueError unless finite and bounded."""
+    if value is None:
+        raise ValueError(f"{name} is missing")
     try:
-        result = float(value) if not isinstance(value, bool) else math.nan
-    except (TypeError, ValueError):
+        is_number = isinstance(value, int | float | str) and not isinstance(value, bool)
+        result = float(value) if is_number and "_" not in str(value)[:400] else math.nan
+    except (ValueError, OverflowError):
         result = math.nan
-    if not math.isfinite(result):
-        raise ValueError(f"{name} is {_shorten(value)}, not a number")
+    if not abs(result) <= MAX_NUMBER:
+        bound = f" up to {MAX_NUMBER:.0e}" if abs(result) > MAX_NUMBER else ""
+        raise ValueError(f"{name} is {describe(value)}, not a number{bound}")
     return result
 
 
-def parse_positive_int(value: Any, name: str) -> int:
-    """Convert a value to a positive whole number; ValueError if it is none."""
+def parse_positive_int(value: Any, name: str, limit: int = MAX_SIDE) -> int:
+    """Convert a value to a positive whole number, e.g. of pixels; ValueError if it is none or beyond the limit."""
     result = parse_number(value, name)
-    if not result.is_integer() or result <= 0:
-        raise ValueError(f"{name} is {_shorten(value)}, not a positive whole number")
+    if not result.is_integer() or not 0 < result <= limit:
+        raise ValueError(f"{name} is {describe(value)}, not a positive whole number up to {limit}")
     return int(result)
 
 
@@ -131,14 +183,26 @@ def parse_numbers(value: Any, name: str, counts: Sequence[int] = ()) -> list[flo
         data = [parse_number(item, name) for row in rows for item in row]
     elif isinstance(value, str):
         data = [parse_number(item, name) for item in value.split()]
+    elif value is None:
+        raise ValueError(f"{name} is missing")
     else:
-        raise ValueError(f"{name} is {_shorten(value)}, not a list of numbers")
+        raise ValueError(f"{name} is {describe(value)}, not a list of numbers")
     if counts and len(data) not in counts:
         wanted = " or ".join(map(str, counts))
         raise ValueError(f"{name} has {len(data)} values, not {wanted}")
     return data
 
 
-def _shorten(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else text[:37] + "…"
+def describe(value: Any) -> str:
+    """Describe a value of a foreign file in a few characters, whatever its size: lists and objects by their kind."""
+    if value is None:
+        return "missing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) or (isinstance(value, int) and abs(value) < 1 << 53):
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, str):
+        short = "".join(character if character.isprintable() else "�" for character in value[:40])
+        return repr(short if len(value) <= 40 else short[:37] + "…")
+    kinds = {int: "an integer of many digits", list: "a list", dict: "an object", tuple: "a list"}
+    return kinds.get(type(value), "something else")

@@ -4,7 +4,6 @@ A frame names an image and has a camera model, intrinsics and a `transform_matri
 the document around it. Pixels count from the top-left corner, as here.
 """
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,10 +15,19 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.cameras.equirectangular import Equirectangular
+from g_ray.cameras.fisheye624 import Fisheye624
 from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.depth import DepthFile
+from g_ray.formats.documents import (
+    MAX_NUMBER,
+    describe,
+    parse_number,
+    parse_numbers,
+    parse_positive_int,
+    read_json_object,
+)
 from g_ray.formats.images import read_photo_size
 from g_ray.formats.scene import PosedScene, check_photos, resolve_inside
 from g_ray.geometry.pose import Pose
@@ -33,9 +41,16 @@ LENSES: dict[str, tuple[str, ...]] = {
     "RADIAL": ("k1", "k2"),
     "OPENCV": ("k1", "k2", "k3", "k4", "p1", "p2"),
     "OPENCV_FISHEYE": ("k1", "k2", "k3", "k4"),
+    "FISHEYE624": Fisheye624.PARAMETERS[4:],
     "EQUIRECTANGULAR": (),
 }
 """Camera models that are read, with their distortion."""
+SAME_MODEL = {"FISHEYE": "OPENCV_FISHEYE", "PERSPECTIVE": "OPENCV"}
+"""Further names of models."""
+VECTOR = ("k1", "k2", "k3", "k4", "p1", "p2")
+"""Order of nerfstudio's distortion_params; with FISHEYE624 it is that of the model."""
+REFUSED = ("latlong", "equirectangular", "orthographic", "ftheta_p0", "x_fov", "y_fov", "rolling_shutter")
+"""Keys of instant-ngp that change the lens."""
 WRITTEN: dict[type[Camera], tuple[str, tuple[str, ...]]] = {
     Pinhole: ("PINHOLE", ()),
     OpenCV: ("OPENCV", ("k1", "k2", "k3", "p1", "p2")),
@@ -44,22 +59,14 @@ WRITTEN: dict[type[Camera], tuple[str, tuple[str, ...]]] = {
 }
 """Model and distortion that a camera is written with. nerfstudio's k4 of OPENCV is not ours, so it is not written."""
 INTRINSICS = ("fl_x", "fl_y", "cx", "cy", "w", "h", "camera_angle_x", "camera_angle_y")
-DISTORTION = ("k1", "k2", "k3", "k4", "p1", "p2")
+DISTORTION = ("k1", "k2", "k3", "k4", "p1", "p2", "k5", "k6", "s1", "s2", "s3", "s4")
 TOLERANCE = 1e-3
 """Largest error of R Rᵀ − 1 of a rotation in a text file; smaller ones are rounding, and are corrected."""
 
 
 def read_document(path: Path) -> dict[str, Any]:
     """Read the JSON object in a file; ValueError names the file if there is none."""
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: not JSON ({error}); export it again") from None
-    if not isinstance(document, dict):
-        raise ValueError(f"{path}: it must be an object with frames")
-    return document
+    return read_json_object(path, "frames")
 
 
 def get_frames(path: Path, document: dict[str, Any]) -> list[dict[str, Any]]:
@@ -70,18 +77,26 @@ def get_frames(path: Path, document: dict[str, Any]) -> list[dict[str, Any]]:
     for number, frame in enumerate(frames):
         if not isinstance(frame, dict) or not isinstance(frame.get("file_path"), str):
             raise ValueError(f"{path}: frame number {number} names no image (file_path)")
-    return frames
+    # Exporters on Windows write images\\a.jpg.
+    return [{**frame, "file_path": frame["file_path"].replace("\\", "/")} for frame in frames]
 
 
 def camera_from_frame(settings: dict[str, Any], image: Path) -> Camera:
     """Build the camera of a frame; if the frame has no size, the image file has it."""
-    model = settings.get("camera_model", "PINHOLE" if not _is_distorted(settings) else "OPENCV")
-    if model not in LENSES:
-        raise ValueError(f"camera model {model!r} is not read here; it can be one of {', '.join(LENSES)}")
-    values = {key: parse_number(settings, key) for key in (*INTRINSICS, *DISTORTION) if key in settings}
+    model = _find_model(settings)
+    values = {
+        key: parse_number(settings[key], key)
+        for key in (*INTRINSICS, *DISTORTION)
+        if settings.get(key) is not None
+    }
+    if settings.get("distortion_params") is not None:
+        values |= _parse_distortion_params(settings, model, values)
     surplus = [key for key in DISTORTION if values.get(key) and key not in LENSES[model]]
     if surplus:
         raise ValueError(f"{model} has no {', '.join(surplus)}, but the file gives a value other than 0")
+    for key in ("fl_x", "fl_y"):
+        if values.get(key, 1.0) <= 0:
+            raise ValueError(f"{key} is {values[key]:g}: a focal length must be above 0")
     width, height = _parse_size(values, image)
     frame = _parse_affine(values, width, height)
     k = {key: values.get(key, 0.0) for key in LENSES[model]}
@@ -89,8 +104,9 @@ def camera_from_frame(settings: dict[str, Any], image: Path) -> Camera:
         # Focal lengths are pixels per half turn there, per radian here.
         frame |= {"fx": frame["fx"] / math.pi, "fy": frame["fy"] / math.pi}
         return Equirectangular.make(width, height, dtype=torch.float64, **frame)
-    if model == "OPENCV_FISHEYE":
-        return OpenCVFisheye.make(width, height, dtype=torch.float64, **frame, **k)
+    if model in ("OPENCV_FISHEYE", "FISHEYE624"):
+        lens = OpenCVFisheye if model == "OPENCV_FISHEYE" else Fisheye624
+        return lens.make(width, height, dtype=torch.float64, **frame, **k)
     if not any(k.values()):
         return Pinhole.make(width, height, dtype=torch.float64, **frame)
     if k.pop("k4", 0.0):
@@ -98,22 +114,55 @@ def camera_from_frame(settings: dict[str, Any], image: Path) -> Camera:
     return OpenCV.make(width, height, dtype=torch.float64, **frame, **k)
 
 
-def _is_distorted(settings: dict[str, Any]) -> bool:
-    return any(settings.get(key) for key in DISTORTION)
+def _find_model(settings: dict[str, Any]) -> str:
+    """Return the camera model that a frame names, or that its distortion and instant-ngp's `is_fisheye` imply."""
+    for key in REFUSED:
+        if _is_set(settings.get(key)):
+            raise ValueError(
+                f"{key} of instant-ngp changes the lens and is not read here: export the scene without"
+            )
+    fisheye, model = settings.get("is_fisheye"), settings.get("camera_model")
+    if fisheye not in (None, False, True):
+        raise ValueError(f"is_fisheye is {describe(fisheye)}; it can be true or false")
+    if model is None:
+        is_distorted = any(_is_set(settings.get(key)) for key in (*DISTORTION, "distortion_params"))
+        model = "OPENCV_FISHEYE" if fisheye else "OPENCV" if is_distorted else "PINHOLE"
+    model = SAME_MODEL.get(model, model) if isinstance(model, str) else model
+    if not isinstance(model, str) or model not in LENSES:
+        raise ValueError(
+            f"camera model {describe(model)} is not read here; it can be one of {', '.join(LENSES)}"
+        )
+    if fisheye and "FISHEYE" not in model:
+        raise ValueError(f"camera_model {model} and is_fisheye contradict each other: keep one of them")
+    return model
 
 
-def parse_number(settings: dict[str, Any], key: str) -> float:
-    value = settings[key]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{key} is {value!r}, not a number")
-    return float(value)
+def _is_set(value: Any) -> bool:
+    """Return whether a key says anything: not null, false, 0, or a list of zeros."""
+    return any(map(_is_set, value)) if isinstance(value, list) else bool(value)
+
+
+def _parse_distortion_params(
+    settings: dict[str, Any], model: str, values: dict[str, float]
+) -> dict[str, float]:
+    """Return nerfstudio's vector of coefficients by their names; it must not contradict single ones."""
+    names = LENSES[model] if model == "FISHEYE624" else VECTOR
+    vector = dict(
+        zip(
+            names,
+            parse_numbers(settings["distortion_params"], "distortion_params", (len(names),)),
+            strict=True,
+        )
+    )
+    other = next((key for key in vector if values.get(key, vector[key]) != vector[key]), None)
+    if other is not None:
+        raise ValueError(f"distortion_params and {other} contradict each other: keep one of them")
+    return vector
 
 
 def _parse_size(values: dict[str, float], image: Path) -> tuple[int, int]:
     if "w" in values and "h" in values:
-        if not (values["w"].is_integer() and values["h"].is_integer()):
-            raise ValueError(f"w and h are {values['w']} and {values['h']}, not whole pixels")
-        return int(values["w"]), int(values["h"])
+        return parse_positive_int(values["w"], "w"), parse_positive_int(values["h"], "h")
     if not image.is_file():
         raise ValueError("neither its image nor its size (w, h) is there")
     return read_photo_size(image)
@@ -175,9 +224,9 @@ def pose_from_frame(frame: dict[str, Any], axes: Axes) -> Float[Tensor, "4 4"]:
     """Return `world_from_cam` with OpenCV's camera axes; from OpenGL's, y and z change their signs."""
     try:
         matrix = torch.tensor(frame.get("transform_matrix"), dtype=torch.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError, RuntimeError):
         matrix = torch.zeros(0)
-    if matrix.shape not in ((3, 4), (4, 4)) or not bool(torch.isfinite(matrix).all()):
+    if matrix.shape not in ((3, 4), (4, 4)) or not bool((matrix.abs() <= MAX_NUMBER).all()):
         raise ValueError("transform_matrix is not a 4×4 or 3×4 matrix of numbers")
     rotation = find_nearest_rotation(matrix[:3, :3])
     if rotation is None:

@@ -1,6 +1,8 @@
 """Read image files as tensors in [0, 1], turn them upright, and store photographs in the folder of a reconstruction."""
 
 import shutil
+import struct
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,18 +11,41 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float, Shaped
-from PIL import Image
+from PIL import Image, features
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.runtime.files import atomic_path
 
+FORMATS = (
+    *("JPEG", "PNG", "TIFF", "BMP", "WEBP", "PPM", "JPEG2000", "GIF"),
+    *(("AVIF",) if features.check("avif") else ()),
+)
+"""What Pillow may take a file for, whatever its name says. Its other formats are no photographs, and for one of them
+(EPS) it starts an external program."""
 ORIENTATION = 274
 """EXIF tag: how a viewer has to turn the stored pixels."""
 TURNED = (5, 6, 7, 8)
 """Orientations that exchange width and height."""
 EIGHT_BIT = ("RGB", "RGBA", "L", "LA", "P", "CMYK", "YCbCr", "1", "HSV", "LAB", "PA", "RGBX", "La", "RGBa")
 """Modes that Pillow converts to 8-bit RGB without loss of range."""
+
+
+# What Pillow raises for damaged files, beside OSError: its decoders trust the numbers in a header.
+_DECODER_ERRORS = (
+    *(
+        OSError,
+        ValueError,
+        SyntaxError,
+        EOFError,
+        TypeError,
+        IndexError,
+        KeyError,
+        OverflowError,
+        MemoryError,
+    ),
+    *(ZeroDivisionError, struct.error, zlib.error, Image.DecompressionBombError),
+)
 
 
 @dataclass(frozen=True)
@@ -38,15 +63,30 @@ def read_header(path: Path) -> ImageHeader:
     Pillow decodes a whole PNG in search of its EXIF, so `read_photo_size` is faster where the size is enough.
     """
     with open_photo(path) as image:
-        orientation = image.getexif().get(ORIENTATION, 1)
-        known = isinstance(orientation, int) and 1 <= orientation <= 8
-        return ImageHeader(*image.size, orientation if known else 1)
+        orientation = _read_orientation(image)
+        return ImageHeader(*_read_stored_size(image, orientation), orientation)
+
+
+def _read_orientation(image: Image.Image) -> int:
+    """Return the EXIF orientation; values that EXIF does not define, such as 0 of some editors, mean 1."""
+    orientation = image.getexif().get(ORIENTATION, 1)
+    return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
 
 
 def read_photo_size(path: Path) -> tuple[int, int]:
     """Read width and height of the stored pixels from the file's header."""
     with open_photo(path) as image:
+        if image.format != "TIFF":
+            return image.size
+        return _read_stored_size(image, _read_orientation(image))
+
+
+def _read_stored_size(image: Image.Image, orientation: int) -> tuple[int, int]:
+    """Return width and height as stored. Pillow turns TIFF upright by itself, and no other format."""
+    if image.format != "TIFF" or orientation not in TURNED:
         return image.size
+    image.load()  # versions differ in when they exchange width and height; afterwards all have
+    return image.height, image.width
 
 
 def read_photo(path: Path, orientation: int = 1) -> Float[Tensor, "3 h w"]:
@@ -60,15 +100,32 @@ def read_photo(path: Path, orientation: int = 1) -> Float[Tensor, "3 h w"]:
     return rotate_upright(torch.from_numpy(values).movedim(-1, 0), orientation).contiguous()
 
 
+def check_decodable(path: Path) -> None:
+    """Decode a file as far as needed to know that it is whole and of a kind that is read; OSError names it if not."""
+    with open_photo(path) as image:
+        if image.format == "JPEG":
+            # At an eighth of the size: all bytes are read, which finds truncated files, for a part of the time.
+            image.draft(None, (image.width // 8, image.height // 8))
+            image.load()
+        else:
+            _read_values(path, image)
+
+
 @contextmanager
 def open_photo(path: Path) -> Iterator[Image.Image]:
     """Open a file with Pillow; any failure becomes one OSError with the file's name."""
+    if path.is_symlink() and not path.exists():
+        raise OSError(f"{path}: a link to nothing; copy the image itself")
+    if path.exists() and not path.is_file():
+        kind = "a folder" if path.is_dir() else "a pipe or a device"
+        raise OSError(f"{path}: {kind}, not an image file")
     try:
-        with Image.open(path) as image:
+        # As an open file: of a path Pillow maps the memory, and scrambles 16-bit TIFF that it has to turn.
+        with path.open("rb") as file, Image.open(file, formats=FORMATS) as image:
             yield image
     except FileNotFoundError:
         raise OSError(f"{path}: no such image; check its name and folder") from None
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except _DECODER_ERRORS as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
         raise OSError(
             f"{path}: cannot be read as an image ({reason}); copy it again, or leave it out"
@@ -84,6 +141,18 @@ def rotate_upright(image: Shaped[Tensor, "c h w"], orientation: int) -> Shaped[T
 
 
 def _read_values(path: Path, image: Image.Image) -> np.ndarray:
+    """Return stored pixels as float32 [h, w, 3] in [0, 1]."""
+    orientation = _read_orientation(image)
+    values = _convert_values(path, image)
+    if image.format != "TIFF" or orientation == 1:
+        return values
+    # Pillow has turned it upright: turn it back. All turns are their own inverse, but for quarter turns.
+    back = {6: 8, 8: 6}.get(orientation, orientation)
+    stored = rotate_upright(torch.from_numpy(values).movedim(-1, 0), back)
+    return stored.movedim(0, -1).numpy()
+
+
+def _convert_values(path: Path, image: Image.Image) -> np.ndarray:
     if image.mode in EIGHT_BIT:
         return np.asarray(image.convert("RGB"), dtype=np.float32) / np.float32(255)
     luminance = np.asarray(image)
@@ -133,9 +202,9 @@ def store_photo(photo: PhotoLike, path: Path, camera: Camera) -> None:
 
 
 def _can_copy(photo: Path, path: Path) -> bool:
-    with Image.open(photo) as image:
+    with open_photo(photo) as image:
         # A copied orientation tag would turn the pixels again in every program that opens the copy.
-        if image.getexif().get(ORIENTATION, 1) != 1:
+        if _read_orientation(image) != 1:
             raise ValueError(f"{photo} is stored turned (EXIF orientation); give its upright pixels instead")
         return image.mode == "RGB" and photo.suffix.lower() == path.suffix.lower()
 

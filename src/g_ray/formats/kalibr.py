@@ -6,18 +6,16 @@ from typing import Any
 
 import torch
 
-from g_ray.cameras.base import Camera, pixel_centers
-from g_ray.cameras.distortion import PlanarDistortion
+from g_ray.cameras.base import Camera
 from g_ray.cameras.double_sphere import DoubleSphere
 from g_ray.cameras.eucm import EUCM
 from g_ray.cameras.fov import FOV
 from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.cameras.ray_map_camera import RayMapCamera
-from g_ray.cameras.ucm import UCM
 from g_ray.formats.calibration import CalibrationSource, Example, Lens
-from g_ray.formats.documents import ParsedFile, parse_numbers, parse_positive_int
+from g_ray.formats.documents import ParsedFile, describe, parse_numbers, parse_positive_int
+from g_ray.formats.mei import make_mei_builder
 from g_ray.runtime.files import write_atomically
 
 INTRINSICS = {
@@ -29,11 +27,17 @@ INTRINSICS = {
 DISTORTIONS = {"none": 0, "radtan": 4, "equidistant": 4, "equi": 4, "fov": 1}
 """With their numbers of coefficients."""
 
+KEYS = {
+    *("camera_model", "intrinsics", "distortion_model", "distortion_coeffs", "resolution", "rostopic"),
+    *("T_cn_cnm1", "T_cam_imu", "T_imu_cam", "timeshift_cam_imu", "cam_overlaps"),
+}
+"""What Kalibr writes about a camera."""
+
 Build = Callable[[int, int], Camera]
 
 
 class KalibrSource(CalibrationSource):
-    """cam0, cam1, …; their poses relative to each other (T_cn_cnm1) are no poses in the world and not used."""
+    """cam0, cam1, …; their poses relative to each other (T_cn_cnm1) are no poses in the world: give them to --rig."""
 
     NAME, TITLE, CENTER, PER_PHOTO = "kalibr", "Kalibr", 0.0, False
 
@@ -43,8 +47,9 @@ class KalibrSource(CalibrationSource):
 
     @classmethod
     def open(cls, file: ParsedFile) -> "KalibrSource":
-        lenses = []
+        lenses, unused = [], set()
         for label, settings in _select_cameras(file.document).items():
+            unused |= {str(key)[:40] for key in settings} - KEYS
             try:
                 size = [
                     parse_positive_int(value, "resolution")
@@ -53,7 +58,8 @@ class KalibrSource(CalibrationSource):
                 lenses.append(Lens(label, _parse_lens(settings, cls.CENTER), (size[0], size[1])))
             except ValueError as error:
                 raise ValueError(f"{file.path}: {label}: {error}") from None
-        return cls(file.path, lenses)
+        notes = [f"{file.path}: not used: {', '.join(sorted(unused)[:8])}"] if unused else []
+        return cls(file.path, lenses, notes)
 
     @classmethod
     def example(cls, folder: Path) -> Example:
@@ -88,10 +94,12 @@ def _select_cameras(document: dict[str, Any] | None) -> dict[str, dict[str, Any]
 
 def _parse_lens(settings: dict[str, Any], center: float) -> Build:
     model, distortion = settings["camera_model"], settings.get("distortion_model") or "none"
-    if model not in INTRINSICS:
-        raise ValueError(f"camera_model {model!r} is not known; it can be {', '.join(INTRINSICS)}")
-    if distortion not in DISTORTIONS:
-        raise ValueError(f"distortion_model {distortion!r} is not known; it can be {', '.join(DISTORTIONS)}")
+    if not isinstance(model, str) or model not in INTRINSICS:
+        raise ValueError(f"camera_model {describe(model)} is not known; it can be {', '.join(INTRINSICS)}")
+    if not isinstance(distortion, str) or distortion not in DISTORTIONS:
+        raise ValueError(
+            f"distortion_model {describe(distortion)} is not known; it can be {', '.join(DISTORTIONS)}"
+        )
     names = INTRINSICS[model]
     values = dict(zip(names, parse_numbers(settings["intrinsics"], "intrinsics", (len(names),)), strict=True))
     values |= {"cx": values["cx"] + 0.5 - center, "cy": values["cy"] + 0.5 - center}
@@ -124,38 +132,9 @@ def _make_pinhole_builder(values: dict[str, float], distortion: str, k: list[flo
 
 
 def _make_omni_builder(values: dict[str, float], distortion: str, k: list[float]) -> Build:
-    """Convert Mei's ξ and γ: α = ξ / (1 + ξ), f = γ / (1 + ξ)."""
-    xi = values["xi"]
-    if xi < 0:
-        raise ValueError(f"xi = {xi:g} of omni is negative; export the calibration again")
-    if distortion == "none" or not any(k):
-        affine = {
-            "fx": values["fx"] / (1 + xi),
-            "fy": values["fy"] / (1 + xi),
-            "cx": values["cx"],
-            "cy": values["cy"],
-        }
-        return _make_builder(UCM, **affine, alpha=xi / (1 + xi))
-    if distortion != "radtan":
+    if any(k) and distortion != "radtan":
         raise ValueError(
             f"omni with {distortion} distortion is no model of Kalibr's; it has omni-none and omni-radtan"
         )
-    return lambda width, height: _compute_omni_rays(width, height, values, k)
-
-
-def _compute_plane(width: int, height: int, values: dict[str, float]) -> torch.Tensor:
-    affine = torch.tensor([values[name] for name in ("fx", "fy", "cx", "cy")], dtype=torch.float64)
-    return (pixel_centers(width, height, dtype=torch.float64) - affine[2:]) / affine[:2]
-
-
-def _compute_omni_rays(width: int, height: int, values: dict[str, float], k: list[float]) -> Camera:
-    """Tabulate rays of the unified sphere model with radial-tangential distortion, one per pixel."""
-    pair, xi = torch.tensor(k, dtype=torch.float64), values["xi"]
-    zero = torch.zeros(4, dtype=torch.float64)
-    distortion = PlanarDistortion(pair[:2], zero[:1], pair[2:], zero)
-    flat, valid = distortion.invert(_compute_plane(width, height, values), distortion.compute_limit())
-    square = flat.square().sum(-1)
-    inside = 1 + (1 - xi * xi) * square
-    factor = (xi + inside.clamp_min(0).sqrt()) / (square + 1)
-    rays = torch.cat([flat * factor[..., None], (factor - xi)[..., None]], -1)
-    return RayMapCamera.from_rays(rays.float(), valid & (inside >= 0))
+    affine = {name: values[name] for name in ("fx", "fy", "cx", "cy")}
+    return make_mei_builder(affine, values["xi"], k if any(k) else ())

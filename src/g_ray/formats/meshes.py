@@ -18,6 +18,8 @@ import numpy as np
 from jaxtyping import Float, Int, UInt8
 from PIL import Image
 
+from g_ray.formats.images import FORMATS
+
 # Color
 
 
@@ -173,7 +175,7 @@ def _read_npz(path: Path) -> tuple[Mesh, ...]:
         if missing:
             raise ValueError(f"it has no array {', '.join(missing)}")
         vertices = stored["lo"].astype(np.float64) + stored["v"] / 65535 * float(stored["scale"])
-        texture = _to_rgb(Image.open(io.BytesIO(stored["tex"].tobytes())))
+        texture = _to_rgb(Image.open(io.BytesIO(stored["tex"].tobytes()), formats=FORMATS))
         return (
             Mesh(
                 vertices=vertices,

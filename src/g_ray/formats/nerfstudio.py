@@ -3,8 +3,8 @@
 `applied_transform` and `applied_scale` say how nerfstudio has moved the world since COLMAP: poses of frames include
 it, so they are in the moved world and nothing is undone. Depth maps (`depth_file_path`) hold z-depth in units of
 `depth_unit_scale_factor` meters, 0.001 by default; with `depth_convention` "ray", which is our own key, depth along
-each pixel's ray, as lenses beyond 180° need it. Masks (`mask_path`) are not zero where a pixel may be used. Point clouds
-and all other keys that are not used are named in `PosedScene.notes`.
+each pixel's ray, as lenses beyond 180° need it. Masks (`mask_path`) are not zero where a pixel may be used. Point
+clouds and all other keys that are not used are named in `PosedScene.notes`.
 
 nerfstudio takes one `camera_model` per file. Where perspective, fisheye and panorama meet, `write_nerfstudio` writes
 transforms.json with all frames, each with its model (which this reader takes), and a file per model for nerfstudio.
@@ -21,14 +21,13 @@ from g_ray.cameras.base import Camera
 from g_ray.cameras.opencv import OpenCV
 from g_ray.formats.calibration import CalibrationSource, Example, Lens
 from g_ray.formats.depth import Convention, DepthFile
-from g_ray.formats.documents import ParsedFile
+from g_ray.formats.documents import ParsedFile, describe, parse_number
 from g_ray.formats.frames import (
     DISTORTION,
     INTRINSICS,
     WRITTEN,
     build_scene,
     get_frames,
-    parse_number,
     read_document,
 )
 from g_ray.formats.mask_file import MaskFile
@@ -49,6 +48,8 @@ USED = {
     "mask_path",
     DEPTH_UNIT,
     DEPTH_CONVENTION,
+    "is_fisheye",
+    "distortion_params",
     *INTRINSICS,
     *DISTORTION,
 }
@@ -112,15 +113,15 @@ def _find_depth(folder: Path, settings: dict[str, Any]) -> DepthFile | None:
     name = settings.get("depth_file_path")
     if name is None:
         return None
-    unit = parse_number(settings, DEPTH_UNIT) if DEPTH_UNIT in settings else MILLIMETRE
+    unit = parse_number(settings[DEPTH_UNIT], DEPTH_UNIT) if DEPTH_UNIT in settings else MILLIMETRE
     if not isinstance(name, str) or unit <= 0:
         raise ValueError(
-            f"depth_file_path {name!r} and {DEPTH_UNIT} {unit} must be a path and a positive number"
+            f"depth_file_path {describe(name)} and {DEPTH_UNIT} {unit:g} must be a path and a positive number"
         )
     convention = settings.get(DEPTH_CONVENTION, "z")
     if convention not in get_args(Convention):
         raise ValueError(
-            f"{DEPTH_CONVENTION} {convention!r} must be one of {', '.join(get_args(Convention))}"
+            f"{DEPTH_CONVENTION} {describe(convention)} must be one of {', '.join(get_args(Convention))}"
         )
     return DepthFile(resolve_inside(folder, name), convention, unit)
 

@@ -23,6 +23,7 @@ from PIL import Image
 from torch import Tensor
 
 from g_ray.cameras.pinhole import Pinhole
+from g_ray.formats.images import FORMATS
 from g_ray.geometry.pose import Pose
 from g_ray.runtime.files import write_json
 
@@ -154,7 +155,7 @@ def read_cameras(folder: Path) -> ObjectCameras:
 def read_image(path: Path) -> UInt8[Tensor, "3 h w"]:
     """Read an image as RGB, whatever its mode; OSError names a damaged file."""
     try:
-        with Image.open(path) as file:
+        with Image.open(path, formats=FORMATS) as file:
             return torch.from_numpy(np.array(file.convert("RGB"))).movedim(-1, 0)
     except (OSError, SyntaxError) as error:
         raise OSError(f"{path}: {error}") from None

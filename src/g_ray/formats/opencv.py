@@ -1,4 +1,9 @@
-"""Read OpenCV's calibration files, YAML or XML, as cv2.FileStorage and OpenCV's calibration sample write them."""
+"""Read OpenCV's calibration files, YAML, XML or JSON, as cv2.FileStorage, OpenCV's samples and scripts write them.
+
+One camera (`camera_matrix` or K or mtx, `distortion_coefficients` or D or dist …), a pair of cameras (M1 D1 M2 D2 of
+OpenCV's stereo sample, K1 D1 …), a fisheye (cv2.fisheye: `fisheye_model: 1`), or an omnidirectional camera
+(cv2.omnidir: `xi` beside K and D).
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,53 +15,60 @@ from g_ray.cameras.base import Camera
 from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
+from g_ray.formats import opencv_keys as keys
 from g_ray.formats.calibration import CalibrationSource, Example, Lens
 from g_ray.formats.documents import ParsedFile, parse_number, parse_numbers, parse_positive_int
+from g_ray.formats.mei import make_mei_builder
 from g_ray.runtime.files import write_atomically
 
-MATRIX = ("camera_matrix", "Camera_Matrix", "cameraMatrix", "CameraMatrix", "K")
-DISTORTION = (
-    *("distortion_coefficients", "Distortion_Coefficients", "distCoeffs", "DistCoeffs"),
-    *("dist_coeffs", "distortion_coeffs", "distortion", "D"),
-)
-SIZES = (("image_width", "image_height"), ("image_Width", "image_Height"), ("width", "height"))
 COUNTS = (0, 4, 5, 8, 12, 14)
-FISHEYES = ("fisheye", "opencv_fisheye", "equidistant", "kannala_brandt", "kb4")
+Entries = dict[str, tuple[str, Any]]
+"""By normalized name: the name in the file, and the value."""
 
 
 class OpenCVSource(CalibrationSource):
-    """`camera_matrix` and `distortion_coefficients`; `fisheye_model: 1` says that they are cv2.fisheye's."""
+    """`camera_matrix` and `distortion_coefficients`; `fisheye_model: 1` says that they are cv2.fisheye's.
+
+    Two cameras have the labels 1 and 2, or those of their numbers.
+    """
 
     NAME, TITLE, CENTER, PER_PHOTO = "opencv", "OpenCV", 0.0, False
 
     @classmethod
     def recognizes(cls, file: ParsedFile) -> bool:
-        document = file.document
-        return document is not None and any(key in document for key in MATRIX)
+        try:
+            return file.document is not None and bool(keys.find_matrices(keys.normalize_keys(file.document)))
+        except ValueError:
+            return True  # `open` says what is wrong
 
     @classmethod
     def open(cls, file: ParsedFile) -> "OpenCVSource":
-        document = file.document or {}
         try:
-            matrix = parse_intrinsics(_get_first(document, MATRIX), "camera_matrix")
-            coefficients = _get_first(document, DISTORTION)
-            distortion = (
-                [] if coefficients is None else parse_numbers(coefficients, "distortion_coefficients")
-            )
-            fisheye = _is_fisheye(document)
-            build = make_lens_builder(matrix, distortion, fisheye, cls.CENTER)
-            size = _parse_size(document)
+            entries = keys.normalize_keys(file.document or {})
+            matrices = keys.find_matrices(entries)
+            if len(matrices) > 1 and "" in matrices:
+                raise ValueError("a camera matrix without a number beside numbered ones: keep one kind")
+            size, used = _parse_size(entries)
+            model = keys.find_model(entries)
+            used |= {*matrices.values(), *keys.FISHEYE_FLAGS, *keys.MODELS, keys.XI, keys.SKEW}
+            lenses, notes = [], []
+            for number, name in matrices.items():
+                matrix = parse_intrinsics(entries[name][1], entries[name][0])
+                distortion, names = _parse_distortion(entries, number)
+                used |= names
+                build = _make_builder(entries, matrix, distortion, model, cls.CENTER)
+                lenses.append(Lens(number, build, size))
+                if len(distortion) == 4 and model is None:
+                    notes.append(
+                        f"{file.path}: four coefficients are read as k1 k2 p1 p2; if they are cv2.fisheye's, "
+                        "add the line fisheye_model: 1"
+                    )
+            keys.check_unknown(entries, used)
         except ValueError as error:
             raise ValueError(f"{file.path}: {error}") from None
-        notes = []
         if size is None:
             notes.append(f"{file.path}: it names no image size; taken to be that of the photos")
-        if len(distortion) == 4 and fisheye is None:
-            notes.append(
-                f"{file.path}: four coefficients are read as k1 k2 p1 p2; if they are cv2.fisheye's, "
-                "add the line fisheye_model: 1"
-            )
-        return cls(file.path, [Lens("", build, size)], notes)
+        return cls(file.path, lenses, list(dict.fromkeys(notes)))
 
     @classmethod
     def example(cls, folder: Path) -> Example:
@@ -130,31 +142,50 @@ def _strip_tilt(distortion: Sequence[float]) -> Sequence[float]:
     return distortion[:12]
 
 
-def _is_fisheye(document: dict[str, Any]) -> bool | None:
-    """Return whether the file is about a fisheye; None where it does not say."""
-    for key in ("fisheye_model", "fisheye", "is_fisheye"):
-        if key in document:
-            return str(document[key]).strip('"').lower() not in ("0", "false", "no")
-    for key in ("distortion_model", "camera_model", "model"):
-        if isinstance(document.get(key), str):
-            return document[key].lower() in FISHEYES
-    return None
-
-
-def _parse_size(document: dict[str, Any]) -> tuple[int, int] | None:
-    for keys in SIZES:
-        if all(key in document for key in keys):
-            return parse_positive_int(document[keys[0]], keys[0]), parse_positive_int(
-                document[keys[1]], keys[1]
-            )
-    if "image_size" in document:
-        width, height = (
-            parse_number(value, "image_size")
-            for value in parse_numbers(document["image_size"], "image_size", (2,))
+def _parse_distortion(entries: Entries, number: str) -> tuple[list[float], set[str]]:
+    """Return the coefficients of a camera in OpenCV's order, and the names that they come from."""
+    name = keys.find_distortion(entries, number)
+    single = {} if number else keys.collect_coefficients(entries)
+    if name is not None and single:
+        raise ValueError(
+            f"{entries[name][0]} and {next(iter(single))} both give distortion: keep one of them"
         )
-        return parse_positive_int(width, "image_size"), parse_positive_int(height, "image_size")
-    return None
+    if name is not None:
+        value = entries[name][1]
+        return ([] if value is None else parse_numbers(value, entries[name][0])), {name}
+    if not single:
+        return [], set()
+    count = 1 + max(keys.COEFFICIENTS.index(key) for key in single)
+    count = next(known for known in COUNTS if known >= count)
+    return [single.get(key, 0.0) for key in keys.COEFFICIENTS[:count]], {key.lower() for key in single}
 
 
-def _get_first(document: dict[str, Any], keys: Sequence[str]) -> Any:
-    return next((document[key] for key in keys if key in document), None)
+def _make_builder(
+    entries: Entries, matrix: dict[str, float], distortion: list[float], model: str | None, center: float
+) -> Callable[[int, int], Camera]:
+    if keys.SKEW in entries and parse_number(entries[keys.SKEW][1], keys.SKEW):
+        raise ValueError("skew is not 0, which OpenCV itself ignores; calibrate without skew")
+    if model != "omnidir":
+        return make_lens_builder(matrix, distortion, None if model is None else model == "fisheye", center)
+    if keys.XI not in entries:
+        raise ValueError("an omnidirectional camera needs xi: write it beside the camera matrix")
+    value = entries[keys.XI][1]
+    (xi,) = parse_numbers(value if keys.is_array(value) else [value], "xi", (1,))
+    if len(distortion) not in (0, 4):
+        raise ValueError(f"cv2.omnidir has 4 coefficients (k1 k2 p1 p2), the file gives {len(distortion)}")
+    affine = {**matrix, "cx": matrix["cx"] + 0.5 - center, "cy": matrix["cy"] + 0.5 - center}
+    return make_mei_builder(affine, xi, distortion)
+
+
+def _parse_size(entries: Entries) -> tuple[tuple[int, int] | None, set[str]]:
+    """Return width and height, if the file has them, and the names that they come from."""
+    for names in keys.SIZE_PAIRS:
+        if all(name in entries for name in names):
+            width, height = (parse_positive_int(entries[name][1], entries[name][0]) for name in names)
+            return (width, height), set(names)
+    for name in keys.SIZES:
+        if name in entries:
+            key, value = entries[name]
+            width, height = (parse_positive_int(part, key) for part in parse_numbers(value, key, (2,)))
+            return (width, height), {name}
+    return None, set()

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.formats import video
-from g_ray.formats.images import TURNED, read_header, read_photo
+from g_ray.formats.images import TURNED, check_decodable, read_header, read_photo
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".pgm", ".jp2", ".avif")
 """Files that are taken from a folder. A file that is named itself may have any suffix."""
@@ -162,6 +162,16 @@ def find_photos(
     return sorted(photos, key=lambda photo: natural_sort_key(photo.name))
 
 
+def check_photos(photos: Sequence[Photo]) -> None:
+    """Decode every photo once, so that a damaged one is noticed before hours of work; OSError names it.
+
+    Frames of a video are decoded from one file, which was opened to find them.
+    """
+    for photo in photos:
+        if photo.time is None:
+            check_decodable(photo.path)
+
+
 def natural_sort_key(name: str) -> list[tuple[int, int, str]]:
     """Return a key that sorts a2 before a10, and upper and lower case together."""
     parts = re.split(r"(\d+)", name)
@@ -210,7 +220,8 @@ def _leave_out_depth(paths: list[Path], source: str, note: Callable[[str], None]
 
 def _find_images(folder: Path, note: Callable[[str], None]) -> list[Path]:
     visible = [path for path in sorted(folder.rglob("*")) if not _is_hidden(path.relative_to(folder))]
-    images = [path for path in visible if path.suffix.lower() in SUFFIXES and path.is_file()]
+    # Pipes and links to nothing stay in the list: opening them says what is wrong.
+    images = [path for path in visible if path.suffix.lower() in SUFFIXES and not path.is_dir()]
     if not images:
         films = [path.name for path in visible if _is_video(path)]
         hint = f"; it has a video: give {folder / films[0]}" if films else f" ({', '.join(SUFFIXES)})"

@@ -6,6 +6,7 @@ A camera model accepts any parameters that make mathematical sense. These checks
 import torch
 
 from g_ray.cameras.base import Camera
+from g_ray.cameras.directions import polar_angle
 from g_ray.cameras.equirectangular import Equirectangular
 from g_ray.cameras.ray_map_camera import RayMapCamera
 
@@ -16,6 +17,9 @@ MAX_TANGENTIAL = 0.05
 """A lens whose elements are centred to a degree stays below 0.01."""
 MIN_VALID = 0.9
 """Smallest share of pixels with a ray of a perspective lens; a fisheye may have black corners."""
+DISTORTED = ("opencv", "opencv_fisheye", "thin_prism_fisheye", "fisheye624")
+STRENGTH = (0.5, 2.0)
+"""Angle of the rays at the edges over their angle without distortion; real lenses stay within 0.7 and 1.5."""
 _GRID = 33
 
 
@@ -29,6 +33,7 @@ def check_plausible(camera: Camera) -> None:
     _check_principal_point(camera, values)
     _check_order(values)
     _check_coverage(camera)
+    _check_strength(camera, values)
 
 
 def _check_focal(camera: Camera, values: dict[str, float]) -> None:
@@ -89,6 +94,34 @@ def _check_coverage(camera: Camera) -> None:
         )
 
 
+def _check_strength(camera: Camera, values: dict[str, float]) -> None:
+    """Check that distortion bends the rays at the edges of the image, and does not decide where they go."""
+    affine = {name: values[name] for name in ("fx", "fy", "cx", "cy")}
+    if camera.NAME not in DISTORTED or not any(value for name, value in values.items() if name not in affine):
+        return
+    ideal = type(camera).make(camera.width, camera.height, dtype=camera.dtype, **affine)
+    edges = _list_edges(camera)
+    angles, valid = zip(*(_compute_angles(lens, edges) for lens in (camera, ideal)), strict=True)
+    ratio = (angles[0] / angles[1].clamp_min(1e-6))[valid[0] & valid[1]]
+    if len(ratio) and not STRENGTH[0] <= float(ratio.median()) <= STRENGTH[1]:
+        raise ValueError(
+            f"its distortion changes the angle of view by a factor of {float(ratio.median()):.2g}, more than any lens: "
+            "check the coefficients and their order"
+        )
+
+
+def _compute_angles(camera: Camera, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    rays, valid = camera.unproject(pixels)
+    return polar_angle(rays), valid
+
+
+def _list_edges(camera: Camera) -> torch.Tensor:
+    """Return the middles of the four edges."""
+    w, h = float(camera.width), float(camera.height)
+    edges = [[0.5, h / 2], [w - 0.5, h / 2], [w / 2, 0.5], [w / 2, h - 0.5]]
+    return torch.tensor(edges, dtype=camera.dtype)
+
+
 def _compute_valid_share(camera: Camera) -> float:
     u = (torch.arange(_GRID, dtype=camera.dtype) + 0.5) / _GRID
     grid = torch.stack(torch.meshgrid(u * camera.width, u * camera.height, indexing="xy"), -1)
@@ -97,11 +130,8 @@ def _compute_valid_share(camera: Camera) -> float:
 
 def _has_valid_edge(camera: Camera) -> bool:
     """Return whether the middle of any edge has a ray; a circular image may be black at the other edges."""
-    w, h = float(camera.width), float(camera.height)
-    ends = [[0.5, h / 2], [w - 0.5, h / 2]]
-    if not isinstance(camera, Equirectangular):
-        ends += [[w / 2, 0.5], [w / 2, h - 0.5]]
-    return bool(camera.unproject(torch.tensor(ends, dtype=camera.dtype))[1].any())
+    edges = _list_edges(camera)
+    return bool(camera.unproject(edges[:2] if isinstance(camera, Equirectangular) else edges)[1].any())
 
 
 def _check_ray_map(camera: RayMapCamera) -> None:

@@ -19,6 +19,7 @@ from PIL import Image
 from torch import Tensor
 
 from g_ray.cameras.pinhole import Pinhole
+from g_ray.formats.images import FORMATS
 from g_ray.geometry.pose import Pose
 
 Axes = Literal["opencv", "blender"]
@@ -99,7 +100,7 @@ def decode_frame(encoded: bytes, intrinsics: Tensor, normalized: bool, where: st
 
 def decode_image(encoded: bytes, where: str) -> Float[Tensor, "3 h w"]:
     try:
-        with Image.open(BytesIO(encoded)) as picture:
+        with Image.open(BytesIO(encoded), formats=FORMATS) as picture:
             pixels = np.array(picture.convert("RGB"))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise ValueError(f"{where}: the picture cannot be read ({error})") from None

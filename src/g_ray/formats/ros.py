@@ -7,12 +7,45 @@ import torch
 
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.formats.calibration import CalibrationSource, Example, Lens
-from g_ray.formats.documents import ParsedFile, parse_number, parse_numbers, parse_positive_int
+from g_ray.formats.documents import ParsedFile, describe, parse_number, parse_numbers, parse_positive_int
 from g_ray.formats.opencv import make_lens_builder, parse_intrinsics
 from g_ray.runtime.files import write_atomically
 
-COUNTS = {"plumb_bob": (0, 4, 5), "rational_polynomial": (8, 12, 14), "equidistant": (4,), "fisheye": (4,)}
-"""Distortion models of ROS, with their numbers of coefficients."""
+COUNTS = {
+    "plumb_bob": (0, 4, 5, 8),
+    "rational_polynomial": (4, 5, 8, 12, 14),
+    "equidistant": (4, 5),
+    "fisheye": (4, 5),
+}
+"""Distortion models of ROS, with their numbers of coefficients. All perspective ones are OpenCV's, in its order, so a
+driver that writes eight numbers as plumb_bob means the rational model, as image_geometry reads it."""
+KEYS = {
+    *(
+        "image_width",
+        "width",
+        "image_height",
+        "height",
+        "camera_name",
+        "camera_matrix",
+        "K",
+        "k",
+        "distortion_model",
+    ),
+    *(
+        "distortion_coefficients",
+        "D",
+        "d",
+        "rectification_matrix",
+        "R",
+        "r",
+        "projection_matrix",
+        "P",
+        "p",
+        "header",
+    ),
+    *("binning_x", "binning_y", "roi"),
+}
+"""What camera_calibration and the message have."""
 
 
 class ROSSource(CalibrationSource):
@@ -36,11 +69,14 @@ class ROSSource(CalibrationSource):
     def open(cls, file: ParsedFile) -> "ROSSource":
         document = file.document or {}
         try:
+            unknown = sorted(str(key)[:40] for key in document if key not in KEYS)
+            if unknown:
+                raise ValueError(f"entry {unknown[0]!r} is not known and may change the lens: remove it")
             build, size = _parse_lens(document, cls.CENTER), _parse_size(document)
             _check_region(document)
         except ValueError as error:
             raise ValueError(f"{file.path}: {error}") from None
-        return cls(file.path, [Lens(str(document.get("camera_name", "")), build, size)])
+        return cls(file.path, [Lens(_get_label(document), build, size)])
 
     @classmethod
     def example(cls, folder: Path) -> Example:
@@ -69,15 +105,26 @@ rectification_matrix:
         return Example(folder / "front.yaml", "front/a.png", camera)
 
 
+def _get_label(document: dict[str, Any]) -> str:
+    name = document.get("camera_name", "")
+    return name[:200] if isinstance(name, str) else ""
+
+
 def _parse_lens(document: dict[str, Any], center: float) -> Any:
     model = document["distortion_model"]
-    if model not in COUNTS:
-        raise ValueError(f"distortion_model {model!r} is not known; it can be {', '.join(COUNTS)}")
+    if not isinstance(model, str) or model not in COUNTS:
+        raise ValueError(f"distortion_model {describe(model)} is not known; it can be {', '.join(COUNTS)}")
     coefficients = _get_first(document, "distortion_coefficients", "D", "d")
     distortion = [] if coefficients is None else parse_numbers(coefficients, "distortion_coefficients")
     if len(distortion) not in COUNTS[model]:
         wanted = " or ".join(map(str, COUNTS[model]))
         raise ValueError(f"{model} has {wanted} distortion coefficients, the file gives {len(distortion)}")
+    if model in ("equidistant", "fisheye") and len(distortion) == 5:
+        if distortion[4]:
+            raise ValueError(
+                f"{model} has 4 distortion coefficients, and the fifth is {distortion[4]:g}, not 0"
+            )
+        distortion = distortion[:4]
     matrix = parse_intrinsics(_get_first(document, "camera_matrix", "K", "k"), "camera_matrix")
     return make_lens_builder(matrix, distortion, model in ("equidistant", "fisheye"), center)
 
@@ -94,9 +141,7 @@ def _check_region(document: dict[str, Any]) -> None:
     """Refuse binning and regions of interest: such cameras send other pixels than those that were calibrated."""
     for key in ("binning_x", "binning_y"):
         if parse_number(document.get(key, 0), key) > 1:
-            raise ValueError(
-                f"{key} is {document[key]}: calibrate the images as they are sent, without binning"
-            )
+            raise ValueError(f"{key} is not 1: calibrate the images as they are sent, without binning")
     region = document.get("roi")
     if isinstance(region, dict) and any(
         parse_number(region.get(key, 0), f"roi.{key}") for key in ("x_offset", "y_offset")

@@ -1,5 +1,6 @@
 """What scene formats share: a folder of photographs with known cameras and poses, and checks of its files."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -10,6 +11,7 @@ from torch import Tensor
 from g_ray.cameras.base import Camera
 from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.depth import DepthFile
+from g_ray.formats.documents import describe
 from g_ray.formats.images import read_photo, read_photo_size
 from g_ray.formats.mask_file import MaskFile
 from g_ray.formats.photos import Photo, orient_photo
@@ -108,8 +110,14 @@ class PosedScene:
 def resolve_inside(folder: Path, name: str) -> Path:
     """Return the path of a file that a document names; ValueError if it leads out of the folder."""
     windows = PureWindowsPath(name)
-    if not name or "\0" in name or windows.drive or windows.root or ".." in windows.parts:
-        raise ValueError(f"{folder}: path {name!r} leads out of the scene folder; name images inside of it")
+    # A colon is part of a name here, "a:b.jpg", and of a drive on Windows.
+    on_drive = windows.drive and (os.name == "nt" or windows.root)
+    if not name or on_drive or windows.root or ".." in windows.parts:
+        raise ValueError(
+            f"{folder}: path {describe(name)} leads out of the scene folder; name images inside of it"
+        )
+    if "\0" in name or any("\ud800" <= character <= "\udfff" for character in name):
+        raise ValueError(f"{folder}: {describe(name)} cannot be the name of a file; rename the image")
     return folder / name
 
 

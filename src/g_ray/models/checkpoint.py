@@ -15,9 +15,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from g_ray.models.foreign import load_matching
+from g_ray.models.foreign import check_shapes, load_matching
 from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.models.reconstruction_config import ReconstructionConfig
+from g_ray.models.stored_config import check_config, parse_stored_json
 from g_ray.nn.transformer import prepare_for_inference
 from g_ray.runtime.files import atomic_path
 
@@ -96,14 +97,15 @@ def load_reconstruction(source: str | Path, *, revision: str | None = None) -> R
     """
     path = find_file(source, revision=revision)
     config, state = _read(path)
-    with torch.device("meta"):
-        model = ReconstructionModel(config)
-    empty = {name: torch.empty_like(value, device="cpu") for name, value in model.state_dict().items()}
-    model.load_state_dict(empty, assign=True)
     try:
+        with torch.device("meta"):
+            model = ReconstructionModel(config)
+        check_shapes(model.state_dict(), state)
+        empty = {name: torch.empty_like(value, device="cpu") for name, value in model.state_dict().items()}
+        model.load_state_dict(empty, assign=True)
         report = load_matching(model, state)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    except (ValueError, RuntimeError, TypeError, LookupError, ArithmeticError) as error:
+        raise ValueError(f"{path}: {_shorten(error)}") from None
     if report.missing or report.unused:
         raise ValueError(f"{path} does not fit its own config; {'; '.join(report.format_lines()[1:])}")
     return prepare_for_inference(model.requires_grad_())
@@ -154,7 +156,10 @@ def _read(path: Path) -> tuple[ReconstructionConfig, dict[str, Tensor]]:
         raise ValueError(
             f"{path} holds no reconstruction config: convert it first with g-ray weights convert"
         )
-    settings = json.loads(metadata[CONFIG])
+    try:
+        settings = parse_stored_json(metadata[CONFIG])
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
     unknown = sorted(set(settings) - {field.name for field in dataclasses.fields(ReconstructionConfig)})
     if unknown:
         raise ValueError(
@@ -164,4 +169,14 @@ def _read(path: Path) -> tuple[ReconstructionConfig, dict[str, Tensor]]:
         config = TypeAdapter(ReconstructionConfig).validate_python(settings)
     except ValidationError as error:
         raise ValueError(f"{path}: config of another version: {error.errors()[0]['msg']}") from None
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError(f"{path}: {_shorten(error)}") from None
+    try:
+        check_config(config, state)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
     return config, state
+
+
+def _shorten(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

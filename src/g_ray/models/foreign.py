@@ -1,6 +1,5 @@
 """Weights of others: names in the checkpoints of VGGT and DINOv2, and what they are called here."""
 
-import pickle
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -49,11 +48,9 @@ def read_foreign(path: Path) -> dict[str, Tensor]:
             raise ValueError(f"{path} is not a safetensors file: {error}") from None
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (
-        pickle.UnpicklingError,
-        RuntimeError,
-        EOFError,
-    ):  # torch's own words advise to open it all the same
+    except OSError:
+        raise
+    except Exception:  # of pickle, zip and torch, whose own words advise to open it all the same
         raise ValueError(
             f"{path} holds more than tensors, or is damaged, and is not opened: download it again, or save its "
             "state dict alone"
@@ -62,7 +59,9 @@ def read_foreign(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"{path} holds a {type(content).__name__}: give a checkpoint with named tensors")
     for wrapper in ("model", "state_dict"):
         content = content[wrapper] if isinstance(content.get(wrapper), dict) else content
-    return {name: value for name, value in content.items() if isinstance(value, Tensor)}
+    return {
+        name: value for name, value in content.items() if isinstance(name, str) and isinstance(value, Tensor)
+    }
 
 
 def detect_kind(names: Iterable[str]) -> str:
@@ -137,6 +136,15 @@ class LoadReport:
 def load_matching(module: nn.Module, state: Mapping[str, Tensor]) -> LoadReport:
     """Copy tensors of equal names; unequal shapes are refused, all other differences reported."""
     own = module.state_dict()
+    check_shapes(own, state)
+    shared = [name for name in own if name in state]
+    module.load_state_dict({name: state[name] for name in shared}, strict=False)
+    missing = tuple(name for name in own if name not in state)
+    return LoadReport(tuple(shared), missing, tuple(name for name in state if name not in own))
+
+
+def check_shapes(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+    """Raise ValueError if tensors of equal names have other shapes, or no names are equal."""
     shared = [name for name in own if name in state]
     wrong = [name for name in shared if own[name].shape != state[name].shape]
     if wrong:
@@ -147,9 +155,6 @@ def load_matching(module: nn.Module, state: Mapping[str, Tensor]) -> LoadReport:
         )
     if not shared:
         raise ValueError("no tensor of the file belongs to this network: wrong file or wrong size?")
-    module.load_state_dict({name: state[name] for name in shared}, strict=False)
-    missing = tuple(name for name in own if name not in state)
-    return LoadReport(tuple(shared), missing, tuple(name for name in state if name not in own))
 
 
 def _format_counts(names: Iterable[str]) -> str:

@@ -16,7 +16,7 @@ from g_ray.formats.calibration import CalibratedView, rescale_camera
 from g_ray.formats.cameras_json import CamerasJsonSource, read_cameras
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.masks import find_masks
-from g_ray.formats.photos import Photo, find_photos, orient_photo
+from g_ray.formats.photos import Photo, check_photos, find_photos, orient_photo
 from g_ray.formats.scene import PosedScene
 from g_ray.geometry.pose import Pose
 from g_ray.pipelines.scoring import TrueView, read_truth
@@ -54,6 +54,7 @@ def read_views(
             f"one photograph ({photos[0].name}) has no parallax, so neither depth nor a pose: give two or more from "
             "different places, or add it to a finished result with --into"
         )
+    check_photos(photos)
     views = assign_cameras(photos, calibrations, resize=options.resize_calibration, report=report)
     if options.masks is None:
         masked = sum(view.mask is not None for view in views)
@@ -139,6 +140,10 @@ def collect_known(
     elif count:
         report(
             f"{count} known poses: the scene is aligned to them and scored with them (--poses ignore: not)"
+        )
+    if distance is not None and poses != "ignore" and count >= 2:
+        raise ValueError(
+            "--distance gives a scale, and known poses have one already: leave it out, or add --poses ignore"
         )
     pair = None if distance is None else _find_distance(distance, [view.name for view in views])
     true_views = [] if truth is None else _read_truth_of_views(truth, views, report)

@@ -13,7 +13,13 @@ import torch
 from g_ray.cameras.base import Camera
 from g_ray.export.masks import write_masks
 from g_ray.export.options import ExportOptions
-from g_ray.export.reconstruction import RESULT, Reconstruction, write_views
+from g_ray.export.reconstruction import (
+    RESULT,
+    UNFINISHED,
+    Reconstruction,
+    check_view_names,
+    write_views,
+)
 from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.images import PhotoLike
 from g_ray.formats.photos import Photo
@@ -22,19 +28,19 @@ from g_ray.pipelines.reconstruction import assemble, reconstruct_views
 from g_ray.predictors.base import Predictor, Progress, SceneInput
 from g_ray.predictors.network_cost import format_estimate
 from g_ray.runtime.files import write_json
+from g_ray.runtime.out_folder import check_out, read_mark
 
 GIB = 2**30
 COPIED = (".jpg", ".jpeg", ".png")
 """Suffixes of photographs that are copied instead of encoded again."""
-WORK, KEY = "unfinished", "settings.json"
+KEY_FORMAT = "g-ray-run"
 
 
-def check_out(out: Path) -> None:
+def check_result_folder(out: Path) -> None:
     """Raise ValueError if a folder cannot take a result; call it before anything is computed."""
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"--out {out} is a file: give a folder")
-    if (out / RESULT).is_file():
+    if read_mark(out / RESULT) is not None:
         raise ValueError(f"{out} holds a finished result: choose another --out, or delete it")
+    check_out(out, UNFINISHED)
 
 
 def run_reconstruction(
@@ -51,7 +57,8 @@ def run_reconstruction(
 
     On Ctrl-C finished parts stay in `out`, and the same command resumes the run.
     """
-    check_out(out)
+    check_result_folder(out)
+    check_view_names(out, [view.name for view in scene.views])
     cost = predictor.estimate_cost(scene)
     report(
         f"{cost.text}: about {format_estimate(cost.seconds)}, "
@@ -97,11 +104,11 @@ def _write_finished(
 
 def open_work_folder(out: Path, key: dict[str, Any]) -> Path:
     """Open or create OUT/unfinished; ValueError if an unfinished run with other inputs or settings is there."""
-    folder = out / WORK
-    stored_key = json.loads(json.dumps(key))
-    path = folder / KEY
-    if path.is_file():
-        before = json.loads(path.read_text(encoding="utf-8"))
+    stored_key = json.loads(json.dumps({"format": KEY_FORMAT, **key}))
+    path = out / UNFINISHED
+    folder = path.parent
+    before = read_mark(path)
+    if before is not None:
         changed = [name for name in {**before, **stored_key} if before.get(name) != stored_key.get(name)]
         if changed:
             raise ValueError(
@@ -109,6 +116,8 @@ def open_work_folder(out: Path, key: dict[str, Any]) -> Path:
                 "repeat its command, choose another --out, or delete the folder"
             )
     else:
+        # Deleted as a whole when the run is finished, so it must not hold anything else.
+        check_out(folder)
         write_json(path, stored_key)
     return folder
 

@@ -15,13 +15,14 @@ from g_ray.data.nvs_settings import NVSData, RE10KData, SceneData
 from g_ray.geometry.pose import Pose
 from g_ray.models.checkpoint import resolve_weights
 from g_ray.models.lvsm import LVSM
+from g_ray.models.stored_config import check_config
 from g_ray.nn.transformer import prepare_for_inference
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.resample import fit_box, resample
 from g_ray.rays.views import Views
 from g_ray.recipes.nvs import NVSRecipe
 from g_ray.recipes.stored import read_recipe
-from g_ray.training.checkpoint import load_weights
+from g_ray.training.checkpoint import load_weights, read_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +61,11 @@ def load_network(weights: str | Path, device: str | torch.device = "cpu") -> Net
         raise ValueError(
             f"{path} is a {type(recipe).__name__}: give weights of a novel-view synthesis recipe"
         )
-    model = LVSM(recipe.model)
+    try:
+        check_config(recipe.model, read_weights(path))
+        model = LVSM(recipe.model)
+    except (ValueError, RuntimeError, TypeError, LookupError, ArithmeticError) as error:
+        raise ValueError(f"{path}: {' '.join(str(error).split())[:300]}") from None
     load_weights(model, path)
     size = (recipe.data.width, recipe.data.height)
     return Network(

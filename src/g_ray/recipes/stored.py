@@ -1,11 +1,11 @@
 """Recipes that were stored with weights: a .safetensors file from `g-ray train` is enough to rebuild its model."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from g_ray.data.nvs_settings import NVS_DATA, NVSData
 from g_ray.data.reconstruction_settings import RECONSTRUCTION_DATA, ReconstructionData
+from g_ray.models.stored_config import parse_stored_json
 from g_ray.recipes.nvs import NVSRecipe
 from g_ray.recipes.reconstruction import ReconstructionRecipe
 from g_ray.runtime.renamed import rename_settings
@@ -55,4 +55,10 @@ def read_recipe(weights: Path) -> Recipe:
         raise ValueError(
             f"{weights} does not say which recipe it was trained with: use weights from g-ray train"
         )
-    return parse_recipe(json.loads(metadata["recipe"]))
+    try:
+        return parse_recipe(parse_stored_json(metadata["recipe"]))
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"{weights}: its recipe cannot be used ({reason}): use weights from g-ray train"
+        ) from None

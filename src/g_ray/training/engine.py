@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from g_ray.runtime.lock import lock_folder
+from g_ray.runtime.out_folder import claim_out
 from g_ray.runtime.progress import Progress
 from g_ray.training.checkpoint import CheckpointStore, check_same
 from g_ray.training.distributed import World, join_world
@@ -84,6 +85,7 @@ def train(name: str, recipe: Recipe, run: Run, provenance: Mapping[str, Any] | N
     with join_world(run.device, group_of_one=run.parallel == "fsdp") as world, ExitStack() as stack:
         with world.fail_together():
             if world.is_leader:
+                claim_out(folder, "train", ours=any(folder.glob("checkpoints/step-*")))
                 stack.enter_context(lock_folder(folder))
         session = Session(name, recipe, run, folder, world, dict(provenance or {}))
         session.begin()

@@ -91,6 +91,12 @@ class CurveRecipe(Recipe):
     pause_s: float = 0.0
     """Seconds to wait for each batch, to try out interrupting."""
 
+    def __post_init__(self) -> None:
+        if min(self.width, self.layers, self.batch) < 1:
+            raise ValueError(
+                f"width {self.width}, {self.layers} layers, batch {self.batch}: give positive numbers"
+            )
+
     def build_task(self) -> "Task":
         from g_ray.training.tasks.curve import CurveTask
 

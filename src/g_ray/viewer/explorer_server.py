@@ -11,8 +11,7 @@ from threading import Lock
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from PIL import Image
-
+from g_ray.formats.images import open_photo
 from g_ray.viewer.colors import HEAT
 from g_ray.viewer.embed import read_asset
 from g_ray.viewer.explorer import Answer, Explorer
@@ -90,7 +89,7 @@ class ExplorerServer(ThreadingHTTPServer):
         """Encode a photograph, no larger than the page needs it."""
         if not 0 <= view < len(self.explorer.named):
             raise ValueError(f"no view {view}")
-        with Image.open(self.explorer.reconstruction.get_image_path(self.explorer.named[view].name)) as photo:
+        with open_photo(self.explorer.reconstruction.get_image_path(self.explorer.named[view].name)) as photo:
             small = photo.convert("RGB")
         small.thumbnail((LONG_SIDE, LONG_SIDE))
         buffer = BytesIO()

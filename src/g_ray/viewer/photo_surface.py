@@ -13,6 +13,7 @@ from trimesh.visual.material import PBRMaterial
 
 from g_ray.cameras.base import Camera
 from g_ray.export.frusta import FLAT_DEG
+from g_ray.formats.images import open_photo
 
 CELLS = 24
 """Of the mesh, across and down."""
@@ -20,7 +21,7 @@ CELLS = 24
 
 def read_thumbnail(path: Path, side: int) -> UInt8[np.ndarray, "h w 3"]:
     """Read a photograph, downscaled to at most `side` pixels."""
-    with Image.open(path) as photo:
+    with open_photo(path) as photo:
         photo.draft("RGB", (side, side))  # JPEG decodes smaller sizes faster
         small = photo.convert("RGB")
     small.thumbnail((side, side))
