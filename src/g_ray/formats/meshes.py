@@ -113,16 +113,18 @@ def read_meshes(path: Path, up: str | None = None) -> tuple[Mesh, ...]:
     except ImportError:
         raise
     except Exception as error:  # a broken file makes its parser fail in any way at all
-        raise UnreadableMesh(f"{path}: {_format_reason(error)}") from error
-    return tuple(_rotate_z_up(part) for part in parts) if (up or UP[suffix]) == "y" else parts
+        raise UnreadableMesh(f"{path}: {format_reason(error)}") from error
+    return tuple(rotate_z_up(part) for part in parts) if (up or UP[suffix]) == "y" else parts
 
 
-def _format_reason(error: Exception) -> str:
+def format_reason(error: Exception) -> str:
+    """Say in one line why a parser failed."""
     text = " ".join(str(error).split())
     return text if isinstance(error, ValueError) and text else f"{type(error).__name__} {text}".strip()
 
 
-def _rotate_z_up(mesh: Mesh) -> Mesh:
+def rotate_z_up(mesh: Mesh) -> Mesh:
+    """Turn a mesh whose y axis points up so that z does; what faced +z then faces −y."""
     x, y, z = mesh.vertices.T
     return Mesh(np.stack([x, -z, y], -1), mesh.faces, mesh.tint, mesh.uv, mesh.texture, mesh.repeat)
 
@@ -192,15 +194,24 @@ def _load_arrays(path: Path) -> Any:
 def _read_trimesh(path: Path) -> tuple[Mesh, ...]:
     import trimesh
 
-    scene = trimesh.load_scene(path, process=False)
     linear = path.suffix.lower() in (".glb", ".gltf")  # vertex colours are light by the standard there
+    return tuple(
+        convert_surface(surface, linear) for surface in list_surfaces(trimesh.load_scene(path, process=False))
+    )
+
+
+def list_surfaces(scene: Any) -> list[Any]:
+    """List the triangle meshes of a trimesh scene, in its coordinates."""
+    import trimesh
+
     surfaces = [part for part in scene.dump() if isinstance(part, trimesh.Trimesh) and len(part.faces)]
     if not surfaces:
         raise ValueError("it has no triangles")
-    return tuple(_convert_mesh(surface, linear) for surface in surfaces)
+    return surfaces
 
 
-def _convert_mesh(surface: Any, linear: bool) -> Mesh:
+def convert_surface(surface: Any, linear: bool) -> Mesh:
+    """Convert one mesh of trimesh; `linear` says whether its vertex colors are light."""
     vertices = np.array(surface.vertices, dtype=np.float64)
     faces = np.array(surface.faces, dtype=np.int64)
     visual = surface.visual
