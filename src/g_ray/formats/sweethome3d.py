@@ -10,6 +10,7 @@ import posixpath
 import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,6 @@ from g_ray.formats.meshes import (
     format_reason,
     list_surfaces,
     rotate_z_up,
-    srgb_to_linear,
 )
 
 CATALOG = "PluginFurnitureCatalog.properties"
@@ -74,7 +74,7 @@ def find_libraries(folder: Path = INSTALLED) -> list[Path]:
 
 def read_catalog(library: Path) -> list[FurnitureEntry]:
     """Read all entries of a library, in the order of its catalog."""
-    with _open_archive(library) as archive:
+    with open_library(library) as archive:
         text = _read_member(archive, CATALOG, MAX_CATALOG_BYTES, str(library)).decode("latin-1")
     fields: dict[int, dict[str, str]] = {}
     for key, value in parse_properties(text):
@@ -150,13 +150,17 @@ def _parse_rotation(text: str | None, where: str) -> tuple[float, ...] | None:
 # Models
 
 
-def read_furniture(entry: FurnitureEntry) -> tuple[Mesh, ...]:
-    """Read a model at its real size, one mesh for each material; without its glass."""
+def read_furniture(entry: FurnitureEntry, archive: zipfile.ZipFile | None = None) -> tuple[Mesh, ...]:
+    """Read a model at its real size, one mesh for each material; without its glass.
+
+    Opening a library reads its whole index: give the opened `archive` when reading many.
+    """
     where = f"{entry.library}, {entry.model}"
     if not entry.model.lower().endswith(".obj"):
         raise UnreadableMesh(f"{where}: only OBJ models are read")
     try:
-        parts = _read_model(entry)
+        with nullcontext(archive) if archive is not None else open_library(entry.library) as opened:
+            parts = _read_model(entry, opened)
     except ImportError:
         raise
     except UnreadableMesh:
@@ -166,19 +170,18 @@ def read_furniture(entry: FurnitureEntry) -> tuple[Mesh, ...]:
     return _scale_to_size(parts, entry.size, where)
 
 
-def _read_model(entry: FurnitureEntry) -> tuple[Mesh, ...]:
+def _read_model(entry: FurnitureEntry, archive: zipfile.ZipFile) -> tuple[Mesh, ...]:
     import trimesh
 
-    with _open_archive(entry.library) as archive:
-        files = _ModelFolder(archive, posixpath.dirname(entry.model))
-        model = files.get(posixpath.basename(entry.model))
-        if model.count(b"\nf ") > MAX_FACES:
-            raise ValueError(f"it has more than {MAX_FACES} faces")
-        scene = trimesh.load_scene(io.BytesIO(model), file_type="obj", resolver=files, process=False)
-        surfaces = [part for part in list_surfaces(scene) if _is_opaque(part)]
-        if not surfaces:
-            raise ValueError("all of it is transparent")
-        parts = [_convert_colors(convert_surface(surface, linear=True)) for surface in surfaces]
+    files = _make_resolver(archive, posixpath.dirname(entry.model))
+    model = files.get(posixpath.basename(entry.model))
+    if model.count(b"\nf ") > MAX_FACES:
+        raise ValueError(f"it has more than {MAX_FACES} faces")
+    scene = trimesh.load_scene(io.BytesIO(model), file_type="obj", resolver=files, process=False)
+    surfaces = [part for part in list_surfaces(scene) if _is_opaque(part)]
+    if not surfaces:
+        raise ValueError("all of it is transparent")
+    parts = [_reduce_image(convert_surface(surface, linear=True)) for surface in surfaces]
     return tuple(rotate_z_up(_rotate(part, entry.rotation)) for part in parts)
 
 
@@ -201,10 +204,10 @@ def _has_cutout(image: Image.Image) -> bool:
     return float((alpha < 128).mean()) > MAX_CUTOUT
 
 
-def _convert_colors(part: Mesh) -> Mesh:
-    """Reduce large images, and take plain colors as sRGB, which is how the program shows them."""
+def _reduce_image(part: Mesh) -> Mesh:
+    """Reduce large images."""
     if part.texture is None:
-        return replace(part, tint=srgb_to_linear(part.tint))
+        return part
     height, width = part.texture.shape[:2]
     if max(height, width) <= MAX_TEXTURE:
         return part
@@ -233,7 +236,8 @@ def _scale_to_size(parts: Sequence[Mesh], size: tuple[float, float, float], wher
 # Archives
 
 
-def _open_archive(library: Path) -> zipfile.ZipFile:
+def open_library(library: Path) -> zipfile.ZipFile:
+    """Open a furniture library."""
     try:
         return zipfile.ZipFile(library)
     except zipfile.BadZipFile:
@@ -251,13 +255,25 @@ def _read_member(archive: zipfile.ZipFile, name: str, limit: int, where: str) ->
     return archive.read(name)
 
 
-@dataclass(frozen=True)
-class _ModelFolder:
-    """The files beside a model, as trimesh asks for them: by their path relative to it, inside the archive."""
+def _make_resolver(archive: zipfile.ZipFile, folder: str) -> Any:
+    """Make what trimesh asks for the files that a model names: by their path relative to it, inside the archive."""
+    from trimesh.resolvers import Resolver
 
-    archive: zipfile.ZipFile
-    folder: str
+    class ArchiveResolver(Resolver):
+        def __init__(self) -> None:
+            pass
 
-    def get(self, name: str) -> bytes:
-        path = posixpath.normpath(posixpath.join(self.folder, name.replace("\\", "/").strip()))
-        return _read_member(self.archive, path, MAX_MODEL_BYTES, self.folder)
+        def get(self, key: str) -> bytes:
+            path = posixpath.normpath(posixpath.join(folder, key.replace("\\", "/").strip()))
+            return _read_member(archive, path, MAX_MODEL_BYTES, folder)
+
+        def keys(self) -> list[str]:
+            return archive.namelist()
+
+        def write(self, name: str, data: Any) -> None:
+            raise NotImplementedError("archives are only read")
+
+        def namespaced(self, namespace: str) -> Any:
+            return _make_resolver(archive, posixpath.join(folder, namespace))
+
+    return ArchiveResolver()

@@ -1,0 +1,1 @@
+"""Textured scenes: surfaces for any camera, walks through free space, and scene folders on disk."""
