@@ -11,9 +11,11 @@ import pytest
 import trimesh
 from PIL import Image
 
-from g_ray.cli.data import ObjectBar, parse_options
+from g_ray.cli.data import parse_options
 from g_ray.cli.main import main
-from g_ray.data.objects.run import ObjectSettings, claim_folder
+from g_ray.cli.text import CountBar
+from g_ray.data.dataset_folder import claim_folder
+from g_ray.data.objects.run import ObjectSettings
 from g_ray.formats.objaverse import NAMES, PARTIAL, find_objects
 
 COARSE = ["--size", "16", "--antialias", "1"]
@@ -88,7 +90,7 @@ def test_options_of_a_cluster():
 
 
 def test_the_bar_counts_objects():
-    bar = ObjectBar(10, 4)
+    bar = CountBar(10, 4, "objects")
     bar.rate = 0.5
     assert bar.format_text() == "4/10 objects (40%)  30.0/min  0:12 left"
 

@@ -12,13 +12,13 @@ import pytest
 import torch
 import trimesh
 
+from g_ray.data.dataset_folder import claim_folder
 from g_ray.data.objects import cluster
 from g_ray.data.objects.cameras import sample_cameras
 from g_ray.data.objects.cluster import Cluster, render_on_cluster
 from g_ray.data.objects.run import (
     ObjectJob,
     ObjectSettings,
-    claim_folder,
     list_object_jobs,
     render_object,
     render_objects,

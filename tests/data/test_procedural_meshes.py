@@ -7,7 +7,7 @@ import trimesh
 
 from g_ray.data.objects.cameras import make_object_random, sample_cameras
 from g_ray.data.objects.procedural import SHAPES, make_random_object
-from g_ray.data.objects.render import MeshScene
+from g_ray.data.textured.scene import MeshScene
 from g_ray.formats.meshes import scale_to_unit_size
 from g_ray.formats.objaverse import NATIVE
 from g_ray.geometry.pose import Pose

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from g_ray.runtime.progress import BAR, Progress, format_duration
+from g_ray.cli.data_textured import Levels
+from g_ray.cli.text import CountBar
 
 if TYPE_CHECKING:
     from g_ray.data.checks.scene import SceneReport
@@ -154,7 +155,8 @@ class Objects:
     def run(self) -> None:
         import shutil
 
-        from g_ray.data.objects.run import claim_folder, list_object_jobs
+        from g_ray.data.dataset_folder import claim_folder
+        from g_ray.data.objects.run import list_object_jobs
         from g_ray.formats.objaverse import PARTIAL
         from g_ray.runtime.lock import lock_folder
 
@@ -189,7 +191,7 @@ class Objects:
         from g_ray.data.objects.run import find_unfinished
 
         before = len(jobs) - len(find_unfinished(self.out, jobs))
-        bar, refused = ObjectBar(len(jobs), before), {}
+        bar, refused = CountBar(len(jobs), before, "objects"), {}
         with closing(self.start_rendering(jobs, settings)) as outcomes:
             try:
                 for done, outcome in enumerate(outcomes, start=before + 1):
@@ -229,19 +231,6 @@ class Objects:
         if self.strict or len(refused) == wanted:
             raise ValueError(message)
         print(message)
-
-
-class ObjectBar(Progress):
-    """Counts objects instead of steps."""
-
-    def __init__(self, total: int, first: int) -> None:
-        super().__init__(total, first, samples_per_step=1)
-
-    def format_text(self) -> str:
-        done = self.step / self.total
-        bar = f"{'━' * round(BAR * done):·<{BAR}} " if self.live else ""
-        left = f"  {format_duration((self.total - self.step) / self.rate)} left" if self.rate else ""
-        return f"{bar}{self.step}/{self.total} objects ({done:.0%})  {60 * self.rate:.1f}/min{left}"
 
 
 def parse_options(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -371,6 +360,7 @@ class Data:
         Annotated[Check, tyro.conf.subcommand("check")]
         | Annotated[Objects, tyro.conf.subcommand("objects")]
         | Annotated[ObjectsIndex, tyro.conf.subcommand("objects-index")]
+        | Annotated[Levels, tyro.conf.subcommand("levels")]
         | Annotated[Sheet, tyro.conf.subcommand("sheet")]
         | Annotated[RE10KCheck, tyro.conf.subcommand("re10k-check")]
     )

@@ -4,6 +4,8 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 
+from g_ray.runtime.progress import BAR, Progress, format_duration
+
 
 def format_table(rows: Sequence[Mapping[str, object]]) -> str:
     """Rows with the same keys as aligned columns: the first to the left, the others to the right."""
@@ -44,3 +46,17 @@ class ProgressLine:
         elif text != self.last:
             print(text, flush=True, file=self.stream)
         self.last = text
+
+
+class CountBar(Progress):
+    """Counts things of one kind instead of steps."""
+
+    def __init__(self, total: int, first: int, what: str) -> None:
+        super().__init__(total, first, samples_per_step=1)
+        self.what = what
+
+    def format_text(self) -> str:
+        done = self.step / self.total
+        bar = f"{'━' * round(BAR * done):·<{BAR}} " if self.live else ""
+        left = f"  {format_duration((self.total - self.step) / self.rate)} left" if self.rate else ""
+        return f"{bar}{self.step}/{self.total} {self.what} ({done:.0%})  {60 * self.rate:.1f}/min{left}"

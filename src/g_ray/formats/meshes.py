@@ -47,7 +47,7 @@ def linear_to_srgb_bytes(linear: Float[np.ndarray, "*shape"]) -> UInt8[np.ndarra
 
 @dataclass(frozen=True, eq=False)
 class Mesh:
-    """Triangles whose color is tint times texture; without a texture, the tint alone.
+    """Triangles whose color is tint times texture times light map; without these two, the tint alone.
 
     uv (0, 0) is the lower left corner of the texture and (1, 1) its upper right one (as OBJ), corners and not the
     centers of texels. Outside [0, 1] the texture repeats, or its border is extended.
@@ -59,6 +59,9 @@ class Mesh:
     uv: Float[np.ndarray, "vertex 2"] | None = None
     texture: UInt8[np.ndarray, "row column 3"] | None = None  # sRGB
     repeat: bool = True
+    light_uv: Float[np.ndarray, "vertex 2"] | None = None
+    light_map: UInt8[np.ndarray, "row column 3"] | None = None  # sRGB; its border is extended
+    sky: bool = False  # not a surface: rays that end here see the sky
 
     def __post_init__(self) -> None:
         count = len(self.vertices)
@@ -70,9 +73,12 @@ class Mesh:
             raise ValueError(f"its triangles use vertex {self.faces.max()} of {count}")
         if (self.uv is None) != (self.texture is None):
             raise ValueError("a texture and uv coordinates need each other")
-        if len(self.tint) != count or (self.uv is not None and len(self.uv) != count):
+        if (self.light_uv is None) != (self.light_map is None):
+            raise ValueError("a light map and its uv coordinates need each other")
+        maps = [uv for uv in (self.uv, self.light_uv) if uv is not None]
+        if any(len(values) != count for values in (self.tint, *maps)):
             raise ValueError("it has fewer colours or uv coordinates than vertices")
-        if self.uv is not None and not np.isfinite(self.uv).all():
+        if not all(np.isfinite(uv).all() for uv in maps):
             raise ValueError("it has uv coordinates that are not finite numbers")
 
 

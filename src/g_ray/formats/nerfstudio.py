@@ -2,8 +2,9 @@
 
 `applied_transform` and `applied_scale` say how nerfstudio has moved the world since COLMAP: poses of frames include
 it, so they are in the moved world and nothing is undone. Depth maps (`depth_file_path`) hold z-depth in units of
-`depth_unit_scale_factor` meters, 0.001 by default. Masks, point clouds and all other keys that are not used are named
-in `PosedScene.notes`.
+`depth_unit_scale_factor` meters, 0.001 by default; with `depth_convention` "ray", which is our own key, depth along
+each pixel's ray, as lenses beyond 180° need it. Masks, point clouds and all other keys that are not used are named in
+`PosedScene.notes`.
 
 nerfstudio takes one `camera_model` per file. Where perspective, fisheye and panorama meet, `write_nerfstudio` writes
 transforms.json with all frames, each with its model (which this reader takes), and a file per model for nerfstudio.
@@ -11,13 +12,13 @@ transforms.json with all frames, each with its model (which this reader takes), 
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from g_ray.cameras.opencv import OpenCV
 from g_ray.formats.calibration import CalibrationSource, Example, Lens
-from g_ray.formats.depth import DepthFile
+from g_ray.formats.depth import Convention, DepthFile
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.frames import (
     DISTORTION,
@@ -33,6 +34,7 @@ from g_ray.runtime.files import write_atomically, write_json
 
 TRANSFORMS = "transforms.json"
 DEPTH_UNIT = "depth_unit_scale_factor"
+DEPTH_CONVENTION = "depth_convention"
 MILLIMETRE = 1e-3
 """nerfstudio's default unit of depth."""
 USED = {
@@ -42,6 +44,7 @@ USED = {
     "transform_matrix",
     "depth_file_path",
     DEPTH_UNIT,
+    DEPTH_CONVENTION,
     *INTRINSICS,
     *DISTORTION,
 }
@@ -97,7 +100,12 @@ def _find_depth(folder: Path, settings: dict[str, Any]) -> DepthFile | None:
         raise ValueError(
             f"depth_file_path {name!r} and {DEPTH_UNIT} {unit} must be a path and a positive number"
         )
-    return DepthFile(resolve_inside(folder, name), "z", unit)
+    convention = settings.get(DEPTH_CONVENTION, "z")
+    if convention not in get_args(Convention):
+        raise ValueError(
+            f"{DEPTH_CONVENTION} {convention!r} must be one of {', '.join(get_args(Convention))}"
+        )
+    return DepthFile(resolve_inside(folder, name), convention, unit)
 
 
 def _collect_notes(document: dict[str, Any], frames: list[dict[str, Any]]) -> tuple[str, ...]:

@@ -1,27 +1,17 @@
 """From meshes to a folder of rendered objects: in parallel, and again until all are there."""
 
-import json
-import os
-import signal
-import threading
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from multiprocessing import get_context, parent_process
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-
-import torch
 
 from g_ray.data.objects.cameras import make_object_random, sample_cameras
 from g_ray.data.objects.procedural import make_random_object
-from g_ray.data.objects.render import MeshScene
+from g_ray.data.textured.scene import MeshScene
 from g_ray.formats.meshes import Mesh, UnreadableMesh, find_meshes, read_meshes, scale_to_unit_size
 from g_ray.formats.objaverse import is_finished, write_object
-from g_ray.runtime.files import write_json
+from g_ray.runtime.parallel import run_in_processes
 
-DATASET = "dataset.json"
 PROCEDURAL = "procedural"
 
 
@@ -69,28 +59,6 @@ def list_object_jobs(meshes: Path | None, count: int | None, seed: int) -> list[
     return [ObjectJob(name, files[name]) for name in order[:count]]
 
 
-def claim_folder(root: Path, settings: ObjectSettings) -> None:
-    """Note the settings in the folder, or refuse it if it was made with others."""
-    path = root / DATASET
-    wanted = asdict(settings)
-    if not path.exists():
-        write_json(path, wanted)
-        return
-    try:
-        stored = dict(json.loads(path.read_text()))
-    except ValueError:
-        raise ValueError(
-            f"{path} is not the settings file of rendered objects; choose another --out"
-        ) from None
-    others = [
-        f"{key} {stored.get(key)} instead of {value}"
-        for key, value in wanted.items()
-        if stored.get(key) != value
-    ]
-    if others:
-        raise ValueError(f"{root} was made with {', '.join(others)}; use the same settings, or another --out")
-
-
 def find_unfinished(root: Path, jobs: Iterable[ObjectJob]) -> list[ObjectJob]:
     return [job for job in jobs if not is_finished(root, job.name)]
 
@@ -132,10 +100,8 @@ def render_objects(
     objects that are under way finish and starts no more.
     """
     todo = find_unfinished(root, jobs)
-    if workers == 1:
-        yield from (_try_render(root, job, settings) for job in todo)
-    elif todo:
-        yield from _render_in_parallel(root, todo, settings, min(workers, len(todo)))
+    render = partial(_try_render, root, settings=settings)
+    yield from run_in_processes(render, todo, workers, lambda job: job.name)
 
 
 def _try_render(root: Path, job: ObjectJob, settings: ObjectSettings) -> Outcome:
@@ -144,53 +110,3 @@ def _try_render(root: Path, job: ObjectJob, settings: ObjectSettings) -> Outcome
     except UnreadableMesh as error:
         return Outcome(job.name, str(error))
     return Outcome(job.name)
-
-
-def _render_in_parallel(
-    root: Path, todo: list[ObjectJob], settings: ObjectSettings, workers: int
-) -> Iterator[Outcome]:
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_initialize_worker)
-    running: dict[Future[Outcome], ObjectJob] = {}
-    waiting = iter(todo)
-    try:
-        for job in waiting:
-            with _block_interrupts_in_children():
-                running[pool.submit(_try_render, root, job, settings)] = job
-            if len(running) < 2 * workers:  # a queue just long enough to keep all busy
-                continue
-            yield from _collect_outcomes(running)
-        while running:
-            yield from _collect_outcomes(running)
-    except BrokenProcessPool:
-        names = ", ".join(sorted(job.name for job in running.values()))
-        raise OSError(
-            f"a worker process was killed (out of memory?) at one of these: {names}; finished objects are kept"
-        ) from None
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _collect_outcomes(running: dict[Future[Outcome], ObjectJob]) -> Iterator[Outcome]:
-    for future in wait(running, return_when=FIRST_COMPLETED).done:
-        outcome = future.result()
-        del running[future]
-        yield outcome
-
-
-@contextmanager
-def _block_interrupts_in_children() -> Iterator[None]:
-    """Processes that start meanwhile do not hear Ctrl-C, from their first instruction on; ours waits until after."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _initialize_worker() -> None:
-    """One thread each; Ctrl-C is the parent's business; no life after the parent's death."""
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = parent_process()
-    assert parent is not None
-    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
