@@ -39,7 +39,7 @@ WALL_SIDE = re.compile(
     re.I,
 )
 SOFT = re.compile(r"sofa|couch|bed|armchair|puff|futon|mattress|cushion|seat|chair", re.I)
-MAX_TRIANGLES = 260_000  # of all furniture of a room
+MAX_TRIANGLES = 180_000  # of all furniture of a room
 
 
 @dataclass(frozen=True, eq=False)

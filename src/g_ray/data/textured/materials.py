@@ -8,7 +8,7 @@ from jaxtyping import UInt8
 
 from g_ray.data.textured import patterns
 from g_ray.data.textured.assets import RoomAssets
-from g_ray.data.textured.noise import Random, set_mean_light
+from g_ray.data.textured.noise import Random, mute_colors, set_mean_light
 from g_ray.data.textured.patterns import Material
 
 PHOTO_SHARE = 0.3
@@ -86,7 +86,7 @@ class MaterialSource:
             image = self.assets.load_image(images[int(self.random.integers(len(images)))])
             if image is not None:
                 # Images of games are dark, to be lit; here they are seen in the light of a room.
-                bright = set_mean_light(image, float(self.random.uniform(*light)))
+                bright = set_mean_light(mute_colors(image), float(self.random.uniform(*light)))
                 return Material(bright, float(self.random.uniform(1.0, 2.5)))
         return self._draw(kinds)
 

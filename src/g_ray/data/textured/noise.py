@@ -65,6 +65,18 @@ def to_bytes(srgb: Float[np.ndarray, "row column 3"]) -> UInt8[np.ndarray, "row 
     return (255 * srgb.clip(0, 1) + 0.5).astype(np.uint8)
 
 
+def mute_colors(
+    image: UInt8[np.ndarray, "row column 3"], saturation: float = 0.35
+) -> UInt8[np.ndarray, "row column 3"]:
+    """Mix an image with its gray version until its mean color is no more saturated than this."""
+    mean = image.reshape(-1, 3).mean(0)
+    present = float(1 - mean.min() / max(float(mean.max()), 1.0))
+    if present <= saturation:
+        return image
+    gray = image.mean(-1, keepdims=True)
+    return (gray + (image - gray) * (saturation / present) + 0.5).clip(0, 255).astype(np.uint8)
+
+
 def set_mean_light(
     image: UInt8[np.ndarray, "row column 3"], light: float
 ) -> UInt8[np.ndarray, "row column 3"]:

@@ -120,7 +120,7 @@ def draw_terrazzo(random: Random) -> Material:
 
 def draw_plaster(random: Random) -> Material:
     """Draw painted plaster: nearly one color, with the unevenness and stains that real walls have."""
-    saturation = (0.0, 0.18) if random.random() < 0.7 else (0.2, 0.6)
+    saturation = (0.0, 0.18) if random.random() < 0.75 else (0.15, 0.45)
     color = draw_color(random, saturation=saturation, value=(0.55, 0.95))
     rough = make_noise(random, SIZE, random.uniform(0.4, 1.0), low=4.0)
     stains = make_noise(random, SIZE, 1.6, low=1.5)

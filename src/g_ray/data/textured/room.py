@@ -41,6 +41,7 @@ from g_ray.data.textured.shell import (
 from g_ray.formats.meshes import Mesh
 
 BOX_FURNITURE = 6  # pieces made of boxes that are offered beside those of the libraries
+LAMP = 3.0  # brightness of lamps, where a white wall in full light has 1
 WHITE = np.full((4, 4, 3), 255, np.uint8)
 
 
@@ -86,13 +87,13 @@ def _fill_room(
 ) -> list[Piece]:
     """Place furniture, things on it and on the floor, and pictures; from an empty room to a full one."""
     random, assets, walls = source.random, source.assets, list_walls(plan)
-    clutter = float(random.beta(1.6, 1.2))
+    clutter = float(random.beta(2.0, 1.0))
     blocked = [*list_door_boxes(openings), *lamps]
     candidates = _list_furniture(assets, theme, plan, source)
     count = round(clutter * (3 + 0.9 * plan.area))
     pieces = furnish(candidates, min(count, 26), plan, walls, blocked, source.draw_cover, random)
     things = load_things(
-        list_small_things(assets), int(clutter * random.integers(6, 40)), source.draw_cover, random
+        list_small_things(assets), int(clutter * random.integers(8, 48)), source.draw_cover, random
     )
     on_floor = int(len(things) * random.uniform(0.1, 0.4))
     pieces += stand_on_furniture(things[on_floor:], pieces, plan, random)
@@ -128,7 +129,7 @@ def _draw_lamps(plan: FloorPlan, random: Random) -> list[tuple[Surface, AreaLigh
         box = make_box(
             (x - width / 2, y - depth / 2, low), (x + width / 2, y + depth / 2, high), Material(WHITE, 1.0)
         )
-        tint = (box.tint * (color / color.max())).astype(np.float32)
+        tint = (box.tint * (LAMP * color / color.max())).astype(np.float32)
         light = AreaLight(
             center=np.array([x, y, low - 0.02]),
             halves=np.array([[width / 2, 0.0, 0.0], [0.0, depth / 2, 0.0]]),

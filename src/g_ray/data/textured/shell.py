@@ -19,9 +19,10 @@ from g_ray.data.textured.panels import (
     place_mesh,
     space_evenly,
 )
-from g_ray.data.textured.patterns import Material, draw_bricks, draw_view
+from g_ray.data.textured.patterns import Material, draw_bricks, draw_concrete, draw_view
 from g_ray.formats.meshes import Mesh
 
+WHITE = np.full((4, 4, 3), 255, np.uint8)
 UP = np.array([0.0, 0.0, 1.0])
 OUTER_WALLS = 4
 """Walls with nothing of the room behind them; `list_walls` puts the two of an L's inner corner after them."""
@@ -135,7 +136,19 @@ def build_shell(
                 surfaces += _build_door(opening, source)
             else:
                 surfaces += _build_window(opening, plan, source)
+    if any(not opening.is_door for opening in openings):
+        surfaces += _build_surroundings(source)
     return surfaces
+
+
+def _build_surroundings(source: MaterialSource) -> list[Surface]:
+    """Build the ground outside and the sky around it, for looks through windows beyond what stands before them."""
+    far, low = 40.0, -float(source.random.uniform(0.3, 6.0))
+    steps = (np.array([-far, far]), np.array([-far, far]))
+    ground = make_panel((0, 0, low), (1, 0, 0), (0, 1, 0), steps, draw_concrete(source.random))
+    dome = make_box((-far, -far, low - 1), (far, far, far), Material(WHITE, 1.0), cell=far)
+    sky = replace(dome, faces=dome.faces[:, ::-1].copy(), sky=True)
+    return [Surface(ground, glows=True), Surface(sky, glows=True)]
 
 
 def _build_floors(plan: FloorPlan, source: MaterialSource) -> list[Surface]:
@@ -296,7 +309,7 @@ def _build_window(opening: Opening, plan: FloorPlan, source: MaterialSource) -> 
 
 def _build_outside(opening: Opening, random: Random) -> Surface:
     """Build the view from a window: a bright blind in its plane, or a facade or landscape some meters away."""
-    wall, brightness = opening.wall, float(random.uniform(0.7, 1.4))
+    wall, brightness = opening.wall, float(random.uniform(0.8, 2.5))
     along = (-wall.along[0], -wall.along[1], 0.0)
     if random.random() < 0.3:
         corner = (*wall.locate(opening.right, -opening.depth + 0.01), opening.low)

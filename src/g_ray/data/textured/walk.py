@@ -26,7 +26,7 @@ ROAM_M = 10.0
 BASELINE = (0.05, 0.6)
 """Steps between views, as shares of the median depth of the view that is left."""
 LONGEST_STEP_M = 5.0
-PITCH_DEG, ROLL_DEG = 20.0, 6.0
+ROLL_DEG = 6.0
 STARTS, TRIES = 24, 60
 """First views that are tried, and further ones for each place in a walk."""
 
@@ -48,6 +48,8 @@ class ViewLimits:
     """Share of pixels that see the back of a surface, at most: behind walls it is most of them."""
     contrast: float = 0.35
     """Standard deviation of log2 luminance, at least."""
+    pitch_deg: tuple[float, float] = (-20.0, 20.0)
+    """Of the optical axis, upwards."""
     overlap: float = 0.3
     """Mean share of the pixels that a view and the one it left have in common, at least."""
 
@@ -58,6 +60,7 @@ class FreeSpace:
 
     scene: MeshScene
     places: Float[np.ndarray, "place 3"]
+    limits: ViewLimits = ViewLimits()
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +79,7 @@ def draw_walk(
     space: FreeSpace, cameras: list[Camera], random: np.random.Generator, limits: ViewLimits | None = None
 ) -> list[Pose] | None:
     """Draw a pose for each camera; None where this walk gets stuck, which another one may not."""
-    walk = _Walk(space.scene, random, limits or ViewLimits())
+    walk = _Walk(space.scene, random, limits or space.limits)
     first = walk.find_first(space.places, cameras[0])
     views = [] if first is None else [first]
     for camera in cameras[1:]:
@@ -99,7 +102,8 @@ class _Walk:
             if eye is None:
                 continue
             yaw = self.random.uniform(0, 2 * pi)
-            pitch = radians(PITCH_DEG) * self.random.uniform(-1, 1) / 2
+            low, high = np.radians(self.limits.pitch_deg)
+            pitch = (low + high) / 2 + (high - low) * self.random.uniform(-0.25, 0.25)
             view = self._judge(camera, self._make_pose(eye, _point(yaw, pitch)))
             if view is not None:
                 return view
@@ -164,7 +168,8 @@ class _Walk:
         toward = left.points[rows[one], columns[one]].double().numpy() - eye
         yaw = np.arctan2(toward[1], toward[0])
         pitch = np.arctan2(toward[2], np.hypot(toward[0], toward[1]))
-        return _point(yaw, float(np.clip(pitch / 2, -radians(PITCH_DEG), radians(PITCH_DEG))))
+        low, high = np.radians(self.limits.pitch_deg)
+        return _point(yaw, float(np.clip((pitch + (low + high) / 2) / 2, low, high)))
 
     def _make_pose(self, eye: np.ndarray, direction: np.ndarray) -> Pose:
         level = Pose.look_at(
