@@ -93,7 +93,7 @@ def light_surfaces(surfaces: Sequence[Surface], lighting: Lighting, random: Rand
     inside = openness[:, 1] > openness[:, 0] + 0.05
     facing = np.where(inside[:, None], -facing, facing)
     normals = np.where(inside[cell, None], -normals, normals)
-    vector = _gather_light(scene, places, facing, lighting, random)
+    vector = trace_direct_light(scene, places, facing, lighting, random)
     direct = np.einsum("vk,vck->vc", normals, vector[cell]).clip(0)
     light = _expose(direct, openness.max(-1)[cell], _weigh_vertices(vertices, faces), lighting)
     flip = inside[cell]
@@ -222,7 +222,7 @@ def _spread_directions(count: int) -> Float[np.ndarray, "direction 3"]:
     return np.stack([radius * np.cos(angle), radius * np.sin(angle), height], -1)
 
 
-def _gather_light(
+def trace_direct_light(
     scene: EmbreeScene,
     places: Float[np.ndarray, "cell 3"],
     normals: Float[np.ndarray, "cell 3"],

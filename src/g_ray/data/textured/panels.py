@@ -13,6 +13,9 @@ from jaxtyping import Bool, Float
 from g_ray.data.textured.patterns import Material
 from g_ray.formats.meshes import Mesh
 
+Vector = Sequence[float | int] | np.ndarray
+"""Three numbers."""
+
 CELL = 0.2  # meters between the vertices of large surfaces
 MAX_EDGE = 0.35  # of furniture
 
@@ -36,9 +39,9 @@ def space_evenly(low: float, high: float, cell: float = CELL, between: Sequence[
 
 
 def make_panel(
-    corner: Sequence[float] | np.ndarray,
-    along: Sequence[float] | np.ndarray,
-    up: Sequence[float] | np.ndarray,
+    corner: Vector,
+    along: Vector,
+    up: Vector,
     steps: tuple[np.ndarray, np.ndarray],
     material: Material,
     keep: Bool[np.ndarray, "row column"] | None = None,
@@ -63,16 +66,16 @@ def make_panel(
 
 
 def make_picture(
-    corner: Sequence[float] | np.ndarray,
-    along: Sequence[float] | np.ndarray,
-    up: Sequence[float] | np.ndarray,
+    corner: Vector,
+    along: Vector,
+    up: Vector,
     size: tuple[float, float],
     image: np.ndarray,
     tint: float = 1.0,
     cell: float = CELL,
 ) -> Mesh:
     """Make a flat grid that shows one image as a whole."""
-    steps = (space_evenly(0, size[0], cell), space_evenly(0, size[1], cell))
+    steps = (space_evenly(0.0, size[0], cell), space_evenly(0.0, size[1], cell))
     panel = make_panel(corner, along, up, steps, Material(image, 1.0))
     assert panel.uv is not None
     return replace(
@@ -81,23 +84,26 @@ def make_picture(
 
 
 def make_box(
-    low: Sequence[float] | np.ndarray,
-    high: Sequence[float] | np.ndarray,
+    low: Vector,
+    high: Vector,
     material: Material,
     cell: float = MAX_EDGE,
     shift: float = 0.0,
 ) -> Mesh:
-    """Make the six sides of a box with axis-aligned edges."""
+    """Make the six sides of a box with axis-aligned edges, facing outward."""
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
     axes, size = np.eye(3), high - low
     sides = []
     for axis in range(3):
         i, j = ((1, 2), (0, 2), (0, 1))[axis]
-        steps = (space_evenly(0, float(size[i]), cell), space_evenly(0, float(size[j]), cell))
+        steps = (space_evenly(0.0, float(size[i]), cell), space_evenly(0.0, float(size[j]), cell))
         for end in (0.0, size[axis]):
             # Each pair of sides shows another piece of the material.
             place = (shift + 0.37 * axis, shift)
-            sides.append(make_panel(low + end * axes[axis], axes[i], axes[j], steps, material, shift=place))
+            side = make_panel(low + end * axes[axis], axes[i], axes[j], steps, material, shift=place)
+            # y × z and x × y point along their axis, x × z against it: turn the sides that face inward.
+            inward = (axis == 1) == (end > 0)
+            sides.append(replace(side, faces=side.faces[:, ::-1].copy()) if inward else side)
     return join_meshes(sides)
 
 
@@ -115,7 +121,7 @@ def join_meshes(parts: Sequence[Mesh]) -> Mesh:
     )
 
 
-def place_mesh(mesh: Mesh, position: Sequence[float] | np.ndarray, yaw_rad: float = 0.0) -> Mesh:
+def place_mesh(mesh: Mesh, position: Vector, yaw_rad: float = 0.0) -> Mesh:
     """Turn a mesh about the z axis, then move it."""
     cos, sin = np.cos(yaw_rad), np.sin(yaw_rad)
     turn = np.array([[cos, -sin, 0], [sin, cos, 0], [0, 0, 1.0]])

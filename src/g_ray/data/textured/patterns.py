@@ -88,13 +88,13 @@ def draw_tiles(random: Random) -> Material:
     x, y = _make_grid()
     i, j = np.floor(x * count).astype(int), np.floor(y * count).astype(int)
     tone = random.normal(0, random.uniform(0.02, 0.12), (count, count))[i, j]
-    first = draw_color(random, saturation=(0, 0.35), value=(0.45, 0.92))
-    second = draw_color(random, saturation=(0, 0.5), value=(0.15, 0.9)) if random.random() < 0.4 else first
+    first = draw_color(random, saturation=(0.0, 0.35), value=(0.45, 0.92))
+    second = draw_color(random, saturation=(0.0, 0.5), value=(0.15, 0.9)) if random.random() < 0.4 else first
     color = np.where(((i + j) % 2 == 0)[..., None], first, second)
     veins = random.uniform(0.03, 0.12) * make_noise(random, SIZE, 1.2, low=3.0)
     image = color * (1 + (tone + veins)[..., None])
     joint = np.minimum(_measure_edge_distance(x * count), _measure_edge_distance(y * count)) < 0.02
-    image[joint] = draw_color(random, saturation=(0, 0.1), value=(0.3, 0.85))
+    image[joint] = draw_color(random, saturation=(0.0, 0.1), value=(0.3, 0.85))
     return Material(to_bytes(image), float(count * random.uniform(0.15, 0.45)))
 
 
@@ -111,7 +111,7 @@ def draw_terrazzo(random: Random) -> Material:
     palette = draw_palette(random, 5, 0.4)
     noise, choice = make_noise(random, SIZE, 1.0, low=40.0), make_noise(random, SIZE, 1.0, low=20.0)
     level = np.digitize(choice, [-0.8, -0.2, 0.3, 0.9])
-    image = np.where((noise > 0.4)[..., None], palette[level], draw_color(random, saturation=(0, 0.2)))
+    image = np.where((noise > 0.4)[..., None], palette[level], draw_color(random, saturation=(0.0, 0.2)))
     return Material(to_bytes(image), float(random.uniform(1.0, 2.0)))
 
 
@@ -163,7 +163,7 @@ def draw_bricks(random: Random) -> Material:
     tone = random.normal(0, random.uniform(0.06, 0.2), (courses, per_course))[course, brick]
     rough = 0.1 * make_noise(random, SIZE, 0.8, low=3.0)
     if painted := random.random() < 0.3:
-        color = draw_color(random, saturation=(0, 0.25), value=(0.6, 0.95))
+        color = draw_color(random, saturation=(0.0, 0.25), value=(0.6, 0.95))
         tone = 0.3 * tone
     else:
         color = draw_color(random, hue=(0.0, 0.09), saturation=(0.25, 0.65), value=(0.4, 0.75))
@@ -172,7 +172,7 @@ def draw_bricks(random: Random) -> Material:
         np.minimum(_measure_edge_distance(along) * courses / per_course, _measure_edge_distance(y * courses))
         < 0.07
     )
-    joint = 0.8 * color if painted else draw_color(random, saturation=(0, 0.15), value=(0.4, 0.8))
+    joint = 0.8 * color if painted else draw_color(random, saturation=(0.0, 0.15), value=(0.4, 0.8))
     image[mortar] = _shade(joint, rough)[mortar]
     return Material(to_bytes(image), float(per_course * random.uniform(0.2, 0.27)))
 
@@ -183,7 +183,7 @@ def draw_concrete(random: Random) -> Material:
     x, y = _make_grid()
     clouds, fine = make_noise(random, SIZE, 1.3, low=1.5), make_noise(random, SIZE, 0.5)
     image = _shade(
-        draw_color(random, saturation=(0, 0.12), value=(0.45, 0.75)),
+        draw_color(random, saturation=(0.0, 0.12), value=(0.45, 0.75)),
         random.uniform(0.05, 0.12) * clouds + 0.04 * fine,
     )
     joint = (_measure_edge_distance(x * count) < 0.008) | (_measure_edge_distance(y * count) < 0.008)
@@ -199,7 +199,7 @@ def draw_panelling(random: Random) -> Material:
     tone = random.normal(0, random.uniform(0.03, 0.12), count)[board]
     painted = random.random() < 0.4
     color = (
-        draw_color(random, saturation=(0, 0.3), value=(0.6, 0.95)) if painted else _draw_wood_color(random)
+        draw_color(random, saturation=(0.0, 0.3), value=(0.6, 0.95)) if painted else _draw_wood_color(random)
     )
     grain = (0.04 if painted else 0.14) * _draw_grain(random).T
     image = _shade(color, tone + grain)
