@@ -60,7 +60,7 @@ class Mesh:
     texture: UInt8[np.ndarray, "row column 3"] | None = None  # sRGB
     repeat: bool = True
     light_uv: Float[np.ndarray, "vertex 2"] | None = None
-    light_map: UInt8[np.ndarray, "row column 3"] | None = None  # sRGB; its border is extended
+    light_map: UInt8[np.ndarray, "light_row light_column 3"] | None = None  # sRGB; its border is extended
     sky: bool = False  # not a surface: rays that end here see the sky
 
     def __post_init__(self) -> None:

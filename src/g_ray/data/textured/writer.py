@@ -5,7 +5,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 from uuid import uuid4
 
 import numpy as np
@@ -35,6 +35,7 @@ ATTEMPTS = 12
 LARGEST_16_BIT = 65535
 
 
+@runtime_checkable
 class SceneSource(Protocol):
     """A scene by its name; picklable, and opened in the process that renders it."""
 
