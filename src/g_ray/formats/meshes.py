@@ -200,24 +200,15 @@ def _load_arrays(path: Path) -> Any:
 def _read_trimesh(path: Path) -> tuple[Mesh, ...]:
     import trimesh
 
+    scene = trimesh.load_scene(path, process=False)
     linear = path.suffix.lower() in (".glb", ".gltf")  # vertex colours are light by the standard there
-    return tuple(
-        convert_surface(surface, linear) for surface in list_surfaces(trimesh.load_scene(path, process=False))
-    )
-
-
-def list_surfaces(scene: Any) -> list[Any]:
-    """List the triangle meshes of a trimesh scene, in its coordinates."""
-    import trimesh
-
     surfaces = [part for part in scene.dump() if isinstance(part, trimesh.Trimesh) and len(part.faces)]
     if not surfaces:
         raise ValueError("it has no triangles")
-    return surfaces
+    return tuple(_convert_mesh(surface, linear) for surface in surfaces)
 
 
-def convert_surface(surface: Any, linear: bool) -> Mesh:
-    """Convert one mesh of trimesh; `linear` says whether its vertex colors are light."""
+def _convert_mesh(surface: Any, linear: bool) -> Mesh:
     vertices = np.array(surface.vertices, dtype=np.float64)
     faces = np.array(surface.faces, dtype=np.int64)
     visual = surface.visual

@@ -5,7 +5,6 @@ Models have y up and face +z; they are scaled to the size of their entry. Here z
 footprint is centered at the origin and its lowest point at z = 0.
 """
 
-import io
 import posixpath
 import re
 import zipfile
@@ -13,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -21,11 +19,10 @@ from PIL import Image
 from g_ray.formats.meshes import (
     Mesh,
     UnreadableMesh,
-    convert_surface,
     format_reason,
-    list_surfaces,
     rotate_z_up,
 )
+from g_ray.formats.wavefront import parse_obj
 
 CATALOG = "PluginFurnitureCatalog.properties"
 INSTALLED = Path("/usr/share/sweethome3d/furniture")
@@ -161,40 +158,32 @@ def read_furniture(entry: FurnitureEntry, archive: zipfile.ZipFile | None = None
     try:
         with nullcontext(archive) if archive is not None else open_library(entry.library) as opened:
             parts = _read_model(entry, opened)
-    except ImportError:
-        raise
-    except UnreadableMesh:
-        raise
     except Exception as error:  # a broken file makes its parser fail in any way at all
         raise UnreadableMesh(f"{where}: {format_reason(error)}") from error
     return _scale_to_size(parts, entry.size, where)
 
 
 def _read_model(entry: FurnitureEntry, archive: zipfile.ZipFile) -> tuple[Mesh, ...]:
-    import trimesh
+    folder = posixpath.dirname(entry.model)
 
-    files = _make_resolver(archive, posixpath.dirname(entry.model))
-    model = files.get(posixpath.basename(entry.model))
+    def read(name: str) -> bytes:
+        """Read a file by its path relative to the model. Archives have no parents: what leaves it is not found."""
+        path = posixpath.normpath(posixpath.join(folder, name.replace("\\", "/")))
+        return _read_member(archive, path, MAX_MODEL_BYTES, folder)
+
+    model = read(posixpath.basename(entry.model))
     if model.count(b"\nf ") > MAX_FACES:
         raise ValueError(f"it has more than {MAX_FACES} faces")
-    scene = trimesh.load_scene(io.BytesIO(model), file_type="obj", resolver=files, process=False)
-    surfaces = [part for part in list_surfaces(scene) if _is_opaque(part)]
-    if not surfaces:
-        raise ValueError("all of it is transparent")
-    parts = [_reduce_image(convert_surface(surface, linear=True)) for surface in surfaces]
-    return tuple(rotate_z_up(_rotate(part, entry.rotation)) for part in parts)
-
-
-def _is_opaque(surface: Any) -> bool:
-    """Tell whether a surface hides what is behind it; refuse models with cut-out images, which would show squares."""
-    if surface.visual.kind != "texture":
-        return True
-    material = surface.visual.material
-    image = getattr(material, "image", None)
-    if image is not None and _has_cutout(image):
+    parts = parse_obj(model, read)
+    if not parts:
+        raise ValueError("it has no triangles")
+    # Cut-out images, such as leaves on a square, would show as squares.
+    if any(part.material.image is not None and _has_cutout(part.material.image) for part in parts):
         raise ValueError("its images have transparent parts")
-    opacity = material.kwargs.get("d", ["1"])
-    return float(opacity[-1]) >= MIN_OPACITY
+    opaque = [_reduce_image(part.mesh) for part in parts if part.material.opacity >= MIN_OPACITY]
+    if not opaque:
+        raise ValueError("all of it is transparent")
+    return tuple(rotate_z_up(_rotate(part, entry.rotation)) for part in opaque)
 
 
 def _has_cutout(image: Image.Image) -> bool:
@@ -253,27 +242,3 @@ def _read_member(archive: zipfile.ZipFile, name: str, limit: int, where: str) ->
     if size > limit:
         raise ValueError(f"{where}: {name} has {size} bytes, more than the {limit} that are read")
     return archive.read(name)
-
-
-def _make_resolver(archive: zipfile.ZipFile, folder: str) -> Any:
-    """Make what trimesh asks for the files that a model names: by their path relative to it, inside the archive."""
-    from trimesh.resolvers import Resolver
-
-    class ArchiveResolver(Resolver):
-        def __init__(self) -> None:
-            pass
-
-        def get(self, key: str) -> bytes:
-            path = posixpath.normpath(posixpath.join(folder, key.replace("\\", "/").strip()))
-            return _read_member(archive, path, MAX_MODEL_BYTES, folder)
-
-        def keys(self) -> list[str]:
-            return archive.namelist()
-
-        def write(self, name: str, data: Any) -> None:
-            raise NotImplementedError("archives are only read")
-
-        def namespaced(self, namespace: str) -> Any:
-            return _make_resolver(archive, posixpath.join(folder, namespace))
-
-    return ArchiveResolver()

@@ -104,6 +104,10 @@ class RoomSpace:
         """Tell which points are at least `margin` away from everything."""
         return self.measure_clearance(points) >= margin
 
+    def contains(self, point: Float[np.ndarray, "3"]) -> bool:
+        """Tell whether a point is inside the walls and in no box."""
+        return bool(self.is_free(point[None])[0])
+
     def draw_places(
         self,
         random: np.random.Generator,

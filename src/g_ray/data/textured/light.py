@@ -26,9 +26,9 @@ OPEN = 1.2  # meters of free space that make a direction open
 OUTSIDE = 50.0  # meters; rays longer than this have left the room
 DIRECTIONS = 18  # of rays for ambient light, over the whole sphere
 SAMPLES = 4  # pieces of a lamp
-MAX_LIGHT = 1.5
-"""Limit that light approaches; a white surface is overexposed above 1."""
-BOUNCE = 0.45  # of the light that surfaces receive comes back as ambient light
+MAX_LIGHT = 4.0
+"""Limit that light approaches; cameras choose an exposure between it and the dark."""
+BOUNCE = 0.3  # of the light that surfaces receive comes back as ambient light
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +120,7 @@ def _expose(
     """Add ambient light to direct light and scale the sum to the wanted level, with highlights compressed."""
     bounced = BOUNCE * np.average(direct, axis=0, weights=weight)
     # Corners are lit by the walls next to them: ambient light never fades to nothing.
-    light = direct + (0.35 + 0.65 * openness[:, None]) * (bounced + lighting.ambient)
+    light = direct + (0.25 + 0.75 * openness[:, None]) * (bounced + lighting.ambient)
     light = light * (lighting.level / max(float(np.average(light.mean(-1), weights=weight)), 1e-9))
     return MAX_LIGHT * -np.expm1(-light / MAX_LIGHT)
 

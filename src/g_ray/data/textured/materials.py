@@ -16,6 +16,8 @@ EVEN = 0.1
 """Deviation of the brightness of an image between its parts, at most, for a photograph of one material."""
 
 
+MAX_UNUSED = 0.1
+"""Share of black texels in a piece of a texture that is hung as a picture, at most."""
 COVERS = 5
 """Fabrics, and as many other materials, of the furniture of one room."""
 DETAIL_LIGHT = 0.5
@@ -72,7 +74,10 @@ class MaterialSource:
         if paths and self.random.random() < 0.6:
             parts = self.assets.load_object(paths[int(self.random.integers(len(paths)))])
             if parts and parts[0].texture is not None and min(parts[0].texture.shape[:2]) >= 256:
-                return self._crop(parts[0].texture, int(self.random.integers(128, 257)))
+                crop = self._crop(parts[0].texture, int(self.random.integers(128, 257)))
+                # Textures of scans are black where no surface uses them.
+                if (crop.max(-1) < 12).mean() < MAX_UNUSED:
+                    return crop
         return patterns.draw_painting(self.random)
 
     def _draw(self, kinds: Sequence[Callable[[Random], Material]]) -> Material:

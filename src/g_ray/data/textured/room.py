@@ -158,7 +158,7 @@ def _draw_lighting(lamps: Sequence[AreaLight], openings: Sequence[Opening], rand
     return Lighting(
         lamps=(*lights, *lit),
         sun=sun,
-        ambient=sky * float(random.uniform(0.02, 0.1)),
+        ambient=sky * float(random.uniform(0.01, 0.06)),
         level=float(random.uniform(0.4, 0.85)),
     )
 

@@ -40,7 +40,8 @@ class RoomSource:
             room = make_textured_room(self.compute_room_seed(attempt), assets)
             places = draw_places(room, np.random.default_rng((self.seed, self.number)))
             if len(places) >= FEWEST:
-                return FreeSpace(MeshScene(room.meshes, light=False, prefilter=True), places, LIMITS)
+                scene = MeshScene(room.meshes, light=False, prefilter=True)
+                return FreeSpace(scene, places, LIMITS, room.space.contains)
         raise ValueError(f"{self.name}: {REDRAWS} rooms were too full to walk in")
 
     def compute_room_seed(self, attempt: int = 0) -> int:

@@ -1,5 +1,6 @@
 """Walks of a camera through the free space of a textured scene: views that overlap and do not face a wall."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import pi, radians
 
@@ -61,6 +62,8 @@ class FreeSpace:
     scene: MeshScene
     places: Float[np.ndarray, "place 3"]
     limits: ViewLimits = ViewLimits()
+    is_inside: Callable[[Float[np.ndarray, "3"]], bool] | None = None
+    """Tells whether a camera may be at a place: it might leave a room through a window."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +82,7 @@ def draw_walk(
     space: FreeSpace, cameras: list[Camera], random: np.random.Generator, limits: ViewLimits | None = None
 ) -> list[Pose] | None:
     """Draw a pose for each camera; None where this walk gets stuck, which another one may not."""
-    walk = _Walk(space.scene, random, limits or space.limits)
+    walk = _Walk(space, random, limits or space.limits)
     first = walk.find_first(space.places, cameras[0])
     views = [] if first is None else [first]
     for camera in cameras[1:]:
@@ -91,8 +94,9 @@ def draw_walk(
 
 
 class _Walk:
-    def __init__(self, scene: MeshScene, random: np.random.Generator, limits: ViewLimits) -> None:
-        self.scene, self.random, self.limits = scene, random, limits
+    def __init__(self, space: FreeSpace, random: np.random.Generator, limits: ViewLimits) -> None:
+        self.scene, self.is_inside = space.scene, space.is_inside
+        self.random, self.limits = random, limits
 
     # Positions
 
@@ -153,6 +157,8 @@ class _Walk:
 
     def _is_free(self, eye: Float[np.ndarray, "3"]) -> bool:
         """Whether nothing is near, surfaces show their fronts, and no ray leaves the scene."""
+        if self.is_inside is not None and not self.is_inside(eye):
+            return False
         rays = _SPHERE.astype(np.float32)
         hits = self.scene.cast(eye, rays)
         if len(hits.ray) < 0.9 * len(rays) or hits.distance.min() < CLEARANCE_M:
