@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from g_ray.cli.data_textured import Levels
+from g_ray.cli.data_textured import Levels, TexturedRooms
 from g_ray.cli.prepare import Miniature, Prepare
 from g_ray.cli.text import CountBar
 
@@ -372,6 +372,7 @@ class Data:
         | Annotated[Objects, tyro.conf.subcommand("objects")]
         | Annotated[ObjectsIndex, tyro.conf.subcommand("objects-index")]
         | Annotated[Levels, tyro.conf.subcommand("levels")]
+        | Annotated[TexturedRooms, tyro.conf.subcommand("textured-rooms")]
         | Annotated[Sheet, tyro.conf.subcommand("sheet")]
         | Annotated[RE10KCheck, tyro.conf.subcommand("re10k-check")]
         | Annotated[Prepare, tyro.conf.subcommand("prepare")]

@@ -1,9 +1,8 @@
-"""`g-ray data levels`: walks through textured scenes, rendered with exact depth, as scene folders."""
+"""`g-ray data levels` and `g-ray data textured-rooms`: walks with exact depth, as scene folders."""
 
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,8 @@ import tyro
 from g_ray.cli.text import CountBar
 
 if TYPE_CHECKING:
-    from g_ray.data.textured.writer import SceneSource, WalkSettings
+    from g_ray.data.textured.assets import AssetFolders
+    from g_ray.data.textured.writer import WalkJob, WalkSettings
 
 
 @dataclass(frozen=True)
@@ -46,18 +46,18 @@ class TexturedWalks(ABC):
         """Name the source for dataset.json."""
 
     @abstractmethod
-    def list_sources(self) -> "Sequence[SceneSource]":
-        """List the scenes of the split."""
+    def list_jobs(self) -> "list[WalkJob]":
+        """List the walks through scenes of the split."""
 
     def run(self) -> None:
         from g_ray.data.dataset_folder import claim_folder
-        from g_ray.data.textured.writer import PARTIAL, list_walks
+        from g_ray.data.textured.writer import PARTIAL
         from g_ray.runtime.lock import lock_folder
 
         settings = self.make_settings()
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"--workers {self.workers}: give 1 or more")
-        jobs = list_walks(self.list_sources(), self.scenes)
+        jobs = self.list_jobs()
         with lock_folder(self.out):
             claim_folder(self.out, settings)
             shutil.rmtree(self.out / PARTIAL, ignore_errors=True)  # what a killed run left behind
@@ -121,10 +121,61 @@ class Levels(TexturedWalks):
     def describe_source(self) -> str:
         return f"levels of {self.folder.resolve().name}"
 
-    def list_sources(self) -> "Sequence[SceneSource]":
+    def list_jobs(self) -> "list[WalkJob]":
         from g_ray.data.textured.levels import list_levels
+        from g_ray.data.textured.writer import list_walks
 
-        return list_levels(self.folder, self.split)
+        return list_walks(list_levels(self.folder, self.split), self.scenes)
+
+
+@dataclass(frozen=True)
+class TexturedRooms(TexturedWalks):
+    """Render walks through furnished rooms with exact depth; every walk has a room of its own.
+
+    Furniture, objects and images are read from where they are installed. What is missing is replaced: furniture by
+    boxes, images by procedural materials. After Ctrl-C the same command resumes: scenes that are finished are skipped.
+    """
+
+    furniture: str = "installed"
+    """Folder of Sweet Home 3D libraries (*.sh3f), or none; by default that of Debian's sweethome3d-furniture."""
+    objects: str = "none"
+    """Folder of meshes of small objects in meters (GLB, glTF, OBJ, PLY or npz) that stand around."""
+    images: str = "installed"
+    """Folder of game archives (*.pk3) with images of walls and floors, or none; by default Debian's openarena."""
+
+    @property
+    def folders(self) -> "AssetFolders":
+        from g_ray.data.textured.assets import AssetFolders
+
+        chosen = {"furniture": self.furniture, "objects": self.objects, "images": self.images}
+        given = {name: Path(value) for name, value in chosen.items() if value not in ("none", "installed")}
+        for name, folder in given.items():
+            if not folder.is_dir():
+                raise ValueError(f"--{name} {folder}: no such folder; write none to do without")
+        left_out = {name: None for name, value in chosen.items() if value == "none"}
+        return AssetFolders(**given, **left_out)
+
+    def describe_source(self) -> str:
+        from g_ray.data.textured.assets import open_assets
+
+        assets = open_assets(self.folders, self.split)
+        for line in assets.missing:
+            print(line)
+        return (
+            f"rooms with {len(assets.furniture)} pieces of furniture, {len(assets.objects)} objects and "
+            f"{len(assets.images)} images"
+        )
+
+    def list_jobs(self) -> "list[WalkJob]":
+        from g_ray.data.textured.room_source import RoomSource
+        from g_ray.data.textured.writer import WalkJob
+
+        if self.scenes < 1:
+            raise ValueError(f"--scenes {self.scenes}: give 1 or more")
+        return [
+            WalkJob(number, RoomSource(number, self.seed, self.split, self.folders))
+            for number in range(self.scenes)
+        ]
 
 
 def parse_size(text: str) -> tuple[int, int]:

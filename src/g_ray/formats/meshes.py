@@ -121,16 +121,18 @@ def read_meshes(path: Path, up: str | None = None) -> tuple[Mesh, ...]:
     except ImportError:
         raise
     except Exception as error:  # a broken file makes its parser fail in any way at all
-        raise UnreadableMesh(f"{path}: {_format_reason(error)}") from error
-    return tuple(_rotate_z_up(part) for part in parts) if (up or UP[suffix]) == "y" else parts
+        raise UnreadableMesh(f"{path}: {format_reason(error)}") from error
+    return tuple(rotate_z_up(part) for part in parts) if (up or UP[suffix]) == "y" else parts
 
 
-def _format_reason(error: Exception) -> str:
+def format_reason(error: Exception) -> str:
+    """Say in one line why a parser failed."""
     text = " ".join(str(error).split())
     return text if isinstance(error, ValueError) and text else f"{type(error).__name__} {text}".strip()
 
 
-def _rotate_z_up(mesh: Mesh) -> Mesh:
+def rotate_z_up(mesh: Mesh) -> Mesh:
+    """Turn a mesh whose y axis points up so that z does; what faced +z then faces −y."""
     x, y, z = mesh.vertices.T
     return Mesh(np.stack([x, -z, y], -1), mesh.faces, mesh.tint, mesh.uv, mesh.texture, mesh.repeat)
 

@@ -1,5 +1,6 @@
 """Walks of a camera through the free space of a textured scene: views that overlap and do not face a wall."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import pi, radians
 
@@ -26,7 +27,7 @@ ROAM_M = 10.0
 BASELINE = (0.05, 0.6)
 """Steps between views, as shares of the median depth of the view that is left."""
 LONGEST_STEP_M = 5.0
-PITCH_DEG, ROLL_DEG = 20.0, 6.0
+ROLL_DEG = 6.0
 STARTS, TRIES = 24, 60
 """First views that are tried, and further ones for each place in a walk."""
 
@@ -48,6 +49,8 @@ class ViewLimits:
     """Share of pixels that see the back of a surface, at most: behind walls it is most of them."""
     contrast: float = 0.35
     """Standard deviation of log2 luminance, at least."""
+    pitch_deg: tuple[float, float] = (-20.0, 20.0)
+    """Of the optical axis, upwards."""
     overlap: float = 0.3
     """Mean share of the pixels that a view and the one it left have in common, at least."""
 
@@ -58,6 +61,9 @@ class FreeSpace:
 
     scene: MeshScene
     places: Float[np.ndarray, "place 3"]
+    limits: ViewLimits = ViewLimits()
+    is_inside: Callable[[Float[np.ndarray, "3"]], bool] | None = None
+    """Tells whether a camera may be at a place: it might leave a room through a window."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +82,7 @@ def draw_walk(
     space: FreeSpace, cameras: list[Camera], random: np.random.Generator, limits: ViewLimits | None = None
 ) -> list[Pose] | None:
     """Draw a pose for each camera; None where this walk gets stuck, which another one may not."""
-    walk = _Walk(space.scene, random, limits or ViewLimits())
+    walk = _Walk(space, random, limits or space.limits)
     first = walk.find_first(space.places, cameras[0])
     views = [] if first is None else [first]
     for camera in cameras[1:]:
@@ -88,8 +94,9 @@ def draw_walk(
 
 
 class _Walk:
-    def __init__(self, scene: MeshScene, random: np.random.Generator, limits: ViewLimits) -> None:
-        self.scene, self.random, self.limits = scene, random, limits
+    def __init__(self, space: FreeSpace, random: np.random.Generator, limits: ViewLimits) -> None:
+        self.scene, self.is_inside = space.scene, space.is_inside
+        self.random, self.limits = random, limits
 
     # Positions
 
@@ -99,7 +106,8 @@ class _Walk:
             if eye is None:
                 continue
             yaw = self.random.uniform(0, 2 * pi)
-            pitch = radians(PITCH_DEG) * self.random.uniform(-1, 1) / 2
+            low, high = np.radians(self.limits.pitch_deg)
+            pitch = (low + high) / 2 + (high - low) * self.random.uniform(-0.25, 0.25)
             view = self._judge(camera, self._make_pose(eye, _point(yaw, pitch)))
             if view is not None:
                 return view
@@ -149,6 +157,8 @@ class _Walk:
 
     def _is_free(self, eye: Float[np.ndarray, "3"]) -> bool:
         """Whether nothing is near, surfaces show their fronts, and no ray leaves the scene."""
+        if self.is_inside is not None and not self.is_inside(eye):
+            return False
         rays = _SPHERE.astype(np.float32)
         hits = self.scene.cast(eye, rays)
         if len(hits.ray) < 0.9 * len(rays) or hits.distance.min() < CLEARANCE_M:
@@ -164,7 +174,8 @@ class _Walk:
         toward = left.points[rows[one], columns[one]].double().numpy() - eye
         yaw = np.arctan2(toward[1], toward[0])
         pitch = np.arctan2(toward[2], np.hypot(toward[0], toward[1]))
-        return _point(yaw, float(np.clip(pitch / 2, -radians(PITCH_DEG), radians(PITCH_DEG))))
+        low, high = np.radians(self.limits.pitch_deg)
+        return _point(yaw, float(np.clip((pitch + (low + high) / 2) / 2, low, high)))
 
     def _make_pose(self, eye: np.ndarray, direction: np.ndarray) -> Pose:
         level = Pose.look_at(
