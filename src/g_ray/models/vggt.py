@@ -175,7 +175,7 @@ def read_config(state: Mapping[str, Tensor]) -> VGGTConfig:
     pairs = _count_layers(state, "aggregator.frame_blocks.")
     widths = [len(level) for level in levels if level is not None]
     return VGGTConfig(
-        encoder="patch" if plain else find_encoder_size(dim),
+        encoder="patch" if plain else find_encoder_size(dim, registers=True),
         dim=dim,
         pairs=pairs,
         heads=dim // len(norm),
