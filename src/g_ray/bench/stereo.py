@@ -1,39 +1,68 @@
-"""CPU seconds of stereo along rays: how they grow with pixels, hypotheses and sources, for one view of a room."""
+"""CPU seconds of stereo along rays: how they grow with pixels, hypotheses and sources, for one view of a room.
+
+A sweep of the whole range at full resolution costs its number of samples, pixels × hypotheses × sources. Beyond
+`StereoOptions.full_volume` samples the range is swept at half the resolution, and only a band around the result at the
+full one: an eighth of the samples, and a band of 17 hypotheses.
+"""
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from g_ray.bench.stereo_pairs import compare_pair, read_pairs
 from g_ray.cameras import OpenCVFisheye
 from g_ray.data.rooms import make_random_room
 from g_ray.geometry.pose import Pose
 from g_ray.stereo import StereoOptions, StereoView, sweep_view
+from g_ray.stereo.sweep import count_hypotheses
 
 SIDE = 480
 NEAR, FAR = 0.5, 8.0
 
 
-def benchmark_stereo(repeats: int = 1) -> dict[str, Any]:
-    """Time `sweep_view` of a fisheye photograph; returns settings and one row per case."""
-    base = StereoOptions(long_side=SIDE)
+def benchmark_stereo(repeats: int = 1, pairs: Sequence[Path] = ()) -> dict[str, Any]:
+    """Time `sweep_view` of a fisheye photograph, and compare rectified pairs with OpenCV's matcher.
+
+    Returns settings, one row per case, and one row per pair of the folders.
+    """
+    known = [pair for folder in pairs for pair in read_pairs(folder)]  # a wrong folder is refused at once
+    default = StereoOptions(long_side=SIDE)
+    whole = replace(default, full_volume=10**12)
     cases = {
-        "480 px, 4 sources": (SIDE, base),
-        "480 px, 2 sources": (SIDE, replace(base, sources=2)),
-        "480 px, half the hypotheses": (SIDE, replace(base, hypotheses=base.hypotheses // 2)),
-        "240 px, 4 sources": (SIDE // 2, base),
+        "480 px, 4 sources": (SIDE, default),
+        "480 px, 4 sources, whole range at full resolution": (SIDE, whole),
+        "480 px, 2 sources, whole range at full resolution": (SIDE, replace(whole, sources=2)),
+        "480 px, 4 sources, whole range, half the hypotheses": (SIDE, replace(whole, step_px=1.0)),
+        "240 px, 4 sources, whole range at full resolution": (SIDE // 2, whole),
     }
-    rows = []
-    for name, (side, options) in cases.items():
-        views = make_views(side, options.sources + 1)
-        seconds = []
-        for _ in range(repeats):
-            start = time.process_time()
-            sweep_view(views[0], views[1:], NEAR, FAR, options)
-            seconds.append(time.process_time() - start)
-        rows.append({"case": name, "cpu_seconds": min(seconds), "hypotheses": options.hypotheses})
-    return {"settings": {"repeats": repeats, "threads": torch.get_num_threads()}, "rows": rows}
+    rows = [_time_case(name, side, options, repeats) for name, (side, options) in cases.items()]
+    return {
+        "settings": {"repeats": repeats, "threads": torch.get_num_threads()},
+        "rows": rows,
+        "pairs": [compare_pair(pair) for pair in known],
+    }
+
+
+def _time_case(name: str, side: int, options: StereoOptions, repeats: int) -> dict[str, Any]:
+    views = make_views(side, options.sources + 1)
+    hypotheses = count_hypotheses(views[0], views[1:], NEAR, FAR, options)
+    seconds = []
+    for _ in range(repeats):
+        start = time.process_time()
+        sweep_view(views[0], views[1:], NEAR, FAR, options)
+        seconds.append(time.process_time() - start)
+    samples = views[0].image[0].numel() * hypotheses * options.sources
+    return {
+        "case": name,
+        "cpu_seconds": min(seconds),
+        "hypotheses": hypotheses,
+        "samples": samples,
+        "ns_per_sample": 1e9 * min(seconds) / samples,
+    }
 
 
 def make_views(side: int, count: int) -> list[StereoView]:

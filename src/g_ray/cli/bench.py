@@ -52,10 +52,12 @@ class RayMaps:
 
 @dataclass(frozen=True)
 class Stereo:
-    """Stereo of one fisheye photograph: CPU seconds by pixels, hypotheses and sources."""
+    """Stereo of a fisheye photograph: CPU seconds by pixels, hypotheses and sources; rectified pairs beside OpenCV."""
 
     repeats: int = 1
     """Rounds; the fastest counts."""
+    pairs: tuple[Path, ...] = ()
+    """Folders of rectified pairs with true disparity (Middlebury), compared with OpenCV's StereoSGBM."""
     json: Path | None = None
     """Write settings and rows to this file."""
 
@@ -64,7 +66,7 @@ class Stereo:
             raise ValueError(f"--repeats must be at least 1, got {self.repeats}")
         from g_ray.bench.stereo import benchmark_stereo
 
-        report_result(benchmark_stereo(self.repeats), self.json)
+        report_result(benchmark_stereo(self.repeats, self.pairs), self.json)
 
 
 @dataclass(frozen=True)
@@ -140,8 +142,9 @@ def report_result(result: dict[str, Any], path: Path | None) -> None:
     """Print the rows; with a path, keep them together with machine, date, commit and versions."""
     from g_ray.runtime.provenance import collect_provenance
 
-    recorded = {"settings": {**result["settings"], **collect_provenance()}, "rows": result["rows"]}
-    print("\n" + format_table(recorded["rows"]))
+    recorded = {**result, "settings": {**result["settings"], **collect_provenance()}}
+    for table in (part for name, part in result.items() if name != "settings" and part):
+        print("\n" + format_table(table))
     if path is not None:
         write_json(path, recorded, indent=2)
         print(f"\nwrote {path}")

@@ -84,6 +84,14 @@ def sweep_view(
     )
 
 
+def count_hypotheses(
+    reference: StereoView, sources: Sequence[StereoView], near: float, far: float, options: StereoOptions
+) -> int:
+    """How many inverse distances a sweep of the whole range at full resolution tries."""
+    count = Scorer.make(reference, sources, options).count_hypotheses(1 / far, 1 / near, options.step_px)
+    return max(MIN_HYPOTHESES, min(options.hypotheses, count))
+
+
 @dataclass(frozen=True, eq=False)
 class Estimate:
     """Inverse ray distances, and how much better than all others the images support them, see `_measure_support`."""
