@@ -12,7 +12,7 @@ PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 # One thread a process: two test workers then share two cores without fighting.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test quick lint types imports docs generated serve-docs pytest slow-tests bench format clean
+.PHONY: help demo test quick lint types imports docs generated serve-docs pytest fuzz slow-tests bench format clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/' | expand -t 14
@@ -47,6 +47,9 @@ serve-docs: $(VENV)/.ready-dev ## Read the documentation in a browser
 pytest: $(VENV)/.ready-dev ## Tests only
 	$(PYTEST)
 	G_RAY_TYPECHECK=0 $(PYTEST) tests/unchecked
+
+fuzz: $(VENV)/.ready-dev ## Mutated calibrations, photographs and command lines: 2,000 of each kind
+	G_RAY_FUZZ=2000 $(PYTEST) tests/fuzz
 
 slow-tests: $(VENV)/.ready-dev ## Measure all tests, and rewrite the list of those that `make quick` leaves out
 	@mkdir -p out && rm -f out/costs.txt

@@ -1,5 +1,6 @@
 """Seeded mutations of files: values, keys and structure of documents, and bytes of everything."""
 
+import copy
 import json
 import random
 from typing import Any
@@ -69,19 +70,19 @@ def mutate_document(document: Any, draw: random.Random) -> Any:
     for _ in range(draw.choice((1, 1, 1, 2, 3))):
         places = list(_list_places(result))
         if not places:
-            return draw.choice(NASTY)
+            return copy.deepcopy(draw.choice(NASTY))
         parent, key = draw.choice(places)
         change = draw.randrange(6)
         if change <= 2:
-            parent[key] = draw.choice(NASTY)
+            parent[key] = copy.deepcopy(draw.choice(NASTY))
         elif change == 3:
             del parent[key]
         elif change == 4 and isinstance(parent, dict):
-            parent[draw.choice(("", "K", "k1", "model", "frames", "xi", "name", str(key).upper()))] = parent[
-                key
-            ]
+            parent[draw.choice(("", "K", "k1", "model", "frames", "xi", "name", str(key).upper()))] = (
+                copy.deepcopy(parent[key])
+            )
         elif isinstance(parent, list):
-            parent.insert(0, parent[key])
+            parent.insert(0, copy.deepcopy(parent[key]))
         else:
             parent[key] = [parent[key]]
     return result

@@ -3,6 +3,7 @@
 # ruff: noqa: E501
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -218,3 +219,54 @@ def test_wrong_arguments(tmp_path, imagine, sources, text):
     with pytest.raises(kind, match=text) as raised:
         assign_cameras([imagine("a.png")], [source.replace("GOOD", good) for source in sources])
     assert "\n" not in str(raised.value)
+
+
+def make_alias_bomb(key: str) -> str:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 10)]
+    return "\n".join([*lines, f"{key}: *a9", f"camera_matrix: {K}", "image_height: 480", ""])
+
+
+@pytest.mark.parametrize("key", ["image_width", "camera_name", "distortion_model", "dist"])
+def test_aliases_that_stand_for_billions_of_values(tmp_path, imagine, key):
+    (tmp_path / "c.yml").write_text(make_alias_bomb(key))
+    with pytest.raises(ValueError, match="aliases that stand for more than") as raised:
+        assign_cameras([imagine("a.png")], str(tmp_path / "c.yml"))
+    assert len(str(raised.value)) < 400
+
+
+def test_plain_aliases_are_read(tmp_path, imagine):
+    text = f"k: &k {K}\ncamera_matrix: *k\n".replace("k: &k", "comment: &k")
+    (tmp_path / "c.yml").write_text(text + "image_width: 640\nimage_height: 480\n")
+    (view,) = assign_cameras([imagine("a.png")], str(tmp_path / "c.yml"))
+    assert view.camera.NAME == "pinhole"
+    (tmp_path / "c.yml").write_text("a: &a [*a]\n" + text)
+    with pytest.raises(ValueError, match="contains itself"):
+        assign_cameras([imagine("a.png")], str(tmp_path / "c.yml"))
+
+
+def test_sizes_are_compared_before_rays_are_computed(tmp_path, imagine):
+    """A ray for each pixel of the size that this file claims would take 57 GB."""
+    content = KALIBR.format("omni", "[0.9, 600, 600, 32000, 24000]", "radtan", "[0.1, 0, 0, 0]")
+    (tmp_path / "c.yaml").write_text(content.replace("[640, 480]", "[64000, 48000]"))
+    with pytest.raises(ValueError, match="the same shape"):
+        assign_cameras([imagine("a.png")], str(tmp_path / "c.yaml"))
+    with pytest.raises(ValueError, match="too much memory"):
+        assign_cameras([imagine("a.png")], str(tmp_path / "c.yaml"), resize=True)
+
+
+def test_many_frames_are_quick(tmp_path, imagine):
+    frames = [{"file_path": f"{number}.png", "transform_matrix": EYE} for number in range(6000)]
+    (tmp_path / "t.json").write_text(transforms(frames=frames))
+    before = time.process_time()
+    (view,) = assign_cameras([imagine("17.png")], str(tmp_path / "t.json"))
+    assert view.camera.NAME == "pinhole" and time.process_time() - before < 3
+
+
+def test_ray_maps_with_a_broken_header(tmp_path, imagine):
+    for shape in ("(-4, 4, 3)", "(4, 4, 3", "(10**9, 10**9, 3)", "(99999999999999999999, 4, 3)", "x"):
+        header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+        content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + bytes(192)
+        (tmp_path / "a.npy").write_bytes(content)
+        with pytest.raises(ValueError, match="numpy"):
+            assign_cameras([imagine("a.png")], str(tmp_path / "a.npy"))

@@ -11,7 +11,6 @@ Every file is written atomically. An unfinished folder is read with the views th
 sub-folders; a name that leads out of the folder is refused.
 """
 
-import json
 import os
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,6 +26,7 @@ from torch import Tensor
 from g_ray.cameras.base import Camera
 from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.cameras_json import read_cameras, write_cameras
+from g_ray.formats.documents import read_json_object
 from g_ray.formats.images import PhotoLike, store_photo
 from g_ray.formats.scene import resolve_inside
 from g_ray.geometry.pointmap import transform_points
@@ -418,7 +418,7 @@ def read_reconstruction(folder: str | os.PathLike[str]) -> Reconstruction:
 def _read_finished(folder: Path, cameras: list[CalibratedView]) -> Reconstruction:
     path = folder / RESULT
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json_object(path, "a result")
         if (
             content["format"] != FORMAT
             or content["version"] != VERSION
@@ -429,7 +429,7 @@ def _read_finished(folder: Path, cameras: list[CalibratedView]) -> Reconstructio
         metrics, settings = dict(content["metrics"]), dict(content["settings"])
         quality = dict(content.get("quality", {}))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} cannot be read ({error}); run g-ray reconstruct again") from None
+        raise ValueError(f"{path} cannot be read ({str(error)[:200]}); run g-ray reconstruct again") from None
     if names != [named.name for named in cameras]:
         raise ValueError(f"{path} and {CAMERAS} name different views; run g-ray reconstruct again")
     missing = [name for name in names if not get_depth_path(folder, name).is_file()]
@@ -479,6 +479,6 @@ def _read_view(folder: Path, named: CalibratedView) -> ReconstructedView:
             named.camera,
             None if filled is None else torch.from_numpy(filled),
         )
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        reason = " ".join(str(error).split())
+    except Exception as error:  # damaged archives make numpy, zipfile and zlib raise many kinds
+        reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{path} cannot be read ({reason}); run g-ray reconstruct again") from None

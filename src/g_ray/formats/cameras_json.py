@@ -25,6 +25,7 @@ from g_ray.cameras import CAMERAS
 from g_ray.cameras.base import Camera
 from g_ray.cameras.eucm import EUCM
 from g_ray.cameras.ray_map_camera import RayMapCamera
+from g_ray.formats.arrays import load_array
 from g_ray.formats.calibration import CalibratedView, CalibrationSource, Example, Lens
 from g_ray.formats.documents import MAX_NUMBER, MAX_SIDE, ParsedFile, describe, read_json_object
 from g_ray.formats.photos import Photo
@@ -137,9 +138,9 @@ def _load_table(folder: Path, name: str) -> np.ndarray:
             f"table {name!r} is not a .npy file inside the folder of the camera file; move it there"
         )
     try:
-        table = np.load(file, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"table {name!r} cannot be read as .npy; export it again") from error
+        table = load_array(file)
+    except ValueError as error:
+        raise ValueError(f"table {describe(name)} {error}") from None
     if table.ndim != 3 or table.shape[-1] != 3 or table.dtype.kind != "f":
         raise ValueError(f"table {name!r} is {table.dtype} {table.shape}; give floats [rows, columns, 3]")
     return table.astype(np.float64)

@@ -5,10 +5,12 @@ the document around it. Pixels count from the top-left corner, as here.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -60,6 +62,8 @@ WRITTEN: dict[type[Camera], tuple[str, tuple[str, ...]]] = {
 """Model and distortion that a camera is written with. nerfstudio's k4 of OPENCV is not ours, so it is not written."""
 INTRINSICS = ("fl_x", "fl_y", "cx", "cy", "w", "h", "camera_angle_x", "camera_angle_y")
 DISTORTION = ("k1", "k2", "k3", "k4", "p1", "p2", "k5", "k6", "s1", "s2", "s3", "s4")
+LENS_KEYS = ("camera_model", "is_fisheye", "distortion_params", *INTRINSICS, *DISTORTION, *REFUSED)
+"""All that `camera_from_frame` reads."""
 TOLERANCE = 1e-3
 """Largest error of R Rᵀ − 1 of a rotation in a text file; smaller ones are rounding, and are corrected."""
 
@@ -236,6 +240,32 @@ def pose_from_frame(frame: dict[str, Any], axes: Axes) -> Float[Tensor, "4 4"]:
     return Pose.from_parts(rotation, matrix[:3, 3]).world_from_cam
 
 
+def _parse_poses(frames: Sequence[dict[str, Any]], axes: Axes) -> Float[Tensor, "frame 4 4"] | None:
+    """Convert the poses of all frames at once; None if any is unusual: `pose_from_frame` then says which, and why."""
+    try:
+        matrices = torch.from_numpy(np.array([frame.get("transform_matrix") for frame in frames], np.float64))
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if matrices.shape[1:] not in ((3, 4), (4, 4)) or not bool((matrices.abs() <= MAX_NUMBER).all()):
+        return None
+    rotations = matrices[:, :3, :3]
+    errors = (rotations @ rotations.mT - torch.eye(3, dtype=torch.float64)).abs().amax((-2, -1))
+    if not bool((errors <= TOLERANCE).all() and (torch.linalg.det(rotations) > 0).all()):
+        return None
+    u, _, v = torch.linalg.svd(rotations)
+    nearest = u @ v
+    if axes == "opengl":
+        nearest = nearest * nearest.new_tensor([1.0, -1.0, -1.0])
+    return Pose.from_parts(nearest, matrices[:, :3, 3]).world_from_cam
+
+
+def _freeze(value: Any) -> Any:
+    """Return a value that can be a key; those of unknown kinds are told apart by their identity."""
+    if isinstance(value, list):
+        return tuple(map(_freeze, value))
+    return value if isinstance(value, int | float | str | bool | None) else id(value)
+
+
 def find_nearest_rotation(matrix: Float[Tensor, "3 3"]) -> Float[Tensor, "3 3"] | None:
     """Return the rotation nearest to a matrix, or None if the matrix is not nearly one."""
     error = (matrix @ matrix.T - torch.eye(3, dtype=matrix.dtype)).abs().amax()
@@ -259,22 +289,33 @@ def build_scene(
 ) -> PosedScene:
     """Build the scene of a file with these frames; ValueError, in one line with the frame, if anything is wrong."""
     names = tuple(frame["file_path"] for frame in frames)
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{path}: image {twice!r} is there twice; give every frame its own image")
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"{path}: image {describe(twice[0])} is there twice; give every frame its own image")
     images = tuple(resolve_inside(path.parent, name) for name in names)
-    cameras, poses, depth = [], [], []
+    # Frames of one lens share its camera: there may be tens of thousands.
+    known_cameras: dict[tuple[Any, ...], Camera] = {}
+    lens_keys = [key for key in LENS_KEYS if key in document or any(key in frame for frame in frames)]
+    poses = _parse_poses(frames, axes)
+    cameras, single_poses, depth = [], [], []
     for frame, image in zip(frames, images, strict=True):
         try:
-            cameras.append(camera_from_frame({**document, **frame}, image))
-            poses.append(pose_from_frame(frame, axes))
+            settings = {**document, **frame}
+            lens = tuple(_freeze(settings.get(key)) for key in lens_keys)
+            if "w" not in settings or "h" not in settings:
+                lens = (*lens, image)  # the image has the size
+            if lens not in known_cameras:
+                known_cameras[lens] = camera_from_frame(settings, image)
+            cameras.append(known_cameras[lens])
+            if poses is None:
+                single_poses.append(pose_from_frame(frame, axes))
             depth.append(depth_of(frame))
         except ValueError as error:
-            raise ValueError(f"{path}: frame {frame['file_path']}: {error}") from None
+            raise ValueError(f"{path}: frame {describe(frame['file_path'])}: {error}") from None
     if check:
         check_photos(names, images, cameras)
     known_depth = tuple(depth) if any(depth) else ()
-    world_from_cam = Pose(torch.stack(poses))
+    world_from_cam = Pose(torch.stack(single_poses) if poses is None else poses)
     return PosedScene(
         path.parent, kind, names, images, tuple(cameras), world_from_cam, notes, known_depth, covisibility
     )

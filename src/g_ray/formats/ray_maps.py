@@ -12,6 +12,7 @@ import torch
 from g_ray.cameras.base import Camera
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.ray_map_camera import RayMapCamera
+from g_ray.formats.arrays import load_array
 from g_ray.formats.calibration import CalibrationSource, Example, Lens
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.photos import Photo
@@ -65,7 +66,7 @@ def _find_files(path: Path) -> list[Path]:
 
 
 def _read_size(path: Path) -> tuple[int, int]:
-    array = _load_array(path, "r")
+    array = _load_array(path, in_memory=False)
     if array.ndim != 3 or array.shape[-1] != 3 or array.dtype.kind != "f" or min(array.shape) < 2:
         raise ValueError(
             f"{path}: {array.dtype} {list(array.shape)} is no ray map; give floats [height, width, 3]"
@@ -73,8 +74,8 @@ def _read_size(path: Path) -> tuple[int, int]:
     return array.shape[0], array.shape[1]
 
 
-def _load_array(path: Path, mode: str | None = None) -> np.ndarray:
+def _load_array(path: Path, in_memory: bool = True) -> np.ndarray:
     try:
-        return np.load(path, mmap_mode=mode, allow_pickle=False)  # pyright: ignore[reportArgumentType]
-    except (OSError, ValueError, EOFError):
-        raise ValueError(f"{path}: cannot be read as .npy; save it again with numpy.save") from None
+        return load_array(path, in_memory=in_memory)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
