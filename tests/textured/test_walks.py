@@ -11,7 +11,7 @@ from level_files import SIZE, write_package
 from g_ray.cameras import Equirectangular, OpenCVFisheye, Pinhole
 from g_ray.data.reconstruction_settings import ScenesViews
 from g_ray.data.textured.exposure import NO_FAULTS, CameraFaults, expose_views
-from g_ray.data.textured.lens_draws import FISHEYE_DEG, PINHOLE_DEG, draw_cameras
+from g_ray.data.textured.lens_draws import FISHEYE_DEG, PINHOLE_DEG, LensKind, draw_cameras
 from g_ray.data.textured.levels import LevelSource, is_test_level
 from g_ray.data.textured.walk import CLEARANCE_M, ViewLimits, draw_walk
 from g_ray.data.textured.writer import (
@@ -85,7 +85,7 @@ def test_a_place_in_a_wall_is_no_start(space):
 def test_lenses_have_their_fields_of_view_along_the_longer_side(size):
     random = np.random.default_rng(0)
 
-    def measure(kind: str, low: float, high: float) -> list[float]:
+    def measure(kind: LensKind, low: float, high: float) -> list[float]:
         angles = []
         for camera in draw_cameras(kind, random, 12, *size):
             fov = camera.fov()
@@ -171,7 +171,7 @@ def test_sky_and_missing_rays_are_zero_in_depth_files(folder, space):
 
 def test_training_reads_the_folders(folder):
     data = ScenesViews(width=28, height=28, batch=2, views=(2, 2), folders=(folder,), overlap=0.05)
-    batch = data.build_source(0, 14).make_sets(range(2))
+    batch = data.build_source(0, 14).make_batch(0)
     assert batch.images.shape == (2, 2, 3, 28, 28) and batch.valid.float().mean() > 0.5
 
 
