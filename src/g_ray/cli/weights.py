@@ -9,7 +9,7 @@ import tyro
 
 @dataclass(frozen=True)
 class Convert:
-    """Convert VGGT to a reconstruction model to start from, or DINOv2 with registers to an encoder."""
+    """Convert VGGT to a reconstruction model to start from, or DINOv2 to an encoder."""
 
     source: tyro.conf.Positional[str]
     """A .safetensors, .pt or .pth file (only tensors are read), or a Hugging Face id such as facebook/VGGT-1B."""

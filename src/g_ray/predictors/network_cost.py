@@ -46,15 +46,17 @@ def estimate_chunk_cost(
     inside = sum(4 * dim * (count + SPECIAL) ** 2 for count in patches) * config.pairs
     across = 4 * dim * tokens**2 * config.pairs
     if config.encoder != "patch":
-        depth = DINOV2_SIZES[config.encoder].layers
-        linear += 2 * 12 * dim**2 * tokens * depth
-        inside += sum(4 * dim * count**2 for count in patches) * depth
+        encoder = DINOV2_SIZES[config.encoder]
+        depth = max(config.encoder_taps, default=encoder.layers)
+        linear += 2 * 12 * encoder.dim**2 * tokens * depth
+        inside += sum(4 * encoder.dim * count**2 for count in patches) * depth
+    widest = dim if config.encoder == "patch" else max(dim, DINOV2_SIZES[config.encoder].dim)
     pixels = sum(patches) * config.patch**2
     head = 2 * 9 * (config.dpt_features**2 * 14 * pixels / 4 + 32 * config.dpt_features * pixels / 2)
     chunk = max(patches) * config.patch**2 * min(config.frames_chunk, len(patches))
     memory = FLOAT * (
         weights
-        + KEPT * dim * tokens
+        + KEPT * widest * tokens
         + len(set(config.taps)) * 2 * dim * tokens
         + HEAD * config.dpt_features * chunk
         + 16 * pixels
