@@ -246,7 +246,7 @@ def test_cost_grows_as_it_should(capture):
     assert planning.estimate_chunk_cost(config, weights, [256]).operations > costs[0].operations
 
 
-@pytest.mark.parametrize(("size", "pixels"), [("tiny", 24), ("small", 224)])
+@pytest.mark.parametrize(("size", "pixels"), [("tiny", 24), ("small", 224), ("dino", 168)])
 def test_estimated_operations_are_those_that_are_done(size, pixels):
     """Counted by torch, which leaves attention itself out of its count on a CPU."""
     config = RECONSTRUCTION_SIZES[size]("gray")
