@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 
 import numpy as np
 import pytest
@@ -170,7 +171,16 @@ def test_photographs_that_share_nothing(capture, tmp_path, capsys):
         noise = random.integers(0, 255, (HEIGHT, WIDTH, 3), dtype=np.uint8)
         Image.fromarray(noise).save(tmp_path / f"{name}.png")
     camera = Pinhole.from_fov(60, WIDTH, HEIGHT)
+    words = ["reconstruct", str(tmp_path / "a.png"), str(tmp_path / "b.png"), "--out", str(tmp_path / "o")]
     write_cameras(tmp_path / "c.json", [CalibratedView(f"{name}.png", camera) for name in ("a", "b")])
-    words = ["reconstruct", str(tmp_path / "a.png"), str(tmp_path / "b.png")]
-    assert main([*words, "--calibration", str(tmp_path / "c.json"), "--out", str(tmp_path / "o")]) == 2
+    assert main([*words, "--calibration", str(tmp_path / "c.json")]) == 2
     assert "share nothing" in capsys.readouterr().err
+    # Known poses do not help: how far the scene is would be a guess.
+    poses = {name: Pose.look_at([x, 0.0, 0.0], [x, 0.0, 1.0]) for name, x in (("a", 0.0), ("b", 0.2))}
+    write_cameras(
+        tmp_path / "p.json", [CalibratedView(f"{name}.png", camera, pose) for name, pose in poses.items()]
+    )
+    started = time.process_time()
+    assert main([*words, "--calibration", str(tmp_path / "p.json"), "--out", str(tmp_path / "q")]) == 2
+    assert "no feature of any photograph matches another one" in capsys.readouterr().err
+    assert time.process_time() - started < 5 and not (tmp_path / "q" / "result.json").exists()

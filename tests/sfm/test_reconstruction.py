@@ -65,7 +65,7 @@ def test_runs_continue_and_repeat(photograph_room, compare_poses, tmp_path):
     assert len(fewer.names) == 5
 
 
-def test_given_poses_are_kept_and_judged(photograph_room):
+def test_given_poses_are_kept_and_judged(photograph_room, tmp_path):
     images, cameras, truth = photograph_room(MIX, 6)
     poses = [truth[index] for index in range(6)]
     scene = triangulate(images, cameras, poses)
@@ -75,8 +75,24 @@ def test_given_poses_are_kept_and_judged(photograph_room):
     assert scene.agreement is not None
     assert scene.agreement.share > 0.95
     assert len(scene.points) > 50
-    with pytest.raises(ValueError, match="the given poses contradict the pictures"):
-        triangulate(images, cameras, [pose.inverse() for pose in poses])
+    flip = Pose(torch.diag(torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64)))
+    wrong = {
+        "cam_from_world": [pose.inverse() for pose in poses],
+        "axes are OpenGL's": [pose @ flip for pose in poses],
+        "shifted by one view: the pose of 1 belongs to 0": [*poses[-1:], *poses[:-1]],
+        "": [poses[index] for index in (3, 5, 0, 2, 1, 4)],
+    }
+    for reason, given in wrong.items():
+        # Poses that are only a little off are said to explain the pictures badly, in a note.
+        try:
+            said = " ".join(
+                triangulate(images, cameras, given, names=list("012345"), work_folder=tmp_path).notes
+            )
+            assert "explain the pictures badly" in said, reason
+        except ValueError as error:
+            said = str(error)
+            assert "the given poses contradict the pictures" in said
+        assert reason in said and ("it looks as if" in said) == bool(reason)
 
 
 def test_views_without_a_pose_are_localized(photograph_room):

@@ -120,6 +120,7 @@ class StereoPredictor:
         poses = [view.pose for view in scene.views]
         keeps_poses = sum(pose is not None for pose in poses) >= 2
         sparse = self._estimate_cameras(scene, poses if keeps_poses else None, work, progress)
+        self._check_points(sparse)
         figures: dict[str, Any] = {}
         if self.refine:
             sparse, figures, keeps_poses = _refine(sparse, self.sfm, keeps_poses)
@@ -158,6 +159,15 @@ class StereoPredictor:
             cloud,
             figures,
             sparse.notes,
+        )
+
+    def _check_points(self, sparse: SparseScene) -> None:
+        """Stop where nothing says how far the scene is: a search through all distances takes long and finds chance."""
+        if len(sparse.points) or (self.stereo.near is not None and self.stereo.far is not None):
+            return
+        raise ValueError(
+            "no feature of any photograph matches another one, so that neither the poses can be checked nor the range "
+            "of depth is known: give sharp photographs that overlap, or set near and far of StereoOptions"
         )
 
     def load_finished(self, scene: SceneInput, work: Path) -> ScenePrediction | None:

@@ -38,6 +38,38 @@ def measure_agreement(
     )
 
 
+FLIPPED = ((1.0, 0, 0, 0), (0, -1.0, 0, 0), (0, 0, -1.0, 0), (0, 0, 0, 1.0))
+"""From OpenGL's camera axes (y up, z backward) to OpenCV's."""
+CLEAR_LEAD = 0.2
+"""A reading of the poses must explain so many more of the matches."""
+
+
+def explain_contradiction(
+    space: Workspace, geometries: Mapping[Pair, Any], poses: Sequence[Pose | None], good: float
+) -> str | None:
+    """Find a reading of given poses that explains a share `good` of the matches, and clearly more than they do."""
+    posed = [index for index, pose in enumerate(poses) if pose is not None]
+    limit = space.options.max_error_px
+
+    def measure(changed: Sequence[Pose | None]) -> float:
+        return _compute_share(_measure_matches(space, geometries, changed), limit)
+
+    flip = Pose(torch.tensor(FLIPPED, dtype=torch.float64))
+    readings: dict[str, Sequence[Pose | None]] = {
+        "they are cam_from_world: give their inverse": [pose and pose.inverse() for pose in poses],
+        "their axes are OpenGL's (y up, z backward)": [pose and pose @ flip for pose in poses],
+    }
+    for step in (1, -1):
+        moved = dict(zip(posed, [*posed[step:], *posed[:step]], strict=True))
+        first, owner = (space.views[index].name for index in (moved[posed[0]], posed[0]))
+        readings[f"they are shifted by one view: the pose of {first} belongs to {owner}"] = [
+            poses[moved[index]] if index in moved else None for index in range(len(poses))
+        ]
+    best = max(readings, key=lambda name: measure(readings[name]))
+    share = measure(readings[best])
+    return best if share >= max(good, measure(poses) + CLEAR_LEAD) else None
+
+
 def _measure_matches(
     space: Workspace, geometries: Mapping[Pair, Any], poses: Sequence[Pose | None]
 ) -> Float[Tensor, "match"]:

@@ -10,7 +10,7 @@ import torch
 
 from g_ray.cameras.base import Camera
 from g_ray.geometry.pose import Pose
-from g_ray.sfm.agreement import measure_agreement
+from g_ray.sfm.agreement import explain_contradiction, measure_agreement
 from g_ray.sfm.colmap_lens import ColmapLens, make_colmap_lens
 from g_ray.sfm.colmap_package import import_pycolmap
 from g_ray.sfm.diagnosis import check_matches, check_views, explain_missing
@@ -89,9 +89,7 @@ def reconstruct_cameras(
         return replace(scene, reasons=tuple(reasons), scale=scale)
 
 
-NO_MATCHES = (
-    "no two photographs have matching features: the given poses are not checked, the depth range is a guess"
-)
+NO_MATCHES = "no two photographs have matching features: nothing checks the given poses"
 
 
 def make_empty_scene(
@@ -134,11 +132,14 @@ def triangulate(
     with open_workspace(views, None, options, work_folder, report) as space:
         geometries = read_two_view_geometries(space)
         if not geometries:
-            # Poses are known, so stereo can do without points; nothing checks the poses then.
+            # Poses are known, so that stereo can do without points if it is told the range of depth.
             return make_empty_scene(views, exact, (*notes, NO_MATCHES))
         check_matches(space, geometries)
         agreement = measure_agreement(space, geometries, exact)
-        notes += _judge_agreement(views, agreement, options)
+        hint = None
+        if agreement.share < GOOD_AGREEMENT:
+            hint = explain_contradiction(space, geometries, exact, GOOD_AGREEMENT)
+        notes += _judge_agreement(views, agreement, hint, options)
         report("triangulation", 0.0)
         scene = convert_model(space, triangulate_with_poses(space, exact))
         # COLMAP stores rotations as quaternions: the given matrices are kept to the last digit.
@@ -270,20 +271,26 @@ def _check_poses(views: Sequence[InputView], poses: Sequence[Pose | None]) -> li
     return exact
 
 
-def _judge_agreement(views: Sequence[InputView], agreement: PoseAgreement, options: SfMOptions) -> list[str]:
+def _judge_agreement(
+    views: Sequence[InputView], agreement: PoseAgreement, hint: str | None, options: SfMOptions
+) -> list[str]:
+    """Return notes; ValueError if the poses contradict the pictures. `hint` is how they would fit."""
     figures = (
         f"{agreement.match_share:.0%} of {agreement.matches} matches lie within {options.max_error_px:g} px of the "
         f"epipolar lines, {agreement.track_share:.0%} of {agreement.observations} features within it of their points "
         f"(median reprojection error {agreement.track_median_px:.1f} px)"
     )
     if agreement.share < options.min_agreement:
-        raise ValueError(
-            f"the given poses contradict the pictures: {figures}; check their direction (world_from_cam), axes, "
-            "order and the calibration, or do without them"
+        advice = (
+            f"it looks as if {hint}"
+            if hint
+            else "check their direction (world_from_cam), axes, order and the calibration, or do without them"
         )
+        raise ValueError(f"the given poses contradict the pictures: {figures}; {advice}")
     notes = []
     if agreement.share < GOOD_AGREEMENT:
-        notes.append(f"the given poses explain the pictures badly: {figures}")
+        advice = f"; it looks as if {hint}" if hint else ""
+        notes.append(f"the given poses explain the pictures badly: {figures}{advice}")
     bad = [
         view.name
         for view, share in zip(views, agreement.view_shares, strict=True)
