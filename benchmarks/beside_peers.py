@@ -33,6 +33,7 @@ from g_ray.predictors.peers import PEERS
 from g_ray.predictors.peers.adapter import PeerImage
 from g_ray.predictors.peers.framing import resize_image
 from g_ray.predictors.peers.predictor import PeerPredictor
+from g_ray.predictors.peers.vggt import skip_hub
 from g_ray.predictors.settings import ModelSettings
 
 SIZE = 112
@@ -244,7 +245,8 @@ def build_omega() -> nn.Module:
 def build_omnivggt() -> nn.Module:
     from omnivggt.models.omnivggt import OmniVGGT  # pyright: ignore[reportMissingImports]
 
-    return OmniVGGT()
+    with skip_hub():
+        return OmniVGGT()
 
 
 def shorten(model: Any, layers: int = 10) -> nn.Module:

@@ -157,8 +157,6 @@ def test_pinholes_come_back_in_our_conventions(name, peers):
 @pytest.mark.parametrize("name", MANY)
 def test_other_lenses_come_back_on_their_own_rays(name, kind, peers):
     """Peers that know pinholes alone see virtual ones; others see the photograph with its rays."""
-    if name == "any3r" and kind == "panorama":
-        pytest.skip("a panorama beside a pinhole is padded by Any3R's rule, whose rays are not known")
     views = list(peers(name).predict(SceneInput(make_views(("pinhole", kind)))).views)
     crops = len(ORACLE.images) - 1
     assert crops == 1 if PEERS[name].lenses == "any" else crops > 3
@@ -211,6 +209,7 @@ def test_a_view_of_another_shape(name, peers):
         scale = 1.0 if PEERS[name].metric else fake_peers.SCALE
         error = (view.ray_depth.double() / scale / true - 1).abs()[view.valid]
         assert float(error.max()) < 0.02
+        assert any("stretched" in note for note in prediction.notes) == name.startswith(("pi3", "wid3r"))
         lost = float((~view.valid).float().mean())
         assert lost < 0.01 or any("cropped" in note for note in prediction.notes)
     assert (prediction.views[1].original_camera.width, prediction.views[1].original_camera.height) == (72, 96)
@@ -322,6 +321,18 @@ def test_chunks_are_joined(peers, tmp_path):
         error = view.ray_depth.double() / fake_peers.SCALE / ray_depth(view.camera, pose) - 1
         assert float(error.abs()[view.valid].max()) < 0.02
     assert sorted(path.name for path in tmp_path.glob("chunk*")) == ["chunk-0000.npz", "chunk-0001.npz"]
+
+
+def test_memory_limits_the_views_of_a_chunk(peers):
+    views = make_views()
+    more = [replace(views[0], name=f"v{number}.png") for number in range(9)]
+    roomy, tight = peers("pi3", max_memory=64.0), peers("pi3", max_memory=0.9)
+    assert roomy.count_at_once(roomy._plan(more)) == 9
+    count = tight.count_at_once(tight._plan(more))
+    assert 4 <= count < 9
+    assert tight.estimate_cost(SceneInput(more)).memory <= 0.9 * 2**30
+    with pytest.raises(ValueError, match="raise --max-memory"):
+        peers("pi3", max_memory=0.1).estimate_cost(SceneInput(more))
 
 
 def test_settings_that_other_models_would_ignore_are_refused():

@@ -96,6 +96,12 @@ def test_its_own_lenses_are_kept(capture, tmp_path):
     assert (result.views[1].original_camera.width, result.views[1].original_camera.height) == (60, 44)
 
 
+def test_weights_can_be_shown(capture, capsys):
+    assert main(["weights", "show", str(capture / "model.pt")]) == 0
+    said = capsys.readouterr().out
+    assert "pairs: 4" in said and "depth_head: " in said
+
+
 def test_refinement_beside_known_poses_is_refused(capture, tmp_path, capsys):
     assert run(capture, tmp_path / "out", "--refine", calibration="cameras.json") == 2
     assert "--poses align" in capsys.readouterr().err

@@ -48,15 +48,18 @@ class Convert:
 
 @dataclass(frozen=True)
 class Show:
-    """Print the config and the size of a reconstruction checkpoint."""
+    """Print the config and the size of a reconstruction checkpoint, ours or VGGT's."""
 
     source: tyro.conf.Positional[str]
     """A file, a folder with model.safetensors or a Hugging Face id."""
 
     def run(self) -> None:
         from g_ray.models.checkpoint import load_reconstruction
+        from g_ray.models.vggt import load_vggt
+        from g_ray.predictors.detection import detect_model
 
-        model = load_reconstruction(self.source)
+        load = {"network": load_reconstruction, "vggt": load_vggt}[detect_model(self.source)]
+        model = load(self.source)
         for name, value in vars(model.config).items():
             print(f"{name}: {value}")
         for name, part in model.named_children():

@@ -23,6 +23,10 @@ Size = tuple[int, int]
 Filter = Literal["bicubic", "lanczos", "lanczos_or_bicubic", "area"]
 """Pillow's; lanczos_or_bicubic: Lanczos if shrinking, bicubic if enlarging; area: OpenCV's INTER_AREA if shrinking."""
 WHITE = 1.0
+MIN_SHARE = 0.999
+"""Of a photograph on the canvas below which users are told."""
+MAX_STRETCH = 0.1
+"""Change of the aspect ratio, as a logarithm, beyond which users are told: whole patches alone change it by less."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,18 @@ class Placement:
     def share(self) -> float:
         """Share of the photograph that is on the canvas."""
         return self.visible[0] * self.visible[1] / (self.width * self.height)
+
+    def describe_losses(self, name: str, size: Size) -> list[str]:
+        """Say how much of a photograph of this size is cropped, and whether it is visibly stretched."""
+        notes = []
+        if self.share < MIN_SHARE:
+            notes.append(f"{1 - self.share:.0%} of {name} are cropped and have no depth")
+        stretch = abs(math.log(self.width * size[1] / (self.height * size[0])))
+        if stretch > MAX_STRETCH:
+            notes.append(
+                f"{name} is stretched by {math.expm1(stretch):.0%} to the shape that the network sees"
+            )
+        return notes
 
     def place_image(self, image: Float[Tensor, "c height width"]) -> Float[Tensor, "c canvas_h canvas_w"]:
         """Crop and pad a resized photograph to the canvas."""
@@ -187,11 +203,11 @@ def fit_shapes(sizes: Sequence[Size], shapes: Sequence[Size]) -> list[Placement]
     return [_cover(size, shape) for size in sizes]
 
 
-def limit_long_side(sizes: Sequence[Size], side: int | None) -> list[Placement]:
+def limit_long_side(sizes: Sequence[Size], side: int) -> list[Placement]:
     """As they are, or smaller if the long side is beyond `side`: for networks that resize by themselves."""
     places = []
     for width, height in sizes:
-        scale = min(1.0, (side or max(width, height)) / max(width, height))
+        scale = min(1.0, side / max(width, height))
         w, h = (max(1, round(n * scale)) for n in (width, height))
         places.append(Placement(w, h, 0, 0, (w, h)))
     return places

@@ -141,9 +141,8 @@ class ShownPhoto(Shown):
         valid = seen & inside & torch.isfinite(depth) & (depth > 0) & self._resize_mask()
         if result.valid is not None:
             valid = valid & (self.place.restore_map(result.valid.float())[0] > 0.5)
-        notes = []
-        if self.place.share < 0.999:
-            notes.append(f"{1 - self.place.share:.0%} of {self.view.name} are cropped and have no depth")
+        size = (self.view.camera.width, self.view.camera.height)
+        notes = self.place.describe_losses(self.view.name, size)
         view = ReconstructedView(
             self.view.name,
             camera,
@@ -208,7 +207,7 @@ class CropsPlan(Plan):
             images.append(
                 PeerImage(place.place_image(pixels.clamp(0, 1).float()), place.place_camera(crop), turned)
             )
-        return ShownCrops(images, self.view, list(places), cover, valid, self.cover.crop.width)
+        return ShownCrops(images, self.view, list(places), cover, valid, self.sizes[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,7 +221,7 @@ class ShownCrops(Shown):
     """With crops of the size that they have on the canvas."""
     seen: Bool[Tensor, "crop h w"]
     """Where crops show usable photograph."""
-    full_width: int
+    full_size: Size
     """Of a crop with the resolution of the photograph."""
 
     def restore(self, results: Sequence[PeerView], kind: Kind) -> tuple[ReconstructedView, list[str]]:
@@ -245,6 +244,7 @@ class ShownCrops(Shown):
             photo=photo,
         )
         pose, notes = self._average_poses(results)
+        notes += self.places[0].describe_losses(f"every crop of {self.view.name}", self.full_size)
         groups = len(set(merged.groups.tolist()))
         if groups > 1:
             notes.append(
@@ -264,7 +264,7 @@ class ShownCrops(Shown):
 
     def _choose_size(self) -> Camera:
         """Return the camera at a size where it resolves what the crops do."""
-        return shrink_camera(self.view.camera, min(1.0, self.cover.crop.width / self.full_width))
+        return shrink_camera(self.view.camera, min(1.0, self.cover.crop.width / self.full_size[0]))
 
     def _average_poses(self, results: Sequence[PeerView]) -> tuple[Pose, list[str]]:
         """Average the poses of the photograph that its crops give: world_from_crop · crop_from_photo."""

@@ -11,14 +11,14 @@ import torch
 from g_ray.export.reconstruction import ReconstructedView
 from g_ray.formats.calibration import CalibratedView
 from g_ray.geometry.similarity import Similarity
+from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 from g_ray.predictors.base import Cost, Prior, Progress, SceneInput, ScenePrediction
 from g_ray.predictors.chunks import StoredChunks, join_chunks, predict_chunks, split_into_chunks
 from g_ray.predictors.network_cost import (
     BASE_MEMORY,
     EFFICIENCY,
-    FLOAT,
-    KEPT,
     count_weights,
+    estimate_chunk_cost,
     measure_operations_per_second,
 )
 from g_ray.predictors.peers.adapter import Adapter, PeerImage, PeerView
@@ -30,9 +30,8 @@ from g_ray.predictors.settings import MIN_CHUNK, OVERLAP, ModelSettings
 from g_ray.sfm import SfMOptions
 
 GIB = 2**30
-PATCH_PIXELS = 14 * 14
-WIDTH, PAIRS = 1024, 24
-"""Of the vision transformers that nearly all peers are: enough for a rough estimate of attention and memory."""
+TYPICAL = RECONSTRUCTION_SIZES["paper"]("rope")
+"""Sizes of VGGT-1B."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,50 +63,54 @@ class PeerPredictor:
     # Cost
 
     def estimate_cost(self, scene: SceneInput) -> Cost:
-        """Estimate roughly, as if the peer were a vision transformer with all of its weights in the trunk."""
+        """Estimate roughly, as if the peer were VGGT with this number of weights: nearly all are built alike."""
         plans = self._plan(scene.views)
-        tokens, at_once = self._count_tokens(plans), self.count_at_once(plans)
-        operations, memory = 0.0, 0
-        for chunk in self._split(len(plans), at_once):
-            count = sum(tokens[photo] for photo in chunk)
-            operations += 2 * self._weights * count + 4 * WIDTH * PAIRS * count**2
-            memory = max(memory, self._estimate_memory(count))
+        patches = self._count_patches(plans)
+        chunks = [
+            estimate_chunk_cost(
+                TYPICAL, self._weights, [count for photo in chunk for count in patches[photo]]
+            )
+            for chunk in self._split(len(plans), self.count_at_once(plans))
+        ]
         speed = EFFICIENCY * measure_operations_per_second(self.adapter.device)
         crops = sum(len(plan.sizes) for plan in plans if isinstance(plan, CropsPlan))
         photos = sum(isinstance(plan, CropsPlan) for plan in plans)
         text = f"{len(plans)} views"
         if crops:
             text += f", {photos} of them as {crops} virtual pinholes"
-        return Cost(operations / speed, memory + BASE_MEMORY, f"{text}, by {self.card.title}")
+        return Cost(
+            sum(chunk.operations for chunk in chunks) / speed,
+            max(chunk.memory for chunk in chunks) + BASE_MEMORY,
+            f"{text}, by {self.card.title}",
+        )
 
     def count_at_once(self, plans: Sequence[Plan]) -> int:
         """Return the number of photographs in a chunk."""
         limit = self.settings.max_memory
         if limit is None:
             return min(self.settings.at_once or len(plans), len(plans))
-        largest = max(self._count_tokens(plans))
-        for count in range(len(plans), 0, -1):
-            if self._estimate_memory(count * largest) + BASE_MEMORY <= limit * GIB:
-                if count >= min(MIN_CHUNK, len(plans)):
-                    return count
-                break
-        need = self._estimate_memory(min(MIN_CHUNK, len(plans)) * largest) + BASE_MEMORY
-        raise ValueError(
-            f"{min(MIN_CHUNK, len(plans))} views need about {need / GIB:.2f} GiB: raise --max-memory or lower --size"
-        )
+        largest = max(self._count_patches(plans), key=sum)
+        smallest = min(MIN_CHUNK, len(plans))
+        for count in range(len(plans), smallest - 1, -1):
+            if self._estimate_memory(count * largest) <= limit * GIB:
+                return count
+        need = self._estimate_memory(smallest * largest) / GIB
+        raise ValueError(f"{smallest} views need about {need:.2f} GiB: raise --max-memory or lower --size")
 
     @property
     def _weights(self) -> int:
         model = self.adapter.model
         return count_weights(model) if isinstance(model, torch.nn.Module) else 0
 
-    def _estimate_memory(self, tokens: int) -> int:
-        return FLOAT * (self._weights + KEPT * WIDTH * tokens)
+    def _estimate_memory(self, patches: Sequence[int]) -> int:
+        return estimate_chunk_cost(TYPICAL, self._weights, patches).memory + BASE_MEMORY
 
-    def _count_tokens(self, plans: Sequence[Plan]) -> list[int]:
-        places = self._place(plans)
+    def _count_patches(self, plans: Sequence[Plan]) -> list[list[int]]:
+        """Count the patches of every image of every photograph."""
+        area = TYPICAL.patch**2
         return [
-            sum(place.canvas[0] * place.canvas[1] for place in mine) // PATCH_PIXELS + 1 for mine in places
+            [max(1, place.canvas[0] * place.canvas[1] // area) for place in places]
+            for places in self._place(plans)
         ]
 
     # Prediction

@@ -3,11 +3,12 @@
 All predict z-depth with a confidence of at least 1, and cameras in VGGT's nine numbers (`g_ray.models.camera_head`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from g_ray.models.camera_head import EncodedCameras
 from g_ray.models.checkpoint import find_file
@@ -69,7 +70,9 @@ class OmniVGGT(Adapter):
     FILE = "OmniVGGT.safetensors"
 
     def load(self) -> Any:
-        model = self.import_module("omnivggt.models.omnivggt").OmniVGGT()
+        make = self.import_module("omnivggt.models.omnivggt").OmniVGGT
+        with skip_hub():
+            model = make()
         return self.load_state(model, read_foreign(find_file(self.weights, self.FILE)))
 
     def place(self, sizes: Sequence[Size]) -> list[Placement]:
@@ -94,6 +97,17 @@ class OmniVGGT(Adapter):
             camera_gt_index=known,
         )
         return read_prediction(found["pose_enc"], found["depth"][..., 0], found["depth_conf"])
+
+
+@contextmanager
+def skip_hub() -> Iterator[None]:
+    """Build without downloading: OmniVGGT fetches DINOv2 first, although its own weights replace all of it."""
+    load = torch.hub.load
+    torch.hub.load = lambda *_, **__: nn.Identity()  # has no weights to copy
+    try:
+        yield
+    finally:
+        torch.hub.load = load
 
 
 def read_prediction(code: Tensor, depth: Tensor, confidence: Tensor) -> list[PeerView]:
