@@ -6,6 +6,9 @@ import pytest
 
 from g_ray.cli.main import main
 from g_ray.data.checks.scene import check_scene
+from g_ray.data.textured.assets import AssetFolders, open_assets
+from g_ray.data.textured.room import make_textured_room
+from g_ray.data.textured.room_source import RoomSource
 from g_ray.formats import read_scene
 
 NOTHING = ("--furniture", "none", "--objects", "none", "--images", "none")
@@ -28,6 +31,13 @@ def test_scenes_are_whole(folder):
     assert not [finding for finding in check_scene(scene, 3).findings if finding.level == "error"]
     settings = json.loads((folder / "dataset.json").read_text())
     assert settings["source"] == "rooms with 0 pieces of furniture, 0 objects and 0 images"
+
+
+def test_cameras_stay_inside_their_room(folder):
+    source = RoomSource(0, 0, "train", AssetFolders(None, None, None))
+    room = make_textured_room(source.compute_room_seed(), open_assets(source.folders))
+    eyes = read_scene(folder / "room-train-0-00000-00000").poses.translation.numpy()
+    assert room.space.is_free(eyes).all()
 
 
 def test_other_assets_are_refused_in_the_same_folder(folder, tmp_path, capsys):
