@@ -111,7 +111,7 @@ def match_with_opencv(pair: RectifiedPair) -> Float[Tensor, "h w"]:
     import cv2
 
     count = (pair.largest + 15) // 16 * 16
-    matcher = cv2.StereoSGBM_create(
+    matcher = cv2.StereoSGBM.create(
         0, count, 5, 8 * 3 * 25, 32 * 3 * 25, 1, 0, 10, 100, 2, cv2.STEREO_SGBM_MODE_HH
     )
     images = [
