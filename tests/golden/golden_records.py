@@ -278,6 +278,8 @@ def record_exports(tmp: Path) -> Any:
         "cpu",
         "--model",
         "network",
+        "--weights",
+        "g-ray-rooms",
     ]
     code, _, error = access.run_cli([*words, "--depth-exr", "True", "--depth-npy", "True"], tmp)
     assert code == 0, error

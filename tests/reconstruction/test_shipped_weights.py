@@ -6,7 +6,8 @@ from g_ray.data.reconstruction_settings import RoomsViews
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.evaluation.reconstruction import LENSES, RoomsScorer
 from g_ray.models.checkpoint import read_card
-from g_ray.pipelines.reconstruction import WEIGHTS, load_network
+from g_ray.pipelines.reconstruction import load_network
+from g_ray.predictors.settings import ROOMS_WEIGHTS
 from g_ray.recipes import get_recipe
 from g_ray.recipes.stored import parse_recipe
 
@@ -17,7 +18,7 @@ SMALL_IS_GOOD = {"points_rel", "depth_rel", "pose_ate"}
 @pytest.fixture(scope="module")
 def scorer() -> RoomsScorer:
     """The card's protocol, over fewer rooms."""
-    recipe = parse_recipe(read_card(WEIGHTS)["recipe"])
+    recipe = parse_recipe(read_card(ROOMS_WEIGHTS)["recipe"])
     side = recipe.data.width
     rooms = RoomsReconstruction(RoomsViews(side, side), patch=recipe.model.build_config().patch)
     return RoomsScorer.from_training(rooms, ROOMS)
@@ -31,11 +32,11 @@ def standing(scorer):
 
 @pytest.fixture(scope="module")
 def network():
-    return load_network(WEIGHTS, "cpu")
+    return load_network(ROOMS_WEIGHTS, "cpu")
 
 
 def test_it_comes_from_a_recipe_that_sees_pinholes_alone():
-    known = read_card(WEIGHTS)
+    known = read_card(ROOMS_WEIGHTS)
     recipe = parse_recipe(known["recipe"])
     assert recipe == get_recipe(known["recipe"]["name"])
     assert isinstance(recipe.data, RoomsViews)  # which has no other lens
@@ -45,7 +46,7 @@ def test_it_comes_from_a_recipe_that_sees_pinholes_alone():
 @pytest.mark.parametrize("setting", LENSES)
 def test_it_scores_as_its_card_says_and_better_than_calibration_alone(setting, scorer, standing, network):
     found = scorer.score_network(network, setting)
-    for metric, told in read_card(WEIGHTS)["scores"][setting].items():
+    for metric, told in read_card(ROOMS_WEIGHTS)["scores"][setting].items():
         mean = sum(found[metric]) / ROOMS
         # The card's rooms are these and more: far off means other weights, or another protocol.
         assert mean == pytest.approx(told["mean"], rel=0.5), metric

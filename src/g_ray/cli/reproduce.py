@@ -11,8 +11,10 @@ from g_ray.cli.reproduce_tables import Table
 if TYPE_CHECKING:
     from g_ray.evaluation.nvs import NVSProtocol, NVSScorer
     from g_ray.evaluation.objects_protocol import ObjectsProtocol
+    from g_ray.evaluation.reconstruction import FoldersScorer
     from g_ray.evaluation.study_runs import Study
     from g_ray.recipes.nvs import NVSRecipe
+    from g_ray.training.recipe import Recipe
 
 # Novel-view synthesis.
 
@@ -268,7 +270,6 @@ class ReconAblationDino(Table):
     """A scene folder with depth, e.g. 7-Scenes: its last 40 % of frames are two more columns."""
 
     def build_study(self) -> "Study":
-        from g_ray.evaluation.reconstruction import FoldersScorer, PhotosScorer
         from g_ray.evaluation.study_runs import Study
         from g_ray.recipes import reconstruction
 
@@ -285,10 +286,7 @@ class ReconAblationDino(Table):
                 data=replace(recipe.data, folders=find_textured(self.data, "train-pinhole")),
                 schedule=replace(recipe.schedule, steps=DINO_STEPS, warmup=DINO_STEPS // 20),
             )
-        side, patch = recipes["gray"].data.width, recipes["gray"].model.build_config().patch
-        photos = None if self.photos is None else PhotosScorer(self.photos, side, patch, (TRAINED, 1.0))
-        folders = {kind: find_textured(self.data, f"test-{kind}") for kind in TEXTURED_TESTS}
-        scorer = FoldersScorer(folders, side, patch, photos)
+        scorer = build_folders_scorer(recipes["gray"], self.data, self.photos)
         features = self.out / "features"
         return Study("recon-ablation-dino", self.scale, recipes, scorer, DINO_PAIRS, features=features)
 
@@ -296,6 +294,19 @@ class ReconAblationDino(Table):
         from g_ray.cli.reproduce_tables import draw_metrics
 
         draw_metrics(result, self.out)
+
+
+def build_folders_scorer(recipe: "Recipe", data: Path, photos: Path | None) -> "FoldersScorer":
+    """Return the tests of a network trained on scene folders: NAME-test-KIND below `data`, and photographs."""
+    from g_ray.evaluation.reconstruction import FoldersScorer, PhotosScorer
+    from g_ray.recipes.reconstruction import ReconstructionRecipe
+
+    if not isinstance(recipe, ReconstructionRecipe):
+        raise ValueError("--tests are for reconstruction networks")
+    side, patch = recipe.data.width, recipe.model.build_config().patch
+    frames = None if photos is None else PhotosScorer(photos, side, patch, (TRAINED, 1.0))
+    folders = {kind: find_textured(data, f"test-{kind}") for kind in TEXTURED_TESTS}
+    return FoldersScorer(folders, side, patch, frames)
 
 
 def find_textured(root: Path, ending: str) -> tuple[Path, ...]:

@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
+
+if TYPE_CHECKING:
+    from g_ray.evaluation.reconstruction import FoldersScorer
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,10 @@ class Ship:
     """Folder for the files; the package's own if not given."""
     scenes: int = 256
     """Test rooms to score them on."""
+    tests: Path | None = None
+    """Networks trained on scene folders: folder with NAME-test-pinhole, -zoom, -mixed, -fisheye to score them on."""
+    photos: Path | None = None
+    """Beside --tests: a scene folder with depth, whose last 40 % of frames are scored too."""
 
     def run(self) -> None:
         import json
@@ -96,9 +103,19 @@ class Ship:
         from g_ray.pipelines.shipping import ship_run
 
         folder = self.folder or FOLDER
-        card = ship_run(self.run_folder, self.name, folder, self.scenes)
+        card = ship_run(self.run_folder, self.name, folder, self.scenes, self._build_tests())
         path = folder / f"{self.name}.safetensors"
         print(f"{path}: {card['bytes'] / 1e6:.1f} MB, {json.dumps(card['scores'])}")
+
+    def _build_tests(self) -> "FoldersScorer | None":
+        from g_ray.cli.reproduce import build_folders_scorer
+        from g_ray.recipes.stored import read_recipe
+        from g_ray.training.checkpoint import WEIGHTS
+
+        if self.tests is None:
+            return None
+        recipe = read_recipe(self.run_folder / WEIGHTS)
+        return build_folders_scorer(recipe, self.tests, self.photos)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from g_ray.data.rooms.room import Room
 from g_ray.data.rooms.textures import PATTERNS
 from g_ray.export.reconstruction import ReconstructedView, Reconstruction
 from g_ray.geometry.pose import Pose
-from g_ray.pipelines.reconstruction import WEIGHTS, KnownGeometry, reconstruct
+from g_ray.pipelines.reconstruction import KnownGeometry, reconstruct
 from g_ray.pipelines.scoring import SCORES, TrueView, score_views
+from g_ray.predictors.settings import ROOMS_WEIGHTS
 from g_ray.viewer.colors import color_depth
 from g_ray.viewer.table_figures import draw_contact_sheet
 from g_ray.viewer.theme import LIGHT, write_png
@@ -101,7 +102,7 @@ def photograph_room() -> DemoScene:
     return DemoScene(images, cameras, truth)
 
 
-def write_reconstruction_demo(folder: Path, weights: str = WEIGHTS) -> ReconstructionDemo:
+def write_reconstruction_demo(folder: Path, weights: str = ROOMS_WEIGHTS) -> ReconstructionDemo:
     """Reconstruct the room by stereo into `folder`, and score it beside the network and cameras that stand still.
 
     The lenses are given, the poses are not: they are estimated, and the known ones only score them.

@@ -16,7 +16,7 @@ from g_ray.data.nvs_settings import RoomsData
 from g_ray.data.reconstruction_settings import RoomsViews
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.evaluation.nvs import FovProtocol, make_predictor
-from g_ray.evaluation.reconstruction import RoomsScorer
+from g_ray.evaluation.reconstruction import FoldersScorer, RoomsScorer
 from g_ray.evaluation.study import ScoredRun, make_rows
 from g_ray.models.checkpoint import CONFIG, load_reconstruction
 from g_ray.pipelines.synthesis import load_network
@@ -29,12 +29,17 @@ from g_ray.training.checkpoint import WEIGHTS, CheckpointStore, read_weights
 from g_ray.training.history import METRICS
 from g_ray.training.recipe import Recipe
 
-MAX_BYTES = 20 * 10**6
+MAX_BYTES = 60 * 10**6
 """Largest file of weights in the package, so that it stays a small download."""
 
 
-def ship_run(run_folder: Path, name: str, folder: Path, scenes: int) -> dict[str, Any]:
-    """Write weights, log and card of a run to `folder`, scored on that many test rooms; return the card."""
+def ship_run(
+    run_folder: Path, name: str, folder: Path, scenes: int, tests: FoldersScorer | None = None
+) -> dict[str, Any]:
+    """Write weights, log and card of a run to `folder`; return the card.
+
+    Networks are scored on that many test rooms, or with `tests` if they were trained on scene folders.
+    """
     weights = run_folder / WEIGHTS
     if not weights.is_file():
         raise ValueError(f"{weights}: no such file; give the folder of a finished g-ray train")
@@ -69,7 +74,7 @@ def ship_run(run_folder: Path, name: str, folder: Path, scenes: int) -> dict[str
         "validation": last.read_validation(),
         "scores": score_nvs(recipe, shipped, scenes)
         if isinstance(recipe, NVSRecipe)
-        else score_reconstruction(recipe, shipped, scenes),
+        else score_reconstruction(recipe, shipped, scenes, tests),
         "provenance": strip_paths(provenance),
     }
     write_json(folder / f"{name}.json", card)
@@ -90,7 +95,7 @@ def write_half_precision(
     size = sum(weight.numel() * weight.element_size() for weight in halves.values())
     if size > MAX_BYTES:
         raise ValueError(
-            f"{weights} has {size / 1e6:.0f} MB in half precision: a package takes 20 MB at most"
+            f"{weights} has {size / 1e6:.0f} MB in half precision: a package takes 60 MB at most"
         )
     with atomic_path(shipped) as scratch:
         metadata = {"format": "pt", "step": str(step), "recipe": json.dumps(document), **more}
@@ -111,13 +116,16 @@ def score_nvs(recipe: NVSRecipe, weights: Path, scenes: int) -> dict[str, Any]:
     return {"protocol": f"{scenes} test rooms, views zoomed by up to z", **rows}
 
 
-def score_reconstruction(recipe: ReconstructionRecipe, weights: Path, scenes: int) -> dict[str, Any]:
-    """Score a reconstruction network per lens on test rooms; return nothing if it was trained on other data.
+def score_reconstruction(
+    recipe: ReconstructionRecipe, weights: Path, scenes: int, tests: FoldersScorer | None = None
+) -> dict[str, Any]:
+    """Score a reconstruction network per lens on test rooms, or with `tests` if it was trained on scene folders.
 
-    The fields of view are those of the ablation table, whatever the training used, so that cards can be compared.
+    The fields of view of rooms are those of the ablation table, whatever the training used, so that cards can be
+    compared.
     """
     if not isinstance(recipe.data, RoomsViews):
-        return {}
+        return {} if tests is None else score_on_folders(recipe, weights, tests)
     rooms = replace(recipe.data, fov_deg=RoomsViews.fov_deg).build_source(
         0, recipe.model.build_config().patch
     )
@@ -132,6 +140,23 @@ def score_reconstruction(recipe: ReconstructionRecipe, weights: Path, scenes: in
         "protocol": f"{scenes} test rooms, {test.views[1]} views of {test.width}×{test.width} px, "
         f"pinholes of {low:.0f}°–{high:.0f}°; trained on pinholes alone",
         **{row["setting"]: row["metrics"] for row in table},
+    }
+
+
+def score_on_folders(recipe: ReconstructionRecipe, weights: Path, tests: FoldersScorer) -> dict[str, Any]:
+    """Score a network on test folders and photographs, beside `standing`, which is calibration alone."""
+    network = load_reconstruction(weights)
+    scores = {setting: tests.score_network(network, setting) for setting in tests.settings}
+    rows = make_rows([ScoredRun("", recipe.seed, 0, 0.0, scores)])
+    references = make_rows(tests.score_references())
+    return {
+        "protocol": f"{tests.sets} sets of {tests.views} views of {tests.side} px from test folders, "
+        "depth along the ray",
+        **{row["setting"]: row["metrics"] for row in rows},
+        "standing": {
+            row["setting"]: {name: value["mean"] for name, value in row["metrics"].items()}
+            for row in references
+        },
     }
 
 

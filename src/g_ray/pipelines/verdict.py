@@ -10,7 +10,7 @@ from torch import Tensor
 from g_ray.export.reconstruction import ReconstructedView, Unit
 from g_ray.pipelines.alignment import Alignment
 from g_ray.predictors.base import Predictor, SceneInput, ScenePrediction
-from g_ray.predictors.settings import WEIGHTS
+from g_ray.predictors.settings import ROOMS_WEIGHTS
 from g_ray.stereo import DepthMap, StereoOptions, StereoView, check_consistency, choose_sources
 
 GOOD_SHARE = 0.9
@@ -47,10 +47,10 @@ def judge(
     elif prediction.keeps_poses:
         sentences.append(_describe_kept_poses(prediction, figures))
     sentences.append(_describe_scale(prediction, unit))
-    if predictor.describe_settings().get("weights") == WEIGHTS:
+    if predictor.describe_settings().get("weights") == ROOMS_WEIGHTS:
         sentences.append(
-            f"{WEIGHTS} was trained on procedural rooms of 48 px: its poses and depth of photographs are not reliable. "
-            "Use --model stereo."
+            f"{ROOMS_WEIGHTS} was trained on procedural rooms of 48 px: its poses and depth of photographs are not "
+            "reliable. Use --model stereo."
         )
     grade = _grade(figures, prediction)
     return {"grade": grade, "verdict": [sentence for sentence in sentences if sentence], **figures}

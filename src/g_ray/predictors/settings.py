@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
-WEIGHTS = "g-ray-rooms"
-"""Weights that come with g-ray."""
+WEIGHTS = "g-ray-photos"
+"""Weights that come with g-ray and are used by default: DINOv2 features, textured scenes, all lenses."""
+ROOMS_WEIGHTS = "g-ray-rooms"
+"""Weights that come with g-ray for procedural rooms; they know nothing of photographs."""
 
 OVERLAP = 3
 """Views that neighboring chunks of a network share: enough for a robust scale."""
