@@ -1,13 +1,22 @@
-"""Read ETH3D's calibrations: COLMAP text models in their own folders, THIN_PRISM_FISHEYE for distorted images."""
+"""Read ETH3D's calibrations and depth maps.
 
+Calibrations are COLMAP text models in their own folders, THIN_PRISM_FISHEYE for distorted images. A depth map has the
+name of its image, …/ground_truth_depth/dslr_images/DSC_0259.JPG, but it is a dump of float32 numbers without a header.
+"""
+
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from g_ray.cameras.thin_prism_fisheye import ThinPrismFisheye
 from g_ray.formats.calibration import CalibrationSource, Example
 from g_ray.formats.colmap import read_lenses
 from g_ray.formats.colmap_model import is_model
+from g_ray.formats.depth import DepthFile
 from g_ray.formats.documents import ParsedFile
 from g_ray.runtime.files import write_atomically
 
@@ -50,3 +59,22 @@ def _find_models(path: Path) -> list[Path]:
     if path.name in PLACES:
         return [path] if is_model(path) else []
     return [path / name for name in PLACES if is_model(path / name)]
+
+
+@dataclass(frozen=True)
+class ETH3DDepthFile(DepthFile):
+    """z-depth in meters of an image of known size, row by row, little-endian; infinity is none."""
+
+    width: int = 0
+    height: int = 0
+
+    def read(self) -> Float[Tensor, "h w"]:
+        if not self.path.is_file():
+            raise OSError(f"{self.path}: no such depth map")
+        size, expected = self.path.stat().st_size, 4 * self.width * self.height
+        if size != expected:
+            raise OSError(
+                f"{self.path}: {size} bytes, but {self.width}×{self.height} numbers take {expected}: download it again"
+            )
+        numbers = np.fromfile(self.path, "<f4").reshape(self.height, self.width)
+        return torch.from_numpy(np.where(np.isfinite(numbers), numbers, 0).astype(np.float32))

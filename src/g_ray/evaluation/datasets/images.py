@@ -1,0 +1,135 @@
+"""Sources of images: files as stored, turned upright, frames of a video, and photographs without their distortion."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from g_ray.cameras.base import Camera
+from g_ray.evaluation.datasets.scene import ImageSource, MaskSource
+from g_ray.formats.images import read_photo
+from g_ray.formats.masks import MaskFile
+from g_ray.formats.video import read_frame, read_frame_times
+from g_ray.rays.ray_map import RayMap
+
+
+@dataclass(frozen=True)
+class StoredImage(ImageSource):
+    """An image file, with its pixels turned clockwise by quarter turns; EXIF orientation is ignored."""
+
+    path: Path
+    turns: int = 0
+
+    def load(self) -> Float[Tensor, "3 h w"]:
+        return turn_pixels(read_photo(self.path), self.turns)
+
+    def list_files(self) -> tuple[Path, ...]:
+        return (self.path,)
+
+
+@dataclass(frozen=True)
+class VideoImage(ImageSource):
+    """A frame of a video, counted from 0."""
+
+    path: Path
+    index: int
+
+    def load(self) -> Float[Tensor, "3 h w"]:
+        times = read_frame_times(self.path)
+        if self.index >= len(times):
+            raise OSError(f"{self.path}: {len(times)} frames, no frame {self.index}: download it again")
+        return read_frame(self.path, times[self.index])
+
+    def list_files(self) -> tuple[Path, ...]:
+        return (self.path,)
+
+
+@dataclass(frozen=True, eq=False)
+class UndistortedImage(ImageSource):
+    """An image as a camera with another lens in the same place would have taken it, by bilinear interpolation."""
+
+    source: ImageSource
+    source_camera: Camera
+    camera: Camera
+
+    def load(self) -> Float[Tensor, "3 h w"]:
+        image = self.source.load()
+        taken = (self.source_camera.height, self.source_camera.width)
+        if tuple(image.shape[1:]) != taken:
+            raise ValueError(
+                f"{self.list_files()[0]} is {image.shape[2]}×{image.shape[1]} px, but its camera takes "
+                f"{taken[1]}×{taken[0]}: unpack the original file again"
+            )
+        pixels, inside = locate_pixels(self.source_camera, self.camera)
+        # grid_sample counts from −1 to 1 between the outer edges of the border pixels, as corner-origin pixels do.
+        grid = 2 * pixels / pixels.new_tensor([taken[1], taken[0]]) - 1
+        warped = F.grid_sample(image[None], grid[None].to(image), align_corners=False, padding_mode="border")
+        return warped[0] * inside
+
+    def list_files(self) -> tuple[Path, ...]:
+        return self.source.list_files()
+
+
+def locate_pixels(source: Camera, camera: Camera) -> tuple[Float[Tensor, "h w 2"], Bool[Tensor, "h w"]]:
+    """Find where the rays of one camera's pixels lie in the image of another one in the same place."""
+    rays = RayMap.from_camera(camera)
+    pixels, imaged = source.project(rays.directions.to(source.dtype))
+    return pixels, imaged & rays.valid & source.contains(pixels)
+
+
+def turn_pixels(image: Tensor, turns: int) -> Tensor:
+    """Turn the last two axes of an image clockwise by quarter turns."""
+    return torch.rot90(image, -turns, (-2, -1)).contiguous() if turns % 4 else image
+
+
+# Masks
+
+
+@dataclass(frozen=True)
+class StoredMask(MaskSource):
+    """A mask file: pixels that are 0 are not scored. With `whole`, only pixels at the largest value are."""
+
+    path: Path
+    whole: bool = False
+
+    def load(self, camera: Camera) -> Bool[Tensor, "h w"]:
+        if self.whole:
+            return (
+                F.interpolate(
+                    (read_photo(self.path)[:1] > 0.999)[None].float(),
+                    (camera.height, camera.width),
+                    mode="nearest-exact",
+                )[0, 0]
+                > 0.5
+            )
+        return MaskFile(self.path, camera.width, camera.height).load()
+
+
+@dataclass(frozen=True)
+class TopRows(MaskSource):
+    """The share of an image's rows, from the top, that is scored."""
+
+    share: float
+
+    def load(self, camera: Camera) -> Bool[Tensor, "h w"]:
+        rows = torch.arange(camera.height) < round(self.share * camera.height)
+        return rows[:, None].expand(camera.height, camera.width)
+
+
+@dataclass(frozen=True, eq=False)
+class UndistortedMask(MaskSource):
+    """The mask of a photograph, moved with it to another lens; pixels from outside the photograph are not scored."""
+
+    source: MaskSource | None
+    source_camera: Camera
+
+    def load(self, camera: Camera) -> Bool[Tensor, "h w"]:
+        pixels, inside = locate_pixels(self.source_camera, camera)
+        if self.source is None:
+            return inside
+        mask = self.source.load(self.source_camera)
+        u, v = pixels.floor().long().unbind(-1)
+        return inside & mask[v.clamp(0, mask.shape[0] - 1), u.clamp(0, mask.shape[1] - 1)]

@@ -1,0 +1,95 @@
+"""All evaluation datasets by name: how their scenes are listed and read, and how a miniature of them is written."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from g_ray.evaluation.datasets import eth3d, pandaset, scannetpp
+from g_ray.evaluation.datasets.scene import EvaluationScene
+from g_ray.evaluation.miniatures.eth3d import write_eth3d
+from g_ray.evaluation.miniatures.pandaset import write_pandaset
+from g_ray.evaluation.miniatures.room import MiniatureSize
+from g_ray.evaluation.miniatures.scannetpp import write_scannetpp, write_scannetpp_joint
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One way to read a dataset; several ways may share a download."""
+
+    title: str
+    download: str
+    """Key of `DOWNLOADS`: what `g-ray data prepare` takes."""
+    list_scenes: Callable[[Path], list[str]]
+    read: Callable[[Path, str], EvaluationScene]
+    """`read(root, scene)`; ValueError or OSError in one line if anything is wrong."""
+    write_miniature: Callable[[Path, MiniatureSize], None]
+    depth: Literal["dense", "sparse", "none"] = "dense"
+
+
+def _read_scannetpp(
+    dataset: str, streams: tuple[scannetpp.Stream, ...]
+) -> Callable[[Path, str], EvaluationScene]:
+    return partial(scannetpp.read_scannetpp, dataset=dataset, streams=streams)
+
+
+DATASETS: dict[str, Dataset] = {
+    "pandaset": Dataset(
+        "PandaSet", "pandaset", pandaset.list_pandaset, pandaset.read_pandaset, write_pandaset, depth="sparse"
+    ),
+    "eth3d": Dataset(
+        "ETH3D, undistorted", "eth3d", eth3d.list_eth3d, eth3d.read_eth3d_undistorted, write_eth3d
+    ),
+    "eth3d-raw": Dataset(
+        "ETH3D, with its lens", "eth3d", eth3d.list_eth3d, eth3d.read_eth3d_raw, write_eth3d
+    ),
+    "scannetpp-mixed": Dataset(
+        "ScanNet++, DSLR fisheye and iPhone",
+        "scannetpp",
+        scannetpp.list_scannetpp,
+        _read_scannetpp("scannetpp-mixed", scannetpp.MIXED),
+        write_scannetpp,
+    ),
+    "scannetpp-undistorted": Dataset(
+        "ScanNet++, both devices undistorted",
+        "scannetpp",
+        scannetpp.list_scannetpp,
+        _read_scannetpp("scannetpp-undistorted", scannetpp.UNDISTORTED),
+        write_scannetpp,
+    ),
+    "scannetpp-high-resolution": Dataset(
+        "ScanNet++, full-size DSLR, undistorted",
+        "scannetpp",
+        scannetpp.list_scannetpp,
+        _read_scannetpp("scannetpp-high-resolution", scannetpp.HIGH_RESOLUTION),
+        write_scannetpp,
+    ),
+    "scannetpp-fisheye": Dataset(
+        "ScanNet++, DSLR fisheye",
+        "scannetpp",
+        scannetpp.list_scannetpp,
+        _read_scannetpp("scannetpp-fisheye", scannetpp.FISHEYE),
+        write_scannetpp,
+    ),
+    "scannetpp-joint": Dataset(
+        "ScanNet++, DSLR fisheye and iPhone calibrated together",
+        "scannetpp-joint",
+        scannetpp.list_scannetpp_joint,
+        partial(scannetpp.read_scannetpp_joint, dataset="scannetpp-joint", streams=scannetpp.MIXED),
+        write_scannetpp_joint,
+    ),
+}
+
+
+def open_scene(dataset: str, root: Path, scene: str) -> EvaluationScene:
+    """Read a scene of a dataset; ValueError names a dataset, a folder or a scene that is not there."""
+    if dataset not in DATASETS:
+        raise ValueError(f"unknown dataset {dataset!r}; known are {', '.join(DATASETS)}")
+    if not root.is_dir():
+        raise ValueError(f"{root}: no such folder; g-ray data prepare {DATASETS[dataset].download} makes it")
+    known = DATASETS[dataset].list_scenes(root)
+    if scene not in known:
+        some = ", ".join(known[:4]) + (", …" if len(known) > 4 else "") if known else "none"
+        raise ValueError(f"{root}: no scene {scene!r} of {DATASETS[dataset].title}; scenes there: {some}")
+    return DATASETS[dataset].read(root, scene)

@@ -1,0 +1,167 @@
+"""Read ScanNet++: a DSLR with a fisheye and an iPhone in one metric world, with a laser-scanned mesh.
+
+ROOT/data/SCENE/dslr/colmap/{cameras,images}.txt               OPENCV_FISHEYE, of the resized images
+ROOT/data/SCENE/dslr/resized_images/DSC*.JPG                   and resized_anon_masks/DSC*.png (255: kept); original_…
+ROOT/data/SCENE/iphone/colmap/{cameras,images}.txt             OPENCV; names may begin with iphone/ or video/
+ROOT/data/SCENE/iphone/rgb/frame_000000.jpg                    extracted frames; or rgb.mkv, whose frames are numbered
+ROOT/data/SCENE/scans/mesh_aligned_0.05.ply
+ROOT/SCENE/merge_dslr_iphone/{images,colmap/sparse_render_rgb} both devices in one COLMAP model, as DA3-BENCH has them
+
+nerfstudio/transforms.json is not read: its world has permuted axes. The depth of both devices is the distance to the
+mesh along the true ray of each pixel. Anonymized pixels are not scored.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from g_ray.cameras.base import Camera
+from g_ray.evaluation.datasets.colmap_views import read_model_views
+from g_ray.evaluation.datasets.depths import MeshDepth, MeshSurface
+from g_ray.evaluation.datasets.images import (
+    StoredImage,
+    StoredMask,
+    UndistortedImage,
+    UndistortedMask,
+    VideoImage,
+)
+from g_ray.evaluation.datasets.scene import EvaluationFrame, EvaluationScene, ImageSource, MaskSource
+from g_ray.evaluation.datasets.undistortion import choose_benchmark_pinhole, choose_inner_pinhole
+from g_ray.formats.calibration import CalibratedView
+from g_ray.formats.colmap_model import is_model
+from g_ray.formats.images import read_photo_size
+from g_ray.formats.scene import resolve_inside
+
+Device = Literal["dslr", "iphone"]
+MESH = Path("scans/mesh_aligned_0.05.ply")
+JOINT = Path("merge_dslr_iphone")
+JOINT_MODEL = JOINT / "colmap/sparse_render_rgb"
+VIDEOS = ("rgb.mkv", "rgb.mp4")
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The frames of one device, with its lens or undistorted."""
+
+    device: Device
+    undistorted: bool
+    original: bool = False
+    """The DSLR's full-size photographs instead of the resized ones."""
+
+
+MIXED = (Stream("dslr", undistorted=False), Stream("iphone", undistorted=True))
+"""Mixed projection, the paper's main protocol."""
+UNDISTORTED = (Stream("dslr", undistorted=True), Stream("iphone", undistorted=True))
+HIGH_RESOLUTION = (Stream("dslr", undistorted=True, original=True),)
+FISHEYE = (Stream("dslr", undistorted=False),)
+IPHONE = (Stream("iphone", undistorted=True),)
+
+
+def list_scannetpp(root: Path) -> list[str]:
+    """List the scenes that have a calibration of the DSLR."""
+    return _list_scenes(root, Path("dslr/colmap"))
+
+
+def list_scannetpp_joint(root: Path) -> list[str]:
+    """List the scenes that have one calibration of both devices."""
+    return _list_scenes(root, JOINT_MODEL)
+
+
+def _list_scenes(root: Path, model: Path) -> list[str]:
+    return sorted(path.name for path in _find_data(root).iterdir() if is_model(path / model))
+
+
+def _find_data(root: Path) -> Path:
+    return root / "data" if (root / "data").is_dir() else root
+
+
+def read_scannetpp(root: Path, name: str, dataset: str, streams: Sequence[Stream]) -> EvaluationScene:
+    """Read the frames of some devices, device by device."""
+    folder = _find_data(root) / name
+    surface = MeshSurface(folder / MESH)
+    frames = tuple(frame for stream in streams for frame in _read_stream(folder, stream, surface))
+    return EvaluationScene(name, dataset, frames, surface=surface.path)
+
+
+def read_scannetpp_joint(root: Path, name: str, dataset: str, streams: Sequence[Stream]) -> EvaluationScene:
+    """Read frames whose cameras were adjusted together, from DA3-BENCH's layout."""
+    folder = _find_data(root) / name
+    surface = MeshSurface(folder / MESH)
+    views = read_model_views(folder / JOINT_MODEL, "download haotongl/scannetpp_zipnerf or DA3-BENCH again")
+    frames = []
+    for stream in streams:
+        for view in views:
+            if ("iphone" in view.name) == (stream.device == "iphone"):
+                image = StoredImage(resolve_inside(folder / JOINT / "images", view.name))
+                frames.append(_make_frame(view, stream, image, None, surface))
+    return EvaluationScene(name, dataset, tuple(frames), surface=surface.path)
+
+
+def _read_stream(folder: Path, stream: Stream, surface: MeshSurface) -> list[EvaluationFrame]:
+    place = folder / stream.device
+    views = read_model_views(place / "colmap", f"download {stream.device}/colmap of scene {folder.name}")
+    if stream.device == "iphone":
+        masks = place / "rgb_masks"
+        return [
+            _make_frame(view, stream, _find_iphone_image(place, view), _find_mask(masks, view), surface)
+            for view in views
+        ]
+    kind = "original" if stream.original else "resized"
+    images, masks = place / f"{kind}_images", place / f"{kind}_anon_masks"
+    views = _resize_views(images, views) if stream.original else views
+    return [
+        _make_frame(view, stream, StoredImage(images / _get_name(view)), _find_mask(masks, view), surface)
+        for view in views
+    ]
+
+
+def _make_frame(
+    view: CalibratedView, stream: Stream, image: ImageSource, mask: MaskSource | None, surface: MeshSurface
+) -> EvaluationFrame:
+    assert view.pose is not None
+    name, depth = f"{stream.device}/{_get_name(view)}", MeshDepth(surface)
+    if not stream.undistorted or view.camera.NAME == "pinhole":
+        return EvaluationFrame(name, image, view.camera, view.pose, depth, mask, stream.device)
+    camera = choose_pinhole(view.camera)
+    warped = UndistortedImage(image, view.camera, camera)
+    return EvaluationFrame(
+        name, warped, camera, view.pose, depth, UndistortedMask(mask, view.camera), stream.device
+    )
+
+
+def choose_pinhole(camera: Camera) -> Camera:
+    """Choose the pinhole that a lens is undistorted to: the benchmark's for the fisheye, for others the widest one
+    without empty pixels."""
+    is_fisheye = camera.NAME == "opencv_fisheye"
+    return choose_benchmark_pinhole(camera) if is_fisheye else choose_inner_pinhole(camera)
+
+
+def _get_name(view: CalibratedView) -> str:
+    return PurePosixPath(view.name).name
+
+
+def _find_mask(folder: Path, view: CalibratedView) -> MaskSource | None:
+    path = folder / f"{PurePosixPath(view.name).stem}.png"
+    return StoredMask(path, whole=True) if path.is_file() else None
+
+
+def _find_iphone_image(place: Path, view: CalibratedView) -> ImageSource:
+    """Return the extracted frame, or the frame of the video whose number is in the name."""
+    path = place / "rgb" / _get_name(view)
+    video = next((place / name for name in VIDEOS if (place / name).is_file()), None)
+    if path.is_file() or video is None:
+        return StoredImage(path)
+    number = path.stem.rpartition("_")[2]
+    if not number.isdigit():
+        raise ValueError(f"{place / 'colmap'}: {view.name} is not named after a frame, as frame_000000.jpg")
+    return VideoImage(video, int(number))
+
+
+def _resize_views(images: Path, views: list[CalibratedView]) -> list[CalibratedView]:
+    """Scale cameras, which belong to the resized photographs, to the size of the original ones."""
+    resized: dict[int, Camera] = {}
+    for view in views:
+        if id(view.camera) not in resized:
+            resized[id(view.camera)] = view.camera.resize(*read_photo_size(images / _get_name(view)))
+    return [CalibratedView(view.name, resized[id(view.camera)], view.pose) for view in views]

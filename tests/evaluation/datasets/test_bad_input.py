@@ -1,0 +1,118 @@
+"""Damaged datasets: the file is named in one line."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from g_ray.evaluation.datasets.registry import DATASETS
+from g_ray.evaluation.datasets.scene import Framing
+
+
+@pytest.fixture
+def copy(miniature, tmp_path):
+    """`copy(name)`: a copy of a miniature that may be damaged, and its first scene's name."""
+
+    def make(name):
+        root, _, scene = miniature(name)
+        shutil.copytree(root, tmp_path / "copy")
+        return tmp_path / "copy", scene.name
+
+    return make
+
+
+def load(name, root, scene, frame=0):
+    one = DATASETS[name].read(root, scene).frames[frame]
+    return one.load_view(Framing.fit(one.camera, 30, 20))
+
+
+def test_pandaset_with_a_pose_that_is_nan(copy):
+    root, scene = copy("pandaset")
+    path = root / scene / "camera" / "left_camera" / "poses.json"
+    poses = json.loads(path.read_text())
+    poses[2]["position"]["x"] = float("nan")
+    path.write_text(json.dumps(poses))
+    with pytest.raises(ValueError, match=r"left_camera/poses\.json: pose 2 is not a rotation and a position"):
+        load("pandaset", root, scene)
+
+
+def test_pandaset_with_a_missing_image(copy):
+    root, scene = copy("pandaset")
+    (root / scene / "camera" / "left_camera" / "02.jpg").unlink()
+    with pytest.raises(ValueError, match=r"left_camera/poses\.json: not one pose for each of the 3 images"):
+        load("pandaset", root, scene)
+
+
+def test_pandaset_with_a_table_of_something_else(copy):
+    root, scene = copy("pandaset")
+    pandas = pytest.importorskip("pandas")
+    pandas.DataFrame({"label": [1, 2]}).to_pickle(root / scene / "lidar" / "00.pkl.gz")
+    with pytest.raises(OSError, match=r"00\.pkl\.gz: no columns x, y, z but label"):
+        load("pandaset", root, scene)
+
+
+def test_eth3d_with_a_truncated_depth_map(copy):
+    root, scene = copy("eth3d")
+    name = DATASETS["eth3d"].read(root, scene).frames[0].name
+    path = root / scene / "ground_truth_depth" / "dslr_images" / name
+    path.write_bytes(path.read_bytes()[:-8])
+    for dataset in ("eth3d", "eth3d-raw"):
+        with pytest.raises(OSError, match=r"DSC_0709\.JPG: 38392 bytes, but 120×80 numbers take 38400"):
+            load(dataset, root, scene)
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("eth3d-raw", "images/dslr_images/DSC_0709.JPG"),
+        ("scannetpp-mixed", "dslr/resized_images/DSC00000.JPG"),
+        ("scannetpp-undistorted", "dslr/resized_images/DSC00000.JPG"),
+    ],
+)
+def test_an_image_of_another_size(copy, name, place):
+    root, scene = copy(name)
+    (path,) = root.glob(f"**/{scene}/{place}")
+    Image.fromarray(np.zeros((60, 90, 3), np.uint8)).save(path)
+    with pytest.raises(ValueError, match="is 90×60 px, but its camera takes 120×80"):
+        load(name, root, scene)
+
+
+def test_scannetpp_without_its_mesh(copy):
+    root, scene = copy("scannetpp-mixed")
+    (root / "data" / scene / "scans" / "mesh_aligned_0.05.ply").unlink()
+    with pytest.raises(OSError, match=r"mesh_aligned_0\.05\.ply: no such mesh"):
+        load("scannetpp-mixed", root, scene)
+
+
+def test_scannetpp_does_not_read_the_permuted_transforms(copy):
+    root, scene = copy("scannetpp-mixed")
+    before = DATASETS["scannetpp-mixed"].read(root, scene).fingerprint()
+    (root / "data" / scene / "dslr" / "nerfstudio" / "transforms.json").write_text("{}")
+    assert DATASETS["scannetpp-mixed"].read(root, scene).fingerprint() == before
+
+
+def test_scannetpp_with_nan_poses(copy):
+    root, scene = copy("scannetpp-mixed")
+    path = root / "data" / scene / "iphone" / "colmap" / "images.txt"
+    lines = path.read_text().splitlines()
+    words = lines[4].split()
+    lines[4] = " ".join([words[0], "nan", *words[2:]])
+    path.write_text("\n".join(lines))
+    with pytest.raises(ValueError, match=r"the pose of video/frame_000000\.jpg is not one"):
+        load("scannetpp-mixed", root, scene)
+
+
+def test_masked_pixels_are_not_scored(miniature):
+    _, _, scene = miniature("scannetpp-mixed")
+    frame = scene["dslr/DSC00000.JPG"]
+    view = frame.load_view(Framing.whole(frame.camera, 120, 80))
+    assert not bool(view.valid[:10, :15].any())
+    assert bool(view.valid[12:, 18:].all())
+    _, _, scene = miniature("pandaset")
+    frame = scene["back_camera/00"]
+    view = frame.load_view(Framing.whole(frame.camera, frame.camera.width, frame.camera.height))
+    rows = round(frame.camera.height * 820 / 1080)
+    assert bool(view.valid[:rows].any())
+    assert not bool(view.valid[rows:].any())

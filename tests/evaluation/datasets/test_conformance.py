@@ -1,0 +1,112 @@
+"""Every dataset of the registry: what is read from its miniature is what the room looks like."""
+
+import pytest
+import torch
+
+from g_ray.evaluation.datasets.registry import DATASETS, open_scene
+from g_ray.evaluation.datasets.scene import Framing
+from g_ray.geometry.pose import Pose
+from g_ray.rays.ray_map import RayMap
+
+names = pytest.mark.parametrize("name", DATASETS)
+with_depth = pytest.mark.parametrize("name", [name for name, one in DATASETS.items() if one.depth != "none"])
+MEDIAN = {"dense": 0.012, "sparse": 0.012}
+"""Nearest lookups are off by up to a pixel, which is about a hundredth of a depth at these sizes."""
+UNITS_PER_METER = {"m": 1.0, "mm": 1000.0, "none": 1.0}
+
+
+def frames_of(scene):
+    """The first frame and the last one of every device."""
+    by_device = {}
+    for frame in scene.frames:
+        by_device.setdefault(frame.device, []).append(frame)
+    return [frame for frames in by_device.values() for frame in (frames[0], frames[-1])]
+
+
+def frame_half(frame):
+    return Framing.fit(frame.camera, 60, 40)
+
+
+@names
+def test_scenes_are_listed_and_read(name, miniature):
+    root, _, scene = miniature(name)
+    assert DATASETS[name].list_scenes(root) == [scene.name]
+    assert (scene.dataset, len(scene.by_name)) == (name, len(scene))
+    assert open_scene(name, root, scene.name).fingerprint() == scene.fingerprint()
+    assert not list(scene.list_missing_files())
+
+
+@names
+def test_a_scene_that_is_not_there_is_named(name, miniature):
+    root, _, _ = miniature(name)
+    with pytest.raises(ValueError, match="no scene 'elsewhere'"):
+        open_scene(name, root, "elsewhere")
+
+
+@names
+def test_images_show_the_room_through_their_cameras(name, miniature):
+    """Colors agree with a rendering through the camera and from the pose that were read."""
+    _, room, scene = miniature(name)
+    for frame in frames_of(scene):
+        view = frame.load_view(frame_half(frame))
+        assert view.image.shape == (3, 40, 60)
+        if frame.pose is not None:
+            pose = to_meters(frame.pose, scene)
+            color = room.render(view.camera, pose.to(torch.float32)).rgb.movedim(-1, 0)
+            assert float((view.image - color).abs().mean()) < 0.03, frame.name
+
+
+@with_depth
+def test_depth_is_that_of_the_room(name, miniature):
+    _, room, scene = miniature(name)
+    for frame in frames_of(scene):
+        if frame.pose is None:
+            continue
+        view = frame.load_view(frame_half(frame))
+        truth = room.render(view.camera, to_meters(frame.pose, scene).to(torch.float32)).ray_depth
+        error = (view.ray_depth / UNITS_PER_METER[scene.unit] / truth - 1).abs()[view.valid]
+        assert float(view.valid.float().mean()) > 0.25, frame.name
+        assert float(error.median()) < MEDIAN[DATASETS[name].depth], frame.name
+        assert float((error > 0.05).float().mean()) < 0.02, frame.name
+
+
+@with_depth
+def test_depth_and_poses_of_two_frames_agree(name, miniature):
+    """Points of one frame that another one images lie on the surface that it sees, but for occlusions."""
+    _, _, scene = miniature(name)
+    first = scene.frames[0]
+    same = [frame for frame in scene.frames if frame.device == first.device]
+    others = [same[1], *(frame for frame in scene.frames if frame.device != first.device)][:4]
+    if first.pose is None:
+        pytest.skip("a dataset of depth without poses")
+    view = first.load_view(frame_half(first))
+    points = view.ray_depth[..., None] * RayMap.from_camera(view.camera).directions
+    world = first.pose.apply(points.double())[view.valid]
+    compared = 0
+    for other in others:
+        seen = other.load_view(frame_half(other))
+        local = other.get_pose().inverse().apply(world)
+        pixels, imaged = seen.camera.project(local.float())
+        column, row = pixels.floor().long().unbind(-1)
+        inside = imaged & (column >= 0) & (column < 60) & (row >= 0) & (row < 40)
+        found = seen.ray_depth[row[inside], column[inside]]
+        ratio = local[inside].norm(dim=-1) / found
+        ratio = ratio[found > 0]
+        if len(ratio) > 100:
+            assert float((ratio - 1).abs().median()) < 0.02, other.name
+            compared += 1
+    assert compared
+
+
+@names
+def test_poses_are_rigid(name, miniature):
+    _, _, scene = miniature(name)
+    for frame in scene.frames:
+        if frame.pose is not None:
+            rotation = frame.pose.rotation
+            assert torch.allclose(rotation @ rotation.mT, torch.eye(3, dtype=torch.float64), atol=1e-6)
+            assert float(torch.linalg.det(rotation)) > 0
+
+
+def to_meters(pose, scene):
+    return Pose(pose.world_from_cam).scale_translation(1 / UNITS_PER_METER[scene.unit])
