@@ -5,7 +5,7 @@ import pytest
 from g_ray.evaluation.datasets.registry import DATASETS
 from g_ray.evaluation.miniatures.room import MiniatureSize
 
-SIZE = MiniatureSize(scenes=1, frames=4, width=120)
+SIZE = MiniatureSize(scenes=1, frames=3, width=120)
 
 
 @pytest.fixture(scope="session")

@@ -32,16 +32,16 @@ def test_pandaset_with_a_pose_that_is_nan(copy):
     root, scene = copy("pandaset")
     path = root / scene / "camera" / "left_camera" / "poses.json"
     poses = json.loads(path.read_text())
-    poses[2]["position"]["x"] = float("nan")
+    poses[1]["position"]["x"] = float("nan")
     path.write_text(json.dumps(poses))
-    with pytest.raises(ValueError, match=r"left_camera/poses\.json: pose 2 is not a rotation and a position"):
+    with pytest.raises(ValueError, match=r"left_camera/poses\.json: pose 1 is not a rotation and a position"):
         load("pandaset", root, scene)
 
 
 def test_pandaset_with_a_missing_image(copy):
     root, scene = copy("pandaset")
     (root / scene / "camera" / "left_camera" / "02.jpg").unlink()
-    with pytest.raises(ValueError, match=r"left_camera/poses\.json: not one pose for each of the 3 images"):
+    with pytest.raises(ValueError, match=r"left_camera/poses\.json: not one pose for each of the 2 images"):
         load("pandaset", root, scene)
 
 
@@ -116,3 +116,79 @@ def test_masked_pixels_are_not_scored(miniature):
     rows = round(frame.camera.height * 820 / 1080)
     assert bool(view.valid[:rows].any())
     assert not bool(view.valid[rows:].any())
+
+
+# Recordings
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "change", "message"),
+    [
+        (
+            "sintel",
+            "depth/*/frame_0001.dpt",
+            lambda old: old[:-4],
+            r"frame_0001\.dpt: 24476 bytes of depth for 120×51",
+        ),
+        ("sintel", "camdata_left/*/frame_0001.cam", lambda old: old[:-8], r"frame_0001\.cam: 164 bytes"),
+        (
+            "sintel",
+            "camdata_left/*/frame_0001.cam",
+            lambda old: b"x" + old[1:],
+            "does not begin with Sintel's tag",
+        ),
+        ("tum", "*/groundtruth.txt", lambda old: old[:-20], "not a time and 7 values"),
+        ("tum", "*/groundtruth.txt", lambda old: old.replace(b" 0.", b" nan."), "is not made of numbers"),
+        (
+            "nrgbd",
+            "*/poses.txt",
+            lambda old: old[: old.rindex(b"\n", 0, -1)],
+            "11 rows of 4, but 3 images take 12",
+        ),
+        (
+            "nrgbd",
+            "*/poses.txt",
+            lambda old: b"nan nan nan nan\n" * 12,
+            r"poses\.txt: pose 0 is not a rotation",
+        ),
+        ("nrgbd", "*/depth/depth0.png", lambda old: old[:300], r"depth0\.png: cannot be read"),
+        (
+            "dtu",
+            "*/cams/00000000_cam.txt",
+            lambda old: old.replace(b"intrinsic", b"inside"),
+            "not a camera of MVSNet",
+        ),
+        (
+            "dtu",
+            "*/depths/00000000.npy",
+            lambda old: old[:-4],
+            r"00000000\.npy: cannot be read as numpy array",
+        ),
+        ("kitti", "*/calib_cam_to_cam.txt", lambda old: b"", "no P_rect_02 in it"),
+        ("7scenes", "*/*/frame-000000.pose.txt", lambda old: b"1 2 3", "not a 4×4 matrix of numbers"),
+    ],
+)
+def test_a_damaged_recording_is_named(copy, name, pattern, change, message):
+    root, scene = copy(name)
+    path = sorted(root.glob(f"**/{pattern}"))[0]
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises((ValueError, OSError), match=message) as caught:
+        load(name, root, scene)
+    assert "\n" not in str(caught.value)
+
+
+def test_kitti_with_a_depth_map_without_image(copy):
+    root, scene = copy("kitti")
+    next(root.glob(f"*/{scene}/image_02/data/0000000006.png")).unlink()
+    with pytest.raises(ValueError, match=r"0000000006\.png: no image for a depth map"):
+        load("kitti", root, scene)
+
+
+@pytest.mark.parametrize("name", ["tum", "nrgbd", "dtu", "sintel"])
+def test_a_recording_with_an_image_of_another_size(copy, name):
+    root, scene = copy(name)
+    frame = DATASETS[name].read(root, scene).frames[1]
+    (path,) = frame.image.list_files()
+    Image.fromarray(np.zeros((33, 22, 3), np.uint8)).save(path)
+    with pytest.raises((ValueError, OSError), match=r"22×33|principal point"):
+        load(name, root, scene, frame=1)

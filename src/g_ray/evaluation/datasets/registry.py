@@ -6,12 +6,26 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from g_ray.evaluation.datasets import eth3d, pandaset, scannetpp
+from g_ray.evaluation.datasets import (
+    da3_bench,
+    dtu,
+    eth3d,
+    kitti,
+    nrgbd,
+    pandaset,
+    posed,
+    scannetpp,
+    seven_scenes,
+    sintel,
+    tum,
+)
 from g_ray.evaluation.datasets.scene import EvaluationScene
+from g_ray.evaluation.miniatures import recordings
 from g_ray.evaluation.miniatures.eth3d import write_eth3d
 from g_ray.evaluation.miniatures.pandaset import write_pandaset
 from g_ray.evaluation.miniatures.room import MiniatureSize
 from g_ray.evaluation.miniatures.scannetpp import write_scannetpp, write_scannetpp_joint
+from g_ray.evaluation.miniatures.wai import write_wai
 
 
 @dataclass(frozen=True)
@@ -79,6 +93,48 @@ DATASETS: dict[str, Dataset] = {
         partial(scannetpp.read_scannetpp_joint, dataset="scannetpp-joint", streams=scannetpp.MIXED),
         write_scannetpp_joint,
     ),
+    "tum": Dataset("TUM RGB-D, Freiburg 3", "tum", tum.list_tum, tum.read_tum, recordings.write_tum),
+    "sintel": Dataset(
+        "MPI Sintel", "sintel", sintel.list_sintel, sintel.read_sintel, recordings.write_sintel
+    ),
+    "kitti": Dataset(
+        "KITTI depth", "kitti", kitti.list_kitti, kitti.read_kitti, recordings.write_kitti, depth="sparse"
+    ),
+    "7scenes": Dataset(
+        "7-Scenes",
+        "7scenes",
+        seven_scenes.list_seven_scenes,
+        seven_scenes.read_sequence,
+        recordings.write_seven_scenes,
+    ),
+    "nrgbd": Dataset("Neural RGB-D", "nrgbd", nrgbd.list_nrgbd, nrgbd.read_nrgbd, recordings.write_nrgbd),
+    "dtu": Dataset("DTU", "dtu", dtu.list_dtu, dtu.read_dtu, recordings.write_dtu),
+    "da3-eth3d": Dataset(
+        "DA3-BENCH, ETH3D", "da3-bench", eth3d.list_eth3d, da3_bench.read_da3_eth3d, write_eth3d
+    ),
+    "da3-7scenes": Dataset(
+        "DA3-BENCH, 7-Scenes",
+        "da3-bench",
+        seven_scenes.list_seven_scenes,
+        da3_bench.read_da3_seven_scenes,
+        recordings.write_da3_seven_scenes,
+    ),
+    "da3-scannetpp": Dataset(
+        "DA3-BENCH, ScanNet++",
+        "da3-bench",
+        scannetpp.list_scannetpp_joint,
+        da3_bench.read_da3_scannetpp,
+        write_scannetpp_joint,
+    ),
+    "da3-dtu": Dataset(
+        "DA3-BENCH, DTU",
+        "da3-bench",
+        dtu.list_dtu_da3,
+        dtu.read_dtu_da3,
+        recordings.write_da3_dtu,
+        depth="none",
+    ),
+    "wai": Dataset("MapAnything's layout (WAI)", "wai", posed.list_wai, posed.read_wai_scene, write_wai),
 }
 
 

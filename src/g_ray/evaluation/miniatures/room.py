@@ -15,6 +15,7 @@ from torch import Tensor
 from g_ray.cameras.base import Camera
 from g_ray.data.rooms import Room, make_random_room
 from g_ray.geometry.pose import Pose
+from g_ray.rays.ray_map import RayMap
 from g_ray.runtime.files import atomic_path, write_atomically
 
 EYE_HEIGHT_M = -0.35
@@ -76,6 +77,14 @@ def take_shots(room: Room, cameras: Camera | Sequence[Camera], poses: Pose) -> l
     count = poses.batch_shape[0]
     lenses = [cameras] * count if isinstance(cameras, Camera) else list(cameras)
     return [take_shot(room, lens, poses[i]) for i, lens in enumerate(lenses)]
+
+
+def measure_depth(room: Room, camera: Camera, pose: Pose) -> Float[np.ndarray, "h w"]:
+    """Measure z-depth as a depth camera without colors does."""
+    rays = RayMap.from_camera(camera.to(torch.float32))
+    directions = pose.to(torch.float32).rotate(rays.directions).reshape(-1, 3)
+    distance, _ = room.cast(pose.translation.float().expand_as(directions), directions)
+    return (distance.reshape(rays.shape) * rays.directions[..., 2] * rays.valid).numpy()
 
 
 def scan_room(

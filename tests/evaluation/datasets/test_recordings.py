@@ -1,0 +1,59 @@
+"""Formats of recordings: association by time, erosion, what other tools say about the same files."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from g_ray.cameras import Pinhole
+from g_ray.evaluation.datasets.dtu import ErodedMask
+from g_ray.evaluation.datasets.scene import MaskSource
+from g_ray.formats.tum import associate, read_stamped_lines
+
+TIMES = st.lists(st.integers(0, 400), min_size=1, max_size=25, unique=True)
+
+
+@given(TIMES, TIMES)
+def test_association_is_greedy_and_one_to_one(first, second):
+    """Compared with a search over all pairs."""
+    first, second = [t / 1000 for t in first], [t / 1000 for t in second]
+    pairs = associate(first, second)
+    assert len({i for i, _ in pairs}) == len({j for _, j in pairs}) == len(pairs)
+    free = {(i, j) for i in range(len(first)) for j in range(len(second))}
+    expected = set()
+    while free:
+        i, j = min(free, key=lambda pair: (abs(first[pair[0]] - second[pair[1]]), pair))
+        if abs(first[i] - second[j]) >= 0.02:
+            break
+        expected.add((i, j))
+        free = {pair for pair in free if pair[0] != i and pair[1] != j}
+    assert set(pairs) == expected
+    assert [first[i] for i, _ in pairs] == sorted(first[i] for i, _ in pairs)
+
+
+def test_the_trajectory_is_what_evo_reads(miniature):
+    file_interface = pytest.importorskip("evo.tools.file_interface")
+    root, _, scene = miniature("tum")
+    theirs = file_interface.read_tum_trajectory_file(str(root / scene.name / "groundtruth.txt"))
+    for frame in scene.frames:
+        nearest = int(np.abs(theirs.timestamps - frame.time_s).argmin())
+        assert np.allclose(theirs.poses_se3[nearest], frame.pose.world_from_cam, atol=1e-6)
+
+
+def test_comments_and_empty_lines_are_skipped(tmp_path):
+    (tmp_path / "rgb.txt").write_text("# stamps\n\n1.5 rgb/1.5.png\n")
+    assert read_stamped_lines(tmp_path / "rgb.txt", 1) == [(1.5, ("rgb/1.5.png",))]
+
+
+def test_masks_are_eroded_as_opencv_does():
+    cv2 = pytest.importorskip("cv2")
+    mask = np.random.default_rng(0).random((40, 50)) < 0.995
+
+    class Fixed(MaskSource):
+        def load(self, camera):
+            return torch.from_numpy(mask)
+
+    camera = Pinhole.make(50, 40, fx=30.0, fy=30.0, cx=25.0, cy=20.0)
+    theirs = cv2.erode(mask.astype(np.uint8), np.ones((10, 10), np.uint8), iterations=1)
+    assert np.array_equal(ErodedMask(Fixed(), 10).load(camera).numpy(), theirs > 0)
