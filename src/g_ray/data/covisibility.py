@@ -1,6 +1,7 @@
 """Covisibility: how much of one view another one sees, and walks through views that overlap."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -95,25 +96,49 @@ def compute_scene_covisibility(scene: PosedScene) -> Float[np.ndarray, "view vie
     """Compute the matrix from depth; views without depth have covisibility 0 with all others."""
     if not scene.depth:
         raise ValueError(f"{scene.folder}: neither depth nor covisibility: it is unknown which views overlap")
-    poses = scene.poses.to(torch.float32)
-    points, masks, cameras, maps = [], [], [], []
-    for camera, file in zip(scene.cameras, scene.depth, strict=True):
-        depth = None if file is None else file.read()
-        grid, valid, _ = _load_ray_depth(camera, file, depth, _fit_size(camera, POINTS_PX, square=True))
-        points.append(grid)
-        masks.append(valid)
-        _, _, (fine, small) = _load_ray_depth(camera, file, depth, _fit_size(camera, LOOKUP_PX))
-        cameras.append(small)
-        maps.append(fine)
-    local, valid = torch.stack(points)[None], torch.stack(masks)[None]
-    world = transform_points(local, poses[None])
-    distance = torch.linalg.vector_norm(local, dim=-1)[valid]
+    views = [_make_coarse_view(*pair) for pair in zip(scene.cameras, scene.depth, strict=True)]
+    distances = [torch.linalg.vector_norm(view.points, dim=-1)[view.valid] for view in views]
+    distance = torch.cat(distances)
     near = NEAR * float(distance.median()) if len(distance) else 0.0
+    return compute_pairwise(views, scene.poses, near)
+
+
+@dataclass(frozen=True, eq=False)
+class CoarseView:
+    """What of a view is looked for in others, and what others are looked up in."""
+
+    points: Float[Tensor, "h w 3"]
+    """On a coarse grid of its pixels, in its camera's frame."""
+    valid: Bool[Tensor, "h w"]
+    camera: Camera
+    """At the size of the map."""
+    ray_depth: Float[Tensor, "rows columns"]
+    """Along the camera's rays; 0 where unknown."""
+
+
+def compute_pairwise(
+    views: Sequence[CoarseView], poses: Pose, tolerance: float = TOLERANCE_M
+) -> Float[np.ndarray, "view view"]:
+    """Share of view i's grid that view j sees, at [i, j]; grids of all views have one size, cameras are any."""
+    poses = poses.to(torch.float32)
+    local, valid = (
+        torch.stack([view.points for view in views])[None],
+        torch.stack([v.valid for v in views])[None],
+    )
+    world = transform_points(local, poses[None])
     columns = [
-        find_visible(camera, poses[None, view : view + 1].inverse(), world, depth[None], near) & valid
-        for view, (camera, depth) in enumerate(zip(cameras, maps, strict=True))
+        find_visible(view.camera, poses[None, i : i + 1].inverse(), world, view.ray_depth[None], tolerance)
+        & valid
+        for i, view in enumerate(views)
     ]
     return torch.stack([column.float().mean((-2, -1))[0] for column in columns], -1).numpy()
+
+
+def _make_coarse_view(camera: Camera, file: DepthFile | None) -> CoarseView:
+    depth = None if file is None else file.read()
+    points, valid, _ = _load_ray_depth(camera, file, depth, _fit_size(camera, POINTS_PX, square=True))
+    _, _, (fine, small) = _load_ray_depth(camera, file, depth, _fit_size(camera, LOOKUP_PX))
+    return CoarseView(points, valid, small, fine)
 
 
 def _load_ray_depth(
@@ -160,28 +185,66 @@ def draw_covisible_views(
     count: int,
     threshold: float,
     allowed: Sequence[int],
+    groups: Sequence[str] | None = None,
 ) -> list[int]:
     """`count` of the allowed views, the first any of them; every further one overlaps with an earlier one by more than
     `threshold`.
 
     A walk that is stuck continues from the previous view. If no walk finds so many views, views of the longest one come
-    more than once.
+    more than once. `groups` names a group of every view, such as its device: no group then gets more than its equal
+    share of the views.
     """
     free = np.zeros(len(covisibility), dtype=bool)
     free[list(allowed)] = True
+    quotas = _Quotas.make(groups, free, count)
     unvisited, longest = free.copy(), list[int]()
     for _ in range(1 + RESTARTS):
         if not unvisited.any():
             break
         start = int(random.choice(np.flatnonzero(unvisited)))
-        visited = _walk(random, covisibility, count, threshold, start, free.copy())
+        visited = _walk(random, covisibility, count, threshold, start, free.copy(), quotas)
         unvisited[visited] = False
         if len(visited) > len(longest):
             longest = visited
         if len(longest) == count:
             return longest
-    again = random.choice(len(longest), count - len(longest))
-    return [*longest, *(longest[int(index)] for index in again)]
+    return quotas.repeat(random, longest, count, np.flatnonzero(free))
+
+
+@dataclass(frozen=True, eq=False)
+class _Quotas:
+    """How many views of each group a set may have."""
+
+    group: np.ndarray
+    """[view]: number of the group."""
+    most: int
+
+    @staticmethod
+    def make(groups: Sequence[str] | None, free: np.ndarray, count: int) -> "_Quotas":
+        if groups is None:
+            return _Quotas(np.zeros(len(free), dtype=np.int64), count)
+        names = sorted({name for name, known in zip(groups, free, strict=True) if known})
+        number = {name: index for index, name in enumerate(names)}
+        group = np.array([number.get(name, 0) for name in groups], dtype=np.int64)
+        return _Quotas(group, -(-count // len(names)))
+
+    def close(self, visited: list[int], free: np.ndarray) -> None:
+        """Take the views of groups that are full out of `free`."""
+        counts = np.bincount(self.group[visited], minlength=self.group.max() + 1)
+        free &= (counts < self.most)[self.group]
+
+    def repeat(
+        self, random: np.random.Generator, visited: list[int], count: int, allowed: np.ndarray
+    ) -> list[int]:
+        """Fill a set with views that it has already, or with any allowed ones of a group that it has none of."""
+        chosen = list(visited)
+        for number in range(self.group.max() + 1):
+            members = [view for view in visited if self.group[view] == number]
+            pool = members or allowed[self.group[allowed] == number].tolist()
+            missing = min(self.most - len(members), count - len(chosen))
+            if missing > 0 and pool:
+                chosen += [pool[int(index)] for index in random.choice(len(pool), missing)]
+        return chosen
 
 
 def _walk(
@@ -191,10 +254,12 @@ def _walk(
     threshold: float,
     start: int,
     free: np.ndarray,
+    quotas: _Quotas,
 ) -> list[int]:
     """Takes what it visits out of `free`."""
     visited, path = [start], [start]
     free[start] = False
+    quotas.close(visited, free)
     while path and len(visited) < count:
         near = np.flatnonzero((compute_overlap(covisibility, path[-1]) > threshold) & free)
         if not len(near):
@@ -204,4 +269,5 @@ def _walk(
         free[step] = False
         visited.append(step)
         path.append(step)
+        quotas.close(visited, free)
     return visited

@@ -41,7 +41,7 @@ def test_pandaset_with_a_pose_that_is_nan(copy):
 def test_pandaset_with_a_missing_image(copy):
     root, scene = copy("pandaset")
     (root / scene / "camera" / "left_camera" / "02.jpg").unlink()
-    with pytest.raises(ValueError, match=r"left_camera/poses\.json: not one pose for each of the 2 images"):
+    with pytest.raises(ValueError, match=r"left_camera/poses\.json: not one pose for each of the 3 images"):
         load("pandaset", root, scene)
 
 
@@ -143,12 +143,12 @@ def test_masked_pixels_are_not_scored(miniature):
             "nrgbd",
             "*/poses.txt",
             lambda old: old[: old.rindex(b"\n", 0, -1)],
-            "11 rows of 4, but 3 images take 12",
+            "15 rows of 4, but 4 images take 16",
         ),
         (
             "nrgbd",
             "*/poses.txt",
-            lambda old: b"nan nan nan nan\n" * 12,
+            lambda old: b"nan nan nan nan\n" * 16,
             r"poses\.txt: pose 0 is not a rotation",
         ),
         ("nrgbd", "*/depth/depth0.png", lambda old: old[:300], r"depth0\.png: cannot be read"),

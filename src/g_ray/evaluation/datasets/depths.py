@@ -101,18 +101,31 @@ class OcclusionWindow:
     margin: float = 0.05
 
 
+class SweepReader:
+    """Reads sweeps of a LiDAR and keeps the last one: the cameras of a rig follow each other at one instant."""
+
+    def __init__(self, read: Callable[[Path], Float[np.ndarray, "point 3"]]) -> None:
+        self._read = read
+        self._last: tuple[Path, Float[Tensor, "point 3"]] | None = None
+
+    def load(self, path: Path) -> Float[Tensor, "point 3"]:
+        """Return points in the world, float64."""
+        if self._last is None or self._last[0] != path:
+            self._last = path, torch.from_numpy(self._read(path)).double()
+        return self._last[1]
+
+
 @dataclass(frozen=True, eq=False)
 class PointsDepth(DepthSource):
     """z-depth of points in the world, the nearest in every pixel; sparse."""
 
     path: Path
-    read_points: Callable[[Path], Float[np.ndarray, "point 3"]]
+    reader: SweepReader
     window: OcclusionWindow
     convention: Convention = field(default="z", init=False)
 
     def sample(self, frame: EvaluationFrame, framing: Framing) -> Float[Tensor, "h w"]:
-        points = torch.from_numpy(self.read_points(self.path))
-        local = frame.get_pose().inverse().apply(points.double())
+        local = frame.get_pose().inverse().apply(self.reader.load(self.path))
         visible = find_unhidden(frame.camera, local, self.window)
         return splat_depth(framing.apply(frame.camera), local[visible])
 

@@ -21,7 +21,7 @@ from jaxtyping import Float
 
 from g_ray.cameras.base import Camera
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.evaluation.datasets.depths import OcclusionWindow, PointsDepth
+from g_ray.evaluation.datasets.depths import OcclusionWindow, PointsDepth, SweepReader
 from g_ray.evaluation.datasets.images import StoredImage, TopRows
 from g_ray.evaluation.datasets.poses import make_pose
 from g_ray.evaluation.datasets.scene import EvaluationFrame, EvaluationScene
@@ -44,7 +44,8 @@ def list_pandaset(root: Path) -> list[str]:
 def read_pandaset(root: Path, name: str) -> EvaluationScene:
     """Read a sequence: all cameras at the first instant, then at the second, and so on."""
     folder = root / name
-    by_camera = [_read_camera(folder, camera) for camera in CAMERAS]
+    reader = SweepReader(read_points)
+    by_camera = [_read_camera(folder, camera, reader) for camera in CAMERAS]
     counts = {camera: len(frames) for camera, frames in zip(CAMERAS, by_camera, strict=True)}
     if len(set(counts.values())) > 1:
         raise ValueError(f"{folder}: cameras with different numbers of frames ({counts}); unpack it again")
@@ -52,7 +53,7 @@ def read_pandaset(root: Path, name: str) -> EvaluationScene:
     return EvaluationScene(name, "pandaset", frames)
 
 
-def _read_camera(folder: Path, camera: str) -> list[EvaluationFrame]:
+def _read_camera(folder: Path, camera: str, reader: SweepReader) -> list[EvaluationFrame]:
     place = folder / "camera" / f"{camera}_camera"
     images = sorted(place.glob("*.jpg"))
     if not images:
@@ -66,7 +67,7 @@ def _read_camera(folder: Path, camera: str) -> list[EvaluationFrame]:
             image=StoredImage(image),
             camera=lens,
             pose=pose,
-            depth=PointsDepth(_find_sweep(folder, image.stem), read_points, WINDOW),
+            depth=PointsDepth(_find_sweep(folder, image.stem), reader, WINDOW),
             mask=mask,
             device=camera,
         )

@@ -90,7 +90,7 @@ def measure_depth(room: Room, camera: Camera, pose: Pose) -> Float[np.ndarray, "
 def scan_room(
     room: Room,
     position: Float[Tensor, "3"],
-    azimuths: int = 900,
+    azimuths: int = 600,
     elevations_deg: tuple[float, float] = (-25.0, 25.0),
 ) -> Float[np.ndarray, "point 3"]:
     """Measure points as a spinning LiDAR with 64 channels at a position does."""

@@ -22,7 +22,9 @@ from g_ray.evaluation.miniatures.room import (
 from g_ray.geometry.pose import Pose
 from g_ray.runtime.files import atomic_path, write_atomically, write_json
 
-SCENES = ("7b6477cb95", "c50d2d1d42", "cc5237fd77", "acd95847c5")
+SCENES = ("cc5237fd77", "acd95847c5", "fb5a96b1a2", "1ada7a0617")
+"""Of the validation split and of DA3-BENCH."""
+LISTED = "scannetpp_mv-recon_seq-id-map.json"
 VIDEO_STEP = 10
 """About every tenth frame of the video is registered."""
 
@@ -30,6 +32,7 @@ VIDEO_STEP = 10
 def write_scannetpp(root: Path, size: MiniatureSize) -> None:
     """Write scenes in the official layout, with the frames of the video extracted as the official tool does."""
     write_atomically(root / "splits" / "nvs_sem_val.txt", "\n".join(SCENES[: size.scenes]) + "\n")
+    listed: dict[str, list[list[str]]] = {}
     for number, scene in enumerate(SCENES[: size.scenes]):
         room, folder = size.make_room(number), root / "data" / scene
         fisheye, phone = make_fisheye(size.width), make_phone(size.width)
@@ -50,6 +53,8 @@ def write_scannetpp(root: Path, size: MiniatureSize) -> None:
         write_colmap_text(folder / "iphone" / "colmap", [(f"video/{n}", c, p) for n, c, p in iphone])
         write_json(folder / "dslr" / "nerfstudio" / "transforms.json", _make_transforms(dslr))
         write_mesh_ply(folder / "scans" / "mesh_aligned_0.05.ply", room)
+        listed[scene] = [[f"data/{scene}/dslr/resized_images/{name}" for name, _, _ in reversed(dslr)]]
+    write_json(root / LISTED, listed)  # Wid3R's list of frames
 
 
 def write_scannetpp_joint(root: Path, size: MiniatureSize) -> None:
