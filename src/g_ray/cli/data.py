@@ -1,4 +1,4 @@
-"""`g-ray data`: check scene folders and RealEstate10K, render objects, and freeze the index of test objects."""
+"""`g-ray data`: check scene folders and RealEstate10K, render objects, freeze indices, prepare evaluation datasets."""
 
 import os
 import sys
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from g_ray.cli.prepare import Miniature, Prepare
 from g_ray.runtime.progress import BAR, Progress, format_duration
 
 if TYPE_CHECKING:
@@ -373,6 +374,8 @@ class Data:
         | Annotated[ObjectsIndex, tyro.conf.subcommand("objects-index")]
         | Annotated[Sheet, tyro.conf.subcommand("sheet")]
         | Annotated[RE10KCheck, tyro.conf.subcommand("re10k-check")]
+        | Annotated[Prepare, tyro.conf.subcommand("prepare")]
+        | Annotated[Miniature, tyro.conf.subcommand("miniature")]
     )
 
     def run(self) -> int | None:

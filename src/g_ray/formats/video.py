@@ -1,12 +1,13 @@
 """Read frames of a video without decoding all of it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
 SUFFIXES = (
@@ -51,6 +52,24 @@ def read_frame(path: Path, time: int) -> Float[Tensor, "3 h w"]:
             if frame.pts is not None and frame.pts >= time:
                 return _rotate_upright(frame)
     raise OSError(f"{path}: the frame at time stamp {time} cannot be decoded; export the video again")
+
+
+def read_frames(path: Path, indices: Sequence[int]) -> Iterator[tuple[int, UInt8[np.ndarray, "h w 3"]]]:
+    """Decode a video once and yield the frames with the given numbers, counted from 0 in order of time, upright.
+
+    OSError names a video that ends before the last of them.
+    """
+    wanted, found = set(indices), 0
+    with _open_stream(path) as (container, stream):
+        for number, frame in enumerate(container.decode(stream)):
+            if number in wanted:
+                found += 1
+                yield number, np.rot90(frame.to_ndarray(format="rgb24"), round(frame.rotation / 90) % 4)
+            if found == len(wanted):
+                return
+    raise OSError(
+        f"{path}: {len(wanted) - found} of {len(wanted)} wanted frames are not in it; download it again"
+    )
 
 
 def _rotate_upright(frame: Any) -> Float[Tensor, "3 h w"]:

@@ -46,8 +46,13 @@ SIDEWAYS: dict[str, range] = {
 
 
 def list_eth3d(root: Path) -> list[str]:
-    """List the scenes that are there, with the calibration of their distorted images."""
+    """List the scenes that have the calibration of their distorted images."""
     return sorted(path.name for path in root.iterdir() if is_model(path / CALIBRATIONS["raw"]))
+
+
+def list_eth3d_undistorted(root: Path) -> list[str]:
+    """List the scenes that have undistorted images too."""
+    return [name for name in list_eth3d(root) if is_model(root / name / CALIBRATIONS["undistorted"])]
 
 
 def read_eth3d_raw(root: Path, name: str) -> EvaluationScene:

@@ -40,12 +40,22 @@ class Dataset:
     """`read(root, scene)`; ValueError or OSError in one line if anything is wrong."""
     write_miniature: Callable[[Path, MiniatureSize], None]
     depth: Literal["dense", "sparse", "none"] = "dense"
+    folder: str = ""
+    """Where its scenes are in the download; they may also lie in the root itself."""
+
+    def find_root(self, root: Path) -> Path:
+        """Return the folder that `list_scenes` and `read` take, of a prepared download or of itself."""
+        return root / self.folder if (root / self.folder).is_dir() else root
 
 
-def _read_scannetpp(
-    dataset: str, streams: tuple[scannetpp.Stream, ...]
-) -> Callable[[Path, str], EvaluationScene]:
-    return partial(scannetpp.read_scannetpp, dataset=dataset, streams=streams)
+def _make_scannetpp(key: str, title: str, streams: tuple[scannetpp.Stream, ...]) -> Dataset:
+    return Dataset(
+        f"ScanNet++, {title}",
+        "scannetpp",
+        partial(scannetpp.list_scannetpp, streams=streams),
+        partial(scannetpp.read_scannetpp, dataset=key, streams=streams),
+        write_scannetpp,
+    )
 
 
 DATASETS: dict[str, Dataset] = {
@@ -53,39 +63,19 @@ DATASETS: dict[str, Dataset] = {
         "PandaSet", "pandaset", pandaset.list_pandaset, pandaset.read_pandaset, write_pandaset, depth="sparse"
     ),
     "eth3d": Dataset(
-        "ETH3D, undistorted", "eth3d", eth3d.list_eth3d, eth3d.read_eth3d_undistorted, write_eth3d
+        "ETH3D, undistorted", "eth3d", eth3d.list_eth3d_undistorted, eth3d.read_eth3d_undistorted, write_eth3d
     ),
     "eth3d-raw": Dataset(
         "ETH3D, with its lens", "eth3d", eth3d.list_eth3d, eth3d.read_eth3d_raw, write_eth3d
     ),
-    "scannetpp-mixed": Dataset(
-        "ScanNet++, DSLR fisheye and iPhone",
-        "scannetpp",
-        scannetpp.list_scannetpp,
-        _read_scannetpp("scannetpp-mixed", scannetpp.MIXED),
-        write_scannetpp,
+    "scannetpp-mixed": _make_scannetpp("scannetpp-mixed", "DSLR fisheye and iPhone", scannetpp.MIXED),
+    "scannetpp-undistorted": _make_scannetpp(
+        "scannetpp-undistorted", "both devices undistorted", scannetpp.UNDISTORTED
     ),
-    "scannetpp-undistorted": Dataset(
-        "ScanNet++, both devices undistorted",
-        "scannetpp",
-        scannetpp.list_scannetpp,
-        _read_scannetpp("scannetpp-undistorted", scannetpp.UNDISTORTED),
-        write_scannetpp,
+    "scannetpp-high-resolution": _make_scannetpp(
+        "scannetpp-high-resolution", "full-size DSLR, undistorted", scannetpp.HIGH_RESOLUTION
     ),
-    "scannetpp-high-resolution": Dataset(
-        "ScanNet++, full-size DSLR, undistorted",
-        "scannetpp",
-        scannetpp.list_scannetpp,
-        _read_scannetpp("scannetpp-high-resolution", scannetpp.HIGH_RESOLUTION),
-        write_scannetpp,
-    ),
-    "scannetpp-fisheye": Dataset(
-        "ScanNet++, DSLR fisheye",
-        "scannetpp",
-        scannetpp.list_scannetpp,
-        _read_scannetpp("scannetpp-fisheye", scannetpp.FISHEYE),
-        write_scannetpp,
-    ),
+    "scannetpp-fisheye": _make_scannetpp("scannetpp-fisheye", "DSLR fisheye", scannetpp.FISHEYE),
     "scannetpp-joint": Dataset(
         "ScanNet++, DSLR fisheye and iPhone calibrated together",
         "scannetpp-joint",
@@ -110,7 +100,12 @@ DATASETS: dict[str, Dataset] = {
     "nrgbd": Dataset("Neural RGB-D", "nrgbd", nrgbd.list_nrgbd, nrgbd.read_nrgbd, recordings.write_nrgbd),
     "dtu": Dataset("DTU", "dtu", dtu.list_dtu, dtu.read_dtu, recordings.write_dtu),
     "da3-eth3d": Dataset(
-        "DA3-BENCH, ETH3D", "da3-bench", eth3d.list_eth3d, da3_bench.read_da3_eth3d, write_eth3d
+        "DA3-BENCH, ETH3D",
+        "da3-bench",
+        eth3d.list_eth3d,
+        da3_bench.read_da3_eth3d,
+        write_eth3d,
+        folder="eth3d",
     ),
     "da3-7scenes": Dataset(
         "DA3-BENCH, 7-Scenes",
@@ -118,6 +113,7 @@ DATASETS: dict[str, Dataset] = {
         seven_scenes.list_seven_scenes,
         da3_bench.read_da3_seven_scenes,
         recordings.write_da3_seven_scenes,
+        folder="7scenes/7Scenes",
     ),
     "da3-scannetpp": Dataset(
         "DA3-BENCH, ScanNet++",
@@ -125,6 +121,7 @@ DATASETS: dict[str, Dataset] = {
         scannetpp.list_scannetpp_joint,
         da3_bench.read_da3_scannetpp,
         write_scannetpp_joint,
+        folder="scannetpp",
     ),
     "da3-dtu": Dataset(
         "DA3-BENCH, DTU",
@@ -133,6 +130,7 @@ DATASETS: dict[str, Dataset] = {
         dtu.read_dtu_da3,
         recordings.write_da3_dtu,
         depth="none",
+        folder="dtu",
     ),
     "wai": Dataset("MapAnything's layout (WAI)", "wai", posed.list_wai, posed.read_wai_scene, write_wai),
 }
@@ -144,6 +142,7 @@ def open_scene(dataset: str, root: Path, scene: str) -> EvaluationScene:
         raise ValueError(f"unknown dataset {dataset!r}; known are {', '.join(DATASETS)}")
     if not root.is_dir():
         raise ValueError(f"{root}: no such folder; g-ray data prepare {DATASETS[dataset].download} makes it")
+    root = DATASETS[dataset].find_root(root)
     known = DATASETS[dataset].list_scenes(root)
     if scene not in known:
         some = ", ".join(known[:4]) + (", …" if len(known) > 4 else "") if known else "none"

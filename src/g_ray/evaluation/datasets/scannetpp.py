@@ -11,10 +11,12 @@ nerfstudio/transforms.json is not read: its world has permuted axes. The depth o
 mesh along the true ray of each pixel. Anonymized pixels are not scored.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
+
+from PIL import Image
 
 from g_ray.cameras.base import Camera
 from g_ray.evaluation.datasets.colmap_views import read_model_views
@@ -30,14 +32,18 @@ from g_ray.evaluation.datasets.scene import EvaluationFrame, EvaluationScene, Im
 from g_ray.evaluation.datasets.undistortion import choose_benchmark_pinhole, choose_inner_pinhole
 from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.colmap_model import is_model
-from g_ray.formats.images import read_photo_size
+from g_ray.formats.images import JPEG_QUALITY, read_photo_size
 from g_ray.formats.scene import resolve_inside
+from g_ray.formats.video import read_frames
+from g_ray.runtime.files import atomic_path
 
 Device = Literal["dslr", "iphone"]
 MESH = Path("scans/mesh_aligned_0.05.ply")
 JOINT = Path("merge_dslr_iphone")
 JOINT_MODEL = JOINT / "colmap/sparse_render_rgb"
 VIDEOS = ("rgb.mkv", "rgb.mp4")
+FRAMES = "iphone_frames"
+"""In the root: frames that `extract_iphone_frames` has taken from videos, a folder per scene."""
 
 
 @dataclass(frozen=True)
@@ -58,18 +64,23 @@ FISHEYE = (Stream("dslr", undistorted=False),)
 IPHONE = (Stream("iphone", undistorted=True),)
 
 
-def list_scannetpp(root: Path) -> list[str]:
-    """List the scenes that have a calibration of the DSLR."""
-    return _list_scenes(root, Path("dslr/colmap"))
+def list_scannetpp(root: Path, streams: Sequence[Stream] = FISHEYE) -> list[str]:
+    """List the scenes that have calibrations of some devices, and the full-size photographs if they are asked for."""
+    models = [Path(stream.device) / "colmap" for stream in streams]
+    known = _list_scenes(root, models)
+    if any(stream.original for stream in streams):
+        known = [name for name in known if (_find_data(root) / name / "dslr" / "original_images").is_dir()]
+    return known
 
 
 def list_scannetpp_joint(root: Path) -> list[str]:
     """List the scenes that have one calibration of both devices."""
-    return _list_scenes(root, JOINT_MODEL)
+    return _list_scenes(root, [JOINT_MODEL])
 
 
-def _list_scenes(root: Path, model: Path) -> list[str]:
-    return sorted(path.name for path in _find_data(root).iterdir() if is_model(path / model))
+def _list_scenes(root: Path, models: Sequence[Path]) -> list[str]:
+    folders = sorted(_find_data(root).iterdir())
+    return [folder.name for folder in folders if all(is_model(folder / model) for model in models)]
 
 
 def _find_data(root: Path) -> Path:
@@ -80,7 +91,9 @@ def read_scannetpp(root: Path, name: str, dataset: str, streams: Sequence[Stream
     """Read the frames of some devices, device by device."""
     folder = _find_data(root) / name
     surface = MeshSurface(folder / MESH)
-    frames = tuple(frame for stream in streams for frame in _read_stream(folder, stream, surface))
+    frames = tuple(
+        frame for stream in streams for frame in _read_stream(folder, stream, surface, root / FRAMES / name)
+    )
     return EvaluationScene(name, dataset, frames, surface=surface.path)
 
 
@@ -98,13 +111,17 @@ def read_scannetpp_joint(root: Path, name: str, dataset: str, streams: Sequence[
     return EvaluationScene(name, dataset, tuple(frames), surface=surface.path)
 
 
-def _read_stream(folder: Path, stream: Stream, surface: MeshSurface) -> list[EvaluationFrame]:
+def _read_stream(
+    folder: Path, stream: Stream, surface: MeshSurface, extracted: Path
+) -> list[EvaluationFrame]:
     place = folder / stream.device
     views = read_model_views(place / "colmap", f"download {stream.device}/colmap of scene {folder.name}")
     if stream.device == "iphone":
         masks = place / "rgb_masks"
         return [
-            _make_frame(view, stream, _find_iphone_image(place, view), _find_mask(masks, view), surface)
+            _make_frame(
+                view, stream, _find_iphone_image(place, extracted, view), _find_mask(masks, view), surface
+            )
             for view in views
         ]
     kind = "original" if stream.original else "resized"
@@ -146,9 +163,10 @@ def _find_mask(folder: Path, view: CalibratedView) -> MaskSource | None:
     return StoredMask(path, whole=True) if path.is_file() else None
 
 
-def _find_iphone_image(place: Path, view: CalibratedView) -> ImageSource:
+def _find_iphone_image(place: Path, extracted: Path, view: CalibratedView) -> ImageSource:
     """Return the extracted frame, or the frame of the video whose number is in the name."""
-    path = place / "rgb" / _get_name(view)
+    paths = [folder / _get_name(view) for folder in (place / "rgb", extracted)]
+    path = next((path for path in paths if path.is_file()), paths[0])
     video = next((place / name for name in VIDEOS if (place / name).is_file()), None)
     if path.is_file() or video is None:
         return StoredImage(path)
@@ -156,6 +174,26 @@ def _find_iphone_image(place: Path, view: CalibratedView) -> ImageSource:
     if not number.isdigit():
         raise ValueError(f"{place / 'colmap'}: {view.name} is not named after a frame, as frame_000000.jpg")
     return VideoImage(video, int(number))
+
+
+def extract_iphone_frames(root: Path, name: str, report: Callable[[str], None]) -> None:
+    """Decode a scene's video once and write its registered frames to ROOT/iphone_frames; those that are there stay."""
+    place = _find_data(root) / name / "iphone"
+    if not is_model(place / "colmap"):
+        return
+    views = read_model_views(place / "colmap", f"download iphone/colmap of scene {name}")
+    wanted: dict[int, Path] = {}
+    for view in views:
+        source = _find_iphone_image(place, root / FRAMES / name, view)
+        if isinstance(source, VideoImage):
+            wanted[source.index] = root / FRAMES / name / _get_name(view)
+    if not wanted:
+        return
+    video = next(place / one for one in VIDEOS if (place / one).is_file())
+    report(f"{name}: extracting {len(wanted)} frames of {video.name}")
+    for index, pixels in read_frames(video, sorted(wanted)):
+        with atomic_path(wanted[index]) as scratch:
+            Image.fromarray(pixels).save(scratch, format="jpeg", quality=JPEG_QUALITY, subsampling=0)
 
 
 def _resize_views(images: Path, views: list[CalibratedView]) -> list[CalibratedView]:

@@ -38,7 +38,7 @@ class ViewIndex:
     settings: str
     scenes: dict[str, IndexedScene]
     missing: tuple[str, ...] = ()
-    """Scenes of the protocol that were not there, with the reason."""
+    """Scenes of the protocol that were not there."""
 
     def to_document(self) -> dict[str, Any]:
         """Return the content of the file without its hash."""
@@ -108,10 +108,11 @@ def freeze_views(
 ) -> ViewIndex:
     """Draw the sets of all scenes that are there; those that cannot be read are listed as missing.
 
-    `scenes` limits the protocol to some of its scenes; `cache` is a folder for covisibility; `report` gets a line per
-    scene that is missing.
+    `scenes` limits the protocol to some of its scenes, the others are missing; `cache` is a folder for covisibility;
+    `report` gets a line per scene that cannot be read.
     """
     dataset = DATASETS[protocol.dataset]
+    root = dataset.find_root(root)
     there = dataset.list_scenes(root)
     wanted = protocol.scenes or tuple(there)
     indexed, missing = dict[str, IndexedScene](), list[str]()
@@ -119,6 +120,7 @@ def freeze_views(
         # Without a published list, the number in a name does not depend on which other scenes are there.
         number = place if protocol.scenes or not scene_name.isdigit() else int(scene_name)
         if scenes is not None and scene_name not in scenes:
+            missing.append(scene_name)
             continue
         try:
             if scene_name not in there:
@@ -160,17 +162,29 @@ def _make_set(protocol: Protocol, scene: EvaluationScene, indices: tuple[int, ..
 
 
 def write_view_index(path: Path, index: ViewIndex) -> None:
-    """Write an index; ValueError if another one is there: what models were scored on does not change."""
-    text = json.dumps({**index.to_document(), "sha256": index.digest}, indent=1) + "\n"
-    if path.exists() and path.read_text(encoding="utf-8") != text:
-        raise ValueError(
-            f"{path} is there with other views: keep it, or give another folder for the index of this dataset"
-        )
-    write_atomically(path, text)
+    """Write an index; one that is there may only grow: what models were scored on does not change.
+
+    ValueError if it has other views, other settings, or scenes that the new one has not.
+    """
+    if path.exists():
+        old = _parse_index(path)
+        kept = all(index.scenes.get(name) == scene for name, scene in old.scenes.items())
+        if not kept or (old.protocol, old.settings) != (index.protocol, index.settings):
+            raise ValueError(
+                f"{path} is there with other views: keep it, or give another folder for the index of this dataset"
+            )
+    write_atomically(path, json.dumps({**index.to_document(), "sha256": index.digest}, indent=1) + "\n")
 
 
 def read_view_index(path: Path, protocol: Protocol) -> ViewIndex:
     """Read an index; ValueError if it was changed by hand or is for other settings of the protocol."""
+    index = _parse_index(path)
+    if index.settings != protocol.digest():
+        raise ValueError(f"{path} is for other settings of {index.protocol}; freeze it again")
+    return index
+
+
+def _parse_index(path: Path) -> ViewIndex:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         scenes = {name: _parse_scene(scene) for name, scene in document["scenes"].items()}
@@ -182,8 +196,6 @@ def read_view_index(path: Path, protocol: Protocol) -> ViewIndex:
         raise ValueError(f"{path}: not a view index ({error!r})") from None
     if index.digest != stored:
         raise ValueError(f"{path}: its hash does not fit: it was changed; freeze it again")
-    if index.settings != protocol.digest():
-        raise ValueError(f"{path} is for other settings of {index.protocol}; freeze it again")
     return index
 
 

@@ -1,0 +1,271 @@
+"""Downloads become datasets: archives, folders, videos; what is wrong is named, and runs resume."""
+
+import json
+import shutil
+import tarfile
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+
+from g_ray.cli.main import main
+from g_ray.evaluation.datasets.registry import DATASETS
+from g_ray.evaluation.datasets.scene import Framing
+from g_ray.evaluation.preparation import unpack
+from g_ray.evaluation.preparation.downloads import DOWNLOADS, explain
+from g_ray.evaluation.preparation.prepare import prepare_dataset
+from g_ray.formats.images import read_photo
+
+QUIET = lambda text: None  # noqa: E731
+
+
+def zip_folder(folder, archive, prefix=""):
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                file.write(path, prefix + str(path.relative_to(folder)))
+
+
+def test_every_dataset_has_a_download_and_every_download_a_dataset():
+    assert {dataset.download for dataset in DATASETS.values()} == set(DOWNLOADS)
+
+
+@pytest.mark.parametrize("name", DOWNLOADS)
+def test_every_download_is_explained(name, capsys):
+    assert main(["data", "prepare", name]) == 0
+    text = capsys.readouterr().out
+    assert text.strip() == explain(name)
+    assert DOWNLOADS[name].page in text
+    assert DOWNLOADS[name].licence in text
+
+
+@pytest.mark.parametrize("name", ["eth3d", "sintel", "dtu", "nrgbd"])
+def test_an_unpacked_download_is_linked_and_frozen(name, miniature_root, tmp_path):
+    prepared = prepare_dataset(name, miniature_root(name), tmp_path / "out", QUIET)
+    assert not prepared.broken
+    assert prepared.indices
+    for key, index in prepared.indices.items():
+        stored = json.loads((tmp_path / "out" / "indices" / f"{key}.json").read_text())
+        assert stored["sha256"] == index.digest
+    assert any(path.is_symlink() for path in (tmp_path / "out").iterdir())
+
+
+def test_nested_archives_of_7scenes(miniature_root, tmp_path):
+    root, download = miniature_root("7scenes"), tmp_path / "download"
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    download.mkdir()
+    zip_folder(root / "chess" / "seq-03", inner / "seq-03.zip", "seq-03/")
+    (inner / "TestSplit.txt").write_text("sequence3\n")
+    zip_folder(inner, download / "chess.zip", "chess/")
+    prepared = prepare_dataset("7scenes", download, tmp_path / "out", QUIET)
+    assert [check.scene for check in prepared.checks] == ["chess/seq-03"]
+    assert set(prepared.indices) == {"7scenes-sparse", "7scenes-dense"}
+    assert not (download / "chess").exists()
+
+
+def test_sequences_in_tar_files(miniature_root, tmp_path):
+    root, download = miniature_root("tum"), tmp_path / "download"
+    download.mkdir()
+    (sequence,) = (path for path in root.iterdir() if path.is_dir())
+    with tarfile.open(download / f"{sequence.name}.tgz", "w:gz") as file:
+        file.add(sequence, sequence.name)
+    prepared = prepare_dataset("tum", download, tmp_path / "out", QUIET)
+    assert [check.scene for check in prepared.checks] == [sequence.name]
+
+
+def test_a_second_run_does_not_unpack_again(miniature_root, tmp_path):
+    download = tmp_path / "download"
+    download.mkdir()
+    zip_folder(miniature_root("dtu"), download / "dtu.zip")
+    first, second = [], []
+    prepare_dataset("dtu", download, tmp_path / "out", first.append)
+    prepare_dataset("dtu", download, tmp_path / "out", second.append)
+    assert first[0] == "unpacking dtu.zip"
+    assert second == first[1:]
+
+
+def test_a_run_that_was_stopped_resumes(miniature_root, tmp_path, monkeypatch):
+    """The first archive stays unpacked, the second one is unpacked by the next run."""
+    download, out = tmp_path / "download", tmp_path / "out"
+    download.mkdir()
+    for scan in ("scan1", "scan4"):
+        zip_folder(miniature_root("dtu") / "scan1", download / f"dtu_{scan}.zip", f"{scan}/")
+    move, calls = unpack._move_into, []
+
+    def stop(scratch, target):
+        calls.append(scratch)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        move(scratch, target)
+
+    monkeypatch.setattr(unpack, "_move_into", stop)
+    with pytest.raises(KeyboardInterrupt):
+        prepare_dataset("dtu", download, out, QUIET)
+    assert (out / "scan1").is_dir()
+    assert not (out / "scan4").exists()
+    monkeypatch.undo()
+    lines = []
+    prepared = prepare_dataset("dtu", download, out, lines.append)
+    assert lines[0] == "unpacking dtu_scan4.zip"
+    assert [check.scene for check in prepared.checks] == ["scan1", "scan4"]
+
+
+def test_an_index_grows_with_the_dataset(miniature_root, tmp_path):
+    download, out = tmp_path / "download", tmp_path / "out"
+    shutil.copytree(miniature_root("dtu"), download)
+    first = prepare_dataset("dtu", download, out, QUIET).indices["dtu"]
+    shutil.copytree(download / "scan1", download / "scan4")
+    second = prepare_dataset("dtu", download, out, QUIET).indices["dtu"]
+    assert first.scenes["scan1"] == second.scenes["scan1"]
+    assert len(first.missing) - len(second.missing) == 1
+
+
+def test_a_changed_scene_does_not_replace_the_index(miniature_root, tmp_path):
+    download, out = tmp_path / "download", tmp_path / "out"
+    shutil.copytree(miniature_root("dtu"), download)
+    prepare_dataset("dtu", download, out, QUIET)
+    for folder in ("images", "depths", "binary_masks", "cams"):
+        for path in (download / "scan1" / folder).glob("00000003*"):
+            path.unlink()
+    with pytest.raises(ValueError, match=r"dtu\.json is there with other views"):
+        prepare_dataset("dtu", download, out, QUIET)
+
+
+# What is wrong is named
+
+
+def test_a_broken_scene_is_named_and_the_others_are_prepared(miniature_root, tmp_path, capsys):
+    download = tmp_path / "download"
+    for scan in ("scan1", "scan4"):
+        shutil.copytree(miniature_root("dtu") / "scan1", download / scan)
+    path = download / "scan4" / "depths" / "00000001.npy"
+    path.write_bytes(path.read_bytes()[:-100])
+    words = ["data", "prepare", "dtu", "--from", str(download), "--to", str(tmp_path / "out"), "--check", "0"]
+    assert main(words) == 1
+    text = capsys.readouterr().out
+    assert "dtu, scan4: " in text
+    assert "00000001.npy: cannot be read as numpy array" in text
+    assert "dtu: 1 of 22 scenes" in text
+    assert text.splitlines()[-1].endswith("1 of 2 scenes are sound, 1 protocols are frozen")
+
+
+def test_missing_files_and_other_sizes_are_named(miniature_root, tmp_path):
+    from PIL import Image
+
+    download, lines = tmp_path / "download", []
+    shutil.copytree(miniature_root("nrgbd"), download)
+    (download / "breakfast_room" / "depth" / "depth1.png").unlink()
+    prepare_dataset("nrgbd", download, tmp_path / "a", lines.append)
+    assert "nrgbd, breakfast_room: 1 files are missing: " in lines[0]
+    shutil.copyfile(
+        miniature_root("nrgbd") / "breakfast_room" / "depth" / "depth1.png",
+        download / "breakfast_room" / "depth" / "depth1.png",
+    )
+    Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(download / "breakfast_room" / "images" / "img2.png")
+    lines.clear()
+    prepare_dataset("nrgbd", download, tmp_path / "b", lines.append)
+    assert "img2.png is 9×9 px, but its camera takes 120×90" in lines[0]
+
+
+def test_a_folder_without_the_dataset_is_named(tmp_path, capsys):
+    (tmp_path / "download").mkdir()
+    words = ["--from", str(tmp_path / "download"), "--to", str(tmp_path / "out")]
+    assert main(["data", "prepare", "eth3d", *words]) == 2
+    assert "no scene of ETH3D" in capsys.readouterr().err
+    assert main(["data", "prepare", "eth4d", *words]) == 2
+    assert "unknown dataset 'eth4d'; known are pandaset, eth3d" in capsys.readouterr().err
+    assert main(["data", "prepare", "eth3d", *words[:2]]) == 2
+    assert "give both --from" in capsys.readouterr().err
+
+
+def test_an_archive_that_leads_out_is_refused(tmp_path):
+    (tmp_path / "download").mkdir()
+    with zipfile.ZipFile(tmp_path / "download" / "dtu.zip", "w") as file:
+        file.writestr("../evil.txt", "x")
+    with pytest.raises(ValueError, match=r"dtu\.zip: path '\.\./evil\.txt' leads out of the archive"):
+        prepare_dataset("dtu", tmp_path / "download", tmp_path / "out", QUIET)
+    assert not (tmp_path / "evil.txt").exists()
+
+
+def test_a_truncated_archive_is_named(miniature_root, tmp_path):
+    (tmp_path / "download").mkdir()
+    archive = tmp_path / "download" / "dtu.zip"
+    zip_folder(miniature_root("dtu"), archive)
+    archive.write_bytes(archive.read_bytes()[:2000])
+    with pytest.raises(ValueError, match=r"dtu\.zip: cannot be unpacked .*; download it again"):
+        prepare_dataset("dtu", tmp_path / "download", tmp_path / "out", QUIET)
+
+
+def test_7z_archives_without_7_zip(tmp_path, monkeypatch):
+    (tmp_path / "download").mkdir()
+    (tmp_path / "download" / "courtyard_dslr_jpg.7z").write_bytes(b"7z")
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(ValueError, match="7-Zip is not installed"):
+        prepare_dataset("eth3d", tmp_path / "download", tmp_path / "out", QUIET)
+
+
+# ScanNet++'s videos
+
+
+def write_video(path, frames):
+    """Frames without loss, each ten times: about every tenth frame is registered."""
+    av = pytest.importorskip("av")
+    height, width = frames[0].shape[:2]
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("ffv1", rate=60)
+        stream.width, stream.height, stream.pix_fmt = width, height, "bgr0"
+        for pixels in frames:
+            for _ in range(10):
+                picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
+                container.mux(stream.encode(picture))
+        container.mux(stream.encode())
+
+
+def test_frames_of_the_iphones_video_are_extracted(miniature_root, tmp_path):
+    download, out = tmp_path / "download", tmp_path / "out"
+    shutil.copytree(miniature_root("scannetpp-mixed"), download)
+    place = download / "data" / "cc5237fd77" / "iphone"
+    names = sorted(path.name for path in (place / "rgb").iterdir())
+    stills = [read_photo(place / "rgb" / name) for name in names]
+    write_video(place / "rgb.mkv", [(255 * still).round().byte().movedim(0, -1).numpy() for still in stills])
+    shutil.rmtree(place / "rgb")
+    # The reader takes frames of the video where none are extracted.
+    scene = DATASETS["scannetpp-mixed"].read(download, "cc5237fd77")
+    frame = scene["iphone/frame_000010.jpg"]
+    before = frame.load_view(Framing.fit(frame.camera, 60, 40)).image
+    lines = []
+    prepare_dataset("scannetpp", download, out, lines.append, freeze=False)
+    assert lines[0] == "cc5237fd77: extracting 4 frames of rgb.mkv"
+    extracted = out / "iphone_frames" / "cc5237fd77"
+    assert sorted(path.name for path in extracted.iterdir()) == names
+    for name, still in zip(names, stills, strict=True):
+        assert float((read_photo(extracted / name) - still).abs().mean()) < 0.01
+    scene = DATASETS["scannetpp-mixed"].read(out, "cc5237fd77")
+    after = scene["iphone/frame_000010.jpg"].load_view(Framing.fit(frame.camera, 60, 40)).image
+    assert torch.allclose(before, after, atol=0.05)
+    lines.clear()
+    prepare_dataset("scannetpp", download, out, lines.append, freeze=False)
+    assert not any("extracting" in line for line in lines)
+
+
+def test_a_video_that_ends_too_early_is_named(miniature_root, tmp_path):
+    download = tmp_path / "download"
+    shutil.copytree(miniature_root("scannetpp-mixed"), download)
+    place = download / "data" / "cc5237fd77" / "iphone"
+    shutil.rmtree(place / "rgb")
+    write_video(place / "rgb.mkv", [np.zeros((90, 120, 3), np.uint8)] * 2)
+    with pytest.raises(OSError, match=r"rgb\.mkv: 2 of 4 wanted frames are not in it"):
+        prepare_dataset("scannetpp", download, tmp_path / "out", QUIET, freeze=False)
+
+
+# Miniatures by command
+
+
+def test_a_miniature_is_written_by_command(tmp_path, capsys):
+    words = ["data", "miniature", "sintel", "--out", str(tmp_path / "m"), "--frames", "2", "--scenes", "2"]
+    assert main(words) == 0
+    assert "wrote alley_2, ambush_4 of MPI Sintel" in capsys.readouterr().out
+    assert main(words) == 2
+    assert "is not empty" in capsys.readouterr().err
