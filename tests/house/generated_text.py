@@ -133,6 +133,41 @@ def find_written_models(camera: Any, convert: Callable[[Any], Any]) -> str:
     return ", ".join(models) + (f" (without {' '.join(lost)})" if lost else "")
 
 
+def format_downloads() -> str:
+    """Return where evaluation datasets are downloaded, and under which licence."""
+    lines = ["| name | dataset | licence | page |", "|---|---|---|---|"]
+    for name, one in load("g_ray.evaluation.preparation.downloads:DOWNLOADS").items():
+        lines.append(f"| `{name}` | {one.title} | {one.licence} | <{one.page}> |")
+    return "\n".join(lines)
+
+
+def format_datasets() -> str:
+    """Return the readers of evaluation datasets, with the download that they read and the first paths of its layout."""
+    downloads = load("g_ray.evaluation.preparation.downloads:DOWNLOADS")
+    lines = ["| reader | reads | download | depth | layout |", "|---|---|---|---|---|"]
+    for name, one in load("g_ray.evaluation.datasets.registry:DATASETS").items():
+        layout = "<br>".join(f"`{path}`" for path in downloads[one.download].layout[:3])
+        lines.append(f"| `{name}` | {one.title} | `{one.download}` | {one.depth} | {layout} |")
+    return "\n".join(lines)
+
+
+def format_protocols() -> str:
+    """Return the evaluation protocols: scenes, views, size, and what is decided where publications are silent."""
+    lines = [
+        "| protocol | part | reader | scenes | views | depth | decided here |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, one in load("g_ray.evaluation.protocols.registry:PROTOCOLS").items():
+        counts = (
+            ", ".join(map(str, one.view_counts))
+            if any(one.view_counts)
+            else type(one.sampling).__name__.lower()
+        )
+        cells = [f"`{name}`", one.part, f"`{one.dataset}`", str(len(one.scenes) or "all"), counts, one.depth]
+        lines.append(f"| {' | '.join(cells)} | {'; '.join(one.notes)} |")
+    return "\n".join(lines)
+
+
 def format_layers() -> str:
     """Return the import contract of pyproject.toml as a picture: a package imports only from lines below its own."""
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
@@ -189,6 +224,9 @@ BLOCKS: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/cameras-json.md", "camera parameters"): format_camera_parameters,
     ("docs/export.md", "camera exports"): format_camera_exports,
     ("docs/training.md", "recipes"): format_recipes,
+    ("docs/evaluation-data.md", "downloads"): format_downloads,
+    ("docs/evaluation-data.md", "evaluation datasets"): format_datasets,
+    ("docs/evaluation-data.md", "protocols"): format_protocols,
     ("docs/benchmarks.md", "speed"): format_speed,
     ("docs/benchmarks.md", "speed of the first run"): lambda: format_speed("_first"),
     ("docs/benchmarks.md", "ray maps"): format_ray_speed,
