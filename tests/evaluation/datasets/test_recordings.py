@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from g_ray.cameras import Pinhole
 from g_ray.evaluation.datasets.dtu import ErodedMask
-from g_ray.evaluation.datasets.scene import MaskSource
+from g_ray.evaluation.datasets.images import StoredMask
 from g_ray.formats.tum import associate, read_stamped_lines
 
 TIMES = st.lists(st.integers(0, 400), min_size=1, max_size=25, unique=True)
@@ -46,14 +46,12 @@ def test_comments_and_empty_lines_are_skipped(tmp_path):
     assert read_stamped_lines(tmp_path / "rgb.txt", 1) == [(1.5, ("rgb/1.5.png",))]
 
 
-def test_masks_are_eroded_as_opencv_does():
+def test_masks_are_eroded_as_opencv_does(tmp_path):
     cv2 = pytest.importorskip("cv2")
     mask = np.random.default_rng(0).random((40, 50)) < 0.995
 
-    class Fixed(MaskSource):
-        def load(self, camera):
-            return torch.from_numpy(mask)
-
+    path = tmp_path / "mask.png"
+    Image.fromarray(255 * mask.astype(np.uint8)).save(path)
     camera = Pinhole.make(50, 40, fx=30.0, fy=30.0, cx=25.0, cy=20.0)
     theirs = cv2.erode(mask.astype(np.uint8), np.ones((10, 10), np.uint8), iterations=1)
-    assert np.array_equal(ErodedMask(Fixed(), 10).load(camera).numpy(), theirs > 0)
+    assert np.array_equal(ErodedMask(StoredMask(path), 10).load(camera).numpy(), theirs > 0)

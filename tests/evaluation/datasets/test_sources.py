@@ -13,12 +13,14 @@ from g_ray.cameras import OpenCV, OpenCVFisheye, Pinhole
 from g_ray.cameras.thin_prism_fisheye import ThinPrismFisheye
 from g_ray.evaluation.datasets.depths import OcclusionWindow, find_unhidden, splat_depth
 from g_ray.evaluation.datasets.images import locate_pixels
+from g_ray.evaluation.datasets.scene import Framing
 from g_ray.evaluation.datasets.turning import turn_camera, turn_pose
 from g_ray.evaluation.datasets.undistortion import choose_benchmark_pinhole, choose_inner_pinhole
 from g_ray.evaluation.miniatures.pandaset import write_sweep
 from g_ray.evaluation.miniatures.scannetpp import make_fisheye, make_phone
 from g_ray.formats.pandas_pickle import read_table
 from g_ray.geometry.pose import Pose
+from g_ray.rays.resample import resample
 
 POINTS = np.random.default_rng(0).normal(size=(50, 3))
 
@@ -110,6 +112,17 @@ def test_a_point_behind_a_nearer_neighbor_is_hidden():
     depth = splat_depth(camera, points)
     assert float(depth[540, 960]) == 5.0
     assert int((depth > 0).sum()) == 3  # two of them in one pixel
+
+
+def test_a_large_photograph_is_shrunk_before_it_is_undistorted(miniature):
+    """The result is that of undistorting at full size."""
+    _, _, scene = miniature("scannetpp-high-resolution")
+    frame = scene.frames[0]
+    framing = Framing.fit(frame.camera, 30, 20, zoom=1.25)
+    shrunk = frame.image.load_framed(frame.camera, framing)
+    full = resample(frame.image.load(), frame.camera, 30, 20, framing.box)[0]
+    assert float((shrunk - full).abs().mean()) < 0.004
+    assert float((shrunk - full).abs().max()) < 0.08
 
 
 # Cameras

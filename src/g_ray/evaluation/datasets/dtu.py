@@ -20,7 +20,13 @@ from g_ray.cameras.pinhole import Pinhole
 from g_ray.evaluation.datasets.depths import StoredDepth
 from g_ray.evaluation.datasets.images import StoredImage, StoredMask
 from g_ray.evaluation.datasets.poses import make_pose_from_matrix
-from g_ray.evaluation.datasets.scene import EvaluationFrame, EvaluationScene, MaskSource
+from g_ray.evaluation.datasets.scene import (
+    EvaluationFrame,
+    EvaluationScene,
+    Framing,
+    MaskSource,
+    sample_mask,
+)
 from g_ray.formats.depth import DepthFile
 from g_ray.formats.images import read_photo_size
 from g_ray.formats.mvsnet import read_mvsnet_camera
@@ -39,10 +45,14 @@ FIRST_IN_DA3 = 33
 class ErodedMask(MaskSource):
     """A mask whose border is not scored: a pixel counts if all of a square around it do."""
 
-    source: MaskSource
+    source: StoredMask
     side_px: int
 
+    def sample(self, camera: Camera, framing: Framing) -> Bool[Tensor, "h w"]:
+        return sample_mask(self.load(camera), framing)
+
     def load(self, camera: Camera) -> Bool[Tensor, "h w"]:
+        """Erode the mask of the whole image."""
         outside = 1 - self.source.load(camera)[None, None].float()
         # OpenCV's erosion with a side of even length has its anchor right of the middle; beyond the border all counts.
         before, after = self.side_px // 2, self.side_px - 1 - self.side_px // 2

@@ -9,11 +9,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.evaluation.datasets.scene import ImageSource, MaskSource
+from g_ray.evaluation.datasets.scene import Framing, ImageSource, MaskSource, check_image_size, sample_mask
 from g_ray.formats.images import read_photo
 from g_ray.formats.masks import MaskFile
 from g_ray.formats.video import read_frame, read_frame_times
 from g_ray.rays.ray_map import RayMap
+from g_ray.rays.resample import resample
+
+FINER = 2
+"""A photograph is undistorted at no less than this many pixels per pixel and axis that is wanted."""
 
 
 @dataclass(frozen=True)
@@ -57,20 +61,35 @@ class UndistortedImage(ImageSource):
 
     def load(self) -> Float[Tensor, "3 h w"]:
         image = self.source.load()
-        taken = (self.source_camera.height, self.source_camera.width)
-        if tuple(image.shape[1:]) != taken:
-            raise ValueError(
-                f"{self.list_files()[0]} is {image.shape[2]}×{image.shape[1]} px, but its camera takes "
-                f"{taken[1]}×{taken[0]}: unpack the original file again"
-            )
-        pixels, inside = locate_pixels(self.source_camera, self.camera)
-        # grid_sample counts from −1 to 1 between the outer edges of the border pixels, as corner-origin pixels do.
-        grid = 2 * pixels / pixels.new_tensor([taken[1], taken[0]]) - 1
-        warped = F.grid_sample(image[None], grid[None].to(image), align_corners=False, padding_mode="border")
-        return warped[0] * inside
+        check_image_size(self.source, image, self.source_camera)
+        return _warp(image, self.source_camera, self.camera)
+
+    def load_framed(self, camera: Camera, framing: Framing) -> Float[Tensor, "3 h w"]:
+        """Shrink a much larger photograph before it is undistorted: a full-size one has tens of megapixels."""
+        image, source = self.source.load(), self.source_camera
+        check_image_size(self.source, image, source)
+        left, top, right, bottom = framing.box
+        factor = int(min((right - left) / framing.width, (bottom - top) / framing.height) / FINER)
+        if factor > 1:
+            columns, rows = source.width // factor, source.height // factor
+            image = F.avg_pool2d(image[:, : rows * factor, : columns * factor], factor)
+            source = source.crop(0, 0, columns * factor, rows * factor).resize(columns, rows)
+            camera = camera.resize(camera.width // factor, camera.height // factor)
+        x, y = camera.width / self.camera.width, camera.height / self.camera.height
+        box = (left * x, top * y, right * x, bottom * y)
+        return resample(_warp(image, source, camera), camera, framing.width, framing.height, box)[0]
 
     def list_files(self) -> tuple[Path, ...]:
         return self.source.list_files()
+
+
+def _warp(image: Float[Tensor, "3 h w"], source: Camera, camera: Camera) -> Float[Tensor, "3 height width"]:
+    """Look the rays of a camera up in an image of another one in the same place; black where it has none of them."""
+    pixels, inside = locate_pixels(source, camera)
+    # grid_sample counts from −1 to 1 between the outer edges of the border pixels, as corner-origin pixels do.
+    grid = 2 * pixels / pixels.new_tensor([source.width, source.height]) - 1
+    warped = F.grid_sample(image[None], grid[None].to(image), align_corners=False, padding_mode="border")
+    return warped[0] * inside
 
 
 def locate_pixels(source: Camera, camera: Camera) -> tuple[Float[Tensor, "h w 2"], Bool[Tensor, "h w"]]:
@@ -96,16 +115,14 @@ class StoredMask(MaskSource):
     whole: bool = False
 
     def load(self, camera: Camera) -> Bool[Tensor, "h w"]:
-        if self.whole:
-            return (
-                F.interpolate(
-                    (read_photo(self.path)[:1] > 0.999)[None].float(),
-                    (camera.height, camera.width),
-                    mode="nearest-exact",
-                )[0, 0]
-                > 0.5
-            )
-        return MaskFile(self.path, camera.width, camera.height).load()
+        """Read the mask of the whole image."""
+        if not self.whole:
+            return MaskFile(self.path, camera.width, camera.height).load()
+        full = (read_photo(self.path)[:1] > 0.999)[None].float()
+        return F.interpolate(full, (camera.height, camera.width), mode="nearest-exact")[0, 0] > 0.5
+
+    def sample(self, camera: Camera, framing: Framing) -> Bool[Tensor, "h w"]:
+        return sample_mask(self.load(camera), framing)
 
 
 @dataclass(frozen=True)
@@ -114,20 +131,21 @@ class TopRows(MaskSource):
 
     share: float
 
-    def load(self, camera: Camera) -> Bool[Tensor, "h w"]:
-        rows = torch.arange(camera.height) < round(self.share * camera.height)
-        return rows[:, None].expand(camera.height, camera.width)
+    def sample(self, camera: Camera, framing: Framing) -> Bool[Tensor, "h w"]:
+        _, top, _, bottom = framing.box
+        centers = top + (torch.arange(framing.height) + 0.5) * (bottom - top) / framing.height
+        return (centers < self.share * camera.height)[:, None].expand(framing.height, framing.width)
 
 
 @dataclass(frozen=True, eq=False)
 class UndistortedMask(MaskSource):
     """The mask of a photograph, moved with it to another lens; pixels from outside the photograph are not scored."""
 
-    source: MaskSource | None
+    source: StoredMask | None
     source_camera: Camera
 
-    def load(self, camera: Camera) -> Bool[Tensor, "h w"]:
-        pixels, inside = locate_pixels(self.source_camera, camera)
+    def sample(self, camera: Camera, framing: Framing) -> Bool[Tensor, "h w"]:
+        pixels, inside = locate_pixels(self.source_camera, framing.apply(camera))
         if self.source is None:
             return inside
         mask = self.source.load(self.source_camera)

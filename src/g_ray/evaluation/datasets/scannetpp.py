@@ -28,7 +28,7 @@ from g_ray.evaluation.datasets.images import (
     UndistortedMask,
     VideoImage,
 )
-from g_ray.evaluation.datasets.scene import EvaluationFrame, EvaluationScene, ImageSource, MaskSource
+from g_ray.evaluation.datasets.scene import EvaluationFrame, EvaluationScene, ImageSource
 from g_ray.evaluation.datasets.undistortion import choose_benchmark_pinhole, choose_inner_pinhole
 from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.colmap_model import is_model
@@ -134,7 +134,7 @@ def _read_stream(
 
 
 def _make_frame(
-    view: CalibratedView, stream: Stream, image: ImageSource, mask: MaskSource | None, surface: MeshSurface
+    view: CalibratedView, stream: Stream, image: ImageSource, mask: StoredMask | None, surface: MeshSurface
 ) -> EvaluationFrame:
     assert view.pose is not None
     name, depth = f"{stream.device}/{_get_name(view)}", MeshDepth(surface)
@@ -158,7 +158,7 @@ def _get_name(view: CalibratedView) -> str:
     return PurePosixPath(view.name).name
 
 
-def _find_mask(folder: Path, view: CalibratedView) -> MaskSource | None:
+def _find_mask(folder: Path, view: CalibratedView) -> StoredMask | None:
     path = folder / f"{PurePosixPath(view.name).stem}.png"
     return StoredMask(path, whole=True) if path.is_file() else None
 

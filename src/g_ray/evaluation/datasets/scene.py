@@ -57,6 +57,12 @@ class Framing:
 class ImageSource(ABC):
     """Where the pixels of a frame come from."""
 
+    def load_framed(self, camera: Camera, framing: Framing) -> Float[Tensor, "3 h w"]:
+        """Read a part of the image at a size, antialiased; ValueError if the image has not the camera's size."""
+        image = self.load()
+        check_image_size(self, image, camera)
+        return resample(image, camera, framing.width, framing.height, framing.box)[0]
+
     @abstractmethod
     def load(self) -> Float[Tensor, "3 h w"]:
         """Read red, green and blue in [0, 1]; OSError or ValueError names a file that cannot be read."""
@@ -84,8 +90,18 @@ class MaskSource(ABC):
     """Which pixels of a frame are scored."""
 
     @abstractmethod
-    def load(self, camera: Camera) -> Bool[Tensor, "h w"]:
-        """Return a mask of the whole image."""
+    def sample(self, camera: Camera, framing: Framing) -> Bool[Tensor, "h w"]:
+        """Return the mask at the pixel centers of a part of the image, whose camera is given."""
+
+
+def check_image_size(source: ImageSource, image: Float[Tensor, "3 h w"], camera: Camera) -> None:
+    """Raise ValueError if an image has not the size that its camera takes."""
+    size, taken = (image.shape[2], image.shape[1]), (camera.width, camera.height)
+    if size != taken:
+        raise ValueError(
+            f"{source.list_files()[0]} is {size[0]}×{size[1]} px, but its camera takes {taken[0]}×{taken[1]}: "
+            "unpack the original file again"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,17 +142,6 @@ class EvaluationFrame:
             raise ValueError(f"frame {self.name} has no pose: its dataset has depth alone")
         return self.pose
 
-    def load_image(self) -> Float[Tensor, "3 h w"]:
-        """Read the image; ValueError if its size is not the camera's."""
-        image = self.image.load()
-        size, taken = (image.shape[2], image.shape[1]), (self.camera.width, self.camera.height)
-        if size != taken:
-            raise ValueError(
-                f"{self.image.list_files()[0]} is {size[0]}×{size[1]} px, but its camera takes {taken[0]}×{taken[1]}: "
-                "unpack the original file again"
-            )
-        return image
-
     def load_depth(self, framing: Framing) -> tuple[Float[Tensor, "h w"], Bool[Tensor, "h w"]]:
         """Return the distance along the rays of a part of the image, 0 where unknown, and where it is known."""
         rays = RayMap.from_camera(framing.apply(self.camera))
@@ -145,12 +150,13 @@ class EvaluationFrame:
         sampled = self.depth.sample(self, framing).to(rays.dtype)
         along, valid = convert_to_ray_depth(sampled, rays, self.depth.convention)
         if self.mask is not None:
-            valid = valid & sample_mask(self.mask.load(self.camera), framing)
+            valid = valid & self.mask.sample(self.camera, framing)
         return torch.where(valid, along, 0).float(), valid
 
     def load_view(self, framing: Framing) -> EvaluationView:
         """Read image and truth of a part of the frame at a size."""
-        image, camera = resample(self.load_image(), self.camera, framing.width, framing.height, framing.box)
+        image = self.image.load_framed(self.camera, framing)
+        camera = framing.apply(self.camera)
         depth, valid = self.load_depth(framing)
         return EvaluationView(
             self.name, self.device, image.clamp(0, 1), camera.to(torch.float32), self.pose, depth, valid

@@ -13,6 +13,9 @@ from g_ray.formats.depth import check_exr_available
 from g_ray.formats.frames import camera_to_frame
 from g_ray.runtime.files import atomic_path, write_json
 
+SCENES = ("courtyard", "office", "pipes", "relief")
+"""Named as ETH3D's, which MapAnything distributes in this layout."""
+
 
 def write_wai(root: Path, size: MiniatureSize) -> None:
     """Write scenes with scene_meta.json, images and z-depth."""
@@ -22,10 +25,10 @@ def write_wai(root: Path, size: MiniatureSize) -> None:
         size.width, height, **focal, cx=size.width / 2, cy=height / 2 - 1, dtype=torch.float64
     )
     lenses: list[Camera] = [pinhole, make_fisheye(size.width)]
-    for number in range(size.scenes):
+    for number in range(min(size.scenes, len(SCENES))):
         room, folder, poses, frames = (
             size.make_room(number),
-            root / f"room_{number}",
+            root / SCENES[number],
             make_path(size.frames),
             [],
         )

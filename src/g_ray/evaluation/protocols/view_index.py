@@ -123,6 +123,8 @@ def freeze_views(
             missing.append(scene_name)
             continue
         try:
+            if protocol.sampling.needs_covisibility:
+                report(f"{name}: scene {scene_name}, {place + 1} of {len(wanted)}")
             if scene_name not in there:
                 raise ValueError(f"{root}: no scene {scene_name!r}")
             indexed[scene_name] = _draw_scene(protocol, dataset.read(root, scene_name), number, root, cache)
