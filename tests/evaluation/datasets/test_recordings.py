@@ -9,7 +9,10 @@ from PIL import Image
 from g_ray.cameras import Pinhole
 from g_ray.evaluation.datasets.dtu import ErodedMask
 from g_ray.evaluation.datasets.images import StoredMask
+from g_ray.evaluation.datasets.registry import DATASETS, open_scene
+from g_ray.evaluation.datasets.scene import Framing
 from g_ray.formats.tum import associate, read_stamped_lines
+from g_ray.rays.ray_map import RayMap
 
 TIMES = st.lists(st.integers(0, 400), min_size=1, max_size=25, unique=True)
 
@@ -55,3 +58,23 @@ def test_masks_are_eroded_as_opencv_does(tmp_path):
     camera = Pinhole.make(50, 40, fx=30.0, fy=30.0, cx=25.0, cy=20.0)
     theirs = cv2.erode(mask.astype(np.uint8), np.ones((10, 10), np.uint8), iterations=1)
     assert np.array_equal(ErodedMask(StoredMask(path), 10).load(camera).numpy(), theirs > 0)
+
+
+def test_frames_of_the_real_red_kitchen_agree(shared_data, tmp_path):
+    """Depth and poses of 7-Scenes itself: points of one frame lie on the surface that another one sees."""
+    (tmp_path / "redkitchen").mkdir()
+    (tmp_path / "redkitchen" / "seq-03").symlink_to(shared_data / "7scenes_redkitchen100")
+    assert DATASETS["7scenes"].list_scenes(tmp_path) == ["redkitchen/seq-03"]
+    scene = open_scene("7scenes", tmp_path, "redkitchen/seq-03")
+    assert len(scene) == 100
+    first, other = scene.frames[20], scene.frames[30]
+    views = [frame.load_view(Framing.fit(frame.camera, 160, 120)) for frame in (first, other)]
+    points = views[0].ray_depth[..., None] * RayMap.from_camera(views[0].camera).directions
+    local = (other.get_pose().inverse() @ first.get_pose()).apply(points[views[0].valid].double()).float()
+    pixels, imaged = views[1].camera.project(local)
+    column, row = pixels.floor().long().unbind(-1)
+    inside = imaged & (column >= 0) & (column < 160) & (row >= 0) & (row < 120)
+    found = views[1].ray_depth[row[inside], column[inside]]
+    ratio = (local[inside].norm(dim=-1) / found)[found > 0]
+    assert len(ratio) > 5000
+    assert float((ratio - 1).abs().median()) < 0.015

@@ -148,7 +148,7 @@ def find_unhidden(
     place, keep = _locate_points(camera, points)
     nearest = splat_depth(camera, points)
     # A maximum filter of −z, rows then columns, is the minimum of z over the square window.
-    inverted = torch.where(nearest > 0, -nearest, -torch.inf)[None, None]
+    inverted = torch.where(nearest > 0, -nearest, -torch.inf)[None, None].float()
     pad = max(1, round(window.radius * camera.width))
     size = 2 * pad + 1
     for kernel, padding in (((1, size), (0, pad)), ((size, 1), (pad, 0))):

@@ -65,19 +65,19 @@ class UndistortedImage(ImageSource):
         return _warp(image, self.source_camera, self.camera)
 
     def load_framed(self, camera: Camera, framing: Framing) -> Float[Tensor, "3 h w"]:
-        """Shrink a much larger photograph before it is undistorted: a full-size one has tens of megapixels."""
+        """Undistort the wanted part alone, of a photograph that is shrunk first: full-size ones have 33 megapixels."""
         image, source = self.source.load(), self.source_camera
         check_image_size(self.source, image, source)
         left, top, right, bottom = framing.box
-        factor = int(min((right - left) / framing.width, (bottom - top) / framing.height) / FINER)
+        factor = max(1, int(min((right - left) / framing.width, (bottom - top) / framing.height) / FINER))
         if factor > 1:
             columns, rows = source.width // factor, source.height // factor
             image = F.avg_pool2d(image[:, : rows * factor, : columns * factor], factor)
             source = source.crop(0, 0, columns * factor, rows * factor).resize(columns, rows)
-            camera = camera.resize(camera.width // factor, camera.height // factor)
-        x, y = camera.width / self.camera.width, camera.height / self.camera.height
-        box = (left * x, top * y, right * x, bottom * y)
-        return resample(_warp(image, source, camera), camera, framing.width, framing.height, box)[0]
+        # Only the wanted part is undistorted, at about the resolution of the shrunk photograph.
+        width, height = (max(2, round(size / factor)) for size in (right - left, bottom - top))
+        part = camera.resize(width, height, framing.box)
+        return resample(_warp(image, source, part), part, framing.width, framing.height)[0]
 
     def list_files(self) -> tuple[Path, ...]:
         return self.source.list_files()
