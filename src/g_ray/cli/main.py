@@ -5,6 +5,7 @@ that `g-ray --help` prints immediately.
 """
 
 import dataclasses
+import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -51,6 +52,10 @@ def make_command(arguments: Sequence[str] = ()) -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return 0 (or the command's own code), 2 for a user error, 130 after Ctrl-C, 1 for a defect."""
+    for stream in (sys.stdout, sys.stderr):
+        # File names and foreign labels may hold characters that a terminal's encoding lacks.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments == ["--version"]:
         print(f"g-ray {__version__}")
