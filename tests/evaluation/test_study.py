@@ -1,16 +1,14 @@
 """Tables: what is averaged, with which interval, and how it is written."""
 
-import torch
-
 from g_ray.evaluation.study import (
     ScoredRun,
     compute_difference,
     compute_differences,
     format_differences_markdown,
     format_markdown,
+    format_scores_csv,
     make_rows,
 )
-from g_ray.metrics.bootstrap import bootstrap, bootstrap_runs
 from g_ray.runtime.files import write_json
 
 
@@ -63,19 +61,13 @@ def test_differences_pair_seeds_by_their_number():
     assert compute_difference(shuffled, "gta_gray", "gta", "z1.0").mean == 3.5
 
 
-def test_intervals_over_runs_contain_the_truth_as_often_as_they_say():
-    generator = torch.Generator().manual_seed(0)
-    hits = 0
-    for trial in range(200):
-        values = torch.randn(8, 60, generator=generator) + 0.5 * torch.randn(8, 1, generator=generator)
-        interval = bootstrap_runs(values, resamples=400, seed=trial)
-        hits += interval.low <= 0.0 <= interval.high
-    assert 170 <= hits <= 200
-
-
-def test_one_run_is_the_plain_bootstrap():
-    values = torch.arange(20.0)
-    assert bootstrap_runs(values[None]) == bootstrap(values)
+def test_scores_are_listed_scene_by_scene():
+    text = format_scores_csv(RUNS)
+    lines = text.splitlines()
+    assert lines[0] == "method,seed,setting,metric,scene,value"
+    values = sum(len(v) for r in RUNS for metrics in r.scores.values() for v in metrics.values())
+    assert len(lines) == 1 + values
+    assert lines[1].split(",")[:5] == [RUNS[0].method, str(RUNS[0].seed), *lines[1].split(",")[2:4], "0"]
 
 
 def test_markdown_and_json(tmp_path):

@@ -214,7 +214,14 @@ def freeze_protocol(root: Path, index: Path, size: int) -> "ObjectsProtocol":
 # Reconstruction: recon-ablation in rooms, recon-photos from photographs.
 
 
-RECONSTRUCTION_PAIRS = (("gray", "rope"), ("gray", "rope_vo"), ("gray_qk", "rope"), ("gray_camray", "camray"))
+RECONSTRUCTION_PAIRS = (
+    ("gray", "rope"),
+    ("gray", "camray"),
+    ("gray", "gray_qk"),
+    ("gray", "rope_vo"),
+    ("gray_qk", "rope"),
+    ("gray_camray", "camray"),
+)
 TEST_SETS = 128
 TRAINED = 0.6
 

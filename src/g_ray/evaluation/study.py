@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from g_ray.metrics.bootstrap import Interval, bootstrap_runs
+from g_ray.metrics.intervals import Interval, compute_run_interval
 
 Scores = Mapping[str, Mapping[str, list[float]]]
 """setting → metric → one value per scene."""
@@ -58,7 +58,7 @@ class Scorer(ABC):
 
 
 def make_rows(runs: list[ScoredRun]) -> list[dict[str, Any]]:
-    """Return a row per method and setting, in the order of the runs: means and 95 % intervals over scenes and seeds."""
+    """Return a row per method and setting, in the order of the runs: means and 95 % intervals over seeds."""
     methods = list(dict.fromkeys(run.method for run in runs))
     settings = list(dict.fromkeys(setting for run in runs for setting in run.scores))
     return [
@@ -74,7 +74,9 @@ def _make_row(runs: list[ScoredRun], setting: str) -> dict[str, Any]:
     return {
         "method": runs[0].method,
         "setting": setting,
-        "metrics": {metric: _to_document(bootstrap_runs(per_scene)) for metric, per_scene in values.items()},
+        "metrics": {
+            metric: _to_document(compute_run_interval(per_scene)) for metric, per_scene in values.items()
+        },
         "per_seed": {metric: per_scene.mean(1).tolist() for metric, per_scene in values.items()},
         "seeds": len(runs),
         "steps": runs[0].steps,
@@ -92,7 +94,7 @@ def compute_difference(
     ]
     seeds = sorted(both[0].keys() & both[1].keys())
     paired: Float[Tensor, "seed scene"] = torch.stack([both[0][seed] - both[1][seed] for seed in seeds])
-    return bootstrap_runs(paired)
+    return compute_run_interval(paired)
 
 
 def compute_differences(runs: list[ScoredRun], pairs: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
@@ -108,6 +110,19 @@ def compute_differences(runs: list[ScoredRun], pairs: Iterable[tuple[str, str]])
         if {method, other} <= methods
         for setting, metrics in runs[0].scores.items()
     ]
+
+
+def format_scores_csv(runs: Iterable[ScoredRun]) -> str:
+    """Format every score as a line of CSV, so that anyone can recompute means and intervals."""
+    lines = ["method,seed,setting,metric,scene,value"]
+    for run in runs:
+        for setting, metrics in run.scores.items():
+            for metric, values in metrics.items():
+                lines += [
+                    f"{run.method},{run.seed},{setting},{metric},{scene},{value:.6g}"
+                    for scene, value in enumerate(values)
+                ]
+    return "\n".join(lines) + "\n"
 
 
 def _to_document(interval: Interval) -> dict[str, float]:

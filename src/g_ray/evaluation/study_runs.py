@@ -5,6 +5,7 @@ interrupted runs are resumed, so the same command continues a study after Ctrl-C
 """
 
 import contextlib
+import gzip
 import hashlib
 import json
 import os
@@ -19,15 +20,24 @@ from typing import Any
 
 import torch
 
-from g_ray.evaluation.study import ScoredRun, Scorer, Scores, compute_differences, make_rows
+from g_ray.evaluation.study import (
+    ScoredRun,
+    Scorer,
+    Scores,
+    compute_differences,
+    format_scores_csv,
+    make_rows,
+)
 from g_ray.nn.transformer import prepare_for_inference
-from g_ray.runtime.files import strip_paths, write_json
+from g_ray.runtime.files import strip_paths, write_atomically, write_json
 from g_ray.training.engine import train
 from g_ray.training.history import METRICS
 from g_ray.training.recipe import Recipe
 from g_ray.training.run import Run
 
 POLL_S = 2.0  # seconds between updates of the progress line
+SCORES = "scores.csv.gz"
+"""Every score of every network and scene, beside result.json."""
 SAVE_EVERY = 250  # steps between checkpoints: little is lost when a study is interrupted
 
 
@@ -80,7 +90,7 @@ def run_study(
     devices: Sequence[str] = ("cpu",),
     progress: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Train and score everything, and return the content of `result.json`.
+    """Train and score everything, write all scores to SCORES, and return the content of `result.json`.
 
     `jobs` networks are trained at a time, distributed over `devices`; one job per GPU keeps all of them busy.
     """
@@ -100,6 +110,7 @@ def run_study(
     scored = [_read_scored_run(job) for job in _run_jobs(todo, jobs, devices, progress)]
     progress("scoring references")
     references = study.scorer.score_references()
+    write_atomically(out / SCORES, gzip.compress(format_scores_csv([*scored, *references]).encode(), mtime=0))
     settings = study.scorer.describe()
     settings["recipes"] = {
         method: strip_paths(recipe.to_settings()) for method, recipe in study.methods.items()

@@ -1,7 +1,7 @@
 """Metrics: pure functions of (truth, predicted) that return one value per sample; protocols average them."""
 
-from g_ray.metrics.bootstrap import Interval, bootstrap
 from g_ray.metrics.images import SceneScores, mse, psnr, score_scenes, ssim
+from g_ray.metrics.intervals import Interval, bootstrap
 from g_ray.metrics.lpips import LPIPS, load_lpips
 
 __all__ = [

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import conv2d, pad
 
-from g_ray.metrics.bootstrap import Interval, bootstrap
+from g_ray.metrics.intervals import Interval, bootstrap
 
 Distance = Callable[[Tensor, Tensor], Tensor]
 """(truth, predicted) → one value per image."""

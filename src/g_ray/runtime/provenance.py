@@ -1,9 +1,11 @@
 """Collect where, when and with which versions a number was measured, for files of results."""
 
+import hashlib
 import os
 import platform
 import subprocess
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 
 import torch
@@ -41,13 +43,31 @@ def read_memory_gib() -> int:
 def read_commit(package: Path = PACKAGE) -> str:
     """Return the commit of the checkout that this package runs from, with `-dirty` if it has local changes.
 
-    Return `unknown` for an installed package, even if site-packages lies inside some other repository: only a
-    checkout that tracks the package's own files counts.
+    An installed package or a copy without git returns its release and a digest of its source, even if it lies inside
+    some other repository: only a checkout that tracks the package's own files counts.
     """
-    if _run_git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
-        return "unknown"
-    head = _run_git(package, "rev-parse", "HEAD") or "unknown"
+    head = None
+    if _run_git(package, "ls-files", "--error-unmatch", "__init__.py") is not None:
+        head = _run_git(package, "rev-parse", "HEAD")
+    if head is None:
+        return f"release {read_release()}, source {hash_source(package)}"
     return head + "-dirty" * bool(_run_git(package, "status", "--porcelain", "--untracked-files=no"))
+
+
+def read_release() -> str:
+    """Return the version of the installed package, or `none` for a copy that is not installed."""
+    try:
+        return metadata.version("g-ray")
+    except metadata.PackageNotFoundError:
+        return "none"
+
+
+def hash_source(package: Path = PACKAGE) -> str:
+    """Return a digest of all Python files of a package and their names."""
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def _run_git(folder: Path, *arguments: str) -> str | None:

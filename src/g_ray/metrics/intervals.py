@@ -1,0 +1,87 @@
+"""Confidence intervals of means: a bootstrap over scenes, and Student's t over training runs."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean and the limits of its confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def bootstrap(
+    values: Float[Tensor, "scene"], *, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
+) -> Interval:
+    """Return the mean over scenes with its percentile bootstrap interval; deterministic for a given seed.
+
+    To compare two methods, pass their differences per scene: the test is then paired.
+    """
+    if values.numel() == 0 or not bool(values.isfinite().all()):
+        raise ValueError(
+            f"bootstrap of {values.numel()} values, {int((~values.isfinite()).sum())} of them not finite: "
+            "give one finite number per scene"
+        )
+    if not 0 < confidence < 1 or resamples < 1:
+        raise ValueError(
+            f"confidence {confidence} must be between 0 and 1, and resamples {resamples} positive"
+        )
+    values = values.detach().double().cpu()
+    generator = torch.Generator().manual_seed(seed)
+    # In chunks: 6,202 scenes (RealEstate10K) × 10,000 resamples would be half a gigabyte of indices.
+    at_once = max(1, (1 << 20) // len(values))
+    means = torch.cat(
+        [
+            values[
+                torch.randint(len(values), (min(at_once, resamples - done), len(values)), generator=generator)
+            ].mean(1)
+            for done in range(0, resamples, at_once)
+        ]
+    )
+    tail = (1 - confidence) / 2
+    low, high = torch.quantile(means, torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
+    return Interval(values.mean().item(), low, high)
+
+
+def compute_run_interval(
+    values: Float[Tensor, "run scene"], *, confidence: float = 0.95, seed: int = 0
+) -> Interval:
+    """Return the mean over training runs and scenes, with Student's t-interval over the runs.
+
+    All runs are scored on the same scenes, so their means per run are independent draws of one quantity. A bootstrap
+    over so few runs is too narrow: with three runs it covers 74 % instead of 95 %. To compare two methods, pass their
+    differences per seed and scene: the test is then paired. A single run has no spread between runs; its interval is
+    the bootstrap over scenes.
+    """
+    if values.shape[0] == 1:
+        return bootstrap(values[0], confidence=confidence, seed=seed)
+    if values.numel() == 0 or not bool(values.isfinite().all()):
+        raise ValueError(
+            f"an interval of {values.numel()} values, some not finite: give one finite number per scene"
+        )
+    means = values.detach().double().cpu().mean(1)
+    runs = len(means)
+    half = student_t_quantile((1 + confidence) / 2, runs - 1) * means.std().item() / math.sqrt(runs)
+    middle = means.mean().item()
+    return Interval(middle, middle - half, middle + half)
+
+
+def student_t_quantile(probability: float, degrees: int) -> float:
+    """Return the quantile of Student's t-distribution at a probability of at least 0.5.
+
+    With t = √n tan θ the density becomes cos^(n−1) θ, which is integrated on a grid over [0, π/2].
+    """
+    angles = torch.linspace(0, math.pi / 2, 100_001, dtype=torch.float64)
+    area = torch.cumulative_trapezoid(angles.cos() ** (degrees - 1), angles)
+    area = torch.cat([area.new_zeros(1), area]) / area[-1]
+    share = 2 * probability - 1
+    above = int(torch.searchsorted(area, share).clamp(1, len(area) - 1))
+    part = (share - area[above - 1]) / (area[above] - area[above - 1])
+    return math.sqrt(degrees) * math.tan(angles[above - 1] + part * (angles[1] - angles[0]))
