@@ -28,6 +28,8 @@ from g_ray.runtime.renamed import rename_option
 
 DESCRIPTION = "Ray-angle position encoding for multi-view transformers. --version prints the version."
 BOOLEANS = ("True", "False")
+MAX_MESSAGE = 700
+"""Characters of an error that are printed: names in it come from outside, and may be of any length."""
 TRACEBACK = "G_RAY_TRACEBACK"
 """Environment variable: let unexpected exceptions through."""
 
@@ -156,5 +158,6 @@ def _format_error(error: Exception) -> str:
 
 
 def _print_error(message: str, code: int) -> int:
-    print(f"g-ray: {message}", file=sys.stderr)
+    shown = message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]}…"
+    print(f"g-ray: {shown}", file=sys.stderr)
     return code
