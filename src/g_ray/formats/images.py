@@ -126,6 +126,8 @@ def open_photo(path: Path) -> Iterator[Image.Image]:
     except FileNotFoundError:
         raise OSError(f"{path}: no such image; check its name and folder") from None
     except _DECODER_ERRORS as error:
+        if path.suffix.lower() == ".vrs":
+            raise OSError(f"{path}: a VRS recording; take its images with `vrs extract-images`") from None
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
         raise OSError(
             f"{path}: cannot be read as an image ({reason}); copy it again, or leave it out"
