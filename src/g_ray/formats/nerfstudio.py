@@ -224,9 +224,8 @@ class NerfstudioSource(CalibrationSource):
     @classmethod
     def open(cls, file: ParsedFile) -> "NerfstudioSource":
         path = file.path / TRANSFORMS if file.path.is_dir() else file.path
-        scene = read_nerfstudio(path.parent, check=False, name=path.name)
-        masks = scene.masks or (None,) * len(scene)
         scene = read_nerfstudio(path.parent, check=False, name=path.name, lenses_only=True)
+        masks = scene.masks or (None,) * len(scene)
         lenses = [
             replace(Lens.from_camera(name, camera, scene.poses[index]), mask=mask and mask.path)
             for index, (name, camera, mask) in enumerate(zip(scene.names, scene.cameras, masks, strict=True))
