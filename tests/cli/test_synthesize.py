@@ -189,7 +189,7 @@ def test_weights_of_another_task_and_of_another_shape_are_refused(place, capsys,
     save_file({"a": torch.ones(1)}, tmp_path / "b.safetensors", metadata={"recipe": json.dumps(document)})
     assert run(place, *CAMERAS, *TARGET, weights=tmp_path / "b.safetensors") == 2
     error = capsys.readouterr().err
-    assert "does not fit the model" in error and error.count("\n") == 1
+    assert "its config asks for 4 layers" in error and error.count("\n") == 1
 
 
 def test_help_does_not_import_torch():

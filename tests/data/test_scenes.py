@@ -50,10 +50,13 @@ def test_nerfstudio(tmp_path, room_scenes, views):
     assert scene.kind == "nerfstudio"
     same_as_written(scene, views)
     document["ply_file_path"] = "sparse.ply"
-    document["frames"][0]["mask_path"] = "masks/a.png"
     (tmp_path / "transforms.json").write_text(json.dumps(document))
     said = " ".join(read_scene(tmp_path).notes)
-    assert "not used: mask_path, ply_file_path" in said and "after applied_transform" in said
+    assert "not used: ply_file_path" in said and "after applied_transform" in said
+    document["frames"][0]["mask_path"] = "masks/a.png"
+    (tmp_path / "transforms.json").write_text(json.dumps(document))
+    with pytest.raises(ValueError, match="no such mask"):
+        read_scene(tmp_path)
 
 
 @pytest.mark.parametrize("text", [False, True])

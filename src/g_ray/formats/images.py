@@ -217,10 +217,11 @@ def store_photo(photo: PhotoLike, path: Path, camera: Camera) -> None:
 
 def _can_copy(photo: Path, path: Path) -> bool:
     with open_photo(photo) as image:
-        # A copied orientation tag would turn the pixels again in every program that opens the copy.
-        if _read_orientation(image) != 1:
-            raise ValueError(f"{photo} is stored turned (EXIF orientation); give its upright pixels instead")
-        return image.mode == "RGB" and photo.suffix.lower() == path.suffix.lower()
+        orientation, mode = _read_orientation(image), image.mode
+    # A copied orientation tag would turn the pixels again in every program that opens the copy.
+    if orientation != 1:
+        raise ValueError(f"{photo} is stored turned (EXIF orientation); give its upright pixels instead")
+    return mode == "RGB" and photo.suffix.lower() == path.suffix.lower()
 
 
 def _check_size(path: Path, camera: Camera, width: int, height: int) -> None:
