@@ -94,7 +94,7 @@ def _die(case: BenchmarkCase) -> None:
     [
         (
             {"views": [2], "model": "huge"},
-            "unknown model 'huge': choose one of tiny, rooms, dino, dino_small, small, paper",
+            "unknown model 'huge': choose one of tiny, rooms, dino",
         ),
         ({"views": [2], "size": 220, "model": "small"}, "--size 220 is not a multiple of the patch of 14 px"),
         ({"views": []}, "give numbers of at least 1"),

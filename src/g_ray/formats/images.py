@@ -100,7 +100,6 @@ def read_photo(path: Path, orientation: int = 1) -> Float[Tensor, "3 h w"]:
     return rotate_upright(torch.from_numpy(values).movedim(-1, 0), orientation).contiguous()
 
 
-<<<<<<< HEAD
 def check_decodable(path: Path) -> None:
     """Decode a file as far as needed to know that it is whole and of a kind that is read; OSError names it if not."""
     with open_photo(path) as image:
@@ -110,7 +109,8 @@ def check_decodable(path: Path) -> None:
             image.load()
         else:
             _read_values(path, image)
-=======
+
+
 def read_reduced_photo(path: Path, width: int, height: int) -> Float[Tensor, "3 {height} {width}"]:
     """Read a photograph at another size, by averaging; of a large JPEG only the detail that is needed is decoded."""
     with open_photo(path) as image:
@@ -120,7 +120,6 @@ def read_reduced_photo(path: Path, width: int, height: int) -> Float[Tensor, "3 
             values = np.asarray(small, dtype=np.float32) / 255
             return torch.from_numpy(values).movedim(-1, 0)
     return torch.nn.functional.interpolate(read_photo(path)[None], (height, width), mode="area")[0]
->>>>>>> photos
 
 
 @contextmanager
