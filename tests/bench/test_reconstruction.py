@@ -92,7 +92,10 @@ def _die(case: BenchmarkCase) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"views": [2], "model": "huge"}, "unknown model 'huge': choose one of tiny, rooms, small, paper"),
+        (
+            {"views": [2], "model": "huge"},
+            "unknown model 'huge': choose one of tiny, rooms, dino",
+        ),
         ({"views": [2], "size": 220, "model": "small"}, "--size 220 is not a multiple of the patch of 14 px"),
         ({"views": []}, "give numbers of at least 1"),
         ({"views": [2, 0]}, "--views 2 0: give numbers"),

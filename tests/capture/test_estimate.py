@@ -104,6 +104,7 @@ def anycalib(intrinsics, success=True):
 INTRINSICS = {
     "radial:2": [500.0, 501.0, 320.0, 240.0, -0.1, 0.02],
     "kb:4": [300.0, 300.0, 321.0, 239.0, 0.02, 0, 0, 0],
+    "pinhole": [505.0, 506.0, 322.0, 238.0],
 }
 
 
@@ -118,12 +119,24 @@ def test_anycalib(fake, photos):
     assert isinstance(fisheye, OpenCVFisheye) and fisheye.params.tolist() == pytest.approx(INTRINSICS["kb:4"])
 
 
+def test_a_model_for_each_photo(fake, photos):
+    fake("anycalib", AnyCalib=anycalib(INTRINSICS))
+    first, *_ = [photo.name for photo in photos]
+    views = assign_cameras(photos, [f"{first}=estimate:anycalib:pinhole", "estimate:anycalib:fisheye"])
+    assert [view.camera.NAME for view in views] == ["pinhole", "opencv_fisheye"]
+    assert views[0].camera.params[:4].tolist() == pytest.approx(INTRINSICS["pinhole"])
+    with pytest.raises(ValueError, match="use estimate:anycalib"):
+        choose_estimator("estimate:vggt:pinhole")
+
+
 @pytest.mark.parametrize(
     ("values", "success"), [([1.0] * 6, False), ([1.0] * 6, True), (INTRINSICS["radial:2"], False)]
 )
 def test_a_fit_of_anycalib_that_failed(fake, photos, values, success):
     fake("anycalib", AnyCalib=anycalib({"radial:2": values}, success))
-    with pytest.raises(ValueError, match=r"a.png: AnyCalib could not fit radial:2"):
+    with pytest.raises(
+        ValueError, match=r"a.png: AnyCalib could not fit radial:2 to it; try estimate:anycalib:fisheye"
+    ):
         assign_cameras(photos, "estimate:anycalib")
 
 

@@ -10,6 +10,7 @@ import torch
 from g_ray.cameras import Fisheye624, OpenCVFisheye
 from g_ray.capture.assign import assign_cameras
 from g_ray.formats import open_calibration
+from g_ray.formats.nerfstudio import read_nerfstudio
 
 K = [[520.0, 0.0, 318.2], [0.0, 523.0, 243.7], [0.0, 0.0, 1.0]]
 D = [-0.21, 0.06, 0.0012, -0.0007, 0.01]
@@ -200,6 +201,25 @@ def test_windows_paths_byte_order_marks_and_nulls(tmp_path, imagine):
     frame = {"file_path": "images\\a.png", "transform_matrix": EYE}
     text = "\ufeff" + json.dumps(transforms(k1=None, p2=None, frames=[frame]))
     assert read(tmp_path, imagine, text, "transforms.json", "images/a.png").NAME == "pinhole"
+
+
+def test_paths_out_of_the_folder_are_compared_by_their_ends(tmp_path, imagine):
+    """No file is opened by them; a scene folder does not take them."""
+    names = ("../shots/a.png", "/elsewhere/shots/b.png", "images/../images/c.png", f"{tmp_path}/images/d.png")
+    frames = [{"file_path": name, "transform_matrix": EYE} for name in names]
+    (tmp_path / "transforms.json").write_text(json.dumps(transforms(frames=frames)))
+    photos = [imagine(name) for name in ("shots/a.png", "shots/b.png", "images/c.png", "images/d.png")]
+    views = assign_cameras(photos, str(tmp_path / "transforms.json"))
+    assert [view.pose is not None for view in views] == [True] * 4
+    with pytest.raises(ValueError, match="leads out of the scene folder"):
+        read_nerfstudio(tmp_path, check=False)
+
+
+def test_frames_for_testing_are_calibrated_too(tmp_path, imagine):
+    document = transforms(test_frames=[{"file_path": "b.png", "transform_matrix": EYE}])
+    (tmp_path / "transforms.json").write_text(json.dumps(document))
+    views = assign_cameras([imagine("a.png"), imagine("b.png")], str(tmp_path / "transforms.json"))
+    assert len(views) == 2
 
 
 # Rigs

@@ -66,7 +66,7 @@ def test_stereo_beats_the_network_and_cameras_that_stand_still(demo):
     }
     assert len(rows) == 3
     position, rotation, with_depth, depth, inlier = rows["stereo"]
-    assert position < 3 and rotation < 0.3 and with_depth > 25 and depth < 0.02 and inlier > 95
+    assert position < 3 and rotation < 0.3 and with_depth > 25 and depth < 0.02 and inlier > 90
     for model in rows.keys() - {"stereo"}:
         assert rows[model][0] > 10 * position and rows[model][3] > 5 * depth, model
 

@@ -10,6 +10,7 @@ from g_ray.cli.main import main
 from g_ray.data.nvs_settings import OBJECTS
 from g_ray.data.objects.index import PROTOCOLS, assign_split
 from g_ray.recipes import nvs
+from g_ray.runtime.out_folder import claim_out
 from g_ray.training.recipe import Schedule
 
 NAMES = [f"object{i}" for i in range(60)]
@@ -78,6 +79,7 @@ def test_objects_of_another_folder_are_refused_before_training(
     root, tmp_path, capsys, miniature, write_objects
 ):
     out = tmp_path / "table"
+    claim_out(out, "reproduce")
     assert main(["data", "objects-index", str(root), "--out", str(out / "index")]) == 0
     other = write_objects(tmp_path / "other", [*TRAINED, *TESTED], 12)
     assert reproduce("--out", out, "--data", other) == 2

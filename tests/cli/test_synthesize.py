@@ -162,6 +162,8 @@ def test_the_same_command_gives_the_same_picture(place):
         ([*CAMERAS, "--path", "orbit", *TARGET], {"out": "x.gif"}, "one camera, without world_from_cam"),
         ([*CAMERAS, "--path", "orbit"], {"out": "x.gif", "context": ("view_00.png",)}, "look side by side"),
         ([*CAMERAS, *TARGET, "--baseline", "-1"], {}, "--baseline must be positive"),
+        ([*CAMERAS, *TARGET, "--baseline", "inf"], {}, "--baseline must be positive and finite"),
+        ([*CAMERAS, *TARGET, "--device", "meta"], {}, "runs on cpu and cuda"),
         ([*CAMERAS, *TARGET, "--device", "abacus"], {}, "is not a device"),
         (["--scene", "scene", "--target", "view_9.png"], {}, "no image named 'view_9.png'"),
         (["--scene", "scene", *TARGET], {"context": ("a.png",)}, "no image named 'a.png'"),
@@ -187,7 +189,7 @@ def test_weights_of_another_task_and_of_another_shape_are_refused(place, capsys,
     save_file({"a": torch.ones(1)}, tmp_path / "b.safetensors", metadata={"recipe": json.dumps(document)})
     assert run(place, *CAMERAS, *TARGET, weights=tmp_path / "b.safetensors") == 2
     error = capsys.readouterr().err
-    assert "does not fit the model" in error and error.count("\n") == 1
+    assert "its config asks for 4 layers" in error and error.count("\n") == 1
 
 
 def test_help_does_not_import_torch():

@@ -50,10 +50,13 @@ def test_nerfstudio(tmp_path, room_scenes, views):
     assert scene.kind == "nerfstudio"
     same_as_written(scene, views)
     document["ply_file_path"] = "sparse.ply"
-    document["frames"][0]["mask_path"] = "masks/a.png"
     (tmp_path / "transforms.json").write_text(json.dumps(document))
     said = " ".join(read_scene(tmp_path).notes)
-    assert "not used: mask_path, ply_file_path" in said and "after applied_transform" in said
+    assert "not used: ply_file_path" in said and "after applied_transform" in said
+    document["frames"][0]["mask_path"] = "masks/a.png"
+    (tmp_path / "transforms.json").write_text(json.dumps(document))
+    with pytest.raises(ValueError, match="no such mask"):
+        read_scene(tmp_path)
 
 
 @pytest.mark.parametrize("text", [False, True])
@@ -215,12 +218,12 @@ def test_a_nerfstudio_scene_of_which_images_are_missing_is_read_without_them(tmp
         (frame_with(transform_matrix=MIRROR), "does not begin with a rotation"),
         (frame_with(fl_x="wide"), "fl_x is 'wide', not a number"),
         (frame_with(fl_x=float("nan")), "fl_x is nan, not a number"),
-        (frame_with(fl_x=0, fl_y=0), "no focal length"),
-        (frame_with(w=48.5), "not whole pixels"),
-        (frame_with(fl_x=-3), "fx"),
+        (frame_with(fl_x=0, fl_y=0), "fl_x is 0"),
+        (frame_with(w=48.5), "w is 48.5"),
+        (frame_with(fl_x=-3), "fl_x is -3"),
         (text_instead("transforms.json", "[" * 100_000), "not JSON"),
-        (frame_with(camera_angle_x=4.0, fl_x=0), "not between 0 and π"),
-        (frame_with(camera_model="FISHEYE624"), "camera model 'FISHEYE624' is not read here"),
+        (frame_with(camera_angle_x=4.0, fl_x=None, fl_y=None), "not between 0 and π"),
+        (frame_with(camera_model="ORTHOPHOTO"), "camera model 'ORTHOPHOTO' is not read here"),
         (frame_with(camera_model="PINHOLE", k1=0.1), "PINHOLE has no k1"),
         (frame_with(camera_model="OPENCV", k4=0.1), "k4 of OPENCV"),
         (text_instead("transforms.json", "{"), "not JSON"),

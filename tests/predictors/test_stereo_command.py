@@ -76,7 +76,7 @@ def test_given_poses_are_kept_and_depth_is_right(capture, given):
         errors.append((view.ray_depth / true_depth[number] - 1).abs()[view.valid])
     error = torch.cat(errors)
     assert len(error) > 0.04 * true_depth.numel()  # the waves on its walls are faint at this size
-    assert float((error < 0.03).float().mean()) > 0.8
+    assert float((error < 0.03).float().mean()) > 0.75
 
 
 def test_real_tracks_are_exported(given):

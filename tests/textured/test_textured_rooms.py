@@ -11,10 +11,10 @@ from PIL import Image
 from g_ray.data.textured.assets import AssetFolders, open_assets
 from g_ray.data.textured.furniture import THEMES
 from g_ray.data.textured.light import MAX_LIGHT
+from g_ray.data.textured.plan import draw_openings, draw_plan, list_walls
 from g_ray.data.textured.room import make_textured_room
 from g_ray.data.textured.room_source import RoomSource, draw_places
 from g_ray.data.textured.scene import MeshScene
-from g_ray.data.textured.shell import draw_openings, draw_plan, list_walls
 from g_ray.formats.meshes import find_meshes
 from g_ray.formats.sweethome3d import INSTALLED
 

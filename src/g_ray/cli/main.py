@@ -5,6 +5,7 @@ that `g-ray --help` prints immediately.
 """
 
 import dataclasses
+import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,8 @@ from g_ray.runtime.renamed import rename_option
 
 DESCRIPTION = "Ray-angle position encoding for multi-view transformers. --version prints the version."
 BOOLEANS = ("True", "False")
+MAX_MESSAGE = 700
+"""Characters of an error that are printed: names in it come from outside, and may be of any length."""
 TRACEBACK = "G_RAY_TRACEBACK"
 """Environment variable: let unexpected exceptions through."""
 
@@ -51,6 +54,10 @@ def make_command(arguments: Sequence[str] = ()) -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return 0 (or the command's own code), 2 for a user error, 130 after Ctrl-C, 1 for a defect."""
+    for stream in (sys.stdout, sys.stderr):
+        # File names and foreign labels may hold characters that a terminal's encoding lacks.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments == ["--version"]:
         print(f"g-ray {__version__}")
@@ -151,5 +158,6 @@ def _format_error(error: Exception) -> str:
 
 
 def _print_error(message: str, code: int) -> int:
-    print(f"g-ray: {message}", file=sys.stderr)
+    shown = message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]}…"
+    print(f"g-ray: {shown}", file=sys.stderr)
     return code

@@ -1,5 +1,6 @@
 """A table as a command: train its rows, score them, and write result.json, table.md and pictures."""
 
+import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,7 +47,7 @@ class Table(ABC):
         from g_ray.runtime.out_folder import claim_out
         from g_ray.runtime.provenance import collect_provenance
 
-        claim_out(self.out, "reproduce", ours=any(self.out.glob("runs/*/checkpoints")))
+        claim_out(self.out, "reproduce", ours=is_study_folder(self.out))
         study = limit_steps(select_methods(self.build_study(), self.methods), self.steps)
         devices = list_devices()
         jobs = choose_job_count(devices) if self.jobs is None else self.jobs
@@ -57,6 +58,17 @@ class Table(ABC):
         write_atomically(self.out / "table.md", tables + "\n")
         self.draw(study, result)
         print(f"{tables}\n\n{self.out / 'result.json'} and pictures beside it")
+
+
+def is_study_folder(folder: Path) -> bool:
+    """Return whether an earlier run of a study, perhaps of an earlier version, has made a folder."""
+    if any(folder.glob("runs/*/checkpoints")):
+        return True
+    try:
+        result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(result, dict) and {"name", "scale", "rows", "provenance"} <= set(result)
 
 
 def format_tables(result: dict[str, Any]) -> str:

@@ -30,12 +30,14 @@ from g_ray.evaluation.study import (
 )
 from g_ray.nn.transformer import prepare_for_inference
 from g_ray.runtime.files import strip_paths, write_atomically, write_json
+from g_ray.runtime.out_folder import claim_out
 from g_ray.training.engine import train
 from g_ray.training.history import METRICS
 from g_ray.training.recipe import Recipe
 from g_ray.training.run import Run
 
 POLL_S = 2.0  # seconds between updates of the progress line
+LOG = "log.txt"
 SCORES = "scores.csv.gz"
 """Every score of every network and scene, beside result.json."""
 SAVE_EVERY = 250  # steps between checkpoints: little is lost when a study is interrupted
@@ -189,11 +191,12 @@ def _take_device(free_devices: "Queue[str]") -> None:
 
 
 def train_and_score(job: Job, device: str | None = None) -> None:
-    """Train one network, or resume or reuse its run, then score it; output goes to log.txt in its folder."""
+    """Train one network, or resume or reuse its run, then score it; output goes to LOG in its folder."""
     device = _device if device is None else device
-    job.folder.mkdir(parents=True, exist_ok=True)
+    # The log is opened before training claims the folder, which would refuse a folder with a foreign file.
+    claim_out(job.folder, "train", ours=(job.folder / LOG).is_file())
     with (
-        (job.folder / "log.txt").open("a") as log,
+        (job.folder / LOG).open("a") as log,
         contextlib.redirect_stdout(log),
         contextlib.redirect_stderr(log),
     ):

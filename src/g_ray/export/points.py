@@ -8,9 +8,8 @@ from jaxtyping import Bool, Float, Int, UInt8
 
 from g_ray.export.options import ExportOptions
 from g_ray.export.reconstruction import ReconstructedView, Reconstruction
-from g_ray.formats.images import read_photo
+from g_ray.formats.images import read_reduced_photo
 from g_ray.geometry.similarity import Similarity
-from g_ray.rays.resample import resample
 
 SKY_LUMINANCE = 0.5
 """Sky is at least this bright …"""
@@ -201,10 +200,8 @@ def _collect_view(
 
 def _read_image(reconstruction: Reconstruction, view: ReconstructedView) -> Float[np.ndarray, "h w 3"]:
     """Read the photograph of a view at the size of its maps."""
-    photo, camera = read_photo(reconstruction.get_image_path(view.name)), view.camera
-    if tuple(photo.shape[1:]) != (camera.height, camera.width):
-        photo, _ = resample(photo, view.original_camera, camera.width, camera.height)
-    return photo.clamp(0, 1).movedim(0, -1).numpy()
+    path, camera = reconstruction.get_image_path(view.name), view.camera
+    return read_reduced_photo(path, camera.width, camera.height).clamp(0, 1).movedim(0, -1).numpy()
 
 
 def _unproject(

@@ -33,7 +33,7 @@ from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity
 from g_ray.runtime.files import atomic_path, write_json
-from g_ray.runtime.out_folder import claim_out, read_mark
+from g_ray.runtime.out_folder import MARKER, claim_out, read_mark
 
 if TYPE_CHECKING:
     from g_ray.export.options import ExportOptions
@@ -272,7 +272,9 @@ class Reconstruction:
         claim_out(folder, "reconstruct", ours=any(mark is not None for mark in marks))
         settings = self.settings if settings is None else settings
         stored = replace(self, folder=folder, settings=settings)
-        return write_reconstruction(stored, images, options, self.page)
+        written = write_reconstruction(stored, images, options, self.page)
+        (folder / MARKER).unlink(missing_ok=True)  # from here on result.json marks the folder
+        return written
 
 
 def _to_calibrated(view: ReconstructedView) -> CalibratedView:

@@ -9,15 +9,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from g_ray.formats.aria import AriaSource
+from g_ray.formats.basalt import BasaltSource
 from g_ray.formats.calibration import CalibratedView, CalibrationSource, Example, Lens
 from g_ray.formats.cameras_json import CamerasJsonSource
+from g_ray.formats.camodocal import CamOdoCalSource
 from g_ray.formats.colmap import ColmapSource, is_colmap, read_colmap
+from g_ray.formats.colmap_devices import ColmapDevicesSource
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.eth3d import ETH3DSource
 from g_ray.formats.exif import ExifSource
 from g_ray.formats.kalibr import KalibrSource
+from g_ray.formats.metashape import MetashapeSource
 from g_ray.formats.nerfstudio import TRANSFORMS, NerfstudioSource, is_nerfstudio, read_nerfstudio
+from g_ray.formats.open3d import Open3DSource
 from g_ray.formats.opencv import OpenCVSource
+from g_ray.formats.orb_slam import OrbSlamSource
 from g_ray.formats.ray_maps import RayMapSource
 from g_ray.formats.ros import ROSSource
 from g_ray.formats.scannetpp import ScanNetPPSource
@@ -49,10 +55,16 @@ CALIBRATIONS: dict[str, type[CalibrationSource]] = {
     "eth3d": ETH3DSource,
     "nerfstudio": NerfstudioSource,
     "colmap": ColmapSource,
+    "colmap_devices": ColmapDevicesSource,
     "seven_scenes": SevenScenesSource,
     "cameras_json": CamerasJsonSource,
     "aria": AriaSource,
     "kalibr": KalibrSource,
+    "basalt": BasaltSource,
+    "camodocal": CamOdoCalSource,
+    "orb_slam": OrbSlamSource,
+    "open3d": Open3DSource,
+    "metashape": MetashapeSource,
     "ros": ROSSource,
     "opencv": OpenCVSource,
     "ray_maps": RayMapSource,
@@ -78,6 +90,11 @@ def open_calibration(path: str | os.PathLike[str]) -> CalibrationSource:
     for source in CALIBRATIONS.values():
         if source.recognizes(file):
             return source.open(file)
+    if file.path.suffix.lower() == ".vrs":
+        raise ValueError(
+            f"{path}: a recording of Project Aria; save the calib_json tag, which `vrs {file.path.name}` prints, as a "
+            ".json file, and take the images from `vrs extract-images`"
+        )
     known = ", ".join(source.TITLE for source in CALIBRATIONS.values())
     raise ValueError(f"{path}: no calibration format that is known ({known})")
 

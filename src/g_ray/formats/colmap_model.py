@@ -83,6 +83,11 @@ def read_model(folder: Path, points: bool = False) -> ColmapModel:
     )
 
 
+def read_raw_cameras(path: Path) -> dict[int, RawCamera]:
+    """Read cameras.bin or cameras.txt alone; ValueError names the file if anything is wrong."""
+    return _read(path, (_BINARY if path.suffix == ".bin" else _TEXT)[0])
+
+
 def _find_suffix(folder: Path) -> str | None:
     for suffix in (".bin", ".txt"):
         if all((folder / f"{name}{suffix}").is_file() for name in ("cameras", "images")):

@@ -46,6 +46,11 @@ class ParsedFile:
             raise ValueError(f"{self.path}: an empty file, not a calibration")
         return _parse(self.path, text)
 
+    @property
+    def xml_root(self) -> ElementTree.Element | None:
+        """The root of an XML file that is not OpenCV's."""
+        return self.content if isinstance(self.content, ElementTree.Element) else None
+
 
 def read_json_object(path: Path, what: str) -> dict[str, Any]:
     """Read the JSON object in a file; ValueError names the file, and what was expected, if there is none."""
@@ -91,7 +96,7 @@ def _parse(path: Path, text: str) -> Any:
             return parse_json(text)
         return _parse_xml(text) if start == "<" else parse_yaml(text)
     except (ValueError, RecursionError, ElementTree.ParseError) as error:
-        kind = {"{": "JSON", "<": "OpenCV XML"}.get(start, "YAML")
+        kind = {"{": "JSON", "<": "XML"}.get(start, "YAML")
         raise ValueError(f"{path}: not {kind} ({_shorten_reason(error)}); export it again") from None
 
 
@@ -120,10 +125,9 @@ def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _parse_xml(text: str) -> Any:
+    """Return OpenCV's storage as a mapping, and any other XML as its root."""
     root = ElementTree.fromstring(text)
-    if root.tag != "opencv_storage":
-        raise ValueError(f"its root is <{root.tag}>, not <opencv_storage>")
-    return _convert_children(root)
+    return _convert_children(root) if root.tag == "opencv_storage" else root
 
 
 def _convert_children(element: ElementTree.Element) -> dict[str, Any]:

@@ -311,7 +311,7 @@ def build_scene(
                 single_poses.append(pose_from_frame(frame, axes))
             depth.append(depth_of(frame))
         except ValueError as error:
-            raise ValueError(f"{path}: frame {describe(frame['file_path'])}: {error}") from None
+            raise ValueError(f"{path}: frame {frame['file_path'][:200]}: {error}") from None
     if check:
         check_photos(names, images, cameras)
     known_depth = tuple(depth) if any(depth) else ()

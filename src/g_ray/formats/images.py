@@ -111,6 +111,17 @@ def check_decodable(path: Path) -> None:
             _read_values(path, image)
 
 
+def read_reduced_photo(path: Path, width: int, height: int) -> Float[Tensor, "3 {height} {width}"]:
+    """Read a photograph at another size, by averaging; of a large JPEG only the detail that is needed is decoded."""
+    with open_photo(path) as image:
+        if image.mode in ("RGB", "L"):
+            image.draft(image.mode, (width, height))
+            small = image.resize((width, height), Image.Resampling.BOX).convert("RGB")
+            values = np.asarray(small, dtype=np.float32) / 255
+            return torch.from_numpy(values).movedim(-1, 0)
+    return torch.nn.functional.interpolate(read_photo(path)[None], (height, width), mode="area")[0]
+
+
 @contextmanager
 def open_photo(path: Path) -> Iterator[Image.Image]:
     """Open a file with Pillow; any failure becomes one OSError with the file's name."""
@@ -126,6 +137,8 @@ def open_photo(path: Path) -> Iterator[Image.Image]:
     except FileNotFoundError:
         raise OSError(f"{path}: no such image; check its name and folder") from None
     except _DECODER_ERRORS as error:
+        if path.suffix.lower() == ".vrs":
+            raise OSError(f"{path}: a VRS recording; take its images with `vrs extract-images`") from None
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
         raise OSError(
             f"{path}: cannot be read as an image ({reason}); copy it again, or leave it out"
@@ -203,10 +216,11 @@ def store_photo(photo: PhotoLike, path: Path, camera: Camera) -> None:
 
 def _can_copy(photo: Path, path: Path) -> bool:
     with open_photo(photo) as image:
-        # A copied orientation tag would turn the pixels again in every program that opens the copy.
-        if _read_orientation(image) != 1:
-            raise ValueError(f"{photo} is stored turned (EXIF orientation); give its upright pixels instead")
-        return image.mode == "RGB" and photo.suffix.lower() == path.suffix.lower()
+        orientation, mode = _read_orientation(image), image.mode
+    # A copied orientation tag would turn the pixels again in every program that opens the copy.
+    if orientation != 1:
+        raise ValueError(f"{photo} is stored turned (EXIF orientation); give its upright pixels instead")
+    return mode == "RGB" and photo.suffix.lower() == path.suffix.lower()
 
 
 def _check_size(path: Path, camera: Camera, width: int, height: int) -> None:

@@ -11,8 +11,9 @@ transforms.json with all frames, each with its model (which this reader takes), 
 """
 
 import json
+import os
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, get_args
 
 import torch
@@ -65,14 +66,22 @@ def is_nerfstudio(folder: Path) -> bool:
     return (folder / TRANSFORMS).is_file()
 
 
-def read_nerfstudio(folder: Path, check: bool = True, name: str = TRANSFORMS) -> PosedScene:
+def read_nerfstudio(
+    folder: Path, check: bool = True, name: str = TRANSFORMS, *, lenses_only: bool = False
+) -> PosedScene:
     """Read the scene of a folder; ValueError, in one line with the frame, if anything is wrong.
 
-    Without `check` photographs are not opened.
+    Without `check` photographs are not opened. With `lenses_only` frames of `test_frames` are read too, and images may
+    lie outside of the folder: their names are compared with those of photographs, and no file is opened by them.
     """
     path = folder / name
     document = read_document(path)
-    frames = sorted(get_frames(path, document), key=lambda frame: frame["file_path"])
+    frames = get_frames(path, document)
+    if lenses_only and document.get("test_frames"):
+        frames = [*frames, *get_frames(path, {"frames": document["test_frames"]})]
+        document = {key: value for key, value in document.items() if key != "test_frames"}
+    frames = [_shorten_path(folder, frame, lenses_only) for frame in frames]
+    frames = sorted(frames, key=lambda frame: frame["file_path"])
     frames, missing = _drop_missing(folder, frames) if check else (frames, ())
     scene = build_scene(
         path,
@@ -98,6 +107,19 @@ def _find_mask(folder: Path, frame: dict[str, Any], camera: Camera, check: bool)
     if check and not path.is_file():
         raise ValueError(f"{path}: no such mask; frame {frame['file_path']} names it")
     return MaskFile(path, camera.width, camera.height)
+
+
+def _shorten_path(folder: Path, frame: dict[str, Any], outside: bool) -> dict[str, Any]:
+    """Write absolute paths and those with `..` relative to the folder; what leads out of it loses its beginning."""
+    name = frame["file_path"]
+    if not name.startswith("/") and ".." not in PurePosixPath(name).parts:
+        return frame
+    place = os.path.normpath(os.path.join(os.path.abspath(folder), name))
+    inside = os.path.relpath(place, os.path.abspath(folder))
+    if not inside.startswith(".."):
+        return {**frame, "file_path": inside}
+    parts = [part for part in PurePosixPath(name).parts if part not in ("/", "..")]
+    return {**frame, "file_path": "/".join(parts) or name} if outside else frame
 
 
 def _drop_missing(folder: Path, frames: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
@@ -202,7 +224,7 @@ class NerfstudioSource(CalibrationSource):
     @classmethod
     def open(cls, file: ParsedFile) -> "NerfstudioSource":
         path = file.path / TRANSFORMS if file.path.is_dir() else file.path
-        scene = read_nerfstudio(path.parent, check=False, name=path.name)
+        scene = read_nerfstudio(path.parent, check=False, name=path.name, lenses_only=True)
         masks = scene.masks or (None,) * len(scene)
         lenses = [
             replace(Lens.from_camera(name, camera, scene.poses[index]), mask=mask and mask.path)

@@ -118,11 +118,18 @@ def compute_sha256(path: Path) -> str:
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
-    if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as arrays:
-            return {name: torch.from_numpy(arrays[name]) for name in arrays}
-    content = torch.load(path, map_location="cpu", weights_only=True)
-    return {name: value for name, value in content.items() if isinstance(value, Tensor)}
+    try:
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as arrays:
+                return {name: torch.from_numpy(arrays[name]) for name in arrays}
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        return {name: value for name, value in content.items() if isinstance(value, Tensor)}
+    except OSError:
+        raise
+    except Exception:  # of numpy, zip, pickle and torch, for damaged files and those of other programs
+        raise ValueError(
+            f"{path} holds no AlexNet or LPIPS weights: run `{COMMAND}`, or give another file"
+        ) from None
 
 
 def _check_fingerprint(weights: Mapping[str, Tensor]) -> None:

@@ -27,7 +27,7 @@ def check_consistency(
 
     A neighbor agrees if the point of a pixel falls onto one of its pixels whose own depth is close to the point's
     distance, and whose own point falls back within `max_reprojection_px`. Close means `max_depth_error`, relatively,
-    or what one pixel is worth at the widest triangulation angle that the neighbors offer.
+    or, but not for candidates, what one pixel is worth at the widest triangulation angle that the neighbors offer.
     """
     if not len(views) == len(depths) == len(neighbors):
         raise ValueError(
@@ -51,22 +51,21 @@ def _check_view(
 ) -> DepthMap:
     """Return the depths of a view that hold, of depth maps that include their candidates."""
     view, depth = views[index], depths[index]
-    agreeing, seeing = torch.zeros_like(depth.ray_depth), torch.zeros_like(depth.ray_depth)
+    agreeing, seeing, strictly = (torch.zeros_like(depth.ray_depth) for _ in range(3))
     if neighbors:
         rays = view.camera.to(torch.float32).unproject_grid()[0]
         meetings = [_Meeting.of(view, rays, depth, views[j], depths[j]) for j in neighbors]
         widest = torch.stack([meeting.sine for meeting in meetings]).amax(0)
         # At disparities of a few pixels one pixel is worth more than `max_depth_error`.
         tolerance = (measure_pixel_angles(rays) / widest.clamp_min(1e-6)).clamp(options.max_depth_error, 0.2)
+        exact = torch.full_like(tolerance, options.max_depth_error)
         for meeting in meetings:
             agreeing += meeting.find_agreeing(tolerance, options.max_reprojection_px)
+            strictly += meeting.find_agreeing(exact, options.max_reprojection_px)
             seeing += meeting.in_frame
-    needed = torch.where(
-        supported,
-        min(options.min_views, max(1, len(neighbors))),
-        max(options.min_views, CONFIRMATIONS),
-    )
-    valid = depth.valid & (agreeing >= needed)
+    confirmed = strictly >= max(options.min_views, CONFIRMATIONS)
+    held = supported & (agreeing >= min(options.min_views, max(1, len(neighbors))))
+    valid = depth.valid & (held | confirmed)
     share = agreeing / seeing.clamp_min(1)
     confidence = torch.sigmoid(torch.logit(depth.confidence, 1e-6) + SHARE_LOGIT * share + NO_SHARE_LOGIT)
     return DepthMap(torch.where(valid, depth.ray_depth, 0.0), torch.where(valid, confidence, 0.0), valid)

@@ -133,6 +133,22 @@ def test_a_changed_scene_does_not_replace_the_index(miniature_root, tmp_path):
         prepare_dataset("dtu", download, out, QUIET)
 
 
+def test_the_four_datasets_of_da3_bench(miniature_root, tmp_path):
+    download = tmp_path / "download"
+    places = {
+        "da3-eth3d": "eth3d",
+        "da3-7scenes": "7scenes/7Scenes",
+        "da3-scannetpp": "scannetpp",
+        "da3-dtu": "dtu",
+    }
+    for name, place in places.items():
+        (download / place).parent.mkdir(parents=True, exist_ok=True)
+        (download / place).symlink_to(miniature_root(name))
+    prepared = prepare_dataset("da3-bench", download, tmp_path / "out", QUIET)
+    assert not prepared.broken
+    assert set(prepared.indices) == set(places)
+
+
 # What is wrong is named
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from g_ray.cameras import Pinhole
 from g_ray.data.covisibility import compute_overlap
@@ -21,6 +22,7 @@ from g_ray.evaluation.protocols.view_index import (
     read_view_index,
     write_view_index,
 )
+from g_ray.rays.ray_map import RayMap
 
 FRAMES = 4
 """Per device in the miniatures."""
@@ -70,6 +72,19 @@ def test_views_are_loaded_at_the_size_of_the_protocol(name, frozen, miniature_ro
         if name == "eth3d-fov":
             expected = float(native.parameter("fx")) * 48 / native.width * one.get_zoom(position)
             assert float(view.camera.parameter("fx")) == pytest.approx(expected, rel=0.02)
+
+
+def test_depth_outside_the_range_is_not_scored(frozen, miniature_root):
+    protocol = PROTOCOLS["sintel-depth"]
+    scene = DATASETS["sintel"].read(miniature_root("sintel"), "alley_2")
+    views = frozen("sintel-depth").scenes["alley_2"].sets[0][0]
+    whole = load_views(protocol, scene, views)[0]
+    z = whole.ray_depth * RayMap.from_camera(whole.camera).directions[..., 2]
+    middle = float(z.median())
+    near = load_views(replace(protocol, depth_range=(0.0, middle)), scene, views)[0]
+    assert bool(whole.valid.all())
+    assert torch.equal(near.valid, z < middle)
+    assert 0.2 < float(near.valid.float().mean()) < 0.8
 
 
 # Sampling

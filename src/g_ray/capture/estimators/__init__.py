@@ -1,4 +1,4 @@
-"""Estimate calibrations from the photos themselves: `--calibration estimate[:NAME[:fisheye]]`.
+"""Estimate calibrations from the photos themselves: `--calibration estimate[:NAME[:fisheye or :pinhole]]`.
 
 One file an estimator; all but COLMAP's are adapters to packages that people install themselves. There is no
 single-image estimator of our own here.
@@ -7,7 +7,7 @@ single-image estimator of our own here.
 from collections.abc import Callable, Sequence
 
 from g_ray.capture.estimators.anycalib import AnyCalibEstimator
-from g_ray.capture.estimators.base import Estimator
+from g_ray.capture.estimators.base import Estimator, suggest_lens
 from g_ray.capture.estimators.colmap import ColmapEstimator
 from g_ray.capture.estimators.geocalib import GeoCalibEstimator
 from g_ray.capture.estimators.unik3d import UniK3DEstimator
@@ -17,7 +17,7 @@ from g_ray.formats.photos import Photo
 from g_ray.formats.plausible import check_plausible
 
 KEYWORD = "estimate"
-FISHEYE = "fisheye"
+FISHEYE, PINHOLE = "fisheye", "pinhole"
 
 ESTIMATORS: dict[str, type[Estimator]] = {
     "colmap": ColmapEstimator,
@@ -38,16 +38,26 @@ def estimate_cameras(
         try:
             check_plausible(view.camera)
         except ValueError as error:
-            raise ValueError(f"{view.name}: estimate:{estimator.NAME} failed: {error}") from None
+            raise ValueError(
+                f"{view.name}: estimate:{estimator.NAME} failed: {error}; {suggest_lens(estimator)}"
+            ) from None
     return views
 
 
 def choose_estimator(text: str) -> Estimator:
-    """Make the estimator of "estimate", "estimate:NAME", "estimate:fisheye" or "estimate:NAME:fisheye"."""
+    """Make the estimator of "estimate", "estimate:NAME", "estimate:fisheye", "estimate:NAME:fisheye" or "…:pinhole"."""
     words = text.split(":")[1:]
-    fisheye = FISHEYE in words
-    names = [word for word in words if word != FISHEYE] or ["colmap"]
-    if len(names) > 1 or names[0] not in ESTIMATORS or words.count(FISHEYE) > 1:
+    lenses = [word for word in words if word in (FISHEYE, PINHOLE)]
+    names = [word for word in words if word not in lenses] or ["colmap"]
+    if len(names) > 1 or names[0] not in ESTIMATORS or len(lenses) > 1:
         known = ", ".join(ESTIMATORS)
-        raise ValueError(f"calibration {text}: write estimate[:NAME][:{FISHEYE}] with NAME one of {known}")
-    return ESTIMATORS[names[0]](fisheye)
+        raise ValueError(
+            f"calibration {text[:80]}: write estimate[:NAME][:{FISHEYE} or :{PINHOLE}] with NAME one of {known}"
+        )
+    estimator = ESTIMATORS[names[0]](FISHEYE in lenses)
+    if PINHOLE in lenses:
+        if not estimator.HAS_PINHOLE:
+            able = ", ".join(f"estimate:{name}" for name, kind in ESTIMATORS.items() if kind.HAS_PINHOLE)
+            raise ValueError(f"calibration {text}: {estimator.NAME} has no choice of a pinhole; use {able}")
+        estimator.pinhole = True
+    return estimator

@@ -11,15 +11,17 @@ import torch
 
 from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
-from g_ray.capture.estimators.base import Estimator
+from g_ray.cameras.pinhole import Pinhole
+from g_ray.capture.estimators.base import Estimator, suggest_lens
 from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.photos import Photo
 
 
 class AnyCalibEstimator(Estimator):
-    """`radial:2` (fx fy cx cy k1 k2), or with fisheye `kb:4` (fx fy cx cy k1 k2 k3 k4)."""
+    """`radial:2` (fx fy cx cy k1 k2), with fisheye `kb:4` (fx fy cx cy k1 k2 k3 k4), or `pinhole` (fx fy cx cy)."""
 
     NAME = "anycalib"
+    HAS_PINHOLE = True
     INSTALL = "pip install git+https://github.com/javrtg/AnyCalib"
 
     def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedView]:
@@ -28,12 +30,14 @@ class AnyCalibEstimator(Estimator):
 
     def _estimate_photo(self, model: Any, photo: Photo) -> CalibratedView:
         cam_id, lens = ("kb:4", OpenCVFisheye) if self.fisheye else ("radial:2", OpenCV)
+        if self.pinhole:
+            cam_id, lens = "pinhole", Pinhole
         with torch.inference_mode():
             result = model.predict(photo.load(), cam_id)
         intrinsics = torch.as_tensor(result["intrinsics"]).detach().double().cpu().flatten()
         success = bool(torch.as_tensor(result.get("success", True)).all())
         if not success or bool((intrinsics == 1).all()):
-            raise ValueError(f"{photo.path}: AnyCalib could not fit {cam_id} to it; give a calibration file")
+            raise ValueError(f"{photo.path}: AnyCalib could not fit {cam_id} to it; {suggest_lens(self)}")
         names = lens.PARAMETERS[: len(intrinsics)]
         camera = lens.make(
             photo.width,

@@ -11,12 +11,22 @@ from g_ray.formats.photos import Photo
 from g_ray.geometry.pose import Pose
 
 
+def suggest_lens(estimator: "Estimator") -> str:
+    """Say what to try when a lens could not be estimated: the other kind, another estimator, or a calibration."""
+    other = f"estimate:{estimator.NAME}" if estimator.fisheye else f"estimate:{estimator.NAME}:fisheye"
+    single = "" if estimator.NAME == "anycalib" else ", estimate:anycalib (one photo is enough)"
+    return f"try {other}{single}, or give a calibration file"
+
+
 class Estimator(ABC):
     """Estimates cameras from photos; with `fisheye` as lenses of the four-coefficient fisheye model or wider."""
 
     NAME: ClassVar[str]
     INSTALL: ClassVar[str]
     """The command that brings the package."""
+    pinhole: bool = False
+    """Estimate a lens without distortion; an estimator that cannot leaves HAS_PINHOLE False."""
+    HAS_PINHOLE: ClassVar[bool] = False
 
     def __init__(self, fisheye: bool = False) -> None:
         self.fisheye = fisheye

@@ -15,7 +15,7 @@ from PIL import Image
 from torch.nn.functional import interpolate
 
 from g_ray.cameras.base import Camera
-from g_ray.capture.estimators.base import Estimator
+from g_ray.capture.estimators.base import Estimator, suggest_lens
 from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.colmap_cameras import camera_from_colmap as camera_of
 from g_ray.formats.exif import compute_focal_px, read_exif
@@ -70,7 +70,7 @@ class ColmapEstimator(Estimator):
             names = ", ".join(photo.name for group in groups for photo in group[:2])
             raise ValueError(
                 f"estimate:colmap found no model of {names}, …: photos must overlap, show texture and be taken "
-                "from different places; give a calibration, or use another estimator"
+                f"from different places; {suggest_lens(self)}"
             )
         return max(models.values(), key=lambda model: model.num_reg_images())
 

@@ -10,14 +10,15 @@ from embreex.rtcore_scene import EmbreeScene
 from jaxtyping import Float
 
 from g_ray.data.textured.free_space import Box, FloorPlan, fits
-from g_ray.data.textured.furniture import Candidate, Covers, Piece, Wall, cover_plain_parts
+from g_ray.data.textured.furniture import Candidate, Covers, Piece, cover_plain_parts
 from g_ray.data.textured.materials import MaterialSource
 from g_ray.data.textured.noise import Random, draw_color, to_bytes
-from g_ray.data.textured.panels import Surface, make_box, make_picture, place_mesh
-from g_ray.data.textured.patterns import Material, draw_book_spines, draw_rug
+from g_ray.data.textured.panels import UP, Surface, make_box, make_picture, place_mesh
+from g_ray.data.textured.patterns import Material
+from g_ray.data.textured.pictures import draw_book_spines, draw_rug
+from g_ray.data.textured.plan import Wall
 from g_ray.formats.meshes import Mesh
 
-UP = np.array([0.0, 0.0, 1.0])
 LEVEL = 0.012  # meters by which a support may be uneven below a thing
 TRIES = 6  # places tried for each thing
 
@@ -198,8 +199,8 @@ def hang_pictures(
         at = float(random.uniform(width / 2 + 0.05, wall.length - width / 2 - 0.05))
         low = float(random.uniform(0.7, max(plan.height - height - 0.15, 0.71)))
         thick = 0.025
-        yaw = float(np.arctan2(wall.along[1], wall.along[0]))
-        box = Box(wall.locate(at, thick / 2 + 0.001), (width, thick), low, low + height, yaw)
+        place = wall.locate(at, thick / 2 + 0.001)
+        box = Box(place, (width, thick), low, low + height, wall.yaw_rad)
         if not fits(box, plan, [*taken, *(piece.box for piece in hung)], 0.0):
             continue
         hung.append(Piece("picture", _make_framed(width, height, thick, box, source), box, None))

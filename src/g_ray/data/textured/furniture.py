@@ -12,6 +12,7 @@ from g_ray.data.textured.free_space import Box, FloorPlan, fits
 from g_ray.data.textured.materials import DETAIL_LIGHT, Cover
 from g_ray.data.textured.noise import Random
 from g_ray.data.textured.panels import make_box, map_material, place_mesh
+from g_ray.data.textured.plan import Wall
 from g_ray.formats.meshes import Mesh
 from g_ray.formats.sweethome3d import FurnitureEntry
 
@@ -172,24 +173,6 @@ def _list_boards(kind: str, width: float, depth: float, height: float, random: R
 
 
 # Where it goes
-
-
-@dataclass(frozen=True)
-class Wall:
-    """A wall as seen from above: from `start` along `along`, the room on the left (`inward`)."""
-
-    start: tuple[float, float]
-    along: tuple[float, float]
-    length: float
-
-    @property
-    def inward(self) -> tuple[float, float]:
-        return -self.along[1], self.along[0]
-
-    def locate(self, along: float, inward: float) -> tuple[float, float]:
-        """Point at so many meters along the wall, and away from it."""
-        (x, y), (u, v), (n, m) = self.start, self.along, self.inward
-        return x + along * u + inward * n, y + along * v + inward * m
 
 
 def furnish(

@@ -10,6 +10,7 @@ from g_ray.data.textured import patterns
 from g_ray.data.textured.assets import RoomAssets
 from g_ray.data.textured.noise import Random, mute_colors, set_mean_light
 from g_ray.data.textured.patterns import Material
+from g_ray.data.textured.pictures import draw_painting
 
 PHOTO_SHARE = 0.3
 EVEN = 0.1
@@ -78,7 +79,7 @@ class MaterialSource:
                 # Textures of scans are black where no surface uses them.
                 if (crop.max(-1) < 12).mean() < MAX_UNUSED:
                     return crop
-        return patterns.draw_painting(self.random)
+        return draw_painting(self.random)
 
     def _draw(self, kinds: Sequence[Callable[[Random], Material]]) -> Material:
         return kinds[int(self.random.integers(len(kinds)))](self.random)

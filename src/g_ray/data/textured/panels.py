@@ -16,6 +16,7 @@ from g_ray.formats.meshes import Mesh
 Vector = Sequence[float | int] | np.ndarray
 """Three numbers."""
 
+UP = np.array([0.0, 0.0, 1.0])
 CELL = 0.2  # meters between the vertices of large surfaces
 MAX_EDGE = 0.35  # of furniture
 

@@ -23,6 +23,8 @@ class Material:
     """Width of one repetition."""
 
 
+WHITE = Material(np.full((4, 4, 3), 255, np.uint8), 1.0)
+
 Grid = tuple[Float[np.ndarray, "size size"], Float[np.ndarray, "size size"]]
 
 
@@ -135,7 +137,7 @@ def draw_wallpaper(random: Random) -> Material:
     drop = 0.5 * (np.floor(x * count) % 2)
     palette = draw_palette(random, 3, 0.45)
     light, middle = palette[2] * 0.4 + 0.6, palette[1] * 0.6 + 0.4
-    value = _sample_motif(random, x * count, y * count + drop)
+    value = sample_motif(random, x * count, y * count + drop)
     image = np.where((value > 0.3)[..., None], middle, light)
     image = np.where((value > 1.0)[..., None], palette[0] * 0.5 + 0.3, image)
     image = image * (1 + 0.03 * make_noise(random, SIZE, 0.8, low=2.0)[..., None])
@@ -240,7 +242,7 @@ def draw_print(random: Random) -> Material:
     count = int(random.integers(2, 6))
     palette = draw_palette(random, 4)
     x, y = _make_grid()
-    value = _sample_motif(random, x * count, y * count)
+    value = sample_motif(random, x * count, y * count)
     image = palette[np.digitize(value, [-0.6, 0.3, 1.1])]
     image = image * (1 + 0.06 * make_noise(random, SIZE, 0.3)[..., None])
     return Material(to_bytes(image), float(count * random.uniform(0.12, 0.35)))
@@ -273,70 +275,6 @@ WOODS: tuple[Callable[[Random], Material], ...] = (draw_wood,)
 FABRICS: tuple[Callable[[Random], Material], ...] = (draw_plaid, draw_cloth, draw_print)
 
 
-# Pictures
-
-
-def draw_rug(random: Random, height: int = 384, width: int = 256) -> UInt8[np.ndarray, "row column 3"]:
-    """Draw a rug: a field with a mirrored motif inside bands."""
-    palette = random.permutation(draw_palette(random, 6, 0.75))
-    y, x = np.meshgrid((np.arange(height) + 0.5) / width, (np.arange(width) + 0.5) / width, indexing="ij")
-    edge = np.minimum(np.minimum(x, 1 - x), np.minimum(y, height / width - y))
-    field = _sample_motif(random, x - 0.5, y - height / width / 2, fold=1.0)
-    image = palette[np.digitize(field, [-1.0, -0.3, 0.3, 1.0])]
-    band = palette[np.digitize(_sample_motif(random, 6 * x, 6 * y), [-0.5, 0.4, 1.2])]
-    image = np.where(((edge > 0.05) & (edge < 0.14))[..., None], band, image)
-    image = np.where(((edge < 0.03) | ((edge > 0.14) & (edge < 0.155)))[..., None], palette[5], image)
-    weave = random.normal(0, 0.08, (height, width, 1)).astype(np.float32)
-    return to_bytes((image * (1 + weave)).astype(np.float32))
-
-
-def draw_painting(random: Random, size: int = 192) -> UInt8[np.ndarray, "row column 3"]:
-    """Draw an abstract painting or a hazy landscape."""
-    if random.random() < 0.5:
-        levels = int(random.integers(4, 9))
-        noise = make_noise(random, size, random.uniform(1.2, 2.2), low=float(random.uniform(1, 5)))
-        palette = random.permutation(draw_palette(random, levels, 0.9))
-        image = palette[np.digitize(noise, np.linspace(-1.3, 1.3, levels - 1))]
-    else:
-        image = _draw_landscape(random, size)
-    strokes = 0.08 * make_noise(random, size, 0.7)[..., None]
-    return to_bytes((image * (1 + strokes)).astype(np.float32))
-
-
-def draw_view(random: Random, size: int) -> UInt8[np.ndarray, "row column 3"]:
-    """Draw what is outside a window: sky, hills and trees."""
-    image = _draw_landscape(random, size)
-    leaves = 0.25 * make_noise(random, size, 0.8, low=6.0) * (np.linspace(-1.1, 1, size) > 0)[:, None]
-    return to_bytes((image * (1 + leaves[..., None])).astype(np.float32))
-
-
-def _draw_landscape(random: Random, size: int) -> np.ndarray:
-    rows = np.linspace(0, 1, size, dtype=np.float32)[:, None, None]
-    sky = draw_color(random, hue=(0.53, 0.62), saturation=(0.05, 0.45), value=(0.75, 1.0))
-    image = np.broadcast_to(sky * (1 - rows) + rows * draw_color(random, value=(0.7, 1.0)), (size, size, 3))
-    for depth in np.linspace(0.52, 0.85, int(random.integers(2, 5))):
-        ridge = depth + 0.05 * make_noise(random, size, 1.3)[0]
-        below = np.arange(size)[:, None] / size > ridge[None]
-        hill = draw_color(random, hue=(0.1, 0.36), saturation=(0.15, 0.55), value=(0.15, 0.6))
-        image = np.where(below[..., None], hill, image)
-    return image.astype(np.float32)
-
-
-def draw_book_spines(random: Random, width: int = 384, height: int = 96) -> UInt8[np.ndarray, "row column 3"]:
-    """Draw a row of books, seen from their spines."""
-    image = np.full((height, width, 3), 0.05, np.float32)
-    column = 0
-    while column < width:
-        thick, tall = int(random.integers(6, 22)), int(height * random.uniform(0.7, 1.0))
-        spine = image[height - tall :, column : column + thick - 1]
-        spine[:] = draw_color(random, saturation=(0.1, 0.9), value=(0.15, 0.9))
-        top = int(tall * random.uniform(0.1, 0.6))
-        spine[top : top + int(random.integers(4, 24)), 1:-1] = draw_color(random, value=(0.2, 1.0))
-        spine[:] *= np.linspace(0.8, 1.1, max(spine.shape[1], 1))[None, :, None]
-        column += thick
-    return to_bytes(image * (1 + random.normal(0, 0.04, image.shape)).astype(np.float32))
-
-
 # Parts
 
 
@@ -352,7 +290,7 @@ def _draw_grain(random: Random) -> Float[np.ndarray, "size size"]:
     return (0.6 * fibers + 0.6 * rings).astype(np.float32)
 
 
-def _sample_motif(random: Random, x: np.ndarray, y: np.ndarray, fold: float = 0.5) -> np.ndarray:
+def sample_motif(random: Random, x: np.ndarray, y: np.ndarray, fold: float = 0.5) -> np.ndarray:
     """Look up smooth noise mirrored about the axes of a cell: thresholds of it look like printed ornaments."""
     noise = make_noise(random, 128, float(random.uniform(1.2, 2.0)), low=float(random.uniform(4, 9)))
     folded = [(np.abs((place + fold) % (2 * fold) - fold) * 127 / fold / 2).astype(int) for place in (x, y)]

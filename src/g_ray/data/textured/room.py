@@ -29,20 +29,13 @@ from g_ray.data.textured.light import AreaLight, Lighting, Sun, convert_temperat
 from g_ray.data.textured.materials import MaterialSource
 from g_ray.data.textured.noise import Random
 from g_ray.data.textured.panels import Surface, make_box
-from g_ray.data.textured.patterns import Material
-from g_ray.data.textured.shell import (
-    Opening,
-    build_shell,
-    draw_openings,
-    draw_plan,
-    list_door_boxes,
-    list_walls,
-)
+from g_ray.data.textured.patterns import WHITE
+from g_ray.data.textured.plan import Opening, draw_openings, draw_plan, list_door_boxes, list_walls
+from g_ray.data.textured.shell import build_shell
 from g_ray.formats.meshes import Mesh
 
 BOX_FURNITURE = 6  # pieces made of boxes that are offered beside those of the libraries
 LAMP = 3.0  # brightness of lamps, where a white wall in full light has 1
-WHITE = np.full((4, 4, 3), 255, np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,9 +119,7 @@ def _draw_lamps(plan: FloorPlan, random: Random) -> list[tuple[Surface, AreaLigh
         y = float(random.uniform(y0 + depth / 2 + 0.1, y1 - depth / 2 - 0.1))
         low, high = plan.height - float(random.uniform(0.04, 0.12)), plan.height
         color = convert_temperature(float(random.uniform(2500, 6500)))
-        box = make_box(
-            (x - width / 2, y - depth / 2, low), (x + width / 2, y + depth / 2, high), Material(WHITE, 1.0)
-        )
+        box = make_box((x - width / 2, y - depth / 2, low), (x + width / 2, y + depth / 2, high), WHITE)
         tint = (box.tint * (LAMP * color / color.max())).astype(np.float32)
         light = AreaLight(
             center=np.array([x, y, low - 0.02]),

@@ -1,116 +1,19 @@
-"""The shell of a room: floor, walls with doors and windows, ceiling, skirting, curtains and what is outside."""
+"""The shell of a room: floor, ceiling, walls with their openings, skirting, and the surroundings."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import pi
 
 import numpy as np
 
-from g_ray.data.textured.free_space import Box, FloorPlan
-from g_ray.data.textured.furniture import Wall
+from g_ray.data.textured.free_space import FloorPlan
 from g_ray.data.textured.materials import MaterialSource
-from g_ray.data.textured.noise import Random, draw_color, make_noise, to_bytes
-from g_ray.data.textured.panels import (
-    CELL,
-    Surface,
-    make_box,
-    make_panel,
-    make_picture,
-    place_mesh,
-    space_evenly,
-)
-from g_ray.data.textured.patterns import Material, draw_bricks, draw_concrete, draw_view
+from g_ray.data.textured.noise import Random
+from g_ray.data.textured.openings import build_door, build_reveal, build_window, make_wall_box
+from g_ray.data.textured.panels import CELL, UP, Surface, make_box, make_panel, space_evenly
+from g_ray.data.textured.patterns import WHITE, Material, draw_concrete
+from g_ray.data.textured.plan import Opening, Wall
 from g_ray.formats.meshes import Mesh
-
-WHITE = np.full((4, 4, 3), 255, np.uint8)
-UP = np.array([0.0, 0.0, 1.0])
-OUTER_WALLS = 4
-"""Walls with nothing of the room behind them; `list_walls` puts the two of an L's inner corner after them."""
-
-
-@dataclass(frozen=True)
-class Opening:
-    """A hole in a wall: from `left` to `right` along it, from `low` to `high`."""
-
-    wall: Wall
-    left: float
-    right: float
-    low: float
-    high: float
-    is_door: bool
-    depth: float
-    """Thickness of the wall."""
-
-
-# Plans
-
-
-def draw_plan(random: Random) -> FloorPlan:
-    """Draw a box or an L of 2.5 to 10 m."""
-    width, depth = np.exp(random.uniform(np.log(2.5), np.log(8.0), 2))
-    if random.random() < 0.12:
-        width = random.uniform(7.0, 10.0)
-    height = float(random.uniform(2.3, 3.2))
-    x, y = float(width) / 2, float(depth) / 2
-    if min(width, depth) < 3.6 or random.random() < 0.65:
-        return FloorPlan(((-x, -y, x, y),), height)
-    # Both arms of the L keep at least 1.8 m.
-    cut_x, cut_y = float(random.uniform(1.8, width - 1.2)), float(random.uniform(1.8, depth - 1.2))
-    return FloorPlan(((-x, -y, x, -y + cut_y), (-x, -y, -x + cut_x, y)), height)
-
-
-def list_walls(plan: FloorPlan) -> list[Wall]:
-    """List the walls counterclockwise, so that the room is on the left of each; outer walls first."""
-    x0, y0, x1, y1 = plan.rectangles[0]
-    corners = [(x0, y0), (x1, y0), (x1, y1), (x0, y1)]
-    if len(plan.rectangles) == 2:
-        _, _, notch_x, top = plan.rectangles[1]
-        corners = [(notch_x, top), (x0, top), (x0, y0), (x1, y0), (x1, y1), (notch_x, y1)]
-    following = [*corners[1:], corners[0]]
-    walls = []
-    for (ax, ay), (bx, by) in zip(corners, following, strict=True):
-        length = float(np.hypot(bx - ax, by - ay))
-        walls.append(Wall((ax, ay), ((bx - ax) / length, (by - ay) / length), length))
-    return walls
-
-
-def draw_openings(plan: FloorPlan, walls: Sequence[Wall], random: Random) -> list[Opening]:
-    """Draw one or two doors and up to four windows, apart from each other."""
-    openings: list[Opening] = []
-    wanted = [True] * int(random.integers(1, 3)) + [False] * int(random.integers(0, 5))
-    for is_door in wanted:
-        wall = walls[int(random.integers(OUTER_WALLS))]
-        width = random.uniform(0.75, 1.0) if is_door else random.uniform(0.6, min(2.4, wall.length - 0.5))
-        low = 0.0 if is_door else float(random.uniform(0.3, 1.1))
-        high = float(
-            min(random.uniform(1.95, 2.15) if is_door else random.uniform(1.8, 2.3), plan.height - 0.1)
-        )
-        if wall.length < width + 0.3:
-            continue
-        left = float(random.uniform(0.12, wall.length - width - 0.12))
-        others = [other for other in openings if other.wall == wall]
-        if all(left > other.right + 0.25 or left + width < other.left - 0.25 for other in others):
-            depth = float(random.uniform(0.08, 0.3))
-            openings.append(Opening(wall, left, left + float(width), low, high, is_door, depth))
-    return openings
-
-
-def list_door_boxes(openings: Sequence[Opening]) -> list[Box]:
-    """List the space that furniture leaves free: in front of doors, and tall things away from windows."""
-    boxes = []
-    for opening in openings:
-        reach, high = (0.75, 2.2) if opening.is_door else (0.35, 2.4)
-        center = opening.wall.locate((opening.left + opening.right) / 2, reach / 2)
-        low = 0.0 if opening.is_door else max(opening.low, 0.9)
-        boxes.append(Box(center, (opening.right - opening.left, reach), low, high, _get_yaw(opening.wall)))
-    return boxes
-
-
-def _get_yaw(wall: Wall) -> float:
-    return float(np.arctan2(wall.along[1], wall.along[0]))
-
-
-# Surfaces
 
 
 def build_shell(
@@ -129,13 +32,13 @@ def build_shell(
         own = [opening for opening in openings if opening.wall == wall]
         material = accent if number == accented else one_material
         surfaces += _build_wall(plan, wall, own, material, (wainscot, lower), random)
-        surfaces += _build_skirting(wall, own, wood, random)
+        surfaces += _build_skirting(wall, own, wood)
         for opening in own:
-            surfaces += _build_reveal(opening, material)
+            surfaces += build_reveal(opening, material)
             if opening.is_door:
-                surfaces += _build_door(opening, source)
+                surfaces += build_door(opening, source)
             else:
-                surfaces += _build_window(opening, plan, source)
+                surfaces += build_window(opening, plan, source)
     if any(not opening.is_door for opening in openings):
         surfaces += _build_surroundings(source)
     return surfaces
@@ -146,7 +49,7 @@ def _build_surroundings(source: MaterialSource) -> list[Surface]:
     far, low = 40.0, -float(source.random.uniform(0.3, 6.0))
     steps = (np.array([-far, far]), np.array([-far, far]))
     ground = make_panel((0, 0, low), (1, 0, 0), (0, 1, 0), steps, draw_concrete(source.random))
-    dome = make_box((-far, -far, low - 1), (far, far, far), Material(WHITE, 1.0), cell=far)
+    dome = make_box((-far, -far, low - 1), (far, far, far), WHITE, cell=far)
     sky = replace(dome, faces=dome.faces[:, ::-1].copy(), sky=True)
     return [Surface(ground, glows=True), Surface(sky, glows=True)]
 
@@ -209,146 +112,12 @@ def _weather(panel: Mesh, random: Random) -> Mesh:
     return replace(panel, tint=panel.tint * amount[:, None])
 
 
-def _make_wall_box(
-    wall: Wall,
-    along: tuple[float, float],
-    inward: tuple[float, float],
-    z: tuple[float, float],
-    material: Material,
-) -> Surface:
-    """Make a box in the coordinates of a wall."""
-    box = make_box((along[0], inward[0], z[0]), (along[1], inward[1], z[1]), material)
-    return Surface(place_mesh(box, (*wall.start, 0.0), _get_yaw(wall)))
-
-
-def _build_skirting(
-    wall: Wall, openings: Sequence[Opening], material: Material, random: Random
-) -> list[Surface]:
+def _build_skirting(wall: Wall, openings: Sequence[Opening], material: Material) -> list[Surface]:
     doors = sorted((o.left, o.right) for o in openings if o.is_door)
     edges = [0.0, *(value for door in doors for value in door), wall.length]
     high = 0.09
     return [
-        _make_wall_box(wall, (a, b), (0.0, 0.015), (0.0, high), material)
+        make_wall_box(wall, (a, b), (0.0, 0.015), (0.0, high), material)
         for a, b in zip(edges[::2], edges[1::2], strict=True)
         if b - a > 0.05
     ]
-
-
-def _build_reveal(opening: Opening, material: Material) -> list[Surface]:
-    """Build the four sides of a hole in a wall."""
-    wall, thick = opening.wall, 0.02
-    a, b, low, high, depth = opening.left, opening.right, opening.low, opening.high, opening.depth
-    sides = [
-        _make_wall_box(wall, (a - thick, a), (-depth, -0.001), (low, high), material),
-        _make_wall_box(wall, (b, b + thick), (-depth, -0.001), (low, high), material),
-        _make_wall_box(wall, (a, b), (-depth, -0.001), (high, high + thick), material),
-    ]
-    return [*sides, _make_wall_box(wall, (a, b), (-depth, -0.001), (low - thick, low), material)]
-
-
-def _build_frame(opening: Opening, material: Material, width: float, bars: tuple[int, int]) -> list[Surface]:
-    """Build the frame of a window or door at the outer end of its hole, with bars between its panes."""
-    wall, at = opening.wall, (-opening.depth, -opening.depth + 0.05)
-    a, b, low, high = opening.left, opening.right, opening.low, opening.high
-    upright = [a, *np.linspace(a, b, bars[0] + 2)[1:-1] - width / 2, b - width]
-    level = [low, *np.linspace(low, high, bars[1] + 2)[1:-1] - width / 2, high - width]
-    parts = [_make_wall_box(wall, (float(x), float(x) + width), at, (low, high), material) for x in upright]
-    return parts + [_make_wall_box(wall, (a, b), at, (float(z), float(z) + width), material) for z in level]
-
-
-def _build_door(opening: Opening, source: MaterialSource) -> list[Surface]:
-    """Close a door with a slab, or leave it open to a dim corridor; trim around it in both cases."""
-    wall, wood = opening.wall, source.draw_cover(soft=False).material
-    a, b, high, trim = opening.left, opening.right, opening.high, 0.07
-    parts = [
-        _make_wall_box(wall, (a - trim, a), (0.0, 0.02), (0.0, high + trim), wood),
-        _make_wall_box(wall, (b, b + trim), (0.0, 0.02), (0.0, high + trim), wood),
-        _make_wall_box(wall, (a, b), (0.0, 0.02), (high, high + trim), wood),
-    ]
-    if source.random.random() < 0.35:
-        return [*parts, *_build_corridor(opening, source)]
-    back = -opening.depth
-    parts.append(_make_wall_box(wall, (a, b), (back, back + 0.04), (0.0, high), wood))
-    panel = source.draw_cover(soft=False).material if source.random.random() < 0.3 else wood
-    for low, top in ((0.15, 0.9), (1.05, high - 0.15)):
-        inset = (back + 0.04, back + 0.055)
-        parts.append(_make_wall_box(wall, (a + 0.13, b - 0.13), inset, (low, top), panel))
-    parts.append(_make_wall_box(wall, (b - 0.11, b - 0.06), (back + 0.04, back + 0.1), (0.98, 1.02), panel))
-    return parts
-
-
-def _build_corridor(opening: Opening, source: MaterialSource) -> list[Surface]:
-    """Build the closed space behind an open door."""
-    wall, random = opening.wall, source.random
-    middle, half = (opening.left + opening.right) / 2, float(random.uniform(0.7, 1.4))
-    deep, high = opening.depth + float(random.uniform(1.0, 3.0)), opening.high + 0.3
-    paper, floor, thick = source.draw_wall(), source.draw_floor(), 0.02
-    a, b, near = middle - half, middle + half, -opening.depth - 0.02
-    return [
-        _make_wall_box(wall, (a, b), (-deep - thick, -deep), (0.0, high), paper),
-        _make_wall_box(wall, (a - thick, a), (-deep, near), (0.0, high), paper),
-        _make_wall_box(wall, (b, b + thick), (-deep, near), (0.0, high), paper),
-        _make_wall_box(wall, (a, b), (-deep, near), (-thick, 0.0), floor),
-        _make_wall_box(wall, (a, b), (-deep, near), (high, high + thick), paper),
-    ]
-
-
-def _build_window(opening: Opening, plan: FloorPlan, source: MaterialSource) -> list[Surface]:
-    """Build a window: frame, the world outside or a blind, and curtains."""
-    random, wall = source.random, opening.wall
-    white = Material(to_bytes(np.full((4, 4, 3), random.uniform(0.5, 0.95), np.float32)), 1.0)
-    frame = white if random.random() < 0.6 else source.draw_cover(soft=False).material
-    surfaces = _build_frame(opening, frame, 0.05, (int(random.integers(0, 4)), int(random.integers(0, 3))))
-    surfaces += [_build_outside(opening, random)]
-    if random.random() < 0.5:
-        surfaces += _build_curtains(opening, plan, source)
-    sill = (opening.left - 0.05, opening.right + 0.05)
-    surfaces.append(_make_wall_box(wall, sill, (0.0, 0.06), (opening.low - 0.03, opening.low), frame))
-    return surfaces
-
-
-def _build_outside(opening: Opening, random: Random) -> Surface:
-    """Build the view from a window: a bright blind in its plane, or a facade or landscape some meters away."""
-    wall, brightness = opening.wall, float(random.uniform(0.8, 2.5))
-    along = (-wall.along[0], -wall.along[1], 0.0)
-    if random.random() < 0.3:
-        corner = (*wall.locate(opening.right, -opening.depth + 0.01), opening.low)
-        size = (opening.right - opening.left, opening.high - opening.low)
-        return Surface(make_picture(corner, along, UP, size, _draw_blind(random), brightness), glows=True)
-    far = float(random.uniform(3.0, 12.0))
-    corner = (*wall.locate((opening.left + opening.right) / 2 + 2 * far, -far), -far)
-    if random.random() < 0.4:
-        steps = (np.array([0, 4 * far]), np.array([0, 3 * far]))
-        panel = make_panel(corner, along, UP, steps, replace(draw_bricks(random), meters=3.0))
-        return Surface(replace(panel, tint=panel.tint * np.float32(brightness)), glows=True)
-    image = draw_view(random, 512)
-    return Surface(make_picture(corner, along, UP, (4 * far, 3 * far), image, brightness, far), glows=True)
-
-
-def _draw_blind(random: Random) -> np.ndarray:
-    """Draw a blind with slats, or a light cloth."""
-    light = draw_color(random, saturation=(0.0, 0.25), value=(0.75, 1.0))
-    rows = np.arange(128)[:, None]
-    slats = 0.85 + 0.15 * np.sin(rows * pi / 4) if random.random() < 0.5 else np.ones((128, 1))
-    folds = 1 + 0.05 * make_noise(random, 128, 1.2)
-    return to_bytes((light * (slats * folds)[..., None]).astype(np.float32))
-
-
-def _build_curtains(opening: Opening, plan: FloorPlan, source: MaterialSource) -> list[Surface]:
-    """Hang two folded sheets beside a window."""
-    random, wall, fabric = source.random, opening.wall, source.draw_cover(soft=True).material
-    width = float(random.uniform(0.25, 0.5))
-    top = min(opening.high + 0.15, plan.height - 0.02)
-    low = float(random.choice([0.02, max(opening.low - 0.15, 0.02)]))
-    sheets = []
-    for left in (opening.left - 0.8 * width, opening.right - 0.2 * width):
-        if left < 0.02 or left + width > wall.length - 0.02:
-            continue
-        steps = (space_evenly(0.0, width, 0.02), space_evenly(low, top, CELL))
-        corner, along = (*wall.locate(left + width, 0.09), 0.0), (-wall.along[0], -wall.along[1], 0.0)
-        sheet = make_panel(corner, along, UP, steps, fabric)
-        place = np.tile(steps[0], len(steps[1]))
-        wave = 0.035 * np.sin(place * 2 * pi / 0.11 + random.uniform(0, 6))
-        inward = np.array([*wall.inward, 0.0])
-        sheets.append(Surface(replace(sheet, vertices=sheet.vertices + wave[:, None] * inward)))
-    return sheets

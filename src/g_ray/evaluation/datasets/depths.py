@@ -20,7 +20,7 @@ from g_ray.formats.scene import check_depth_size
 from g_ray.rays.ray_map import RayMap
 
 if TYPE_CHECKING:
-    from g_ray.data.objects.render import MeshScene
+    from g_ray.data.textured.scene import MeshScene
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class MeshSurface:
     @cached_property
     def scene(self) -> "MeshScene":
         try:
-            from g_ray.data.objects.render import MeshScene
+            from g_ray.data.textured.scene import MeshScene
         except ImportError:
             raise ValueError(
                 f"{self.path}: casting at meshes needs embree; pip install 'g-ray[render]'"

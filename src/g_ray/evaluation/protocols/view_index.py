@@ -10,15 +10,18 @@ the one that the index was made for is named, and not scored.
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from g_ray.evaluation.datasets.registry import DATASETS
 from g_ray.evaluation.datasets.scene import EvaluationScene, EvaluationView
 from g_ray.evaluation.protocols.covisibility import load_or_compute
 from g_ray.evaluation.protocols.protocol import Protocol
 from g_ray.evaluation.protocols.sampling import SamplingInput, ViewSet, draw_zooms
+from g_ray.rays.ray_map import RayMap
 from g_ray.runtime.files import write_atomically
 
 
@@ -87,12 +90,25 @@ def _set_to_document(one: ViewSet) -> dict[str, Any]:
 
 
 def load_views(protocol: Protocol, scene: EvaluationScene, views: ViewSet) -> list[EvaluationView]:
-    """Load the views of a set at the protocol's size and zoom, with their truth; a repeated frame comes again."""
+    """Load the views of a set at the protocol's size and zoom, with their truth; a repeated frame comes again.
+
+    Depths outside the protocol's range are unknown.
+    """
     loaded = []
     for position, name in enumerate(views.views):
         frame = scene[name]
-        loaded.append(frame.load_view(protocol.size.frame(frame.camera, views.get_zoom(position))))
+        view = frame.load_view(protocol.size.frame(frame.camera, views.get_zoom(position)))
+        loaded.append(_limit_depth(view, protocol))
     return loaded
+
+
+def _limit_depth(view: EvaluationView, protocol: Protocol) -> EvaluationView:
+    low, high = protocol.depth_range
+    depth = view.ray_depth
+    if protocol.depth == "z":
+        depth = depth * RayMap.from_camera(view.camera).directions[..., 2]
+    valid = view.valid & (depth > low) & (depth < high)
+    return replace(view, valid=valid, ray_depth=torch.where(valid, view.ray_depth, 0))
 
 
 # Making an index
