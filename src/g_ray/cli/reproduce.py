@@ -228,6 +228,7 @@ PAPER_ROWS = ("gray", "gray_qk", "rope", "camray")
 DINO_PAIRS = (("gray", "rope"), ("gray", "gray_qk"), ("gray", "camray"))
 DINO_STEPS = 2000
 TEXTURED_TESTS = ("pinhole", "zoom", "mixed", "fisheye")
+TEXTURED_SETS = 48
 TEST_SETS = 128
 TRAINED = 0.6
 
@@ -296,7 +297,9 @@ class ReconAblationDino(Table):
         draw_metrics(result, self.out)
 
 
-def build_folders_scorer(recipe: "Recipe", data: Path, photos: Path | None) -> "FoldersScorer":
+def build_folders_scorer(
+    recipe: "Recipe", data: Path, photos: Path | None, sets: int = TEXTURED_SETS
+) -> "FoldersScorer":
     """Return the tests of a network trained on scene folders: NAME-test-KIND below `data`, and photographs."""
     from g_ray.evaluation.reconstruction import FoldersScorer, PhotosScorer
     from g_ray.recipes.reconstruction import ReconstructionRecipe
@@ -304,9 +307,9 @@ def build_folders_scorer(recipe: "Recipe", data: Path, photos: Path | None) -> "
     if not isinstance(recipe, ReconstructionRecipe):
         raise ValueError("--tests are for reconstruction networks")
     side, patch = recipe.data.width, recipe.model.build_config().patch
-    frames = None if photos is None else PhotosScorer(photos, side, patch, (TRAINED, 1.0))
+    frames = None if photos is None else PhotosScorer(photos, side, patch, (TRAINED, 1.0), sets)
     folders = {kind: find_textured(data, f"test-{kind}") for kind in TEXTURED_TESTS}
-    return FoldersScorer(folders, side, patch, frames)
+    return FoldersScorer(folders, side, patch, frames, sets)
 
 
 def find_textured(root: Path, ending: str) -> tuple[Path, ...]:

@@ -90,7 +90,7 @@ class Ship:
     folder: Path | None = None
     """Folder for the files; the package's own if not given."""
     scenes: int = 256
-    """Test rooms to score them on."""
+    """Test rooms, or sets of views from --tests, to score them on."""
     tests: Path | None = None
     """Networks trained on scene folders: folder with NAME-test-pinhole, -zoom, -mixed, -fisheye to score them on."""
     photos: Path | None = None
@@ -115,7 +115,7 @@ class Ship:
         if self.tests is None:
             return None
         recipe = read_recipe(self.run_folder / WEIGHTS)
-        return build_folders_scorer(recipe, self.tests, self.photos)
+        return build_folders_scorer(recipe, self.tests, self.photos, self.scenes)
 
 
 @dataclass(frozen=True)

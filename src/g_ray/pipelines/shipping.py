@@ -6,6 +6,7 @@ run) and the card NAME.json: digest, recipe, command, machine, and scores that a
 
 import hashlib
 import json
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -161,9 +162,9 @@ def score_on_folders(recipe: ReconstructionRecipe, weights: Path, tests: Folders
 
 
 def format_command(words: list[str], processes: int = 1) -> str:
-    """Format a recorded command line as a user would type it, without the output folder of this machine."""
+    """Format a recorded command line as a user would type it, without the folders of this machine."""
     begin = ["g-ray"] if processes == 1 else ["torchrun", "--nproc-per-node", str(processes), "-m", "g_ray"]
-    kept = [*begin, *words[1:]]
+    kept = [*begin, *(os.path.basename(word) if os.path.isabs(word) else word for word in words[1:])]
     while "--out" in kept:
         place = kept.index("--out")
         del kept[place : place + 2]
