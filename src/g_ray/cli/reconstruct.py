@@ -22,7 +22,8 @@ class Reconstruct:
     """Photographs: files, folders, patterns, or a video."""
     calibration: tuple[str, ...]
     """Where cameras come from: a file or folder (COLMAP, nerfstudio, OpenCV, Kalibr, ROS, ScanNet++, ETH3D, Aria,
-    cameras.json, ray maps), exif, estimate[:NAME], or several as PATTERN=SOURCE."""
+    CamOdoCal, ORB-SLAM, Basalt, Open3D, Metashape, cameras.json, ray maps), exif, estimate[:NAME], or several as
+    PATTERN=SOURCE."""
     out: Path
     """Folder for the result; an interrupted run is resumed there."""
     model: ModelName | None = None

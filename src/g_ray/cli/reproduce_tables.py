@@ -62,7 +62,8 @@ class Table(ABC):
 
 def is_study_folder(folder: Path) -> bool:
     """Return whether an earlier run of a study, perhaps of an earlier version, has made a folder."""
-    if any(folder.glob("runs/*/checkpoints")):
+    # Scored on a frozen index, which `g-ray data objects-index` may have put there before the first run.
+    if any(folder.glob("runs/*/checkpoints")) or (folder / "index" / "novel.json").is_file():
         return True
     try:
         result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
