@@ -108,9 +108,7 @@ def test_corners_of_raw_fisheyes_have_their_distances(pairs):
     error, off_plane = torch.tensor(rows).T
     print(f"distances off by {error.mean():.2%}, plane by {off_plane.mean():.2%} of its distance")
     assert float(error.mean()) < 0.006 and float(off_plane.mean()) < 0.002
-    assert (
-        int((error < 0.01).sum()) >= len(MEASURE) - 1
-    )  # one is off by 1.6 %
+    assert int((error < 0.01).sum()) >= len(MEASURE) - 1  # one is off by 1.6 %
     assert float(off_plane.max()) < 0.01
 
 
