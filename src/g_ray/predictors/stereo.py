@@ -30,6 +30,7 @@ from g_ray.stereo import (
     estimate_depths,
     fuse_points,
 )
+from g_ray.stereo.sweep import BAND
 from g_ray.training.distributed import choose_device
 
 # CPU seconds and bytes, measured on photographs of several sizes (docs: benchmarks).
@@ -94,7 +95,7 @@ class StereoPredictor:
         pixels = [_count_pixels(view, self.stereo.long_side) for view in scene.views]
         scale = [_count_pixels(view, self.sfm.max_image_size) / (1600 * 1200) for view in scene.views]
         sources = min(self.stereo.sources, count - 1)
-        sweep = SWEEP_SECONDS * sum(pixels) * self.stereo.hypotheses * sources
+        sweep = SWEEP_SECONDS * sum(_count_samples(count, sources, self.stereo) for count in pixels)
         memory = (
             BASE_MEMORY
             + PHOTO_BYTES * largest
@@ -326,6 +327,14 @@ def _measure_coverage(depths: Sequence[DepthMap], views: Sequence[StereoView]) -
 def _find_usable(view: StereoView) -> Bool[Tensor, "h w"]:
     valid = view.camera.unproject_grid()[1]
     return valid if view.mask is None else valid & view.mask
+
+
+def _count_samples(pixels: float, sources: int, options: StereoOptions) -> float:
+    """Pixels × hypotheses × sources that a sweep samples: the whole range, or half the resolution and then a band."""
+    whole = pixels * options.hypotheses * sources
+    if whole <= options.full_volume:
+        return whole
+    return whole / 8 + pixels * (2 * BAND + 1) * sources
 
 
 def _count_pixels(view: CalibratedView, long_side: int) -> float:
