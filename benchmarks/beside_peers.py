@@ -1,6 +1,8 @@
 """Adapters of `g_ray.predictors.peers` beside the official code that they call, with random weights.
 
-    PYTHONPATH=folder/of/clones python benchmarks/beside_peers.py vggt pi3 pi3x omnivggt vggt-omega da3 mapanything
+    PYTHONPATH=folders/of/clones python benchmarks/beside_peers.py vggt pi3 pi3x omnivggt vggt-omega da3 mapanything
+
+(or worldmirror, moge, unik3d.)
 
 Needs the packages of the named peers to be importable; nothing of them is part of g-ray. For each peer
 
@@ -33,11 +35,12 @@ from g_ray.predictors.peers import PEERS
 from g_ray.predictors.peers.adapter import PeerImage
 from g_ray.predictors.peers.framing import resize_image
 from g_ray.predictors.peers.predictor import PeerPredictor
-from g_ray.predictors.peers.vggt import skip_hub
 from g_ray.predictors.settings import ModelSettings
 
 SIZE = 112
 """Long side of the images that networks run on."""
+NARROW = 256
+"""Width of networks whose classes let one choose it."""
 SHAPES = {"landscape": [(640, 480)] * 2, "portrait": [(300, 420)] * 2, "mixed": [(640, 480), (480, 640)]}
 
 Answer = dict[str, Tensor]
@@ -200,15 +203,18 @@ def call_moge(model: Any, images: Tensor, k: Tensor | None, poses: Tensor | None
 
 
 def call_unik3d(model: Any, images: Tensor, k: Tensor | None, poses: Tensor | None) -> Answer:
-    from unik3d.utils.camera import Pinhole as Lens  # pyright: ignore[reportMissingImports]
-
+    """With rays from K. Its own camera objects are no reference: their rays come back 0.9° off at 640 px."""
+    height, width = images.shape[-2:]
+    v, u = torch.meshgrid(torch.arange(height) + 0.5, torch.arange(width) + 0.5, indexing="ij")
     found = []
     for index, image in enumerate(images):
-        lens = None
+        rays = None
         if k is not None:
             fx, fy, cx, cy = k[index][[0, 1, 0, 1], [0, 1, 2, 2]]
-            lens = Lens(params=torch.stack([fx, fy, cx, cy])[None])
-        found.append(model.infer((255 * image).round(), camera=lens))
+            rays = nn.functional.normalize(
+                torch.stack([(u - cx) / fx, (v - cy) / fy, torch.ones_like(u)]), dim=0
+            )
+        found.append(model.infer((255 * image).round(), rays=rays))
     rays = torch.cat([one["rays"] for one in found]).movedim(1, -1)
     return {"depth": torch.cat([one["distance"][:, 0] for one in found]), "lens": rays}
 
@@ -281,14 +287,23 @@ def build_vggt() -> nn.Module:
 def build_omega() -> nn.Module:
     from vggt_omega.models import VGGTOmega  # pyright: ignore[reportMissingImports]
 
-    return VGGTOmega()
+    return VGGTOmega(embed_dim=NARROW)
 
 
 def build_omnivggt() -> nn.Module:
+    from omnivggt.heads.camera_head import CameraHead  # pyright: ignore[reportMissingImports]
+    from omnivggt.heads.dpt_head import DPTHead  # pyright: ignore[reportMissingImports]
     from omnivggt.models.omnivggt import OmniVGGT  # pyright: ignore[reportMissingImports]
+    from omnivggt.models.omnivggt_aggregator import ZeroAggregator  # pyright: ignore[reportMissingImports]
 
-    with skip_hub():
-        return OmniVGGT()
+    # Its class fixes the encoder, and with it the width: the same parts are put together narrower.
+    model = OmniVGGT.__new__(OmniVGGT)
+    nn.Module.__init__(model)
+    model.aggregator = ZeroAggregator(embed_dim=NARROW, patch_embed="conv", pose_hidden_dim=9)
+    model.camera_head = CameraHead(dim_in=2 * NARROW)
+    model.point_head = None
+    model.depth_head = DPTHead(dim_in=2 * NARROW, output_dim=2, activation="exp", conf_activation="expp1")
+    return model
 
 
 def shorten(model: Any, layers: int = 10) -> nn.Module:
@@ -355,19 +370,20 @@ def build_mapanything() -> nn.Module:
 def build_worldmirror() -> nn.Module:
     from src.models.models.worldmirror import WorldMirror  # pyright: ignore[reportMissingImports]
 
-    with skip_hub():
-        return WorldMirror(enable_gs=False, enable_pts=False, enable_norm=False)
+    return WorldMirror(
+        embed_dim=NARROW, patch_embed="conv", enable_gs=False, enable_pts=False, enable_norm=False
+    )
 
 
 def build_moge() -> nn.Module:
     from moge.model.v2 import MoGeModel  # pyright: ignore[reportMissingImports]
 
-    widths = [32, 32, 16, 16, 16]
+    widths = [32] * 5
     shared = {"num_res_blocks": [1] * 5, "resamplers": ["bilinear"] * 4}
     return MoGeModel(
         encoder={"backbone": "dinov2_vits14", "intermediate_layers": [5, 11], "dim_out": 32},
         neck={"dim_in": [34, 2, 2, 2, 2], "dim_out": widths, "dim_res_blocks": widths, **shared},
-        points_head={"dim_in": widths, "dim_out": [None] * 4 + [3], "dim_res_blocks": [16] * 5, **shared},
+        points_head={"dim_in": widths, "dim_out": [None] * 4 + [3], "dim_res_blocks": widths, **shared},
         num_tokens_range=[100, 200],
     )
 
