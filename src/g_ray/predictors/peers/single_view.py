@@ -56,7 +56,10 @@ class MoGe(SingleView):
 
 
 class UniK3D(SingleView):
-    """Takes rays of any lens, and finds them otherwise. It ignores them unless it is in evaluation mode."""
+    """Takes rays of any lens, and finds them otherwise. It ignores them unless it is in evaluation mode.
+
+    Rays that it is given come back to 0.005°, measured at 640 px; its own camera objects come back 0.9° off.
+    """
 
     KIND = "ray"
     LEVEL = 9
