@@ -150,10 +150,10 @@ class Evil:
 def test_a_checkpoint_cannot_run_code(tmp_path):
     path = tmp_path / "evil.pth"
     path.write_bytes(pickle.dumps({"features.0.weight": Evil()}))
-    with pytest.raises(pickle.UnpicklingError):
+    with pytest.raises(ValueError, match="holds no AlexNet or LPIPS weights"):
         read_weights(path)
     np.savez(tmp_path / "evil.npz", a=np.array([Evil()], dtype=object))
-    with pytest.raises(ValueError, match="allow_pickle"):
+    with pytest.raises(ValueError):
         read_weights(tmp_path / "evil.npz")
 
 

@@ -18,6 +18,7 @@ from PIL import Image
 from torch import Tensor
 
 from g_ray.cameras import Pinhole
+from g_ray.formats.images import FORMATS
 from g_ray.geometry.pose import Pose
 from g_ray.stereo import DepthMap, StereoOptions, StereoView, estimate_depths
 
@@ -71,7 +72,7 @@ def _read_scaled(folder: Path, index: Path) -> Iterator[RectifiedPair]:
     words = (ElementTree.parse(index).getroot()[0].text or "").split()
     for name, scale, _ in zip(words[::3], words[1::3], words[2::3], strict=True):
         place = folder / name
-        stored = np.asarray(Image.open(place / "disp2.png").convert("L"), dtype=np.float32)
+        stored = np.asarray(Image.open(place / "disp2.png", formats=FORMATS).convert("L"), dtype=np.float32)
         disparity = torch.from_numpy(stored / np.float32(scale.strip('"')))
         yield RectifiedPair(name, _read(place / "im2.png"), _read(place / "im6.png"), disparity)
 
@@ -86,7 +87,12 @@ def _read_archives(folder: Path) -> Iterator[RectifiedPair]:
 
 
 def _read(path: Path) -> Float[Tensor, "3 h w"]:
-    return torch.from_numpy(np.asarray(Image.open(path).convert("RGB")).copy()).permute(2, 0, 1).float() / 255
+    return (
+        torch.from_numpy(np.asarray(Image.open(path, formats=FORMATS).convert("RGB")).copy())
+        .permute(2, 0, 1)
+        .float()
+        / 255
+    )
 
 
 def match_with_sweep(pair: RectifiedPair) -> tuple[Float[Tensor, "h w"], DepthMap]:

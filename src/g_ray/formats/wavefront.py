@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from PIL import Image
 
+from g_ray.formats.images import FORMATS
 from g_ray.formats.meshes import DEFAULT_COLOR, Mesh
 
 ReadFile = Callable[[str], bytes]
@@ -172,6 +173,6 @@ def _read_image(name: str | None, read: ReadFile) -> Image.Image | None:
     if name is None:
         return None
     try:
-        return Image.open(io.BytesIO(read(name)))
+        return Image.open(io.BytesIO(read(name)), formats=FORMATS)
     except (ValueError, OSError):
         return None

@@ -18,6 +18,7 @@ from PIL import Image
 
 from g_ray.data.clip_sampling import hash_to_unit
 from g_ray.data.textured.panels import MAX_EDGE, split_creases, subdivide
+from g_ray.formats.images import FORMATS
 from g_ray.formats.meshes import Mesh, UnreadableMesh, find_meshes, read_meshes
 from g_ray.formats.sweethome3d import (
     INSTALLED,
@@ -182,7 +183,7 @@ def _read_image(source: ArchiveImage, archive: zipfile.ZipFile) -> np.ndarray:
     if archive.getinfo(source.name).file_size > MAX_IMAGE_BYTES:
         raise UnreadableMesh(f"{where}: more than {MAX_IMAGE_BYTES} bytes")
     try:
-        image = Image.open(io.BytesIO(archive.read(source.name))).convert("RGB")
+        image = Image.open(io.BytesIO(archive.read(source.name)), formats=FORMATS).convert("RGB")
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise UnreadableMesh(f"{where}: {error}") from None
     if min(image.size) < 128:
