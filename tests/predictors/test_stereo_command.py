@@ -150,7 +150,7 @@ def test_network_fills_what_stereo_leaves_empty(capture, tmp_path):
         (["--into", "nowhere"], "no such folder"),
         (["--model", "network", "--into", "somewhere"], "leave out --model network"),
         (["--masks", "nowhere"], "nowhere"),
-        (["--model", "network", "--rig", "RIG"], "cannot use the given rig"),
+        (["--model", "network", "--weights", "g-ray-rooms", "--rig", "RIG"], "cannot use the given rig"),
     ],
 )
 def test_mistakes_are_one_line(capture, tmp_path, capsys, more, message):
