@@ -226,7 +226,7 @@ RECONSTRUCTION_PAIRS = (
 )
 PAPER_ROWS = ("gray", "gray_qk", "rope", "camray")
 DINO_PAIRS = (("gray", "rope"), ("gray", "gray_qk"), ("gray", "camray"))
-DINO_STEPS = 2000
+DINO_STEPS = 700
 TEXTURED_TESTS = ("pinhole", "zoom", "mixed", "fisheye")
 TEXTURED_SETS = 48
 TEST_SETS = 128

@@ -158,7 +158,7 @@ class NetworkPredictor:
             ReconstructedView(
                 view.name,
                 predicted.camera.to("cpu"),
-                predicted.maps.poses.to("cpu"),
+                predicted.fit_pose().to("cpu"),
                 predicted.maps.ray_depth.cpu(),
                 predicted.maps.camera_confidence.cpu(),
                 predicted.valid.cpu(),
