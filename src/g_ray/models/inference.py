@@ -159,11 +159,16 @@ def run_inference(
     """Reconstruct one scene from images in [0, 1] with one calibration each; the first view is the world.
 
     `size` is the long side that the network sees, `fit` how sides become multiples of its patch (see `Framing`).
-    `query_chunk` and `precision="bf16"` save memory; the heads always compute in float32.
+    `query_chunk` and `precision="bf16"` save memory; the heads always compute in float32. "int8" needs a network that
+    `model.quantize()` has prepared.
     Patches without a pixel of the `masks` are masked out as keys, and masked pixels are not valid.
     """
-    if precision not in ("fp32", "bf16"):
-        raise ValueError(f"unknown precision {precision!r}: choose fp32 or bf16")
+    if precision not in ("fp32", "bf16", "int8"):
+        raise ValueError(f"unknown precision {precision!r}: choose fp32, bf16 or int8")
+    if (precision == "int8") != model.is_quantized:
+        raise ValueError(
+            'precision "int8" and a network after model.quantize() belong together: give both or neither'
+        )
     cameras = convert_to_cameras(calibrations)
     _check(images, cameras)
     framing = Framing(size, model.config.patch, fit)
