@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from g_ray.cli.reproduce_analysis import Runtime
+from g_ray.cli.reproduce_analysis import Attention, Runtime
 from g_ray.cli.reproduce_tables import Table
 
 if TYPE_CHECKING:
@@ -361,6 +361,7 @@ class Reproduce:
         | Annotated[ReconAblation, tyro.conf.subcommand("recon-ablation")]
         | Annotated[ReconAblationDino, tyro.conf.subcommand("recon-ablation-dino")]
         | Annotated[ReconPhotos, tyro.conf.subcommand("recon-photos")]
+        | Annotated[Attention, tyro.conf.subcommand("attention")]
         | Annotated[Runtime, tyro.conf.subcommand("runtime")]
     )
 

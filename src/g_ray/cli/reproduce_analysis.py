@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Any
 from g_ray.cli.reproduce_tables import Scale
 
 if TYPE_CHECKING:
+    from g_ray.evaluation.analysis.fov_pairs import FovPair
+    from g_ray.evaluation.analysis.networks import TrainedNetwork
+    from g_ray.models.reconstruction import ReconstructionModel
     from g_ray.runtime.parts import Parts
+    from g_ray.viewer.attention_figure import AttentionRow
 
 
 @dataclass(frozen=True)
@@ -109,3 +113,144 @@ class Runtime(Analysis):
         from g_ray.viewer.theme import LIGHT, write_png
 
         write_png(draw_runtime(result["rows"], LIGHT), self.out / "runtime.png")
+
+
+# Networks of a finished study.
+
+
+@dataclass(frozen=True)
+class NetworkAnalysis(Analysis):
+    """Options of measurements of several trained networks."""
+
+    networks: Path | None = None
+    """Folder of a finished study with runs/ROW-seedN (the --out of recon-ablation-dino), or a file of weights; by
+    default the weights that come with g-ray."""
+    methods: tuple[str, ...] = ()
+    """Only these rows; all that are finished if none is given."""
+
+    def find_networks(self) -> "list[TrainedNetwork]":
+        """Find the networks to measure."""
+        from g_ray.evaluation.analysis.networks import find_networks
+        from g_ray.predictors.settings import WEIGHTS
+
+        return find_networks(self.networks or Path(WEIGHTS), self.methods)
+
+
+def compare_with_first(networks: "list[TrainedNetwork]") -> tuple[tuple[str, str], ...]:
+    """Return the first row beside each of the others, to be compared pair by pair."""
+    rows = list(dict.fromkeys(network.method for network in networks))
+    return tuple((rows[0], row) for row in rows[1:])
+
+
+# Attention across fields of view.
+
+
+PAIRS = {"small": 48, "paper": 200}
+CENTER, ANYWHERE = "center", "anywhere"
+
+
+@dataclass(frozen=True)
+class Attention(NetworkAnalysis):
+    """Where global attention looks between a wide image and a crop of it: inside the shared field of view or not."""
+
+    data: tuple[Path, ...] = ()
+    """Scene folders, or folders of them: a setting each, with crops from the middle and with crops from anywhere."""
+    pairs: int | None = None
+    """Pairs per setting; 48 by default, at paper scale 200."""
+
+    def measure(self, parts: "Parts") -> dict[str, Any]:
+        from g_ray.cli.text import ProgressLine
+        from g_ray.evaluation.analysis.attention import (
+            ATTENTION_METRICS,
+            CHANCE,
+            PRIOR,
+            make_scored_run,
+            score_pairs,
+        )
+        from g_ray.evaluation.study import compute_differences, make_rows
+
+        networks, progress = self.find_networks(), ProgressLine()
+        pairs = self.make_pairs(networks[0].load())
+        textures = {setting: [pair.measure_texture() for pair in group] for setting, group in pairs.items()}
+        names = {setting: [pair.name for pair in group] for setting, group in pairs.items()}
+        runs, references = [], {}
+        for network in networks:
+            progress(f"attention of {network.name}")
+            key = {"weights": network.digest, "pairs": names, "textures": textures}
+            scores = parts.measure(
+                network.name, key, lambda network=network: score_pairs(network.load(), pairs)
+            )
+            runs.append(make_scored_run(network.method, network.seed, scores["attention"], textures))
+            # Rows with one encoding have one prior, which does not depend on the seed.
+            prior = make_scored_run(f"{network.method}, {PRIOR}", 0, scores["prior"], textures)
+            references.setdefault(prior.method, prior)
+            references.setdefault(CHANCE, make_scored_run(CHANCE, 0, scores["chance"], textures))
+        return {
+            "name": "attention",
+            "rows": make_rows(runs),
+            "references": make_rows(list(references.values())),
+            "differences": compute_differences(runs, compare_with_first(networks)),
+            "settings": {
+                "metrics": ATTENTION_METRICS,
+                "folders": [str(f) for f in self.data],
+                "pairs": names,
+            },
+        }
+
+    def make_pairs(self, model: "ReconstructionModel") -> "dict[str, list[FovPair]]":
+        """Make the pairs of all settings at the size of the network."""
+        from g_ray.evaluation.analysis.fov_pairs import PairSource
+        from g_ray.models.framing import Framing
+
+        if not self.data:
+            raise ValueError("attention needs images with cameras: give --data FOLDER …, scene folders")
+        count = self.pairs or PAIRS[self.scale]
+        framing = Framing(model.config.long_side, model.config.patch)
+        return {
+            f"{folder.name} {where}": PairSource(folder, count, where == CENTER).make_pairs(framing)
+            for folder in self.data
+            for where in (CENTER, ANYWHERE)
+        }
+
+    def format_tables(self, result: dict[str, Any]) -> str:
+        from g_ray.cli.reproduce_tables import format_tables
+
+        return format_tables(result)
+
+    def draw(self, result: dict[str, Any]) -> None:
+        from g_ray.evaluation.analysis.fov_pairs import choose_examples
+        from g_ray.viewer.attention_figure import draw_attention
+        from g_ray.viewer.theme import LIGHT, write_png
+
+        first = {network.method: network for network in reversed(self.find_networks())}
+        models = {method: first[method].load() for method in reversed(first)}
+        groups = self.make_pairs(next(iter(models.values())))
+        rows = [
+            make_attention_row(models, pair)
+            for setting, group in groups.items()
+            if setting.endswith(ANYWHERE)
+            for pair in choose_examples(group)
+        ]
+        write_png(draw_attention(rows, LIGHT), self.out / "attention.png")
+
+
+def make_attention_row(models: "dict[str, ReconstructionModel]", pair: "FovPair") -> "AttentionRow":
+    """Return the maps of all methods and of the first two distinct priors for one pair."""
+    from g_ray.evaluation.analysis.attention import PRIOR, PairAttention
+    from g_ray.viewer.attention_figure import AttentionRow
+
+    patch = next(iter(models.values())).config.patch
+    coverage = pair.compute_coverage(patch)
+    found = [(method, PairAttention.from_model(model, pair)) for method, model in models.items()]
+    # Rows with one coordinate have one prior.
+    coordinates = {
+        method: getattr(model.aggregator.across, "coordinate", "none") for method, model in models.items()
+    }
+    priors = {coordinates[method]: (method, model) for method, model in reversed(models.items())}
+    for method, model in reversed(priors.values()):
+        found.append((f"{method}, {PRIOR}", PairAttention.from_positions(model, pair)))
+    maps = tuple(
+        (title, attention.compute_map(len(coverage)), attention.score(pair, patch)["inside"])
+        for title, attention in found
+    )
+    return AttentionRow(pair.wide.image, pair.narrow.image, pair.box, maps, float(coverage.mean()))
