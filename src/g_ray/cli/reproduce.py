@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from g_ray.cli.reproduce_analysis import Attention, Runtime
 from g_ray.cli.reproduce_tables import Table
 
 if TYPE_CHECKING:
@@ -354,7 +355,7 @@ class ReconPhotos(Table):
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Train and score a table of the paper."""
+    """Train and score a table of the paper, or measure what networks do."""
 
     what: (
         Annotated[NVSFov, tyro.conf.subcommand("nvs-fov")]
@@ -364,6 +365,8 @@ class Reproduce:
         | Annotated[ReconAblation, tyro.conf.subcommand("recon-ablation")]
         | Annotated[ReconAblationDino, tyro.conf.subcommand("recon-ablation-dino")]
         | Annotated[ReconPhotos, tyro.conf.subcommand("recon-photos")]
+        | Annotated[Attention, tyro.conf.subcommand("attention")]
+        | Annotated[Runtime, tyro.conf.subcommand("runtime")]
     )
 
     def run(self) -> None:
