@@ -45,14 +45,22 @@ class Similarity:
 
 
 def fit_similarity(
-    source: Float[Tensor, "n 3"], target: Float[Tensor, "n 3"], weight: Float[Tensor, "n"] | None = None
+    source: Float[Tensor, "n 3"],
+    target: Float[Tensor, "n 3"],
+    weight: Float[Tensor, "n"] | None = None,
+    *,
+    min_points: int = 3,
 ) -> Similarity:
-    """Find the similarity that minimizes Σ wᵢ ‖s R pᵢ + t − qᵢ‖² (Umeyama)."""
+    """Find the similarity that minimizes Σ wᵢ ‖s R pᵢ + t − qᵢ‖² (Umeyama).
+
+    Two points, or points on a line, fix its scale and the residuals, but not the rotation about their line. Callers
+    that need no more than these pass `min_points=2`.
+    """
     source, target = source.double(), target.double()
     weight = torch.ones_like(source[:, 0]) if weight is None else weight.double()
-    if len(source) < 3 or not float(weight.sum()) > 0:
+    if len(source) < min_points or not float(weight.sum()) > 0:
         raise ValueError(
-            f"{len(source)} points do not fix a similarity: give three or more, with weights above 0"
+            f"{len(source)} points do not fix a similarity: give {min_points} or more, with weights above 0"
         )
     share = (weight / weight.sum())[:, None]
     center, goal = (share * source).sum(0), (share * target).sum(0)
