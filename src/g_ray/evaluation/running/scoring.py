@@ -10,6 +10,9 @@ from g_ray.evaluation.protocols.truth import build_truth
 from g_ray.evaluation.running.prediction import PredictedSet, PredictedView
 from g_ray.geometry.pose import Pose
 from g_ray.metrics.reconstruction import SetGeometry, compute_depth, norm_inliers, score_sets
+from g_ray.metrics.trajectory import score_trajectory
+from g_ray.metrics.video_depth import score_video_depth
+from g_ray.rays.ray_map import RayMap
 
 Metrics = dict[str, float]
 Scorer = Callable[[Protocol, EvaluationScene, Sequence[EvaluationView], PredictedSet], Metrics]
@@ -90,4 +93,47 @@ def _stack_poses(found: Sequence[PredictedView]) -> Pose:
     return Pose(torch.stack([one.pose.world_from_cam for one in found])[None].float())
 
 
-SCORERS: dict[Alignment, Scorer] = {"mean distance": score_geometry}
+# Trajectories and video depth
+
+
+def score_poses(
+    protocol: Protocol, scene: EvaluationScene, views: Sequence[EvaluationView], predicted: PredictedSet
+) -> Metrics:
+    """Compute ATE and RPE of the views that were placed."""
+    return score_trajectory(*_stack_both_poses(views, predicted)).rows()
+
+
+def _stack_both_poses(views: Sequence[EvaluationView], predicted: PredictedSet) -> tuple[Pose, Pose]:
+    """Return the true and the predicted poses [view] of the views that were placed, float64."""
+    shown, found = predicted.select_placed(views)
+    true = [view.pose for view in shown]
+    if any(pose is None for pose in true):
+        raise ValueError("the dataset has no poses to score")
+    return (
+        Pose(torch.stack([pose.world_from_cam.double() for pose in true if pose is not None])),
+        Pose(torch.stack([one.pose.world_from_cam.double() for one in found])),
+    )
+
+
+def score_depth_video(
+    protocol: Protocol, scene: EvaluationScene, views: Sequence[EvaluationView], predicted: PredictedSet
+) -> Metrics:
+    """Compute errors of z-depth after one scale for the sequence; after scale and shift they end in `_shift`."""
+    shown, found = predicted.select_placed(views)
+    z_axes = torch.stack([RayMap.from_camera(view.camera).directions[..., 2] for view in shown])
+    truth = torch.stack([view.ray_depth for view in shown]) * z_axes
+    guess = torch.stack([one.get_camera_points(view)[..., 2] for view, one in zip(shown, found, strict=True)])
+    valid = torch.stack([view.valid & one.valid for view, one in zip(shown, found, strict=True)])
+    limit = protocol.depth_range[1]
+    scaled, shifted = (
+        score_video_depth(truth, guess, valid, alignment=alignment, max_depth=limit).rows()
+        for alignment in ("scale", "scale & shift")
+    )
+    return {**scaled, **{f"{name}_shift": shifted[name] for name in ("abs_rel", "delta_1.25")}}
+
+
+SCORERS: dict[Alignment, Scorer] = {
+    "mean distance": score_geometry,
+    "sim3": score_poses,
+    "scale": score_depth_video,
+}
