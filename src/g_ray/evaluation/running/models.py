@@ -4,7 +4,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import pi
 from pathlib import Path
 from typing import Any
@@ -64,9 +64,9 @@ class PredictorModel(EvaluatedModel):
     def predict(self, views: Sequence[EvaluationView]) -> PredictedSet:
         inputs = make_inputs(views, self.poses)
         check_priors(self.predictor, inputs)
-        if isinstance(self.predictor, NetworkPredictor) and self.predictor.count_at_once(
-            inputs.views
-        ) >= len(views):
+        if isinstance(self.predictor, NetworkPredictor) and self.predictor.count_at_once(inputs.views) >= len(
+            views
+        ):
             return predict_heads(self.predictor, inputs)
         result = self.predictor.predict(inputs)
         found = tuple(
@@ -111,7 +111,9 @@ def predict_heads(predictor: NetworkPredictor, inputs: SceneInput) -> PredictedS
     for one in inference.views:
         maps = one.maps.to("cpu", torch.float32)
         views.append(
-            PredictedView(maps.poses.to(torch.float64), maps.ray_depth, one.valid.cpu(), maps.rays, maps.world_points)
+            PredictedView(
+                maps.poses.to(torch.float64), maps.ray_depth, one.valid.cpu(), maps.rays, maps.world_points
+            )
         )
     return PredictedSet(tuple(views))
 
@@ -137,13 +139,6 @@ class TruthModel(EvaluatedModel):
     """Multiplies depth but not the positions of cameras."""
     turn_deg: float = 0.0
     """Turns every second camera about its own vertical axis."""
-    move: Similarity = field(init=False)
-
-    def __post_init__(self) -> None:
-        angle = torch.tensor(0.7, dtype=torch.float64)
-        rotation = Pose.look_at((angle.sin(), 0.2, angle.cos()), (0.1, 0.3, 0.2)).rotation.double()
-        shift = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)
-        object.__setattr__(self, "move", Similarity(torch.tensor(self.scale).double(), rotation, shift))
 
     def describe(self) -> dict[str, Any]:
         return {"scale": self.scale, "depth_factor": self.depth_factor, "turn_deg": self.turn_deg}
@@ -152,11 +147,16 @@ class TruthModel(EvaluatedModel):
         return PredictedSet(tuple(self._predict_view(place, view) for place, view in enumerate(views)))
 
     def _predict_view(self, place: int, view: EvaluationView) -> PredictedView:
-        pose = self.move.transform_pose(view.pose or Pose.identity(dtype=torch.float64))
+        pose = self._get_world().transform_pose(view.pose or Pose.identity(dtype=torch.float64))
         if place % 2:
             pose = pose @ _turn(self.turn_deg)
         depth = view.ray_depth * (self.scale * self.depth_factor)
         return PredictedView(pose, depth, view.valid & (view.ray_depth > 0))
+
+    def _get_world(self) -> Similarity:
+        """Return the similarity from the dataset's world to that of the prediction."""
+        shift = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)
+        return Similarity(torch.tensor(self.scale).double(), _turn(40.0).rotation, shift)
 
 
 def _turn(angle_deg: float) -> Pose:
@@ -201,5 +201,3 @@ def make_model(name: str | None, settings: ModelSettings, poses: bool = False) -
         raise ValueError(f"unknown model {name!r}: choose one of {', '.join((*MODELS, *REFERENCES))}")
     predictor = make_predictor(name, settings)
     return PredictorModel(predictor, poses, predictor.NAME)
-
-

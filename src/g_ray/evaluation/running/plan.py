@@ -113,7 +113,9 @@ class Plan:
     @property
     def missing(self) -> tuple[str, ...]:
         """Scenes that were asked for and are not in the index."""
-        return tuple(scene for scene in self.index.missing if not self.limits.scenes or scene in self.limits.scenes)
+        return tuple(
+            scene for scene in self.index.missing if not self.limits.scenes or scene in self.limits.scenes
+        )
 
     def open_scene(self, name: str) -> EvaluationScene:
         """Read a scene; ValueError or OSError if it cannot be read or is not the one of the index."""
@@ -122,9 +124,10 @@ class Plan:
         self.index.check_scene(scene)
         return scene
 
-    def hash_views(self, scene: EvaluationScene, planned: PlannedSet) -> str:
+    def hash_views(self, planned: PlannedSet) -> str:
         """Hash the protocol, the frames and the dataset's version."""
-        views = [planned.views.views, planned.views.zooms, scene.fingerprint(), self.protocol.digest()]
+        version = self.index.scenes[planned.scene].fingerprint
+        views = [planned.views.views, planned.views.zooms, version, self.protocol.digest()]
         return hashlib.sha256(json.dumps(views).encode()).hexdigest()[:16]
 
 
@@ -138,7 +141,9 @@ def make_plan(
     index = load_index(name, protocol, root, out, limits, report)
     unknown = [scene for scene in limits.scenes if scene not in index.scenes and scene not in index.missing]
     if unknown:
-        raise ValueError(f"--scenes {unknown[0]}: no scene of {name}; it has {', '.join([*index.scenes][:8])}")
+        raise ValueError(
+            f"--scenes {unknown[0]}: no scene of {name}; it has {', '.join([*index.scenes][:8])}"
+        )
     counts = [count for scene in index.scenes.values() for count in scene.sets]
     if limits.views and not set(limits.views) <= set(counts):
         raise ValueError(f"--views: {name} has sets of {', '.join(map(str, dict.fromkeys(counts)))} views")

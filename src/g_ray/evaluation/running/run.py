@@ -8,6 +8,7 @@ OUT/index.json              the view index, where the dataset has none
 """
 
 import hashlib
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
@@ -82,20 +83,19 @@ def run_evaluation(
         raise ValueError(f"--jobs {jobs}: give 1 or more")
     model = evaluation.make_model()
     # Shares start at the same time: one of them claims the folder and freezes the index.
-    with lock_folder(evaluation.out):
+    with lock_folder(evaluation.out, timeout_s=math.inf):
         claim_out(evaluation.out, "evaluate")
         plan = evaluation.make_plan(report)
     mine = [one for position, one in enumerate(plan.sets) if shard.takes(position)]
     if jobs == 1 or len(mine) < 2:
         _run_share(evaluation, plan, model, mine, report, lambda done: advance(done, len(mine)))
         return plan, model
-    del model
     shares = [(evaluation, share) for share in shard.divide(min(jobs, len(mine)))]
     with _watch_rows(evaluation.out / ROWS, mine, advance):
         for lines in run_in_processes(_run_in_worker, shares, len(shares), lambda share: str(share[1])):
             for line in lines:
                 report(line)
-    return plan, evaluation.make_model()
+    return plan, model
 
 
 def _run_in_worker(share: tuple[Evaluation, Shard]) -> list[str]:
@@ -160,10 +160,10 @@ class SetRunner:
         folder = self.evaluation.out / ROWS
         try:
             scene = self._open(planned.scene)
-            key = self._make_row_key(scene, planned)
+            key = {**self._make_key(planned), "files": stamp_files(scene, planned)}
         except (ValueError, OSError) as error:
             row = self._make_row(planned, status="unreadable", message=_shorten(error))
-            write_row(folder, row, {"model": self.model_digest})
+            write_row(folder, row, self._make_key(planned))
             self.report(f"{planned.name}: {row.message}")
             return row
         old, stale = read_row(folder, planned.name, key)
@@ -185,7 +185,7 @@ class SetRunner:
             return self._make_row(planned, status="unreadable", message=_shorten(error))
         empty = sum(not bool(view.valid.any()) for view in views)
         try:
-            predicted = self._predict(scene, planned, views)
+            predicted = self._predict(planned, views)
             metrics = score_set(self.plan.protocol, scene, views, predicted)
         except Exception as error:  # models of others raise whatever they like
             return self._make_row(planned, status="failed", message=_shorten(error), empty=empty)
@@ -201,16 +201,10 @@ class SetRunner:
             metrics=metrics,
         )
 
-    def _predict(
-        self, scene: EvaluationScene, planned: PlannedSet, views: Sequence[EvaluationView]
-    ) -> PredictedSet:
+    def _predict(self, planned: PlannedSet, views: Sequence[EvaluationView]) -> PredictedSet:
         """Return the stored prediction, or make and store it."""
         cache = PredictionCache(self.evaluation.out / PREDICTIONS)
-        key = {
-            "model": self.model_digest,
-            "views": self.plan.hash_views(scene, planned),
-            "images": hash_images(views),
-        }
+        key = {**self._make_key(planned), "images": hash_images(views)}
         stored, stale = cache.load(planned.name, key, len(views))
         if stored is not None:
             return stored
@@ -225,7 +219,9 @@ class SetRunner:
         return predicted
 
     def _check_truth(self, views: Sequence[EvaluationView]) -> None:
-        if self.plan.protocol.alignment == "mean distance" and not any(bool(view.valid.any()) for view in views):
+        if self.plan.protocol.alignment == "mean distance" and not any(
+            bool(view.valid.any()) for view in views
+        ):
             raise ValueError("no view has a pixel of known depth")
 
     def _open(self, name: str) -> EvaluationScene:
@@ -233,9 +229,8 @@ class SetRunner:
             self._scene = self.plan.open_scene(name)
         return self._scene
 
-    def _make_row_key(self, scene: EvaluationScene, planned: PlannedSet) -> Key:
-        views = self.plan.hash_views(scene, planned)
-        return {"model": self.model_digest, "views": views, "files": stamp_files(scene, planned)}
+    def _make_key(self, planned: PlannedSet) -> Key:
+        return make_key(self.plan, self.model_digest, planned)
 
     def _make_row(self, planned: PlannedSet, **values: Any) -> SetRow:
         return SetRow(
@@ -248,6 +243,11 @@ class SetRunner:
             repeated=planned.views.repeated,
             **values,
         )
+
+
+def make_key(plan: Plan, model_digest: str, planned: PlannedSet) -> Key:
+    """Return what every result of a set depends on."""
+    return {"model": model_digest, "views": plan.hash_views(planned)}
 
 
 def hash_images(views: Sequence[EvaluationView]) -> str:
