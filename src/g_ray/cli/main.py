@@ -18,6 +18,7 @@ from g_ray import __version__
 from g_ray.cli.bench import Bench
 from g_ray.cli.data import Data
 from g_ray.cli.demo import Demo
+from g_ray.cli.evaluate import Evaluate
 from g_ray.cli.rays import Rays
 from g_ray.cli.reconstruct import Reconstruct
 from g_ray.cli.reproduce import Reproduce
@@ -42,6 +43,7 @@ def make_command(arguments: Sequence[str] = ()) -> Any:
         Annotated[Rays, tyro.conf.subcommand("rays")],
         Annotated[Bench, tyro.conf.subcommand("bench"), tyro.conf.OmitArgPrefixes],
         Annotated[Reconstruct, tyro.conf.subcommand("reconstruct")],
+        Annotated[Evaluate, tyro.conf.subcommand("evaluate"), tyro.conf.OmitArgPrefixes],
         Annotated[Reproduce, tyro.conf.subcommand("reproduce"), tyro.conf.OmitArgPrefixes],
         Annotated[Data, tyro.conf.subcommand("data"), tyro.conf.OmitArgPrefixes],
         Annotated[Synthesize, tyro.conf.subcommand("synthesize")],
