@@ -29,6 +29,10 @@ class ImageSize:
         """Choose the part of an image, and its size."""
         return Framing.fit(camera, self.width, self.height, zoom)
 
+    def resize(self, width: int) -> "ImageSize":
+        """Return the same shape at another width."""
+        return ImageSize(width, max(1, round(self.height * width / self.width)))
+
 
 @dataclass(frozen=True)
 class AlignedSize:
@@ -45,6 +49,10 @@ class AlignedSize:
         if zoom != 1:
             return Framing.fit(camera, width, height, zoom)
         return Framing.whole(camera, width, height)
+
+    def resize(self, width: int) -> "AlignedSize":
+        """Return another width; at least one multiple."""
+        return AlignedSize(max(width, self.multiple), self.multiple)
 
 
 @dataclass(frozen=True)

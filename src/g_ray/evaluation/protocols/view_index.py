@@ -24,6 +24,9 @@ from g_ray.evaluation.protocols.sampling import SamplingInput, ViewSet, draw_zoo
 from g_ray.rays.ray_map import RayMap
 from g_ray.runtime.files import write_atomically
 
+MAX_NAMED = 8
+"""Scenes that are named in a line on those that are not there."""
+
 
 @dataclass(frozen=True)
 class IndexedScene:
@@ -132,17 +135,19 @@ def freeze_views(
     there = dataset.list_scenes(root)
     wanted = protocol.scenes or tuple(there)
     indexed, missing = dict[str, IndexedScene](), list[str]()
+    absent = [scene for scene in wanted if scene not in there and (scenes is None or scene in scenes)]
+    if absent:
+        named = ", ".join(absent[:MAX_NAMED]) + (", …" if len(absent) > MAX_NAMED else "")
+        report(f"{name}: {len(absent)} of {len(wanted)} scenes are not in {root}: {named}")
     for place, scene_name in enumerate(wanted):
         # Without a published list, the number in a name does not depend on which other scenes are there.
         number = place if protocol.scenes or not scene_name.isdigit() else int(scene_name)
-        if scenes is not None and scene_name not in scenes:
+        if scene_name not in there or (scenes is not None and scene_name not in scenes):
             missing.append(scene_name)
             continue
         try:
             if protocol.sampling.needs_covisibility:
                 report(f"{name}: scene {scene_name}, {place + 1} of {len(wanted)}")
-            if scene_name not in there:
-                raise ValueError(f"{root}: no scene {scene_name!r}")
             indexed[scene_name] = _draw_scene(protocol, dataset.read(root, scene_name), number, root, cache)
         except (ValueError, OSError) as error:
             missing.append(scene_name)
