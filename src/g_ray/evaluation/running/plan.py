@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from g_ray.evaluation.averaging import name_some
 from g_ray.evaluation.datasets.registry import DATASETS
 from g_ray.evaluation.datasets.scene import EvaluationScene
 from g_ray.evaluation.preparation.prepare import COVISIBILITY, INDICES
@@ -159,6 +160,15 @@ def make_plan(
         raise ValueError(f"no set of {name} is left to score: none of its scenes in {root} can be read")
     sized = protocol if limits.width is None else replace(protocol, size=protocol.size.resize(limits.width))
     return Plan(name, sized, root, index, limits, sets)
+
+
+def _check_scenes(name: str, protocol: Protocol, root: Path, limits: Limits) -> None:
+    """Raise ValueError for a scene that is not one of the protocol's."""
+    dataset = DATASETS[protocol.dataset]
+    known = protocol.scenes or tuple(dataset.list_scenes(dataset.find_root(root)))
+    for scene in limits.scenes:
+        if scene not in known:
+            raise ValueError(f"--scenes {scene}: no scene of {name}; it has {name_some(known)}")
 
 
 def load_index(
