@@ -1,6 +1,7 @@
 """Several models on several protocols: a table of rows and columns, each cell a run of its own that resumes.
 
 OUT/runs/ROW/COLUMN/…     the run of a cell, as `g-ray evaluate` makes it
+OUT/indices/…             view indices that all rows share, where the datasets have none
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -8,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from g_ray.evaluation.preparation.prepare import INDICES
 from g_ray.evaluation.protocols.protocol import Protocol
 from g_ray.evaluation.running.plan import Limits, Report
 from g_ray.evaluation.running.report import describe_gaps, write_report
@@ -60,7 +62,7 @@ def run_comparison(
     for number, (row, column) in enumerate([(row, column) for column in columns for row in rows], 1):
         progress(f"{row} on {column}, {number} of {total}")
         try:
-            result = _run_cell(rows[row], columns[column], out / "runs" / row / column, jobs, report)
+            result = _run_cell(rows[row], columns[column], out, f"{row}/{column}", jobs, report)
         except (ValueError, OSError) as error:
             gaps.setdefault((column, f"not run: {error}."), []).append(row)
             report(f"{row} on {column}: {error}")
@@ -80,9 +82,9 @@ def _format_gap(column: str, sentence: str, named: Sequence[str], rows: int) -> 
 
 
 def _run_cell(
-    contender: Contender, column: Column, folder: Path, jobs: int, report: Report
+    contender: Contender, column: Column, out: Path, cell: str, jobs: int, report: Report
 ) -> dict[str, Any]:
-    settings = contender.settings
+    settings, folder = contender.settings, out / "runs" / cell
     if column.network_size is not None and contender.model == "network":
         settings = ModelSettings(size=column.network_size, weights=settings.weights, device=settings.device)
     evaluation = Evaluation(
@@ -94,6 +96,7 @@ def _run_cell(
         settings,
         contender.poses,
         column.limits,
+        indices=out / INDICES,
     )
     plan, model = run_evaluation(evaluation, jobs=jobs, report=report)
     return write_report(plan, model, folder)
