@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from g_ray.cli.reproduce_analysis import Attention, Runtime
+from g_ray.cli.reproduce_calibration import CalibrationNoise
 from g_ray.cli.reproduce_tables import Table
 
 if TYPE_CHECKING:
@@ -362,6 +363,7 @@ class Reproduce:
         | Annotated[ReconAblationDino, tyro.conf.subcommand("recon-ablation-dino")]
         | Annotated[ReconPhotos, tyro.conf.subcommand("recon-photos")]
         | Annotated[Attention, tyro.conf.subcommand("attention")]
+        | Annotated[CalibrationNoise, tyro.conf.subcommand("calibration-noise")]
         | Annotated[Runtime, tyro.conf.subcommand("runtime")]
     )
 
