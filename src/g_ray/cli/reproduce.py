@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from g_ray.cli.reproduce_analysis import Attention, Runtime
-from g_ray.cli.reproduce_calibration import CalibrationNoise
+from g_ray.cli.reproduce_calibration import CalibrationEstimated, CalibrationNoise
 from g_ray.cli.reproduce_tables import Table
 
 if TYPE_CHECKING:
@@ -364,6 +364,7 @@ class Reproduce:
         | Annotated[ReconPhotos, tyro.conf.subcommand("recon-photos")]
         | Annotated[Attention, tyro.conf.subcommand("attention")]
         | Annotated[CalibrationNoise, tyro.conf.subcommand("calibration-noise")]
+        | Annotated[CalibrationEstimated, tyro.conf.subcommand("calibration-estimated")]
         | Annotated[Runtime, tyro.conf.subcommand("runtime")]
     )
 
