@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from g_ray.cli.reproduce_analysis import Attention, Runtime
+from g_ray.cli.reproduce_calibration import CalibrationEstimated, CalibrationNoise
 from g_ray.cli.reproduce_evaluation import FovStress, Heterogeneous, Homogeneous, RealSmall, Resolution
 from g_ray.cli.reproduce_tables import Table
 
@@ -367,6 +368,8 @@ class Reproduce:
         | Annotated[ReconAblationDino, tyro.conf.subcommand("recon-ablation-dino")]
         | Annotated[ReconPhotos, tyro.conf.subcommand("recon-photos")]
         | Annotated[Attention, tyro.conf.subcommand("attention")]
+        | Annotated[CalibrationNoise, tyro.conf.subcommand("calibration-noise")]
+        | Annotated[CalibrationEstimated, tyro.conf.subcommand("calibration-estimated")]
         | Annotated[Runtime, tyro.conf.subcommand("runtime")]
         | Annotated[Heterogeneous, tyro.conf.subcommand("recon-heterogeneous")]
         | Annotated[Homogeneous, tyro.conf.subcommand("recon-homogeneous")]
