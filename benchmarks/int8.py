@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,10 @@ def make_row(what: str, tokens: int, seconds: dict[str, float]) -> dict[str, Any
     return {"what": what, "tokens": tokens, **{f"{k}_s": v for k, v in seconds.items()}, **faster}
 
 
-def make_runs(plain: nn.Module, rough: nn.Module, *inputs: Any) -> dict[str, Callable[[], Any]]:
-    def run(network: nn.Module, low: bool) -> Any:
+def make_runs(
+    plain: Callable[..., Any], rough: Callable[..., Any], *inputs: Any
+) -> dict[str, Callable[[], Any]]:
+    def run(network: Callable[..., Any], low: bool) -> Any:
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16) if low else nullcontext():
             return network(*inputs)
 
@@ -91,12 +94,9 @@ def time_block(rounds: int) -> list[dict[str, Any]]:
         rough = quantize_blocks(nn.Sequential(copy.deepcopy(plain)))[0]
         position, x = encoding.prepare(tokens), torch.randn(1, len(tokens), VGGT_DIM)
 
-        def bind(block: nn.Module, position: Any = position, inside: Any = inside) -> nn.Module:
-            call = nn.Module()
-            call.forward = lambda x: block(x, position, windows=inside)  # pyright: ignore
-            return call
-
-        seconds = time_in_turns(make_runs(bind(plain), bind(rough), x), rounds)
+        seconds = time_in_turns(
+            make_runs(partial(plain, windows=inside), partial(rough, windows=inside), x, position), rounds
+        )
         rows.append(make_row(f"{name} block of VGGT's size, 2 views of 518×392", len(tokens), seconds))
         print(rows[-1], flush=True)
     return rows

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from g_ray.cli.reproduce_analysis import Attention, Runtime
+from g_ray.cli.reproduce_calibration import CalibrationEstimated, CalibrationNoise
+from g_ray.cli.reproduce_evaluation import FovStress, Heterogeneous, Homogeneous, RealSmall, Resolution
 from g_ray.cli.reproduce_tables import Table
 
 if TYPE_CHECKING:
@@ -355,7 +357,7 @@ class ReconPhotos(Table):
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Train and score a table of the paper, or measure what networks do."""
+    """Make a table of the paper: train its rows and score them, or score finished models."""
 
     what: (
         Annotated[NVSFov, tyro.conf.subcommand("nvs-fov")]
@@ -366,7 +368,14 @@ class Reproduce:
         | Annotated[ReconAblationDino, tyro.conf.subcommand("recon-ablation-dino")]
         | Annotated[ReconPhotos, tyro.conf.subcommand("recon-photos")]
         | Annotated[Attention, tyro.conf.subcommand("attention")]
+        | Annotated[CalibrationNoise, tyro.conf.subcommand("calibration-noise")]
+        | Annotated[CalibrationEstimated, tyro.conf.subcommand("calibration-estimated")]
         | Annotated[Runtime, tyro.conf.subcommand("runtime")]
+        | Annotated[Heterogeneous, tyro.conf.subcommand("recon-heterogeneous")]
+        | Annotated[Homogeneous, tyro.conf.subcommand("recon-homogeneous")]
+        | Annotated[FovStress, tyro.conf.subcommand("fov-stress")]
+        | Annotated[Resolution, tyro.conf.subcommand("resolution")]
+        | Annotated[RealSmall, tyro.conf.subcommand("real-small")]
     )
 
     def run(self) -> None:

@@ -1,4 +1,4 @@
-"""`g-ray reproduce runtime`, `attention`, `calibration-noise`, `calibration-estimated`: the paper's analysis section.
+"""`g-ray reproduce runtime` and `attention`, and what all measurements of the paper's analysis section share.
 
 These tables train nothing: they measure networks that exist. Finished parts are kept in OUT/parts and reused.
 """

@@ -51,7 +51,7 @@ class ReconstructionModel(nn.Module):
         self.encoder = (
             PatchEmbed(dim, patch)
             if config.encoder == "patch"
-            else DINOv2(DINOV2_SIZES[config.encoder], config.encoder_taps)
+            else DINOv2(DINOV2_SIZES[config.encoder], config.encoder_taps, recompute=config.recompute)
         )
         self.projection = (
             nn.Linear(self.encoder.width, dim)
@@ -70,6 +70,7 @@ class ReconstructionModel(nn.Module):
             channels=config.dpt_channels,
             activate=config.camera_points,
             frames_chunk=config.frames_chunk,
+            recompute=config.recompute,
         )
         self.world_head = LinearPointHead(2 * dim, patch, activate=config.world_points)
         self.pose_head = PoseHead(2 * dim, config.pose_dim)

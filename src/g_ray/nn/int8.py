@@ -43,7 +43,8 @@ class Int8Linear(nn.Module):
         # Ten times as fast as aminmax along an axis, which has no vector instructions.
         largest = flat.abs().amax(1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny)
         codes = (flat * (LARGEST / largest)).round_().to(torch.int8)
-        product = torch._int_mm(codes, self.weight.T).float().mul_(largest / LARGEST)
+        product = torch._int_mm(codes, self.weight.T)  # pyright: ignore[reportPrivateImportUsage]
+        product = product.float().mul_(largest / LARGEST)
         out = product.mul_(self.scale) if self.bias is None else torch.addcmul(self.bias, product, self.scale)
         return out.unflatten(0, x.shape[:-1])
 

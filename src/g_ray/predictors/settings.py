@@ -61,6 +61,8 @@ class ModelSettings:
     """stereo, vggt, …: adjust the poses with the true lenses, kept if tracks that were held out improve."""
     fill: Literal["network"] | None = None
     """stereo: fill pixels without depth by a network's, scaled to the stereo depth and marked in all outputs."""
+    unplaced: Literal["network"] | None = None
+    """stereo: give photographs that matching cannot place a network's poses, aligned to the others and marked."""
 
     def __post_init__(self) -> None:
         if self.at_once is not None and self.at_once < MIN_CHUNK:

@@ -15,7 +15,15 @@ Alignment = Literal["mean distance", "sim3", "scale", "umeyama+icp", "ransac sim
 sim3: trajectories are aligned by a similarity. scale: one factor per sequence; a factor and an offset are reported too.
 umeyama+icp: points are aligned by a similarity, then by ICP. ransac sim3+tsdf: poses are aligned by a similarity with
 RANSAC, and depth is fused in a volume."""
-Part = Literal["main table", "ablation", "zoom figure", "resolution figure", "homogeneous", "second opinion"]
+Part = Literal[
+    "main table",
+    "ablation",
+    "zoom figure",
+    "resolution figure",
+    "homogeneous",
+    "second opinion",
+    "real photographs",
+]
 
 
 @dataclass(frozen=True)

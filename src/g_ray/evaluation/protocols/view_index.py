@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from g_ray.evaluation.averaging import name_some
 from g_ray.evaluation.datasets.registry import DATASETS
 from g_ray.evaluation.datasets.scene import EvaluationScene, EvaluationView
 from g_ray.evaluation.protocols.covisibility import load_or_compute
@@ -23,9 +24,6 @@ from g_ray.evaluation.protocols.protocol import Protocol
 from g_ray.evaluation.protocols.sampling import SamplingInput, ViewSet, draw_zooms
 from g_ray.rays.ray_map import RayMap
 from g_ray.runtime.files import write_atomically
-
-MAX_NAMED = 8
-"""Scenes that are named in a line on those that are not there."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +135,7 @@ def freeze_views(
     indexed, missing = dict[str, IndexedScene](), list[str]()
     absent = [scene for scene in wanted if scene not in there and (scenes is None or scene in scenes)]
     if absent:
-        named = ", ".join(absent[:MAX_NAMED]) + (", …" if len(absent) > MAX_NAMED else "")
-        report(f"{name}: {len(absent)} of {len(wanted)} scenes are not in {root}: {named}")
+        report(f"{name}: {len(absent)} of {len(wanted)} scenes are not in {root}: {name_some(absent)}")
     for place, scene_name in enumerate(wanted):
         # Without a published list, the number in a name does not depend on which other scenes are there.
         number = place if protocol.scenes or not scene_name.isdigit() else int(scene_name)

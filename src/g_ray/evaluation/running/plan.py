@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from g_ray.evaluation.averaging import name_some
 from g_ray.evaluation.datasets.registry import DATASETS
 from g_ray.evaluation.datasets.scene import EvaluationScene
 from g_ray.evaluation.preparation.prepare import COVISIBILITY, INDICES
@@ -21,7 +22,6 @@ from g_ray.evaluation.protocols.view_index import (
 )
 
 Report = Callable[[str], None]
-INDEX = "index.json"
 
 
 @dataclass(frozen=True)
@@ -132,13 +132,18 @@ class Plan:
 
 
 def make_plan(
-    name: str, protocol: Protocol, root: Path, out: Path, limits: Limits, report: Report = lambda text: None
+    name: str,
+    protocol: Protocol,
+    root: Path,
+    indices: Path,
+    limits: Limits,
+    report: Report = lambda text: None,
 ) -> Plan:
-    """Read the view index beside the dataset, or freeze one into `out`, and choose the sets."""
+    """Read the view index beside the dataset, or freeze one into `indices`, and choose the sets."""
     if not root.is_dir():
         download = DATASETS[protocol.dataset].download
         raise ValueError(f"{root}: no such folder; g-ray data prepare {download} makes it")
-    index = load_index(name, protocol, root, out, limits, report)
+    index = load_index(name, protocol, root, indices, limits, report)
     unknown = [scene for scene in limits.scenes if scene not in index.scenes and scene not in index.missing]
     if unknown:
         raise ValueError(
@@ -161,11 +166,20 @@ def make_plan(
     return Plan(name, sized, root, index, limits, sets)
 
 
+def _check_scenes(name: str, protocol: Protocol, root: Path, limits: Limits) -> None:
+    """Raise ValueError for a scene that is not one of the protocol's."""
+    dataset = DATASETS[protocol.dataset]
+    known = protocol.scenes or tuple(dataset.list_scenes(dataset.find_root(root)))
+    for scene in limits.scenes:
+        if scene not in known:
+            raise ValueError(f"--scenes {scene}: no scene of {name}; it has {name_some(known)}")
+
+
 def load_index(
-    name: str, protocol: Protocol, root: Path, out: Path, limits: Limits, report: Report
+    name: str, protocol: Protocol, root: Path, indices: Path, limits: Limits, report: Report
 ) -> ViewIndex:
-    """Return the index that was frozen with the dataset or by an earlier run, or freeze it now into `out`."""
-    beside, own = root / INDICES / f"{name}.json", out / INDEX
+    """Return the index that was frozen with the dataset or by an earlier run, or freeze it now into `indices`."""
+    beside, own = root / INDICES / f"{name}.json", indices / f"{name}.json"
     if beside.is_file():
         return read_view_index(beside, protocol)
     if own.is_file():
@@ -176,7 +190,7 @@ def load_index(
             return index
     report(f"{name}: no view index in {root / INDICES}, so that it is frozen into {own}")
     scenes: Sequence[str] | None = limits.scenes or None
-    index = freeze_views(name, protocol, root, out / COVISIBILITY, scenes, report)
+    index = freeze_views(name, protocol, root, indices / COVISIBILITY, scenes, report)
     if own.is_file():
         index = _merge(read_view_index(own, protocol), index)
     write_view_index(own, index)

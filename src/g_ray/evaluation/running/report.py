@@ -1,23 +1,19 @@
 """The result of a run: means over its rows, what is missing, and both as Markdown."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from g_ray.evaluation.averaging import PIXELS, average_dataset, name_some
 from g_ray.evaluation.running.models import EvaluatedModel
 from g_ray.evaluation.running.plan import Plan
 from g_ray.evaluation.running.rows import SetRow, format_csv, read_row
 from g_ray.evaluation.running.run import ROWS, make_key
-from g_ray.metrics.intervals import bootstrap
 from g_ray.runtime.files import strip_paths, write_atomically, write_json
 from g_ray.runtime.provenance import collect_provenance
 
 RESULT, TABLE, CSV = "result.json", "table.md", "rows.csv"
-MAX_NAMED = 8
-"""Scenes or sets that a sentence names."""
 PERCENT = ("points_inlier", "depth_inlier", "coverage", "delta_1.25", "delta_1.25_shift", "f_score")
 TITLES = {
     "points_rel": "points rel ↓",
@@ -35,6 +31,7 @@ TITLES = {
     "delta_1.25_shift": "δ < 1.25 % ↑ (scale & shift)",
     "acc": "acc ↓",
     "comp": "comp ↓",
+    "overall": "overall ↓",
     "nc": "NC ↑",
     "auc_3": "AUC@3° ↑",
     "auc_30": "AUC@30° ↑",
@@ -75,7 +72,11 @@ def summarize(plan: Plan, model: EvaluatedModel, rows: RowSet) -> dict[str, Any]
         "dataset": plan.protocol.dataset,
         "model": model.name,
         "settings": strip_paths(model.describe()),
-        "rows": [average(group, views) for views, group in group_by_views(rows.scored).items()],
+        "rows": [
+            average(plan, group, views)
+            for views, group in group_by_views(rows.rows).items()
+            if any(row.status == "scored" for row in group)
+        ],
         "published": plan.protocol.reference,
         "partial": plan.partial,
         "missing_scenes": list(plan.missing),
@@ -98,26 +99,21 @@ def group_by_views(rows: Sequence[SetRow]) -> dict[int, list[SetRow]]:
     return dict(sorted(groups.items()))
 
 
-def average(rows: Sequence[SetRow], views: int) -> dict[str, Any]:
-    """Return the means over sets with their intervals."""
-    metrics = {}
-    for name in dict.fromkeys(metric for row in rows for metric in row.metrics):
-        values = torch.tensor([row.metrics[name] for row in rows if name in row.metrics], dtype=torch.float64)
-        values = values[values.isfinite()]
-        if len(values):
-            interval = bootstrap(values)
-            metrics[name] = {
-                "mean": interval.mean,
-                "low": interval.low,
-                "high": interval.high,
-                "sets": len(values),
-            }
+def average(plan: Plan, rows: Sequence[SetRow], views: int) -> dict[str, Any]:
+    """Return the means over the scored sets with so many views, with intervals over scenes, and what they lack."""
+    weight = PIXELS if plan.protocol.alignment == "scale" else None
+    found = average_dataset(rows, weight=weight)
+    metrics = {
+        name: {**asdict(mean.interval), "sets": mean.sets, "scenes": mean.scenes, "absent": list(mean.absent)}
+        for name, mean in found.metrics.items()
+    }
+    scored = [row for row in rows if row.status == "scored"]
     return {
         "views": views,
-        "sets": len(rows),
-        "scenes": len({row.scene for row in rows}),
+        "sets": len(scored),
+        "scenes": len({row.scene for row in scored}),
         "metrics": metrics,
-        "cpu_seconds": sum(row.cpu_seconds for row in rows) / len(rows),
+        "cpu_seconds": sum(row.cpu_seconds for row in scored) / max(1, len(scored)),
     }
 
 
@@ -193,6 +189,12 @@ def describe_gaps(result: dict[str, Any]) -> list[str]:
         if found:
             named = name_some([f"{row['set']} ({row['message']})" for row in found], most=3)
             sentences.append(f"{len(found)} of {sets['planned']} sets are not in the means, {text}: {named}.")
+    for row in result["rows"]:
+        for name, value in row["metrics"].items():
+            if value["absent"] and name in TITLES:
+                sentences.append(
+                    f"{len(value['absent'])} scored sets have no {name}: {name_some(value['absent'])}."
+                )
     for key, text in (
         ("with_repeated_frames", "sets have frames more than once, because their scenes are too small"),
         ("with_views_not_placed", "sets have views that the model did not place"),
@@ -202,11 +204,6 @@ def describe_gaps(result: dict[str, Any]) -> list[str]:
         if sets[key]:
             sentences.append(f"{sets[key]} {text}.")
     return sentences
-
-
-def name_some(names: Sequence[str], most: int = MAX_NAMED) -> str:
-    """Join the first names."""
-    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
 
 
 def write_report(plan: Plan, model: EvaluatedModel, out: Path) -> dict[str, Any]:

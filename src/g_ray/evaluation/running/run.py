@@ -4,7 +4,7 @@ OUT/predictions/SET.npz     predictions, with what they depend on
 OUT/rows/SET.json           scores, with what they depend on
 OUT/rows.csv                all rows
 OUT/result.json, table.md   means with intervals, and what is missing
-OUT/index.json              the view index, where the dataset has none
+OUT/indices/PROTOCOL.json   the view index, where the dataset has none
 """
 
 import hashlib
@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from g_ray.evaluation.datasets.scene import EvaluationScene, EvaluationView
+from g_ray.evaluation.preparation.prepare import INDICES
 from g_ray.evaluation.protocols.protocol import Protocol
 from g_ray.evaluation.protocols.view_index import load_views
 from g_ray.evaluation.running.cache import Key, PredictionCache
@@ -56,10 +57,13 @@ class Evaluation:
     limits: Limits = field(default_factory=Limits)
     keep: bool = True
     """Whether predictions are kept on disk."""
+    indices: Path | None = None
+    """Folder of view indices that are frozen here; None: in `out`."""
 
     def make_plan(self, report: Report = lambda text: None) -> Plan:
         """Choose the sets."""
-        return make_plan(self.name, self.protocol, self.data, self.out, self.limits, report)
+        indices = self.indices or self.out / INDICES
+        return make_plan(self.name, self.protocol, self.data, indices, self.limits, report)
 
     def make_model(self) -> EvaluatedModel:
         """Load the model."""

@@ -7,6 +7,7 @@ import torch
 from g_ray.evaluation.datasets.scene import EvaluationScene, EvaluationView
 from g_ray.evaluation.protocols.protocol import Alignment, Protocol
 from g_ray.evaluation.protocols.truth import build_truth
+from g_ray.evaluation.running.clouds import score_da3, score_points
 from g_ray.evaluation.running.prediction import PredictedSet, PredictedView
 from g_ray.geometry.pose import Pose
 from g_ray.metrics.reconstruction import SetGeometry, compute_depth, norm_inliers, score_sets
@@ -136,4 +137,6 @@ SCORERS: dict[Alignment, Scorer] = {
     "mean distance": score_geometry,
     "sim3": score_poses,
     "scale": score_depth_video,
+    "umeyama+icp": score_points,
+    "ransac sim3+tsdf": score_da3,
 }
