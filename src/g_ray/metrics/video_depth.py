@@ -130,11 +130,13 @@ def fit_scale_and_shift(predicted: Pixels, truth: Pixels) -> Fit:
     values = [fit_median(predicted, truth)[0], 0.0]
     first, second = [0.0, 0.0], [0.0, 0.0]
     previous = None
+    residual, sign = torch.empty_like(truth), torch.empty_like(truth)
     for step in range(1, ADAM_STEPS + 1):
-        residual = values[0] * predicted + values[1] - truth
-        loss = residual.abs().sum().item()
-        sign = residual.sign()
-        gradient = [(sign * predicted).sum().item(), sign.sum().item()]
+        # Without new memory in any of the thousand steps: a sequence has millions of pixels.
+        torch.mul(predicted, values[0], out=residual).add_(values[1]).sub_(truth)
+        torch.sign(residual, out=sign)
+        loss = torch.dot(sign, residual).item()
+        gradient = [torch.dot(sign, predicted).item(), sign.sum().item()]
         for i in range(2):
             first[i] = ADAM_BETAS[0] * first[i] + (1 - ADAM_BETAS[0]) * gradient[i]
             second[i] = ADAM_BETAS[1] * second[i] + (1 - ADAM_BETAS[1]) * gradient[i] ** 2
