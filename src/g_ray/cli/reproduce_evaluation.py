@@ -52,7 +52,7 @@ class EvaluationTable(ABC):
     """small: rooms written in the datasets' formats, minutes on a CPU. paper: the datasets in --data."""
     data: Path | None = None
     """Folder with a folder for each dataset (pandaset, eth3d, scannetpp, …), as `g-ray data prepare` makes them."""
-    models: tuple[str, ...] = ("standing", "stereo", "network")
+    models: tuple[str, ...] = ("standing", "colmap", "stereo", "network")
     """Rows: models as for `g-ray evaluate`; network is a row for each of the weights that come with g-ray."""
     weights: tuple[str, ...] = ()
     """Further rows, NAME=FILE: weights of the reconstruction network, e.g. with grid RoPE."""

@@ -94,4 +94,7 @@ def test_turned_cameras_have_that_relative_error(evaluate, wrong):
 def test_published_numbers_stand_beside_ours(evaluate, tmp_path):
     _, result = evaluate("da3-scannetpp", "--model", "truth")
     assert result["published"]["DA3-Giant"]["auc_3"] == 0.847
-    assert "| DA3-Giant, published |  | – | – | – | 0.847 | – | 78.3 |" in (tmp_path / "out" / "table.md").read_text()
+    assert (
+        "| DA3-Giant, published |  | – | – | – | 0.847 | – | 78.3 |"
+        in (tmp_path / "out" / "table.md").read_text()
+    )
