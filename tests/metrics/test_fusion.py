@@ -281,10 +281,14 @@ def test_the_published_settings_are_there():
 
 def fuse_by_open3d(views: list[DepthView], settings: FusionSettings) -> np.ndarray:
     o3d = pytest.importorskip("open3d", exc_type=ImportError)
-    volume = o3d.pipelines.integration.ScalableTSDFVolume(
-        voxel_length=settings.voxel,
+    # Its dense volume: the same voxels as ours, which begin at a multiple of the voxel's side.
+    side = 80 * settings.voxel
+    volume = o3d.pipelines.integration.UniformTSDFVolume(
+        length=side,
+        resolution=80,
         sdf_trunc=settings.truncation,
         color_type=o3d.pipelines.integration.TSDFVolumeColorType.RGB8,
+        origin=np.full(3, -side / 2),
     )
     for view in views:
         rays, _ = view.camera.unproject_grid()

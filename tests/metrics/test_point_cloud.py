@@ -143,6 +143,14 @@ def test_a_similar_cloud_is_perfect():
     assert scores.nc == pytest.approx(1) and scores.nc_median == pytest.approx(1)
 
 
+def test_gaps_count_in_completeness():
+    truth = make_surface(0)
+    half = truth[truth[:, 0] > 0]
+    scores = score_pointmaps(half, half, icp_limit=0.1, surface=truth)
+    assert scores.acc < 1e-9 and scores.comp > 0.2
+    assert score_pointmaps(half, half, icp_limit=0.1).comp < 1e-9
+
+
 def test_distances_agree_with_brute_force():
     predicted, truth = make_pair(3)
     scores = score_clouds(truth, predicted)

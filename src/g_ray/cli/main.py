@@ -8,6 +8,7 @@ import dataclasses
 import io
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -60,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # File names and foreign labels may hold characters that a terminal's encoding lacks.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    warnings.formatwarning = _format_warning
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments == ["--version"]:
         print(f"g-ray {__version__}")
@@ -151,6 +153,11 @@ def _iterate_flags(kind: Any) -> Iterator[str]:
                 yield field.name.replace("_", "-")
             else:
                 yield from _iterate_flags(hints[field.name])
+
+
+def _format_warning(message: Warning | str, *place: object, **more: object) -> str:
+    """Format a warning as one line; users have no use for the line of our source."""
+    return f"g-ray: warning: {' '.join(str(message).split())}\n"
 
 
 def _format_error(error: Exception) -> str:

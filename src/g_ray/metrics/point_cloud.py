@@ -42,12 +42,13 @@ class PointCloudScores:
 
 
 def score_pointmaps(
-    truth: Points, predicted: Points, *, icp_limit: float, workers: int = 1
+    truth: Points, predicted: Points, *, icp_limit: float, surface: Points | None = None, workers: int = 1
 ) -> PointCloudScores:
     """Align predicted points to the true points of the same pixels, and compare both clouds.
 
     Pass the valid pixels of all views. Alignment is Umeyama's over all pairs, without rejecting any, then ICP with a
-    limit: ICP_LIMIT_M, or ICP_LIMIT_DTU_MM for DTU.
+    limit: ICP_LIMIT_M, or ICP_LIMIT_DTU_MM for DTU. For a prediction with gaps pass all true points as `surface`: ICP
+    and distances use these, so that gaps count in completeness.
     """
     check_points("true", truth, NEIGHBORS)
     check_points("predicted", predicted, NEIGHBORS)
@@ -56,11 +57,11 @@ def score_pointmaps(
             f"{len(truth)} true and {len(predicted)} predicted points: give both at the same pixels"
         )
     truth, predicted = truth.astype(np.float64), predicted.astype(np.float64)
+    target = truth if surface is None else surface.astype(np.float64)
     similarity = fit_similarity(torch.from_numpy(predicted), torch.from_numpy(truth))
     coarse = similarity.apply(torch.from_numpy(predicted)).numpy()
-    return score_clouds(
-        truth, register(coarse, truth, limit=icp_limit, workers=workers).apply(coarse), workers=workers
-    )
+    moved = register(coarse, target, limit=icp_limit, workers=workers).apply(coarse)
+    return score_clouds(target, moved, workers=workers)
 
 
 def score_clouds(truth: Points, predicted: Points, *, workers: int = 1) -> PointCloudScores:

@@ -99,7 +99,7 @@ class TrunkOptions:
     camray_scale: float = field(default=4.0, kw_only=True)
     """Rays that are an input (camray methods only) are multiplied by this."""
     recompute: bool = field(default=False, kw_only=True)
-    """Compute activations again in the backward pass: slower, but with less memory."""
+    """Compute activations of encoder, trunk and dense head again in the backward pass: slower, less memory."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", renamed.METHODS.get(self.method, self.method))
