@@ -25,8 +25,8 @@ class Evaluate:
     out: Path | None = None
     """Folder for predictions, rows.csv, result.json and table.md."""
     model: str | None = None
-    """As for `g-ray reconstruct`; or truth (every error must be 0), or standing (cameras that do not move, constant
-    depth). By default stereo, or the model of --weights."""
+    """As for `g-ray reconstruct`; or truth (every error must be 0), standing (constant depth, cameras do not move), or
+    colmap (poses and sparse points of pycolmap). By default stereo, or the model of --weights."""
     poses: bool = False
     """Give the model the true poses."""
     scenes: tuple[str, ...] = ()

@@ -11,8 +11,12 @@ if TYPE_CHECKING:
     from g_ray.evaluation.protocols.protocol import Protocol
     from g_ray.evaluation.running.comparison import Column, Contender
 
+GIVEN = "+poses"
+"""End of the name of a row whose model is given the true poses."""
 SMALL_WIDTH = 224
 """Pixels: what the shipped networks were trained with."""
+SMALL_SCENES, SMALL_FRAMES = 2, 8
+"""Of a miniature."""
 SMALL_VIEWS = (2, 4, 8)
 SMALL_SETS = 2
 ZOOMS = (1, 2, 3, 4, 5)
@@ -52,8 +56,9 @@ class EvaluationTable(ABC):
     """small: rooms written in the datasets' formats, minutes on a CPU. paper: the datasets in --data."""
     data: Path | None = None
     """Folder with a folder for each dataset (pandaset, eth3d, scannetpp, …), as `g-ray data prepare` makes them."""
-    models: tuple[str, ...] = ("standing", "stereo", "network")
-    """Rows: models as for `g-ray evaluate`; network is a row for each of the weights that come with g-ray."""
+    models: tuple[str, ...] = ("standing", "colmap", "stereo", "network")
+    """Rows: models as for `g-ray evaluate`; network is a row for each of the weights that come with g-ray, stereo+poses
+    is stereo with the true poses."""
     weights: tuple[str, ...] = ()
     """Further rows, NAME=FILE: weights of the reconstruction network, e.g. with grid RoPE."""
     limit: int | None = None
@@ -92,7 +97,7 @@ class EvaluationTable(ABC):
                 for weights in (WEIGHTS, ROOMS_WEIGHTS):
                     rows[weights] = Contender("network", ModelSettings(weights=weights))
             else:
-                rows[model] = Contender(model)
+                rows[model] = Contender(model.removesuffix(GIVEN), poses=model.endswith(GIVEN))
         for given in self.weights:
             name, _, file = given.partition("=")
             if not name or not file or name in rows:
@@ -152,7 +157,7 @@ def write_small_dataset(name: str, folder: Path) -> Path:
     root, done = folder / name, folder / f"{name}.done"
     if not done.is_file():
         DATASETS[name].write_miniature(
-            root, MiniatureSize(scenes=2, frames=8, width=2 * SMALL_WIDTH, fine=True)
+            root, MiniatureSize(SMALL_SCENES, SMALL_FRAMES, 2 * SMALL_WIDTH, fine=True)
         )
         done.touch()
     return root
@@ -309,6 +314,11 @@ class Resolution(Stress):
 class RealSmall(EvaluationTable):
     """Real photographs: frames of the red kitchen, Sceaux castle, nine rectified pairs."""
 
+    data: Path | None = None
+    """Folder of the photographs, as `g-ray data prepare real-small` describes it; by default shared/data beside the
+    checkout."""
+    models: tuple[str, ...] = ("standing", "colmap", "stereo", "stereo+poses", "network")
+
     @property
     def name(self) -> str:
         return "real-small"
@@ -325,6 +335,8 @@ class RealSmall(EvaluationTable):
         data, protocol = self.data or find_shared_data(), PROTOCOLS["real-small"]
         groups = {"kitchen": (KITCHEN,), "sceaux": (SCEAUX,), "pairs": PAIRS}
         return {
-            name: Column("real-small", protocol, data, Limits(scenes=scenes, sets=self.limit))
+            name: Column(
+                f"real-small-{name}", replace(protocol, scenes=scenes), data, Limits(sets=self.limit)
+            )
             for name, scenes in groups.items()
         }

@@ -118,7 +118,8 @@ def _draw_method(
 
 def _compute_range(cells: list[dict[str, float]]) -> tuple[float, float]:
     low, high = min(cell["low"] for cell in cells), max(cell["high"] for cell in cells)
-    return low - 0.08 * (high - low), high + 0.08 * (high - low)
+    margin = 0.08 * (high - low) or 0.08 * abs(high) or 1.0  # all may be one value
+    return low - margin, high + margin
 
 
 def draw_contact_sheet(

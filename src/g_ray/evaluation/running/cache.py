@@ -7,6 +7,7 @@ import json
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -52,13 +53,11 @@ class PredictionCache:
 
     def save(self, name: str, key: Key, predicted: PredictedSet) -> None:
         """Write a prediction in one atomic step."""
+        arrays: dict[str, Any] = {
+            **to_arrays(predicted),
+            KEY: np.array(json.dumps(dict(key), sort_keys=True)),
+            NOTES: np.array(json.dumps(list(predicted.notes))),
+            COST: np.array(predicted.cpu_seconds),
+        }
         with atomic_path(self.get_path(name)) as scratch, scratch.open("wb") as file:
-            np.savez(
-                file,
-                **to_arrays(predicted),
-                **{
-                    KEY: np.array(json.dumps(dict(key), sort_keys=True)),
-                    NOTES: np.array(json.dumps(list(predicted.notes))),
-                    COST: np.array(predicted.cpu_seconds),
-                },
-            )
+            np.savez(file, **arrays)

@@ -1,11 +1,8 @@
-"""Whatever can be evaluated: every model behind `Predictor`, and references that need none."""
+"""Whatever can be evaluated: every model behind `Predictor`, and the references beside them."""
 
 import hashlib
-import json
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import pi
 from pathlib import Path
 from typing import Any
 
@@ -13,36 +10,14 @@ import torch
 
 from g_ray.evaluation.datasets.scene import EvaluationView
 from g_ray.evaluation.running.prediction import PredictedSet, PredictedView, convert_view
+from g_ray.evaluation.running.references import ColmapModel, EvaluatedModel, StandingModel, TruthModel
 from g_ray.formats.calibration import CalibratedView
-from g_ray.geometry.pose import Pose
-from g_ray.geometry.similarity import Similarity
 from g_ray.models.checkpoint import find_file, list_shipped
 from g_ray.models.inference import run_inference
 from g_ray.predictors import MODELS, ModelSettings, make_predictor
 from g_ray.predictors.base import Predictor, SceneInput, check_priors
 from g_ray.predictors.network import NetworkPredictor
-from g_ray.rays.ray_map import RayMap
 from g_ray.runtime.files import strip_paths
-
-
-class EvaluatedModel(ABC):
-    """Predicts sets of views. What it is shown of an `EvaluationView` is its business: references may use the truth."""
-
-    name: str
-
-    @abstractmethod
-    def describe(self) -> dict[str, Any]:
-        """Return everything that decides its predictions, as plain values; results of another model have another."""
-
-    @abstractmethod
-    def predict(self, views: Sequence[EvaluationView]) -> PredictedSet:
-        """Predict a set; ValueError in one line if it cannot be predicted."""
-
-    def digest(self) -> str:
-        """Hash what decides the predictions."""
-        text = json.dumps({"name": self.name, **self.describe()}, sort_keys=True, default=str)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
-
 
 # Models
 
@@ -126,69 +101,13 @@ def hash_weights(weights: Any) -> str | None:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
-# References
-
-
-@dataclass(frozen=True, eq=False)
-class TruthModel(EvaluatedModel):
-    """The truth, in another world and at another scale: every error must come out as zero, or as what is added here."""
-
-    name: str = "truth"
-    scale: float = 0.4
-    depth_factor: float = 1.0
-    """Multiplies depth but not the positions of cameras."""
-    turn_deg: float = 0.0
-    """Turns every second camera about its own vertical axis."""
-
-    def describe(self) -> dict[str, Any]:
-        return {"scale": self.scale, "depth_factor": self.depth_factor, "turn_deg": self.turn_deg}
-
-    def predict(self, views: Sequence[EvaluationView]) -> PredictedSet:
-        return PredictedSet(tuple(self._predict_view(place, view) for place, view in enumerate(views)))
-
-    def _predict_view(self, place: int, view: EvaluationView) -> PredictedView:
-        pose = self._get_world().transform_pose(view.pose or Pose.identity(dtype=torch.float64))
-        if place % 2:
-            pose = pose @ _turn(self.turn_deg)
-        depth = view.ray_depth * (self.scale * self.depth_factor)
-        return PredictedView(pose, depth, view.valid & (view.ray_depth > 0))
-
-    def _get_world(self) -> Similarity:
-        """Return the similarity from the dataset's world to that of the prediction."""
-        shift = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)
-        return Similarity(torch.tensor(self.scale).double(), _turn(40.0).rotation, shift)
-
-
-def _turn(angle_deg: float) -> Pose:
-    """Return a rotation about the vertical axis of a camera."""
-    angle = torch.tensor(angle_deg * pi / 180, dtype=torch.float64)
-    turn = torch.eye(4, dtype=torch.float64)
-    turn[0, 0] = turn[2, 2] = angle.cos()
-    turn[0, 2], turn[2, 0] = angle.sin(), -angle.sin()
-    return Pose(turn)
-
-
-@dataclass(frozen=True, eq=False)
-class StandingModel(EvaluatedModel):
-    """Depth of 1 along the calibrated rays and cameras that do not move: what calibration alone gives."""
-
-    name: str = "standing"
-
-    def describe(self) -> dict[str, Any]:
-        return {}
-
-    def predict(self, views: Sequence[EvaluationView]) -> PredictedSet:
-        still = Pose.identity(dtype=torch.float64)
-        return PredictedSet(
-            tuple(
-                PredictedView(still, torch.ones_like(view.ray_depth), RayMap.from_camera(view.camera).valid)
-                for view in views
-            )
-        )
-
-
-REFERENCES: dict[str, Callable[[], EvaluatedModel]] = {"truth": TruthModel, "standing": StandingModel}
-"""Models that need no weights: the truth shows that a set-up is right, standing cameras what is worth nothing."""
+REFERENCES: dict[str, Callable[[], EvaluatedModel]] = {
+    "truth": TruthModel,
+    "standing": StandingModel,
+    "colmap": ColmapModel,
+}
+"""Models that need no weights: the truth shows that a set-up is right, standing cameras what calibration alone gives,
+and COLMAP what structure from motion knows without depth maps."""
 
 
 def make_model(name: str | None, settings: ModelSettings, poses: bool = False) -> EvaluatedModel:

@@ -143,12 +143,8 @@ def make_plan(
     if not root.is_dir():
         download = DATASETS[protocol.dataset].download
         raise ValueError(f"{root}: no such folder; g-ray data prepare {download} makes it")
+    _check_scenes(name, protocol, root, limits)
     index = load_index(name, protocol, root, indices, limits, report)
-    unknown = [scene for scene in limits.scenes if scene not in index.scenes and scene not in index.missing]
-    if unknown:
-        raise ValueError(
-            f"--scenes {unknown[0]}: no scene of {name}; it has {', '.join([*index.scenes][:8])}"
-        )
     counts = [count for scene in index.scenes.values() for count in scene.sets]
     if limits.views and not set(limits.views) <= set(counts):
         raise ValueError(f"--views: {name} has sets of {', '.join(map(str, dict.fromkeys(counts)))} views")

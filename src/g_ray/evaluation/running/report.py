@@ -1,5 +1,6 @@
 """The result of a run: means over its rows, what is missing, and both as Markdown."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from g_ray.evaluation.running.plan import Plan
 from g_ray.evaluation.running.rows import SetRow, format_csv, read_row
 from g_ray.evaluation.running.run import ROWS, make_key
 from g_ray.runtime.files import strip_paths, write_atomically, write_json
+from g_ray.runtime.lock import lock_folder
 from g_ray.runtime.provenance import collect_provenance
 
 RESULT, TABLE, CSV = "result.json", "table.md", "rows.csv"
@@ -208,9 +210,11 @@ def describe_gaps(result: dict[str, Any]) -> list[str]:
 
 def write_report(plan: Plan, model: EvaluatedModel, out: Path) -> dict[str, Any]:
     """Write rows.csv, result.json and table.md of what is there; return the result."""
-    rows = collect_rows(plan, out, model)
-    result = summarize(plan, model, rows)
-    write_atomically(out / CSV, format_csv(rows.rows))
-    write_json(out / RESULT, result)
-    write_atomically(out / TABLE, format_table(result) + "\n")
+    # Shares that end together take turns: the last one to read the rows is the last one to write.
+    with lock_folder(out, timeout_s=math.inf):
+        rows = collect_rows(plan, out, model)
+        result = summarize(plan, model, rows)
+        write_atomically(out / CSV, format_csv(rows.rows))
+        write_json(out / RESULT, result)
+        write_atomically(out / TABLE, format_table(result) + "\n")
     return result
