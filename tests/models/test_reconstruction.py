@@ -287,5 +287,7 @@ def test_wrong_calls_are_refused_in_one_line():
         config("gray", encoder="vits14")
     with pytest.raises(ValueError, match=r"taps \(0, 1, 2, 3\) must name pairs between 0 and 1"):
         config("gray", taps=(0, 1, 2, 3))
+    with pytest.raises(ValueError, match=r"taps \(0, 0, 0, 0\) end before the last of 2 pairs"):
+        config("gray", taps=(0, 0, 0, 0))
     with pytest.raises(ValueError, match="unknown activation 'log'"):
         model("gray", world_points="log")

@@ -178,7 +178,10 @@ def enlarge(
 
 
 def embed_position(like: Float[Tensor, "image c h w"], aspect: float) -> Float[Tensor, "c h w"]:
-    """Compute sines and cosines of x, then of y; (x, y) in units of half the diagonal, zero in the middle."""
+    """Compute sines and cosines of x, then of y; (x, y) in units of half the diagonal, zero in the middle.
+
+    Only one row and one column are computed, in float64; the map repeats them.
+    """
     channels, height, width = like.shape[1:]
     half = (aspect / hypot(aspect, 1.0), 1.0 / hypot(aspect, 1.0))
     ends = [extent * (count - 1) / count for extent, count in zip(half, (width, height), strict=True)]
@@ -188,9 +191,10 @@ def embed_position(like: Float[Tensor, "image c h w"], aspect: float) -> Float[T
         )
         for end, count in zip(ends, (width, height), strict=True)
     )
+    across, down = (POSITION_WEIGHT * waves.to(like.dtype) for waves in (across, down))
     columns = across[:, None, :].expand(-1, height, width)
     rows = down[:, :, None].expand(-1, height, width)
-    return POSITION_WEIGHT * torch.cat([columns, rows]).to(like.dtype)
+    return torch.cat([columns, rows])
 
 
 def _compute_waves(x: Float[Tensor, "n"], count: int) -> Float[Tensor, "channel n"]:

@@ -146,6 +146,11 @@ class ReconstructionConfig(TrunkOptions):
             raise ValueError(
                 f"reconstruction: taps {self.taps} must name pairs between 0 and {self.pairs - 1}"
             )
+        if max(self.taps) != self.pairs - 1:
+            raise ValueError(
+                f"reconstruction: taps {self.taps} end before the last of {self.pairs} pairs, whose weights would "
+                f"never be trained: let them end with {self.pairs - 1}, or use {max(self.taps) + 1} pairs"
+            )
         if self.encoder != "patch":
             self._check_encoder()
         elif self.encoder_taps:

@@ -1,7 +1,8 @@
 """Guessed poses, a network's say, for photographs that matching cannot place: aligned, then adjusted to what matches.
 
-A guess is brought to the world of the registered views by the similarity between both. Tracks of verified matches that
-reach a guessed view then adjust its pose, if tracks that were held out improve; registered views do not move.
+A guess is brought to the world of the registered views: the similarity between both gives the scale, and the registered
+view that is closest in the guessed world the place to start from. Tracks of verified matches that reach a guessed view
+then adjust its pose, if tracks that were held out improve; registered views do not move.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from g_ray.geometry.pose import Pose
@@ -23,6 +24,8 @@ from g_ray.sfm.workspace import Workspace
 
 HOLD_OUT = 0.2
 """Share of the tracks that decide whether an adjusted pose is kept."""
+SAME_VIEW_RAD = 1.0
+"""Beyond this angle two photographs hardly see the same things: it counts as much as the spread of all cameras."""
 MIN_OBSERVATIONS = 6
 """Features without which a pose is not adjusted: three would fix it, but allow no wrong one."""
 
@@ -64,11 +67,33 @@ def start_from_guesses(
 
 
 def align_guesses(scene: SparseScene, guesses: Sequence[Pose]) -> list[Pose]:
-    """Return the registered poses as they are, and the guesses of all other views in their world."""
-    rows = list(scene.registered)
+    """Return the registered poses as they are, and the guesses of all other views in their world.
+
+    A guess is taken relative to its closest registered view, of which the true place is known: on photographs of the
+    red kitchen rotations are then off by 14° instead of 25° (docs: photographs).
+    """
+    rows = torch.tensor(scene.registered)
     stacked = Pose(torch.stack([pose.world_from_cam.cpu().double() for pose in guesses]))
-    moved = fit_similarity_to_poses(stacked[torch.tensor(rows)], scene.stack_poses()).transform_pose(stacked)
-    return [moved[index] if pose is None else pose for index, pose in enumerate(scene.poses)]
+    scale = fit_similarity_to_poses(stacked[rows], scene.stack_poses()).scale
+    poses = list(scene.poses)
+    for index in range(len(poses)):
+        if scene.poses[index] is None:
+            anchor = int(rows[_measure_separation(stacked[rows], stacked[index]).argmin()])
+            step = stacked[anchor].inverse() @ stacked[index]
+            known = scene.poses[anchor]
+            assert known is not None
+            poses[index] = known @ Pose.from_parts(step.rotation, scale * step.translation)
+    return [pose for pose in poses if pose is not None]
+
+
+def _measure_separation(poses: Pose, other: Pose) -> Float[Tensor, "view"]:
+    """Distance in units of the cameras' spread, plus the angle in units of `SAME_VIEW_RAD`."""
+    centers = poses.translation
+    spread = torch.linalg.vector_norm(centers - centers.mean(0), dim=-1).square().mean().sqrt()
+    distance = torch.linalg.vector_norm(centers - other.translation, dim=-1)
+    # ‖A − B‖ = √8 sin(angle / 2), accurate for small angles too.
+    half = (poses.rotation - other.rotation).flatten(-2).norm(dim=-1) / 8**0.5
+    return distance / spread + 2 * torch.asin(half.clamp(max=1)) / SAME_VIEW_RAD
 
 
 def _select_tracks(
@@ -93,7 +118,9 @@ def _adjust_guesses(space: Workspace, scene: SparseScene, fixed: Sequence[int]) 
         {*fixed, *(index for index, count in enumerate(seen.tolist()) if count < MIN_OBSERVATIONS)}
     )
     if round(HOLD_OUT * len(scene.points)) >= MIN_HELD_OUT and len(still) < len(scene.names):
-        answer = refine(scene, options=space.options, hold_out=HOLD_OUT, fixed=still, coarse=True)
+        answer = refine(
+            scene, options=space.options, hold_out=HOLD_OUT, fixed=still, coarse=True, measured=True
+        )
         scene = answer.scene
         outcome = (
             f"adjusted to {len(scene.points)} tracks" if answer.kept else "adjusting them did not help"

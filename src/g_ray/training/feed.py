@@ -2,6 +2,7 @@
 
 import pickle
 import signal
+import threading
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +24,13 @@ class BrokenBatch:
 
 
 @dataclass(frozen=True)
+class LostLoader:
+    """Stands in for all further batches once a worker has died, e.g. killed by the system for lack of memory."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class StepDataset(Dataset[Any]):
     """step → batch, or `BrokenBatch`. Workers make whole batches: their number changes neither order nor content."""
 
@@ -38,7 +46,7 @@ class StepDataset(Dataset[Any]):
 
 
 def iterate_batches(task: Task, first: int, last: int, rank: int, world: int, workers: int) -> Iterator[Any]:
-    """Return batches of the steps first … last − 1."""
+    """Return batches of the steps first … last − 1; `LostLoader` is the last one if a worker dies."""
     steps = StepDataset(task, rank, world)
     if workers == 0:
         return (steps[step] for step in range(first, last))
@@ -50,7 +58,28 @@ def iterate_batches(task: Task, first: int, last: int, rank: int, world: int, wo
         collate_fn=_collate_identity,
         worker_init_fn=_ignore_signals,
     )
-    return iter(loader)
+    return _iterate_until_lost(_start_workers(loader))
+
+
+def _start_workers(loader: DataLoader[Any]) -> Iterator[Any]:
+    """Start the workers without torch's handler of SIGCHLD.
+
+    With it the death of a worker raises wherever the training process is, even in half an optimizer step, after which
+    nothing could be saved. Without it the next request for a batch raises.
+    """
+    before = signal.getsignal(signal.SIGCHLD)
+    batches = iter(loader)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGCHLD, before or signal.SIG_DFL)
+    return batches
+
+
+def _iterate_until_lost(batches: Iterator[Any]) -> Iterator[Any]:
+    try:
+        yield from batches
+    except (RuntimeError, OSError, EOFError) as error:
+        # Broken samples come as values: this is about a worker itself, or the pipe that it no longer serves.
+        yield LostLoader(f"a loader worker died ({' '.join(str(error).split())[:160]})")
 
 
 def _collate_identity(batch: Any) -> Any:

@@ -1,5 +1,6 @@
 """One gradient update, and all the state that it depends on."""
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -243,7 +244,7 @@ class Learner:
         tolerated = not bad_loss and self.scale.tolerates_overflow()
         self.scale.update(finite)
         if not finite:
-            return None if tolerated else self._describe_failure(value, norm, batch)
+            return None if tolerated else self._describe_failure(value, norm, bad_loss, batch)
         scalars = {name: float(scalar.detach()) for name, scalar in logged.items()}
         self.meter.add({"loss": value, **scalars, "gradient_norm": norm, "lr": rate})
         return None
@@ -258,14 +259,17 @@ class Learner:
         if limit is not None and norm > limit:
             scale_gradients(self.model, limit / norm)
 
-    def _describe_failure(self, value: float, norm: float, batch: Any) -> str:
-        """Name this rank's batch if its own loss or the gradient is not finite."""
+    def _describe_failure(self, value: float, norm: float, bad_loss: bool, batch: Any) -> str:
+        """Name this rank's batch if its own loss is not finite, or if the shared gradient alone is not.
+
+        A loss that is not finite on one rank makes the gradient of all ranks so: the others' batches are not to blame.
+        """
         if not math.isfinite(value):
             what = f"the loss is {value}"
-        elif not math.isfinite(norm):
-            what = f"the gradient is {norm}"
-        else:
+        elif bad_loss:
             return ""
+        else:
+            what = f"the gradient is {norm}"
         names = self.task.describe_batch(batch)
         return f"{what} on {names}" if names else what
 
@@ -285,11 +289,30 @@ class Learner:
 
     def state_dict(self) -> dict[str, Any]:
         scale = {"scale": self.scale.scale, "good_steps": self.scale.good_steps}
-        return {"loss_scale": scale, "health": self.health.state_dict(), "meter": self.meter.state_dict()}
+        # Every rank has its own means since the last entry; JSON keeps all digits of a float.
+        meters = [json.loads(text) for text in self.world.gather(json.dumps(self.meter.state_dict()))]
+        return {"loss_scale": scale, "health": self.health.state_dict(), "meters": meters}
+
+    def check_fit(self, shapes: Mapping[str, torch.Size], weights: Mapping[str, Tensor]) -> None:
+        """Raise ValueError if stored weights are those of another model than the one with these shapes."""
+        stored = {name: weight.shape for name, weight in weights.items()}
+        for name in sorted(shapes.keys() | stored.keys()):
+            if shapes.get(name) != stored.get(name):
+                sizes = [
+                    "nothing" if shape is None else "×".join(map(str, shape)) or "a number"
+                    for shape in (stored.get(name), shapes.get(name))
+                ]
+                raise ValueError(
+                    f"the stored weights are of another model than these settings describe: {name} was {sizes[0]} and "
+                    f"is {sizes[1]}; keep the settings of the model, or start in another --out"
+                )
 
     def restore(self, weights: dict[str, Tensor], moments: dict[str, Any], state: dict[str, Any]) -> None:
         restore_state(self.model, self.optimizer, weights, moments, self.world)
         self.scale.scale = state["loss_scale"]["scale"]
         self.scale.good_steps = state["loss_scale"]["good_steps"]
         self.health.load_state_dict(state["health"])
-        self.meter.load_state_dict(state["meter"])
+        # Checkpoints of earlier versions have the means of rank 0 alone.
+        meters = state["meters"] if "meters" in state else [state["meter"]]
+        if self.world.rank < len(meters):
+            self.meter.load_state_dict(meters[self.world.rank])
