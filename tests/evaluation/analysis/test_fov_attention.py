@@ -93,6 +93,8 @@ def test_settings_and_texture():
     assert flat.measure_texture() == 0 < make().measure_texture()
 
 
-def test_no_prior_without_positions():
-    with pytest.raises(ValueError, match="no position-only prior"):
-        PairAttention.from_positions(build("none_global"), make())
+def test_no_position_prefers_nothing():
+    pair = make((0.1, 0.4))
+    assert PairAttention.from_positions(build("none_global"), pair).score(pair, 4)["inside"] == pytest.approx(
+        0.25
+    )

@@ -57,9 +57,10 @@ class PairAttention:
         """
         tokens = Views([frame.camera for frame in pair.frames]).tokens(model.config.patch)
         position = model.aggregator.across.prepare(tokens)
-        if not isinstance(position, Tokenwise) or not isinstance(position.query, Rotation):
+        if not isinstance(position, Tokenwise):
             raise ValueError(f"method {model.config.method}: its encoding has no position-only prior")
-        assert isinstance(position.key, Rotation)
+        if not isinstance(position.query, Rotation) or not isinstance(position.key, Rotation):
+            return cls.from_chance(pair, model.config.patch)  # no position: constant features are all alike
         score = probe_score(position.query, position.key)[0, 0] / model.config.head_dim**0.5
         weights, count = score.softmax(-1), len(tokens) // 2
         return cls(weights[:count, count:], weights[count:, :count])

@@ -1,0 +1,115 @@
+"""`g-ray reproduce attention`, `calibration-noise` and `calibration-estimated` in miniature, and what is refused."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from g_ray.cli.main import main
+from g_ray.cli.reproduce_analysis import Attention
+from g_ray.cli.reproduce_calibration import CalibrationEstimated, CalibrationNoise
+from g_ray.evaluation.analysis.networks import find_networks
+from g_ray.evaluation.analysis.perturbations import CONDITIONS
+from g_ray.metrics.reconstruction import METRICS
+from g_ray.models.reconstruction import ReconstructionModel
+from g_ray.models.reconstruction_config import ReconstructionNetwork
+
+from ..room_scenes import shots, write_nerfstudio_depth
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A folder as a study leaves it, with random weights."""
+    folder = tmp_path_factory.mktemp("study")
+    for method in ("rope", "gray"):
+        torch.manual_seed(0)
+        network = ReconstructionNetwork(method, size="tiny")
+        recipe = {"kind": "ReconstructionRecipe", "settings": {"model": asdict(network)}}
+        place = folder / "runs" / f"{method}-seed0"
+        place.mkdir(parents=True)
+        state = ReconstructionModel(network.build_config()).state_dict()
+        save_file(state, place / "model.safetensors", metadata={"recipe": json.dumps(recipe)})
+    (folder / "runs" / "camray-seed0").mkdir()  # not finished
+    return folder
+
+
+@pytest.fixture(scope="module")
+def room(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scene") / "room"
+    write_nerfstudio_depth(folder, shots(8, width=48, height=48))
+    return folder
+
+
+def test_networks_of_a_study(study):
+    assert [network.name for network in find_networks(study)] == ["gray-seed0", "rope-seed0"]
+    assert [network.name for network in find_networks(study, ["rope"])] == ["rope-seed0"]
+    (single,) = find_networks(study / "runs" / "rope-seed0" / "model.safetensors")
+    assert (single.method, single.seed) == ("rope", 0)
+    with pytest.raises(ValueError, match=r"no finished network of camray \(it has: gray, rope\)"):
+        find_networks(study, ["camray"])
+
+
+def test_attention(study, room, tmp_path):
+    command = Attention(tmp_path / "o", networks=study, data=(room,), pairs=3)
+    command.run()
+    result = json.loads((tmp_path / "o" / "result.json").read_text())
+    settings = ["room center", "room anywhere", "weak texture", "rich texture"]
+    assert [(row["method"], row["setting"]) for row in result["rows"][:4]] == [
+        ("gray", name) for name in settings
+    ]
+    references = {row["method"]: row["metrics"]["inside"]["mean"] for row in result["references"]}
+    assert references["uniform"] == pytest.approx(0.25)
+    assert references["rope, position only"] == pytest.approx(0.25, abs=1e-5)
+    assert references["gray, position only"] > 0.25
+    assert {row["minus"] for row in result["differences"]} == {"rope"}
+    assert (tmp_path / "o" / "attention.png").stat().st_size > 10_000
+    assert "| gray − rope |" in (tmp_path / "o" / "table.md").read_text()
+
+
+def test_calibration_noise(study, room, tmp_path):
+    command = CalibrationNoise(tmp_path / "o", networks=study, photos=room, sets=2, stereo_sets=0)
+    command.run()
+    result = json.loads((tmp_path / "o" / "result.json").read_text())
+    test = result["tests"]["photos"]
+    means = {
+        (row["method"], row["setting"]): {metric: row["metrics"][metric]["mean"] for metric in METRICS}
+        for row in [*test["rows"], *test["references"]]
+    }
+    for condition in CONDITIONS:
+        # A network that does not see calibrations does not change with them.
+        assert means["rope", condition] == means["rope", "correct"]
+        assert condition == "correct" or means["gray", condition] != means["gray", "correct"]
+    assert (
+        means["calibration alone", "correct"]["rays_deg"]
+        < 0.05
+        < means["calibration alone", "shuffled"]["rays_deg"]
+    )
+    assert (tmp_path / "o" / "photos.png").is_file() and result["settings"]["photos"]["folders"] == ["room"]
+
+
+def test_calibration_estimated(study, room, tmp_path):
+    options = {"sources": ("truth", "guess"), "sets": 1, "stereo": False, "methods": ("gray",)}
+    CalibrationEstimated(tmp_path / "o", networks=study, data=(room,), **options).run()
+    result = json.loads((tmp_path / "o" / "result.json").read_text())
+    assert [row["source"] for row in result["accuracy"]] == ["truth", "guess"]
+    rays = [row["metrics"]["rays_deg"]["mean"] for row in result["tests"]["room"]["rows"]]
+    assert rays[0] < 0.01 < rays[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["attention"], "give --data FOLDER"),
+        (["calibration-noise"], "--photos FOLDER"),
+        (["calibration-estimated"], "give --data FOLDER"),
+        (["calibration-estimated", "--data", ".", "--sources", "magic"], "unknown source magic"),
+        (["attention", "--networks", "nowhere/runs.x"], "no weights at"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", words[0], "--out", "o", *words[1:]]) != 0
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1
