@@ -80,7 +80,7 @@ def test_quartiles_by_hand():
 
 def test_a_process_that_dies_is_one_line():
     with pytest.raises(ValueError, match=r"2 views with the tiny network ended the process.*fewer views"):
-        benchmark._run_in_subprocess(_die, TINY)
+        benchmark.run_in_subprocess(_die, TINY)
 
 
 def _die(case: BenchmarkCase) -> None:

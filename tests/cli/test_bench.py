@@ -95,7 +95,7 @@ def test_a_reconstruction_is_timed_and_recorded(tmp_path, capsys, monkeypatch):
     """In this process; that each case has one of its own is tested beside the benchmark."""
     from g_ray.bench import reconstruction
 
-    monkeypatch.setattr(reconstruction, "_run_in_subprocess", lambda task, *arguments: task(*arguments))
+    monkeypatch.setattr(reconstruction, "run_in_subprocess", lambda task, *arguments: task(*arguments))
     path = tmp_path / "reconstruction.json"
     options = ["--views", "1", "2", "--size", "16", "--model", "tiny", "--repeats", "1", "--json", str(path)]
     assert main(["bench", "reconstruction", *options]) == 0

@@ -1,5 +1,8 @@
 """Weights of VGGT and DINOv2 become ours, and ours survive their file; what does not fit is named."""
 
+import json
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +14,8 @@ from g_ray.models.checkpoint import FILE, load_reconstruction, save_reconstructi
 from g_ray.models.convert import convert_checkpoint, load_encoder
 from g_ray.models.dinov2 import DINOV2_SIZES, DINOv2, DINOv2Config
 from g_ray.models.reconstruction import ReconstructionModel
-from g_ray.models.reconstruction_config import ReconstructionConfig
+from g_ray.models.reconstruction_config import ReconstructionConfig, ReconstructionNetwork
+from g_ray.predictors.detection import detect_model
 from g_ray.rays.views import Views
 
 TAPS = (0, 1, 2, 2)
@@ -119,6 +123,27 @@ def test_files_that_do_not_fit_are_refused_with_names(tmp_path):
     torch.save({"weight": torch.ones(1)}, tmp_path / "strange.pt")
     with pytest.raises(ValueError, match="neither VGGT nor DINOv2: it has weight"):
         convert_checkpoint(tmp_path / "strange.pt", tmp_path / "x.safetensors", method="gray")
+
+
+def test_weights_as_training_leaves_them(tmp_path):
+    """`g-ray train` stores the recipe instead of the config."""
+    network = ReconstructionNetwork("gray_qk", size="tiny")
+    model = ReconstructionModel(network.build_config())
+    recipe = {"kind": "ReconstructionRecipe", "settings": {"model": asdict(network)}}
+    path, state = tmp_path / FILE, model.state_dict()
+    save_file(state, path, metadata={"recipe": json.dumps(recipe)})
+    loaded = load_reconstruction(path)
+    assert loaded.config == model.config and detect_model(str(path)) == "network"
+    assert all(torch.equal(value, state[name]) for name, value in loaded.state_dict().items())
+    for document, message in (
+        ({"kind": "NVSRecipe"}, "weights of a NVSRecipe"),
+        ({**recipe, "settings": []}, "no settings of a model"),
+        ({**recipe, "settings": {"model": {"method": "gray"}}}, "config of another version"),
+        ({**recipe, "settings": {"model": {"method": "magic", "size": "tiny"}}}, "magic"),
+    ):
+        save_file(state, path, metadata={"recipe": json.dumps(document)})
+        with pytest.raises(ValueError, match=message):
+            load_reconstruction(path)
 
 
 class Evil:

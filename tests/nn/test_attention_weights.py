@@ -31,7 +31,8 @@ def test_a_row_of_the_naive_attention(name, masked, mixed_views):
         mask[:, 2:5] = False
     wanted = naive_attention(q, k, v, position, key_mask=mask)
     for query in (0, 3, len(tokens) - 1):
-        weights = compute_attention_weights(q[:, :, query : query + 1], k, position, query, key_mask=mask)
+        row = slice(query, query + 1)
+        weights = compute_attention_weights(q[:, :, row], k, position, row, key_mask=mask)[:, :, 0]
         assert torch.allclose(weights.sum(-1), torch.ones(2, 3, dtype=torch.float64))
         heard = torch.zeros_like(v)
         heard[:, :, query] = (weights[:, :, None] @ position.value.apply_plain(v))[:, :, 0]
@@ -49,13 +50,13 @@ def test_a_module_gives_the_row_that_it_attends_with(mixed_views):
     with torch.no_grad():
         values = x @ layer.qkv.weight[4 * HEAD_DIM :].mT + layer.qkv.bias[4 * HEAD_DIM :]
         values = values.unflatten(-1, (2, HEAD_DIM)).transpose(1, 2)
-        heard = (layer.compute_weights(x, position, 4)[:, :, None] @ values)[:, :, 0]
-        assert torch.allclose(layer.out(heard.flatten(1)), layer(x, position)[:, 4])
+        heard = (layer.compute_weights(x, position, slice(4, 7)) @ values).transpose(1, 2)
+        assert torch.allclose(layer.out(heard.flatten(2)), layer(x, position)[:, 4:7])
 
 
 def test_half_precision_rows_are_full():
     q, k, _ = (part.bfloat16() for part in inputs(5))
-    assert compute_attention_weights(q[:, :, :1], k, None, 0).dtype == torch.float32
+    assert compute_attention_weights(q[:, :, :1], k, None, slice(1)).dtype == torch.float32
 
 
 def test_keys_that_differ_per_camera_have_no_row(mixed_views):
@@ -63,4 +64,4 @@ def test_keys_that_differ_per_camera_have_no_row(mixed_views):
     position = encoding("rayrope", 24).prepare(tokens)
     q = torch.randn(1, 1, len(tokens), 24)
     with pytest.raises(ValueError, match="RayRoPE"):
-        compute_attention_weights(q[:, :, :1], q, position, 0)
+        compute_attention_weights(q[:, :, :1], q, position, slice(1))

@@ -79,8 +79,8 @@ def test_a_prepared_layer_is_correct_with_any_other_encoding(name, mixed_views):
         expected, paired = layer(x, position), prepare_for_inference(deepcopy(layer))
         assert paired.is_paired and torch.allclose(paired(x, position), expected, atol=1e-12)
         if not isinstance(position, PerCamera):
-            weights = layer.compute_weights(x, position, 3)
-            assert torch.allclose(paired.compute_weights(x, position, 3), weights, atol=1e-12)
+            weights = layer.compute_weights(x, position, slice(3, 4))
+            assert torch.allclose(paired.compute_weights(x, position, slice(3, 4)), weights, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["rope", "gta"])

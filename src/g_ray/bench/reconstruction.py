@@ -178,11 +178,11 @@ def benchmark_reconstruction(
     for count in views:
         case = BenchmarkCase(model, count, size, precision)
         progress(f"{count} views: {repeats} rounds")
-        seconds = _run_in_subprocess(time_case, case, repeats)
+        seconds = run_in_subprocess(time_case, case, repeats)
         memory = {}
         for method in (OURS, PLAIN):
             progress(f"{count} views: memory of {method}")
-            memory[method] = _run_in_subprocess(measure_memory, case, method)
+            memory[method] = run_in_subprocess(measure_memory, case, method)
             peaks[method].append(memory[method].get(ALL))
         rows += [_make_row(count, part, seconds, memory) for part in (*PARTS, ALL)]
     parameters = _count_parameters(model)
@@ -212,7 +212,7 @@ def time_case(case: BenchmarkCase, repeats: int) -> dict[str, list[dict[str, flo
     """Return the seconds of each part per method and round, without a warm-up round; the order alternates."""
     torch.set_num_threads(1)
     ours = case.build_network(OURS)
-    plain = _copy_with_method(ours, PLAIN)
+    plain = copy_with_method(ours, PLAIN)
     seconds: dict[str, list[dict[str, float]]] = {OURS: [], PLAIN: []}
     networks = {OURS: ours, PLAIN: plain}
     meters = {method: attach_meter(PartMeter(), network) for method, network in networks.items()}
@@ -248,7 +248,7 @@ def attach_meter(meter: PartMeter, network: ReconstructionModel) -> PartMeter:
     return meter
 
 
-def _copy_with_method(network: ReconstructionModel, method: str) -> ReconstructionModel:
+def copy_with_method(network: ReconstructionModel, method: str) -> ReconstructionModel:
     """Build a network with another method and the same weights; all but those of attention share their memory."""
     with torch.device("meta"):
         other = ReconstructionModel(replace(network.config, method=method))
@@ -294,7 +294,7 @@ def compute_quartiles(values: Sequence[float]) -> tuple[float | None, float | No
     return low, middle, high
 
 
-def _run_in_subprocess(task: Callable[..., Any], *arguments: Any) -> Any:
+def run_in_subprocess(task: Callable[..., Any], *arguments: Any) -> Any:
     """Run a task in a fresh process; raise ValueError if the process is killed, most likely for lack of memory."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         try:

@@ -8,6 +8,7 @@ import dataclasses
 import io
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -17,6 +18,7 @@ from g_ray import __version__
 from g_ray.cli.bench import Bench
 from g_ray.cli.data import Data
 from g_ray.cli.demo import Demo
+from g_ray.cli.evaluate import Evaluate
 from g_ray.cli.rays import Rays
 from g_ray.cli.reconstruct import Reconstruct
 from g_ray.cli.reproduce import Reproduce
@@ -42,6 +44,7 @@ def make_command(arguments: Sequence[str] = ()) -> Any:
         Annotated[Rays, tyro.conf.subcommand("rays")],
         Annotated[Bench, tyro.conf.subcommand("bench"), tyro.conf.OmitArgPrefixes],
         Annotated[Reconstruct, tyro.conf.subcommand("reconstruct")],
+        Annotated[Evaluate, tyro.conf.subcommand("evaluate"), tyro.conf.OmitArgPrefixes],
         Annotated[Reproduce, tyro.conf.subcommand("reproduce"), tyro.conf.OmitArgPrefixes],
         Annotated[Data, tyro.conf.subcommand("data"), tyro.conf.OmitArgPrefixes],
         Annotated[Synthesize, tyro.conf.subcommand("synthesize")],
@@ -80,6 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # File names and foreign labels may hold characters that a terminal's encoding lacks.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    warnings.formatwarning = _format_warning
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments == ["--version"]:
         print(f"g-ray {__version__}")
@@ -172,6 +176,11 @@ def _iterate_flags(kind: Any) -> Iterator[str]:
                 yield field.name.replace("_", "-")
             else:
                 yield from _iterate_flags(hints[field.name])
+
+
+def _format_warning(message: Warning | str, *place: object, **more: object) -> str:
+    """Format a warning as one line; users have no use for the line of our source."""
+    return f"g-ray: warning: {' '.join(str(message).split())}\n"
 
 
 def _format_error(error: Exception) -> str:

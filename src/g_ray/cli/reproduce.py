@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from g_ray.cli.reproduce_analysis import Attention, Runtime
+from g_ray.cli.reproduce_calibration import CalibrationEstimated, CalibrationNoise
+from g_ray.cli.reproduce_evaluation import FovStress, Heterogeneous, Homogeneous, RealSmall, Resolution
 from g_ray.cli.reproduce_tables import Table
 
 if TYPE_CHECKING:
@@ -226,8 +229,8 @@ RECONSTRUCTION_PAIRS = (
     ("gray_camray", "camray"),
 )
 PAPER_ROWS = ("gray", "gray_qk", "rope", "camray")
-DINO_PAIRS = (("gray", "rope"), ("gray", "gray_qk"), ("gray", "camray"))
-DINO_STEPS = 2000
+DINO_PAIRS = (("gray", "rope"), ("gray", "gray_qk"), ("gray", "camray"), ("gray", "gray_random"))
+DINO_STEPS = 700
 TEXTURED_TESTS = ("pinhole", "zoom", "mixed", "fisheye")
 TEXTURED_SETS = 48
 TEST_SETS = 128
@@ -293,7 +296,7 @@ class ReconAblation(Table):
 
 @dataclass(frozen=True)
 class ReconAblationDino(Table):
-    """The four rows of the paper's ablation on frozen DINOv2 ViT-S/14 features of textured scenes."""
+    """The paper's ablation on frozen DINOv2 ViT-S/14 features of textured scenes, and a row on a random encoder."""
 
     data: Path | None = None
     """Folder with NAME-train-pinhole and NAME-test-pinhole, -zoom, -mixed, -fisheye, as `g-ray data levels` and `g-ray
@@ -305,6 +308,7 @@ class ReconAblationDino(Table):
 
     def build_study(self) -> "Study":
         from g_ray.evaluation.study_runs import Study
+        from g_ray.models.reconstruction_config import RANDOM_ENCODER
         from g_ray.recipes import reconstruction
 
         if self.scale != "small":
@@ -320,7 +324,10 @@ class ReconAblationDino(Table):
                 data=replace(recipe.data, folders=find_textured(self.data, "train-pinhole")),
                 schedule=replace(recipe.schedule, steps=DINO_STEPS, warmup=DINO_STEPS // 20),
             )
-        scorer = build_folders_scorer(recipes["gray"], self.data, self.photos)
+        # What the encoder has learned is worth the difference to one that has learned nothing.
+        gray = recipes["gray"]
+        recipes["gray_random"] = replace(gray, model=replace(gray.model, encoder=RANDOM_ENCODER))
+        scorer = build_folders_scorer(gray, self.data, self.photos)
         features = self.out / "features"
         return Study("recon-ablation-dino", self.scale, recipes, scorer, DINO_PAIRS, features=features)
 
@@ -383,7 +390,7 @@ class ReconPhotos(Table):
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Train and score a table of the paper."""
+    """Make a table of the paper: train its rows and score them, or score finished models."""
 
     what: (
         Annotated[NVSFov, tyro.conf.subcommand("nvs-fov")]
@@ -393,6 +400,15 @@ class Reproduce:
         | Annotated[ReconAblation, tyro.conf.subcommand("recon-ablation")]
         | Annotated[ReconAblationDino, tyro.conf.subcommand("recon-ablation-dino")]
         | Annotated[ReconPhotos, tyro.conf.subcommand("recon-photos")]
+        | Annotated[Attention, tyro.conf.subcommand("attention")]
+        | Annotated[CalibrationNoise, tyro.conf.subcommand("calibration-noise")]
+        | Annotated[CalibrationEstimated, tyro.conf.subcommand("calibration-estimated")]
+        | Annotated[Runtime, tyro.conf.subcommand("runtime")]
+        | Annotated[Heterogeneous, tyro.conf.subcommand("recon-heterogeneous")]
+        | Annotated[Homogeneous, tyro.conf.subcommand("recon-homogeneous")]
+        | Annotated[FovStress, tyro.conf.subcommand("fov-stress")]
+        | Annotated[Resolution, tyro.conf.subcommand("resolution")]
+        | Annotated[RealSmall, tyro.conf.subcommand("real-small")]
     )
 
     def run(self) -> None:

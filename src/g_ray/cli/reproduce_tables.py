@@ -78,7 +78,7 @@ def format_tables(result: dict[str, Any]) -> str:
 
     parts = []
     for metric in result["rows"][0]["metrics"]:
-        digits = 2 if metric in ("psnr", "rays_deg") else 3
+        digits = 2 if metric == "psnr" or metric.endswith("_deg") else 3
         parts.append(format_markdown(result, metric, digits))
         if result["differences"]:
             parts.append(format_differences_markdown(result, metric, digits))

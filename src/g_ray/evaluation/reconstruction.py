@@ -58,7 +58,7 @@ class SetsScorer(Scorer):
 
     def score_references(self) -> list[ScoredRun]:
         """Score `standing`: true rays at constant depth from static cameras, i.e. what calibration alone gives."""
-        scores = {setting: self._score_predictions(_predict_static, setting) for setting in self.settings}
+        scores = {setting: self._score_predictions(predict_static, setting) for setting in self.settings}
         return [ScoredRun("standing", 0, 0, 0.0, scores)]
 
     def _score_predictions(self, predict: Predict, setting: str) -> dict[str, list[float]]:
@@ -245,7 +245,7 @@ def score_batch(batch: ReconstructionBatch, predicted: SetGeometry, depth: Depth
     return score_sets(truth, predicted, batch.valid, depth_kind=depth, known_rays=rays.valid)
 
 
-def _predict_static(batch: ReconstructionBatch) -> SetGeometry:
+def predict_static(batch: ReconstructionBatch) -> SetGeometry:
     """Predict points at distance 1 along the true rays, with all cameras at the origin."""
     rays = batch.rays().directions
     still = torch.eye(4).expand(*batch.images.shape[:2], 4, 4).to(rays)

@@ -11,6 +11,7 @@ from torch import Tensor
 from g_ray.encodings.base import Prepared
 from g_ray.models.framing import Frame
 from g_ray.models.reconstruction import ReconstructionModel
+from g_ray.rays.layout import Segment
 from g_ray.rays.views import Tokens, Views
 
 
@@ -56,19 +57,33 @@ class AttentionMaps:
 
         All maps together sum to 1 less what goes to camera and register tokens.
         """
-        spans = [
-            (segment, span) for segment, span in self.tokens.layout.iterate_spans() if segment.is_patches
-        ]
+        spans = self._find_patches()
         segment, span = spans[view]
         if not (0 <= row < segment.rows and 0 <= column < segment.columns and 0 <= pair < self.pairs):
             raise ValueError(
                 f"pair {pair}, row {row}, column {column}: view {view} has {segment.rows} × {segment.columns} patches "
                 f"and the network {self.pairs} pairs"
             )
-        block: Any = self.model.aggregator.global_blocks[pair]
         query = span.start + row * segment.columns + column
-        heads = block.attn.compute_weights(
-            block.norm1(self.inputs[pair]), self.position, query, key_mask=self.key_mask
-        )
-        mean = heads[0].mean(0)
+        mean = self._compute_weights(pair, slice(query, query + 1))[0]
         return [mean[part].unflatten(0, (one.rows, one.columns)) for one, part in spans]
+
+    @torch.no_grad()
+    def average_between(self, asking: int, asked: int) -> Float[Tensor, "query key"]:
+        """Compute how much each patch of the view `asking` attends to each patch of `asked`, averaged over heads and
+        global layers (paper, fig:attention). A row sums to what the view gets, of 1 for all tokens."""
+        spans = self._find_patches()
+        (_, queries), (_, keys) = spans[asking], spans[asked]
+        return torch.stack(
+            [self._compute_weights(pair, queries)[:, keys] for pair in range(self.pairs)]
+        ).mean(0)
+
+    def _compute_weights(self, pair: int, queries: slice) -> Float[Tensor, "query token"]:
+        """Compute the attention of some tokens in one layer, averaged over heads."""
+        block: Any = self.model.aggregator.global_blocks[pair]
+        normed = block.norm1(self.inputs[pair])
+        return block.attn.compute_weights(normed, self.position, queries, key_mask=self.key_mask)[0].mean(0)
+
+    def _find_patches(self) -> list[tuple[Segment, slice]]:
+        """Return the grid and the tokens of every view."""
+        return [one for one in self.tokens.layout.iterate_spans() if one[0].is_patches]

@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -17,10 +17,13 @@ from torch import Tensor
 
 from g_ray.models.foreign import check_shapes, load_matching
 from g_ray.models.reconstruction import ReconstructionModel
-from g_ray.models.reconstruction_config import ReconstructionConfig
+from g_ray.models.reconstruction_config import ReconstructionConfig, ReconstructionNetwork
 from g_ray.models.stored_config import check_config, parse_stored_json
 from g_ray.nn.transformer import prepare_for_inference
 from g_ray.runtime.files import atomic_path
+from g_ray.runtime.renamed import rename_settings
+
+Settings = TypeVar("Settings", ReconstructionConfig, ReconstructionNetwork)
 
 FOLDER = Path(__file__).resolve().parents[1] / "weights"
 
@@ -62,6 +65,8 @@ def resolve_weights(weights: Path) -> Path:
 FILE = "model.safetensors"
 """What a repository on the hub calls it."""
 CONFIG, UNTRAINED = "reconstruction_config", "untrained"
+RECIPE = "recipe"
+"""What `g-ray train` stores instead of a config."""
 
 
 def save_reconstruction(
@@ -74,6 +79,8 @@ def save_reconstruction(
 
     `untrained` names parts that still have random weights; `read_untrained` finds them in the file.
     """
+    if model.is_quantized:
+        raise ValueError("a network in int8 is not stored: save it before model.quantize()")
     weights = {
         name: value.detach().to("cpu", dtype).contiguous() for name, value in model.state_dict().items()
     }
@@ -93,7 +100,8 @@ def read_untrained(source: str | Path) -> list[str]:
 def load_reconstruction(source: str | Path, *, revision: str | None = None) -> ReconstructionModel:
     """Load a model in float32, prepared for inference (`model.train()` undoes that).
 
-    `source` is a file, a folder with model.safetensors, a Hugging Face id "owner/name" or the name of shipped weights.
+    `source` is a file, also one that `g-ray train` wrote, a folder with model.safetensors, a Hugging Face id
+    "owner/name" or the name of shipped weights.
     """
     path = find_file(source, revision=revision)
     config, state = _read(path)
@@ -144,38 +152,50 @@ def _download(source: str, name: str, revision: str | None) -> Path:
 
 
 def _read(path: Path) -> tuple[ReconstructionConfig, dict[str, Tensor]]:
-    from pydantic import TypeAdapter, ValidationError
-
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except SafetensorError as error:
         raise ValueError(f"{path} is not a safetensors file: {error}") from None
-    if CONFIG not in metadata:
+    if CONFIG not in metadata and RECIPE not in metadata:
         raise ValueError(
             f"{path} holds no reconstruction config: convert it first with g-ray weights convert"
         )
     try:
-        settings = parse_stored_json(metadata[CONFIG])
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    unknown = sorted(set(settings) - {field.name for field in dataclasses.fields(ReconstructionConfig)})
-    if unknown:
-        raise ValueError(
-            f"{path}: config has {', '.join(unknown)}, which this version does not know: update g-ray"
-        )
-    try:
-        config = TypeAdapter(ReconstructionConfig).validate_python(settings)
-    except ValidationError as error:
-        raise ValueError(f"{path}: config of another version: {error.errors()[0]['msg']}") from None
+        config = _parse_config(metadata[CONFIG]) if CONFIG in metadata else _parse_recipe(metadata[RECIPE])
+        check_config(config, state)
     except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"{path}: {_shorten(error)}") from None
-    try:
-        check_config(config, state)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
     return config, state
+
+
+def _parse_config(text: str) -> ReconstructionConfig:
+    settings = parse_stored_json(text)
+    unknown = sorted(set(settings) - {field.name for field in dataclasses.fields(ReconstructionConfig)})
+    if unknown:
+        raise ValueError(f"config has {', '.join(unknown)}, which this version does not know: update g-ray")
+    return _validate(ReconstructionConfig, settings)
+
+
+def _parse_recipe(text: str) -> ReconstructionConfig:
+    """Build the config of weights as `g-ray train` leaves them: their recipe names the size of the network."""
+    recipe = parse_stored_json(text)
+    if recipe.get("kind") != "ReconstructionRecipe":
+        raise ValueError(f"weights of a {str(recipe.get('kind'))[:40]}, not of a reconstruction network")
+    settings = rename_settings(recipe.get("settings"))
+    if not isinstance(settings, dict) or not isinstance(settings.get("model"), dict):
+        raise ValueError("its recipe has no settings of a model: download or train it again")
+    return _validate(ReconstructionNetwork, settings["model"]).build_config()
+
+
+def _validate(kind: type[Settings], settings: dict[str, Any]) -> Settings:
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(kind).validate_python(settings)
+    except ValidationError as error:
+        raise ValueError(f"config of another version: {error.errors()[0]['msg']}") from None
 
 
 def _shorten(error: Exception) -> str:

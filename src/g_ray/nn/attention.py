@@ -111,18 +111,18 @@ def _check_position(q: Tensor, k: Tensor, position: Prepared) -> None:
             )
 
 
-# What one token attends to: a row of the softmax, for those who want to look at it.
+# What tokens attend to: rows of the softmax, for those who want to look at them.
 
 
 def compute_attention_weights(
-    q: Float[Tensor, "batch head 1 dim"],
+    q: Float[Tensor, "batch head query dim"],
     k: Float[Tensor, "batch head key dim"],
     position: Prepared | None,
-    query: int,
+    queries: slice,
     *,
     key_mask: Bool[Tensor, "batch key"] | None = None,
-) -> Float[Tensor, "batch head key"]:
-    """Compute softmax((E q)ᵀ(E k)/√D) of the token number `query`, whose q is given before the encoding (eq:qkv).
+) -> Float[Tensor, "batch head query key"]:
+    """Compute softmax((E q)ᵀ(E k)/√D) of the tokens `queries`, whose q are given before the encoding (eq:qkv).
 
     In float32 or better: it is meant to be read, not to be fast.
     """
@@ -132,11 +132,11 @@ def compute_attention_weights(
         )
     q, k = (part.float() if part.element_size() < 4 else part for part in (q, k))
     if position is not None:
-        # The map belongs to a whole sequence: the query is put where it stands in it.
+        # The map belongs to a whole sequence: the queries are put where they stand in it.
         spread = q.new_zeros(*q.shape[:2], len(position.queries), q.shape[-1])
-        spread[:, :, query] = q[:, :, 0]
-        q = position.query.apply(spread)[:, :, query : query + 1]
+        spread[:, :, queries] = q
+        q = position.query.apply(spread)[:, :, queries]
         k = position.key.apply(k)
     scores = q @ k.mT / q.shape[-1] ** 0.5
     bias = sdpa.mask_to_bias(key_mask, scores)
-    return (scores if bias is None else scores + bias).softmax(-1)[:, :, 0]
+    return (scores if bias is None else scores + bias).softmax(-1)

@@ -90,17 +90,17 @@ class MultiHeadAttention(nn.Module):
         self,
         x: Float[Tensor, "batch token dim"],
         position: Prepared | None,
-        query: int,
+        queries: slice,
         *,
         key_mask: Bool[Tensor, "batch token"] | None = None,
-    ) -> Float[Tensor, "batch head token"]:
-        """Compute how much token `query` attends to every token: the softmax that `forward` never writes down."""
-        q, k, _ = self._project(x, slice(query, query + 1))
+    ) -> Float[Tensor, "batch head query token"]:
+        """Compute how much some tokens attend to every token: rows of the softmax that `forward` never writes down."""
+        q, k, _ = self._project(x, queries)
         q, k = self.q_norm(q), self.k_norm(k)
         if self._is_foreign(position):
             q, k = (part[..., self._compute_order().argsort()] for part in (q, k))
         return compute_attention_weights(
-            q.transpose(1, 2), k.transpose(1, 2), self._adapt_position(position), query, key_mask=key_mask
+            q.transpose(1, 2), k.transpose(1, 2), self._adapt_position(position), queries, key_mask=key_mask
         )
 
     def pair_channels(self) -> None:

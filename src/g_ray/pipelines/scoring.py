@@ -118,28 +118,49 @@ SCORES = {
 
 def score_views(views: Sequence[ReconstructedView], truth: Sequence[TrueView | None]) -> dict[str, float]:
     """Compute the paper's metrics over the views whose depth is known, by names for people."""
-    pairs = [(view, true) for view, true in zip(views, truth, strict=True) if true is not None]
-    samples = [_sample_pixels(view, true) for view, true in pairs]
-    rays, true_depth, estimated_depth = (
+    scores, pixels = score_against_truth(views, truth)
+    named = {f"{title}, against truth": scores[name] for name, title in SCORES.items()}
+    return {**named, "pixels with known depth": float(pixels)}
+
+
+def score_against_truth(
+    views: Sequence[ReconstructedView],
+    truth: Sequence[TrueView | None],
+    true_cameras: Sequence[Camera] | None = None,
+) -> tuple[dict[str, float], int]:
+    """Compute the six metrics of the paper and the number of pixels that they are over.
+
+    True points lie on the rays of `true_cameras`; without them the views were reconstructed with the true ones.
+    """
+    lenses = [view.original_camera for view in views] if true_cameras is None else true_cameras
+    pairs = [
+        (view, true, lens) for view, true, lens in zip(views, truth, lenses, strict=True) if true is not None
+    ]
+    samples = [_sample_pixels(view, true, lens) for view, true, lens in pairs]
+    true_rays, rays, true_depth, estimated_depth = (
         pad_sequence(list(parts), batch_first=True) for parts in zip(*samples, strict=True)
     )
     valid = true_depth > 0  # views with fewer pixels are padded with zeros
-    exact = _make_geometry(rays, true_depth, [true.pose for _, true in pairs])
-    predicted = _make_geometry(rays, estimated_depth, [view.pose for view, _ in pairs])
-    scores = score_sets(exact, predicted, valid[None, :, None], depth_kind="ray")
-    named = {f"{title}, against truth": float(getattr(scores, name)) for name, title in SCORES.items()}
-    return {**named, "pixels with known depth": float(valid.sum())}
+    exact = _make_geometry(true_rays, true_depth, [true.pose for _, true, _ in pairs])
+    predicted = _make_geometry(rays, estimated_depth, [view.pose for view, _, _ in pairs])
+    known = valid[None, :, None]
+    scores = score_sets(exact, predicted, known, depth_kind="ray", known_rays=known).rows()
+    return {name: float(values) for name, values in scores.items()}, int(valid.sum())
 
 
-def _sample_pixels(view: ReconstructedView, true: TrueView) -> tuple[Tensor, Tensor, Tensor]:
-    """Return rays, true depth and estimated depth of pixels where both are known."""
+def _sample_pixels(
+    view: ReconstructedView, true: TrueView, lens: Camera
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return true rays, assumed rays, true depth and estimated depth of pixels where both depths are known."""
     rows, columns = true.valid.nonzero(as_tuple=True)
     pixels = torch.stack([columns, rows], -1).double() + 0.5
     depth, _, valid = view.sample(pixels)
     both = valid.nonzero()[:, 0]
     chosen = both[:: max(1, -(-len(both) // MAX_PIXELS))]
-    rays, _ = view.original_camera.to(torch.float64).unproject(pixels[chosen])
-    return rays, true.ray_depth.double()[rows[chosen], columns[chosen]], depth.double()[chosen]
+    true_rays, rays = (
+        camera.to(torch.float64).unproject(pixels[chosen])[0] for camera in (lens, view.original_camera)
+    )
+    return true_rays, rays, true.ray_depth.double()[rows[chosen], columns[chosen]], depth.double()[chosen]
 
 
 def _make_geometry(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from g_ray.models.checkpoint import CONFIG, FILE, find_file
+from g_ray.models.checkpoint import CONFIG, FILE, RECIPE, find_file
 from g_ray.models.foreign import read_foreign
 from g_ray.models.vggt import HUB_FILES, is_vggt
 
@@ -24,11 +24,11 @@ def detect_model(weights: str) -> str:
 
 
 def _read_names(path: Path) -> tuple[Iterable[str], bool]:
-    """Return the names of the tensors, and whether the file holds a config of ours."""
+    """Return the names of the tensors, and whether the file holds a config or a recipe of ours."""
     if path.suffix != ".safetensors":
         return read_foreign(path), False
     try:
         with safe_open(path, framework="pt") as file:
-            return list(file.keys()), CONFIG in (file.metadata() or {})
+            return list(file.keys()), bool({CONFIG, RECIPE} & (file.metadata() or {}).keys())
     except SafetensorError as error:
         raise ValueError(f"{path} is not a safetensors file: {error}") from None

@@ -154,7 +154,7 @@ def _build_dino(
             color=False,
             stored_shape=True,
         ),
-        schedule=Schedule(lr=5e-4, steps=steps, warmup=steps // 20, start=1e-6),
+        schedule=Schedule(lr=1.5e-3, steps=steps, warmup=steps // 20, start=1e-6),
         optimizer=OptimizerSettings(betas=(0.9, 0.95), weight_decay=0.05, clip=1.0),
     )
 

@@ -1,0 +1,336 @@
+"""`g-ray reproduce calibration-noise` and `calibration-estimated`: what wrong and estimated calibrations cost."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from g_ray.cli.reproduce_analysis import NetworkAnalysis, compare_with_first
+
+if TYPE_CHECKING:
+    from g_ray.cameras.base import Camera
+    from g_ray.evaluation.analysis.conditioned_sets import ConditionedSets
+    from g_ray.evaluation.analysis.networks import TrainedNetwork
+    from g_ray.models.reconstruction import ReconstructionModel
+    from g_ray.pipelines.estimated_calibration import CalibrationScene
+    from g_ray.predictors.base import Predictor
+    from g_ray.runtime.parts import Parts
+
+NOISE_SETS = {"small": (4, 24), "paper": (16, 100)}
+"""Views of a set, and sets."""
+STEREO, CALIBRATION = "stereo", "calibration alone"
+FINER = 3
+"""Stereo sees images so many times larger than a network: it matches pixels."""
+
+
+@dataclass(frozen=True)
+class CalibrationNoise(NetworkAnalysis):
+    """What wrong focal lengths, principal points, distortions and exchanged calibrations cost, for all rows and stereo.
+    Images and truth do not change."""
+
+    data: tuple[Path, ...] = ()
+    """Folders of test scenes with depth whose fields of view differ, e.g. levels-test-zoom."""
+    photos: Path | None = None
+    """A scene folder with depth and one camera, e.g. 7-Scenes: its photographs are cropped to different fields of
+    view."""
+    sets: int | None = None
+    """Sets of views; 24 by default, at paper scale 100."""
+    stereo_sets: int = 4
+    """Sets of photographs that the stereo model reconstructs, seconds each; 0 leaves it out."""
+
+    def measure(self, parts: "Parts") -> dict[str, Any]:
+        from g_ray.evaluation.analysis.perturbations import DISTORTION
+
+        networks = self.find_networks()
+        tests = self.build_tests(networks[0].load())
+        results = {name: measure_test(name, sets, networks, self.out, parts) for name, sets in tests.items()}
+        if self.photos is not None and self.stereo_sets:
+            results["photos"]["references"] += measure_stereo(tests["photos"], self.stereo_sets, parts)
+        settings = {name: {**sets.describe(), "folders": list_folders(sets)} for name, sets in tests.items()}
+        return {
+            "name": "calibration-noise",
+            "tests": results,
+            "settings": {**settings, "k1_added": DISTORTION, "stereo_sets": self.stereo_sets},
+        }
+
+    def build_tests(self, model: "ReconstructionModel") -> "dict[str, ConditionedSets]":
+        """Return the sets of textured scenes and of photographs."""
+        from g_ray.evaluation.analysis.conditioned_sets import ConditionedSets
+        from g_ray.evaluation.analysis.perturbations import CONDITIONS
+
+        if not self.data and self.photos is None:
+            raise ValueError(
+                "calibration-noise needs views with depth: give --data FOLDER … or --photos FOLDER"
+            )
+        views, sets = NOISE_SETS[self.scale]
+        shape = (model.config.long_side, model.config.patch, CONDITIONS)
+        options = {"views": views, "sets": self.sets or sets}
+        tests = {}
+        if self.data:
+            tests["scenes"] = ConditionedSets.from_folders(self.data, *shape, **options)
+        if self.photos is not None:
+            tests["photos"] = ConditionedSets.from_photos(self.photos, *shape, **options)
+        return tests
+
+    def format_tables(self, result: dict[str, Any]) -> str:
+        return format_tests(result)
+
+    def draw(self, result: dict[str, Any]) -> None:
+        draw_tests(result, self.out)
+
+
+def list_folders(sets: "ConditionedSets") -> list[str]:
+    """Return the names of the folders of a test."""
+    return [folder.name for folder in sets.views.folders]
+
+
+def measure_test(
+    name: str, sets: "ConditionedSets", networks: "list[TrainedNetwork]", out: Path, parts: "Parts"
+) -> dict[str, Any]:
+    """Score all networks under all calibrations of one test, and the calibrations themselves."""
+    from g_ray.cli.text import ProgressLine
+    from g_ray.evaluation.reconstruction import make_predictor
+    from g_ray.evaluation.study import ScoredRun, compute_differences, make_rows
+
+    progress, protocol, runs = ProgressLine(), sets.describe(), []
+    for network in networks:
+        progress(f"{name}: {network.name}")
+        scores = parts.measure(
+            f"{name}-{network.name}",
+            {"weights": network.digest, **protocol},
+            lambda network=network: sets.score(make_predictor(load_with_features(network, out))),
+        )
+        runs.append(ScoredRun(network.method, network.seed, 0, 0.0, scores))
+    progress(f"{name}: {CALIBRATION}")
+    alone = parts.measure(f"{name}-calibration", protocol, sets.score_calibration)
+    return {
+        "rows": make_rows(runs),
+        "references": make_rows([ScoredRun(CALIBRATION, 0, 0, 0.0, alone)]),
+        "differences": compute_differences(runs, compare_with_first(networks)),
+    }
+
+
+FEATURE_BYTES = 2 << 30
+
+
+def load_with_features(network: "TrainedNetwork", out: Path) -> "ReconstructionModel":
+    """Load a network whose encoder sees every image once: calibrations change nothing before the trunk."""
+    from g_ray.models.dinov2 import DINOv2
+    from g_ray.models.frozen_features import FrozenFeatures
+
+    model = network.load()
+    if isinstance(model.encoder, DINOv2):
+        model.freeze_encoder(FrozenFeatures(out / "features", FEATURE_BYTES))
+    return model
+
+
+def measure_stereo(sets: "ConditionedSets", count: int, parts: "Parts") -> list[dict[str, Any]]:
+    """Return rows of the stereo model: means over the sets that it answers, how many these are, and its coverage."""
+    from dataclasses import asdict, replace
+
+    from g_ray.cli.text import ProgressLine
+    from g_ray.evaluation.analysis.conditioned_sets import score_predictor, summarize_predictions
+    from g_ray.predictors.stereo import StereoPredictor
+
+    sets, predictor = replace(sets, sets=count), StereoPredictor()
+    key = {**sets.describe(), "finer": FINER, **predictor.describe_settings()}
+    found = parts.measure(
+        "photos-stereo",
+        key,
+        lambda: {
+            condition: [asdict(one) for one in results]
+            for condition, results in score_predictor(sets, predictor, FINER, ProgressLine()).items()
+        },
+    )
+    return summarize_predictions(STEREO, found)
+
+
+def format_tests(result: dict[str, Any]) -> str:
+    """Format the tables of every test under a heading, and how many sets stereo answered."""
+    from g_ray.cli.reproduce_tables import format_tables
+
+    parts = []
+    for name, test in result["tests"].items():
+        parts += [f"**{name}**", format_tables(test)]
+        answers = [row for row in test["references"] if "answered" in row]
+        if answers:
+            lines = [
+                ["stereo", *(row["setting"] for row in answers)],
+                ["---"] * (len(answers) + 1),
+                ["sets answered", *(f"{row['answered']} of {row['sets']}" for row in answers)],
+                ["pixels answered in them", *(f"{row['coverage']:.2f}" for row in answers)],
+            ]
+            parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
+    return "\n\n".join(parts)
+
+
+def draw_tests(result: dict[str, Any], out: Path) -> None:
+    """Write a figure per test with a panel per metric."""
+    from g_ray.viewer.condition_figure import draw_conditions
+    from g_ray.viewer.theme import LIGHT, write_png
+
+    for name, test in result["tests"].items():
+        write_png(draw_conditions(test, LIGHT), out / f"{name}.png")
+
+
+# Estimated calibrations.
+
+
+ESTIMATED_VIEWS = {"small": 4, "paper": 16}
+
+
+@dataclass(frozen=True)
+class CalibrationEstimated(NetworkAnalysis):
+    """Calibrations by estimators beside the true ones: rays, focal length, principal point, and reconstruction."""
+
+    data: tuple[Path, ...] = ()
+    """Scene folders with true cameras and depth, or the points of a COLMAP model."""
+    sources: tuple[str, ...] = ("truth", "guess", "colmap", "anycalib", "vggt")
+    """truth, guess (a focal length of 1.2 long sides) and estimators; one that is not available is listed as such."""
+    sets: int = 3
+    """Sets of neighboring photographs per scene."""
+    stereo: bool = True
+    """Reconstruct by stereo too."""
+
+    def measure(self, parts: "Parts") -> dict[str, Any]:
+        from g_ray.pipelines.estimated_calibration import SOURCES, CalibrationScene
+
+        unknown = [source for source in self.sources if source not in SOURCES]
+        if unknown or not self.data:
+            raise ValueError(
+                f"unknown source {', '.join(unknown)}: choose among {', '.join(SOURCES)}"
+                if unknown
+                else "calibration-estimated needs photographs with true cameras: give --data FOLDER …"
+            )
+        networks = self.find_networks()
+        scenes = [
+            CalibrationScene.read(folder, ESTIMATED_VIEWS[self.scale], self.sets) for folder in self.data
+        ]
+        accuracy, tests = [], {}
+        for scene in scenes:
+            cameras, rows = estimate_all(scene, self.sources, parts)
+            accuracy += rows
+            tests[scene.scene.folder.name] = self.measure_scene(scene, cameras, networks, parts)
+        return {
+            "name": "calibration-estimated",
+            "accuracy": accuracy,
+            "tests": tests,
+            "settings": {"scenes": [scene.describe() for scene in scenes]},
+        }
+
+    def measure_scene(
+        self,
+        scene: "CalibrationScene",
+        cameras: "dict[str, list[Camera]]",
+        networks: "list[TrainedNetwork]",
+        parts: "Parts",
+    ) -> dict[str, Any]:
+        """Reconstruct the sets of a scene with all calibrations: a row per network, and stereo as a reference."""
+        from g_ray.evaluation.analysis.conditioned_sets import summarize_predictions
+        from g_ray.predictors.network import NetworkPredictor
+        from g_ray.predictors.stereo import StereoPredictor
+
+        def make_network(network: "TrainedNetwork") -> "Predictor":
+            model = network.load()
+            return NetworkPredictor(model, model.config.long_side)
+
+        rows = []
+        for network in networks:
+            key = {"weights": network.digest}
+            found = reconstruct_all(
+                scene, cameras, network.name, key, lambda network=network: make_network(network), parts
+            )
+            name = network.method if network.seed == 0 else network.name
+            rows += summarize_predictions(name, found)
+        references = []
+        if self.stereo:
+            key = StereoPredictor().describe_settings()
+            found = reconstruct_all(scene, cameras, STEREO, key, StereoPredictor, parts)
+            references = summarize_predictions(STEREO, found)
+        return {"rows": rows, "references": references, "differences": []}
+
+    def format_tables(self, result: dict[str, Any]) -> str:
+        lines = [
+            "| scene | source | rays, ° | focal length, % | principal point, px |",
+            "|---|---|---|---|---|",
+        ]
+        for row in result["accuracy"]:
+            values = row["scores"]
+            cells = (
+                [
+                    f"{values['rays_deg']:.2f}",
+                    f"{100 * values['focal_rel']:.1f}",
+                    f"{values['center_px']:.1f}",
+                ]
+                if values
+                else [row["reason"], "–", "–"]
+            )
+            lines.append(f"| {row['scene']} | {row['source']} | {' | '.join(cells)} |")
+        return "\n".join(lines) + "\n\n" + format_tests(result)
+
+    def draw(self, result: dict[str, Any]) -> None:
+        draw_tests(result, self.out)
+
+
+def estimate_all(
+    scene: "CalibrationScene", sources: tuple[str, ...], parts: "Parts"
+) -> "tuple[dict[str, list[Camera]], list[dict[str, Any]]]":
+    """Return the cameras of every source that has an answer, and a row with scores or the reason for every source."""
+    from g_ray.cli.text import ProgressLine
+    from g_ray.pipelines.estimated_calibration import (
+        COLMAP_SIDE,
+        camera_from_values,
+        camera_to_values,
+        estimate_cameras,
+        score_calibration,
+    )
+
+    progress, folder = ProgressLine(), scene.scene.folder.name
+    cameras, rows = {}, []
+    for source in sources:
+        progress(f"{folder}: calibration by {source}")
+        key = {**scene.describe(), "source": source, "side": COLMAP_SIDE}
+        row = {"scene": folder, "source": source, "scores": {}, "reason": None}
+        try:
+            stored = parts.measure(
+                f"{folder}-{source}",
+                key,
+                lambda source=source: [
+                    camera_to_values(camera) for camera in estimate_cameras(scene, source, progress)
+                ],
+            )
+            cameras[source] = [camera_from_values(values) for values in stored]
+            row["scores"] = score_calibration(scene, cameras[source])
+        except OSError as error:
+            # The package of an estimator is missing; installing it and running the command again adds its row.
+            row["reason"] = f"not available ({' '.join(str(error).split())[:60]} …)"
+        except ValueError as error:
+            row["reason"] = " ".join(str(error).split())[:120]
+        rows.append(row)
+    return cameras, rows
+
+
+def reconstruct_all(
+    scene: "CalibrationScene",
+    cameras: "dict[str, list[Camera]]",
+    name: str,
+    key: dict[str, Any],
+    make: "Callable[[], Predictor]",
+    parts: "Parts",
+) -> dict[str, Any]:
+    """Return the scores of a model with the cameras of each source; the model is made when it is first needed."""
+    from functools import cache
+
+    from g_ray.cli.text import ProgressLine
+    from g_ray.pipelines.estimated_calibration import camera_to_values, score_reconstructions
+
+    progress, folder, make_once, found = ProgressLine(), scene.scene.folder.name, cache(make), {}
+    for source, lenses in cameras.items():
+        progress(f"{folder}: {name} with the calibration of {source}")
+        values = [camera_to_values(camera) for camera in lenses]
+        found[source] = parts.measure(
+            f"{folder}-{source}-{name}",
+            {**scene.describe(), **key, "cameras": values},
+            lambda lenses=lenses: score_reconstructions(scene, lenses, make_once()),
+        )
+    return found

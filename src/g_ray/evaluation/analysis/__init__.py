@@ -1,0 +1,1 @@
+"""Measurements of trained reconstruction networks: where they attend, and what calibration errors cost."""

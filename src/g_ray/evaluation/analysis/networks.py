@@ -1,0 +1,66 @@
+"""Find the trained networks of a study, row by row."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from g_ray.models.checkpoint import find_file, load_reconstruction
+from g_ray.models.reconstruction import ReconstructionModel
+from g_ray.models.reconstruction_config import RECONSTRUCTION_METHODS
+from g_ray.runtime.parts import hash_file
+
+
+@dataclass(frozen=True)
+class TrainedNetwork:
+    """Weights of one row and seed."""
+
+    method: str
+    seed: int
+    weights: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.method}-seed{self.seed}"
+
+    @property
+    def digest(self) -> str:
+        """A digest of the weights, for keys of what is measured with them."""
+        return hash_file(self.weights)
+
+    def load(self) -> ReconstructionModel:
+        """Load the network, prepared for inference."""
+        return load_reconstruction(self.weights)
+
+
+def find_networks(source: Path, methods: Sequence[str] = ()) -> list[TrainedNetwork]:
+    """Return the finished networks of a study (`source`/runs/ROW-seedN) in the order of RECONSTRUCTION_METHODS.
+
+    Where `source` is a file of weights or the name of shipped ones, it is the only network. `methods` selects rows.
+    """
+    runs = source / "runs"
+    if not runs.is_dir():
+        weights = find_file(source)
+        return _select(
+            [TrainedNetwork(load_reconstruction(weights).config.method, 0, weights)], methods, source
+        )
+    found = []
+    for weights in runs.glob("*/model.safetensors"):
+        match = re.fullmatch(r"(\w+)-seed(\d+)", weights.parent.name)
+        if match is not None and match[1] in RECONSTRUCTION_METHODS:
+            found.append(TrainedNetwork(match[1], int(match[2]), weights))
+    order = list(RECONSTRUCTION_METHODS)
+    found.sort(key=lambda network: (order.index(network.method), network.seed))
+    return _select(found, methods, source)
+
+
+def _select(found: list[TrainedNetwork], methods: Sequence[str], source: Path) -> list[TrainedNetwork]:
+    known = {network.method for network in found}
+    missing = [method for method in methods if method not in known]
+    if missing or not found:
+        have = ", ".join(dict.fromkeys(network.method for network in found)) or "none"
+        raise ValueError(
+            f"--networks {source}: no finished network of {', '.join(missing) or 'any row'} (it has: {have}); "
+            "give the --out of a finished study"
+        )
+    return [network for network in found if not methods or network.method in methods]

@@ -1,0 +1,147 @@
+"""Wrong calibrations: by hand, only what the model is told changes, and a predictor with a known answer."""
+
+from dataclasses import replace
+from typing import ClassVar
+
+import pytest
+import torch
+
+from g_ray.cameras import OpenCVFisheye, Pinhole
+from g_ray.cameras.ray_map_camera import RayMapCamera
+from g_ray.data.reconstruction_settings import RoomsViews
+from g_ray.data.rooms.reconstruction import RoomsReconstruction
+from g_ray.evaluation.analysis import conditioned_sets
+from g_ray.evaluation.analysis.conditioned_sets import ConditionedSets, score_predictor, summarize_predictions
+from g_ray.evaluation.analysis.perturbations import CONDITIONS, distort, scale_focal, shift_center, shuffle
+from g_ray.export.reconstruction import ReconstructedView
+from g_ray.geometry.pose import Pose
+from g_ray.metrics.reconstruction import METRICS, SetGeometry
+from g_ray.predictors.base import Cost, ScenePrediction
+
+PINHOLE = Pinhole.make(24, 16, fx=20.0, fy=30.0, cx=12.0, cy=7.0)
+FISHEYE = OpenCVFisheye.make(24, 16, fx=20.0, fy=20.0, cx=12.0, cy=8.0, k1=0.01)
+SIDE = 24
+
+
+def test_perturbations_by_hand():
+    (longer,) = scale_focal([PINHOLE], 1.1)
+    assert longer.params[:4].tolist() == pytest.approx([22.0, 33.0, 12.0, 7.0])
+    (moved,) = shift_center([PINHOLE], 0.05)
+    assert moved.params[:4].tolist() == pytest.approx([20.0, 30.0, 13.2, 7.8])
+    (bent,) = distort([PINHOLE], 0.1)
+    # At x/z = 0.5 the lens images 0.5 (1 + 0.1 · 0.25).
+    pixel, _ = bent.project(torch.tensor([[0.5, 0.0, 1.0]]))
+    assert pixel[0].tolist() == pytest.approx([12 + 20 * 0.5 * 1.025, 7.0], abs=1e-4)
+    (fisheye,) = distort([FISHEYE], 0.1)
+    assert float(fisheye.parameter("k1")) == pytest.approx(0.11)
+    assert PINHOLE.params[:4].tolist() == [20.0, 30.0, 12.0, 7.0]
+
+
+def test_batches_and_shuffling():
+    stacked = Pinhole.stack([PINHOLE, longer := scale_focal([PINHOLE], 2.0)[0]])
+    for change in (lambda c: scale_focal(c, 1.2), lambda c: shift_center(c, 0.1), lambda c: distort(c, 0.1)):
+        whole, single = change([stacked])[0], change([longer])[0]
+        assert torch.allclose(whole.params[1], single.params)
+    cameras = [PINHOLE, FISHEYE, longer]
+    assert shuffle(cameras) == [FISHEYE, longer, PINHOLE]
+    with pytest.raises(ValueError, match="2 sizes"):
+        shuffle([PINHOLE, PINHOLE.resize(12, 8)])
+
+
+def test_what_cannot_be_changed_is_refused():
+    table = RayMapCamera.from_rays(*PINHOLE.unproject_grid())
+    with pytest.raises(ValueError, match="no focal length"):
+        scale_focal([table], 1.1)
+    with pytest.raises(ValueError, match="k1"):
+        distort([table], 0.1)
+
+
+@pytest.fixture
+def rooms(monkeypatch):
+    """Rooms in the place of scene folders: exact truth, and the same sets at any size."""
+
+    def build(settings, patch):
+        return RoomsReconstruction(
+            RoomsViews(settings.width, settings.height, views=(3, 3)), patch=patch, split="test"
+        )
+
+    monkeypatch.setattr(conditioned_sets, "ScenesReconstruction", build)
+    sets = ConditionedSets.from_photos(conditioned_sets.Path(), SIDE, 4, CONDITIONS, views=3, sets=2)
+    return replace(sets, at_once=2)
+
+
+def predict_from_told_rays(batch):
+    """True distances along the rays that the model is told, from the true poses."""
+    rays = batch.rays().directions
+    points = rays * batch.ray_depth[..., None]
+    world = conditioned_sets.transform_points(points, batch.poses)
+    return SetGeometry(world, points, rays, batch.poses)
+
+
+def test_only_the_conditioning_changes(rooms):
+    scores = rooms.score(predict_from_told_rays)
+    assert list(scores) == list(CONDITIONS) and set(scores["correct"]) == set(METRICS)
+    assert max(scores["correct"]["points_rel"]) < 1e-4 and max(scores["correct"]["rays_deg"]) < 0.05
+    rays = [sum(scores[f"focal +{percent} %"]["rays_deg"]) for percent in (5, 10, 20)]
+    assert 0.5 < rays[0] < rays[1] < rays[2]
+    for condition, values in scores.items():
+        # Distances stay; the unit of length, the mean distance of world points, changes a little with the rays.
+        assert max(values["depth_rel"]) < 0.1
+        assert condition == "correct" or min(values["points_rel"]) > 1e-3
+    alone = rooms.score_calibration()
+    assert alone["shuffled"]["rays_deg"] == pytest.approx(scores["shuffled"]["rays_deg"], abs=1e-3)
+
+
+class KnownPredictor:
+    """Answers with the true distances along the rays it is told; fails where `fails` says so."""
+
+    USES: ClassVar[frozenset[str]] = frozenset()
+    NAME = "known"
+
+    def __init__(self, batch, fails=()):
+        self.batch, self.fails, self.calls = batch, fails, -1
+
+    def estimate_cost(self, scene):
+        return Cost(0.0, 0, "")
+
+    def describe_settings(self):
+        return {}
+
+    def load_finished(self, scene, work):
+        return None
+
+    def predict(self, scene, work=None, progress=None):
+        self.calls += 1
+        if self.calls in self.fails:
+            raise ValueError("nothing\nmatches")
+        index = self.calls // len(CONDITIONS)
+        views = [
+            ReconstructedView(
+                view.name,
+                view.camera,
+                Pose(self.batch.poses.world_from_cam[index, number].double()),
+                self.batch.ray_depth[index, number],
+                torch.ones_like(self.batch.ray_depth[index, number]),
+                self.batch.valid[index, number],
+            )
+            for number, view in enumerate(scene.views)
+        ]
+        return ScenePrediction(tuple(views))
+
+
+def test_a_predictor_with_a_known_answer(rooms):
+    (batch,) = replace(
+        rooms, views=replace(rooms.views, width=2 * SIDE, height=2 * SIDE), patch=8
+    ).make_batches()
+    found = score_predictor(rooms, KnownPredictor(batch, fails=(3,)), finer=2)
+    assert [len(results) for results in found.values()] == [2] * len(CONDITIONS)
+    assert all(one.scores["points_rel"] < 0.03 for one in found["correct"]), "depth is read at other pixels"
+    assert found["focal +20 %"][0].reason == "nothing matches" and not found["focal +20 %"][0].scores
+    assert found["focal +10 %"][0].scores["rays_deg"] > found["focal +5 %"][0].scores["rays_deg"] > 0.3
+    rows = summarize_predictions(
+        "known", {name: [vars(one) for one in group] for name, group in found.items()}
+    )
+    answered = {row["setting"]: (row["answered"], row["sets"]) for row in rows}
+    assert answered["correct"] == (2, 2) and answered["focal +20 %"] == (1, 2)
+    nothing = summarize_predictions("known", {"a": [{"scores": {}, "coverage": 0.0, "reason": "no"}]})
+    assert nothing[0]["metrics"] == {} and nothing[0]["reasons"] == ["no"]
