@@ -26,6 +26,7 @@ from g_ray.cli.synthesize import Synthesize
 from g_ray.cli.train import expand_recipe_name, make_train
 from g_ray.cli.view import View
 from g_ray.cli.weights import Weights
+from g_ray.data.reconstruction_settings import FolderSettings
 from g_ray.runtime.renamed import rename_option
 
 DESCRIPTION = "Ray-angle position encoding for multi-view transformers. --version prints the version."
@@ -55,6 +56,27 @@ def make_command(arguments: Sequence[str] = ()) -> Any:
     return Union[commands]  # noqa: UP007 (of a tuple)
 
 
+def make_registry() -> tyro.constructors.ConstructorRegistry:
+    """Return how values of our own types are written on the command line."""
+    registry = tyro.constructors.ConstructorRegistry()
+
+    @registry.primitive_rule
+    def parse_folder_settings(
+        info: tyro.constructors.PrimitiveTypeInfo,
+    ) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
+        if info.type is not FolderSettings:
+            return None
+        return tyro.constructors.PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="SETTING=VALUE,…",
+            instance_from_str=lambda words: FolderSettings.parse(words[0]),
+            is_instance=lambda value: isinstance(value, FolderSettings),
+            str_from_instance=lambda value: [value.format()],
+        )
+
+    return registry
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return 0 (or the command's own code), 2 for a user error, 130 after Ctrl-C, 1 for a defect."""
     for stream in (sys.stdout, sys.stderr):
@@ -76,6 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             description=DESCRIPTION,
             args=convert_boolean_values(arguments, kind),
             config=(tyro.conf.OmitSubcommandPrefixes,),
+            registry=make_registry(),
         )
         code = command.run()
     except KeyboardInterrupt:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from g_ray.evaluation.reconstruction import FoldersScorer
     from g_ray.evaluation.study_runs import Study
     from g_ray.recipes.nvs import NVSRecipe
+    from g_ray.recipes.reconstruction import ReconstructionRecipe
     from g_ray.training.recipe import Recipe
 
 # Novel-view synthesis.
@@ -240,6 +241,17 @@ TRAINED = 0.6
 class ReconAblation(Table):
     """Eight methods of a reconstruction network: trained on pinholes, tested on other lenses too."""
 
+    data: tuple[Path, ...] = ()
+    """Scene folders with depth, or folders of them, to train on instead of procedural rooms (paper scale only)."""
+    weights: tuple[float, ...] = ()
+    """How often each folder is drawn from; without any, all scenes are equally frequent."""
+    encoder: Path | None = None
+    """Weights of DINOv2 ViT-S/14 with registers, or an id such as facebook/dinov2-with-registers-small, that training
+    starts from (paper scale only)."""
+    tests: Path | None = None
+    """Folder with NAME-test-pinhole, -zoom, -mixed, -fisheye to score on, as `g-ray data levels` makes them; without,
+    procedural rooms."""
+
     def build_study(self) -> "Study":
         from g_ray.data.rooms.reconstruction import RoomsReconstruction
         from g_ray.evaluation.reconstruction import RoomsScorer
@@ -248,17 +260,38 @@ class ReconAblation(Table):
         from g_ray.recipes import reconstruction
 
         make = {"small": reconstruction.tiny, "paper": reconstruction.ablation}[self.scale]
-        recipes = {method: make(method) for method in RECONSTRUCTION_METHODS}
-        first = recipes["gray"]
-        rooms = first.data.build_source(0, first.model.build_config().patch)
+        if self.scale == "small" and (self.data or self.weights or self.encoder):
+            raise ValueError(
+                "--data, --weights and --encoder belong to --scale paper; --scale small makes rooms"
+            )
+        recipes = {method: self._start_from(make(method)) for method in RECONSTRUCTION_METHODS}
+        rooms = make("gray").data.build_source(0, recipes["gray"].model.build_config().patch)
         assert isinstance(rooms, RoomsReconstruction)
-        scorer = RoomsScorer.from_training(rooms, TEST_SETS)
+        scorer = (
+            RoomsScorer.from_training(rooms, TEST_SETS)
+            if self.tests is None
+            else build_folders_scorer(recipes["gray"], self.tests, None)
+        )
         return Study("recon-ablation", self.scale, recipes, scorer, RECONSTRUCTION_PAIRS)
 
-    def draw(self, study: "Study", result: dict[str, Any]) -> None:
-        from g_ray.cli.reproduce_tables import draw_reconstructions
+    def _start_from(self, recipe: "ReconstructionRecipe") -> "ReconstructionRecipe":
+        """Return the recipe on the folders and with the encoder that were given."""
+        from g_ray.data.reconstruction_settings import ScenesViews
 
-        draw_reconstructions(study, result, self.out)
+        if self.encoder is not None:
+            recipe = replace(recipe, model=replace(recipe.model, encoder=self.encoder))
+        if not self.data:
+            return recipe
+        folders = ScenesViews(**recipe.data.get_shape(), folders=self.data, weights=self.weights)
+        return replace(recipe, data=folders)
+
+    def draw(self, study: "Study", result: dict[str, Any]) -> None:
+        from g_ray.cli.reproduce_tables import draw_metrics, draw_reconstructions
+
+        if self.tests is None:
+            draw_reconstructions(study, result, self.out)
+        else:
+            draw_metrics(result, self.out)
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,13 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from g_ray.data.redraw import BROKEN_SAMPLE
 from g_ray.runtime.lock import lock_folder
 from g_ray.runtime.out_folder import claim_out
 from g_ray.runtime.progress import Progress
 from g_ray.training.checkpoint import CheckpointStore, check_same
 from g_ray.training.distributed import World, join_world
-from g_ray.training.feed import BROKEN_SAMPLE, BrokenBatch, LostLoader, iterate_batches
+from g_ray.training.feed import BrokenBatch, LostLoader, choose_workers, count_local, iterate_batches
 from g_ray.training.history import History
 from g_ray.training.learner import Learner
 from g_ray.training.recipe import Recipe
@@ -189,20 +190,31 @@ class Session:
             stack.callback(self.progress.close)
             if not self.validated:  # the run was stopped between saving and validating
                 self._validate(history)
-            batches = iterate_batches(
-                self.task, self.step, self.total, self.world.rank, self.world.size, self.run.workers
-            )
+            kind = self.world.device.type
+            workers = choose_workers(self.run.workers, kind, *count_local())
+            places = (self.world.rank, self.world.size, workers, kind == "cuda")
+            batches = iterate_batches(self.task, self.step, self.total, *places)
             clock = _Clock(self)
             for batch in batches:
                 if isinstance(batch, LostLoader):
                     self.failure = OSError(batch.reason)
-                broken, stop, failed = self.world.reduce_any(
-                    isinstance(batch, BrokenBatch), interrupt.received is not None, self.failure is not None
+                is_broken = isinstance(batch, BrokenBatch)
+                redrawn = () if is_broken or isinstance(batch, LostLoader) else self.task.list_redrawn(batch)
+                broken, final, stop, failed, again = self.world.reduce_any(
+                    is_broken,
+                    is_broken and batch.is_final,
+                    interrupt.received is not None,
+                    self.failure is not None,
+                    bool(redrawn),
                 )
                 if failed:
                     self._fail()
                 if stop:
                     self._stop(interrupt)
+                if final:
+                    self._give_up(batch)
+                if again:
+                    self._report_redrawn(redrawn)
                 self._run_step(batch, broken)
                 clock.tick()
                 self._after_step(history)
@@ -228,13 +240,32 @@ class Session:
             self.learner.health.record_success()
         self.step += 1
 
-    def _skip(self, trouble: str) -> None:
-        gathered = self.world.gather(trouble)
-        reasons = [
+    def _report_redrawn(self, reasons: tuple[str, ...]) -> None:
+        """Count and name the files for which sets were drawn again, on any rank."""
+        lines = self._gather_reasons("\n".join(reasons))
+        self.learner.health.redrawn += sum(line.count("\n") + 1 for line in lines)
+        for line in lines:
+            self.progress.print_line(f"step {self.step}: drew another set: {line}".replace("\n", "; "))
+
+    def _give_up(self, batch: Any) -> None:
+        """Save and end the run on all ranks: on one of them a whole folder cannot be read."""
+        if self.step > self.saved_step:
+            self.save()
+        with self.world.fail_together():
+            if isinstance(batch, BrokenBatch) and batch.is_final:
+                raise ValueError(f"step {self.step}: {batch.reason}; its last checkpoint is in {self.folder}")
+
+    def _gather_reasons(self, text: str) -> list[str]:
+        """Return what ranks say, with their numbers where there are several, without those that say nothing."""
+        gathered = self.world.gather(text)
+        return [
             f"rank {rank}: {text}" if self.world.size > 1 else text
             for rank, text in enumerate(gathered)
             if text
         ]
+
+    def _skip(self, trouble: str) -> None:
+        reasons = self._gather_reasons(trouble)
         self.progress.print_line(self.learner.health.record_skip(self.step, "; ".join(reasons)))
         with self.world.fail_together():
             if self.world.is_leader:
@@ -281,6 +312,8 @@ class Session:
         means = self.learner.meter.pop_means()
         values = dict(zip(means, self.world.reduce_mean(list(means.values())), strict=True))
         values |= {"skipped": self.learner.health.total, "seconds": round(self.seconds, 3)}
+        if self.learner.health.redrawn:
+            values["redrawn"] = self.learner.health.redrawn
         if history is not None:
             with self._remember_failure():
                 history.add(self.step, values)

@@ -40,6 +40,8 @@ class SkipCounter:
     total: int = 0
     in_a_row: int = 0
     recent: list[str] = field(default_factory=list)
+    redrawn: int = 0
+    """Sets that were drawn again, because a file of the first draw cannot be read."""
 
     REMEMBERED = 20
 
@@ -65,10 +67,12 @@ class SkipCounter:
         raise TooManySkipped(f"{how} had to be skipped, stopping; the last one: {self.recent[-1]}")
 
     def state_dict(self) -> dict[str, Any]:
-        return {"total": self.total, "in_a_row": self.in_a_row, "recent": list(self.recent)}
+        counts = {"total": self.total, "in_a_row": self.in_a_row, "redrawn": self.redrawn}
+        return {**counts, "recent": list(self.recent)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.total, self.in_a_row, self.recent = state["total"], state["in_a_row"], list(state["recent"])
+        self.redrawn = state.get("redrawn", 0)  # not in checkpoints of earlier versions
 
 
 # Means of logged scalars since the last entry.
@@ -102,8 +106,8 @@ class Meter:
 # AdamW with weight decay on matrices only.
 
 
-def build_optimizer(model: nn.Module, settings: OptimizerSettings) -> AdamW:
-    """Build AdamW with weight decay for matrices, and none for vectors.
+def build_optimizer(model: nn.Module, settings: OptimizerSettings, *, fused: bool = False) -> AdamW:
+    """Build AdamW with weight decay for matrices, and none for vectors; `fused` updates all weights in one kernel.
 
     Deciding by the number of axes and not by name keeps decay away from biases as well as norms; the released NVS code
     asks for "norm" in the name and so pulls the bias of RayRoPE's depth predictor, which starts at 3, towards zero.
@@ -114,7 +118,21 @@ def build_optimizer(model: nn.Module, settings: OptimizerSettings) -> AdamW:
         {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
-    return AdamW(groups, lr=0.0, betas=settings.betas, eps=settings.eps)
+    return AdamW(groups, lr=0.0, betas=settings.betas, eps=settings.eps, fused=fused or None)
+
+
+# Compilation, block by block: all blocks of a kind share one compiled form, and names of weights stay.
+
+
+def compile_blocks(model: nn.Module, backend: str = "inductor") -> None:
+    """Compile every entry of a ModuleList (a transformer's blocks) in place; whatever else there is stays eager.
+
+    Numbers of views and rows change from step to step, so sizes are symbols from the start.
+    """
+    for holder in model.modules():
+        if isinstance(holder, nn.ModuleList):
+            for block in holder:
+                block.compile(backend=backend, dynamic=True)
 
 
 # Batches on a device.
@@ -123,7 +141,8 @@ def build_optimizer(model: nn.Module, settings: OptimizerSettings) -> AdamW:
 def move_to_device(value: Any, device: torch.device) -> Any:
     """Return the same structure with every tensor, and everything else that has `.to`, on `device`."""
     if hasattr(value, "to"):
-        return value.to(device)
+        # From page-locked memory the copy runs beside the work that was launched before it.
+        return value.to(device, non_blocking=True) if device.type == "cuda" else value.to(device)
     if is_dataclass(value) and not isinstance(value, type):
         moved = {f.name: move_to_device(getattr(value, f.name), device) for f in fields(value) if f.init}
         return replace(value, **moved)
@@ -218,8 +237,12 @@ class Learner:
         model = task.build_model()
         if recipe.init is not None:
             load_weights(model, resolve_weights(recipe.init))
+        if world.device.type == "cuda":
+            torch.backends.cuda.matmul.allow_tf32 = recipe.tf32
+        if recipe.compile:
+            compile_blocks(model)
         self.model = distribute_model(model.to(world.device), world, run.parallel)
-        self.optimizer = build_optimizer(self.model, recipe.optimizer)
+        self.optimizer = build_optimizer(self.model, recipe.optimizer, fused=world.device.type == "cuda")
         self.scale = LossScale.from_precision(recipe.precision)
         self.health = SkipCounter(run.max_skipped, run.max_skipped_in_a_row)
         self.meter = Meter()
