@@ -146,22 +146,35 @@ def measure_stereo(sets: "ConditionedSets", count: int, parts: "Parts") -> list[
 
 
 def format_tests(result: dict[str, Any]) -> str:
-    """Format the tables of every test under a heading, and how many sets stereo answered."""
-    from g_ray.cli.reproduce_tables import format_tables
-
+    """Format a table per test as the paper does: methods and conditions down, metrics across, differences below."""
     parts = []
     for name, test in result["tests"].items():
-        parts += [f"**{name}**", format_tables(test)]
-        answers = [row for row in test["references"] if "answered" in row]
-        if answers:
-            lines = [
-                ["stereo", *(row["setting"] for row in answers)],
-                ["---"] * (len(answers) + 1),
-                ["sets answered", *(f"{row['answered']} of {row['sets']}" for row in answers)],
-                ["pixels answered in them", *(f"{row['coverage']:.2f}" for row in answers)],
-            ]
-            parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
+        metrics = list(test["rows"][0]["metrics"])
+        lines = [[name, "condition", *metrics, "sets"], ["---"] * (len(metrics) + 3)]
+        for row in [*test["rows"], *test["references"]]:
+            lines.append(
+                [row["method"], row["setting"], *format_cells(row["metrics"], metrics), count_answers(row)]
+            )
+        for row in test["differences"]:
+            pair = f"{row['method']} − {row['minus']}"
+            lines.append([pair, row["setting"], *format_cells(row, metrics), ""])
+        parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
     return "\n\n".join(parts)
+
+
+def format_cells(cells: dict[str, Any], metrics: list[str]) -> list[str]:
+    """Format a mean ± half the width of its interval for each metric."""
+    from g_ray.cli.reproduce_tables import choose_digits
+    from g_ray.evaluation.study import format_cell
+
+    return [format_cell(cells.get(metric), choose_digits(metric)) for metric in metrics]
+
+
+def count_answers(row: dict[str, Any]) -> str:
+    """Return how many sets a model answered, and at which share of their pixels, if it may leave some out."""
+    if "answered" not in row:
+        return ""
+    return f"{row['answered']} of {row['sets']}, {100 * row['coverage']:.0f} % of pixels"
 
 
 def draw_tests(result: dict[str, Any], out: Path) -> None:

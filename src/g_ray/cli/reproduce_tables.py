@@ -78,11 +78,16 @@ def format_tables(result: dict[str, Any]) -> str:
 
     parts = []
     for metric in result["rows"][0]["metrics"]:
-        digits = 2 if metric == "psnr" or metric.endswith("_deg") else 3
+        digits = choose_digits(metric)
         parts.append(format_markdown(result, metric, digits))
         if result["differences"]:
             parts.append(format_differences_markdown(result, metric, digits))
     return "\n\n".join(parts)
+
+
+def choose_digits(metric: str) -> int:
+    """Return the decimals that a metric is printed with."""
+    return 2 if metric == "psnr" or metric.endswith("_deg") else 3
 
 
 def select_methods(study: "Study", methods: tuple[str, ...]) -> "Study":

@@ -136,7 +136,7 @@ def format_markdown(result: Mapping[str, Any], metric: str = "psnr", digits: int
     lines = [f"| {metric} | {' | '.join(settings)} |", "|---|" + "---|" * len(settings)]
     for method in dict.fromkeys(row["method"] for row in listed):
         cells = {row["setting"]: row["metrics"].get(metric) for row in listed if row["method"] == method}
-        lines.append(f"| {method} | {' | '.join(_format_cell(cells[s], digits) for s in settings)} |")
+        lines.append(f"| {method} | {' | '.join(format_cell(cells[s], digits) for s in settings)} |")
     return "\n".join(lines)
 
 
@@ -147,13 +147,12 @@ def format_differences_markdown(result: Mapping[str, Any], metric: str = "psnr",
     lines = [f"| {metric}, difference | {' | '.join(settings)} |", "|---|" + "---|" * len(settings)]
     for pair in dict.fromkeys((row["method"], row["minus"]) for row in listed):
         cells = [row[metric] for row in listed if (row["method"], row["minus"]) == pair]
-        lines.append(
-            f"| {pair[0]} − {pair[1]} | {' | '.join(_format_cell(cell, digits) for cell in cells)} |"
-        )
+        lines.append(f"| {pair[0]} − {pair[1]} | {' | '.join(format_cell(cell, digits) for cell in cells)} |")
     return "\n".join(lines)
 
 
-def _format_cell(interval: Mapping[str, float] | None, digits: int) -> str:
+def format_cell(interval: Mapping[str, float] | None, digits: int) -> str:
+    """Format a mean ± half the width of its interval, or a dash if there is none."""
     if interval is None or not math.isfinite(interval["mean"]):
         return "–"
     half = (interval["high"] - interval["low"]) / 2
