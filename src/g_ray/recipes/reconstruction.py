@@ -103,7 +103,6 @@ def stage1(method: str, size: SizeName = "paper") -> ReconstructionRecipe:
         ),
         optimizer=OptimizerSettings(betas=(0.9, 0.999), weight_decay=0.05, clip=1.0),
         precision="bf16",
-        tf32=True,
     )
 
 
