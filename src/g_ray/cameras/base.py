@@ -20,6 +20,7 @@ from torch import Tensor
 from g_ray.cameras.block_maps import INTERPOLATED_DTYPES, Unproject, fill_ray_maps
 from g_ray.cameras.field_of_view import FieldOfView, compute_field_of_view
 from g_ray.cameras.inverse import is_recording_grad
+from g_ray.cameras.radial_maps import fill_radial_maps
 from g_ray.cameras.validation import check_box, check_parameters, check_sizes, checks_enabled
 
 CameraType = TypeVar("CameraType", bound="Camera")
@@ -287,6 +288,13 @@ class Camera(ABC):
     def _check_lens(self) -> None:  # noqa: B027
         """Raise ValueError if the distortion makes no sense."""
 
+    def _compute_rim(self) -> Float[Tensor, "*batch"] | None:
+        """Compute the radius on the plane at which the image of a radially symmetric lens ends, inf where it does not.
+
+        None for other lenses.
+        """
+        return None
+
     def _compute_central_scale(self) -> Float[Tensor, "*batch"]:
         """Compute how much of the plane a unit of x/z covers on the optical axis."""
         return torch.ones_like(self.params[..., 0])
@@ -318,18 +326,48 @@ class Camera(ABC):
             bearings[..., top : top + rows, :, :], valid[..., top : top + rows, :] = part
 
     def _interpolate_grid(self, bearings: Tensor, valid: Tensor) -> None:
-        """Write the rays of all pixels by polynomials over blocks, a few lenses at a time."""
-        batch = math.prod(self.batch_shape)
-        flat = dataclasses.replace(
-            self, params=self.params.detach().reshape(batch, -1), circle=None, check=False
-        )
-        rays, known = bearings.view(batch, *bearings.shape[-3:]), valid.view(batch, *valid.shape[-2:])
-        step = max(1, _CHUNK // (self.width * self.height))
-        for first in range(0, batch, step):
-            few = slice(first, first + step)
-            fill_ray_maps(_choose_unprojection(flat[few]), rays[few], known[few])
+        """Write the rays of all pixels: by polynomials over blocks, or in the radius if there is a rim in the image."""
+        batch, size = math.prod(self.batch_shape), (self.height, self.width)
+        flat = self._replace(params=self.params.detach().reshape(batch, -1), circle=None)
+        rays, known = bearings.view(batch, *size, 3), valid.view(batch, *size)
+        done = flat._fill_within_rims(rays, known)
+        rest = [i for i in range(batch) if i not in done]
+        # Lenses go through together as long as their nodes stay in the processor's cache.
+        step = max(1, 16 * _CHUNK // (self.width * self.height))
+        for first in range(0, len(rest), step):
+            few = rest[first : first + step]
+            fill_ray_maps(_choose_unprojection(flat[few]), [rays[i] for i in few], [known[i] for i in few])
         if self.circle is not None:
             valid &= self._find_circle_pixels()
+
+    def _fill_within_rims(self, bearings: Tensor, valid: Tensor) -> set[int]:
+        """Write the maps of lenses with a rim in the image; return their indices in the flat batch."""
+        rims = self.to(torch.float64)._compute_rim()
+        if rims is None:
+            return set()
+        columns, rows = self._place_pixels()
+        reach = torch.hypot(columns.abs().amax(-1), rows.abs().amax(-1))
+        which = (rims < reach * (1 + 1e-6)).nonzero()[:, 0]
+        if not len(which):
+            return set()
+        lenses = self[which]
+        double = lenses.to(torch.float64)
+        done = fill_radial_maps(
+            lambda plane: double._from_plane(plane, double._align(double.params, plane)),
+            _choose_unprojection(lenses),
+            rims[which],
+            columns[which],
+            rows[which],
+            [bearings[i] for i in which.tolist()],
+            [valid[i] for i in which.tolist()],
+        )
+        return {i for i, good in zip(which.tolist(), done, strict=True) if good}
+
+    def _place_pixels(self) -> tuple[Float[Tensor, "*batch w"], Float[Tensor, "*batch h"]]:
+        """Compute the coordinates of columns and rows of pixels on the normalized plane, in float64."""
+        fx, fy, cx, cy = self.params[..., :4, None].double().unbind(-2)
+        u, v = (torch.arange(n, dtype=torch.float64) + 0.5 for n in (self.width, self.height))
+        return (u - cx) / fx, (v - cy) / fy
 
     def _find_circle_pixels(self) -> Bool[Tensor, "*batch h w"]:
         """Compute `_is_in_circle` of all pixel centers, to the last bit: the squares of columns and rows are shared."""

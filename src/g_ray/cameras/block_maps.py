@@ -12,7 +12,7 @@ are split in four. In the small blocks that remain each pixel is unprojected by 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,14 +24,16 @@ Unproject = Callable[[Tensor, Tensor, bool], tuple[Tensor, Tensor]]
 
 # Nodes per side of a block when the image is divided in 1, 2, 4, 8, … blocks per side: so many let lenses of usual
 # fields of view converge. Few large blocks need fewer nodes in all, many small ones fewer multiplications.
-_NODES = {torch.float64: (48, 32, 22, 16), torch.float32: (28, 18, 13, 10)}
+_NODES = {torch.float64: (34, 24, 18, 14), torch.float32: (24, 17, 13, 10)}
 # The last coefficients that count as vanished, in radians.
-_TOLERANCE = {torch.float64: 1e-13, torch.float32: 1e-8}
+_TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-8}
 INTERPOLATED_DTYPES = tuple(_NODES)
 # Pixels per side of a block that is worth its products.
 _BLOCK_SIZE = 146
 # Below so many pixels per node, unprojecting every pixel is as fast.
 _PIXELS_PER_NODE = 4
+# Pixels of the smallest block, whatever the number of nodes.
+_SMALLEST_BLOCK = 1 << 10
 # Points that are unprojected at once: temporaries stay in the processor's cache.
 _CHUNK = 1 << 16
 
@@ -70,27 +72,26 @@ class Blocks:
         shape = (len(self), len(down), len(across))
         return torch.stack([u[:, None, :].expand(shape), v[:, :, None].expand(shape)], -1).flatten(1, 2)
 
-    def cut(self, maps: Shaped[Tensor, "lens h w ..."]) -> list[Tensor]:
+    def cut(self, maps: Sequence[Shaped[Tensor, "h w ..."]]) -> list[Tensor]:
         """Return the part of its lens's map that each block covers, as views."""
         places = zip(self.lens.tolist(), self.top.tolist(), self.left.tolist(), strict=True)
-        return [maps[i, top : top + self.height, left : left + self.width] for i, top, left in places]
+        return [maps[i][top : top + self.height, left : left + self.width] for i, top, left in places]
 
 
 def fill_ray_maps(
-    unproject: Unproject, rays: Float[Tensor, "lens h w 3"], valid: Bool[Tensor, "lens h w"]
+    unproject: Unproject, rays: list[Float[Tensor, "h w 3"]], valid: list[Bool[Tensor, "h w"]]
 ) -> None:
     """Write unit rays and validity at all pixel centers; in blocks without a valid pixel rays are the optical axis."""
-    tolerance = _TOLERANCE[rays.dtype]
-    lenses, height, width, _ = rays.shape
+    dtype, (height, width, _) = rays[0].dtype, rays[0].shape
     depth = max(0, round(math.log2(min(height, width) / _BLOCK_SIZE)))
-    blocks = _divide(lenses, height, width, 2**depth)
+    blocks = _divide(len(rays), height, width, 2**depth)
     while len(blocks):
-        nodes = _NODES[rays.dtype][min(depth, 3)]
-        if blocks.height * blocks.width < _PIXELS_PER_NODE * nodes**2:
+        nodes = _NODES[dtype][min(depth, 3)]
+        if blocks.height * blocks.width < max(_PIXELS_PER_NODE * nodes**2, _SMALLEST_BLOCK):
             return _fill_pixels(unproject, blocks, rays, valid)
         node, transform = _build_nodes(nodes)
         values, known = _unproject_nodes(unproject, blocks, node)
-        smooth = known.all(1) & (_measure_tail(values, transform) <= tolerance)
+        smooth = known.all(1) & (_measure_tail(values, transform) <= _TOLERANCE[dtype])
         _fill_smooth(blocks.select(smooth), values[smooth], transform, rays, valid)
         dark = _find_dark(unproject, blocks, ~known.any(1), node)
         _fill_dark(blocks.select(dark), rays, valid)
@@ -154,14 +155,18 @@ def _build_interpolation(n: int, transform: Float[Tensor, "m m"]) -> Float[Tenso
 
 
 def _fill_smooth(
-    blocks: Blocks, values: Float[Tensor, "q m m 3"], transform: Tensor, rays: Tensor, valid: Tensor
+    blocks: Blocks,
+    values: Float[Tensor, "q m m 3"],
+    transform: Tensor,
+    rays: list[Tensor],
+    valid: list[Tensor],
 ) -> None:
     """Write the polynomials through the values at the nodes."""
-    down = _build_interpolation(blocks.height, transform).to(rays.dtype)
-    # The three components of a pixel lie side by side in the map: this product keeps them so.
-    across = _build_interpolation(blocks.width, transform).T.clone(memory_format=torch.contiguous_format)
-    across = torch.kron(across, torch.eye(3, dtype=torch.float64))
-    wide = (values.flatten(2) @ across).to(rays.dtype)
+    down = _build_interpolation(blocks.height, transform).to(rays[0].dtype)
+    across = _build_interpolation(blocks.width, transform)
+    # Components go through the first product one by one and lie side by side, as in the map, in the second.
+    wide = (values.movedim(-1, -2).flatten(0, 2) @ across.T).to(down.dtype)
+    wide = wide.view(len(blocks), len(transform), 3, blocks.width).movedim(-1, -2).flatten(2)
     for right, out, mask in zip(wide, blocks.cut(rays), blocks.cut(valid), strict=True):
         torch.mm(down, right, out=out.flatten(1))
         mask.fill_(True)
@@ -177,17 +182,17 @@ def _find_dark(
     return dark
 
 
-def _fill_dark(blocks: Blocks, rays: Tensor, valid: Tensor) -> None:
-    axis = rays.new_tensor([0.0, 0.0, 1.0])
+def _fill_dark(blocks: Blocks, rays: list[Tensor], valid: list[Tensor]) -> None:
+    axis = rays[0].new_tensor([0.0, 0.0, 1.0]).repeat(blocks.width, 1)
     for out, mask in zip(blocks.cut(rays), blocks.cut(valid), strict=True):
         out.copy_(axis)
         mask.fill_(False)
 
 
-def _fill_pixels(unproject: Unproject, blocks: Blocks, rays: Tensor, valid: Tensor) -> None:
+def _fill_pixels(unproject: Unproject, blocks: Blocks, rays: list[Tensor], valid: list[Tensor]) -> None:
     """Unproject every pixel of the blocks by itself."""
     size = (blocks.height, blocks.width)
-    down, across = (torch.arange(n, dtype=rays.dtype) + 0.5 for n in size)
+    down, across = (torch.arange(n, dtype=rays[0].dtype) + 0.5 for n in size)
     values, known = _unproject_in_chunks(unproject, blocks, down, across, True)
     values, known = values.unflatten(1, size), known.unflatten(1, size)
     for out, mask, value, good in zip(blocks.cut(rays), blocks.cut(valid), values, known, strict=True):

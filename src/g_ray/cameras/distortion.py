@@ -60,7 +60,7 @@ def invert_rho(
     if is_recording_grad(radius, k):
         psi = invert_monotone(_make_value_and_slope(k), radius, limit)
         return torch.where(valid, attach_implicit_gradient(_make_value_and_slope(k), radius, psi), psi), valid
-    if radius.numel() < _MANY * limit.numel() or torch.compiler.is_compiling():
+    if radius.numel() < _MANY * max(1, limit.numel()) or torch.compiler.is_compiling():
         return invert_monotone(_make_value_and_slope(k), radius, limit), valid
     return _invert_many(radius, k, limit), valid
 
@@ -213,7 +213,7 @@ class PlanarDistortion:
 
     def _guess_radial_start(self, target: Tensor, limit: Tensor) -> Tensor:
         radius = torch.linalg.vector_norm(target, dim=-1)
-        few = radius.numel() < _MANY * limit.numel() or torch.compiler.is_compiling()
+        few = radius.numel() < _MANY * max(1, limit.numel()) or torch.compiler.is_compiling()
         start = (invert_monotone if few else approximate_monotone)(self.evaluate_radial, radius, limit)
         return target * (start / torch.where(radius == 0, 1.0, radius))[..., None]
 

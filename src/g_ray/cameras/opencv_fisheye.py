@@ -43,6 +43,10 @@ class OpenCVFisheye(Camera):
         psi, valid = invert_rho(radius, params[..., 4:8], self._compute_limits(plane))
         return unproject_radially(plane, radius, psi), valid
 
+    def _compute_rim(self) -> Tensor:
+        k = self.params[..., 4:8]
+        return rho(critical_angle(k), k)
+
     def _compute_limits(self, points: Tensor) -> Tensor:
         return self._align(critical_angle(self.params[..., 4:8]), points)
 
