@@ -224,12 +224,15 @@ def format_ray_speed() -> str:
         "| lens | one map of 1752×1168: OpenCV | float64 | float32 | 100 maps of 252×168: OpenCV | float64 | float32 |",
         "|---|---|---|---|---|---|---|",
     ]
-    for large, batch in zip(rows[::2], rows[1::2], strict=True):
+    batches = {row["lens"]: row for row in rows if row["maps"] > 1}
+    for large in (row for row in rows if row["maps"] == 1):
         cells = []
-        for row in (large, batch):
-            cells.append(f"{1000 * row['opencv_seconds']:.0f} ms")
+        for row in (large, batches.get(large["lens"])):
+            cells.append(f"{1000 * row['opencv_seconds']:.0f} ms" if row else "")
             for dtype in ("float64", "float32"):
-                cells.append(f"{1000 * row[f'{dtype}_seconds']:.0f} ms, {row[f'{dtype}_ratio']:.1f}×")
+                cells.append(
+                    f"{1000 * row[f'{dtype}_seconds']:.0f} ms, {row[f'{dtype}_ratio']:.1f}×" if row else ""
+                )
         lines.append(f"| {large['lens']} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -41,13 +41,17 @@ class Encodings:
 class RayMaps:
     """Unit-ray maps of every lens, large ones and batches, against OpenCV on the same points; one thread each."""
 
+    repeats: int = 3
+    """Rounds; every round times OpenCV and both precisions once, and the median counts."""
     json: Path | None = None
     """Write settings and rows to this file."""
 
     def run(self) -> None:
+        if self.repeats < 1:
+            raise ValueError(f"--repeats must be at least 1, got {self.repeats}")
         from g_ray.bench.rays import benchmark_rays
 
-        report_result(benchmark_rays(), self.json)
+        report_result(benchmark_rays(self.repeats, progress=print_progress), self.json)
 
 
 @dataclass(frozen=True)
