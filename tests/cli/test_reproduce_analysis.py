@@ -69,7 +69,7 @@ def test_attention(study, room, tmp_path):
 
 
 def test_calibration_noise(study, room, tmp_path):
-    command = CalibrationNoise(tmp_path / "o", networks=study, photos=room, sets=2, stereo_sets=0)
+    command = CalibrationNoise(tmp_path / "o", networks=study, photos=room, sets=1, stereo_sets=0)
     command.run()
     result = json.loads((tmp_path / "o" / "result.json").read_text())
     test = result["tests"]["photos"]

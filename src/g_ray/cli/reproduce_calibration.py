@@ -89,6 +89,7 @@ def measure_test(
 ) -> dict[str, Any]:
     """Score all networks under all calibrations of one test, and the calibrations themselves."""
     from g_ray.cli.text import ProgressLine
+    from g_ray.evaluation.analysis.conditioned_sets import compute_changes
     from g_ray.evaluation.reconstruction import make_predictor
     from g_ray.evaluation.study import ScoredRun, compute_differences, make_rows
 
@@ -107,6 +108,7 @@ def measure_test(
         "rows": make_rows(runs),
         "references": make_rows([ScoredRun(CALIBRATION, 0, 0, 0.0, alone)]),
         "differences": compute_differences(runs, compare_with_first(networks)),
+        "changes": compute_changes(runs),
     }
 
 
@@ -154,6 +156,10 @@ def format_tests(result: dict[str, Any]) -> str:
         for row in [*test["rows"], *test["references"]]:
             lines.append(
                 [row["method"], row["setting"], *format_cells(row["metrics"], metrics), count_answers(row)]
+            )
+        for row in test.get("changes", []):
+            lines.append(
+                [f"{row['method']}, change", row["setting"], *format_cells(row["metrics"], metrics), ""]
             )
         for row in test["differences"]:
             pair = f"{row['method']} − {row['minus']}"

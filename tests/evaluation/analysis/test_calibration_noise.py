@@ -11,8 +11,14 @@ from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.data.reconstruction_settings import RoomsViews
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.evaluation.analysis import conditioned_sets
-from g_ray.evaluation.analysis.conditioned_sets import ConditionedSets, score_predictor, summarize_predictions
+from g_ray.evaluation.analysis.conditioned_sets import (
+    ConditionedSets,
+    compute_changes,
+    score_predictor,
+    summarize_predictions,
+)
 from g_ray.evaluation.analysis.perturbations import CONDITIONS, distort, scale_focal, shift_center, shuffle
+from g_ray.evaluation.study import ScoredRun
 from g_ray.export.reconstruction import ReconstructedView
 from g_ray.geometry.pose import Pose
 from g_ray.metrics.reconstruction import METRICS, SetGeometry
@@ -145,3 +151,10 @@ def test_a_predictor_with_a_known_answer(rooms):
     assert answered["correct"] == (2, 2) and answered["focal +20 %"] == (1, 2)
     nothing = summarize_predictions("known", {"a": [{"scores": {}, "coverage": 0.0, "reason": "no"}]})
     assert nothing[0]["metrics"] == {} and nothing[0]["reasons"] == ["no"]
+
+
+def test_changes_are_paired():
+    scores = {"correct": {"rays_deg": [1.0, 5.0, 9.0]}, "wrong": {"rays_deg": [2.0, 6.0, 10.0]}}
+    (row,) = compute_changes([ScoredRun("gray", 0, 0, 0.0, scores)])
+    assert (row["method"], row["setting"]) == ("gray", "wrong")
+    assert row["metrics"]["rays_deg"] == {"mean": 1.0, "low": 1.0, "high": 1.0}

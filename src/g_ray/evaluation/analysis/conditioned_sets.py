@@ -1,7 +1,7 @@
 """Score reconstruction under several calibrations of the same images against one truth."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from g_ray.evaluation.study import ScoredRun, Scores, make_rows
 from g_ray.formats.calibration import CalibratedView
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
+from g_ray.metrics.intervals import compute_run_interval
 from g_ray.metrics.reconstruction import METRICS, ReconstructionScores, SetGeometry, score_sets
 from g_ray.predictors.base import Predictor, SceneInput
 from g_ray.rays.ray_map import RayMap
@@ -123,6 +124,26 @@ class ConditionedSets:
     def score_calibration(self) -> Scores:
         """Score the calibrations themselves: their rays, one distance, cameras that do not move."""
         return self.score(predict_static)
+
+
+def compute_changes(runs: Sequence[ScoredRun]) -> list[dict[str, Any]]:
+    """Return what each condition changes against the first one, paired by seed and set: a row per method and condition.
+
+    Sets differ far more from each other than conditions do, so that intervals of single cells hide most changes.
+    """
+    rows = []
+    for method in dict.fromkeys(run.method for run in runs):
+        mine = [run.scores for run in runs if run.method == method]
+        first, *others = mine[0]
+        for condition in others:
+            metrics = {}
+            for metric in mine[0][condition]:
+                values, base = (
+                    torch.tensor([scores[name][metric] for scores in mine]) for name in (condition, first)
+                )
+                metrics[metric] = asdict(compute_run_interval(values - base))
+            rows.append({"method": method, "setting": condition, "metrics": metrics})
+    return rows
 
 
 # Models that take whole photographs, such as stereo.
