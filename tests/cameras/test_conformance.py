@@ -201,5 +201,5 @@ def test_the_grid_is_made_of_pixel_centres(name):
         camera.height - 0.5,
     ]
     (rays, valid), (expected, expected_valid) = camera.unproject_grid(), camera.unproject(centres)
-    torch.testing.assert_close(rays, expected, atol=1e-12, rtol=0)
+    torch.testing.assert_close(rays[valid], expected[valid], atol=1e-9, rtol=0)
     assert (valid == expected_valid).all()

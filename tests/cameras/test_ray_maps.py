@@ -1,10 +1,16 @@
 """Full maps take faster roads than single pixels and must arrive at the same rays."""
 
+import dataclasses
+
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
+from g_ray.bench.rays import LENSES as BENCHMARK_LENSES
 from g_ray.bench.rays import benchmark_rays
-from g_ray.cameras import Fisheye624, OpenCVFisheye, Pinhole, pixel_centers
+from g_ray.cameras import CAMERAS, Fisheye624, OpenCVFisheye, Pinhole, RayMapCamera, pixel_centers
 from g_ray.cameras.distortion import critical_angle, invert_rho, rho
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
@@ -34,7 +40,7 @@ def test_map_is_what_single_pixels_say(lens, dtype):
     some = torch.randint(0, 438 * 292, (2000,), generator=torch.Generator().manual_seed(0))
     pixels = pixel_centers(438, 292, dtype=dtype).view(-1, 2)
     expected, valid = camera.unproject(pixels[some])
-    near = 1e-12 if dtype == torch.float64 else 2e-6
+    near = 1e-9 if dtype == torch.float64 else 2e-6
     # At the fold itself the angle is as uncertain as the square root of the resolution.
     rim = valid & (camera.unproject(pixels[some] * 1.02 - 0.02 * camera.params[2:4])[1])
     torch.testing.assert_close(rays.directions.view(-1, 3)[some][rim], expected[rim], atol=near, rtol=0)
@@ -79,9 +85,72 @@ def test_in_world():
     assert world.to(dtype=torch.float64).origins.dtype == torch.float64
 
 
+each_camera = pytest.mark.parametrize("name", [name for name, model in CAMERAS.items() if model.SMOOTH])
+each_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+
+
+def assert_same_map(camera):
+    """The map has the mask of `unproject` and its rays: to 1e-9 rad in float64, but where the lens turns around."""
+    pixels = pixel_centers(camera.width, camera.height, dtype=camera.dtype)
+    expected, expected_valid = camera.unproject(pixels.expand(*camera.batch_shape, *pixels.shape))
+    rays, valid = camera.unproject_grid()
+    assert torch.equal(valid, expected_valid)
+    lengths = rays.norm(dim=-1)
+    torch.testing.assert_close(lengths, torch.ones_like(lengths), atol=1e-6, rtol=0)
+    apart = (rays - expected).norm(dim=-1)
+    far = valid & (apart > (1e-9 if camera.dtype == torch.float64 else 5e-6))
+    assert far.float().mean() < 2e-3
+    # There rays are as uncertain as the square root of the resolution, pixels are not.
+    again = (camera.project(rays)[0] - pixels).norm(dim=-1)
+    assert again[far].le(1e-6 if camera.dtype == torch.float64 else 5e-3).all()
+
+
+@each_dtype
+@each_camera
+@given(seed=st.integers(0, 10_000))
+@hypothesis_settings(max_examples=3)
+def test_maps_of_all_lenses(name, dtype, seed):
+    assert_same_map(CAMERAS[name].example(seed, 180, 120, dtype))
+
+
+@each_dtype
+@each_camera
+@given(seed=st.integers(0, 10_000))
+@hypothesis_settings(max_examples=3)
+def test_maps_beyond_the_rim(name, dtype, seed):
+    """A wide border around the image shows where each model ends: a rim, a fold, the seam of a panorama."""
+    assert_same_map(CAMERAS[name].example(seed, 90, 70, dtype).pad(60, 40, 50, 60))
+
+
+@each_camera
+def test_batches_and_circles_of_all_lenses(name):
+    lenses = [CAMERAS[name].example(seed, 90, 70).pad(30, 30, 30, 40) for seed in range(2)]
+    assert_same_map(CAMERAS[name].stack(lenses).limit_to_circle(60))
+
+
+@each_camera
+def test_maps_with_gradients_of_all_lenses(name):
+    camera = CAMERAS[name].example(3, 160, 110)
+    traced = dataclasses.replace(camera, params=camera.params.clone().requires_grad_(), check=False)
+    rays, valid = traced.unproject_grid()
+    (gradient,) = torch.autograd.grad(rays[valid].sum(), traced.params)
+    assert torch.isfinite(gradient).all() and (gradient != 0).any()
+    assert torch.equal(valid, camera.unproject_grid()[1])
+    with torch.no_grad():
+        torch.testing.assert_close(rays[valid], traced.unproject_grid()[0][valid], atol=1e-9, rtol=0)
+
+
+def test_maps_are_computed_the_same_way_twice():
+    for name in ("opencv", "opencv_fisheye", "ucm"):
+        camera = CAMERAS[name].example(0, 180, 120)
+        assert torch.equal(camera.unproject_grid()[0], camera.unproject_grid()[0])
+
+
 def test_benchmark():
     pytest.importorskip("cv2", reason="OpenCV is not installed")
-    rows = {row["name"]: row for row in benchmark_rays(repeats=1)["rows"]}
-    assert list(rows) == ["opencv", "float64", "float32"]
-    assert rows["float64"]["error_px"] < 1e-9 and rows["float32"]["error_px"] < 2e-3
-    assert rows["float32"]["ratio"] > 2
+    large, small = benchmark_rays(repeats=1, lenses=("fisheye",), batch=3)["rows"]
+    assert (large["maps"], small["maps"]) == (1, 3)
+    for row in (large, small):
+        assert row["error_px"] < 1e-6 and row["float64_ratio"] > 0 and row["float32_seconds"] > 0
+    assert large["float32_ratio"] > 2
+    assert {type(lens.camera) for lens in BENCHMARK_LENSES.values()} >= set(CAMERAS.values()) - {RayMapCamera}

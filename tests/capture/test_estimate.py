@@ -14,6 +14,7 @@ from g_ray.capture.estimators import ESTIMATORS, choose_estimator
 from g_ray.capture.estimators.colmap import ColmapEstimator, group_by_device
 from g_ray.formats.photos import find_photos
 from g_ray.geometry.pose import Pose
+from g_ray.models.camera_head import EncodedCameras
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_wrong_names(text):
         choose_estimator(text)
 
 
-@pytest.mark.parametrize("name", ["anycalib", "geocalib", "unik3d", "vggt"])
+@pytest.mark.parametrize("name", ["anycalib", "geocalib", "unik3d"])
 def test_a_package_that_is_not_there(name, photos, monkeypatch):
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(OSError, match=f"estimate:{name} needs the package {name}.*pip install") as raised:
@@ -218,33 +219,23 @@ def test_unik3d(fake, photos):
 
 
 @pytest.fixture
-def vggt(fake):
-    """Field of view 60° × 46°, and a second camera one unit to the right."""
+def vggt(monkeypatch):
+    """Field of view 60° × 46.8°, and a second camera one unit to the right."""
 
-    class VGGT(Network):
-        @classmethod
-        def from_pretrained(cls, name):
-            assert name == "facebook/VGGT-1B"
-            return cls()
-
-        def __call__(self, images):
-            assert (
-                not self.training and images.ndim == 4 and all(side % 14 == 0 for side in images.shape[-2:])
-            )
-            assert max(images.shape[-2:]) == 518
-            return {"pose_enc": torch.zeros(1, len(images), 9)}
-
-    def pose_encoding_to_extri_intri(pose_encoding, image_size_hw=None):
-        count, (h, w) = pose_encoding.shape[1], image_size_hw
-        k = torch.tensor(
-            [[w / 2 / np.tan(np.pi / 6), 0, w / 2], [0, h / 2 / np.tan(np.radians(23.4)), h / 2], [0, 0, 1]]
+    def predict(images):
+        assert images.ndim == 5 and all(side % 14 == 0 for side in images.shape[-2:])
+        assert max(images.shape[-2:]) == 518
+        code = torch.tensor([0.0, 0, 0, 0, 0, 0, 1, np.radians(46.8), np.pi / 3]).repeat(
+            1, images.shape[1], 1
         )
-        extrinsics = torch.eye(4)[:3].repeat(1, count, 1, 1)
-        extrinsics[0, :, 0, 3] = -torch.arange(count)
-        return extrinsics, k.float().repeat(1, count, 1, 1)
+        code[0, :, 0] = -torch.arange(images.shape[1])
+        return SimpleNamespace(cameras=EncodedCameras(code.float()))
 
-    fake("vggt.models.vggt", VGGT=VGGT)
-    fake("vggt.utils.pose_enc", pose_encoding_to_extri_intri=pose_encoding_to_extri_intri)
+    def load(name):
+        assert name == "facebook/VGGT-1B"
+        return SimpleNamespace(eval=lambda: predict)
+
+    monkeypatch.setattr("g_ray.capture.estimators.vggt.load_vggt", load)
 
 
 def test_vggt(vggt, photos, shoot):

@@ -162,3 +162,27 @@ def test_ctrl_c_saves_and_exits_130(tmp_path):
     assert f"saved step {saved.step} in {out}; the same command continues" in said
     assert said.endswith("g-ray: stopped\n") and "Traceback" not in said
     assert json.loads((saved.path / "manifest.json").read_text())["step"] == saved.step
+
+
+def test_settings_of_single_folders_on_the_command_line(monkeypatch, capsys):
+    import g_ray.training.engine as engine
+    from g_ray.data.reconstruction_settings import FolderSettings
+    from g_ray.recipes.stored import parse_recipe
+
+    started = []
+
+    def record(name, recipe, run, provenance):
+        started.append(recipe)
+        return engine.Outcome(run.out, run.out, 0, 0, None)
+
+    monkeypatch.setattr(engine, "train", record)
+    words = ["train", "recon-scenes-stage2", "--out", "nowhere", "--data.folders", "a", "b"]
+    assert main([*words, "--data.per-folder", "overlap=0.4,depth_max=80", "same"]) == 0
+    (recipe,) = started
+    assert recipe.data.per_folder == (FolderSettings(overlap=0.4, depth_max=80.0), FolderSettings())
+    stored = {"kind": "ReconstructionRecipe", "settings": recipe.to_settings()}
+    assert parse_recipe(json.loads(json.dumps(stored))) == recipe
+    with pytest.raises(SystemExit):
+        main([*words, "--data.per-folder", "overlap=much", "same"])
+    said = capsys.readouterr().err
+    assert "overlap=much" in said and "depth_convention" in said

@@ -79,6 +79,9 @@ def test_reconstruction_networks_are_scored_through_the_tables_lenses(tmp_path):
     assert scores.pop("protocol") == (
         "2 test rooms, 3 views of 24×24 px, pinholes of 50°–90°; trained on pinholes alone"
     )
+    first = scores.pop("first")
+    assert first.pop("sets") == 2 and first.keys() == scores.keys()
+    assert first["zoom"]["rays_deg"] == pytest.approx(scores["zoom"]["rays_deg"]["mean"])
     assert list(scores) == ["pinhole", "zoom", "mixed", "fisheye"]
     assert all(len(metrics) == 6 for metrics in scores.values())
     assert load_reconstruction(tmp_path / "rooms.safetensors").config == recipe.model.build_config()

@@ -1,13 +1,21 @@
 """Depth files and scene folders with depth: what was rendered is read back, in every format."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
-from g_ray.data.covisibility import compute_scene_covisibility, get_scene_covisibility
+from g_ray.data import covisibility
+from g_ray.data.covisibility import (
+    compute_scene_covisibility,
+    find_stored_path,
+    get_scene_covisibility,
+    store_covisibility,
+)
+from g_ray.data.scenes.store import DepthReading
 from g_ray.formats import find_scenes, read_scene
 from g_ray.formats.depth import DepthFile, convert_to_ray_depth, resize_depth
 from g_ray.rays.ray_map import RayMap
@@ -197,3 +205,19 @@ def test_real_frames(shared_data):
     assert scene.kind == "7-Scenes" and len(scene) == 100
     depth = scene.depth[0].read()
     assert depth.shape == (480, 640) and 0.5 < depth[depth > 0].median() < 5 and depth.max() < 20
+
+
+def test_covisibility_is_stored_once_and_read(tmp_path, room_scenes, views, monkeypatch):
+    room_scenes.write_nerfstudio_depth(tmp_path, views)
+    shares = compute_scene_covisibility(read_scene(tmp_path))
+    assert store_covisibility(read_scene(tmp_path)) and not store_covisibility(read_scene(tmp_path))
+    monkeypatch.setattr(
+        covisibility, "compute_scene_covisibility", lambda scene: pytest.fail("computed again")
+    )
+    assert np.array_equal(get_scene_covisibility(read_scene(tmp_path)), shares)
+    # Another unit of depth, or another camera, is another matrix.
+    scene = read_scene(tmp_path)
+    other = DepthReading(unit=0.5).apply_to(scene)
+    moved = replace(scene, cameras=tuple(camera.crop(1, 0, 40, 36) for camera in scene.cameras))
+    paths = {find_stored_path(each) for each in (scene, other, moved)}
+    assert len(paths) == 3

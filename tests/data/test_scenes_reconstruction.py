@@ -19,6 +19,8 @@ from g_ray.data import (
     ScenesViews,
 )
 from g_ray.data.covisibility import compute_covisibility, compute_overlap, draw_covisible_views
+from g_ray.data.reconstruction_settings import FolderSettings
+from g_ray.data.redraw import UnreadableFolder
 from g_ray.data.scenes.store import DepthReading
 from g_ray.data.splits import HELD_OUT
 from g_ray.geometry.pointmap import transform_points
@@ -200,11 +202,32 @@ def test_broken_files_are_named(tmp_path, room_scenes):
     data = make_source(tmp_path)
     for path in (tmp_path / "images").iterdir():
         path.write_bytes(b"")
-    with pytest.raises(OSError, match=r"images/view_\d+.png"):
+    with pytest.raises(UnreadableFolder, match=r"16 sets in a row .*images/view_\d+.png"):
         data.make_batch(0)
     (tmp_path / "depth" / "view_00.exr").unlink()
-    with pytest.raises(OSError, match=r"depth/view_00.exr"):
+    with pytest.raises(UnreadableFolder, match=r"depth/view_00.exr"):
         make_source(tmp_path).make_batch(0)
+
+
+def test_a_set_with_a_broken_file_is_drawn_again(tmp_path, room_scenes):
+    """Sets without it stay what they were; the same arguments give the same other set, of the same shape."""
+    for number in range(3):
+        room_scenes.write_wai(tmp_path / f"scene{number}", room_scenes.shots(4, seed=number))
+    before = [make_source(tmp_path).make_batch(step) for step in range(6)]
+    place, view = before[0].names[0].split()[:2]
+    scene = place.strip(":").rpartition("/")[2]
+    broken_photo = tmp_path / scene / view
+    broken_photo.write_bytes(b"")
+    source = make_source(tmp_path)
+    after = [source.make_batch(step) for step in range(6)]
+    concerned = [any(scene in name and view in name for name in batch.names) for batch in before]
+    assert any(concerned) and not all(concerned)
+    for old, new, broken in zip(before, after, concerned, strict=True):
+        assert new.images.shape == old.images.shape and bool(new.redrawn) == broken
+        assert broken or same(old, new)
+        assert all(str(broken_photo) in reason for reason in new.redrawn)
+    step = concerned.index(True)
+    assert same(after[step], make_source(tmp_path).make_batch(step))
 
 
 def test_far_is_not_valid_and_units_can_be_told(root):
@@ -240,17 +263,62 @@ def test_a_walk_stays_where_it_is_allowed_and_repeats_views_only_if_it_must():
 # Mixtures
 
 
-def test_a_mixture_follows_its_weights_and_all_ranks_agree(data):
-    rooms = RoomsReconstruction(RoomsViews(28, 28, 1, (2, 2)))
+def test_a_mixture_draws_its_source_per_set(data):
+    rooms = RoomsReconstruction(RoomsViews(28, 28, 2, (2, 3), (0.5, 1.0)))
     mixture = MixtureReconstruction((rooms, data), (3, 1))
-    chosen = [mixture.choose_source(step) for step in range(2000)]
+    chosen = [mixture.choose_source(number) for number in range(2000)]
     assert 0.22 < np.mean(chosen) < 0.28
-    step = chosen.index(1)
-    assert same(mixture.make_batch(step, 1), data.make_batch(step, 1)) and same(
-        mixture.make_held_out(), rooms.make_held_out()
+    assert [mixture.choose_source(number, 1) for number in range(100)] != chosen[:100]
+    assert [replace(mixture, seed=1).choose_source(number) for number in range(100)] != chosen[:100]
+    # Numbers 2n and 2n + 1 are the two sets of step n.
+    step = next(n for n in range(100) if chosen[2 * n : 2 * n + 2] == [1, 0])
+    batch, alone = mixture.make_batch(step), data.make_batch(step)
+    assert batch.names == (rooms.make_batch(step).names[1], alone.names[0])
+    assert torch.equal(batch.images[1], alone.images[0])
+    assert torch.equal(batch.world_points[1], alone.world_points[0])
+    assert batch.images.shape == mixture.make_batch(step, 1).images.shape == alone.images.shape
+    rays, true = batch.rays(), alone.rays()
+    torch.testing.assert_close(rays.directions[1], true.directions[0])
+    assert same(mixture.make_held_out(), rooms.make_held_out())
+
+
+def test_folders_of_a_mixture_have_settings_of_their_own(root):
+    settings = replace(
+        SMALL,
+        folders=(root / "one", root / "two"),
+        per_folder=(
+            FolderSettings.parse("same"),
+            FolderSettings.parse("overlap=0.4,depth-max=3,depth_unit=0.5"),
+        ),
     )
-    assert mixture.make_batch(step, 0).images.shape == mixture.make_batch(step, 1).images.shape
-    assert [replace(mixture, seed=1).choose_source(step) for step in range(100)] != chosen[:100]
+    mixture = settings.build_source(0, 14)
+    assert isinstance(mixture, MixtureReconstruction) and mixture.weights == (0.5, 0.5)
+    plain, own = mixture.sources
+    assert plain.settings.overlap == SMALL.overlap and plain.settings.depth_max is None
+    assert own.settings.overlap == 0.4 and own.settings.depth_max == 3 and own.reading.unit == 0.5
+    assert FolderSettings.parse(settings.per_folder[1].format()) == settings.per_folder[1]
+    with pytest.raises(ValueError, match="2 folders but settings for 1"):
+        replace(settings, per_folder=settings.per_folder[:1]).build_source(0, 14)
+    with pytest.raises(ValueError, match="write SETTING=VALUE"):
+        FolderSettings.parse("overlap=much")
+
+
+def test_a_mixture_of_shapes_keeps_the_weights(tmp_path, room_scenes):
+    """One folder has two shapes, the other one of them: over many steps both are drawn as often as asked for."""
+    for number, (width, height) in enumerate([(56, 42), (42, 56)] * 2):
+        shots = room_scenes.shots(4, width=width, height=height, seed=number)
+        room_scenes.write_wai(tmp_path / f"a/{number}", shots)
+    room_scenes.write_wai(tmp_path / "b/0", room_scenes.shots(4, width=56, height=42, seed=3))
+    settings = replace(
+        STORED, batch=1, folders=(tmp_path / "a", tmp_path / "b"), weights=(1.0, 1.0), hold_out=0.1
+    )
+    mixture = settings.build_source(0, 14)
+    names, shapes = [], set()
+    for step in range(40):
+        batch = mixture.make_batch(step)
+        names.append(batch.names[0][0])
+        shapes.add(tuple(batch.images.shape[-2:]))
+    assert 10 <= names.count("b") <= 30 and shapes == {(42, 56), (56, 42)}
 
 
 @pytest.mark.parametrize(("weights", "said"), [((1,), "2 sources and 1 weights"), ((1, 0), "positive")])

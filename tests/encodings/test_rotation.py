@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from g_ray.coordinates import Axis
 from g_ray.encodings.base import DirectSum, Identity
@@ -139,3 +140,24 @@ def test_periodic_axes_take_whole_turns():
     assert bank.min() >= 1
     assert torch.allclose((bank * torch.pi).cos(), (bank * -torch.pi).cos())
     assert torch.equal(round_to_period(bank, Axis("x", "rad")), bank)
+
+
+@pytest.mark.parametrize(("device", "launches"), [("cpu", 3 * 4), ("meta", 4)])
+def test_a_gpu_rotates_in_one_stretch(device, launches):
+    """Stretches are for a CPU's cache; the meta device stands in for a GPU, which pays for every launch."""
+    rotation = Rotation.from_phases(torch.zeros(1, 1, 600, 2, 4, device=device))
+    tokens = torch.zeros(1, 2, 600, 16, device=device)
+    counter = _CountKernels()
+    with counter:
+        rotation.apply_into(tokens, torch.empty_like(tokens))
+    assert counter.count == launches
+
+
+class _CountKernels(TorchDispatchMode):
+    """Counts multiplications."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += function.overloadpacket in (torch.ops.aten.mul, torch.ops.aten.addcmul_)
+        return function(*args, **(kwargs or {}))

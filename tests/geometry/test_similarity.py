@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from g_ray.geometry.pose import Pose
-from g_ray.geometry.similarity import Similarity, fit_similarity, fit_similarity_to_poses
+from g_ray.geometry.similarity import (
+    Similarity,
+    fit_similarity,
+    fit_similarity_robustly,
+    fit_similarity_to_poses,
+)
 
 
 def random_similarity(random: np.random.Generator) -> Similarity:
@@ -37,6 +42,24 @@ def test_points_give_it_back(seed, count):
     true, points = random_similarity(random), torch.from_numpy(random.normal(size=(count, 3)))
     weight = torch.from_numpy(random.uniform(0.1, 1, count))
     assert_same(fit_similarity(points, true.apply(points), weight), true)
+
+
+def test_rigid_keeps_lengths():
+    source = torch.randn(20, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    fitted = fit_similarity(source, 3 * source + 1, rigid=True)
+    assert float(fitted.scale) == 1
+    torch.testing.assert_close(fitted.rotation, torch.eye(3, dtype=torch.float64))
+
+
+def test_a_robust_fit_ignores_points_that_are_far_off():
+    random = torch.Generator().manual_seed(1)
+    source = torch.randn(200, 3, dtype=torch.float64, generator=random)
+    target = 2 * source + torch.tensor([1.0, 2.0, 3.0])
+    target[:40] += 5
+    ones = torch.ones(200, dtype=torch.float64)
+    plain, robust = fit_similarity(source, target), fit_similarity_robustly(source, target, ones)
+    off = [float((fit.apply(source) - target)[40:].norm(dim=-1).mean()) for fit in (plain, robust)]
+    assert off[1] < 0.01 * off[0]
 
 
 @given(st.integers(0, 10**6), st.integers(2, 8))

@@ -218,16 +218,20 @@ def format_speed(suffix: str = "") -> str:
 
 
 def format_ray_speed() -> str:
-    """Return the sentence about the time of a full ray map."""
-    rows = _read_rows("rays.json")
-    opencv, double, single = (
-        f"{1000 * rows[name]['seconds']:.0f} ms" for name in ("opencv", "float64", "float32")
-    )
-    return (
-        f"The full 1752×1168 unit-ray map of a four-coefficient fisheye takes {double} in float64 and {single} in "
-        f"float32:\n{rows['float64']['ratio']:.1f} and {rows['float32']['ratio']:.1f} times as fast as "
-        f"`cv2.fisheye.undistortPoints` on the same points ({opencv})."
-    )
+    """Return the table of ray maps beside OpenCV."""
+    rows = json.loads((BENCHMARKS / "rays.json").read_text())["rows"]
+    lines = [
+        "| lens | one map of 1752×1168: OpenCV | float64 | float32 | 100 maps of 252×168: OpenCV | float64 | float32 |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for large, batch in zip(rows[::2], rows[1::2], strict=True):
+        cells = []
+        for row in (large, batch):
+            cells.append(f"{1000 * row['opencv_seconds']:.0f} ms")
+            for dtype in ("float64", "float32"):
+                cells.append(f"{1000 * row[f'{dtype}_seconds']:.0f} ms, {row[f'{dtype}_ratio']:.1f}×")
+        lines.append(f"| {large['lens']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def _read_rows(file: str) -> dict[str, dict[str, float]]:

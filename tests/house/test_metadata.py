@@ -33,7 +33,7 @@ def imported(folder: Path) -> set[str]:
 def test_the_package_imports_only_what_it_declares():
     extras = PROJECT["optional-dependencies"]
     declared = names(PROJECT["dependencies"]).union(
-        *(names(extras[name]) for name in ("view", "calib", "render", "depth", "cluster", "hub"))
+        *(names(extras[name]) for name in ("view", "calib", "render", "depth", "cluster", "hub", "eval"))
     )
     assert imported(ROOT / "src") <= declared
 

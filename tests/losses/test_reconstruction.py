@@ -146,9 +146,17 @@ def test_camera_gradients():
 # Outliers
 
 
-def test_few_values_are_not_filtered():
+def test_few_values_are_clamped_but_not_filtered():
     values = torch.cat([torch.zeros(999), torch.tensor([1e6])])
-    assert mean_below_quantile(values, 0.98).item() == pytest.approx(1000.0)
+    assert mean_below_quantile(values, 0.98).item() == pytest.approx(0.1)
+    assert mean_below_quantile(torch.tensor([1.0, 3.0]), 0.98).item() == 2.0
+
+
+@pytest.mark.parametrize("count", [500, 1000, 1001, 3000])
+def test_a_far_value_weighs_alike_in_small_and_large_batches(count):
+    values = torch.ones(count)
+    values[: count // 100] = 1e6
+    assert mean_below_quantile(values, 0.98).item() <= 2
 
 
 def test_the_worst_two_per_cent_are_left_out():

@@ -249,16 +249,22 @@ def test_a_set_without_a_valid_pixel_is_left_out_of_the_mean():
     assert scores.unscored == ((0, 0), (0, 1), (0, 2))
     assert scores.points_rel[0].isnan() and scores.rays_deg.isfinite().all()
     assert scores.summarize()["points_rel"].mean == pytest.approx(scores.points_rel[1].item())
+    # Its poses have no scale: they used to be divided by 1e-8, and 1e8 went into the mean.
+    assert scores.pose_ate[0].isnan() and scores.pose_ate[1] < 10
+    assert scores.summarize()["pose_ate"].mean == pytest.approx(scores.pose_ate[1].item())
 
 
 @pytest.mark.parametrize("part", ["world_points", "camera_points", "rays", "poses"])
-def test_a_prediction_that_is_not_finite_is_refused(part):
+@pytest.mark.parametrize("whose", ["truth", "prediction"])
+def test_what_is_not_finite_is_refused(part, whose):
+    """A NaN in a true ray would drop its view from the mean without a word."""
     truth = random_sets(2)
     predicted = noisy(truth, 0.1)
-    values = predicted.poses.world_from_cam if part == "poses" else getattr(predicted, part)
+    geometry = truth if whose == "truth" else predicted
+    values = geometry.poses.world_from_cam if part == "poses" else getattr(geometry, part)
     values[1, 2].view(-1)[3] = torch.nan
     valid = torch.ones(2, 3, 6, 5, dtype=torch.bool)
-    with pytest.raises(ValueError, match="view 2 of set 1"):
+    with pytest.raises(ValueError, match=f"the {whose} is not finite in 1 views, first in view 2 of set 1"):
         score_sets(truth, predicted, valid, depth_kind="z")
 
 

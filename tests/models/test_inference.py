@@ -1,5 +1,7 @@
 """Photos of any sizes and calibrations in, typed results at their own pixels out; nothing given is ignored."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -108,3 +110,21 @@ def test_nothing_is_ignored():
     batched = Pinhole.make(60, 40, fx=torch.tensor([50.0, 60.0]), fy=50.0, cx=31.0, cy=20.0)
     with pytest.raises(ValueError, match=r"camera of view 0 is a batch \(2,\)"):
         run_inference(net, IMAGES[:1], [batched], size=28)
+
+
+def test_the_pose_is_fitted_to_the_points():
+    """A fifth of the points is far off and the pose head knows nothing: the pose is found all the same."""
+    view = run_inference(network(), IMAGES, CAMERAS, size=28)[1]
+    random = torch.Generator().manual_seed(4)
+    depth = 1 + torch.rand(view.valid.shape, generator=random)
+    rays = RayMap.from_camera(view.camera.to(torch.float32)).directions
+    true = Pose.look_at((1.0, -0.5, 0.3), (0.2, 0.1, 2.0))
+    world = (rays * depth[..., None]) @ true.rotation.mT + true.translation
+    far = torch.rand(view.valid.shape, generator=random) < 0.2
+    world = torch.where(far[..., None], world + 3, world)
+    # The predicted directions are wrong too: the calibration is what counts.
+    maps = replace(view.maps, camera_points=rays.flip(1) * depth[..., None], world_points=world)
+    found = replace(view, maps=maps).fit_pose()
+    torch.testing.assert_close(found.world_from_cam, true.world_from_cam, atol=2e-3, rtol=0)
+    blind = replace(view, maps=maps, valid=torch.zeros_like(view.valid))
+    assert torch.equal(blind.fit_pose().world_from_cam, maps.poses.world_from_cam)

@@ -9,6 +9,7 @@ import torch
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.geometry.pose import Pose
+from g_ray.models.dinov2 import DINOV2_SIZES, DINOv2Config
 from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.models.reconstruction_config import (
     RECONSTRUCTION_METHODS,
@@ -173,6 +174,22 @@ def test_memory_savers_are_exact(saver):
         assert a is b is None or (a - b).abs().max() < 1e-8 * max(1.0, a.abs().max().item())
 
 
+def test_recomputation_of_a_pretrained_encoder_is_exact(monkeypatch):
+    monkeypatch.setitem(DINOV2_SIZES, "vits14", DINOv2Config(48, 2, 2, grid=3))
+    views = Views([pinhole(28, 14), pinhole(28, 14, focal=40.0)])
+    images = torch.stack(images_of(views, dtype=torch.float32), 1)
+    results = []
+    for recompute in (False, True):
+        torch.manual_seed(0)
+        net = ReconstructionModel(config("gray", encoder="vits14", patch=14, recompute=recompute))
+        out = net(images, Views([camera.to(torch.float32) for camera in views.cameras]))
+        loss = out.world_points.square().sum() + out.camera_points.square().sum() + out.translation.sum()
+        loss.backward()
+        results.append([loss.detach(), *(parameter.grad for parameter in net.parameters())])
+    for kept, again in zip(*results, strict=True):
+        torch.testing.assert_close(again, kept, rtol=0, atol=0)
+
+
 @every_method
 def test_every_parameter_learns(method):
     views = Views([pinhole(), fisheye()])
@@ -270,5 +287,7 @@ def test_wrong_calls_are_refused_in_one_line():
         config("gray", encoder="vits14")
     with pytest.raises(ValueError, match=r"taps \(0, 1, 2, 3\) must name pairs between 0 and 1"):
         config("gray", taps=(0, 1, 2, 3))
+    with pytest.raises(ValueError, match=r"taps \(0, 0, 0, 0\) end before the last of 2 pairs"):
+        config("gray", taps=(0, 0, 0, 0))
     with pytest.raises(ValueError, match="unknown activation 'log'"):
         model("gray", world_points="log")

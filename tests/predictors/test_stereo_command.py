@@ -143,9 +143,26 @@ def test_network_fills_what_stereo_leaves_empty(capture, tmp_path):
     assert view.filled is not None and bool(view.valid[view.filled].all())
 
 
+def test_network_places_what_matching_cannot(capture, tmp_path, capsys):
+    """A photograph of a blank wall has no features; its pose is the network's, and everything says so."""
+    words = ["reconstruct", *(str(capture / "photos" / f"v{view}.png") for view in range(4))]
+    Image.new("RGB", (WIDTH, HEIGHT), (90, 90, 90)).save(tmp_path / "v4.png")
+    lenses = ["--calibration", str(capture / "lenses.json"), "--size", "96"]
+    out = tmp_path / "out"
+    placing = ["--unplaced", "network", "--weights", "g-ray-rooms"]
+    assert main([*words, str(tmp_path / "v4.png"), *lenses, *placing, "--out", str(out)]) == 0
+    result = read_reconstruction(out)
+    guessed = {view.name.rsplit("/", 1)[-1]: view.pose_guessed for view in result.views}
+    assert guessed == {f"v{view}.png": view == 4 for view in range(5)}
+    (name,) = result.quality["placed_by_network"]
+    assert name.endswith("v4.png") and result.quality["grade"] != "good"
+    assert any("stand where the network put them" in sentence for sentence in result.quality["verdict"])
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
+        (["--model", "network", "--unplaced", "network"], "leave them out with --model network"),
         (["--rig", "nowhere.json"], "no such file"),
         (["--into", "nowhere"], "no such folder"),
         (["--model", "network", "--into", "somewhere"], "leave out --model network"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from g_ray.data.reconstruction import MixtureReconstruction
+from g_ray.data.reconstruction_mixture import MixtureReconstruction
 from g_ray.data.reconstruction_settings import ScenesViews
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.models import RECONSTRUCTION_METHODS
@@ -117,7 +117,7 @@ def test_scenes_and_rooms_in_one_training(shared_data):
     source = data.build_source(0, 4)
     assert isinstance(source, MixtureReconstruction)
     assert 60 < sum(source.choose_source(step) for step in range(200)) < 140
-    step = next(step for step in range(20) if source.choose_source(step) == 0)
+    step = next(n for n in range(20) if {source.choose_source(2 * n), source.choose_source(2 * n + 1)} == {0})
     batch = source.make_batch(step)
     assert batch.images.shape == (2, 2, 3, 24, 24) and float(batch.valid.float().mean()) > 0.5
 
@@ -127,7 +127,7 @@ def test_scenes_and_rooms_in_one_training(shared_data):
     [
         ({}, "--data.folders"),
         ({"folders": (Path("a"), Path("b")), "weights": (1.0,)}, "one number per folder"),
-        ({"folders": (Path("a"),), "rooms": 1.0}, "share of the steps"),
+        ({"folders": (Path("a"),), "rooms": 1.0}, "share of the sets"),
     ],
 )
 def test_scenes_that_make_no_sense_are_refused(changes, message):

@@ -7,10 +7,11 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
+from g_ray.data import RoomsData, RoomsNVS, RoomsReconstruction, RoomsViews
 from g_ray.training import engine
 from g_ray.training.checkpoint import CheckpointStore, list_differences
 from g_ray.training.engine import train
-from g_ray.training.feed import BrokenBatch, iterate_batches
+from g_ray.training.feed import BrokenBatch, choose_workers, iterate_batches
 from g_ray.training.history import read_metrics
 from g_ray.training.learner import move_to_device
 from g_ray.training.recipe import OptimizerSettings, Schedule
@@ -121,6 +122,38 @@ def test_the_feed_keeps_order_and_reports_broken_batches(runs):
         (4, 1, 3),
         BrokenBatch("ValueError: file 5 is bad"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "device", "cores", "ranks", "workers"),
+    [
+        (None, "cpu", 64, 1, 0),
+        (None, "cuda", 2, 1, 1),
+        (None, "cuda", 16, 4, 3),
+        (None, "cuda", 96, 8, 8),
+        (None, "cuda", 4, 8, 1),
+        (5, "cpu", 2, 1, 5),
+        (0, "cuda", 96, 1, 0),
+    ],
+)
+def test_workers_by_cores_and_ranks(asked, device, cores, ranks, workers):
+    assert choose_workers(asked, device, cores, ranks) == workers
+
+
+def test_batches_are_pinned_as_a_whole(monkeypatch):
+    """What a loader does beside a GPU: every image-sized tensor once, nothing else changed."""
+    pinned = []
+
+    def pin(tensor):
+        pinned.append(tuple(tensor.shape))
+        return tensor.clone()
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    batch = RoomsReconstruction(RoomsViews(28, 28, 1, (2, 2))).make_batch(0)
+    copy = batch.pin_memory()
+    assert len(pinned) == 6 and copy.names == batch.names and torch.equal(copy.images, batch.images)
+    scenes = RoomsNVS(RoomsData(width=12, height=12, batch=1)).make_batch(0)
+    assert torch.equal(scenes.pin_memory().target_images, scenes.target_images) and len(pinned) == 8
 
 
 def test_seeds_differ_everywhere():

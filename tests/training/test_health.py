@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from g_ray.data.redraw import UnreadableFolder
 from g_ray.training import engine
 from g_ray.training.history import read_metrics
 from g_ray.training.learner import SkipCounter, TooManySkipped
@@ -70,6 +71,29 @@ def test_too_many_in_a_row_end_the_run_in_one_line(run):
 def test_too_many_in_all_end_the_run(run):
     with pytest.raises(TooManySkipped, match="3 steps in all"):
         run(nan_at=(1, 4, 7, 10), max_skipped=3)
+
+
+def test_sets_drawn_again_are_counted_and_named(run, monkeypatch, capsys):
+    monkeypatch.setattr(Trouble, "list_redrawn", lambda self, batch: ("OSError: a.png",), raising=False)
+    outcome = run()
+    assert "step 11: drew another set: OSError: a.png" in capsys.readouterr().err
+    assert outcome.skipped == 0 and read_metrics(outcome.folder)[-2]["redrawn"] == 12
+
+
+def test_a_folder_that_cannot_be_read_ends_the_run_with_everything_saved(run, monkeypatch, tmp_path):
+    whole = Trouble.make_batch
+
+    def lose_folder(self, step, rank, world):
+        if step == 7:
+            raise UnreadableFolder("data/a: 16 sets in a row cannot be read")
+        return whole(self, step, rank, world)
+
+    monkeypatch.setattr(Trouble, "make_batch", lose_folder)
+    with pytest.raises(
+        ValueError, match="step 7: data/a: 16 sets in a row cannot be read; its last checkpoint"
+    ):
+        run()
+    assert list((tmp_path / "run/checkpoints").glob("step-*7"))
 
 
 def test_a_bug_is_not_a_broken_sample(run, monkeypatch):

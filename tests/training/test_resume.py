@@ -140,3 +140,21 @@ def test_one_run_per_folder(runs, tmp_path, monkeypatch):
         pass
     with lock.lock_folder(tmp_path):
         pass
+
+
+def test_means_of_all_ranks_are_resumed(runs, reference, tmp_path):
+    """Stopped between two entries of the log: the next one is the mean over all ranks, as without a stop."""
+    run = runs.quiet(tmp_path / "run", allow_changes=True)
+    killed = runs.Processes(runs.small(pause_s=0.01), run, 2)
+    # A checkpoint every 4 steps and an entry every 3: steps 4 and 8 are in the middle of a mean.
+    assert killed.kill_some_time_after(8, random.Random(0)) == [-signal.SIGKILL] * 2
+    assert runs.Processes(runs.small(), run, 2).codes() == [0, 0]
+    assert metrics(run.out) == metrics(reference(2))
+
+
+def test_a_loss_that_is_not_a_number_is_blamed_on_its_own_rank(runs, tmp_path):
+    run = runs.quiet(tmp_path / "run")
+    done = runs.Processes(runs.small(8), run, 2, sabotage=runs.fill_batches_of_rank_1_with_nan)
+    assert done.codes() == [0, 0]
+    said = (tmp_path / "run-0.log").read_text()
+    assert "step 5 skipped: rank 1: the loss is nan on scenes of rank 1 (1 so far)" in said

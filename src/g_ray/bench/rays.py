@@ -1,71 +1,152 @@
-"""Time the ray map of a fisheye image against OpenCV's undistortion of the same points."""
+"""Time the ray maps of all lenses against OpenCV's undistortion of the same points."""
 
+import math
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from g_ray.cameras import OpenCVFisheye, pixel_centers
-from g_ray.rays.ray_map import RayMap
+from g_ray.cameras import (
+    EUCM,
+    FOV,
+    UCM,
+    Camera,
+    Division,
+    DoubleSphere,
+    Equirectangular,
+    Fisheye624,
+    OpenCV,
+    OpenCVFisheye,
+    Pinhole,
+    ThinPrismFisheye,
+    pixel_centers,
+)
 
 # The size of the fisheye images of ScanNet++, and a lens much like theirs.
 WIDTH, HEIGHT = 1752, 1168
-LENS = {
-    "fx": 791.3,
-    "fy": 789.6,
-    "cx": 875.9,
-    "cy": 584.4,
-    "k1": -0.029,
-    "k2": -0.0078,
-    "k3": 0.0019,
-    "k4": -0.0004,
+_FRAME = {"fx": 791.3, "fy": 789.6, "cx": 875.9, "cy": 584.4}
+_CIRCULAR = {**_FRAME, "fx": 350.0, "fy": 350.0, "k1": -0.06}
+_FISHEYE = {"k1": -0.029, "k2": -0.0078, "k3": 0.0019, "k4": -0.0004}
+_BROWN = {"k1": -0.1, "k2": 0.02, "p1": 0.001, "p2": 0.0005, "k3": 0.003}
+_PRISM = {"p1": 0.001, "p2": 0.0005}
+
+# Batches: so many different cameras of so many pixels.
+BATCH, BATCH_WIDTH, BATCH_HEIGHT = 100, 252, 168
+
+
+@dataclass(frozen=True)
+class Lens:
+    """A camera to time, and OpenCV's coefficients for the same points; None: OpenCV does nothing but divide by f."""
+
+    camera: Camera
+    opencv: tuple[float, ...] | None
+    fisheye: bool = True
+    """Whether cv2.fisheye undistorts the points; where OpenCV lacks the lens, it undistorts its own fisheye."""
+
+
+def _make(model: type[Camera], parameters: dict[str, float]) -> Camera:
+    return model.make(WIDTH, HEIGHT, **parameters, dtype=torch.float64)
+
+
+_K = tuple(_FISHEYE.values())
+_ZEROS = (0.0,) * 5
+LENSES = {
+    "pinhole, no coefficients": Lens(_make(Pinhole, _FRAME), None, False),
+    "pinhole": Lens(_make(Pinhole, _FRAME), _ZEROS, False),
+    "OPENCV, 5": Lens(_make(OpenCV, {**_FRAME, **_BROWN}), tuple(_BROWN.values()), False),
+    "OPENCV, 8": Lens(
+        _make(OpenCV, {**_FRAME, **_BROWN, "k4": 0.01, "k5": 0.002, "k6": 0.0003}),
+        (*_BROWN.values(), 0.01, 0.002, 0.0003),
+        False,
+    ),
+    "fisheye": Lens(_make(OpenCVFisheye, {**_FRAME, **_FISHEYE}), _K),
+    "circular fisheye": Lens(_make(OpenCVFisheye, _CIRCULAR), (-0.06, 0.0, 0.0, 0.0)),
+    "thin prism": Lens(_make(ThinPrismFisheye, {**_FRAME, **_FISHEYE, **_PRISM, "sx1": 0.001}), _K),
+    "circular thin prism": Lens(_make(ThinPrismFisheye, {**_CIRCULAR, **_PRISM, "sx1": 0.001}), _K),
+    "Fisheye624": Lens(_make(Fisheye624, {**_FRAME, **_FISHEYE, **_PRISM, "s1": 0.001}), _K),
+    "circular Fisheye624": Lens(_make(Fisheye624, {**_CIRCULAR, **_PRISM, "s1": 0.001}), _K),
+    "UCM": Lens(_make(UCM, {**_FRAME, "alpha": 0.6}), _K),
+    "UCM with rim": Lens(_make(UCM, {**_FRAME, "fx": 500.0, "fy": 500.0, "alpha": 0.7}), _K),
+    "EUCM": Lens(_make(EUCM, {**_FRAME, "alpha": 0.6, "beta": 1.1}), _K),
+    "double sphere": Lens(_make(DoubleSphere, {**_FRAME, "xi": -0.2, "alpha": 0.55}), _K),
+    "FOV": Lens(_make(FOV, {**_FRAME, "omega": 0.9}), _K),
+    "division": Lens(_make(Division, {**_FRAME, "k": -0.2}), _K),
+    "equirectangular": Lens(Equirectangular.panorama(WIDTH, HEIGHT, dtype=torch.float64), _K),
 }
 
 
-def benchmark_rays(repeats: int = 15) -> dict[str, Any]:
-    """Return rows `opencv`, `float64` and `float32` with seconds, ratio (OpenCV's time over the row's) and error_px.
+def benchmark_rays(
+    repeats: int = 3, lenses: tuple[str, ...] = tuple(LENSES), batch: int = BATCH
+) -> dict[str, Any]:
+    """Return two rows per lens, for one large map and for a batch of small ones.
 
-    Seconds are medians of CPU time over interleaved runs, one thread each. We compute unit rays and a validity
-    mask for all 1752 x 1168 pixel centers; OpenCV undistorts the same points (float64, default criteria). The error
-    is the largest distance between a pixel and the float64 projection of its ray.
+    A row has CPU seconds (medians over interleaved runs, one thread each) of OpenCV, float64 and float32, the ratios
+    of OpenCV's time to ours, and error_px, the largest distance between a pixel and the projection of its float64
+    ray. We compute unit rays and a validity mask at all pixel centers; OpenCV undistorts the same points (float64,
+    default criteria).
     """
     cv2 = _import_opencv()
-    camera = OpenCVFisheye.make(WIDTH, HEIGHT, **LENS, dtype=torch.float64)
-    single = camera.to(torch.float32)
-    # OpenCV puts pixel centers at integers; shifting K and the points by the same half pixel leaves rays unchanged.
-    points = pixel_centers(WIDTH, HEIGHT, dtype=torch.float64).reshape(-1, 1, 2).numpy()
-    k, d = camera.central_intrinsics().numpy(), camera.params[4:8].numpy()
     threads = torch.get_num_threads(), cv2.getNumThreads()
     torch.set_num_threads(1)
     cv2.setNumThreads(1)
     try:
-        jobs = {
-            "opencv": lambda: cv2.fisheye.undistortPoints(points, k, d),
-            "float64": lambda: RayMap.from_camera(camera),
-            "float32": lambda: RayMap.from_camera(single),
-        }
-        seconds = _time_interleaved(jobs, repeats)
-        errors = _compute_errors(camera, jobs["opencv"](), jobs["float64"](), jobs["float32"]())
+        rows = []
+        for name in lenses:
+            lens = LENSES[name]
+            small = _vary_focal_length(lens.camera.resize(BATCH_WIDTH, BATCH_HEIGHT), batch)
+            rows.append(_time_lens(cv2, name, lens, lens.camera, repeats))
+            rows.append(_time_lens(cv2, name, lens, small, repeats))
     finally:
         torch.set_num_threads(threads[0])
         cv2.setNumThreads(threads[1])
-    rows = [
+    return {"settings": {"repeats": repeats, "opencv": cv2.__version__}, "rows": rows}
+
+
+def _time_lens(cv2: Any, name: str, lens: Lens, camera: Camera, repeats: int) -> dict[str, Any]:
+    single = camera.to(torch.float32)
+    seconds = _time_interleaved(
         {
-            "name": name,
-            "seconds": seconds[name],
-            "ratio": seconds["opencv"] / seconds[name],
-            "error_px": errors[name],
-        }
-        for name in jobs
-    ]
-    settings = {"width": WIDTH, "height": HEIGHT, **LENS, "repeats": repeats, "opencv": cv2.__version__}
-    return {"settings": settings, "rows": rows}
+            "opencv": _prepare_opencv(cv2, lens, camera),
+            "float64": camera.unproject_grid,
+            "float32": single.unproject_grid,
+        },
+        repeats,
+    )
+    return {
+        "lens": name,
+        "maps": math.prod(camera.batch_shape),
+        "width": camera.width,
+        "height": camera.height,
+        **{f"{key}_seconds": value for key, value in seconds.items()},
+        **{f"{key}_ratio": seconds["opencv"] / seconds[key] for key in ("float64", "float32")},
+        "error_px": _compute_error(camera),
+    }
 
 
-def _time_interleaved(jobs: dict[str, Callable[[], Any]], repeats: int, warm_up: int = 4) -> dict[str, float]:
+def _prepare_opencv(cv2: Any, lens: Lens, camera: Camera) -> Callable[[], Any]:
+    """Return a job that undistorts all pixels of all cameras."""
+    # OpenCV puts pixel centers at integers; shifting K and the points by the same half pixel leaves rays unchanged.
+    points = pixel_centers(camera.width, camera.height, dtype=torch.float64).reshape(-1, 1, 2).numpy()
+    d = None if lens.opencv is None else np.array(lens.opencv)
+    undistort = cv2.fisheye.undistortPoints if lens.fisheye else cv2.undistortPoints
+    matrices = []
+    for fx, fy, cx, cy in camera.params.reshape(-1, camera.params.shape[-1])[:, :4].tolist():
+        matrices.append(np.array([[fx, 0.0, cx], [0.0, fy, cy], [0.0, 0.0, 1.0]]))
+    return lambda: [undistort(points, k, d) for k in matrices]
+
+
+def _vary_focal_length(camera: Camera, count: int) -> Camera:
+    """Return a batch of cameras that differ by up to a percent of focal length."""
+    factor = torch.ones(count, camera.params.shape[-1], dtype=camera.dtype)
+    factor[:, :2] = torch.linspace(1, 1.01, count, dtype=camera.dtype)[:, None]
+    return type(camera)(camera.params * factor, camera.width, camera.height)
+
+
+def _time_interleaved(jobs: dict[str, Callable[[], Any]], repeats: int, warm_up: int = 1) -> dict[str, float]:
     """Return median CPU seconds per job, without the first rounds, in which memory is allocated."""
     times: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(warm_up + repeats):
@@ -76,18 +157,14 @@ def _time_interleaved(jobs: dict[str, Callable[[], Any]], repeats: int, warm_up:
     return {name: statistics.median(values[warm_up:]) for name, values in times.items()}
 
 
-def _compute_errors(
-    camera: OpenCVFisheye, opencv: np.ndarray, double: RayMap, single: RayMap
-) -> dict[str, float]:
-    """Return the largest distance in pixels between a pixel and the projection of its ray."""
-    tangent = torch.from_numpy(opencv).reshape(HEIGHT, WIDTH, 2)
-    rays = {
-        "opencv": torch.cat([tangent, torch.ones_like(tangent[..., :1])], -1),
-        "float64": double.directions,
-        "float32": single.directions.double(),
-    }
-    centers = pixel_centers(WIDTH, HEIGHT, dtype=torch.float64)
-    return {name: float((camera.project(ray)[0] - centers).norm(dim=-1).max()) for name, ray in rays.items()}
+def _compute_error(camera: Camera) -> float:
+    """Return the largest distance in pixels between a pixel and the projection of its ray, over the first cameras."""
+    few = camera[:2] if camera.batch_shape else camera
+    rays, valid = few.unproject_grid()
+    centers = pixel_centers(few.width, few.height, dtype=torch.float64)
+    # Every third row and column shows all parts of the lens.
+    rays, valid, centers = rays[..., ::3, ::3, :], valid[..., ::3, ::3], centers[::3, ::3]
+    return float((few.project(rays)[0] - centers)[valid].norm(dim=-1).max())
 
 
 def _import_opencv() -> Any:

@@ -1,15 +1,9 @@
-"""Rectified pairs with true disparity: our sweep beside OpenCV's semi-global matcher, quality and time.
-
-Two layouts are read: OpenCV's copy of Middlebury (datasets.xml with scales; NAME/im2.png, im6.png, disp2.png), and
-NAME_left.png, NAME_right.png with NAME_disp.npz (disparity in pixels; not finite or 0: unknown).
-"""
+"""Rectified pairs with true disparity: our sweep beside OpenCV's semi-global matcher, quality and time."""
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import torch
@@ -19,6 +13,7 @@ from torch import Tensor
 
 from g_ray.cameras import Pinhole
 from g_ray.formats.images import FORMATS
+from g_ray.formats.rectified_pairs import find_pairs
 from g_ray.geometry.pose import Pose
 from g_ray.stereo import DepthMap, StereoOptions, StereoView, estimate_depths
 
@@ -58,32 +53,16 @@ class RectifiedPair:
 
 def read_pairs(folder: Path) -> list[RectifiedPair]:
     """Read all pairs of a folder; ValueError if it has none."""
-    index = folder / "datasets.xml"
-    pairs = list(_read_scaled(folder, index) if index.is_file() else _read_archives(folder))
+    pairs = [
+        RectifiedPair(one.name, _read(one.left), _read(one.right), one.disparity.read())
+        for one in find_pairs(folder)
+    ]
     if not pairs:
         raise ValueError(
             f"{folder}: no rectified pairs; give a folder with datasets.xml, or with NAME_left.png, "
             "NAME_right.png and NAME_disp.npz"
         )
     return pairs
-
-
-def _read_scaled(folder: Path, index: Path) -> Iterator[RectifiedPair]:
-    words = (ElementTree.parse(index).getroot()[0].text or "").split()
-    for name, scale, _ in zip(words[::3], words[1::3], words[2::3], strict=True):
-        place = folder / name
-        stored = np.asarray(Image.open(place / "disp2.png", formats=FORMATS).convert("L"), dtype=np.float32)
-        disparity = torch.from_numpy(stored / np.float32(scale.strip('"')))
-        yield RectifiedPair(name, _read(place / "im2.png"), _read(place / "im6.png"), disparity)
-
-
-def _read_archives(folder: Path) -> Iterator[RectifiedPair]:
-    for path in sorted(folder.glob("*_disp.npz")):
-        name = path.name.removesuffix("_disp.npz")
-        with np.load(path, allow_pickle=False) as file:
-            disparity = torch.from_numpy(np.nan_to_num(file[file.files[0]], posinf=0.0).astype(np.float32))
-        images = [_read(folder / f"{name}_{side}.png") for side in ("left", "right")]
-        yield RectifiedPair(name, images[0], images[1], disparity)
 
 
 def _read(path: Path) -> Float[Tensor, "3 h w"]:

@@ -17,13 +17,18 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from g_ray.cameras.block_maps import INTERPOLATED_DTYPES, Unproject, fill_ray_maps
 from g_ray.cameras.field_of_view import FieldOfView, compute_field_of_view
 from g_ray.cameras.inverse import is_recording_grad
+from g_ray.cameras.radial_maps import fill_radial_maps
 from g_ray.cameras.validation import check_box, check_parameters, check_sizes, checks_enabled
 
 CameraType = TypeVar("CameraType", bound="Camera")
 
+# Pixels that are unprojected at once.
 _CHUNK = 1 << 16
+# Below so many pixels, unprojecting each of them is as fast as interpolating.
+_SMALLEST_MAP = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +54,7 @@ class Camera(ABC):
 
     NAME: ClassVar[str]
     PARAMETERS: ClassVar[tuple[str, ...]]  # fx, fy, cx, cy first, always
+    SMOOTH: ClassVar[bool] = True  # rays are a smooth function of pixels, up to the rim
     DEFAULTS: ClassVar[dict[str, float]] = {}  # of optional parameters that are not 0 when absent
 
     def __post_init__(self, check: bool) -> None:
@@ -194,20 +200,21 @@ class Camera(ABC):
         return bearings, valid if self.circle is None else valid & self._is_in_circle(pixels)
 
     def unproject_grid(self) -> tuple[Float[Tensor, "*batch h w 3"], Bool[Tensor, "*batch h w"]]:
-        """Compute unit bearings and validity at all pixel centers."""
-        grid = pixel_centers(self.width, self.height, dtype=self.dtype, device=self.device)
+        """Compute unit bearings and validity at all pixel centers.
+
+        On the CPU and without gradients the lens is inverted at some pixels and interpolated between, to rounding (see
+        `block_maps`); the mask is that of `unproject`.
+        """
+        size = (*self.batch_shape, self.height, self.width)
         if is_recording_grad(*self._collect_tensors().values()) or torch.compiler.is_compiling():
-            return self.unproject(grid.expand(*self.batch_shape, *grid.shape))
-        bearings = allocate_empty(
-            *self.batch_shape, self.height, self.width, 3, dtype=self.dtype, device=self.device
-        )
-        valid = torch.empty(bearings.shape[:-1], dtype=torch.bool, device=self.device)
-        # A few rows at a time stay in the processor's cache; temporaries of the whole map would not.
-        rows = max(1, _CHUNK // (self.width * max(1, math.prod(self.batch_shape))))
-        for top in range(0, self.height, rows):
-            piece = grid[top : top + rows]
-            part = self.unproject(piece.expand(*self.batch_shape, *piece.shape))
-            bearings[..., top : top + rows, :, :], valid[..., top : top + rows, :] = part
+            grid = pixel_centers(self.width, self.height, dtype=self.dtype, device=self.device)
+            return self.unproject(grid.expand(*size, 2))
+        bearings = allocate_empty(*size, 3, dtype=self.dtype, device=self.device)
+        valid = torch.empty(size, dtype=torch.bool, device=self.device)
+        if self._can_interpolate():
+            self._interpolate_grid(bearings, valid)
+        else:
+            self._unproject_rows(bearings, valid)
         return bearings, valid
 
     def contains(self, pixels: Float[Tensor, "*shape 2"]) -> Bool[Tensor, "*shape"]:
@@ -281,6 +288,13 @@ class Camera(ABC):
     def _check_lens(self) -> None:  # noqa: B027
         """Raise ValueError if the distortion makes no sense."""
 
+    def _compute_rim(self) -> Float[Tensor, "*batch"] | None:
+        """Compute the radius on the plane at which the image of a radially symmetric lens ends, inf where it does not.
+
+        None for other lenses.
+        """
+        return None
+
     def _compute_central_scale(self) -> Float[Tensor, "*batch"]:
         """Compute how much of the plane a unit of x/z covers on the optical axis."""
         return torch.ones_like(self.params[..., 0])
@@ -296,6 +310,72 @@ class Camera(ABC):
         return self.params * scale + shift
 
     # Internals
+
+    def _can_interpolate(self) -> bool:
+        large = self.width * self.height >= _SMALLEST_MAP
+        return self.SMOOTH and large and self.device.type == "cpu" and self.dtype in INTERPOLATED_DTYPES
+
+    def _unproject_rows(self, bearings: Tensor, valid: Tensor) -> None:
+        """Write the ray of every pixel, each by itself."""
+        grid = pixel_centers(self.width, self.height, dtype=self.dtype, device=self.device)
+        # A few rows at a time stay in the processor's cache; temporaries of the whole map would not.
+        rows = max(1, _CHUNK // (self.width * max(1, math.prod(self.batch_shape))))
+        for top in range(0, self.height, rows):
+            piece = grid[top : top + rows]
+            part = self.unproject(piece.expand(*self.batch_shape, *piece.shape))
+            bearings[..., top : top + rows, :, :], valid[..., top : top + rows, :] = part
+
+    def _interpolate_grid(self, bearings: Tensor, valid: Tensor) -> None:
+        """Write the rays of all pixels: by polynomials over blocks, or in the radius if there is a rim in the image."""
+        batch, size = math.prod(self.batch_shape), (self.height, self.width)
+        flat = self._replace(params=self.params.detach().reshape(batch, -1), circle=None)
+        rays, known = bearings.view(batch, *size, 3), valid.view(batch, *size)
+        done = flat._fill_within_rims(rays, known)
+        rest = [i for i in range(batch) if i not in done]
+        # Lenses go through together as long as their nodes stay in the processor's cache.
+        step = max(1, 16 * _CHUNK // (self.width * self.height))
+        for first in range(0, len(rest), step):
+            few = rest[first : first + step]
+            fill_ray_maps(_choose_unprojection(flat[few]), [rays[i] for i in few], [known[i] for i in few])
+        if self.circle is not None:
+            valid &= self._find_circle_pixels()
+
+    def _fill_within_rims(self, bearings: Tensor, valid: Tensor) -> set[int]:
+        """Write the maps of lenses with a rim in the image; return their indices in the flat batch."""
+        rims = self.to(torch.float64)._compute_rim()
+        if rims is None:
+            return set()
+        columns, rows = self._place_pixels()
+        reach = torch.hypot(columns.abs().amax(-1), rows.abs().amax(-1))
+        which = (rims < reach * (1 + 1e-6)).nonzero()[:, 0]
+        if not len(which):
+            return set()
+        lenses = self[which]
+        double = lenses.to(torch.float64)
+        done = fill_radial_maps(
+            lambda plane: double._from_plane(plane, double._align(double.params, plane)),
+            _choose_unprojection(lenses),
+            rims[which],
+            columns[which],
+            rows[which],
+            [bearings[i] for i in which.tolist()],
+            [valid[i] for i in which.tolist()],
+        )
+        return {i for i, good in zip(which.tolist(), done, strict=True) if good}
+
+    def _place_pixels(self) -> tuple[Float[Tensor, "*batch w"], Float[Tensor, "*batch h"]]:
+        """Compute the coordinates of columns and rows of pixels on the normalized plane, in float64."""
+        fx, fy, cx, cy = self.params[..., :4, None].double().unbind(-2)
+        u, v = (torch.arange(n, dtype=torch.float64) + 0.5 for n in (self.width, self.height))
+        return (u - cx) / fx, (v - cy) / fy
+
+    def _find_circle_pixels(self) -> Bool[Tensor, "*batch h w"]:
+        """Compute `_is_in_circle` of all pixel centers, to the last bit: the squares of columns and rows are shared."""
+        assert self.circle is not None
+        u, v, radius_u, radius_v = self.circle[..., None].unbind(-2)
+        columns, rows = (torch.arange(n, dtype=self.dtype) + 0.5 for n in (self.width, self.height))
+        across, down = ((columns - u) / radius_u).square(), ((rows - v) / radius_v).square()
+        return across[..., None, :] + down[..., None] <= 1
 
     def _warp(
         self: CameraType, sx: float, sy: float, tx: float | int, ty: float | int, width: int, height: int
@@ -331,6 +411,21 @@ class Camera(ABC):
                 f"batch shape {batch}; give [*batch, *n, {points.shape[-1]}]"
             )
         return tensor.reshape((*batch, *(1,) * extra, *tensor.shape[len(batch) :]))
+
+
+def _choose_unprojection(lenses: Camera) -> Unproject:
+    """Return the function that `fill_ray_maps` calls for a flat batch of lenses."""
+    double = lenses.to(torch.float64)
+
+    def unproject(index: Tensor, pixels: Tensor, exact: bool) -> tuple[Tensor, Tensor]:
+        camera = lenses if exact else double
+        if len(lenses.params) > 1:
+            return camera[index].unproject(pixels)
+        # One lens with many points computes less than many lenses with few points each.
+        rays, valid = camera[0].unproject(pixels.flatten(0, 1))
+        return rays.unflatten(0, pixels.shape[:2]), valid.unflatten(0, pixels.shape[:2])
+
+    return unproject
 
 
 def pixel_centers(

@@ -12,7 +12,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.inverse import (
+    Components,
     ValueAndSlope,
+    approximate_monotone,
     attach_implicit_gradient,
     attach_implicit_gradient_2d,
     evaluate_polynomial,
@@ -25,9 +27,10 @@ from g_ray.cameras.inverse import (
 # A ray on the rim may come back from rounding a little outside: so many machine epsilons are forgiven.
 RIM_SLACK = 8
 
-# From so many radii of one lens on, a table of so many nodes pays for itself.
-_MANY = 1 << 14
-_NODES = 1 << 10
+# From so many radii per lens on, a polynomial to start from pays for itself.
+_MANY = 1 << 6
+# Newton steps in two dimensions that nearly all points of a lens get by with.
+_FEW_STEPS = 6
 
 
 def rho(psi: Float[Tensor, "..."], k: Float[Tensor, "... degree"]) -> Float[Tensor, "..."]:
@@ -57,31 +60,28 @@ def invert_rho(
     if is_recording_grad(radius, k):
         psi = invert_monotone(_make_value_and_slope(k), radius, limit)
         return torch.where(valid, attach_implicit_gradient(_make_value_and_slope(k), radius, psi), psi), valid
-    if radius.numel() < _MANY or k.numel() > k.shape[-1] or torch.compiler.is_compiling():
+    if radius.numel() < _MANY * max(1, limit.numel()) or torch.compiler.is_compiling():
         return invert_monotone(_make_value_and_slope(k), radius, limit), valid
-    return _invert_many(radius, k.flatten(), limit.flatten()[0]), valid
+    return _invert_many(radius, k, limit), valid
 
 
 def _invert_many(
-    radius: Float[Tensor, "*shape"], k: Float[Tensor, "degree"], limit: Float[Tensor, ""]
+    radius: Float[Tensor, "*shape"], k: Float[Tensor, "... degree"], limit: Float[Tensor, "..."]
 ) -> Tensor:
-    """Invert many radii of one lens: start from a table, take two Newton steps, and solve what is left with care."""
-    edge = rho(limit, k)
-    share = torch.linspace(0, 1, _NODES + 1, dtype=k.dtype, device=k.device)
-    table = invert_monotone(_make_value_and_slope(k), share * edge, limit)
-    place = (radius * (_NODES / edge)).clamp(max=_NODES - 1)
-    index = place.int()
-    psi = torch.lerp(table[index], table[index + 1], place - index)
-    # Linear interpolation is good to about 1e-6; each step squares that.
+    """Invert many radii of a few lenses: start from a polynomial, take two Newton steps, solve the rest with care."""
+    psi = approximate_monotone(_make_value_and_slope(k), radius, limit)
     for _ in range(2):
-        value, slope = rho(psi, k), rho_slope(psi, k)
-        step = (value - radius) / slope
+        slope = rho_slope(psi, k)
+        step = (rho(psi, k) - radius).div_(slope)
         psi = psi - step
     # Newton squares the error, so a small last step means an exact result.
-    exact = (step.abs() <= torch.finfo(k.dtype).eps ** 0.6) & (slope > 0)
-    psi = torch.where(radius >= edge, limit, psi)
-    rest = ~(exact | (radius >= edge))
-    psi[rest] = invert_monotone(_make_value_and_slope(k), radius[rest], limit)
+    beyond = radius >= rho(limit, k)
+    exact = (step.abs_() <= torch.finfo(k.dtype).eps ** 0.6) & (slope > 0)
+    psi = torch.where(beyond, limit, psi)
+    rest = (~(exact | beyond)).nonzero(as_tuple=True)
+    if len(rest[0]):
+        k, limit = k.expand(*radius.shape, k.shape[-1])[rest], limit.expand_as(radius)[rest]
+        psi[rest] = invert_monotone(_make_value_and_slope(k), radius[rest], limit)
     return psi
 
 
@@ -121,24 +121,35 @@ class PlanarDistortion:
     def evaluate_with_jacobian(
         self, xy: Float[Tensor, "*shape 2"]
     ) -> tuple[Float[Tensor, "*shape 2"], Float[Tensor, "*shape 2 2"]]:
-        (x, y), (p1, p2) = xy.unbind(-1), self.tangential.unbind(-1)
-        s1, s2, s3, s4 = self.prism.unbind(-1)
-        t = x * x + y * y
+        value_x, value_y, *jacobian = self.evaluate_components(*xy.unbind(-1))
+        return torch.stack([value_x, value_y], -1), torch.stack(jacobian, -1).unflatten(-1, (2, 2))
+
+    def evaluate_components(self, x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"]) -> Components:
+        """Evaluate x', y' and the derivatives dx'/dx, dx'/dy, dy'/dx, dy'/dy.
+
+        With g = R + 2 p1 y + 2 p2 x the radial and tangential terms are x g + p2 r² and y g + p1 r².
+        """
+        p1, p2 = self.tangential.unbind(-1)
+        t = torch.addcmul(x * x, y, y)
         ratio, slope = self._evaluate_ratio(t)  # R and dR/dt
-        value_x = x * ratio + 2 * p1 * x * y + p2 * (t + 2 * x * x) + (s1 + s2 * t) * t
-        value_y = y * ratio + p1 * (t + 2 * y * y) + 2 * p2 * x * y + (s3 + s4 * t) * t
-        prism_x, prism_y = 2 * (s1 + 2 * s2 * t), 2 * (s3 + 2 * s4 * t)
-        mixed = 2 * x * y * slope + 2 * p1 * x + 2 * p2 * y
-        jacobian = torch.stack(
-            [
-                ratio + 2 * x * x * slope + 2 * p1 * y + 6 * p2 * x + prism_x * x,
-                mixed + prism_x * y,
-                mixed + prism_y * x,
-                ratio + 2 * y * y * slope + 6 * p1 * y + 2 * p2 * x + prism_y * y,
-            ],
-            -1,
+        slope = 2 * slope
+        g = torch.addcmul(torch.addcmul(ratio, y, 2 * p1), x, 2 * p2)
+        g_x, g_y = torch.addcmul(2 * p2, x, slope), torch.addcmul(2 * p1, y, slope)
+        mixed = torch.addcmul(x * g_y, y, 2 * p2)
+        value_x, value_y = torch.addcmul(p2 * t, x, g), torch.addcmul(p1 * t, y, g)
+        x_x, y_y = torch.addcmul(g, x, g_x + 2 * p2), torch.addcmul(g, y, g_y + 2 * p1)
+        if _is_absent(self.prism):
+            return value_x, value_y, x_x, mixed, mixed, y_y
+        s1, s2, s3, s4 = self.prism.unbind(-1)
+        prism_x, prism_y = 2 * s1 + 4 * s2 * t, 2 * s3 + 4 * s4 * t  # 2 d/dt of what follows
+        return (
+            value_x + (s1 + s2 * t) * t,
+            value_y + (s3 + s4 * t) * t,
+            x_x + prism_x * x,
+            mixed + prism_x * y,
+            mixed + prism_y * x,
+            y_y + prism_y * y,
         )
-        return torch.stack([value_x, value_y], -1), jacobian.unflatten(-1, (2, 2))
 
     def compute_limit(self) -> Float[Tensor, "..."]:
         """Compute the first critical radius of r R(r²), or its first pole, or MAX_RADIUS."""
@@ -158,26 +169,62 @@ class PlanarDistortion:
 
         The radial part alone, which is monotone up to the limit, starts a Newton iteration on the whole.
         """
-        start = self._guess_radial_start(target.detach(), limit)
-        solution, converged = solve_newton_2d(self.evaluate_with_jacobian, target, start, limit)
-        _, jacobian = self.evaluate_with_jacobian(solution)
+        solution, converged, determinant = self._solve(target.detach(), limit)
         inside = is_within(torch.linalg.vector_norm(solution, dim=-1), limit)
-        valid = converged & inside & (torch.linalg.det(jacobian) > 0)
+        valid = converged & inside & (determinant > 0)
+        if not is_recording_grad(target, self.numerator, self.denominator, self.tangential, self.prism):
+            return solution, valid
         point = attach_implicit_gradient_2d(self.evaluate_with_jacobian, target, solution)
         return torch.where(valid[..., None], point, solution), valid
 
+    @torch.no_grad()
+    def _solve(self, target: Tensor, limit: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Take a few Newton steps for all targets, then all that it takes for those that are left and within reach."""
+        start = self._guess_radial_start(target, limit)
+        if torch.compiler.is_compiling():
+            return solve_newton_2d(self.evaluate_components, target, start, limit)
+        solution, converged, determinant = solve_newton_2d(
+            self.evaluate_components, target, start, limit, _FEW_STEPS
+        )
+        reach = self._compute_reach(limit)
+        rest = (~converged & (torch.linalg.vector_norm(target, dim=-1) <= reach)).nonzero(as_tuple=True)
+        if len(rest[0]):
+            few, limit = self._select(rest, target.shape[:-1]), limit.expand(target.shape[:-1])[rest]
+            start = few._guess_radial_start(target[rest], limit)
+            again = solve_newton_2d(few.evaluate_components, target[rest], start, limit)
+            solution[rest], converged[rest], determinant[rest] = again
+        return solution, converged, determinant
+
+    def _compute_reach(self, limit: Tensor) -> Tensor:
+        """Compute the largest radius of the image of the disk, and a little more: no point lands on a target beyond."""
+        limit = limit.expand(torch.broadcast_shapes(limit.shape, self.tangential.shape[:-1]))
+        angle = torch.linspace(0, 2 * math.pi, 49, dtype=limit.dtype, device=limit.device)[1:]
+        share = torch.linspace(0, 1, 9, dtype=limit.dtype, device=limit.device)[1:]
+        places = [torch.outer(share, part(angle)).flatten() for part in (torch.cos, torch.sin)]
+        # Places go first, so that they broadcast against coefficients that vary from lens to lens.
+        x, y = (place.view(-1, *(1,) * limit.ndim) * limit for place in places)
+        value_x, value_y, *_ = self.evaluate_components(x, y)
+        return 1.02 * torch.hypot(value_x, value_y).amax(0)
+
+    def _select(self, which: tuple[Tensor, ...], shape: tuple[int, ...]) -> "PlanarDistortion":
+        """Return the coefficients at some of the points."""
+        parts = (self.numerator, self.denominator, self.tangential, self.prism)
+        return PlanarDistortion(*(part.expand(*shape, part.shape[-1])[which] for part in parts))
+
     def _guess_radial_start(self, target: Tensor, limit: Tensor) -> Tensor:
         radius = torch.linalg.vector_norm(target, dim=-1)
-        start = invert_monotone(self.evaluate_radial, radius, limit)
+        few = radius.numel() < _MANY * max(1, limit.numel()) or torch.compiler.is_compiling()
+        start = (invert_monotone if few else approximate_monotone)(self.evaluate_radial, radius, limit)
         return target * (start / torch.where(radius == 0, 1.0, radius))[..., None]
 
     def _evaluate_ratio(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        top, bottom = evaluate_polynomial(self.numerator, t), evaluate_polynomial(self.denominator, t)
+        top, top_slope = evaluate_polynomial(self.numerator, t), _evaluate_slope(self.numerator, t)
+        if _is_absent(self.denominator):
+            return top, top_slope
+        bottom = evaluate_polynomial(self.denominator, t)
         bottom = torch.where(bottom == 0, torch.finfo(t.dtype).tiny, bottom)
         ratio = top / bottom
-        return ratio, (
-            _evaluate_slope(self.numerator, t) - ratio * _evaluate_slope(self.denominator, t)
-        ) / bottom
+        return ratio, (top_slope - ratio * _evaluate_slope(self.denominator, t)) / bottom
 
     def _build_turning_polynomial(self) -> Tensor:
         """Compute the coefficients of d(r N/D)/dr · D² = 1 + …: Σ (2i + 1 − 2j) n_i d_j r²⁽ⁱ⁺ʲ⁾ with n_0 = d_0 = 1."""
@@ -190,9 +237,17 @@ class PlanarDistortion:
         return total[..., 1:]
 
 
-def _evaluate_slope(a: Tensor, t: Tensor) -> Tensor:
+def _is_absent(coefficients: Tensor) -> bool:
+    """Whether terms can be left out: all coefficients are 0, and nobody asks for their gradients."""
+    if torch.compiler.is_compiling() or is_recording_grad(coefficients):
+        return False
+    return not bool(coefficients.any())
+
+
+def _evaluate_slope(a: Float[Tensor, "... degree"], t: Float[Tensor, "..."]) -> Tensor:
     """Evaluate d/dt (1 + a1 t + a2 t² + …)."""
-    value = torch.zeros_like(t)
-    for i, coefficient in reversed(list(enumerate(a.unbind(-1)))):
-        value = value * t + (i + 1) * coefficient
-    return value
+    powers = torch.arange(1, a.shape[-1] + 1, dtype=a.dtype, device=a.device)
+    *rest, value = (a * powers).unbind(-1)
+    for coefficient in reversed(rest):
+        value = torch.addcmul(coefficient, value, t)
+    return value.expand(torch.broadcast_shapes(value.shape, t.shape))

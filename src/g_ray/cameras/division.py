@@ -48,6 +48,9 @@ class Division(Camera):
         rim = 1 + RIM_SLACK * torch.finfo(plane.dtype).eps
         return normalize(torch.cat([plane, 1 + kt[..., None]], -1)), kt <= rim
 
+    def _compute_rim(self) -> Tensor:
+        return self.params[..., 4].clamp_min(0).rsqrt()
+
     def _check_lens(self) -> None:
         k = self.params[..., 4]
         fold = torch.where(k > 0, 1 / torch.where(k > 0, k, 1.0).sqrt(), torch.inf)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.cameras.directions import normalize
-from g_ray.cameras.eucm import divide_where_positive, is_outside_shadow, lift_unified
+from g_ray.cameras.eucm import compute_unified_rim, divide_where_positive, is_outside_shadow, lift_unified
 from g_ray.cameras.sampling import ParameterSampler
 from g_ray.cameras.validation import check_values
 
@@ -49,6 +49,9 @@ class DoubleSphere(Camera):
         ray = torch.cat([plane, z[..., None]], -1) * scale[..., None]
         offset = torch.stack([torch.zeros_like(xi), torch.zeros_like(xi), xi], -1)
         return normalize(ray - offset), valid
+
+    def _compute_rim(self) -> Tensor:
+        return compute_unified_rim(self.params[..., 5], torch.ones_like(self.params[..., 5]))
 
     def _compute_central_scale(self) -> Tensor:
         return 1 / (1 + self.params[..., 4])

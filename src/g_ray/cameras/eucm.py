@@ -38,6 +38,9 @@ class EUCM(Camera):
         z, valid = lift_unified(plane.square().sum(-1), params[..., 4], params[..., 5])
         return normalize(torch.cat([plane, z[..., None]], -1)), valid
 
+    def _compute_rim(self) -> Tensor:
+        return compute_unified_rim(self.params[..., 4], self.params[..., 5])
+
     def _check_lens(self) -> None:
         alpha, beta = self.params[..., 4:5], self.params[..., 5:6]
         check_values(self.NAME, ("alpha",), alpha, (alpha >= 0) & (alpha <= 1), "is not between 0 and 1")
@@ -73,6 +76,11 @@ def divide_where_positive(
     valid = allowed & (bottom > torch.finfo(d.dtype).eps * d)
     plane = torch.where(valid[..., None], xy, 0.0) / torch.where(valid, bottom, 1.0)[..., None]
     return plane, valid
+
+
+def compute_unified_rim(alpha: Float[Tensor, "..."], beta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """Compute the radius 1 / sqrt(β (2α − 1)) at which the image ends, inf for α ≤ ½."""
+    return ((2 * alpha - 1) * beta).clamp_min(0).rsqrt()
 
 
 def lift_unified(

@@ -44,6 +44,9 @@ class FOV(Camera):
         stretched = unproject_radially(plane, angle, angle)
         return normalize(torch.cat([stretched[..., :2] / stretch[..., None], stretched[..., 2:]], -1)), valid
 
+    def _compute_rim(self) -> Tensor:
+        return math.pi / 2 / _compute_stretch(self.params)[0]
+
     def _compute_central_scale(self) -> Tensor:
         omega, stretch = _compute_stretch(self.params)
         return stretch / omega

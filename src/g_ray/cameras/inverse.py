@@ -5,6 +5,7 @@ it moves nothing but carries exactly the derivative of the implicit function the
 parameters.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -16,6 +17,8 @@ ValueAndSlope = Callable[[Tensor], tuple[Tensor, Tensor]]
 # Bisection alone halves the bracket to machine precision in about 55 steps; Newton needs far fewer.
 _MAX_STEPS = 60
 _MAX_STEPS_2D = 30
+# Nodes of the polynomial that starts Newton's method.
+_FIT_NODES = 12
 
 
 @torch.no_grad()
@@ -48,6 +51,47 @@ def invert_monotone(
     return torch.where(beyond, upper, x)
 
 
+@torch.no_grad()
+def approximate_monotone(
+    function: ValueAndSlope, target: Float[Tensor, "*shape"], upper: Float[Tensor, "..."]
+) -> Float[Tensor, "*shape"]:
+    """Approximate what `invert_monotone` finds by one polynomial per lens: a start for Newton's method.
+
+    Where f turns around, at the upper end, its inverse is as steep as a square root. As a function of
+    q = e (1 − sqrt(1 − y/e)) with e = f(upper) it is smooth up to there and interpolated between a few values of f.
+    """
+    edge = function(upper)[0]
+    upper = upper.expand_as(edge)
+    # The samples go first, so that they broadcast against coefficients of f that vary from lens to lens.
+    shape = (-1, *(1,) * upper.ndim)
+    ladder = 2.0 ** torch.arange(-20, 0.5, 0.5, dtype=upper.dtype, device=upper.device).view(shape) * upper
+    enough = torch.where(function(ladder)[0] >= torch.minimum(edge, target.amax()), ladder, upper).amin(0)
+    x = _make_chebyshev_nodes(upper).view(shape) * enough
+    q = _straighten(function(x)[0], edge)
+    # Newton's form of the interpolating polynomial: unlike a least-squares fit, it repeats to the last bit.
+    coefficients = x.clone()
+    for order in range(1, len(x)):
+        coefficients[order:] = (
+            coefficients[order:].sub(coefficients[order - 1 : -1]).div(q[order:] - q[:-order])
+        )
+    place = _straighten(target, edge)
+    value = coefficients[-1]
+    for node, coefficient in zip(reversed(q[:-1]), reversed(coefficients[:-1]), strict=True):
+        value = torch.addcmul(coefficient, value, place - node)
+    return torch.minimum(value.clamp_min(0), upper)
+
+
+def _make_chebyshev_nodes(like: Tensor) -> Float[Tensor, "m"]:
+    """Compute nodes in (0, 1), denser towards the ends."""
+    order = torch.arange(_FIT_NODES, dtype=like.dtype, device=like.device)
+    return (1 - torch.cos((order + 0.5) * (math.pi / _FIT_NODES))) / 2
+
+
+def _straighten(y: Tensor, edge: Tensor) -> Tensor:
+    """Compute e (1 − sqrt(1 − y/e)), without the cancellation for y much smaller than e."""
+    return (1 - y / edge).clamp_min_(0).sqrt_().add_(1).reciprocal_().mul_(y)
+
+
 def is_recording_grad(*tensors: Tensor) -> bool:
     """Whether autograd follows any of the tensors."""
     return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
@@ -68,30 +112,41 @@ def _zero_keeping_gradient(residual: Tensor) -> Tensor:
 
 
 ValueAndJacobian = Callable[[Tensor], tuple[Tensor, Tensor]]
+# The same by components: f1, f2 and df1/dx, df1/dy, df2/dx, df2/dy at (x, y).
+Components = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+ComponentFunction = Callable[[Tensor, Tensor], Components]
 
 
 @torch.no_grad()
 def solve_newton_2d(
-    function: ValueAndJacobian,
+    function: ComponentFunction,
     target: Float[Tensor, "*shape 2"],
     start: Float[Tensor, "*shape 2"],
     limit: Float[Tensor, "..."],
-) -> tuple[Float[Tensor, "*shape 2"], Bool[Tensor, "*shape"]]:
-    """Find x with f(x) = target by Newton's method inside the disk of radius ``limit``, and whether it converged."""
-    x = start
-    tolerance = 32 * torch.finfo(target.dtype).eps * (1 + torch.linalg.vector_norm(target, dim=-1))
+    max_steps: int = _MAX_STEPS_2D,
+) -> tuple[Float[Tensor, "*shape 2"], Bool[Tensor, "*shape"], Float[Tensor, "*shape"]]:
+    """Find x with f(x) = target by Newton's method inside the disk of radius ``limit``.
+
+    Returns the solution, whether it converged, and the determinant of the Jacobian there.
+    """
+    # Components that lie apart in memory take half the time of vectors of two.
+    (u, v), (x, y) = (part.movedim(-1, 0).contiguous() for part in (target, start))
+    tolerance = 32 * torch.finfo(target.dtype).eps * (1 + (u * u + v * v).sqrt())
     converged = torch.zeros_like(tolerance, dtype=torch.bool)
-    for _ in range(_limit_steps(_MAX_STEPS_2D)):
-        value, jacobian = function(x)
-        residual = value - target
-        step = solve_2x2(jacobian, residual)
+    for _ in range(_limit_steps(max_steps)):
+        value_u, value_v, a, b, c, d = function(x, y)
+        e, f = value_u - u, value_v - v
+        determinant = _bound_determinant(a, b, c, d)
         # One step after convergence brings the last digits.
-        x = _clamp_to_disk(x - torch.where(torch.isfinite(step), step, 0.0), limit)
+        x = x - ((d * e - b * f) / determinant).nan_to_num(0.0, 0.0, 0.0)
+        y = y - ((a * f - c * e) / determinant).nan_to_num(0.0, 0.0, 0.0)
+        x, y = _clamp_to_disk(x, y, limit)
         done = converged
-        converged = torch.linalg.vector_norm(residual, dim=-1) <= tolerance
+        converged = _is_shorter(e, f, tolerance)
         if not torch.compiler.is_compiling() and bool((converged | done).all()):
             break
-    return x, torch.linalg.vector_norm(function(x)[0] - target, dim=-1) <= tolerance
+    value_u, value_v, a, b, c, d = function(x, y)
+    return torch.stack([x, y], -1), _is_shorter(value_u - u, value_v - v, tolerance), a * d - b * c
 
 
 def attach_implicit_gradient_2d(
@@ -107,9 +162,7 @@ def solve_2x2(
 ) -> Float[Tensor, "*shape 2"]:
     """Compute matrix⁻¹ right; finite for singular matrices."""
     (a, b), (c, d) = matrix[..., 0, :].unbind(-1), matrix[..., 1, :].unbind(-1)
-    determinant = a * d - b * c
-    scale = torch.finfo(right.dtype).eps * matrix.square().sum((-2, -1))
-    determinant = torch.where(determinant.abs() > scale, determinant, scale + torch.finfo(right.dtype).tiny)
+    determinant = _bound_determinant(a, b, c, d)
     e, f = right.unbind(-1)
     return torch.stack([d * e - b * f, a * f - c * e], -1) / determinant[..., None]
 
@@ -119,9 +172,24 @@ def _limit_steps(most: int) -> int:
     return min(most, 16) if torch.compiler.is_compiling() else most
 
 
-def _clamp_to_disk(x: Tensor, limit: Tensor) -> Tensor:
-    radius = torch.linalg.vector_norm(x, dim=-1)
-    return x * torch.where(radius > limit, limit / radius, 1.0)[..., None]
+def _bound_determinant(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+    """Compute ad − bc, or a small positive number where it is zero to rounding."""
+    determinant = a * d - b * c
+    scale = torch.finfo(a.dtype).eps * (a * a + b * b + c * c + d * d)
+    return torch.where(determinant.abs() > scale, determinant, scale + torch.finfo(a.dtype).tiny)
+
+
+def _clamp_to_disk(x: Tensor, y: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
+    radius = (x * x + y * y).sqrt()
+    outside = radius > limit
+    if not torch.compiler.is_compiling() and not bool(outside.any()):
+        return x, y
+    factor = torch.where(outside, limit / radius, 1.0)
+    return x * factor, y * factor
+
+
+def _is_shorter(x: Tensor, y: Tensor, length: Tensor) -> Tensor:
+    return (x * x + y * y).sqrt() <= length
 
 
 # Where a lens polynomial turns around.
@@ -156,10 +224,10 @@ def evaluate_polynomial(
     coefficients: Float[Tensor, "... degree"], t: Float[Tensor, "..."]
 ) -> Float[Tensor, "..."]:
     """Evaluate 1 + a1 t + … + an tⁿ by Horner's rule; coefficients [..., n] broadcast against t."""
-    value = torch.zeros_like(t)
-    for a in reversed(coefficients.unbind(-1)):
-        value = (value + a) * t
-    return 1 + value
+    *rest, value = coefficients.unbind(-1)
+    for a in reversed(rest):
+        value = torch.addcmul(a, value, t)
+    return 1 + value * t
 
 
 def _build_companion_matrix(a: Tensor) -> Tensor:

@@ -6,11 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from g_ray.cameras.base import Camera, pixel_centers
+from g_ray.cameras.base import Camera
 from g_ray.cameras.directions import polar_angle, project_radially, unproject_radially
 from g_ray.cameras.distortion import critical_angle, invert_rho, is_within, rho
-from g_ray.cameras.inverse import is_recording_grad
-from g_ray.cameras.low_rank import compute_radial_map
 from g_ray.cameras.sampling import ParameterSampler
 from g_ray.cameras.validation import check_angle_fold
 
@@ -45,28 +43,9 @@ class OpenCVFisheye(Camera):
         psi, valid = invert_rho(radius, params[..., 4:8], self._compute_limits(plane))
         return unproject_radially(plane, radius, psi), valid
 
-    def unproject_grid(self) -> tuple[Tensor, Tensor]:
-        """Cast the rays of all pixels; where the image has no rim, by one matrix product (see `low_rank`)."""
-        if (
-            self.batch_shape
-            or self.device.type != "cpu"
-            or is_recording_grad(self.params)
-            or torch.compiler.is_compiling()
-        ):
-            return super().unproject_grid()
-        fx, fy, cx, cy = self.params[:4].double()
-        column = (torch.arange(self.width, dtype=torch.float64) + 0.5 - cx) / fx
-        row = (torch.arange(self.height, dtype=torch.float64) + 0.5 - cy) / fy
-        k, limit = self.params[4:8].double(), critical_angle(self.params[4:8].double())
-        # A rim inside the image would be a kink, which no short expansion follows.
-        if torch.hypot(column.abs().amax(), row.abs().amax()) > rho(limit, k):
-            return super().unproject_grid()
-        bearings = compute_radial_map(lambda radius: invert_rho(radius, k, limit)[0], column, row, self.dtype)
-        if bearings is None:
-            return super().unproject_grid()
-        if self.circle is None:
-            return bearings, torch.ones(self.height, self.width, dtype=torch.bool)
-        return bearings, self._is_in_circle(pixel_centers(self.width, self.height, dtype=self.dtype))
+    def _compute_rim(self) -> Tensor:
+        k = self.params[..., 4:8]
+        return rho(critical_angle(k), k)
 
     def _compute_limits(self, points: Tensor) -> Tensor:
         return self._align(critical_angle(self.params[..., 4:8]), points)

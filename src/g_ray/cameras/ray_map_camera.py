@@ -174,6 +174,7 @@ class RayMapCamera(Camera):
     table_valid: Bool[Tensor, "*batch rows columns"] = field(kw_only=True)
 
     NAME = "ray_map"
+    SMOOTH = False  # bilinear interpolation has kinks
     PARAMETERS = ("fx", "fy", "cx", "cy")
 
     @classmethod

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.cameras.directions import normalize
-from g_ray.cameras.eucm import lift_unified, project_unified
+from g_ray.cameras.eucm import compute_unified_rim, lift_unified, project_unified
 from g_ray.cameras.sampling import ParameterSampler
 from g_ray.cameras.validation import check_values
 
@@ -33,6 +33,9 @@ class UCM(Camera):
     def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
         z, valid = lift_unified(plane.square().sum(-1), params[..., 4], torch.ones_like(params[..., 4]))
         return normalize(torch.cat([plane, z[..., None]], -1)), valid
+
+    def _compute_rim(self) -> Tensor:
+        return compute_unified_rim(self.params[..., 4], torch.ones_like(self.params[..., 4]))
 
     def _check_lens(self) -> None:
         alpha = self.params[..., 4:5]

@@ -39,7 +39,7 @@ class Encodings:
 
 @dataclass(frozen=True)
 class RayMaps:
-    """The full unit-ray map of a four-coefficient fisheye against cv2.fisheye.undistortPoints; one thread each."""
+    """Unit-ray maps of every lens, large ones and batches, against OpenCV on the same points; one thread each."""
 
     json: Path | None = None
     """Write settings and rows to this file."""

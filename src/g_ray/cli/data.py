@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from g_ray.cli.data_covisibility import Covisibility
 from g_ray.cli.data_textured import Levels, TexturedRooms
 from g_ray.cli.prepare import Miniature, Prepare
 from g_ray.cli.text import CountBar
@@ -369,6 +370,7 @@ class Data:
 
     what: (
         Annotated[Check, tyro.conf.subcommand("check")]
+        | Annotated[Covisibility, tyro.conf.subcommand("covisibility")]
         | Annotated[Objects, tyro.conf.subcommand("objects")]
         | Annotated[ObjectsIndex, tyro.conf.subcommand("objects-index")]
         | Annotated[Levels, tyro.conf.subcommand("levels")]

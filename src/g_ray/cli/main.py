@@ -8,6 +8,7 @@ import dataclasses
 import io
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -17,6 +18,7 @@ from g_ray import __version__
 from g_ray.cli.bench import Bench
 from g_ray.cli.data import Data
 from g_ray.cli.demo import Demo
+from g_ray.cli.evaluate import Evaluate
 from g_ray.cli.rays import Rays
 from g_ray.cli.reconstruct import Reconstruct
 from g_ray.cli.reproduce import Reproduce
@@ -24,6 +26,7 @@ from g_ray.cli.synthesize import Synthesize
 from g_ray.cli.train import expand_recipe_name, make_train
 from g_ray.cli.view import View
 from g_ray.cli.weights import Weights
+from g_ray.data.reconstruction_settings import FolderSettings
 from g_ray.runtime.renamed import rename_option
 
 DESCRIPTION = "Ray-angle position encoding for multi-view transformers. --version prints the version."
@@ -41,6 +44,7 @@ def make_command(arguments: Sequence[str] = ()) -> Any:
         Annotated[Rays, tyro.conf.subcommand("rays")],
         Annotated[Bench, tyro.conf.subcommand("bench"), tyro.conf.OmitArgPrefixes],
         Annotated[Reconstruct, tyro.conf.subcommand("reconstruct")],
+        Annotated[Evaluate, tyro.conf.subcommand("evaluate"), tyro.conf.OmitArgPrefixes],
         Annotated[Reproduce, tyro.conf.subcommand("reproduce"), tyro.conf.OmitArgPrefixes],
         Annotated[Data, tyro.conf.subcommand("data"), tyro.conf.OmitArgPrefixes],
         Annotated[Synthesize, tyro.conf.subcommand("synthesize")],
@@ -52,12 +56,34 @@ def make_command(arguments: Sequence[str] = ()) -> Any:
     return Union[commands]  # noqa: UP007 (of a tuple)
 
 
+def make_registry() -> tyro.constructors.ConstructorRegistry:
+    """Return how values of our own types are written on the command line."""
+    registry = tyro.constructors.ConstructorRegistry()
+
+    @registry.primitive_rule
+    def parse_folder_settings(
+        info: tyro.constructors.PrimitiveTypeInfo,
+    ) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
+        if info.type is not FolderSettings:
+            return None
+        return tyro.constructors.PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="SETTING=VALUE,…",
+            instance_from_str=lambda words: FolderSettings.parse(words[0]),
+            is_instance=lambda value: isinstance(value, FolderSettings),
+            str_from_instance=lambda value: [value.format()],
+        )
+
+    return registry
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return 0 (or the command's own code), 2 for a user error, 130 after Ctrl-C, 1 for a defect."""
     for stream in (sys.stdout, sys.stderr):
         # File names and foreign labels may hold characters that a terminal's encoding lacks.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    warnings.formatwarning = _format_warning
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments == ["--version"]:
         print(f"g-ray {__version__}")
@@ -72,6 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             description=DESCRIPTION,
             args=convert_boolean_values(arguments, kind),
             config=(tyro.conf.OmitSubcommandPrefixes,),
+            registry=make_registry(),
         )
         code = command.run()
     except KeyboardInterrupt:
@@ -149,6 +176,11 @@ def _iterate_flags(kind: Any) -> Iterator[str]:
                 yield field.name.replace("_", "-")
             else:
                 yield from _iterate_flags(hints[field.name])
+
+
+def _format_warning(message: Warning | str, *place: object, **more: object) -> str:
+    """Format a warning as one line; users have no use for the line of our source."""
+    return f"g-ray: warning: {' '.join(str(message).split())}\n"
 
 
 def _format_error(error: Exception) -> str:

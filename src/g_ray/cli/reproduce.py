@@ -8,6 +8,7 @@ import tyro
 
 from g_ray.cli.reproduce_analysis import Attention, Runtime
 from g_ray.cli.reproduce_calibration import CalibrationEstimated, CalibrationNoise
+from g_ray.cli.reproduce_evaluation import FovStress, Heterogeneous, Homogeneous, RealSmall, Resolution
 from g_ray.cli.reproduce_tables import Table
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from g_ray.evaluation.reconstruction import FoldersScorer
     from g_ray.evaluation.study_runs import Study
     from g_ray.recipes.nvs import NVSRecipe
+    from g_ray.recipes.reconstruction import ReconstructionRecipe
     from g_ray.training.recipe import Recipe
 
 # Novel-view synthesis.
@@ -227,8 +229,8 @@ RECONSTRUCTION_PAIRS = (
     ("gray_camray", "camray"),
 )
 PAPER_ROWS = ("gray", "gray_qk", "rope", "camray")
-DINO_PAIRS = (("gray", "rope"), ("gray", "gray_qk"), ("gray", "camray"))
-DINO_STEPS = 2000
+DINO_PAIRS = (("gray", "rope"), ("gray", "gray_qk"), ("gray", "camray"), ("gray", "gray_random"))
+DINO_STEPS = 700
 TEXTURED_TESTS = ("pinhole", "zoom", "mixed", "fisheye")
 TEXTURED_SETS = 48
 TEST_SETS = 128
@@ -239,6 +241,17 @@ TRAINED = 0.6
 class ReconAblation(Table):
     """Eight methods of a reconstruction network: trained on pinholes, tested on other lenses too."""
 
+    data: tuple[Path, ...] = ()
+    """Scene folders with depth, or folders of them, to train on instead of procedural rooms (paper scale only)."""
+    weights: tuple[float, ...] = ()
+    """How often each folder is drawn from; without any, all scenes are equally frequent."""
+    encoder: Path | None = None
+    """Weights of DINOv2 ViT-S/14 with registers, or an id such as facebook/dinov2-with-registers-small, that training
+    starts from (paper scale only)."""
+    tests: Path | None = None
+    """Folder with NAME-test-pinhole, -zoom, -mixed, -fisheye to score on, as `g-ray data levels` makes them; without,
+    procedural rooms."""
+
     def build_study(self) -> "Study":
         from g_ray.data.rooms.reconstruction import RoomsReconstruction
         from g_ray.evaluation.reconstruction import RoomsScorer
@@ -247,22 +260,43 @@ class ReconAblation(Table):
         from g_ray.recipes import reconstruction
 
         make = {"small": reconstruction.tiny, "paper": reconstruction.ablation}[self.scale]
-        recipes = {method: make(method) for method in RECONSTRUCTION_METHODS}
-        first = recipes["gray"]
-        rooms = first.data.build_source(0, first.model.build_config().patch)
+        if self.scale == "small" and (self.data or self.weights or self.encoder):
+            raise ValueError(
+                "--data, --weights and --encoder belong to --scale paper; --scale small makes rooms"
+            )
+        recipes = {method: self._start_from(make(method)) for method in RECONSTRUCTION_METHODS}
+        rooms = make("gray").data.build_source(0, recipes["gray"].model.build_config().patch)
         assert isinstance(rooms, RoomsReconstruction)
-        scorer = RoomsScorer.from_training(rooms, TEST_SETS)
+        scorer = (
+            RoomsScorer.from_training(rooms, TEST_SETS)
+            if self.tests is None
+            else build_folders_scorer(recipes["gray"], self.tests, None)
+        )
         return Study("recon-ablation", self.scale, recipes, scorer, RECONSTRUCTION_PAIRS)
 
-    def draw(self, study: "Study", result: dict[str, Any]) -> None:
-        from g_ray.cli.reproduce_tables import draw_reconstructions
+    def _start_from(self, recipe: "ReconstructionRecipe") -> "ReconstructionRecipe":
+        """Return the recipe on the folders and with the encoder that were given."""
+        from g_ray.data.reconstruction_settings import ScenesViews
 
-        draw_reconstructions(study, result, self.out)
+        if self.encoder is not None:
+            recipe = replace(recipe, model=replace(recipe.model, encoder=self.encoder))
+        if not self.data:
+            return recipe
+        folders = ScenesViews(**recipe.data.get_shape(), folders=self.data, weights=self.weights)
+        return replace(recipe, data=folders)
+
+    def draw(self, study: "Study", result: dict[str, Any]) -> None:
+        from g_ray.cli.reproduce_tables import draw_metrics, draw_reconstructions
+
+        if self.tests is None:
+            draw_reconstructions(study, result, self.out)
+        else:
+            draw_metrics(result, self.out)
 
 
 @dataclass(frozen=True)
 class ReconAblationDino(Table):
-    """The four rows of the paper's ablation on frozen DINOv2 ViT-S/14 features of textured scenes."""
+    """The paper's ablation on frozen DINOv2 ViT-S/14 features of textured scenes, and a row on a random encoder."""
 
     data: Path | None = None
     """Folder with NAME-train-pinhole and NAME-test-pinhole, -zoom, -mixed, -fisheye, as `g-ray data levels` and `g-ray
@@ -274,6 +308,7 @@ class ReconAblationDino(Table):
 
     def build_study(self) -> "Study":
         from g_ray.evaluation.study_runs import Study
+        from g_ray.models.reconstruction_config import RANDOM_ENCODER
         from g_ray.recipes import reconstruction
 
         if self.scale != "small":
@@ -289,7 +324,10 @@ class ReconAblationDino(Table):
                 data=replace(recipe.data, folders=find_textured(self.data, "train-pinhole")),
                 schedule=replace(recipe.schedule, steps=DINO_STEPS, warmup=DINO_STEPS // 20),
             )
-        scorer = build_folders_scorer(recipes["gray"], self.data, self.photos)
+        # What the encoder has learned is worth the difference to one that has learned nothing.
+        gray = recipes["gray"]
+        recipes["gray_random"] = replace(gray, model=replace(gray.model, encoder=RANDOM_ENCODER))
+        scorer = build_folders_scorer(gray, self.data, self.photos)
         features = self.out / "features"
         return Study("recon-ablation-dino", self.scale, recipes, scorer, DINO_PAIRS, features=features)
 
@@ -352,7 +390,7 @@ class ReconPhotos(Table):
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Train and score a table of the paper, or measure what networks do."""
+    """Make a table of the paper: train its rows and score them, or score finished models."""
 
     what: (
         Annotated[NVSFov, tyro.conf.subcommand("nvs-fov")]
@@ -366,6 +404,11 @@ class Reproduce:
         | Annotated[CalibrationNoise, tyro.conf.subcommand("calibration-noise")]
         | Annotated[CalibrationEstimated, tyro.conf.subcommand("calibration-estimated")]
         | Annotated[Runtime, tyro.conf.subcommand("runtime")]
+        | Annotated[Heterogeneous, tyro.conf.subcommand("recon-heterogeneous")]
+        | Annotated[Homogeneous, tyro.conf.subcommand("recon-homogeneous")]
+        | Annotated[FovStress, tyro.conf.subcommand("fov-stress")]
+        | Annotated[Resolution, tyro.conf.subcommand("resolution")]
+        | Annotated[RealSmall, tyro.conf.subcommand("real-small")]
     )
 
     def run(self) -> None:

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from g_ray.data.nvs import NVSBatch as NVSBatch
     from g_ray.data.nvs import NVSSource as NVSSource
     from g_ray.data.nvs_settings import RoomsData as RoomsData
-    from g_ray.data.reconstruction import MixtureReconstruction as MixtureReconstruction
     from g_ray.data.reconstruction import ReconstructionBatch as ReconstructionBatch
     from g_ray.data.reconstruction import ReconstructionSource as ReconstructionSource
+    from g_ray.data.reconstruction_mixture import MixtureReconstruction as MixtureReconstruction
     from g_ray.data.reconstruction_settings import RoomsViews as RoomsViews
     from g_ray.data.reconstruction_settings import ScenesViews as ScenesViews
     from g_ray.data.rooms.nvs import RoomsNVS as RoomsNVS
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from g_ray.rays.resample import resample as resample
 
 _HOME = {
-    "MixtureReconstruction": "g_ray.data.reconstruction",
+    "MixtureReconstruction": "g_ray.data.reconstruction_mixture",
     "NVSBatch": "g_ray.data.nvs",
     "NVSSource": "g_ray.data.nvs",
     "ReconstructionBatch": "g_ray.data.reconstruction",

@@ -1,5 +1,6 @@
 """Covisibility: how much of one view another one sees, and walks through views that overlap."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from g_ray.formats.scene import PosedScene
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
+from g_ray.runtime.files import atomic_path
 
 TOLERANCE_M = 0.17
 TOLERANCE_SHARE = 0.005
@@ -71,10 +73,43 @@ NEAR = 0.05
 
 
 def get_scene_covisibility(scene: PosedScene) -> Float[np.ndarray, "view view"]:
-    """Share of view i that view j sees, at [i, j]; ValueError or OSError, with the file, if it cannot be had."""
+    """Share of view i that view j sees, at [i, j]; ValueError or OSError, with the file, if it cannot be had.
+
+    As the scene's format stores it, as `store_covisibility` has, or else computed.
+    """
     if scene.covisibility is not None:
         return read_covisibility(scene.covisibility, len(scene))
-    return compute_scene_covisibility(scene)
+    stored = find_stored_path(scene)
+    return read_covisibility(stored, len(scene)) if stored.is_file() else compute_scene_covisibility(scene)
+
+
+def store_covisibility(scene: PosedScene) -> bool:
+    """Compute and store the matrix beside a scene, unless it is there; return whether it had to be computed."""
+    path = find_stored_path(scene)
+    if scene.covisibility is not None or path.is_file():
+        return False
+    matrix = compute_scene_covisibility(scene)
+    with atomic_path(path) as scratch:
+        np.save(scratch, matrix)
+    return True
+
+
+def find_stored_path(scene: PosedScene) -> Path:
+    """Return where `store_covisibility` keeps the matrix of a scene: the name is a digest of all that it depends on.
+
+    Of depth files that is their name, size and meaning: to read them would take as long as to compute the matrix.
+    """
+    digest = hashlib.blake2b(f"{POINTS_PX} {LOOKUP_PX} {NEAR}".encode(), digest_size=16)
+    for view, (name, camera) in enumerate(zip(scene.names, scene.cameras, strict=True)):
+        file = scene.depth[view] if scene.depth else None
+        if file is not None:
+            size = file.path.stat().st_size if file.path.is_file() else 0
+            name = f"{name} {file.path.name} {size} {file.convention} {file.unit} {file.nothing} {file.limit}"
+        digest.update(f"{name} {camera.NAME} {camera.width} {camera.height}\n".encode())
+        for tensor in camera._collect_tensors().values():
+            digest.update(tensor.detach().cpu().contiguous().numpy().data)
+    digest.update(scene.poses.world_from_cam.cpu().contiguous().numpy().data)
+    return scene.folder / "covisibility" / "g-ray" / f"{digest.hexdigest()}.npy"
 
 
 def read_covisibility(path: Path, views: int) -> Float[np.ndarray, "view view"]:

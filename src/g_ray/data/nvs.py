@@ -1,7 +1,7 @@
 """Batches of novel-view synthesis (context and target views), and the interface of their sources."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,6 +21,8 @@ class NVSBatch:
     targets: Views
     names: tuple[str, ...] = ()
     """One per scene, for messages: a file, a clip, the number of a room."""
+    redrawn: tuple[str, ...] = ()
+    """Why scenes were drawn again, one line each: files that cannot be read."""
 
     def __len__(self) -> int:
         return len(self.context_images)
@@ -33,7 +35,13 @@ class NVSBatch:
             self.target_images.to(*args, **kwargs),
             self.targets.to(*args, **kwargs),
             self.names,
+            self.redrawn,
         )
+
+    def pin_memory(self) -> "NVSBatch":
+        """Copy images into page-locked memory; a data loader calls it."""
+        contexts, targets = self.context_images.pin_memory(), self.target_images.pin_memory()
+        return replace(self, context_images=contexts, target_images=targets)
 
 
 class NVSSource(ABC):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from g_ray.data.clip_sampling import (
 )
 from g_ray.data.nvs import NVSBatch, NVSSource, compute_zoom_factors
 from g_ray.data.nvs_settings import RE10KData
+from g_ray.data.redraw import draw_readable, make_generator
 from g_ray.formats.re10k import Clip, Clips
 from g_ray.geometry.pose import Pose
 from g_ray.rays.resample import fit_box, resample
@@ -111,12 +113,23 @@ class RE10KNVS(NVSSource):
         return replace(self, settings=replace(self.settings, zoom_max=zoom_max))
 
     def _load(self, keys: tuple[str, ...], rank: int, numbers: range) -> NVSBatch:
-        scenes = [self._draw_frames(keys, rank, number) for number in numbers]
-        return load_scenes(scenes, self.settings.width, self.settings.height)
+        scenes: list[LoadedClip] = []
+        redrawn: list[str] = []
+        for number in numbers:
+            scene, reasons = draw_readable(
+                lambda attempt, number=number: self._load_clip(keys, rank, number, attempt),
+                self.settings.root,
+            )
+            scenes.append(scene)
+            redrawn += reasons
+        return replace(_stack_scenes(scenes), redrawn=tuple(redrawn))
 
-    def _draw_frames(self, keys: tuple[str, ...], rank: int, number: int) -> ClipFrames:
+    def _load_clip(self, keys: tuple[str, ...], rank: int, number: int, attempt: int) -> "LoadedClip":
+        frames = self._draw_frames(keys, make_generator(attempt, self.seed, rank, number))
+        return _load_scene(frames, self.settings.width, self.settings.height)
+
+    def _draw_frames(self, keys: tuple[str, ...], random: np.random.Generator) -> ClipFrames:
         contexts, targets, gap = self.settings.contexts, self.settings.targets, self.settings.gap
-        random = np.random.default_rng((self.seed, rank, number))
         unit = torch.from_numpy(random.random(contexts + targets))
         for _ in range(TRIES):
             clip = self.clips.get_clip(keys[int(random.integers(len(keys)))])
@@ -128,19 +141,30 @@ class RE10KNVS(NVSSource):
 
 def load_scenes(scenes: Sequence[ClipFrames], width: int, height: int) -> NVSBatch:
     """Load scenes of equally many views; each frame is cropped and resized together with its camera in one step."""
-    contexts = scenes[0].contexts
-    images, cameras, poses = zip(*(_load_scene(scene, width, height) for scene in scenes), strict=True)
+    return _stack_scenes([_load_scene(scene, width, height) for scene in scenes])
+
+
+class LoadedClip(NamedTuple):
+    """A scene with its pictures, cameras and poses."""
+
+    scene: ClipFrames
+    pictures: Float[Tensor, "view 3 h w"]
+    cameras: list[Pinhole]
+    poses: Float[Tensor, "view 4 4"]
+
+
+def _stack_scenes(loaded: Sequence[LoadedClip]) -> NVSBatch:
+    contexts = loaded[0].scene.contexts
     views = Views(
-        [Pinhole.stack(per_view) for per_view in zip(*cameras, strict=True)],
-        normalize_poses(Pose(torch.stack(poses)), contexts).to(torch.float32),
+        [Pinhole.stack(per_view) for per_view in zip(*(each.cameras for each in loaded), strict=True)],
+        normalize_poses(Pose(torch.stack([each.poses for each in loaded])), contexts).to(torch.float32),
     )
-    pictures = torch.stack(images)
-    names = tuple(f"clip {scene.clip.key}, frames {list(scene.frames)}" for scene in scenes)
+    pictures = torch.stack([each.pictures for each in loaded])
+    names = tuple(f"clip {each.scene.clip.key}, frames {list(each.scene.frames)}" for each in loaded)
     return NVSBatch(pictures[:, :contexts], views[:contexts], pictures[:, contexts:], views[contexts:], names)
 
 
-def _load_scene(scene: ClipFrames, width: int, height: int) -> tuple[Tensor, list[Pinhole], Tensor]:
-    """Return the pictures [view 3 h w], cameras and poses [view 4 4] of a scene."""
+def _load_scene(scene: ClipFrames, width: int, height: int) -> LoadedClip:
     beyond = [number for number in scene.frames if not 0 <= number < len(scene.clip)]
     if beyond:
         raise ValueError(
@@ -153,4 +177,5 @@ def _load_scene(scene: ClipFrames, width: int, height: int) -> tuple[Tensor, lis
         picture, camera = resample(frame.image, frame.camera, width, height, box)
         pictures.append(picture)
         cameras.append(camera)
-    return torch.stack(pictures), cameras, scene.clip.poses.world_from_cam[list(scene.frames)]
+    poses = scene.clip.poses.world_from_cam[list(scene.frames)]
+    return LoadedClip(scene, torch.stack(pictures), cameras, poses)

@@ -1,8 +1,8 @@
 """Batches of reconstruction (sets of views with depth and poses), and the interface of their sources."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
-from math import isfinite
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from g_ray.cameras.base import Camera
+from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.data.reconstruction_settings import ReconstructionData
 from g_ray.data.splits import HELD_OUT
 from g_ray.geometry.pose import Pose
@@ -35,6 +37,8 @@ class ReconstructionBatch:
     poses: Pose  # world_from_cam [set view]; the first is the identity
     names: tuple[str, ...] = ()
     """One per set, for messages."""
+    redrawn: tuple[str, ...] = ()
+    """Why sets were drawn again, one line each: files that cannot be read."""
 
     def __len__(self) -> int:
         return len(self.images)
@@ -50,6 +54,11 @@ class ReconstructionBatch:
         """Move everything to a device or a floating dtype, as `Tensor.to`; masks stay masks."""
         moved = {f.name: _move_tensors(getattr(self, f.name), *args, **kwargs) for f in fields(self)}
         return ReconstructionBatch(**moved)
+
+    def pin_memory(self) -> "ReconstructionBatch":
+        """Copy what has the size of images into page-locked memory; a data loader calls it."""
+        tensors = {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)}
+        return replace(self, **{name: tensor.pin_memory() for name, tensor in tensors.items()})
 
 
 class ReconstructionSource(ABC):
@@ -82,6 +91,10 @@ SHAPE_STREAM = 0x5A4E
 """Keeps the draws of shapes independent of those of scenes."""
 
 
+Size = tuple[int, int]
+"""Width and height."""
+
+
 @dataclass(frozen=True)
 class BatchShape:
     """Shape of the batch of one process at one step."""
@@ -101,14 +114,15 @@ class ShapedSets(ReconstructionSource):
 
     @abstractmethod
     def make_sets(
-        self, numbers: range, rank: int = 0, *, views: int | None = None, height: int | None = None
+        self, numbers: Sequence[int], rank: int = 0, *, views: int | None = None, size: Size | None = None
     ) -> ReconstructionBatch:
-        """Make a range of the stream, by default with the most views that a set has, at the tallest height."""
+        """Make sets of the stream, by default with the most views that a set has, at the tallest height."""
 
     def make_batch(self, step: int, rank: int = 0) -> ReconstructionBatch:
         shape = self.draw_shape(step)
         first = step * self.settings.batch
-        return self.make_sets(range(first, first + shape.sets), rank, views=shape.views, height=shape.height)
+        numbers = range(first, first + shape.sets)
+        return self.make_sets(numbers, rank, views=shape.views, size=(shape.width, shape.height))
 
     def make_held_out(self) -> ReconstructionBatch:
         return self.make_batch(0, HELD_OUT)
@@ -151,42 +165,21 @@ class ShapedSets(ReconstructionSource):
                 "raise it, or ask for fewer views"
             )
 
-
-# Several sources of sets as one, each as often as its weight says.
-
-
-MIXTURE_STREAM = 0x31C5
-"""Keeps the draws of mixtures independent of those of scenes and shapes."""
+    def list_sizes(self) -> dict[Size, float]:
+        """Return the sizes that batches can have, with the share of views that has each; empty if any size will do."""
+        return {}
 
 
-@dataclass(frozen=True)
-class MixtureReconstruction(ReconstructionSource):
-    """Every step one source, drawn by weight from (seed, step) alone: all ranks of a step have the same one, and so
-    batches of one shape. A source is asked for the steps that fall to it and never for those between."""
+def draw_weighted(random: np.random.Generator, weights: Sequence[float | int]) -> int:
+    """Draw an index as often as its weight says."""
+    ends = np.cumsum(weights) / sum(weights)
+    return min(int(np.searchsorted(ends, random.random(), side="right")), len(ends) - 1)
 
-    sources: tuple[ReconstructionSource, ...]
-    weights: tuple[float | int, ...]
-    seed: int = 0
 
-    def __post_init__(self) -> None:
-        if not self.sources or len(self.sources) != len(self.weights):
-            raise ValueError(
-                f"{len(self.sources)} sources and {len(self.weights)} weights: give one or more, and a weight for each"
-            )
-        if not all(isfinite(weight) and weight > 0 for weight in self.weights) or self.seed < 0:
-            raise ValueError(
-                f"weights {self.weights} must be positive numbers, and seed {self.seed} 0 or more"
-            )
-
-    def make_batch(self, step: int, rank: int = 0) -> ReconstructionBatch:
-        return self.sources[self.choose_source(step)].make_batch(step, rank)
-
-    def make_held_out(self) -> ReconstructionBatch:
-        """Make a batch of the source with the greatest weight: sources may have batches of different shapes."""
-        return self.sources[int(np.argmax(self.weights))].make_held_out()
-
-    def choose_source(self, step: int) -> int:
-        """Return the index of the source of a step."""
-        unit = np.random.default_rng((self.seed, MIXTURE_STREAM, step)).random()
-        ends = np.cumsum(self.weights) / sum(self.weights)
-        return min(int(np.searchsorted(ends, unit, side="right")), len(ends) - 1)
+def merge_cameras(cameras: Sequence[Camera]) -> Camera:
+    """Stack cameras; those of several models become tables of their rays, because a batch has one camera model."""
+    kinds = {(type(camera), camera.circle is None) for camera in cameras}
+    if len(kinds) > 1 or isinstance(cameras[0], RayMapCamera):
+        rays = [RayMap.from_camera(camera) for camera in cameras]
+        return RayMapCamera.stack([RayMapCamera.from_rays(each.directions, each.valid) for each in rays])
+    return type(cameras[0]).stack(cameras)

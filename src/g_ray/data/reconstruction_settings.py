@@ -7,10 +7,11 @@ which keeps it as `settings`.
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
-    from g_ray.data.reconstruction import ReconstructionSource
+    from g_ray.data.reconstruction import ReconstructionSource, ShapedSets
+    from g_ray.data.scenes.reconstruction import ScenesReconstruction
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,49 @@ class RoomsViews(ReconstructionData):
 
 
 @dataclass(frozen=True)
+class FolderSettings:
+    """What one data set needs otherwise than the others; None keeps what is set for all of them.
+
+    On the command line OVERLAP=…,ZOOM_MAX=… in lower case, see `FolderSettings.parse`.
+    """
+
+    overlap: float | None = None
+    zoom_max: float | None = None
+    depth_max: float | None = None
+    depth_unit: float | None = None
+    """Length per stored number, instead of what the format says: 0.001 for millimeters."""
+    depth_convention: Literal["z", "ray"] | None = None
+    depth_modality: str | None = None
+    """Of WAI folders: which depth, e.g. pred_depth/mvsanywhere."""
+
+    def __post_init__(self) -> None:
+        if self.depth_convention not in (None, "z", "ray"):
+            raise ValueError(f"depth_convention {self.depth_convention!r}: it can be z or ray")
+
+    @staticmethod
+    def parse(text: str) -> "FolderSettings":
+        """Parse overlap=0.3,depth_max=80; "same" changes nothing. ValueError names what cannot be used."""
+        kinds = {field.name: float for field in fields(FolderSettings)}
+        kinds |= {"depth_convention": str, "depth_modality": str}
+        values: dict[str, Any] = {}
+        for pair in () if text == "same" else text.split(","):
+            name, _, value = pair.partition("=")
+            name = name.replace("-", "_")
+            try:
+                values[name] = kinds[name](value)
+            except (KeyError, ValueError):
+                raise ValueError(
+                    f"--data.per-folder {pair!r}: write SETTING=VALUE,… with some of {', '.join(kinds)}, or same"
+                ) from None
+        return FolderSettings(**values)
+
+    def format(self) -> str:
+        """Return the text that `parse` reads."""
+        pairs = [f"{field.name}={getattr(self, field.name)}" for field in fields(self)]
+        return ",".join(pair for pair in pairs if not pair.endswith("=None")) or "same"
+
+
+@dataclass(frozen=True)
 class ScenesViews(ReconstructionData):
     """Photographs with depth and poses: WAI, nerfstudio, COLMAP or 7-Scenes folders. See `g-ray data check`."""
 
@@ -86,8 +130,11 @@ class ScenesViews(ReconstructionData):
     """Scene folders, or folders of them."""
     weights: tuple[float, ...] = ()
     """How often each folder is drawn from, one number per folder; without any, all scenes are equally frequent."""
+    per_folder: tuple[FolderSettings, ...] = ()
+    """What differs from folder to folder, once per folder: overlap=0.3,depth_max=80 or same. Settings are overlap,
+    zoom_max, depth_max, depth_unit, depth_convention and depth_modality."""
     rooms: float = 0.0
-    """Share of the steps that see procedural rooms instead."""
+    """Share of the sets that are procedural rooms instead."""
     overlap: float = 0.25
     """Each view of a set overlaps with one before it by more than this."""
     zoom_max: float = 1.5
@@ -109,21 +156,38 @@ class ScenesViews(ReconstructionData):
     is the size at which they are stored, pixels are taken as they are. Needs zoom_max 1, off_center 0, aspect 1."""
 
     def build_source(self, seed: int, patch: int) -> "ReconstructionSource":
-        from g_ray.data.reconstruction import MixtureReconstruction
-        from g_ray.data.scenes.reconstruction import ScenesReconstruction
+        from g_ray.data.reconstruction_mixture import MixtureReconstruction
+        from g_ray.data.rooms.reconstruction import RoomsReconstruction
 
         self._check_mixture()
-        groups = [(folder,) for folder in self.folders] if self.weights else [self.folders]
-        parts: list[ReconstructionSource] = [
-            ScenesReconstruction(replace(self, folders=group, weights=(), rooms=0.0), seed, patch)
-            for group in groups
+        is_mixed = bool(self.weights or self.per_folder)
+        groups = [(folder,) for folder in self.folders] if is_mixed else [self.folders]
+        parts = [
+            self._build_part(group, own, seed, patch)
+            for group, own in zip(groups, self.per_folder or [FolderSettings()] * len(groups), strict=True)
         ]
-        weights = [weight / sum(self.weights) for weight in self.weights] or [1.0]
+        # Without weights every scene is equally frequent, in whichever folder it is.
+        weights = self.weights or tuple(len(part.store.training) or 1.0 for part in parts)
+        shares = [weight / sum(weights) for weight in weights]
+        sources: list[ShapedSets] = [*parts]
         if self.rooms:
             rooms = RoomsViews(**self.get_shape(), coarse=self.width < 100, color=self.color)
-            parts.append(rooms.build_source(seed, patch))
-            weights = [(1 - self.rooms) * weight for weight in weights] + [self.rooms]
-        return parts[0] if len(parts) == 1 else MixtureReconstruction(tuple(parts), tuple(weights), seed)
+            sources.append(RoomsReconstruction(rooms, seed, patch))
+            shares = [(1 - self.rooms) * share for share in shares] + [self.rooms]
+        return sources[0] if len(sources) == 1 else MixtureReconstruction(tuple(sources), tuple(shares), seed)
+
+    def _build_part(
+        self, folders: tuple[Path, ...], own: FolderSettings, seed: int, patch: int
+    ) -> "ScenesReconstruction":
+        """Build the stream of some folders with the settings that are their own."""
+        from g_ray.data.scenes.reconstruction import ScenesReconstruction
+        from g_ray.data.scenes.store import DepthReading
+
+        names = ("overlap", "zoom_max", "depth_max")
+        changes = {name: value for name in names if (value := getattr(own, name)) is not None}
+        settings = replace(self, folders=folders, weights=(), per_folder=(), rooms=0.0, **changes)
+        reading = DepthReading(own.depth_convention, own.depth_unit, own.depth_modality)
+        return ScenesReconstruction(settings, seed, patch, reading)
 
     def _check_mixture(self) -> None:
         if not self.folders:
@@ -133,9 +197,14 @@ class ScenesViews(ReconstructionData):
                 f"{len(self.folders)} folders but {len(self.weights)} weights: "
                 "give --data.weights one number per folder"
             )
+        if self.per_folder and len(self.per_folder) != len(self.folders):
+            raise ValueError(
+                f"{len(self.folders)} folders but settings for {len(self.per_folder)}: "
+                "give --data.per-folder once per folder, same where nothing differs"
+            )
         if not 0 <= self.rooms < 1:
             raise ValueError(
-                f"--data.rooms {self.rooms} is a share of the steps: give a number from 0 to below 1"
+                f"--data.rooms {self.rooms} is a share of the sets: give a number from 0 to below 1"
             )
 
 

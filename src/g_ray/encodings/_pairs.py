@@ -12,7 +12,7 @@ from torch import Tensor
 from g_ray.geometry.precision import promote_to_float32
 
 TOKENS_AT_ONCE = 256
-"""So that one stretch of tokens stays in the cache over the four passes of `rotate_pairs_into`."""
+"""On a CPU, so that one stretch of tokens stays in the cache over the four passes of `rotate_pairs_into`."""
 
 
 def rotate_pairs(
@@ -32,8 +32,10 @@ def rotate_pairs_into(
     out: tuple[Float[Tensor, "*shape block pair"], Float[Tensor, "*shape block pair"]],
 ) -> None:
     """Write what `rotate_pairs` computes into buffers, with no temporary of the size of the tokens."""
-    stretches = [part.split(TOKENS_AT_ONCE, -3) for part in (*pairs, *out)]
-    cosines, sines = (part.expand(pairs[0].shape).split(TOKENS_AT_ONCE, -3) for part in (cos, sin))
+    # A GPU would pay for every stretch with four launches, and has no use for them.
+    at_once = TOKENS_AT_ONCE if cos.device.type == "cpu" else max(1, pairs[0].shape[-3])
+    stretches = [part.split(at_once, -3) for part in (*pairs, *out)]
+    cosines, sines = (part.expand(pairs[0].shape).split(at_once, -3) for part in (cos, sin))
     for first, second, top, bottom, c, s in zip(*stretches, cosines, sines, strict=True):
         torch.mul(first, c, out=top)
         top.addcmul_(second, s, value=-1)

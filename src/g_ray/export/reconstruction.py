@@ -4,6 +4,7 @@ FOLDER/cameras.json          every view's camera (true model, original pixels), 
 FOLDER/images/NAME           the photographs, as their cameras see them, 8 bits
 FOLDER/depth/NAME.npz        ray_depth, z_depth, confidence (float32), valid, at the resolution at which depth was
                              estimated (`--depth-size full`: that of the photograph); filled where depth was filled in;
+                             pose_guessed where the pose is a network's;
                              true_world_from_cam where known
 FOLDER/result.json           written last: unit, metrics, settings, notes. Without it the folder is unfinished.
 
@@ -68,6 +69,8 @@ class ReconstructedView:
     """Camera of the photograph; None: the maps have its size."""
     filled: Bool[Tensor, "h w"] | None = None
     """Pixels whose depth is not the model's own but was filled in; None: none."""
+    pose_guessed: bool = False
+    """The pose started as a network's guess, because matching could not place the photograph."""
 
     @property
     def original_camera(self) -> Camera:
@@ -381,6 +384,8 @@ def _write_depth(path: Path, view: ReconstructedView) -> None:
     }
     if view.filled is not None:
         arrays["filled"] = view.filled
+    if view.pose_guessed:
+        arrays["pose_guessed"] = torch.tensor(True)
     if view.true_pose is not None:
         arrays["true_world_from_cam"] = view.true_pose.world_from_cam.double()
     with (
@@ -466,6 +471,7 @@ def _read_view(folder: Path, named: CalibratedView) -> ReconstructedView:
                 torch.from_numpy(stored[key]) for key in ("ray_depth", "confidence", "valid")
             )
             true, filled = stored.get("true_world_from_cam"), stored.get("filled")
+            guessed = bool(stored.get("pose_guessed", False))
         _check_maps(depth, confidence, valid)
         if named.pose is None:
             raise ValueError(f"{CAMERAS} has no pose for it")
@@ -480,6 +486,7 @@ def _read_view(folder: Path, named: CalibratedView) -> ReconstructedView:
             None if true is None else Pose(torch.from_numpy(true)),
             named.camera,
             None if filled is None else torch.from_numpy(filled),
+            guessed,
         )
     except Exception as error:  # damaged archives make numpy, zipfile and zlib raise many kinds
         reason = " ".join(str(error).split())[:200]

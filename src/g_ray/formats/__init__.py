@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from g_ray.formats.aria import AriaSource
+from g_ray.formats.arkitscenes import is_arkitscenes, read_arkitscenes
 from g_ray.formats.basalt import BasaltSource
 from g_ray.formats.calibration import CalibratedView, CalibrationSource, Example, Lens
 from g_ray.formats.cameras_json import CamerasJsonSource
@@ -18,9 +19,14 @@ from g_ray.formats.colmap_devices import ColmapDevicesSource
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.eth3d import ETH3DSource
 from g_ray.formats.exif import ExifSource
+from g_ray.formats.hypersim import is_hypersim, read_hypersim
 from g_ray.formats.kalibr import KalibrSource
+from g_ray.formats.matrixcity import is_matrixcity, read_matrixcity
+from g_ray.formats.matterport import is_matterport, read_matterport
 from g_ray.formats.metashape import MetashapeSource
 from g_ray.formats.nerfstudio import TRANSFORMS, NerfstudioSource, is_nerfstudio, read_nerfstudio
+from g_ray.formats.omniobject3d import is_omniobject3d, read_omniobject3d
+from g_ray.formats.omniworld import is_omniworld, read_omniworld
 from g_ray.formats.open3d import Open3DSource
 from g_ray.formats.opencv import OpenCVSource
 from g_ray.formats.orb_slam import OrbSlamSource
@@ -29,7 +35,11 @@ from g_ray.formats.ros import ROSSource
 from g_ray.formats.scannetpp import ScanNetPPSource
 from g_ray.formats.scene import PosedScene, SceneFormat
 from g_ray.formats.seven_scenes import SevenScenesSource, is_seven_scenes, read_seven_scenes
+from g_ray.formats.tartanair import is_tartanair, read_tartanair
+from g_ray.formats.taskonomy import is_taskonomy, read_taskonomy
+from g_ray.formats.virtual_kitti import is_virtual_kitti, read_virtual_kitti
 from g_ray.formats.wai import SCENE_META, is_wai, read_wai
+from g_ray.formats.wildrgbd import is_wildrgbd, read_wildrgbd
 
 __all__ = [
     "CALIBRATIONS",
@@ -70,12 +80,27 @@ CALIBRATIONS: dict[str, type[CalibrationSource]] = {
     "ray_maps": RayMapSource,
 }
 
-# JSON files come before COLMAP, since tools keep the COLMAP model that they have used.
+# Layouts that contain a transforms.json of their own come before nerfstudio, and JSON files before COLMAP, since tools
+# keep the COLMAP model that they have used.
 SCENES: dict[str, SceneFormat] = {
     "wai": SceneFormat("WAI", SCENE_META, is_wai, read_wai, modalities=True),
+    "omniobject3d": SceneFormat("OmniObject3D", "depths/r_*_depth.exr", is_omniobject3d, read_omniobject3d),
+    "matrixcity": SceneFormat("MatrixCity", "frames with rot_mat", is_matrixcity, read_matrixcity),
     "nerfstudio": SceneFormat("nerfstudio", TRANSFORMS, is_nerfstudio, read_nerfstudio),
     "colmap": SceneFormat("COLMAP", "a COLMAP model in sparse/0 or sparse", is_colmap, read_colmap),
     "seven_scenes": SceneFormat("7-Scenes", "frames of 7-Scenes", is_seven_scenes, read_seven_scenes),
+    "arkitscenes": SceneFormat("ARKitScenes", "lowres_wide.traj", is_arkitscenes, read_arkitscenes),
+    "hypersim": SceneFormat("Hypersim", "_detail/metadata_scene.csv", is_hypersim, read_hypersim),
+    "matterport": SceneFormat(
+        "Matterport3D", "undistorted_camera_parameters", is_matterport, read_matterport
+    ),
+    "omniworld": SceneFormat("OmniWorld-Game", "split_info.json", is_omniworld, read_omniworld),
+    "tartanair": SceneFormat("TartanAir", "pose_left.txt", is_tartanair, read_tartanair),
+    "taskonomy": SceneFormat("Taskonomy", "point_info", is_taskonomy, read_taskonomy),
+    "virtual_kitti": SceneFormat(
+        "Virtual KITTI 2", "extrinsic.txt and intrinsic.txt", is_virtual_kitti, read_virtual_kitti
+    ),
+    "wildrgbd": SceneFormat("WildRGB-D", "cam_poses.txt and metadata", is_wildrgbd, read_wildrgbd),
 }
 
 MAX_DEPTH = 4

@@ -1,4 +1,4 @@
-"""Depth maps: read OpenEXR, 16-bit PNG, npy, npz and COLMAP's dense maps, write OpenEXR, resize and convert depth.
+"""Depth maps: read OpenEXR, 16-bit PNG, npy, npz, HDF5 and COLMAP's maps, write OpenEXR, resize and convert depth.
 
 A map holds z-depth (along the optical axis) or depth along each pixel's ray; numbers that are zero, negative or not
 finite mean that no depth is known.
@@ -37,6 +37,8 @@ class DepthFile:
     """Length in the scene's unit per stored number: 0.001 for millimeters in a scene in meters."""
     nothing: float | int | None = None
     """A further stored number that means no depth, e.g. 65535 in files of a Kinect."""
+    limit: float | int | None = None
+    """Stored numbers from this one on mean no depth: the sky of synthetic worlds."""
 
     def read(self) -> Float[Tensor, "h w"]:
         """Read depth in the scene's unit, with `nothing` replaced by 0; OSError names a file that cannot be read."""
@@ -48,6 +50,8 @@ class DepthFile:
         stored = _to_plane(self.path, reader(self))
         if self.nothing is not None:
             stored = np.where(stored == self.nothing, 0, stored)
+        if self.limit is not None:
+            stored = np.where(stored >= self.limit, 0, stored)
         return torch.from_numpy(np.asarray(stored, dtype=np.float32) * np.float32(self.unit))
 
 
@@ -145,6 +149,19 @@ def _read_colmap(file: DepthFile) -> np.ndarray:
         raise OSError(f"{file.path}: not one of COLMAP's depth maps") from None
 
 
+def read_hdf5(path: Path) -> np.ndarray:
+    """Read the array that an HDF5 file holds under "dataset", as Hypersim's do; OSError names a file that does not."""
+    try:
+        import h5py
+    except ModuleNotFoundError:
+        raise OSError(f"{path}: HDF5 files need h5py; pip install 'g-ray[depth]'") from None
+    try:
+        with h5py.File(path, "r") as file:
+            return np.asarray(file["dataset"])
+    except (OSError, KeyError, ValueError, RuntimeError) as error:
+        raise OSError(f"{path}: cannot be read as HDF5 ({' '.join(str(error).split())})") from None
+
+
 def _to_plane(path: Path, array: Any) -> np.ndarray:
     """Return the array with one number per pixel."""
     plane = np.squeeze(array) if array.ndim == 3 and 1 in (array.shape[0], array.shape[-1]) else array
@@ -159,6 +176,7 @@ READERS = {
     ".npy": _read_numpy,
     ".npz": _read_numpy,
     ".bin": _read_colmap,
+    ".hdf5": lambda file: read_hdf5(file.path),
 }
 """By the suffix of a file's name."""
 

@@ -8,6 +8,8 @@ from torch import Tensor
 
 from g_ray.geometry.pose import Pose
 
+ROUNDS = 5  # of reweighting in a robust fit
+
 
 @dataclass(frozen=True)
 class Similarity:
@@ -45,14 +47,23 @@ class Similarity:
 
 
 def fit_similarity(
-    source: Float[Tensor, "n 3"], target: Float[Tensor, "n 3"], weight: Float[Tensor, "n"] | None = None
+    source: Float[Tensor, "n 3"],
+    target: Float[Tensor, "n 3"],
+    weight: Float[Tensor, "n"] | None = None,
+    *,
+    rigid: bool = False,
+    min_points: int = 3,
 ) -> Similarity:
-    """Find the similarity that minimizes Σ wᵢ ‖s R pᵢ + t − qᵢ‖² (Umeyama)."""
+    """Find the similarity that minimizes Σ wᵢ ‖s R pᵢ + t − qᵢ‖² (Umeyama); `rigid` keeps s = 1.
+
+    Two points, or points on a line, fix its scale and the residuals, but not the rotation about their line. Callers
+    that need no more than these pass `min_points=2`.
+    """
     source, target = source.double(), target.double()
     weight = torch.ones_like(source[:, 0]) if weight is None else weight.double()
-    if len(source) < 3 or not float(weight.sum()) > 0:
+    if len(source) < min_points or not float(weight.sum()) > 0:
         raise ValueError(
-            f"{len(source)} points do not fix a similarity: give three or more, with weights above 0"
+            f"{len(source)} points do not fix a similarity: give {min_points} or more, with weights above 0"
         )
     share = (weight / weight.sum())[:, None]
     center, goal = (share * source).sum(0), (share * target).sum(0)
@@ -64,8 +75,25 @@ def fit_similarity(
     flip = torch.ones_like(size)
     flip[2] = torch.linalg.det(left @ right).sign()  # the best rotation, not a reflection
     rotation = left * flip @ right
-    scale = (size * flip).sum() / spread
+    scale = torch.ones_like(spread) if rigid else (size * flip).sum() / spread
     return Similarity(scale, rotation, goal - scale * rotation @ center)
+
+
+def fit_similarity_robustly(
+    source: Float[Tensor, "n 3"],
+    target: Float[Tensor, "n 3"],
+    weight: Float[Tensor, "n"],
+    *,
+    rigid: bool = False,
+) -> Similarity:
+    """Find a similarity that most points agree with: least squares, reweighted with Cauchy weights."""
+    similarity = fit_similarity(source, target, weight, rigid=rigid)
+    for _ in range(ROUNDS):
+        off = (similarity.apply(source) - target).norm(dim=-1)
+        # The median adapts the kernel's width to how well the points fit at all.
+        agreement = 1 / (1 + (off / off.median().clamp(min=1e-9)).square())
+        similarity = fit_similarity(source, target, weight * agreement, rigid=rigid)
+    return similarity
 
 
 def fit_similarity_to_poses(source: Pose, target: Pose) -> Similarity:

@@ -83,19 +83,20 @@ MANY = 1000
 """Fewer values than this are not filtered."""
 
 LARGEST = 100.0
-"""Where a value stops to count more, when there are many."""
+"""Where a value stops to count more. VGGT applies it only above `MANY` values, where a small batch with one far point
+would have a loss hundreds of times that of a large one."""
 
 
 def mean_below_quantile(values: Float[Tensor, "value"], quantile: float) -> Float[Tensor, ""]:
-    """Mean of the values below their own quantile; of all of them where more than `MANY` would not remain.
+    """Mean of the values below their own quantile, of all of them where more than `MANY` would not remain.
 
     The quantile is the value of rank round(q (n − 1)), without interpolation. No values at all are 0.
     """
     if values.numel() == 0:
         return values.sum()
+    values = values.clamp(max=LARGEST)
     if values.numel() <= MANY:
         return values.mean()
-    values = values.clamp(max=LARGEST)
     rank = round(quantile * (values.numel() - 1))
     kept = values < values.detach().kthvalue(rank + 1).values
     return values[kept].mean() if int(kept.sum()) > MANY else values.mean()

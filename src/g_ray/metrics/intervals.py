@@ -18,36 +18,70 @@ class Interval:
 
 
 def bootstrap(
-    values: Float[Tensor, "scene"], *, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
+    values: Float[Tensor, "scene"],
+    *,
+    weights: Float[Tensor, "scene"] | None = None,
+    confidence: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
 ) -> Interval:
     """Return the mean over scenes with its percentile bootstrap interval; deterministic for a given seed.
 
-    To compare two methods, pass their differences per scene: the test is then paired.
+    `weights` say how much a scene counts, such as its number of sets: scenes are drawn alike, and a draw keeps its
+    weight. To compare two methods, pass their differences per scene: the test is then paired.
     """
+    if not 0 < confidence < 1 or resamples < 1:
+        raise ValueError(
+            f"confidence {confidence} must be between 0 and 1, and resamples {resamples} positive"
+        )
+    means = draw_means(values, weights, resamples=resamples, seed=seed)
+    return Interval(_average(values, weights), *compute_limits(means, confidence))
+
+
+def draw_means(
+    values: Float[Tensor, "scene"],
+    weights: Float[Tensor, "scene"] | None = None,
+    *,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> Float[Tensor, "resample"]:
+    """Draw as many scenes as there are, with replacement, again and again; return the (weighted) means of the draws."""
     if values.numel() == 0 or not bool(values.isfinite().all()):
         raise ValueError(
             f"bootstrap of {values.numel()} values, {int((~values.isfinite()).sum())} of them not finite: "
             "give one finite number per scene"
         )
-    if not 0 < confidence < 1 or resamples < 1:
-        raise ValueError(
-            f"confidence {confidence} must be between 0 and 1, and resamples {resamples} positive"
-        )
+    if weights is not None and not bool((weights.isfinite() & (weights > 0)).all()):
+        raise ValueError("the weights of scenes must be finite and above 0")
     values = values.detach().double().cpu()
     generator = torch.Generator().manual_seed(seed)
     # In chunks: 6,202 scenes (RealEstate10K) × 10,000 resamples would be half a gigabyte of indices.
     at_once = max(1, (1 << 20) // len(values))
-    means = torch.cat(
-        [
-            values[
-                torch.randint(len(values), (min(at_once, resamples - done), len(values)), generator=generator)
-            ].mean(1)
-            for done in range(0, resamples, at_once)
-        ]
-    )
+    means = []
+    for done in range(0, resamples, at_once):
+        shape = (min(at_once, resamples - done), len(values))
+        drawn = torch.randint(len(values), shape, generator=generator)
+        if weights is None:
+            means.append(values[drawn].mean(1))
+        else:
+            share = weights.detach().double().cpu()[drawn]
+            means.append((values[drawn] * share).sum(1) / share.sum(1))
+    return torch.cat(means)
+
+
+def compute_limits(means: Float[Tensor, "resample"], confidence: float = 0.95) -> tuple[float, float]:
+    """Return the quantiles that leave out equal tails."""
     tail = (1 - confidence) / 2
     low, high = torch.quantile(means, torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
-    return Interval(values.mean().item(), low, high)
+    return low, high
+
+
+def _average(values: Tensor, weights: Tensor | None) -> float:
+    values = values.detach().double().cpu()
+    if weights is None:
+        return values.mean().item()
+    share = weights.detach().double().cpu()
+    return ((values * share).sum() / share.sum()).item()
 
 
 def compute_run_interval(

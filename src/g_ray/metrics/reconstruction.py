@@ -66,6 +66,8 @@ class SetGeometry:
     def normalize(self, valid: Bool[Tensor, "*set view h w"]) -> "SetGeometry":
         """Divide points and translations by the mean distance of the set's valid points: one factor for all views."""
         scale = compute_mean_distance(self.world_points, valid, slack=SLACK).clamp(min=SLACK)
+        # Without a valid pixel there is no scale; 1e-8 would blow up poses that are fine.
+        scale = torch.where(valid.flatten(-3).any(-1), scale, 1)
         per_point = scale[..., None, None, None, None]
         return SetGeometry(
             self.world_points / per_point,
@@ -195,7 +197,7 @@ class ReconstructionScores:
         return ReconstructionScores(**columns, unscored=tuple(unscored))
 
     def rows(self) -> dict[str, Float[Tensor, "set"]]:
-        """Return the values per set by metric; points and depth of a set without any valid pixel are NaN."""
+        """Return the values per set by metric; a set without any valid pixel has NaN for all but rays."""
         return {name: getattr(self, name) for name in METRICS}
 
     def summarize(self, *, seed: int = 0) -> dict[str, Interval]:
@@ -218,9 +220,11 @@ def score_sets(
 ) -> ReconstructionScores:
     """Compute all six metrics, after moving truth and prediction to their own first view and own unit scale.
 
-    A non-finite prediction raises ValueError instead of a bad score, because it would spoil every mean.
+    A set without a valid pixel has no unit scale, so that its pose error is NaN, too. Non-finite truth or predictions
+    raise ValueError: in a mean they would spoil it, and left out they would make it look better than it is.
     """
-    _check_finite(predicted, valid, known_rays)
+    _check_finite("truth", truth, valid, known_rays)
+    _check_finite("prediction", predicted, valid, known_rays)
     dtype = reduce(torch.promote_types, (truth.dtype, predicted.dtype), torch.float32)
     ours, theirs = (geometry.to(dtype).to_first_view().normalize(valid) for geometry in (truth, predicted))
     our_depth, their_depth = (
@@ -232,22 +236,24 @@ def score_sets(
         rays_deg=ray_error_deg(ours.rays, theirs.rays, known_rays).nanmean(-1),
         depth_rel=relative_error(our_depth, their_depth, valid).nanmean(-1),
         points_inlier=norm_inliers(ours.world_points, theirs.world_points, valid).nanmean(-1),
-        pose_ate=pose_ate(ours.poses.translation, theirs.poses.translation),
+        pose_ate=torch.where(
+            valid.flatten(-3).any(-1), pose_ate(ours.poses.translation, theirs.poses.translation), torch.nan
+        ),
         depth_inlier=norm_inliers(our_depth, their_depth, valid).nanmean(-1),
         unscored=tuple((group, view) for group, view in points_rel.isnan().nonzero().tolist()),
     )
 
 
-def _check_finite(predicted: SetGeometry, valid: Tensor, known_rays: Tensor | None) -> None:
-    """Raise ValueError for non-finite predictions: in the scores NaN means "no valid pixel", and nothing else."""
-    broken_rays = ~predicted.rays.isfinite().all(-1)
+def _check_finite(name: str, geometry: SetGeometry, valid: Tensor, known_rays: Tensor | None) -> None:
+    """Raise ValueError for non-finite values: in the scores NaN means "no valid pixel", and nothing else."""
+    broken_rays = ~geometry.rays.isfinite().all(-1)
     broken = broken_rays if known_rays is None else broken_rays & known_rays
-    for points in (predicted.world_points, predicted.camera_points):
+    for points in (geometry.world_points, geometry.camera_points):
         broken = broken | (~points.isfinite().all(-1) & valid)
-    bad = broken.any(-1).any(-1) | ~predicted.poses.world_from_cam.isfinite().flatten(-2).all(-1)
+    bad = broken.any(-1).any(-1) | ~geometry.poses.world_from_cam.isfinite().flatten(-2).all(-1)
     if bool(bad.any()):
         group, view = bad.nonzero()[0].tolist()
         raise ValueError(
-            f"the prediction is not finite in {int(bad.sum())} views, first in view {view} of set {group}: "
-            "mask out these pixels, or fix the network"
+            f"the {name} is not finite in {int(bad.sum())} views, first in view {view} of set {group}: "
+            "mask out these pixels, or fix where they come from"
         )

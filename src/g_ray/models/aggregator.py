@@ -1,14 +1,13 @@
 """The trunk of VGGT: attention inside each view and across all views in turn, with encodings that are passed in."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from g_ray.encodings.base import Encoding, Prepared
+from g_ray.nn.recompute import run_part
 from g_ray.nn.transformer import Block
 from g_ray.rays.views import Tokens
 
@@ -67,11 +66,10 @@ class Aggregator(nn.Module):
         windows = [span for _, span in tokens.layout.find_runs()]
         x, tapped = self._build_sequence(patches), {}
         for index in range(max(taps) + 1):
-            x = self._run_block(self.frame_blocks[index], x, inside, key_mask=key_mask, windows=windows)
+            options = {"recompute": self.recompute, "key_mask": key_mask}
+            x = run_part(self.frame_blocks[index], x, inside, windows=windows, **options)
             seen = x
-            x = self._run_block(
-                self.global_blocks[index], x, across, key_mask=key_mask, query_chunk=query_chunk
-            )
+            x = run_part(self.global_blocks[index], x, across, query_chunk=query_chunk, **options)
             if index in taps:
                 tapped[index] = torch.cat([seen, x], -1)
         return tapped
@@ -87,14 +85,6 @@ class Aggregator(nn.Module):
         for view, features in enumerate(patches):
             parts += [special[:, min(view, 1)].expand(len(features), -1, -1), features]
         return torch.cat(parts, 1)
-
-    def _run_block(self, block: Callable[..., Tensor], *inputs: Any, **options: Any) -> Tensor:
-        """Run a block. With `recompute`, backward keeps the input of every block alone and computes the rest again."""
-        if self.recompute and torch.is_grad_enabled():
-            out = checkpoint(block, *inputs, use_reentrant=False, **options)
-            assert isinstance(out, Tensor)
-            return out
-        return block(*inputs, **options)
 
     def _check(self, tokens: Tokens, taps: Sequence[int]) -> None:
         pairs = len(self.frame_blocks)

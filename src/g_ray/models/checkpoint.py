@@ -79,6 +79,8 @@ def save_reconstruction(
 
     `untrained` names parts that still have random weights; `read_untrained` finds them in the file.
     """
+    if model.is_quantized:
+        raise ValueError("a network in int8 is not stored: save it before model.quantize()")
     weights = {
         name: value.detach().to("cpu", dtype).contiguous() for name, value in model.state_dict().items()
     }

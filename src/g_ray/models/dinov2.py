@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from g_ray.encodings import NoPosition
+from g_ray.nn.recompute import run_part
 from g_ray.nn.transformer import Block
 
 
@@ -75,9 +76,9 @@ class DINOv2(nn.Module):
     The learned position embedding is a cue of the grid that stays whatever the aggregator's encoding is.
     """
 
-    def __init__(self, config: DINOv2Config, taps: Sequence[int] = ()) -> None:
+    def __init__(self, config: DINOv2Config, taps: Sequence[int] = (), *, recompute: bool = False) -> None:
         super().__init__()
-        self.config, self.taps = config, tuple(taps)
+        self.config, self.taps, self.recompute = config, tuple(taps), recompute
         check_taps(config, self.taps)
         dim = config.dim
         self.cls_token = nn.Parameter(0.02 * torch.randn(1, 1, dim))
@@ -122,7 +123,7 @@ class DINOv2(nn.Module):
         states, x = {}, self._embed(images)
         for number in range(max(numbers) + 1):
             if number:
-                x = self.blocks[number - 1](x, key_mask=mask)
+                x = run_part(self.blocks[number - 1], x, recompute=self.recompute, key_mask=mask)
             if number in numbers:
                 states[number] = x[:, special:]
         return [states[number] for number in numbers]

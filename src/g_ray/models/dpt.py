@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from g_ray.geometry.precision import disable_autocast
 from g_ray.models.heads import Pointmap, get_activation
+from g_ray.nn.recompute import run_part
 
 FIRST_GUESS = 0.02
 """Deviation of the last layer's weights: the first maps are nearly flat."""
@@ -21,7 +22,8 @@ POSITION_WEIGHT = 0.1
 class DPTHead(nn.Module):
     """Patch features of four layers → points (3 outputs) or depths (1) with a confidence, for every pixel.
 
-    Computed in float32 or better whatever autocast says, `frames_chunk` images at a time.
+    Computed in float32 or better whatever autocast says, `frames_chunk` images at a time. With `recompute`, backward
+    keeps the taps alone and computes the maps of one chunk at a time again.
     """
 
     def __init__(
@@ -34,9 +36,11 @@ class DPTHead(nn.Module):
         outputs: int = 3,
         activate: str = "inverse_log",
         frames_chunk: int = 8,
+        recompute: bool = False,
     ) -> None:
         super().__init__()
         self.patch, self.activate, self.frames_chunk = patch, get_activation(activate), frames_chunk
+        self.recompute = recompute
         a, b, c, d = channels
         self.norm = nn.LayerNorm(dim, eps=1e-5)
         self.projects = nn.ModuleList(Project(dim, width, 1) for width in channels)
@@ -58,12 +62,18 @@ class DPTHead(nn.Module):
         """Fuse four taps of images that are `rows` × `columns` patches large, finest first."""
         with disable_autocast(taps[0]):
             parts = [
-                self._compute_map([tap[start : start + self.frames_chunk] for tap in taps], rows, columns)
+                run_part(
+                    self._compute_map,
+                    *(tap[start : start + self.frames_chunk] for tap in taps),
+                    rows=rows,
+                    columns=columns,
+                    recompute=self.recompute,
+                )
                 for start in range(0, len(taps[0]), self.frames_chunk)
             ]
             return Pointmap.from_raw(torch.cat(parts), self.activate)
 
-    def _compute_map(self, taps: Sequence[Tensor], rows: int, columns: int) -> Float[Tensor, "image h w raw"]:
+    def _compute_map(self, *taps: Tensor, rows: int, columns: int) -> Float[Tensor, "image h w raw"]:
         levels = []
         for tap, project, resize in zip(taps, self.projects, self.resize_layers, strict=True):
             maps = project(self.norm(tap.to(self.norm.weight.dtype)), rows, columns)
@@ -168,7 +178,10 @@ def enlarge(
 
 
 def embed_position(like: Float[Tensor, "image c h w"], aspect: float) -> Float[Tensor, "c h w"]:
-    """Compute sines and cosines of x, then of y; (x, y) in units of half the diagonal, zero in the middle."""
+    """Compute sines and cosines of x, then of y; (x, y) in units of half the diagonal, zero in the middle.
+
+    Only one row and one column are computed, in float64; the map repeats them.
+    """
     channels, height, width = like.shape[1:]
     half = (aspect / hypot(aspect, 1.0), 1.0 / hypot(aspect, 1.0))
     ends = [extent * (count - 1) / count for extent, count in zip(half, (width, height), strict=True)]
@@ -178,9 +191,10 @@ def embed_position(like: Float[Tensor, "image c h w"], aspect: float) -> Float[T
         )
         for end, count in zip(ends, (width, height), strict=True)
     )
+    across, down = (POSITION_WEIGHT * waves.to(like.dtype) for waves in (across, down))
     columns = across[:, None, :].expand(-1, height, width)
     rows = down[:, :, None].expand(-1, height, width)
-    return POSITION_WEIGHT * torch.cat([columns, rows]).to(like.dtype)
+    return torch.cat([columns, rows])
 
 
 def _compute_waves(x: Float[Tensor, "n"], count: int) -> Float[Tensor, "channel n"]:

@@ -20,6 +20,8 @@ from g_ray.models.heads import LinearPointHead, PoseHead
 from g_ray.models.prediction import Prediction
 from g_ray.models.reconstruction_config import ReconstructionConfig, get_reconstruction_method
 from g_ray.nn.conditioning import RayFeatures
+from g_ray.nn.int8 import check_int8, quantize_blocks
+from g_ray.nn.transformer import prepare_for_inference
 from g_ray.rays.views import Tokens, Views
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -49,7 +51,7 @@ class ReconstructionModel(nn.Module):
         self.encoder = (
             PatchEmbed(dim, patch)
             if config.encoder == "patch"
-            else DINOv2(DINOV2_SIZES[config.encoder], config.encoder_taps)
+            else DINOv2(DINOV2_SIZES[config.encoder], config.encoder_taps, recompute=config.recompute)
         )
         self.projection = (
             nn.Linear(self.encoder.width, dim)
@@ -68,9 +70,28 @@ class ReconstructionModel(nn.Module):
             channels=config.dpt_channels,
             activate=config.camera_points,
             frames_chunk=config.frames_chunk,
+            recompute=config.recompute,
         )
         self.world_head = LinearPointHead(2 * dim, patch, activate=config.world_points)
         self.pose_head = PoseHead(2 * dim, config.pose_dim)
+        self.is_quantized = False
+
+    def quantize(self) -> "ReconstructionModel":
+        """Turn encoder and trunk into 8-bit integers, in place and for good; heads stay float32."""
+        check_int8(next(self.parameters()).device)
+        if not self.is_quantized:
+            prepare_for_inference(self)
+            quantize_blocks(self.encoder)
+            quantize_blocks(self.aggregator)
+            self.is_quantized = True
+        return self
+
+    def train(self, mode: bool = True) -> "ReconstructionModel":
+        """Set training or evaluation mode; ValueError for training a quantized network."""
+        if mode and self.is_quantized:
+            raise ValueError("a network in int8 cannot be trained: load its weights again")
+        super().train(mode)
+        return self
 
     def forward(
         self,

@@ -99,7 +99,7 @@ class TrunkOptions:
     camray_scale: float = field(default=4.0, kw_only=True)
     """Rays that are an input (camray methods only) are multiplied by this."""
     recompute: bool = field(default=False, kw_only=True)
-    """Compute activations again in the backward pass: slower, but with less memory."""
+    """Compute activations of encoder, trunk and dense head again in the backward pass: slower, less memory."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", renamed.METHODS.get(self.method, self.method))
@@ -145,6 +145,11 @@ class ReconstructionConfig(TrunkOptions):
         if not all(0 <= tap < self.pairs for tap in self.taps):
             raise ValueError(
                 f"reconstruction: taps {self.taps} must name pairs between 0 and {self.pairs - 1}"
+            )
+        if max(self.taps) != self.pairs - 1:
+            raise ValueError(
+                f"reconstruction: taps {self.taps} end before the last of {self.pairs} pairs, whose weights would "
+                f"never be trained: let them end with {self.pairs - 1}, or use {max(self.taps) + 1} pairs"
             )
         if self.encoder != "patch":
             self._check_encoder()

@@ -10,7 +10,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -28,7 +28,7 @@ from g_ray.pipelines.verdict import judge
 from g_ray.predictors import ModelSettings, choose_model, make_predictor
 from g_ray.predictors.base import Predictor, Progress, SceneInput, ScenePrediction, check_priors
 from g_ray.predictors.network import NetworkPredictor, load_network
-from g_ray.predictors.settings import WEIGHTS
+from g_ray.predictors.settings import WEIGHTS, Precision
 from g_ray.sfm.rig import Rig
 from g_ray.viewer.reconstruction_report import write_report
 
@@ -51,7 +51,7 @@ def reconstruct(
     known: KnownGeometry | None = None,
     size: int | None = None,
     at_once: int | None = None,
-    precision: Literal["fp32", "bf16"] = "fp32",
+    precision: Precision = "fp32",
     query_chunk: int | None = None,
     device: str = "auto",
     refine: bool = False,
@@ -87,7 +87,7 @@ def reconstruct(
         )
         name = model or ("network" if loaded else choose_model(settings))
         if name == "network":
-            network = load_network(WEIGHTS if weights is None else weights, device)
+            network = load_network(WEIGHTS if weights is None else weights, device, precision)
             predictor: Predictor = NetworkPredictor(
                 network, size or network.config.long_side, precision, query_chunk, at_once
             )

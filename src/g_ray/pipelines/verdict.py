@@ -19,8 +19,8 @@ GOOD_ERROR = 1 / 1000
 """Median reprojection error over the long side of the photograph: 0.6 px of 600."""
 GOOD_COVERAGE = 0.2
 """Of the pixels that have a depth."""
-CONFIRMED = 0.05
-"""Relative difference of two views' depths that confirm each other, where a model does not check it itself."""
+AGREEMENT = 0.05
+"""Relative difference up to which depths of two views agree, where a model does not compare pictures itself."""
 
 
 def judge(
@@ -35,11 +35,12 @@ def judge(
     figures: dict[str, Any] = {"model": predictor.NAME, "views": len(scene.views), "placed": len(views)}
     figures |= prediction.figures
     sentences = [_describe_placed(scene, prediction, len(views))]
+    sentences.append(_describe_guesses(figures))
     if prediction.sparse is not None:
         figures["standing_still_px"] = _measure_standing_still(prediction)
         sentences.append(_describe_reprojection(figures))
     if "share_with_depth" not in figures:  # stereo has removed what no other view confirms
-        figures["confirmed_share"] = _measure_confirmed(views)
+        figures["agreeing_share"] = _measure_agreeing(views)
     sentences.append(_describe_depth(prediction, figures))
     if alignment is not None:
         figures |= _compare_with_standing_still(alignment, views)
@@ -59,10 +60,12 @@ def judge(
 def _grade(figures: dict[str, Any], prediction: ScenePrediction) -> str:
     if prediction.sparse is None:
         return "unverified"
-    placed = figures["placed"] >= GOOD_SHARE * figures["views"]
+    # Views that a network placed are no evidence that the rest is right.
+    matched = figures["placed"] - len(figures.get("placed_by_network", ()))
+    placed = matched >= GOOD_SHARE * figures["views"]
     exact = figures["relative_error"] <= GOOD_ERROR
-    share = figures["share_with_depth"] if "share_with_depth" in figures else figures["confirmed_share"]
-    covered = share >= GOOD_COVERAGE
+    # Depths of one network agree among themselves, right or wrong: only depth checked with the pictures counts.
+    covered = figures.get("share_with_depth", 0.0) >= GOOD_COVERAGE
     return "good" if placed and exact and covered else "partial"
 
 
@@ -73,6 +76,14 @@ def _describe_placed(scene: SceneInput, prediction: ScenePrediction, placed: int
     missing = [view.name for view, found in zip(scene.views, prediction.views, strict=True) if found is None]
     some = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
     return f"{placed} of {total} photographs are placed; left out: {some}."
+
+
+def _describe_guesses(figures: dict[str, Any]) -> str:
+    names = figures.get("placed_by_network", ())
+    if not names:
+        return ""
+    some = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    return f"{len(names)} of them stand where the network put them, because matching could not: {some}."
 
 
 def _measure_standing_still(prediction: ScenePrediction) -> float:
@@ -108,15 +119,15 @@ def _describe_reprojection(figures: dict[str, Any]) -> str:
     )
 
 
-def _measure_confirmed(views: Sequence[ReconstructedView]) -> float:
-    """Return the share of depths that another view confirms."""
-    options = StereoOptions(max_depth_error=CONFIRMED, max_reprojection_px=math.inf)
+def _measure_agreeing(views: Sequence[ReconstructedView]) -> float:
+    """Return the share of depths with which another view's agree."""
+    options = StereoOptions(max_depth_error=AGREEMENT, max_reprojection_px=math.inf)
     blank = [torch.zeros(3, *view.valid.shape) for view in views]
     stereo = [StereoView(image, view.camera, view.pose) for image, view in zip(blank, views, strict=True)]
     depths = [DepthMap(view.ray_depth, torch.ones_like(view.ray_depth), view.valid) for view in views]
     try:
         sources = choose_sources(stereo, None, options)
-    except ValueError:  # all cameras in one place: nothing confirms anything
+    except ValueError:  # all cameras in one place: nothing to compare
         return 0.0
     checked = check_consistency(stereo, depths, sources, options)
     count = sum(int(depth.valid.sum()) for depth in depths)
@@ -125,7 +136,10 @@ def _measure_confirmed(views: Sequence[ReconstructedView]) -> float:
 
 def _describe_depth(prediction: ScenePrediction, figures: dict[str, Any]) -> str:
     if "share_with_depth" not in figures:
-        return f"{figures['confirmed_share']:.0%} of the depths are confirmed by another view to {CONFIRMED:.0%}."
+        return (
+            f"{figures['agreeing_share']:.0%} of the depths agree among the views to {AGREEMENT:.0%}; they come from "
+            "one model, so that this does not show that they are right."
+        )
     points = 0 if prediction.cloud is None else len(prediction.cloud)
     figures["fused_points"] = points
     return (

@@ -51,8 +51,11 @@ def make_predictor(name: str | None, settings: ModelSettings | None = None) -> "
     name = name or choose_model(settings)
     if name not in MODELS:
         raise ValueError(f"unknown model {name!r}: choose one of {', '.join(MODELS)}")
-    if name == "stereo" and settings.weights is not None and settings.fill is None:
+    asks_network = settings.fill is not None or settings.unplaced is not None
+    if name == "stereo" and settings.weights is not None and not asks_network:
         raise ValueError("--model stereo has no weights: leave out --weights, or add --fill network")
+    if name != "stereo" and asks_network:
+        raise ValueError(f"--fill and --unplaced add a network to stereo: leave them out with --model {name}")
     if name not in PEERS and settings.lenses == "predicted":
         raise ValueError(f"--model {name} finds no lenses: leave out --lenses predicted")
     return MODELS[name](settings)
@@ -60,7 +63,7 @@ def make_predictor(name: str | None, settings: ModelSettings | None = None) -> "
 
 def choose_model(settings: ModelSettings) -> str:
     """Return the model that the given weights belong to, or the default."""
-    if settings.weights is None or settings.fill is not None:
+    if settings.weights is None or settings.fill is not None or settings.unplaced is not None:
         return DEFAULT_MODEL
     from g_ray.predictors.detection import detect_model
 

@@ -13,15 +13,13 @@ from torch import Tensor
 from g_ray.export.reconstruction import ReconstructedView
 from g_ray.formats.calibration import CalibratedView
 from g_ray.geometry.pose import Pose
-from g_ray.geometry.similarity import Similarity, fit_similarity
+from g_ray.geometry.similarity import fit_similarity_robustly
 from g_ray.predictors.settings import OVERLAP
 from g_ray.runtime.files import atomic_path
 
 ARRAYS = ("ray_depth", "confidence", "valid", "world_from_cam")
 SAMPLES = 20_000
 """Pixels of the shared views that determine a similarity; more do not make it better."""
-ROUNDS = 5
-"""Times that pixels far from agreement lose weight."""
 MAX_DISAGREEMENT = 0.1
 """Share of depth by which two chunks may disagree before users are told."""
 
@@ -150,25 +148,14 @@ def join_chunk(before: Sequence[ReconstructedView], chunk: Sequence[Reconstructe
         return JoinedChunk(tuple(chunk), tuple(chunk), 0.0)
     if not shared:
         raise ValueError("chunks that share no view cannot be joined")
-    similarity = _fit_robust_similarity(shared, [known[view.name] for view in shared])
+    # Pixels that disagree are mostly wrong depths at edges.
+    similarity = fit_similarity_robustly(
+        *_collect_common_points(shared, [known[view.name] for view in shared])
+    )
     moved = tuple(view.transform(similarity) for view in chunk)
     new = tuple(view for view in moved if view.name not in known)
     here = [view for view in moved if view.name in known]
     return JoinedChunk(new, moved, _compute_disagreement(here, [known[view.name] for view in here]))
-
-
-def _fit_robust_similarity(
-    ours: Sequence[ReconstructedView], theirs: Sequence[ReconstructedView]
-) -> Similarity:
-    source, target, weight = _collect_common_points(ours, theirs)
-    similarity = fit_similarity(source, target, weight)
-    # Iteratively reweighted least squares with Cauchy weights: pixels that disagree are mostly wrong depths at edges.
-    for _ in range(ROUNDS):
-        off = (similarity.apply(source) - target).norm(dim=-1)
-        similarity = fit_similarity(
-            source, target, weight / (1 + (off / off.median().clamp(min=1e-9)).square())
-        )
-    return similarity
 
 
 def _compute_disagreement(ours: Sequence[ReconstructedView], theirs: Sequence[ReconstructedView]) -> float:

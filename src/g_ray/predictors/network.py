@@ -1,5 +1,6 @@
 """The reconstruction network as a predictor: chunks of views that fit into memory, joined by shared views."""
 
+import copy
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.predictors import network_cost
 from g_ray.predictors.base import Cost, Prior, Progress, SceneInput, ScenePrediction
 from g_ray.predictors.chunks import StoredChunks, join_chunks, predict_chunks, split_into_chunks
-from g_ray.predictors.settings import MIN_CHUNK, OVERLAP, WEIGHTS, ModelSettings
+from g_ray.predictors.precision import check_precision
+from g_ray.predictors.settings import MIN_CHUNK, OVERLAP, WEIGHTS, ModelSettings, Precision
 from g_ray.training.distributed import choose_device
 
 GIB = 2**30
@@ -49,7 +51,7 @@ class NetworkPredictor:
     def from_settings(settings: ModelSettings) -> "NetworkPredictor":
         """Load the weights."""
         weights = settings.weights or WEIGHTS
-        model = load_network(weights, settings.device)
+        model = load_network(weights, settings.device, settings.precision)
         return NetworkPredictor(
             model,
             settings.size or model.config.long_side,
@@ -158,7 +160,7 @@ class NetworkPredictor:
             ReconstructedView(
                 view.name,
                 predicted.camera.to("cpu"),
-                predicted.maps.poses.to("cpu"),
+                predicted.fit_pose().to("cpu"),
                 predicted.maps.ray_depth.cpu(),
                 predicted.maps.camera_confidence.cpu(),
                 predicted.valid.cpu(),
@@ -168,8 +170,13 @@ class NetworkPredictor:
         ]
 
 
-def load_network(weights: str | Path | ReconstructionModel, device: str = "auto") -> ReconstructionModel:
-    """Load a network from a file, a folder, a Hugging Face id or the name of shipped weights, or take a loaded one."""
+def load_network(
+    weights: str | Path | ReconstructionModel, device: str = "auto", precision: Precision = "fp32"
+) -> ReconstructionModel:
+    """Load a network from a file, a folder, a Hugging Face id or the name of shipped weights, or take a loaded one.
+
+    For int8 a loaded network is copied first, because quantizing cannot be undone.
+    """
     if isinstance(weights, ReconstructionModel):
         model = weights
     else:
@@ -179,7 +186,11 @@ def load_network(weights: str | Path | ReconstructionModel, device: str = "auto"
                 f"{weights}: {', '.join(untrained)} have random weights, as in a converted VGGT; fine-tune first: "
                 f"g-ray train recon-scenes-stage1 --init {weights} --data.folders DIR"
             )
-    return model.to(choose_device(device, 0)).eval()
+    model = model.to(choose_device(device, 0)).eval()
+    check_precision(precision, next(model.parameters()).device)
+    if precision != "int8" or model.is_quantized:
+        return model
+    return (copy.deepcopy(model) if model is weights else model).quantize()
 
 
 def _is_out_of_memory(error: Exception) -> bool:

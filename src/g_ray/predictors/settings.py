@@ -31,6 +31,8 @@ ModelName = Literal[
     "unik3d",
 ]
 """The names of `MODELS`."""
+Precision = Literal["fp32", "bf16", "int8"]
+"""Arithmetic of encoder and trunk; heads always compute in float32."""
 DEFAULT_MODEL: ModelName = "stereo"
 
 
@@ -51,14 +53,16 @@ class ModelSettings:
     """vggt, …: use the given calibration, or see images alone and keep the lenses that the model finds."""
     fit: Literal["crop", "pad"] = "crop"
     """vggt: crop photographs that are taller than wide to a square, or pad all to squares."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """network, vggt, …: arithmetic of the trunk."""
+    precision: Precision = "fp32"
+    """network, vggt, …: arithmetic of encoder and trunk. int8: network and vggt on CPUs."""
     at_once: int | None = None
     """network, vggt, …: views in a chunk, instead of as many as the memory allows."""
     refine: bool = False
     """stereo, vggt, …: adjust the poses with the true lenses, kept if tracks that were held out improve."""
     fill: Literal["network"] | None = None
     """stereo: fill pixels without depth by a network's, scaled to the stereo depth and marked in all outputs."""
+    unplaced: Literal["network"] | None = None
+    """stereo: give photographs that matching cannot place a network's poses, aligned to the others and marked."""
 
     def __post_init__(self) -> None:
         if self.at_once is not None and self.at_once < MIN_CHUNK:

@@ -3,6 +3,7 @@
 import zipfile
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -64,6 +65,8 @@ class StereoPredictor:
     """GiB of the whole process."""
     fill: NetworkPredictor | None = None
     """Fills pixels that have no depth."""
+    unplaced: NetworkPredictor | None = None
+    """Places photographs that matching cannot."""
 
     @property
     def NAME(self) -> str:
@@ -72,20 +75,24 @@ class StereoPredictor:
     @staticmethod
     def from_settings(settings: ModelSettings) -> "StereoPredictor":
         options = StereoOptions() if settings.size is None else StereoOptions(long_side=settings.size)
+        network = None
+        if settings.fill is not None or settings.unplaced is not None:
+            network = NetworkPredictor.from_settings(replace(settings, size=None, max_memory=None))
         return StereoPredictor(
             stereo=options,
             refine=settings.refine,
             device=settings.device,
             max_memory=settings.max_memory,
-            fill=None
-            if settings.fill is None
-            else NetworkPredictor.from_settings(replace(settings, size=None, max_memory=None)),
+            fill=None if settings.fill is None else network,
+            unplaced=None if settings.unplaced is None else network,
         )
 
     def describe_settings(self) -> dict[str, Any]:
         settings = {"sfm": asdict(self.sfm), "stereo": asdict(self.stereo), "refine": self.refine}
         if self.fill is not None:
             settings["fill"] = self.fill.describe_settings()
+        if self.unplaced is not None:
+            settings["unplaced"] = self.unplaced.describe_settings()
         return settings
 
     def estimate_cost(self, scene: SceneInput) -> Cost:
@@ -141,8 +148,10 @@ class StereoPredictor:
         cloud = _fuse(views, depths, points, placed, scene.views, self.stereo)
         predicted: list[ReconstructedView | None] = [None] * len(scene.views)
         for i, view, depth in zip(placed, views, depths, strict=True):
-            predicted[i] = _make_view(scene.views[i], view, depth)
+            predicted[i] = replace(_make_view(scene.views[i], view, depth), pose_guessed=i in sparse.guessed)
         figures |= sparse.compute_statistics()
+        if self.unplaced is not None:
+            figures["placed_by_network"] = [scene.views[i].name for i in sparse.guessed]
         if self.fill is not None:
             progress("fill", 0.0)
             predicted = _fill(self.fill, scene, placed, predicted, views)
@@ -166,6 +175,11 @@ class StereoPredictor:
         """Stop where nothing says how far the scene is: a search through all distances takes long and finds chance."""
         if len(sparse.points) or (self.stereo.near is not None and self.stereo.far is not None):
             return
+        if sparse.guessed:
+            raise ValueError(
+                "no feature of any photograph matches another one, so that nothing can be measured from the network's "
+                "poses: give photographs that overlap, or take all from the network (--model network)"
+            )
         raise ValueError(
             "no feature of any photograph matches another one, so that neither the poses can be checked nor the range "
             "of depth is known: give sharp photographs that overlap, or set near and far of StereoOptions"
@@ -186,6 +200,7 @@ class StereoPredictor:
             "options": self.sfm,
             "work_folder": None if work is None else work / "sfm",
             "report": progress,
+            "guess_poses": None if self.unplaced is None else partial(_guess_poses, self.unplaced, scene),
         }
         if poses is not None:
             return triangulate(photos, cameras, poses, **options)
@@ -316,6 +331,12 @@ def _fill(
     for i, view in zip(placed, filled, strict=True):
         result[i] = view
     return result
+
+
+def _guess_poses(network: NetworkPredictor, scene: SceneInput) -> list[Pose]:
+    """Predict the poses of all photographs, in the network's own world."""
+    views = network.predict(SceneInput([replace(view, pose=None) for view in scene.views])).views
+    return [view.pose for view in views if view is not None]
 
 
 def _measure_coverage(depths: Sequence[DepthMap], views: Sequence[StereoView]) -> float:

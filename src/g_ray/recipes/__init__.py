@@ -63,6 +63,9 @@ RECIPES: dict[str, Family] = {
     "recon-scenes-tiny": Family(reconstruction.scenes_tiny),
     "recon-scenes-rooms": Family(reconstruction.scenes_rooms),
     "recon-scenes-stage1": Family(reconstruction.scenes_stage1),
+    "recon-scenes-stage2": Family(reconstruction.scenes_stage2),
+    "recon-mixture-stage1": Family(reconstruction.mixture_stage1),
+    "recon-mixture-stage2": Family(reconstruction.mixture_stage2),
 }
 
 

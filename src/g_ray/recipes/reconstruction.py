@@ -153,7 +153,7 @@ def _build_dino(
             color=False,
             stored_shape=True,
         ),
-        schedule=Schedule(lr=5e-4, steps=steps, warmup=steps // 20, start=1e-6),
+        schedule=Schedule(lr=1.5e-3, steps=steps, warmup=steps // 20, start=1e-6),
         optimizer=OptimizerSettings(betas=(0.9, 0.95), weight_decay=0.05, clip=1.0),
     )
 
@@ -176,8 +176,55 @@ def scenes_stage1() -> ReconstructionRecipe:
     return _replace_rooms_by_scenes(stage1("gray"))
 
 
+def scenes_stage2() -> ReconstructionRecipe:
+    """The appendix's second stage with G-ray on your own scenes with depth, 518 px; --init takes the first."""
+    return _replace_rooms_by_scenes(stage2("gray"))
+
+
+MIXTURE = (
+    "arkitscenes",
+    "blendedmvs",
+    "hm3d",
+    "hypersim",
+    "matrixcity",
+    "megadepth",
+    "midair",
+    "matterport3d",
+    "omniobject3d",
+    "omniworld-game",
+    "ase",
+    "scannetpp",
+    "taskonomy",
+    "unrealstereo4k",
+    "wildrgbd",
+    "dynamic-replica",
+    "mvs-synth",
+    "tartanair",
+    "virtual-kitti-2",
+    "waymo",
+)
+"""The paper's training sets, in its order, as folders below `MIXTURE_ROOT` (docs: training data)."""
+MIXTURE_ROOT = Path("data/train")
+
+
+def mixture_stage1() -> ReconstructionRecipe:
+    """The appendix's first stage with G-ray on the paper's mixture of 20 data sets in data/train, equally often."""
+    return _mix_training_sets(scenes_stage1())
+
+
+def mixture_stage2() -> ReconstructionRecipe:
+    """The appendix's second stage with G-ray on the paper's mixture in data/train; --init takes the first's weights."""
+    return _mix_training_sets(scenes_stage2())
+
+
+def _mix_training_sets(recipe: ReconstructionRecipe) -> ReconstructionRecipe:
+    """Return the recipe with the paper's sets. The paper gives no weights: here all are equally frequent."""
+    folders = tuple(MIXTURE_ROOT / name for name in MIXTURE)
+    return replace(recipe, data=replace(recipe.data, folders=folders, weights=(1.0,) * len(folders)))
+
+
 def scenes_and_rooms(folder: Path, frames: tuple[float, float]) -> ReconstructionRecipe:
-    """Rooms and a part of a scene's photographs, half of the steps each."""
+    """Rooms and a part of a scene's photographs, half of the sets each."""
     recipe = scenes_tiny()
     return replace(recipe, data=replace(recipe.data, folders=(folder,), rooms=0.5, frames=frames))
 

@@ -14,20 +14,23 @@ POLL_S = 0.1
 
 
 @contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock on `folder/.lock`; the operating system releases it however the process ends."""
+def lock_folder(folder: Path, timeout_s: float | None = None) -> Iterator[None]:
+    """Hold an exclusive lock on `folder/.lock`; the operating system releases it however the process ends.
+
+    ValueError if another process holds it for longer than a time (TIMEOUT_S).
+    """
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)
     try:
-        _acquire(handle, folder)
+        _acquire(handle, folder, TIMEOUT_S if timeout_s is None else timeout_s)
         yield
     finally:
         os.close(handle)
 
 
-def _acquire(handle: int, folder: Path) -> None:
-    """Lock the open file, or raise ValueError if another process still holds it after TIMEOUT_S."""
-    deadline = time.monotonic() + TIMEOUT_S
+def _acquire(handle: int, folder: Path, timeout_s: float) -> None:
+    """Lock the open file, or raise ValueError if another process still holds it after so many seconds."""
+    deadline = time.monotonic() + timeout_s
     while True:
         try:
             return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

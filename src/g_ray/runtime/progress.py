@@ -35,7 +35,9 @@ class Progress:
     def advance(self, step: int) -> None:
         """Record that `step` steps are done in total, and redraw if enough time has passed."""
         now = time.monotonic()
-        rate = (step - self.step) / max(now - self._time, 1e-9)
+        if step <= self.step and step < self.total:
+            return  # nothing new: the time counts for the next step
+        rate = max(step - self.step, 1e-9) / max(now - self._time, 1e-9)
         # A moving average of seconds per step over about twenty steps: the first step is slow (compilation,
         # caches) and must not distort the time left for long.
         self.rate = rate if self.rate == 0.0 else 1.0 / ((1 - SMOOTHING) / self.rate + SMOOTHING / rate)

@@ -12,7 +12,15 @@ SETTINGS = {"optimiser": "optimizer", "colour": "color", "off_centre": "off_cent
 METHODS = {"rope_normalised": "rope_normalized"}
 """Values of `method`."""
 
-ADDED: dict[str, Any] = {"freeze_encoder": False, "trained_blocks": 0, "stored_shape": False, "masks": None}
+ADDED: dict[str, Any] = {
+    "freeze_encoder": False,
+    "trained_blocks": 0,
+    "stored_shape": False,
+    "masks": None,
+    "tf32": False,
+    "compile": False,
+    "per_folder": [],
+}
 """Settings that runs of earlier versions lack, and what these did."""
 
 

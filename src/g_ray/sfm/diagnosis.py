@@ -12,6 +12,11 @@ from g_ray.sfm.inputs import InputView
 from g_ray.sfm.pairs import Pair
 from g_ray.sfm.workspace import Workspace
 
+
+class NothingMatches(ValueError):
+    """No two photographs can be oriented by their matches."""
+
+
 ROTATION_SHARE = 0.9
 """A pair has no parallax if a rotation alone explains at least this share of its matches."""
 ROTATION_PX = 1.5
@@ -50,7 +55,7 @@ def check_matches(space: Workspace, geometries: Mapping[Pair, Any]) -> None:
             f"({', '.join(empty[:3])}{', …' if len(empty) > 3 else ''}); check the masks and the photographs"
         )
     if not geometries:
-        raise ValueError(
+        raise NothingMatches(
             f"the {len(space.views)} photographs share nothing: no two of them have {space.options.min_inliers} "
             "matches that agree with a relative pose; give photographs that overlap, and their own calibrations"
         )

@@ -1,6 +1,6 @@
 """Structure from motion with the lens as it is: from photographs and calibrations to poses and points."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,8 @@ from g_ray.geometry.pose import Pose
 from g_ray.sfm.agreement import explain_contradiction, measure_agreement
 from g_ray.sfm.colmap_lens import ColmapLens, make_colmap_lens
 from g_ray.sfm.colmap_package import import_pycolmap
-from g_ray.sfm.diagnosis import check_matches, check_views, explain_missing
+from g_ray.sfm.diagnosis import NothingMatches, check_matches, check_views, explain_missing
+from g_ray.sfm.guesses import place_by_guesses, start_from_guesses
 from g_ray.sfm.inputs import InputView, MaskInput, PhotoInput, collect_views
 from g_ray.sfm.localization import localize_views
 from g_ray.sfm.mapping import convert_model, drop_outliers, map_views, triangulate_with_poses
@@ -43,6 +44,9 @@ from g_ray.sfm.workspace import (
 
 GOOD_AGREEMENT = 0.7
 """Poses that explain a smaller share of the matches are noted."""
+GuessPoses = Callable[[], Sequence[Pose]]
+"""Returns poses of all photographs in some world of its own."""
+
 UNKNOWN_SCALE = 2.0
 """A scale that may be wrong by this factor is not known."""
 
@@ -57,13 +61,15 @@ def reconstruct_cameras(
     options: SfMOptions | None = None,
     work_folder: Path | None = None,
     report: Report | None = None,
+    guess_poses: GuessPoses | None = None,
 ) -> SparseScene:
     """Estimate the pose of every photograph, and sparse points, with the given calibrations held fixed.
 
     Photographs that share a camera object share a lens. Views that cannot be registered have a reason and the rest is
     finished; ValueError where nothing can be reconstructed at all. The first registered view is not special: the
     world is COLMAP's, up to a similarity, or in the rig's unit where a rig with a baseline is given. With a
-    `work_folder` features and matches are stored, and an interrupted run continues.
+    `work_folder` features and matches are stored, and an interrupted run continues. Where matching does not place all
+    photographs, `guess_poses` is asked for poses of all of them, in any world (see `g_ray.sfm.guesses`).
     """
     options, report = options or SfMOptions(), report or ignore_progress
     views = collect_views(photos, cameras, names, masks)
@@ -71,18 +77,29 @@ def reconstruct_cameras(
         raise ValueError(
             f"rig: {len(rig.places)} places for {len(views)} photographs; give one, or None, for each"
         )
+    if rig is not None and guess_poses is not None:
+        raise ValueError("guessed poses ignore the rig: leave out one of them")
     notes = check_views(views)
     with open_workspace(views, rig, options, work_folder, report) as space:
         geometries = read_two_view_geometries(space)
-        check_matches(space, geometries)
-        models = map_views(space, report)
-        if not models:
-            raise ValueError(_describe_failure(space, geometries))
+        try:
+            check_matches(space, geometries)
+            models = map_views(space, report)
+            if not models:
+                raise NothingMatches(_describe_failure(space, geometries))
+        except NothingMatches as error:
+            if guess_poses is None:
+                raise
+            empty = make_empty_scene(views, [None] * len(views), (*notes, str(error)))
+            return start_from_guesses(space, geometries, empty, guess_poses())
         scene = convert_model(space, models[0])
         scene = replace(scene, rig=rig, notes=(*notes, *_describe_groups(space, models)))
         if not all(lens.is_native for lens in space.lenses):
             scene = _polish(space, scene)
         reasons = explain_missing(space, geometries, scene.registered)
+        if guess_poses is not None and any(reasons):
+            scene = place_by_guesses(space, geometries, scene, guess_poses())
+            reasons = [None] * len(views)
         scale = estimate_scale(scene, options)
         if scale is not None and scale.high > UNKNOWN_SCALE:
             scene = scene.add_notes("the rig's baseline is too short for this scene: its scale is not known")
@@ -119,11 +136,13 @@ def triangulate(
     options: SfMOptions | None = None,
     work_folder: Path | None = None,
     report: Report | None = None,
+    guess_poses: GuessPoses | None = None,
 ) -> SparseScene:
     """Compute sparse points with given poses, which are kept as they are.
 
     `agreement` of the scene says how well the poses explain the pictures; ValueError if they contradict them
-    (`SfMOptions.min_agreement`). Views whose pose is None are localized in the result.
+    (`SfMOptions.min_agreement`). Views whose pose is None are localized in the result; where
+    that fails, `guess_poses` is asked as in `reconstruct_cameras`.
     """
     options, report = options or SfMOptions(), report or ignore_progress
     views = collect_views(photos, cameras, names, masks)
@@ -147,6 +166,8 @@ def triangulate(
         missing = [index for index, pose in enumerate(exact) if pose is None]
         if missing and len(scene.points):
             scene = localize_views(space, scene, missing)
+        if guess_poses is not None and any(pose is None for pose in scene.poses):
+            scene = place_by_guesses(space, geometries, scene, guess_poses())
         report("triangulation", 1.0)
         return scene
 

@@ -100,6 +100,8 @@ class SparseScene:
     scale: ScaleEstimate | None = None
     agreement: PoseAgreement | None = None
     notes: tuple[str, ...] = ()
+    guessed: tuple[int, ...] = ()
+    """Views whose poses started as guesses from elsewhere, because matching could not place them."""
 
     @property
     def registered(self) -> tuple[int, ...]:

@@ -49,6 +49,7 @@ def save_scene(scene: SparseScene, folder: Path) -> None:
         "world_from_cam": [_encode_pose(pose) for pose in scene.poses],
         "reasons": scene.reasons,
         "notes": scene.notes,
+        "guessed": scene.guessed,
         "rig": None if scene.rig is None else _encode_rig(scene.rig),
         "scale": None if scene.scale is None else asdict(scene.scale),
         "agreement": None if scene.agreement is None else asdict(scene.agreement),
@@ -89,6 +90,7 @@ def _decode_scene(
         scale=None if document["scale"] is None else ScaleEstimate(**document["scale"]),
         agreement=agreement,
         notes=tuple(document["notes"]),
+        guessed=tuple(document.get("guessed", ())),
     )
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from g_ray.runtime.files import write_json
 from g_ray.runtime.renamed import drop_added_settings, rename_settings
 
 
@@ -65,6 +67,8 @@ def _select_decisive(identity: Mapping[str, Any]) -> dict[str, Any]:
 WEIGHTS, STATE, MANIFEST = "model.safetensors", "state.pt", "manifest.json"
 NAME = re.compile(r"step-(\d{8,})")
 TEMPORARY = ".tmp-"
+PROBE_BYTES = 512
+"""Written before a run starts: a folder may look writable and be full, or over its quota."""
 
 
 class CheckpointError(OSError):
@@ -93,6 +97,10 @@ class Checkpoint:
 
     def read_validation(self) -> float | None:
         return self.read_document("manifest").get("validation")
+
+    def is_validated(self) -> bool:
+        """Whether validation has run, even if it gave no number; earlier versions ran it before saving."""
+        return self.read_document("manifest").get("validated", True)
 
     def find_damage(self) -> str | None:
         """Compare every file with its size and digest; return what is wrong, or None."""
@@ -168,13 +176,18 @@ class CheckpointStore:
         state: Mapping[str, Any],
         documents: Mapping[str, Mapping[str, Any]],
         validation: float | None = None,
+        *,
+        validated: bool = True,
     ) -> Checkpoint:
-        """Write a checkpoint, then delete those that are no longer needed."""
+        """Write a checkpoint, then delete those that are no longer needed.
+
+        Without `validated`, `record_validation` is to come.
+        """
         final = self.folder / f"step-{step:08d}"
         scratch = self.folder / f"{TEMPORARY}{final.name}"
         try:
             scratch.mkdir(parents=True)
-            _write_all(scratch, step, weights, state, documents, validation)
+            _write_all(scratch, step, weights, state, documents, validation, validated)
             if final.exists():  # only a damaged one can stand here
                 self._delete(final)
             scratch.rename(final)
@@ -184,6 +197,31 @@ class CheckpointStore:
             raise CheckpointError(self._format_failure(step, error)) from error
         self.rotate()
         return Checkpoint(final)
+
+    def record_validation(self, step: int, validation: float | None) -> None:
+        """Add the validation to a saved checkpoint; it comes after saving, so that it can fail without a loss."""
+        path = self.folder / f"step-{step:08d}" / MANIFEST
+        document = json.loads(path.read_text(encoding="utf-8"))
+        write_json(path, {**document, "validation": validation, "validated": True}, indent=2)
+        self.rotate()
+
+    def check_space(self, needed: int) -> None:
+        """Raise CheckpointError if the folder cannot be written to, or has no room for a checkpoint of that size."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder) as probe:
+                probe.write(bytes(PROBE_BYTES))
+                probe.flush()
+            free = shutil.disk_usage(self.folder).free
+        except OSError as error:
+            raise CheckpointError(
+                f"checkpoints cannot be written to {self.folder} ({error.strerror or error}): choose another --out"
+            ) from None
+        if free < needed:
+            raise CheckpointError(
+                f"a checkpoint takes about {needed / 1e6:.0f} MB, but {self.folder} has {free / 1e6:.0f} MB of free "
+                "space: free some, or choose another --out"
+            )
 
     def rotate(self) -> None:
         """Keep the newest, the best validated and the milestones."""
@@ -219,6 +257,7 @@ def _write_all(
     state: Mapping[str, Any],
     documents: Mapping[str, Mapping[str, Any]],
     validation: float | None,
+    validated: bool,
 ) -> None:
     # The recipe travels inside the weights, so that one file is enough to rebuild the model.
     metadata = {"format": "pt", "step": str(step), "recipe": json.dumps(documents.get("recipe"))}
@@ -227,7 +266,9 @@ def _write_all(
     for name, document in documents.items():
         _write_json(scratch / f"{name}.json", document)
     files = {path.name: _compute_fingerprint(path) for path in sorted(scratch.iterdir())}
-    _write_json(scratch / MANIFEST, {"step": step, "validation": validation, "files": files})
+    _write_json(
+        scratch / MANIFEST, {"step": step, "validation": validation, "validated": validated, "files": files}
+    )
     for path in scratch.iterdir():
         _flush(path)
     _flush(scratch)

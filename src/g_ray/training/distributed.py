@@ -148,7 +148,8 @@ def replicate_model(model: nn.Module, world: World) -> DistributedDataParallel:
     one. Looking for unused parameters switches the sorting off. The sum of two has no order.
     """
     keep_buckets = world.device.type == "cpu" and world.size > 2
-    return DistributedDataParallel(model, find_unused_parameters=keep_buckets)
+    # Gradients live in the buckets that are sent: one copy of them less in memory.
+    return DistributedDataParallel(model, find_unused_parameters=keep_buckets, gradient_as_bucket_view=True)
 
 
 def shard_model(model: nn.Module, world: World) -> nn.Module:

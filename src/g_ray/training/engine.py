@@ -4,26 +4,33 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from torch import nn
 
+from g_ray.data.redraw import BROKEN_SAMPLE
 from g_ray.runtime.lock import lock_folder
 from g_ray.runtime.out_folder import claim_out
 from g_ray.runtime.progress import Progress
 from g_ray.training.checkpoint import CheckpointStore, check_same
 from g_ray.training.distributed import World, join_world
-from g_ray.training.feed import BrokenBatch, iterate_batches
+from g_ray.training.feed import BrokenBatch, LostLoader, choose_workers, count_local, iterate_batches
 from g_ray.training.history import History
 from g_ray.training.learner import Learner
 from g_ray.training.recipe import Recipe
 from g_ray.training.run import Run
 from g_ray.training.task import make_step_seed
+
+CHECKPOINT_COPIES = 3
+"""A checkpoint has the weights and two moments of each."""
+
+Result = TypeVar("Result")
 
 
 class Interrupt:
@@ -112,6 +119,8 @@ class Session:
         self.total = recipe.schedule.steps
         self.step = self.saved_step = 0
         self.validation: float | None = None
+        self.validated = True
+        self.failure: OSError | None = None
         self.seconds = self.cpu_seconds = 0.0
 
     # Beginning
@@ -128,20 +137,30 @@ class Session:
         )
         self._restore()
         self.progress.step = self.step
+        if self.step < self.total:
+            size = CHECKPOINT_COPIES * sum(
+                p.numel() * p.element_size() for p in self.learner.model.parameters()
+            )
+            with self.world.fail_together():
+                if self.world.is_leader:
+                    self.store.check_space(size)
 
     def _restore(self) -> None:
         loaded: dict[str, Any] | None = None
         weights: dict[str, Any] = {}
+        shapes = {name: weight.shape for name, weight in self.learner.get_weights().items()}
         with self.world.fail_together():
             if self.world.is_leader:
                 loaded, weights = self._read_newest()
+                if loaded is not None:
+                    self.learner.check_fit(shapes, weights)
         moments = loaded.pop("moments") if loaded else {}
         loaded = self.world.broadcast(loaded)
         if loaded is None:
             return
         self.learner.restore(weights, moments, loaded["learner"])
         self.step = self.saved_step = loaded["step"]
-        self.validation = loaded["validation"]
+        self.validation, self.validated = loaded["validation"], loaded["validated"]
         self.seconds, self.cpu_seconds = loaded["seconds"], loaded["cpu_seconds"]
         done = "already finished" if self.step >= self.total else "continuing"
         self.progress.print_line(f"{done} at step {self.step} of {self.folder}")
@@ -156,29 +175,52 @@ class Session:
         before = newest.read_document("recipe")
         for change in check_same(before, self.identity, self.folder, self.run.allow_changes):
             self.progress.print_line(f"changed since the run was started: {change}")
-        return newest.load_state(), newest.load_weights()
+        state = newest.load_state()
+        if newest.is_validated():
+            state["validation"] = newest.read_validation()
+        return {**state, "validated": newest.is_validated()}, newest.load_weights()
 
     # The loop
 
     def run_loop(self, interrupt: Interrupt) -> None:
-        if self.step >= self.total:
+        if self.step >= self.total and self.validated:
             return
         with ExitStack() as stack:
             history = stack.enter_context(self._open_history()) if self.world.is_leader else None
             stack.callback(self.progress.close)
-            batches = iterate_batches(
-                self.task, self.step, self.total, self.world.rank, self.world.size, self.run.workers
-            )
+            if not self.validated:  # the run was stopped between saving and validating
+                self._validate(history)
+            kind = self.world.device.type
+            workers = choose_workers(self.run.workers, kind, *count_local())
+            places = (self.world.rank, self.world.size, workers, kind == "cuda")
+            batches = iterate_batches(self.task, self.step, self.total, *places)
             clock = _Clock(self)
             for batch in batches:
-                broken, stop = self.world.reduce_any(
-                    isinstance(batch, BrokenBatch), interrupt.received is not None
+                if isinstance(batch, LostLoader):
+                    self.failure = OSError(batch.reason)
+                is_broken = isinstance(batch, BrokenBatch)
+                redrawn = () if is_broken or isinstance(batch, LostLoader) else self.task.list_redrawn(batch)
+                broken, final, stop, failed, again = self.world.reduce_any(
+                    is_broken,
+                    is_broken and batch.is_final,
+                    interrupt.received is not None,
+                    self.failure is not None,
+                    bool(redrawn),
                 )
+                if failed:
+                    self._fail()
                 if stop:
                     self._stop(interrupt)
+                if final:
+                    self._give_up(batch)
+                if again:
+                    self._report_redrawn(redrawn)
                 self._run_step(batch, broken)
                 clock.tick()
                 self._after_step(history)
+            (failed,) = self.world.reduce_any(self.failure is not None)
+            if failed:
+                self._fail()
 
     def _open_history(self) -> History:
         history = History(self.folder, self.step, self.run.tensorboard)
@@ -198,13 +240,32 @@ class Session:
             self.learner.health.record_success()
         self.step += 1
 
-    def _skip(self, trouble: str) -> None:
-        gathered = self.world.gather(trouble)
-        reasons = [
+    def _report_redrawn(self, reasons: tuple[str, ...]) -> None:
+        """Count and name the files for which sets were drawn again, on any rank."""
+        lines = self._gather_reasons("\n".join(reasons))
+        self.learner.health.redrawn += sum(line.count("\n") + 1 for line in lines)
+        for line in lines:
+            self.progress.print_line(f"step {self.step}: drew another set: {line}".replace("\n", "; "))
+
+    def _give_up(self, batch: Any) -> None:
+        """Save and end the run on all ranks: on one of them a whole folder cannot be read."""
+        if self.step > self.saved_step:
+            self.save()
+        with self.world.fail_together():
+            if isinstance(batch, BrokenBatch) and batch.is_final:
+                raise ValueError(f"step {self.step}: {batch.reason}; its last checkpoint is in {self.folder}")
+
+    def _gather_reasons(self, text: str) -> list[str]:
+        """Return what ranks say, with their numbers where there are several, without those that say nothing."""
+        gathered = self.world.gather(text)
+        return [
             f"rank {rank}: {text}" if self.world.size > 1 else text
             for rank, text in enumerate(gathered)
             if text
         ]
+
+    def _skip(self, trouble: str) -> None:
+        reasons = self._gather_reasons(trouble)
         self.progress.print_line(self.learner.health.record_skip(self.step, "; ".join(reasons)))
         with self.world.fail_together():
             if self.world.is_leader:
@@ -215,29 +276,76 @@ class Session:
         if last or self.step % self.run.log_every == 0:
             self._log(history)
         self.progress.advance(self.step)
-        if self.run.sample_every and (last or self.step % self.run.sample_every == 0):
-            images = self.learner.evaluate(self.task.render_samples)
-            if images is not None and history is not None:
-                history.add_images(self.step, images)
         if last or self.step % self.run.save_every == 0:
+            # Saved first: held-out data may be unreadable, and that must not cost a checkpoint.
+            self.save(validated=False)
             self._validate(history)
-            self.save()
+        if self.run.sample_every and (last or self.step % self.run.sample_every == 0):
+            images = self._evaluate(self.task.render_samples, "samples")
+            if images is not None and history is not None:
+                with self._remember_failure():
+                    history.add_images(self.step, images)
         self.progress.reset_timer()
+
+    @contextmanager
+    def _remember_failure(self) -> Iterator[None]:
+        """Keep an error of the log, which only rank 0 meets, until all ranks can save and stop together."""
+        try:
+            yield
+        except OSError as error:
+            self.failure = self.failure or error
+
+    def _evaluate(self, function: Callable[[nn.Module], Result], what: str) -> Result | None:
+        """Evaluate the model, or say why held-out data cannot be used; None on all ranks if one of them fails."""
+        found, trouble = None, ""
+        try:
+            found = self.learner.evaluate(function)
+        except BROKEN_SAMPLE as error:
+            trouble = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        troubles = [text for text in self.world.gather(trouble) if text]
+        if troubles:
+            self.progress.print_line(f"step {self.step}: no {what}, {troubles[0]}")
+            return None
+        return found
 
     def _log(self, history: History | None) -> None:
         means = self.learner.meter.pop_means()
         values = dict(zip(means, self.world.reduce_mean(list(means.values())), strict=True))
         values |= {"skipped": self.learner.health.total, "seconds": round(self.seconds, 3)}
+        if self.learner.health.redrawn:
+            values["redrawn"] = self.learner.health.redrawn
         if history is not None:
-            history.add(self.step, values)
+            with self._remember_failure():
+                history.add(self.step, values)
         self.progress.report({name: values[name] for name in ("loss", "lr") if name in values})
 
     def _validate(self, history: History | None) -> None:
-        self.validation = self.learner.evaluate(self.task.validate)
+        """Validate the checkpoint that has just been saved."""
+        self.validation = self._evaluate(self.task.validate, "validation")
         if self.validation is not None:
-            if history is not None:
-                history.add(self.step, {"validation": self.validation})
+            if history is not None and not history.has_validation(self.step):
+                with self._remember_failure():
+                    history.add(self.step, {"validation": self.validation})
             self.progress.print_line(f"step {self.step}: validation {self.validation:.5g}")
+        if self.world.is_leader:
+            with self._remember_failure():
+                self.store.record_validation(self.step, self.validation)
+        self.validated = True
+
+    def _fail(self) -> None:
+        """Save what can be saved, and end all ranks with the error of the one that met it."""
+        self.progress.close()
+        failure, unsaved = self.failure, self.step > self.saved_step
+        try:
+            if unsaved:
+                self.save()
+        except OSError as error:
+            raise OSError(f"{failure or 'another rank failed'}; {error}") from None
+        with self.world.fail_together():
+            if failure is not None:
+                raise OSError(
+                    f"{failure}; step {self.step} is saved in {self.folder}: the same command continues from there"
+                )
 
     def _stop(self, interrupt: Interrupt) -> None:
         self.progress.close()
@@ -252,7 +360,8 @@ class Session:
 
     # The end
 
-    def save(self) -> None:
+    def save(self, *, validated: bool = True) -> None:
+        """Save a checkpoint; without `validated`, its validation follows."""
         weights, moments = self.learner.get_weights(), self.learner.get_moments()
         state = {
             "step": self.step,
@@ -264,7 +373,14 @@ class Session:
         }
         with self.world.fail_together():
             if self.world.is_leader:
-                self.store.save(self.step, weights, state, self.documents, self.validation)
+                self.store.save(
+                    self.step,
+                    weights,
+                    state,
+                    self.documents,
+                    self.validation if validated else None,
+                    validated=validated,
+                )
         self.saved_step = self.step
 
     def publish_outcome(self) -> Outcome:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -13,6 +14,8 @@ from torch import Tensor
 from g_ray.runtime.files import write_atomically
 
 METRICS = "metrics.jsonl"
+MAX_PER_STEP = 2
+"""Entries of one step: its means, and its validation."""
 
 
 class History:
@@ -35,22 +38,38 @@ class History:
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
         """Write metrics after `step` steps."""
-        self._file.write(json.dumps({"step": step, **values}) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps({"step": step, **values}) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise self._explain(error) from None
         if self._events is not None:
             for name, value in values.items():
                 self._events.add_scalar(name, value, step)
+
+    def has_validation(self, step: int) -> bool:
+        """Whether a run that was killed right after validating has left its entry."""
+        entries = read_metrics(self.folder)
+        return any(entry["step"] == step and "validation" in entry for entry in entries[-MAX_PER_STEP:])
 
     def add_images(self, step: int, images: Float[Tensor, "n 3 height width"]) -> Path:
         """Write the pictures side by side as samples/step-….png."""
         strip = images.detach().float().cpu().clamp(0, 1)
         pixels = (strip.permute(2, 0, 3, 1).flatten(1, 2) * 255).round().byte().numpy()
         path = self.folder / "samples" / f"step-{step:08d}.png"
-        path.parent.mkdir(exist_ok=True)
-        Image.fromarray(pixels).save(path)
+        try:
+            path.parent.mkdir(exist_ok=True)
+            Image.fromarray(pixels).save(path)
+        except OSError as error:
+            raise self._explain(error) from None
         if self._events is not None:
             self._events.add_images("samples", strip, step)
         return path
+
+    def _explain(self, error: OSError) -> OSError:
+        return OSError(
+            f"the log in {self.folder} cannot be written ({error.strerror or error}): free some space"
+        )
 
     def __enter__(self) -> "History":
         return self
@@ -58,7 +77,9 @@ class History:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        # Closing writes once more what could not be written; that was reported.
+        with suppress(OSError):
+            self._file.close()
         if self._events is not None:
             self._events.close()
 

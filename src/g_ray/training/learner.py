@@ -1,5 +1,6 @@
 """One gradient update, and all the state that it depends on."""
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -39,6 +40,8 @@ class SkipCounter:
     total: int = 0
     in_a_row: int = 0
     recent: list[str] = field(default_factory=list)
+    redrawn: int = 0
+    """Sets that were drawn again, because a file of the first draw cannot be read."""
 
     REMEMBERED = 20
 
@@ -64,10 +67,12 @@ class SkipCounter:
         raise TooManySkipped(f"{how} had to be skipped, stopping; the last one: {self.recent[-1]}")
 
     def state_dict(self) -> dict[str, Any]:
-        return {"total": self.total, "in_a_row": self.in_a_row, "recent": list(self.recent)}
+        counts = {"total": self.total, "in_a_row": self.in_a_row, "redrawn": self.redrawn}
+        return {**counts, "recent": list(self.recent)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.total, self.in_a_row, self.recent = state["total"], state["in_a_row"], list(state["recent"])
+        self.redrawn = state.get("redrawn", 0)  # not in checkpoints of earlier versions
 
 
 # Means of logged scalars since the last entry.
@@ -101,8 +106,8 @@ class Meter:
 # AdamW with weight decay on matrices only.
 
 
-def build_optimizer(model: nn.Module, settings: OptimizerSettings) -> AdamW:
-    """Build AdamW with weight decay for matrices, and none for vectors.
+def build_optimizer(model: nn.Module, settings: OptimizerSettings, *, fused: bool = False) -> AdamW:
+    """Build AdamW with weight decay for matrices, and none for vectors; `fused` updates all weights in one kernel.
 
     Deciding by the number of axes and not by name keeps decay away from biases as well as norms; the released NVS code
     asks for "norm" in the name and so pulls the bias of RayRoPE's depth predictor, which starts at 3, towards zero.
@@ -113,7 +118,21 @@ def build_optimizer(model: nn.Module, settings: OptimizerSettings) -> AdamW:
         {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
-    return AdamW(groups, lr=0.0, betas=settings.betas, eps=settings.eps)
+    return AdamW(groups, lr=0.0, betas=settings.betas, eps=settings.eps, fused=fused or None)
+
+
+# Compilation, block by block: all blocks of a kind share one compiled form, and names of weights stay.
+
+
+def compile_blocks(model: nn.Module, backend: str = "inductor") -> None:
+    """Compile every entry of a ModuleList (a transformer's blocks) in place; whatever else there is stays eager.
+
+    Numbers of views and rows change from step to step, so sizes are symbols from the start.
+    """
+    for holder in model.modules():
+        if isinstance(holder, nn.ModuleList):
+            for block in holder:
+                block.compile(backend=backend, dynamic=True)
 
 
 # Batches on a device.
@@ -122,7 +141,8 @@ def build_optimizer(model: nn.Module, settings: OptimizerSettings) -> AdamW:
 def move_to_device(value: Any, device: torch.device) -> Any:
     """Return the same structure with every tensor, and everything else that has `.to`, on `device`."""
     if hasattr(value, "to"):
-        return value.to(device)
+        # From page-locked memory the copy runs beside the work that was launched before it.
+        return value.to(device, non_blocking=True) if device.type == "cuda" else value.to(device)
     if is_dataclass(value) and not isinstance(value, type):
         moved = {f.name: move_to_device(getattr(value, f.name), device) for f in fields(value) if f.init}
         return replace(value, **moved)
@@ -217,8 +237,12 @@ class Learner:
         model = task.build_model()
         if recipe.init is not None:
             load_weights(model, resolve_weights(recipe.init))
+        if world.device.type == "cuda":
+            torch.backends.cuda.matmul.allow_tf32 = recipe.tf32
+        if recipe.compile:
+            compile_blocks(model)
         self.model = distribute_model(model.to(world.device), world, run.parallel)
-        self.optimizer = build_optimizer(self.model, recipe.optimizer)
+        self.optimizer = build_optimizer(self.model, recipe.optimizer, fused=world.device.type == "cuda")
         self.scale = LossScale.from_precision(recipe.precision)
         self.health = SkipCounter(run.max_skipped, run.max_skipped_in_a_row)
         self.meter = Meter()
@@ -243,7 +267,7 @@ class Learner:
         tolerated = not bad_loss and self.scale.tolerates_overflow()
         self.scale.update(finite)
         if not finite:
-            return None if tolerated else self._describe_failure(value, norm, batch)
+            return None if tolerated else self._describe_failure(value, norm, bad_loss, batch)
         scalars = {name: float(scalar.detach()) for name, scalar in logged.items()}
         self.meter.add({"loss": value, **scalars, "gradient_norm": norm, "lr": rate})
         return None
@@ -258,14 +282,17 @@ class Learner:
         if limit is not None and norm > limit:
             scale_gradients(self.model, limit / norm)
 
-    def _describe_failure(self, value: float, norm: float, batch: Any) -> str:
-        """Name this rank's batch if its own loss or the gradient is not finite."""
+    def _describe_failure(self, value: float, norm: float, bad_loss: bool, batch: Any) -> str:
+        """Name this rank's batch if its own loss is not finite, or if the shared gradient alone is not.
+
+        A loss that is not finite on one rank makes the gradient of all ranks so: the others' batches are not to blame.
+        """
         if not math.isfinite(value):
             what = f"the loss is {value}"
-        elif not math.isfinite(norm):
-            what = f"the gradient is {norm}"
-        else:
+        elif bad_loss:
             return ""
+        else:
+            what = f"the gradient is {norm}"
         names = self.task.describe_batch(batch)
         return f"{what} on {names}" if names else what
 
@@ -285,11 +312,30 @@ class Learner:
 
     def state_dict(self) -> dict[str, Any]:
         scale = {"scale": self.scale.scale, "good_steps": self.scale.good_steps}
-        return {"loss_scale": scale, "health": self.health.state_dict(), "meter": self.meter.state_dict()}
+        # Every rank has its own means since the last entry; JSON keeps all digits of a float.
+        meters = [json.loads(text) for text in self.world.gather(json.dumps(self.meter.state_dict()))]
+        return {"loss_scale": scale, "health": self.health.state_dict(), "meters": meters}
+
+    def check_fit(self, shapes: Mapping[str, torch.Size], weights: Mapping[str, Tensor]) -> None:
+        """Raise ValueError if stored weights are those of another model than the one with these shapes."""
+        stored = {name: weight.shape for name, weight in weights.items()}
+        for name in sorted(shapes.keys() | stored.keys()):
+            if shapes.get(name) != stored.get(name):
+                sizes = [
+                    "nothing" if shape is None else "×".join(map(str, shape)) or "a number"
+                    for shape in (stored.get(name), shapes.get(name))
+                ]
+                raise ValueError(
+                    f"the stored weights are of another model than these settings describe: {name} was {sizes[0]} and "
+                    f"is {sizes[1]}; keep the settings of the model, or start in another --out"
+                )
 
     def restore(self, weights: dict[str, Tensor], moments: dict[str, Any], state: dict[str, Any]) -> None:
         restore_state(self.model, self.optimizer, weights, moments, self.world)
         self.scale.scale = state["loss_scale"]["scale"]
         self.scale.good_steps = state["loss_scale"]["good_steps"]
         self.health.load_state_dict(state["health"])
-        self.meter.load_state_dict(state["meter"])
+        # Checkpoints of earlier versions have the means of rank 0 alone.
+        meters = state["meters"] if "meters" in state else [state["meter"]]
+        if self.world.rank < len(meters):
+            self.meter.load_state_dict(meters[self.world.rank])

@@ -60,6 +60,12 @@ class Recipe(ABC):
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     precision: PrecisionName = "fp32"
     """Arithmetic of the forward and backward pass; weights, moments and geometry stay in fp32."""
+    tf32: bool = False
+    """On a GPU, round the factors of fp32 matrix products to 10 bits of mantissa: the heads, which are always fp32, get
+    faster. Batches are made on the CPU and stay exact."""
+    compile: bool = False
+    """Compile the transformer's blocks with torch.compile: minutes at the start, then faster on a GPU. Numbers
+    differ in their last bits."""
     seed: int = 0
     """Seed of initial weights and data."""
     init: Path | None = None

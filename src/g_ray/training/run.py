@@ -15,8 +15,9 @@ class Run:
     """cpu, cuda, cuda:1, …; auto takes a GPU where there is one."""
     parallel: Literal["ddp", "fsdp"] = "ddp"
     """With torchrun: a whole model per process (DDP), or its shards (FSDP2)."""
-    workers: int = 0
-    """Processes per rank that make batches ahead of time; 0 makes them in the training process."""
+    workers: int | None = None
+    """Processes per rank that make batches ahead of time; 0 makes them in the training process. If not given: beside a
+    GPU its rank's share of the cores, at most 8; without a GPU, where training itself takes the cores, 0."""
     cache: Path | None = None
     """Folder for features of a frozen encoder, each computed once; runs can share it. None computes them every time."""
     cache_gb: float = 20.0
@@ -49,5 +50,5 @@ class Run:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1 or None, got {value}")
         if not self.cache_gb > 0:
             raise ValueError(f"--cache-gb must be positive, got {self.cache_gb}")
-        if self.workers < 0:
+        if self.workers is not None and self.workers < 0:
             raise ValueError(f"--workers must not be negative, got {self.workers}")

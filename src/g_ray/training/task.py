@@ -47,6 +47,10 @@ class Task(ABC):
         """Return the files or scenes of a batch, for the message when its loss is not finite."""
         return ""
 
+    def list_redrawn(self, batch: Any) -> tuple[str, ...]:
+        """Return why parts of a batch were drawn again, one line each: files that cannot be read."""
+        return ()
+
     def render_samples(self, model: nn.Module) -> Tensor | None:
         """Return pictures [n 3 h w] in [0, 1], or None. Every rank calls it, without gradients."""
         return None

@@ -38,24 +38,35 @@ UNITS = {
 }
 
 
-def draw_curves(result: Mapping[str, Any], metric: str, theme: Theme) -> Figure:
-    """Draw a line per method over the settings, its interval shaded; references in gray."""
+def draw_curves(
+    result: Mapping[str, Any], metric: str, theme: Theme, axis: str = "largest zoom of the test views"
+) -> Figure:
+    """Draw a line per method over the settings, its interval shaded; references in gray.
+
+    A method without a value at a setting has a line through the others.
+    """
     settings = list(dict.fromkeys(row["setting"] for row in result["rows"]))
     with use_theme(theme):
         figure = new_figure(7.2, 4.4)
         axes = figure.add_subplot()
         for row_set, reference in ((result["rows"], False), (result.get("references", []), True)):
             for number, method in enumerate(dict.fromkeys(row["method"] for row in row_set)):
-                cells = [row["metrics"][metric] for row in row_set if row["method"] == method]
+                found = {
+                    settings.index(row["setting"]): row["metrics"][metric]
+                    for row in row_set
+                    if row["method"] == method and metric in row["metrics"]
+                }
+                places, cells = sorted(found), [found[place] for place in sorted(found)]
                 color = theme.faint if reference else COLORS.get(method)
                 style = REFERENCE_LINES[number % 3] if reference else LINES.get(method, "-")
                 (line,) = axes.plot(
-                    settings, [cell["mean"] for cell in cells], linestyle=style, color=color, label=method
+                    places, [cell["mean"] for cell in cells], linestyle=style, color=color, label=method
                 )
                 low, high = ([cell[end] for cell in cells] for end in ("low", "high"))
-                axes.fill_between(settings, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
-        axes.set_xlabel("largest zoom of the test views")
-        axes.set_ylabel(UNITS[metric])
+                axes.fill_between(places, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+        axes.set_xticks(range(len(settings)), settings)
+        axes.set_xlabel(axis)
+        axes.set_ylabel(UNITS.get(metric, metric))
         axes.legend(fontsize=8, ncols=2)
         return figure
 
@@ -72,17 +83,19 @@ def draw_bars(result: Mapping[str, Any], metric: str, theme: Theme) -> Figure:
         figure = new_figure(1.6 * len(settings) + 1.2, 4.4)
         axes: Any = figure.add_subplot()
         for number, method in enumerate(methods):
-            cells = [row["metrics"][metric] for row in result["rows"] if row["method"] == method]
+            rows = [row for row in result["rows"] if row["method"] == method and metric in row["metrics"]]
             left = (number + 0.5) * width - 0.4
-            _draw_method(axes, [left + group for group in range(len(settings))], width, cells, method)
+            places = [left + settings.index(row["setting"]) for row in rows]
+            _draw_method(axes, places, width, [row["metrics"][metric] for row in rows], method)
         names = dict.fromkeys(row["method"] for row in references)
         for name, style in zip(names, cycle(REFERENCE_LINES)):
             means = [row["metrics"][metric]["mean"] for row in references if row["method"] == name]
             groups = np.arange(len(settings))
             axes.hlines(means, groups - 0.45, groups + 0.45, colors=theme.faint, linestyles=style, label=name)
-        axes.set_ylim(*_compute_range([row["metrics"][metric] for row in [*result["rows"], *references]]))
+        shown = [row["metrics"][metric] for row in [*result["rows"], *references] if metric in row["metrics"]]
+        axes.set_ylim(*_compute_range(shown))
         axes.set_xticks(range(len(settings)), settings)
-        axes.set_ylabel(UNITS[metric])
+        axes.set_ylabel(UNITS.get(metric, metric))
         axes.legend(fontsize=8, ncols=3)
         return figure
 
@@ -105,7 +118,8 @@ def _draw_method(
 
 def _compute_range(cells: list[dict[str, float]]) -> tuple[float, float]:
     low, high = min(cell["low"] for cell in cells), max(cell["high"] for cell in cells)
-    return low - 0.08 * (high - low), high + 0.08 * (high - low)
+    margin = 0.08 * (high - low) or 0.08 * abs(high) or 1.0  # all may be one value
+    return low - margin, high + margin
 
 
 def draw_contact_sheet(

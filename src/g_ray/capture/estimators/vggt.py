@@ -1,7 +1,7 @@
-"""VGGT (Wang et al. 2025): pinholes and poses of a whole set.
+"""VGGT (Wang et al. 2025): pinholes and poses of a whole set, by our own implementation of the network.
 
-Focal lengths come as fields of view of the network's input; the principal point is the middle by definition. Poses are
-`cam_from_world`, the first photo is the world.
+Focal lengths come as fields of view of the network's input; the principal point is the middle by definition. The first
+photo is the world.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,8 @@ from g_ray.cameras.pinhole import Pinhole
 from g_ray.capture.estimators.base import Estimator
 from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.photos import Photo
-from g_ray.geometry.pose import Pose
+from g_ray.models.camera_head import EncodedCameras
+from g_ray.models.vggt import load_vggt
 
 LONGER, PATCH = 518, 14
 
@@ -25,7 +26,7 @@ class VGGTEstimator(Estimator):
     """Photos of one size go through the network together; poses are kept if all have one size."""
 
     NAME = "vggt"
-    INSTALL = "pip install git+https://github.com/facebookresearch/vggt"
+    INSTALL = "pip install 'g-ray[hub]' to download the weights"
     WEIGHTS = "facebook/VGGT-1B"
 
     def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedView]:
@@ -33,8 +34,7 @@ class VGGTEstimator(Estimator):
             raise ValueError(
                 "estimate:vggt knows pinholes only; use estimate:anycalib:fisheye or estimate:unik3d"
             )
-        model = self.import_package("vggt.models.vggt").VGGT.from_pretrained(self.WEIGHTS).eval()
-        decode = self.import_package("vggt.utils.pose_enc").pose_encoding_to_extri_intri
+        model = load_vggt(self.WEIGHTS).eval()
         ordered = sorted(photos, key=_compute_size)
         groups = [list(group) for _, group in groupby(ordered, key=_compute_size)]
         if len(groups) > 1:
@@ -45,14 +45,13 @@ class VGGTEstimator(Estimator):
         for group in groups:
             images = torch.stack([_prepare_input(photo) for photo in group])
             with torch.inference_mode():
-                encoded = model(images)["pose_enc"]
-                extrinsics, intrinsics = decode(encoded, tuple(images.shape[-2:]))
+                cameras = EncodedCameras(model(images[None]).cameras.code[0])
+            intrinsics = cameras.compute_intrinsics(images.shape[-1], images.shape[-2])
             network_size = (images.shape[-1], images.shape[-2])
             for i, photo in enumerate(group):
-                pose = _convert_pose(extrinsics[0, i]) if len(groups) == 1 else None
-                views.append(
-                    self.make_calibrated(photo, _convert_camera(intrinsics[0, i], network_size, photo), pose)
-                )
+                pose = cameras.poses[i].to(torch.float64) if len(groups) == 1 else None
+                camera = _convert_camera(intrinsics[i], network_size, photo)
+                views.append(self.make_calibrated(photo, camera, pose))
         return views
 
 
@@ -78,8 +77,3 @@ def _convert_camera(k: Tensor, network_size: tuple[int, int], photo: Photo) -> P
     middle = {"cx": width / 2, "cy": height / 2}
     camera = Pinhole.make(width, height, fx=fx, fy=fy, **middle, dtype=torch.float64)
     return camera.resize(photo.width, photo.height)
-
-
-def _convert_pose(cam_from_world: Tensor) -> Pose:
-    matrix = cam_from_world.detach().double().cpu()
-    return Pose.from_parts(matrix[:3, :3], matrix[:3, 3]).inverse()

@@ -2,12 +2,11 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
-import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
@@ -17,6 +16,7 @@ from g_ray.data.clip_sampling import hash_to_unit
 from g_ray.data.nvs import NVSBatch, NVSSource
 from g_ray.data.nvs_settings import ObjectsData
 from g_ray.data.objects.index import EVERY_VIEW, PROTOCOLS, TEST_SHARE, TargetKinds, assign_split
+from g_ray.data.redraw import draw_readable, make_generator
 from g_ray.formats.objaverse import (
     DIRECTIONS,
     NAMES,
@@ -187,15 +187,31 @@ class ObjectsNVS(NVSSource):
 
     def make_batch(self, step: int, rank: int = 0) -> NVSBatch:
         numbers = range(step * self.settings.batch, (step + 1) * self.settings.batch)
-        return self.objects.make_batch([self._draw(self.training_names, rank, number) for number in numbers])
+        requests: list[ViewRequest] = []
+        redrawn: list[str] = []
+        for number in numbers:
+            request, reasons = draw_readable(
+                lambda attempt, number=number: self._draw_loaded(rank, number, attempt), self.objects.root
+            )
+            requests.append(request)
+            redrawn += reasons
+        return replace(self.objects.make_batch(requests), redrawn=tuple(redrawn))
 
     def make_held_out(self) -> NVSBatch:
         return self.objects.make_batch(
             [self._draw(self.held_out_names, 0, n) for n in range(self.settings.batch)]
         )
 
-    def _draw(self, objects: list[str], rank: int, number: int) -> ViewRequest:
-        random = np.random.default_rng((self.seed, rank, number))
+    def _draw_loaded(self, rank: int, number: int, attempt: int) -> ViewRequest:
+        """Draw views of a training object and read them; the batch then takes them from the cache."""
+        request = self._draw(self.training_names, rank, number, attempt)
+        self.objects.get_cameras(request.uid)
+        for name in (*request.contexts, *request.targets):
+            self.objects.get_image(request.uid, name)
+        return request
+
+    def _draw(self, objects: list[str], rank: int, number: int, attempt: int = 0) -> ViewRequest:
+        random = make_generator(attempt, self.seed, rank, number)
         uid = objects[random.integers(len(objects))]
         first, second = map(int, random.choice(DIRECTIONS, 2, replace=False))
         targets = TARGETS[self.settings.targets].list_names((first, second))

@@ -1,5 +1,6 @@
 """Reconstruction from rooms: a camera walks by small turns and steps, so that neighboring views overlap."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import pi, radians
 from typing import Literal
@@ -13,7 +14,7 @@ from g_ray.cameras.base import Camera
 from g_ray.data.color import ColorChange, ColorJitter
 from g_ray.data.lenses import draw_fisheye_coefficients, make_fisheyes, make_pinholes
 from g_ray.data.nvs import compute_zoom_factors
-from g_ray.data.reconstruction import ReconstructionBatch, ShapedSets
+from g_ray.data.reconstruction import ReconstructionBatch, ShapedSets, Size
 from g_ray.data.reconstruction_settings import RoomsViews
 from g_ray.data.rooms import Rendering, Room, make_random_room
 from g_ray.data.splits import SPLITS
@@ -130,17 +131,17 @@ class RoomsReconstruction(ShapedSets):
 
     def make_sets(
         self,
-        numbers: range,
+        numbers: Sequence[int],
         rank: int = 0,
         *,
         views: int | None = None,
-        height: int | None = None,
+        size: Size | None = None,
         cameras: list[Camera] | None = None,
     ) -> ReconstructionBatch:
-        """Any stretch of the stream, e.g. the first 256 sets of the test split; without a number of views, the
+        """Make any sets of the stream, e.g. the first 256 sets of the test split; without a number of views, the
         most that a set has. `cameras`, one per view and each batched over the sets, replace those that are drawn."""
         settings = self.settings
-        views, height = views or settings.views[1], height or settings.height
+        views, size = views or settings.views[1], size or (settings.width, settings.height)
         draws = [SetDraws(self, number, rank, views) for number in numbers]
         rooms = Room.stack(
             [make_random_room(draw.room, settings.solids, coarse=settings.coarse) for draw in draws]
@@ -148,7 +149,7 @@ class RoomsReconstruction(ShapedSets):
         steps = torch.stack([draw.steps for draw in draws])
         starts = torch.stack([draw.start for draw in draws])
         poses = make_walk(starts, steps, settings.yaw_deg, settings.step_m)
-        cameras = cameras or self._make_cameras(torch.stack([draw.lenses for draw in draws]), height)
+        cameras = cameras or self._make_cameras(torch.stack([draw.lenses for draw in draws]), size)
         rendering = _render(rooms, cameras, poses.to(torch.float32), self.antialias)
         images = self._change_colors(rendering, draws)
         names = tuple(f"room {number} of rank {rank}" for number in numbers)
@@ -160,12 +161,16 @@ class RoomsReconstruction(ShapedSets):
             return "fisheye" if view % 2 else "pinhole"
         return self.lens
 
-    def _make_cameras(self, unit: Float[Tensor, "set view number"], height: int) -> list[Camera]:
+    def list_sizes(self) -> dict[Size, float]:
+        settings = self.settings
+        return {(settings.width, settings.height): 1.0} if settings.aspect == (1.0, 1.0) else {}
+
+    def _make_cameras(self, unit: Float[Tensor, "set view number"], size: Size) -> list[Camera]:
         zoom = compute_zoom_factors(unit[..., 3], self.zoom_max)
         center = self.settings.off_center * (2 * unit[..., 1:3] - 1)
         cameras: list[Camera] = []
         for view in range(unit.shape[1]):
-            frame = (center[:, view], zoom[:, view], self.settings.width, height)
+            frame = (center[:, view], zoom[:, view], *size)
             if self.choose_lens(view) == "pinhole":
                 cameras.append(
                     make_pinholes(_interpolate_rad(self.settings.fov_deg, unit[:, view, 0]), *frame)

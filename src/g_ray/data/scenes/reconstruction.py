@@ -11,11 +11,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.data.color import ColorChange, ColorJitter
 from g_ray.data.covisibility import compute_overlap, draw_covisible_views
-from g_ray.data.reconstruction import ReconstructionBatch, ShapedSets
+from g_ray.data.reconstruction import ReconstructionBatch, ShapedSets, Size, merge_cameras
 from g_ray.data.reconstruction_settings import ScenesViews
+from g_ray.data.redraw import draw_readable, make_generator
 from g_ray.data.scenes.store import DepthReading, LoadedScene, SceneStore
 from g_ray.data.splits import HELD_OUT
 from g_ray.formats.depth import convert_to_ray_depth, resize_depth
@@ -28,9 +28,6 @@ from g_ray.rays.views import Views
 
 SIZE_STREAM = 0x512E
 """Keeps the draws of sizes independent of those of scenes and shapes."""
-
-Size = tuple[int, int]
-"""Width and height."""
 
 
 class LoadedView(NamedTuple):
@@ -53,7 +50,7 @@ class ScenesReconstruction(ShapedSets):
     own place in the photograph, so principal points lie anywhere; image, depth and camera are cut and resized in one
     step. Any lens will do. Pixels that a mask hides are black and have no depth. Scenes whose names fall to `hold_out`
     are never trained on; of a single scene its last frames are not. Lengths are in the unit of the files: the losses
-    know no unit.
+    know no unit. A set with a file that cannot be read is drawn again, from another scene where there are several.
 
     With `stored_shape` views have the shape of their photographs. Each step draws one of the shapes that training
     scenes have, as often as their views have it, and takes views of this shape alone.
@@ -96,26 +93,43 @@ class ScenesReconstruction(ShapedSets):
             return super().make_batch(step, rank)
         shape, first = self.draw_shape(step), step * self.settings.batch
         numbers = range(first, first + shape.sets)
-        return self._make_stored(numbers, rank, shape.views, self._draw_size(step, rank))
+        return self.make_sets(numbers, rank, views=shape.views, size=self._draw_size(step, rank))
 
     def make_sets(
-        self, numbers: range, rank: int = 0, *, views: int | None = None, height: int | None = None
+        self, numbers: Sequence[int], rank: int = 0, *, views: int | None = None, size: Size | None = None
     ) -> ReconstructionBatch:
-        """Make a range of the stream; rank `HELD_OUT` has scenes of its own, without color augmentation."""
+        """Make sets of the stream; rank `HELD_OUT` has scenes of its own, without color augmentation."""
         views = views or self.settings.views[1]
-        if self.settings.stored_shape:
-            if height is not None:
-                raise ValueError(f"height {height}: views have the shape of their photographs")
-            return self._make_stored(numbers, rank, views, self._draw_size(numbers.start, rank))
-        draws = [self._draw_set(number, rank, views) for number in numbers]
-        size = (self.settings.width, height or self.settings.height)
-        return _make_batch([self._load_views(draw, size) for draw in draws], draws)
+        if size is None:
+            stored, settings = self.settings.stored_shape, self.settings
+            size = self._draw_size(numbers[0], rank) if stored else (settings.width, settings.height)
+        sets: list[list[LoadedView]] = []
+        draws: list[SetDraw] = []
+        redrawn: list[str] = []
+        for number in numbers:
+            (draw, loaded), reasons = self._make_set(number, rank, views, size)
+            sets.append(loaded)
+            draws.append(draw)
+            redrawn += reasons
+        return _make_batch(sets, draws, redrawn)
+
+    def _make_set(
+        self, number: int, rank: int, views: int, size: Size
+    ) -> tuple[tuple["SetDraw", list[LoadedView]], list[str]]:
+        """Make one set, and say why earlier draws of it could not be read."""
+
+        def make(attempt: int) -> tuple[SetDraw, list[LoadedView]]:
+            random = make_generator(attempt, self.seed, rank, number)
+            draw = self._draw_set(random, rank, views, size)
+            return draw, self._load_views(draw, size)
+
+        return draw_readable(make, " ".join(map(str, self.settings.folders)))
 
     # Shapes as stored
 
-    def _make_stored(self, numbers: range, rank: int, views: int, size: Size) -> ReconstructionBatch:
-        draws = [self._draw_set(number, rank, views, size) for number in numbers]
-        return _make_batch([self._load_views(draw, size) for draw in draws], draws)
+    def list_sizes(self) -> dict[Size, float]:
+        counts = {size: sum(scenes.values()) for size, scenes in self.sizes[0].items()}
+        return {size: count / sum(counts.values()) for size, count in counts.items()}
 
     def _count_sizes(self, rank: int) -> dict[Size, dict[int, int]]:
         """Count the views of every size and scene from which a rank may draw; sizes of single views are left out."""
@@ -156,12 +170,11 @@ class ScenesReconstruction(ShapedSets):
 
     # Which views
 
-    def _draw_set(self, number: int, rank: int, views: int, size: Size | None = None) -> "SetDraw":
-        random = np.random.default_rng((self.seed, rank, number))
+    def _draw_set(self, random: np.random.Generator, rank: int, views: int, size: Size) -> "SetDraw":
         index = self._draw_scene(random, rank, size)
         loaded = self.store[index]
         allowed = self.find_allowed(loaded, rank)
-        if size is not None:
+        if self.settings.stored_shape:
             allowed = [view for view in allowed if self._fit_size(loaded.scene.cameras[view]) == size]
         chosen = draw_covisible_views(random, loaded.covisibility, views, self.settings.overlap, allowed)
         if len(set(chosen)) == 1:
@@ -171,8 +184,9 @@ class ScenesReconstruction(ShapedSets):
         color = ColorJitter().draw(random, views) if augment else None
         return SetDraw(loaded.scene, chosen, random.random((views, 3)), color, name)
 
-    def _draw_scene(self, random: np.random.Generator, rank: int, size: Size | None) -> int:
-        among = self._list_scenes(rank) if size is None else list(self.sizes[rank == HELD_OUT][size])
+    def _draw_scene(self, random: np.random.Generator, rank: int, size: Size) -> int:
+        stored = self.settings.stored_shape
+        among = list(self.sizes[rank == HELD_OUT][size]) if stored else self._list_scenes(rank)
         return among[int(random.integers(len(among)))]
 
     def _list_scenes(self, rank: int) -> list[int]:
@@ -273,7 +287,9 @@ class SetDraw(NamedTuple):
     name: str
 
 
-def _make_batch(sets: list[list[LoadedView]], draws: list[SetDraw]) -> ReconstructionBatch:
+def _make_batch(
+    sets: list[list[LoadedView]], draws: list[SetDraw], redrawn: list[str]
+) -> ReconstructionBatch:
     slots = list(zip(*sets, strict=True))
     images = torch.stack([torch.stack([view.image for view in views]) for views in sets])
     colored = [
@@ -286,7 +302,7 @@ def _make_batch(sets: list[list[LoadedView]], draws: list[SetDraw]) -> Reconstru
     valid = torch.stack([torch.stack([view.valid for view in views]) for views in sets])
     return ReconstructionBatch(
         images=torch.stack(colored),
-        views=Views([_merge_cameras(slot) for slot in slots]),
+        views=Views([merge_cameras([view.camera for view in slot]) for slot in slots]),
         world_points=transform_points(points, relative) * valid[..., None],
         camera_points=points,
         ray_depth=torch.stack([torch.stack([view.ray_depth for view in views]) for views in sets]),
@@ -294,14 +310,5 @@ def _make_batch(sets: list[list[LoadedView]], draws: list[SetDraw]) -> Reconstru
         valid=valid,
         poses=relative,
         names=tuple(draw.name for draw in draws),
+        redrawn=tuple(redrawn),
     )
-
-
-def _merge_cameras(views: Sequence[LoadedView]) -> Camera:
-    """Stack cameras; those of several models become tables of their rays, because a batch has one camera model."""
-    cameras: list[Camera] = [view.camera for view in views]
-    if len({(type(camera), camera.circle is None) for camera in cameras}) > 1 or isinstance(
-        cameras[0], RayMapCamera
-    ):
-        cameras = [RayMapCamera.from_rays(view.rays.directions, view.rays.valid) for view in views]
-    return type(cameras[0]).stack(cameras)

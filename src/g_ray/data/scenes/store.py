@@ -74,9 +74,9 @@ class SceneStore:
     ) -> None:
         if isinstance(folders, str | Path) or not folders:
             raise ValueError("no scenes: give one or more folders, each a scene or a folder of scenes")
-        roots = [Path(folder) for folder in folders]
-        self.folders = [scene for root in roots for scene in find_scenes(root)]
-        self.names = [_format_name(root, scene) for root in roots for scene in find_scenes(root)]
+        found = [(Path(root), scene) for root in folders for scene in find_scenes(Path(root))]
+        self.folders = [scene for _, scene in found]
+        self.names = [_format_name(root, scene) for root, scene in found]
         self.reading, self.masks = reading, masks
         order = sorted(range(len(self.names)), key=lambda i: (hash_to_unit(self.names[i]), self.names[i]))
         count = sum(hash_to_unit(name) < hold_out for name in self.names)

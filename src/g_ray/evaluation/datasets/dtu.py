@@ -19,7 +19,6 @@ from g_ray.cameras.base import Camera
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.evaluation.datasets.depths import StoredDepth
 from g_ray.evaluation.datasets.images import StoredImage, StoredMask
-from g_ray.evaluation.datasets.poses import make_pose_from_matrix
 from g_ray.evaluation.datasets.scene import (
     EvaluationFrame,
     EvaluationScene,
@@ -30,6 +29,7 @@ from g_ray.evaluation.datasets.scene import (
 from g_ray.formats.depth import DepthFile
 from g_ray.formats.images import read_photo_size
 from g_ray.formats.mvsnet import read_mvsnet_camera
+from g_ray.formats.poses import make_pose_from_matrix
 from g_ray.geometry.pose import Pose
 
 SCANS = tuple(

@@ -23,10 +23,10 @@ from g_ray.cameras.base import Camera
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.evaluation.datasets.depths import OcclusionWindow, PointsDepth, SweepReader
 from g_ray.evaluation.datasets.images import StoredImage, TopRows
-from g_ray.evaluation.datasets.poses import make_pose
 from g_ray.evaluation.datasets.scene import EvaluationFrame, EvaluationScene
 from g_ray.formats.images import read_photo_size
 from g_ray.formats.pandas_pickle import read_table
+from g_ray.formats.poses import make_pose
 from g_ray.geometry.pose import Pose
 
 CAMERAS = ("front", "front_left", "front_right", "left", "right", "back")

@@ -14,6 +14,7 @@ from g_ray.evaluation.datasets import (
     nrgbd,
     pandaset,
     posed,
+    real_small,
     scannetpp,
     seven_scenes,
     sintel,
@@ -131,6 +132,13 @@ DATASETS: dict[str, Dataset] = {
         recordings.write_da3_dtu,
         depth="none",
         folder="dtu",
+    ),
+    "real-small": Dataset(
+        "red kitchen, Sceaux castle, rectified pairs",
+        "real-small",
+        real_small.list_real_small,
+        real_small.read_real_small,
+        recordings.write_real_small,
     ),
     "wai": Dataset("MapAnything's layout (WAI)", "wai", posed.list_wai, posed.read_wai_scene, write_wai),
 }

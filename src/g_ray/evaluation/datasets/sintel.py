@@ -12,9 +12,9 @@ import torch
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.evaluation.datasets.depths import StoredDepth
 from g_ray.evaluation.datasets.images import StoredImage
-from g_ray.evaluation.datasets.poses import make_pose_from_matrix
 from g_ray.evaluation.datasets.scene import EvaluationFrame, EvaluationScene
 from g_ray.formats.images import read_photo_size
+from g_ray.formats.poses import make_pose_from_matrix
 from g_ray.formats.sintel import SintelDepthFile, read_cam
 
 SEQUENCES = (

@@ -13,9 +13,9 @@ import torch
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.evaluation.datasets.depths import StoredDepth
 from g_ray.evaluation.datasets.images import StoredImage
-from g_ray.evaluation.datasets.poses import make_pose
 from g_ray.evaluation.datasets.scene import DepthSource, EvaluationFrame, EvaluationScene
 from g_ray.formats.depth import DepthFile
+from g_ray.formats.poses import make_pose
 from g_ray.formats.scene import resolve_inside
 from g_ray.formats.tum import associate, read_stamped_lines
 from g_ray.geometry.pose import Pose

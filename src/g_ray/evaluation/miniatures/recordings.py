@@ -9,7 +9,7 @@ from PIL import Image
 
 from g_ray.cameras.base import Camera
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.evaluation.datasets import da3_bench, dtu, kitti, nrgbd, seven_scenes, sintel, tum
+from g_ray.evaluation.datasets import da3_bench, dtu, kitti, nrgbd, real_small, seven_scenes, sintel, tum
 from g_ray.evaluation.miniatures.room import (
     MiniatureSize,
     Shot,
@@ -104,6 +104,11 @@ def write_seven_scenes(
 def write_da3_seven_scenes(root: Path, size: MiniatureSize) -> None:
     """Write the sequences that DA3-BENCH uses, with meshes."""
     write_seven_scenes(root, size, da3_bench.SEVEN_SCENES, meshes=True)
+
+
+def write_real_small(root: Path, size: MiniatureSize) -> None:
+    """Write the red kitchen of the small collection of real photographs; the castle and the pairs are left out."""
+    write_seven_scenes(root, size, (real_small.KITCHEN,))
 
 
 # Sintel

@@ -182,6 +182,22 @@ DOWNLOADS: dict[str, Download] = {
         ),
         archives=("eth3d.zip", "7scenes.zip", "scannetpp.zip", "dtu.zip"),
     ),
+    "real-small": Download(
+        "real photographs: red kitchen, Sceaux castle, rectified pairs",
+        "https://www.microsoft.com/en-us/research/project/rgb-d-dataset-7-scenes",
+        "7-Scenes: Microsoft Research license, non-commercial; Sceaux: copyright P. Moulon; pairs: Middlebury",
+        (
+            "100 frames of 7-Scenes' redkitchen as 7scenes_redkitchen100/frame-….{color.jpg,depth.png,pose.txt}",
+            "openMVG's ImageDataset_SceauxCastle with a COLMAP model as sceaux/{images,sparse}",
+            "opencv_extra's cv/stereomatching/datasets as stereo_disparity, and Middlebury's Motorcycle",
+        ),
+        (
+            "7scenes_redkitchen100/frame-000000.color.jpg",
+            "sceaux/sparse/cameras.bin or cameras.txt",
+            "stereo_disparity/datasets.xml",
+            "middlebury_motorcycle/motorcycle_disp.npz",
+        ),
+    ),
     "wai": Download(
         "Datasets in MapAnything's layout (WAI)",
         "https://huggingface.co/datasets/facebook/map-anything-benchmarking",

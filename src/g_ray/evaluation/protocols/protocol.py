@@ -15,7 +15,15 @@ Alignment = Literal["mean distance", "sim3", "scale", "umeyama+icp", "ransac sim
 sim3: trajectories are aligned by a similarity. scale: one factor per sequence; a factor and an offset are reported too.
 umeyama+icp: points are aligned by a similarity, then by ICP. ransac sim3+tsdf: poses are aligned by a similarity with
 RANSAC, and depth is fused in a volume."""
-Part = Literal["main table", "ablation", "zoom figure", "resolution figure", "homogeneous", "second opinion"]
+Part = Literal[
+    "main table",
+    "ablation",
+    "zoom figure",
+    "resolution figure",
+    "homogeneous",
+    "second opinion",
+    "real photographs",
+]
 
 
 @dataclass(frozen=True)
@@ -28,6 +36,10 @@ class ImageSize:
     def frame(self, camera: Camera, zoom: float | int = 1.0) -> Framing:
         """Choose the part of an image, and its size."""
         return Framing.fit(camera, self.width, self.height, zoom)
+
+    def resize(self, width: int) -> "ImageSize":
+        """Return the same shape at another width."""
+        return ImageSize(width, max(1, round(self.height * width / self.width)))
 
 
 @dataclass(frozen=True)
@@ -45,6 +57,10 @@ class AlignedSize:
         if zoom != 1:
             return Framing.fit(camera, width, height, zoom)
         return Framing.whole(camera, width, height)
+
+    def resize(self, width: int) -> "AlignedSize":
+        """Return another width; at least one multiple."""
+        return AlignedSize(max(width, self.multiple), self.multiple)
 
 
 @dataclass(frozen=True)

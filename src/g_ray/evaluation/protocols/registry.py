@@ -1,8 +1,8 @@
 """All evaluation protocols by name."""
 
-from g_ray.evaluation.datasets import da3_bench, dtu, eth3d, kitti, nrgbd, sintel, tum
+from g_ray.evaluation.datasets import da3_bench, dtu, eth3d, kitti, nrgbd, real_small, sintel, tum
 from g_ray.evaluation.protocols.protocol import AlignedSize, ImageSize, Protocol
-from g_ray.evaluation.protocols.sampling import CovisibilityWalk, Listed, Shuffled, Strided
+from g_ray.evaluation.protocols.sampling import CovisibilityWalk, Listed, Shuffled, Spread, Strided
 from g_ray.evaluation.protocols.scene_lists import SCANNETPP_DA3, SCANNETPP_VAL, SEVEN_SCENES_TEST
 from g_ray.metrics.reconstruction import METRICS
 
@@ -294,5 +294,20 @@ PROTOCOLS: dict[str, Protocol] = {
         ("auc_3", "auc_30", "acc", "comp", "overall"),
         "ransac sim3+tsdf",
         notes=("without depth maps: points are compared with the scan",),
+    ),
+    "real-small": Protocol(
+        "real photographs: red kitchen, Sceaux castle, rectified pairs",
+        "real photographs",
+        "real-small",
+        real_small.SCENES,
+        Spread(most=5, sets=2),
+        AlignedSize(392),
+        METRICS,
+        "mean distance",
+        depth="ray",
+        notes=(
+            "truth is Kinect depth, points of structure from motion, and disparity",
+            "pairs get a focal length of one image width",
+        ),
     ),
 }

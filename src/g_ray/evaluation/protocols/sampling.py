@@ -100,6 +100,25 @@ class Strided(Sampling):
 
 
 @dataclass(frozen=True)
+class Spread(Sampling):
+    """Frames spread evenly over stretches of a recording; a scene too short for two stretches is one set."""
+
+    most: int
+    """Views of a set."""
+    sets: int
+
+    def draw(self, given: SamplingInput, count: int) -> list[tuple[int, ...]]:
+        frames = len(given.scene)
+        stretches = max(1, min(self.sets, frames // (2 * self.most)))
+        bounds = [round(frames * k / stretches) for k in range(stretches + 1)]
+        return [self._spread(bounds[k], bounds[k + 1]) for k in range(stretches)]
+
+    def _spread(self, start: int, stop: int) -> tuple[int, ...]:
+        views = min(self.most, stop - start)
+        return tuple(round(place) for place in np.linspace(start, stop - 1, views).tolist())
+
+
+@dataclass(frozen=True)
 class Shuffled(Sampling):
     """DA3-BENCH's choice: all frames, or the first `most` of a shuffle by Python's generator, in their order."""
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from g_ray.evaluation.averaging import name_some
 from g_ray.evaluation.datasets.registry import DATASETS
 from g_ray.evaluation.datasets.scene import EvaluationScene, EvaluationView
 from g_ray.evaluation.protocols.covisibility import load_or_compute
@@ -132,17 +133,18 @@ def freeze_views(
     there = dataset.list_scenes(root)
     wanted = protocol.scenes or tuple(there)
     indexed, missing = dict[str, IndexedScene](), list[str]()
+    absent = [scene for scene in wanted if scene not in there and (scenes is None or scene in scenes)]
+    if absent:
+        report(f"{name}: {len(absent)} of {len(wanted)} scenes are not in {root}: {name_some(absent)}")
     for place, scene_name in enumerate(wanted):
         # Without a published list, the number in a name does not depend on which other scenes are there.
         number = place if protocol.scenes or not scene_name.isdigit() else int(scene_name)
-        if scenes is not None and scene_name not in scenes:
+        if scene_name not in there or (scenes is not None and scene_name not in scenes):
             missing.append(scene_name)
             continue
         try:
             if protocol.sampling.needs_covisibility:
                 report(f"{name}: scene {scene_name}, {place + 1} of {len(wanted)}")
-            if scene_name not in there:
-                raise ValueError(f"{root}: no scene {scene_name!r}")
             indexed[scene_name] = _draw_scene(protocol, dataset.read(root, scene_name), number, root, cache)
         except (ValueError, OSError) as error:
             missing.append(scene_name)

@@ -17,6 +17,7 @@ from g_ray.geometry.pose import Pose
 from g_ray.models.reconstruction import DEVIATION, MEAN
 from g_ray.predictors.peers.card import PeerCard
 from g_ray.predictors.peers.framing import Filter, Placement, Size
+from g_ray.predictors.precision import check_precision
 from g_ray.predictors.settings import ModelSettings
 from g_ray.training.distributed import choose_device
 
@@ -59,6 +60,7 @@ class Adapter(ABC):
         self.card, self.settings = card, settings
         self.weights = settings.weights or card.weights
         self.device = choose_device(settings.device, 0)
+        check_precision(settings.precision, self.device)
         self.model = self.load()
 
     @abstractmethod

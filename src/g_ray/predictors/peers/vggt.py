@@ -14,6 +14,7 @@ from g_ray.models.camera_head import EncodedCameras
 from g_ray.models.checkpoint import find_file
 from g_ray.models.foreign import read_foreign
 from g_ray.models.vggt import VGGT, load_vggt
+from g_ray.nn.int8 import quantize_blocks
 from g_ray.predictors.peers.adapter import (
     Adapter,
     PeerImage,
@@ -34,7 +35,11 @@ class NativeVGGT(Adapter):
     model: VGGT
 
     def load(self) -> VGGT:
-        return self.prepare(load_vggt(self.weights))
+        model = self.prepare(load_vggt(self.weights))
+        if self.settings.precision == "int8":
+            quantize_blocks(model.encoder)
+            quantize_blocks(model.aggregator)
+        return model
 
     def place(self, sizes: Sequence[Size]) -> list[Placement]:
         patch = self.model.config.patch

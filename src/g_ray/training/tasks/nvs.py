@@ -51,6 +51,9 @@ class NVSTask(Task):
     def describe_batch(self, batch: NVSBatch) -> str:
         return ", ".join(batch.names)
 
+    def list_redrawn(self, batch: NVSBatch) -> tuple[str, ...]:
+        return batch.redrawn
+
     def _get_held_out(self, model: nn.Module) -> NVSBatch:
         """Return the held-out batch, rendered in full precision although the engine validates under autocast."""
         with torch.autocast("cpu", enabled=False):

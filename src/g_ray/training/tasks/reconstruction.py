@@ -61,6 +61,9 @@ class ReconstructionTask(Task):
     def describe_batch(self, batch: ReconstructionBatch) -> str:
         return ", ".join(batch.names)
 
+    def list_redrawn(self, batch: ReconstructionBatch) -> tuple[str, ...]:
+        return batch.redrawn
+
     def validate(self, model: nn.Module) -> float:
         return float(self.compute_loss(model, self._get_held_out(model))[0])
 

@@ -1,0 +1,105 @@
+"""`g-ray evaluate`: score a model on a protocol of the paper."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from g_ray.predictors.settings import ModelSettings
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Score a model on an evaluation protocol: predict, keep the predictions, score them, write the table.
+
+    The same command resumes after an interruption. Several processes, on several machines, may share the work: start
+    each with another --shard, or all with torchrun; the last one writes the whole table. Exit code 1 if a set has no
+    score.
+    """
+
+    protocol: tyro.conf.Positional[str] = "list"
+    """E.g. eth3d-fov; list names all of them."""
+    data: Path | None = None
+    """Folder of the dataset, as `g-ray data prepare` makes it."""
+    out: Path | None = None
+    """Folder for predictions, rows.csv, result.json and table.md."""
+    model: str | None = None
+    """As for `g-ray reconstruct`; or truth (every error must be 0), standing (constant depth, cameras do not move), or
+    colmap (poses and sparse points of pycolmap). By default stereo, or the model of --weights."""
+    poses: bool = False
+    """Give the model the true poses."""
+    scenes: tuple[str, ...] = ()
+    """Only these scenes. The table says so, as for the next three options."""
+    views: tuple[int, ...] = ()
+    """Only sets with these numbers of views."""
+    limit: int | None = None
+    """Only so many sets of each scene and number of views."""
+    width: int | None = None
+    """Width of the images in pixels, instead of the protocol's."""
+    jobs: int = 1
+    """Processes that share the work on this machine."""
+    shard: str | None = None
+    """Share of the work, e.g. 2/8. By default all, or what torchrun's environment says."""
+    cache: bool = True
+    """Keep predictions, so that they can be scored again without the model."""
+    settings: Annotated[ModelSettings, tyro.conf.arg(name="")] = field(default_factory=ModelSettings)
+
+    def run(self) -> int:
+        from g_ray.evaluation.protocols.registry import PROTOCOLS
+
+        if self.protocol == "list":
+            print("\n".join(f"{name:22} {protocol.title}" for name, protocol in PROTOCOLS.items()))
+            return 0
+        if self.protocol not in PROTOCOLS:
+            raise ValueError(f"unknown protocol {self.protocol!r}; known are {', '.join(PROTOCOLS)}")
+        if self.data is None or self.out is None:
+            raise ValueError("give --data, the folder of the dataset, and --out, a folder for the results")
+        for option, value in (("--limit", self.limit), ("--width", self.width), ("--jobs", self.jobs)):
+            if value is not None and value < 1:
+                raise ValueError(f"{option} {value}: give 1 or more")
+        return self._evaluate(self.data, self.out)
+
+    def _evaluate(self, data: Path, out: Path) -> int:
+        from g_ray.cli.text import CountBar
+        from g_ray.evaluation.protocols.registry import PROTOCOLS
+        from g_ray.evaluation.running.plan import Limits, Shard
+        from g_ray.evaluation.running.report import format_table, write_report
+        from g_ray.evaluation.running.run import Evaluation, run_evaluation
+
+        shard = Shard.parse(self.shard)
+        evaluation = Evaluation(
+            self.protocol,
+            PROTOCOLS[self.protocol],
+            data,
+            out,
+            self.model,
+            self.settings,
+            self.poses,
+            Limits(self.scenes, self.views, self.limit, self.width),
+            self.cache,
+        )
+        bar: CountBar | None = None
+
+        def advance(done: int, total: int) -> None:
+            nonlocal bar
+            if bar is None:
+                bar = CountBar(total, 0, "sets")
+            bar.advance(done)
+
+        def report(line: str) -> None:
+            if bar is None:
+                print(line, flush=True)
+            else:
+                bar.print_line(line)
+
+        try:
+            plan, model = run_evaluation(
+                evaluation, jobs=self.jobs, shard=shard, report=report, advance=advance
+            )
+        finally:
+            if bar is not None:
+                bar.close()
+        result = write_report(plan, model, out)
+        print(f"{format_table(result)}\n\n{out / 'result.json'}, table.md and rows.csv beside it")
+        return 1 if result["problems"] else 0

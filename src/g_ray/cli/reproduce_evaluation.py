@@ -1,0 +1,342 @@
+"""Tables of the paper that need no training: finished models on the evaluation protocols, or on miniatures of them."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from g_ray.cli.reproduce_tables import Scale
+
+if TYPE_CHECKING:
+    from g_ray.evaluation.protocols.protocol import Protocol
+    from g_ray.evaluation.running.comparison import Column, Contender
+
+GIVEN = "+poses"
+"""End of the name of a row whose model is given the true poses."""
+SMALL_WIDTH = 224
+"""Pixels: what the shipped networks were trained with."""
+SMALL_SCENES, SMALL_FRAMES = 2, 8
+"""Of a miniature."""
+SMALL_VIEWS = (2, 4, 8)
+SMALL_SETS = 2
+ZOOMS = (1, 2, 3, 4, 5)
+FACTORS = (1.0, 1.25, 1.5, 1.75, 2.0)
+"""Input sizes in units of the training size."""
+HETEROGENEOUS = ("pandaset", "eth3d-fov", "scannetpp-mixed")
+HOMOGENEOUS = (
+    "tum-pose",
+    "sintel-pose",
+    "sintel-depth",
+    "kitti-depth",
+    "7scenes-sparse",
+    "7scenes-dense",
+    "nrgbd-sparse",
+    "nrgbd-dense",
+    "dtu",
+    "eth3d-points",
+)
+SMALL_HOMOGENEOUS = (
+    "tum-pose",
+    "sintel-pose",
+    "sintel-depth",
+    "kitti-depth",
+    "7scenes-dense",
+    "nrgbd-dense",
+    "dtu",
+)
+
+
+@dataclass(frozen=True)
+class EvaluationTable(ABC):
+    """Options that all tables of finished models have."""
+
+    out: Path
+    """Folder for runs, result.json, table.md and pictures; finished runs in it are reused."""
+    scale: Scale = "small"
+    """small: rooms written in the datasets' formats, minutes on a CPU. paper: the datasets in --data."""
+    data: Path | None = None
+    """Folder with a folder for each dataset (pandaset, eth3d, scannetpp, …), as `g-ray data prepare` makes them."""
+    models: tuple[str, ...] = ("standing", "colmap", "stereo", "network")
+    """Rows: models as for `g-ray evaluate`; network is a row for each of the weights that come with g-ray, stereo+poses
+    is stereo with the true poses."""
+    weights: tuple[str, ...] = ()
+    """Further rows, NAME=FILE: weights of the reconstruction network, e.g. with grid RoPE."""
+    limit: int | None = None
+    """Sets of each scene and number of views; 2 at small scale, all at paper scale."""
+    jobs: int = 1
+    """Processes that share the work."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name of the table."""
+
+    @abstractmethod
+    def build_columns(self) -> "dict[str, Column]":
+        """Return the protocols and their data."""
+
+    def draw(self, result: dict[str, Any]) -> None:
+        """Write bars for the metrics of all columns."""
+        from g_ray.evaluation.running.comparison import select_rows
+        from g_ray.viewer.table_figures import draw_bars
+        from g_ray.viewer.theme import LIGHT, write_png
+
+        most = max(row["views"] for row in result["rows"])
+        table = select_rows(result, views=most)
+        for metric in list_metrics(table):
+            write_png(draw_bars(table, metric, LIGHT), self.out / f"{metric}.png")
+
+    def build_rows(self) -> "dict[str, Contender]":
+        """Return the models; ValueError for weights that are no NAME=FILE."""
+        from g_ray.evaluation.running.comparison import Contender
+        from g_ray.predictors.settings import ROOMS_WEIGHTS, WEIGHTS, ModelSettings
+
+        rows: dict[str, Contender] = {}
+        for model in self.models:
+            if model == "network":
+                for weights in (WEIGHTS, ROOMS_WEIGHTS):
+                    rows[weights] = Contender("network", ModelSettings(weights=weights))
+            else:
+                rows[model] = Contender(model.removesuffix(GIVEN), poses=model.endswith(GIVEN))
+        for given in self.weights:
+            name, _, file = given.partition("=")
+            if not name or not file or name in rows:
+                raise ValueError(f"--weights {given}: give NAME=FILE, each name once")
+            if not Path(file).is_file():
+                raise ValueError(f"--weights {given}: no such file")
+            rows[name] = Contender("network", ModelSettings(weights=file))
+        return rows
+
+    def run(self) -> None:
+        from g_ray.cli.text import ProgressLine
+        from g_ray.evaluation.running.comparison import format_comparison, run_comparison
+        from g_ray.evaluation.running.report import TITLES, format_metric
+        from g_ray.runtime.files import write_atomically, write_json
+        from g_ray.runtime.out_folder import claim_out
+        from g_ray.runtime.provenance import collect_provenance
+
+        claim_out(self.out, "reproduce")
+        rows = self.build_rows()
+        result = run_comparison(
+            rows, self.build_columns(), self.out, jobs=self.jobs, report=print, progress=ProgressLine()
+        )
+        result = {"name": self.name, "scale": self.scale, **result, "provenance": collect_provenance()}
+        text = "\n\n".join(
+            [
+                format_comparison(result, list(TITLES), TITLES, format_metric),
+                *(f"- {gap}" for gap in result["gaps"]),
+            ]
+        )
+        write_json(self.out / "result.json", result)
+        write_atomically(self.out / "table.md", text + "\n")
+        self.draw(result)
+        print(f"{text}\n\n{self.out / 'result.json'} and pictures beside it")
+
+    def get_limit(self) -> int | None:
+        """Return the sets of each scene and number of views."""
+        return SMALL_SETS if self.limit is None and self.scale == "small" else self.limit
+
+    def find_data(self, name: str) -> Path:
+        """Return the folder of a dataset; at small scale a miniature is written into OUT/data first."""
+        from g_ray.evaluation.datasets.registry import DATASETS
+
+        if self.scale == "paper":
+            if self.data is None:
+                raise ValueError("--scale paper needs --data FOLDER with a folder for each dataset")
+            return self.data / DATASETS[name].download
+        if self.data is not None:
+            raise ValueError("--data belongs to --scale paper; --scale small writes rooms of its own")
+        return write_small_dataset(name, self.out / "data")
+
+
+def write_small_dataset(name: str, folder: Path) -> Path:
+    """Write a miniature of a dataset, unless it is there; rooms have textures, which stereo needs."""
+    from g_ray.evaluation.datasets.registry import DATASETS
+    from g_ray.evaluation.miniatures.room import MiniatureSize
+
+    root, done = folder / name, folder / f"{name}.done"
+    if not done.is_file():
+        DATASETS[name].write_miniature(
+            root, MiniatureSize(SMALL_SCENES, SMALL_FRAMES, 2 * SMALL_WIDTH, fine=True)
+        )
+        done.touch()
+    return root
+
+
+def list_metrics(result: dict[str, Any]) -> list[str]:
+    """List the metrics of any row, in the order of tables."""
+    from g_ray.evaluation.running.report import TITLES
+
+    return [name for name in TITLES if any(name in row["metrics"] for row in result["rows"])]
+
+
+@dataclass(frozen=True)
+class Heterogeneous(EvaluationTable):
+    """The main table and the curves over 2 to 50 views: PandaSet, ETH3D with zooms, ScanNet++ with two devices."""
+
+    @property
+    def name(self) -> str:
+        return "recon-heterogeneous"
+
+    def build_columns(self) -> "dict[str, Column]":
+        from g_ray.evaluation.protocols.registry import PROTOCOLS
+        from g_ray.evaluation.running.comparison import Column
+        from g_ray.evaluation.running.plan import Limits
+
+        small = self.scale == "small"
+        limits = Limits(
+            views=SMALL_VIEWS if small else (), sets=self.get_limit(), width=SMALL_WIDTH if small else None
+        )
+        return {
+            name: Column(name, PROTOCOLS[name], self.find_data(PROTOCOLS[name].dataset), limits)
+            for name in HETEROGENEOUS
+        }
+
+    def draw(self, result: dict[str, Any]) -> None:
+        from g_ray.evaluation.running.comparison import select_rows
+        from g_ray.viewer.table_figures import draw_curves
+        from g_ray.viewer.theme import LIGHT, write_png
+
+        super().draw(result)
+        for name in dict.fromkeys(row["setting"] for row in result["rows"]):
+            table = select_rows(result, setting=name)
+            for metric in list_metrics(table):
+                write_png(draw_curves(table, metric, LIGHT, "views"), self.out / f"{name}_{metric}.png")
+
+
+@dataclass(frozen=True)
+class Homogeneous(EvaluationTable):
+    """Poses on TUM RGB-D and Sintel, video depth on Sintel and KITTI, points on 7-Scenes, NRGBD, DTU and ETH3D."""
+
+    @property
+    def name(self) -> str:
+        return "recon-homogeneous"
+
+    def build_columns(self) -> "dict[str, Column]":
+        from g_ray.evaluation.protocols.registry import PROTOCOLS
+        from g_ray.evaluation.running.comparison import Column
+        from g_ray.evaluation.running.plan import Limits
+
+        small = self.scale == "small"
+        limits = Limits(sets=self.limit, width=SMALL_WIDTH if small else None)
+        return {
+            name: Column(
+                name,
+                _use_all_frames(PROTOCOLS[name]) if small else PROTOCOLS[name],
+                self.find_data(PROTOCOLS[name].dataset),
+                limits,
+            )
+            for name in (SMALL_HOMOGENEOUS if small else HOMOGENEOUS)
+        }
+
+
+def _use_all_frames(protocol: "Protocol") -> "Protocol":
+    """Return a protocol that takes every frame: recordings of eight frames have no hundredth one."""
+    from g_ray.evaluation.protocols.sampling import Strided
+
+    return replace(protocol, sampling=Strided(1))
+
+
+@dataclass(frozen=True)
+class Stress(EvaluationTable):
+    """Curves over a series of settings of one protocol."""
+
+    AXIS = ""
+
+    def draw(self, result: dict[str, Any]) -> None:
+        from g_ray.viewer.table_figures import draw_curves
+        from g_ray.viewer.theme import LIGHT, write_png
+
+        for metric in list_metrics(result):
+            write_png(draw_curves(result, metric, LIGHT, self.AXIS), self.out / f"{metric}.png")
+
+
+@dataclass(frozen=True)
+class FovStress(Stress):
+    """Views zoomed by up to 1 … 5 on full-size photographs of ScanNet++."""
+
+    AXIS = "largest zoom"
+
+    @property
+    def name(self) -> str:
+        return "fov-stress"
+
+    def build_columns(self) -> "dict[str, Column]":
+        from g_ray.evaluation.protocols.registry import PROTOCOLS
+        from g_ray.evaluation.running.comparison import Column
+        from g_ray.evaluation.running.plan import Limits
+
+        base, small = PROTOCOLS["scannetpp-zoom"], self.scale == "small"
+        data = self.find_data(base.dataset)
+        limits = Limits(sets=self.get_limit(), width=SMALL_WIDTH if small else None)
+        counts = (4,) if small else base.view_counts
+        return {
+            str(zoom): Column(
+                f"scannetpp-zoom-{zoom}",
+                replace(base, zoom_max=float(zoom), view_counts=counts),
+                data,
+                limits,
+            )
+            for zoom in ZOOMS
+        }
+
+
+@dataclass(frozen=True)
+class Resolution(Stress):
+    """Inputs of 1 … 2 times the training size with the same fields of view, zoomed by up to 3, on ETH3D."""
+
+    AXIS = "input size / training size"
+
+    @property
+    def name(self) -> str:
+        return "resolution"
+
+    def build_columns(self) -> "dict[str, Column]":
+        from g_ray.evaluation.protocols.registry import PROTOCOLS
+        from g_ray.evaluation.running.comparison import Column
+        from g_ray.evaluation.running.plan import Limits
+
+        base = replace(PROTOCOLS["eth3d-fov"], view_counts=(4,))
+        data, width = self.find_data(base.dataset), SMALL_WIDTH if self.scale == "small" else base.size.width
+        return {
+            f"{factor:g}": Column(
+                "eth3d-fov-4",
+                base,
+                data,
+                Limits(sets=self.get_limit(), width=round(factor * width)),
+                network_size=round(factor * width),
+            )
+            for factor in FACTORS
+        }
+
+
+@dataclass(frozen=True)
+class RealSmall(EvaluationTable):
+    """Real photographs: frames of the red kitchen, Sceaux castle, nine rectified pairs."""
+
+    data: Path | None = None
+    """Folder of the photographs, as `g-ray data prepare real-small` describes it; by default shared/data beside the
+    checkout."""
+    models: tuple[str, ...] = ("standing", "colmap", "stereo", "stereo+poses", "network")
+
+    @property
+    def name(self) -> str:
+        return "real-small"
+
+    def build_columns(self) -> "dict[str, Column]":
+        from g_ray.evaluation.datasets.real_small import KITCHEN, PAIRS, SCEAUX
+        from g_ray.evaluation.protocols.registry import PROTOCOLS
+        from g_ray.evaluation.running.comparison import Column
+        from g_ray.evaluation.running.plan import Limits
+        from g_ray.runtime.files import find_shared_data
+
+        if self.scale != "small":
+            raise ValueError("real-small has a small scale only: --scale small")
+        data, protocol = self.data or find_shared_data(), PROTOCOLS["real-small"]
+        groups = {"kitchen": (KITCHEN,), "sceaux": (SCEAUX,), "pairs": PAIRS}
+        return {
+            name: Column(
+                f"real-small-{name}", replace(protocol, scenes=scenes), data, Limits(sets=self.limit)
+            )
+            for name, scenes in groups.items()
+        }

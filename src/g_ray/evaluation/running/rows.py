@@ -1,0 +1,78 @@
+"""Rows of a run: one per set of views, written as soon as the set is scored, and joined to a CSV at the end."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from g_ray.evaluation.running.cache import Key, name_difference
+from g_ray.runtime.files import write_json
+
+Status = Literal["scored", "failed", "unreadable"]
+"""failed: the model gave no usable prediction. unreadable: the dataset has no usable truth or images for it."""
+
+
+@dataclass(frozen=True)
+class SetRow:
+    """The scores of one set, or why it has none."""
+
+    protocol: str
+    dataset: str
+    scene: str
+    set: str
+    """Unique in its protocol: scene, number of views and number of the set."""
+    views: int
+    """As many as the protocol asks for; 0 if as many as there are."""
+    status: Status
+    message: str = ""
+    placed: int = 0
+    """Views that the model placed."""
+    given: int = 0
+    """Views that it was given."""
+    repeated: int = 0
+    """Views that are repetitions, because the scene is too small."""
+    empty: int = 0
+    """Views without a pixel of known depth: they are not in the means of points and depth."""
+    cpu_seconds: float = 0.0
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    def to_flat(self) -> dict[str, Any]:
+        """Return the row with a column for each metric."""
+        flat = asdict(self)
+        return {**{name: value for name, value in flat.items() if name != "metrics"}, **self.metrics}
+
+
+COLUMNS = tuple(one.name for one in fields(SetRow) if one.name != "metrics")
+
+
+def write_row(folder: Path, row: SetRow, key: Key) -> None:
+    """Write a row with the key of what it depends on."""
+    write_json(folder / f"{row.set}.json", {"key": dict(key), "row": asdict(row)})
+
+
+def read_row(folder: Path, name: str, key: Key) -> tuple[SetRow | None, str | None]:
+    """Return the row of a set, or None, and why one that is there cannot be used."""
+    path = folder / f"{name}.json"
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        reason = name_difference(document["key"], key)
+        return (SetRow(**document["row"]), None) if reason is None else (None, reason)
+    except FileNotFoundError:
+        return None, None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None, "it is damaged"
+
+
+def format_csv(rows: Sequence[SetRow]) -> str:
+    """Format rows as CSV: a line per set, an empty cell where a set has no value."""
+    metrics = list(dict.fromkeys(metric for row in rows for metric in row.metrics))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*COLUMNS, *metrics], restval="", lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        values = {name: f"{value:.7g}" for name, value in row.metrics.items()}
+        writer.writerow({**row.to_flat(), **values, "cpu_seconds": f"{row.cpu_seconds:.2f}"})
+    return text.getvalue()

@@ -1,0 +1,142 @@
+"""Score the prediction of a set as its protocol says: SCORERS has a function for each way of alignment."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from g_ray.evaluation.datasets.scene import EvaluationScene, EvaluationView
+from g_ray.evaluation.protocols.protocol import Alignment, Protocol
+from g_ray.evaluation.protocols.truth import build_truth
+from g_ray.evaluation.running.clouds import score_da3, score_points
+from g_ray.evaluation.running.prediction import PredictedSet, PredictedView
+from g_ray.geometry.pose import Pose
+from g_ray.metrics.reconstruction import SetGeometry, compute_depth, norm_inliers, score_sets
+from g_ray.metrics.trajectory import score_trajectory
+from g_ray.metrics.video_depth import score_video_depth
+from g_ray.rays.ray_map import RayMap
+
+Metrics = dict[str, float]
+Scorer = Callable[[Protocol, EvaluationScene, Sequence[EvaluationView], PredictedSet], Metrics]
+COVERAGE = "coverage"
+"""Share of the pixels with true depth that have a prediction, over all views of a set."""
+
+
+def score_set(
+    protocol: Protocol, scene: EvaluationScene, views: Sequence[EvaluationView], predicted: PredictedSet
+) -> Metrics:
+    """Return the metrics of a set by name; ValueError if it cannot be scored."""
+    scores = SCORERS[protocol.alignment](protocol, scene, views, predicted)
+    return {**scores, COVERAGE: measure_coverage(views, predicted)}
+
+
+def measure_coverage(views: Sequence[EvaluationView], predicted: PredictedSet) -> float:
+    """Return the share of pixels with true depth that have a prediction; of views if no depth is known."""
+    known = sum(int(view.valid.sum()) for view in views)
+    if not known:
+        return len(predicted.placed) / len(views)
+    pairs = zip(views, predicted.views, strict=True)
+    return sum(int((view.valid & one.valid).sum()) for view, one in pairs if one is not None) / known
+
+
+# Six metrics of heterogeneous sets
+
+
+def score_geometry(
+    protocol: Protocol, scene: EvaluationScene, views: Sequence[EvaluationView], predicted: PredictedSet
+) -> Metrics:
+    """Compute the six metrics of the main table.
+
+    Errors are means over the pixels that have a prediction. Inliers are shares of all pixels with true depth: one
+    without a prediction, or in a view that was not placed, is none. Models that predict every pixel are scored as
+    published.
+    """
+    shown, found = predicted.select_placed(views)
+    truth = build_truth(shown)
+    geometry = _stack_geometry(shown, found)
+    covered = truth.valid & torch.stack([one.valid for one in found])[None]
+    if not bool(covered.any()):
+        raise ValueError("no pixel with true depth has a prediction")
+    known_rays = truth.known_rays & torch.stack([one.valid for one in found])[None]
+    scores = score_sets(truth.geometry, geometry, covered, depth_kind=protocol.depth, known_rays=known_rays)
+    metrics = {name: float(values) for name, values in scores.rows().items()}
+    ours, theirs = (one.to_first_view().normalize(covered) for one in (truth.geometry, geometry))
+    total = sum(bool(view.valid.any()) for view in views)
+    weights = covered.sum((-2, -1)) / truth.valid.sum((-2, -1)).clamp(min=1)
+    for name, ours_maps, their_maps in (
+        ("points_inlier", ours.world_points, theirs.world_points),
+        (
+            "depth_inlier",
+            compute_depth(ours.camera_points, protocol.depth),
+            compute_depth(theirs.camera_points, protocol.depth),
+        ),
+    ):
+        shares = norm_inliers(ours_maps, their_maps, covered).nan_to_num(0.0) * weights
+        metrics[name] = float(shares.sum()) / total
+    return metrics
+
+
+def _stack_geometry(views: Sequence[EvaluationView], found: Sequence[PredictedView]) -> SetGeometry:
+    """Stack predictions of views of one size; the world is the first view's camera, as for the truth."""
+    pairs = list(zip(views, found, strict=True))
+    rays = torch.stack([one.get_rays(view) for view, one in pairs])[None]
+    local = torch.stack([one.get_camera_points(view) for view, one in pairs])[None]
+    world = torch.stack([one.get_world_points(view) for view, one in pairs])[None]
+    usable = torch.stack([one.valid for one in found])[None, ..., None]
+    # Pixels without a prediction are masked out of every mean, and must be finite.
+    local, world = (torch.where(usable, maps, 0).float() for maps in (local, world))
+    return SetGeometry(world, local, torch.where(usable, rays, _FORWARD).float(), _stack_poses(found))
+
+
+_FORWARD = torch.tensor([0.0, 0.0, 1.0])
+
+
+def _stack_poses(found: Sequence[PredictedView]) -> Pose:
+    return Pose(torch.stack([one.pose.world_from_cam for one in found])[None].float())
+
+
+# Trajectories and video depth
+
+
+def score_poses(
+    protocol: Protocol, scene: EvaluationScene, views: Sequence[EvaluationView], predicted: PredictedSet
+) -> Metrics:
+    """Compute ATE and RPE of the views that were placed."""
+    return score_trajectory(*_stack_both_poses(views, predicted)).rows()
+
+
+def _stack_both_poses(views: Sequence[EvaluationView], predicted: PredictedSet) -> tuple[Pose, Pose]:
+    """Return the true and the predicted poses [view] of the views that were placed, float64."""
+    shown, found = predicted.select_placed(views)
+    true = [view.pose for view in shown]
+    if any(pose is None for pose in true):
+        raise ValueError("the dataset has no poses to score")
+    return (
+        Pose(torch.stack([pose.world_from_cam.double() for pose in true if pose is not None])),
+        Pose(torch.stack([one.pose.world_from_cam.double() for one in found])),
+    )
+
+
+def score_depth_video(
+    protocol: Protocol, scene: EvaluationScene, views: Sequence[EvaluationView], predicted: PredictedSet
+) -> Metrics:
+    """Compute errors of z-depth after one scale for the sequence; after scale and shift they end in `_shift`."""
+    shown, found = predicted.select_placed(views)
+    z_axes = torch.stack([RayMap.from_camera(view.camera).directions[..., 2] for view in shown])
+    truth = torch.stack([view.ray_depth for view in shown]) * z_axes
+    guess = torch.stack([one.get_camera_points(view)[..., 2] for view, one in zip(shown, found, strict=True)])
+    valid = torch.stack([view.valid & one.valid for view, one in zip(shown, found, strict=True)])
+    limit = protocol.depth_range[1]
+    scaled, shifted = (
+        score_video_depth(truth, guess, valid, alignment=alignment, max_depth=limit).rows()
+        for alignment in ("scale", "scale & shift")
+    )
+    return {**scaled, **{f"{name}_shift": shifted[name] for name in ("abs_rel", "delta_1.25")}}
+
+
+SCORERS: dict[Alignment, Scorer] = {
+    "mean distance": score_geometry,
+    "sim3": score_poses,
+    "scale": score_depth_video,
+    "umeyama+icp": score_points,
+    "ransac sim3+tsdf": score_da3,
+}

@@ -1,0 +1,100 @@
+"""Tables of finished models on miniatures: made from one command, with what is missing named."""
+
+import json
+
+import pytest
+
+from g_ray.cli import reproduce_evaluation
+from g_ray.cli.main import main
+
+
+@pytest.fixture
+def reproduce(tmp_path, monkeypatch):
+    """`reproduce(table, *options)`: make a table on a tiny miniature; returns result.json and table.md."""
+    for name, value in (("WIDTH", 48), ("SCENES", 1), ("FRAMES", 3), ("VIEWS", (2,)), ("SETS", 1)):
+        monkeypatch.setattr(reproduce_evaluation, f"SMALL_{name}", value)
+
+    def run(table, *options):
+        assert main(["reproduce", table, "--out", str(tmp_path / "out"), *options]) == 0
+        return json.loads((tmp_path / "out" / "result.json").read_text()), (
+            tmp_path / "out" / "table.md"
+        ).read_text()
+
+    return run
+
+
+def test_heterogeneous_with_a_model_that_is_not_installed(reproduce, tmp_path, monkeypatch):
+    monkeypatch.setattr(reproduce_evaluation, "HETEROGENEOUS", ("eth3d-fov",))
+    result, table = reproduce("recon-heterogeneous", "--models", "truth", "standing", "mapanything")
+    assert [(row["method"], row["views"]) for row in result["rows"]] == [("truth", 2), ("standing", 2)]
+    truth, standing = (row["metrics"]["points_rel"]["mean"] for row in result["rows"])
+    assert truth < 1e-5 < 0.01 < standing
+    assert "mapanything on eth3d-fov: not run:" in table and "pip install" in table
+    assert "### eth3d-fov, 2 views" in table
+    assert {"points_rel.png", "eth3d-fov_points_rel.png"} <= {
+        path.name for path in (tmp_path / "out").iterdir()
+    }
+
+
+def test_homogeneous(reproduce, monkeypatch):
+    monkeypatch.setattr(reproduce_evaluation, "SMALL_HOMOGENEOUS", ("sintel-pose", "sintel-depth"))
+    result, _ = reproduce("recon-homogeneous", "--models", "truth")
+    poses, depth = (row["metrics"] for row in result["rows"])
+    assert poses["ate"]["mean"] < 1e-6 and depth["delta_1.25"]["mean"] == 1
+
+
+def test_resolution_and_rows_of_weights(reproduce, monkeypatch):
+    from g_ray.models.checkpoint import find_shipped
+
+    monkeypatch.setattr(reproduce_evaluation, "FACTORS", (1.0, 2.0))
+    result, _ = reproduce(
+        "resolution", "--models", "truth", "--weights", f"mine={find_shipped('g-ray-rooms')}"
+    )
+    assert [row["setting"] for row in result["rows"]] == ["1", "1", "2", "2"]
+    assert {row["method"] for row in result["rows"]} == {"truth", "mine"}
+
+
+def test_fov_stress(reproduce, monkeypatch, tmp_path):
+    monkeypatch.setattr(reproduce_evaluation, "ZOOMS", (1, 5))
+    result, _ = reproduce("fov-stress", "--models", "truth")
+    assert [row["setting"] for row in result["rows"]] == ["1", "5"]
+    assert all(row["metrics"]["rays_deg"]["mean"] < 1e-4 for row in result["rows"])
+    assert (tmp_path / "out" / "rays_deg.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--scale", "paper"), "--scale paper needs --data"),
+        (("--data", "."), "--data belongs to --scale paper"),
+        (("--weights", "a"), "--weights a: give NAME=FILE"),
+        (("--weights", "a=nothing"), "--weights a=nothing: no such file"),
+    ],
+)
+def test_wrong_options_are_one_line(options, message, tmp_path, capsys):
+    assert main(["reproduce", "recon-homogeneous", "--out", str(tmp_path / "out"), *options]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_real_photographs(shared_data, tmp_path):
+    """The three kinds of truth are read: every row of the truth is without error."""
+    out = tmp_path / "out"
+    words = [
+        "reproduce",
+        "real-small",
+        "--out",
+        str(out),
+        "--data",
+        str(shared_data),
+        "--models",
+        "truth",
+        "--limit",
+        "1",
+    ]
+    assert main(words) == 0
+    result = json.loads((out / "result.json").read_text())
+    assert [row["setting"] for row in result["rows"]] == ["kitchen", "sceaux", "pairs"]
+    assert [row["sets"] for row in result["rows"]] == [1, 1, 9]
+    for row in result["rows"]:
+        assert row["metrics"]["depth_rel"]["mean"] < 1e-5 and row["metrics"]["depth_inlier"]["mean"] == 1

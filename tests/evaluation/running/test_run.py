@@ -1,0 +1,326 @@
+"""Runs: interrupted, shared between processes, repeated after something has changed, and with bad data or models."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from g_ray.cli.main import main
+from g_ray.evaluation.running import models
+from g_ray.evaluation.running.models import StandingModel
+from g_ray.evaluation.running.plan import Shard
+from g_ray.geometry.pose import Pose
+
+
+def read_rows(folder):
+    with (folder / "rows.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def strip(result):
+    return {name: value for name, value in result.items() if name != "provenance"}
+
+
+@pytest.fixture
+def data(miniature_root, tmp_path):
+    """`data(name)`: a copy of a dataset's miniature that may be damaged."""
+
+    def copy(name):
+        shutil.copytree(miniature_root(name), tmp_path / name)
+        return tmp_path / name
+
+    return copy
+
+
+# Interruptions and shares
+
+
+def test_a_killed_run_resumes(evaluate, miniature_root, tmp_path):
+    """SIGKILL in the middle: the same command keeps what is there, and ends as if nothing had happened."""
+    root, out = miniature_root("eth3d"), tmp_path / "killed"
+    words = ["evaluate", "eth3d-fov", "--data", root, "--out", out, "--model", "truth", "--width", "98"]
+    words += ["--limit", "4", "--views", "2", "4", "8"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "g_ray", *map(str, words)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while len(list(out.glob("rows/[!.]*.json"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = {path: path.stat().st_mtime_ns for path in out.glob("rows/[!.]*.json")}
+    assert 3 <= len(before) < 12 and not (out / "result.json").exists()
+    assert main([str(word) for word in words]) == 0
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    _, whole = evaluate("eth3d-fov", "--model", "truth", "--limit", 4, "--views", 2, 4, 8)
+    resumed = json.loads((out / "result.json").read_text())
+    assert resumed["sets"]["scored"] == 12
+    for row, other in zip(resumed["rows"], whole["rows"], strict=True):
+        assert row["metrics"] == other["metrics"]
+
+
+def test_shares_make_the_same_table(evaluate, monkeypatch, tmp_path):
+    options = ("--model", "standing", "--limit", 2, "--views", 2, 4)
+    _, alone = evaluate("eth3d-fov", *options)
+    code, first = evaluate("eth3d-fov", *options, "--shard", "1/2", out="shared")
+    assert code == 0 and first["sets"]["not_run"] == 2
+    assert "**Unfinished**: 2 of 4 sets" in (tmp_path / "shared" / "table.md").read_text()
+    # The second share as torchrun would start it.
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    _, both = evaluate("eth3d-fov", *options, out="shared")
+    assert [row["metrics"] for row in both["rows"]] == [row["metrics"] for row in alone["rows"]]
+    assert both["sets"] == alone["sets"]
+
+
+def test_worker_processes_make_the_same_table(evaluate):
+    options = ("--model", "standing", "--limit", 2, "--views", 2)
+    _, alone = evaluate("eth3d-fov", *options)
+    _, parallel = evaluate("eth3d-fov", *options, "--jobs", 2, out="parallel")
+    assert [row["metrics"] for row in parallel["rows"]] == [row["metrics"] for row in alone["rows"]]
+
+
+@pytest.mark.parametrize(("count", "workers"), [(1, 1), (3, 2), (2, 4)])
+def test_every_set_is_in_one_share(count, workers):
+    shares = [part for number in range(count) for part in Shard(number + 1, count).divide(workers)]
+    for position in range(50):
+        assert sum(share.takes(position) for share in shares) == 1
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "2", "a/b"])
+def test_a_share_that_is_none_is_refused(text):
+    with pytest.raises(ValueError, match="--shard"):
+        Shard.parse(text)
+
+
+# What has changed since
+
+
+def test_a_stale_prediction_is_named_and_made_again(evaluate, data, tmp_path, capsys):
+    root = data("eth3d")
+    evaluate("eth3d-native", "--model", "standing", "--limit", 1, data=root)
+    (image,) = {path for path in root.rglob("dslr_images_undistorted/*.JPG") if path.name == "DSC_0709.JPG"}
+    pixels = np.asarray(Image.open(image))
+    Image.fromarray(255 - pixels).save(image)
+    capsys.readouterr()
+    code, _ = evaluate("eth3d-native", "--model", "standing", "--limit", 1, data=root)
+    printed = capsys.readouterr()
+    assert code == 0
+    assert "the row there is of other files" in printed.out + printed.err
+    assert "the prediction there is not used (other images)" in printed.out + printed.err
+
+
+def test_predictions_of_another_model_are_not_used(evaluate, capsys):
+    options = ("--limit", 1)
+    _, first = evaluate("eth3d-native", "--model", "standing", *options)
+    capsys.readouterr()
+    _, second = evaluate("eth3d-native", "--model", "truth", *options)
+    printed = capsys.readouterr()
+    assert "(other model)" in printed.out + printed.err
+    assert first["model"] == "standing" and second["model"] == "truth"
+    assert second["rows"][0]["metrics"]["depth_rel"]["mean"] < 1e-5
+
+
+def test_a_damaged_prediction_is_made_again(evaluate, tmp_path, capsys):
+    _, first = evaluate("eth3d-native", "--model", "standing", "--limit", 1)
+    (path,) = (tmp_path / "out" / "predictions").glob("*.npz")
+    path.write_bytes(path.read_bytes()[:-500])
+    shutil.rmtree(tmp_path / "out" / "rows")
+    capsys.readouterr()
+    _, second = evaluate("eth3d-native", "--model", "standing", "--limit", 1)
+    printed = capsys.readouterr()
+    assert "it is damaged" in printed.out + printed.err
+    assert second["rows"][0]["metrics"] == first["rows"][0]["metrics"]
+
+
+def test_scores_are_made_again_from_stored_predictions(evaluate, monkeypatch, tmp_path):
+    _, first = evaluate("eth3d-native", "--model", "standing", "--limit", 1)
+    shutil.rmtree(tmp_path / "out" / "rows")
+    monkeypatch.setattr(StandingModel, "predict", lambda self, views: pytest.fail("predicted again"))
+    _, second = evaluate("eth3d-native", "--model", "standing", "--limit", 1)
+    assert strip(second) == strip(first)
+
+
+# Data that cannot be used
+
+
+def test_a_truncated_depth_map_is_one_row_and_the_run_goes_on(evaluate, data, tmp_path):
+    root = data("eth3d")
+    evaluate("eth3d-fov", "--model", "truth", "--views", 2, data=root)
+    rows = read_rows(tmp_path / "out")
+    (path,) = root.rglob("ground_truth_depth/dslr_images/DSC_0709.JPG")
+    path.write_bytes(path.read_bytes()[:-8])
+    code, result = evaluate("eth3d-fov", "--model", "truth", "--views", 2, data=root)
+    assert code == 1
+    sets = result["sets"]
+    assert 0 < sets["unreadable"] < len(rows) == sets["unreadable"] + sets["scored"]
+    assert all("DSC_0709.JPG: 38392 bytes" in problem["message"] for problem in result["problems"])
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert f"{sets['unreadable']} of 10 sets are not in the means, the data cannot be used" in table
+    assert len(read_rows(tmp_path / "out")) == 10
+
+
+def test_missing_scenes_are_named(evaluate, tmp_path):
+    _, result = evaluate("eth3d-native", "--model", "standing", "--limit", 1)
+    assert len(result["missing_scenes"]) == 12
+    assert "Missing scenes, not in the means: courtyard" in (tmp_path / "out" / "table.md").read_text()
+
+
+def test_an_image_of_another_size(evaluate, data):
+    root = data("eth3d")
+    (path,) = root.rglob("dslr_images_undistorted/DSC_0709.JPG")
+    Image.fromarray(np.zeros((60, 90, 3), np.uint8)).save(path)
+    code, result = evaluate("eth3d-native", "--model", "truth", "--limit", 1, data=root)
+    assert code == 1
+    (problem,) = result["problems"]
+    assert problem["status"] == "unreadable" and "is 90×60 px, but its camera takes" in problem["message"]
+
+
+def test_a_pose_that_is_nan_after_the_index_was_frozen(evaluate, data):
+    root = data("pandaset")
+    options = ("--model", "standing", "--limit", 1, "--views", 2)
+    evaluate("pandaset", *options, data=root)
+    path = next(root.rglob("left_camera/poses.json"))
+    poses = json.loads(path.read_text())
+    poses[1]["position"]["x"] = float("nan")
+    path.write_text(json.dumps(poses))
+    code, result = evaluate("pandaset", *options, data=root)
+    assert code == 1
+    assert "pose 1 is not a rotation and a position" in result["problems"][0]["message"]
+
+
+def test_a_pickle_with_foreign_names(evaluate, data):
+    import gzip
+    import pickle
+
+    root = data("pandaset")
+    options = ("--model", "standing", "--limit", 1, "--views", 4)
+    evaluate("pandaset", *options, data=root)
+    for path in root.rglob("lidar/*.pkl.gz"):
+        path.write_bytes(gzip.compress(pickle.dumps(os.getcwd)))
+    code, result = evaluate("pandaset", *options, data=root)
+    assert code == 1 and result["sets"]["unreadable"] == 1
+    assert ".pkl.gz" in result["problems"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--scenes", "nowhere"), "--scenes nowhere: no scene of eth3d-native"),
+        (("--views", "3"), "--views: eth3d-native has sets of 4 views"),
+        (("--limit", "0"), "--limit 0: give 1 or more"),
+        (("--shard", "3/2"), "--shard 3/2"),
+        (("--model", "nothing"), "unknown model 'nothing'"),
+        (("--model", "truth", "--size", "300"), "--model truth is a reference"),
+    ],
+)
+def test_wrong_options_are_one_line(options, message, evaluate, capsys):
+    code, _ = evaluate("eth3d-native", *options)
+    error = capsys.readouterr().err
+    assert code == 2 and message in error and error.count("\n") == 1
+
+
+def test_an_unknown_protocol_and_absent_data_are_one_line(tmp_path, capsys):
+    assert main(["evaluate", "nothing", "--data", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
+    assert "unknown protocol 'nothing'" in capsys.readouterr().err
+    words = [
+        "evaluate",
+        "dtu",
+        "--data",
+        str(tmp_path / "no"),
+        "--out",
+        str(tmp_path / "out"),
+        "--model",
+        "truth",
+    ]
+    assert main(words) == 2
+    assert "no such folder; g-ray data prepare dtu makes it" in capsys.readouterr().err
+
+
+# Models that cannot be used
+
+
+def test_a_peer_that_is_not_installed_is_one_line(evaluate, capsys):
+    code, result = evaluate("eth3d-native", "--model", "mapanything")
+    error = capsys.readouterr().err
+    assert code == 2 and result is None
+    assert "pip install git+https://github.com/facebookresearch/map-anything" in error
+
+
+GARBAGE = {
+    "a pose that is not finite": lambda one: replace(one, pose=Pose(one.pose.world_from_cam * torch.nan)),
+    "a pose that is no rotation": lambda one: replace(one, pose=Pose(2 * one.pose.world_from_cam)),
+    "depth that is not finite": lambda one: replace(one, ray_depth=one.ray_depth / 0),
+    "negative distances": lambda one: replace(one, ray_depth=-one.ray_depth),
+    "a depth map of shape (3, 4)": lambda one: replace(
+        one, ray_depth=torch.ones(3, 4), valid=torch.ones(3, 4, dtype=torch.bool)
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", GARBAGE)
+def test_garbage_is_a_failed_row(fault, evaluate, monkeypatch, tmp_path):
+    class Garbage(StandingModel):
+        def predict(self, views):
+            predicted = super().predict(views)
+            return replace(predicted, views=(GARBAGE[fault](predicted.views[0]), *predicted.views[1:]))
+
+    monkeypatch.setitem(models.REFERENCES, "standing", Garbage)
+    code, result = evaluate("eth3d-native", "--model", "standing", "--limit", 1)
+    assert code == 1 and result["sets"]["failed"] == 1 and result["rows"] == []
+    assert fault in result["problems"][0]["message"]
+    assert "the model gave no usable prediction" in (tmp_path / "out" / "table.md").read_text()
+
+
+def test_a_model_that_raises_fails_its_sets_only(evaluate, monkeypatch):
+    class Fragile(StandingModel):
+        def predict(self, views):
+            if len(views) == 4:
+                raise RuntimeError("out of\nluck")
+            return super().predict(views)
+
+    monkeypatch.setitem(models.REFERENCES, "standing", Fragile)
+    code, result = evaluate("eth3d-fov", "--model", "standing", "--limit", 1, "--views", 2, 4)
+    assert code == 1
+    assert (result["sets"]["scored"], result["sets"]["failed"]) == (1, 1)
+    assert result["problems"][0]["message"] == "RuntimeError: out of luck"
+
+
+def test_views_that_are_not_placed_are_counted(evaluate, monkeypatch, tmp_path):
+    """Half of the pixels have no prediction: errors are those of the others, and no more than half are inliers."""
+
+    class Lazy(models.TruthModel):
+        def predict(self, views):
+            predicted = super().predict(views)
+            return replace(predicted, views=(*predicted.views[:2], None, None))
+
+    monkeypatch.setitem(models.REFERENCES, "truth", Lazy)
+    code, result = evaluate("eth3d-native", "--model", "truth", "--limit", 1)
+    means = {name: value["mean"] for name, value in result["rows"][0]["metrics"].items()}
+    assert code == 0 and result["sets"]["with_views_not_placed"] == 1
+    assert means["depth_rel"] == pytest.approx(0, abs=1e-5)
+    assert means["depth_inlier"] == means["points_inlier"] == pytest.approx(0.5)
+    assert 0.3 < means["coverage"] < 0.7
+    assert read_rows(tmp_path / "out")[0]["message"] == "2 of 4 views were not placed"
+
+
+def test_the_network_is_scored_by_its_heads(evaluate):
+    """Rays come from the network's own camera points, and are not those of the calibration."""
+    _, result = evaluate("eth3d-native", "--model", "network", "--weights", "g-ray-rooms", "--limit", 1)
+    means = {name: value["mean"] for name, value in result["rows"][0]["metrics"].items()}
+    assert means["rays_deg"] > 0.1 and means["coverage"] == 1
+    assert result["settings"]["settings"]["weights"] == "g-ray-rooms"
+    assert len(result["settings"]["weights_sha256"]) == 16
+    assert result["rows"][0]["cpu_seconds"] > 0

@@ -1,0 +1,113 @@
+"""What the verdict says, and what it counts as evidence."""
+
+from dataclasses import replace
+from typing import ClassVar
+
+import pytest
+import torch
+
+from g_ray.cameras.pinhole import Pinhole
+from g_ray.export.reconstruction import ReconstructedView
+from g_ray.formats.calibration import CalibratedView
+from g_ray.geometry.pose import Pose
+from g_ray.pipelines.verdict import judge
+from g_ray.predictors.base import Cost, Prior, SceneInput, ScenePrediction
+from g_ray.sfm.scene import SparseScene, Tracks
+
+SIDE, VIEWS = 16, 3
+CAMERA = Pinhole.from_fov(60.0, SIDE, SIDE)
+
+
+class Silent:
+    """A predictor that only has a name."""
+
+    USES: ClassVar[frozenset[Prior]] = frozenset()
+    NAME = "network"
+
+    def describe_settings(self):
+        return {}
+
+    def estimate_cost(self, scene):
+        return Cost(0.0, 0, "")
+
+    def predict(self, scene, work=None, progress=lambda stage, share: None):
+        raise NotImplementedError
+
+    def load_finished(self, scene, work):
+        return None
+
+
+def make_views():
+    """Cameras side by side before a wall at z = 5, with exact depth: all views agree."""
+    rays = CAMERA.unproject_grid()[0]
+    depth, everywhere = 5 / rays[..., 2], torch.ones(SIDE, SIDE, dtype=torch.bool)
+    poses = [Pose.from_parts(torch.eye(3), torch.tensor([0.3 * i, 0.0, 0.0])) for i in range(VIEWS)]
+    return tuple(
+        ReconstructedView(f"v{i}.png", CAMERA, pose, depth.float(), torch.ones(SIDE, SIDE), everywhere)
+        for i, pose in enumerate(poses)
+    )
+
+
+def make_sparse(views):
+    """One point per view pair, seen without any error."""
+    points = torch.tensor([[0.1 * i, 0.0, 5.0] for i in range(20)], dtype=torch.float64)
+    view, point, pixel = [], [], []
+    for index, one in enumerate(views):
+        local = one.pose.to(torch.float64).inverse().apply(points)
+        pixel.append(CAMERA.to(torch.float64).project(local)[0])
+        view.append(torch.full((len(points),), index))
+        point.append(torch.arange(len(points)))
+    tracks = Tracks(
+        torch.cat(view),
+        torch.cat(point),
+        torch.cat(pixel),
+        torch.zeros(len(points) * len(views), 128, dtype=torch.uint8),
+    )
+    return SparseScene(
+        tuple(one.name for one in views),
+        (CAMERA,) * len(views),
+        tuple(one.pose.to(torch.float64) for one in views),
+        (None,) * len(views),
+        points,
+        torch.zeros(len(points), 3, dtype=torch.uint8),
+        tracks,
+    )
+
+
+def ask(prediction):
+    scene = SceneInput([CalibratedView(one.name, CAMERA) for one in prediction.views])
+    return judge(scene, prediction, prediction.views, None, "unknown", Silent())
+
+
+def test_agreement_of_a_network_with_itself_is_no_confirmation():
+    verdict = ask(ScenePrediction(make_views()))
+    assert verdict["agreeing_share"] > 0.5 and verdict["grade"] == "unverified"
+    said = " ".join(verdict["verdict"])
+    assert "agree among the views" in said and "does not show that they are right" in said
+    assert "confirm" not in said
+
+
+@pytest.mark.parametrize(("checked", "grade"), [(True, "good"), (False, "partial")])
+def test_only_depth_that_was_checked_with_the_pictures_counts(checked, grade):
+    """Same views and tracks; the sweep's share of depths makes the difference, not the model's own agreement."""
+    views = make_views()
+    sparse = make_sparse(views)
+    figures = {**sparse.compute_statistics(), "long_side_px": float(SIDE)}
+    if checked:
+        figures["share_with_depth"] = 0.9
+    assert ask(ScenePrediction(views, sparse=sparse, figures=figures))["grade"] == grade
+
+
+def test_views_that_a_network_placed_are_named_and_do_not_count_as_placed():
+    views = make_views()
+    sparse = make_sparse(views)
+    figures = {
+        **sparse.compute_statistics(),
+        "long_side_px": float(SIDE),
+        "share_with_depth": 0.9,
+        "placed_by_network": ["v2.png"],
+    }
+    placed = (*views[:2], replace(views[2], pose_guessed=True))
+    verdict = ask(ScenePrediction(placed, sparse=sparse, figures=figures))
+    assert verdict["grade"] == "partial"
+    assert any("because matching could not: v2.png" in sentence for sentence in verdict["verdict"])
