@@ -3,15 +3,10 @@
 import pytest
 import torch
 
-from g_ray.cameras import Pinhole
 from g_ray.encodings import ENCODINGS, encoding
 from g_ray.encodings.per_camera import PerCamera
-from g_ray.models.reconstruction import ReconstructionModel
-from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 from g_ray.nn.attention import attention
 from g_ray.nn.transformer import MultiHeadAttention
-from g_ray.rays.views import Views
-from g_ray.training.learner import compile_blocks
 
 DIM, PATCH = 24, 16
 
@@ -64,23 +59,3 @@ def test_a_whole_block_compiles(mixed_views):
     x = torch.randn(2, len(tokens), 2 * DIM)
     compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
     assert torch.allclose(compiled(x, position), block(x, position), atol=1e-5)
-
-
-def test_compiled_blocks_train_the_same_network():
-    """As recipes with `compile` do: block by block, names of weights kept, with activations computed again."""
-    torch._dynamo.reset()
-    views = Views([Pinhole.from_fov(60.0, 8, 8), Pinhole.from_fov(80.0, 8, 8)])
-    images = torch.rand(1, 2, 3, 8, 8)
-    results = []
-    for compiled in (False, True):
-        torch.manual_seed(0)
-        model = ReconstructionModel(RECONSTRUCTION_SIZES["tiny"]("gray", recompute=compiled))
-        names = list(model.state_dict())
-        if compiled:
-            compile_blocks(model, "aot_eager")
-        loss = model(images, views).world_points.square().mean()
-        loss.backward()
-        assert list(model.state_dict()) == names
-        results.append([loss.detach(), *(p.grad for p in model.parameters() if p.grad is not None)])
-    for eager, again in zip(*results, strict=True):
-        torch.testing.assert_close(again, eager, rtol=1e-4, atol=1e-5)
