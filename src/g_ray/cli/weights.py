@@ -95,6 +95,8 @@ class Ship:
     """Networks trained on scene folders: folder with NAME-test-pinhole, -zoom, -mixed, -fisheye to score them on."""
     photos: Path | None = None
     """Beside --tests: a scene folder with depth, whose last 40 % of frames are scored too."""
+    size: int | None = None
+    """Long side in pixels that `g-ray reconstruct` gives a reconstruction network, if another than in training."""
 
     def run(self) -> None:
         import json
@@ -103,7 +105,7 @@ class Ship:
         from g_ray.pipelines.shipping import ship_run
 
         folder = self.folder or FOLDER
-        card = ship_run(self.run_folder, self.name, folder, self.scenes, self._build_tests())
+        card = ship_run(self.run_folder, self.name, folder, self.scenes, self._build_tests(), self.size)
         path = folder / f"{self.name}.safetensors"
         print(f"{path}: {card['bytes'] / 1e6:.1f} MB, {json.dumps(card['scores'])}")
 

@@ -128,7 +128,7 @@ class ReconstructionConfig(TrunkOptions):
     world_points: str = "inverse_log"
     frames_chunk: int = 8
     long_side: int = 518
-    """Pixels of the long side at the end of its training: what it expects to see."""
+    """Pixels of the long side that commands give it: that of the end of its training, unless another one did better."""
     encoder_taps: tuple[int, ...] = ()
     """Hidden states of DINOv2 that are projected to `dim`, which may then differ from its width; without any, its
     output is taken as it is. Blocks behind the last one are left out."""

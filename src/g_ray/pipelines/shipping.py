@@ -39,11 +39,17 @@ FIRST_SETS = 16
 
 
 def ship_run(
-    run_folder: Path, name: str, folder: Path, scenes: int, tests: FoldersScorer | None = None
+    run_folder: Path,
+    name: str,
+    folder: Path,
+    scenes: int,
+    tests: FoldersScorer | None = None,
+    size: int | None = None,
 ) -> dict[str, Any]:
     """Write weights, log and card of a run to `folder`; return the card.
 
-    Networks are scored on that many test rooms, or with `tests` if they were trained on scene folders.
+    Networks are scored on that many test rooms, or with `tests` if they were trained on scene folders. `size` is the
+    long side that commands give a reconstruction network, if another than in training.
     """
     weights = run_folder / WEIGHTS
     if not weights.is_file():
@@ -60,11 +66,12 @@ def ship_run(
     document["name"] = find_recipe_name(recipe, document["name"])
     shipped = folder / f"{name}.safetensors"
     # Reconstruction networks are built from their config (`load_reconstruction`), synthesis networks from the recipe.
-    more = (
-        {CONFIG: json.dumps(asdict(recipe.model.build_config()))}
-        if isinstance(recipe, ReconstructionRecipe)
-        else {}
-    )
+    more = {}
+    if isinstance(recipe, ReconstructionRecipe):
+        config = recipe.model.build_config()
+        more = {CONFIG: json.dumps(asdict(replace(config, long_side=size or config.long_side)))}
+    elif size is not None:
+        raise ValueError("--size is for reconstruction networks: synthesis networks have one size")
     write_half_precision(weights, shipped, document, last.step, more)
     write_atomically(folder / f"{name}.log.jsonl", (run_folder / METRICS).read_bytes())
     card = {

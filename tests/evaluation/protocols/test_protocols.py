@@ -271,7 +271,9 @@ def test_a_scene_that_cannot_be_read_is_left_out_and_named(miniature_root, tmp_p
     index = freeze_views("dtu", PROTOCOLS["dtu"], tmp_path / "dtu", tmp_path, report=lines.append)
     assert list(index.scenes) == ["scan4"]
     assert len(index.missing) == 21
-    assert lines[0].endswith("00000002_cam.txt: no such camera; unpack the dataset again")
+    absent, unreadable = lines[:2]
+    assert "20 of 22 scenes are not in" in absent
+    assert unreadable.endswith("00000002_cam.txt: no such camera; unpack the dataset again")
 
 
 def test_wid3rs_list_is_asked_for(miniature_root, tmp_path):
