@@ -63,5 +63,6 @@ def test_a_peak_belongs_to_its_part_and_to_those_around_it():
             touch(40)
     large, small = meter.peaks["large"] / MEGABYTE, meter.peaks["small"] / MEGABYTE
     assert 118 < large < 140
-    assert 38 < small < 60  # although the large one came before it
+    # Although the large one came before it. The system may take idle pages away meanwhile, hence the low lower bound.
+    assert 10 < small < 60
     assert meter.peaks["all"] == meter.peaks["large"]

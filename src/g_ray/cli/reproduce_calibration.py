@@ -55,7 +55,7 @@ class CalibrationNoise(NetworkAnalysis):
 
     def build_tests(self, model: "ReconstructionModel") -> "dict[str, ConditionedSets]":
         """Return the sets of textured scenes and of photographs."""
-        from g_ray.evaluation.analysis.conditioned_sets import ConditionedSets
+        from g_ray.evaluation.analysis.conditioned_sets import PHOTO_ZOOM, ConditionedSets
         from g_ray.evaluation.analysis.perturbations import CONDITIONS
 
         if not self.data and self.photos is None:
@@ -69,7 +69,9 @@ class CalibrationNoise(NetworkAnalysis):
         if self.data:
             tests["scenes"] = ConditionedSets.from_folders(self.data, *shape, **options)
         if self.photos is not None:
-            tests["photos"] = ConditionedSets.from_photos(self.photos, *shape, **options)
+            tests["photos"] = ConditionedSets.from_folders(
+                (self.photos,), *shape, **options, zoom_max=PHOTO_ZOOM
+            )
         return tests
 
     def format_tables(self, result: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from g_ray.cameras.base import Camera
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.capture.estimators import ESTIMATORS
 from g_ray.capture.estimators.colmap import ColmapEstimator
-from g_ray.evaluation.analysis.conditioned_sets import PredictedSet
+from g_ray.evaluation.analysis.conditioned_sets import PredictedSet, predict_all
 from g_ray.export.reconstruction import ReconstructedView
 from g_ray.formats import read_scene
 from g_ray.formats.calibration import CalibratedView
@@ -23,7 +23,7 @@ from g_ray.formats.photos import Photo
 from g_ray.formats.scene import PosedScene
 from g_ray.metrics.reconstruction import ray_error_deg
 from g_ray.pipelines.scoring import TrueView, read_truth, score_against_truth
-from g_ray.predictors.base import Predictor, SceneInput
+from g_ray.predictors.base import Predictor
 
 TRUTH, GUESS = "truth", "guess"
 SOURCES = (TRUTH, GUESS, *ESTIMATORS)
@@ -142,16 +142,10 @@ def _score_set(
     predictor: Predictor,
 ) -> PredictedSet:
     try:
-        predicted = predictor.predict(SceneInput(views)).views
-    except ValueError as error:
-        return PredictedSet({}, 0.0, " ".join(str(error).split())[:120])
-    placed = [view for view in predicted if view is not None]
-    if len(placed) < len(views):
-        return PredictedSet({}, 0.0, f"{len(views) - len(placed)} of {len(views)} views not placed")
-    try:
+        placed = predict_all(predictor, views)
         scores, _ = score_against_truth(placed, truth, true_cameras)
     except ValueError as error:
-        return PredictedSet({}, 0.0, " ".join(str(error).split())[:120])
+        return PredictedSet.from_error(error)
     if not all(value == value for value in scores.values()):
         return PredictedSet({}, 0.0, "no depth where the truth is known")
     return PredictedSet(scores, _measure_coverage(placed, truth))

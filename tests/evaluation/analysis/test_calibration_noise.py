@@ -72,7 +72,9 @@ def rooms(monkeypatch):
         )
 
     monkeypatch.setattr(conditioned_sets, "ScenesReconstruction", build)
-    sets = ConditionedSets.from_photos(conditioned_sets.Path(), SIDE, 4, CONDITIONS, views=3, sets=2)
+    sets = ConditionedSets.from_folders(
+        (conditioned_sets.Path(),), SIDE, 4, CONDITIONS, views=3, sets=2, zoom_max=2.0
+    )
     return replace(sets, at_once=2)
 
 

@@ -16,6 +16,7 @@ from g_ray.data.scenes.reconstruction import ScenesReconstruction
 from g_ray.evaluation.analysis.perturbations import Perturbation
 from g_ray.evaluation.reconstruction import predict_static, score_batch
 from g_ray.evaluation.study import ScoredRun, Scores, make_rows
+from g_ray.export.reconstruction import ReconstructedView
 from g_ray.formats.calibration import CalibratedView
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
@@ -49,41 +50,22 @@ class ConditionedSets:
         *,
         views: int,
         sets: int,
+        zoom_max: float = 1.0,
     ) -> "ConditionedSets":
-        """Take images as they are stored, e.g. of test scenes whose fields of view differ."""
+        """Take images as they are stored, e.g. of test scenes whose fields of view differ.
+
+        Above a zoom of 1 squares are cut out, each with its own zoom: PHOTO_ZOOM for photographs of one camera.
+        """
         settings = ScenesViews(
             side,
             side,
             views=(views, views),
             folders=folders,
-            zoom_max=1.0,
+            zoom_max=zoom_max,
             off_center=0.0,
             hold_out=0.01,  # one scene at least is never drawn
             color=False,
-            stored_shape=True,
-        )
-        return ConditionedSets(settings, patch, conditions, sets)
-
-    @staticmethod
-    def from_photos(
-        folder: Path,
-        side: int,
-        patch: int,
-        conditions: Mapping[str, Perturbation],
-        *,
-        views: int,
-        sets: int,
-    ) -> "ConditionedSets":
-        """Cut squares out of the photographs of one camera, each with its own zoom of up to PHOTO_ZOOM."""
-        settings = ScenesViews(
-            side,
-            side,
-            views=(views, views),
-            folders=(folder,),
-            zoom_max=PHOTO_ZOOM,
-            off_center=0.0,
-            hold_out=0.01,
-            color=False,
+            stored_shape=zoom_max == 1.0,
         )
         return ConditionedSets(settings, patch, conditions, sets)
 
@@ -158,6 +140,18 @@ class PredictedSet:
     """Share of the pixels with known depth that have a prediction."""
     reason: str | None = None
 
+    @staticmethod
+    def from_error(error: ValueError) -> "PredictedSet":
+        return PredictedSet({}, 0.0, " ".join(str(error).split())[:120])
+
+
+def predict_all(predictor: Predictor, views: Sequence[CalibratedView]) -> list[ReconstructedView]:
+    """Predict a set of views; raise ValueError if one of them is left out."""
+    placed = [view for view in predictor.predict(SceneInput(views)).views if view is not None]
+    if len(placed) < len(views):
+        raise ValueError(f"{len(views) - len(placed)} of {len(views)} views not placed")
+    return placed
+
 
 def score_predictor(
     sets: ConditionedSets,
@@ -193,12 +187,9 @@ def _score_set(
         for view, camera in enumerate(told)
     ]
     try:
-        predicted = predictor.predict(SceneInput(views)).views
+        placed = predict_all(predictor, views)
     except ValueError as error:
-        return PredictedSet({}, 0.0, " ".join(str(error).split())[:120])
-    placed = [view for view in predicted if view is not None]
-    if len(placed) < len(views):
-        return PredictedSet({}, 0.0, f"{len(views) - len(placed)} of {len(views)} views not placed")
+        return PredictedSet.from_error(error)
     width, height = small.images.shape[-1], small.images.shape[-2]
     pixels = pixel_centers(width, height, dtype=torch.float64).flatten(0, 1) * (
         large.images.shape[-1] / width

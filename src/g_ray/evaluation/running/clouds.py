@@ -13,11 +13,9 @@ from g_ray.evaluation.running.prediction import PredictedSet, PredictedView
 from g_ray.formats.meshes import read_meshes
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
-from g_ray.geometry.similarity import fit_similarity
 from g_ray.metrics.fusion import DA3_BENCH, align_views, score_fusion
-from g_ray.metrics.icp import register
 from g_ray.metrics.neighbors import build_tree, find_nearest
-from g_ray.metrics.point_cloud import ICP_LIMIT_DTU_MM, ICP_LIMIT_M, score_clouds
+from g_ray.metrics.point_cloud import ICP_LIMIT_DTU_MM, ICP_LIMIT_M, score_pointmaps
 from g_ray.metrics.pose_auc import score_pairs
 from g_ray.metrics.surface import sample_triangles, thin_out
 from g_ray.metrics.tsdf import DepthView
@@ -47,12 +45,8 @@ def score_points(
             for (view, one), mask in zip(pairs, both, strict=True)
         ]
     )
-    if len(found) < 3:
-        raise ValueError(f"{len(found)} pixels with true depth have a prediction: no points to compare")
-    similarity = fit_similarity(torch.from_numpy(found), torch.from_numpy(matched))
-    coarse = similarity.apply(torch.from_numpy(found)).numpy()
     limit = ICP_LIMIT_DTU_MM if scene.unit == "mm" else ICP_LIMIT_M
-    return score_clouds(truth, register(coarse, truth, limit=limit).apply(coarse)).rows()
+    return score_pointmaps(matched, found, icp_limit=limit, surface=truth).rows()
 
 
 def _list_true_points(view: EvaluationView, mask: torch.Tensor) -> Points:
