@@ -69,6 +69,8 @@ def ship_run(
     more = {}
     if isinstance(recipe, ReconstructionRecipe):
         config = recipe.model.build_config()
+        if size is not None and size < config.patch:
+            raise ValueError(f"--size {size}: give one patch, {config.patch} px, or more")
         more = {CONFIG: json.dumps(asdict(replace(config, long_side=size or config.long_side)))}
     elif size is not None:
         raise ValueError("--size is for reconstruction networks: synthesis networks have one size")

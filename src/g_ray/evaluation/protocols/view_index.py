@@ -151,7 +151,8 @@ def freeze_views(
             report(f"{name}: scene {scene_name} is left out: {error}")
     if not indexed:
         raise ValueError(
-            f"{root}: none of the {len(wanted)} scenes of {name} can be read; first: {wanted[:1]}"
+            f"{root}: none of the {len(wanted)} scenes of {name} can be read, e.g. {', '.join(wanted[:3])}; "
+            "give the folder that holds them"
         )
     return ViewIndex(name, protocol.digest(), indexed, tuple(missing))
 
