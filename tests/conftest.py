@@ -1,9 +1,12 @@
 """What every test shares: run-time shape checks, where shared data lies, one thread, a hypothesis profile."""
 
 import os
+import random
 import signal
+import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 import slow_tests
 import torch
@@ -36,6 +39,10 @@ settings.register_profile("explore", deadline=None, max_examples=200)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
 
+# Tests that run in parallel must not share a stream of random numbers: each begins with a seed made of its own name.
+# G_RAY_TEST_SEED=1, 2, … draws other numbers, to find tests that pass by luck.
+BASE_SEED = int(os.environ.get("G_RAY_TEST_SEED", "0"))
+
 MAX_UNMARKED_CPU_S = 5.0
 """A test that takes longer must be in slow_tests.txt, so that `make quick` stays quick."""
 
@@ -56,8 +63,29 @@ def pytest_collection_modifyitems(items):
             item.add_marker("slow")
 
 
+def seed_random_numbers(name: str) -> None:
+    """Seed every global generator by a name, the same in every process."""
+    seed = zlib.crc32(name.encode()) + BASE_SEED
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    seed_random_numbers(item.nodeid)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef):
+    # A fixture of several tests is made by whichever of them comes first.
+    if fixturedef.scope != "function":
+        seed_random_numbers(fixturedef.argname)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
+    seed_random_numbers(f"{item.nodeid} itself")  # fixtures have drawn other numbers
     before = slow_tests.read_cpu_seconds()
     result = yield
     seconds = slow_tests.read_cpu_seconds() - before

@@ -30,7 +30,9 @@ def test_a_pixel_shows_the_point_that_its_camera_says(folder):
         u, v = pixels[keep].long().clamp(max=31).unbind(-1)
         colours = read_image(folder / "views" / name)[:, v, u].T / 255
         assert keep.sum() > 20
-        assert (colours - (points[keep] * 1.25 + 0.5)).abs().max() < 0.08, name
+        # A point lies up to half a pixel beside the center whose color it is compared with, and JPEG adds its own.
+        errors = (colours - (points[keep] * 1.25 + 0.5)).abs()
+        assert errors.mean() < 0.03 and errors.max() < 0.15, name
 
 
 def test_kinds_share_what_they_should(folder):
