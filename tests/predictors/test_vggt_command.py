@@ -19,7 +19,7 @@ from g_ray.models import RECONSTRUCTION_SIZES, ReconstructionModel
 from g_ray.models.checkpoint import save_reconstruction
 from g_ray.models.vggt import VGGT, VGGTConfig
 from g_ray.predictors import ModelSettings, choose_model
-from g_ray.predictors.peers.anchoring import measure_factors, scale_to_points
+from g_ray.predictors.anchoring import measure_factors, scale_to_points
 from g_ray.sfm import SparseScene, Tracks
 
 CONFIG = VGGTConfig("patch", 32, 4, 2, 14, (0, 1, 2, 3), 8, (4, 4, 8, 8), camera_blocks=1)

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,10 @@ class PredictorModel(EvaluatedModel):
     def predict(self, views: Sequence[EvaluationView]) -> PredictedSet:
         inputs = make_inputs(views, self.poses)
         check_priors(self.predictor, inputs)
-        if isinstance(self.predictor, NetworkPredictor) and self.predictor.count_at_once(inputs.views) >= len(
-            views
+        if (
+            isinstance(self.predictor, NetworkPredictor)
+            and self.predictor.place_by == "network"
+            and self.predictor.count_at_once(inputs.views) >= len(views)
         ):
             return predict_heads(self.predictor, inputs)
         result = self.predictor.predict(inputs)
@@ -119,4 +121,6 @@ def make_model(name: str | None, settings: ModelSettings, poses: bool = False) -
     if name is not None and name not in MODELS:
         raise ValueError(f"unknown model {name!r}: choose one of {', '.join((*MODELS, *REFERENCES))}")
     predictor = make_predictor(name, settings)
+    if isinstance(predictor, NetworkPredictor) and settings.place_by is None:
+        predictor = replace(predictor, place_by="network")  # tables are about networks, not about matches
     return PredictorModel(predictor, poses, predictor.NAME)
