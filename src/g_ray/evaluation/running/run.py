@@ -270,7 +270,7 @@ def stamp_files(scene: EvaluationScene, planned: PlannedSet) -> str:
     for name in dict.fromkeys(planned.views.views):
         frame = scene[name]
         files = [*frame.image.list_files(), *(() if frame.depth is None else frame.depth.list_files())]
-        for file in (*files, *(() if scene.surface is None else (scene.surface,))):
+        for file in (*files, *scene.list_surface_files()):
             stat = file.stat() if file.exists() else None
             digest.update(f"{file.name} {stat and (stat.st_size, stat.st_mtime_ns)}\n".encode())
     return digest.hexdigest()[:16]
