@@ -28,12 +28,12 @@ class ScannedVolume:
 
     def is_near(self, points: Points) -> Bool[np.ndarray, "point"]:
         """Return which points are in the grid or around it."""
-        return ((points >= self.low - MARGIN_MM) & (points < self.high + 2 * MARGIN_MM)).all(-1)
+        return np.all((points >= self.low - MARGIN_MM) & (points < self.high + 2 * MARGIN_MM), axis=-1)
 
     def is_observed(self, points: Points) -> Bool[np.ndarray, "point"]:
         """Return which points are in an observed voxel; the first voxel has its center in the corner of the grid."""
         cells = np.rint((points - self.low) / self.side).astype(np.int64)
-        inside = ((cells >= 0) & (cells < self.observed.shape)).all(-1)
+        inside = np.all((cells >= 0) & (cells < self.observed.shape), axis=-1)
         found = np.zeros(len(points), dtype=bool)
         found[inside] = self.observed[tuple(cells[inside].T)]
         return found
