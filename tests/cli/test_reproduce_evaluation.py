@@ -57,12 +57,13 @@ def test_resolution_and_rows_of_weights(reproduce, tmp_path, monkeypatch):
         save_reconstruction(ReconstructionModel(RECONSTRUCTION_SIZES["tiny"](method="gray")), file)
     weights = [f"mine={seeds[0]}", f"mine={seeds[1]}", f"other={seeds[1]}"]
     result, table = reproduce("resolution", "--models", "truth", "--weights", *weights)
-    assert [row["setting"] for row in result["rows"]] == ["1"] * 3 + ["2"] * 3
+    places = [f"{kind} {factor}" for kind in ("native", "zoomed") for factor in (1, 2)]
+    assert [row["setting"] for row in result["rows"]] == [place for place in places for _ in range(3)]
     assert result["seeds"] == {"truth": 1, "mine": 2, "other": 1}
-    _, mine, other = (row for row in result["rows"] if row["setting"] == "2")
+    _, mine, other = (row for row in result["rows"] if row["setting"] == "zoomed 2")
     assert mine["per_seed"]["depth_rel"][1] == other["metrics"]["depth_rel"]["mean"]
     assert mine["metrics"]["depth_rel"]["mean"] == pytest.approx(sum(mine["per_seed"]["depth_rel"]) / 2)
-    _, difference = result["differences"]
+    difference = result["differences"][-1]
     assert difference["metrics"]["depth_rel"]["mean"] == pytest.approx(
         mine["metrics"]["depth_rel"]["mean"] - other["metrics"]["depth_rel"]["mean"]
     )
@@ -71,11 +72,14 @@ def test_resolution_and_rows_of_weights(reproduce, tmp_path, monkeypatch):
         place: json.loads((tmp_path / "out" / "runs" / "mine" / place / "result.json").read_text())[
             "settings"
         ]["settings"]["size"]
-        for place in ("1", "2")
+        for place in places
     }
-    assert sizes["2"] == 2 * sizes["1"]
+    assert sizes == {place: 24 * int(place[-1]) for place in places}
     scores = gzip.decompress((tmp_path / "out" / "scores.csv.gz").read_bytes()).decode().splitlines()
-    assert scores[0].startswith("row,column,seed,protocol") and len(scores) == 1 + 2 * 4
+    assert scores[0].startswith("row,column,seed,protocol") and len(scores) == 1 + 4 * 4
+    assert {"native_rays_deg.png", "zoomed_rays_deg.png"} <= {
+        path.name for path in (tmp_path / "out").iterdir()
+    }
 
 
 def test_fov_stress(reproduce, monkeypatch, tmp_path):

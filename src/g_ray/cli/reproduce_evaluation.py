@@ -23,6 +23,8 @@ SMALL_SETS = 1
 ZOOMS = (1, 2, 3, 4, 5)
 FACTORS = (1.0, 1.25, 1.5, 1.75, 2.0)
 """Input sizes in units of the training size."""
+FIELDS_OF_VIEW = ("native", "zoomed")
+"""Of the table over input sizes: the photographs', and with zooms of up to 3 in all views but the first."""
 HETEROGENEOUS = ("pandaset", "eth3d-fov", "scannetpp-mixed")
 HOMOGENEOUS = (
     "tum-pose",
@@ -265,24 +267,8 @@ def _use_all_frames(protocol: "Protocol") -> "Protocol":
 
 
 @dataclass(frozen=True)
-class Stress(EvaluationTable):
-    """Curves over a series of settings of one protocol."""
-
-    AXIS = ""
-
-    def draw(self, result: dict[str, Any]) -> None:
-        from g_ray.viewer.table_figures import draw_curves
-        from g_ray.viewer.theme import LIGHT, write_png
-
-        for metric in list_metrics(result):
-            write_png(draw_curves(result, metric, LIGHT, self.AXIS), self.out / f"{metric}.png")
-
-
-@dataclass(frozen=True)
-class FovStress(Stress):
+class FovStress(EvaluationTable):
     """Views zoomed by up to 1 … 5 on full-size photographs of ScanNet++."""
-
-    AXIS = "largest zoom"
 
     @property
     def name(self) -> str:
@@ -307,12 +293,18 @@ class FovStress(Stress):
             for zoom in ZOOMS
         }
 
+    def draw(self, result: dict[str, Any]) -> None:
+        """Write curves over the zoom."""
+        from g_ray.viewer.table_figures import draw_curves
+        from g_ray.viewer.theme import LIGHT, write_png
+
+        for metric in list_metrics(result):
+            write_png(draw_curves(result, metric, LIGHT, "largest zoom"), self.out / f"{metric}.png")
+
 
 @dataclass(frozen=True)
-class Resolution(Stress):
-    """Inputs of 1 … 2 times the training size with the same fields of view, zoomed by up to 3, on ETH3D."""
-
-    AXIS = "input size / training size"
+class Resolution(EvaluationTable):
+    """Inputs of 1 … 2 times the training size on ETH3D: native fields of view, and zoomed by up to 3."""
 
     @property
     def name(self) -> str:
@@ -323,18 +315,35 @@ class Resolution(Stress):
         from g_ray.evaluation.running.comparison import Column
         from g_ray.evaluation.running.plan import Limits
 
-        base = replace(PROTOCOLS["eth3d-fov"], view_counts=(4,))
-        data, width = self.find_data(base), SMALL_WIDTH if self.scale == "small" else base.size.width
+        zoomed = replace(PROTOCOLS["eth3d-fov"], view_counts=(4,))
+        protocols = {"eth3d-native": PROTOCOLS["eth3d-native"], "eth3d-fov-4": zoomed}
+        data, width = self.find_data(zoomed), SMALL_WIDTH if self.scale == "small" else zoomed.size.width
         return {
-            f"{factor:g}": Column(
-                "eth3d-fov-4",
-                base,
+            f"{kind} {factor:g}": Column(
+                name,
+                protocols[name],
                 data,
                 Limits(sets=self.get_limit(), width=round(factor * width)),
                 network_scale=factor,
             )
+            for kind, name in zip(FIELDS_OF_VIEW, protocols, strict=True)
             for factor in FACTORS
         }
+
+    def draw(self, result: dict[str, Any]) -> None:
+        """Write curves over the size for both fields of view."""
+        from g_ray.viewer.table_figures import draw_curves
+        from g_ray.viewer.theme import LIGHT, write_png
+
+        for kind in FIELDS_OF_VIEW:
+            rows = [
+                {**row, "setting": row["setting"].removeprefix(f"{kind} ")}
+                for row in result["rows"]
+                if row["setting"].startswith(f"{kind} ")
+            ]
+            for metric in list_metrics({"rows": rows}):
+                figure = draw_curves({"rows": rows}, metric, LIGHT, "input size / training size")
+                write_png(figure, self.out / f"{kind}_{metric}.png")
 
 
 @dataclass(frozen=True)
