@@ -15,11 +15,14 @@ import pytest
 import torch
 from PIL import Image
 
+from g_ray.cameras.pinhole import Pinhole
 from g_ray.cli.main import main
+from g_ray.evaluation.datasets.scene import EvaluationView
 from g_ray.evaluation.preparation.prepare import INDICES
 from g_ray.evaluation.running import models
 from g_ray.evaluation.running.models import StandingModel
 from g_ray.evaluation.running.plan import Shard
+from g_ray.evaluation.running.run import LoadedViews
 from g_ray.geometry.pose import Pose
 
 
@@ -125,6 +128,19 @@ def test_every_set_is_in_one_share(count, workers):
 def test_a_share_that_is_none_is_refused(text):
     with pytest.raises(ValueError, match="--shard"):
         Shard.parse(text)
+
+
+def test_views_are_kept_for_the_next_model_while_there_is_room():
+    camera = Pinhole.from_fov(60.0, 2, 2)
+    views = [
+        EvaluationView("a", "", torch.zeros(3, 2, 2), camera, None, torch.zeros(2, 2), torch.ones(2, 2) > 0)
+    ]
+    size = 3 * 4 * 4 + 4 * 4 + 4
+    loaded = LoadedViews(max_bytes=2 * size)
+    asked = []
+    for key in ("first", "second", "first", "third", "second", "first"):
+        assert loaded.get(key, lambda key=key: asked.append(key) or views) is views
+    assert asked == ["first", "second", "third", "first"]
 
 
 # What has changed since

@@ -21,11 +21,13 @@ from g_ray.evaluation.running.report import (
     write_report,
 )
 from g_ray.evaluation.running.rows import SetRow, format_csv
-from g_ray.evaluation.running.run import Evaluation, run_evaluation
+from g_ray.evaluation.running.run import Evaluation, LoadedViews, run_evaluation
 from g_ray.evaluation.running.seeds import average_seeds, subtract_rows
 from g_ray.predictors import ModelSettings
 
 INTERVAL = ("mean", "low", "high")
+KEPT_BYTES = 2**29
+"""Of views that are kept in memory from one row to the next."""
 
 
 @dataclass(frozen=True)
@@ -131,11 +133,11 @@ def run_comparison(
         raise ValueError("nothing to compare: give one model and one protocol or more")
     cells: list[Cell] = []
     gaps: dict[tuple[str, str], list[str]] = {}
-    total = len(rows) * len(columns)
+    total, loaded = len(rows) * len(columns), LoadedViews(KEPT_BYTES)
     for number, (row, column) in enumerate([(row, column) for column in columns for row in rows], 1):
         progress(f"{row} on {column}, {number} of {total}")
         try:
-            cell = _run_cell(row, rows[row], column, columns[column], out, jobs, report)
+            cell = _run_cell(row, rows[row], column, columns[column], out, jobs, report, loaded)
         except (ValueError, OSError) as error:
             gaps.setdefault((column, f"not run: {error}."), []).append(row)
             report(f"{row} on {column}: {error}")
@@ -156,7 +158,14 @@ def _format_gap(column: str, sentence: str, named: Sequence[str], rows: int) -> 
 
 
 def _run_cell(
-    row: str, contender: Contender, name: str, column: Column, out: Path, jobs: int, report: Report
+    row: str,
+    contender: Contender,
+    name: str,
+    column: Column,
+    out: Path,
+    jobs: int,
+    report: Report,
+    loaded: LoadedViews,
 ) -> Cell:
     plan: Plan | None = None
     results, rows = [], []
@@ -174,7 +183,7 @@ def _run_cell(
             column.limits,
             indices=out / INDICES,
         )
-        plan, model = run_evaluation(evaluation, jobs=jobs, report=report)
+        plan, model = run_evaluation(evaluation, jobs=jobs, report=report, loaded=loaded)
         results.append(write_report(plan, model, folder))
         rows.append(collect_rows(plan, folder, model).rows)
     if plan is None:
