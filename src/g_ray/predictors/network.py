@@ -3,7 +3,7 @@
 import copy
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -75,8 +75,9 @@ class NetworkPredictor:
             "precision": self.precision,
             "at_once": self.at_once,
             "max_memory": self.max_memory,
-            "place_by": self.place_by,
         }
+        if self.place_by == "matches":
+            settings |= {"place_by": self.place_by, "sfm": asdict(self.sfm)}
         if self.weights != "given":
             stat = find_file(self.weights).stat()
             settings["weights_bytes"] = stat.st_size

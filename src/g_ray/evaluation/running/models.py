@@ -29,12 +29,12 @@ class PredictorModel(EvaluatedModel):
     predictor: Predictor
     poses: bool = False
     name: str = ""
+    weights_sha256: str | None = None
 
     def describe(self) -> dict[str, Any]:
-        settings = self.predictor.describe_settings()
-        weights = hash_weights(settings.get("weights"))
+        settings = strip_paths(self.predictor.describe_settings())
         poses = "given" if self.poses else "found"
-        return {"settings": strip_paths(settings), "poses": poses, "weights_sha256": weights}
+        return {"settings": settings, "poses": poses, "weights_sha256": self.weights_sha256}
 
     def predict(self, views: Sequence[EvaluationView]) -> PredictedSet:
         inputs = make_inputs(views, self.poses)
@@ -123,4 +123,6 @@ def make_model(name: str | None, settings: ModelSettings, poses: bool = False) -
     predictor = make_predictor(name, settings)
     if isinstance(predictor, NetworkPredictor) and settings.place_by is None:
         predictor = replace(predictor, place_by="network")  # tables are about networks, not about matches
-    return PredictorModel(predictor, poses, predictor.NAME)
+    # Once per model: large files take a while, and rows are asked for the hash again and again.
+    weights = hash_weights(predictor.describe_settings().get("weights"))
+    return PredictorModel(predictor, poses, predictor.NAME, weights)
