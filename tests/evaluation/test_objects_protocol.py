@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from g_ray.data.objects.index import PROTOCOLS, assign_split, write_indices
+from g_ray.data.objects.index import PROTOCOLS, assign_split, draw_contexts, write_indices
 from g_ray.evaluation.nvs import REFERENCES, NVSScorer
 from g_ray.evaluation.objects_protocol import ObjectsProtocol
 from g_ray.evaluation.study_runs import Study, run_study
@@ -25,7 +25,7 @@ COUNTS = {"fov": 2, "novel": 6, "novel_fov": 6, "fov_dolly": 4, "novel_fov_dolly
 def protocol(tmp_path_factory, write_objects):
     folder = tmp_path_factory.mktemp("objects")
     root = write_objects(folder / "data", [*TRAINED, *TESTED], 24)
-    write_indices(root, folder / "index")
+    write_indices(root, folder / "index", draw_contexts(root, 0))
     return ObjectsProtocol(root, folder / "index", 24, 24, at_once=2)
 
 
