@@ -90,25 +90,25 @@ def test_objects_of_another_folder_are_refused_before_training(
 
 def test_without_a_folder_objects_are_rendered_first(tmp_path, monkeypatch, miniature):
     """Procedural ones where no scanned objects lie; the second call finds them there."""
-    from g_ray.cli import reproduce
+    from g_ray.cli import reproduce_synthesis
 
     pytest.importorskip("embreex", reason="rendering needs embreex")
     monkeypatch.setenv("G_RAY_SHARED_DATA", str(tmp_path / "nothing"))
-    monkeypatch.setattr(reproduce, "MADE", 3)
-    root = reproduce.render_small_objects(tmp_path / "data", SIZE)
+    monkeypatch.setattr(reproduce_synthesis, "MADE", 3)
+    root = reproduce_synthesis.render_small_objects(tmp_path / "data", SIZE)
     cameras = sorted(root.glob("procedural_*/cameras.json"))
     assert len(cameras) == 3 and len(list(root.glob("*/views/*.jpg"))) == 3 * 24
     written = [path.stat().st_mtime_ns for path in cameras]
-    assert reproduce.render_small_objects(root, SIZE) == root
+    assert reproduce_synthesis.render_small_objects(root, SIZE) == root
     assert [path.stat().st_mtime_ns for path in cameras] == written
 
 
 def test_scanned_objects_are_used_where_they_are(shared_data, tmp_path, monkeypatch):
-    from g_ray.cli import data, reproduce
+    from g_ray.cli import data, reproduce_synthesis
 
     asked = []
     monkeypatch.setattr(data.Objects, "run", lambda self: asked.append(self))
-    reproduce.render_small_objects(tmp_path, 48)
+    reproduce_synthesis.render_small_objects(tmp_path, 48)
     assert asked[0].folder == shared_data / "gso_mini" and asked[0].count is None and asked[0].size == 48
 
 
