@@ -195,7 +195,7 @@ RELEASED_ENTRY = {
 def test_a_released_index_says_who_is_tested_and_what_is_given(root, tmp_path, capsys):
     released, out = tmp_path / "objaverse_index_test_context2_radial.json", tmp_path / "index"
     tested = [TRAINED[0], TESTED[1]]
-    released.write_text(json.dumps({uid: RELEASED_ENTRY for uid in [*tested, "absent"]}))
+    released.write_text(json.dumps(dict.fromkeys([*tested, "absent"], RELEASED_ENTRY)))
     words = ["data", "objects-index", str(root), "--out", str(out), "--released", str(released)]
     assert main([*words, "--write-released"]) == 0
     assert "2 of 3 objects" in capsys.readouterr().out
@@ -215,7 +215,8 @@ def test_a_released_index_says_who_is_tested_and_what_is_given(root, tmp_path, c
 
 
 @pytest.mark.parametrize(
-    "entry", [{}, {"context_view_files": ["002_0.jpg"]}, {"context_view_files": ["002_1.jpg", "004_0.jpg"]}, []]
+    "entry",
+    [{}, {"context_view_files": ["002_0.jpg"]}, {"context_view_files": ["002_1.jpg", "004_0.jpg"]}, []],
 )
 def test_other_files_are_no_released_index(entry, tmp_path):
     (tmp_path / "index.json").write_text(json.dumps({"a": entry}))

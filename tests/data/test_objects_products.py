@@ -39,9 +39,23 @@ def test_objects_without_words_are_their_own_product():
 
 
 COLORS = (
-    "Black White Red Blue Green Yellow Orange Pink Purple Brown Gray Grey Silver Gold Navy Tan Teal Turquoise Lavender "
-    "Magenta Cyan Coral Mocha Harvest Sand Natural Avocado Vanilla Chocolate"
-).split()
+    *(
+        "Black",
+        "White",
+        "Red",
+        "Blue",
+        "Green",
+        "Yellow",
+        "Orange",
+        "Pink",
+        "Purple",
+        "Brown",
+        "Gray",
+        "Grey",
+    ),
+    *("Silver", "Gold", "Navy", "Tan", "Teal", "Turquoise", "Lavender", "Magenta", "Cyan", "Coral", "Mocha"),
+    *("Harvest", "Sand", "Natural", "Avocado", "Vanilla", "Chocolate"),
+)
 
 
 def strip_variant(uid: str) -> str:

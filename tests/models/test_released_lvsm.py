@@ -2,11 +2,11 @@
 
 import json
 from pathlib import Path
-from zlib import crc32
 
 import numpy as np
 import pytest
 import torch
+from released_states import DIM, FFN, LAYERS, PATCH, make_state
 from safetensors import safe_open
 
 from g_ray.cameras.pinhole import Pinhole
@@ -17,51 +17,6 @@ from g_ray.models.released_lvsm import read_released_config, rename_from_release
 from g_ray.pipelines.synthesis import load_network
 from g_ray.rays.views import Views
 from g_ray.recipes.released import convert_released_lvsm
-
-DIM, LAYERS, HEAD, FFN, PATCH = 48, 2, 24, 32, 4
-
-
-def make_shapes() -> dict[str, tuple[int, ...]]:
-    """Names and shapes as their training writes them."""
-    shapes: dict[str, tuple[int, ...]] = {
-        "query_tokenizer.weight": (DIM, 6 * PATCH**2),
-        "input_tokenizer.weight": (DIM, 9 * PATCH**2),
-        "encoder.in_norm.weight": (DIM,),
-        "encoder.out_norm.weight": (DIM,),
-        "output_layer.weight": (3 * PATCH**2, DIM),
-    }
-    for layer in range(LAYERS):
-        shapes |= {
-            f"encoder.layers.{layer}.{name}": shape
-            for name, shape in {
-                "self_attn.in_proj_weight": (3 * DIM, DIM),
-                "self_attn.d_proj_weight": (2, DIM),
-                "self_attn.d_proj_bias": (2,),
-                "self_attn.out_proj.weight": (DIM, DIM),
-                "self_attn.q_norm.weight": (HEAD,),
-                "self_attn.k_norm.weight": (HEAD,),
-                "linear1.weight": (FFN, DIM),
-                "linear2.weight": (DIM, FFN),
-                "norm1.weight": (DIM,),
-                "norm2.weight": (DIM,),
-            }.items()
-        }
-    return shapes
-
-
-def draw_weights(name: str, shape: tuple[int, ...]) -> torch.Tensor:
-    """As benchmarks/parity_lvsm.py drew them for the stored prediction of official code."""
-    noise = torch.from_numpy(np.random.RandomState(crc32(name.encode())).standard_normal(shape))
-    if name.endswith("d_proj_bias"):
-        return (torch.tensor([0.0, 1.0]) + 0.3 * noise).float()
-    if name.endswith("d_proj_weight"):
-        return (0.5 * noise / shape[-1] ** 0.5).float()
-    return (1 + 0.2 * noise if len(shape) == 1 else 1.5 * noise / shape[-1] ** 0.5).float()
-
-
-def make_state(**changes: torch.Tensor | None) -> dict[str, torch.Tensor]:
-    state = {name: draw_weights(name, shape) for name, shape in make_shapes().items()}
-    return {name: value for name, value in {**state, **changes}.items() if value is not None}
 
 
 def without_depths() -> dict[str, torch.Tensor]:

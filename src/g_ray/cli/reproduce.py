@@ -11,6 +11,7 @@ from g_ray.cli.reproduce_calibration import CalibrationEstimated, CalibrationNoi
 from g_ray.cli.reproduce_evaluation import FovStress, Heterogeneous, Homogeneous, RealSmall, Resolution
 from g_ray.cli.reproduce_synthesis import NVSFov, NVSFrequency, NVSObjects, NVSZoom
 from g_ray.cli.reproduce_tables import Table
+from g_ray.cli.reproduce_trajectory import NVSTrajectory
 
 if TYPE_CHECKING:
     from g_ray.evaluation.reconstruction import FoldersScorer
@@ -198,6 +199,7 @@ class Reproduce:
         | Annotated[NVSZoom, tyro.conf.subcommand("nvs-zoom")]
         | Annotated[NVSObjects, tyro.conf.subcommand("nvs-objects")]
         | Annotated[NVSFrequency, tyro.conf.subcommand("nvs-frequency")]
+        | Annotated[NVSTrajectory, tyro.conf.subcommand("nvs-trajectory")]
         | Annotated[ReconAblation, tyro.conf.subcommand("recon-ablation")]
         | Annotated[ReconAblationDino, tyro.conf.subcommand("recon-ablation-dino")]
         | Annotated[ReconPhotos, tyro.conf.subcommand("recon-photos")]

@@ -18,7 +18,7 @@ from PIL import Image
 from g_ray.cli.main import main
 from g_ray.evaluation.running import models
 from g_ray.evaluation.running.models import StandingModel
-from g_ray.evaluation.running.plan import Shard
+from g_ray.evaluation.shard import Shard
 from g_ray.geometry.pose import Pose
 
 

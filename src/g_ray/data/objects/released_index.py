@@ -1,8 +1,9 @@
-"""The evaluation index released with RayRoPE for Objaverse: `objaverse_index_test_context2_{all,radial,spherical}.json`.
+"""The evaluation index of Objaverse as released with RayRoPE.
 
-A file is `{uid: {"context_view_files": […], "target_view_files": […], "partition": "000-155", "num_angles": 8,
-"total_views": 24, "include_orig_target": …, "include_radial_target": …}}`. Ours has the same first three fields, six
-target sets instead of three, and a digest of the cameras; `partition` is a folder of Objaverse there.
+Files are `objaverse_index_test_context2_{all,radial,spherical}.json`. A file is `{uid: {"context_view_files": […],
+"target_view_files": […], "partition": "000-155", "num_angles": 8, "total_views": 24, "include_orig_target": …,
+"include_radial_target": …}}`. Ours has the same first three fields, six target sets instead of three, and a digest
+of the cameras; `partition` is a folder of Objaverse there.
 """
 
 import json
@@ -44,9 +45,7 @@ def write_released(indices: dict[str, ObjectIndex], out: Path) -> list[Path]:
     """Write the three released files of our protocols of the same objects."""
     paths = []
     for protocol, ending in RELEASED.items():
-        document = {
-            uid: _format_entry(entry, protocol) for uid, entry in indices[protocol].entries.items()
-        }
+        document = {uid: _format_entry(entry, protocol) for uid, entry in indices[protocol].entries.items()}
         paths.append(out / f"{PREFIX}{ending}.json")
         write_atomically(paths[-1], json.dumps(document, indent=2) + "\n")
     return paths
