@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from multiprocessing.queues import Queue
 from pathlib import Path
@@ -24,6 +24,7 @@ from g_ray.evaluation.study import (
     ScoredRun,
     Scorer,
     Scores,
+    compute_changes,
     compute_differences,
     format_scores_csv,
     make_rows,
@@ -57,6 +58,14 @@ class Study:
     """Folder of another study with the same rows, whose networks are scored instead of training new ones."""
     features: Path | None = None
     """Folder for features of a frozen encoder, which all rows and seeds share."""
+    row_scorers: Mapping[str, Scorer] = field(default_factory=dict)
+    """Rows that are scored on test scenes of their own, with the columns of `scorer`."""
+    show_changes: bool = False
+    """Whether to compute how each row changes from the first column of a group to the others."""
+
+    def get_scorer(self, method: str) -> Scorer:
+        """Return the scorer of a row."""
+        return self.row_scorers.get(method, self.scorer)
 
     def get_run_folder(self, out: Path, method: str, seed: int) -> Path:
         """Return the folder of one training run: in this study's folder, or in that of the study that trained it."""
@@ -105,7 +114,7 @@ def run_study(
         Job(
             method,
             replace(recipe, seed=seed),
-            study.scorer,
+            study.get_scorer(method),
             study.get_run_folder(out, method, seed),
             study.get_scores_file(out, method, seed),
             study.features,
@@ -118,6 +127,8 @@ def run_study(
     references = study.scorer.score_references()
     write_atomically(out / SCORES, gzip.compress(format_scores_csv([*scored, *references]).encode(), mtime=0))
     settings = study.scorer.describe()
+    if study.row_scorers:
+        settings["row_scorers"] = {row: scorer.describe() for row, scorer in study.row_scorers.items()}
     settings["recipes"] = {
         method: strip_paths(recipe.to_settings()) for method, recipe in study.methods.items()
     }
@@ -127,6 +138,7 @@ def run_study(
         "rows": make_rows(sorted(scored, key=lambda run: list(study.methods).index(run.method))),
         "references": make_rows(references),
         "differences": compute_differences(scored, study.pairs),
+        "changes": compute_changes(scored) if study.show_changes else [],
         "settings": settings,
     }
 
