@@ -73,7 +73,7 @@ def is_study_folder(folder: Path) -> bool:
 
 
 def format_tables(result: dict[str, Any]) -> str:
-    """Format a table per metric and group of columns, each followed by its differences if rows are compared, and by
+    """Format a table per group of columns and metric, each followed by its differences if rows are compared, and by
     the changes along its columns if they were computed."""
     from g_ray.evaluation.study import (
         format_changes_markdown,
@@ -84,9 +84,9 @@ def format_tables(result: dict[str, Any]) -> str:
 
     seeds = sorted({row["seeds"] for row in result["rows"] if "seeds" in row})
     parts = [f"Seeds per row: {' to '.join(map(str, seeds))}."] if seeds else []
-    for metric in result["rows"][0]["metrics"]:
-        digits = choose_digits(metric)
-        for group, part in split_groups(result).items():
+    for group, part in split_groups(result).items():
+        for metric in result["rows"][0]["metrics"]:
+            digits = choose_digits(metric)
             parts.append(format_markdown(part, metric, digits, group))
             if part["differences"]:
                 parts.append(format_differences_markdown(part, metric, digits, group))
