@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from g_ray.evaluation import study_runs
+from g_ray.evaluation import study_jobs
+from g_ray.evaluation.grouped_protocol import make_shapes
 from g_ray.evaluation.nvs import FovProtocol, NVSScorer, WhoZoomsProtocol, predict_mean_color
 from g_ray.evaluation.shard import Shard
 from g_ray.evaluation.study import format_markdown, join_shares
@@ -154,14 +155,18 @@ def test_fewer_scenes_are_the_first_ones_and_another_protocol():
     )
 
 
-def test_digests_are_those_of_stored_results():
-    """Scores of earlier versions are reused; a share is no other protocol."""
-    stored = FovProtocol(36, 36, 256)
-    assert stored.digest == "651cce0767222c9d" == stored.select(Shard(2, 3)).digest
+def test_a_share_is_no_other_protocol():
+    grouped = make_shapes(FovProtocol(36, 36, 4, at_once=2))
+    for whole in (PROTOCOL, grouped):
+        assert whole.select(Shard(2, 3)).digest == whole.digest != whole.limit_scenes(1).digest
+    setting = grouped.settings[0]
+    assert [len(batch) for batch in grouped.make_batches(setting)] == [2, 2]
+    assert [len(batch) for batch in grouped.select(Shard(2, 2)).make_batches(setting)] == [2]
+    assert [len(batch) for batch in grouped.limit_scenes(1).make_batches(setting)] == [1]
 
 
 def test_effort_divides_the_machine(monkeypatch):
-    monkeypatch.setattr(study_runs, "count_local", lambda: (16, 1))
+    monkeypatch.setattr(study_jobs, "count_local", lambda: (16, 1))
     job = Job("gta", miniature("gta"), STUDY.scorer, Path("run"), Path("run/scores.json"))
     gpus = Effort(4, ("cuda:0", "cuda:1", "cuda:2", "cuda:3"), save_every=2500)
     assert gpus.make_run(job, "cuda:1").workers == 3 and gpus.count_threads() == 4

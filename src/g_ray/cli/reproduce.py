@@ -9,6 +9,7 @@ import tyro
 from g_ray.cli.reproduce_analysis import Attention, Runtime
 from g_ray.cli.reproduce_calibration import CalibrationEstimated, CalibrationNoise
 from g_ray.cli.reproduce_evaluation import FovStress, Heterogeneous, Homogeneous, RealSmall, Resolution
+from g_ray.cli.reproduce_factors import NVSPlucker, NVSRayRoPE
 from g_ray.cli.reproduce_synthesis import NVSFov, NVSFrequency, NVSObjects, NVSZoom
 from g_ray.cli.reproduce_tables import Table
 from g_ray.cli.reproduce_trajectory import NVSTrajectory
@@ -197,6 +198,8 @@ class Reproduce:
     what: (
         Annotated[NVSFov, tyro.conf.subcommand("nvs-fov")]
         | Annotated[NVSZoom, tyro.conf.subcommand("nvs-zoom")]
+        | Annotated[NVSRayRoPE, tyro.conf.subcommand("nvs-rayrope")]
+        | Annotated[NVSPlucker, tyro.conf.subcommand("nvs-plucker")]
         | Annotated[NVSObjects, tyro.conf.subcommand("nvs-objects")]
         | Annotated[NVSFrequency, tyro.conf.subcommand("nvs-frequency")]
         | Annotated[NVSTrajectory, tyro.conf.subcommand("nvs-trajectory")]

@@ -126,14 +126,19 @@ class FovTable(NVSTable):
 
 @dataclass(frozen=True)
 class NVSFov(FovTable):
-    """The six methods of LVSM, as fields of view differ."""
+    """The six methods of LVSM, as fields of view differ and test images are wider than those of training."""
 
     def build_study(self) -> "Study":
+        from g_ray.evaluation.grouped_protocol import make_shapes
+        from g_ray.evaluation.nvs import FovProtocol
         from g_ray.evaluation.study_runs import Study
         from g_ray.models.lvsm_config import METHODS
 
         recipes = {method: self.build_recipe(method) for method in METHODS}
-        return Study("nvs-fov", self.scale, recipes, self.build_scorer(self.build_protocol()), PAIRS)
+        protocol = self.build_protocol()
+        if isinstance(protocol, FovProtocol):  # RealEstate10K has the shape of its photographs
+            protocol = make_shapes(protocol)
+        return Study("nvs-fov", self.scale, recipes, self.build_scorer(protocol), PAIRS)
 
 
 @dataclass(frozen=True)
@@ -212,10 +217,14 @@ class NVSObjects(NVSTable):
 
 
 def make_rooms_recipe(method: str, out: Path) -> "NVSRecipe":
-    """Return the recipe of one row at small scale. All rows of a seed see the same rooms, which are rendered once."""
+    """Return the recipe of one row at small scale."""
     from g_ray.recipes import nvs
 
-    recipe = nvs.tiny(method)
+    return cache_pictures(nvs.tiny(method), out)
+
+
+def cache_pictures(recipe: "NVSRecipe", out: Path) -> "NVSRecipe":
+    """Return the recipe with a cache in OUT: all rows of a seed see the same rooms, which are rendered once."""
     return replace(recipe, data=replace(recipe.data, cache=out / "pictures"))
 
 

@@ -119,15 +119,25 @@ def describe_limits(result: dict[str, Any]) -> str:
 
 
 def format_tables(result: dict[str, Any]) -> str:
-    """Format a table per metric, each followed by its differences if rows are compared."""
-    from g_ray.evaluation.study import format_differences_markdown, format_markdown
+    """Format a table per group of columns and metric, each followed by its differences if rows are compared, and by
+    the changes along its columns if they were computed."""
+    from g_ray.evaluation.study import (
+        format_changes_markdown,
+        format_differences_markdown,
+        format_markdown,
+        split_groups,
+    )
 
-    parts = []
-    for metric in result["rows"][0]["metrics"]:
-        digits = choose_digits(metric)
-        parts.append(format_markdown(result, metric, digits))
-        if result["differences"]:
-            parts.append(format_differences_markdown(result, metric, digits))
+    seeds = sorted({row["seeds"] for row in result["rows"] if "seeds" in row})
+    parts = [f"Seeds per row: {' to '.join(map(str, seeds))}."] if seeds else []
+    for group, part in split_groups(result).items():
+        for metric in result["rows"][0]["metrics"]:
+            digits = choose_digits(metric)
+            parts.append(format_markdown(part, metric, digits, group))
+            if part["differences"]:
+                parts.append(format_differences_markdown(part, metric, digits, group))
+            if part["changes"]:
+                parts.append(format_changes_markdown(part, metric, digits, group))
     return "\n\n".join(parts)
 
 
@@ -168,17 +178,36 @@ DEPTH_SETTING, FISHEYE_VIEW = "mixed", 1  # the second view of a mixed set is a 
 
 
 def draw_views(study: "Study", result: dict[str, Any], out: Path) -> None:
-    """Write a plot for each metric, and the views that the networks of a synthesis table predict."""
+    """Write a plot for each metric, and the views that the networks of a synthesis table predict.
+
+    Of groups of columns the first is plotted; a figure of the differences shows all of them.
+    """
+    from g_ray.evaluation.study import GROUP, split_groups
     from g_ray.viewer.table_figures import draw_bars, draw_contact_sheet, draw_curves
     from g_ray.viewer.theme import LIGHT, write_png
 
     protocol = get_protocol(study)
     plot = draw_curves if protocol.is_ordered else draw_bars
+    groups = split_groups(result)
     for metric in result["rows"][0]["metrics"]:
-        write_png(plot(result, metric, LIGHT), out / f"{metric}.png")
+        write_png(plot(next(iter(groups.values())), metric, LIGHT), out / f"{metric}.png")
+    if len(groups) > 1:
+        draw_group_differences(result, out)
     setting = protocol.shown_setting
     columns, labels = make_view_sheet(study, setting, out)
-    write_png(draw_contact_sheet(columns, labels, LIGHT), out / f"predictions_{setting}.png")
+    picture = f"predictions_{setting.replace(GROUP, '_')}.png"
+    write_png(draw_contact_sheet(columns, labels, LIGHT), out / picture)
+
+
+def draw_group_differences(result: dict[str, Any], out: Path, metric: str = "psnr") -> None:
+    """Write a figure of the differences between rows, a panel per group of columns."""
+    from g_ray.evaluation.study import split_groups
+    from g_ray.viewer.table_figures import draw_differences
+    from g_ray.viewer.theme import LIGHT, write_png
+
+    groups = {name: part["differences"] for name, part in split_groups(result).items()}
+    if any(groups.values()):
+        write_png(draw_differences(groups, metric, LIGHT), out / "differences.png")
 
 
 def get_protocol(study: "Study") -> "NVSProtocol":

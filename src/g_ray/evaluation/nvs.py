@@ -9,7 +9,8 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from functools import cache, partial
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from g_ray.data.nvs import NVSBatch
-from g_ray.data.nvs_settings import RoomsData
+from g_ray.data.nvs_settings import PoseFrame, RoomsData
 from g_ray.data.rooms.nvs import RoomsNVS
 from g_ray.evaluation.shard import Shard
 from g_ray.evaluation.study import WHOLE, BatchScores, Scorer, Scores, join_batches
-from g_ray.metrics.images import SceneScores, score_scenes
-from g_ray.metrics.lpips import LPIPS, load_lpips
+from g_ray.metrics.images import Distance, SceneScores, score_scenes
+from g_ray.metrics.lpips import LPIPS, SMALLEST, load_lpips
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views
 from g_ray.training.recipe import to_plain
@@ -101,14 +102,44 @@ class NVSProtocol(ABC):
         self, predict: Predict, setting: str, lpips: LPIPS | None, device: str | torch.device = "cpu"
     ) -> list[SceneScores]:
         """Return the scores of every batch; images are predicted and compared on the device."""
+        distance = enlarge_for(lpips)
         batches = (batch.to(device) for batch in self.make_batches(setting))
-        return [score_scenes(b.target_images, predict(b), lpips=lpips) for b in batches]
+        return [score_scenes(b.target_images, predict(b), lpips=distance) for b in batches]
 
     def score_settings(
         self, predict: Predict, lpips: LPIPS | None, device: str | torch.device = "cpu"
     ) -> dict[str, list[SceneScores]]:
         """Return the scores of every batch by setting. Protocols whose settings share images predict them once."""
         return {setting: self.score_batches(predict, setting, lpips, device) for setting in self.settings}
+
+
+def enlarge_for(lpips: LPIPS | None) -> Distance | None:
+    """Return LPIPS for images of any size."""
+    return None if lpips is None else partial(measure_enlarged, lpips)
+
+
+def measure_enlarged(lpips: Distance, truth: Images, predicted: Images) -> Float[Tensor, "scene target"]:
+    """Return LPIPS of images that are repeated 2, 3, … times in both directions if they are too small for it."""
+    factor = ceil(SMALLEST / min(truth.shape[-2:]))
+    truth, predicted = (
+        images.repeat_interleave(factor, -1).repeat_interleave(factor, -2) for images in (truth, predicted)
+    )
+    return lpips(truth, predicted)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZoomsProtocol(NVSProtocol):
+    """The paper's protocol: the first context keeps its field of view, other views are zoomed by z ~ U[1, z_max]."""
+
+    zooms: tuple[float, ...] = (1.0, 1.5, 2.0, 2.5)
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        return tuple(f"z{zoom:.1f}" for zoom in self.zooms)
+
+    def get_zoom(self, setting: str) -> float:
+        """Return z_max of a setting."""
+        return dict(zip(self.settings, self.zooms, strict=True))[setting]
 
 
 @dataclass(frozen=True)
@@ -121,11 +152,14 @@ class RoomsProtocol(NVSProtocol):
     fov_deg: tuple[float, float] = (60.0, 80.0)
     seed: int = 0
     at_once: int = 32
+    fov_px: int | None = None
+    """Pixels that a field of view of `fov_deg` spans; None is the width, as in training."""
+    pose_frame: PoseFrame = "first_context"
 
     def make_batches(self, setting: str) -> Iterator[NVSBatch]:
         """Yield the same rooms and poses for every setting; training draws from another split."""
-        settings = RoomsData(self.width, self.height, fov_deg=self.fov_deg)
-        native = RoomsNVS(settings, self.seed, split="test")
+        settings = RoomsData(self.width, self.height, fov_deg=self.fov_deg, pose_frame=self.pose_frame)
+        native = RoomsNVS(settings, self.seed, split="test", fov_px=self.fov_px)
         rooms = self.apply_zoom(native, setting)
         for batch in self.split_scenes(self.scenes, self.at_once):
             yield rooms.make_scenes(batch)
@@ -136,17 +170,15 @@ class RoomsProtocol(NVSProtocol):
 
 
 @dataclass(frozen=True)
-class FovProtocol(RoomsProtocol):
-    """The paper's protocol: the first context keeps its field of view, other views are zoomed by z ~ U[1, z_max]."""
-
-    zooms: tuple[float, ...] = (1.0, 1.5, 2.0, 2.5)
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        return tuple(f"z{zoom:.1f}" for zoom in self.zooms)
+class FovProtocol(ZoomsProtocol, RoomsProtocol):
+    """The paper's protocol in rooms."""
 
     def apply_zoom(self, native: RoomsNVS, setting: str) -> RoomsNVS:
-        return native.with_zoom(dict(zip(self.settings, self.zooms, strict=True))[setting])
+        return native.with_zoom(self.get_zoom(setting))
+
+    def reshape(self, width: int, height: int, fov_px: int) -> "FovProtocol":
+        """Return the same rooms in images of another shape, whose field of view spans `fov_px` pixels."""
+        return replace(self, width=width, height=height, fov_px=fov_px)
 
 
 @dataclass(frozen=True)
@@ -194,6 +226,7 @@ class NVSScorer(Scorer):
             "protocol": to_plain(self.protocol.describe_settings()),
             "protocol_digest": self.protocol.digest,
             "ssim": "as torchmetrics",
+            "lpips": f"images with a side below {SMALLEST} px are enlarged by a whole factor",
         }
 
     def score_network(self, network: nn.Module, setting: str) -> dict[str, list[float]]:

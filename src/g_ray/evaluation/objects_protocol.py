@@ -17,7 +17,7 @@ from torch import Tensor
 from g_ray.data.nvs import NVSBatch
 from g_ray.data.objects.index import PROTOCOLS, ObjectIndex, read_index
 from g_ray.data.objects.nvs import RenderedObjects, ViewRequest
-from g_ray.evaluation.nvs import NVSProtocol, Predict
+from g_ray.evaluation.nvs import NVSProtocol, Predict, enlarge_for
 from g_ray.evaluation.shard import Shard
 from g_ray.metrics.images import SceneScores, score_images
 from g_ray.metrics.lpips import LPIPS
@@ -87,9 +87,10 @@ class ObjectsProtocol(NVSProtocol):
         requests = self._list_requests()
         positions = {setting: self._find_targets(setting, requests).to(device) for setting in self.settings}
         scores: dict[str, list[SceneScores]] = {setting: [] for setting in self.settings}
+        distance = enlarge_for(lpips)
         batches = zip(self._split(requests), self._load(requests), strict=True)
         for rows, batch in ((rows, batch.to(device)) for rows, batch in batches):
-            images = score_images(batch.target_images, predict(batch), lpips=lpips)
+            images = score_images(batch.target_images, predict(batch), lpips=distance)
             for setting, targets in positions.items():
                 scores[setting].append(images.select(targets[rows.start : rows.stop]).pool())
         return scores

@@ -15,12 +15,12 @@ from torch import Tensor
 from g_ray.data.clip_sampling import hash_to_unit
 from g_ray.data.nvs import NVSBatch, compute_zoom_factors
 from g_ray.data.re10k import ClipFrames, load_scenes
-from g_ray.evaluation.nvs import NVSProtocol
+from g_ray.evaluation.nvs import ZoomsProtocol
 from g_ray.formats.re10k import Axes, Clips, EvaluationIndex, IndexedScene, open_clips, read_index
 
 
 @dataclass(frozen=True)
-class RE10KProtocol(NVSProtocol):
+class RE10KProtocol(ZoomsProtocol):
     """Test clips on disk that are in the index; views except the first context are zoomed by z ~ U[1, z_max].
 
     The zoom of a frame depends only on its clip, role, number and the seed: it is the same for every method, and for
@@ -33,13 +33,8 @@ class RE10KProtocol(NVSProtocol):
     split: str = "test"
     width: int = 256
     height: int = 144
-    zooms: tuple[float, ...] = (1.0, 1.5, 2.0, 2.5)
     seed: int = 0
     at_once: int = 4
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        return tuple(f"z{zoom:.1f}" for zoom in self.zooms)
 
     @cached_property
     def clips(self) -> Clips:
@@ -68,7 +63,7 @@ class RE10KProtocol(NVSProtocol):
 
     def make_batches(self, setting: str) -> Iterator[NVSBatch]:
         """Yield all scenes under a setting; a batch holds scenes with equal numbers of views."""
-        zoom_max = dict(zip(self.settings, self.zooms, strict=True))[setting]
+        zoom_max = self.get_zoom(setting)
         for position, batch in enumerate(self._group_scenes()):
             if self.shard.takes(position):
                 frames = [self._make_clip_frames(scene, zoom_max) for scene in batch]

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.queues import Queue
 from pathlib import Path
@@ -28,118 +28,25 @@ from g_ray.evaluation.study import (
     ScoredRun,
     Scorer,
     Scores,
+    compute_changes,
     compute_differences,
     format_scores_csv,
     join_shares,
     make_rows,
 )
+from g_ray.evaluation.study_jobs import Effort, Job, Study
 from g_ray.nn.transformer import prepare_for_inference
 from g_ray.runtime.files import strip_paths, write_atomically
 from g_ray.runtime.out_folder import claim_out
-from g_ray.training.checkpoint import WEIGHTS
 from g_ray.training.engine import train
-from g_ray.training.feed import choose_workers, count_local
-from g_ray.training.history import METRICS
 from g_ray.training.recipe import Recipe
-from g_ray.training.run import Run
 
 POLL_S = 2.0  # seconds between updates of the progress line
 LOG = "log.txt"
 SCORES = "scores.csv.gz"
 """Every score of every network and scene, beside result.json."""
-SAVE_EVERY = 250  # steps between checkpoints of small networks: little is lost when a study is interrupted
 REFERENCES = "references.json"
 """File of the scores of rows without training: they depend on the protocol alone and are computed once."""
-
-
-@dataclass(frozen=True)
-class Study:
-    """Definition of a table: recipes by row name, and the scorer that defines the columns."""
-
-    name: str
-    scale: str
-    methods: Mapping[str, Recipe]
-    scorer: Scorer
-    pairs: tuple[tuple[str, str], ...] = ()
-    """Rows to compare scene by scene: (with ray angles, without)."""
-    networks: Path | None = None
-    """Folder of another study with the same rows, whose networks are scored instead of training new ones."""
-    features: Path | None = None
-    """Folder for features of a frozen encoder, which all rows and seeds share."""
-    weights: Mapping[str, Path] = field(default_factory=dict)
-    """Files of networks that are scored as they are, by row; the others are trained."""
-
-    def get_run_folder(self, out: Path, method: str, seed: int) -> Path:
-        """Return the folder of one training run: in this study's folder, or in that of the study that trained it."""
-        return (self.networks or out) / "runs" / f"{method}-seed{seed}"
-
-    def get_scores_file(self, out: Path, method: str, seed: int) -> Path:
-        """Return the file of one network's scores; those of another study's networks stay in this folder."""
-        own = self.get_run_folder(out, method, seed) / "scores.json"
-        is_own = self.networks is None and method not in self.weights
-        return own if is_own else out / "scores" / f"{method}-seed{seed}.json"
-
-    def get_weights_file(self, out: Path, method: str, seed: int) -> Path:
-        """Return the file of one network: the given one, or where its training leaves it."""
-        return self.weights.get(method, self.get_run_folder(out, method, seed) / WEIGHTS)
-
-
-@dataclass(frozen=True)
-class Job:
-    """One network to train and score."""
-
-    method: str
-    recipe: Recipe
-    scorer: Scorer
-    folder: Path
-    scores: Path
-    features: Path | None = None
-    weights: Path | None = None
-    """File of a network that is scored as it is."""
-
-    def read_steps_done(self) -> int:
-        """Return the steps that the run has logged: reading its file needs no communication between processes."""
-        with contextlib.suppress(OSError, IndexError, ValueError, KeyError):
-            return json.loads((self.folder / METRICS).read_text().splitlines()[-1])["step"]
-        return 0
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How a study is run: nothing here changes its numbers."""
-
-    jobs: int = 1
-    """Networks trained at a time, distributed over `devices`; one per GPU keeps all of them busy."""
-    devices: Sequence[str] = ("cpu",)
-    workers: int | None = None
-    """Processes that make batches for each network; None divides the cores among the networks beside GPUs."""
-    save_every: int = SAVE_EVERY
-    """Steps between checkpoints."""
-    shard: Shard = WHOLE
-    """Share of the scoring of finished networks; with a share nothing is trained."""
-    score: bool = True
-    """Whether networks are scored, or only trained."""
-
-    def __post_init__(self) -> None:
-        if self.jobs < 1:
-            raise ValueError(f"--jobs {self.jobs} must be at least 1")
-
-    def make_run(self, job: Job, device: str) -> Run:
-        """Return how one network is trained."""
-        kind, cores = device.split(":")[0], count_local()[0]
-        return Run(
-            out=job.folder,
-            device=device,
-            workers=choose_workers(self.workers, kind, cores, self.jobs),
-            cache=job.features,
-            sample_every=None,
-            tensorboard=False,
-            save_every=self.save_every,
-        )
-
-    def count_threads(self) -> int:
-        """Return the threads of each of several processes: one on a CPU, which trains in all cores, else its share."""
-        return 1 if self.devices[0] == "cpu" else max(1, count_local()[0] // self.jobs)
 
 
 def run_study(
@@ -160,7 +67,7 @@ def run_study(
         Job(
             method,
             replace(recipe, seed=seed),
-            study.scorer,
+            study.get_scorer(method),
             study.get_run_folder(out, method, seed),
             study.get_scores_file(out, method, seed),
             study.features,
@@ -174,11 +81,13 @@ def run_study(
         return None
     progress("scoring references")
     references = _score_references(study.scorer, out, effort.shard)
-    if references is None or not all(job.scores.is_file() for job in todo):
+    if references is None or any(_open_scores(job).read() is None for job in todo):
         return None
     scored = [_read_scored_run(job) for job in todo]
     write_atomically(out / SCORES, gzip.compress(format_scores_csv([*scored, *references]).encode(), mtime=0))
     settings = study.scorer.describe()
+    if study.row_scorers:
+        settings["row_scorers"] = {row: scorer.describe() for row, scorer in study.row_scorers.items()}
     settings["recipes"] = {
         method: strip_paths(recipe.to_settings()) for method, recipe in study.methods.items()
     }
@@ -188,6 +97,7 @@ def run_study(
         "rows": make_rows(sorted(scored, key=lambda run: list(study.methods).index(run.method))),
         "references": make_rows(references),
         "differences": compute_differences(scored, study.pairs),
+        "changes": compute_changes(scored) if study.show_changes else [],
         "settings": settings,
     }
 
@@ -253,12 +163,12 @@ def train_and_score(job: Job, effort: Effort, device: str | None = None) -> None
     """Train one network, or resume or reuse its run, then score it; output goes to LOG in its folder."""
     device = _device if device is None else device
     if job.weights is not None or effort.shard.count > 1:
-        weights = job.weights or job.folder / WEIGHTS
-        if not weights.is_file():
+        if not job.network.is_file():
             raise ValueError(
-                f"{weights}: no such file; shares are scored of finished networks: train them first, with --no-score"
+                f"{job.network}: no such file; shares are scored of finished networks: train them first, with "
+                "--no-score"
             )
-        _score(job, weights, device, effort.shard)
+        _score(job, device, effort.shard)
         return
     # The log is opened before training claims the folder, which would refuse a folder with a foreign file.
     claim_out(job.folder, "train", ours=(job.folder / LOG).is_file())
@@ -267,9 +177,9 @@ def train_and_score(job: Job, effort: Effort, device: str | None = None) -> None
         contextlib.redirect_stdout(log),
         contextlib.redirect_stderr(log),
     ):
-        outcome = train(job.method, job.recipe, effort.make_run(job, device))
+        train(job.method, job.recipe, effort.make_run(job, device))
         if effort.score:
-            _score(job, outcome.weights, device)
+            _score(job, device)
 
 
 def load_network(recipe: Recipe, weights: Path, device: str = "cpu") -> torch.nn.Module:
@@ -281,17 +191,22 @@ def load_network(recipe: Recipe, weights: Path, device: str = "cpu") -> torch.nn
     return prepare_for_inference(network).to(device)
 
 
-def _score(job: Job, weights: Path, device: str, shard: Shard = WHOLE) -> None:
+def _score(job: Job, device: str, shard: Shard = WHOLE) -> None:
     """Score the trained network, unless scores of these weights by this protocol are already stored."""
-    key = {"weights": hashlib.sha256(weights.read_bytes()).hexdigest()[:16], **job.scorer.key}
-    stored = StoredScores(job.scores, key)
+    stored = _open_scores(job)
     if stored.read() is not None:
         return
-    network = load_network(job.recipe, weights, device)
+    network = load_network(job.recipe, job.network, device)
     if shard.count == 1:
         stored.write(job.scorer.score_settings(network))
     else:
         stored.write_share(shard, lambda: job.scorer.score_share(network, shard), join_shares)
+
+
+def _open_scores(job: Job) -> StoredScores:
+    """Return the stored scores of these weights by this protocol."""
+    digest = hashlib.sha256(job.network.read_bytes()).hexdigest()[:16]
+    return StoredScores(job.scores, {"weights": digest, **job.scorer.key})
 
 
 def _score_references(scorer: Scorer, out: Path, shard: Shard) -> list[ScoredRun] | None:

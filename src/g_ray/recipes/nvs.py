@@ -78,6 +78,20 @@ def tiny(method: str) -> NVSRecipe:
     )
 
 
+def quick(method: str) -> NVSRecipe:
+    """Rooms at 32×32 px in patches of 8, 400 steps of 8 scenes: a tenth of the time of nvs-tiny, for many variants.
+
+    LPIPS takes no images of fewer pixels.
+    """
+    recipe = tiny(method)
+    return replace(
+        recipe,
+        model=replace(recipe.model, patch=8),
+        data=RoomsData(width=32, height=32, batch=8),
+        schedule=replace(recipe.schedule, steps=400),
+    )
+
+
 def paper(method: str) -> NVSRecipe:
     """The appendix "Novel View Synthesis" on rooms: 256×256, batch 4 on one GPU, fp16, 80,000 steps.
 
