@@ -11,7 +11,7 @@ import torch
 from g_ray.cameras import Pinhole
 from g_ray.cli import main as entry
 from g_ray.cli.main import main
-from g_ray.cli.reproduce import find_lpips
+from g_ray.cli.reproduce_synthesis import find_lpips
 from g_ray.formats.calibration import CalibratedView
 from g_ray.geometry.pose import Pose
 from g_ray.pipelines.inputs import collect_known

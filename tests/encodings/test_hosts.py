@@ -167,6 +167,35 @@ def test_angular_interval_across_the_branch_cut_is_short():
     assert size[theta_x].min() > 0.9
 
 
+@pytest.mark.parametrize("ahead", [True, False])
+def test_clamped_angles_end_where_points_are_behind(ahead):
+    """In front nothing changes; behind, θ is ±π/2 and the lowest frequency ½ turns by π/4."""
+    cameras = [Pinhole.from_fov(60.0, 16, 16).to(dtype=torch.float64) for _ in range(2)]
+    eyes = torch.tensor([[0.0, 0.0, 0.0], [0.3, 0.2, 0.0]], dtype=torch.float64)
+    forward = torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 1.0 if ahead else -1.0]]).double()
+    tokens = Views(cameras, Pose.look_at(eyes, eyes + forward)).tokens(16)
+    raw = torch.zeros(1, len(tokens), 2, dtype=torch.float64)  # depth 1, without an interval
+    full, clamped = (
+        encoding("rayrope_gray", DIM, clamp_angles=clamp).prepare(tokens).with_depth(raw)
+        for clamp in (False, True)
+    )
+    ends = full.get_depth_ends()[1]
+    before, after = (position.compute_key_rotation(0, ends) for position in (full, clamped))
+    if ahead:
+        assert torch.equal(before.cos, after.cos) and torch.equal(before.sin, after.sin)
+    else:
+        angles = slice(3, 9)  # of three samples, lowest frequency
+        half = torch.full((6,), 0.5, dtype=torch.float64)
+        assert torch.allclose(after.cos[0, 0, 1, 0, angles].square(), half)
+        assert torch.allclose(after.sin[0, 0, 1, 0, angles].square(), half)
+        assert not torch.allclose(before.cos[0, 0, 1, 0, angles].square(), half, atol=1e-2)
+
+
+def test_clamped_angles_need_angles():
+    with pytest.raises(ValueError, match="limits ray angles"):
+        encoding("rayrope", DIM, clamp_angles=True)
+
+
 def test_depth_predictor_starts_undecided_and_learns_at_once():
     predictor = DepthPredictor(32)
     raw = predictor(torch.randn(2, 5, 32))

@@ -1,10 +1,20 @@
 """The field-of-view protocol and the references that need no network."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from g_ray.data import NVSBatch, RoomsData, RoomsNVS
-from g_ray.evaluation.nvs import REFERENCES, FovProtocol, WhoZoomsProtocol, warp_by_rotation
+from g_ray.evaluation.grouped_protocol import make_shapes
+from g_ray.evaluation.nvs import (
+    REFERENCES,
+    FovProtocol,
+    WhoZoomsProtocol,
+    measure_enlarged,
+    warp_by_rotation,
+)
+from g_ray.evaluation.paths_protocol import PathsProtocol
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
 
@@ -75,3 +85,83 @@ def test_rotation_warp_is_exact_for_cameras_in_one_place():
     same = Views([context], place)
     zoomed = NVSBatch(batch.context_images[:, :1], same, batch.context_images[:, :1], same)
     assert torch.allclose(warp_by_rotation(zoomed), batch.context_images[:, :1], atol=1e-4)
+
+
+# The paper's change of shape between training and test.
+
+
+@pytest.mark.parametrize("zoom", ["z1.0", "z2.5"])
+def test_shapes_change_what_their_names_say(zoom):
+    shapes = make_shapes(PROTOCOL)
+    batches = {name: next(shapes.make_batches(f"{name}/{zoom}")) for name in shapes.parts}
+    square, wide, aspect, fov = (batches[name] for name in ("square", "wide", "aspect", "fov"))
+    assert torch.equal(square.target_images, next(PROTOCOL.make_batches(zoom)).target_images)
+    # Fewer rows through the same lens are the middle rows of the higher image.
+    assert torch.equal(aspect.target_images, square.target_images[..., 6:18, :])
+    assert torch.equal(wide.context_images, fov.context_images[..., 6:18, :])
+    for view in range(2):
+        before, after = square.contexts.cameras[view], wide.contexts.cameras[view]
+        assert (after.width, after.height) == (24, 12)
+        assert torch.equal(after.parameter("fy") / after.height, before.parameter("fy") / before.height)
+        assert torch.equal(after.parameter("fx") / after.width, before.parameter("fx") / before.width / 2)
+        assert torch.equal(aspect.contexts.cameras[view].parameter("fx"), before.parameter("fx"))
+        assert torch.equal(fov.contexts.cameras[view].parameter("fx"), before.parameter("fx") / 2)
+    assert torch.equal(wide.targets.poses.world_from_cam, square.targets.poses.world_from_cam)
+
+
+def test_shapes_are_groups_of_columns():
+    shapes = make_shapes(PROTOCOL)
+    assert shapes.settings[:5] == ("wide/z1.0", "wide/z1.5", "wide/z2.0", "wide/z2.5", "square/z1.0")
+    assert len(shapes.settings) == 16 and shapes.shown_setting == "wide/z2.5"
+    assert shapes.digest != make_shapes(PROTOCOL, factors=False).digest != PROTOCOL.digest
+    with pytest.raises(ValueError, match="square"):
+        make_shapes(FovProtocol(24, 12, scenes=2))
+
+
+def test_poses_in_the_frame_of_the_room_are_the_same_cameras():
+    native = next(PROTOCOL.make_batches("z2.0"))
+    in_room = next(replace(PROTOCOL, pose_frame="room").make_batches("z2.0"))
+    assert torch.equal(native.target_images, in_room.target_images)
+    first, target = (Pose(views.poses.world_from_cam[:, 0]) for views in (in_room.contexts, in_room.targets))
+    relative = (first.inverse() @ target).world_from_cam
+    assert torch.allclose(relative, native.targets.poses.world_from_cam[:, 0], atol=1e-6)
+    distance = first.translation[:, [0, 2]].norm(dim=-1)  # from the middle of the room
+    assert ((distance > 1.0) & (distance < 2.3)).all()
+
+
+def test_distinct_scenes_come_again():
+    rooms = RoomsNVS(RoomsData(12, 12, batch=2, distinct=6))
+    endless = RoomsNVS(RoomsData(12, 12, batch=2))
+    assert torch.equal(rooms.make_batch(2).target_images, endless.make_batch(2).target_images)
+    assert torch.equal(rooms.make_batch(4).target_images, endless.make_batch(1).target_images)
+    with pytest.raises(ValueError, match="multiple of the batch"):
+        RoomsNVS(RoomsData(12, 12, batch=4, distinct=6))
+
+
+def test_pictures_in_the_cache_are_those_of_the_field_of_view(tmp_path):
+    settings = RoomsData(12, 12, batch=2, cache=tmp_path)
+    for rooms in (RoomsNVS(settings), RoomsNVS(settings, fov_px=6)):
+        fresh = replace(rooms, settings=replace(settings, cache=None)).make_batch(0).target_images
+        assert all(torch.equal(rooms.make_batch(0).target_images, fresh) for _ in range(2))
+
+
+def test_small_images_are_enlarged_for_lpips():
+    def distance(truth, predicted):
+        assert truth.shape[-2:] == (36, 72)
+        return (truth - predicted).abs().mean((-3, -2, -1))
+
+    truth, predicted = torch.rand(2, 2, 1, 3, 18, 36)
+    expected = (truth - predicted).abs().mean((-3, -2, -1))
+    assert torch.allclose(measure_enlarged(distance, truth, predicted), expected)
+
+
+def test_paths_at_two_shapes(shared_data):
+    """A wide image shows what a square one does, and more to the sides; the focal length is 9/16 of its."""
+    square = PathsProtocol(32, 32, scenes=3)
+    wide = replace(square, height=16)
+    high, low = (next(protocol.make_batches("z1.5")) for protocol in (square, wide))
+    assert torch.equal(high.targets.poses.world_from_cam, low.targets.poses.world_from_cam)
+    ratio = low.targets.cameras[0].parameter("fx") / high.targets.cameras[0].parameter("fx")
+    assert torch.allclose(ratio, torch.tensor(9 / 16), atol=0.01)
+    again = next(square.make_batches("z1.5"))
+    assert torch.equal(again.target_images, high.target_images)

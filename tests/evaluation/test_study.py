@@ -1,13 +1,18 @@
 """Tables: what is averaged, with which interval, and how it is written."""
 
+from dataclasses import replace
+
 from g_ray.evaluation.study import (
     ScoredRun,
+    compute_changes,
     compute_difference,
     compute_differences,
+    format_changes_markdown,
     format_differences_markdown,
     format_markdown,
     format_scores_csv,
     make_rows,
+    split_groups,
 )
 from g_ray.runtime.files import write_json
 
@@ -59,6 +64,36 @@ def test_differences_of_pairs_whose_rows_are_there():
 def test_differences_pair_seeds_by_their_number():
     shuffled = [*reversed(RUNS)]
     assert compute_difference(shuffled, "gta_gray", "gta", "z1.0").mean == 3.5
+
+
+def test_changes_are_paired_by_scene():
+    """Every scene loses 1 dB, so that the loss is exact although scenes and seeds differ."""
+    listed = compute_changes(RUNS)
+    assert [(row["method"], row["from"], row["setting"]) for row in listed] == [
+        (method, "z1.0", "z2.0") for method in ("gta", "gta_gray")
+    ]
+    assert listed[0]["psnr"] == {"mean": -1.0, "low": -1.0, "high": -1.0}
+    text = format_changes_markdown({"changes": listed}, group="wide")
+    assert text.splitlines()[0] == "| psnr, change from z1.0, wide | z2.0 |"
+    assert text.splitlines()[2] == "| gta | -1.00 ± 0.00 |"
+
+
+def test_groups_of_columns():
+    grouped = [
+        replace(
+            run, scores={f"{shape}/{s}": m for shape in ("wide", "square") for s, m in run.scores.items()}
+        )
+        for run in RUNS
+    ]
+    differences = compute_differences(grouped, [("gta_gray", "gta")])
+    changes = compute_changes(grouped)
+    parts = split_groups({"rows": make_rows(grouped), "differences": differences, "changes": changes})
+    assert list(parts) == ["wide", "square"]
+    wide = parts["wide"]
+    assert [row["setting"] for row in wide["rows"]] == ["z1.0", "z2.0"] * 2
+    assert [row["setting"] for row in wide["differences"]] == ["z1.0", "z2.0"]
+    assert [row["setting"] for row in wide["changes"]] == ["z2.0"] * 2 and wide["references"] == []
+    assert format_markdown(wide, group="wide").startswith("| psnr, wide | z1.0 | z2.0 |")
 
 
 def test_scores_are_listed_scene_by_scene():

@@ -108,7 +108,7 @@ def test_an_index_of_other_clips_is_refused(miniature):
 
 
 def test_the_papers_table_says_what_is_scored(miniature, tmp_path, capsys):
-    from g_ray.cli.reproduce import NVSFov
+    from g_ray.cli.reproduce_synthesis import NVSFov
 
     table = NVSFov(tmp_path, scale="paper", data=miniature.chunks, index=miniature.index)
     study = table.build_study()

@@ -63,9 +63,10 @@ class Evaluate:
     def _evaluate(self, data: Path, out: Path) -> int:
         from g_ray.cli.text import CountBar
         from g_ray.evaluation.protocols.registry import PROTOCOLS
-        from g_ray.evaluation.running.plan import Limits, Shard
+        from g_ray.evaluation.running.plan import Limits
         from g_ray.evaluation.running.report import format_table, write_report
         from g_ray.evaluation.running.run import Evaluation, run_evaluation
+        from g_ray.evaluation.shard import Shard
 
         shard = Shard.parse(self.shard)
         evaluation = Evaluation(

@@ -10,7 +10,10 @@ from g_ray.runtime import renamed
 
 if TYPE_CHECKING:
     from g_ray.evaluation.nvs import NVSProtocol
-    from g_ray.evaluation.study_runs import Study
+    from g_ray.evaluation.study_runs import Effort, Study
+
+SAVE_EVERY = {"small": 250, "paper": 2500}
+"""Steps between checkpoints. One of the paper's networks has 568 MB."""
 
 Scale = Literal["small", "paper"]
 
@@ -31,10 +34,26 @@ class Table(ABC):
     """Networks trained at the same time; one per GPU, or per core without a GPU, if not given."""
     methods: tuple[str, ...] = ()
     """Only these rows; all if none is given. Finished runs of other rows in the folder are kept."""
+    workers: int | None = None
+    """Processes that make batches for each network; if not given, the networks' share of the cores beside GPUs, else
+    none."""
+    save_every: int | None = None
+    """Steps between checkpoints; if not given 250 at small scale, 2,500 at paper scale."""
+    compile: bool = False
+    """Compile the networks' blocks with torch.compile: minutes at the start, then faster on a GPU."""
+    score: bool = True
+    """Score the networks and write the table. With --no-score they are only trained, e.g. to be scored in shares."""
+    shard: str | None = None
+    """Share of the scoring of finished networks, e.g. 2/8, for several processes on any machines; or start all with
+    torchrun. The last one writes the table."""
 
     @abstractmethod
     def build_study(self) -> "Study":
         """Return the rows to train and the scorer."""
+
+    def choose_networks(self, study: "Study") -> "Study":
+        """Return the study, perhaps with networks that were given instead of its rows."""
+        return study
 
     @abstractmethod
     def draw(self, study: "Study", result: dict[str, Any]) -> None:
@@ -42,22 +61,42 @@ class Table(ABC):
 
     def run(self) -> None:
         from g_ray.cli.text import ProgressLine
-        from g_ray.evaluation.study_runs import choose_job_count, list_devices, run_study
+        from g_ray.evaluation.study_runs import run_study
         from g_ray.runtime.files import write_atomically, write_json
         from g_ray.runtime.out_folder import claim_out
         from g_ray.runtime.provenance import collect_provenance
 
         claim_out(self.out, "reproduce", ours=is_study_folder(self.out))
-        study = limit_steps(select_methods(self.build_study(), self.methods), self.steps)
-        devices = list_devices()
-        jobs = choose_job_count(devices) if self.jobs is None else self.jobs
-        result = run_study(study, self.out, self.seeds, jobs=jobs, devices=devices, progress=ProgressLine())
+        effort = self._choose_effort()
+        study = self.choose_networks(self.build_study())
+        study = limit_steps(select_methods(study, self.methods), self.steps)
+        if self.compile:
+            study = replace(study, methods={n: replace(r, compile=True) for n, r in study.methods.items()})
+        result = run_study(study, self.out, self.seeds, effort, ProgressLine())
+        if result is None:
+            shard = effort.shard
+            share = f"share {shard.number} of {shard.count} is scored: the last process writes the table"
+            print(f"\n{share if self.score else 'trained, not scored'}")
+            return
         result["provenance"] = collect_provenance()
-        tables = format_tables(result)
+        tables = describe_limits(result) + format_tables(result)
         write_json(self.out / "result.json", result)
         write_atomically(self.out / "table.md", tables + "\n")
         self.draw(study, result)
         print(f"{tables}\n\n{self.out / 'result.json'} and pictures beside it")
+
+    def _choose_effort(self) -> "Effort":
+        import os
+
+        from g_ray.evaluation.shard import Shard
+        from g_ray.evaluation.study_runs import Effort, choose_job_count, list_devices
+
+        shard, devices = Shard.parse(self.shard), list_devices()
+        if shard.count > 1:  # torchrun has one process per GPU of a machine
+            devices = [devices[int(os.environ.get("LOCAL_RANK", "0")) % len(devices)]]
+        jobs = choose_job_count(devices) if self.jobs is None and shard.count == 1 else self.jobs or 1
+        save_every = SAVE_EVERY[self.scale] if self.save_every is None else self.save_every
+        return Effort(jobs, devices, self.workers, save_every, shard, self.score)
 
 
 def is_study_folder(folder: Path) -> bool:
@@ -72,16 +111,33 @@ def is_study_folder(folder: Path) -> bool:
     return isinstance(result, dict) and {"name", "scale", "rows", "provenance"} <= set(result)
 
 
-def format_tables(result: dict[str, Any]) -> str:
-    """Format a table per metric, each followed by its differences if rows are compared."""
-    from g_ray.evaluation.study import format_differences_markdown, format_markdown
+def describe_limits(result: dict[str, Any]) -> str:
+    """Return a line on what was left out to try things out, or nothing."""
+    protocol = result["settings"].get("protocol")
+    limit = protocol.get("limit") if isinstance(protocol, dict) else None
+    return "" if limit is None else f"Scored on the first {limit} test scenes only.\n\n"
 
-    parts = []
-    for metric in result["rows"][0]["metrics"]:
-        digits = choose_digits(metric)
-        parts.append(format_markdown(result, metric, digits))
-        if result["differences"]:
-            parts.append(format_differences_markdown(result, metric, digits))
+
+def format_tables(result: dict[str, Any]) -> str:
+    """Format a table per group of columns and metric, each followed by its differences if rows are compared, and by
+    the changes along its columns if they were computed."""
+    from g_ray.evaluation.study import (
+        format_changes_markdown,
+        format_differences_markdown,
+        format_markdown,
+        split_groups,
+    )
+
+    seeds = sorted({row["seeds"] for row in result["rows"] if "seeds" in row})
+    parts = [f"Seeds per row: {' to '.join(map(str, seeds))}."] if seeds else []
+    for group, part in split_groups(result).items():
+        for metric in result["rows"][0]["metrics"]:
+            digits = choose_digits(metric)
+            parts.append(format_markdown(part, metric, digits, group))
+            if part["differences"]:
+                parts.append(format_differences_markdown(part, metric, digits, group))
+            if part["changes"]:
+                parts.append(format_changes_markdown(part, metric, digits, group))
     return "\n\n".join(parts)
 
 
@@ -122,17 +178,36 @@ DEPTH_SETTING, FISHEYE_VIEW = "mixed", 1  # the second view of a mixed set is a 
 
 
 def draw_views(study: "Study", result: dict[str, Any], out: Path) -> None:
-    """Write a plot for each metric, and the views that the networks of a synthesis table predict."""
+    """Write a plot for each metric, and the views that the networks of a synthesis table predict.
+
+    Of groups of columns the first is plotted; a figure of the differences shows all of them.
+    """
+    from g_ray.evaluation.study import GROUP, split_groups
     from g_ray.viewer.table_figures import draw_bars, draw_contact_sheet, draw_curves
     from g_ray.viewer.theme import LIGHT, write_png
 
     protocol = get_protocol(study)
     plot = draw_curves if protocol.is_ordered else draw_bars
+    groups = split_groups(result)
     for metric in result["rows"][0]["metrics"]:
-        write_png(plot(result, metric, LIGHT), out / f"{metric}.png")
+        write_png(plot(next(iter(groups.values())), metric, LIGHT), out / f"{metric}.png")
+    if len(groups) > 1:
+        draw_group_differences(result, out)
     setting = protocol.shown_setting
     columns, labels = make_view_sheet(study, setting, out)
-    write_png(draw_contact_sheet(columns, labels, LIGHT), out / f"predictions_{setting}.png")
+    picture = f"predictions_{setting.replace(GROUP, '_')}.png"
+    write_png(draw_contact_sheet(columns, labels, LIGHT), out / picture)
+
+
+def draw_group_differences(result: dict[str, Any], out: Path, metric: str = "psnr") -> None:
+    """Write a figure of the differences between rows, a panel per group of columns."""
+    from g_ray.evaluation.study import split_groups
+    from g_ray.viewer.table_figures import draw_differences
+    from g_ray.viewer.theme import LIGHT, write_png
+
+    groups = {name: part["differences"] for name, part in split_groups(result).items()}
+    if any(groups.values()):
+        write_png(draw_differences(groups, metric, LIGHT), out / "differences.png")
 
 
 def get_protocol(study: "Study") -> "NVSProtocol":
@@ -157,7 +232,7 @@ def make_view_sheet(study: "Study", setting: str, out: Path) -> tuple[list[Any],
     columns.append(("truth", batch.target_images[:MAX_SHOWN, 0]))
     labels = {}
     for method, recipe in study.methods.items():
-        network = load_network(recipe, study.get_run_folder(out, method, 0) / "model.safetensors")
+        network = load_network(recipe, study.get_weights_file(out, method, 0))
         with torch.no_grad():
             predicted = make_predictor(network)(batch)[:, :1]
         columns.append((method, predicted[:MAX_SHOWN, 0]))
@@ -204,7 +279,7 @@ def make_depth_sheet(study: "Study", out: Path) -> tuple[list[Any], dict[str, li
     ]
     labels = {}
     for method, recipe in study.methods.items():
-        network = load_network(recipe, study.get_run_folder(out, method, 0) / "model.safetensors")
+        network = load_network(recipe, study.get_weights_file(out, method, 0))
         predicted = make_predictor(network)(batch).camera_points.norm(dim=-1)[:MAX_SHOWN, FISHEYE_VIEW]
         scale = (truth * valid).sum((-2, -1)) / (predicted * valid).sum((-2, -1))
         predicted = predicted * scale[:, None, None]

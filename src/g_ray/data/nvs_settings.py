@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 if TYPE_CHECKING:
     from g_ray.data.nvs import NVSSource
 
+PoseFrame = Literal["first_context", "room"]
+
 OBJECTS = Path("out/objects")
 """Where `g-ray data objects` writes in the examples of the docs."""
 
@@ -66,6 +68,11 @@ class RoomsData(NVSData):
     """Pieces of furniture."""
     antialias: int = 1
     """Rays per pixel and axis."""
+    distinct: int | None = None
+    """Different scenes of a training run, a multiple of the batch; further steps repeat them. If not given, every step
+    has new ones."""
+    pose_frame: PoseFrame = "first_context"
+    """World frame of the poses: that of the first context, or of the room."""
     cache: Path | None = None
     """Keep rendered pictures in this folder: further runs over the same rooms read them (12 kB a scene)."""
 
@@ -124,6 +131,9 @@ class ObjectsData(NVSData):
     """Folder of rendered objects, as `g-ray data objects` writes them."""
     targets: Literal["all", "fov", "novel", "novel_fov", "fov_dolly", "novel_fov_dolly", "mixed"] = "all"
     """Views that a step may ask for: every view but the two that are given, or the targets of a protocol."""
+    index: Path | None = None
+    """Folder of an index whose objects are for testing, as `g-ray data objects-index` writes it; without, one product
+    in ten is, by its name."""
     cache_mb: int = 256
     """Decoded images that each process keeps in memory."""
 

@@ -10,7 +10,7 @@ forward pass, `PerCamera`; what depends on depths once per layer, in `compute_qu
 """
 
 from dataclasses import dataclass, replace
-from math import asinh
+from math import asinh, pi
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -115,6 +115,7 @@ class RangeCoordinates:
     frequencies: Float[Tensor, "n coordinate"]
     jumps: Float[Tensor, "coordinate"]  # height of each coordinate's branch cut; infinite where there is none
     tripling: bool  # whether each frequency is three times the one before it
+    clamp_angles: bool = False  # whether ray angles end at ±π/2
 
     def compute_expected(
         self,
@@ -158,6 +159,8 @@ class RangeCoordinates:
             kind = get_coordinate(self.coordinate)
             assert isinstance(kind, RayCoordinate)
             directions = kind.compute_for_directions(points)
+            if self.clamp_angles:
+                directions = directions.clamp(-pi / 2, pi / 2)
         # The absolute value, as released: points behind the camera alias to points in front of it.
         ahead = (points[..., 2].square() + 1e-9).sqrt().clamp(min=1e-4)
         return torch.cat([directions.flatten(-2), self._compute_depth(ahead, inverse_depth[..., None])], -1)

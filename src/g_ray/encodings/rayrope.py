@@ -34,6 +34,9 @@ class RayRoPE(Encoding):
 
     `along`: whether predicted depths are measured along z (released; needs rays in front of the camera) or
     along the ray (any camera).
+
+    `clamp_angles` limits ray angles to ±π/2, the range of points in front of the camera: points behind it all lie on
+    the border then. Without, angles have their full range.
     """
 
     coordinate: str = "projected"
@@ -42,6 +45,7 @@ class RayRoPE(Encoding):
     expectation: str = "smooth"
     rotate_values: bool = True
     sign: int = 1
+    clamp_angles: bool = False
 
     needs_depth: ClassVar[bool] = True
     compares_poses: ClassVar[bool] = True
@@ -55,6 +59,8 @@ class RayRoPE(Encoding):
             raise ValueError(
                 f"RayRoPE cannot use coordinate {self.coordinate!r}: it needs 'projected' or ray angles"
             )
+        if self.clamp_angles and self.coordinate == "projected":
+            raise ValueError("clamp_angles limits ray angles, but the coordinate 'projected' has none")
         check_split(self, 2 * self.coordinates, f"pairs for {self.coordinates} coordinates")
 
     @property
@@ -80,10 +86,13 @@ class RayRoPE(Encoding):
         return RATIO == 3.0 and all(axis.period is None for axis in get_coordinate(self.coordinate).axes)
 
     def make_jumps(self, like: Tensor) -> Float[Tensor, "coordinate"]:
-        """Make the heights of branch cuts of directions and depths, where an interval must take the short way."""
-        directions = [axis.jump or float("inf") for axis in get_coordinate(self.coordinate).axes] * len(
-            CORNERS
-        )
+        """Make the heights of branch cuts of directions and depths, where an interval must take the short way.
+
+        Clamped angles end before the cut.
+        """
+        axes = get_coordinate(self.coordinate).axes
+        cuts = [float("inf") if self.clamp_angles else axis.jump or float("inf") for axis in axes]
+        directions = cuts * len(CORNERS)
         return like.new_tensor(directions + [float("inf")] * len(CORNERS))
 
     def _prepare(self, queries: Tokens, keys: Tokens) -> PerCamera:
@@ -100,7 +109,13 @@ class RayRoPE(Encoding):
             queries.layout,
             keys.layout,
             ranges=RangeCoordinates(
-                self.coordinate, self.depth, self.expectation, ranges, self.make_jumps(rays), self.tripling
+                self.coordinate,
+                self.depth,
+                self.expectation,
+                ranges,
+                self.make_jumps(rays),
+                self.tripling,
+                self.clamp_angles,
             ),
             query_views=query_views,
             own=rays if keys is queries else self._cast_rays(queries),

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -15,12 +15,12 @@ from torch import Tensor
 from g_ray.data.clip_sampling import hash_to_unit
 from g_ray.data.nvs import NVSBatch, compute_zoom_factors
 from g_ray.data.re10k import ClipFrames, load_scenes
-from g_ray.evaluation.nvs import NVSProtocol
+from g_ray.evaluation.nvs import ZoomsProtocol
 from g_ray.formats.re10k import Axes, Clips, EvaluationIndex, IndexedScene, open_clips, read_index
 
 
 @dataclass(frozen=True)
-class RE10KProtocol(NVSProtocol):
+class RE10KProtocol(ZoomsProtocol):
     """Test clips on disk that are in the index; views except the first context are zoomed by z ~ U[1, z_max].
 
     The zoom of a frame depends only on its clip, role, number and the seed: it is the same for every method, and for
@@ -33,13 +33,8 @@ class RE10KProtocol(NVSProtocol):
     split: str = "test"
     width: int = 256
     height: int = 144
-    zooms: tuple[float, ...] = (1.0, 1.5, 2.0, 2.5)
     seed: int = 0
     at_once: int = 4
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        return tuple(f"z{zoom:.1f}" for zoom in self.zooms)
 
     @cached_property
     def clips(self) -> Clips:
@@ -59,23 +54,28 @@ class RE10KProtocol(NVSProtocol):
     def digest(self) -> str:
         """Hash of the scored frames and all settings, but not of any path."""
         settings = {
-            name: value for name, value in asdict(self).items() if name not in ("root", "index", "at_once")
+            name: value
+            for name, value in self.describe_settings().items()
+            if name not in ("root", "index", "at_once")
         }
         settings["scenes"] = self.scenes.digest
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
     def make_batches(self, setting: str) -> Iterator[NVSBatch]:
         """Yield all scenes under a setting; a batch holds scenes with equal numbers of views."""
-        zoom_max = dict(zip(self.settings, self.zooms, strict=True))[setting]
-        for _, alike in groupby(
-            self.scenes.scenes, key=lambda scene: (len(scene.context), len(scene.target))
-        ):
-            scenes = list(alike)
-            for first in range(0, len(scenes), self.at_once):
-                chosen = scenes[first : first + self.at_once]
-                yield load_scenes(
-                    [self._make_clip_frames(s, zoom_max) for s in chosen], self.width, self.height
-                )
+        zoom_max = self.get_zoom(setting)
+        for position, batch in enumerate(self._group_scenes()):
+            if self.shard.takes(position):
+                frames = [self._make_clip_frames(scene, zoom_max) for scene in batch]
+                yield load_scenes(frames, self.width, self.height)
+
+    def _group_scenes(self) -> Iterator[list[IndexedScene]]:
+        """Yield the scenes of every batch: neighbors with equal numbers of views."""
+        scenes = self.scenes.scenes[: self.limit]
+        for _, alike in groupby(scenes, key=lambda scene: (len(scene.context), len(scene.target))):
+            group = list(alike)
+            for first in range(0, len(group), self.at_once):
+                yield group[first : first + self.at_once]
 
     def _make_clip_frames(self, scene: IndexedScene, zoom_max: float) -> ClipFrames:
         zoom = compute_zoom_factors(hash_to_units(scene, self.seed), zoom_max)

@@ -6,7 +6,7 @@ with confidence intervals, compare methods in pairs, and format Markdown. `study
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from g_ray.evaluation.shard import Shard
 from g_ray.metrics.intervals import Interval, compute_run_interval
 
 Scores = Mapping[str, Mapping[str, list[float]]]
 """setting → metric → one value per scene."""
+
+GROUP = "/"
+"""Between the group and the column in the name of a setting, where a table has groups of columns."""
+
+
+BatchScores = Mapping[str, list[dict[str, list[float]]]]
+"""setting → batch → metric → one value per scene of the batch."""
+
+WHOLE = Shard()
+"""All of the work."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +63,43 @@ class Scorer(ABC):
     def score_network(self, network: nn.Module, setting: str) -> dict[str, list[float]]:
         """Return one value per scene for each metric."""
 
+    def score_settings(self, network: nn.Module) -> Scores:
+        """Return the scores under all settings."""
+        return {setting: self.score_network(network, setting) for setting in self.settings}
+
+    def score_share(self, network: nn.Module, shard: Shard = WHOLE) -> BatchScores:
+        """Return the scores of the batches of a share, for processes that score one network together."""
+        raise ValueError(f"{type(self).__name__} scores in one process: leave --shard away")
+
+    def score_reference_shares(self, shard: Shard = WHOLE) -> dict[str, BatchScores]:
+        """Return the same for rows without training, by their names; none by default."""
+        return {}
+
     def score_references(self) -> list[ScoredRun]:
-        """Return rows without training, for scale; none by default."""
-        return []
+        """Return rows without training, for scale."""
+        return [
+            ScoredRun(name, 0, 0, 0.0, {setting: join_batches(parts) for setting, parts in batches.items()})
+            for name, batches in self.score_reference_shares().items()
+        ]
+
+
+def join_batches(parts: Sequence[Mapping[str, list[float]]]) -> dict[str, list[float]]:
+    """Join the values of batches in their order."""
+    return {metric: [value for part in parts for value in part[metric]] for metric in parts[0]}
+
+
+def join_shares(shares: Sequence[BatchScores]) -> dict[str, dict[str, list[float]]]:
+    """Join shares 1 to n of n: batch p of a setting is in share p mod n."""
+    joined = {}
+    for setting in shares[0]:
+        batches = [share[setting] for share in shares]
+        count = sum(map(len, batches))
+        if [len(part) for part in batches] != [len(range(k, count, len(shares))) for k in range(len(shares))]:
+            raise ValueError(
+                f"shares of {setting} do not belong together: remove their files and score again"
+            )
+        joined[setting] = join_batches([batches[p % len(shares)][p // len(shares)] for p in range(count)])
+    return joined
 
 
 def make_rows(runs: list[ScoredRun]) -> list[dict[str, Any]]:
@@ -112,6 +157,59 @@ def compute_differences(runs: list[ScoredRun], pairs: Iterable[tuple[str, str]])
     ]
 
 
+def compute_changes(runs: list[ScoredRun]) -> list[dict[str, Any]]:
+    """Compute how each row changes from the first column of a group to the others, paired by scene: a row per setting.
+
+    For settings that show the same scenes, such as zooms of them.
+    """
+    listed = []
+    for method in dict.fromkeys(run.method for run in runs):
+        of_method = [run for run in runs if run.method == method]
+        for settings in group_settings(of_method[0].scores).values():
+            first, *others = settings
+            listed += [
+                {"method": method, "from": first, "setting": setting}
+                | {
+                    metric: _to_document(_compute_change(of_method, setting, first, metric))
+                    for metric in of_method[0].scores[setting]
+                }
+                for setting in others
+            ]
+    return listed
+
+
+def _compute_change(runs: list[ScoredRun], setting: str, first: str, metric: str) -> Interval:
+    """Return the mean of one setting minus another over the runs of one row, paired by scene, with its interval."""
+    after, before = (torch.tensor([run.scores[name][metric] for run in runs]) for name in (setting, first))
+    return compute_run_interval(after - before)
+
+
+def group_settings(settings: Iterable[str]) -> dict[str, list[str]]:
+    """Return the settings of every group in their order; those without a group are the group ""."""
+    groups: dict[str, list[str]] = {}
+    for setting in settings:
+        groups.setdefault(setting.rpartition(GROUP)[0], []).append(setting)
+    return groups
+
+
+def split_groups(result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Split a result into one for every group of columns, whose settings have the names of the columns alone."""
+    groups = group_settings(dict.fromkeys(row["setting"] for row in result["rows"]))
+    return {group: _select_settings(result, settings) for group, settings in groups.items()}
+
+
+def _select_settings(result: Mapping[str, Any], settings: list[str]) -> dict[str, Any]:
+    parts = {
+        name: [
+            {**row, "setting": row["setting"].rpartition(GROUP)[2]}
+            for row in result.get(name, [])
+            if row["setting"] in settings
+        ]
+        for name in ("rows", "references", "differences", "changes")
+    }
+    return {**result, **parts}
+
+
 def format_scores_csv(runs: Iterable[ScoredRun]) -> str:
     """Format every score as a line of CSV, so that anyone can recompute means and intervals."""
     lines = ["method,seed,setting,metric,scene,value"]
@@ -129,26 +227,47 @@ def _to_document(interval: Interval) -> dict[str, float]:
     return {"mean": interval.mean, "low": interval.low, "high": interval.high}
 
 
-def format_markdown(result: Mapping[str, Any], metric: str = "psnr", digits: int = 2) -> str:
+def format_markdown(result: Mapping[str, Any], metric: str = "psnr", digits: int = 2, group: str = "") -> str:
     """Format a table of methods (rows) by settings (columns): mean ± half the width of the interval."""
     listed = [*result["rows"], *result.get("references", [])]
     settings = list(dict.fromkeys(row["setting"] for row in listed))
-    lines = [f"| {metric} | {' | '.join(settings)} |", "|---|" + "---|" * len(settings)]
+    lines = _format_head(metric, group, settings)
     for method in dict.fromkeys(row["method"] for row in listed):
         cells = {row["setting"]: row["metrics"].get(metric) for row in listed if row["method"] == method}
         lines.append(f"| {method} | {' | '.join(format_cell(cells[s], digits) for s in settings)} |")
     return "\n".join(lines)
 
 
-def format_differences_markdown(result: Mapping[str, Any], metric: str = "psnr", digits: int = 2) -> str:
+def format_differences_markdown(
+    result: Mapping[str, Any], metric: str = "psnr", digits: int = 2, group: str = ""
+) -> str:
     """Format a table of pairs (rows) by settings (columns): mean difference ± half the width of the interval."""
     listed = result["differences"]
     settings = list(dict.fromkeys(row["setting"] for row in listed))
-    lines = [f"| {metric}, difference | {' | '.join(settings)} |", "|---|" + "---|" * len(settings)]
+    lines = _format_head(f"{metric}, difference", group, settings)
     for pair in dict.fromkeys((row["method"], row["minus"]) for row in listed):
         cells = [row[metric] for row in listed if (row["method"], row["minus"]) == pair]
         lines.append(f"| {pair[0]} − {pair[1]} | {' | '.join(format_cell(cell, digits) for cell in cells)} |")
     return "\n".join(lines)
+
+
+def format_changes_markdown(
+    result: Mapping[str, Any], metric: str = "psnr", digits: int = 2, group: str = ""
+) -> str:
+    """Format a table of methods (rows) by settings (columns): change from the first column ± half the interval."""
+    listed = result["changes"]
+    first = listed[0]["from"].rpartition(GROUP)[2]
+    settings = list(dict.fromkeys(row["setting"] for row in listed))
+    lines = _format_head(f"{metric}, change from {first}", group, settings)
+    for method in dict.fromkeys(row["method"] for row in listed):
+        cells = [row[metric] for row in listed if row["method"] == method]
+        lines.append(f"| {method} | {' | '.join(format_cell(cell, digits) for cell in cells)} |")
+    return "\n".join(lines)
+
+
+def _format_head(title: str, group: str, settings: list[str]) -> list[str]:
+    titles = [f"{title}, {group}" if group else title, *settings]
+    return [f"| {' | '.join(titles)} |", "|---|" + "---|" * len(settings)]
 
 
 def format_cell(interval: Mapping[str, float] | None, digits: int) -> str:

@@ -20,6 +20,8 @@ ADDED: dict[str, Any] = {
     "tf32": False,
     "compile": False,
     "per_folder": [],
+    "distinct": None,
+    "pose_frame": "first_context",
 }
 """Settings that runs of earlier versions lack, and what these did."""
 

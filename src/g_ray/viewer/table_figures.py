@@ -71,6 +71,36 @@ def draw_curves(
         return figure
 
 
+def draw_differences(
+    groups: Mapping[str, Sequence[Mapping[str, Any]]],
+    metric: str,
+    theme: Theme,
+    axis: str = "largest zoom of the test views",
+) -> Figure:
+    """Draw a panel per group of settings, in it a line per pair of methods over the settings, its interval shaded."""
+    with use_theme(theme):
+        figure = new_figure(3.2 * len(groups) + 0.8, 3.6)
+        panels: Any = figure.subplots(1, len(groups), squeeze=False, sharey=True)[0]
+        for axes, (name, rows) in zip(panels, groups.items(), strict=True):
+            settings = list(dict.fromkeys(row["setting"] for row in rows))
+            for pair in dict.fromkeys((row["method"], row["minus"]) for row in rows):
+                cells = [row[metric] for row in rows if (row["method"], row["minus"]) == pair]
+                (line,) = axes.plot(
+                    settings,
+                    [cell["mean"] for cell in cells],
+                    color=COLORS.get(pair[0]),
+                    label=" − ".join(pair),
+                )
+                low, high = ([cell[end] for cell in cells] for end in ("low", "high"))
+                axes.fill_between(settings, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+            axes.axhline(0, color=theme.faint, linewidth=0.8)
+            axes.set_title(name)
+        panels[0].set_ylabel(f"difference in {UNITS.get(metric, metric)}")
+        panels[0].legend(fontsize=8)
+        figure.supxlabel(axis, fontsize=10.5)
+        return figure
+
+
 def draw_bars(result: Mapping[str, Any], metric: str, theme: Theme) -> Figure:
     """Draw a group of bars per setting, methods in one order, with their intervals; references as grey lines.
 

@@ -21,8 +21,8 @@ from g_ray.evaluation.datasets.scene import EvaluationView
 from g_ray.evaluation.preparation.prepare import INDICES
 from g_ray.evaluation.running import models
 from g_ray.evaluation.running.models import StandingModel
-from g_ray.evaluation.running.plan import Shard
 from g_ray.evaluation.running.run import LoadedViews
+from g_ray.evaluation.shard import Shard
 from g_ray.geometry.pose import Pose
 
 

@@ -21,6 +21,9 @@ from g_ray.runtime.files import atomic_path
 VERSION = 1
 """Of the pictures: rooms that look otherwise get another number, and no cached picture of the old ones is used."""
 
+NOT_PICTURED = ("batch", "cache", "distinct", "pose_frame")
+"""Settings that no picture depends on."""
+
 LEVEL = -0.2
 """Mean height of the points that cameras look at, meters (y is down). About their own height: a zoomed view shows
 what a wide one shows, and not the furniture on the floor alone."""
@@ -31,8 +34,8 @@ class RoomsNVS(NVSSource):
     """Views around the furniture of procedural rooms, rendered when asked for through the zoomed cameras themselves.
 
     Cameras stand on an arc around the middle of the room: contexts at its ends (further ones in between), targets
-    between them. Poses are relative to the first context, in meters. A scene is a function of (seed, split, rank,
-    number): `make_batch(step)` holds numbers step · batch and following, for any batch size.
+    between them. Poses are in meters, relative to the first context or to the room. A scene is a function of (seed,
+    split, rank, number): `make_batch(step)` holds numbers step · batch and following, for any batch size.
     """
 
     settings: RoomsData
@@ -40,6 +43,9 @@ class RoomsNVS(NVSSource):
     split: str = "train"
     zooms: tuple[float, ...] | None = None
     """A zoom for every view, for tests; None draws them up to `settings.zoom_max`."""
+    fov_px: int | None = None
+    """Pixels that the drawn field of view spans, for tests; None is the width. The height keeps the vertical field of
+    view of square images when images become wider."""
 
     def __post_init__(self) -> None:
         settings = self.settings
@@ -52,6 +58,12 @@ class RoomsNVS(NVSSource):
             )
         if not 0 < settings.fov_deg[0] <= settings.fov_deg[1] < 180:
             raise ValueError(f"fields of view {settings.fov_deg} must be a range between 0° and 180°")
+        if settings.distinct is not None and (settings.distinct < 1 or settings.distinct % settings.batch):
+            raise ValueError(
+                f"{settings.distinct} distinct scenes in batches of {settings.batch}: give a multiple of the batch"
+            )
+        if self.fov_px is not None and self.fov_px < 1:
+            raise ValueError(f"a field of view that spans {self.fov_px} px: give a positive number")
         compute_zoom_factors(torch.zeros(1), settings.zoom_max)
         count = settings.contexts + settings.targets
         if self.zooms is not None and (len(self.zooms) != count or not all(zoom >= 1 for zoom in self.zooms)):
@@ -61,7 +73,10 @@ class RoomsNVS(NVSSource):
             )
 
     def make_batch(self, step: int, rank: int = 0) -> NVSBatch:
-        return self.make_scenes(range(step * self.settings.batch, (step + 1) * self.settings.batch), rank)
+        batch, distinct = self.settings.batch, self.settings.distinct
+        if distinct is not None:
+            step %= distinct // batch
+        return self.make_scenes(range(step * batch, (step + 1) * batch), rank)
 
     def make_held_out(self) -> NVSBatch:
         return self.make_batch(0, HELD_OUT)
@@ -76,9 +91,8 @@ class RoomsNVS(NVSSource):
             torch.stack([draw.fov_rad for draw in draws]), torch.stack([draw.unit for draw in draws])
         )
         rgb = torch.from_numpy(self._load_or_render(draws, camera, poses, numbers, rank)).float() / 255
-        views = Views(
-            [camera[:, view] for view in range(rgb.shape[1])], poses.relative_to_first().to(torch.float32)
-        )
+        world = poses.relative_to_first() if self.settings.pose_frame == "first_context" else poses
+        views = Views([camera[:, view] for view in range(rgb.shape[1])], world.to(torch.float32))
         known = self.settings.contexts
         names = tuple(f"room {number} of rank {rank}" for number in numbers)
         return NVSBatch(rgb[:, :known], views[:known], rgb[:, known:], views[known:], names)
@@ -108,9 +122,11 @@ class RoomsNVS(NVSSource):
     def _compute_digest(self) -> str:
         """Hash everything that determines a picture; `VERSION` stands for the code that renders."""
         decisive = {**vars(self.settings), "seed": self.seed, "split": self.split}
-        settings = {name: value for name, value in decisive.items() if name not in ("batch", "cache")}
-        if self.zooms is not None:  # absent otherwise, so that pictures cached before zooms existed are used
-            settings["zooms"] = self.zooms
+        settings = {name: value for name, value in decisive.items() if name not in NOT_PICTURED}
+        # Absent otherwise, so that pictures cached before these existed are used.
+        for name in ("zooms", "fov_px"):
+            if (value := getattr(self, name)) is not None:
+                settings[name] = value
         return hashlib.sha256(f"{VERSION} {sorted(settings.items())}".encode()).hexdigest()[:16]
 
     def with_zoom(self, zoom_max: float) -> "RoomsNVS":
@@ -118,7 +134,7 @@ class RoomsNVS(NVSSource):
         return replace(self, settings=replace(self.settings, zoom_max=zoom_max))
 
     def _make_cameras(self, fov_rad: Float[Tensor, "batch"], unit: Float[Tensor, "batch view"]) -> Pinhole:
-        native = self.settings.width / 2 / torch.tan(fov_rad / 2)
+        native = (self.fov_px or self.settings.width) / 2 / torch.tan(fov_rad / 2)
         drawn = compute_zoom_factors(unit, self.settings.zoom_max)
         zooms = drawn if self.zooms is None else drawn.new_tensor(self.zooms).expand_as(drawn)
         focal = (native[:, None] * zooms).to(torch.float32)

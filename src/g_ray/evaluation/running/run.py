@@ -25,10 +25,11 @@ from g_ray.evaluation.protocols.protocol import Protocol
 from g_ray.evaluation.protocols.view_index import load_views
 from g_ray.evaluation.running.cache import Key, PredictionCache
 from g_ray.evaluation.running.models import EvaluatedModel, make_model
-from g_ray.evaluation.running.plan import Limits, Plan, PlannedSet, Report, Shard, make_plan
+from g_ray.evaluation.running.plan import Limits, Plan, PlannedSet, Report, make_plan
 from g_ray.evaluation.running.prediction import PredictedSet, check_prediction
 from g_ray.evaluation.running.rows import SetRow, read_row, write_row
 from g_ray.evaluation.running.scoring import score_set
+from g_ray.evaluation.shard import Shard
 from g_ray.predictors import ModelSettings
 from g_ray.runtime.lock import lock_folder
 from g_ray.runtime.out_folder import claim_out

@@ -1,0 +1,121 @@
+"""`g-ray reproduce nvs-fov`, `nvs-rayrope` and `nvs-plucker` in miniature, and what is refused."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from g_ray.cli import reproduce_factors, reproduce_synthesis
+from g_ray.cli.main import main
+from g_ray.data.nvs_settings import PathsData, RoomsData
+from g_ray.recipes import nvs
+from g_ray.training.recipe import Schedule
+
+ZOOMS = ("z1.0", "z1.5", "z2.0", "z2.5")
+
+
+@pytest.fixture(autouse=True)
+def miniature(monkeypatch, tmp_path):
+    """One step of very small networks on very small images; no LPIPS weights in the cache."""
+    make = nvs.tiny
+
+    def tiny(method):
+        recipe = make(method)
+        return replace(
+            recipe,
+            model=replace(recipe.model, dim=24, layers=1, heads=1, ffn=24),
+            data=replace(recipe.data, width=12, height=12, batch=2),
+            schedule=Schedule(lr=1e-3, steps=1),
+        )
+
+    monkeypatch.setattr(nvs, "tiny", tiny)
+    monkeypatch.setattr(nvs, "quick", tiny)
+    monkeypatch.setattr(reproduce_synthesis, "TEST_ROOMS", 2)
+    monkeypatch.setattr(reproduce_factors, "FACTOR_SCENES", 2)
+    monkeypatch.setenv("G_RAY_CACHE", str(tmp_path / "no-weights"))
+
+
+def reproduce(name, out, *words):
+    return main(["reproduce", name, "--out", str(out), "--seeds", "1", "--jobs", "1", *words])
+
+
+def read(out):
+    return json.loads((out / "result.json").read_text()), (out / "table.md").read_text()
+
+
+def test_fov_is_scored_at_four_shapes(tmp_path):
+    assert reproduce("nvs-fov", tmp_path, "--methods", "gta", "gta_gray") == 0
+    result, table = read(tmp_path)
+    settings = [row["setting"] for row in result["rows"] if row["method"] == "gta"]
+    assert settings == [f"{shape}/{z}" for shape in ("wide", "square", "aspect", "fov") for z in ZOOMS]
+    assert table.startswith("Seeds per row: 1.\n\n| psnr, wide | z1.0 |")
+    assert "| psnr, difference, aspect | z1.0 |" in table
+    for picture in ("psnr.png", "differences.png", "predictions_wide_z2.5.png"):
+        assert (tmp_path / picture).is_file()
+
+
+def test_plucker(tmp_path, shared_data):
+    rows = ("scenes64_plucker", "all_room_plucker", "paths_plucker", "paths_gta_gray")
+    assert reproduce("nvs-plucker", tmp_path, "--methods", *rows) == 0
+    result, table = read(tmp_path)
+    assert list(dict.fromkeys(row["method"] for row in result["rows"])) == list(rows)
+    assert "| psnr, change from z1.0, wide | z1.5 | z2.0 | z2.5 |" in table
+    assert {(row["method"], row["minus"]) for row in result["differences"]} == {
+        ("paths_gta_gray", "paths_plucker")
+    }
+    assert (tmp_path / "differences.png").is_file() and (tmp_path / "psnr.png").is_file()
+    recipes = result["settings"]["recipes"]
+    assert recipes["scenes64_plucker"]["data"]["distinct"] == 64
+    assert recipes["all_room_plucker"]["data"]["pose_frame"] == "room"
+    assert recipes["paths_plucker"]["data"]["kind"] == "paths"
+    frames = {row: scorer["protocol"] for row, scorer in result["settings"]["row_scorers"].items()}
+    assert frames["all_room_plucker"]["parts"]["wide"]["pose_frame"] == "room"
+
+
+def test_rayrope(tmp_path, shared_data):
+    weights = shared_data / "lpips_alex" / "lpips_alex_v0.1.npz"
+    rows = ("paths_rayrope", "paths_clamped_rayrope_gray", "mse_rayrope")
+    assert reproduce("nvs-rayrope", tmp_path, "--lpips", str(weights), "--methods", *rows) == 0
+    result, _ = read(tmp_path)
+    assert {(row["method"], row["minus"]) for row in result["differences"]} == {
+        ("paths_clamped_rayrope_gray", "paths_rayrope")
+    }
+    assert set(result["rows"][0]["metrics"]) == {"psnr", "ssim", "lpips"}
+
+
+def test_each_variant_changes_one_thing(shared_data, tmp_path):
+    weights = shared_data / "lpips_alex" / "lpips_alex_v0.1.npz"
+    study = reproduce_factors.NVSRayRoPE(tmp_path, lpips=weights).build_study()
+    base = study.methods["mse_rayrope_gray"]
+    changed = {
+        name: {
+            field
+            for field in ("model", "data", "loss", "schedule")
+            if getattr(recipe, field) != getattr(base, field)
+        }
+        for name, recipe in study.methods.items()
+        if name.endswith("rayrope_gray")
+    }
+    assert changed == {
+        "mse_rayrope_gray": set(),
+        "lpips_rayrope_gray": {"loss"},
+        "head144_rayrope_gray": set(),  # the miniature has one head
+        "paths_rayrope_gray": {"data"},
+        "paths_clamped_rayrope_gray": {"data", "model"},
+    }
+    assert study.methods["lpips_rayrope"].loss.lpips == 0.5
+    assert isinstance(study.methods["paths_rayrope"].data, PathsData)
+    assert study.pairs[-1] == ("paths_clamped_rayrope_gray", "paths_rayrope")
+    plucker = reproduce_factors.NVSPlucker(tmp_path).build_study()
+    assert isinstance(plucker.methods["scenes512_plucker"].data, RoomsData)
+    assert plucker.methods["scenes512_plucker"].data.distinct == 512
+
+
+def test_what_is_missing_is_named_before_training(tmp_path, capsys, monkeypatch, shared_data):
+    assert reproduce("nvs-rayrope", tmp_path / "o") == 2
+    assert "--lpips FILE" in capsys.readouterr().err
+    assert reproduce("nvs-plucker", tmp_path / "p", "--scale", "paper") == 2
+    assert "--data FOLDER" in capsys.readouterr().err
+    monkeypatch.setenv("G_RAY_SHARED_DATA", str(tmp_path / "nothing"))
+    assert reproduce("nvs-plucker", tmp_path / "q") == 2
+    assert "no camera paths" in capsys.readouterr().err
