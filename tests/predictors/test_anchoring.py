@@ -10,7 +10,7 @@ pytest.importorskip("pycolmap", reason="structure from motion needs pycolmap")
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.data.rooms.random_room import make_random_room
-from g_ray.export.reconstruction import ReconstructedView
+from g_ray.export.view import ReconstructedView
 from g_ray.formats.calibration import CalibratedView
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import fit_similarity_to_poses

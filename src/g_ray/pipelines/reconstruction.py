@@ -16,7 +16,8 @@ import numpy as np
 from jaxtyping import Int
 
 from g_ray.cameras.base import Camera
-from g_ray.export.reconstruction import FeatureTracks, ReconstructedView, Reconstruction, Unit
+from g_ray.export.reconstruction import FeatureTracks, Reconstruction, Unit
+from g_ray.export.view import ReconstructedView
 from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.photos import Image, Mask
 from g_ray.geometry.similarity import Similarity

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
-from g_ray.export.reconstruction import ReconstructedView
+from g_ray.export.view import ReconstructedView
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity, fit_similarity_to_poses
 from g_ray.predictors.base import Progress, SceneInput

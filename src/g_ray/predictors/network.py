@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from g_ray.export.reconstruction import ReconstructedView
+from g_ray.export.view import ReconstructedView
 from g_ray.formats.calibration import CalibratedView
 from g_ray.models.checkpoint import find_file, load_reconstruction, read_untrained
 from g_ray.models.inference import run_inference

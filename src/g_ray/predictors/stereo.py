@@ -13,7 +13,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from g_ray.export.points import PointCloud
-from g_ray.export.reconstruction import ReconstructedView
+from g_ray.export.view import ReconstructedView
 from g_ray.formats.calibration import CalibratedView
 from g_ray.geometry.pose import Pose
 from g_ray.predictors.anchoring import count_pixels, estimate_matching

@@ -16,7 +16,7 @@ from g_ray.data.scenes.reconstruction import ScenesReconstruction
 from g_ray.evaluation.analysis.perturbations import Perturbation
 from g_ray.evaluation.reconstruction import predict_static, score_batch
 from g_ray.evaluation.study import ScoredRun, Scores, make_rows
-from g_ray.export.reconstruction import ReconstructedView
+from g_ray.export.view import ReconstructedView
 from g_ray.formats.calibration import CalibratedView
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from g_ray.export.reconstruction import ReconstructedView
+from g_ray.export.view import ReconstructedView
 from g_ray.formats.calibration import CalibratedView
 from g_ray.geometry.similarity import Similarity
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
