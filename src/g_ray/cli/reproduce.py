@@ -8,6 +8,7 @@ import tyro
 
 from g_ray.cli.reproduce_analysis import Attention, Runtime
 from g_ray.cli.reproduce_calibration import CalibrationEstimated, CalibrationNoise
+from g_ray.cli.reproduce_coordinates import Coordinates, FrequencyRecon
 from g_ray.cli.reproduce_evaluation import FovStress, Heterogeneous, Homogeneous, RealSmall, Resolution
 from g_ray.cli.reproduce_tables import Table
 
@@ -400,6 +401,8 @@ class Reproduce:
         | Annotated[ReconAblation, tyro.conf.subcommand("recon-ablation")]
         | Annotated[ReconAblationDino, tyro.conf.subcommand("recon-ablation-dino")]
         | Annotated[ReconPhotos, tyro.conf.subcommand("recon-photos")]
+        | Annotated[Coordinates, tyro.conf.subcommand("coordinates")]
+        | Annotated[FrequencyRecon, tyro.conf.subcommand("frequency-recon")]
         | Annotated[Attention, tyro.conf.subcommand("attention")]
         | Annotated[CalibrationNoise, tyro.conf.subcommand("calibration-noise")]
         | Annotated[CalibrationEstimated, tyro.conf.subcommand("calibration-estimated")]

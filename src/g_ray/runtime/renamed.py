@@ -20,6 +20,7 @@ ADDED: dict[str, Any] = {
     "tf32": False,
     "compile": False,
     "per_folder": [],
+    "encoding_options": {},
 }
 """Settings that runs of earlier versions lack, and what these did."""
 
