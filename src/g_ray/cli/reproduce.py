@@ -252,6 +252,8 @@ class ReconAblation(Table):
     tests: Path | None = None
     """Folder with NAME-test-pinhole, -zoom, -mixed, -fisheye to score on, as `g-ray data levels` makes them; without,
     procedural rooms."""
+    early: tuple[int, ...] = ()
+    """Score networks also after so many steps of their training, e.g. 100 250 500; early.md has these tables."""
 
     def build_study(self) -> "Study":
         from g_ray.data.rooms.reconstruction import RoomsReconstruction
@@ -273,7 +275,7 @@ class ReconAblation(Table):
             if self.tests is None
             else build_folders_scorer(recipes["gray"], self.tests, None)
         )
-        return Study("recon-ablation", self.scale, recipes, scorer, RECONSTRUCTION_PAIRS)
+        return Study("recon-ablation", self.scale, recipes, scorer, RECONSTRUCTION_PAIRS, early=self.early)
 
     def _start_from(self, recipe: "ReconstructionRecipe") -> "ReconstructionRecipe":
         """Return the recipe on the folders and with the encoder that were given."""

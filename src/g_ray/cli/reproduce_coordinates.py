@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from g_ray.recipes.reconstruction import ReconstructionRecipe
 
 STEPS = 500  # small scale: minutes per network on one core
-TEST_SETS = 64
+TEST_SETS = 32
 
 COORDINATE_ROWS: "dict[str, tuple[str, EncodingOptions]]" = {
     "tangent": ("gray", {"coordinate": "tangent"}),

@@ -57,6 +57,8 @@ class Study:
     """Folder of another study with the same rows, whose networks are scored instead of training new ones."""
     features: Path | None = None
     """Folder for features of a frozen encoder, which all rows and seeds share."""
+    early: tuple[int, ...] = ()
+    """Networks are also scored after so many steps of their training."""
 
     def get_run_folder(self, out: Path, method: str, seed: int) -> Path:
         """Return the folder of one training run: in this study's folder, or in that of the study that trained it."""
@@ -78,6 +80,11 @@ class Job:
     folder: Path
     scores: Path
     features: Path | None = None
+    early: tuple[int, ...] = ()
+
+    def get_early_scores_file(self, step: int) -> Path:
+        """Return the file of the scores after a part of the training."""
+        return self.scores.with_name(f"{self.scores.stem}-step-{step}.json")
 
     def read_steps_done(self) -> int:
         """Return the steps that the run has logged: reading its file needs no communication between processes."""
@@ -101,6 +108,7 @@ def run_study(
     """
     if seeds < 1 or jobs < 1:
         raise ValueError(f"--seeds {seeds} and --jobs {jobs} must be at least 1")
+    check_early_steps(study)
     todo = [
         Job(
             method,
@@ -109,11 +117,15 @@ def run_study(
             study.get_run_folder(out, method, seed),
             study.get_scores_file(out, method, seed),
             study.features,
+            study.early,
         )
         for seed in range(seeds)
         for method, recipe in study.methods.items()
     ]
-    scored = [_read_scored_run(job) for job in _run_jobs(todo, jobs, devices, progress)]
+    done = sorted(
+        _run_jobs(todo, jobs, devices, progress), key=lambda job: list(study.methods).index(job.method)
+    )
+    scored = [_read_scored_run(job, job.scores, job.recipe.schedule.steps) for job in done]
     progress("scoring references")
     references = study.scorer.score_references()
     write_atomically(out / SCORES, gzip.compress(format_scores_csv([*scored, *references]).encode(), mtime=0))
@@ -124,11 +136,27 @@ def run_study(
     return {
         "name": study.name,
         "scale": study.scale,
-        "rows": make_rows(sorted(scored, key=lambda run: list(study.methods).index(run.method))),
+        "rows": make_rows(scored),
         "references": make_rows(references),
         "differences": compute_differences(scored, study.pairs),
+        **({"early": [_summarize_early(study, done, step) for step in study.early]} if study.early else {}),
         "settings": settings,
     }
+
+
+def check_early_steps(study: Study) -> None:
+    """Raise ValueError for steps at which no network of the study is in training."""
+    last = min(recipe.schedule.steps for recipe in study.methods.values())
+    if wrong := [step for step in study.early if not 1 <= step < last]:
+        raise ValueError(
+            f"scores after {wrong[0]} steps: give steps from 1 to {last - 1}, before training ends"
+        )
+
+
+def _summarize_early(study: Study, jobs: list[Job], step: int) -> dict[str, Any]:
+    """Return rows and differences of the networks as they were after a part of their training."""
+    runs = [_read_scored_run(job, job.get_early_scores_file(step), step) for job in jobs]
+    return {"steps": step, "rows": make_rows(runs), "differences": compute_differences(runs, study.pairs)}
 
 
 def _run_jobs(
@@ -207,9 +235,23 @@ def train_and_score(job: Job, device: str | None = None) -> None:
             sample_every=None,
             tensorboard=False,
             save_every=SAVE_EVERY,
+            milestones=job.early,
         )
         outcome = train(job.method, job.recipe, settings)
-        _score(job, outcome.weights, device)
+        for step in job.early:
+            _score(job, _find_early_weights(job, step), job.get_early_scores_file(step), device)
+        _score(job, outcome.weights, job.scores, device)
+
+
+def _find_early_weights(job: Job, step: int) -> Path:
+    from g_ray.training.checkpoint import CheckpointStore
+
+    for checkpoint in CheckpointStore(job.folder / "checkpoints").list_checkpoints():
+        if checkpoint.step == step:
+            return checkpoint.weights
+    raise ValueError(
+        f"{job.folder} has kept no checkpoint of step {step}: it was trained without asking for it, use another --out"
+    )
 
 
 def load_network(recipe: Recipe, weights: Path, device: str = "cpu") -> torch.nn.Module:
@@ -221,22 +263,21 @@ def load_network(recipe: Recipe, weights: Path, device: str = "cpu") -> torch.nn
     return prepare_for_inference(network).to(device)
 
 
-def _score(job: Job, weights: Path, device: str) -> None:
-    """Score the trained network, unless scores of these weights by this protocol are already stored."""
+def _score(job: Job, weights: Path, file: Path, device: str) -> None:
+    """Write scores of weights to a file, unless scores of these weights by this protocol are already there."""
     key = {"weights": hashlib.sha256(weights.read_bytes()).hexdigest()[:16], **job.scorer.key}
     with contextlib.suppress(OSError, ValueError):
-        if json.loads(job.scores.read_text())["key"] == key:
+        if json.loads(file.read_text())["key"] == key:
             return
     network = load_network(job.recipe, weights, device)
     scores = {setting: job.scorer.score_network(network, setting) for setting in job.scorer.settings}
-    write_json(job.scores, {"key": key, "scores": scores})
+    write_json(file, {"key": key, "scores": scores})
 
 
-def _read_scored_run(job: Job) -> ScoredRun:
-    scores: Scores = json.loads(job.scores.read_text())["scores"]
-    return ScoredRun(
-        job.method, job.recipe.seed, job.recipe.schedule.steps, _read_cpu_seconds(job.folder), scores
-    )
+def _read_scored_run(job: Job, file: Path, steps: int) -> ScoredRun:
+    """Read the scores of a network after so many steps; its CPU seconds are those of the whole training."""
+    scores: Scores = json.loads(file.read_text())["scores"]
+    return ScoredRun(job.method, job.recipe.seed, steps, _read_cpu_seconds(job.folder), scores)
 
 
 def _read_cpu_seconds(folder: Path) -> float:
