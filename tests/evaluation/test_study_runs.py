@@ -146,6 +146,28 @@ def test_networks_can_be_trained_without_scores(finished, tmp_path):
     assert not list(tmp_path.rglob("scores*"))
 
 
+def test_scores_during_training_come_in_shares_too(tmp_path):
+    """Trained first, with checkpoints on the way, then scored by two processes or by one: the same numbers."""
+    scorer = NVSScorer(replace(PROTOCOL, scenes=2, at_once=1, zooms=(2.0,)))
+    study = replace(STUDY, scorer=scorer, methods={"gta": miniature("gta")}, early=(1,))
+    trained = tmp_path / "trained"
+    assert run_study(study, trained, 1, Effort(score=False)) is None
+    assert not list(trained.rglob("scores*"))
+    study = replace(study, networks=trained)
+    assert run_study(study, tmp_path / "shares", 1, Effort(shard=Shard(1, 2))) is None
+    shared = run_study(study, tmp_path / "shares", 1, Effort(shard=Shard(2, 2)))
+    whole = run_study(study, tmp_path / "whole", 1)
+    assert shared["early"] == whole["early"] and shared["rows"] == whole["rows"]
+    assert whole["early"][0]["rows"][0]["metrics"] != whole["rows"][0]["metrics"]
+    assert (whole["early"][0]["rows"][0]["steps"], whole["rows"][0]["steps"]) == (1, 3)
+
+
+def test_given_networks_have_no_scores_during_training(tmp_path):
+    given = replace(STUDY, weights={"gta": tmp_path / "model.safetensors"}, early=(1,))
+    with pytest.raises(ValueError, match="gta is a given network"):
+        run_study(given, tmp_path / "o", seeds=1)
+
+
 def test_fewer_scenes_are_the_first_ones_and_another_protocol():
     few = replace(PROTOCOL, limit=3)
     assert few.digest != PROTOCOL.digest and few.describe_settings()["limit"] == 3

@@ -82,6 +82,8 @@ class Table(ABC):
         tables = describe_limits(result) + format_tables(result)
         write_json(self.out / "result.json", result)
         write_atomically(self.out / "table.md", tables + "\n")
+        if "early" in result:
+            write_atomically(self.out / "early.md", format_early_tables(result) + "\n")
         self.draw(study, result)
         print(f"{tables}\n\n{self.out / 'result.json'} and pictures beside it")
 
@@ -138,6 +140,12 @@ def format_tables(result: dict[str, Any]) -> str:
                 parts.append(format_differences_markdown(part, metric, digits, group))
             if part["changes"]:
                 parts.append(format_changes_markdown(part, metric, digits, group))
+    return "\n\n".join(parts)
+
+
+def format_early_tables(result: dict[str, Any]) -> str:
+    """Format the tables of networks that were scored during their training, under a heading for each step."""
+    parts = [f"### After {part['steps']} steps\n\n{format_tables(part)}" for part in result["early"]]
     return "\n\n".join(parts)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from g_ray.evaluation.shard import Shard
 from g_ray.evaluation.study import WHOLE, Scorer
-from g_ray.training.checkpoint import WEIGHTS
+from g_ray.training.checkpoint import WEIGHTS, CheckpointStore
 from g_ray.training.feed import choose_workers, count_local
 from g_ray.training.history import METRICS
 from g_ray.training.recipe import Recipe
@@ -37,6 +37,21 @@ class Study:
     """Rows that are scored on test scenes of their own, with the columns of `scorer`."""
     show_changes: bool = False
     """Whether to compute how each row changes from the first column of a group to the others."""
+    early: tuple[int, ...] = ()
+    """Networks are also scored after so many steps of their training."""
+
+    def check_early(self) -> None:
+        """Raise ValueError for steps at which some network of the study is not in training."""
+        if self.early and self.weights:
+            raise ValueError(
+                f"scores after {self.early[0]} steps: {next(iter(self.weights))} is a given network and is not trained "
+                "here; leave one of both away"
+            )
+        last = min(recipe.schedule.steps for recipe in self.methods.values())
+        if wrong := [step for step in self.early if not 1 <= step < last]:
+            raise ValueError(
+                f"scores after {wrong[0]} steps: give steps from 1 to {last - 1}, before training ends"
+            )
 
     def get_scorer(self, method: str) -> Scorer:
         """Return the scorer of a row."""
@@ -58,6 +73,16 @@ class Study:
 
 
 @dataclass(frozen=True)
+class Stage:
+    """A network after so many steps of its training."""
+
+    steps: int
+    weights: Path
+    scores: Path
+    """File of its scores."""
+
+
+@dataclass(frozen=True)
 class Job:
     """One network to train and score."""
 
@@ -69,11 +94,33 @@ class Job:
     features: Path | None = None
     weights: Path | None = None
     """File of a network that is scored as it is."""
+    early: tuple[int, ...] = ()
+    """Steps after which the network is scored during its training."""
 
     @property
     def network(self) -> Path:
         """File of the network: the given one, or where its training leaves it."""
         return self.weights or self.folder / WEIGHTS
+
+    @property
+    def last(self) -> Stage:
+        """The network after all of its training."""
+        return Stage(self.recipe.schedule.steps, self.network, self.scores)
+
+    def find_early(self, step: int) -> Stage:
+        """Return the network during its training, or raise ValueError if its checkpoint was not kept."""
+        scores = self.scores.with_name(f"{self.scores.stem}-step-{step}.json")
+        for checkpoint in CheckpointStore(self.folder / "checkpoints").list_checkpoints():
+            if checkpoint.step == step:
+                return Stage(step, checkpoint.weights, scores)
+        raise ValueError(
+            f"{self.folder} has kept no checkpoint of step {step}: it was trained without asking for it, use another "
+            "--out"
+        )
+
+    def find_stages(self) -> list[Stage]:
+        """Return all stages of a finished network that are scored, in the order of training."""
+        return [*map(self.find_early, self.early), self.last]
 
     def read_steps_done(self) -> int:
         """Return the steps that the run has logged: reading its file needs no communication between processes."""
@@ -113,6 +160,7 @@ class Effort:
             sample_every=None,
             tensorboard=False,
             save_every=self.save_every,
+            milestones=job.early,
         )
 
     def count_threads(self) -> int:

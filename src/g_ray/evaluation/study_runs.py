@@ -34,7 +34,7 @@ from g_ray.evaluation.study import (
     join_shares,
     make_rows,
 )
-from g_ray.evaluation.study_jobs import Effort, Job, Study
+from g_ray.evaluation.study_jobs import Effort, Job, Stage, Study
 from g_ray.nn.transformer import prepare_for_inference
 from g_ray.runtime.files import strip_paths, write_atomically
 from g_ray.runtime.out_folder import claim_out
@@ -63,6 +63,7 @@ def run_study(
     effort = effort or Effort()
     if seeds < 1:
         raise ValueError(f"--seeds {seeds} must be at least 1")
+    study.check_early()
     todo = [
         Job(
             method,
@@ -72,6 +73,7 @@ def run_study(
             study.get_scores_file(out, method, seed),
             study.features,
             study.weights.get(method),
+            study.early,
         )
         for seed in range(seeds)
         for method, recipe in study.methods.items()
@@ -81,9 +83,11 @@ def run_study(
         return None
     progress("scoring references")
     references = _score_references(study.scorer, out, effort.shard)
-    if references is None or any(_open_scores(job).read() is None for job in todo):
+    if references is None or any(
+        _open_scores(job, stage).read() is None for job in todo for stage in job.find_stages()
+    ):
         return None
-    scored = [_read_scored_run(job) for job in todo]
+    scored = [_read_scored_run(job, job.last) for job in todo]
     write_atomically(out / SCORES, gzip.compress(format_scores_csv([*scored, *references]).encode(), mtime=0))
     settings = study.scorer.describe()
     if study.row_scorers:
@@ -94,12 +98,25 @@ def run_study(
     return {
         "name": study.name,
         "scale": study.scale,
-        "rows": make_rows(sorted(scored, key=lambda run: list(study.methods).index(run.method))),
+        **_summarize(study, scored),
         "references": make_rows(references),
-        "differences": compute_differences(scored, study.pairs),
-        "changes": compute_changes(scored) if study.show_changes else [],
+        **({"early": [_summarize_early(study, todo, step) for step in study.early]} if study.early else {}),
         "settings": settings,
     }
+
+
+def _summarize(study: Study, runs: list[ScoredRun]) -> dict[str, Any]:
+    """Return the rows of a table and the comparisons among them."""
+    return {
+        "rows": make_rows(runs),
+        "differences": compute_differences(runs, study.pairs),
+        "changes": compute_changes(runs) if study.show_changes else [],
+    }
+
+
+def _summarize_early(study: Study, jobs: list[Job], step: int) -> dict[str, Any]:
+    """Return the same for the networks as they were after a part of their training."""
+    return {"steps": step, **_summarize(study, [_read_scored_run(job, job.find_early(step)) for job in jobs])}
 
 
 def _run_jobs(todo: list[Job], effort: Effort, progress: Callable[[str], None]) -> None:
@@ -168,7 +185,7 @@ def train_and_score(job: Job, effort: Effort, device: str | None = None) -> None
                 f"{job.network}: no such file; shares are scored of finished networks: train them first, with "
                 "--no-score"
             )
-        _score(job, device, effort.shard)
+        _score_stages(job, device, effort.shard)
         return
     # The log is opened before training claims the folder, which would refuse a folder with a foreign file.
     claim_out(job.folder, "train", ours=(job.folder / LOG).is_file())
@@ -179,7 +196,7 @@ def train_and_score(job: Job, effort: Effort, device: str | None = None) -> None
     ):
         train(job.method, job.recipe, effort.make_run(job, device))
         if effort.score:
-            _score(job, device)
+            _score_stages(job, device)
 
 
 def load_network(recipe: Recipe, weights: Path, device: str = "cpu") -> torch.nn.Module:
@@ -191,22 +208,28 @@ def load_network(recipe: Recipe, weights: Path, device: str = "cpu") -> torch.nn
     return prepare_for_inference(network).to(device)
 
 
-def _score(job: Job, device: str, shard: Shard = WHOLE) -> None:
-    """Score the trained network, unless scores of these weights by this protocol are already stored."""
-    stored = _open_scores(job)
+def _score_stages(job: Job, device: str, shard: Shard = WHOLE) -> None:
+    """Score a trained network, and what it was during its training if asked for."""
+    for stage in job.find_stages():
+        _score(job, stage, device, shard)
+
+
+def _score(job: Job, stage: Stage, device: str, shard: Shard) -> None:
+    """Score one stage of a network, unless scores of these weights by this protocol are already stored."""
+    stored = _open_scores(job, stage)
     if stored.read() is not None:
         return
-    network = load_network(job.recipe, job.network, device)
+    network = load_network(job.recipe, stage.weights, device)
     if shard.count == 1:
         stored.write(job.scorer.score_settings(network))
     else:
         stored.write_share(shard, lambda: job.scorer.score_share(network, shard), join_shares)
 
 
-def _open_scores(job: Job) -> StoredScores:
+def _open_scores(job: Job, stage: Stage) -> StoredScores:
     """Return the stored scores of these weights by this protocol."""
-    digest = hashlib.sha256(job.network.read_bytes()).hexdigest()[:16]
-    return StoredScores(job.scores, {"weights": digest, **job.scorer.key})
+    digest = hashlib.sha256(stage.weights.read_bytes()).hexdigest()[:16]
+    return StoredScores(stage.scores, {"weights": digest, **job.scorer.key})
 
 
 def _score_references(scorer: Scorer, out: Path, shard: Shard) -> list[ScoredRun] | None:
@@ -224,11 +247,10 @@ def _join_reference_shares(shares: Sequence[Mapping[str, BatchScores]]) -> dict[
     return {name: join_shares([share[name] for share in shares]) for name in shares[0]}
 
 
-def _read_scored_run(job: Job) -> ScoredRun:
-    scores: Scores = json.loads(job.scores.read_text())["scores"]
-    return ScoredRun(
-        job.method, job.recipe.seed, job.recipe.schedule.steps, _read_cpu_seconds(job.folder), scores
-    )
+def _read_scored_run(job: Job, stage: Stage) -> ScoredRun:
+    """Read the scores of a network at one stage; its CPU seconds are those of the whole training."""
+    scores: Scores = json.loads(stage.scores.read_text())["scores"]
+    return ScoredRun(job.method, job.recipe.seed, stage.steps, _read_cpu_seconds(job.folder), scores)
 
 
 def _read_cpu_seconds(folder: Path) -> float:
