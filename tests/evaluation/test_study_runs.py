@@ -114,7 +114,7 @@ def test_given_networks_are_scored_as_they_are(finished, tmp_path):
     rows = run_study(given, tmp_path, seeds=1)["rows"]
     assert rows[0]["per_seed"]["psnr"] == result["rows"][0]["per_seed"]["psnr"][:1]
     assert not (tmp_path / "runs").exists()
-    with pytest.raises(ValueError, match="no such file"):
+    with pytest.raises(ValueError, match="no such file; give a file of weights"):
         run_study(replace(given, weights={"mine": tmp_path / "absent.safetensors"}), tmp_path / "2", seeds=1)
 
 
@@ -134,7 +134,7 @@ def test_shares_make_the_whole(finished, tmp_path):
 
 
 def test_shares_need_finished_networks(tmp_path):
-    with pytest.raises(ValueError, match="train them first"):
+    with pytest.raises(ValueError, match="train it first, with --no-score"):
         run_study(STUDY, tmp_path, 1, Effort(shard=Shard(1, 2)))
 
 

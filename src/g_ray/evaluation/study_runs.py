@@ -181,11 +181,10 @@ def train_and_score(job: Job, effort: Effort, device: str | None = None) -> None
     device = _device if device is None else device
     if job.weights is not None or effort.shard.count > 1:
         if not job.network.is_file():
-            raise ValueError(
-                f"{job.network}: no such file; shares are scored of finished networks: train them first, with "
-                "--no-score"
-            )
-        _score_stages(job, device, effort.shard)
+            advice = "train it first, with --no-score" if job.weights is None else "give a file of weights"
+            raise ValueError(f"{job.network}: no such file; {advice}")
+        if effort.score:
+            _score_stages(job, device, effort.shard)
         return
     # The log is opened before training claims the folder, which would refuse a folder with a foreign file.
     claim_out(job.folder, "train", ours=(job.folder / LOG).is_file())

@@ -11,10 +11,12 @@ import pickle
 import struct
 import zipfile
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
+from io import BytesIO
 from math import prod
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -86,15 +88,14 @@ def read_layout(path: Path) -> Any:
             *_, name, extra = LOCAL_HEADER.unpack_from(content, info.header_offset)
             return info.header_offset + LOCAL_HEADER.size + name + extra
 
-        with archive.open(f"{top}data.pkl") as pickled:
-            return LayoutUnpickler(pickled, locate).load()
+        return LayoutUnpickler(BytesIO(archive.read(f"{top}data.pkl")), locate).load()
 
 
 class LayoutUnpickler(pickle.Unpickler):
     """Rebuilds lists, dictionaries, strings and numbers, and describes tensors."""
 
-    def __init__(self, file: IO[bytes], locate: Any) -> None:
-        super().__init__(file)
+    def __init__(self, pickled: BytesIO, locate: Callable[[str], int]) -> None:
+        super().__init__(pickled)
         self.locate = locate
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:

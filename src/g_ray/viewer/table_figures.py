@@ -158,9 +158,9 @@ def draw_contact_sheet(
     theme: Theme,
 ) -> Figure:
     """Draw scenes as rows under named columns; `labels` has a line for each picture of a column."""
-    count = len(columns[0][1])
+    count, (height, width) = len(columns[0][1]), columns[0][1].shape[-2:]
     with use_theme(theme):
-        figure = new_figure(1.25 * len(columns), 1.42 * count + 0.3)
+        figure = new_figure(1.25 * len(columns), (1.25 * height / width + 0.17) * count + 0.3)
         grid = figure.subplots(count, len(columns), squeeze=False)
         for j, (name, images) in enumerate(columns):
             for i, image in enumerate(images):
