@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 
-from g_ray.cli import reproduce_evaluation
+from g_ray.cli import reproduce_evaluation, reproduce_stress
 from g_ray.cli.main import main
 from g_ray.models.checkpoint import save_reconstruction
 from g_ray.models.reconstruction import ReconstructionModel
@@ -50,7 +50,7 @@ def test_homogeneous(reproduce, monkeypatch):
 
 def test_resolution_and_rows_of_weights(reproduce, tmp_path, monkeypatch):
     """Rows of several networks are means over them, in units of their own training size, and are compared."""
-    monkeypatch.setattr(reproduce_evaluation, "FACTORS", (1.0, 2.0))
+    monkeypatch.setattr(reproduce_stress, "FACTORS", (1.0, 2.0))
     seeds = [tmp_path / f"{seed}.safetensors" for seed in (0, 1)]
     for seed, file in enumerate(seeds):
         torch.manual_seed(seed)
@@ -68,6 +68,7 @@ def test_resolution_and_rows_of_weights(reproduce, tmp_path, monkeypatch):
         mine["metrics"]["depth_rel"]["mean"] - other["metrics"]["depth_rel"]["mean"]
     )
     assert "| mine − other |" in table and "mine (2)" in table
+    assert "| depth rel ↓ | native 1 | native 2 | zoomed 1 | zoomed 2 |" in table
     sizes = {
         place: json.loads((tmp_path / "out" / "runs" / "mine" / place / "result.json").read_text())[
             "settings"
@@ -83,7 +84,7 @@ def test_resolution_and_rows_of_weights(reproduce, tmp_path, monkeypatch):
 
 
 def test_fov_stress(reproduce, monkeypatch, tmp_path):
-    monkeypatch.setattr(reproduce_evaluation, "ZOOMS", (1, 5))
+    monkeypatch.setattr(reproduce_stress, "ZOOMS", (1, 5))
     result, _ = reproduce("fov-stress", "--models", "truth")
     assert [row["setting"] for row in result["rows"]] == ["1", "5"]
     assert all(row["metrics"]["rays_deg"]["mean"] < 1e-4 for row in result["rows"])

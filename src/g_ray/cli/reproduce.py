@@ -8,7 +8,8 @@ import tyro
 
 from g_ray.cli.reproduce_analysis import Attention, Runtime
 from g_ray.cli.reproduce_calibration import CalibrationEstimated, CalibrationNoise
-from g_ray.cli.reproduce_evaluation import FovStress, Heterogeneous, Homogeneous, RealSmall, Resolution
+from g_ray.cli.reproduce_evaluation import Heterogeneous, Homogeneous, RealSmall
+from g_ray.cli.reproduce_stress import FovStress, Resolution
 from g_ray.cli.reproduce_tables import Table
 
 if TYPE_CHECKING:

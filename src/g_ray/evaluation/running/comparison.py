@@ -200,9 +200,6 @@ def _scale_network(settings: ModelSettings, model: str, scale: float) -> ModelSe
     return replace(settings, size=round(scale * load_reconstruction(settings.weights).config.long_side))
 
 
-# Tables of a comparison
-
-
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """All finished cells, and what is missing."""
@@ -238,59 +235,3 @@ class Comparison:
             for row in rows
         ]
         return format_csv([row for _, row in labeled], [labels for labels, _ in labeled])
-
-
-def select_rows(
-    result: Mapping[str, Any], views: int | None = None, setting: str | None = None
-) -> dict[str, Any]:
-    """Return the rows with so many views, or of one column with the number of views as settings."""
-    rows = [row for row in result["rows"] if views is None or row["views"] == views]
-    if setting is not None:
-        rows = [{**row, "setting": str(row["views"])} for row in rows if row["setting"] == setting]
-    return {"rows": rows}
-
-
-def format_comparison(
-    result: Mapping[str, Any],
-    metrics: Sequence[str],
-    titles: Mapping[str, str],
-    format_cell: Callable[..., str],
-) -> str:
-    """Format a table per column and number of views: models by metrics, then differences, by metrics too."""
-    parts = []
-    places = dict.fromkeys((row["setting"], row["views"]) for row in result["rows"])
-    for setting, views in places:
-        here, pairs = (
-            [row for row in result.get(kind, ()) if (row["setting"], row["views"]) == (setting, views)]
-            for kind in ("rows", "differences")
-        )
-        present = [name for name in metrics if any(name in row["metrics"] for row in here)]
-        head = ["model", *(titles[name] for name in present), "sets", "CPU s per set"]
-        lines = [f"| {' | '.join(head)} |", "|---" + "|---:" * (len(head) - 1) + "|"]
-        for row in here:
-            cells = [format_cell(name, _add_count(row, name)) for name in present]
-            cells += [str(row["sets"]), f"{row['cpu_seconds']:.1f}"]
-            lines.append(f"| {' | '.join([row['method'], *cells])} |")
-        for row in pairs:
-            cells = [format_cell(name, _add_count(row, name)) for name in present]
-            cells += [str(row["sets"]), ""]
-            lines.append(f"| {row['method']} − {row['minus']} | {' | '.join(cells)} |")
-        parts.append(f"### {setting}" + (f", {views} views" if views else "") + "\n\n" + "\n".join(lines))
-    return "\n\n".join(parts)
-
-
-def _add_count(row: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    value = row["metrics"].get(name)
-    return None if value is None else {**value, "sets": row["sets"]}
-
-
-def describe_intervals(result: Mapping[str, Any]) -> list[str]:
-    """Say what intervals are over, and which rows are means over several networks."""
-    scenes = {row["scenes"] for row in result["rows"]}
-    over = "scenes" if min(scenes) > 1 else "sets"
-    lines = [f"± is half of a 95 % bootstrap interval over {over}, networks fixed."]
-    several = {row: count for row, count in result["seeds"].items() if count > 1}
-    if several:
-        listed = ", ".join(f"{row} ({count})" for row, count in several.items())
-        lines.append(f"Means over networks that differ in their seeds, set by set: {listed}.")
-    return lines
