@@ -78,7 +78,7 @@ def test_resolution_and_rows_of_weights(reproduce, tmp_path, monkeypatch):
     assert sizes == {place: 24 * int(place[-1]) for place in places}
     scores = gzip.decompress((tmp_path / "out" / "scores.csv.gz").read_bytes()).decode().splitlines()
     assert scores[0].startswith("row,column,seed,protocol") and len(scores) == 1 + 4 * 4
-    assert {"native_rays_deg.png", "zoomed_rays_deg.png"} <= {
+    assert {"native_rays_deg.png", "zoomed_rays_deg.png", "zoomed_difference_rays_deg.png"} <= {
         path.name for path in (tmp_path / "out").iterdir()
     }
 

@@ -1,6 +1,7 @@
 """Curves of finished models over the zoom of their views and over the size of their inputs."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from g_ray.cli.reproduce_evaluation import EvaluationTable, list_metrics
@@ -47,11 +48,7 @@ class FovStress(EvaluationTable):
 
     def draw(self, result: dict[str, Any]) -> None:
         """Write curves over the zoom."""
-        from g_ray.viewer.table_figures import draw_curves
-        from g_ray.viewer.theme import LIGHT, write_png
-
-        for metric in list_metrics(result):
-            write_png(draw_curves(result, metric, LIGHT, "largest zoom"), self.out / f"{metric}.png")
+        draw_series(result, "largest zoom", self.out)
 
 
 @dataclass(frozen=True)
@@ -87,18 +84,40 @@ class Resolution(EvaluationTable):
 
     def draw(self, result: dict[str, Any]) -> None:
         """Write curves over the size for both fields of view."""
-        from g_ray.viewer.table_figures import draw_curves
-        from g_ray.viewer.theme import LIGHT, write_png
-
         for kind in FIELDS_OF_VIEW:
-            rows = [
-                {**row, "setting": row["setting"].removeprefix(f"{kind} ")}
-                for row in result["rows"]
-                if row["setting"].startswith(f"{kind} ")
-            ]
-            for metric in list_metrics({"rows": rows}):
-                figure = draw_curves({"rows": rows}, metric, LIGHT, "input size / training size")
-                write_png(figure, self.out / f"{kind}_{metric}.png")
+            chosen = {name: _select_rows(result[name], f"{kind} ") for name in ("rows", "differences")}
+            draw_series(chosen, "input size / training size", self.out, f"{kind}_")
+
+
+def _select_rows(rows: list[dict[str, Any]], prefix: str) -> list[dict[str, Any]]:
+    """Return the rows of the settings with a prefix, without it."""
+    return [
+        {**row, "setting": row["setting"].removeprefix(prefix)}
+        for row in rows
+        if row["setting"].startswith(prefix)
+    ]
+
+
+def draw_series(result: dict[str, Any], axis: str, out: Path, prefix: str = "") -> None:
+    """Write a picture for each metric, and one for the differences where rows were compared."""
+    from g_ray.viewer.table_figures import draw_curves
+    from g_ray.viewer.theme import LIGHT, write_png
+
+    pairs = [{**row, "method": f"{row['method']} − {row['minus']}"} for row in result["differences"]]
+    for metric in list_metrics(result):
+        write_png(draw_curves(result, metric, LIGHT, axis), out / f"{prefix}{metric}.png")
+        if pairs:
+            figure = draw_curves(
+                {"rows": pairs, "references": _make_zeros(pairs, metric)}, metric, LIGHT, axis
+            )
+            write_png(figure, out / f"{prefix}difference_{metric}.png")
+
+
+def _make_zeros(rows: list[dict[str, Any]], metric: str) -> list[dict[str, Any]]:
+    """Return a row without a difference for each setting."""
+    none = {metric: dict.fromkeys(("mean", "low", "high"), 0.0)}
+    settings = dict.fromkeys(row["setting"] for row in rows)
+    return [{"method": "no difference", "setting": setting, "metrics": none} for setting in settings]
 
 
 def format_metric_tables(result: dict[str, Any]) -> str:
