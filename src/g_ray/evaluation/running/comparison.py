@@ -145,16 +145,22 @@ def run_comparison(
         cells.append(cell)
         for sentence in dict.fromkeys(gap for result in cell.results for gap in describe_gaps(result)):
             gaps.setdefault((column, sentence), []).append(row)
-    sentences = [_format_gap(*place, named, len(rows)) for place, named in gaps.items()]
+    sentences = _format_gaps(gaps, len(rows))
     comparison = Comparison(tuple(cells), tuple(sentences), tuple(compared))
     if not comparison.make_document()["rows"]:
         raise ValueError(f"no cell of the table has a score; first: {next(iter(sentences), 'none was run')}")
     return comparison
 
 
-def _format_gap(column: str, sentence: str, named: Sequence[str], rows: int) -> str:
-    """Say what a column lacks, for all rows at once where it is the same."""
-    return f"{column}: {sentence}" if len(named) == rows else f"{', '.join(named)} on {column}: {sentence}"
+def _format_gaps(gaps: Mapping[tuple[str, str], Sequence[str]], rows: int) -> list[str]:
+    """Say what cells lack, once for all columns, and without naming rows if it is all of them."""
+    places: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (column, sentence), named in gaps.items():
+        places.setdefault((sentence, tuple(named)), []).append(column)
+    return [
+        ("" if len(named) == rows else f"{', '.join(named)} on ") + f"{', '.join(columns)}: {sentence}"
+        for (sentence, named), columns in places.items()
+    ]
 
 
 def _run_cell(
