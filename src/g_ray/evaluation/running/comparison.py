@@ -198,12 +198,13 @@ def _run_cell(
 
 
 def _scale_network(settings: ModelSettings, model: str, scale: float) -> ModelSettings:
-    """Return settings with the size of the input in units of the network's training."""
+    """Return settings with the size of the input in units of the network's training, rounded to whole patches."""
     if model != "network" or scale == 1 or settings.weights is None:
         return settings
     from g_ray.models.checkpoint import load_reconstruction
 
-    return replace(settings, size=round(scale * load_reconstruction(settings.weights).config.long_side))
+    config = load_reconstruction(settings.weights).config
+    return replace(settings, size=config.patch * round(scale * config.long_side / config.patch))
 
 
 @dataclass(frozen=True, eq=False)
