@@ -9,8 +9,9 @@ import tyro
 from g_ray.cli.reproduce_analysis import Attention, Runtime
 from g_ray.cli.reproduce_calibration import CalibrationEstimated, CalibrationNoise
 from g_ray.cli.reproduce_coordinates import Coordinates, FrequencyRecon
-from g_ray.cli.reproduce_evaluation import FovStress, Heterogeneous, Homogeneous, RealSmall, Resolution
+from g_ray.cli.reproduce_evaluation import Heterogeneous, Homogeneous, RealSmall
 from g_ray.cli.reproduce_factors import NVSPlucker, NVSRayRoPE
+from g_ray.cli.reproduce_stress import FovStress, Resolution
 from g_ray.cli.reproduce_synthesis import NVSFov, NVSFrequency, NVSObjects, NVSZoom
 from g_ray.cli.reproduce_tables import Table
 from g_ray.cli.reproduce_trajectory import NVSTrajectory

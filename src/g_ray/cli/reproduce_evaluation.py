@@ -20,11 +20,6 @@ SMALL_SCENES, SMALL_FRAMES = 4, 8
 """Of a miniature."""
 SMALL_VIEWS = (2, 4, 8)
 SMALL_SETS = 1
-ZOOMS = (1, 2, 3, 4, 5)
-FACTORS = (1.0, 1.25, 1.5, 1.75, 2.0)
-"""Input sizes in units of the training size."""
-FIELDS_OF_VIEW = ("native", "zoomed")
-"""Of the table over input sizes: the photographs', and with zooms of up to 3 in all views but the first."""
 HETEROGENEOUS = ("pandaset", "eth3d-fov", "scannetpp-mixed")
 HOMOGENEOUS = (
     "tum-pose",
@@ -79,9 +74,16 @@ class EvaluationTable(ABC):
     def build_columns(self) -> "dict[str, Column]":
         """Return the protocols and their data."""
 
+    def format_tables(self, result: dict[str, Any]) -> str:
+        """Format a table for each column."""
+        from g_ray.evaluation.running.comparison_tables import format_comparison
+        from g_ray.evaluation.running.report import TITLES, format_metric
+
+        return format_comparison(result, list(TITLES), TITLES, format_metric)
+
     def draw(self, result: dict[str, Any]) -> None:
         """Write bars for the metrics of all columns."""
-        from g_ray.evaluation.running.comparison import select_rows
+        from g_ray.evaluation.running.comparison_tables import select_rows
         from g_ray.viewer.table_figures import draw_bars
         from g_ray.viewer.theme import LIGHT, write_png
 
@@ -122,12 +124,8 @@ class EvaluationTable(ABC):
 
     def run(self) -> None:
         from g_ray.cli.text import ProgressLine
-        from g_ray.evaluation.running.comparison import (
-            describe_intervals,
-            format_comparison,
-            run_comparison,
-        )
-        from g_ray.evaluation.running.report import TITLES, format_metric
+        from g_ray.evaluation.running.comparison import run_comparison
+        from g_ray.evaluation.running.comparison_tables import describe_intervals
         from g_ray.evaluation.study_runs import SCORES
         from g_ray.runtime.files import write_atomically, write_json
         from g_ray.runtime.out_folder import claim_out
@@ -149,12 +147,8 @@ class EvaluationTable(ABC):
             **comparison.make_document(),
             "provenance": collect_provenance(),
         }
-        text = "\n\n".join(
-            [
-                format_comparison(result, list(TITLES), TITLES, format_metric),
-                *(f"- {line}" for line in [*describe_intervals(result), *result["gaps"]]),
-            ]
-        )
+        notes = [f"- {line}" for line in [*describe_intervals(result), *result["gaps"]]]
+        text = "\n\n".join([self.format_tables(result), "\n".join(notes)])
         write_json(self.out / "result.json", result)
         write_atomically(self.out / "table.md", text + "\n")
         write_atomically(self.out / SCORES, gzip.compress(comparison.format_scores().encode(), mtime=0))
@@ -164,6 +158,10 @@ class EvaluationTable(ABC):
     def get_limit(self) -> int | None:
         """Return the sets of each scene and number of views."""
         return SMALL_SETS if self.limit is None and self.scale == "small" else self.limit
+
+    def get_width(self) -> int | None:
+        """Return the width of images, or None for that of the protocol."""
+        return SMALL_WIDTH if self.scale == "small" else None
 
     def find_data(self, protocol: "Protocol") -> Path:
         """Return the folder of a protocol's dataset; at small scale a miniature is written into OUT/data first."""
@@ -213,16 +211,14 @@ class Heterogeneous(EvaluationTable):
         from g_ray.evaluation.running.plan import Limits
 
         small = self.scale == "small"
-        limits = Limits(
-            views=SMALL_VIEWS if small else (), sets=self.get_limit(), width=SMALL_WIDTH if small else None
-        )
+        limits = Limits(views=SMALL_VIEWS if small else (), sets=self.get_limit(), width=self.get_width())
         return {
             name: Column(name, PROTOCOLS[name], self.find_data(PROTOCOLS[name]), limits)
             for name in HETEROGENEOUS
         }
 
     def draw(self, result: dict[str, Any]) -> None:
-        from g_ray.evaluation.running.comparison import select_rows
+        from g_ray.evaluation.running.comparison_tables import select_rows
         from g_ray.viewer.table_figures import draw_curves
         from g_ray.viewer.theme import LIGHT, write_png
 
@@ -247,7 +243,7 @@ class Homogeneous(EvaluationTable):
         from g_ray.evaluation.running.plan import Limits
 
         small = self.scale == "small"
-        limits = Limits(sets=self.limit, width=SMALL_WIDTH if small else None)
+        limits = Limits(sets=self.limit, width=self.get_width())
         return {
             name: Column(
                 name,
@@ -264,86 +260,6 @@ def _use_all_frames(protocol: "Protocol") -> "Protocol":
     from g_ray.evaluation.protocols.sampling import Strided
 
     return replace(protocol, sampling=Strided(1))
-
-
-@dataclass(frozen=True)
-class FovStress(EvaluationTable):
-    """Views zoomed by up to 1 … 5 on full-size photographs of ScanNet++."""
-
-    @property
-    def name(self) -> str:
-        return "fov-stress"
-
-    def build_columns(self) -> "dict[str, Column]":
-        from g_ray.evaluation.protocols.registry import PROTOCOLS
-        from g_ray.evaluation.running.comparison import Column
-        from g_ray.evaluation.running.plan import Limits
-
-        base, small = PROTOCOLS["scannetpp-zoom"], self.scale == "small"
-        data = self.find_data(base)
-        limits = Limits(sets=self.get_limit(), width=SMALL_WIDTH if small else None)
-        counts = (4,) if small else base.view_counts
-        return {
-            str(zoom): Column(
-                f"scannetpp-zoom-{zoom}",
-                replace(base, zoom_max=float(zoom), view_counts=counts),
-                data,
-                limits,
-            )
-            for zoom in ZOOMS
-        }
-
-    def draw(self, result: dict[str, Any]) -> None:
-        """Write curves over the zoom."""
-        from g_ray.viewer.table_figures import draw_curves
-        from g_ray.viewer.theme import LIGHT, write_png
-
-        for metric in list_metrics(result):
-            write_png(draw_curves(result, metric, LIGHT, "largest zoom"), self.out / f"{metric}.png")
-
-
-@dataclass(frozen=True)
-class Resolution(EvaluationTable):
-    """Inputs of 1 … 2 times the training size on ETH3D: native fields of view, and zoomed by up to 3."""
-
-    @property
-    def name(self) -> str:
-        return "resolution"
-
-    def build_columns(self) -> "dict[str, Column]":
-        from g_ray.evaluation.protocols.registry import PROTOCOLS
-        from g_ray.evaluation.running.comparison import Column
-        from g_ray.evaluation.running.plan import Limits
-
-        zoomed = replace(PROTOCOLS["eth3d-fov"], view_counts=(4,))
-        protocols = {"eth3d-native": PROTOCOLS["eth3d-native"], "eth3d-fov-4": zoomed}
-        data, width = self.find_data(zoomed), SMALL_WIDTH if self.scale == "small" else zoomed.size.width
-        return {
-            f"{kind} {factor:g}": Column(
-                name,
-                protocols[name],
-                data,
-                Limits(sets=self.get_limit(), width=round(factor * width)),
-                network_scale=factor,
-            )
-            for kind, name in zip(FIELDS_OF_VIEW, protocols, strict=True)
-            for factor in FACTORS
-        }
-
-    def draw(self, result: dict[str, Any]) -> None:
-        """Write curves over the size for both fields of view."""
-        from g_ray.viewer.table_figures import draw_curves
-        from g_ray.viewer.theme import LIGHT, write_png
-
-        for kind in FIELDS_OF_VIEW:
-            rows = [
-                {**row, "setting": row["setting"].removeprefix(f"{kind} ")}
-                for row in result["rows"]
-                if row["setting"].startswith(f"{kind} ")
-            ]
-            for metric in list_metrics({"rows": rows}):
-                figure = draw_curves({"rows": rows}, metric, LIGHT, "input size / training size")
-                write_png(figure, self.out / f"{kind}_{metric}.png")
 
 
 @dataclass(frozen=True)

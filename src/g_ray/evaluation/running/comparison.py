@@ -145,16 +145,22 @@ def run_comparison(
         cells.append(cell)
         for sentence in dict.fromkeys(gap for result in cell.results for gap in describe_gaps(result)):
             gaps.setdefault((column, sentence), []).append(row)
-    sentences = [_format_gap(*place, named, len(rows)) for place, named in gaps.items()]
+    sentences = _format_gaps(gaps, len(rows))
     comparison = Comparison(tuple(cells), tuple(sentences), tuple(compared))
     if not comparison.make_document()["rows"]:
         raise ValueError(f"no cell of the table has a score; first: {next(iter(sentences), 'none was run')}")
     return comparison
 
 
-def _format_gap(column: str, sentence: str, named: Sequence[str], rows: int) -> str:
-    """Say what a column lacks, for all rows at once where it is the same."""
-    return f"{column}: {sentence}" if len(named) == rows else f"{', '.join(named)} on {column}: {sentence}"
+def _format_gaps(gaps: Mapping[tuple[str, str], Sequence[str]], rows: int) -> list[str]:
+    """Say what cells lack, once for all columns, and without naming rows if it is all of them."""
+    places: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (column, sentence), named in gaps.items():
+        places.setdefault((sentence, tuple(named)), []).append(column)
+    return [
+        ("" if len(named) == rows else f"{', '.join(named)} on ") + f"{', '.join(columns)}: {sentence}"
+        for (sentence, named), columns in places.items()
+    ]
 
 
 def _run_cell(
@@ -192,15 +198,13 @@ def _run_cell(
 
 
 def _scale_network(settings: ModelSettings, model: str, scale: float) -> ModelSettings:
-    """Return settings with the size of the input in units of the network's training."""
+    """Return settings with the size of the input in units of the network's training, rounded to whole patches."""
     if model != "network" or scale == 1 or settings.weights is None:
         return settings
     from g_ray.models.checkpoint import load_reconstruction
 
-    return replace(settings, size=round(scale * load_reconstruction(settings.weights).config.long_side))
-
-
-# Tables of a comparison
+    config = load_reconstruction(settings.weights).config
+    return replace(settings, size=config.patch * round(scale * config.long_side / config.patch))
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,59 +242,3 @@ class Comparison:
             for row in rows
         ]
         return format_csv([row for _, row in labeled], [labels for labels, _ in labeled])
-
-
-def select_rows(
-    result: Mapping[str, Any], views: int | None = None, setting: str | None = None
-) -> dict[str, Any]:
-    """Return the rows with so many views, or of one column with the number of views as settings."""
-    rows = [row for row in result["rows"] if views is None or row["views"] == views]
-    if setting is not None:
-        rows = [{**row, "setting": str(row["views"])} for row in rows if row["setting"] == setting]
-    return {"rows": rows}
-
-
-def format_comparison(
-    result: Mapping[str, Any],
-    metrics: Sequence[str],
-    titles: Mapping[str, str],
-    format_cell: Callable[..., str],
-) -> str:
-    """Format a table per column and number of views: models by metrics, then differences, by metrics too."""
-    parts = []
-    places = dict.fromkeys((row["setting"], row["views"]) for row in result["rows"])
-    for setting, views in places:
-        here, pairs = (
-            [row for row in result.get(kind, ()) if (row["setting"], row["views"]) == (setting, views)]
-            for kind in ("rows", "differences")
-        )
-        present = [name for name in metrics if any(name in row["metrics"] for row in here)]
-        head = ["model", *(titles[name] for name in present), "sets", "CPU s per set"]
-        lines = [f"| {' | '.join(head)} |", "|---" + "|---:" * (len(head) - 1) + "|"]
-        for row in here:
-            cells = [format_cell(name, _add_count(row, name)) for name in present]
-            cells += [str(row["sets"]), f"{row['cpu_seconds']:.1f}"]
-            lines.append(f"| {' | '.join([row['method'], *cells])} |")
-        for row in pairs:
-            cells = [format_cell(name, _add_count(row, name)) for name in present]
-            cells += [str(row["sets"]), ""]
-            lines.append(f"| {row['method']} − {row['minus']} | {' | '.join(cells)} |")
-        parts.append(f"### {setting}" + (f", {views} views" if views else "") + "\n\n" + "\n".join(lines))
-    return "\n\n".join(parts)
-
-
-def _add_count(row: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    value = row["metrics"].get(name)
-    return None if value is None else {**value, "sets": row["sets"]}
-
-
-def describe_intervals(result: Mapping[str, Any]) -> list[str]:
-    """Say what intervals are over, and which rows are means over several networks."""
-    scenes = {row["scenes"] for row in result["rows"]}
-    over = "scenes" if min(scenes) > 1 else "sets"
-    lines = [f"± is half of a 95 % bootstrap interval over {over}, networks fixed."]
-    several = {row: count for row, count in result["seeds"].items() if count > 1}
-    if several:
-        listed = ", ".join(f"{row} ({count})" for row, count in several.items())
-        lines.append(f"Means over networks that differ in their seeds, set by set: {listed}.")
-    return lines
