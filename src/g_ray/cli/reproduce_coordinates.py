@@ -23,8 +23,14 @@ COORDINATE_ROWS: "dict[str, tuple[str, EncodingOptions]]" = {
     "camray_tangent": ("gray_camray", {"coordinate": "tangent"}),
     "camray": ("camray", {}),
     "camray_equidistant": ("gray_camray", {"coordinate": "equidistant"}),
+    "tangent_unit": ("gray", {"coordinate": "tangent", "base": 1.0}),
+    "equidistant_unit": ("gray", {"coordinate": "equidistant", "base": 1.0}),
 }
-"""Method and changes of its encodings. `camray` adds rays to the image features and has grid indices in attention."""
+"""Method and changes of its encodings. `camray` adds rays to the image features and has grid indices in attention.
+
+At α = 1 all frequencies of `spherical` are rounded to one turn per turn. The rows with β = 1 have the same bank, so that
+coordinates can be compared apart from it.
+"""
 COORDINATE_PAIRS = (
     ("equidistant", "tangent"),
     ("spherical", "tangent"),
@@ -33,6 +39,10 @@ COORDINATE_PAIRS = (
     ("camray_tangent", "camray"),
     ("camray_equidistant", "equidistant"),
     ("camray_equidistant", "camray_tangent"),
+    ("tangent_unit", "tangent"),
+    ("spherical", "tangent_unit"),
+    ("equidistant_unit", "tangent_unit"),
+    ("spherical", "equidistant_unit"),
 )
 
 
