@@ -28,7 +28,7 @@ COORDINATE_ROWS: "dict[str, tuple[str, EncodingOptions]]" = {
 }
 """Method and changes of its encodings. `camray` adds rays to the image features and has grid indices in attention.
 
-At α = 1 all frequencies of `spherical` are rounded to 1, because its azimuth is periodic. The `_unit` rows have the same
+At α = 1 all frequencies of `spherical` are rounded to 1, because its azimuth is periodic. The `_unit` rows have that
 bank (β = 1), so that coordinates can be compared apart from it.
 """
 COORDINATE_PAIRS = (
