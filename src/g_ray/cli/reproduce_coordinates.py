@@ -70,8 +70,24 @@ class Coordinates(Table):
         from g_ray.viewer.table_figures import draw_curves
         from g_ray.viewer.theme import LIGHT, write_png
 
+        shown = select_single_lenses(result)
         for metric in result["rows"][0]["metrics"]:
-            write_png(draw_curves(result, metric, LIGHT, "test lenses"), self.out / f"{metric}.png")
+            write_png(draw_curves(shown, metric, LIGHT, "test lens"), self.out / f"{metric}.png")
+
+
+def select_single_lenses(result: dict[str, Any]) -> dict[str, Any]:
+    """Return rows and references of tests with one lens, which have an order, under labels of several short lines."""
+    from g_ray.evaluation.lens_scorer import LENS_TESTS
+
+    single = {name for name, lenses in LENS_TESTS.items() if len(lenses) == 1}
+    return {
+        part: [
+            {**row, "setting": row["setting"].replace("_", "\n")}
+            for row in result[part]
+            if row["setting"] in single
+        ]
+        for part in ("rows", "references")
+    }
 
 
 ALPHAS = (0.25, 0.5, 1, 2, 4, 8)
