@@ -23,8 +23,14 @@ COORDINATE_ROWS: "dict[str, tuple[str, EncodingOptions]]" = {
     "camray_tangent": ("gray_camray", {"coordinate": "tangent"}),
     "camray": ("camray", {}),
     "camray_equidistant": ("gray_camray", {"coordinate": "equidistant"}),
+    "tangent_unit": ("gray", {"coordinate": "tangent", "base": 1.0}),
+    "equidistant_unit": ("gray", {"coordinate": "equidistant", "base": 1.0}),
 }
-"""Method and changes of its encodings. `camray` adds rays to the image features and has grid indices in attention."""
+"""Method and changes of its encodings. `camray` adds rays to the image features and has grid indices in attention.
+
+At α = 1 all frequencies of `spherical` are rounded to 1, because its azimuth is periodic. The `_unit` rows have that
+bank (β = 1), so that coordinates can be compared apart from it.
+"""
 COORDINATE_PAIRS = (
     ("equidistant", "tangent"),
     ("spherical", "tangent"),
@@ -33,6 +39,10 @@ COORDINATE_PAIRS = (
     ("camray_tangent", "camray"),
     ("camray_equidistant", "equidistant"),
     ("camray_equidistant", "camray_tangent"),
+    ("tangent_unit", "tangent"),
+    ("spherical", "tangent_unit"),
+    ("equidistant_unit", "tangent_unit"),
+    ("spherical", "equidistant_unit"),
 )
 
 
@@ -60,8 +70,24 @@ class Coordinates(Table):
         from g_ray.viewer.table_figures import draw_curves
         from g_ray.viewer.theme import LIGHT, write_png
 
+        shown = select_single_lenses(result)
         for metric in result["rows"][0]["metrics"]:
-            write_png(draw_curves(result, metric, LIGHT, "test lenses"), self.out / f"{metric}.png")
+            write_png(draw_curves(shown, metric, LIGHT, "test lens"), self.out / f"{metric}.png")
+
+
+def select_single_lenses(result: dict[str, Any]) -> dict[str, Any]:
+    """Return rows and references of tests with one lens, which have an order, under labels of several short lines."""
+    from g_ray.evaluation.lens_scorer import LENS_TESTS
+
+    single = {name for name, lenses in LENS_TESTS.items() if len(lenses) == 1}
+    return {
+        part: [
+            {**row, "setting": row["setting"].replace("_", "\n")}
+            for row in result[part]
+            if row["setting"] in single
+        ]
+        for part in ("rows", "references")
+    }
 
 
 ALPHAS = (0.25, 0.5, 1, 2, 4, 8)
