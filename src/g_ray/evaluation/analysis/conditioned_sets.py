@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.cameras.base import Camera, pixel_centers
+from g_ray.cameras.base import Camera
+from g_ray.cameras.pixels import pixel_centers
 from g_ray.data.reconstruction import ReconstructionBatch
 from g_ray.data.reconstruction_settings import ScenesViews
 from g_ray.data.scenes.reconstruction import ScenesReconstruction
