@@ -102,7 +102,7 @@ class TrunkOptions:
     recompute: bool = field(default=False, kw_only=True)
     """Compute activations of encoder, trunk and dense head again in the backward pass: slower, less memory."""
     encoding_options: EncodingOptions = field(default_factory=dict, kw_only=True)
-    """Changes of the method's encodings: `coordinate equidistant` for lenses beyond 180°, `scale 2` for α = 2."""
+    """Changes of the method's encodings: `coordinate spherical` for lenses beyond 180°, `scale 2` for α = 2."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", renamed.METHODS.get(self.method, self.method))
