@@ -4,12 +4,14 @@ import json
 import pickle
 import shutil
 from dataclasses import asdict, replace
+from functools import partial
 
 import pytest
 import torch
 from released_states import make_state
 
 from g_ray.cli.main import main
+from g_ray.evaluation import re10k_protocol
 from g_ray.evaluation.nvs import REFERENCES
 from g_ray.evaluation.re10k_protocol import RE10KProtocol, hash_to_units
 from g_ray.formats.re10k import IndexedScene
@@ -123,6 +125,8 @@ def test_the_papers_table_says_what_is_scored(miniature, tmp_path, capsys):
 def test_a_released_network_is_scored_on_clips(miniature, tmp_path, monkeypatch, capsys):
     """It needs cameras as released loaders read them, and says so; then it is a row of the table."""
     monkeypatch.setenv("G_RAY_CACHE", str(tmp_path / "no-weights"))
+    small = partial(RE10KProtocol, width=64, height=32, zooms=(1.0, 2.0))
+    monkeypatch.setattr(re10k_protocol, "RE10KProtocol", small)
     weights, out = tmp_path / "official.safetensors", tmp_path / "table"
     convert_released_lvsm(make_state(patch=8), weights, method=None)
     words = [
