@@ -1,5 +1,6 @@
 """Where the centers of pixels lie, and memory for maps of all pixels."""
 
+import contextlib
 import math
 import weakref
 from typing import Any
@@ -22,7 +23,8 @@ def pixel_centers(
 # Freed maps of this size and above are kept for the next map, up to so many bytes in all: the kernel has to clear new
 # memory page by page, which takes longer than computing the rays. Smaller ones the C library keeps.
 _SMALLEST_KEPT, _MOST_KEPT = 1 << 24, 1 << 28
-_kept: list[np.ndarray] = []
+_kept: dict[int, list[np.ndarray]] = {}
+"""By size. Threads share it without a lock: adding to a list and taking from one are single operations."""
 
 
 def allocate_empty(*shape: int, dtype: torch.dtype, device: Any) -> Tensor:
@@ -33,11 +35,10 @@ def allocate_empty(*shape: int, dtype: torch.dtype, device: Any) -> Tensor:
     if torch.device(device).type != "cpu" or dtype not in (torch.float32, torch.float64):
         return torch.empty(shape, dtype=dtype, device=device)
     size = math.prod(shape) * dtype.itemsize
-    memory = next((part for part in _kept if part.nbytes == size), None)
-    if memory is None:
+    try:
+        memory = _kept[size].pop()
+    except (KeyError, IndexError):
         memory = np.empty(size, np.uint8)
-    else:
-        _kept[:] = [part for part in _kept if part is not memory]
     if size < _SMALLEST_KEPT:
         return torch.from_numpy(memory).view(dtype).view(shape)
     # The tensor holds an array of its own; once nobody holds that any more the memory is free.
@@ -47,7 +48,8 @@ def allocate_empty(*shape: int, dtype: torch.dtype, device: Any) -> Tensor:
 
 
 def _keep(memory: np.ndarray) -> None:
-    """Keep freed memory, the latest first, and let go of what is too much."""
-    _kept.insert(0, memory)
-    while sum(part.nbytes for part in _kept) > _MOST_KEPT:
-        _kept.pop()
+    """Keep freed memory, and let go of the oldest of some size where it is too much."""
+    _kept.setdefault(memory.nbytes, []).append(memory)
+    while sum(size * len(parts) for size, parts in list(_kept.items())) > _MOST_KEPT:
+        with contextlib.suppress(IndexError):
+            next(parts for parts in list(_kept.values()) if parts).pop(0)
