@@ -9,7 +9,8 @@ from g_ray.cameras.base import Camera
 from g_ray.data.reconstruction_settings import RoomsViews
 from g_ray.data.rooms import make_random_room
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
-from g_ray.export.reconstruction import ReconstructedView, Reconstruction
+from g_ray.export.reconstruction import Reconstruction
+from g_ray.export.view import ReconstructedView
 from g_ray.geometry.pose import Pose
 
 

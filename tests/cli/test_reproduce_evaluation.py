@@ -1,11 +1,16 @@
 """Tables of finished models on miniatures: made from one command, with what is missing named."""
 
+import gzip
 import json
 
 import pytest
+import torch
 
-from g_ray.cli import reproduce_evaluation
+from g_ray.cli import reproduce_evaluation, reproduce_stress
 from g_ray.cli.main import main
+from g_ray.models.checkpoint import save_reconstruction
+from g_ray.models.reconstruction import ReconstructionModel
+from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 
 
 @pytest.fixture
@@ -43,19 +48,44 @@ def test_homogeneous(reproduce, monkeypatch):
     assert poses["ate"]["mean"] < 1e-6 and depth["delta_1.25"]["mean"] == 1
 
 
-def test_resolution_and_rows_of_weights(reproduce, monkeypatch):
-    from g_ray.models.checkpoint import find_shipped
-
-    monkeypatch.setattr(reproduce_evaluation, "FACTORS", (1.0, 2.0))
-    result, _ = reproduce(
-        "resolution", "--models", "truth", "--weights", f"mine={find_shipped('g-ray-rooms')}"
+def test_resolution_and_rows_of_weights(reproduce, tmp_path, monkeypatch):
+    """Rows of several networks are means over them, in units of their own training size, and are compared."""
+    monkeypatch.setattr(reproduce_stress, "FACTORS", (1.0, 1.75))
+    seeds = [tmp_path / f"{seed}.safetensors" for seed in (0, 1)]
+    for seed, file in enumerate(seeds):
+        torch.manual_seed(seed)
+        save_reconstruction(ReconstructionModel(RECONSTRUCTION_SIZES["tiny"](method="gray")), file)
+    weights = [f"mine={seeds[0]}", f"mine={seeds[1]}", f"other={seeds[1]}"]
+    result, table = reproduce("resolution", "--models", "truth", "--weights", *weights)
+    places = [f"{kind} {factor}" for kind in ("native", "zoomed") for factor in (1, 1.75)]
+    assert [row["setting"] for row in result["rows"]] == [place for place in places for _ in range(3)]
+    assert result["seeds"] == {"truth": 1, "mine": 2, "other": 1}
+    _, mine, other = (row for row in result["rows"] if row["setting"] == "zoomed 1.75")
+    assert mine["per_seed"]["depth_rel"][1] == other["metrics"]["depth_rel"]["mean"]
+    assert mine["metrics"]["depth_rel"]["mean"] == pytest.approx(sum(mine["per_seed"]["depth_rel"]) / 2)
+    difference = result["differences"][-1]
+    assert difference["metrics"]["depth_rel"]["mean"] == pytest.approx(
+        mine["metrics"]["depth_rel"]["mean"] - other["metrics"]["depth_rel"]["mean"]
     )
-    assert [row["setting"] for row in result["rows"]] == ["1", "1", "2", "2"]
-    assert {row["method"] for row in result["rows"]} == {"truth", "mine"}
+    assert "| mine − other |" in table and "mine (2)" in table
+    assert "| depth rel ↓ | native 1 | native 1.75 | zoomed 1 | zoomed 1.75 |" in table
+    sizes = {
+        place: json.loads((tmp_path / "out" / "runs" / "mine" / place / "result.json").read_text())[
+            "settings"
+        ]["settings"]["size"]
+        for place in places
+    }
+    # 42 px are no whole number of patches of 4 px.
+    assert sizes == {place: 40 if place.endswith("1.75") else 24 for place in places}
+    scores = gzip.decompress((tmp_path / "out" / "scores.csv.gz").read_bytes()).decode().splitlines()
+    assert scores[0].startswith("row,column,seed,protocol") and len(scores) == 1 + 4 * 4
+    assert {"native_rays_deg.png", "zoomed_rays_deg.png", "zoomed_difference_rays_deg.png"} <= {
+        path.name for path in (tmp_path / "out").iterdir()
+    }
 
 
 def test_fov_stress(reproduce, monkeypatch, tmp_path):
-    monkeypatch.setattr(reproduce_evaluation, "ZOOMS", (1, 5))
+    monkeypatch.setattr(reproduce_stress, "ZOOMS", (1, 5))
     result, _ = reproduce("fov-stress", "--models", "truth")
     assert [row["setting"] for row in result["rows"]] == ["1", "5"]
     assert all(row["metrics"]["rays_deg"]["mean"] < 1e-4 for row in result["rows"])
@@ -69,6 +99,8 @@ def test_fov_stress(reproduce, monkeypatch, tmp_path):
         (("--data", "."), "--data belongs to --scale paper"),
         (("--weights", "a"), "--weights a: give NAME=FILE"),
         (("--weights", "a=nothing"), "--weights a=nothing: no such file"),
+        (("--weights", f"stereo={__file__}"), "there is a row stereo; give another name"),
+        (("--weights", *2 * (f"a={__file__}",)), "each file once"),
     ],
 )
 def test_wrong_options_are_one_line(options, message, tmp_path, capsys):

@@ -50,7 +50,7 @@ def test_fov_is_scored_at_four_shapes(tmp_path):
     assert settings == [f"{shape}/{z}" for shape in ("wide", "square", "aspect", "fov") for z in ZOOMS]
     assert table.startswith("Seeds per row: 1.\n\n| psnr, wide | z1.0 |")
     assert "| psnr, difference, aspect | z1.0 |" in table
-    for picture in ("psnr.png", "differences.png", "predictions_wide_z2.5.png"):
+    for picture in ("psnr.png", "differences.png", "predictions_wide_z2.0.png"):
         assert (tmp_path / picture).is_file()
 
 

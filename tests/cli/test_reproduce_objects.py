@@ -4,11 +4,13 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
 from PIL import Image
+from released_states import make_state
 
 from g_ray.cli.main import main
 from g_ray.data.nvs_settings import OBJECTS
-from g_ray.data.objects.index import PROTOCOLS, assign_split
+from g_ray.data.objects.index import PROTOCOLS, assign_split, write_indices
 from g_ray.recipes import nvs
 from g_ray.runtime.out_folder import claim_out
 from g_ray.training.recipe import Schedule
@@ -116,3 +118,35 @@ def test_paper_scale_needs_data_and_names_the_command(tmp_path, capsys):
     assert reproduce("--scale", "paper", "--out", tmp_path) == 2
     said = capsys.readouterr().err
     assert "--data" in said and "g-ray data objects" in said and said.count("\n") == 1
+
+
+def test_a_released_network_is_scored_on_objects(root, tmp_path, capsys, miniature):
+    """From official names to a row of the table, with one command each."""
+    torch.save({"model": make_state(patch=6)}, tmp_path / "official.pt")
+    weights, out = tmp_path / "rayrope-official.safetensors", tmp_path / "table"
+    words = [
+        "weights",
+        "convert",
+        str(tmp_path / "official.pt"),
+        "--out",
+        str(weights),
+        "--trained-on",
+        "objects",
+    ]
+    assert main(words) == 0
+    assert reproduce("--out", out, "--data", root, "--weights", weights, "--scenes", 1) == 0
+    result = json.loads((out / "result.json").read_text())
+    assert [row["method"] for row in result["rows"]] == ["rayrope-official"] * len(PROTOCOLS)
+    assert result["settings"]["protocol"]["limit"] == 1 and not (out / "runs").exists()
+    assert "the first 1 test scenes only" in (out / "table.md").read_text()
+
+
+def test_an_index_of_the_earlier_split_is_refused(root, tmp_path, capsys, miniature):
+    """It tests objects that are trained on now."""
+    out = tmp_path / "table"
+    claim_out(out, "reproduce")
+    write_indices(root, out / "index", {TRAINED[0]: (0, 1), TESTED[0]: (2, 3)})
+    assert reproduce("--out", out, "--data", root) == 2
+    said = capsys.readouterr().err
+    assert f"tests 1 objects that are trained on, e.g. {TRAINED[0]}" in said and said.count("\n") == 1
+    assert not (out / "runs").exists()

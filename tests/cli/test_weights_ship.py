@@ -7,6 +7,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from g_ray.cli.main import main
 from g_ray.cli.train import collect_provenance
 from g_ray.cli.weights import Ship
 from g_ray.losses.settings import NVSLossSettings
@@ -65,7 +66,7 @@ def test_what_is_shipped_is_the_network_in_half_precision(finished, tmp_path):
     assert settings["loss"]["lpips_weights"] == "lpips.npz"
 
 
-def test_reconstruction_networks_are_scored_through_the_tables_lenses(tmp_path):
+def test_reconstruction_networks_are_scored_through_the_tables_lenses(tmp_path, capsys):
     tiny = reconstruction.tiny("gray")
     recipe = replace(
         tiny,
@@ -84,7 +85,21 @@ def test_reconstruction_networks_are_scored_through_the_tables_lenses(tmp_path):
     assert first["zoom"]["rays_deg"] == pytest.approx(scores["zoom"]["rays_deg"]["mean"])
     assert list(scores) == ["pinhole", "zoom", "mixed", "fisheye"]
     assert all(len(metrics) == 6 for metrics in scores.values())
-    assert load_reconstruction(tmp_path / "rooms.safetensors").config == recipe.model.build_config()
+    config = recipe.model.build_config()
+    assert load_reconstruction(tmp_path / "rooms.safetensors").config == config
+    # Another long side is what commands give the network from then on; everything else stays.
+    words = ["weights", "ship", str(tmp_path / "run"), "large", "--folder", str(tmp_path), "--scenes", "1"]
+    assert main([*words, "--size", "48"]) == 0
+    large = load_reconstruction(tmp_path / "large.safetensors").config
+    assert large.long_side == 48 != config.long_side and large == replace(config, long_side=48)
+    assert main([*words, "--size", str(config.patch - 1)]) == 2
+    assert f"give one patch, {config.patch} px, or more" in capsys.readouterr().err
+
+
+def test_synthesis_networks_have_one_size(finished, tmp_path):
+    with pytest.raises(ValueError, match="--size is for reconstruction networks"):
+        Ship(finished, "rooms", tmp_path, scenes=1, size=48).run()
+    assert not list(tmp_path.iterdir())
 
 
 def test_other_folders_are_refused(tmp_path):

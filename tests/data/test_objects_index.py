@@ -6,14 +6,19 @@ import subprocess
 
 import pytest
 
+from g_ray.cli.main import main
+from g_ray.data.nvs_settings import ObjectsData
 from g_ray.data.objects.index import (
     EVERY_VIEW,
     PROTOCOLS,
     assign_split,
     draw_context_pair,
+    draw_contexts,
     read_index,
     write_indices,
 )
+from g_ray.data.objects.nvs import ObjectsNVS
+from g_ray.data.objects.released_index import read_released_contexts
 
 TESTED = [f"object{i}" for i in range(200) if assign_split(f"object{i}") == "test"][:3]
 TRAINED = [f"object{i}" for i in range(200) if assign_split(f"object{i}") == "train"][:2]
@@ -26,7 +31,7 @@ def root(tmp_path_factory, write_objects):
 
 @pytest.fixture
 def index(root, tmp_path):
-    write_indices(root, tmp_path / "index", seed=3)
+    write_indices(root, tmp_path / "index", draw_contexts(root, 3))
     return tmp_path / "index"
 
 
@@ -87,24 +92,24 @@ def test_files_are_as_described(index):
 
 
 def test_the_same_again_and_another_seed_is_another_index(root, index, tmp_path):
-    again = write_indices(root, tmp_path / "again", seed=3)
+    again = write_indices(root, tmp_path / "again", draw_contexts(root, 3))
     assert all(
         (index / f"{n}.json").read_bytes() == (tmp_path / "again" / f"{n}.json").read_bytes() for n in again
     )
     assert again == {n: hashlib.sha256((index / f"{n}.json").read_bytes()).hexdigest() for n in PROTOCOLS}
-    assert write_indices(root, tmp_path / "other", seed=4) != again
-    assert write_indices(root, index, seed=3) == again
+    assert write_indices(root, tmp_path / "other", draw_contexts(root, 4)) != again
+    assert write_indices(root, index, draw_contexts(root, 3)) == again
     before = (index / "fov.json").read_bytes()
     with pytest.raises(ValueError, match="choose another folder"):
-        write_indices(root, index, seed=4)
+        write_indices(root, index, draw_contexts(root, 4))
     assert (index / "fov.json").read_bytes() == before
 
 
 def test_objects_that_come_later_change_nothing_for_the_others(tmp_path, write_objects):
     root = write_objects(tmp_path / "objects", TESTED[:2], 8)
-    write_indices(root, tmp_path / "few", seed=3)
+    write_indices(root, tmp_path / "few", draw_contexts(root, 3))
     write_objects(root, [TESTED[2], TRAINED[0]], 8)
-    write_indices(root, tmp_path / "more", seed=3)
+    write_indices(root, tmp_path / "more", draw_contexts(root, 3))
     few, more = (read_index(tmp_path / name, "mixed", root).entries for name in ("few", "more"))
     assert set(few) < set(more) and all(more[uid] == few[uid] for uid in few)
 
@@ -117,7 +122,7 @@ def test_about_one_in_ten_is_tested():
 def test_no_object_to_test_is_an_error(tmp_path, write_objects):
     root = write_objects(tmp_path / "objects", TRAINED[:1], 8)
     with pytest.raises(ValueError, match="has 1 objects, and by their names none is for testing"):
-        write_indices(root, tmp_path / "index")
+        write_indices(root, tmp_path / "index", draw_contexts(root, 0))
 
 
 MISSING = PROTOCOLS["novel_fov_dolly"].list_names(draw_context_pair(TESTED[1], 3))[4]
@@ -166,8 +171,54 @@ def no_file(root, index):
 )
 def test_what_does_not_belong_is_refused_in_one_line(tmp_path, write_objects, spoil, words):
     root, index = write_objects(tmp_path / "objects", TESTED, 8), tmp_path / "index"
-    write_indices(root, index, seed=3)
+    write_indices(root, index, draw_contexts(root, 3))
     spoil(root, index)
     with pytest.raises((ValueError, OSError), match=words) as caught:
         read_index(index, "novel_fov_dolly", root)
     assert "\n" not in str(caught.value)
+
+
+# As released with RayRoPE: three of our six target sets, without a digest of the cameras.
+
+
+RELEASED_ENTRY = {
+    "context_view_files": ["002_0.jpg", "004_0.jpg"],
+    "target_view_files": ["002_1.jpg", "002_2.jpg", "004_1.jpg", "004_2.jpg"],
+    "partition": "000-155",
+    "num_angles": 8,
+    "total_views": 24,
+    "include_orig_target": False,
+    "include_radial_target": True,
+}
+
+
+def test_a_released_index_says_who_is_tested_and_what_is_given(root, tmp_path, capsys):
+    released, out = tmp_path / "objaverse_index_test_context2_radial.json", tmp_path / "index"
+    tested = [TRAINED[0], TESTED[1]]
+    released.write_text(json.dumps(dict.fromkeys([*tested, "absent"], RELEASED_ENTRY)))
+    words = ["data", "objects-index", str(root), "--out", str(out), "--released", str(released)]
+    assert main([*words, "--write-released"]) == 0
+    assert "2 of 3 objects" in capsys.readouterr().out
+    entries = read_index(out, "novel_fov", root).entries
+    assert list(entries) == tested
+    assert all(entry.contexts == ("002_0.jpg", "004_0.jpg") for entry in entries.values())
+    again = json.loads((out / "objaverse_index_test_context2_radial.json").read_text())
+    assert again == {uid: {**RELEASED_ENTRY, "partition": "test"} for uid in tested}
+    mixed = json.loads((out / "objaverse_index_test_context2_all.json").read_text())[TESTED[1]]
+    assert mixed["target_view_files"] == [
+        *("000_0.jpg", "001_0.jpg", "002_1.jpg", "002_2.jpg", "003_0.jpg"),
+        *("004_1.jpg", "004_2.jpg", "005_0.jpg", "006_0.jpg", "007_0.jpg"),
+    ]
+    source = ObjectsNVS(ObjectsData(8, 8, 1, root, index=out))
+    trained = {*source.training_names, *source.held_out_names}
+    assert trained == {TRAINED[1], TESTED[0], TESTED[2]}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [{}, {"context_view_files": ["002_0.jpg"]}, {"context_view_files": ["002_1.jpg", "004_0.jpg"]}, []],
+)
+def test_other_files_are_no_released_index(entry, tmp_path):
+    (tmp_path / "index.json").write_text(json.dumps({"a": entry}))
+    with pytest.raises(ValueError, match="not an index of objects with two native context views"):
+        read_released_contexts(tmp_path / "index.json")

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from g_ray.data.objects.index import PROTOCOLS, assign_split, write_indices
-from g_ray.evaluation.nvs import REFERENCES, NVSScorer
+from g_ray.data.objects.index import PROTOCOLS, ObjectIndex, assign_split, draw_contexts, write_indices
+from g_ray.evaluation.nvs import REFERENCES, NVSScorer, make_predictor
 from g_ray.evaluation.objects_protocol import ObjectsProtocol
 from g_ray.evaluation.study_runs import Study, run_study
 from g_ray.recipes.nvs import objects_tiny as tiny
@@ -25,7 +25,7 @@ COUNTS = {"fov": 2, "novel": 6, "novel_fov": 6, "fov_dolly": 4, "novel_fov_dolly
 def protocol(tmp_path_factory, write_objects):
     folder = tmp_path_factory.mktemp("objects")
     root = write_objects(folder / "data", [*TRAINED, *TESTED], 24)
-    write_indices(root, folder / "index")
+    write_indices(root, folder / "index", draw_contexts(root, 0))
     return ObjectsProtocol(root, folder / "index", 24, 24, at_once=2)
 
 
@@ -109,3 +109,32 @@ def test_a_table_in_miniature(protocol, tmp_path):
     json.dumps(result)
     again = run_study(study, tmp_path, seeds=1)
     assert again["rows"] == result["rows"]
+
+
+def test_images_that_protocols_share_are_predicted_once(protocol):
+    """Same scores as setting by setting, from 22 images of an object instead of 40."""
+    recipe = tiny("gta")
+    network = replace(recipe, model=replace(recipe.model, dim=48, layers=1, heads=1, ffn=48)).build_model()
+    asked = []
+
+    def predict(batch):
+        asked.append(batch.target_images.shape[:2].numel())
+        return make_predictor(network)(batch)
+
+    together = protocol.score_settings(predict, None)
+    assert sum(asked) == 22 * len(TESTED)
+    for setting in ("fov", "mixed"):
+        alone = protocol.score_batches(predict, setting, None)
+        assert len(alone) == len(together[setting]) == 2
+        for one, other in zip(alone, together[setting], strict=True):
+            assert torch.allclose(one.psnr, other.psnr, rtol=0, atol=1e-5)
+            assert torch.allclose(one.ssim, other.ssim, rtol=0, atol=1e-6)
+
+
+def test_protocols_of_different_indices_are_refused(protocol):
+    entries = dict(protocol.indices["fov"].entries)
+    entries.pop(TESTED[0])
+    mixed = replace(protocol)
+    object.__setattr__(mixed, "indices", {**protocol.indices, "fov": ObjectIndex(entries, "")})
+    with pytest.raises(ValueError, match="other objects or contexts"):
+        mixed.score_settings(lambda batch: batch.target_images, None)

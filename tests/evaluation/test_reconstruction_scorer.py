@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from g_ray.cli.main import main
+from g_ray.cli.reproduce_tables import format_early_tables
 from g_ray.data.reconstruction_settings import RoomsViews
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.evaluation.reconstruction import LENSES, PhotosScorer, RoomsScorer, score_batch
@@ -86,6 +87,26 @@ def test_a_table_in_miniature(tmp_path):
 
     draw_reconstructions(study, result, tmp_path)
     assert (tmp_path / "depth_mixed.png").is_file() and (tmp_path / "rays_deg.png").is_file()
+
+
+def test_networks_are_scored_during_their_training_too(tmp_path, monkeypatch):
+    for lens in set(LENSES) - {"pinhole"}:
+        monkeypatch.delitem(LENSES, lens)
+    recipe = replace(miniature("gray"), schedule=Schedule(lr=1e-4, steps=3))
+    study = Study("recon-ablation", "miniature", {"gray": recipe}, RoomsScorer(ROOMS, 1, 1), early=(1, 2))
+    result = run_study(study, tmp_path / "a", seeds=1)
+    assert [part["steps"] for part in result["early"]] == [1, 2]
+    errors = [part["rows"][0]["metrics"]["points_rel"]["mean"] for part in (*result["early"], result)]
+    assert len(set(errors)) == 3
+    # Checkpoints on the way change nothing in the end, and finished networks are not trained again.
+    plain = run_study(replace(study, early=()), tmp_path / "b", seeds=1)
+    assert plain["rows"][0]["metrics"] == result["rows"][0]["metrics"] and "early" not in plain
+    assert run_study(study, tmp_path / "a", seeds=1)["early"] == result["early"]
+    assert "### After 2 steps" in format_early_tables(result)
+    with pytest.raises(ValueError, match="has kept no checkpoint of step 1"):
+        run_study(study, tmp_path / "b", seeds=1)
+    with pytest.raises(ValueError, match="steps from 1 to 2"):
+        run_study(replace(study, early=(3,)), tmp_path / "c", seeds=1)
 
 
 def test_photographs_as_fisheyes(shared_data):

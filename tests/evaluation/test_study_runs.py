@@ -2,12 +2,17 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
 
-from g_ray.evaluation.nvs import FovProtocol, NVSScorer, WhoZoomsProtocol
-from g_ray.evaluation.study import format_markdown
-from g_ray.evaluation.study_runs import Study, load_network, run_study
+from g_ray.evaluation import study_jobs
+from g_ray.evaluation.grouped_protocol import make_shapes
+from g_ray.evaluation.nvs import FovProtocol, NVSScorer, WhoZoomsProtocol, predict_mean_color
+from g_ray.evaluation.shard import Shard
+from g_ray.evaluation.study import format_markdown, join_shares
+from g_ray.evaluation.study_runs import SCORES, Effort, Job, Study, load_network, run_study
 from g_ray.recipes.nvs import tiny
 from g_ray.training.recipe import Schedule
 from g_ray.viewer.table_figures import draw_contact_sheet, draw_curves
@@ -33,7 +38,7 @@ STUDY = Study("nvs-fov", "miniature", {m: miniature(m) for m in ("gta", "gta_gra
 def finished(tmp_path_factory):
     out = tmp_path_factory.mktemp("study")
     lines: list[str] = []
-    return out, run_study(STUDY, out, seeds=2, jobs=2, progress=lines.append), lines
+    return out, run_study(STUDY, out, 2, Effort(jobs=2), lines.append), lines
 
 
 def test_the_result_has_a_row_per_method_and_setting(finished):
@@ -56,7 +61,7 @@ def test_finished_networks_and_scores_are_used_again(finished):
     out, result, _ = finished
     files = [out / "runs" / "gta-seed1" / name for name in ("model.safetensors", "scores.json")]
     before = [path.stat().st_mtime_ns for path in files[1:]]
-    again = run_study(STUDY, out, seeds=2, jobs=1)
+    again = run_study(STUDY, out, seeds=2)
     assert again["rows"] == result["rows"]
     assert [path.stat().st_mtime_ns for path in files[1:]] == before
 
@@ -66,7 +71,7 @@ def test_networks_of_another_table_are_scored_and_left_alone(finished, tmp_path)
     theirs = out / "runs" / "gta-seed0" / "scores.json"
     before = theirs.read_bytes()
     other = replace(STUDY, scorer=NVSScorer(WhoZoomsProtocol(24, 24, scenes=4)), networks=out)
-    rows = run_study(other, tmp_path, seeds=1, jobs=1)["rows"]
+    rows = run_study(other, tmp_path, seeds=1)["rows"]
     native = {row["method"]: row["metrics"]["psnr"]["mean"] for row in rows if row["setting"] == "none"}
     expected = json.loads(before)["scores"]["z1.0"]["psnr"]
     assert native["gta"] == pytest.approx(sum(expected) / len(expected))
@@ -77,7 +82,7 @@ def test_networks_of_another_table_are_scored_and_left_alone(finished, tmp_path)
 def test_another_protocol_is_scored_anew(finished):
     out, result, _ = finished
     other = replace(STUDY, scorer=NVSScorer(replace(PROTOCOL, scenes=3)))
-    assert run_study(other, out, seeds=1, jobs=1)["rows"] != result["rows"]
+    assert run_study(other, out, seeds=1)["rows"] != result["rows"]
 
 
 def test_pictures_and_table(finished):
@@ -94,6 +99,106 @@ def test_pictures_and_table(finished):
     assert "| gta_gray |" in format_markdown(result)
 
 
+def test_references_are_scored_once(finished, tmp_path, monkeypatch):
+    out, _, _ = finished
+    study = replace(STUDY, networks=out)
+    first = run_study(study, tmp_path, seeds=1)
+    monkeypatch.setattr(NVSScorer, "score_references", lambda self: pytest.fail("scored again"))
+    assert run_study(study, tmp_path, seeds=1)["references"] == first["references"]
+
+
+def test_given_networks_are_scored_as_they_are(finished, tmp_path):
+    out, result, _ = finished
+    given = replace(STUDY, methods={"mine": STUDY.methods["gta"]})
+    given = replace(given, weights={"mine": out / "runs" / "gta-seed0" / "model.safetensors"})
+    rows = run_study(given, tmp_path, seeds=1)["rows"]
+    assert rows[0]["per_seed"]["psnr"] == result["rows"][0]["per_seed"]["psnr"][:1]
+    assert not (tmp_path / "runs").exists()
+    with pytest.raises(ValueError, match="no such file; give a file of weights"):
+        run_study(replace(given, weights={"mine": tmp_path / "absent.safetensors"}), tmp_path / "2", seeds=1)
+
+
+def test_shares_make_the_whole(finished, tmp_path):
+    """Scored by two processes, whichever ends last: the numbers of one, in the order of one."""
+    out, _, _ = finished
+    protocol = replace(PROTOCOL, scenes=3, at_once=1, zooms=(2.0,))
+    study = replace(STUDY, scorer=NVSScorer(protocol), networks=out, methods={"gta": STUDY.methods["gta"]})
+    assert run_study(study, tmp_path / "shares", 1, Effort(shard=Shard(2, 2))) is None
+    assert not (tmp_path / "shares" / SCORES).exists()
+    shared = run_study(study, tmp_path / "shares", 1, Effort(shard=Shard(1, 2)))
+    whole = run_study(study, tmp_path / "whole", 1)
+    assert shared["rows"] == whole["rows"] and shared["references"] == whole["references"]
+    assert (tmp_path / "shares" / SCORES).read_bytes() == (tmp_path / "whole" / SCORES).read_bytes()
+    with pytest.raises(ValueError, match="do not belong together"):
+        join_shares([{"z": [{"psnr": [1.0]}]}, {"z": [{"psnr": [1.0]}, {"psnr": [2.0]}]}])
+
+
+def test_shares_need_finished_networks(tmp_path):
+    with pytest.raises(ValueError, match="train it first, with --no-score"):
+        run_study(STUDY, tmp_path, 1, Effort(shard=Shard(1, 2)))
+
+
+def test_networks_can_be_trained_without_scores(finished, tmp_path):
+    assert (
+        run_study(replace(STUDY, methods={"gta": miniature("gta")}), tmp_path, 1, Effort(score=False)) is None
+    )
+    assert (tmp_path / "runs" / "gta-seed0" / "model.safetensors").is_file()
+    assert not list(tmp_path.rglob("scores*"))
+
+
+def test_scores_during_training_come_in_shares_too(tmp_path):
+    """Trained first, with checkpoints on the way, then scored by two processes or by one: the same numbers."""
+    scorer = NVSScorer(replace(PROTOCOL, scenes=2, at_once=1, zooms=(2.0,)))
+    study = replace(STUDY, scorer=scorer, methods={"gta": miniature("gta")}, early=(1,))
+    trained = tmp_path / "trained"
+    assert run_study(study, trained, 1, Effort(score=False)) is None
+    assert not list(trained.rglob("scores*"))
+    study = replace(study, networks=trained)
+    assert run_study(study, tmp_path / "shares", 1, Effort(shard=Shard(1, 2))) is None
+    shared = run_study(study, tmp_path / "shares", 1, Effort(shard=Shard(2, 2)))
+    whole = run_study(study, tmp_path / "whole", 1)
+    assert shared["early"] == whole["early"] and shared["rows"] == whole["rows"]
+    assert whole["early"][0]["rows"][0]["metrics"] != whole["rows"][0]["metrics"]
+    assert (whole["early"][0]["rows"][0]["steps"], whole["rows"][0]["steps"]) == (1, 3)
+
+
+def test_given_networks_have_no_scores_during_training(tmp_path):
+    given = replace(STUDY, weights={"gta": tmp_path / "model.safetensors"}, early=(1,))
+    with pytest.raises(ValueError, match="gta is a given network"):
+        run_study(given, tmp_path / "o", seeds=1)
+
+
+def test_fewer_scenes_are_the_first_ones_and_another_protocol():
+    few = replace(PROTOCOL, limit=3)
+    assert few.digest != PROTOCOL.digest and few.describe_settings()["limit"] == 3
+    assert torch.equal(
+        few.score(predict_mean_color, "z2.0", None).psnr,
+        PROTOCOL.score(predict_mean_color, "z2.0", None).psnr[:3],
+    )
+
+
+def test_a_share_is_no_other_protocol():
+    grouped = make_shapes(FovProtocol(36, 36, 4, at_once=2))
+    for whole in (PROTOCOL, grouped):
+        assert whole.select(Shard(2, 3)).digest == whole.digest != whole.limit_scenes(1).digest
+    setting = grouped.settings[0]
+    assert [len(batch) for batch in grouped.make_batches(setting)] == [2, 2]
+    assert [len(batch) for batch in grouped.select(Shard(2, 2)).make_batches(setting)] == [2]
+    assert [len(batch) for batch in grouped.limit_scenes(1).make_batches(setting)] == [1]
+
+
+def test_effort_divides_the_machine(monkeypatch):
+    monkeypatch.setattr(study_jobs, "count_local", lambda: (16, 1))
+    job = Job("gta", miniature("gta"), STUDY.scorer, Path("run"), Path("run/scores.json"))
+    gpus = Effort(4, ("cuda:0", "cuda:1", "cuda:2", "cuda:3"), save_every=2500)
+    assert gpus.make_run(job, "cuda:1").workers == 3 and gpus.count_threads() == 4
+    assert gpus.make_run(job, "cuda:1").save_every == 2500
+    assert Effort(2).make_run(job, "cpu").workers == 0 and Effort(2).count_threads() == 1
+    assert Effort(1, workers=5).make_run(job, "cpu").workers == 5
+
+
 def test_nonsense_is_refused(tmp_path):
     with pytest.raises(ValueError, match="must be at least 1"):
         run_study(STUDY, tmp_path, seeds=0)
+    with pytest.raises(ValueError, match="--jobs 0"):
+        Effort(jobs=0)

@@ -10,7 +10,6 @@ from PIL import Image
 
 from g_ray.cameras import CAMERAS, Pinhole
 from g_ray.export.reconstruction import (
-    ReconstructedView,
     Reconstruction,
     finish_reconstruction,
     get_depth_path,
@@ -18,6 +17,7 @@ from g_ray.export.reconstruction import (
     read_reconstruction,
     write_views,
 )
+from g_ray.export.view import ReconstructedView
 from g_ray.formats.cameras_json import read_cameras
 from g_ray.geometry.pose import Pose
 

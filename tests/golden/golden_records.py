@@ -280,6 +280,8 @@ def record_exports(tmp: Path) -> Any:
         "network",
         "--weights",
         "g-ray-rooms",
+        "--place-by",
+        "network",
     ]
     code, _, error = access.run_cli([*words, "--depth-exr", "True", "--depth-npy", "True"], tmp)
     assert code == 0, error

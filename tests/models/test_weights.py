@@ -13,6 +13,7 @@ from g_ray.cli.main import main
 from g_ray.models.checkpoint import FILE, load_reconstruction, save_reconstruction
 from g_ray.models.convert import convert_checkpoint, load_encoder
 from g_ray.models.dinov2 import DINOV2_SIZES, DINOv2, DINOv2Config
+from g_ray.models.foreign import read_foreign
 from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.models.reconstruction_config import ReconstructionConfig, ReconstructionNetwork
 from g_ray.predictors.detection import detect_model
@@ -38,7 +39,9 @@ def vggt(vectors, tmp_path):
 
 @torch.no_grad()
 def test_a_converted_vggt_computes_what_vggt_computes(vectors, vggt, tmp_path):
-    kind, report = convert_checkpoint(vggt, tmp_path / "ours.safetensors", method="rope", taps=TAPS)
+    kind, report = convert_checkpoint(
+        read_foreign(vggt), tmp_path / "ours.safetensors", method="rope", taps=TAPS
+    )
     assert kind == "vggt"
     assert set(report.unused) == {"vggt.camera_head.token_norm.weight", "vggt.track_head.x"}
     assert {name.split(".")[0] for name in report.missing} == {"world_head", "pose_head"}
@@ -53,7 +56,9 @@ def test_vggts_weights_fit_every_method_and_ray_angles_change_the_result(vggt, v
     views = Views([Pinhole.from_fov(60.0, 56, 42)] * 3)
     points = {}
     for method in ("rope", "gray", "gray_camray"):
-        _, report = convert_checkpoint(vggt, tmp_path / "m.safetensors", method=method, taps=TAPS)
+        _, report = convert_checkpoint(
+            read_foreign(vggt), tmp_path / "m.safetensors", method=method, taps=TAPS
+        )
         assert not any(name.startswith(("aggregator", "camera_head", "encoder")) for name in report.missing)
         with torch.no_grad():
             points[method] = load_reconstruction(tmp_path / "m.safetensors")(
@@ -121,8 +126,8 @@ def test_files_that_do_not_fit_are_refused_with_names(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no weights at .*absent\.pt"):
         load_reconstruction(tmp_path / "absent.pt")
     torch.save({"weight": torch.ones(1)}, tmp_path / "strange.pt")
-    with pytest.raises(ValueError, match="neither VGGT nor DINOv2: it has weight"):
-        convert_checkpoint(tmp_path / "strange.pt", tmp_path / "x.safetensors", method="gray")
+    with pytest.raises(ValueError, match="neither VGGT, DINOv2 nor RayRoPE's LVSM: it has weight"):
+        convert_checkpoint(read_foreign(tmp_path / "strange.pt"), tmp_path / "x.safetensors", method="gray")
 
 
 def test_weights_as_training_leaves_them(tmp_path):
@@ -154,7 +159,7 @@ class Evil:
 def test_foreign_code_does_not_run(tmp_path, capsys):
     torch.save({"aggregator.camera_token": Evil()}, tmp_path / "evil.pt")
     with pytest.raises(ValueError, match="holds more than tensors, or is damaged"):
-        convert_checkpoint(tmp_path / "evil.pt", tmp_path / "x.safetensors", method="gray")
+        convert_checkpoint(read_foreign(tmp_path / "evil.pt"), tmp_path / "x.safetensors", method="gray")
     assert "this code ran" not in capsys.readouterr().out
 
 
@@ -173,7 +178,9 @@ def test_dinov2s_hub_checkpoint_loads_into_the_encoder(mini, tmp_path, wrapped):
     state["mask_token"] = torch.zeros(1, 24)
     torch.save({"model": state} if wrapped else state, tmp_path / "dino.pth")
     config = ReconstructionConfig("gray", "vits14", 24, 1, 1, 14, (0, 0, 0, 0), 8, (4, 4, 8, 8), 12)
-    kind, report = convert_checkpoint(tmp_path / "dino.pth", tmp_path / "encoder.safetensors", method="gray")
+    kind, report = convert_checkpoint(
+        read_foreign(tmp_path / "dino.pth"), tmp_path / "encoder.safetensors", method="gray"
+    )
     assert (kind, report.unused, report.missing) == ("dinov2", ("mask_token",), ())
     for source in ("dino.pth", "encoder.safetensors"):
         torch.manual_seed(0)

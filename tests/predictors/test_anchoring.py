@@ -10,17 +10,21 @@ pytest.importorskip("pycolmap", reason="structure from motion needs pycolmap")
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.data.rooms.random_room import make_random_room
-from g_ray.export.reconstruction import ReconstructedView
+from g_ray.export.view import ReconstructedView
 from g_ray.formats.calibration import CalibratedView
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import fit_similarity_to_poses
-from g_ray.predictors.base import SceneInput
-from g_ray.predictors.peers.anchoring import (
+from g_ray.models.reconstruction import ReconstructionModel
+from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
+from g_ray.predictors import ModelSettings, make_predictor
+from g_ray.predictors.anchoring import (
     keep_given_poses,
     measure_factors,
-    place_single_views,
+    place_by_matches,
     refine_views,
 )
+from g_ray.predictors.base import SceneInput
+from g_ray.predictors.network import NetworkPredictor
 from g_ray.sfm import SfMOptions
 
 WIDTH, HEIGHT, VIEWS = 240, 180, 5
@@ -84,7 +88,7 @@ def test_known_poses_fix_the_scale_of_every_view(truth):
 def test_single_views_are_placed_in_the_unit_of_their_depth(truth):
     views, perfect = truth
     scene = SceneInput([replace(view, pose=None) for view in views])
-    anchored = place_single_views(spoil(perfect), scene, **OPTIONS)
+    anchored = place_by_matches(spoil(perfect), scene, placed=False, **OPTIONS)
     assert all(view is not None for view in anchored.views)
     found = Pose(torch.stack([view.pose.world_from_cam.double() for view in anchored.views]))
     true = Pose(torch.stack([view.pose.world_from_cam for view in views]))
@@ -116,3 +120,52 @@ def test_poses_of_a_peer_are_refined(truth):
         torch.testing.assert_close(view.pose.world_from_cam, pose.world_from_cam.float())
     factors = [factor for factor in measure_factors(anchored.views, anchored.sparse) if factor is not None]
     assert len(factors) >= 3 and all(factor == pytest.approx(1, abs=1e-3) for factor in factors)
+
+
+def test_depth_bends_to_the_points(truth):
+    """A smooth error of depth across the photograph is gone where there are points, and no pixel gets much worse."""
+    views, perfect = truth
+    scene = SceneInput([replace(view, pose=None) for view in views])
+    slope = torch.exp(0.5 * (torch.arange(WIDTH) / WIDTH - 0.5))
+    tilted = [replace(view, ray_depth=slope * view.ray_depth) for view in perfect]
+    anchored = place_by_matches(tilted, scene, placed=True, **OPTIONS)
+    found = Pose(torch.stack([view.pose.world_from_cam.double() for view in anchored.views]))
+    true = Pose(torch.stack([view.pose.world_from_cam for view in views]))
+    scale = float(fit_similarity_to_poses(found, true).scale)
+    straight = [replace(view, ray_depth=scale * view.ray_depth) for view in anchored.views]
+    before, after = measure_depth_errors(tilted, perfect), measure_depth_errors(straight, perfect)
+    assert sum(after) < 0.7 * sum(before)
+    assert all(bool((view.ray_depth[view.valid] > 0).all()) for view in straight)
+
+
+def test_a_network_without_poses_is_placed_by_matches(truth):
+    """Even the poses of an untrained network do no harm, where photographs match."""
+    views, _ = truth
+    network = ReconstructionModel(RECONSTRUCTION_SIZES["tiny"]("gray")).eval()
+    predictor = NetworkPredictor(network, 48, place_by="matches", sfm=SfMOptions(threads=1))
+    scene = SceneInput([replace(view, pose=None) for view in views])
+    prediction = predictor.predict(scene)
+    found = Pose(torch.stack([view.pose.world_from_cam.double() for view in prediction.views]))
+    true = Pose(torch.stack([view.pose.world_from_cam for view in views]))
+    off = fit_similarity_to_poses(found, true).apply(found.translation) - true.translation
+    assert float(off.norm(dim=-1).max()) < 0.1
+    assert prediction.sparse is not None and prediction.figures["points"] > 50
+    assert "pairs" in predictor.estimate_cost(scene).text
+
+
+def test_photographs_that_cannot_be_matched_keep_the_poses_of_the_network(truth):
+    views, _ = truth
+    network = ReconstructionModel(RECONSTRUCTION_SIZES["tiny"]("gray")).eval()
+    same = SceneInput([replace(views[0], name=f"{number}.png", pose=None) for number in range(3)])
+    alone = NetworkPredictor(network, 48).predict(same)
+    found = NetworkPredictor(network, 48, place_by="matches").predict(same)
+    assert found.sparse is None and "identical" in found.notes[-1]
+    for one, other in zip(alone.views, found.views, strict=True):
+        assert torch.equal(one.pose.world_from_cam, other.pose.world_from_cam)
+
+
+def test_settings_that_a_model_does_not_have_are_refused():
+    with pytest.raises(ValueError, match="--place-by is for --model network"):
+        make_predictor("stereo", ModelSettings(place_by="network"))
+    with pytest.raises(ValueError, match="--refine is for other models"):
+        make_predictor("network", ModelSettings(refine=True))

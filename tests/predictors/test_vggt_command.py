@@ -11,7 +11,8 @@ from room_scenes import shots
 from safetensors.torch import save_file
 
 from g_ray.cli.main import main
-from g_ray.export.reconstruction import ReconstructedView, read_reconstruction
+from g_ray.export.reconstruction import read_reconstruction
+from g_ray.export.view import ReconstructedView
 from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.cameras_json import write_cameras
 from g_ray.geometry.pose import Pose
@@ -19,7 +20,7 @@ from g_ray.models import RECONSTRUCTION_SIZES, ReconstructionModel
 from g_ray.models.checkpoint import save_reconstruction
 from g_ray.models.vggt import VGGT, VGGTConfig
 from g_ray.predictors import ModelSettings, choose_model
-from g_ray.predictors.peers.anchoring import measure_factors, scale_to_points
+from g_ray.predictors.anchoring import measure_factors, scale_to_points
 from g_ray.sfm import SparseScene, Tracks
 
 CONFIG = VGGTConfig("patch", 32, 4, 2, 14, (0, 1, 2, 3), 8, (4, 4, 8, 8), camera_blocks=1)

@@ -8,7 +8,9 @@ import shutil
 import pytest
 import torch
 
-from g_ray.formats.re10k import OPEN, ChunkClips, open_clips, read_chunk, read_index
+from g_ray.formats import re10k
+from g_ray.formats.re10k import ChunkClips, open_clips, read_chunk, read_index
+from g_ray.formats.torch_archive import read_layout
 from g_ray.geometry.pose import Pose
 
 LAYOUTS = ("chunks", "folders")
@@ -41,16 +43,35 @@ def test_blender_axes_are_turned_into_ours(miniature, layout):
     assert torch.allclose(blender.poses.world_from_cam, stored @ turn, atol=1e-6)
 
 
-def test_few_chunks_stay_open(miniature, tmp_path):
-    for number in range(OPEN + 2):
+def test_layouts_of_chunks_are_remembered_but_not_for_ever(miniature, tmp_path, monkeypatch):
+    monkeypatch.setattr(re10k, "KEPT", 2)
+    for number in range(4):
         shutil.copy(miniature.chunks / "train" / "000000.torch", tmp_path / f"{number}.torch")
     first = min(read_chunk(tmp_path / "0.torch"))
     (tmp_path / "index.json").write_text(json.dumps({first: "0.torch"}))
     clips = ChunkClips(tmp_path)
-    for number in range(OPEN + 2):
+    for number in range(4):
         clips.chunks[first] = f"{number}.torch"
         assert len(clips.get_clip(first)) == 32
-    assert list(clips._open) == [f"{number}.torch" for number in range(2, OPEN + 2)]
+    assert list(clips._tables) == ["2.torch", "3.torch"]
+    monkeypatch.setattr(re10k, "read_chunk", lambda path: pytest.fail("read again"))
+    assert clips.get_clip(first).frame(3).image.shape[0] == 3
+
+
+def test_the_layout_is_what_torch_loads(tmp_path):
+    """Every tensor at its place: slices, other types, strides of single elements, names with dots."""
+    base = torch.arange(60, dtype=torch.float32).reshape(5, 12)
+    content = [
+        {"key": "a", "part": base[1:3], "bytes": torch.arange(7, dtype=torch.uint8), "n": [1, "x", None]}
+    ]
+    torch.save(content, tmp_path / "my.chunk.torch")
+    (found,) = read_layout(tmp_path / "my.chunk.torch")
+    assert found["n"] == [1, "x", None] and found["part"].shape == (2, 12)
+    assert torch.equal(found["part"].load(tmp_path / "my.chunk.torch"), base[1:3])
+    assert found["bytes"].read_bytes(tmp_path / "my.chunk.torch") == bytes(range(7))
+    torch.save([base.T], tmp_path / "turned.torch")
+    with pytest.raises(pickle.UnpicklingError, match="not contiguous"):
+        read_layout(tmp_path / "turned.torch")
 
 
 def test_a_source_travels_without_its_open_chunks(miniature):
@@ -119,9 +140,10 @@ def test_a_truncated_chunk_is_named(miniature, tmp_path, keep):
         read_chunk(tmp_path / "x.torch")
 
 
-def test_an_old_chunk_that_is_no_zip_is_read_too(tmp_path):
+def test_an_old_chunk_that_is_no_zip_says_what_to_do(tmp_path):
     torch.save(chunk(), tmp_path / "x.torch", _use_new_zipfile_serialization=False)
-    assert list(read_chunk(tmp_path / "x.torch")) == ["a"]
+    with pytest.raises(ValueError, match=r"older than torch 1\.6 .* load and save it with torch"):
+        read_chunk(tmp_path / "x.torch")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -255,7 +277,8 @@ def test_a_wrong_index_is_refused(tmp_path, text):
 def test_poses_in_the_files_are_cam_from_world(miniature):
     """What the files hold, inverted, is what the reader gives: the camera centre is the last column."""
     entry = read_chunk(miniature.chunks / "train" / "000000.torch")["a1b2c3"]
-    stored = entry["cameras"][4, 6:].reshape(3, 4).double()
+    cameras = entry["cameras"].load(miniature.chunks / "train" / "000000.torch")
+    stored = cameras[4, 6:].reshape(3, 4).double()
     clip = open_clips(miniature.chunks, "train").get_clip("a1b2c3")
     centre = -stored[:, :3].T @ stored[:, 3]
     assert torch.allclose(Pose(clip.poses.world_from_cam[4]).translation, centre, atol=1e-6)

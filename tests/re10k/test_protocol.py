@@ -4,13 +4,18 @@ import json
 import pickle
 import shutil
 from dataclasses import asdict, replace
+from functools import partial
 
 import pytest
 import torch
+from released_states import make_state
 
+from g_ray.cli.main import main
+from g_ray.evaluation import re10k_protocol
 from g_ray.evaluation.nvs import REFERENCES
 from g_ray.evaluation.re10k_protocol import RE10KProtocol, hash_to_units
 from g_ray.formats.re10k import IndexedScene
+from g_ray.recipes.released import convert_released_lvsm
 
 
 @pytest.fixture(params=["chunks", "folders"])
@@ -115,3 +120,29 @@ def test_the_papers_table_says_what_is_scored(miniature, tmp_path, capsys):
     assert capsys.readouterr().out.startswith("2 of 3 indexed scenes are on disk, 1 are missing")
     assert next(iter(study.methods)) == "plucker" and study.scorer.settings[-1] == "z2.5"
     assert all(recipe.data.root == miniature.chunks for recipe in study.methods.values())
+
+
+def test_a_released_network_is_scored_on_clips(miniature, tmp_path, monkeypatch, capsys):
+    """It needs cameras as released loaders read them, and says so; then it is a row of the table."""
+    monkeypatch.setenv("G_RAY_CACHE", str(tmp_path / "no-weights"))
+    small = partial(RE10KProtocol, width=64, height=32, zooms=(1.0, 2.0))
+    monkeypatch.setattr(re10k_protocol, "RE10KProtocol", small)
+    weights, out = tmp_path / "official.safetensors", tmp_path / "table"
+    convert_released_lvsm(make_state(patch=8), weights, method=None)
+    words = [
+        "reproduce",
+        "nvs-fov",
+        "--scale",
+        "paper",
+        "--data",
+        miniature.chunks,
+        "--index",
+        miniature.index,
+    ]
+    words += ["--weights", weights, "--seeds", "1", "--jobs", "1", "--scenes", "1", "--out", out]
+    assert main([str(word) for word in words]) == 2
+    assert "score it with --axes blender" in capsys.readouterr().err
+    assert main([*(str(word) for word in words), "--axes", "blender"]) == 0
+    result = json.loads((out / "result.json").read_text())
+    assert {row["method"] for row in result["rows"]} == {"official"}
+    assert result["settings"]["protocol"]["axes"] == "blender" and (out / "predictions_z2.0.png").is_file()

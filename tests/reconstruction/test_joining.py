@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
-from g_ray.export.reconstruction import ReconstructedView
+from g_ray.export.view import ReconstructedView
 from g_ray.geometry.similarity import Similarity
 from g_ray.pipelines.alignment import align_to_poses, scale_to_distance
 from g_ray.predictors.chunks import join_chunk, split_into_chunks

@@ -12,7 +12,8 @@ import torch
 from PIL import Image, features
 
 from g_ray.export.options import ExportOptions
-from g_ray.export.reconstruction import ReconstructedView, read_reconstruction
+from g_ray.export.reconstruction import read_reconstruction
+from g_ray.export.view import ReconstructedView
 from g_ray.formats.images import read_photo, rotate_upright
 from g_ray.geometry.pose import Pose
 from g_ray.pipelines.inputs import KnownGeometry, PhotoOptions, read_views

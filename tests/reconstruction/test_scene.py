@@ -278,6 +278,7 @@ def test_two_hundred_views_go_through_in_chunks(room):
         cameras,
         weights=network,
         at_once=16,
+        place_by="network",
         progress=lambda stage, share: seen.append((stage, share)),
     )
     assert seen[-1] == ("network", 1.0)

@@ -9,7 +9,8 @@ import torch
 
 from g_ray.cli.main import main
 from g_ray.export.options import ExportOptions
-from g_ray.export.reconstruction import ReconstructedView, Reconstruction
+from g_ray.export.reconstruction import Reconstruction
+from g_ray.export.view import ReconstructedView
 from g_ray.export.write import write_reconstruction
 from g_ray.pipelines.scoring import SCORES, read_truth, score_views
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.export.reconstruction import ReconstructedView
+from g_ray.export.view import ReconstructedView
 from g_ray.formats.calibration import CalibratedView
 from g_ray.geometry.pose import Pose
 from g_ray.pipelines.verdict import judge

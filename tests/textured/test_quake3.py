@@ -27,7 +27,8 @@ from g_ray.data.textured.levels import OPENARENA
 from g_ray.data.textured.scene import MeshScene
 from g_ray.formats import quake3
 from g_ray.formats.meshes import LINEAR_OF_BYTE
-from g_ray.formats.quake3 import LevelPackage, Shader, Stage, parse_shaders
+from g_ray.formats.quake3 import LevelPackage
+from g_ray.formats.quake3_shaders import Shader, Stage, parse_shaders
 from g_ray.geometry.pose import Pose
 
 UNIT_M = 1 / 39.37

@@ -3,10 +3,13 @@
 import pytest
 import torch
 
+from g_ray.data import RoomsData, RoomsNVS
 from g_ray.encodings import ENCODINGS, encoding
 from g_ray.encodings.per_camera import PerCamera
+from g_ray.models import LVSM, METHODS, LVSMConfig
 from g_ray.nn.attention import attention
 from g_ray.nn.transformer import MultiHeadAttention
+from g_ray.training.learner import compile_blocks
 
 DIM, PATCH = 24, 16
 
@@ -59,3 +62,18 @@ def test_a_whole_block_compiles(mixed_views):
     x = torch.randn(2, len(tokens), 2 * DIM)
     compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
     assert torch.allclose(compiled(x, position), block(x, position), atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["gta_gray", "rayrope"])
+def test_blocks_of_a_synthesis_network_compile(method):
+    """As `g-ray reproduce --compile` does it; the last block has fewer queries than the others."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    conditioning, name = METHODS[method]
+    network = LVSM(LVSMConfig(48, 2, 2, 64, 6, conditioning, name))
+    batch = RoomsNVS(RoomsData(12, 12, batch=1)).make_batch(0)
+    views = (batch.context_images, batch.contexts, batch.targets)
+    eager = network(*views)
+    compile_blocks(network, backend="aot_eager")
+    assert torch.allclose(network(*views), eager, atol=1e-5)
+    assert not any("_orig_mod" in key for key in network.state_dict())

@@ -2,7 +2,6 @@
 files of cameras and the tables of the documentation then include it."""
 
 from g_ray.cameras.base import Camera as Camera
-from g_ray.cameras.base import pixel_centers as pixel_centers
 from g_ray.cameras.division import Division as Division
 from g_ray.cameras.double_sphere import DoubleSphere as DoubleSphere
 from g_ray.cameras.equirectangular import Equirectangular as Equirectangular
@@ -13,6 +12,7 @@ from g_ray.cameras.fov import FOV as FOV
 from g_ray.cameras.opencv import OpenCV as OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye as OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole as Pinhole
+from g_ray.cameras.pixels import pixel_centers as pixel_centers
 from g_ray.cameras.ray_map_camera import RayMapCamera as RayMapCamera
 from g_ray.cameras.thin_prism_fisheye import ThinPrismFisheye as ThinPrismFisheye
 from g_ray.cameras.ucm import UCM as UCM

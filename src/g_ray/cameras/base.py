@@ -6,29 +6,20 @@ pixels.
 """
 
 import dataclasses
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any, ClassVar, TypeVar
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.cameras.block_maps import INTERPOLATED_DTYPES, Unproject, fill_ray_maps
 from g_ray.cameras.field_of_view import FieldOfView, compute_field_of_view
-from g_ray.cameras.inverse import is_recording_grad
-from g_ray.cameras.radial_maps import fill_radial_maps
+from g_ray.cameras.ray_grid import compute_ray_grid
 from g_ray.cameras.validation import check_box, check_parameters, check_sizes, checks_enabled
 
 CameraType = TypeVar("CameraType", bound="Camera")
-
-# Pixels that are unprojected at once.
-_CHUNK = 1 << 16
-# Below so many pixels, unprojecting each of them is as fast as interpolating.
-_SMALLEST_MAP = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,22 +191,8 @@ class Camera(ABC):
         return bearings, valid if self.circle is None else valid & self._is_in_circle(pixels)
 
     def unproject_grid(self) -> tuple[Float[Tensor, "*batch h w 3"], Bool[Tensor, "*batch h w"]]:
-        """Compute unit bearings and validity at all pixel centers.
-
-        On the CPU and without gradients the lens is inverted at some pixels and interpolated between, to rounding (see
-        `block_maps`); the mask is that of `unproject`.
-        """
-        size = (*self.batch_shape, self.height, self.width)
-        if is_recording_grad(*self._collect_tensors().values()) or torch.compiler.is_compiling():
-            grid = pixel_centers(self.width, self.height, dtype=self.dtype, device=self.device)
-            return self.unproject(grid.expand(*size, 2))
-        bearings = allocate_empty(*size, 3, dtype=self.dtype, device=self.device)
-        valid = torch.empty(size, dtype=torch.bool, device=self.device)
-        if self._can_interpolate():
-            self._interpolate_grid(bearings, valid)
-        else:
-            self._unproject_rows(bearings, valid)
-        return bearings, valid
+        """Compute unit bearings and validity at all pixel centers, see `ray_grid`."""
+        return compute_ray_grid(self)
 
     def contains(self, pixels: Float[Tensor, "*shape 2"]) -> Bool[Tensor, "*shape"]:
         """Whether pixels lie in the frame [0, width] x [0, height]."""
@@ -289,11 +266,20 @@ class Camera(ABC):
         """Raise ValueError if the distortion makes no sense."""
 
     def _compute_rim(self) -> Float[Tensor, "*batch"] | None:
-        """Compute the radius on the plane at which the image of a radially symmetric lens ends, inf where it does not.
+        """Compute the radius at which the image of a radially symmetric lens ends, inf where it does not.
 
-        None for other lenses.
+        None for lenses without a radially symmetric part. If there is more to a lens, this part follows
+        `_undistort_plane`.
         """
         return None
+
+    def _undistort_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
+        """Map the plane to that of the radially symmetric part [*s 2], with a mask of points that have an original."""
+        return plane, torch.ones_like(plane[..., 0], dtype=torch.bool)
+
+    def _lift_core(self, core: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
+        """Map the plane of the radially symmetric part to (unit bearings [*s 3], valid [*s])."""
+        return self._from_plane(core, params)
 
     def _compute_central_scale(self) -> Float[Tensor, "*batch"]:
         """Compute how much of the plane a unit of x/z covers on the optical axis."""
@@ -310,72 +296,6 @@ class Camera(ABC):
         return self.params * scale + shift
 
     # Internals
-
-    def _can_interpolate(self) -> bool:
-        large = self.width * self.height >= _SMALLEST_MAP
-        return self.SMOOTH and large and self.device.type == "cpu" and self.dtype in INTERPOLATED_DTYPES
-
-    def _unproject_rows(self, bearings: Tensor, valid: Tensor) -> None:
-        """Write the ray of every pixel, each by itself."""
-        grid = pixel_centers(self.width, self.height, dtype=self.dtype, device=self.device)
-        # A few rows at a time stay in the processor's cache; temporaries of the whole map would not.
-        rows = max(1, _CHUNK // (self.width * max(1, math.prod(self.batch_shape))))
-        for top in range(0, self.height, rows):
-            piece = grid[top : top + rows]
-            part = self.unproject(piece.expand(*self.batch_shape, *piece.shape))
-            bearings[..., top : top + rows, :, :], valid[..., top : top + rows, :] = part
-
-    def _interpolate_grid(self, bearings: Tensor, valid: Tensor) -> None:
-        """Write the rays of all pixels: by polynomials over blocks, or in the radius if there is a rim in the image."""
-        batch, size = math.prod(self.batch_shape), (self.height, self.width)
-        flat = self._replace(params=self.params.detach().reshape(batch, -1), circle=None)
-        rays, known = bearings.view(batch, *size, 3), valid.view(batch, *size)
-        done = flat._fill_within_rims(rays, known)
-        rest = [i for i in range(batch) if i not in done]
-        # Lenses go through together as long as their nodes stay in the processor's cache.
-        step = max(1, 16 * _CHUNK // (self.width * self.height))
-        for first in range(0, len(rest), step):
-            few = rest[first : first + step]
-            fill_ray_maps(_choose_unprojection(flat[few]), [rays[i] for i in few], [known[i] for i in few])
-        if self.circle is not None:
-            valid &= self._find_circle_pixels()
-
-    def _fill_within_rims(self, bearings: Tensor, valid: Tensor) -> set[int]:
-        """Write the maps of lenses with a rim in the image; return their indices in the flat batch."""
-        rims = self.to(torch.float64)._compute_rim()
-        if rims is None:
-            return set()
-        columns, rows = self._place_pixels()
-        reach = torch.hypot(columns.abs().amax(-1), rows.abs().amax(-1))
-        which = (rims < reach * (1 + 1e-6)).nonzero()[:, 0]
-        if not len(which):
-            return set()
-        lenses = self[which]
-        double = lenses.to(torch.float64)
-        done = fill_radial_maps(
-            lambda plane: double._from_plane(plane, double._align(double.params, plane)),
-            _choose_unprojection(lenses),
-            rims[which],
-            columns[which],
-            rows[which],
-            [bearings[i] for i in which.tolist()],
-            [valid[i] for i in which.tolist()],
-        )
-        return {i for i, good in zip(which.tolist(), done, strict=True) if good}
-
-    def _place_pixels(self) -> tuple[Float[Tensor, "*batch w"], Float[Tensor, "*batch h"]]:
-        """Compute the coordinates of columns and rows of pixels on the normalized plane, in float64."""
-        fx, fy, cx, cy = self.params[..., :4, None].double().unbind(-2)
-        u, v = (torch.arange(n, dtype=torch.float64) + 0.5 for n in (self.width, self.height))
-        return (u - cx) / fx, (v - cy) / fy
-
-    def _find_circle_pixels(self) -> Bool[Tensor, "*batch h w"]:
-        """Compute `_is_in_circle` of all pixel centers, to the last bit: the squares of columns and rows are shared."""
-        assert self.circle is not None
-        u, v, radius_u, radius_v = self.circle[..., None].unbind(-2)
-        columns, rows = (torch.arange(n, dtype=self.dtype) + 0.5 for n in (self.width, self.height))
-        across, down = ((columns - u) / radius_u).square(), ((rows - v) / radius_v).square()
-        return across[..., None, :] + down[..., None] <= 1
 
     def _warp(
         self: CameraType, sx: float, sy: float, tx: float | int, ty: float | int, width: int, height: int
@@ -413,30 +333,6 @@ class Camera(ABC):
         return tensor.reshape((*batch, *(1,) * extra, *tensor.shape[len(batch) :]))
 
 
-def _choose_unprojection(lenses: Camera) -> Unproject:
-    """Return the function that `fill_ray_maps` calls for a flat batch of lenses."""
-    double = lenses.to(torch.float64)
-
-    def unproject(index: Tensor, pixels: Tensor, exact: bool) -> tuple[Tensor, Tensor]:
-        camera = lenses if exact else double
-        if len(lenses.params) > 1:
-            return camera[index].unproject(pixels)
-        # One lens with many points computes less than many lenses with few points each.
-        rays, valid = camera[0].unproject(pixels.flatten(0, 1))
-        return rays.unflatten(0, pixels.shape[:2]), valid.unflatten(0, pixels.shape[:2])
-
-    return unproject
-
-
-def pixel_centers(
-    width: int, height: int, *, dtype: torch.dtype | None = None, device: Any = None
-) -> Float[Tensor, "h w 2"]:
-    """Compute (column + 0.5, row + 0.5) of every pixel."""
-    u = torch.arange(width, dtype=dtype or torch.get_default_dtype(), device=device) + 0.5
-    v = torch.arange(height, dtype=dtype or torch.get_default_dtype(), device=device) + 0.5
-    return torch.stack(torch.meshgrid(u, v, indexing="xy"), -1)
-
-
 def _check_last_dim(name: str, what: str, values: Tensor, size: int) -> None:
     if values.ndim == 0 or values.shape[-1] != size:
         raise ValueError(f"{name}: {what} of shape {tuple(values.shape)}; the last dimension must be {size}")
@@ -447,17 +343,3 @@ def _move_tensor(value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return value.to(*args, **kwargs)
     kwargs = {k: v for k, v in kwargs.items() if k != "dtype"}
     return value.to(*[a for a in args if not isinstance(a, torch.dtype)], **kwargs)
-
-
-# Large results without thousands of page faults.
-
-
-def allocate_empty(*shape: int, dtype: torch.dtype, device: Any) -> Tensor:
-    """Allocate an uninitialized tensor. On the CPU numpy owns it: numpy asks the kernel for huge pages, torch does not.
-
-    Filling a fresh 50 MB tensor takes five times longer in 4 kB pages than in huge ones.
-    """
-    if torch.device(device).type != "cpu" or dtype not in (torch.float32, torch.float64):
-        return torch.empty(shape, dtype=dtype, device=device)
-    kind = np.float32 if dtype == torch.float32 else np.float64
-    return torch.from_numpy(np.empty(math.prod(shape), kind)).view(shape)

@@ -1,14 +1,14 @@
 """Ray maps of whole images, by polynomials over blocks of pixels.
 
 Away from the rim of a lens the ray of a pixel is a smooth function of its place. Over a block of pixels it is a
-polynomial of modest degree to machine precision, so the lens is inverted at m x m Chebyshev nodes only, and the rays of
+polynomial of modest degree to machine precision, so the lens is inverted at a few Chebyshev nodes only, and the rays of
 all pixels are two small matrix products:
 
-    rays[row, column] = Σ_ij L_i(row) L_j(column) ray(node_ij),   L_i = 1 at node i and 0 at all others.
+    rays[row, column] = Σ_ij T_i(row) T_j(column) c_ij,   c the Chebyshev coefficients of the rays at the nodes.
 
-Blocks whose last Chebyshev coefficients have not vanished (a rim or a fold is near) or whose nodes are valid in part
-are split in four. In the small blocks that remain each pixel is unprojected by itself, so that masks are those of
-`Camera.unproject`.
+The first blocks are bands as wide as the image, whose rows lie one after the other in memory. Blocks whose last
+coefficients have not vanished (a rim or a fold is near) or whose nodes are valid in part are split in four. In the
+small blocks that remain each pixel is unprojected by itself, so that masks are those of `Camera.unproject`.
 """
 
 import math
@@ -19,22 +19,30 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from g_ray.cameras.chebyshev import (
+    build_nodes,
+    build_polynomials,
+    drop_vanished,
+    measure_tail,
+    transform_values,
+)
+
 # Unprojects pixels [q p 2] of the lenses with the given indices [q] in float64 or, if exact, in the dtype of the map.
 Unproject = Callable[[Tensor, Tensor, bool], tuple[Tensor, Tensor]]
 
-# Nodes per side of a block when the image is divided in 1, 2, 4, 8, … blocks per side: so many let lenses of usual
-# fields of view converge. Few large blocks need fewer nodes in all, many small ones fewer multiplications.
-_NODES = {torch.float64: (34, 24, 18, 14), torch.float32: (24, 17, 13, 10)}
+# Nodes along a side of a block that is 1, 1/2, 1/4, … of the longer side of the image: so many let lenses of usual
+# fields of view converge.
+_NODES = {torch.float64: (34, 24, 18, 14, 11, 9), torch.float32: (24, 17, 13, 10, 8, 6)}
 # The last coefficients that count as vanished, in radians.
-_TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-8}
+TOLERANCE = {torch.float64: 2e-11, torch.float32: 1e-8}
 INTERPOLATED_DTYPES = tuple(_NODES)
-# Pixels per side of a block that is worth its products.
-_BLOCK_SIZE = 146
+# Rows of a band. Few large blocks need fewer nodes in all, many small ones fewer multiplications.
+_BAND = 160
 # Below so many pixels per node, unprojecting every pixel is as fast.
 _PIXELS_PER_NODE = 4
 # Pixels of the smallest block, whatever the number of nodes.
 _SMALLEST_BLOCK = 1 << 10
-# Points that are unprojected at once: temporaries stay in the processor's cache.
+# Points that are unprojected at once.
 _CHUNK = 1 << 16
 
 
@@ -48,6 +56,13 @@ class Blocks:
     height: int
     width: int
 
+    @staticmethod
+    def cover(lenses: int, height: int, width: int, rows: int, columns: int) -> "Blocks":
+        """Cover the maps of some lenses with blocks of about so many rows and columns."""
+        corners = torch.zeros(lenses, dtype=torch.long)
+        images = Blocks(torch.arange(lenses), corners, corners, height, width)
+        return images.divide(max(1, round(height / rows)), max(1, round(width / columns)))
+
     def __len__(self) -> int:
         return len(self.lens)
 
@@ -55,22 +70,34 @@ class Blocks:
         return Blocks(self.lens[which], self.top[which], self.left[which], self.height, self.width)
 
     def split(self) -> "Blocks":
-        """Split each block in four of one size; those of an odd side share their middle row or column."""
-        height, width = -(-self.height // 2), -(-self.width // 2)
-        lower, right = self.height - height, self.width - width
-        return Blocks(
-            self.lens.repeat(4),
-            torch.cat([self.top, self.top, self.top + lower, self.top + lower]),
-            torch.cat([self.left, self.left + right, self.left, self.left + right]),
-            height,
-            width,
+        """Split each block in four, a band in blocks that are nearly square."""
+        across = max(2, round(self.width / self.height))
+        return self.divide(2 if across == 2 else 1, across)
+
+    def divide(self, down: int, across: int) -> "Blocks":
+        """Cover each block with smaller ones of one size, which may share a row or column."""
+        sizes = -(-self.height // down), -(-self.width // across)
+        starts = (
+            torch.linspace(0, total - size, n).round().long()
+            for total, size, n in zip((self.height, self.width), sizes, (down, across), strict=True)
         )
+        top, left = torch.meshgrid(*starts, indexing="ij")
+        lens = self.lens[:, None].expand(-1, down * across)
+        tops, lefts = self.top[:, None] + top.flatten(), self.left[:, None] + left.flatten()
+        return Blocks(lens.flatten(), tops.flatten(), lefts.flatten(), *sizes)
 
     def place(self, down: Float[Tensor, "m"], across: Float[Tensor, "n"]) -> Float[Tensor, "q p 2"]:
         """Compute the pixels so far below and to the right of the upper left corners of the blocks."""
         u, v = self.left[:, None] + across, self.top[:, None] + down
         shape = (len(self), len(down), len(across))
         return torch.stack([u[:, None, :].expand(shape), v[:, :, None].expand(shape)], -1).flatten(1, 2)
+
+    def place_nodes(self, rows: Float[Tensor, "m"], columns: Float[Tensor, "n"]) -> Float[Tensor, "q p 2"]:
+        """Compute the pixels of nodes, given as −1 … 1 from the first pixel center of a block to its last."""
+        return self.place(
+            self.height / 2 + rows * ((self.height - 1) / 2),
+            self.width / 2 + columns * ((self.width - 1) / 2),
+        )
 
     def cut(self, maps: Sequence[Shaped[Tensor, "h w ..."]]) -> list[Tensor]:
         """Return the part of its lens's map that each block covers, as views."""
@@ -82,107 +109,95 @@ def fill_ray_maps(
     unproject: Unproject, rays: list[Float[Tensor, "h w 3"]], valid: list[Bool[Tensor, "h w"]]
 ) -> None:
     """Write unit rays and validity at all pixel centers; in blocks without a valid pixel rays are the optical axis."""
-    dtype, (height, width, _) = rays[0].dtype, rays[0].shape
-    depth = max(0, round(math.log2(min(height, width) / _BLOCK_SIZE)))
-    blocks = _divide(len(rays), height, width, 2**depth)
+    height, width, _ = rays[0].shape
+    fill_blocks(unproject, Blocks.cover(len(rays), height, width, _BAND, width), rays, valid)
+
+
+def fill_blocks(
+    unproject: Unproject,
+    blocks: Blocks,
+    rays: list[Float[Tensor, "h w 3"]],
+    valid: list[Bool[Tensor, "h w"]],
+) -> None:
+    """Write unit rays and validity in some blocks."""
+    dtype, longest = rays[0].dtype, max(rays[0].shape)
     while len(blocks):
-        nodes = _NODES[dtype][min(depth, 3)]
-        if blocks.height * blocks.width < max(_PIXELS_PER_NODE * nodes**2, _SMALLEST_BLOCK):
+        down, across = (count_nodes(n / longest, dtype) for n in (blocks.height, blocks.width))
+        if blocks.height * blocks.width < max(_PIXELS_PER_NODE * down * across, _SMALLEST_BLOCK):
             return _fill_pixels(unproject, blocks, rays, valid)
-        node, transform = _build_nodes(nodes)
-        values, known = _unproject_nodes(unproject, blocks, node)
-        smooth = known.all(1) & (_measure_tail(values, transform) <= _TOLERANCE[dtype])
-        _fill_smooth(blocks.select(smooth), values[smooth], transform, rays, valid)
-        dark = _find_dark(unproject, blocks, ~known.any(1), node)
-        _fill_dark(blocks.select(dark), rays, valid)
-        blocks, depth = blocks.select(~(smooth | dark)).split(), depth + 1
+        nodes = build_nodes(down)[0], build_nodes(across)[0]
+        values, known = _unproject_nodes(unproject, blocks, *nodes)
+        coefficients = transform_values(values)
+        smooth = known.all(1) & (measure_tail(coefficients) <= TOLERANCE[dtype])
+        fill_smooth(blocks.select(smooth), coefficients[:, smooth], rays, valid)
+        dark = _find_dark(unproject, blocks, ~known.any(1), *nodes)
+        fill_dark(blocks.select(dark), rays, valid)
+        blocks = blocks.select(~(smooth | dark)).split()
     return None
 
 
-def _divide(lenses: int, height: int, width: int, n: int) -> Blocks:
-    """Cover each map with n x n blocks of one size, which may share a row or column."""
-    sizes = -(-height // n), -(-width // n)
-    starts = [
-        torch.linspace(0, total - size, n).round().long()
-        for total, size in zip((height, width), sizes, strict=True)
-    ]
-    lens, top, left = torch.meshgrid(torch.arange(lenses), *starts, indexing="ij")
-    return Blocks(lens.flatten(), top.flatten(), left.flatten(), *sizes)
+def count_nodes(share: float, dtype: torch.dtype) -> int:
+    """Return the number of nodes along a side that is this share of the longer side of the image."""
+    table = _NODES[dtype]
+    halvings = min(max(0.0, -math.log2(share)), len(table) - 1.001)
+    low, part = int(halvings), halvings % 1
+    return math.ceil(table[low] * (1 - part) + table[low + 1] * part)
+
+
+def widen(
+    coefficients: Float[Tensor, "channel block rows columns"], width: int, dtype: torch.dtype
+) -> Float[Tensor, "channel block rows width"]:
+    """Evaluate the polynomials at all columns; along the rows they stay coefficients."""
+    across = build_polynomials(width, coefficients.shape[-1]).to(dtype)
+    return (coefficients.to(dtype).flatten(0, -2) @ across.T).unflatten(0, coefficients.shape[:-1])
 
 
 def _unproject_nodes(
-    unproject: Unproject, blocks: Blocks, node: Float[Tensor, "m"]
-) -> tuple[Float[Tensor, "q m m 3"], Bool[Tensor, "q p"]]:
+    unproject: Unproject, blocks: Blocks, rows: Float[Tensor, "m"], columns: Float[Tensor, "n"]
+) -> tuple[Float[Tensor, "3 q m n"], Bool[Tensor, "q p"]]:
     """Unproject nodes, given as −1 … 1 from the first pixel center of a block to its last."""
-    down, across = (size / 2 + node * ((size - 1) / 2) for size in (blocks.height, blocks.width))
-    rays, valid = _unproject_in_chunks(unproject, blocks, down, across, False)
-    return rays.unflatten(1, (len(node), len(node))), valid
+    rays, valid = _unproject_in_chunks(unproject, blocks.lens, blocks.place_nodes(rows, columns), False)
+    return rays.movedim(-1, 0).contiguous().unflatten(-1, (len(rows), len(columns))), valid
 
 
 def _unproject_in_chunks(
-    unproject: Unproject, blocks: Blocks, down: Tensor, across: Tensor, exact: bool
+    unproject: Unproject, lens: Int[Tensor, "q"], pixels: Float[Tensor, "q p 2"], exact: bool
 ) -> tuple[Tensor, Tensor]:
-    pixels = blocks.place(down, across)
     step = max(1, _CHUNK // pixels.shape[1])
     parts = [
-        unproject(lens, part, exact)
-        for lens, part in zip(blocks.lens.split(step), pixels.split(step), strict=True)
+        unproject(some, part, exact) for some, part in zip(lens.split(step), pixels.split(step), strict=True)
     ]
     return torch.cat([rays for rays, _ in parts]), torch.cat([valid for _, valid in parts])
 
 
-def _build_nodes(m: int) -> tuple[Float[Tensor, "m"], Float[Tensor, "m m"]]:
-    """Compute Chebyshev nodes on [−1, 1], ends included, and the matrix from values there to coefficients."""
-    angle = torch.arange(m, dtype=torch.float64) * (math.pi / (m - 1))
-    transform = torch.cos(torch.arange(m)[:, None] * angle) * (2 / (m - 1))
-    transform[[0, -1]] /= 2
-    transform[:, [0, -1]] /= 2
-    return torch.cos(angle), transform
-
-
-def _measure_tail(values: Float[Tensor, "q m m 3"], transform: Float[Tensor, "m m"]) -> Float[Tensor, "q"]:
-    """Compute the largest of the last two Chebyshev coefficients along both axes; one alone is 0 for even functions."""
-    last = transform[-2:]
-    along_rows = (last @ values.flatten(2)).abs().amax((1, 2))
-    along_columns = (last @ values).abs().amax((1, 2, 3))
-    return torch.maximum(along_rows, along_columns)
-
-
-def _build_interpolation(n: int, transform: Float[Tensor, "m m"]) -> Float[Tensor, "n m"]:
-    """Compute the matrix from values at the nodes to those at n pixel centers, evenly spaced from −1 to 1."""
-    angle = torch.acos(torch.linspace(-1, 1, n, dtype=torch.float64))
-    return torch.cos(angle[:, None] * torch.arange(len(transform))) @ transform
-
-
-def _fill_smooth(
-    blocks: Blocks,
-    values: Float[Tensor, "q m m 3"],
-    transform: Tensor,
-    rays: list[Tensor],
-    valid: list[Tensor],
+def fill_smooth(
+    blocks: Blocks, coefficients: Float[Tensor, "3 q m n"], rays: list[Tensor], valid: list[Tensor]
 ) -> None:
-    """Write the polynomials through the values at the nodes."""
-    down = _build_interpolation(blocks.height, transform).to(rays[0].dtype)
-    across = _build_interpolation(blocks.width, transform)
-    # Components go through the first product one by one and lie side by side, as in the map, in the second.
-    wide = (values.movedim(-1, -2).flatten(0, 2) @ across.T).to(down.dtype)
-    wide = wide.view(len(blocks), len(transform), 3, blocks.width).movedim(-1, -2).flatten(2)
-    for right, out, mask in zip(wide, blocks.cut(rays), blocks.cut(valid), strict=True):
-        torch.mm(down, right, out=out.flatten(1))
+    """Write the polynomials with these coefficients."""
+    if not len(blocks):
+        return
+    dtype = rays[0].dtype
+    wide = widen(drop_vanished(coefficients, TOLERANCE[dtype]), blocks.width, dtype)
+    down = build_polynomials(blocks.height, wide.shape[2]).to(dtype)
+    # Components lie side by side, as in the map.
+    right = wide.movedim(0, -1).contiguous().flatten(2)
+    for part, out, mask in zip(right, blocks.cut(rays), blocks.cut(valid), strict=True):
+        torch.mm(down, part, out=out.flatten(1))
         mask.fill_(True)
 
 
 def _find_dark(
-    unproject: Unproject, blocks: Blocks, candidates: Bool[Tensor, "q"], node: Float[Tensor, "m"]
+    unproject: Unproject, blocks: Blocks, candidates: Bool[Tensor, "q"], rows: Tensor, columns: Tensor
 ) -> Bool[Tensor, "q"]:
     """Find blocks without a valid pixel: no node is valid, nor one a quarter further out, where an arc could enter."""
     dark = candidates.clone()
     if dark.any():
-        dark[candidates] = ~_unproject_nodes(unproject, blocks.select(candidates), 1.25 * node)[1].any(1)
+        _, known = _unproject_nodes(unproject, blocks.select(candidates), 1.25 * rows, 1.25 * columns)
+        dark[candidates] = ~known.any(1)
     return dark
 
 
-def _fill_dark(blocks: Blocks, rays: list[Tensor], valid: list[Tensor]) -> None:
+def fill_dark(blocks: Blocks, rays: list[Tensor], valid: list[Tensor]) -> None:
     axis = rays[0].new_tensor([0.0, 0.0, 1.0]).repeat(blocks.width, 1)
     for out, mask in zip(blocks.cut(rays), blocks.cut(valid), strict=True):
         out.copy_(axis)
@@ -193,7 +208,7 @@ def _fill_pixels(unproject: Unproject, blocks: Blocks, rays: list[Tensor], valid
     """Unproject every pixel of the blocks by itself."""
     size = (blocks.height, blocks.width)
     down, across = (torch.arange(n, dtype=rays[0].dtype) + 0.5 for n in size)
-    values, known = _unproject_in_chunks(unproject, blocks, down, across, True)
+    values, known = _unproject_in_chunks(unproject, blocks.lens, blocks.place(down, across), True)
     values, known = values.unflatten(1, size), known.unflatten(1, size)
     for out, mask, value, good in zip(blocks.cut(rays), blocks.cut(valid), values, known, strict=True):
         out.copy_(value)

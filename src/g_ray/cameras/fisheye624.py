@@ -50,10 +50,21 @@ class Fisheye624(Camera):
         return value, known & is_within(psi, limit) & upright
 
     def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
-        xy, reached = _build_distortion(params).invert(plane, plane.new_tensor(MAX_RADIUS))
-        radius = torch.linalg.vector_norm(xy, dim=-1)
-        psi, valid = invert_rho(radius, params[..., 4:10], self._compute_limits(plane))
-        return unproject_radially(xy, radius, psi), valid & reached
+        xy, reached = self._undistort_plane(plane, params)
+        rays, valid = self._lift_core(xy, params)
+        return rays, valid & reached
+
+    def _undistort_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
+        return _build_distortion(params).invert(plane, plane.new_tensor(MAX_RADIUS))
+
+    def _lift_core(self, core: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
+        radius = torch.linalg.vector_norm(core, dim=-1)
+        psi, valid = invert_rho(radius, params[..., 4:10], self._compute_limits(core))
+        return unproject_radially(core, radius, psi), valid
+
+    def _compute_rim(self) -> Tensor:
+        k = self.params[..., 4:10]
+        return rho(critical_angle(k), k)
 
     def _compute_limits(self, points: Tensor) -> Tensor:
         return self._align(critical_angle(self.params[..., 4:10]), points)

@@ -17,6 +17,7 @@ from g_ray.cli.text import CountBar
 
 if TYPE_CHECKING:
     from g_ray.data.checks.scene import SceneReport
+    from g_ray.data.objects.index import ContextPairs
     from g_ray.data.objects.run import ObjectJob, ObjectSettings
     from g_ray.formats.re10k import Clips
 
@@ -284,8 +285,8 @@ class Sheet:
 class ObjectsIndex:
     """Write the paper's six target protocols for the test objects of a folder, one JSON file each.
 
-    One object in ten is for testing, by its name. The same folder and seed always give the same files; files that are
-    there for other objects are not replaced.
+    One object in ten is for testing, by the name of its product, or those of a released index. The same folder and seed
+    always give the same files; files that are there for other objects are not replaced.
     """
 
     root: tyro.conf.Positional[Path]
@@ -294,13 +295,36 @@ class ObjectsIndex:
     """Folder for the index files."""
     seed: int = 0
     """Of the two views that are given."""
+    released: Path | None = None
+    """Take objects and given views from an index as released with RayRoPE (objaverse_index_test_context2_all.json)."""
+    write_released: bool = False
+    """Write the three files in the released format too."""
 
     def run(self) -> None:
-        from g_ray.data.objects.index import PROTOCOLS, write_indices
+        from g_ray.data.objects.index import PROTOCOLS, read_index, write_indices
+        from g_ray.data.objects.released_index import write_released
 
-        for name, digest in write_indices(self.root, self.out, self.seed).items():
+        for name, digest in write_indices(self.root, self.out, self._choose_contexts()).items():
             targets = len(PROTOCOLS[name].list_names((0, 1)))
             print(f"{digest[:16]}  {self.out / name}.json  {targets} targets per object")
+        if self.write_released:
+            indices = {name: read_index(self.out, name, self.root) for name in PROTOCOLS}
+            for path in write_released(indices, self.out):
+                print(f"{path}, as released")
+
+    def _choose_contexts(self) -> "ContextPairs":
+        from g_ray.data.objects.index import draw_contexts
+        from g_ray.data.objects.released_index import read_released_contexts
+        from g_ray.formats.objaverse import find_objects
+
+        if self.released is None:
+            return draw_contexts(self.root, self.seed)
+        listed, there = read_released_contexts(self.released), set(find_objects(self.root))
+        found = {uid: pair for uid, pair in listed.items() if uid in there}
+        print(f"{len(found)} of {len(listed)} objects of {self.released} are in {self.root}")
+        if not found:
+            raise ValueError(f"none of the objects of {self.released} is in {self.root}: render them first")
+        return found
 
 
 # `g-ray data re10k-check`: is this copy of RealEstate10K complete, and do its poses fit its pictures?

@@ -8,10 +8,13 @@ import tyro
 
 from g_ray.cli.reproduce_analysis import Attention, Runtime
 from g_ray.cli.reproduce_calibration import CalibrationEstimated, CalibrationNoise
-from g_ray.cli.reproduce_evaluation import FovStress, Heterogeneous, Homogeneous, RealSmall, Resolution
+from g_ray.cli.reproduce_coordinates import Coordinates, FrequencyRecon
+from g_ray.cli.reproduce_evaluation import Heterogeneous, Homogeneous, RealSmall
 from g_ray.cli.reproduce_factors import NVSPlucker, NVSRayRoPE
+from g_ray.cli.reproduce_stress import FovStress, Resolution
 from g_ray.cli.reproduce_synthesis import NVSFov, NVSFrequency, NVSObjects, NVSZoom
 from g_ray.cli.reproduce_tables import Table
+from g_ray.cli.reproduce_trajectory import NVSTrajectory
 
 if TYPE_CHECKING:
     from g_ray.evaluation.reconstruction import FoldersScorer
@@ -53,6 +56,8 @@ class ReconAblation(Table):
     tests: Path | None = None
     """Folder with NAME-test-pinhole, -zoom, -mixed, -fisheye to score on, as `g-ray data levels` makes them; without,
     procedural rooms."""
+    early: tuple[int, ...] = ()
+    """Score networks also after so many steps of their training, e.g. 100 250 500; early.md has these tables."""
 
     def build_study(self) -> "Study":
         from g_ray.data.rooms.reconstruction import RoomsReconstruction
@@ -74,7 +79,7 @@ class ReconAblation(Table):
             if self.tests is None
             else build_folders_scorer(recipes["gray"], self.tests, None)
         )
-        return Study("recon-ablation", self.scale, recipes, scorer, RECONSTRUCTION_PAIRS)
+        return Study("recon-ablation", self.scale, recipes, scorer, RECONSTRUCTION_PAIRS, early=self.early)
 
     def _start_from(self, recipe: "ReconstructionRecipe") -> "ReconstructionRecipe":
         """Return the recipe on the folders and with the encoder that were given."""
@@ -201,9 +206,12 @@ class Reproduce:
         | Annotated[NVSPlucker, tyro.conf.subcommand("nvs-plucker")]
         | Annotated[NVSObjects, tyro.conf.subcommand("nvs-objects")]
         | Annotated[NVSFrequency, tyro.conf.subcommand("nvs-frequency")]
+        | Annotated[NVSTrajectory, tyro.conf.subcommand("nvs-trajectory")]
         | Annotated[ReconAblation, tyro.conf.subcommand("recon-ablation")]
         | Annotated[ReconAblationDino, tyro.conf.subcommand("recon-ablation-dino")]
         | Annotated[ReconPhotos, tyro.conf.subcommand("recon-photos")]
+        | Annotated[Coordinates, tyro.conf.subcommand("coordinates")]
+        | Annotated[FrequencyRecon, tyro.conf.subcommand("frequency-recon")]
         | Annotated[Attention, tyro.conf.subcommand("attention")]
         | Annotated[CalibrationNoise, tyro.conf.subcommand("calibration-noise")]
         | Annotated[CalibrationEstimated, tyro.conf.subcommand("calibration-estimated")]

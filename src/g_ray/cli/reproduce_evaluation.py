@@ -1,5 +1,6 @@
 """Tables of the paper that need no training: finished models on the evaluation protocols, or on miniatures of them."""
 
+import gzip
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,14 +15,11 @@ if TYPE_CHECKING:
 GIVEN = "+poses"
 """End of the name of a row whose model is given the true poses."""
 SMALL_WIDTH = 224
-"""Pixels: what the shipped networks were trained with."""
-SMALL_SCENES, SMALL_FRAMES = 2, 8
+"""Pixels that models are shown; networks resize them to those of their training."""
+SMALL_SCENES, SMALL_FRAMES = 4, 8
 """Of a miniature."""
 SMALL_VIEWS = (2, 4, 8)
-SMALL_SETS = 2
-ZOOMS = (1, 2, 3, 4, 5)
-FACTORS = (1.0, 1.25, 1.5, 1.75, 2.0)
-"""Input sizes in units of the training size."""
+SMALL_SETS = 1
 HETEROGENEOUS = ("pandaset", "eth3d-fov", "scannetpp-mixed")
 HOMOGENEOUS = (
     "tum-pose",
@@ -60,9 +58,10 @@ class EvaluationTable(ABC):
     """Rows: models as for `g-ray evaluate`; network is a row for each of the weights that come with g-ray, stereo+poses
     is stereo with the true poses."""
     weights: tuple[str, ...] = ()
-    """Further rows, NAME=FILE: weights of the reconstruction network, e.g. with grid RoPE."""
+    """Further rows, NAME=FILE: weights of the reconstruction network, e.g. with grid RoPE. Files with one name are
+    networks trained alike with other seeds: a row of their means. The first name is compared with all others."""
     limit: int | None = None
-    """Sets of each scene and number of views; 2 at small scale, all at paper scale."""
+    """Sets of each scene and number of views; 1 at small scale, all at paper scale."""
     jobs: int = 1
     """Processes that share the work."""
 
@@ -75,9 +74,16 @@ class EvaluationTable(ABC):
     def build_columns(self) -> "dict[str, Column]":
         """Return the protocols and their data."""
 
+    def format_tables(self, result: dict[str, Any]) -> str:
+        """Format a table for each column."""
+        from g_ray.evaluation.running.comparison_tables import format_comparison
+        from g_ray.evaluation.running.report import TITLES, format_metric
+
+        return format_comparison(result, list(TITLES), TITLES, format_metric)
+
     def draw(self, result: dict[str, Any]) -> None:
         """Write bars for the metrics of all columns."""
-        from g_ray.evaluation.running.comparison import select_rows
+        from g_ray.evaluation.running.comparison_tables import select_rows
         from g_ray.viewer.table_figures import draw_bars
         from g_ray.viewer.theme import LIGHT, write_png
 
@@ -95,70 +101,91 @@ class EvaluationTable(ABC):
         for model in self.models:
             if model == "network":
                 for weights in (WEIGHTS, ROOMS_WEIGHTS):
-                    rows[weights] = Contender("network", ModelSettings(weights=weights))
+                    rows[weights] = Contender("network", (ModelSettings(weights=weights),))
             else:
                 rows[model] = Contender(model.removesuffix(GIVEN), poses=model.endswith(GIVEN))
+        for name, files in self.group_weights().items():
+            if name in rows:
+                raise ValueError(f"--weights {name}={files[0]}: there is a row {name}; give another name")
+            rows[name] = Contender("network", tuple(ModelSettings(weights=file) for file in files))
+        return rows
+
+    def group_weights(self) -> dict[str, list[str]]:
+        """Return the files of each name; ValueError for what is no NAME=FILE or is there twice."""
+        groups: dict[str, list[str]] = {}
         for given in self.weights:
             name, _, file = given.partition("=")
-            if not name or not file or name in rows:
-                raise ValueError(f"--weights {given}: give NAME=FILE, each name once")
+            if not name or not file or file in groups.get(name, ()):
+                raise ValueError(f"--weights {given}: give NAME=FILE, each file once")
             if not Path(file).is_file():
                 raise ValueError(f"--weights {given}: no such file")
-            rows[name] = Contender("network", ModelSettings(weights=file))
-        return rows
+            groups.setdefault(name, []).append(file)
+        return groups
 
     def run(self) -> None:
         from g_ray.cli.text import ProgressLine
-        from g_ray.evaluation.running.comparison import format_comparison, run_comparison
-        from g_ray.evaluation.running.report import TITLES, format_metric
+        from g_ray.evaluation.running.comparison import run_comparison
+        from g_ray.evaluation.running.comparison_tables import describe_intervals
+        from g_ray.evaluation.study_runs import SCORES
         from g_ray.runtime.files import write_atomically, write_json
         from g_ray.runtime.out_folder import claim_out
         from g_ray.runtime.provenance import collect_provenance
 
         claim_out(self.out, "reproduce")
-        rows = self.build_rows()
-        result = run_comparison(
-            rows, self.build_columns(), self.out, jobs=self.jobs, report=print, progress=ProgressLine()
+        comparison = run_comparison(
+            self.build_rows(),
+            self.build_columns(),
+            self.out,
+            compared=list(self.group_weights()),
+            jobs=self.jobs,
+            report=print,
+            progress=ProgressLine(),
         )
-        result = {"name": self.name, "scale": self.scale, **result, "provenance": collect_provenance()}
-        text = "\n\n".join(
-            [
-                format_comparison(result, list(TITLES), TITLES, format_metric),
-                *(f"- {gap}" for gap in result["gaps"]),
-            ]
-        )
+        result = {
+            "name": self.name,
+            "scale": self.scale,
+            **comparison.make_document(),
+            "provenance": collect_provenance(),
+        }
+        notes = [f"- {line}" for line in [*describe_intervals(result), *result["gaps"]]]
+        text = "\n\n".join([self.format_tables(result), "\n".join(notes)])
         write_json(self.out / "result.json", result)
         write_atomically(self.out / "table.md", text + "\n")
+        write_atomically(self.out / SCORES, gzip.compress(comparison.format_scores().encode(), mtime=0))
         self.draw(result)
-        print(f"{text}\n\n{self.out / 'result.json'} and pictures beside it")
+        print(f"{text}\n\n{self.out / 'result.json'}, {SCORES} and pictures beside it")
 
     def get_limit(self) -> int | None:
         """Return the sets of each scene and number of views."""
         return SMALL_SETS if self.limit is None and self.scale == "small" else self.limit
 
-    def find_data(self, name: str) -> Path:
-        """Return the folder of a dataset; at small scale a miniature is written into OUT/data first."""
+    def get_width(self) -> int | None:
+        """Return the width of images, or None for that of the protocol."""
+        return SMALL_WIDTH if self.scale == "small" else None
+
+    def find_data(self, protocol: "Protocol") -> Path:
+        """Return the folder of a protocol's dataset; at small scale a miniature is written into OUT/data first."""
         from g_ray.evaluation.datasets.registry import DATASETS
 
         if self.scale == "paper":
             if self.data is None:
                 raise ValueError("--scale paper needs --data FOLDER with a folder for each dataset")
-            return self.data / DATASETS[name].download
+            return self.data / DATASETS[protocol.dataset].download
         if self.data is not None:
             raise ValueError("--data belongs to --scale paper; --scale small writes rooms of its own")
-        return write_small_dataset(name, self.out / "data")
+        # Zooming into an image needs more pixels than are shown.
+        width = (2 if protocol.zoom_max > 1 else 1) * SMALL_WIDTH
+        return write_small_dataset(protocol.dataset, self.out / "data", width)
 
 
-def write_small_dataset(name: str, folder: Path) -> Path:
+def write_small_dataset(name: str, folder: Path, width: int) -> Path:
     """Write a miniature of a dataset, unless it is there; rooms have textures, which stereo needs."""
     from g_ray.evaluation.datasets.registry import DATASETS
     from g_ray.evaluation.miniatures.room import MiniatureSize
 
     root, done = folder / name, folder / f"{name}.done"
     if not done.is_file():
-        DATASETS[name].write_miniature(
-            root, MiniatureSize(SMALL_SCENES, SMALL_FRAMES, 2 * SMALL_WIDTH, fine=True)
-        )
+        DATASETS[name].write_miniature(root, MiniatureSize(SMALL_SCENES, SMALL_FRAMES, width, fine=True))
         done.touch()
     return root
 
@@ -184,16 +211,14 @@ class Heterogeneous(EvaluationTable):
         from g_ray.evaluation.running.plan import Limits
 
         small = self.scale == "small"
-        limits = Limits(
-            views=SMALL_VIEWS if small else (), sets=self.get_limit(), width=SMALL_WIDTH if small else None
-        )
+        limits = Limits(views=SMALL_VIEWS if small else (), sets=self.get_limit(), width=self.get_width())
         return {
-            name: Column(name, PROTOCOLS[name], self.find_data(PROTOCOLS[name].dataset), limits)
+            name: Column(name, PROTOCOLS[name], self.find_data(PROTOCOLS[name]), limits)
             for name in HETEROGENEOUS
         }
 
     def draw(self, result: dict[str, Any]) -> None:
-        from g_ray.evaluation.running.comparison import select_rows
+        from g_ray.evaluation.running.comparison_tables import select_rows
         from g_ray.viewer.table_figures import draw_curves
         from g_ray.viewer.theme import LIGHT, write_png
 
@@ -218,12 +243,12 @@ class Homogeneous(EvaluationTable):
         from g_ray.evaluation.running.plan import Limits
 
         small = self.scale == "small"
-        limits = Limits(sets=self.limit, width=SMALL_WIDTH if small else None)
+        limits = Limits(sets=self.limit, width=self.get_width())
         return {
             name: Column(
                 name,
                 _use_all_frames(PROTOCOLS[name]) if small else PROTOCOLS[name],
-                self.find_data(PROTOCOLS[name].dataset),
+                self.find_data(PROTOCOLS[name]),
                 limits,
             )
             for name in (SMALL_HOMOGENEOUS if small else HOMOGENEOUS)
@@ -235,79 +260,6 @@ def _use_all_frames(protocol: "Protocol") -> "Protocol":
     from g_ray.evaluation.protocols.sampling import Strided
 
     return replace(protocol, sampling=Strided(1))
-
-
-@dataclass(frozen=True)
-class Stress(EvaluationTable):
-    """Curves over a series of settings of one protocol."""
-
-    AXIS = ""
-
-    def draw(self, result: dict[str, Any]) -> None:
-        from g_ray.viewer.table_figures import draw_curves
-        from g_ray.viewer.theme import LIGHT, write_png
-
-        for metric in list_metrics(result):
-            write_png(draw_curves(result, metric, LIGHT, self.AXIS), self.out / f"{metric}.png")
-
-
-@dataclass(frozen=True)
-class FovStress(Stress):
-    """Views zoomed by up to 1 … 5 on full-size photographs of ScanNet++."""
-
-    AXIS = "largest zoom"
-
-    @property
-    def name(self) -> str:
-        return "fov-stress"
-
-    def build_columns(self) -> "dict[str, Column]":
-        from g_ray.evaluation.protocols.registry import PROTOCOLS
-        from g_ray.evaluation.running.comparison import Column
-        from g_ray.evaluation.running.plan import Limits
-
-        base, small = PROTOCOLS["scannetpp-zoom"], self.scale == "small"
-        data = self.find_data(base.dataset)
-        limits = Limits(sets=self.get_limit(), width=SMALL_WIDTH if small else None)
-        counts = (4,) if small else base.view_counts
-        return {
-            str(zoom): Column(
-                f"scannetpp-zoom-{zoom}",
-                replace(base, zoom_max=float(zoom), view_counts=counts),
-                data,
-                limits,
-            )
-            for zoom in ZOOMS
-        }
-
-
-@dataclass(frozen=True)
-class Resolution(Stress):
-    """Inputs of 1 … 2 times the training size with the same fields of view, zoomed by up to 3, on ETH3D."""
-
-    AXIS = "input size / training size"
-
-    @property
-    def name(self) -> str:
-        return "resolution"
-
-    def build_columns(self) -> "dict[str, Column]":
-        from g_ray.evaluation.protocols.registry import PROTOCOLS
-        from g_ray.evaluation.running.comparison import Column
-        from g_ray.evaluation.running.plan import Limits
-
-        base = replace(PROTOCOLS["eth3d-fov"], view_counts=(4,))
-        data, width = self.find_data(base.dataset), SMALL_WIDTH if self.scale == "small" else base.size.width
-        return {
-            f"{factor:g}": Column(
-                "eth3d-fov-4",
-                base,
-                data,
-                Limits(sets=self.get_limit(), width=round(factor * width)),
-                network_size=round(factor * width),
-            )
-            for factor in FACTORS
-        }
 
 
 @dataclass(frozen=True)

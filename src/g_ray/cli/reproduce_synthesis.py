@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from g_ray.cli.reproduce_tables import Table
 
@@ -23,11 +23,42 @@ class NVSTable(Table):
 
     lpips: Path | None = None
     """AlexNet and LPIPS weights; if not given, those in the cache. Without any the column is left out."""
+    scenes: int | None = None
+    """Score on the first so many test scenes only, to try things out with few --steps; the table says so."""
+    weights: tuple[Path, ...] = ()
+    """Score these networks as they are, a row each named after its file, instead of training any: files of g-ray train
+    or g-ray weights convert."""
 
     def build_scorer(self, protocol: "NVSProtocol") -> "NVSScorer":
         from g_ray.evaluation.nvs import NVSScorer
+        from g_ray.evaluation.study_runs import list_devices
 
-        return NVSScorer(protocol, find_lpips(self.lpips))
+        if self.scenes is not None and self.scenes < 1:
+            raise ValueError(f"--scenes {self.scenes} must be at least 1")
+        return NVSScorer(protocol.limit_scenes(self.scenes), find_lpips(self.lpips), list_devices()[0])
+
+    def choose_networks(self, study: "Study") -> "Study":
+        """Return the study with the given networks as its rows, or as it is if none is given."""
+        from g_ray.models.stored_config import check_config
+        from g_ray.recipes.nvs import NVSRecipe
+        from g_ray.recipes.stored import read_recipe
+        from g_ray.training.checkpoint import read_weights
+
+        if not self.weights:
+            return study
+        if self.seeds != 1:
+            raise ValueError("--weights gives one network per row: add --seeds 1")
+        files = {path.stem: path for path in self.weights}
+        if len(files) < len(self.weights):
+            raise ValueError("--weights: two files have the same name, which names their rows")
+        recipes = {}
+        for name, path in files.items():
+            recipe = read_recipe(path)
+            if not isinstance(recipe, NVSRecipe):
+                raise ValueError(f"{path}: no network of novel-view synthesis")
+            check_config(recipe.model, read_weights(path))
+            recipes[name] = recipe
+        return replace(study, methods=recipes, pairs=(), weights=files)
 
     def draw(self, study: "Study", result: dict[str, Any]) -> None:
         from g_ray.cli.reproduce_tables import draw_views
@@ -43,6 +74,9 @@ class FovTable(NVSTable):
     """RealEstate10K with train/ and test/ (paper scale only)."""
     index: Path | None = None
     """pixelSplat's evaluation index, a JSON file (paper scale only)."""
+    axes: Literal["opencv", "blender"] = "opencv"
+    """Camera axes that poses are read with (paper scale only). Networks released with RayRoPE need blender: they were
+    trained with cameras that were read so, although the files have OpenCV's axes."""
 
     def build_recipe(self, method: str) -> "NVSRecipe":
         """Return the recipe of one row at the scale of the table."""
@@ -51,21 +85,34 @@ class FovTable(NVSTable):
         if self.scale == "small":
             return make_rooms_recipe(method, self.out)
         recipe = nvs.re10k_paper(method)
-        return replace(recipe, data=replace(recipe.data, root=self._get_paths()[0]))
+        return replace(recipe, data=replace(recipe.data, root=self._get_paths()[0], axes=self.axes))
+
+    def choose_networks(self, study: "Study") -> "Study":
+        from g_ray.data.nvs_settings import RE10KData
+
+        study = super().choose_networks(study)
+        for name in study.weights:
+            data = study.methods[name].data  # pyright: ignore[reportAttributeAccessIssue] (checked to be NVSRecipe)
+            if isinstance(data, RE10KData) and data.axes != self.axes:
+                raise ValueError(
+                    f"{study.weights[name]} was trained with cameras read with {data.axes} axes: score it with --axes "
+                    f"{data.axes}"
+                )
+        return study
 
     def build_protocol(self) -> "NVSProtocol":
         from g_ray.evaluation.nvs import FovProtocol
         from g_ray.evaluation.re10k_protocol import RE10KProtocol
 
         if self.scale == "small":
-            if self.data or self.index:
+            if self.data or self.index or self.axes != "opencv":
                 raise ValueError(
-                    "--data and --index belong to --scale paper; --scale small makes rooms of its own"
+                    "--data, --index and --axes belong to --scale paper; --scale small makes rooms of its own"
                 )
             data = self.build_recipe("gta").data
             return FovProtocol(data.width, data.height, TEST_ROOMS)
         root, index = self._get_paths()
-        protocol = RE10KProtocol(str(root), str(index))
+        protocol = RE10KProtocol(str(root), str(index), self.axes)
         print(protocol.scenes.coverage)
         return protocol
 
@@ -141,6 +188,9 @@ class NVSObjects(NVSTable):
 
     data: Path | None = None
     """Folder of rendered objects; at small scale they are rendered into OUT/data if none is given."""
+    index: Path | None = None
+    """Folder of an index, as `g-ray data objects-index` writes it, e.g. of a released one: its objects are for testing,
+    all others for training. If not given, one product in ten is for testing, and OUT/index says which."""
 
     def build_study(self) -> "Study":
         from g_ray.evaluation.study_runs import Study
@@ -154,8 +204,15 @@ class NVSObjects(NVSTable):
         make = {"small": nvs.objects_tiny, "paper": nvs.objects_paper}[self.scale]
         size = make("gta").data.width
         root = self.data or render_small_objects(self.out / "data", size)
-        recipes = {method: make(method, root) for method in METHODS}
-        protocol = freeze_protocol(root, self.out / "index", size)
+        recipes = {
+            name: replace(recipe, data=replace(recipe.data, index=self.index))
+            for name, recipe in ((method, make(method, root)) for method in METHODS)
+        }
+        protocol = (
+            freeze_protocol(root, self.out / "index", size)
+            if self.index is None
+            else read_protocol(root, self.index, size)
+        )
         return Study("nvs-objects", self.scale, recipes, self.build_scorer(protocol), PAIRS)
 
 
@@ -205,11 +262,23 @@ def render_small_objects(root: Path, size: int) -> Path:
 
 def freeze_protocol(root: Path, index: Path, size: int) -> "ObjectsProtocol":
     """Write the index of test views if there is none, and check it against the objects before anything is trained."""
-    from g_ray.data.objects.index import SUMS, write_indices
-    from g_ray.evaluation.objects_protocol import ObjectsProtocol
+    from g_ray.data.objects.index import SUMS, assign_split, draw_contexts, read_tested, write_indices
 
     if not (index / SUMS).is_file():
-        write_indices(root, index)
+        write_indices(root, index, draw_contexts(root, 0))
+    trained = sorted(uid for uid in read_tested(index) if assign_split(uid) == "train")
+    if trained:
+        raise ValueError(
+            f"{index} tests {len(trained)} objects that are trained on, e.g. {trained[0]}: it is of an earlier version "
+            "that split objects by name; choose another --out"
+        )
+    return read_protocol(root, index, size)
+
+
+def read_protocol(root: Path, index: Path, size: int) -> "ObjectsProtocol":
+    """Return the protocol of an index, checked against the objects."""
+    from g_ray.evaluation.objects_protocol import ObjectsProtocol
+
     protocol = ObjectsProtocol(root, index, size, size)
     protocol.check()
     return protocol

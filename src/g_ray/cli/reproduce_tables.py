@@ -10,7 +10,10 @@ from g_ray.runtime import renamed
 
 if TYPE_CHECKING:
     from g_ray.evaluation.nvs import NVSProtocol
-    from g_ray.evaluation.study_runs import Study
+    from g_ray.evaluation.study_runs import Effort, Study
+
+SAVE_EVERY = {"small": 250, "paper": 2500}
+"""Steps between checkpoints. One of the paper's networks has 568 MB."""
 
 Scale = Literal["small", "paper"]
 
@@ -31,10 +34,26 @@ class Table(ABC):
     """Networks trained at the same time; one per GPU, or per core without a GPU, if not given."""
     methods: tuple[str, ...] = ()
     """Only these rows; all if none is given. Finished runs of other rows in the folder are kept."""
+    workers: int | None = None
+    """Processes that make batches for each network; if not given, the networks' share of the cores beside GPUs, else
+    none."""
+    save_every: int | None = None
+    """Steps between checkpoints; if not given 250 at small scale, 2,500 at paper scale."""
+    compile: bool = False
+    """Compile the networks' blocks with torch.compile: minutes at the start, then faster on a GPU."""
+    score: bool = True
+    """Score the networks and write the table. With --no-score they are only trained, e.g. to be scored in shares."""
+    shard: str | None = None
+    """Share of the scoring of finished networks, e.g. 2/8, for several processes on any machines; or start all with
+    torchrun. The last one writes the table."""
 
     @abstractmethod
     def build_study(self) -> "Study":
         """Return the rows to train and the scorer."""
+
+    def choose_networks(self, study: "Study") -> "Study":
+        """Return the study, perhaps with networks that were given instead of its rows."""
+        return study
 
     @abstractmethod
     def draw(self, study: "Study", result: dict[str, Any]) -> None:
@@ -42,22 +61,44 @@ class Table(ABC):
 
     def run(self) -> None:
         from g_ray.cli.text import ProgressLine
-        from g_ray.evaluation.study_runs import choose_job_count, list_devices, run_study
+        from g_ray.evaluation.study_runs import run_study
         from g_ray.runtime.files import write_atomically, write_json
         from g_ray.runtime.out_folder import claim_out
         from g_ray.runtime.provenance import collect_provenance
 
         claim_out(self.out, "reproduce", ours=is_study_folder(self.out))
-        study = limit_steps(select_methods(self.build_study(), self.methods), self.steps)
-        devices = list_devices()
-        jobs = choose_job_count(devices) if self.jobs is None else self.jobs
-        result = run_study(study, self.out, self.seeds, jobs=jobs, devices=devices, progress=ProgressLine())
+        effort = self._choose_effort()
+        study = self.choose_networks(self.build_study())
+        study = limit_steps(select_methods(study, self.methods), self.steps)
+        if self.compile:
+            study = replace(study, methods={n: replace(r, compile=True) for n, r in study.methods.items()})
+        result = run_study(study, self.out, self.seeds, effort, ProgressLine())
+        if result is None:
+            shard = effort.shard
+            share = f"share {shard.number} of {shard.count} is scored: the last process writes the table"
+            print(f"\n{share if self.score else 'trained, not scored'}")
+            return
         result["provenance"] = collect_provenance()
-        tables = format_tables(result)
+        tables = describe_limits(result) + format_tables(result)
         write_json(self.out / "result.json", result)
         write_atomically(self.out / "table.md", tables + "\n")
+        if "early" in result:
+            write_atomically(self.out / "early.md", format_early_tables(result) + "\n")
         self.draw(study, result)
         print(f"{tables}\n\n{self.out / 'result.json'} and pictures beside it")
+
+    def _choose_effort(self) -> "Effort":
+        import os
+
+        from g_ray.evaluation.shard import Shard
+        from g_ray.evaluation.study_runs import Effort, choose_job_count, list_devices
+
+        shard, devices = Shard.parse(self.shard), list_devices()
+        if shard.count > 1:  # torchrun has one process per GPU of a machine
+            devices = [devices[int(os.environ.get("LOCAL_RANK", "0")) % len(devices)]]
+        jobs = choose_job_count(devices) if self.jobs is None and shard.count == 1 else self.jobs or 1
+        save_every = SAVE_EVERY[self.scale] if self.save_every is None else self.save_every
+        return Effort(jobs, devices, self.workers, save_every, shard, self.score)
 
 
 def is_study_folder(folder: Path) -> bool:
@@ -70,6 +111,13 @@ def is_study_folder(folder: Path) -> bool:
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(result, dict) and {"name", "scale", "rows", "provenance"} <= set(result)
+
+
+def describe_limits(result: dict[str, Any]) -> str:
+    """Return a line on what was left out to try things out, or nothing."""
+    protocol = result["settings"].get("protocol")
+    limit = protocol.get("limit") if isinstance(protocol, dict) else None
+    return "" if limit is None else f"Scored on the first {limit} test scenes only.\n\n"
 
 
 def format_tables(result: dict[str, Any]) -> str:
@@ -92,6 +140,12 @@ def format_tables(result: dict[str, Any]) -> str:
                 parts.append(format_differences_markdown(part, metric, digits, group))
             if part["changes"]:
                 parts.append(format_changes_markdown(part, metric, digits, group))
+    return "\n\n".join(parts)
+
+
+def format_early_tables(result: dict[str, Any]) -> str:
+    """Format the tables of networks that were scored during their training, under a heading for each step."""
+    parts = [f"### After {part['steps']} steps\n\n{format_tables(part)}" for part in result["early"]]
     return "\n\n".join(parts)
 
 
@@ -186,7 +240,7 @@ def make_view_sheet(study: "Study", setting: str, out: Path) -> tuple[list[Any],
     columns.append(("truth", batch.target_images[:MAX_SHOWN, 0]))
     labels = {}
     for method, recipe in study.methods.items():
-        network = load_network(recipe, study.get_run_folder(out, method, 0) / "model.safetensors")
+        network = load_network(recipe, study.get_weights_file(out, method, 0))
         with torch.no_grad():
             predicted = make_predictor(network)(batch)[:, :1]
         columns.append((method, predicted[:MAX_SHOWN, 0]))
@@ -233,7 +287,7 @@ def make_depth_sheet(study: "Study", out: Path) -> tuple[list[Any], dict[str, li
     ]
     labels = {}
     for method, recipe in study.methods.items():
-        network = load_network(recipe, study.get_run_folder(out, method, 0) / "model.safetensors")
+        network = load_network(recipe, study.get_weights_file(out, method, 0))
         predicted = make_predictor(network)(batch).camera_points.norm(dim=-1)[:MAX_SHOWN, FISHEYE_VIEW]
         scale = (truth * valid).sum((-2, -1)) / (predicted * valid).sum((-2, -1))
         predicted = predicted * scale[:, None, None]

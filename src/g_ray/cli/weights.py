@@ -8,35 +8,35 @@ import tyro
 
 if TYPE_CHECKING:
     from g_ray.evaluation.reconstruction import FoldersScorer
+    from g_ray.models.foreign import LoadReport
 
 
 @dataclass(frozen=True)
 class Convert:
-    """Convert VGGT to a reconstruction model to start from, or DINOv2 to an encoder."""
+    """Convert VGGT to a reconstruction model to start from, DINOv2 to an encoder, or RayRoPE's LVSM to ours."""
 
     source: tyro.conf.Positional[str]
     """A .safetensors, .pt or .pth file (only tensors are read), or a Hugging Face id such as facebook/VGGT-1B."""
     out: Path
     """The .safetensors file to write."""
-    method: str = "gray"
-    """How the model uses cameras; "rope" computes what VGGT computes."""
+    method: str | None = None
+    """How the model uses cameras. VGGT: gray if not given; rope computes what VGGT computes. LVSM: a row of nvs-fov, or
+    CONDITIONING+ENCODING such as plucker+none; rayrope if not given and the network predicts depths."""
     taps: tuple[int, int, int, int] = (4, 11, 17, 23)
     """Pairs of layers whose output VGGT's dense heads read."""
+    depth: Literal["depth", "inverse", "asinh"] = "depth"
+    """LVSM: depth coordinate of RayRoPE. Released networks have "depth", although their names say inv_d."""
+    trained_on: Literal["re10k", "objects"] = "re10k"
+    """LVSM: what it was trained on."""
     dtype: Literal["fp32", "fp16", "bf16"] = "fp32"
     """Precision of the file."""
 
     def run(self) -> None:
-        import torch
-
-        from g_ray.models.convert import convert_checkpoint
         from g_ray.runtime.out_folder import check_out_file
 
         check_out_file(self.out)
-        dtypes = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
         try:
-            kind, report = convert_checkpoint(
-                self.source, self.out, method=self.method, taps=self.taps, dtype=dtypes[self.dtype]
-            )
+            kind, report = self._convert()
         except (LookupError, AttributeError, RuntimeError) as error:
             # Sizes are read off the shapes of tensors, which a partial checkpoint lacks.
             raise ValueError(
@@ -47,6 +47,27 @@ class Convert:
         for line in report.format_lines():
             print(f"  {line}")
         print(f"wrote {self.out}")
+
+    def _convert(self) -> "tuple[str, LoadReport]":
+        import torch
+
+        from g_ray.models.checkpoint import find_file
+        from g_ray.models.convert import convert_checkpoint
+        from g_ray.models.foreign import detect_kind, read_foreign
+        from g_ray.recipes.released import convert_released_lvsm
+
+        state = read_foreign(find_file(self.source))
+        dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[self.dtype]
+        if (kind := detect_kind(state)) == "lvsm":
+            return kind, convert_released_lvsm(
+                state,
+                self.out,
+                method=self.method,
+                depth=self.depth,
+                trained_on=self.trained_on,
+                dtype=dtype,
+            )
+        return convert_checkpoint(state, self.out, method=self.method or "gray", taps=self.taps, dtype=dtype)
 
 
 @dataclass(frozen=True)
@@ -122,7 +143,7 @@ class Ship:
 
 @dataclass(frozen=True)
 class Weights:
-    """Convert weights of VGGT and DINOv2, inspect checkpoints, download LPIPS, ship weights with the package."""
+    """Convert weights of VGGT, DINOv2 and LVSM, inspect checkpoints, download LPIPS, ship weights with the package."""
 
     what: (
         Annotated[Convert, tyro.conf.subcommand("convert")]

@@ -131,6 +131,9 @@ class ObjectsData(NVSData):
     """Folder of rendered objects, as `g-ray data objects` writes them."""
     targets: Literal["all", "fov", "novel", "novel_fov", "fov_dolly", "novel_fov_dolly", "mixed"] = "all"
     """Views that a step may ask for: every view but the two that are given, or the targets of a protocol."""
+    index: Path | None = None
+    """Folder of an index whose objects are for testing, as `g-ray data objects-index` writes it; without, one product
+    in ten is, by its name."""
     cache_mb: int = 256
     """Decoded images that each process keeps in memory."""
 

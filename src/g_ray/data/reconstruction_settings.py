@@ -78,6 +78,21 @@ class RoomsViews(ReconstructionData):
 
 
 @dataclass(frozen=True)
+class RoomsLenses(RoomsViews):
+    """Procedural rooms through pinholes, circular fisheyes and full panoramas, equally often among the views."""
+
+    KIND = "rooms-lenses"
+
+    fisheye_deg: tuple[float, float] = (100.0, 230.0)
+    """Field of view of fisheyes across their image circle; that of pinholes is `fov_deg`."""
+
+    def build_source(self, seed: int, patch: int) -> "ReconstructionSource":
+        from g_ray.data.rooms.lenses import LensedRooms
+
+        return LensedRooms(self, seed, patch)
+
+
+@dataclass(frozen=True)
 class FolderSettings:
     """What one data set needs otherwise than the others; None keeps what is set for all of them.
 
@@ -209,6 +224,6 @@ class ScenesViews(ReconstructionData):
 
 
 RECONSTRUCTION_DATA: dict[str, type[ReconstructionData]] = {
-    kind.KIND: kind for kind in (RoomsViews, ScenesViews)
+    kind.KIND: kind for kind in (RoomsViews, RoomsLenses, ScenesViews)
 }
 """Classes by their names in stored recipes."""

@@ -60,8 +60,9 @@ class Rotary(Encoding):
     def __post_init__(self) -> None:
         get_coordinate(self.coordinate)
         check_choice("sign", self.sign, (1, -1))
-        if not (self.scale > 0 and self.base > 0):
-            raise ValueError(f"frequency scale {self.scale} and base {self.base} must be positive")
+        # Options may come from a command line or a file, where a word can stand in the place of a number.
+        if not all(isinstance(value, int | float) and value > 0 for value in (self.scale, self.base)):
+            raise ValueError(f"frequency scale {self.scale} and base {self.base} must be positive numbers")
         if not self.samples:
             raise ValueError(
                 "samples not given: name at least one position inside the patch, e.g. ((0.5, 0.5),)"

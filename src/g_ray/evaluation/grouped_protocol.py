@@ -4,9 +4,11 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from g_ray.data.nvs import NVSBatch
 from g_ray.evaluation.nvs import FovProtocol, NVSProtocol
+from g_ray.evaluation.shard import Shard
 from g_ray.evaluation.study import GROUP
 
 
@@ -31,6 +33,18 @@ class GroupedProtocol(NVSProtocol):
     def digest(self) -> str:
         digests = {name: part.digest for name, part in self.parts.items()}
         return hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:16]
+
+    def describe_settings(self) -> dict[str, Any]:
+        parts = {name: part.describe_settings() for name, part in self.parts.items()}
+        return {"parts": parts} if self.limit is None else {"parts": parts, "limit": self.limit}
+
+    def select(self, shard: Shard) -> "GroupedProtocol":
+        parts = {name: part.select(shard) for name, part in self.parts.items()}
+        return GroupedProtocol(parts, shard=shard, limit=self.limit)
+
+    def limit_scenes(self, limit: int | None) -> "GroupedProtocol":
+        parts = {name: part.limit_scenes(limit) for name, part in self.parts.items()}
+        return GroupedProtocol(parts, shard=self.shard, limit=limit)
 
     def make_batches(self, setting: str) -> Iterator[NVSBatch]:
         name, _, part = setting.partition(GROUP)

@@ -8,7 +8,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from math import ceil
 from pathlib import Path
@@ -22,12 +22,16 @@ from torch import Tensor, nn
 from g_ray.data.nvs import NVSBatch
 from g_ray.data.nvs_settings import PoseFrame, RoomsData
 from g_ray.data.rooms.nvs import RoomsNVS
-from g_ray.evaluation.study import ScoredRun, Scorer
+from g_ray.evaluation.shard import Shard
+from g_ray.evaluation.study import WHOLE, BatchScores, Scorer, Scores, join_batches
 from g_ray.metrics.images import Distance, SceneScores, score_scenes
 from g_ray.metrics.lpips import LPIPS, SMALLEST, load_lpips
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views
 from g_ray.training.recipe import to_plain
+
+PAPER_SHEET = "z2.0"
+"""Setting of the paper's qualitative figure on RealEstate10K."""
 
 Images = Float[Tensor, "scene target 3 h w"]
 Predict = Callable[[NVSBatch], Tensor]
@@ -36,6 +40,11 @@ Predict = Callable[[NVSBatch], Tensor]
 @dataclass(frozen=True)
 class NVSProtocol(ABC):
     """Test scenes that are the same for every method and seed; `settings` are the columns of the table."""
+
+    shard: Shard = field(default=WHOLE, kw_only=True)
+    """Share of the batches of every setting; all of them by default."""
+    limit: int | None = field(default=None, kw_only=True)
+    """Only so many scenes, to try things out; all of them by default."""
 
     @property
     @abstractmethod
@@ -49,8 +58,8 @@ class NVSProtocol(ABC):
 
     @property
     def shown_setting(self) -> str:
-        """The setting whose predictions are drawn as a contact sheet."""
-        return self.settings[-1]
+        """The setting whose predictions are drawn as a contact sheet: the paper's z_max = 2.0 if it is one of them."""
+        return PAPER_SHEET if PAPER_SHEET in self.settings else self.settings[-1]
 
     @abstractmethod
     def make_batches(self, setting: str) -> Iterator[NVSBatch]:
@@ -59,16 +68,54 @@ class NVSProtocol(ABC):
     @property
     def digest(self) -> str:
         """Hash of everything that determines the test images; scores with another digest are not reused."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True, default=str).encode()).hexdigest()[:16]
+        content = json.dumps(self.describe_settings(), sort_keys=True, default=str)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
 
-    @torch.no_grad()
+    def describe_settings(self) -> dict[str, Any]:
+        """Return the fields that determine the test images; a share is no other protocol."""
+        settings = asdict(self)
+        settings.pop("shard")
+        if self.limit is None:  # absent otherwise, so that scores stored before it existed are used
+            settings.pop("limit")
+        return settings
+
+    def split_scenes(self, scenes: int, at_once: int) -> list[range]:
+        """Return the scenes of each batch that belongs to this share."""
+        count = scenes if self.limit is None else min(scenes, self.limit)
+        batches = [range(first, min(first + at_once, count)) for first in range(0, count, at_once)]
+        return [batch for position, batch in enumerate(batches) if self.shard.takes(position)]
+
+    def select(self, shard: Shard) -> "NVSProtocol":
+        """Return the protocol with a share of its batches."""
+        return self if shard == self.shard else replace(self, shard=shard)
+
+    def limit_scenes(self, limit: int | None) -> "NVSProtocol":
+        """Return the protocol with its first scenes only."""
+        return self if limit == self.limit else replace(self, limit=limit)
+
     def score(self, predict: Predict, setting: str, lpips: LPIPS | None) -> SceneScores:
         """Return one value per scene and metric."""
-        distance = None if lpips is None else partial(measure_enlarged, lpips)
-        parts = [
-            score_scenes(b.target_images, predict(b), lpips=distance) for b in self.make_batches(setting)
-        ]
-        return SceneScores.concatenate(parts)
+        return SceneScores.concatenate(self.score_batches(predict, setting, lpips))
+
+    @torch.no_grad()
+    def score_batches(
+        self, predict: Predict, setting: str, lpips: LPIPS | None, device: str | torch.device = "cpu"
+    ) -> list[SceneScores]:
+        """Return the scores of every batch; images are predicted and compared on the device."""
+        distance = enlarge_for(lpips)
+        batches = (batch.to(device) for batch in self.make_batches(setting))
+        return [score_scenes(b.target_images, predict(b), lpips=distance) for b in batches]
+
+    def score_settings(
+        self, predict: Predict, lpips: LPIPS | None, device: str | torch.device = "cpu"
+    ) -> dict[str, list[SceneScores]]:
+        """Return the scores of every batch by setting. Protocols whose settings share images predict them once."""
+        return {setting: self.score_batches(predict, setting, lpips, device) for setting in self.settings}
+
+
+def enlarge_for(lpips: LPIPS | None) -> Distance | None:
+    """Return LPIPS for images of any size."""
+    return None if lpips is None else partial(measure_enlarged, lpips)
 
 
 def measure_enlarged(lpips: Distance, truth: Images, predicted: Images) -> Float[Tensor, "scene target"]:
@@ -114,8 +161,8 @@ class RoomsProtocol(NVSProtocol):
         settings = RoomsData(self.width, self.height, fov_deg=self.fov_deg, pose_frame=self.pose_frame)
         native = RoomsNVS(settings, self.seed, split="test", fov_px=self.fov_px)
         rooms = self.apply_zoom(native, setting)
-        for first in range(0, self.scenes, self.at_once):
-            yield rooms.make_scenes(range(first, min(first + self.at_once, self.scenes)))
+        for batch in self.split_scenes(self.scenes, self.at_once):
+            yield rooms.make_scenes(batch)
 
     @abstractmethod
     def apply_zoom(self, native: RoomsNVS, setting: str) -> RoomsNVS:
@@ -163,6 +210,8 @@ class NVSScorer(Scorer):
 
     protocol: NVSProtocol
     lpips: Path | None = None
+    device: str = "cpu"
+    """Where references are computed and scored; networks are scored where they are."""
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -174,42 +223,54 @@ class NVSScorer(Scorer):
 
     def describe(self) -> dict[str, Any]:
         return {
-            "protocol": to_plain(asdict(self.protocol)),
+            "protocol": to_plain(self.protocol.describe_settings()),
             "protocol_digest": self.protocol.digest,
             "ssim": "as torchmetrics",
             "lpips": f"images with a side below {SMALLEST} px are enlarged by a whole factor",
         }
 
     def score_network(self, network: nn.Module, setting: str) -> dict[str, list[float]]:
-        return self._score_predictions(make_predictor(network), setting)
+        device = get_device(network)
+        parts = self.protocol.score_batches(make_predictor(network), setting, self._load(device), device)
+        return join_batches([to_values(part) for part in parts])
 
-    def score_references(self) -> list[ScoredRun]:
-        return [
-            ScoredRun(
-                name,
-                0,
-                0,
-                0.0,
-                {setting: self._score_predictions(predict, setting) for setting in self.settings},
-            )
-            for name, predict in REFERENCES.items()
-        ]
+    def score_settings(self, network: nn.Module) -> Scores:
+        return {setting: join_batches(parts) for setting, parts in self.score_share(network).items()}
 
-    def _score_predictions(self, predict: Predict, setting: str) -> dict[str, list[float]]:
-        scores = self.protocol.score(
-            predict, setting, None if self.lpips is None else _load_lpips(self.lpips)
-        )
-        return {metric: values.tolist() for metric, values in scores.rows().items()}
+    def score_share(self, network: nn.Module, shard: Shard = WHOLE) -> BatchScores:
+        return self._score(make_predictor(network), shard, get_device(network))
+
+    def score_reference_shares(self, shard: Shard = WHOLE) -> dict[str, BatchScores]:
+        device = torch.device(self.device)
+        return {name: self._score(predict, shard, device) for name, predict in REFERENCES.items()}
+
+    def _score(self, predict: Predict, shard: Shard, device: torch.device) -> BatchScores:
+        protocol = self.protocol.select(shard)
+        scores = protocol.score_settings(predict, self._load(device), device)
+        return {setting: [to_values(part) for part in parts] for setting, parts in scores.items()}
+
+    def _load(self, device: torch.device) -> LPIPS | None:
+        return None if self.lpips is None else _load_lpips(self.lpips, str(device))
 
 
 @cache  # a table scores many networks with the same weights
-def _load_lpips(lpips: Path) -> LPIPS:
-    return load_lpips(lpips)
+def _load_lpips(lpips: Path, device: str) -> LPIPS:
+    return load_lpips(lpips).to(device)
+
+
+def to_values(scores: SceneScores) -> dict[str, list[float]]:
+    """Return the values of each metric as numbers."""
+    return {metric: values.tolist() for metric, values in scores.rows().items()}
+
+
+def get_device(network: nn.Module) -> torch.device:
+    """Return where the parameters of a network are."""
+    return next(network.parameters()).device
 
 
 def make_predictor(network: nn.Module) -> Predict:
     """Return a function that predicts on the network's device and moves images back to the device of the batch."""
-    device = next(network.parameters()).device
+    device = get_device(network)
 
     def predict(batch: NVSBatch) -> torch.Tensor:
         there = batch.to(device)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -54,7 +54,9 @@ class RE10KProtocol(ZoomsProtocol):
     def digest(self) -> str:
         """Hash of the scored frames and all settings, but not of any path."""
         settings = {
-            name: value for name, value in asdict(self).items() if name not in ("root", "index", "at_once")
+            name: value
+            for name, value in self.describe_settings().items()
+            if name not in ("root", "index", "at_once")
         }
         settings["scenes"] = self.scenes.digest
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
@@ -62,15 +64,18 @@ class RE10KProtocol(ZoomsProtocol):
     def make_batches(self, setting: str) -> Iterator[NVSBatch]:
         """Yield all scenes under a setting; a batch holds scenes with equal numbers of views."""
         zoom_max = self.get_zoom(setting)
-        for _, alike in groupby(
-            self.scenes.scenes, key=lambda scene: (len(scene.context), len(scene.target))
-        ):
-            scenes = list(alike)
-            for first in range(0, len(scenes), self.at_once):
-                chosen = scenes[first : first + self.at_once]
-                yield load_scenes(
-                    [self._make_clip_frames(s, zoom_max) for s in chosen], self.width, self.height
-                )
+        for position, batch in enumerate(self._group_scenes()):
+            if self.shard.takes(position):
+                frames = [self._make_clip_frames(scene, zoom_max) for scene in batch]
+                yield load_scenes(frames, self.width, self.height)
+
+    def _group_scenes(self) -> Iterator[list[IndexedScene]]:
+        """Yield the scenes of every batch: neighbors with equal numbers of views."""
+        scenes = self.scenes.scenes[: self.limit]
+        for _, alike in groupby(scenes, key=lambda scene: (len(scene.context), len(scene.target))):
+            group = list(alike)
+            for first in range(0, len(group), self.at_once):
+                yield group[first : first + self.at_once]
 
     def _make_clip_frames(self, scene: IndexedScene, zoom_max: float) -> ClipFrames:
         zoom = compute_zoom_factors(hash_to_units(scene, self.seed), zoom_max)

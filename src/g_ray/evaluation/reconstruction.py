@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from jaxtyping import Bool
+from torch import Tensor, nn
 
 from g_ray.data.lenses import draw_contained_fisheyes, reproject_batch
 from g_ray.data.reconstruction import ReconstructionBatch
@@ -53,6 +54,10 @@ class SetsScorer(Scorer):
         """Return the kind of depth that is compared under a setting."""
         return "ray"
 
+    def select_pixels(self, batch: ReconstructionBatch, setting: str) -> Bool[Tensor, "set view h w"] | None:
+        """Return the pixels that are scored under a setting; None for all of them."""
+        return None
+
     def score_network(self, network: nn.Module, setting: str) -> dict[str, list[float]]:
         return self._score_predictions(make_predictor(network), setting)
 
@@ -63,7 +68,7 @@ class SetsScorer(Scorer):
 
     def _score_predictions(self, predict: Predict, setting: str) -> dict[str, list[float]]:
         parts = [
-            score_batch(batch, predict(batch), self.choose_depth(setting))
+            score_batch(batch, predict(batch), self.choose_depth(setting), self.select_pixels(batch, setting))
             for batch in self.make_batches(setting)
         ]
         rows = ReconstructionScores.concatenate(parts).rows()
@@ -238,11 +243,17 @@ def make_predictor(network: nn.Module) -> Predict:
     return predict
 
 
-def score_batch(batch: ReconstructionBatch, predicted: SetGeometry, depth: DepthName) -> ReconstructionScores:
-    """Score a prediction against the truth of its batch."""
+def score_batch(
+    batch: ReconstructionBatch,
+    predicted: SetGeometry,
+    depth: DepthName,
+    pixels: Bool[Tensor, "set view h w"] | None = None,
+) -> ReconstructionScores:
+    """Score a prediction against the truth of its batch, on all pixels or on some."""
     rays = batch.rays()
     truth = SetGeometry(batch.world_points, batch.camera_points, rays.directions, batch.poses)
-    return score_sets(truth, predicted, batch.valid, depth_kind=depth, known_rays=rays.valid)
+    valid, known = (mask if pixels is None else mask & pixels for mask in (batch.valid, rays.valid))
+    return score_sets(truth, predicted, valid, depth_kind=depth, known_rays=known)
 
 
 def predict_static(batch: ReconstructionBatch) -> SetGeometry:

@@ -6,7 +6,7 @@ with confidence intervals, compare methods in pairs, and format Markdown. `study
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from g_ray.evaluation.shard import Shard
 from g_ray.metrics.intervals import Interval, compute_run_interval
 
 Scores = Mapping[str, Mapping[str, list[float]]]
@@ -21,6 +22,13 @@ Scores = Mapping[str, Mapping[str, list[float]]]
 
 GROUP = "/"
 """Between the group and the column in the name of a setting, where a table has groups of columns."""
+
+
+BatchScores = Mapping[str, list[dict[str, list[float]]]]
+"""setting → batch → metric → one value per scene of the batch."""
+
+WHOLE = Shard()
+"""All of the work."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +63,43 @@ class Scorer(ABC):
     def score_network(self, network: nn.Module, setting: str) -> dict[str, list[float]]:
         """Return one value per scene for each metric."""
 
+    def score_settings(self, network: nn.Module) -> Scores:
+        """Return the scores under all settings."""
+        return {setting: self.score_network(network, setting) for setting in self.settings}
+
+    def score_share(self, network: nn.Module, shard: Shard = WHOLE) -> BatchScores:
+        """Return the scores of the batches of a share, for processes that score one network together."""
+        raise ValueError(f"{type(self).__name__} scores in one process: leave --shard away")
+
+    def score_reference_shares(self, shard: Shard = WHOLE) -> dict[str, BatchScores]:
+        """Return the same for rows without training, by their names; none by default."""
+        return {}
+
     def score_references(self) -> list[ScoredRun]:
-        """Return rows without training, for scale; none by default."""
-        return []
+        """Return rows without training, for scale."""
+        return [
+            ScoredRun(name, 0, 0, 0.0, {setting: join_batches(parts) for setting, parts in batches.items()})
+            for name, batches in self.score_reference_shares().items()
+        ]
+
+
+def join_batches(parts: Sequence[Mapping[str, list[float]]]) -> dict[str, list[float]]:
+    """Join the values of batches in their order."""
+    return {metric: [value for part in parts for value in part[metric]] for metric in parts[0]}
+
+
+def join_shares(shares: Sequence[BatchScores]) -> dict[str, dict[str, list[float]]]:
+    """Join shares 1 to n of n: batch p of a setting is in share p mod n."""
+    joined = {}
+    for setting in shares[0]:
+        batches = [share[setting] for share in shares]
+        count = sum(map(len, batches))
+        if [len(part) for part in batches] != [len(range(k, count, len(shares))) for k in range(len(shares))]:
+            raise ValueError(
+                f"shares of {setting} do not belong together: remove their files and score again"
+            )
+        joined[setting] = join_batches([batches[p % len(shares)][p // len(shares)] for p in range(count)])
+    return joined
 
 
 def make_rows(runs: list[ScoredRun]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.queues import Queue
 from pathlib import Path
@@ -20,96 +20,50 @@ from typing import Any
 
 import torch
 
+from g_ray.evaluation.shard import Shard
+from g_ray.evaluation.stored_scores import StoredScores
 from g_ray.evaluation.study import (
+    WHOLE,
+    BatchScores,
     ScoredRun,
     Scorer,
     Scores,
     compute_changes,
     compute_differences,
     format_scores_csv,
+    join_shares,
     make_rows,
 )
+from g_ray.evaluation.study_jobs import Effort, Job, Stage, Study
 from g_ray.nn.transformer import prepare_for_inference
-from g_ray.runtime.files import strip_paths, write_atomically, write_json
+from g_ray.runtime.files import strip_paths, write_atomically
 from g_ray.runtime.out_folder import claim_out
 from g_ray.training.engine import train
-from g_ray.training.history import METRICS
 from g_ray.training.recipe import Recipe
-from g_ray.training.run import Run
 
 POLL_S = 2.0  # seconds between updates of the progress line
 LOG = "log.txt"
 SCORES = "scores.csv.gz"
 """Every score of every network and scene, beside result.json."""
-SAVE_EVERY = 250  # steps between checkpoints: little is lost when a study is interrupted
-
-
-@dataclass(frozen=True)
-class Study:
-    """Definition of a table: recipes by row name, and the scorer that defines the columns."""
-
-    name: str
-    scale: str
-    methods: Mapping[str, Recipe]
-    scorer: Scorer
-    pairs: tuple[tuple[str, str], ...] = ()
-    """Rows to compare scene by scene: (with ray angles, without)."""
-    networks: Path | None = None
-    """Folder of another study with the same rows, whose networks are scored instead of training new ones."""
-    features: Path | None = None
-    """Folder for features of a frozen encoder, which all rows and seeds share."""
-    row_scorers: Mapping[str, Scorer] = field(default_factory=dict)
-    """Rows that are scored on test scenes of their own, with the columns of `scorer`."""
-    show_changes: bool = False
-    """Whether to compute how each row changes from the first column of a group to the others."""
-
-    def get_scorer(self, method: str) -> Scorer:
-        """Return the scorer of a row."""
-        return self.row_scorers.get(method, self.scorer)
-
-    def get_run_folder(self, out: Path, method: str, seed: int) -> Path:
-        """Return the folder of one training run: in this study's folder, or in that of the study that trained it."""
-        return (self.networks or out) / "runs" / f"{method}-seed{seed}"
-
-    def get_scores_file(self, out: Path, method: str, seed: int) -> Path:
-        """Return the file of one network's scores; those of another study's networks stay in this folder."""
-        own = self.get_run_folder(out, method, seed) / "scores.json"
-        return own if self.networks is None else out / "scores" / f"{method}-seed{seed}.json"
-
-
-@dataclass(frozen=True)
-class Job:
-    """One network to train and score."""
-
-    method: str
-    recipe: Recipe
-    scorer: Scorer
-    folder: Path
-    scores: Path
-    features: Path | None = None
-
-    def read_steps_done(self) -> int:
-        """Return the steps that the run has logged: reading its file needs no communication between processes."""
-        with contextlib.suppress(OSError, IndexError, ValueError, KeyError):
-            return json.loads((self.folder / METRICS).read_text().splitlines()[-1])["step"]
-        return 0
+REFERENCES = "references.json"
+"""File of the scores of rows without training: they depend on the protocol alone and are computed once."""
 
 
 def run_study(
     study: Study,
     out: Path,
     seeds: int,
-    *,
-    jobs: int = 1,
-    devices: Sequence[str] = ("cpu",),
+    effort: Effort | None = None,
     progress: Callable[[str], None] = lambda line: None,
-) -> dict[str, Any]:
+) -> dict[str, Any] | None:
     """Train and score everything, write all scores to SCORES, and return the content of `result.json`.
 
-    `jobs` networks are trained at a time, distributed over `devices`; one job per GPU keeps all of them busy.
+    None if networks are only trained, or if shares of the scoring are still missing.
     """
-    if seeds < 1 or jobs < 1:
-        raise ValueError(f"--seeds {seeds} and --jobs {jobs} must be at least 1")
+    effort = effort or Effort()
+    if seeds < 1:
+        raise ValueError(f"--seeds {seeds} must be at least 1")
+    study.check_early()
     todo = [
         Job(
             method,
@@ -118,13 +72,22 @@ def run_study(
             study.get_run_folder(out, method, seed),
             study.get_scores_file(out, method, seed),
             study.features,
+            study.weights.get(method),
+            study.early,
         )
         for seed in range(seeds)
         for method, recipe in study.methods.items()
     ]
-    scored = [_read_scored_run(job) for job in _run_jobs(todo, jobs, devices, progress)]
+    _run_jobs(todo, effort, progress)
+    if not effort.score:
+        return None
     progress("scoring references")
-    references = study.scorer.score_references()
+    references = _score_references(study.scorer, out, effort.shard)
+    if references is None or any(
+        _open_scores(job, stage).read() is None for job in todo for stage in job.find_stages()
+    ):
+        return None
+    scored = [_read_scored_run(job, job.last) for job in todo]
     write_atomically(out / SCORES, gzip.compress(format_scores_csv([*scored, *references]).encode(), mtime=0))
     settings = study.scorer.describe()
     if study.row_scorers:
@@ -135,32 +98,44 @@ def run_study(
     return {
         "name": study.name,
         "scale": study.scale,
-        "rows": make_rows(sorted(scored, key=lambda run: list(study.methods).index(run.method))),
+        **_summarize(study, scored),
         "references": make_rows(references),
-        "differences": compute_differences(scored, study.pairs),
-        "changes": compute_changes(scored) if study.show_changes else [],
+        **({"early": [_summarize_early(study, todo, step) for step in study.early]} if study.early else {}),
         "settings": settings,
     }
 
 
-def _run_jobs(
-    todo: list[Job], jobs: int, devices: Sequence[str], progress: Callable[[str], None]
-) -> list[Job]:
-    """Train and score all jobs, one after the other in this process, or in `jobs` processes of one thread each."""
-    if jobs == 1:
+def _summarize(study: Study, runs: list[ScoredRun]) -> dict[str, Any]:
+    """Return the rows of a table and the comparisons among them."""
+    return {
+        "rows": make_rows(runs),
+        "differences": compute_differences(runs, study.pairs),
+        "changes": compute_changes(runs) if study.show_changes else [],
+    }
+
+
+def _summarize_early(study: Study, jobs: list[Job], step: int) -> dict[str, Any]:
+    """Return the same for the networks as they were after a part of their training."""
+    return {"steps": step, **_summarize(study, [_read_scored_run(job, job.find_early(step)) for job in jobs])}
+
+
+def _run_jobs(todo: list[Job], effort: Effort, progress: Callable[[str], None]) -> None:
+    """Train and score all jobs, one after the other in this process, or in several processes."""
+    if effort.jobs == 1:
         for number, job in enumerate(todo):
             progress(f"network {number + 1} of {len(todo)}: {job.folder.name}")
-            train_and_score(job, devices[0])
-        return todo
+            train_and_score(job, effort, effort.devices[0])
+        return
     started = time.monotonic()
     before = sum(job.read_steps_done() for job in todo)
     context = get_context("spawn")
     # Each worker process takes one device from this queue when it starts, and keeps it.
     free_devices = context.Queue()
-    for worker in range(jobs):
-        free_devices.put(devices[worker % len(devices)])
-    with ProcessPoolExecutor(jobs, context, initializer=_take_device, initargs=(free_devices,)) as pool:
-        futures = [pool.submit(train_and_score, job) for job in todo]
+    for worker in range(effort.jobs):
+        free_devices.put(effort.devices[worker % len(effort.devices)])
+    starter = (free_devices, effort.count_threads())
+    with ProcessPoolExecutor(effort.jobs, context, initializer=_take_device, initargs=starter) as pool:
+        futures = [pool.submit(train_and_score, job, effort) for job in todo]
         try:
             for _ in _poll_until_done(futures):
                 progress(_format_state(todo, futures, before, started))
@@ -169,7 +144,6 @@ def _run_jobs(
             raise
         for future in futures:
             future.result()
-    return todo
 
 
 def _poll_until_done(futures: list[Future[None]]) -> Iterator[None]:
@@ -196,15 +170,22 @@ _device = "cpu"
 """The device of this worker process; set once by `_take_device`, which the pool calls in every new process."""
 
 
-def _take_device(free_devices: "Queue[str]") -> None:
+def _take_device(free_devices: "Queue[str]", threads: int) -> None:
     global _device
     _device = free_devices.get()
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
 
 
-def train_and_score(job: Job, device: str | None = None) -> None:
+def train_and_score(job: Job, effort: Effort, device: str | None = None) -> None:
     """Train one network, or resume or reuse its run, then score it; output goes to LOG in its folder."""
     device = _device if device is None else device
+    if job.weights is not None or effort.shard.count > 1:
+        if not job.network.is_file():
+            advice = "train it first, with --no-score" if job.weights is None else "give a file of weights"
+            raise ValueError(f"{job.network}: no such file; {advice}")
+        if effort.score:
+            _score_stages(job, device, effort.shard)
+        return
     # The log is opened before training claims the folder, which would refuse a folder with a foreign file.
     claim_out(job.folder, "train", ours=(job.folder / LOG).is_file())
     with (
@@ -212,49 +193,71 @@ def train_and_score(job: Job, device: str | None = None) -> None:
         contextlib.redirect_stdout(log),
         contextlib.redirect_stderr(log),
     ):
-        settings = Run(
-            out=job.folder,
-            device=device,
-            cache=job.features,
-            sample_every=None,
-            tensorboard=False,
-            save_every=SAVE_EVERY,
-        )
-        outcome = train(job.method, job.recipe, settings)
-        _score(job, outcome.weights, device)
+        train(job.method, job.recipe, effort.make_run(job, device))
+        if effort.score:
+            _score_stages(job, device)
 
 
 def load_network(recipe: Recipe, weights: Path, device: str = "cpu") -> torch.nn.Module:
     """Load a trained network in evaluation mode."""
     from safetensors.torch import load_file
 
-    network = recipe.build_task().build_model()
+    network = recipe.build_model()
     network.load_state_dict(load_file(weights))
     return prepare_for_inference(network).to(device)
 
 
-def _score(job: Job, weights: Path, device: str) -> None:
-    """Score the trained network, unless scores of these weights by this protocol are already stored."""
-    key = {"weights": hashlib.sha256(weights.read_bytes()).hexdigest()[:16], **job.scorer.key}
-    with contextlib.suppress(OSError, ValueError):
-        if json.loads(job.scores.read_text())["key"] == key:
-            return
-    network = load_network(job.recipe, weights, device)
-    scores = {setting: job.scorer.score_network(network, setting) for setting in job.scorer.settings}
-    write_json(job.scores, {"key": key, "scores": scores})
+def _score_stages(job: Job, device: str, shard: Shard = WHOLE) -> None:
+    """Score a trained network, and what it was during its training if asked for."""
+    for stage in job.find_stages():
+        _score(job, stage, device, shard)
 
 
-def _read_scored_run(job: Job) -> ScoredRun:
-    scores: Scores = json.loads(job.scores.read_text())["scores"]
-    return ScoredRun(
-        job.method, job.recipe.seed, job.recipe.schedule.steps, _read_cpu_seconds(job.folder), scores
-    )
+def _score(job: Job, stage: Stage, device: str, shard: Shard) -> None:
+    """Score one stage of a network, unless scores of these weights by this protocol are already stored."""
+    stored = _open_scores(job, stage)
+    if stored.read() is not None:
+        return
+    network = load_network(job.recipe, stage.weights, device)
+    if shard.count == 1:
+        stored.write(job.scorer.score_settings(network))
+    else:
+        stored.write_share(shard, lambda: job.scorer.score_share(network, shard), join_shares)
+
+
+def _open_scores(job: Job, stage: Stage) -> StoredScores:
+    """Return the stored scores of these weights by this protocol."""
+    digest = hashlib.sha256(stage.weights.read_bytes()).hexdigest()[:16]
+    return StoredScores(stage.scores, {"weights": digest, **job.scorer.key})
+
+
+def _score_references(scorer: Scorer, out: Path, shard: Shard) -> list[ScoredRun] | None:
+    """Score rows without training, or read their scores; None if shares of other processes are missing."""
+    stored = StoredScores(out / REFERENCES, scorer.key)
+    if stored.read() is None and shard.count == 1:
+        stored.write({run.method: run.scores for run in scorer.score_references()})
+    elif stored.read() is None:
+        stored.write_share(shard, lambda: scorer.score_reference_shares(shard), _join_reference_shares)
+    scores = stored.read()
+    return None if scores is None else [ScoredRun(name, 0, 0, 0.0, found) for name, found in scores.items()]
+
+
+def _join_reference_shares(shares: Sequence[Mapping[str, BatchScores]]) -> dict[str, Scores]:
+    return {name: join_shares([share[name] for share in shares]) for name in shares[0]}
+
+
+def _read_scored_run(job: Job, stage: Stage) -> ScoredRun:
+    """Read the scores of a network at one stage; its CPU seconds are those of the whole training."""
+    scores: Scores = json.loads(stage.scores.read_text())["scores"]
+    return ScoredRun(job.method, job.recipe.seed, stage.steps, _read_cpu_seconds(job.folder), scores)
 
 
 def _read_cpu_seconds(folder: Path) -> float:
     """Return the CPU seconds of training over all its starts, from the newest checkpoint."""
     from g_ray.training.checkpoint import CheckpointStore
 
+    if not folder.is_dir():  # a given network, not one of this study
+        return 0.0
     newest, _ = CheckpointStore(folder / "checkpoints", 1, None).find_newest()
     return newest.load_state()["cpu_seconds"] if newest else 0.0
 

@@ -14,12 +14,8 @@ import torch
 
 from g_ray.export.options import ExportOptions
 from g_ray.export.points import PointCloud, subsample_indices
-from g_ray.export.reconstruction import (
-    FeatureTracks,
-    ReconstructedView,
-    Reconstruction,
-    make_image_name,
-)
+from g_ray.export.reconstruction import FeatureTracks, Reconstruction, make_image_name
+from g_ray.export.view import ReconstructedView
 from g_ray.formats.colmap import make_raw_camera, make_raw_image
 from g_ray.formats.colmap_model import RawCamera, RawImage, write_model
 

@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 
 from g_ray.export.options import ExportOptions
-from g_ray.export.reconstruction import ReconstructedView, Reconstruction
+from g_ray.export.reconstruction import Reconstruction
+from g_ray.export.view import ReconstructedView
 from g_ray.formats.images import read_reduced_photo
 from g_ray.geometry.similarity import Similarity
 

@@ -15,7 +15,6 @@ from g_ray.export.points import PointCloud, collect_points, subsample_indices
 from g_ray.export.reconstruction import (
     RESULT,
     Page,
-    ReconstructedView,
     Reconstruction,
     finish_reconstruction,
     get_depth_path,
@@ -23,6 +22,7 @@ from g_ray.export.reconstruction import (
     read_reconstruction,
     write_views,
 )
+from g_ray.export.view import ReconstructedView
 from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.depth import check_exr_available, write_exr
 from g_ray.formats.frames import camera_to_frame, pose_to_frame

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import pickle
+import struct
 import zipfile
 from abc import ABC, abstractmethod
 from collections import OrderedDict
@@ -10,16 +11,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int32, Int64
 from PIL import Image
 from torch import Tensor
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.images import FORMATS
+from g_ray.formats.torch_archive import StoredTensor, read_layout
 from g_ray.geometry.pose import Pose
 
 Axes = Literal["opencv", "blender"]
@@ -121,18 +123,31 @@ def resolve_inside(folder: Path, name: str, where: str) -> Path:
 # size, 0, 0, camera_from_world 3×4 row by row, and images, the bytes of one JPEG per frame.
 
 
-OPEN = 4
-"""Chunks kept open."""
+KEPT = 8192
+"""Chunks whose layout is remembered: 12 bytes a picture, 30 kB a chunk."""
+
+
+class ClipTable(NamedTuple):
+    """Where a clip lies in its chunk."""
+
+    cameras: StoredTensor
+    starts: Int64[np.ndarray, "frame"]
+    """First byte of each encoded picture."""
+    sizes: Int32[np.ndarray, "frame"]
+    """Bytes of each encoded picture."""
 
 
 @dataclass(frozen=True)
 class ChunkClips(Clips):
-    """Clips in chunks, which are memory-mapped: only the pictures that are used are read from disk."""
+    """Clips in chunks, of which only the pictures that are used are read from disk.
+
+    Where they lie is found out once per chunk, which takes longer than reading and decoding the pictures of a scene.
+    """
 
     folder: Path
     axes: Axes = "opencv"
     chunks: dict[str, str] = field(init=False, repr=False)
-    _open: "OrderedDict[str, dict[str, Any]]" = field(
+    _tables: "OrderedDict[str, dict[str, ClipTable | str]]" = field(
         init=False, repr=False, compare=False, default_factory=OrderedDict
     )
 
@@ -140,7 +155,7 @@ class ChunkClips(Clips):
         object.__setattr__(self, "chunks", _read_index(self.folder / "index.json"))
 
     def __reduce__(self) -> Any:
-        """Leave open chunks out when the object is sent to another process."""
+        """Leave the layout of chunks out when the object is sent to another process."""
         return ChunkClips, (self.folder, self.axes)
 
     @property
@@ -154,49 +169,58 @@ class ChunkClips(Clips):
         if key not in self.chunks:
             raise ValueError(f"{self.folder / 'index.json'} has no clip {key!r}")
         path = resolve_inside(self.folder, self.chunks[key], f"{self.folder / 'index.json'}, clip {key}")
-        entry = self._load_chunk(self.chunks[key], path).get(key)
-        if entry is None:
+        table = self._get_tables(self.chunks[key], path).get(key)
+        where = f"{path}, clip {key}"
+        if table is None:
             raise ValueError(
                 f"{path} has no clip {key}, though index.json says so: download or convert it again"
             )
-        where = f"{path}, clip {key}"
-        cameras, images = _parse_entry(entry, where)
+        if isinstance(table, str):
+            raise ValueError(f"{where}: {table}")
+        cameras = table.cameras.load(path).double()
 
         def frame(number: int) -> Frame:
-            encoded = images[number].contiguous().numpy().tobytes()
+            picture = StoredTensor(int(table.starts[number]), torch.uint8, (int(table.sizes[number]),))
+            encoded = picture.read_bytes(path)
             return decode_frame(encoded, cameras[number, :4], True, f"{where}, frame {number}")
 
         bottom = cameras.new_tensor([0.0, 0.0, 0.0, 1.0]).expand(len(cameras), 1, 4)
         matrices = torch.cat([cameras[:, 6:].reshape(-1, 3, 4), bottom], 1)
         return Clip(key, convert_poses(matrices, self.axes, where), frame)
 
-    def _load_chunk(self, name: str, path: Path) -> dict[str, Any]:
-        """Return the clips of a chunk by key; the least recently used chunk is closed for a new one."""
-        if name in self._open:
-            self._open.move_to_end(name)
+    def _get_tables(self, name: str, path: Path) -> "dict[str, ClipTable | str]":
+        """Return the clips of a chunk by key; the layout that was not used for longest is forgotten."""
+        if name in self._tables:
+            self._tables.move_to_end(name)
         else:
-            self._open[name] = read_chunk(path)
-            while len(self._open) > OPEN:
-                self._open.popitem(last=False)
-        return self._open[name]
+            self._tables[name] = {key: _make_table(entry) for key, entry in read_chunk(path).items()}
+            while len(self._tables) > KEPT:
+                self._tables.popitem(last=False)
+        return self._tables[name]
 
 
 def read_chunk(path: Path) -> dict[str, Any]:
-    """Read a chunk by clip. Only tensors and plain values are unpickled, so a chunk cannot run code."""
+    """Read the layout of a chunk by clip. Only tensors and plain values are unpickled: a chunk cannot run code."""
     try:
-        entries = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+        entries = read_layout(path)
     except pickle.UnpicklingError:
         raise ValueError(
             f"{path} holds more than tensors and plain values, or is damaged, and is not opened: download it again"
         ) from None
     except (FileNotFoundError, PermissionError):
         raise
-    except (OSError, RuntimeError, EOFError, IndexError, zipfile.BadZipFile) as error:
+    except (*DAMAGE, OSError) as error:
         reason = " ".join(str(error).split()[:12])
-        raise ValueError(f"{path} is damaged ({reason}): download it again") from None
+        raise ValueError(
+            f"{path} is damaged, or older than torch 1.6 ({reason}): download it again, or load and save it with torch"
+        ) from None
     if not isinstance(entries, list) or not all(isinstance(e, dict) and "key" in e for e in entries):
         raise ValueError(f"{path} is not a chunk of RealEstate10K: expected a list of clips with their keys")
     return {entry["key"]: entry for entry in entries}
+
+
+DAMAGE = (zipfile.BadZipFile, RuntimeError, ValueError, LookupError, EOFError, TypeError, struct.error)
+"""What reading a damaged archive raises."""
 
 
 def _read_index(path: Path) -> dict[str, str]:
@@ -209,18 +233,24 @@ def _read_index(path: Path) -> dict[str, str]:
     return index
 
 
-def _parse_entry(entry: dict[str, Any], where: str) -> tuple[Tensor, list[Tensor]]:
-    """Return cameras in float64 and encoded pictures, one per frame."""
+def _make_table(entry: dict[str, Any]) -> ClipTable | str:
+    """Return where a clip lies in its chunk, or what is wrong with it: other clips of the chunk can be used."""
     cameras, images = entry.get("cameras"), entry.get("images")
-    if not isinstance(cameras, Tensor) or cameras.ndim != 2 or cameras.shape[1] != 18:
-        raise ValueError(f"{where}: cameras must be a tensor [frame, 18]")
-    if not isinstance(images, list) or not all(
-        isinstance(i, Tensor) and i.dtype == torch.uint8 for i in images
+    if (
+        not isinstance(cameras, StoredTensor)
+        or len(cameras.shape) != 2
+        or cameras.shape[1] != 18
+        or not cameras.dtype.is_floating_point
     ):
-        raise ValueError(f"{where}: images must be a list of byte tensors, one encoded picture each")
-    if len(images) != len(cameras):
-        raise ValueError(f"{where}: {len(images)} pictures but {len(cameras)} cameras")
-    return cameras.double(), images
+        return "cameras must be a tensor [frame, 18]"
+    if not isinstance(images, list) or not all(
+        isinstance(i, StoredTensor) and i.dtype == torch.uint8 for i in images
+    ):
+        return "images must be a list of byte tensors, one encoded picture each"
+    if len(images) != cameras.shape[0]:
+        return f"{len(images)} pictures but {cameras.shape[0]} cameras"
+    starts = np.array([image.start for image in images], dtype=np.int64)
+    return ClipTable(cameras, starts, np.array([image.nbytes for image in images], dtype=np.int32))
 
 
 # LVSM's layout: `{split}/images/<clip>/%05d.png`, `{split}/metadata/<clip>.json` and `{split}/full_list.txt`.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import conv2d, pad
 
@@ -15,10 +15,6 @@ from g_ray.metrics.intervals import Interval, bootstrap
 
 Distance = Callable[[Tensor, Tensor], Tensor]
 """(truth, predicted) → one value per image."""
-
-# SSIM as in torchmetrics, for images in [0, 1]: libraries with other windows differ in the second digit.
-REACH, SIGMA = 5, 1.5  # pixels: half the Gaussian window without its center, and its standard deviation
-C1, C2 = 0.01**2, 0.03**2  # stabilizers of luminance and contrast (Wang et al. 2004: K1 = 0.01, K2 = 0.03)
 
 
 def mse(
@@ -36,14 +32,19 @@ def psnr(
     This is eq:nvs_psnr_aggregation of the paper. The mean of the targets' own PSNRs would be at least as large.
     A perfect prediction has a PSNR of ∞.
     """
-    return -10 * mse(truth, predicted).mean(-1).log10()
+    return pool_psnr(mse(truth, predicted))
+
+
+def pool_psnr(errors: Float[Tensor, "*scene target"]) -> Float[Tensor, "*scene"]:
+    """Return the PSNR of scenes from the mean squared errors of their targets."""
+    return -10 * errors.mean(-1).log10()
 
 
 # Structural similarity, with the conventions of torchmetrics: libraries differ in the second digit.
 
 
-REACH, SIGMA = 5, 1.5  # pixels
-C1, C2 = 0.01**2, 0.03**2
+REACH, SIGMA = 5, 1.5  # pixels: half the Gaussian window without its center, and its standard deviation
+C1, C2 = 0.01**2, 0.03**2  # stabilizers of luminance and contrast (Wang et al. 2004: K1 = 0.01, K2 = 0.03)
 
 
 def ssim(
@@ -110,7 +111,37 @@ class SceneScores:
         return {name: bootstrap(values, seed=seed) for name, values in self.rows().items()}
 
 
+@dataclass(frozen=True)
+class ImageScores:
+    """One value per image: what all metrics of any choice of targets follow from."""
+
+    mse: Float[Tensor, "scene target"]
+    ssim: Float[Tensor, "scene target"]
+    lpips: Float[Tensor, "scene target"] | None
+
+    def select(self, targets: Int[Tensor, "scene chosen"]) -> "ImageScores":
+        """Return the scores of some targets of each scene, by their positions."""
+        lpips = None if self.lpips is None else self.lpips.gather(1, targets)
+        return ImageScores(self.mse.gather(1, targets), self.ssim.gather(1, targets), lpips)
+
+    def pool(self) -> SceneScores:
+        """Return one value per scene and metric."""
+        lpips = None if self.lpips is None else self.lpips.mean(-1)
+        return SceneScores(pool_psnr(self.mse), self.ssim.mean(-1), lpips)
+
+
 @torch.no_grad()
+def score_images(
+    truth: Float[Tensor, "scene target 3 h w"],
+    predicted: Float[Tensor, "scene target 3 h w"],
+    *,
+    lpips: Distance | None,
+) -> ImageScores:
+    """Compute what the metrics of the paper's NVS tables need of each image, on the device of the images."""
+    perceptual = None if lpips is None else lpips(truth, predicted)
+    return ImageScores(mse(truth, predicted), ssim(truth, predicted), perceptual)
+
+
 def score_scenes(
     truth: Float[Tensor, "scene target 3 h w"],
     predicted: Float[Tensor, "scene target 3 h w"],
@@ -118,5 +149,4 @@ def score_scenes(
     lpips: Distance | None,
 ) -> SceneScores:
     """Compute all metrics of the paper's NVS tables; pass `lpips=None` explicitly to leave out LPIPS."""
-    perceptual = None if lpips is None else lpips(truth, predicted).mean(-1)
-    return SceneScores(psnr(truth, predicted), ssim(truth, predicted).mean(-1), perceptual)
+    return score_images(truth, predicted, lpips=lpips).pool()

@@ -28,15 +28,14 @@ SEED = 0
 
 
 def convert_checkpoint(
-    source: str | Path,
+    state: Mapping[str, Tensor],
     out: Path,
     *,
     method: str,
     taps: tuple[int, int, int, int] = (4, 11, 17, 23),
     dtype: torch.dtype | None = None,
 ) -> tuple[str, LoadReport]:
-    """Read VGGT or DINOv2 from a file or the hub, write ours; returns what it was and what found a place."""
-    state = read_foreign(find_file(source))
+    """Write the tensors of VGGT or DINOv2 as ours; returns what it was and what found a place."""
     kind = detect_kind(state)
     if kind == "vggt":
         torch.manual_seed(SEED)

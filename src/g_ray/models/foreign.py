@@ -1,4 +1,7 @@
-"""Weights of others: names in the checkpoints of VGGT and DINOv2, and what they are called here."""
+"""Weights of others: names in the checkpoints of VGGT and DINOv2, and what they are called here.
+
+Those of synthesis networks are in `released_lvsm`.
+"""
 
 import re
 from collections import Counter
@@ -8,6 +11,8 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+
+from g_ray.models.released_lvsm import MARK as RELEASED_LVSM
 
 VGGT_PARTS = {
     "aggregator.patch_embed.": "encoder.",
@@ -65,19 +70,20 @@ def read_foreign(path: Path) -> dict[str, Tensor]:
 
 
 def detect_kind(names: Iterable[str]) -> str:
-    """Detect "vggt", "dinov2" (its hub's names) or "transformers" (DINOv2 there)."""
-    names = set(names)
+    """Detect "vggt", "dinov2" (its hub's names), "transformers" (DINOv2 there) or "lvsm" (as RayRoPE has it)."""
+    names = {re.sub(r"^(module\.|_orig_mod\.)+", "", name) for name in names}
     for kind, mark in (
         ("vggt", "aggregator.camera_token"),
         ("dinov2", "pos_embed"),
         ("transformers", "embeddings.position_embeddings"),
+        ("lvsm", RELEASED_LVSM),
     ):
         if mark in names:
             return kind
     some = ", ".join(sorted(names)[:3]) or "no tensors"
     raise ValueError(
-        f"neither VGGT nor DINOv2: it has {some}, …; give a checkpoint of facebook/VGGT-1B, of DINOv2's hub "
-        "(dinov2_vit*14, dinov2_vit*14_reg4) or of transformers (facebook/dinov2-*)"
+        f"neither VGGT, DINOv2 nor RayRoPE's LVSM: it has {some}, …; give a checkpoint of facebook/VGGT-1B, of DINOv2's"
+        " hub (dinov2_vit*14, dinov2_vit*14_reg4), of transformers (facebook/dinov2-*) or of Lucas-707/RayRoPE"
     )
 
 

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 Conditioning = Literal["plucker", "camray", "raymap", "none"]
 
-EncodingOptions = dict[str, float | bool | str]
+EncodingOptions = dict[str, int | float | bool | str]
 
 
 class Method(NamedTuple):

@@ -10,6 +10,7 @@ from math import pi
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from g_ray.models.lvsm_config import EncodingOptions
 from g_ray.runtime import renamed
 
 if TYPE_CHECKING:
@@ -100,6 +101,8 @@ class TrunkOptions:
     """Rays that are an input (camray methods only) are multiplied by this."""
     recompute: bool = field(default=False, kw_only=True)
     """Compute activations of encoder, trunk and dense head again in the backward pass: slower, less memory."""
+    encoding_options: EncodingOptions = field(default_factory=dict, kw_only=True)
+    """Changes of the method's encodings: `coordinate spherical` for lenses beyond 180°, `scale 2` for α = 2."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", renamed.METHODS.get(self.method, self.method))
@@ -132,8 +135,6 @@ class ReconstructionConfig(TrunkOptions):
     encoder_taps: tuple[int, ...] = ()
     """Hidden states of DINOv2 that are projected to `dim`, which may then differ from its width; without any, its
     output is taken as it is. Blocks behind the last one are left out."""
-    encoding_options: dict[str, Any] = field(default_factory=dict)
-    """Changes of the method's encodings, e.g. `{"coordinate": "equidistant"}` for lenses beyond 180°."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -297,4 +298,9 @@ class ReconstructionNetwork(TrunkOptions):
     def build_config(self) -> ReconstructionConfig:
         """Return all sizes."""
         make = RECONSTRUCTION_SIZES[self.size]
-        return make(self.method, camray_scale=self.camray_scale, recompute=self.recompute)
+        return make(
+            self.method,
+            camray_scale=self.camray_scale,
+            recompute=self.recompute,
+            encoding_options=self.encoding_options,
+        )

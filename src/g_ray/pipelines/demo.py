@@ -12,7 +12,8 @@ from g_ray.cameras.base import Camera
 from g_ray.data.rooms.random_room import OBJECT_COLORS, make_random_room
 from g_ray.data.rooms.room import Room
 from g_ray.data.rooms.textures import PATTERNS
-from g_ray.export.reconstruction import ReconstructedView, Reconstruction
+from g_ray.export.reconstruction import Reconstruction
+from g_ray.export.view import ReconstructedView
 from g_ray.geometry.pose import Pose
 from g_ray.pipelines.reconstruction import KnownGeometry, reconstruct
 from g_ray.pipelines.scoring import SCORES, TrueView, score_views

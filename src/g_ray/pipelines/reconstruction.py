@@ -16,7 +16,8 @@ import numpy as np
 from jaxtyping import Int
 
 from g_ray.cameras.base import Camera
-from g_ray.export.reconstruction import FeatureTracks, ReconstructedView, Reconstruction, Unit
+from g_ray.export.reconstruction import FeatureTracks, Reconstruction, Unit
+from g_ray.export.view import ReconstructedView
 from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.photos import Image, Mask
 from g_ray.geometry.similarity import Similarity
@@ -28,7 +29,7 @@ from g_ray.pipelines.verdict import judge
 from g_ray.predictors import ModelSettings, choose_model, make_predictor
 from g_ray.predictors.base import Predictor, Progress, SceneInput, ScenePrediction, check_priors
 from g_ray.predictors.network import NetworkPredictor, load_network
-from g_ray.predictors.settings import WEIGHTS, Precision
+from g_ray.predictors.settings import WEIGHTS, PlaceBy, Precision
 from g_ray.sfm.rig import Rig
 from g_ray.viewer.reconstruction_report import write_report
 
@@ -55,6 +56,7 @@ def reconstruct(
     query_chunk: int | None = None,
     device: str = "auto",
     refine: bool = False,
+    place_by: PlaceBy | None = None,
     work: Path | None = None,
     progress: Progress = lambda stage, share: None,
 ) -> Reconstruction:
@@ -81,15 +83,23 @@ def reconstruct(
             size=size,
             device=device,
             refine=refine,
+            place_by=place_by,
             weights=None if loaded or weights is None else str(weights),
             precision=precision,
             at_once=at_once,
         )
         name = model or ("network" if loaded else choose_model(settings))
         if name == "network":
+            if refine:
+                raise ValueError("model 'network' has place_by: leave out refine")
             network = load_network(WEIGHTS if weights is None else weights, device, precision)
             predictor: Predictor = NetworkPredictor(
-                network, size or network.config.long_side, precision, query_chunk, at_once
+                network,
+                size or network.config.long_side,
+                precision,
+                query_chunk,
+                at_once,
+                place_by=place_by or "matches",
             )
         elif loaded or query_chunk is not None:
             raise ValueError(f"model {name!r} is not our network: leave out its weights and query_chunk")

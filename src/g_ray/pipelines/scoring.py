@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from g_ray.cameras.base import Camera
-from g_ray.export.reconstruction import ReconstructedView
+from g_ray.export.view import ReconstructedView
 from g_ray.formats import read_scene
 from g_ray.formats.colmap import convert_pose, find_model
 from g_ray.formats.colmap_model import ColmapModel, RawImage, read_model

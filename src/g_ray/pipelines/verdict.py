@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from g_ray.export.reconstruction import ReconstructedView, Unit
+from g_ray.export.reconstruction import Unit
+from g_ray.export.view import ReconstructedView
 from g_ray.pipelines.alignment import Alignment
 from g_ray.predictors.base import Predictor, SceneInput, ScenePrediction
 from g_ray.predictors.settings import ROOMS_WEIGHTS

@@ -4,6 +4,7 @@ A new model is a file with a `Predictor` and a line in MODELS; nothing here impo
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,7 @@ def _make_network(settings: ModelSettings) -> "Predictor":
     """The reconstruction network."""
     from g_ray.predictors.network import NetworkPredictor
 
-    return NetworkPredictor.from_settings(settings)
+    return NetworkPredictor.from_settings(replace(settings, place_by=settings.place_by or "matches"))
 
 
 MODELS: "dict[str, Callable[[ModelSettings], Predictor]]" = {
@@ -56,6 +57,10 @@ def make_predictor(name: str | None, settings: ModelSettings | None = None) -> "
         raise ValueError("--model stereo has no weights: leave out --weights, or add --fill network")
     if name != "stereo" and asks_network:
         raise ValueError(f"--fill and --unplaced add a network to stereo: leave them out with --model {name}")
+    if name != "network" and settings.place_by is not None:
+        raise ValueError(f"--place-by is for --model network: leave it out with --model {name}")
+    if name == "network" and settings.refine:
+        raise ValueError("--refine is for other models: leave it out, --model network has --place-by")
     if name not in PEERS and settings.lenses == "predicted":
         raise ValueError(f"--model {name} finds no lenses: leave out --lenses predicted")
     return MODELS[name](settings)

@@ -3,22 +3,24 @@
 import copy
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 
-from g_ray.export.reconstruction import ReconstructedView
+from g_ray.export.view import ReconstructedView
 from g_ray.formats.calibration import CalibratedView
 from g_ray.models.checkpoint import find_file, load_reconstruction, read_untrained
 from g_ray.models.inference import run_inference
 from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.predictors import network_cost
+from g_ray.predictors.anchoring import estimate_matching, place_by_matches
 from g_ray.predictors.base import Cost, Prior, Progress, SceneInput, ScenePrediction
 from g_ray.predictors.chunks import StoredChunks, join_chunks, predict_chunks, split_into_chunks
 from g_ray.predictors.precision import check_precision
-from g_ray.predictors.settings import MIN_CHUNK, OVERLAP, WEIGHTS, ModelSettings, Precision
+from g_ray.predictors.settings import MIN_CHUNK, OVERLAP, WEIGHTS, ModelSettings, PlaceBy, Precision
+from g_ray.sfm import CannotMatch, SfMOptions
 from g_ray.training.distributed import choose_device
 
 GIB = 2**30
@@ -42,6 +44,9 @@ class NetworkPredictor:
     """GiB of the whole process, instead of `at_once`."""
     weights: str = "given"
     """Where the model came from, for the record."""
+    place_by: PlaceBy = "network"
+    """By matches, by the network's poses where these fail, with depth corrected by their points; or all by itself."""
+    sfm: SfMOptions = field(default_factory=SfMOptions)
 
     @property
     def NAME(self) -> str:
@@ -59,6 +64,7 @@ class NetworkPredictor:
             at_once=settings.at_once,
             max_memory=settings.max_memory,
             weights=weights,
+            place_by=settings.place_by or "network",
         )
 
     def describe_settings(self) -> dict[str, Any]:
@@ -70,6 +76,8 @@ class NetworkPredictor:
             "at_once": self.at_once,
             "max_memory": self.max_memory,
         }
+        if self.place_by == "matches":
+            settings |= {"place_by": self.place_by, "sfm": asdict(self.sfm)}
         if self.weights != "given":
             stat = find_file(self.weights).stat()
             settings["weights_bytes"] = stat.st_size
@@ -94,23 +102,39 @@ class NetworkPredictor:
         ]
         speed = network_cost.EFFICIENCY * network_cost.measure_operations_per_second(self._device)
         parts = "one chunk" if len(chunks) == 1 else f"{len(chunks)} chunks of {at_once}"
-        return Cost(
-            sum(chunk.operations for chunk in chunks) / speed,
-            max(chunk.memory for chunk in chunks) + network_cost.BASE_MEMORY,
-            f"{len(scene.views)} views in {parts} at {self.size} px",
-        )
+        seconds = sum(chunk.operations for chunk in chunks) / speed
+        text = f"{len(scene.views)} views in {parts} at {self.size} px"
+        if self.place_by == "matches":
+            pairs, matching = estimate_matching([view.camera for view in scene.views], self.sfm)
+            seconds, text = seconds + matching, f"{text}, features and matches of {pairs} pairs"
+        return Cost(seconds, max(chunk.memory for chunk in chunks) + network_cost.BASE_MEMORY, text)
 
     def predict(
         self, scene: SceneInput, work: Path | None = None, progress: Progress = lambda stage, share: None
     ) -> ScenePrediction:
-        """Predict chunks and join them."""
+        """Predict chunks and join them; then place them by matches, if that is asked for."""
         chunks = self._split(len(scene.views), self.count_at_once(scene.views))
         stored = None if work is None else StoredChunks(work)
         predicted = predict_chunks(
             self, scene.views, chunks, stored, lambda done, count: progress("network", done / count)
         )
         views, notes = join_chunks(predicted)
-        return ScenePrediction(tuple(views), (None,) * len(views), notes=tuple(notes))
+        if self.place_by == "network" or len(views) < 2:
+            return ScenePrediction(tuple(views), (None,) * len(views), notes=tuple(notes))
+        try:
+            anchored = place_by_matches(
+                views, scene, placed=True, options=self.sfm, work=work, progress=progress
+            )
+        except CannotMatch as error:
+            notes = [*notes, f"poses are the network's own: {error}"]
+            return ScenePrediction(tuple(views), (None,) * len(views), notes=tuple(notes))
+        return ScenePrediction(
+            tuple(anchored.views),
+            tuple(anchored.reasons),
+            sparse=anchored.sparse,
+            figures=anchored.figures,
+            notes=(*notes, *anchored.notes),
+        )
 
     def load_finished(self, scene: SceneInput, work: Path) -> ScenePrediction | None:
         """Join the chunks that are in the work folder, from the first one without a gap."""
@@ -124,6 +148,8 @@ class NetworkPredictor:
             return None
         views, notes = join_chunks(finished)
         missing = len(scene.views) - len(views)
+        if self.place_by == "matches":
+            notes = [*notes, "photographs are not placed by their matches yet: poses are the network's own"]
         return ScenePrediction((*views, *[None] * missing), (None,) * len(scene.views), notes=tuple(notes))
 
     @property

@@ -33,6 +33,7 @@ ModelName = Literal[
 """The names of `MODELS`."""
 Precision = Literal["fp32", "bf16", "int8"]
 """Arithmetic of encoder and trunk; heads always compute in float32."""
+PlaceBy = Literal["matches", "network"]
 DEFAULT_MODEL: ModelName = "stereo"
 
 
@@ -59,6 +60,9 @@ class ModelSettings:
     """network, vggt, …: views in a chunk, instead of as many as the memory allows."""
     refine: bool = False
     """stereo, vggt, …: adjust the poses with the true lenses, kept if tracks that were held out improve."""
+    place_by: PlaceBy | None = None
+    """network: place photographs by their matches (default), by the network's poses where these fail, and correct its
+    depth by the matched points; or take poses and depth from the network alone."""
     fill: Literal["network"] | None = None
     """stereo: fill pixels without depth by a network's, scaled to the stereo depth and marked in all outputs."""
     unplaced: Literal["network"] | None = None

@@ -13,9 +13,10 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from g_ray.export.points import PointCloud
-from g_ray.export.reconstruction import ReconstructedView
+from g_ray.export.view import ReconstructedView
 from g_ray.formats.calibration import CalibratedView
 from g_ray.geometry.pose import Pose
+from g_ray.predictors.anchoring import count_pixels, estimate_matching
 from g_ray.predictors.base import Cost, Prior, Progress, SceneInput, ScenePrediction
 from g_ray.predictors.fill import fill_views
 from g_ray.predictors.network import NetworkPredictor
@@ -35,10 +36,6 @@ from g_ray.stereo.sweep import BAND
 from g_ray.training.distributed import choose_device
 
 # CPU seconds and bytes, measured on photographs of several sizes (docs: benchmarks).
-FEATURE_SECONDS = 1.6
-"""Of a photograph with a long side of 1600 px."""
-PAIR_SECONDS = 0.12
-"""Of matching two photographs with about 8,000 features each."""
 SWEEP_SECONDS = 1.1e-7
 """Of a pixel, hypothesis and source."""
 BASE_MEMORY = 700 * 2**20
@@ -97,10 +94,9 @@ class StereoPredictor:
 
     def estimate_cost(self, scene: SceneInput) -> Cost:
         count = len(scene.views)
-        pairs = count * min(count - 1, self.sfm.exhaustive_views) / 2
         largest = max(view.camera.width * view.camera.height for view in scene.views)
-        pixels = [_count_pixels(view, self.stereo.long_side) for view in scene.views]
-        scale = [_count_pixels(view, self.sfm.max_image_size) / (1600 * 1200) for view in scene.views]
+        pixels = [count_pixels(view.camera, self.stereo.long_side) for view in scene.views]
+        pairs, matching = estimate_matching([view.camera for view in scene.views], self.sfm)
         sources = min(self.stereo.sources, count - 1)
         sweep = SWEEP_SECONDS * sum(_count_samples(count, sources, self.stereo) for count in pixels)
         memory = (
@@ -114,8 +110,8 @@ class StereoPredictor:
                 f"{count} views need about {memory / 2**30:.1f} GiB: raise --max-memory, lower --size, "
                 "or give fewer photographs"
             )
-        text = f"{count} views: features, {round(pairs)} pairs, depth at {self.stereo.long_side} px"
-        return Cost(FEATURE_SECONDS * sum(scale) + PAIR_SECONDS * pairs + sweep, round(memory), text)
+        text = f"{count} views: features, {pairs} pairs, depth at {self.stereo.long_side} px"
+        return Cost(matching + sweep, round(memory), text)
 
     def predict(
         self, scene: SceneInput, work: Path | None = None, progress: Progress = lambda stage, share: None
@@ -356,9 +352,3 @@ def _count_samples(pixels: float, sources: int, options: StereoOptions) -> float
     if whole <= options.full_volume:
         return whole
     return whole / 8 + pixels * (2 * BAND + 1) * sources
-
-
-def _count_pixels(view: CalibratedView, long_side: int) -> float:
-    width, height = view.camera.width, view.camera.height
-    scale = min(1.0, long_side / max(width, height))
-    return width * height * scale**2

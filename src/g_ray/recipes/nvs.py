@@ -21,6 +21,8 @@ from g_ray.models.lvsm_config import METHODS, SIZES, LVSMConfig
 from g_ray.training.recipe import OptimizerSettings, Recipe, Schedule
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from g_ray.training.task import Task
 
 
@@ -36,6 +38,11 @@ class NVSRecipe(Recipe):
         settings = super().to_settings()
         settings["data"].pop("cache", None)  # where pictures are cached changes nothing about the run
         return {**settings, "data": {"kind": self.data.KIND, **settings["data"]}}
+
+    def build_model(self) -> "nn.Module":
+        from g_ray.models.lvsm import LVSM
+
+        return LVSM(self.model)
 
     def build_task(self) -> "Task":
         from g_ray.losses.nvs import nvs_loss

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from g_ray.data.reconstruction_settings import ReconstructionData, RoomsViews, ScenesViews
+from g_ray.data.reconstruction_settings import ReconstructionData, RoomsLenses, RoomsViews, ScenesViews
 from g_ray.losses.settings import ReconstructionWeights
 from g_ray.models.reconstruction_config import ReconstructionNetwork, SizeName
 from g_ray.training.recipe import OptimizerSettings, Recipe, Schedule
@@ -121,6 +121,13 @@ def ablation(method: str) -> ReconstructionRecipe:
     first = stage1(method, "small")
     steps = 45 * STEPS_PER_EPOCH
     return replace(first, schedule=replace(first.schedule, steps=steps, warmup=steps // 20))
+
+
+def see_through_all_lenses(recipe: ReconstructionRecipe) -> ReconstructionRecipe:
+    """Return a recipe on rooms with views through pinholes, fisheyes of up to 230° and panoramas."""
+    if not isinstance(recipe.data, RoomsViews):
+        raise ValueError("only procedural rooms can be seen through any lens: use a recipe on rooms")
+    return replace(recipe, data=RoomsLenses(**vars(recipe.data)))
 
 
 # Pretrained features: DINOv2 as it is, and a trunk that two cores can train, on scene folders at the network's size.

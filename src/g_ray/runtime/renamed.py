@@ -22,6 +22,7 @@ ADDED: dict[str, Any] = {
     "per_folder": [],
     "distinct": None,
     "pose_frame": "first_context",
+    "encoding_options": {},
 }
 """Settings that runs of earlier versions lack, and what these did."""
 

@@ -11,6 +11,7 @@ calibration. COLMAP computes with its own model of a lens where it has one, and 
 where it has none or where the lens sees more than half of all directions. Errors are those of the true lens.
 """
 
+from g_ray.sfm.colmap_package import CannotMatch
 from g_ray.sfm.inputs import MaskInput, PhotoInput
 from g_ray.sfm.localization import localize
 from g_ray.sfm.options import SfMOptions
@@ -22,6 +23,7 @@ from g_ray.sfm.storage import load_scene, save_scene
 from g_ray.sfm.workspace import Report
 
 __all__ = [
+    "CannotMatch",
     "MaskInput",
     "PhotoInput",
     "PoseAgreement",

@@ -4,16 +4,20 @@ import os
 from typing import Any
 
 
+class CannotMatch(ValueError):
+    """Poses cannot come from matches: COLMAP is missing, or the photographs do not allow it."""
+
+
 def import_pycolmap() -> Any:
     """Return the module, with its log limited to errors."""
     try:
         import pycolmap
     except ImportError as error:
-        raise ValueError(
+        raise CannotMatch(
             f"structure from motion needs pycolmap ({error}); run: pip install 'g-ray[calib]'"
         ) from None
     if not hasattr(pycolmap, "FeatureExtractor"):
-        raise ValueError(
+        raise CannotMatch(
             f"pycolmap {pycolmap.__version__} is too old; run: pip install --upgrade 'pycolmap>=4.2'"
         )
     pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value

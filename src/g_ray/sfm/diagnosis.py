@@ -8,12 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from g_ray.sfm.colmap_package import CannotMatch
 from g_ray.sfm.inputs import InputView
 from g_ray.sfm.pairs import Pair
 from g_ray.sfm.workspace import Workspace
 
 
-class NothingMatches(ValueError):
+class NothingMatches(CannotMatch):
     """No two photographs can be oriented by their matches."""
 
 
@@ -37,7 +38,7 @@ def check_views(views: Sequence[InputView]) -> list[str]:
         if name != view.name:
             twice.append(f"{view.name} is the same photograph as {name}")
     if len(first) == 1:
-        raise ValueError(
+        raise CannotMatch(
             f"all {len(views)} photographs are identical: no parallax, depth cannot be computed; "
             "give photographs from different places"
         )
@@ -50,7 +51,7 @@ def check_matches(space: Workspace, geometries: Mapping[Pair, Any]) -> None:
         view.name for view, features in zip(space.views, space.features, strict=True) if not len(features)
     ]
     if len(empty) > len(space.views) - 2:
-        raise ValueError(
+        raise CannotMatch(
             f"{len(empty)} of {len(space.views)} photographs have no features outside of the masks "
             f"({', '.join(empty[:3])}{', …' if len(empty) > 3 else ''}); check the masks and the photographs"
         )
@@ -61,7 +62,7 @@ def check_matches(space: Workspace, geometries: Mapping[Pair, Any]) -> None:
         )
     moving = (pair for pair, geometry in geometries.items() if not _is_rotation(space, pair, geometry))
     if next(moving, None) is None:
-        raise ValueError(
+        raise CannotMatch(
             "no parallax: depth cannot be computed, as a rotation alone explains all matches; "
             "give photographs from different places"
         )

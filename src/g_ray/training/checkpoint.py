@@ -145,6 +145,7 @@ class CheckpointStore:
     folder: Path
     keep: int = 2
     milestone_every: int | None = None
+    milestones: tuple[int, ...] = ()
 
     def list_checkpoints(self) -> list[Checkpoint]:
         """Oldest first."""
@@ -227,6 +228,7 @@ class CheckpointStore:
         """Keep the newest, the best validated and the milestones."""
         checkpoints = self.list_checkpoints()
         kept = set(checkpoints[-self.keep :])
+        kept |= {checkpoint for checkpoint in checkpoints if checkpoint.step in self.milestones}
         if self.milestone_every:
             kept |= {checkpoint for checkpoint in checkpoints if checkpoint.step % self.milestone_every == 0}
         scores = {c: score for c in checkpoints if (score := c.read_validation()) is not None}

@@ -115,7 +115,7 @@ class Session:
             "processes": world.size,
         }
         self.documents = {"recipe": self.identity, "provenance": {**provenance, "processes": world.size}}
-        self.store = CheckpointStore(folder / "checkpoints", run.keep, run.milestone_every)
+        self.store = CheckpointStore(folder / "checkpoints", run.keep, run.milestone_every, run.milestones)
         self.total = recipe.schedule.steps
         self.step = self.saved_step = 0
         self.validation: float | None = None
@@ -276,7 +276,7 @@ class Session:
         if last or self.step % self.run.log_every == 0:
             self._log(history)
         self.progress.advance(self.step)
-        if last or self.step % self.run.save_every == 0:
+        if last or self.step % self.run.save_every == 0 or self.step in self.run.milestones:
             # Saved first: held-out data may be unreadable, and that must not cost a checkpoint.
             self.save(validated=False)
             self._validate(history)

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from g_ray.training.task import Task
 
 PrecisionName = Literal["fp32", "bf16", "fp16"]
@@ -74,6 +76,10 @@ class Recipe(ABC):
     @abstractmethod
     def build_task(self) -> "Task":
         """Build the model, the data and the objective; torch is imported here, not before."""
+
+    def build_model(self) -> "nn.Module":
+        """Build the network alone; subclasses may do so without their data."""
+        return self.build_task().build_model()
 
     def to_settings(self) -> dict[str, Any]:
         """Return every setting as plain JSON values."""

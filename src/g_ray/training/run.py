@@ -28,6 +28,8 @@ class Run:
     """Newest checkpoints to keep; the best validated one stays as well."""
     milestone_every: int | None = None
     """Keep every checkpoint at a multiple of this many steps permanently."""
+    milestones: tuple[int, ...] = ()
+    """Further steps whose checkpoints are written and kept permanently."""
     log_every: int = 50
     """Steps between entries of metrics.jsonl and TensorBoard; each is the mean since the last."""
     sample_every: int | None = 1000
@@ -48,6 +50,8 @@ class Run:
         for name in ("milestone_every", "sample_every"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1 or None, got {value}")
+        if any(step < 1 for step in self.milestones):
+            raise ValueError(f"--milestones must be at least 1, got {min(self.milestones)}")
         if not self.cache_gb > 0:
             raise ValueError(f"--cache-gb must be positive, got {self.cache_gb}")
         if self.workers is not None and self.workers < 0:

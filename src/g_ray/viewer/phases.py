@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Arc, Circle, Wedge
 from torch import Tensor
 
-from g_ray.cameras.base import Camera, pixel_centers
+from g_ray.cameras.base import Camera
 from g_ray.cameras.pinhole import Pinhole
+from g_ray.cameras.pixels import pixel_centers
 from g_ray.coordinates import tangent
 from g_ray.viewer.angle_maps import LensView
 from g_ray.viewer.colors import CAMERA_COLORS

@@ -19,7 +19,7 @@ from g_ray.evaluation.analysis.conditioned_sets import (
 )
 from g_ray.evaluation.analysis.perturbations import CONDITIONS, distort, scale_focal, shift_center, shuffle
 from g_ray.evaluation.study import ScoredRun
-from g_ray.export.reconstruction import ReconstructedView
+from g_ray.export.view import ReconstructedView
 from g_ray.geometry.pose import Pose
 from g_ray.metrics.reconstruction import METRICS, SetGeometry
 from g_ray.predictors.base import Cost, ScenePrediction

@@ -15,10 +15,14 @@ import pytest
 import torch
 from PIL import Image
 
+from g_ray.cameras.pinhole import Pinhole
 from g_ray.cli.main import main
+from g_ray.evaluation.datasets.scene import EvaluationView
+from g_ray.evaluation.preparation.prepare import INDICES
 from g_ray.evaluation.running import models
 from g_ray.evaluation.running.models import StandingModel
-from g_ray.evaluation.running.plan import Shard
+from g_ray.evaluation.running.run import LoadedViews
+from g_ray.evaluation.shard import Shard
 from g_ray.geometry.pose import Pose
 
 
@@ -85,6 +89,27 @@ def test_shares_make_the_same_table(evaluate, monkeypatch, tmp_path):
     assert both["sets"] == alone["sets"]
 
 
+def test_torchrun_makes_the_same_table(evaluate, data, tmp_path):
+    """Two processes of the real launcher; a set without a score in one of them does not end the other."""
+    root, options = data("eth3d"), ("--model", "standing", "--limit", 3, "--views", 2, 4)
+    evaluate("eth3d-fov", *options, data=root)
+    shutil.copytree(tmp_path / "out" / INDICES, root / INDICES)
+    (depth,) = root.rglob("ground_truth_depth/dslr_images/DSC_0709.JPG")
+    depth.write_bytes(depth.read_bytes()[:-8])
+    code, alone = evaluate("eth3d-fov", *options, data=root)
+    assert code == 1 and 0 < alone["sets"]["unreadable"] < 6
+
+    words = ["evaluate", "eth3d-fov", "--data", root, "--out", tmp_path / "both", *options, "--width", 98]
+    launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "g_ray"]
+    done = subprocess.run(
+        [sys.executable, "-m", *launcher, *map(str, words)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 1, done.stderr[-2000:]
+    both = json.loads((tmp_path / "both" / "result.json").read_text())
+    assert both["sets"] == alone["sets"] and both["problems"] == alone["problems"]
+    assert [row["metrics"] for row in both["rows"]] == [row["metrics"] for row in alone["rows"]]
+
+
 def test_worker_processes_make_the_same_table(evaluate):
     options = ("--model", "standing", "--limit", 2, "--views", 2)
     _, alone = evaluate("eth3d-fov", *options)
@@ -103,6 +128,19 @@ def test_every_set_is_in_one_share(count, workers):
 def test_a_share_that_is_none_is_refused(text):
     with pytest.raises(ValueError, match="--shard"):
         Shard.parse(text)
+
+
+def test_views_are_kept_for_the_next_model_while_there_is_room():
+    camera = Pinhole.from_fov(60.0, 2, 2)
+    views = [
+        EvaluationView("a", "", torch.zeros(3, 2, 2), camera, None, torch.zeros(2, 2), torch.ones(2, 2) > 0)
+    ]
+    size = 3 * 4 * 4 + 4 * 4 + 4
+    loaded = LoadedViews(max_bytes=2 * size)
+    asked = []
+    for key in ("first", "second", "first", "third", "second", "first"):
+        assert loaded.get(key, lambda key=key: asked.append(key) or views) is views
+    assert asked == ["first", "second", "third", "first"]
 
 
 # What has changed since

@@ -16,6 +16,7 @@ import numpy as np
 
 from g_ray.data.clip_sampling import hash_to_unit
 from g_ray.data.objects.cameras import make_object_random
+from g_ray.data.objects.products import get_product
 from g_ray.formats.objaverse import (
     DIRECTIONS,
     DOLLY,
@@ -34,6 +35,9 @@ TEST_SHARE = 0.1
 """Of all objects, as in the paper: 8,000 of 80,000."""
 
 SUMS = "SHA256SUMS"
+
+ContextPairs = Mapping[str, tuple[int, int]]
+"""Directions of the two given views, by object."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +96,8 @@ class ObjectIndex:
 
 
 def assign_split(uid: str) -> str:
-    """ "train" or "test", by the name alone: an object stays where it is when others come."""
-    return "test" if hash_to_unit(uid) < TEST_SHARE else "train"
+    """Return "train" or "test", by the product alone: an object stays where it is when others come."""
+    return "test" if hash_to_unit(get_product(uid)) < TEST_SHARE else "train"
 
 
 def hash_cameras(cameras: ObjectCameras) -> str:
@@ -107,13 +111,23 @@ def hash_cameras(cameras: ObjectCameras) -> str:
 # Writing
 
 
-def write_indices(root: Path, out: Path, seed: int = 0) -> dict[str, str]:
-    """Write all six protocols for the test objects of a folder; their digests by protocol.
+def draw_contexts(root: Path, seed: int) -> ContextPairs:
+    """Draw the given views of a folder's test objects; they depend on `seed` and an object's name alone."""
+    names = find_objects(root)
+    tested = [uid for uid in names if assign_split(uid) == "test"]
+    if not tested:
+        raise ValueError(
+            f"{root} has {len(names)} objects, and by their names none is for testing (one in ten is): render more"
+        )
+    return {uid: draw_context_pair(uid, seed) for uid in tested}
 
-    The given views of an object depend on `seed` and its name alone. An index that is there and differs is kept,
-    and is an error: what networks have been scored on does not change.
+
+def write_indices(root: Path, out: Path, pairs: ContextPairs) -> dict[str, str]:
+    """Write all six protocols for objects of a folder with these given views; return their digests by protocol.
+
+    An index that is there and differs is kept, and is an error: what networks have been scored on does not change.
     """
-    texts = {f"{name}.json": text for name, text in _format_indices(root, seed).items()}
+    texts = {f"{name}.json": text for name, text in _format_indices(root, pairs).items()}
     sums = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
     texts[SUMS] = "".join(f"{digest}  {name}\n" for name, digest in sums.items())
     for name, text in texts.items():
@@ -126,17 +140,11 @@ def write_indices(root: Path, out: Path, seed: int = 0) -> dict[str, str]:
     return {Path(name).stem: digest for name, digest in sums.items()}
 
 
-def _format_indices(root: Path, seed: int) -> dict[str, str]:
-    names = find_objects(root)
-    tested = [uid for uid in names if assign_split(uid) == "test"]
-    if not tested:
-        raise ValueError(
-            f"{root} has {len(names)} objects, and by their names none is for testing (one in ten is): render more"
-        )
+def _format_indices(root: Path, pairs: ContextPairs) -> dict[str, str]:
     lines: dict[str, list[str]] = {name: [] for name in PROTOCOLS}
-    for uid in tested:
+    for uid, pair in pairs.items():
         _check_images(root / uid, NAMES)
-        digest, pair = hash_cameras(read_cameras(root / uid)), draw_context_pair(uid, seed)
+        digest = hash_cameras(read_cameras(root / uid))
         contexts = (format_image_name(pair[0], NATIVE), format_image_name(pair[1], NATIVE))
         for name, kinds in PROTOCOLS.items():
             entry = Entry(contexts, kinds.list_names(pair), digest)
@@ -151,6 +159,16 @@ def draw_context_pair(uid: str, seed: int) -> tuple[int, int]:
 
 
 # Reading
+
+
+def read_tested(folder: Path) -> frozenset[str]:
+    """Read which objects an index tests."""
+    path = folder / "mixed.json"
+    try:
+        document = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path}: not an index of objects ({error!r})") from None
+    return frozenset(document)
 
 
 def read_index(folder: Path, protocol: str, root: Path) -> ObjectIndex:

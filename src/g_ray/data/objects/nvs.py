@@ -15,7 +15,15 @@ from g_ray.cameras.pinhole import Pinhole
 from g_ray.data.clip_sampling import hash_to_unit
 from g_ray.data.nvs import NVSBatch, NVSSource
 from g_ray.data.nvs_settings import ObjectsData
-from g_ray.data.objects.index import EVERY_VIEW, PROTOCOLS, TEST_SHARE, TargetKinds, assign_split
+from g_ray.data.objects.index import (
+    EVERY_VIEW,
+    PROTOCOLS,
+    TEST_SHARE,
+    TargetKinds,
+    assign_split,
+    read_tested,
+)
+from g_ray.data.objects.products import get_product
 from g_ray.data.redraw import draw_readable, make_generator
 from g_ray.formats.objaverse import (
     DIRECTIONS,
@@ -165,16 +173,22 @@ class ObjectsNVS(NVSSource):
 
     @cached_property
     def _names(self) -> list[str]:
-        """Objects that are not for testing, in an order that belongs to their names."""
-        return sorted(
-            (u for u in find_objects(self.settings.root) if assign_split(u) == "train"), key=hash_to_unit
-        )
+        """Objects that are not for testing, in an order that belongs to their products."""
+        names = find_objects(self.settings.root)
+        if self.settings.index is None:
+            names = [uid for uid in names if assign_split(uid) == "train"]
+        else:
+            tested = read_tested(self.settings.index)
+            names = [uid for uid in names if uid not in tested]
+        return sorted(names, key=lambda uid: (hash_to_unit(get_product(uid)), uid))
 
     @cached_property
     def held_out_names(self) -> list[str]:
-        """Objects for validation: those next to the test objects, at least one."""
-        limit = TEST_SHARE + HELD_OUT_SHARE
-        return [uid for uid in self._names if hash_to_unit(uid) < limit] or self._names[:1]
+        """Objects for validation: the products next to those for testing, at least one."""
+        first = hash_to_unit(get_product(self._names[0])) if self._names else 0.0
+        # Below TEST_SHARE there is nobody, unless an index says who is tested.
+        limit = max(HELD_OUT_SHARE + (TEST_SHARE if self.settings.index is None else 0.0), first)
+        return [uid for uid in self._names if hash_to_unit(get_product(uid)) <= limit]
 
     @cached_property
     def training_names(self) -> list[str]:

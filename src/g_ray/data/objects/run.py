@@ -65,14 +65,15 @@ def find_unfinished(root: Path, jobs: Iterable[ObjectJob]) -> list[ObjectJob]:
 
 def render_object(root: Path, job: ObjectJob, settings: ObjectSettings) -> None:
     """Read or make the mesh, render it through its 24 cameras, and write everything."""
-    scene = MeshScene(_load_mesh(job, settings), settings.light)
+    scene = MeshScene(load_mesh(job, settings), settings.light)
     views = sample_cameras(job.name, settings.seed, settings.size)
     images = scene.render_color(views.cameras, views.poses, settings.antialias)
     depth = scene.render(views.cameras, views.poses).z_depth if settings.depth else None
     write_object(root, job.name, views, images, depth)
 
 
-def _load_mesh(job: ObjectJob, settings: ObjectSettings) -> tuple[Mesh, ...]:
+def load_mesh(job: ObjectJob, settings: ObjectSettings) -> tuple[Mesh, ...]:
+    """Read or make the mesh of an object, scaled to unit size."""
     if job.file is None:
         return scale_to_unit_size(make_random_object(make_object_random(job.name, settings.seed, "mesh")))
     parts = read_meshes(job.file, settings.up)

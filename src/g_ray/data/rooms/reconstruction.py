@@ -173,11 +173,11 @@ class RoomsReconstruction(ShapedSets):
             frame = (center[:, view], zoom[:, view], *size)
             if self.choose_lens(view) == "pinhole":
                 cameras.append(
-                    make_pinholes(_interpolate_rad(self.settings.fov_deg, unit[:, view, 0]), *frame)
+                    make_pinholes(interpolate_rad(self.settings.fov_deg, unit[:, view, 0]), *frame)
                 )
             else:
                 k = draw_fisheye_coefficients(unit[:, view, 4:])
-                cameras.append(make_fisheyes(_interpolate_rad(self.fisheye_deg, unit[:, view, 0]), k, *frame))
+                cameras.append(make_fisheyes(interpolate_rad(self.fisheye_deg, unit[:, view, 0]), k, *frame))
         return cameras
 
     def _change_colors(
@@ -203,7 +203,8 @@ class SetDraws:
         self.color = np.random.default_rng((*key, 1))  # a separate stream: colors do not change geometry
 
 
-def _interpolate_rad(range_deg: tuple[float, float], unit: Tensor) -> Tensor:
+def interpolate_rad(range_deg: tuple[float, float], unit: Tensor) -> Tensor:
+    """Map numbers in [0, 1) to angles of a range in degrees, in radians."""
     low, high = np.deg2rad(range_deg)
     return low + (high - low) * unit
 
@@ -216,7 +217,9 @@ def _render(rooms: Room, cameras: list[Camera], poses: Pose, antialias: int) -> 
     for group in groups:
         first = cameras[group[0]]
         params = torch.stack([cameras[view].params for view in group], 1)
-        camera = type(first)(params, first.width, first.height, check=False)
+        circles = [circle for view in group if (circle := cameras[view].circle) is not None]
+        circle = torch.stack(circles, 1) if circles else None
+        camera = type(first)(params, first.width, first.height, circle=circle, check=False)
         parts.append(rooms.render(camera, poses[:, group], antialias))
     order = torch.tensor([view for group in groups for view in group]).argsort()
     return Rendering(

@@ -9,14 +9,15 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.cameras.base import Camera, pixel_centers
+from g_ray.cameras.base import Camera
+from g_ray.cameras.pixels import pixel_centers
 from g_ray.data.reconstruction import ReconstructionBatch
 from g_ray.data.reconstruction_settings import ScenesViews
 from g_ray.data.scenes.reconstruction import ScenesReconstruction
 from g_ray.evaluation.analysis.perturbations import Perturbation
 from g_ray.evaluation.reconstruction import predict_static, score_batch
 from g_ray.evaluation.study import ScoredRun, Scores, make_rows
-from g_ray.export.reconstruction import ReconstructedView
+from g_ray.export.view import ReconstructedView
 from g_ray.formats.calibration import CalibratedView
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose

@@ -2,6 +2,7 @@
 
 ROOT/scan1/images/00000000.jpg, depths/00000000.npy, binary_masks/00000000.png, cams/00000000_cam.txt
 ROOT/Rectified/scan1/rect_001_3_r5000.png, ROOT/Cameras/00000000_cam.txt, ROOT/Points/stl/stl001_total.ply
+ROOT/depth_raw/Depths/scan1/depth_visual_0000.png, ROOT/SampleSet/mvs_data/ObsMask/{ObsMask1_10.mat, Plane1.mat}
 
 Millimeters. Cameras are MVSNet's, at the size of the depth maps, with pixel centers at whole numbers.
 """
@@ -27,7 +28,8 @@ from g_ray.evaluation.datasets.scene import (
     sample_mask,
 )
 from g_ray.formats.depth import DepthFile
-from g_ray.formats.images import read_photo_size
+from g_ray.formats.dtu_volume import VolumeFiles
+from g_ray.formats.images import read_photo, read_photo_size
 from g_ray.formats.mvsnet import read_mvsnet_camera
 from g_ray.formats.poses import make_pose_from_matrix
 from g_ray.geometry.pose import Pose
@@ -39,6 +41,8 @@ SCANS = tuple(
 ERODED_PX = 10
 FIRST_IN_DA3 = 33
 """DA3-BENCH puts this photograph first."""
+DARK = 10
+"""Of 255: pixels of a picture of the depth that are no brighter show no object."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,22 @@ class ErodedMask(MaskSource):
         before, after = self.side_px // 2, self.side_px - 1 - self.side_px // 2
         padded = torch.nn.functional.pad(outside, (before, after, before, after))
         return torch.nn.functional.max_pool2d(padded, self.side_px, 1)[0, 0] == 0
+
+
+@dataclass(frozen=True)
+class BrightMask(MaskSource):
+    """The pixels of a picture of the depth that are not dark."""
+
+    path: Path
+
+    def sample(self, camera: Camera, framing: Framing) -> Bool[Tensor, "h w"]:
+        bright = read_photo(self.path)[0] > DARK / 255
+        if tuple(bright.shape) != (camera.height, camera.width):
+            raise ValueError(
+                f"{self.path} is {bright.shape[1]}×{bright.shape[0]} px, but its photograph "
+                f"{camera.width}×{camera.height}: unpack it again"
+            )
+        return sample_mask(bright, framing)
 
 
 def list_dtu(root: Path) -> list[str]:
@@ -91,7 +111,7 @@ def list_dtu_da3(root: Path) -> list[str]:
 
 
 def read_dtu_da3(root: Path, name: str) -> EvaluationScene:
-    """Read a scan of DA3-BENCH: photographs and the scanned points, no depth maps."""
+    """Read a scan of DA3-BENCH: photographs with masks, the scanned points and their volume, no depth maps."""
     images = sorted((root / "Rectified" / name).glob("rect_*.png"))
     if len(images) > FIRST_IN_DA3:
         images.insert(0, images.pop(FIRST_IN_DA3))
@@ -99,9 +119,17 @@ def read_dtu_da3(root: Path, name: str) -> EvaluationScene:
     for image in images:
         number = int(image.stem.split("_")[1]) - 1
         camera, pose = _read_camera(root / "Cameras" / f"{number:08d}_cam.txt", image)
-        frames.append(EvaluationFrame(image.name, StoredImage(image), camera, pose))
-    points = root / "Points" / "stl" / f"stl{int(name.removeprefix('scan')):03d}_total.ply"
-    return EvaluationScene(name, "da3-dtu", tuple(frames), unit="mm", surface=points)
+        mask = root / "depth_raw" / "Depths" / name / f"depth_visual_{number:04d}.png"
+        frames.append(EvaluationFrame(image.name, StoredImage(image), camera, pose, mask=BrightMask(mask)))
+    scan, masks = int(name.removeprefix("scan")), root / "SampleSet" / "mvs_data" / "ObsMask"
+    return EvaluationScene(
+        name,
+        "da3-dtu",
+        tuple(frames),
+        unit="mm",
+        surface=root / "Points" / "stl" / f"stl{scan:03d}_total.ply",
+        volume=VolumeFiles(masks / f"ObsMask{scan}_10.mat", masks / f"Plane{scan}.mat"),
+    )
 
 
 def _read_camera(path: Path, image: Path) -> tuple[Camera, Pose]:

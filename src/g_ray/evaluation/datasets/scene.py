@@ -17,6 +17,7 @@ from torch import Tensor
 
 from g_ray.cameras.base import Camera
 from g_ray.formats.depth import Convention, convert_to_ray_depth
+from g_ray.formats.dtu_volume import VolumeFiles
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.resample import Box, fit_box, resample
@@ -187,6 +188,8 @@ class EvaluationScene:
     unit: Unit = "m"
     surface: Path | None = None
     """True mesh or point cloud in the same world, where the dataset has one."""
+    volume: VolumeFiles | None = None
+    """Part of space that the surface covers, where the dataset says so."""
     notes: tuple[str, ...] = ()
     """What was decided or left out while reading, a sentence each."""
     by_name: dict[str, int] = field(init=False, repr=False)
@@ -238,6 +241,11 @@ class EvaluationScene:
             head = f"{frame.name} {frame.device} {camera.NAME} {camera.width} {camera.height}"
             digest.update(f"{head} {numbers}\n".encode())
         return digest.hexdigest()[:16]
+
+    def list_surface_files(self) -> tuple[Path, ...]:
+        """List the files of the true surface and its volume."""
+        volume = () if self.volume is None else (self.volume.mask, self.volume.plane)
+        return (*(() if self.surface is None else (self.surface,)), *volume)
 
     def list_missing_files(self) -> Iterator[Path]:
         """Yield the files of images and depth that are not there."""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from PIL import Image
 
 from g_ray.cameras.base import Camera
@@ -198,15 +199,36 @@ def write_dtu(root: Path, size: MiniatureSize) -> None:
 
 
 def write_da3_dtu(root: Path, size: MiniatureSize) -> None:
-    """Write scans of DA3-BENCH: photographs, cameras for all scans, and points."""
+    """Write scans of DA3-BENCH: photographs with pictures of their depth, cameras for all scans, points and masks."""
     for number, name in enumerate(dtu.SCANS[: size.scenes]):
         for index, shot in enumerate(_take_dtu_shots(size, number)):
             write_image(root / "Rectified" / name / f"rect_{index + 1:03d}_3_r5000.png", shot.pixels)
             _write_dtu_camera(root / "Cameras" / f"{index:08d}_cam.txt", shot)
+            bright = (255 * shot.z_depth / shot.z_depth.max()).clip(0, 255).astype(np.uint8)
+            bright[:2] = 0  # background
+            with atomic_path(
+                root / "depth_raw" / "Depths" / name / f"depth_visual_{index:04d}.png"
+            ) as scratch:
+                Image.fromarray(bright).save(scratch, format="png")
         points = 1000 * make_mesh(size.make_room(number))[0]
         count = len(points)
         path = root / "Points" / "stl" / f"stl{int(name.removeprefix('scan')):03d}_total.ply"
         write_ply(path, points, np.zeros((count, 3), np.uint8), np.ones(count, np.float32))
+        _write_scanned_volume(root / "SampleSet" / "mvs_data" / "ObsMask", name.removeprefix("scan"), points)
+
+
+def _write_scanned_volume(folder: Path, scan: str, points: Float[np.ndarray, "point 3"]) -> None:
+    """Write a grid around all points, observed everywhere, and a floor below them; y is down."""
+    from scipy.io import savemat
+
+    side = 100.0
+    corners = np.stack([points.min(0), points.max(0)])
+    shape = np.ceil((corners[1] - corners[0]) / side).astype(int) + 1
+    grid = {"ObsMask": np.ones(shape, np.uint8), "BB": corners, "Res": side}
+    floor = {"P": np.array([[0.0], [-1.0], [0.0], [corners[1, 1] + 1]])}
+    for file, content in ((f"ObsMask{scan}_10.mat", grid), (f"Plane{scan}.mat", floor)):
+        with atomic_path(folder / file) as scratch, scratch.open("wb") as stream:
+            savemat(stream, content)
 
 
 def _take_dtu_shots(size: MiniatureSize, scan: int) -> list[Shot]:

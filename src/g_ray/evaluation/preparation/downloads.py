@@ -179,6 +179,7 @@ DOWNLOADS: dict[str, Download] = {
             "7scenes/7Scenes/meshes/chess.ply",
             "scannetpp/09c1414f1b/merge_dslr_iphone",
             "dtu/Rectified/scan1",
+            "dtu/SampleSet/mvs_data/ObsMask/ObsMask1_10.mat",
         ),
         archives=("eth3d.zip", "7scenes.zip", "scannetpp.zip", "dtu.zip"),
     ),

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
+from torch import Tensor
 
 from g_ray.evaluation.datasets.scene import EvaluationScene, EvaluationView
 from g_ray.evaluation.protocols.protocol import Protocol
@@ -14,16 +15,14 @@ from g_ray.formats.meshes import read_meshes
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 from g_ray.metrics.fusion import DA3_BENCH, align_views, score_fusion
-from g_ray.metrics.neighbors import build_tree, find_nearest
 from g_ray.metrics.point_cloud import ICP_LIMIT_DTU_MM, ICP_LIMIT_M, score_pointmaps
 from g_ray.metrics.pose_auc import score_pairs
-from g_ray.metrics.surface import sample_triangles, thin_out
+from g_ray.metrics.scan import score_scan
+from g_ray.metrics.surface import sample_triangles
 from g_ray.metrics.tsdf import DepthView
 from g_ray.rays.ray_map import RayMap
 
 Points = Float[np.ndarray, "point 3"]
-DTU_VOXEL_MM, DTU_OUTLIER_MM = 0.2, 20.0
-"""DA3-BENCH's grid on DTU, and the distance from which points are cut off."""
 
 
 def score_points(
@@ -65,7 +64,8 @@ def score_da3(
 ) -> dict[str, float]:
     """Compute the AUC of relative poses as DA3-BENCH does, and compare the fused surface with the true one.
 
-    Without a true surface in the dataset, or with fewer than three views, only poses are scored.
+    Without a true surface in the dataset, or with fewer than three views, only poses are scored. DTU's surface is a
+    scan, with which all points of the object are compared.
     """
     shown, found = predicted.select_placed(views)
     poses = Pose(torch.stack([_get_pose(view).world_from_cam.double() for view in shown]))
@@ -74,9 +74,13 @@ def score_da3(
     scores = {name: pairs[name] for name in ("auc_3", "auc_30")}
     if scene.surface is None or len(found) < 3:
         return scores
-    if scene.unit == "mm":
-        depth = [_make_depth_view(view, one, one.valid) for view, one in zip(shown, found, strict=True)]
-        return {**scores, **_compare_with_scan(read_cloud(scene.surface), depth, poses)}
+    if scene.volume is not None:
+        depth = [
+            _make_depth_view(view, one, one.valid & _load_mask(protocol, scene, view))
+            for view, one in zip(shown, found, strict=True)
+        ]
+        points = torch.cat([view.list_points() for view in align_views(depth, poses)]).double().numpy()
+        return {**scores, **score_scan(points, read_cloud(scene.surface), scene.volume.load())}
     depth = [
         _make_depth_view(view, one, one.valid & view.valid) for view, one in zip(shown, found, strict=True)
     ]
@@ -99,25 +103,12 @@ def _make_depth_view(view: EvaluationView, one: PredictedView, valid: torch.Tens
     )
 
 
-def _compare_with_scan(truth: Points, views: Sequence[DepthView], poses: Pose) -> dict[str, float]:
-    """Compare all predicted points with a laser scan, in millimeters; nothing without a predicted point.
-
-    DA3-BENCH keeps only points that four views agree on within 0.2 mm: its numbers are better than these.
-    """
-    points = torch.cat([view.list_points() for view in align_views(views, poses)]).numpy()
-    if not len(points):
-        return {}
-    points, truth = (thin_out(cloud, DTU_VOXEL_MM) for cloud in (points, truth.astype(np.float64)))
-    accuracy, completeness = (
-        _average_without_outliers(find_nearest(build_tree(target), cloud)[0])
-        for target, cloud in ((truth, points), (points, truth))
-    )
-    return {"acc": accuracy, "comp": completeness, "overall": (accuracy + completeness) / 2}
-
-
-def _average_without_outliers(distances: Float[np.ndarray, "point"]) -> float:
-    near = distances[distances < DTU_OUTLIER_MM]
-    return float(near.mean()) if len(near) else DTU_OUTLIER_MM
+def _load_mask(protocol: Protocol, scene: EvaluationScene, view: EvaluationView) -> Bool[Tensor, "h w"]:
+    """Return which pixels of a view show the object; all if the dataset does not say."""
+    frame = scene[view.name]
+    if frame.mask is None:
+        return torch.ones_like(view.valid)
+    return frame.mask.sample(frame.camera, protocol.size.frame(frame.camera))
 
 
 def read_triangles(path: Path) -> Float[np.ndarray, "triangle 3 3"]:

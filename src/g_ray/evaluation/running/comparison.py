@@ -1,30 +1,42 @@
 """Several models on several protocols: a table of rows and columns, each cell a run of its own that resumes.
 
-OUT/runs/ROW/COLUMN/…     the run of a cell, as `g-ray evaluate` makes it
-OUT/indices/…             view indices that all rows share, where the datasets have none
+OUT/runs/ROW/COLUMN/…       the run of a cell, as `g-ray evaluate` makes it
+OUT/runs/ROW-seed1/…        the second of several networks that make one row
+OUT/indices/…               view indices that all rows share, where the datasets have none
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from g_ray.evaluation.preparation.prepare import INDICES
 from g_ray.evaluation.protocols.protocol import Protocol
-from g_ray.evaluation.running.plan import Limits, Report
-from g_ray.evaluation.running.report import describe_gaps, write_report
-from g_ray.evaluation.running.run import Evaluation, run_evaluation
+from g_ray.evaluation.running.plan import Limits, Plan, Report
+from g_ray.evaluation.running.report import (
+    average,
+    collect_rows,
+    describe_gaps,
+    group_by_views,
+    write_report,
+)
+from g_ray.evaluation.running.rows import SetRow, format_csv
+from g_ray.evaluation.running.run import Evaluation, LoadedViews, run_evaluation
+from g_ray.evaluation.running.seeds import average_seeds, subtract_rows
 from g_ray.predictors import ModelSettings
 
 INTERVAL = ("mean", "low", "high")
+KEPT_BYTES = 2**29
+"""Of views that are kept in memory from one row to the next."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A row: a model with its settings."""
+    """A row: a model with its settings, or networks that differ in their seeds alone."""
 
     model: str
-    settings: ModelSettings = field(default_factory=ModelSettings)
+    settings: tuple[ModelSettings, ...] = (ModelSettings(),)
+    """One per network; scores are averaged over them set by set."""
     poses: bool = False
 
 
@@ -37,77 +49,65 @@ class Column:
     protocol: Protocol
     data: Path
     limits: Limits = field(default_factory=Limits)
-    network_size: int | None = None
-    """Long side that networks see, instead of that of their training."""
+    network_scale: float = 1.0
+    """Long side that networks see, in units of that of their training."""
 
 
-def run_comparison(
-    rows: Mapping[str, Contender],
-    columns: Mapping[str, Column],
-    out: Path,
-    *,
-    jobs: int = 1,
-    report: Report = lambda text: None,
-    progress: Callable[[str], None] = lambda text: None,
-) -> dict[str, Any]:
-    """Run every cell; a row that cannot be made, or a cell without a score, is named and left out of the tables.
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """The finished runs of one row on one column."""
 
-    Returns rows in the form of `g_ray.evaluation.study`: one per model, column and number of views.
-    """
-    if not rows or not columns:
-        raise ValueError("nothing to compare: give one model and one protocol or more")
-    cells: list[dict[str, Any]] = []
-    gaps: dict[tuple[str, str], list[str]] = {}
-    total = len(rows) * len(columns)
-    for number, (row, column) in enumerate([(row, column) for column in columns for row in rows], 1):
-        progress(f"{row} on {column}, {number} of {total}")
-        try:
-            result = _run_cell(rows[row], columns[column], out, f"{row}/{column}", jobs, report)
-        except (ValueError, OSError) as error:
-            gaps.setdefault((column, f"not run: {error}."), []).append(row)
-            report(f"{row} on {column}: {error}")
-            continue
-        cells += [_make_row(row, column, one) for one in result["rows"]]
-        for sentence in describe_gaps(result):
-            gaps.setdefault((column, sentence), []).append(row)
-    sentences = [_format_gap(*place, named, len(rows)) for place, named in gaps.items()]
-    if not cells:
-        raise ValueError(f"no cell of the table has a score; first: {next(iter(sentences), 'none was run')}")
-    return {"rows": cells, "gaps": sentences}
+    row: str
+    column: str
+    plan: Plan
+    results: tuple[dict[str, Any], ...]
+    """Per network, as in its result.json."""
+    rows: tuple[tuple[SetRow, ...], ...]
+    """Per network, one per set."""
 
+    def make_table_rows(self) -> list[dict[str, Any]]:
+        """Return a row per number of views; those of several networks also have the means of each network."""
+        return [
+            {"method": self.row, "setting": self.column}
+            | _convert(average(self.plan, group, views))
+            | self._list_seeds(views)
+            for views, group in _group_scored(average_seeds(self.rows)).items()
+        ]
 
-def _format_gap(column: str, sentence: str, named: Sequence[str], rows: int) -> str:
-    """Say what a column lacks, for all rows at once where it is the same."""
-    return f"{column}: {sentence}" if len(named) == rows else f"{', '.join(named)} on {column}: {sentence}"
+    def _list_seeds(self, views: int) -> dict[str, Any]:
+        if len(self.rows) == 1:
+            return {}
+        return {"per_seed": _list_means(self.plan, self.rows, views)}
 
-
-def _run_cell(
-    contender: Contender, column: Column, out: Path, cell: str, jobs: int, report: Report
-) -> dict[str, Any]:
-    settings, folder = contender.settings, out / "runs" / cell
-    if column.network_size is not None and contender.model == "network":
-        settings = ModelSettings(size=column.network_size, weights=settings.weights, device=settings.device)
-    evaluation = Evaluation(
-        column.name,
-        column.protocol,
-        column.data,
-        folder,
-        contender.model,
-        settings,
-        contender.poses,
-        column.limits,
-        indices=out / INDICES,
-    )
-    plan, model = run_evaluation(evaluation, jobs=jobs, report=report)
-    return write_report(plan, model, folder)
+    def subtract(self, other: "Cell") -> list[dict[str, Any]]:
+        """Return the differences to another row, paired by set, per number of views; by seed if both have as many."""
+        paired = subtract_rows(average_seeds(self.rows), average_seeds(other.rows))
+        seeds = [subtract_rows(*both) for both in zip(self.rows, other.rows, strict=False)]
+        by_seed = len(self.rows) == len(other.rows) > 1
+        return [
+            {"method": self.row, "minus": other.row, "setting": self.column}
+            | _convert(average(self.plan, group, views))
+            | ({"per_seed": _list_means(self.plan, seeds, views)} if by_seed else {})
+            for views, group in _group_scored(paired).items()
+        ]
 
 
-def _make_row(method: str, column: str, averaged: Mapping[str, Any]) -> dict[str, Any]:
+def _group_scored(rows: Sequence[SetRow]) -> dict[int, list[SetRow]]:
+    groups = group_by_views(rows)
+    return {views: group for views, group in groups.items() if any(row.status == "scored" for row in group)}
+
+
+def _list_means(plan: Plan, networks: Sequence[Sequence[SetRow]], views: int) -> dict[str, list[float]]:
+    """Return the mean of each network by metric."""
+    averaged = [average(plan, group_by_views(rows)[views], views)["metrics"] for rows in networks]
+    return {name: [one[name]["mean"] for one in averaged if name in one] for name in averaged[0]}
+
+
+def _convert(averaged: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "method": method,
-        "setting": column,
         "views": averaged["views"],
         "sets": averaged["sets"],
+        "scenes": averaged["scenes"],
         "metrics": {
             name: {end: value[end] for end in INTERVAL} for name, value in averaged["metrics"].items()
         },
@@ -115,41 +115,130 @@ def _make_row(method: str, column: str, averaged: Mapping[str, Any]) -> dict[str
     }
 
 
-# Tables of a comparison
+def run_comparison(
+    rows: Mapping[str, Contender],
+    columns: Mapping[str, Column],
+    out: Path,
+    *,
+    compared: Sequence[str] = (),
+    jobs: int = 1,
+    report: Report = lambda text: None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> "Comparison":
+    """Run every cell; a row that cannot be made, or a cell without a score, is named and left out of the tables.
+
+    `compared` are rows of which the first is compared with each of the others.
+    """
+    if not rows or not columns:
+        raise ValueError("nothing to compare: give one model and one protocol or more")
+    cells: list[Cell] = []
+    gaps: dict[tuple[str, str], list[str]] = {}
+    total, loaded = len(rows) * len(columns), LoadedViews(KEPT_BYTES)
+    for number, (row, column) in enumerate([(row, column) for column in columns for row in rows], 1):
+        progress(f"{row} on {column}, {number} of {total}")
+        try:
+            cell = _run_cell(row, rows[row], column, columns[column], out, jobs, report, loaded)
+        except (ValueError, OSError) as error:
+            gaps.setdefault((column, f"not run: {error}."), []).append(row)
+            report(f"{row} on {column}: {error}")
+            continue
+        cells.append(cell)
+        for sentence in dict.fromkeys(gap for result in cell.results for gap in describe_gaps(result)):
+            gaps.setdefault((column, sentence), []).append(row)
+    sentences = _format_gaps(gaps, len(rows))
+    comparison = Comparison(tuple(cells), tuple(sentences), tuple(compared))
+    if not comparison.make_document()["rows"]:
+        raise ValueError(f"no cell of the table has a score; first: {next(iter(sentences), 'none was run')}")
+    return comparison
 
 
-def select_rows(
-    result: Mapping[str, Any], views: int | None = None, setting: str | None = None
-) -> dict[str, Any]:
-    """Return the rows with so many views, or of one column with the number of views as settings."""
-    rows = [row for row in result["rows"] if views is None or row["views"] == views]
-    if setting is not None:
-        rows = [{**row, "setting": str(row["views"])} for row in rows if row["setting"] == setting]
-    return {"rows": rows}
+def _format_gaps(gaps: Mapping[tuple[str, str], Sequence[str]], rows: int) -> list[str]:
+    """Say what cells lack, once for all columns, and without naming rows if it is all of them."""
+    places: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (column, sentence), named in gaps.items():
+        places.setdefault((sentence, tuple(named)), []).append(column)
+    return [
+        ("" if len(named) == rows else f"{', '.join(named)} on ") + f"{', '.join(columns)}: {sentence}"
+        for (sentence, named), columns in places.items()
+    ]
 
 
-def format_comparison(
-    result: Mapping[str, Any],
-    metrics: Sequence[str],
-    titles: Mapping[str, str],
-    format_cell: Callable[..., str],
-) -> str:
-    """Format one table per column and number of views: models by metrics, with sets and CPU seconds."""
-    parts = []
-    places = dict.fromkeys((row["setting"], row["views"]) for row in result["rows"])
-    for setting, views in places:
-        here = [row for row in result["rows"] if (row["setting"], row["views"]) == (setting, views)]
-        present = [name for name in metrics if any(name in row["metrics"] for row in here)]
-        head = ["model", *(titles[name] for name in present), "sets", "CPU s per set"]
-        lines = [f"| {' | '.join(head)} |", "|---" + "|---:" * (len(head) - 1) + "|"]
-        for row in here:
-            cells = [format_cell(name, _add_count(row, name)) for name in present]
-            cells += [str(row["sets"]), f"{row['cpu_seconds']:.1f}"]
-            lines.append(f"| {' | '.join([row['method'], *cells])} |")
-        parts.append(f"### {setting}" + (f", {views} views" if views else "") + "\n\n" + "\n".join(lines))
-    return "\n\n".join(parts)
+def _run_cell(
+    row: str,
+    contender: Contender,
+    name: str,
+    column: Column,
+    out: Path,
+    jobs: int,
+    report: Report,
+    loaded: LoadedViews,
+) -> Cell:
+    plan: Plan | None = None
+    results, rows = [], []
+    for seed, settings in enumerate(contender.settings):
+        # The first network has the folder of a row with a single one: adding seeds to a table keeps its runs.
+        folder = out / "runs" / (f"{row}-seed{seed}" if seed else row) / name
+        evaluation = Evaluation(
+            column.name,
+            column.protocol,
+            column.data,
+            folder,
+            contender.model,
+            _scale_network(settings, contender.model, column.network_scale),
+            contender.poses,
+            column.limits,
+            indices=out / INDICES,
+        )
+        plan, model = run_evaluation(evaluation, jobs=jobs, report=report, loaded=loaded)
+        results.append(write_report(plan, model, folder))
+        rows.append(collect_rows(plan, folder, model).rows)
+    if plan is None:
+        raise ValueError(f"row {row} has no model")
+    return Cell(row, name, plan, tuple(results), tuple(rows))
 
 
-def _add_count(row: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    value = row["metrics"].get(name)
-    return None if value is None else {**value, "sets": row["sets"]}
+def _scale_network(settings: ModelSettings, model: str, scale: float) -> ModelSettings:
+    """Return settings with the size of the input in units of the network's training, rounded to whole patches."""
+    if model != "network" or scale == 1 or settings.weights is None:
+        return settings
+    from g_ray.models.checkpoint import load_reconstruction
+
+    config = load_reconstruction(settings.weights).config
+    return replace(settings, size=config.patch * round(scale * config.long_side / config.patch))
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """All finished cells, and what is missing."""
+
+    cells: tuple[Cell, ...]
+    gaps: tuple[str, ...]
+    compared: tuple[str, ...] = ()
+
+    def make_document(self) -> dict[str, Any]:
+        """Return rows in the form of `g_ray.evaluation.study`: one per model, column and number of views."""
+        return {
+            "rows": [row for cell in self.cells for row in cell.make_table_rows()],
+            "differences": [row for pair in self._list_pairs() for row in pair[0].subtract(pair[1])],
+            "seeds": {cell.row: len(cell.rows) for cell in self.cells},
+            "gaps": list(self.gaps),
+        }
+
+    def _list_pairs(self) -> list[tuple[Cell, Cell]]:
+        by_place = {(cell.row, cell.column): cell for cell in self.cells}
+        return [
+            (by_place[self.compared[0], column], by_place[other, column])
+            for column in dict.fromkeys(cell.column for cell in self.cells)
+            for other in self.compared[1:]
+            if {(self.compared[0], column), (other, column)} <= by_place.keys()
+        ]
+
+    def format_scores(self) -> str:
+        """Format the scores of every set by every network as CSV."""
+        labeled = [
+            ({"row": cell.row, "column": cell.column, "seed": seed}, row)
+            for cell in self.cells
+            for seed, rows in enumerate(cell.rows)
+            for row in rows
+        ]
+        return format_csv([row for _, row in labeled], [labels for labels, _ in labeled])

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +29,20 @@ class PredictorModel(EvaluatedModel):
     predictor: Predictor
     poses: bool = False
     name: str = ""
+    weights_sha256: str | None = None
 
     def describe(self) -> dict[str, Any]:
-        settings = self.predictor.describe_settings()
-        weights = hash_weights(settings.get("weights"))
+        settings = strip_paths(self.predictor.describe_settings())
         poses = "given" if self.poses else "found"
-        return {"settings": strip_paths(settings), "poses": poses, "weights_sha256": weights}
+        return {"settings": settings, "poses": poses, "weights_sha256": self.weights_sha256}
 
     def predict(self, views: Sequence[EvaluationView]) -> PredictedSet:
         inputs = make_inputs(views, self.poses)
         check_priors(self.predictor, inputs)
-        if isinstance(self.predictor, NetworkPredictor) and self.predictor.count_at_once(inputs.views) >= len(
-            views
+        if (
+            isinstance(self.predictor, NetworkPredictor)
+            and self.predictor.place_by == "network"
+            and self.predictor.count_at_once(inputs.views) >= len(views)
         ):
             return predict_heads(self.predictor, inputs)
         result = self.predictor.predict(inputs)
@@ -119,4 +121,8 @@ def make_model(name: str | None, settings: ModelSettings, poses: bool = False) -
     if name is not None and name not in MODELS:
         raise ValueError(f"unknown model {name!r}: choose one of {', '.join((*MODELS, *REFERENCES))}")
     predictor = make_predictor(name, settings)
-    return PredictorModel(predictor, poses, predictor.NAME)
+    if isinstance(predictor, NetworkPredictor) and settings.place_by is None:
+        predictor = replace(predictor, place_by="network")  # tables are about networks, not about matches
+    # Once per model: large files take a while, and rows are asked for the hash again and again.
+    weights = hash_weights(predictor.describe_settings().get("weights"))
+    return PredictorModel(predictor, poses, predictor.NAME, weights)

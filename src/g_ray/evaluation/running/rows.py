@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -66,13 +66,15 @@ def read_row(folder: Path, name: str, key: Key) -> tuple[SetRow | None, str | No
         return None, "it is damaged"
 
 
-def format_csv(rows: Sequence[SetRow]) -> str:
-    """Format rows as CSV: a line per set, an empty cell where a set has no value."""
+def format_csv(rows: Sequence[SetRow], labels: Sequence[Mapping[str, str | int]] = ()) -> str:
+    """Format rows as CSV: a line per set, behind its labels if it has some; an empty cell where it has no value."""
     metrics = list(dict.fromkeys(metric for row in rows for metric in row.metrics))
+    labels = labels or [{}] * len(rows)
     text = io.StringIO()
-    writer = csv.DictWriter(text, [*COLUMNS, *metrics], restval="", lineterminator="\n")
+    columns = [*(labels[0] if labels else ()), *COLUMNS, *metrics]
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    for row in rows:
+    for label, row in zip(labels, rows, strict=True):
         values = {name: f"{value:.7g}" for name, value in row.metrics.items()}
-        writer.writerow({**row.to_flat(), **values, "cpu_seconds": f"{row.cpu_seconds:.2f}"})
+        writer.writerow({**label, **row.to_flat(), **values, "cpu_seconds": f"{row.cpu_seconds:.2f}"})
     return text.getvalue()

@@ -25,10 +25,11 @@ from g_ray.evaluation.protocols.protocol import Protocol
 from g_ray.evaluation.protocols.view_index import load_views
 from g_ray.evaluation.running.cache import Key, PredictionCache
 from g_ray.evaluation.running.models import EvaluatedModel, make_model
-from g_ray.evaluation.running.plan import Limits, Plan, PlannedSet, Report, Shard, make_plan
+from g_ray.evaluation.running.plan import Limits, Plan, PlannedSet, Report, make_plan
 from g_ray.evaluation.running.prediction import PredictedSet, check_prediction
 from g_ray.evaluation.running.rows import SetRow, read_row, write_row
 from g_ray.evaluation.running.scoring import score_set
+from g_ray.evaluation.shard import Shard
 from g_ray.predictors import ModelSettings
 from g_ray.runtime.lock import lock_folder
 from g_ray.runtime.out_folder import claim_out
@@ -77,10 +78,12 @@ def run_evaluation(
     shard: Shard | None = None,
     report: Report = lambda text: None,
     advance: Callable[[int, int], None] = lambda done, total: None,
+    loaded: "LoadedViews | None" = None,
 ) -> tuple[Plan, EvaluatedModel]:
     """Score all sets of a share that have no row yet; return the plan and the model.
 
-    `report` gets a line for each problem, `advance` the sets done and all sets of the share.
+    `report` gets a line for each problem, `advance` the sets done and all sets of the share. `loaded` keeps views for
+    the next model that is scored on them; worker processes (`jobs`) read their own.
     """
     shard = shard or Shard()
     if jobs < 1:
@@ -92,7 +95,7 @@ def run_evaluation(
         plan = evaluation.make_plan(report)
     mine = [one for position, one in enumerate(plan.sets) if shard.takes(position)]
     if jobs == 1 or len(mine) < 2:
-        _run_share(evaluation, plan, model, mine, report, lambda done: advance(done, len(mine)))
+        _run_share(evaluation, plan, model, mine, report, lambda done: advance(done, len(mine)), loaded)
         return plan, model
     shares = [(evaluation, share) for share in shard.divide(min(jobs, len(mine)))]
     with _watch_rows(evaluation.out / ROWS, mine, advance):
@@ -140,9 +143,10 @@ def _run_share(
     sets: Sequence[PlannedSet],
     report: Report,
     advance: Callable[[int], None],
+    loaded: "LoadedViews | None" = None,
 ) -> None:
     """Score sets one after the other; scenes are opened once, as their sets follow each other."""
-    runner = SetRunner(evaluation, plan, model, model.digest(), report)
+    runner = SetRunner(evaluation, plan, model, model.digest(), report, loaded or LoadedViews(max_bytes=0))
     for done, planned in enumerate(sets, 1):
         runner.run(planned)
         advance(done)
@@ -157,6 +161,7 @@ class SetRunner:
     model: EvaluatedModel
     model_digest: str
     report: Report
+    loaded: "LoadedViews"
     _scene: EvaluationScene | None = None
 
     def run(self, planned: PlannedSet) -> SetRow:
@@ -175,15 +180,18 @@ class SetRunner:
             return old
         if stale is not None:
             self.report(f"{planned.name}: the row there is of {stale}, so that it is made again")
-        row = self._score(scene, planned)
+        row = self._score(scene, planned, key["files"])
         write_row(folder, row, key)
         if row.status != "scored":
             self.report(f"{planned.name}: {row.message}")
         return row
 
-    def _score(self, scene: EvaluationScene, planned: PlannedSet) -> SetRow:
+    def _score(self, scene: EvaluationScene, planned: PlannedSet, files: str) -> SetRow:
         try:
-            views = load_views(self.plan.protocol, scene, planned.views)
+            views = self.loaded.get(
+                f"{self.plan.hash_views(planned)} {files}",
+                lambda: load_views(self.plan.protocol, scene, planned.views),
+            )
             self._check_truth(views)
         except (ValueError, OSError) as error:
             return self._make_row(planned, status="unreadable", message=_shorten(error))
@@ -249,6 +257,27 @@ class SetRunner:
         )
 
 
+@dataclass
+class LoadedViews:
+    """The last sets of views that were read, for several models on the same sets: casting at a mesh takes a while."""
+
+    max_bytes: int
+    _sets: dict[str, list[EvaluationView]] = field(default_factory=dict)
+
+    def get(self, key: str, load: Callable[[], list[EvaluationView]]) -> list[EvaluationView]:
+        """Return the views with a key, or load them; the oldest sets make room."""
+        if key not in self._sets:
+            self._sets[key] = load()
+        views = self._sets[key]
+        while self._sets and sum(map(_count_bytes, self._sets.values())) > self.max_bytes:
+            del self._sets[next(iter(self._sets))]
+        return views
+
+
+def _count_bytes(views: Sequence[EvaluationView]) -> int:
+    return sum(tensor.nbytes for view in views for tensor in (view.image, view.ray_depth, view.valid))
+
+
 def make_key(plan: Plan, model_digest: str, planned: PlannedSet) -> Key:
     """Return what every result of a set depends on."""
     return {"model": model_digest, "views": plan.hash_views(planned)}
@@ -270,7 +299,7 @@ def stamp_files(scene: EvaluationScene, planned: PlannedSet) -> str:
     for name in dict.fromkeys(planned.views.views):
         frame = scene[name]
         files = [*frame.image.list_files(), *(() if frame.depth is None else frame.depth.list_files())]
-        for file in (*files, *(() if scene.surface is None else (scene.surface,))):
+        for file in (*files, *scene.list_surface_files()):
             stat = file.stat() if file.exists() else None
             digest.update(f"{file.name} {stat and (stat.st_size, stat.st_mtime_ns)}\n".encode())
     return digest.hexdigest()[:16]

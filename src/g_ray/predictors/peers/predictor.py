@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 import torch
 
-from g_ray.export.reconstruction import ReconstructedView
+from g_ray.export.view import ReconstructedView
 from g_ray.formats.calibration import CalibratedView
 from g_ray.geometry.similarity import Similarity
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
+from g_ray.predictors.anchoring import Anchored, keep_given_poses, place_by_matches, refine_views
 from g_ray.predictors.base import Cost, Prior, Progress, SceneInput, ScenePrediction
 from g_ray.predictors.chunks import StoredChunks, join_chunks, predict_chunks, split_into_chunks
 from g_ray.predictors.network_cost import (
@@ -22,7 +23,6 @@ from g_ray.predictors.network_cost import (
     measure_operations_per_second,
 )
 from g_ray.predictors.peers.adapter import Adapter, PeerImage, PeerView
-from g_ray.predictors.peers.anchoring import Anchored, keep_given_poses, place_single_views, refine_views
 from g_ray.predictors.peers.card import PeerCard
 from g_ray.predictors.peers.framing import Placement
 from g_ray.predictors.peers.photographs import CropsPlan, Plan, Shown, plan_photographs
@@ -235,7 +235,7 @@ class PeerPredictor:
                 )
             return keep_given_poses(views, scene, placed=self.card.many, **options)
         if not self.card.many and len(views) > 1:
-            return place_single_views(views, scene, **options)
+            return place_by_matches(views, scene, placed=False, **options)
         if self.settings.refine:
             return refine_views(views, scene, **options)
         return Anchored(list(views), [None] * len(views))

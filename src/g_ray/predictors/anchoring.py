@@ -1,17 +1,21 @@
-"""Use what a peer cannot take: known poses, and matches of the photographs, with the true lenses.
+"""Use what a network cannot take: known poses, and matches of the photographs, with the true lenses.
 
-A peer's poses and depth are moved to the known poses by a similarity. Points that are triangulated from matches then
+A network's poses and depth are moved to the known poses by a similarity. Points that are triangulated from matches then
 scale the depth of every view, so that depth and poses fit each other.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
-from g_ray.export.reconstruction import ReconstructedView
+from g_ray.cameras.base import Camera
+from g_ray.export.view import ReconstructedView
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity, fit_similarity_to_poses
 from g_ray.predictors.base import Progress, SceneInput
@@ -19,11 +23,36 @@ from g_ray.sfm import SfMOptions, SparseScene, reconstruct_cameras, refine_poses
 
 MIN_POINTS = 10
 """Triangulated points of a view without which its depth keeps its scale."""
+REACH = 0.1
+"""How far a point corrects the depth around it: standard deviation of a Gaussian, as a share of the long side."""
+PRIOR_POINTS = 1.0
+"""Points nearby that count as much as the network."""
+MAX_CORRECTION = math.log(2)
+"""A point that asks for more than twice or half the depth is wrong, or of something thin: it asks for this much."""
+
+# CPU seconds, measured on photographs of several sizes (docs: benchmarks).
+FEATURE_SECONDS = 1.6
+"""Of a photograph with a long side of 1600 px."""
+PAIR_SECONDS = 0.12
+"""Of matching two photographs with about 8,000 features each."""
+
+
+def estimate_matching(cameras: Sequence[Camera], options: SfMOptions) -> tuple[int, float]:
+    """Estimate how many pairs are matched, and the CPU seconds of features and matches."""
+    pairs = len(cameras) * min(len(cameras) - 1, options.exhaustive_views) / 2
+    scale = sum(count_pixels(camera, options.max_image_size) / (1600 * 1200) for camera in cameras)
+    return round(pairs), FEATURE_SECONDS * scale + PAIR_SECONDS * pairs
+
+
+def count_pixels(camera: Camera, long_side: int) -> float:
+    """Return the pixels of a photograph that is made smaller to a long side, if it is larger."""
+    scale = min(1.0, long_side / max(camera.width, camera.height))
+    return camera.width * camera.height * scale**2
 
 
 @dataclass(frozen=True, eq=False)
 class Anchored:
-    """Views with other poses and scales than the peer gave."""
+    """Views with other poses and scales than the network gave."""
 
     views: list[ReconstructedView | None]
     reasons: list[str | None]
@@ -95,19 +124,29 @@ def refine_views(
     return Anchored(scaled, [None] * len(scaled), sparse, (note, *sparse.notes, *notes), figures)
 
 
-def place_single_views(
+def place_by_matches(
     views: Sequence[ReconstructedView],
     scene: SceneInput,
     *,
+    placed: bool,
     options: SfMOptions,
     work: Path | None,
     progress: Progress,
 ) -> Anchored:
-    """Place depth maps of single photographs by structure from motion; the world gets the unit of the depth maps."""
-    sparse = reconstruct_cameras(*_list_inputs(scene), **_list_options(scene, options, work, progress))
+    """Place depth maps by structure from motion; the world gets the unit of the depth maps.
+
+    `placed` says whether the views have poses of the network: photographs that matching cannot place then take those.
+    """
+    sparse = reconstruct_cameras(
+        *_list_inputs(scene),
+        guess_poses=(lambda: [view.pose for view in views]) if placed else None,
+        **_list_options(scene, options, work, progress),
+    )
     posed: list[ReconstructedView | None] = [
-        None if pose is None else replace(view, pose=pose.to(view.pose.dtype))
-        for view, pose in zip(views, sparse.poses, strict=True)
+        None
+        if pose is None
+        else replace(view, pose=pose.to(view.pose.dtype), pose_guessed=index in sparse.guessed)
+        for index, (view, pose) in enumerate(zip(views, sparse.poses, strict=True))
     ]
     factors = [factor for factor in measure_factors(posed, sparse) if factor is not None]
     if factors:
@@ -118,26 +157,55 @@ def place_single_views(
             for view in posed
         ]
     scaled, notes = scale_to_points(posed, sparse)
+    if placed:
+        scaled = [None if view is None else bend_to_points(view, sparse, i) for i, view in enumerate(scaled)]
     return Anchored(scaled, list(sparse.reasons), sparse, (*sparse.notes, *notes), _collect_figures(sparse))
 
 
-# One scale per view
+# Depth that fits the points
 
 
 def measure_factors(views: Sequence[ReconstructedView | None], sparse: SparseScene) -> list[float | None]:
     """Measure by how much the depth of each view must grow to meet its triangulated points: a median of ratios."""
     factors: list[float | None] = []
     for index, view in enumerate(views):
-        rows = sparse.tracks.view == index
-        if view is None or int(rows.sum()) < MIN_POINTS:
-            factors.append(None)
-            continue
-        center = view.pose.translation.double()
-        distance = torch.linalg.vector_norm(sparse.points[sparse.tracks.point[rows]] - center, dim=-1)
-        depth, _, valid = view.sample(sparse.tracks.pixel[rows].float())
-        ratio = (distance.float() / depth.clamp(min=1e-12))[valid]
+        ratio = torch.empty(0) if view is None else compare_with_points(view, sparse, index)[0]
         factors.append(float(ratio.median()) if len(ratio) >= MIN_POINTS else None)
     return factors
+
+
+def compare_with_points(
+    view: ReconstructedView, sparse: SparseScene, index: int
+) -> tuple[Float[Tensor, "n"], Float[Tensor, "n 2"]]:
+    """Return distance over depth for the triangulated points that a view sees, and their pixels in the photograph."""
+    rows = sparse.tracks.view == index
+    pixels = sparse.tracks.pixel[rows].float()
+    center = view.pose.translation.double()
+    distance = torch.linalg.vector_norm(sparse.points[sparse.tracks.point[rows]] - center, dim=-1)
+    depth, _, valid = view.sample(pixels)
+    return (distance.float() / depth.clamp(min=1e-12))[valid], pixels[valid]
+
+
+def bend_to_points(view: ReconstructedView, sparse: SparseScene, index: int) -> ReconstructedView:
+    """Correct the depth around triangulated points, smoothly; far from them it stays as it is.
+
+    The logarithm of the correction is a mean of those of the points, weighted by a Gaussian of their distance in the
+    photograph, with `PRIOR_POINTS` more that ask for none.
+    """
+    ratio, pixels = compare_with_points(view, sparse, index)
+    if len(ratio) < MIN_POINTS:
+        return view
+    wanted = ratio.log().clamp(-MAX_CORRECTION, MAX_CORRECTION)
+    height, width = view.ray_depth.shape
+    photo = view.original_camera
+    reach = REACH * max(photo.width, photo.height)
+    # The Gaussian is a product of one in x and one in y, so that its sums over points are matrix products.
+    x = (torch.arange(width) + 0.5) * photo.width / width
+    y = (torch.arange(height) + 0.5) * photo.height / height
+    in_x = torch.exp(-((x[:, None] - pixels[:, 0]) ** 2) / (2 * reach**2))
+    in_y = torch.exp(-((y[:, None] - pixels[:, 1]) ** 2) / (2 * reach**2))
+    correction = (in_y * wanted) @ in_x.T / (in_y @ in_x.T + PRIOR_POINTS)
+    return replace(view, ray_depth=view.ray_depth * correction.exp())
 
 
 def scale_to_points(

@@ -1,0 +1,256 @@
+"""Ray maps of lenses whose rim lies in the image.
+
+A radially symmetric lens has the rays (a g, b g, c) with g and c functions of t = a² + b². At a rim t = R² where the
+lens function turns around both are as steep as a square root, which no polynomial over a block of pixels follows; but
+they are polynomials in s = sqrt(1 − t/R²). With the even and the odd powers of s apart,
+
+    ray = even + s · odd,   s² = 1 − t/R²,
+
+and even, odd and s² are smooth functions of the pixel, across the rim too. They are interpolated from Chebyshev nodes
+over the blocks that the rim touches (see `block_maps`), and joined at every pixel. A lens that shifts the points of
+the plane before a radially symmetric part takes (a, b) from there.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from g_ray.cameras.block_maps import (
+    TOLERANCE,
+    Blocks,
+    Unproject,
+    count_nodes,
+    fill_blocks,
+    fill_dark,
+    fill_smooth,
+    widen,
+)
+from g_ray.cameras.chebyshev import (
+    build_nodes,
+    build_polynomials,
+    drop_vanished,
+    expand_to_powers,
+    measure_tail,
+    transform_values,
+)
+
+# Radii at which the lens is inverted, and the coefficients that are dropped, in radians.
+_RADII = 40
+_DROPPED = {torch.float64: 1e-12, torch.float32: 1e-8}
+# Powers of s whose coefficients add up to more than this would lose digits.
+_LARGEST_SUM = {torch.float64: 1e4, torch.float32: 1e2}
+# Where even and odd are larger, because they cancel each other or grow beyond the rim, digits would be lost.
+_LARGEST_VALUE = {torch.float64: 1e4, torch.float32: 6.0}
+# Blocks whose nodes are this far inside or outside, as s², do not touch the rim between nodes.
+_MARGIN = 0.02
+# Pixels per side of a block: its values stay in the processor's cache.
+_BLOCK = 84
+# Blocks whose polynomials are evaluated at all columns at once.
+_BLOCKS_AT_ONCE = 16
+# Nodes beyond the number of terms.
+_MORE_NODES = 5
+# Pixels this near to the rim, as a share of its radius, are unprojected by themselves: rounding decides their validity.
+_NEAR_RIM = 1e-4
+_NEAR_BACK = 0.02
+
+
+@dataclass(frozen=True, eq=False)
+class RadialLenses:
+    """A flat batch of lenses with a radially symmetric part, whose rims lie in the image."""
+
+    rims: Float[Tensor, "lens"]
+    """Radii at which the images of the radially symmetric parts end."""
+    radius_px: Float[Tensor, "lens"]
+    """The same, roughly in pixels."""
+    powers: Float[Tensor, "lens term 2"]
+    """Coefficients of g and c as polynomials in s."""
+    accurate: Bool[Tensor, "lens"]
+    """Whether these polynomials have converged."""
+    locate: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+    """Map pixels [q p 2] of the lenses with the given indices [q] to the plane of the radially symmetric part, with a
+    mask of those that have a place there; in float64."""
+
+    @staticmethod
+    def fit(
+        rims: Float[Tensor, "lens"],
+        radius_px: Float[Tensor, "lens"],
+        lift: Callable[[Tensor], Tensor],
+        locate: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+        dtype: torch.dtype,
+    ) -> "RadialLenses":
+        """Fit the polynomials to the rays that `lift` returns for points [lens n 2] of the radially symmetric part."""
+        order = torch.arange(_RADII, dtype=torch.float64)
+        angle = (order + 0.5) * (math.pi / _RADII)
+        radius = rims[:, None] * (1 - ((1 + torch.cos(angle)) / 2).square()).sqrt()
+        ray = lift(torch.stack([radius, torch.zeros_like(radius)], -1))
+        values = torch.stack([ray[..., 0] / radius, ray[..., 2]], -1)
+        transform = torch.cos(order[:, None] * angle) * (2 / _RADII)
+        transform[0] /= 2
+        chebyshev = transform @ values
+        large = (chebyshev.abs() > _DROPPED[dtype]).any(-1)
+        counts = (large * (1 + torch.arange(_RADII))).amax(-1)
+        chebyshev = torch.where((torch.arange(_RADII) < counts[:, None])[..., None], chebyshev, 0.0)
+        powers = _shift_powers(int(counts.amax())).T @ chebyshev[:, : int(counts.amax())]
+        accurate = (powers.abs().sum((1, 2)) <= _LARGEST_SUM[dtype]) & (counts < _RADII)
+        return RadialLenses(rims, radius_px, powers, accurate, locate)
+
+    def find_near(self, lens: Int[Tensor, "q"]) -> list[float]:
+        """Return below which |s²| pixels of the lenses are unprojected by themselves.
+
+        Where rays at the rim point straight back, rounding turns them about the axis, further from the rim too.
+        """
+        backwards = self.powers[lens, 0, 1] < -0.99
+        return torch.where(backwards, _NEAR_BACK, 2 * _NEAR_RIM).tolist()
+
+    def evaluate(self, lens: Int[Tensor, "q"], core: Float[Tensor, "q p 2"]) -> Float[Tensor, "7 q p"]:
+        """Evaluate the three components of even, those of odd, and s²."""
+        x, y = core.unbind(-1)
+        inside = 1 - (x * x + y * y) / self.rims[lens, None].square()
+        values = []
+        for part in (self.powers[lens, 0::2], self.powers[lens, 1::2]):
+            g, c = (torch.zeros_like(inside) for _ in range(2))
+            for power in reversed(part.unbind(1)):
+                g = torch.addcmul(power[:, :1], g, inside)
+                c = torch.addcmul(power[:, 1:], c, inside)
+            values += [x * g, y * g, c]
+        return torch.stack([*values, inside])
+
+
+def fill_rim_maps(
+    lenses: RadialLenses,
+    unproject: Unproject,
+    rays: list[Float[Tensor, "h w 3"]],
+    valid: list[Bool[Tensor, "h w"]],
+) -> None:
+    """Write unit rays and validity at all pixel centers; beyond the rim rays are the optical axis."""
+    dtype, (height, width, _) = rays[0].dtype, rays[0].shape
+    blocks = Blocks.cover(len(rays), height, width, _BLOCK, _BLOCK)
+    coefficients, values, good = _interpolate(lenses, blocks, dtype)
+    dark = good & (values[6].amax((1, 2)) < -_MARGIN)
+    fill_dark(blocks.select(dark), rays, valid)
+    inside = values[6].amin((1, 2))
+    smooth, plain = _find_smooth(values, good & (inside > _MARGIN), TOLERANCE[dtype])
+    fill_smooth(blocks.select(smooth), plain, rays, valid)
+    steep = good & ~dark & ~smooth & (values.abs().amax((0, 2, 3)) <= _LARGEST_VALUE[dtype])
+    steep &= measure_tail(coefficients) <= TOLERANCE[dtype]
+    near = lenses.find_near(blocks.lens[steep])
+    _fill_steep(unproject, blocks.select(steep), coefficients[:, steep], near, rays, valid)
+    fill_blocks(unproject, blocks.select(~(dark | smooth | steep)), rays, valid)
+
+
+def _interpolate(
+    lenses: RadialLenses, blocks: Blocks, dtype: torch.dtype
+) -> tuple[Float[Tensor, "7 q m n"], Float[Tensor, "7 q m n"], Bool[Tensor, "q"]]:
+    """Compute Chebyshev coefficients of even, odd and s², their values at the nodes, and which blocks have them all."""
+    # Polynomials in s² are polynomials in the pixel, so as many nodes suffice; a few more where pixels are shifted.
+    most = lenses.powers.shape[1] + _MORE_NODES
+    size = 2 * float(lenses.radius_px.amin())
+    counts = [min(most, count_nodes(n / size, dtype)) for n in (blocks.height, blocks.width)]
+    core, known = lenses.locate(blocks.lens, blocks.place_nodes(*(build_nodes(n)[0] for n in counts)))
+    values = lenses.evaluate(blocks.lens, core).unflatten(-1, counts)
+    return transform_values(values), values, lenses.accurate[blocks.lens] & known.all(1)
+
+
+def _find_smooth(
+    values: Float[Tensor, "7 q m n"], candidates: Bool[Tensor, "q"], tolerance: float
+) -> tuple[Bool[Tensor, "q"], Float[Tensor, "3 smooth m n"]]:
+    """Find blocks so far from the rim that rays are polynomials, and return their coefficients."""
+    some = values[:, candidates]
+    coefficients = transform_values(torch.addcmul(some[:3], some[3:6], some[6].sqrt()))
+    converged = measure_tail(coefficients) <= tolerance
+    smooth = candidates.clone()
+    smooth[candidates] = converged
+    return smooth, coefficients[:, converged]
+
+
+def _fill_steep(
+    unproject: Unproject,
+    blocks: Blocks,
+    coefficients: Float[Tensor, "7 q m n"],
+    near: list[float],
+    rays: list[Tensor],
+    valid: list[Tensor],
+) -> None:
+    """Write even + s · odd."""
+    if not len(blocks):
+        return
+    coefficients = drop_vanished(coefficients, TOLERANCE[rays[0].dtype])
+    down = build_polynomials(blocks.height, coefficients.shape[2]).to(rays[0].dtype)
+    axis = down.new_tensor([0.0, 0.0, 1.0]).repeat(blocks.width)
+    product = down.new_empty(blocks.height, 10 * blocks.width)
+    parts = (
+        part
+        for some in coefficients.split(_BLOCKS_AT_ONCE, 1)
+        for part in _prepare_columns(some, blocks.width, down.dtype)
+    )
+    places = [
+        _fill_block(torch.mm(down, part, out=product), axis, limit, out.flatten(1), mask)
+        for part, limit, out, mask in zip(parts, near, blocks.cut(rays), blocks.cut(valid), strict=True)
+    ]
+    _unproject_singly(unproject, blocks, places, rays, valid)
+
+
+def _shift_powers(n: int) -> Float[Tensor, "n n"]:
+    """Compute the coefficients of powers of s in T_0(2s − 1) … T_{n−1}(2s − 1), one polynomial per row."""
+    # T_k(2s − 1) is T_2k(sqrt(s)): every other coefficient of the even Chebyshev polynomials.
+    return expand_to_powers(2 * n)[::2, ::2]
+
+
+def _prepare_columns(
+    coefficients: Float[Tensor, "7 q m n"], width: int, dtype: torch.dtype
+) -> Float[Tensor, "q k w10"]:
+    """Evaluate the polynomials at all columns. Side by side lie the components of even and of odd as in the map, s² for
+    each of them, and s² alone."""
+    wide = widen(coefficients, width, dtype)
+    right = wide.new_empty(*wide.shape[1:3], 10 * width)
+    joined = right[..., : 9 * width].unflatten(-1, (3, width, 3))
+    joined[..., :2, :, :] = wide[:6].unflatten(0, (2, 3)).permute(2, 3, 0, 4, 1)
+    joined[..., 2, :, :] = wide[6][..., None]
+    right[..., 9 * width :] = wide[6]
+    return right
+
+
+def _fill_block(
+    values: Float[Tensor, "h w10"],
+    axis: Float[Tensor, "w3"],
+    limit: float,
+    rays: Float[Tensor, "h w3"],
+    valid: Bool[Tensor, "h w"],
+) -> Int[Tensor, "near 2"]:
+    """Join even and odd, given side by side with s²; return row and column of the pixels with |s²| up to the limit."""
+    even, odd, inside, within = values.split([*(rays.shape[1],) * 3, valid.shape[1]], -1)
+    torch.gt(within, 0, out=valid)
+    near = (within.abs_() <= limit).nonzero()
+    known = inside > 0
+    # The product with the reciprocal of the root takes half the time of the root.
+    inside.clamp_min_(torch.finfo(inside.dtype).tiny)
+    joined = even.addcmul_(odd, inside.mul_(inside.rsqrt()))
+    torch.where(known, joined, axis, out=rays)
+    return near
+
+
+def _unproject_singly(
+    unproject: Unproject,
+    blocks: Blocks,
+    places: list[Tensor],
+    rays: list[Tensor],
+    valid: list[Tensor],
+) -> None:
+    """Unproject pixels, given as row and column in their block, each by itself."""
+    counts = torch.tensor([len(part) for part in places])
+    which = counts.nonzero()[:, 0].tolist()
+    if not which:
+        return
+    # Blocks with fewer such pixels repeat their corner: one call for all is faster than one for each.
+    padded = torch.nn.utils.rnn.pad_sequence([places[i] for i in which], batch_first=True)
+    corner = torch.stack([blocks.top, blocks.left], -1)[which]
+    pixels = (padded + corner[:, None]).flip(-1).to(rays[0].dtype) + 0.5
+    values, known = unproject(blocks.lens[which], pixels, True)
+    cut_rays, cut_valid = blocks.cut(rays), blocks.cut(valid)
+    for i, value, good in zip(which, values, known, strict=True):
+        at, n = places[i].unbind(-1), len(places[i])
+        cut_rays[i][at], cut_valid[i][at] = value[:n], good[:n]
