@@ -112,7 +112,7 @@ def test_shapes_change_what_their_names_say(zoom):
 def test_shapes_are_groups_of_columns():
     shapes = make_shapes(PROTOCOL)
     assert shapes.settings[:5] == ("wide/z1.0", "wide/z1.5", "wide/z2.0", "wide/z2.5", "square/z1.0")
-    assert len(shapes.settings) == 16 and shapes.shown_setting == "wide/z2.5"
+    assert len(shapes.settings) == 16 and shapes.shown_setting == "wide/z2.0"
     assert shapes.digest != make_shapes(PROTOCOL, factors=False).digest != PROTOCOL.digest
     with pytest.raises(ValueError, match="square"):
         make_shapes(FovProtocol(24, 12, scenes=2))
