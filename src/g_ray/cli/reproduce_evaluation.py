@@ -243,23 +243,28 @@ class Homogeneous(EvaluationTable):
         from g_ray.evaluation.running.plan import Limits
 
         small = self.scale == "small"
-        limits = Limits(sets=self.limit, width=self.get_width())
+        names = SMALL_HOMOGENEOUS if small else HOMOGENEOUS
         return {
             name: Column(
                 name,
-                _use_all_frames(PROTOCOLS[name]) if small else PROTOCOLS[name],
+                _use_short_recordings(PROTOCOLS[name]) if small else PROTOCOLS[name],
                 self.find_data(PROTOCOLS[name]),
-                limits,
+                Limits(sets=self.limit, width=self.choose_width(PROTOCOLS[name])),
             )
-            for name in (SMALL_HOMOGENEOUS if small else HOMOGENEOUS)
+            for name in names
         }
 
+    def choose_width(self, protocol: "Protocol") -> int | None:
+        """Return the width of images; half as many pixels per side for ICP, whose time grows with the points."""
+        width = self.get_width()
+        return width if width is None or protocol.alignment != "umeyama+icp" else width // 2
 
-def _use_all_frames(protocol: "Protocol") -> "Protocol":
-    """Return a protocol that takes every frame: recordings of eight frames have no hundredth one."""
+
+def _use_short_recordings(protocol: "Protocol") -> "Protocol":
+    """Return a protocol for recordings of eight frames, which have no hundredth one: all, or every second for ICP."""
     from g_ray.evaluation.protocols.sampling import Strided
 
-    return replace(protocol, sampling=Strided(1))
+    return replace(protocol, sampling=Strided(2 if protocol.alignment == "umeyama+icp" else 1))
 
 
 @dataclass(frozen=True)

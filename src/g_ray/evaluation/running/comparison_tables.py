@@ -74,7 +74,7 @@ def _add_count(row: Mapping[str, Any], name: str) -> dict[str, Any] | None:
 def describe_intervals(result: Mapping[str, Any]) -> list[str]:
     """Say what intervals are over, and which rows are means over several networks."""
     scenes = {row["scenes"] for row in result["rows"]}
-    over = "scenes" if min(scenes) > 1 else "sets"
+    over = "scenes" if min(scenes) > 1 else "scenes, or over sets where a column has one scene"
     lines = [f"± is half of a 95 % bootstrap interval over {over}, networks fixed."]
     several = {row: count for row, count in result["seeds"].items() if count > 1}
     if several:
