@@ -115,7 +115,7 @@ def write_reconstruction_demo(folder: Path, weights: str = ROOMS_WEIGHTS) -> Rec
     common = {"names": names, "sources": ["the demo's own lenses"] * len(names), "known": known}
     cameras = list(scene.cameras.values())
     stereo = reconstruct(scene.images, cameras, model="stereo", device="cpu", **common)
-    network = reconstruct(scene.images, cameras, weights=weights, device="cpu", **common)
+    network = reconstruct(scene.images, cameras, weights=weights, place_by="network", device="cpu", **common)
     scores = {
         "stereo": collect_scores(stereo, scene),
         WEIGHTS_ABOUT: collect_scores(network, scene),

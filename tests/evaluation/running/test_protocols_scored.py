@@ -95,6 +95,6 @@ def test_published_numbers_stand_beside_ours(evaluate, tmp_path):
     _, result = evaluate("da3-scannetpp", "--model", "truth")
     assert result["published"]["DA3-Giant"]["auc_3"] == 0.847
     assert (
-        "| DA3-Giant, published |  | – | – | – | 0.847 | – | 78.3 |"
+        "| DA3-Giant, published |  | – | – | – | 0.847 | 0.983 | 78.3 |"
         in (tmp_path / "out" / "table.md").read_text()
     )
