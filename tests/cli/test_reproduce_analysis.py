@@ -79,7 +79,9 @@ def test_attention(study, room, tmp_path):
 
 
 def test_calibration_noise(study, room, tmp_path):
-    command = CalibrationNoise(tmp_path / "o", networks=study, photos=room, sets=1, stereo_sets=0, seeds=1)
+    command = CalibrationNoise(
+        tmp_path / "o", networks=study, photos=room, sets=1, size=16, stereo_sets=0, seeds=1
+    )
     command.run()
     result = json.loads((tmp_path / "o" / "result.json").read_text())
     test = result["tests"]["photos"]
@@ -97,6 +99,7 @@ def test_calibration_noise(study, room, tmp_path):
         < means["calibration alone", "shuffled"]["rays_deg"]
     )
     assert (tmp_path / "o" / "photos.png").is_file() and result["settings"]["photos"]["folders"] == ["room"]
+    assert result["settings"]["photos"]["side"] == 16
 
 
 def test_calibration_estimated(study, room, tmp_path):
@@ -122,6 +125,7 @@ def test_calibration_estimated(study, room, tmp_path):
     [
         (["attention"], "give --data FOLDER"),
         (["calibration-noise"], "--photos FOLDER"),
+        (["calibration-noise", "--photos", ".", "--size", "100"], "--size 100: give a multiple of"),
         (["calibration-estimated"], "give --data FOLDER"),
         (["calibration-estimated", "--data", ".", "--sources", "magic"], "unknown source magic"),
         (["attention", "--networks", "nowhere/runs.x"], "no weights at"),

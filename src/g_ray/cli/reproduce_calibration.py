@@ -35,6 +35,9 @@ class CalibrationNoise(NetworkAnalysis):
     view."""
     sets: int | None = None
     """Sets of views; 24 by default, at paper scale 100."""
+    size: int | None = None
+    """Pixels per side that networks see; by default what their weights say, e.g. 112 for the training of g-ray-photos
+    instead of the 168 that it is used at."""
     stereo_sets: int = 4
     """Sets of each test that the stereo model reconstructs too, about a CPU minute a set; 0 leaves it out."""
 
@@ -66,7 +69,10 @@ class CalibrationNoise(NetworkAnalysis):
                 "calibration-noise needs views with depth: give --data FOLDER … or --photos FOLDER"
             )
         views, sets = NOISE_SETS[self.scale]
-        shape = (model.config.long_side, model.config.patch, CONDITIONS)
+        side, patch = self.size or model.config.long_side, model.config.patch
+        if side < patch or side % patch:
+            raise ValueError(f"--size {side}: give a multiple of the patches of {patch} px")
+        shape = (side, patch, CONDITIONS)
         options = {"views": views, "sets": self.sets or sets}
         tests = {}
         if self.data:
