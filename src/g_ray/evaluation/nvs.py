@@ -19,8 +19,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from g_ray.data.arc_nvs import ArcNVS
 from g_ray.data.nvs import NVSBatch
-from g_ray.data.nvs_settings import PoseFrame, RoomsData
+from g_ray.data.nvs_settings import ObjectArcsData, PoseFrame, RoomsData
 from g_ray.data.rooms.nvs import RoomsNVS
 from g_ray.evaluation.shard import Shard
 from g_ray.evaluation.study import WHOLE, BatchScores, Scorer, Scores, join_batches
@@ -158,27 +159,41 @@ class RoomsProtocol(NVSProtocol):
 
     def make_batches(self, setting: str) -> Iterator[NVSBatch]:
         """Yield the same rooms and poses for every setting; training draws from another split."""
-        settings = RoomsData(self.width, self.height, fov_deg=self.fov_deg, pose_frame=self.pose_frame)
-        native = RoomsNVS(settings, self.seed, split="test", fov_px=self.fov_px)
-        rooms = self.apply_zoom(native, setting)
+        rooms = self.apply_zoom(self.build_source(), setting)
         for batch in self.split_scenes(self.scenes, self.at_once):
             yield rooms.make_scenes(batch)
 
+    def build_source(self) -> ArcNVS:
+        """Return the scenes without zoom."""
+        settings = RoomsData(self.width, self.height, fov_deg=self.fov_deg, pose_frame=self.pose_frame)
+        return RoomsNVS(settings, self.seed, split="test", fov_px=self.fov_px)
+
     @abstractmethod
-    def apply_zoom(self, native: RoomsNVS, setting: str) -> RoomsNVS:
-        """Return the rooms with the zooms of a setting."""
+    def apply_zoom(self, native: ArcNVS, setting: str) -> ArcNVS:
+        """Return the scenes with the zooms of a setting."""
 
 
 @dataclass(frozen=True)
 class FovProtocol(ZoomsProtocol, RoomsProtocol):
     """The paper's protocol in rooms."""
 
-    def apply_zoom(self, native: RoomsNVS, setting: str) -> RoomsNVS:
+    def apply_zoom(self, native: ArcNVS, setting: str) -> ArcNVS:
         return native.with_zoom(self.get_zoom(setting))
 
     def reshape(self, width: int, height: int, fov_px: int) -> "FovProtocol":
         """Return the same rooms in images of another shape, whose field of view spans `fov_px` pixels."""
         return replace(self, width=width, height=height, fov_px=fov_px)
+
+
+@dataclass(frozen=True)
+class ObjectFovProtocol(FovProtocol):
+    """The paper's protocol around scanned objects, from where cameras stand in rooms."""
+
+    def build_source(self) -> ArcNVS:
+        from g_ray.data.objects.arc_nvs import ObjectArcsNVS  # embree, which tests in rooms do not need
+
+        settings = ObjectArcsData(self.width, self.height, fov_deg=self.fov_deg, pose_frame=self.pose_frame)
+        return ObjectArcsNVS(settings, self.seed, split="test", fov_px=self.fov_px)
 
 
 @dataclass(frozen=True)
@@ -199,7 +214,7 @@ class WhoZoomsProtocol(RoomsProtocol):
     def shown_setting(self) -> str:
         return "target"
 
-    def apply_zoom(self, native: RoomsNVS, setting: str) -> RoomsNVS:
+    def apply_zoom(self, native: ArcNVS, setting: str) -> ArcNVS:
         context, target = setting in ("context", "both"), setting in ("target", "both")
         return replace(native, zooms=(1.0, self.zoom if context else 1.0, self.zoom if target else 1.0))
 
