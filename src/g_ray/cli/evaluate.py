@@ -26,7 +26,8 @@ class Evaluate:
     """Folder for predictions, rows.csv, result.json and table.md."""
     model: str | None = None
     """As for `g-ray reconstruct`; or truth (every error must be 0), standing (constant depth, cameras do not move), or
-    colmap (poses and sparse points of pycolmap). By default stereo, or the model of --weights."""
+    colmap (poses and sparse points of pycolmap). By default stereo, or the model of --weights. network is
+    scored alone, by its heads; with --place-by matches as `g-ray reconstruct` uses it."""
     poses: bool = False
     """Give the model the true poses."""
     scenes: tuple[str, ...] = ()

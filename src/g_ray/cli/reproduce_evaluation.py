@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 GIVEN = "+poses"
 """End of the name of a row whose model is given the true poses."""
+MATCHED = "+matches"
+"""End of the name of a row whose network is placed by matches, as by `g-ray reconstruct`, instead of by itself."""
 SMALL_WIDTH = 224
 """Pixels that models are shown; networks resize them to those of their training."""
 SMALL_SCENES, SMALL_FRAMES = 4, 8
@@ -55,8 +57,9 @@ class EvaluationTable(ABC):
     data: Path | None = None
     """Folder with a folder for each dataset (pandaset, eth3d, scannetpp, …), as `g-ray data prepare` makes them."""
     models: tuple[str, ...] = ("standing", "colmap", "stereo", "network")
-    """Rows: models as for `g-ray evaluate`; network is a row for each of the weights that come with g-ray, stereo+poses
-    is stereo with the true poses."""
+    """Rows: models as for `g-ray evaluate`; network is a row for each of the weights that come with g-ray, alone;
+    network+matches is its default weights as `g-ray reconstruct` uses them; stereo+poses is stereo with the true
+    poses."""
     weights: tuple[str, ...] = ()
     """Further rows, NAME=FILE: weights of the reconstruction network, e.g. with grid RoPE. Files with one name are
     networks trained alike with other seeds: a row of their means. The first name is compared with all others."""
@@ -102,6 +105,9 @@ class EvaluationTable(ABC):
             if model == "network":
                 for weights in (WEIGHTS, ROOMS_WEIGHTS):
                     rows[weights] = Contender("network", (ModelSettings(weights=weights),))
+            elif model == "network" + MATCHED:
+                settings = ModelSettings(weights=WEIGHTS, place_by="matches")
+                rows[WEIGHTS + MATCHED] = Contender("network", (settings,))
             else:
                 rows[model] = Contender(model.removesuffix(GIVEN), poses=model.endswith(GIVEN))
         for name, files in self.group_weights().items():
@@ -274,7 +280,7 @@ class RealSmall(EvaluationTable):
     data: Path | None = None
     """Folder of the photographs, as `g-ray data prepare real-small` describes it; by default shared/data beside the
     checkout."""
-    models: tuple[str, ...] = ("standing", "colmap", "stereo", "stereo+poses", "network")
+    models: tuple[str, ...] = ("standing", "colmap", "stereo", "stereo+poses", "network", "network+matches")
 
     @property
     def name(self) -> str:

@@ -73,6 +73,7 @@ def summarize(plan: Plan, model: EvaluatedModel, rows: RowSet) -> dict[str, Any]
         "title": plan.protocol.title,
         "dataset": plan.protocol.dataset,
         "model": model.name,
+        "model_title": model.title,
         "settings": strip_paths(model.describe()),
         "rows": [
             average(plan, group, views)
@@ -150,7 +151,7 @@ def format_table(result: dict[str, Any]) -> str:
     for model, values in result["published"].items():
         cells = [format_number(name, values.get(name)) for name in present]
         lines.append(f"| {' | '.join([f'{model}, published', '', *cells, ''])} |")
-    title = f"## {result['title']}: {result['model']}"
+    title = f"## {result['title']}: {result['model_title']}"
     return "\n\n".join([title, "\n".join(lines), *describe_gaps(result)])
 
 
