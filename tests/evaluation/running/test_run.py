@@ -362,3 +362,12 @@ def test_the_network_is_scored_by_its_heads(evaluate):
     assert result["settings"]["settings"]["weights"] == "g-ray-rooms"
     assert len(result["settings"]["weights_sha256"]) == 16
     assert result["rows"][0]["cpu_seconds"] > 0
+    assert result["model_title"] == "network alone"
+
+
+def test_titles_say_how_a_network_is_placed(evaluate, tmp_path):
+    """Placed by matches, points lie on the calibrated rays; the title of the table says what was scored."""
+    options = ("--model", "network", "--weights", "g-ray-rooms", "--limit", 1)
+    _, result = evaluate("eth3d-native", *options, "--place-by", "matches")
+    assert result["rows"][0]["metrics"]["rays_deg"]["mean"] < 1e-3
+    assert (tmp_path / "out" / "table.md").read_text().splitlines()[0].endswith(": network placed by matches")
