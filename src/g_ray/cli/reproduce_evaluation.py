@@ -35,6 +35,8 @@ HOMOGENEOUS = (
     "dtu",
     "eth3d-points",
 )
+IN_MILLIMETERS = ("dtu",)
+"""Columns whose distances are not in meters."""
 SMALL_HOMOGENEOUS = (
     "tum-pose",
     "sintel-pose",
@@ -86,14 +88,7 @@ class EvaluationTable(ABC):
 
     def draw(self, result: dict[str, Any]) -> None:
         """Write bars for the metrics of all columns."""
-        from g_ray.evaluation.running.comparison_tables import select_rows
-        from g_ray.viewer.table_figures import draw_bars
-        from g_ray.viewer.theme import LIGHT, write_png
-
-        most = max(row["views"] for row in result["rows"])
-        table = select_rows(result, views=most)
-        for metric in list_metrics(table):
-            write_png(draw_bars(table, metric, LIGHT), self.out / f"{metric}.png")
+        draw_largest_sets(result, self.out)
 
     def build_rows(self) -> "dict[str, Contender]":
         """Return the models; ValueError for weights that are no NAME=FILE."""
@@ -196,6 +191,17 @@ def write_small_dataset(name: str, folder: Path, width: int) -> Path:
     return root
 
 
+def draw_largest_sets(result: dict[str, Any], out: Path, prefix: str = "") -> None:
+    """Write bars for each metric of the sets with most views."""
+    from g_ray.evaluation.running.comparison_tables import select_rows
+    from g_ray.viewer.table_figures import draw_bars
+    from g_ray.viewer.theme import LIGHT, write_png
+
+    table = select_rows(result, views=max(row["views"] for row in result["rows"]))
+    for metric in list_metrics(table):
+        write_png(draw_bars(table, metric, LIGHT), out / f"{prefix}{metric}.png")
+
+
 def list_metrics(result: dict[str, Any]) -> list[str]:
     """List the metrics of any row, in the order of tables."""
     from g_ray.evaluation.running.report import TITLES
@@ -259,6 +265,14 @@ class Homogeneous(EvaluationTable):
             )
             for name in names
         }
+
+    def draw(self, result: dict[str, Any]) -> None:
+        """Write bars; those of columns in millimeters, which would hide the others, into pictures of their own."""
+        parts: dict[str, list[dict[str, Any]]] = {}
+        for row in result["rows"]:
+            parts.setdefault("mm_" if row["setting"] in IN_MILLIMETERS else "", []).append(row)
+        for prefix, rows in parts.items():
+            draw_largest_sets({"rows": rows}, self.out, prefix)
 
     def choose_width(self, protocol: "Protocol") -> int | None:
         """Return the width of images; half as many pixels per side for ICP, whose time grows with the points."""
