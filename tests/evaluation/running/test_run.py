@@ -17,6 +17,7 @@ from PIL import Image
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.cli.main import main
+from g_ray.evaluation.datasets.registry import DATASETS
 from g_ray.evaluation.datasets.scene import EvaluationView
 from g_ray.evaluation.preparation.prepare import INDICES
 from g_ray.evaluation.running import models
@@ -216,6 +217,20 @@ def test_missing_scenes_are_named(evaluate, tmp_path):
     assert "Missing scenes, not in the means: courtyard" in (tmp_path / "out" / "table.md").read_text()
 
 
+def test_scenes_that_cannot_be_read_are_told_from_missing_ones(evaluate, miniature_size, tmp_path):
+    """A scene that is damaged before views are drawn: no set is planned for it, and the run says so."""
+    root = tmp_path / "two"
+    DATASETS["sintel"].write_miniature(root, replace(miniature_size, scenes=2))
+    damaged = sorted(path.parent.name for path in root.rglob("camdata_left/*/frame_0001.cam"))[0]
+    for path in root.rglob(f"camdata_left/{damaged}/*.cam"):
+        path.write_bytes(b"")
+    code, result = evaluate("sintel-pose", "--model", "standing", data=root)
+    assert code == 1 and result["sets"]["scored"] == 1 and result["problems"] == []
+    assert result["unreadable_scenes"] == [damaged] and damaged not in result["missing_scenes"]
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert f"Scenes that cannot be read, not in the means: {damaged} (1)." in table
+
+
 def test_an_image_of_another_size(evaluate, data):
     root = data("eth3d")
     (path,) = root.rglob("dslr_images_undistorted/DSC_0709.JPG")
@@ -362,3 +377,12 @@ def test_the_network_is_scored_by_its_heads(evaluate):
     assert result["settings"]["settings"]["weights"] == "g-ray-rooms"
     assert len(result["settings"]["weights_sha256"]) == 16
     assert result["rows"][0]["cpu_seconds"] > 0
+    assert result["model_title"] == "network alone"
+
+
+def test_titles_say_how_a_network_is_placed(evaluate, tmp_path):
+    """Placed by matches, points lie on the calibrated rays; the title of the table says what was scored."""
+    options = ("--model", "network", "--weights", "g-ray-rooms", "--limit", 1)
+    _, result = evaluate("eth3d-native", *options, "--place-by", "matches")
+    assert result["rows"][0]["metrics"]["rays_deg"]["mean"] < 1e-3
+    assert (tmp_path / "out" / "table.md").read_text().splitlines()[0].endswith(": network placed by matches")

@@ -31,6 +31,15 @@ class PredictorModel(EvaluatedModel):
     name: str = ""
     weights_sha256: str | None = None
 
+    @property
+    def title(self) -> str:
+        ways = []
+        if isinstance(self.predictor, NetworkPredictor):
+            ways.append("placed by matches" if self.predictor.place_by == "matches" else "alone")
+        if self.poses:
+            ways.append("with the true poses")
+        return " ".join([self.name, *ways])
+
     def describe(self) -> dict[str, Any]:
         settings = strip_paths(self.predictor.describe_settings())
         poses = "given" if self.poses else "found"

@@ -23,6 +23,11 @@ class EvaluatedModel(ABC):
 
     name: str
 
+    @property
+    def title(self) -> str:
+        """The name for people, with how it is used where there are several ways."""
+        return self.name
+
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """Return everything that decides its predictions, as plain values; results of another model have another."""

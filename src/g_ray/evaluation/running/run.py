@@ -94,6 +94,7 @@ def run_evaluation(
         claim_out(evaluation.out, "evaluate")
         plan = evaluation.make_plan(report)
     mine = [one for position, one in enumerate(plan.sets) if shard.takes(position)]
+    advance(0, len(mine))  # the time that is left is measured from here
     if jobs == 1 or len(mine) < 2:
         _run_share(evaluation, plan, model, mine, report, lambda done: advance(done, len(mine)), loaded)
         return plan, model
