@@ -84,14 +84,14 @@ class ColmapEstimator(Estimator):
             )
         return model
 
-    def _map(self, pycolmap: Any, database: Path, folder: Path, refine_distortion: bool) -> Any | None:
+    def _map(self, pycolmap: Any, database: Path, folder: Path, refine_distortion: bool) -> Any:
         """Return the model with the most photos, or None if there is none."""
         options = self._make_mapping_options(pycolmap)
         options.ba_refine_extra_params = refine_distortion
         models = pycolmap.incremental_mapping(database, folder / "images", folder / "models", options)
         return max(models.values(), key=lambda model: model.num_reg_images()) if models else None
 
-    def _try_starts(self, pycolmap: Any, database: Path, folder: Path) -> Any | None:
+    def _try_starts(self, pycolmap: Any, database: Path, folder: Path) -> Any:
         """Map from several focal lengths; return the likely model with the most photos and observations, if any."""
         likely: list[Any] = []
         for start in STARTS:
