@@ -20,7 +20,8 @@ from g_ray.cli.main import main
 from g_ray.evaluation.datasets.registry import DATASETS
 from g_ray.evaluation.datasets.scene import EvaluationView
 from g_ray.evaluation.preparation.prepare import INDICES
-from g_ray.evaluation.running import models
+from g_ray.evaluation.running import models, run
+from g_ray.evaluation.running.clouds import read_triangles
 from g_ray.evaluation.running.models import StandingModel
 from g_ray.evaluation.running.run import LoadedViews
 from g_ray.evaluation.shard import Shard
@@ -209,6 +210,17 @@ def test_a_truncated_depth_map_is_one_row_and_the_run_goes_on(evaluate, data, tm
     table = (tmp_path / "out" / "table.md").read_text()
     assert f"{sets['unreadable']} of 10 sets are not in the means, the data cannot be used" in table
     assert len(read_rows(tmp_path / "out")) == 10
+
+
+def test_a_broken_surface_is_no_failure_of_the_model(evaluate, monkeypatch, tmp_path):
+    """The true surface is read only when a prediction is compared with it."""
+    path = tmp_path / "mesh.ply"
+    path.write_bytes(b"ply")
+    with pytest.raises(OSError, match=r"mesh\.ply: .*download it again"):
+        read_triangles(path)
+    monkeypatch.setattr(run, "score_set", lambda *given: read_triangles(path))
+    code, result = evaluate("eth3d-native", "--model", "truth", "--limit", 1)
+    assert code == 1 and (result["sets"]["unreadable"], result["sets"]["failed"]) == (1, 0)
 
 
 def test_missing_scenes_are_named(evaluate, tmp_path):

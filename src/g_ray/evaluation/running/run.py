@@ -199,8 +199,13 @@ class SetRunner:
         empty = sum(not bool(view.valid.any()) for view in views)
         try:
             predicted = self._predict(planned, views)
-            metrics = score_set(self.plan.protocol, scene, views, predicted)
         except Exception as error:  # models of others raise whatever they like
+            return self._make_row(planned, status="failed", message=_shorten(error), empty=empty)
+        try:
+            metrics = score_set(self.plan.protocol, scene, views, predicted)
+        except OSError as error:  # a true surface that is read only now
+            return self._make_row(planned, status="unreadable", message=_shorten(error), empty=empty)
+        except Exception as error:
             return self._make_row(planned, status="failed", message=_shorten(error), empty=empty)
         missing = len(views) - len(predicted.placed)
         notes = ([f"{missing} of {len(views)} views were not placed"] if missing else []) + [*predicted.notes]
