@@ -63,7 +63,8 @@ class ColmapEstimator(Estimator):
 
     def _run_colmap(self, pycolmap: Any, groups: list[list[Photo]], folder: Path) -> Any:
         images, database = folder / "images", folder / "database.db"
-        pycolmap.logging.minloglevel = pycolmap.logging.ERROR.value
+        # A start without a model is no error; that none has one is said below.
+        pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
         for number, group in enumerate(groups):
             for index, photo in enumerate(group):
                 _write_small(photo, images / _format_name(number, index), self.longer)
