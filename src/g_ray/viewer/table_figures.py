@@ -60,7 +60,11 @@ def draw_curves(
                 }
                 places, cells = sorted(found), [found[place] for place in sorted(found)]
                 color = theme.faint if reference else COLORS.get(method)
-                style = REFERENCE_LINES[number % 3] if reference else LINES.get(method, "-" if number < CYCLE else "--")
+                style = (
+                    REFERENCE_LINES[number % 3]
+                    if reference
+                    else LINES.get(method, "-" if number < CYCLE else "--")
+                )
                 (line,) = axes.plot(
                     places, [cell["mean"] for cell in cells], linestyle=style, color=color, label=method
                 )

@@ -63,7 +63,8 @@ def score_predictor(
     for small_batch, large_batch in zip(sets.make_batches(), large.make_batches(), strict=True):
         for index in range(len(small_batch)):
             for condition, change in sets.conditions.items():
-                progress(f"{predictor.NAME}: set {len(results[condition]) + 1} of {sets.sets}, {condition}")
+                number = sets.first + len(results[condition]) + 1
+                progress(f"{predictor.NAME}: set {number} of {sets.sets}, {condition}")
                 told = change([camera[index] for camera in large_batch.views.cameras])
                 results[condition].append(_score_set(predictor, small_batch, large_batch, index, told))
     return results
@@ -195,7 +196,9 @@ def compare_conditions(runs: Sequence[PredictedRun]) -> list[dict[str, Any]]:
         mine = [run for run in runs if run.method == method]
         first, *others = mine[0].found
         for condition in others:
-            rows += compute_changes(select_answered(mine, [first, condition]))
+            scored = select_answered(mine, [first, condition])
+            answered = sum(len(run.scores[first][METRICS[0]]) for run in scored)
+            rows += [{**row, "answered": answered} for row in compute_changes(scored)]
     return rows
 
 
