@@ -154,13 +154,15 @@ def measure_stereo(name: str, sets: "ConditionedSets", parts: "Parts") -> dict[s
     found: dict[str, list[Any]] = {condition: [] for condition in sets.conditions}
     for number in range(sets.sets):
         # A part for each set: an interrupted run loses a minute, and more sets can be added to finished ones.
-        one = replace(sets, first=number, sets=number + 1)
+        until = replace(sets, sets=number + 1)
         results = parts.measure(
             f"{name}-stereo-{number}",
-            {**one.describe(), "finer": FINER, **predictor.describe_settings()},
-            lambda one=one: {
+            {**until.describe(), "first": number, "finer": FINER, **predictor.describe_settings()},
+            lambda until=until, number=number: {
                 condition: [asdict(result) for result in results]
-                for condition, results in score_predictor(one, predictor, FINER, ProgressLine()).items()
+                for condition, results in score_predictor(
+                    until, predictor, FINER, ProgressLine(), number
+                ).items()
             },
         )
         for condition, answers in results.items():

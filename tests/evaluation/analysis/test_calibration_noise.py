@@ -160,11 +160,17 @@ def test_a_predictor_with_a_known_answer(rooms):
 NO_ANSWER = {"scores": {}, "coverage": 0.0, "reason": "no"}
 
 
-def test_sets_can_be_made_one_by_one(rooms):
-    (both,) = rooms.make_batches()
-    (second,) = replace(rooms, first=1).make_batches()
-    assert torch.equal(second.images[0], both.images[1]) and len(second) == 1
-    assert rooms.describe() != replace(rooms, first=1).describe()
+def test_sets_can_be_scored_one_by_one(rooms):
+    class Recorder(KnownPredictor):
+        def predict(self, scene, work=None, progress=None):
+            self.seen = [*getattr(self, "seen", []), scene.views[0].photo]
+            raise ValueError("no")
+
+    whole, second = Recorder(None), Recorder(None)
+    score_predictor(rooms, whole, finer=2)
+    found = score_predictor(rooms, second, finer=2, first=1)
+    assert [len(results) for results in found.values()] == [1] * len(CONDITIONS)
+    assert all(map(torch.equal, second.seen, whole.seen[len(CONDITIONS) :]))
 
 
 def test_one_set_has_no_interval():

@@ -30,9 +30,7 @@ class ConditionedSets:
     patch: int
     conditions: Mapping[str, Perturbation]
     sets: int = 24
-    """Sets are numbered; those from `first` to this number are taken."""
     at_once: int = 8
-    first: int = 0
 
     @staticmethod
     def from_folders(
@@ -73,13 +71,12 @@ class ConditionedSets:
             for folder in self.views.folders
         }
         numbers = {"side": self.views.width, "views": self.views.views[1], "zoom_max": self.views.zoom_max}
-        chosen = {"sets": self.sets} if self.first == 0 else {"sets": self.sets, "first": self.first}
-        return {**numbers, **chosen, "conditions": list(self.conditions), "folders": files}
+        return {**numbers, "sets": self.sets, "conditions": list(self.conditions), "folders": files}
 
     def make_batches(self) -> Iterator[ReconstructionBatch]:
         """Yield all sets, always the same."""
         source = ScenesReconstruction(self.views, patch=self.patch)
-        for first in range(self.first, self.sets, self.at_once):
+        for first in range(0, self.sets, self.at_once):
             yield source.make_sets(range(first, min(first + self.at_once, self.sets)))
 
     def score(self, predict: Predict) -> Scores:
