@@ -152,13 +152,14 @@ def colmap(folder, cameras="1 PINHOLE 640 480 500 500 320 240", images="1 1 0 0 
     ("files", "text"),
     [
         ({"cameras": "1 PINHOLE 640 480 500 500 320"}, "PINHOLE has 4 parameters, the file gives 3"),
+        ({"cameras": "1 PINHOLE"}, "no camera, 2 of 5 words: '1 PINHOLE'; export the model again"),
         ({"cameras": "1 LENS 640 480 500"}, "unknown model LENS"),
         ({"cameras": "1 PINHOLE 640 480 240 320 500 500"}, "cy = 500 lies outside"),
         ({"cameras": "1 OPENCV 640 480 500 500 320 240 -0.2 0.05 0.3 0.1"}, "check the order"),
         ({"images": "1 1 0 0 0 0 0 0 2 a.png"}, "has camera 2, which is not there"),
         ({"images": "1 0 0 0 0 0 0 0 1 a.png"}, "the pose of a.png is not one"),
         ({"images": "1 1 0 0 0 0 0 0 1 ../a.png"}, "leads out of"),
-        ({"images": "1 1 0 0 0"}, "export the model again"),
+        ({"images": "1 1 0 0 0"}, "no image, 5 of 10 words: '1 1 0 0 0'; export the model again"),
         ({"images": "1 1 0 0 0 0 0 0 1 b.png"}, "no calibration for a.png"),
     ],
 )

@@ -92,6 +92,12 @@ def test_fov_stress(reproduce, monkeypatch, tmp_path):
     assert (tmp_path / "out" / "rays_deg.png").is_file()
 
 
+def test_networks_are_rows_alone_and_placed_by_matches(tmp_path):
+    rows = reproduce_evaluation.RealSmall(tmp_path, models=("network", "network+matches")).build_rows()
+    places = {name: row.settings[0].place_by for name, row in rows.items()}
+    assert places == {"g-ray-photos": None, "g-ray-rooms": None, "g-ray-photos+matches": "matches"}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -8,6 +8,7 @@ from scipy.spatial.distance import cdist
 from scipy.spatial.transform import Rotation
 
 from g_ray.metrics.icp import fit_motion, register
+from g_ray.metrics.neighbors import build_tree, find_nearest
 from g_ray.metrics.point_cloud import estimate_normals, score_clouds, score_pointmaps
 
 
@@ -115,6 +116,18 @@ def test_points_beyond_the_limit_are_not_matched():
     far = register(target + 10, target, limit=0.1)
     assert far.fitness == 0 and far.inlier_rmse == 0 and far.steps == 0
     assert np.array_equal(far.target_from_source, np.eye(4))
+
+
+def test_nearest_points_within_a_limit():
+    """Against all distances: the nearest one where it is below the limit, otherwise none."""
+    points, truth = make_surface(1), make_surface(2)
+    everything = cdist(points, truth)
+    limit = float(np.median(everything.min(1)))
+    distance, index = find_nearest(build_tree(truth), points, limit=limit)
+    near = everything.min(1) < limit
+    assert 0.4 < near.mean() < 0.6
+    assert np.allclose(distance[near], everything.min(1)[near]) and np.isinf(distance[~near]).all()
+    assert np.array_equal(index[near], everything.argmin(1)[near])
 
 
 @given(st.integers(0, 10**6), st.integers(3, 20))

@@ -53,11 +53,11 @@ def test_nothing_to_compare(files):
 
 def test_files_that_cannot_be_used(files, tmp_path):
     files.plane.write_bytes(b"no MATLAB file at all" * 20)
-    with pytest.raises(ValueError, match=r"Plane1\.mat: no MATLAB file"):
+    with pytest.raises(OSError, match=r"Plane1\.mat: no MATLAB file"):
         files.load()
     savemat(files.plane, {"Q": 1.0})
-    with pytest.raises(ValueError, match="are not the masks of a scan of DTU"):
+    with pytest.raises(OSError, match="are not the masks of a scan of DTU"):
         files.load()
     files.mask.unlink()
-    with pytest.raises(ValueError, match=r"ObsMask1_10\.mat is not there"):
+    with pytest.raises(OSError, match=r"ObsMask1_10\.mat is not there"):
         files.load()

@@ -33,3 +33,15 @@ def test_bars_and_references_stand_where_they_should():
     low, high = axes.get_ylim()
     assert low == pytest.approx(13.8 - 0.08 * 8.5) and high > 22.3
     assert encode_png(figure).startswith(b"\x89PNG")
+
+
+def test_settings_without_a_metric_are_left_out():
+    rows = [row("gta", setting, 18.0 + place) for place, setting in enumerate(SETTINGS)]
+    rows[1] = {**rows[1], "metrics": {"ssim": rows[1]["metrics"]["psnr"]}}
+    (axes,) = draw_bars({"rows": rows}, "psnr", LIGHT).axes
+    (bars,) = (group for group in axes.containers if isinstance(group, BarContainer))
+    assert [(round(bar.get_x() + bar.get_width() / 2), bar.get_height()) for bar in bars] == [
+        (0, 18.0),
+        (1, 20.0),
+    ]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["fov", "mixed"]

@@ -15,7 +15,7 @@ class Evaluate:
 
     The same command resumes after an interruption. Several processes, on several machines, may share the work: start
     each with another --shard, or all with torchrun; the last one writes the whole table. Exit code 1 if a set has no
-    score; under torchrun only of the process that ends last.
+    score or a scene cannot be read; under torchrun only of the process that ends last.
     """
 
     protocol: tyro.conf.Positional[str] = "list"
@@ -26,7 +26,8 @@ class Evaluate:
     """Folder for predictions, rows.csv, result.json and table.md."""
     model: str | None = None
     """As for `g-ray reconstruct`; or truth (every error must be 0), standing (constant depth, cameras do not move), or
-    colmap (poses and sparse points of pycolmap). By default stereo, or the model of --weights."""
+    colmap (poses and sparse points of pycolmap). By default stereo, or the model of --weights. network is
+    scored alone, by its heads; with --place-by matches as `g-ray reconstruct` uses it."""
     poses: bool = False
     """Give the model the true poses."""
     scenes: tuple[str, ...] = ()
@@ -105,4 +106,5 @@ class Evaluate:
         print(f"{format_table(result)}\n\n{out / 'result.json'}, table.md and rows.csv beside it")
         # torchrun ends all processes as soon as one fails: only the last one may say that a set has no score.
         others_work = self.shard is None and shard.count > 1 and result["sets"]["not_run"] > 0
-        return 1 if result["problems"] and not others_work else 0
+        has_problems = result["problems"] or result["unreadable_scenes"]
+        return 1 if has_problems and not others_work else 0

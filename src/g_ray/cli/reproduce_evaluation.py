@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 GIVEN = "+poses"
 """End of the name of a row whose model is given the true poses."""
+MATCHED = "+matches"
+"""End of the name of a row whose network is placed by matches, as by `g-ray reconstruct`, instead of by itself."""
 SMALL_WIDTH = 224
 """Pixels that models are shown; networks resize them to those of their training."""
 SMALL_SCENES, SMALL_FRAMES = 4, 8
@@ -33,6 +35,8 @@ HOMOGENEOUS = (
     "dtu",
     "eth3d-points",
 )
+IN_MILLIMETERS = ("dtu",)
+"""Columns whose distances are not in meters."""
 SMALL_HOMOGENEOUS = (
     "tum-pose",
     "sintel-pose",
@@ -55,8 +59,9 @@ class EvaluationTable(ABC):
     data: Path | None = None
     """Folder with a folder for each dataset (pandaset, eth3d, scannetpp, …), as `g-ray data prepare` makes them."""
     models: tuple[str, ...] = ("standing", "colmap", "stereo", "network")
-    """Rows: models as for `g-ray evaluate`; network is a row for each of the weights that come with g-ray, stereo+poses
-    is stereo with the true poses."""
+    """Rows: models as for `g-ray evaluate`; network is a row for each of the weights that come with g-ray, alone;
+    network+matches is its default weights as `g-ray reconstruct` uses them; stereo+poses is stereo with the true
+    poses."""
     weights: tuple[str, ...] = ()
     """Further rows, NAME=FILE: weights of the reconstruction network, e.g. with grid RoPE. Files with one name are
     networks trained alike with other seeds: a row of their means. The first name is compared with all others."""
@@ -83,14 +88,7 @@ class EvaluationTable(ABC):
 
     def draw(self, result: dict[str, Any]) -> None:
         """Write bars for the metrics of all columns."""
-        from g_ray.evaluation.running.comparison_tables import select_rows
-        from g_ray.viewer.table_figures import draw_bars
-        from g_ray.viewer.theme import LIGHT, write_png
-
-        most = max(row["views"] for row in result["rows"])
-        table = select_rows(result, views=most)
-        for metric in list_metrics(table):
-            write_png(draw_bars(table, metric, LIGHT), self.out / f"{metric}.png")
+        draw_largest_sets(result, self.out)
 
     def build_rows(self) -> "dict[str, Contender]":
         """Return the models; ValueError for weights that are no NAME=FILE."""
@@ -102,6 +100,9 @@ class EvaluationTable(ABC):
             if model == "network":
                 for weights in (WEIGHTS, ROOMS_WEIGHTS):
                     rows[weights] = Contender("network", (ModelSettings(weights=weights),))
+            elif model == "network" + MATCHED:
+                settings = ModelSettings(weights=WEIGHTS, place_by="matches")
+                rows[WEIGHTS + MATCHED] = Contender("network", (settings,))
             else:
                 rows[model] = Contender(model.removesuffix(GIVEN), poses=model.endswith(GIVEN))
         for name, files in self.group_weights().items():
@@ -190,6 +191,17 @@ def write_small_dataset(name: str, folder: Path, width: int) -> Path:
     return root
 
 
+def draw_largest_sets(result: dict[str, Any], out: Path, prefix: str = "") -> None:
+    """Write bars for each metric of the sets with most views."""
+    from g_ray.evaluation.running.comparison_tables import select_rows
+    from g_ray.viewer.table_figures import draw_bars
+    from g_ray.viewer.theme import LIGHT, write_png
+
+    table = select_rows(result, views=max(row["views"] for row in result["rows"]))
+    for metric in list_metrics(table):
+        write_png(draw_bars(table, metric, LIGHT), out / f"{prefix}{metric}.png")
+
+
 def list_metrics(result: dict[str, Any]) -> list[str]:
     """List the metrics of any row, in the order of tables."""
     from g_ray.evaluation.running.report import TITLES
@@ -254,6 +266,14 @@ class Homogeneous(EvaluationTable):
             for name in names
         }
 
+    def draw(self, result: dict[str, Any]) -> None:
+        """Write bars; those of columns in millimeters, which would hide the others, into pictures of their own."""
+        parts: dict[str, list[dict[str, Any]]] = {}
+        for row in result["rows"]:
+            parts.setdefault("mm_" if row["setting"] in IN_MILLIMETERS else "", []).append(row)
+        for prefix, rows in parts.items():
+            draw_largest_sets({"rows": rows}, self.out, prefix)
+
     def choose_width(self, protocol: "Protocol") -> int | None:
         """Return the width of images; half as many pixels per side for ICP, whose time grows with the points."""
         width = self.get_width()
@@ -274,7 +294,7 @@ class RealSmall(EvaluationTable):
     data: Path | None = None
     """Folder of the photographs, as `g-ray data prepare real-small` describes it; by default shared/data beside the
     checkout."""
-    models: tuple[str, ...] = ("standing", "colmap", "stereo", "stereo+poses", "network")
+    models: tuple[str, ...] = ("standing", "colmap", "stereo", "stereo+poses", "network", "network+matches")
 
     @property
     def name(self) -> str:

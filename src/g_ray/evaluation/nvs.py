@@ -4,8 +4,6 @@ A protocol yields the same scenes for every method and seed, under several setti
 `NVSScorer` computes PSNR, SSIM and, if its weights are available, LPIPS for a network and for REFERENCES.
 """
 
-import hashlib
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -23,12 +21,13 @@ from g_ray.data.arc_nvs import ArcNVS
 from g_ray.data.nvs import NVSBatch
 from g_ray.data.nvs_settings import ObjectArcsData, PoseFrame, RoomsData
 from g_ray.data.rooms.nvs import RoomsNVS
-from g_ray.evaluation.shard import Shard
+from g_ray.evaluation.shard import Shard, split_range
 from g_ray.evaluation.study import WHOLE, BatchScores, Scorer, Scores, join_batches
 from g_ray.metrics.images import Distance, SceneScores, score_scenes
 from g_ray.metrics.lpips import LPIPS, SMALLEST, load_lpips
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views
+from g_ray.runtime.parts import hash_key
 from g_ray.training.recipe import to_plain
 
 PAPER_SHEET = "z2.0"
@@ -69,8 +68,7 @@ class NVSProtocol(ABC):
     @property
     def digest(self) -> str:
         """Hash of everything that determines the test images; scores with another digest are not reused."""
-        content = json.dumps(self.describe_settings(), sort_keys=True, default=str)
-        return hashlib.sha256(content.encode()).hexdigest()[:16]
+        return hash_key(self.describe_settings(), default=str)
 
     def describe_settings(self) -> dict[str, Any]:
         """Return the fields that determine the test images; a share is no other protocol."""
@@ -83,8 +81,8 @@ class NVSProtocol(ABC):
     def split_scenes(self, scenes: int, at_once: int) -> list[range]:
         """Return the scenes of each batch that belongs to this share."""
         count = scenes if self.limit is None else min(scenes, self.limit)
-        batches = [range(first, min(first + at_once, count)) for first in range(0, count, at_once)]
-        return [batch for position, batch in enumerate(batches) if self.shard.takes(position)]
+        batches = enumerate(split_range(count, at_once))
+        return [batch for position, batch in batches if self.shard.takes(position)]
 
     def select(self, shard: Shard) -> "NVSProtocol":
         """Return the protocol with a share of its batches."""

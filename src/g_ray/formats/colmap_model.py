@@ -190,7 +190,7 @@ def _iterate_lines(path: Path) -> Iterator[str]:
 def _read_text_cameras(path: Path) -> dict[int, RawCamera]:
     cameras = {}
     for line in filter(str.strip, _iterate_lines(path)):
-        number, model, width, height, *parameters = line.split()
+        number, model, width, height, *parameters = _split(line, 5, "camera")
         if model not in MODELS:
             raise ValueError(f"camera {number} has the unknown model {model}")
         cameras[int(number)] = RawCamera(model, int(width), int(height), tuple(map(float, parameters)))
@@ -205,9 +205,7 @@ def _read_text_images(path: Path) -> list[RawImage]:
     if len(lines) % 2:
         lines.append("")
     for head, features in zip(lines[::2], lines[1::2], strict=True):
-        _, *pose, camera, name = head.split(maxsplit=9)
-        if len(pose) != 7:
-            raise ValueError(f"not an image: {head[:60]!r}")
+        _, *pose, camera, name = _split(head, 10, "image")
         table = np.array(features.split(), dtype=np.float64).reshape(-1, 3)
         numbers = tuple(map(float, pose))
         images.append(
@@ -226,10 +224,18 @@ def _read_text_images(path: Path) -> list[RawImage]:
 def _read_text_points(path: Path) -> dict[int, RawPoint]:
     points = {}
     for line in filter(str.strip, _iterate_lines(path)):
-        number, x, y, z, red, green, blue, error, *_ = line.split()
+        number, x, y, z, red, green, blue, error, *_ = _split(line, 8, "point")
         color = (int(red), int(green), int(blue))
         points[int(number)] = RawPoint((float(x), float(y), float(z)), color, float(error))
     return points
+
+
+def _split(line: str, least: int, what: str) -> list[str]:
+    """Split a line into words; ValueError if there are too few. The last word of an image is its name, with spaces."""
+    words = line.split(maxsplit=9 if what == "image" else -1)
+    if len(words) < least:
+        raise ValueError(f"no {what}, {len(words)} of {least} words: {line.strip()[:60]!r}")
+    return words
 
 
 _BINARY = (_read_binary_cameras, _read_binary_images, _read_binary_points)

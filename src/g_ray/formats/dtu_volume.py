@@ -51,7 +51,7 @@ class VolumeFiles:
     plane: Path
 
     def load(self) -> ScannedVolume:
-        """Read both; OSError or ValueError names a file that cannot be used."""
+        """Read both; OSError names a file that cannot be used."""
         mask, plane = _read_mat(self.mask), _read_mat(self.plane)
         try:
             corners = np.asarray(mask["BB"], np.float64).reshape(2, 3)
@@ -63,11 +63,11 @@ class VolumeFiles:
                 np.asarray(plane["P"], np.float64).reshape(4),
             )
         except (KeyError, ValueError, TypeError) as error:
-            raise ValueError(
+            raise OSError(
                 f"{self.mask} and {self.plane.name} are not the masks of a scan of DTU ({error}): unpack them again"
             ) from None
         if volume.observed.ndim != 3 or not volume.side > 0 or not np.isfinite(corners).all():
-            raise ValueError(f"{self.mask}: no grid of voxels; unpack it again")
+            raise OSError(f"{self.mask}: no grid of voxels; unpack it again")
         return volume
 
 
@@ -75,8 +75,8 @@ def _read_mat(path: Path) -> dict[str, Any]:
     from scipy.io import loadmat
 
     if not path.is_file():
-        raise ValueError(f"{path} is not there: unpack SampleSet of DA3-BENCH's dtu.zip, too")
+        raise OSError(f"{path} is not there: unpack SampleSet of DA3-BENCH's dtu.zip, too")
     try:
         return loadmat(path)
     except Exception as error:  # scipy raises whatever it stumbles over
-        raise ValueError(f"{path}: no MATLAB file ({type(error).__name__}); unpack it again") from None
+        raise OSError(f"{path}: no MATLAB file ({type(error).__name__}); unpack it again") from None

@@ -76,7 +76,8 @@ def _match(
     tree: Any, points: Points, limit: float, workers: int
 ) -> tuple[np.ndarray, np.ndarray, float, float]:
     """Return which points have a partner, these partners, their share and the root mean square of their distances."""
-    distance, index = find_nearest(tree, points, workers=workers)
+    # Most of the time goes into points without a partner, unless their search ends at the limit.
+    distance, index = find_nearest(tree, points, limit=limit, workers=workers)
     matched = distance < limit
     rmse = float(np.sqrt(np.square(distance[matched]).mean())) if matched.any() else 0.0
     return matched, index[matched], float(matched.mean()), rmse

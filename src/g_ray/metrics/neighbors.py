@@ -19,10 +19,14 @@ def build_tree(points: Points) -> Any:
 
 
 def find_nearest(
-    tree: Any, points: Points, *, workers: int = 1
+    tree: Any, points: Points, *, limit: float = np.inf, workers: int = 1
 ) -> tuple[Float[np.ndarray, "_"], Int[np.ndarray, "_"]]:
-    """Return the distance and the index of the nearest point of the tree."""
-    distance, index = tree.query(points, workers=workers)
+    """Return the distance and the index of the nearest point of the tree.
+
+    A point whose neighbors are all at the limit or beyond has the distance inf and an index behind the last one: the
+    search for it ends early.
+    """
+    distance, index = tree.query(points, distance_upper_bound=limit, workers=workers)
     return distance, index
 
 

@@ -61,8 +61,8 @@ class ModelSettings:
     refine: bool = False
     """stereo, vggt, …: adjust the poses with the true lenses, kept if tracks that were held out improve."""
     place_by: PlaceBy | None = None
-    """network: place photographs by their matches (default), by the network's poses where these fail, and correct its
-    depth by the matched points; or take poses and depth from the network alone."""
+    """network: place photographs by their matches (default, but not of `g-ray evaluate`), by the network's poses where
+    these fail, and correct its depth by the matched points; or take poses and depth from the network alone."""
     fill: Literal["network"] | None = None
     """stereo: fill pixels without depth by a network's, scaled to the stereo depth and marked in all outputs."""
     unplaced: Literal["network"] | None = None

@@ -37,6 +37,14 @@ UNITS = {
     "points_inlier": "share of inlying points",
     "pose_ate": "error of positions (ATE)",
     "depth_inlier": "share of inlying depths",
+    "ate": "error of positions (ATE)",
+    "rpe_trans": "error of steps (RPE)",
+    "rpe_rot_deg": "error of turns (RPE), °",
+    "abs_rel": "relative error of depth",
+    "abs_rel_shift": "relative error of depth, shift fitted",
+    "acc": "accuracy: mean distance to the truth",
+    "comp": "completeness: mean distance from the truth",
+    "nc": "normal consistency",
 }
 
 
@@ -73,7 +81,7 @@ def draw_curves(
         axes.set_xticks(range(len(settings)), settings)
         axes.set_xlabel(axis)
         axes.set_ylabel(UNITS.get(metric, metric))
-        axes.legend(fontsize=8, ncols=2)
+        _add_legend(axes)
         return figure
 
 
@@ -110,13 +118,14 @@ def draw_differences(
 def draw_bars(result: Mapping[str, Any], metric: str, theme: Theme) -> Figure:
     """Draw a group of bars per setting, methods in one order, with their intervals; references as grey lines.
 
-    For settings that are no steps along an axis. Bars start just below the lowest value: they show differences.
+    For settings that are no steps along an axis; those without the metric are left out. Bars start just below the
+    lowest value: they show differences.
     """
-    settings = list(dict.fromkeys(row["setting"] for row in result["rows"]))
+    settings = list(dict.fromkeys(row["setting"] for row in result["rows"] if metric in row["metrics"]))
     methods = list(dict.fromkeys(row["method"] for row in result["rows"]))
     references, width = result.get("references", []), 0.8 / len(methods)
     with use_theme(theme):
-        figure = new_figure(1.6 * len(settings) + 1.2, 4.4)
+        figure = new_figure(max(1.6 * len(settings) + 1.2, 5.6), 4.4)  # the legend needs this much
         axes: Any = figure.add_subplot()
         for number, method in enumerate(methods):
             rows = [row for row in result["rows"] if row["method"] == method and metric in row["metrics"]]
@@ -132,7 +141,7 @@ def draw_bars(result: Mapping[str, Any], metric: str, theme: Theme) -> Figure:
         axes.set_ylim(*_compute_range(shown))
         axes.set_xticks(range(len(settings)), settings)
         axes.set_ylabel(UNITS.get(metric, metric))
-        axes.legend(fontsize=8, ncols=3)
+        _add_legend(axes)
         return figure
 
 
@@ -150,6 +159,11 @@ def _draw_method(
         alpha=strength,
         label=method,
     )
+
+
+def _add_legend(axes: Any) -> None:
+    """Put the legend above the axes, where it hides no value."""
+    axes.legend(fontsize=8, ncols=4, loc="lower left", bbox_to_anchor=(0, 1.01), borderaxespad=0)
 
 
 def _compute_range(cells: list[dict[str, float]]) -> tuple[float, float]:

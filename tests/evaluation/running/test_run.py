@@ -17,9 +17,11 @@ from PIL import Image
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.cli.main import main
+from g_ray.evaluation.datasets.registry import DATASETS
 from g_ray.evaluation.datasets.scene import EvaluationView
 from g_ray.evaluation.preparation.prepare import INDICES
-from g_ray.evaluation.running import models
+from g_ray.evaluation.running import models, run
+from g_ray.evaluation.running.clouds import read_triangles
 from g_ray.evaluation.running.models import StandingModel
 from g_ray.evaluation.running.run import LoadedViews
 from g_ray.evaluation.shard import Shard
@@ -210,10 +212,35 @@ def test_a_truncated_depth_map_is_one_row_and_the_run_goes_on(evaluate, data, tm
     assert len(read_rows(tmp_path / "out")) == 10
 
 
+def test_a_broken_surface_is_no_failure_of_the_model(evaluate, monkeypatch, tmp_path):
+    """The true surface is read only when a prediction is compared with it."""
+    path = tmp_path / "mesh.ply"
+    path.write_bytes(b"ply")
+    with pytest.raises(OSError, match=r"mesh\.ply: .*download it again"):
+        read_triangles(path)
+    monkeypatch.setattr(run, "score_set", lambda *given: read_triangles(path))
+    code, result = evaluate("eth3d-native", "--model", "truth", "--limit", 1)
+    assert code == 1 and (result["sets"]["unreadable"], result["sets"]["failed"]) == (1, 0)
+
+
 def test_missing_scenes_are_named(evaluate, tmp_path):
     _, result = evaluate("eth3d-native", "--model", "standing", "--limit", 1)
     assert len(result["missing_scenes"]) == 12
     assert "Missing scenes, not in the means: courtyard" in (tmp_path / "out" / "table.md").read_text()
+
+
+def test_scenes_that_cannot_be_read_are_told_from_missing_ones(evaluate, miniature_size, tmp_path):
+    """A scene that is damaged before views are drawn: no set is planned for it, and the run says so."""
+    root = tmp_path / "two"
+    DATASETS["sintel"].write_miniature(root, replace(miniature_size, scenes=2))
+    damaged = sorted(path.parent.name for path in root.rglob("camdata_left/*/frame_0001.cam"))[0]
+    for path in root.rglob(f"camdata_left/{damaged}/*.cam"):
+        path.write_bytes(b"")
+    code, result = evaluate("sintel-pose", "--model", "standing", data=root)
+    assert code == 1 and result["sets"]["scored"] == 1 and result["problems"] == []
+    assert result["unreadable_scenes"] == [damaged] and damaged not in result["missing_scenes"]
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert f"Scenes that cannot be read, not in the means: {damaged} (1)." in table
 
 
 def test_an_image_of_another_size(evaluate, data):
@@ -362,3 +389,12 @@ def test_the_network_is_scored_by_its_heads(evaluate):
     assert result["settings"]["settings"]["weights"] == "g-ray-rooms"
     assert len(result["settings"]["weights_sha256"]) == 16
     assert result["rows"][0]["cpu_seconds"] > 0
+    assert result["model_title"] == "network alone"
+
+
+def test_titles_say_how_a_network_is_placed(evaluate, tmp_path):
+    """Placed by matches, points lie on the calibrated rays; the title of the table says what was scored."""
+    options = ("--model", "network", "--weights", "g-ray-rooms", "--limit", 1)
+    _, result = evaluate("eth3d-native", *options, "--place-by", "matches")
+    assert result["rows"][0]["metrics"]["rays_deg"]["mean"] < 1e-3
+    assert (tmp_path / "out" / "table.md").read_text().splitlines()[0].endswith(": network placed by matches")

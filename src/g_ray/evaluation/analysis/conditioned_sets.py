@@ -12,6 +12,7 @@ from g_ray.data.reconstruction_settings import ScenesViews
 from g_ray.data.scenes.reconstruction import ScenesReconstruction
 from g_ray.evaluation.analysis.perturbations import Perturbation
 from g_ray.evaluation.reconstruction import predict_static, score_batch
+from g_ray.evaluation.shard import split_range
 from g_ray.evaluation.study import ScoredRun, Scores
 from g_ray.metrics.intervals import compute_run_interval
 from g_ray.metrics.reconstruction import ReconstructionScores, SetGeometry
@@ -76,8 +77,7 @@ class ConditionedSets:
     def make_batches(self) -> Iterator[ReconstructionBatch]:
         """Yield all sets, always the same."""
         source = ScenesReconstruction(self.views, patch=self.patch)
-        for first in range(0, self.sets, self.at_once):
-            yield source.make_sets(range(first, min(first + self.at_once, self.sets)))
+        yield from map(source.make_sets, split_range(self.sets, self.at_once))
 
     def score(self, predict: Predict) -> Scores:
         """Score predictions from each calibration: condition → metric → a value per set."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from g_ray.evaluation.datasets.scene import EvaluationScene, EvaluationView
 from g_ray.evaluation.protocols.protocol import Protocol
 from g_ray.evaluation.running.prediction import PredictedSet, PredictedView
-from g_ray.formats.meshes import read_meshes
+from g_ray.formats.meshes import UnreadableMesh, read_meshes
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 from g_ray.metrics.fusion import DA3_BENCH, align_views, score_fusion
@@ -112,10 +112,12 @@ def _load_mask(protocol: Protocol, scene: EvaluationScene, view: EvaluationView)
 
 
 def read_triangles(path: Path) -> Float[np.ndarray, "triangle 3 3"]:
-    """Read the triangles of a mesh, float64."""
-    return np.concatenate(
-        [mesh.vertices.astype(np.float64)[mesh.faces] for mesh in read_meshes(path, up="z")]
-    )
+    """Read the triangles of a mesh, float64; OSError if it is none."""
+    try:
+        meshes = read_meshes(path, up="z")
+    except UnreadableMesh as error:
+        raise OSError(f"{error}; download it again") from None
+    return np.concatenate([mesh.vertices.astype(np.float64)[mesh.faces] for mesh in meshes])
 
 
 def read_cloud(path: Path) -> Points:

@@ -89,6 +89,10 @@ class Plan:
             scene for scene in self.index.missing if not self.limits.scenes or scene in self.limits.scenes
         )
 
+    def list_unreadable(self) -> list[str]:
+        """List the missing scenes whose files are there: they could not be read when views were drawn."""
+        return [scene for scene in self.missing if not _is_absent(self.protocol, self.root, scene)]
+
     def open_scene(self, name: str) -> EvaluationScene:
         """Read a scene; ValueError or OSError if it cannot be read or is not the one of the index."""
         dataset = DATASETS[self.protocol.dataset]

@@ -68,11 +68,13 @@ def collect_rows(plan: Plan, out: Path, model: EvaluatedModel) -> RowSet:
 
 def summarize(plan: Plan, model: EvaluatedModel, rows: RowSet) -> dict[str, Any]:
     """Return the content of result.json."""
+    unreadable = plan.list_unreadable()
     return {
         "protocol": plan.name,
         "title": plan.protocol.title,
         "dataset": plan.protocol.dataset,
         "model": model.name,
+        "model_title": model.title,
         "settings": strip_paths(model.describe()),
         "rows": [
             average(plan, group, views)
@@ -81,7 +83,8 @@ def summarize(plan: Plan, model: EvaluatedModel, rows: RowSet) -> dict[str, Any]
         ],
         "published": plan.protocol.reference,
         "partial": plan.partial,
-        "missing_scenes": list(plan.missing),
+        "missing_scenes": [scene for scene in plan.missing if scene not in unreadable],
+        "unreadable_scenes": unreadable,
         "sets": count_sets(rows),
         "problems": [
             {"set": row.set, "status": row.status, "message": row.message} for row in rows.list_problems()
@@ -150,7 +153,7 @@ def format_table(result: dict[str, Any]) -> str:
     for model, values in result["published"].items():
         cells = [format_number(name, values.get(name)) for name in present]
         lines.append(f"| {' | '.join([f'{model}, published', '', *cells, ''])} |")
-    title = f"## {result['title']}: {result['model']}"
+    title = f"## {result['title']}: {result['model_title']}"
     return "\n\n".join([title, "\n".join(lines), *describe_gaps(result)])
 
 
@@ -178,9 +181,12 @@ def describe_gaps(result: dict[str, Any]) -> list[str]:
     sets, sentences = result["sets"], []
     if result["partial"]:
         sentences.append(f"**Partial**: {'; '.join(result['partial'])}.")
-    if result["missing_scenes"]:
-        missing = result["missing_scenes"]
-        sentences.append(f"Missing scenes, not in the means: {name_some(missing)} ({len(missing)}).")
+    for key, text in (
+        ("missing_scenes", "Missing scenes"),
+        ("unreadable_scenes", "Scenes that cannot be read"),
+    ):
+        if result[key]:
+            sentences.append(f"{text}, not in the means: {name_some(result[key])} ({len(result[key])}).")
     if sets["not_run"]:
         sentences.append(f"**Unfinished**: {sets['not_run']} of {sets['planned']} sets have not been run.")
     for status, text in (

@@ -94,6 +94,7 @@ def run_evaluation(
         claim_out(evaluation.out, "evaluate")
         plan = evaluation.make_plan(report)
     mine = [one for position, one in enumerate(plan.sets) if shard.takes(position)]
+    advance(0, len(mine))  # the time that is left is measured from here
     if jobs == 1 or len(mine) < 2:
         _run_share(evaluation, plan, model, mine, report, lambda done: advance(done, len(mine)), loaded)
         return plan, model
@@ -198,8 +199,13 @@ class SetRunner:
         empty = sum(not bool(view.valid.any()) for view in views)
         try:
             predicted = self._predict(planned, views)
-            metrics = score_set(self.plan.protocol, scene, views, predicted)
         except Exception as error:  # models of others raise whatever they like
+            return self._make_row(planned, status="failed", message=_shorten(error), empty=empty)
+        try:
+            metrics = score_set(self.plan.protocol, scene, views, predicted)
+        except OSError as error:  # a true surface that is read only now
+            return self._make_row(planned, status="unreadable", message=_shorten(error), empty=empty)
+        except Exception as error:
             return self._make_row(planned, status="failed", message=_shorten(error), empty=empty)
         missing = len(views) - len(predicted.placed)
         notes = ([f"{missing} of {len(views)} views were not placed"] if missing else []) + [*predicted.notes]
