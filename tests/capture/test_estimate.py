@@ -1,5 +1,6 @@
 """Estimators: COLMAP on real photos, the others against fakes that have exactly their documented faces."""
 
+import math
 import sys
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
@@ -11,7 +12,7 @@ import torch
 from g_ray.cameras import OpenCVFisheye, Pinhole, RayMapCamera
 from g_ray.capture.assign import assign_cameras
 from g_ray.capture.estimators import ESTIMATORS, choose_estimator
-from g_ray.capture.estimators.colmap import ColmapEstimator, group_by_device
+from g_ray.capture.estimators.colmap import ColmapEstimator, group_by_device, is_likely
 from g_ray.formats.photos import find_photos
 from g_ray.geometry.pose import Pose
 from g_ray.models.camera_head import EncodedCameras
@@ -314,6 +315,31 @@ def test_colmap_calibrates_real_photos(shared_data):
     scale = theirs.translation.norm(dim=-1).mean() / ours.translation.norm(dim=-1).mean()
     error = (ours.translation * scale - theirs.translation).norm(dim=-1).mean()
     assert error < 0.02 * theirs.translation.norm(dim=-1).max()
+
+
+def test_few_photos_without_exif(shared_data):
+    """COLMAP's own start ends at 19° and a distortion of 2.8 here; the lens has 63°."""
+    pytest.importorskip("pycolmap")
+    photos = find_photos([shared_data / "slambook2_rgbd" / "ch5" / "rgbd" / "color"])
+    said = []
+    views = ColmapEstimator(threads=1).estimate(photos, said.append)
+    assert not said and all(view.pose is not None for view in views)
+    focal = float(views[0].camera.parameter("fx"))
+    # Distortion and focal length make up for each other; at f = 518 px the edge is at 31.7°.
+    edge = math.degrees(
+        math.acos(float(views[0].camera.unproject(torch.tensor([639.5, 240.0]).double())[0][2]))
+    )
+    assert focal == pytest.approx(518, rel=0.25) and edge == pytest.approx(31.7, abs=5)
+
+
+@pytest.mark.parametrize(
+    ("focal", "distortion", "likely"),
+    [(320.0, -0.2, True), (2000.0, 0.0, False), (60.0, 0.0, False), (320.0, 2.8, False)],
+)
+def test_unlikely_lenses(focal, distortion, likely):
+    pycolmap = pytest.importorskip("pycolmap")
+    lens = pycolmap.Camera(model="SIMPLE_RADIAL", width=320, height=240, params=[focal, 160, 120, distortion])
+    assert is_likely(SimpleNamespace(cameras={1: lens})) == likely
 
 
 def test_photos_that_do_not_overlap(photos):

@@ -23,11 +23,11 @@ from ..room_scenes import shots, write_nerfstudio_depth
 def study(tmp_path_factory):
     """A folder as a study leaves it, with random weights."""
     folder = tmp_path_factory.mktemp("study")
-    for method in ("rope", "gray"):
-        torch.manual_seed(0)
+    for method, seed in (("rope", 0), ("gray", 0), ("rope", 1), ("gray", 1), ("gray", 2)):
+        torch.manual_seed(seed)
         network = ReconstructionNetwork(method, size="tiny")
         recipe = {"kind": "ReconstructionRecipe", "settings": {"model": asdict(network)}}
-        place = folder / "runs" / f"{method}-seed0"
+        place = folder / "runs" / f"{method}-seed{seed}"
         place.mkdir(parents=True)
         state = ReconstructionModel(network.build_config()).state_dict()
         save_file(state, place / "model.safetensors", metadata={"recipe": json.dumps(recipe)})
@@ -43,8 +43,17 @@ def room(tmp_path_factory):
 
 
 def test_networks_of_a_study(study):
-    assert [network.name for network in find_networks(study)] == ["gray-seed0", "rope-seed0"]
-    assert [network.name for network in find_networks(study, ["rope"])] == ["rope-seed0"]
+    def list_names(*choice):
+        return [network.name for network in find_networks(study, *choice)]
+
+    assert list_names() == ["gray-seed0", "gray-seed1", "gray-seed2", "rope-seed0", "rope-seed1"]
+    assert list_names(["rope"]) == ["rope-seed0", "rope-seed1"]
+    assert list_names([], 2) == ["gray-seed0", "gray-seed1", "rope-seed0", "rope-seed1"]
+    assert list_names(["gray"], 3) == ["gray-seed0", "gray-seed1", "gray-seed2"]
+    with pytest.raises(ValueError, match=r"--seeds 3, but not finished: rope-seed2"):
+        find_networks(study, seeds=3)
+    with pytest.raises(ValueError, match=r"--seeds 0: give at least 1"):
+        find_networks(study, seeds=0)
     (single,) = find_networks(study / "runs" / "rope-seed0" / "model.safetensors")
     assert (single.method, single.seed) == ("rope", 0)
     with pytest.raises(ValueError, match=r"no finished network of camray \(it has: gray, rope\)"):
@@ -52,13 +61,14 @@ def test_networks_of_a_study(study):
 
 
 def test_attention(study, room, tmp_path):
-    command = Attention(tmp_path / "o", networks=study, data=(room,), pairs=3)
+    command = Attention(tmp_path / "o", networks=study, data=(room,), pairs=3, seeds=2)
     command.run()
     result = json.loads((tmp_path / "o" / "result.json").read_text())
     settings = ["room center", "room anywhere", "weak texture", "rich texture"]
     assert [(row["method"], row["setting"]) for row in result["rows"][:4]] == [
         ("gray", name) for name in settings
     ]
+    assert all(row["seeds"] == 2 for row in result["rows"])
     references = {row["method"]: row["metrics"]["inside"]["mean"] for row in result["references"]}
     assert references["uniform"] == pytest.approx(0.25)
     assert references["rope, position only"] == pytest.approx(0.25, abs=1e-5)
@@ -69,7 +79,9 @@ def test_attention(study, room, tmp_path):
 
 
 def test_calibration_noise(study, room, tmp_path):
-    command = CalibrationNoise(tmp_path / "o", networks=study, photos=room, sets=1, stereo_sets=0)
+    command = CalibrationNoise(
+        tmp_path / "o", networks=study, photos=room, sets=1, size=16, stereo_sets=0, seeds=1
+    )
     command.run()
     result = json.loads((tmp_path / "o" / "result.json").read_text())
     test = result["tests"]["photos"]
@@ -87,15 +99,25 @@ def test_calibration_noise(study, room, tmp_path):
         < means["calibration alone", "shuffled"]["rays_deg"]
     )
     assert (tmp_path / "o" / "photos.png").is_file() and result["settings"]["photos"]["folders"] == ["room"]
+    assert result["settings"]["photos"]["side"] == 16
 
 
 def test_calibration_estimated(study, room, tmp_path):
-    options = {"sources": ("truth", "guess"), "sets": 1, "stereo": False, "methods": ("gray",)}
+    options = {"sources": ("truth", "guess"), "sets": 1, "stereo": False, "seeds": 2}
     CalibrationEstimated(tmp_path / "o", networks=study, data=(room,), **options).run()
     result = json.loads((tmp_path / "o" / "result.json").read_text())
     assert [row["source"] for row in result["accuracy"]] == ["truth", "guess"]
-    rays = [row["metrics"]["rays_deg"]["mean"] for row in result["tests"]["room"]["rows"]]
+    test = result["tests"]["room"]
+    assert [(row["method"], row["setting"], row["seeds"]) for row in test["rows"]] == [
+        (method, source, 2) for method in ("gray", "rope") for source in ("truth", "guess")
+    ]
+    rays = [row["metrics"]["rays_deg"]["mean"] for row in test["rows"][:2]]
     assert rays[0] < 0.01 < rays[1]
+    assert [(row["method"], row["setting"]) for row in test["changes"]] == [
+        ("gray", "guess"),
+        ("rope", "guess"),
+    ]
+    assert {(row["method"], row["minus"]) for row in test["differences"]} == {("gray", "rope")}
 
 
 @pytest.mark.parametrize(
@@ -103,6 +125,7 @@ def test_calibration_estimated(study, room, tmp_path):
     [
         (["attention"], "give --data FOLDER"),
         (["calibration-noise"], "--photos FOLDER"),
+        (["calibration-noise", "--photos", ".", "--size", "100"], "--size 100: give a multiple of"),
         (["calibration-estimated"], "give --data FOLDER"),
         (["calibration-estimated", "--data", ".", "--sources", "magic"], "unknown source magic"),
         (["attention", "--networks", "nowhere/runs.x"], "no weights at"),

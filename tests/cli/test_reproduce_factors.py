@@ -55,7 +55,7 @@ def test_fov_is_scored_at_four_shapes(tmp_path):
 
 
 def test_plucker(tmp_path, shared_data):
-    rows = ("scenes64_plucker", "all_room_plucker", "paths_plucker", "paths_gta_gray")
+    rows = ("scenes64_plucker", "all_room_plucker", "paths_plucker", "paths_gta_gray", "objects_plucker")
     assert reproduce("nvs-plucker", tmp_path, "--methods", *rows) == 0
     result, table = read(tmp_path)
     assert list(dict.fromkeys(row["method"] for row in result["rows"])) == list(rows)
@@ -68,6 +68,7 @@ def test_plucker(tmp_path, shared_data):
     assert recipes["scenes64_plucker"]["data"]["distinct"] == 64
     assert recipes["all_room_plucker"]["data"]["pose_frame"] == "room"
     assert recipes["paths_plucker"]["data"]["kind"] == "paths"
+    assert recipes["objects_plucker"]["data"]["kind"] == "object_arcs"
     frames = {row: scorer["protocol"] for row, scorer in result["settings"]["row_scorers"].items()}
     assert frames["all_room_plucker"]["parts"]["wide"]["pose_frame"] == "room"
 
@@ -109,6 +110,9 @@ def test_each_variant_changes_one_thing(shared_data, tmp_path):
     plucker = reproduce_factors.NVSPlucker(tmp_path).build_study()
     assert isinstance(plucker.methods["scenes512_plucker"].data, RoomsData)
     assert plucker.methods["scenes512_plucker"].data.distinct == 512
+    objects, rooms = (vars(plucker.methods[row].data) for row in ("objects_plucker", "all_plucker"))
+    same = objects.keys() & rooms.keys() - {"antialias"}  # finer textures need more rays per pixel
+    assert {name: objects[name] for name in same} == {name: rooms[name] for name in same}
 
 
 def test_what_is_missing_is_named_before_training(tmp_path, capsys, monkeypatch, shared_data):

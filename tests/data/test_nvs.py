@@ -129,7 +129,7 @@ def test_contexts_show_what_targets_show():
     batch = data.make_batch(3)
     for scene in range(2):
         draw = SceneDraws(data, 3 * 2 + scene, 0)
-        room = make_random_room(draw.room, data.settings.solids, coarse=True)
+        room = make_random_room(draw.content, data.settings.solids, coarse=True)
         first = Pose.look_at(*draw.compute_positions())[0].to(torch.float32)
         target, pose = batch.targets.cameras[0][scene], batch.targets.poses[scene, 0]
         seen = room.render(target, first @ pose)
@@ -170,7 +170,7 @@ def test_no_camera_stands_in_a_wall_or_a_solid():
     batch = change(SMALL, batch=40, width=6, height=6, targets=2).make_batch(0)
     for number in range(40):
         draw = SceneDraws(change(SMALL, targets=2), number, 0)
-        room = make_random_room(draw.room, 5, coarse=True, dtype=torch.float64)
+        room = make_random_room(draw.content, 5, coarse=True, dtype=torch.float64)
         eyes, _ = draw.compute_positions()
         local = (room.solids.solid_from_world[:, None] @ (eyes - room.solids.center[:, None])[..., None])[
             ..., 0

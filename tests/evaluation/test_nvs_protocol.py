@@ -15,6 +15,7 @@ from g_ray.evaluation.nvs import (
     warp_by_rotation,
 )
 from g_ray.evaluation.paths_protocol import PathsProtocol
+from g_ray.evaluation.shard import Shard
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
 
@@ -165,3 +166,12 @@ def test_paths_at_two_shapes(shared_data):
     assert torch.allclose(ratio, torch.tensor(9 / 16), atol=0.01)
     again = next(square.make_batches("z1.5"))
     assert torch.equal(again.target_images, high.target_images)
+
+
+def test_shares_of_paths_are_the_whole(shared_data):
+    whole = PathsProtocol(16, 16, scenes=3, at_once=1)
+    parts = [batch for number in (1, 2) for batch in whole.select(Shard(number, 2)).make_batches("z1.5")]
+    expected = list(whole.make_batches("z1.5"))
+    assert len(parts) == 3 and [len(batch) for batch in whole.limit_scenes(2).make_batches("z1.5")] == [1, 1]
+    for batch, order in zip(parts, (0, 2, 1), strict=True):
+        assert torch.equal(batch.target_images, expected[order].target_images)

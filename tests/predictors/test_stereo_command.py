@@ -3,6 +3,7 @@
 import json
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,9 +17,12 @@ from g_ray.cli.main import main
 from g_ray.data.rooms.random_room import make_random_room
 from g_ray.export.reconstruction import read_reconstruction
 from g_ray.formats.calibration import CalibratedView
-from g_ray.formats.cameras_json import write_cameras
+from g_ray.formats.cameras_json import read_cameras, write_cameras
 from g_ray.formats.colmap import read_colmap
 from g_ray.geometry.pose import Pose
+from g_ray.predictors.base import SceneInput
+from g_ray.predictors.stereo import StereoPredictor
+from g_ray.stereo import StereoOptions
 
 WIDTH, HEIGHT, VIEWS = 240, 180, 6
 
@@ -201,3 +205,23 @@ def test_photographs_that_share_nothing(capture, tmp_path, capsys):
     assert main([*words, "--calibration", str(tmp_path / "p.json"), "--out", str(tmp_path / "q")]) == 2
     assert "no feature of any photograph matches another one" in capsys.readouterr().err
     assert time.process_time() - started < 5 and not (tmp_path / "q" / "result.json").exists()
+
+
+def load_photo(path):
+    return torch.from_numpy(np.array(Image.open(path))).permute(2, 0, 1).float() / 255
+
+
+def test_no_depth_at_all_is_said(capture):
+    views = read_cameras(capture / "cameras.json")
+    scene = SceneInput([replace(view, photo=load_photo(capture / "photos" / view.name)) for view in views])
+    nothing = StereoPredictor(stereo=StereoOptions(long_side=64, min_score=2.0))
+    with pytest.raises(ValueError, match="no pixel has a depth that two photographs agree on"):
+        nothing.predict(scene)
+
+
+def test_views_at_once_fit_the_memory(capture, monkeypatch):
+    scene = SceneInput(read_cameras(capture / "cameras.json"))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    plenty = StereoPredictor(max_memory=8.0).estimate_cost(scene)
+    tight = StereoPredictor(max_memory=plenty.memory / 2**30 - 0.2).estimate_cost(scene)
+    assert tight.memory < plenty.memory and tight.seconds > plenty.seconds

@@ -1,11 +1,13 @@
 """Depth of rendered scenes, where the truth is known, for every camera model."""
 
+import threading
+
 import pytest
 import torch
 
 from g_ray.cameras import CAMERAS, Pinhole
 from g_ray.geometry.pose import Pose
-from g_ray.stereo import StereoOptions, StereoView, estimate_depths, sweep_view
+from g_ray.stereo import DepthMap, StereoOptions, StereoView, estimate_depths, sweep_view
 
 from .stereo_scenes import make_lens, make_plane, make_scene
 
@@ -55,6 +57,33 @@ def test_mixed_lenses():
     total = sum(within * count for (within, _), count in zip(results, pixels, strict=True)) / sum(pixels)
     assert total > 0.9
     assert all(within > 0.84 and given > 0.35 for within, given in results)
+
+
+def test_views_at_once_give_the_same_depth():
+    """Views are swept on threads of their own, which leave the number of threads as it was."""
+    views, _ = make_scene([make_lens(kind, 64) for kind in ("pinhole", "fisheye", "pinhole")], step=0.35)
+    threads, done = torch.get_num_threads(), []
+    swept: dict[int, DepthMap] = {}
+    one_by_one = estimate_depths(views, None, OPTIONS, finished=swept)
+    stored = {1: swept[1]}
+    at_once = estimate_depths(views, None, OPTIONS, done.append, stored, at_once=3)
+    assert torch.get_num_threads() == threads
+    assert done == [2, 3] and set(stored) == {0, 1, 2}
+    for one, other in zip(one_by_one, at_once, strict=True):
+        torch.testing.assert_close(one.ray_depth, other.ray_depth, rtol=0, atol=0)
+
+
+def test_interruption_ends_all_threads():
+    views, _ = make_scene([make_lens("pinhole", 64) for _ in range(4)], step=0.35)
+    swept, before = [], threading.active_count()
+
+    def stop(done):
+        swept.append(done)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        estimate_depths(views, None, OPTIONS, stop, at_once=2)
+    assert swept == [1] and threading.active_count() == before
 
 
 def test_blank_areas_come_out_empty():

@@ -28,7 +28,7 @@ from g_ray.cameras.inverse import (
 RIM_SLACK = 8
 
 # From so many radii per lens on, a polynomial to start from pays for itself.
-_MANY = 1 << 6
+_MANY = 1 << 5
 # Newton steps in two dimensions that nearly all points of a lens get by with.
 _FEW_STEPS = 6
 

@@ -21,6 +21,8 @@ _CHUNK = 1 << 16
 _TOGETHER = 1 << 21
 # Below so many pixels, unprojecting each of them is as fast as interpolating.
 _SMALLEST_MAP = 1 << 14
+# Points of a rim that are projected to find how far it reaches.
+_RIM_POINTS = 32
 
 
 def compute_ray_grid(camera: "Camera") -> tuple[Float[Tensor, "*batch h w 3"], Bool[Tensor, "*batch h w"]]:
@@ -67,7 +69,12 @@ def _interpolate(camera: "Camera", bearings: Tensor, valid: Tensor) -> None:
     rims = _find_rims(flat)
     others = [i for i in range(batch) if i not in set(rims)]
     for few in _split(rims, step):
-        lenses, parts = flat[few], ([rays[i] for i in few], [known[i] for i in few])
+        left, top, right, bottom = box = _bound_images(flat[few])
+        for i in few:
+            _fill_around(box, rays[i], known[i])
+        # Pixels and principal points move by whole numbers, which changes no digit of their differences.
+        lenses = flat[few].crop(left, top, right - left, bottom - top)
+        parts = ([maps[i, top:bottom, left:right] for i in few] for maps in (rays, known))
         fill_rim_maps(_fit_radial_part(lenses), _choose_unprojection(lenses), *parts)
     for few in _split(others, step):
         fill_ray_maps(_choose_unprojection(flat[few]), [rays[i] for i in few], [known[i] for i in few])
@@ -89,6 +96,38 @@ def _find_rims(lenses: "Camera") -> list[int]:
     reach = torch.hypot(x, y)
     # A lens that shifts points of the plane shifts its rim, by much less than this.
     return (rims < reach * 1.05).nonzero()[:, 0].tolist()
+
+
+def _bound_images(lenses: "Camera") -> tuple[int, int, int, int]:
+    """Find left, top, right and bottom of a rectangle in the image that holds the rims of all lenses."""
+    double = lenses.to(torch.float64)
+    rims = double._compute_rim()
+    assert rims is not None
+    angle = torch.linspace(0, 2 * math.pi, _RIM_POINTS + 1, dtype=torch.float64)[1:]
+    # On the rim itself rays may point straight back, which has no azimuth.
+    circle = torch.stack([angle.cos(), angle.sin()], -1) * (0.99 * rims[:, None, None])
+    rim = double.project(double._lift_core(circle, double._align(double.params, circle))[0])[0]
+    low, high = rim.amin(1), rim.amax(1)
+    # The rim is 1 % of its radius further out, and bulges by 0.5 % between neighboring points.
+    margin = 1 + 0.02 * (high - low)
+    sizes = torch.tensor([lenses.width, lenses.height])
+    first = torch.minimum((low - margin).amin(0).floor().long().clamp_min(0), sizes - 1)
+    last = torch.maximum(torch.minimum((high + margin).amax(0).ceil().long(), sizes), first + 1)
+    left, top, right, bottom = (*first.tolist(), *last.tolist())
+    return left, top, right, bottom
+
+
+def _fill_around(
+    box: tuple[int, int, int, int], rays: Float[Tensor, "h w 3"], valid: Bool[Tensor, "h w"]
+) -> None:
+    """Declare pixels beside the box invalid; their rays are the optical axis."""
+    left, top, right, bottom = box
+    axis = rays.new_tensor([0.0, 0.0, 1.0]).repeat(rays.shape[1], 1)
+    sides = [(slice(0, top), slice(None)), (slice(bottom, None), slice(None))]
+    sides += [(slice(top, bottom), slice(0, left)), (slice(top, bottom), slice(right, None))]
+    for rows, columns in sides:
+        rays[rows, columns] = axis[columns]
+        valid[rows, columns] = False
 
 
 def _fit_radial_part(lenses: "Camera") -> RadialLenses:

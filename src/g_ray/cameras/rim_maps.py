@@ -12,7 +12,7 @@ the plane before a radially symmetric part takes (a, b) from there.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -47,8 +47,8 @@ _LARGEST_SUM = {torch.float64: 1e4, torch.float32: 1e2}
 _LARGEST_VALUE = {torch.float64: 1e4, torch.float32: 6.0}
 # Blocks whose nodes are this far inside or outside, as s², do not touch the rim between nodes.
 _MARGIN = 0.02
-# Pixels per side of a block: its values stay in the processor's cache.
-_BLOCK = 84
+# Pixels per side of a block. In smaller ones the calls cost more than the arithmetic, larger ones leave the cache.
+_BLOCK = 168
 # Blocks whose polynomials are evaluated at all columns at once.
 _BLOCKS_AT_ONCE = 16
 # Nodes beyond the number of terms.
@@ -56,6 +56,8 @@ _MORE_NODES = 5
 # Pixels this near to the rim, as a share of its radius, are unprojected by themselves: rounding decides their validity.
 _NEAR_RIM = 1e-4
 _NEAR_BACK = 0.02
+# The ray of pixels beyond the rim.
+_AXIS = (0.0, 0.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,13 +100,13 @@ class RadialLenses:
         accurate = (powers.abs().sum((1, 2)) <= _LARGEST_SUM[dtype]) & (counts < _RADII)
         return RadialLenses(rims, radius_px, powers, accurate, locate)
 
-    def find_near(self, lens: Int[Tensor, "q"]) -> list[float]:
+    def find_near(self, lens: Int[Tensor, "q"]) -> Float[Tensor, "q"]:
         """Return below which |s²| pixels of the lenses are unprojected by themselves.
 
         Where rays at the rim point straight back, rounding turns them about the axis, further from the rim too.
         """
         backwards = self.powers[lens, 0, 1] < -0.99
-        return torch.where(backwards, _NEAR_BACK, 2 * _NEAR_RIM).tolist()
+        return torch.where(backwards, _NEAR_BACK, 2 * _NEAR_RIM)
 
     def evaluate(self, lens: Int[Tensor, "q"], core: Float[Tensor, "q p 2"]) -> Float[Tensor, "7 q p"]:
         """Evaluate the three components of even, those of odd, and s²."""
@@ -137,7 +139,7 @@ def fill_rim_maps(
     fill_smooth(blocks.select(smooth), plain, rays, valid)
     steep = good & ~dark & ~smooth & (values.abs().amax((0, 2, 3)) <= _LARGEST_VALUE[dtype])
     steep &= measure_tail(coefficients) <= TOLERANCE[dtype]
-    near = lenses.find_near(blocks.lens[steep])
+    near = torch.where(inside > _MARGIN, 0.0, lenses.find_near(blocks.lens))[steep].tolist()
     _fill_steep(unproject, blocks.select(steep), coefficients[:, steep], near, rays, valid)
     fill_blocks(unproject, blocks.select(~(dark | smooth | steep)), rays, valid)
 
@@ -178,17 +180,17 @@ def _fill_steep(
     """Write even + s · odd."""
     if not len(blocks):
         return
-    coefficients = drop_vanished(coefficients, TOLERANCE[rays[0].dtype])
-    down = build_polynomials(blocks.height, coefficients.shape[2]).to(rays[0].dtype)
-    axis = down.new_tensor([0.0, 0.0, 1.0]).repeat(blocks.width)
-    product = down.new_empty(blocks.height, 10 * blocks.width)
+    dtype = rays[0].dtype
+    coefficients = drop_vanished(coefficients, TOLERANCE[dtype])
+    down = build_polynomials(blocks.height, coefficients.shape[2]).to(dtype)
+    product = down.new_empty(blocks.height, 7 * blocks.width)
     parts = (
         part
         for some in coefficients.split(_BLOCKS_AT_ONCE, 1)
-        for part in _prepare_columns(some, blocks.width, down.dtype)
+        for part in widen(some, blocks.width, dtype).permute(1, 2, 0, 3).flatten(2)
     )
     places = [
-        _fill_block(torch.mm(down, part, out=product), axis, limit, out.flatten(1), mask)
+        _fill_block(torch.mm(down, part, out=product).view(len(down), 7, -1).unbind(1), limit, out, mask)
         for part, limit, out, mask in zip(parts, near, blocks.cut(rays), blocks.cut(valid), strict=True)
     ]
     _unproject_singly(unproject, blocks, places, rays, valid)
@@ -200,57 +202,47 @@ def _shift_powers(n: int) -> Float[Tensor, "n n"]:
     return expand_to_powers(2 * n)[::2, ::2]
 
 
-def _prepare_columns(
-    coefficients: Float[Tensor, "7 q m n"], width: int, dtype: torch.dtype
-) -> Float[Tensor, "q k w10"]:
-    """Evaluate the polynomials at all columns. Side by side lie the components of even and of odd as in the map, s² for
-    each of them, and s² alone."""
-    wide = widen(coefficients, width, dtype)
-    right = wide.new_empty(*wide.shape[1:3], 10 * width)
-    joined = right[..., : 9 * width].unflatten(-1, (3, width, 3))
-    joined[..., :2, :, :] = wide[:6].unflatten(0, (2, 3)).permute(2, 3, 0, 4, 1)
-    joined[..., 2, :, :] = wide[6][..., None]
-    right[..., 9 * width :] = wide[6]
-    return right
-
-
 def _fill_block(
-    values: Float[Tensor, "h w10"],
-    axis: Float[Tensor, "w3"],
+    planes: Sequence[Float[Tensor, "h w"]],
     limit: float,
-    rays: Float[Tensor, "h w3"],
+    rays: Float[Tensor, "h w 3"],
     valid: Bool[Tensor, "h w"],
-) -> Int[Tensor, "near 2"]:
-    """Join even and odd, given side by side with s²; return row and column of the pixels with |s²| up to the limit."""
-    even, odd, inside, within = values.split([*(rays.shape[1],) * 3, valid.shape[1]], -1)
-    torch.gt(within, 0, out=valid)
-    near = (within.abs_() <= limit).nonzero()
-    known = inside > 0
-    # The product with the reciprocal of the root takes half the time of the root.
-    inside.clamp_min_(torch.finfo(inside.dtype).tiny)
-    joined = even.addcmul_(odd, inside.mul_(inside.rsqrt()))
-    torch.where(known, joined, axis, out=rays)
+) -> Int[Tensor, "near 2"] | None:
+    """Join the components of even and odd, given with s²; return row and column of the pixels with |s²| up to the
+    limit. A limit of 0 stands for a block without a rim."""
+    *even, odd_x, odd_y, odd_z, inside = planes
+    near = None
+    if limit:
+        torch.gt(inside, 0, out=valid)
+        near = (inside.abs() <= limit).nonzero()
+        inside = inside.clamp_min_(torch.finfo(inside.dtype).tiny)
+        even = [torch.where(valid, part, axis) for part, axis in zip(even, _AXIS, strict=True)]
+    else:
+        valid.fill_(True)
+    # The product with the reciprocal of the root takes less time than the root.
+    root = inside.rsqrt().mul_(inside)
+    for plain, odd, out in zip(even, (odd_x, odd_y, odd_z), rays.unbind(-1), strict=True):
+        torch.addcmul(plain, odd, root, out=out)
     return near
 
 
 def _unproject_singly(
     unproject: Unproject,
     blocks: Blocks,
-    places: list[Tensor],
+    places: list[Int[Tensor, "near 2"] | None],
     rays: list[Tensor],
     valid: list[Tensor],
 ) -> None:
     """Unproject pixels, given as row and column in their block, each by itself."""
-    counts = torch.tensor([len(part) for part in places])
-    which = counts.nonzero()[:, 0].tolist()
-    if not which:
+    counts = torch.tensor([0 if part is None else len(part) for part in places])
+    if not counts.any():
         return
-    # Blocks with fewer such pixels repeat their corner: one call for all is faster than one for each.
-    padded = torch.nn.utils.rnn.pad_sequence([places[i] for i in which], batch_first=True)
-    corner = torch.stack([blocks.top, blocks.left], -1)[which]
-    pixels = (padded + corner[:, None]).flip(-1).to(rays[0].dtype) + 0.5
-    values, known = unproject(blocks.lens[which], pixels, True)
-    cut_rays, cut_valid = blocks.cut(rays), blocks.cut(valid)
-    for i, value, good in zip(which, values, known, strict=True):
-        at, n = places[i].unbind(-1), len(places[i])
-        cut_rays[i][at], cut_valid[i][at] = value[:n], good[:n]
+    corners = torch.stack([blocks.top, blocks.left], -1).repeat_interleave(counts, 0)
+    lenses, sizes = blocks.lens.repeat_interleave(counts).unique_consecutive(return_counts=True)
+    pixels = (torch.cat([part for part in places if part is not None]) + corners).split(sizes.tolist())
+    # Lenses with fewer such pixels repeat one: one call for all is faster than one for each.
+    padded = torch.nn.utils.rnn.pad_sequence(list(pixels), batch_first=True)
+    values, known = unproject(lenses, padded.flip(-1).to(rays[0].dtype) + 0.5, True)
+    for i, part, value, good in zip(lenses.tolist(), pixels, values, known, strict=True):
+        at = part.unbind(-1)
+        rays[i][at], valid[i][at] = value[: len(part)], good[: len(part)]

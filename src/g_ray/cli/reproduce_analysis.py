@@ -127,13 +127,16 @@ class NetworkAnalysis(Analysis):
     default the weights that come with g-ray."""
     methods: tuple[str, ...] = ()
     """Only these rows; all that are finished if none is given."""
+    seeds: int | None = None
+    """Only the first so many networks of each row; all that are finished if not given. Intervals are Student's over
+    the networks of a row; with a single one they are over pairs or sets."""
 
     def find_networks(self) -> "list[TrainedNetwork]":
         """Find the networks to measure."""
         from g_ray.evaluation.analysis.networks import find_networks
         from g_ray.predictors.settings import WEIGHTS
 
-        return find_networks(self.networks or Path(WEIGHTS), self.methods)
+        return find_networks(self.networks or Path(WEIGHTS), self.methods, self.seeds)
 
 
 def compare_with_first(networks: "list[TrainedNetwork]") -> tuple[tuple[str, str], ...]:

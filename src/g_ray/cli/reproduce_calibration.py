@@ -1,7 +1,7 @@
 """`g-ray reproduce calibration-noise` and `calibration-estimated`: what wrong and estimated calibrations cost."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +35,11 @@ class CalibrationNoise(NetworkAnalysis):
     view."""
     sets: int | None = None
     """Sets of views; 24 by default, at paper scale 100."""
+    size: int | None = None
+    """Pixels per side that networks see; by default what their weights say, e.g. 112 for the training of g-ray-photos
+    instead of the 168 that it is used at."""
     stereo_sets: int = 4
-    """Sets of photographs that the stereo model reconstructs, seconds each; 0 leaves it out."""
+    """Sets of each test that the stereo model reconstructs too, about a CPU minute a set; 0 leaves it out."""
 
     def measure(self, parts: "Parts") -> dict[str, Any]:
         from g_ray.evaluation.analysis.perturbations import DISTORTION
@@ -44,8 +47,11 @@ class CalibrationNoise(NetworkAnalysis):
         networks = self.find_networks()
         tests = self.build_tests(networks[0].load())
         results = {name: measure_test(name, sets, networks, self.out, parts) for name, sets in tests.items()}
-        if self.photos is not None and self.stereo_sets:
-            results["photos"]["references"] += measure_stereo(tests["photos"], self.stereo_sets, parts)
+        if self.stereo_sets:
+            for name, sets in tests.items():
+                stereo = measure_stereo(name, replace(sets, sets=self.stereo_sets), parts)
+                results[name]["references"] += stereo["rows"]
+                results[name]["changes"] += stereo["changes"]
         settings = {name: {**sets.describe(), "folders": list_folders(sets)} for name, sets in tests.items()}
         return {
             "name": "calibration-noise",
@@ -63,7 +69,10 @@ class CalibrationNoise(NetworkAnalysis):
                 "calibration-noise needs views with depth: give --data FOLDER … or --photos FOLDER"
             )
         views, sets = NOISE_SETS[self.scale]
-        shape = (model.config.long_side, model.config.patch, CONDITIONS)
+        side, patch = self.size or model.config.long_side, model.config.patch
+        if side < patch or side % patch:
+            raise ValueError(f"--size {side}: give a multiple of the patches of {patch} px")
+        shape = (side, patch, CONDITIONS)
         options = {"views": views, "sets": self.sets or sets}
         tests = {}
         if self.data:
@@ -128,25 +137,34 @@ def load_with_features(network: "TrainedNetwork", out: Path) -> "ReconstructionM
     return model
 
 
-def measure_stereo(sets: "ConditionedSets", count: int, parts: "Parts") -> list[dict[str, Any]]:
-    """Return rows of the stereo model: means over the sets that it answers, how many these are, and its coverage."""
-    from dataclasses import asdict, replace
+def measure_stereo(name: str, sets: "ConditionedSets", parts: "Parts") -> dict[str, list[dict[str, Any]]]:
+    """Return rows of the stereo model and what wrong calibrations change in it, over the sets that it answers."""
+    from dataclasses import asdict
 
     from g_ray.cli.text import ProgressLine
-    from g_ray.evaluation.analysis.conditioned_sets import score_predictor, summarize_predictions
+    from g_ray.evaluation.analysis.predicted_sets import (
+        PredictedRun,
+        compare_conditions,
+        score_predictor,
+        summarize_predictions,
+    )
     from g_ray.predictors.stereo import StereoPredictor
 
-    sets, predictor = replace(sets, sets=count), StereoPredictor()
-    key = {**sets.describe(), "finer": FINER, **predictor.describe_settings()}
-    found = parts.measure(
-        "photos-stereo",
-        key,
-        lambda: {
-            condition: [asdict(one) for one in results]
-            for condition, results in score_predictor(sets, predictor, FINER, ProgressLine()).items()
-        },
-    )
-    return summarize_predictions(STEREO, found)
+    predictor, found = StereoPredictor(), {}
+    for condition, change in sets.conditions.items():
+        # A part for each condition: an interrupted run loses minutes, not the whole test.
+        one = replace(sets, conditions={condition: change})
+        key = {**one.describe(), "finer": FINER, **predictor.describe_settings()}
+        found |= parts.measure(
+            f"{name}-stereo-{list(sets.conditions).index(condition)}",
+            key,
+            lambda one=one: {
+                condition: [asdict(result) for result in results]
+                for condition, results in score_predictor(one, predictor, FINER, ProgressLine()).items()
+            },
+        )
+    runs = [PredictedRun(STEREO, 0, found)]
+    return {"rows": summarize_predictions(runs), "changes": compare_conditions(runs)}
 
 
 def format_tests(result: dict[str, Any]) -> str:
@@ -247,7 +265,12 @@ class CalibrationEstimated(NetworkAnalysis):
         parts: "Parts",
     ) -> dict[str, Any]:
         """Reconstruct the sets of a scene with all calibrations: a row per network, and stereo as a reference."""
-        from g_ray.evaluation.analysis.conditioned_sets import summarize_predictions
+        from g_ray.evaluation.analysis.predicted_sets import (
+            PredictedRun,
+            compare_conditions,
+            compare_methods,
+            summarize_predictions,
+        )
         from g_ray.predictors.network import NetworkPredictor
         from g_ray.predictors.stereo import StereoPredictor
 
@@ -255,20 +278,24 @@ class CalibrationEstimated(NetworkAnalysis):
             model = network.load()
             return NetworkPredictor(model, model.config.long_side)
 
-        rows = []
+        runs = []
         for network in networks:
             key = {"weights": network.digest}
             found = reconstruct_all(
                 scene, cameras, network.name, key, lambda network=network: make_network(network), parts
             )
-            name = network.method if network.seed == 0 else network.name
-            rows += summarize_predictions(name, found)
-        references = []
+            runs.append(PredictedRun(network.method, network.seed, found))
+        stereo = []
         if self.stereo:
             key = StereoPredictor().describe_settings()
             found = reconstruct_all(scene, cameras, STEREO, key, StereoPredictor, parts)
-            references = summarize_predictions(STEREO, found)
-        return {"rows": rows, "references": references, "differences": []}
+            stereo.append(PredictedRun(STEREO, 0, found))
+        return {
+            "rows": summarize_predictions(runs),
+            "references": summarize_predictions(stereo),
+            "differences": compare_methods(runs, compare_with_first(networks)),
+            "changes": compare_conditions([*runs, *stereo]),
+        }
 
     def format_tables(self, result: dict[str, Any]) -> str:
         lines = [

@@ -74,6 +74,16 @@ class FactorTable(FovTable):
         square = PathsProtocol(side, side, FACTOR_SCENES)
         return GroupedProtocol({"wide": replace(square, height=side // 2), "square": square})
 
+    def build_objects_protocol(self) -> "NVSProtocol":
+        """Return the tests on scanned objects, at the two shapes."""
+        from g_ray.data.nvs_settings import ObjectArcsData
+        from g_ray.evaluation.grouped_protocol import make_shapes
+        from g_ray.evaluation.nvs import ObjectFovProtocol
+
+        side = self.build_recipe(self.COMPARED[1]).data.width
+        ObjectArcsData(side, side).find_meshes()  # fails now if there are none
+        return make_shapes(ObjectFovProtocol(side, side, FACTOR_SCENES), factors=False)
+
     def build_study(self) -> "Study":
         from g_ray.evaluation.study_runs import Study
 
@@ -153,7 +163,7 @@ class NVSRayRoPE(FactorTable):
 
 @dataclass(frozen=True)
 class NVSPlucker(FactorTable):
-    """Plücker rays as fields of view differ: number of scenes, frame of the poses, real camera paths."""
+    """Plücker rays as fields of view differ: number of scenes, frame of the poses, real camera paths, objects."""
 
     NAME: ClassVar[str] = "nvs-plucker"
     COMPARED: ClassVar[tuple[str, str]] = ("gta_gray", "plucker")
@@ -169,6 +179,7 @@ class NVSPlucker(FactorTable):
             # GTA compares poses, so that the frame of the world changes nothing in it.
             "all_room": Variant(("plucker",), use_room_frame, in_room),
             "paths": Variant(both, use_paths, self.build_paths_protocol()),
+            "objects": Variant(both, use_objects, self.build_objects_protocol()),
         }
 
 
@@ -192,6 +203,15 @@ def use_paths(recipe: "NVSRecipe") -> "NVSRecipe":
 
     data = recipe.data
     return replace(recipe, data=PathsData(data.width, data.height, data.batch))
+
+
+def use_objects(recipe: "NVSRecipe") -> "NVSRecipe":
+    """Return the recipe on scanned objects, with the cameras of rooms."""
+    from g_ray.data.nvs_settings import ObjectArcsData, RoomsData
+
+    data = recipe.data
+    assert isinstance(data, RoomsData)
+    return replace(recipe, data=ObjectArcsData(data.width, data.height, data.batch, cache=data.cache))
 
 
 def limit_scenes(count: int) -> "Callable[[NVSRecipe], NVSRecipe]":

@@ -250,9 +250,10 @@ RENDER = "g-ray data objects --meshes MESHES --out FOLDER"
 def render_small_objects(root: Path, size: int) -> Path:
     """Render all scanned objects if they are among the shared data, else procedural ones; skip what is rendered."""
     from g_ray.cli.data import Objects
+    from g_ray.data.nvs_settings import SCANNED
     from g_ray.runtime.files import find_shared_data
 
-    scanned = find_shared_data() / "gso_mini"
+    scanned = find_shared_data() / SCANNED
     if scanned.is_dir():
         Objects(root, meshes=str(scanned), size=size).run()
     else:

@@ -17,6 +17,9 @@ PoseFrame = Literal["first_context", "room"]
 OBJECTS = Path("out/objects")
 """Where `g-ray data objects` writes in the examples of the docs."""
 
+SCANNED = Path("gso_mini")
+"""Scanned objects in the folder of shared data."""
+
 CAMERA_PATHS = Path("re10k_cameras") / "re10k_test_600.npz"
 """Camera paths in the folder of shared data."""
 
@@ -49,10 +52,8 @@ class NVSData(ABC):
 
 
 @dataclass(frozen=True)
-class RoomsData(NVSData):
-    """Procedural rooms, rendered on the fly: contexts and targets of one room per sample."""
-
-    KIND = "rooms"
+class ArcData(NVSData):
+    """Scenes that are rendered on the fly from an arc around their middle: contexts and targets of one per sample."""
 
     contexts: int = 2
     """Views that are given."""
@@ -64,8 +65,6 @@ class RoomsData(NVSData):
     """All views but the first context are zoomed by z ~ U[1, zoom_max]."""
     arc_deg: tuple[float, float] = (10.0, 35.0)
     """Angle around the room between the first and the last context, drawn between these."""
-    solids: int = 5
-    """Pieces of furniture."""
     antialias: int = 1
     """Rays per pixel and axis."""
     distinct: int | None = None
@@ -76,10 +75,48 @@ class RoomsData(NVSData):
     cache: Path | None = None
     """Keep rendered pictures in this folder: further runs over the same rooms read them (12 kB a scene)."""
 
+
+@dataclass(frozen=True)
+class RoomsData(ArcData):
+    """Procedural rooms."""
+
+    KIND = "rooms"
+
+    solids: int = 5
+    """Pieces of furniture."""
+
     def build_source(self, seed: int) -> "NVSSource":
         from g_ray.data.rooms.nvs import RoomsNVS
 
         return RoomsNVS(self, seed)
+
+
+@dataclass(frozen=True)
+class ObjectArcsData(ArcData):
+    """Scanned objects, seen from where cameras stand in rooms."""
+
+    KIND = "object_arcs"
+
+    antialias: int = 2
+    meshes: Path | None = None
+    """Folder of meshes; if not given, the one in the folder of shared data."""
+
+    def build_source(self, seed: int) -> "NVSSource":
+        from g_ray.data.objects.arc_nvs import ObjectArcsNVS
+
+        return ObjectArcsNVS(self, seed)
+
+    def find_meshes(self) -> Path:
+        """Return the folder of meshes: the given one, or the one in the folder of shared data."""
+        from g_ray.runtime.files import find_shared_data
+
+        folder = find_shared_data() / SCANNED if self.meshes is None else self.meshes
+        if not folder.is_dir():
+            raise ValueError(
+                f"no meshes at {folder}: give a folder with --data.meshes, or set G_RAY_SHARED_DATA to the folder "
+                f"that holds {SCANNED}"
+            )
+        return folder
 
 
 @dataclass(frozen=True)
@@ -201,6 +238,6 @@ class SceneData(NVSData):
 
 
 NVS_DATA: dict[str, type[NVSData]] = {
-    kind.KIND: kind for kind in (RoomsData, PathsData, ObjectsData, RE10KData, SceneData)
+    kind.KIND: kind for kind in (RoomsData, ObjectArcsData, PathsData, ObjectsData, RE10KData, SceneData)
 }
 """Classes by their names in stored recipes."""

@@ -1,7 +1,5 @@
 """Score reconstruction as the field of view of the test lenses grows from 60° to the whole sphere."""
 
-import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -11,7 +9,9 @@ from torch import Tensor
 
 from g_ray.data.reconstruction import ReconstructionBatch
 from g_ray.data.rooms.lenses import Lens, LensedRooms
-from g_ray.evaluation.reconstruction import VIEWS, SetsScorer
+from g_ray.evaluation.reconstruction import SetsScorer, make_test_views
+from g_ray.evaluation.shard import split_range
+from g_ray.runtime.parts import hash_key
 from g_ray.training.recipe import to_plain
 
 LENS_TESTS: dict[str, tuple[Lens, ...]] = {
@@ -43,11 +43,8 @@ class LensScorer(SetsScorer):
 
     @staticmethod
     def from_training(rooms: LensedRooms, sets: int) -> "LensScorer":
-        """Make test rooms with the settings of a training source: square images, four views at most, true colors."""
-        trained = rooms.settings
-        views = (min(VIEWS, trained.views[1]),) * 2
-        square = replace(trained, height=trained.width, aspect=(1.0, 1.0), views=views, color=False)
-        return LensScorer(replace(rooms, settings=square, split="test"), sets)
+        """Make test rooms with the settings of a training source."""
+        return LensScorer(replace(rooms, settings=make_test_views(rooms.settings), split="test"), sets)
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -55,8 +52,7 @@ class LensScorer(SetsScorer):
 
     @property
     def key(self) -> dict[str, str]:
-        text = json.dumps([to_plain(asdict(self)), self._list_tests()], sort_keys=True)
-        return {"protocol": hashlib.sha256(text.encode()).hexdigest()[:16]}
+        return {"protocol": hash_key([to_plain(asdict(self)), self._list_tests()])}
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -69,8 +65,7 @@ class LensScorer(SetsScorer):
 
     def make_batches(self, setting: str) -> Iterator[ReconstructionBatch]:
         rooms = self.rooms.with_lenses(*LENS_TESTS[BEHIND.get(setting, setting)])
-        for first in range(0, self.sets, self.at_once):
-            yield rooms.make_sets(range(first, min(first + self.at_once, self.sets)))
+        yield from map(rooms.make_sets, split_range(self.sets, self.at_once))
 
     def select_pixels(self, batch: ReconstructionBatch, setting: str) -> Bool[Tensor, "set view h w"] | None:
         return batch.rays().directions[..., 2] < 0 if setting in BEHIND else None

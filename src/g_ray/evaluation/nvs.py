@@ -4,8 +4,6 @@ A protocol yields the same scenes for every method and seed, under several setti
 `NVSScorer` computes PSNR, SSIM and, if its weights are available, LPIPS for a network and for REFERENCES.
 """
 
-import hashlib
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -19,15 +17,17 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from g_ray.data.arc_nvs import ArcNVS
 from g_ray.data.nvs import NVSBatch
-from g_ray.data.nvs_settings import PoseFrame, RoomsData
+from g_ray.data.nvs_settings import ObjectArcsData, PoseFrame, RoomsData
 from g_ray.data.rooms.nvs import RoomsNVS
-from g_ray.evaluation.shard import Shard
+from g_ray.evaluation.shard import Shard, split_range
 from g_ray.evaluation.study import WHOLE, BatchScores, Scorer, Scores, join_batches
 from g_ray.metrics.images import Distance, SceneScores, score_scenes
 from g_ray.metrics.lpips import LPIPS, SMALLEST, load_lpips
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views
+from g_ray.runtime.parts import hash_key
 from g_ray.training.recipe import to_plain
 
 PAPER_SHEET = "z2.0"
@@ -68,8 +68,7 @@ class NVSProtocol(ABC):
     @property
     def digest(self) -> str:
         """Hash of everything that determines the test images; scores with another digest are not reused."""
-        content = json.dumps(self.describe_settings(), sort_keys=True, default=str)
-        return hashlib.sha256(content.encode()).hexdigest()[:16]
+        return hash_key(self.describe_settings(), default=str)
 
     def describe_settings(self) -> dict[str, Any]:
         """Return the fields that determine the test images; a share is no other protocol."""
@@ -82,8 +81,8 @@ class NVSProtocol(ABC):
     def split_scenes(self, scenes: int, at_once: int) -> list[range]:
         """Return the scenes of each batch that belongs to this share."""
         count = scenes if self.limit is None else min(scenes, self.limit)
-        batches = [range(first, min(first + at_once, count)) for first in range(0, count, at_once)]
-        return [batch for position, batch in enumerate(batches) if self.shard.takes(position)]
+        batches = enumerate(split_range(count, at_once))
+        return [batch for position, batch in batches if self.shard.takes(position)]
 
     def select(self, shard: Shard) -> "NVSProtocol":
         """Return the protocol with a share of its batches."""
@@ -158,27 +157,41 @@ class RoomsProtocol(NVSProtocol):
 
     def make_batches(self, setting: str) -> Iterator[NVSBatch]:
         """Yield the same rooms and poses for every setting; training draws from another split."""
-        settings = RoomsData(self.width, self.height, fov_deg=self.fov_deg, pose_frame=self.pose_frame)
-        native = RoomsNVS(settings, self.seed, split="test", fov_px=self.fov_px)
-        rooms = self.apply_zoom(native, setting)
+        rooms = self.apply_zoom(self.build_source(), setting)
         for batch in self.split_scenes(self.scenes, self.at_once):
             yield rooms.make_scenes(batch)
 
+    def build_source(self) -> ArcNVS:
+        """Return the scenes without zoom."""
+        settings = RoomsData(self.width, self.height, fov_deg=self.fov_deg, pose_frame=self.pose_frame)
+        return RoomsNVS(settings, self.seed, split="test", fov_px=self.fov_px)
+
     @abstractmethod
-    def apply_zoom(self, native: RoomsNVS, setting: str) -> RoomsNVS:
-        """Return the rooms with the zooms of a setting."""
+    def apply_zoom(self, native: ArcNVS, setting: str) -> ArcNVS:
+        """Return the scenes with the zooms of a setting."""
 
 
 @dataclass(frozen=True)
 class FovProtocol(ZoomsProtocol, RoomsProtocol):
     """The paper's protocol in rooms."""
 
-    def apply_zoom(self, native: RoomsNVS, setting: str) -> RoomsNVS:
+    def apply_zoom(self, native: ArcNVS, setting: str) -> ArcNVS:
         return native.with_zoom(self.get_zoom(setting))
 
     def reshape(self, width: int, height: int, fov_px: int) -> "FovProtocol":
         """Return the same rooms in images of another shape, whose field of view spans `fov_px` pixels."""
         return replace(self, width=width, height=height, fov_px=fov_px)
+
+
+@dataclass(frozen=True)
+class ObjectFovProtocol(FovProtocol):
+    """The paper's protocol around scanned objects, from where cameras stand in rooms."""
+
+    def build_source(self) -> ArcNVS:
+        from g_ray.data.objects.arc_nvs import ObjectArcsNVS  # embree, which tests in rooms do not need
+
+        settings = ObjectArcsData(self.width, self.height, fov_deg=self.fov_deg, pose_frame=self.pose_frame)
+        return ObjectArcsNVS(settings, self.seed, split="test", fov_px=self.fov_px)
 
 
 @dataclass(frozen=True)
@@ -199,7 +212,7 @@ class WhoZoomsProtocol(RoomsProtocol):
     def shown_setting(self) -> str:
         return "target"
 
-    def apply_zoom(self, native: RoomsNVS, setting: str) -> RoomsNVS:
+    def apply_zoom(self, native: ArcNVS, setting: str) -> ArcNVS:
         context, target = setting in ("context", "both"), setting in ("target", "both")
         return replace(native, zooms=(1.0, self.zoom if context else 1.0, self.zoom if target else 1.0))
 

@@ -26,5 +26,4 @@ class PathsProtocol(ZoomsProtocol):
     def make_batches(self, setting: str) -> Iterator[NVSBatch]:
         settings = PathsData(self.width, self.height, zoom_max=self.get_zoom(setting))
         rooms = PathRoomsNVS(settings, self.seed, split="test")
-        for first in range(0, self.scenes, self.at_once):
-            yield rooms.make_scenes(range(first, min(first + self.at_once, self.scenes)))
+        yield from map(rooms.make_scenes, self.split_scenes(self.scenes, self.at_once))

@@ -1,7 +1,5 @@
 """The protocol of the RealEstate10K table: pixelSplat's evaluation index at 256×144, with frozen random zooms."""
 
-import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +15,7 @@ from g_ray.data.nvs import NVSBatch, compute_zoom_factors
 from g_ray.data.re10k import ClipFrames, load_scenes
 from g_ray.evaluation.nvs import ZoomsProtocol
 from g_ray.formats.re10k import Axes, Clips, EvaluationIndex, IndexedScene, open_clips, read_index
+from g_ray.runtime.parts import hash_key
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class RE10KProtocol(ZoomsProtocol):
             if name not in ("root", "index", "at_once")
         }
         settings["scenes"] = self.scenes.digest
-        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+        return hash_key(settings)
 
     def make_batches(self, setting: str) -> Iterator[NVSBatch]:
         """Yield all scenes under a setting; a batch holds scenes with equal numbers of views."""

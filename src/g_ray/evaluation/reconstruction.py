@@ -4,13 +4,11 @@
 and re-projected into fisheye images. `FoldersScorer` has a setting for each kind of test folder, and photographs.
 """
 
-import hashlib
-import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,15 +17,18 @@ from torch import Tensor, nn
 
 from g_ray.data.lenses import draw_contained_fisheyes, reproject_batch
 from g_ray.data.reconstruction import ReconstructionBatch
-from g_ray.data.reconstruction_settings import ScenesViews
+from g_ray.data.reconstruction_settings import RoomsViews, ScenesViews
 from g_ray.data.rooms.reconstruction import LensName, RoomsReconstruction
 from g_ray.data.scenes.reconstruction import ScenesReconstruction
+from g_ray.evaluation.shard import split_range
 from g_ray.evaluation.study import ScoredRun, Scorer
 from g_ray.geometry.pose import Pose
 from g_ray.metrics.reconstruction import DepthName, ReconstructionScores, SetGeometry, score_sets
+from g_ray.runtime.parts import hash_key
 from g_ray.training.recipe import to_plain
 
 Predict = Callable[[ReconstructionBatch], SetGeometry]
+Rooms = TypeVar("Rooms", bound=RoomsViews)
 
 VIEWS = 4  # per test set, or fewer if training has fewer
 ZOOM_MAX = 3.0
@@ -41,6 +42,12 @@ LENSES: dict[str, tuple[LensName, float]] = {
 UPSAMPLING = 8
 """Photographs are read this many times larger than the network's images before they are re-projected, because a
 re-projected image can be no sharper than its source."""
+
+
+def make_test_views(trained: Rooms) -> Rooms:
+    """Return the settings of test sets: as in training, but square images, four views at most and true colors."""
+    views = (min(VIEWS, trained.views[1]),) * 2
+    return replace(trained, height=trained.width, aspect=(1.0, 1.0), views=views, color=False)
 
 
 class SetsScorer(Scorer):
@@ -85,11 +92,8 @@ class RoomsScorer(SetsScorer):
 
     @staticmethod
     def from_training(rooms: RoomsReconstruction, sets: int) -> "RoomsScorer":
-        """Make test rooms with the settings of a training source: square images, four views at most, true colors."""
-        trained = rooms.settings
-        views = (min(VIEWS, trained.views[1]),) * 2
-        square = replace(trained, height=trained.width, aspect=(1.0, 1.0), views=views, color=False)
-        return RoomsScorer(replace(rooms, settings=square, split="test"), sets)
+        """Make test rooms with the settings of a training source."""
+        return RoomsScorer(replace(rooms, settings=make_test_views(rooms.settings), split="test"), sets)
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -97,8 +101,7 @@ class RoomsScorer(SetsScorer):
 
     @property
     def key(self) -> dict[str, str]:
-        text = json.dumps(to_plain(asdict(self)), sort_keys=True)
-        return {"protocol": hashlib.sha256(text.encode()).hexdigest()[:16]}
+        return {"protocol": hash_key(to_plain(asdict(self)))}
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -109,8 +112,7 @@ class RoomsScorer(SetsScorer):
 
     def make_batches(self, setting: str) -> Iterator[ReconstructionBatch]:
         rooms = self.rooms.with_lens(*LENSES[setting])
-        for first in range(0, self.sets, self.at_once):
-            yield rooms.make_sets(range(first, min(first + self.at_once, self.sets)))
+        yield from map(rooms.make_sets, split_range(self.sets, self.at_once))
 
     def choose_depth(self, setting: str) -> DepthName:
         return "z" if setting in ("pinhole", "zoom") else "ray"
@@ -139,7 +141,7 @@ class PhotosScorer(SetsScorer):
     def key(self) -> dict[str, str]:
         settings = {name: value for name, value in to_plain(asdict(self)).items() if name != "folder"}
         settings["files"] = sorted((path.name, path.stat().st_size) for path in self.folder.iterdir())
-        return {"protocol": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]}
+        return {"protocol": hash_key(settings)}
 
     def describe(self) -> dict[str, Any]:
         described = {**to_plain(asdict(self)), "folder": self.folder.name}
@@ -148,8 +150,8 @@ class PhotosScorer(SetsScorer):
     def make_batches(self, setting: str) -> Iterator[ReconstructionBatch]:
         source = self._make_source(self.side if setting == "pinhole" else UPSAMPLING * self.side)
         random = np.random.default_rng(0)
-        for first in range(0, self.sets, self.at_once):
-            batch = source.make_sets(range(first, min(first + self.at_once, self.sets)))
+        for numbers in split_range(self.sets, self.at_once):
+            batch = source.make_sets(numbers)
             if setting == "fisheye":
                 batch = reproject_batch(batch, draw_contained_fisheyes(batch, self.side, self.side, random))
             yield batch
@@ -197,8 +199,7 @@ class FoldersScorer(SetsScorer):
             for name, group in self.folders.items()
         }
         photos = None if self.photos is None else self.photos.key
-        text = json.dumps([numbers, files, photos], sort_keys=True)
-        return {"protocol": hashlib.sha256(text.encode()).hexdigest()[:16]}
+        return {"protocol": hash_key([numbers, files, photos])}
 
     def describe(self) -> dict[str, Any]:
         named = {name: [folder.name for folder in group] for name, group in self.folders.items()}
@@ -226,8 +227,7 @@ class FoldersScorer(SetsScorer):
             stored_shape=True,
         )
         source = ScenesReconstruction(settings, patch=self.patch)
-        for first in range(0, self.sets, self.at_once):
-            yield source.make_sets(range(first, min(first + self.at_once, self.sets)))
+        yield from map(source.make_sets, split_range(self.sets, self.at_once))
 
 
 def make_predictor(network: nn.Module) -> Predict:

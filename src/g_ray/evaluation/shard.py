@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -29,3 +30,8 @@ class Shard:
     def takes(self, position: int) -> bool:
         """Return whether the set or batch at a position (from 0) of all belongs to this share."""
         return position % self.count == self.number - 1
+
+
+def split_range(count: int, at_once: int) -> Iterator[range]:
+    """Split the numbers below `count` into ranges of at most `at_once`."""
+    return (range(first, min(first + at_once, count)) for first in range(0, count, at_once))

@@ -6,7 +6,6 @@ interrupted runs are resumed, so the same command continues a study after Ctrl-C
 
 import contextlib
 import gzip
-import hashlib
 import json
 import os
 import time
@@ -38,6 +37,7 @@ from g_ray.evaluation.study_jobs import Effort, Job, Stage, Study
 from g_ray.nn.transformer import prepare_for_inference
 from g_ray.runtime.files import strip_paths, write_atomically
 from g_ray.runtime.out_folder import claim_out
+from g_ray.runtime.parts import hash_file
 from g_ray.training.engine import train
 from g_ray.training.recipe import Recipe
 
@@ -227,8 +227,7 @@ def _score(job: Job, stage: Stage, device: str, shard: Shard) -> None:
 
 def _open_scores(job: Job, stage: Stage) -> StoredScores:
     """Return the stored scores of these weights by this protocol."""
-    digest = hashlib.sha256(stage.weights.read_bytes()).hexdigest()[:16]
-    return StoredScores(stage.scores, {"weights": digest, **job.scorer.key})
+    return StoredScores(stage.scores, {"weights": hash_file(stage.weights), **job.scorer.key})
 
 
 def _score_references(scorer: Scorer, out: Path, shard: Shard) -> list[ScoredRun] | None:

@@ -77,7 +77,8 @@ def _format_names(names: Sequence[str]) -> str:
 
 def _format_row(view: CalibratedView, fov_deg: float) -> tuple[str, ...]:
     size = f"{view.camera.width}×{view.camera.height}"
-    pose = "known" if view.pose is not None else "–"
+    origin = "estimated" if (view.source or "").startswith("estimated by") else "known"
+    pose = "–" if view.pose is None else origin
     return (view.name, size, view.camera.NAME, f"{fov_deg:.1f}°", view.source or "–", pose)
 
 

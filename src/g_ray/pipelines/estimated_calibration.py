@@ -15,7 +15,7 @@ from g_ray.cameras.base import Camera
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.capture.estimators import ESTIMATORS
 from g_ray.capture.estimators.colmap import ColmapEstimator
-from g_ray.evaluation.analysis.conditioned_sets import PredictedSet, predict_all
+from g_ray.evaluation.analysis.predicted_sets import PredictedSet, predict_all
 from g_ray.export.view import ReconstructedView
 from g_ray.formats import read_scene
 from g_ray.formats.calibration import CalibratedView

@@ -22,6 +22,7 @@ from g_ray.predictors.fill import fill_views
 from g_ray.predictors.network import NetworkPredictor
 from g_ray.predictors.settings import ModelSettings
 from g_ray.runtime.files import atomic_path
+from g_ray.runtime.provenance import read_memory_gib
 from g_ray.sfm import SfMOptions, SparseScene, reconstruct_cameras, refine, triangulate
 from g_ray.stereo import (
     DepthMap,
@@ -45,6 +46,8 @@ VIEW_BYTES = 40
 """Per pixel of the depth map of every view: image, depth, confidence, fused points."""
 VOLUME_BYTES = 20
 """Per pixel and hypothesis: the cost volume, its aggregation and a copy."""
+MEMORY_SHARE = 0.5
+"""Share of the machine's memory that views at the same time may take, where --max-memory does not say."""
 
 
 @dataclass(frozen=True)
@@ -94,24 +97,34 @@ class StereoPredictor:
 
     def estimate_cost(self, scene: SceneInput) -> Cost:
         count = len(scene.views)
-        largest = max(view.camera.width * view.camera.height for view in scene.views)
         pixels = [count_pixels(view.camera, self.stereo.long_side) for view in scene.views]
         pairs, matching = estimate_matching([view.camera for view in scene.views], self.sfm)
         sources = min(self.stereo.sources, count - 1)
         sweep = SWEEP_SECONDS * sum(_count_samples(count, sources, self.stereo) for count in pixels)
-        memory = (
-            BASE_MEMORY
-            + PHOTO_BYTES * largest
-            + VIEW_BYTES * sum(pixels)
-            + VOLUME_BYTES * max(pixels) * self.stereo.hypotheses
-        )
+        at_once = self._count_at_once(scene)
+        kept, volume = self._estimate_memory(scene)
+        memory = kept + at_once * volume
         if self.max_memory is not None and memory > self.max_memory * 2**30:
             raise ValueError(
                 f"{count} views need about {memory / 2**30:.1f} GiB: raise --max-memory, lower --size, "
                 "or give fewer photographs"
             )
         text = f"{count} views: features, {pairs} pairs, depth at {self.stereo.long_side} px"
-        return Cost(matching + sweep, round(memory), text)
+        return Cost(matching + sweep / at_once, round(memory), text)
+
+    def _count_at_once(self, scene: SceneInput) -> int:
+        """Return the number of views whose depth is searched at the same time: one per core, if memory allows it."""
+        kept, volume = self._estimate_memory(scene)
+        allowed = MEMORY_SHARE * read_memory_gib() if self.max_memory is None else self.max_memory
+        fitting = int((allowed * 2**30 - kept) / volume)
+        return max(1, min(torch.get_num_threads(), len(scene.views), fitting))
+
+    def _estimate_memory(self, scene: SceneInput) -> tuple[float, float]:
+        """Estimate the bytes that are held in any case, and those of each sweep."""
+        pixels = [count_pixels(view.camera, self.stereo.long_side) for view in scene.views]
+        largest = max(view.camera.width * view.camera.height for view in scene.views)
+        kept = BASE_MEMORY + PHOTO_BYTES * largest + VIEW_BYTES * sum(pixels)
+        return kept, VOLUME_BYTES * max(pixels) * self.stereo.hypotheses
 
     def predict(
         self, scene: SceneInput, work: Path | None = None, progress: Progress = lambda stage, share: None
@@ -138,8 +151,18 @@ class StereoPredictor:
         points = _collect_sparse_points(sparse, placed)
         finished = None if work is None else StoredDepths(work / "depth")
         depths = estimate_depths(
-            views, points, self.stereo, lambda done: progress("depth", done / len(views)), finished
+            views,
+            points,
+            self.stereo,
+            lambda done: progress("depth", done / len(views)),
+            finished,
+            self._count_at_once(scene),
         )
+        if not any(bool(depth.valid.any()) for depth in depths):
+            raise ValueError(
+                "no pixel has a depth that two photographs agree on: they overlap too little, or their poses or lenses "
+                "are wrong; --model network predicts depth for each photograph"
+            )
         progress("fusion", 0.0)
         cloud = _fuse(views, depths, points, placed, scene.views, self.stereo)
         predicted: list[ReconstructedView | None] = [None] * len(scene.views)

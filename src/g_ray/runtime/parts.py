@@ -32,9 +32,9 @@ class Parts:
         return value
 
 
-def hash_key(key: Mapping[str, Any]) -> str:
-    """Return a digest of plain values, whatever the order of their names."""
-    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+def hash_key(key: Any, default: Callable[[Any], Any] | None = None) -> str:
+    """Return a digest of plain values, whatever the order of their names; `default` makes others plain."""
+    return hashlib.sha256(json.dumps(key, sort_keys=True, default=default).encode()).hexdigest()[:16]
 
 
 def hash_file(path: Path) -> str:

@@ -1,6 +1,7 @@
 """Depth maps of all views of a scene."""
 
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import torch
 
@@ -20,21 +21,23 @@ def estimate_depths(
     options: StereoOptions = DEFAULTS,
     progress: Callable[[int], None] | None = None,
     finished: MutableMapping[int, DepthMap] | None = None,
+    at_once: int = 1,
 ) -> list[DepthMap]:
     """Estimate a depth map for every view, each checked against the others.
 
     Views larger than `options.long_side` are reduced first (`StereoView.limit_size`); a depth map has the size of
     the reduced view. A view without sources gets an empty depth map. Without points and a range, a first pass over
     small images finds out where the scene lies. `progress` is called with the number of views done. Depth maps in
-    `finished`, by the index of their view, are not computed again, and new ones are put there.
+    `finished`, by the index of their view, are not computed again, and new ones are put there. On a CPU, `at_once`
+    views are swept at the same time, on one core each.
     """
     if len(views) < 2:
         raise ValueError(f"{len(views)} views: stereo needs at least two views of the same scene")
     views = [view.limit_size(options.long_side) for view in views]
     if points is None and (options.near is None or options.far is None):
-        points = _find_rough_points(views, options)
+        points = _find_rough_points(views, options, at_once)
     sources = choose_sources(views, points, options)
-    return _estimate(views, points, sources, options, progress, finished)
+    return _estimate(views, points, sources, options, at_once, progress, finished)
 
 
 def _estimate(
@@ -42,29 +45,59 @@ def _estimate(
     points: SparsePoints | None,
     sources: Sequence[Sequence[int]],
     options: StereoOptions,
+    at_once: int,
     progress: Callable[[int], None] | None = None,
     finished: MutableMapping[int, DepthMap] | None = None,
 ) -> list[DepthMap]:
-    depths = []
-    for index, view in enumerate(views):
-        depth = None if finished is None else finished.get(index)
-        if depth is None:
-            depth = _make_empty(view)
-            if sources[index]:
-                near, far = choose_range(views, points, index, options)
-                depth = sweep_view(view, [views[j] for j in sources[index]], near, far, options)
-            if finished is not None:
-                finished[index] = depth
-        depths.append(depth)
+    def sweep(index: int) -> DepthMap:
+        if not sources[index]:
+            return _make_empty(views[index])
+        near, far = choose_range(views, points, index, options)
+        return sweep_view(views[index], [views[j] for j in sources[index]], near, far, options)
+
+    depths = {}
+    if finished is not None:
+        stored = ((index, finished.get(index)) for index in range(len(views)))
+        depths = {index: depth for index, depth in stored if depth is not None}
+    missing = [index for index in range(len(views)) if index not in depths]
+    for index, depth in _sweep_at_once(sweep, missing, 1 if views[0].device.type != "cpu" else at_once):
+        depths[index] = depth
+        if finished is not None:
+            finished[index] = depth
         if progress is not None:
-            progress(index + 1)
-    return check_consistency(views, depths, sources, options)
+            progress(len(depths))
+    return check_consistency(views, [depths[index] for index in range(len(views))], sources, options)
 
 
-def _find_rough_points(views: Sequence[StereoView], options: StereoOptions) -> SparsePoints | None:
+def _sweep_at_once(
+    sweep: Callable[[int], DepthMap], indices: Sequence[int], at_once: int
+) -> Iterator[tuple[int, DepthMap]]:
+    """Sweep views, several at a time, and yield each as it is done.
+
+    A sweep is some ten thousand operations on blocks that fit the cache. Threads that share each of them have to wait
+    for one another as often, on a busy machine for longer than they compute; threads with a view each never do.
+    """
+    if min(at_once, len(indices)) < 2:
+        yield from ((index, sweep(index)) for index in indices)
+        return
+    threads = torch.get_num_threads()
+    pool = ThreadPoolExecutor(min(at_once, len(indices)), initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        futures = {pool.submit(sweep, index): index for index in indices}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+        # Also the default of threads to come, which the pool's threads have set to 1.
+        torch.set_num_threads(threads)
+
+
+def _find_rough_points(
+    views: Sequence[StereoView], options: StereoOptions, at_once: int
+) -> SparsePoints | None:
     """Points of a first pass over small images and a wide range, which then limit the range and choose the sources."""
     small = [view.limit_size(ROUGH_SIDE) for view in views]
-    depths = _estimate(small, None, choose_sources(small, None, options), options)
+    depths = _estimate(small, None, choose_sources(small, None, options), options, at_once)
     found = []
     for view, depth in zip(small, depths, strict=True):
         rays = view.camera.to(torch.float32).unproject_grid()[0][depth.valid]

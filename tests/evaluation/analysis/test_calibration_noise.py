@@ -11,15 +11,18 @@ from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.data.reconstruction_settings import RoomsViews
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.evaluation.analysis import conditioned_sets
-from g_ray.evaluation.analysis.conditioned_sets import (
-    ConditionedSets,
-    compute_changes,
+from g_ray.evaluation.analysis.conditioned_sets import ConditionedSets, compute_changes
+from g_ray.evaluation.analysis.perturbations import CONDITIONS, distort, scale_focal, shift_center, shuffle
+from g_ray.evaluation.analysis.predicted_sets import (
+    PredictedRun,
+    compare_conditions,
+    compare_methods,
     score_predictor,
     summarize_predictions,
 )
-from g_ray.evaluation.analysis.perturbations import CONDITIONS, distort, scale_focal, shift_center, shuffle
 from g_ray.evaluation.study import ScoredRun
 from g_ray.export.view import ReconstructedView
+from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 from g_ray.metrics.reconstruction import METRICS, SetGeometry
 from g_ray.predictors.base import Cost, ScenePrediction
@@ -82,7 +85,7 @@ def predict_from_told_rays(batch):
     """True distances along the rays that the model is told, from the true poses."""
     rays = batch.rays().directions
     points = rays * batch.ray_depth[..., None]
-    world = conditioned_sets.transform_points(points, batch.poses)
+    world = transform_points(points, batch.poses)
     return SetGeometry(world, points, rays, batch.poses)
 
 
@@ -146,13 +149,36 @@ def test_a_predictor_with_a_known_answer(rooms):
     assert all(one.scores["points_rel"] < 0.03 for one in found["correct"]), "depth is read at other pixels"
     assert found["focal +20 %"][0].reason == "nothing matches" and not found["focal +20 %"][0].scores
     assert found["focal +10 %"][0].scores["rays_deg"] > found["focal +5 %"][0].scores["rays_deg"] > 0.3
-    rows = summarize_predictions(
-        "known", {name: [vars(one) for one in group] for name, group in found.items()}
-    )
-    answered = {row["setting"]: (row["answered"], row["sets"]) for row in rows}
+    run = PredictedRun("known", 0, {name: [vars(one) for one in group] for name, group in found.items()})
+    answered = {row["setting"]: (row["answered"], row["sets"]) for row in summarize_predictions([run])}
     assert answered["correct"] == (2, 2) and answered["focal +20 %"] == (1, 2)
-    nothing = summarize_predictions("known", {"a": [{"scores": {}, "coverage": 0.0, "reason": "no"}]})
-    assert nothing[0]["metrics"] == {} and nothing[0]["reasons"] == ["no"]
+    (nothing,) = summarize_predictions([PredictedRun("known", 0, {"a": [NO_ANSWER]})])
+    assert nothing["metrics"] == {} and nothing["reasons"] == ["no"] and nothing["setting"] == "a"
+
+
+NO_ANSWER = {"scores": {}, "coverage": 0.0, "reason": "no"}
+
+
+def answer(value):
+    return {"scores": dict.fromkeys(METRICS, value), "coverage": 1.0, "reason": None}
+
+
+def test_only_sets_that_all_networks_answer_are_compared():
+    runs = [
+        PredictedRun("gray", 0, {"truth": [answer(1.0), answer(5.0)], "guess": [answer(2.0), answer(9.0)]}),
+        PredictedRun("gray", 1, {"truth": [answer(3.0), answer(7.0)], "guess": [answer(6.0), NO_ANSWER]}),
+        PredictedRun("rope", 0, {"truth": [answer(0.0), answer(0.0)], "guess": [answer(0.0), answer(0.0)]}),
+        PredictedRun("rope", 1, {"truth": [answer(2.0), answer(2.0)], "guess": [NO_ANSWER, answer(0.0)]}),
+    ]
+    gray_truth, gray_guess, *_ = summarize_predictions(runs)
+    # Networks of means 3 and 5: Student's 95 % interval of two runs is 12.706 deviations of the mean wide.
+    assert gray_truth["metrics"]["rays_deg"]["mean"] == 4.0 and gray_truth["seeds"] == 2
+    assert gray_truth["metrics"]["rays_deg"]["high"] == pytest.approx(4.0 + 12.706, abs=1e-3)
+    assert gray_guess["metrics"]["rays_deg"]["mean"] == 4.0 and gray_guess["answered"] == 3
+    changes = {row["method"]: row["metrics"]["rays_deg"]["mean"] for row in compare_conditions(runs)}
+    assert changes == {"gray": pytest.approx((1.0 + 3.0) / 2), "rope": pytest.approx(-1.0)}
+    (truth,) = compare_methods(runs, [("gray", "rope")])  # no set is answered by all under the guess
+    assert truth["setting"] == "truth" and truth["rays_deg"]["mean"] == pytest.approx(3.0)
 
 
 def test_changes_are_paired():

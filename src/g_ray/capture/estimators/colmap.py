@@ -2,6 +2,8 @@
 
 Photos of one device share a camera: those with the same size and the same EXIF device and focal length, or, without
 EXIF, with the same size and folder. Photos are turned upright and made smaller first; the cameras are scaled back.
+A few photos leave focal length, distortion and depth open to each other: where the outcome is no likely lens, the
+mapping starts again from other focal lengths, with and without distortion.
 """
 
 import tempfile
@@ -26,6 +28,12 @@ LONGER = 1600
 """Longer side in pixels of the images in which features are found."""
 FISHEYE_FOCAL = 0.48
 """First guess over the width: 120° across."""
+STARTS = (0.6, 0.8, 1.0, 1.2, 1.6)
+"""Focal lengths over the longer side: 80° to 35° across."""
+LIKELY_FOCAL = (0.3, 4.0)
+"""Over the longer side, 118° to 14° across: a lens with more than that is a fisheye or a telescope."""
+LIKELY_DISTORTION = 0.5
+"""Largest |k| of SIMPLE_RADIAL that photographs have."""
 
 
 class ColmapEstimator(Estimator):
@@ -63,16 +71,39 @@ class ColmapEstimator(Estimator):
         matching = pycolmap.FeatureMatchingOptions()
         matching.num_threads = self.threads
         pycolmap.match_exhaustive(database, matching_options=matching, device=pycolmap.Device.cpu)
-        models = pycolmap.incremental_mapping(
-            database, images, folder / "models", self._make_mapping_options(pycolmap)
-        )
-        if not models:
+        model = self._map(pycolmap, database, folder, refine_distortion=True)
+        photos = sum(map(len, groups))
+        trusted = model is not None and is_likely(model) and 2 * model.num_reg_images() >= photos
+        if not trusted and not self.fisheye:
+            model = self._try_starts(pycolmap, database, folder) or model
+        if model is None:
             names = ", ".join(photo.name for group in groups for photo in group[:2])
             raise ValueError(
                 f"estimate:colmap found no model of {names}, …: photos must overlap, show texture and be taken "
                 f"from different places; {suggest_lens(self)}"
             )
-        return max(models.values(), key=lambda model: model.num_reg_images())
+        return model
+
+    def _map(self, pycolmap: Any, database: Path, folder: Path, refine_distortion: bool) -> Any | None:
+        """Return the model with the most photos, or None if there is none."""
+        options = self._make_mapping_options(pycolmap)
+        options.ba_refine_extra_params = refine_distortion
+        models = pycolmap.incremental_mapping(database, folder / "images", folder / "models", options)
+        return max(models.values(), key=lambda model: model.num_reg_images()) if models else None
+
+    def _try_starts(self, pycolmap: Any, database: Path, folder: Path) -> Any | None:
+        """Map from several focal lengths; return the likely model with the most photos and observations, if any."""
+        likely: list[Any] = []
+        for start in STARTS:
+            _set_focal_lengths(pycolmap, database, start)
+            # The lens with fewer parameters comes first, and stays if distortion explains no more.
+            for refine_distortion in (False, True):
+                model = self._map(pycolmap, database, folder, refine_distortion)
+                if model is not None and is_likely(model):
+                    likely.append(model)
+        if not likely:
+            return None
+        return max(likely, key=lambda model: (model.num_reg_images(), model.compute_num_observations()))
 
     def _extract(self, pycolmap: Any, database: Path, images: Path, number: int, group: list[Photo]) -> None:
         reader, options = pycolmap.ImageReaderOptions(), pycolmap.FeatureExtractionOptions()
@@ -106,6 +137,25 @@ class ColmapEstimator(Estimator):
         options.num_threads, options.random_seed = self.threads, 0
         options.min_model_size, options.extract_colors = 2, False
         return options
+
+
+def is_likely(model: Any) -> bool:
+    """Return whether all lenses of a COLMAP model are such as photographs are taken with."""
+    return all(
+        LIKELY_FOCAL[0] <= camera.mean_focal_length() / max(camera.width, camera.height) <= LIKELY_FOCAL[1]
+        and all(abs(camera.params[i]) <= LIKELY_DISTORTION for i in camera.extra_params_idxs())
+        for camera in model.cameras.values()
+    )
+
+
+def _set_focal_lengths(pycolmap: Any, database: Path, start: float) -> None:
+    """Set the focal lengths, over the longer side, that EXIF does not tell."""
+    with pycolmap.Database.open(database) as opened:
+        for camera in opened.read_all_cameras():
+            if not camera.has_prior_focal_length:
+                width, height = camera.width, camera.height
+                camera.params = [start * max(width, height), width / 2, height / 2, 0.0]
+                opened.update_camera(camera)
 
 
 def group_by_device(photos: Sequence[Photo]) -> list[list[Photo]]:

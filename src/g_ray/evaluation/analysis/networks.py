@@ -33,17 +33,19 @@ class TrainedNetwork:
         return load_reconstruction(self.weights)
 
 
-def find_networks(source: Path, methods: Sequence[str] = ()) -> list[TrainedNetwork]:
+def find_networks(
+    source: Path, methods: Sequence[str] = (), seeds: int | None = None
+) -> list[TrainedNetwork]:
     """Return the finished networks of a study (`source`/runs/ROW-seedN) in the order of RECONSTRUCTION_METHODS.
 
-    Where `source` is a file of weights or the name of shipped ones, it is the only network. `methods` selects rows.
+    Where `source` is a file of weights or the name of shipped ones, it is the only network. `methods` selects rows;
+    `seeds` the networks with seeds below it, which every row must then have.
     """
     runs = source / "runs"
     if not runs.is_dir():
         weights = find_file(source)
-        return _select(
-            [TrainedNetwork(load_reconstruction(weights).config.method, 0, weights)], methods, source
-        )
+        single = TrainedNetwork(load_reconstruction(weights).config.method, 0, weights)
+        return _limit_seeds(_select([single], methods, source), seeds, source)
     found = []
     for weights in runs.glob("*/model.safetensors"):
         match = re.fullmatch(r"(\w+)-seed(\d+)", weights.parent.name)
@@ -51,7 +53,23 @@ def find_networks(source: Path, methods: Sequence[str] = ()) -> list[TrainedNetw
             found.append(TrainedNetwork(match[1], int(match[2]), weights))
     order = list(RECONSTRUCTION_METHODS)
     found.sort(key=lambda network: (order.index(network.method), network.seed))
-    return _select(found, methods, source)
+    return _limit_seeds(_select(found, methods, source), seeds, source)
+
+
+def _limit_seeds(found: list[TrainedNetwork], seeds: int | None, source: Path) -> list[TrainedNetwork]:
+    """Keep the networks with the first seeds; a row that lacks one would be compared with unequal means."""
+    if seeds is None:
+        return found
+    if seeds < 1:
+        raise ValueError(f"--seeds {seeds}: give at least 1")
+    names = [network.name for network in found]
+    wanted = {f"{network.method}-seed{seed}" for network in found for seed in range(seeds)}
+    missing = sorted(wanted.difference(names))
+    if missing:
+        raise ValueError(
+            f"--networks {source}: --seeds {seeds}, but not finished: {', '.join(missing)}; give fewer --seeds"
+        )
+    return [network for network in found if network.name in wanted]
 
 
 def _select(found: list[TrainedNetwork], methods: Sequence[str], source: Path) -> list[TrainedNetwork]:

@@ -1,7 +1,5 @@
 """What is evaluated and how: a protocol is a frozen description; its view index says which frames, by name."""
 
-import hashlib
-import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -9,6 +7,7 @@ from g_ray.cameras.base import Camera
 from g_ray.evaluation.datasets.scene import Framing
 from g_ray.evaluation.protocols.sampling import Sampling
 from g_ray.formats.depth import Convention
+from g_ray.runtime.parts import hash_key
 
 Alignment = Literal["mean distance", "sim3", "scale", "umeyama+icp", "ransac sim3+tsdf"]
 """mean distance: truth and prediction are moved to their first view and divided by their mean distance.
@@ -103,5 +102,4 @@ class Protocol:
 
     def digest(self) -> str:
         """Hash the settings."""
-        text = json.dumps(self.describe(), sort_keys=True, default=list)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return hash_key(self.describe(), default=list)

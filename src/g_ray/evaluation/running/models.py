@@ -1,6 +1,5 @@
 """Whatever can be evaluated: every model behind `Predictor`, and the references beside them."""
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from g_ray.predictors import MODELS, ModelSettings, make_predictor
 from g_ray.predictors.base import Predictor, SceneInput, check_priors
 from g_ray.predictors.network import NetworkPredictor
 from g_ray.runtime.files import strip_paths
+from g_ray.runtime.parts import hash_file
 
 # Models
 
@@ -108,8 +108,7 @@ def hash_weights(weights: Any) -> str | None:
     """Hash the file of weights, by path or by the name of shipped ones; None for those of the hub, and for none."""
     if not isinstance(weights, str) or not (Path(weights).exists() or weights in list_shipped()):
         return None
-    with find_file(weights).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    return hash_file(find_file(weights))
 
 
 REFERENCES: dict[str, Callable[[], EvaluatedModel]] = {

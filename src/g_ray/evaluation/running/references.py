@@ -1,7 +1,5 @@
 """References of evaluations: what needs no weights, from the truth itself to cameras that do not move."""
 
-import hashlib
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -15,6 +13,7 @@ from g_ray.evaluation.running.prediction import PredictedSet, PredictedView
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity
 from g_ray.rays.ray_map import RayMap
+from g_ray.runtime.parts import hash_key
 from g_ray.sfm import SfMOptions, SparseScene, reconstruct_cameras
 
 
@@ -38,8 +37,7 @@ class EvaluatedModel(ABC):
 
     def digest(self) -> str:
         """Hash what decides the predictions."""
-        text = json.dumps({"name": self.name, **self.describe()}, sort_keys=True, default=str)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return hash_key({"name": self.name, **self.describe()}, default=str)
 
 
 @dataclass(frozen=True, eq=False)

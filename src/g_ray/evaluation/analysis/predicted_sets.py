@@ -1,0 +1,209 @@
+"""Score models that take whole photographs, such as stereo, set by set; a set without an answer is counted as such.
+
+Several networks of a row are seeds of one method: means are over them, intervals as in other tables.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from g_ray.cameras.base import Camera
+from g_ray.cameras.pixels import pixel_centers
+from g_ray.data.reconstruction import ReconstructionBatch
+from g_ray.evaluation.analysis.conditioned_sets import ConditionedSets, compute_changes
+from g_ray.evaluation.study import ScoredRun, compute_differences, make_rows
+from g_ray.export.view import ReconstructedView
+from g_ray.formats.calibration import CalibratedView
+from g_ray.geometry.pointmap import transform_points
+from g_ray.geometry.pose import Pose
+from g_ray.metrics.reconstruction import METRICS, SetGeometry, score_sets
+from g_ray.predictors.base import Predictor, SceneInput
+from g_ray.rays.ray_map import RayMap
+
+
+@dataclass(frozen=True)
+class PredictedSet:
+    """Scores of one set, or why there are none."""
+
+    scores: dict[str, float]
+    coverage: float
+    """Share of the pixels with known depth that have a prediction."""
+    reason: str | None = None
+
+    @staticmethod
+    def from_error(error: ValueError) -> "PredictedSet":
+        return PredictedSet({}, 0.0, " ".join(str(error).split())[:120])
+
+
+def predict_all(predictor: Predictor, views: Sequence[CalibratedView]) -> list[ReconstructedView]:
+    """Predict a set of views; raise ValueError if one of them is left out."""
+    placed = [view for view in predictor.predict(SceneInput(views)).views if view is not None]
+    if len(placed) < len(views):
+        raise ValueError(f"{len(views) - len(placed)} of {len(views)} views not placed")
+    return placed
+
+
+def score_predictor(
+    sets: ConditionedSets,
+    predictor: Predictor,
+    finer: int,
+    progress: Callable[[str], None] = lambda line: None,
+) -> dict[str, list[PredictedSet]]:
+    """Score a model that sees images `finer` times larger: condition → one result per set.
+
+    Only pixels that it answers are scored; a set with a view that it cannot place has no scores.
+    """
+    side = finer * sets.views.width
+    large = replace(sets, views=replace(sets.views, width=side, height=side), patch=finer * sets.patch)
+    results: dict[str, list[PredictedSet]] = {condition: [] for condition in sets.conditions}
+    for small_batch, large_batch in zip(sets.make_batches(), large.make_batches(), strict=True):
+        for index in range(len(small_batch)):
+            for condition, change in sets.conditions.items():
+                progress(f"{predictor.NAME}: set {len(results[condition]) + 1} of {sets.sets}, {condition}")
+                told = change([camera[index] for camera in large_batch.views.cameras])
+                results[condition].append(_score_set(predictor, small_batch, large_batch, index, told))
+    return results
+
+
+def _score_set(
+    predictor: Predictor,
+    small: ReconstructionBatch,
+    large: ReconstructionBatch,
+    index: int,
+    told: list[Camera],
+) -> PredictedSet:
+    views = [
+        CalibratedView(f"{view:02d}.png", camera.to(torch.float64), photo=large.images[index, view])
+        for view, camera in enumerate(told)
+    ]
+    try:
+        placed = predict_all(predictor, views)
+    except ValueError as error:
+        return PredictedSet.from_error(error)
+    width, height = small.images.shape[-1], small.images.shape[-2]
+    pixels = pixel_centers(width, height, dtype=torch.float64).flatten(0, 1) * (
+        large.images.shape[-1] / width
+    )
+    sampled = [view.sample(pixels) for view in placed]
+    depth = torch.stack([one[0].double().unflatten(0, (height, width)) for one in sampled])
+    answered = torch.stack([one[2].unflatten(0, (height, width)) for one in sampled])
+    rays = [RayMap.from_camera(camera.to(torch.float64).resize(width, height)).directions for camera in told]
+    poses = Pose(torch.stack([view.pose.world_from_cam.double() for view in placed])[None])
+    return _score_geometry(small, index, torch.stack(rays), depth, answered, poses)
+
+
+def _score_geometry(
+    batch: ReconstructionBatch,
+    index: int,
+    rays: Float[Tensor, "view h w 3"],
+    depth: Float[Tensor, "view h w"],
+    answered: Bool[Tensor, "view h w"],
+    poses: Pose,
+) -> PredictedSet:
+    known = batch.valid[index]
+    valid = known & answered
+    coverage = float(valid.sum() / known.sum().clamp(min=1))
+    if not bool(valid.flatten(1).any(1).all()):
+        return PredictedSet({}, coverage, "a view without any depth")
+    points = (rays * depth[..., None])[None]
+    predicted = SetGeometry(transform_points(points, poses), points, rays[None], poses)
+    directions = batch.rays()
+    one = slice(index, index + 1)
+    truth = SetGeometry(
+        batch.world_points[one], batch.camera_points[one], directions.directions[one], batch.poses[one]
+    )
+    scores = score_sets(
+        truth, predicted, valid[None], depth_kind="ray", known_rays=directions.valid[one]
+    ).rows()
+    return PredictedSet({metric: float(scores[metric][0]) for metric in METRICS}, coverage)
+
+
+# Rows of a table.
+
+
+@dataclass(frozen=True)
+class PredictedRun:
+    """What one model answered: condition → PredictedSet of every set, as plain values."""
+
+    method: str
+    seed: int
+    found: Mapping[str, list[dict[str, Any]]]
+
+
+def select_answered(runs: Sequence[PredictedRun], conditions: Sequence[str]) -> list[ScoredRun]:
+    """Return the scores of the sets that all runs answer under all conditions: only these can be compared.
+
+    The list is empty if there is no such set.
+    """
+    groups = [[run.found[condition] for condition in conditions] for run in runs]
+    common = [
+        number
+        for number in range(len(groups[0][0]))
+        if all(group[number]["reason"] is None for found in groups for group in found)
+    ]
+    if not common:
+        return []
+    return [
+        ScoredRun(
+            run.method,
+            run.seed,
+            0,
+            0.0,
+            {
+                condition: {
+                    metric: [group[number]["scores"][metric] for number in common] for metric in METRICS
+                }
+                for condition, group in zip(conditions, found, strict=True)
+            },
+        )
+        for run, found in zip(runs, groups, strict=True)
+    ]
+
+
+def summarize_predictions(runs: Sequence[PredictedRun]) -> list[dict[str, Any]]:
+    """Return a row per method and condition as `make_rows` does, over the sets with scores; without any, no metrics."""
+    return [
+        _summarize([run for run in runs if run.method == method], condition)
+        for method in dict.fromkeys(run.method for run in runs)
+        for condition in runs[0].found
+    ]
+
+
+def _summarize(runs: Sequence[PredictedRun], condition: str) -> dict[str, Any]:
+    scored = select_answered(runs, [condition])
+    row = make_rows(scored)[0] if scored else {"setting": condition, "metrics": {}}
+    results = [one for run in runs for one in run.found[condition]]
+    answered = [one["coverage"] for one in results if one["reason"] is None]
+    return {
+        **row,
+        "method": runs[0].method,
+        "answered": len(answered),
+        "sets": len(results),
+        "coverage": sum(answered) / max(1, len(answered)),
+        "reasons": [one["reason"] for one in results if one["reason"] is not None],
+    }
+
+
+def compare_conditions(runs: Sequence[PredictedRun]) -> list[dict[str, Any]]:
+    """Return what each condition changes against the first one, over the sets that are answered under both."""
+    rows = []
+    for method in dict.fromkeys(run.method for run in runs):
+        mine = [run for run in runs if run.method == method]
+        first, *others = mine[0].found
+        for condition in others:
+            rows += compute_changes(select_answered(mine, [first, condition]))
+    return rows
+
+
+def compare_methods(runs: Sequence[PredictedRun], pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Return the differences of pairs of methods under each condition, over the sets that both answer."""
+    rows = []
+    for pair in pairs:
+        both = [run for run in runs if run.method in pair]
+        for condition in runs[0].found:
+            rows += compute_differences(select_answered(both, [condition]), [pair])
+    return rows
