@@ -141,12 +141,19 @@ class ColmapEstimator(Estimator):
 
 
 def is_likely(model: Any) -> bool:
-    """Return whether all lenses of a COLMAP model are such as photographs are taken with."""
+    """Return whether all lenses of a COLMAP model are such as photographs are taken with, or as EXIF has them."""
     return all(
-        LIKELY_FOCAL[0] <= camera.mean_focal_length() / max(camera.width, camera.height) <= LIKELY_FOCAL[1]
-        and all(abs(camera.params[i]) <= LIKELY_DISTORTION for i in camera.extra_params_idxs())
-        for camera in model.cameras.values()
+        _has_likely_focal(camera) and _has_likely_distortion(camera) for camera in model.cameras.values()
     )
+
+
+def _has_likely_focal(camera: Any) -> bool:
+    share = camera.mean_focal_length() / max(camera.width, camera.height)
+    return camera.has_prior_focal_length or LIKELY_FOCAL[0] <= share <= LIKELY_FOCAL[1]
+
+
+def _has_likely_distortion(camera: Any) -> bool:
+    return all(abs(camera.params[i]) <= LIKELY_DISTORTION for i in camera.extra_params_idxs())
 
 
 def _set_focal_lengths(pycolmap: Any, database: Path, start: float) -> None:
