@@ -11,7 +11,7 @@ import pytest
 import trimesh
 from PIL import Image
 
-from g_ray.cli.data import parse_options
+from g_ray.cli.data_objects import parse_options
 from g_ray.cli.main import main
 from g_ray.cli.text import CountBar
 from g_ray.data.dataset_folder import claim_folder

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from g_ray.formats import re10k
-from g_ray.formats.re10k import ChunkClips, open_clips, read_chunk, read_index
+from g_ray.formats.re10k import ChunkClips, open_clips, read_chunk
+from g_ray.formats.re10k_index import read_index
 from g_ray.formats.torch_archive import read_layout
 from g_ray.geometry.pose import Pose
 

@@ -14,7 +14,7 @@ from g_ray.cli.main import main
 from g_ray.evaluation import re10k_protocol
 from g_ray.evaluation.nvs import REFERENCES
 from g_ray.evaluation.re10k_protocol import RE10KProtocol, hash_to_units
-from g_ray.formats.re10k import IndexedScene
+from g_ray.formats.re10k_index import IndexedScene
 from g_ray.recipes.released import convert_released_lvsm
 
 

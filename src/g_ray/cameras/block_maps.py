@@ -32,7 +32,7 @@ Unproject = Callable[[Tensor, Tensor, bool], tuple[Tensor, Tensor]]
 
 # Nodes along a side of a block that is 1, 1/2, 1/4, … of the longer side of the image: so many let lenses of usual
 # fields of view converge.
-_NODES = {torch.float64: (34, 24, 18, 14, 11, 9), torch.float32: (24, 17, 13, 10, 8, 6)}
+_NODES = {torch.float64: (34, 20, 16, 13, 11, 9), torch.float32: (24, 15, 12, 10, 8, 6)}
 # The last coefficients that count as vanished, in radians.
 TOLERANCE = {torch.float64: 2e-11, torch.float32: 1e-8}
 INTERPOLATED_DTYPES = tuple(_NODES)

@@ -186,8 +186,10 @@ class PlanarDistortion:
         solution, converged, determinant = solve_newton_2d(
             self.evaluate_components, target, start, limit, _FEW_STEPS
         )
-        reach = self.compute_reach(limit)
-        rest = (~converged & (torch.linalg.vector_norm(target, dim=-1) <= reach)).nonzero(as_tuple=True)
+        left = ~converged
+        if left.any():
+            left &= torch.linalg.vector_norm(target, dim=-1) <= self.compute_reach(limit)
+        rest = left.nonzero(as_tuple=True)
         if len(rest[0]):
             few, limit = self.select(rest, target.shape[:-1]), limit.expand(target.shape[:-1])[rest]
             start = few._guess_radial_start(target[rest], limit)

@@ -31,6 +31,8 @@ _BAND = 0.65
 _STEPS, _MORE_STEPS = 6, 24
 # Newton squares the error, so a last step this small means an exact result.
 _SMALL_STEP = 1e-8
+# Nodes that are solved at once: their complex numbers stay in the processor's cache.
+_CHUNK = 1 << 13
 # How far starts lie off the real axis, as a share of the limit: on it, Newton's method cannot leave it.
 _OFF_AXIS = 0.02
 # Slope at the limit, below which a lens turns around there.
@@ -104,6 +106,14 @@ class FoldedLenses:
         self, lens: Int[Tensor, "q"], pixels: Float[Tensor, "q p 2"]
     ) -> tuple[Float[Tensor, "7 q p"], Bool[Tensor, "q p"]]:
         """Evaluate the components of even, those of odd, and s², with a mask of the nodes that have them."""
+        step = max(1, _CHUNK // pixels.shape[1])
+        parts = [self._evaluate_few(*some) for some in zip(lens.split(step), pixels.split(step), strict=True)]
+        values, known = zip(*parts, strict=True)
+        return torch.cat(values, 1), torch.cat(known)
+
+    def _evaluate_few(
+        self, lens: Int[Tensor, "q"], pixels: Float[Tensor, "q p 2"]
+    ) -> tuple[Float[Tensor, "7 q p"], Bool[Tensor, "q p"]]:
         affine = self.affine[lens, None]
         u, v = ((pixels - affine[..., 2:4]) / affine[..., 0:2]).unbind(-1)
         radius = torch.hypot(u, v).clamp_min(1e-9)

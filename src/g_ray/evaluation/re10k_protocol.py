@@ -14,7 +14,8 @@ from g_ray.data.clip_sampling import hash_to_unit
 from g_ray.data.nvs import NVSBatch, compute_zoom_factors
 from g_ray.data.re10k import ClipFrames, load_scenes
 from g_ray.evaluation.nvs import ZoomsProtocol
-from g_ray.formats.re10k import Axes, Clips, EvaluationIndex, IndexedScene, open_clips, read_index
+from g_ray.formats.re10k import Axes, Clips, open_clips
+from g_ray.formats.re10k_index import EvaluationIndex, IndexedScene, read_index
 from g_ray.runtime.parts import hash_key
 
 

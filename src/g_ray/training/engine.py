@@ -2,13 +2,11 @@
 
 import os
 import shutil
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
 import torch
@@ -22,6 +20,7 @@ from g_ray.training.checkpoint import CheckpointStore, check_same
 from g_ray.training.distributed import World, join_world
 from g_ray.training.feed import BrokenBatch, LostLoader, choose_workers, count_local, iterate_batches
 from g_ray.training.history import History
+from g_ray.training.interrupt import Interrupt
 from g_ray.training.learner import Learner
 from g_ray.training.recipe import Recipe
 from g_ray.training.run import Run
@@ -31,39 +30,6 @@ CHECKPOINT_COPIES = 3
 """A checkpoint has the weights and two moments of each."""
 
 Result = TypeVar("Result")
-
-
-class Interrupt:
-    """While entered, the first SIGINT or SIGTERM only sets `received`; the next one acts as usual."""
-
-    SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-    def __init__(self) -> None:
-        self.received: int | None = None
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> "Interrupt":
-        self._before = {number: signal.signal(number, self._on_signal) for number in self.SIGNALS}
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._restore()
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self.received = number
-        self._restore()
-
-    def _restore(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def reraise(self) -> None:
-        """Do what the signal would have done, now that everything is saved."""
-        if self.received == signal.SIGTERM:
-            raise SystemExit(128 + signal.SIGTERM)
-        raise KeyboardInterrupt
 
 
 # Everything random in a step is a function of (seed, step, rank), and everything else that a step depends on is in the
