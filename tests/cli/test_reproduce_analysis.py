@@ -61,7 +61,7 @@ def test_networks_of_a_study(study):
 
 
 def test_attention(study, room, tmp_path):
-    command = Attention(tmp_path / "o", networks=study, data=(room,), pairs=3, seeds=2)
+    command = Attention(tmp_path / "o", networks=study, data=(room,), pairs=2, seeds=2)
     command.run()
     result = json.loads((tmp_path / "o" / "result.json").read_text())
     settings = ["room center", "room anywhere", "weak texture", "rich texture"]
