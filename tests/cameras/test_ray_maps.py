@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 
 from g_ray.bench.rays import LENSES as BENCHMARK_LENSES
 from g_ray.bench.rays import benchmark_rays
-from g_ray.cameras import CAMERAS, Fisheye624, OpenCVFisheye, Pinhole, RayMapCamera, pixel_centers
+from g_ray.cameras import (
+    CAMERAS,
+    Fisheye624,
+    OpenCV,
+    OpenCVFisheye,
+    Pinhole,
+    RayMapCamera,
+    ThinPrismFisheye,
+    fold_maps,
+    pixel_centers,
+    rim_maps,
+)
 from g_ray.cameras.distortion import critical_angle, invert_rho, rho
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
@@ -120,6 +131,50 @@ def test_maps_of_all_lenses(name, dtype, seed):
 def test_maps_beyond_the_rim(name, dtype, seed):
     """A wide border around the image shows where each model ends: a rim, a fold, the seam of a panorama."""
     assert_same_map(CAMERAS[name].example(seed, 90, 70, dtype).pad(60, 40, 50, 60))
+
+
+FOLDS = {
+    "circular": ThinPrismFisheye.make(
+        252, 168, fx=60.0, fy=63.0, cx=126.0, cy=80.0, k1=-0.06, p1=0.001, p2=0.0005, sx1=0.001
+    ),
+    "far from a circle": ThinPrismFisheye.make(
+        252, 168, fx=60.0, fy=63.0, cx=126.0, cy=80.0, k1=-0.06, p1=0.01, p2=-0.008, sx1=0.006
+    ),
+    "off centre": ThinPrismFisheye.make(
+        252, 168, fx=60.0, fy=60.0, cx=20.0, cy=-10.0, k1=-0.05, k2=-0.004, p1=0.002
+    ),
+    "in front of 90°": OpenCV.make(
+        252, 168, fx=150.0, fy=150.0, cx=126.0, cy=84.0, k1=-0.35, k2=0.02, p1=0.002, p2=0.001
+    ),
+    "rational": OpenCV.make(
+        252, 168, fx=130.0, fy=130.0, cx=126.0, cy=84.0, k1=-0.3, p1=0.004, s1=0.003, k4=0.02
+    ),
+}
+
+
+@each_dtype
+@pytest.mark.parametrize("lens", FOLDS)
+def test_maps_of_lenses_that_fold(lens, dtype, monkeypatch):
+    """Where the fold is no circle rays are interpolated up to it; few blocks are left to single pixels."""
+    left, seen = [], []
+    fill_blocks, fill_rim_blocks = rim_maps.fill_blocks, fold_maps.fill_rim_blocks
+    monkeypatch.setattr(rim_maps, "fill_blocks", lambda *a: (left.append(len(a[1])), fill_blocks(*a)))
+    monkeypatch.setattr(
+        fold_maps, "fill_rim_blocks", lambda *a: (seen.append(len(a[2])), fill_rim_blocks(*a))
+    )
+    camera = FOLDS[lens].to(dtype)
+    assert not camera.unproject_grid()[1].all()
+    assert sum(seen) > 0 and sum(left) <= 0.4 * sum(seen)
+    assert_same_map(camera)
+
+
+def test_folds_beside_other_lenses_in_a_batch():
+    lenses = [
+        FOLDS["circular"],
+        FOLDS["far from a circle"],
+        ThinPrismFisheye.example(0, 252, 168, torch.float32),
+    ]
+    assert_same_map(ThinPrismFisheye.stack(lenses).to(torch.float64))
 
 
 @each_camera

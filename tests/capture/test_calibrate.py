@@ -142,6 +142,26 @@ def test_aria_at_both_sizes_and_from_mps(tmp_path, imagine):
     assert torch.allclose(online.camera.params, half.camera.params)
 
 
+def test_aria_from_mps_before_june_2023(tmp_path, imagine):
+    """Timestamps and cameras were strings then, the latter as Python prints lists."""
+    path = CALIBRATIONS["aria"].example(tmp_path / "aria").path
+    cameras = json.loads(path.read_text())["CameraCalibrations"]
+    cameras[0]["Calibrated"] = True
+    line = {
+        "tracking_timestamp_us": "148502610",
+        "utc_timestamp_ns": "1686",
+        "CameraCalibrations": str(cameras),
+    }
+    lines = path.with_name("online_calibration.jsonl")
+    lines.write_text(json.dumps(line) + "\n" + json.dumps(line) + "\n")
+    photo = imagine("camera-rgb.jpg", (2880, 2880))
+    (old,), (new,) = assign_cameras([photo], str(lines)), assign_cameras([photo], str(path))
+    assert torch.equal(old.camera.params, new.camera.params)
+    lines.write_text(json.dumps({**line, "CameraCalibrations": "[{'Label': "}))
+    with pytest.raises(ValueError, match="holds no list of cameras"):
+        assign_cameras([photo], str(lines))
+
+
 def test_an_aria_label_takes_the_camera_of_the_recorded_size(tmp_path, imagine):
     """The small image is an inner square at half the size: a scaled calibration of the sensor would be 0.8° off."""
     path = CALIBRATIONS["aria"].example(tmp_path / "aria").path

@@ -340,6 +340,8 @@ def test_unlikely_lenses(focal, distortion, likely):
     pycolmap = pytest.importorskip("pycolmap")
     lens = pycolmap.Camera(model="SIMPLE_RADIAL", width=320, height=240, params=[focal, 160, 120, distortion])
     assert is_likely(SimpleNamespace(cameras={1: lens})) == likely
+    lens.has_prior_focal_length = True  # by EXIF, which may be of a telescope
+    assert is_likely(SimpleNamespace(cameras={1: lens})) == (abs(distortion) < 1)
 
 
 def test_photos_that_do_not_overlap(photos):

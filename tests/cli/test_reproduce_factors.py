@@ -69,6 +69,10 @@ def test_plucker(tmp_path, shared_data):
     assert recipes["all_room_plucker"]["data"]["pose_frame"] == "room"
     assert recipes["paths_plucker"]["data"]["kind"] == "paths"
     assert recipes["objects_plucker"]["data"]["kind"] == "object_arcs"
+    references = {row["method"] for row in result["references"]}
+    assert references >= {"mean_colour", "paths_mean_colour", "objects_mean_colour"}
+    assert not any(name.startswith("all_room") for name in references)
+    assert "| objects_mean_colour |" in table.split("psnr, change from z1.0, wide")[1]
     frames = {row: scorer["protocol"] for row, scorer in result["settings"]["row_scorers"].items()}
     assert frames["all_room_plucker"]["parts"]["wide"]["pose_frame"] == "room"
 

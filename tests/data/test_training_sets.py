@@ -216,11 +216,30 @@ def write_hypersim(folder, room_scenes):
     return shots
 
 
+def write_midair(folder, room_scenes):
+    h5py = pytest.importorskip("h5py")
+    shots, climate = Shots(), folder / "Kite_training" / "sunny"
+    shots.save_images(lambda n: climate / f"color_left/trajectory_0003/{n:06d}.JPEG")
+    for number, depth in enumerate(shots.ray_depth):
+        # Half floats, whose bits are written as an integer.
+        save(climate / f"depth/trajectory_0003/{number:06d}.PNG", depth.astype(np.float16).view(np.uint16))
+    positions, attitudes = np.zeros((16, 3)), np.zeros((16, 4))
+    for number, pose in enumerate(shots.poses):
+        # Columns of the body's north, east and down: forward, right and down.
+        quaternion = Rotation.from_matrix(pose[:3, :3][:, [2, 0, 1]]).as_quat()
+        positions[4 * number], attitudes[4 * number] = pose[:3, 3], quaternion[[3, 0, 1, 2]]
+    with h5py.File(climate / "sensor_records.hdf5", "w") as file:
+        file["trajectory_0003/groundtruth/position"] = positions
+        file["trajectory_0003/groundtruth/attitude"] = attitudes
+    return shots
+
+
 WRITERS = {
     "arkitscenes": write_arkitscenes,
     "hypersim": write_hypersim,
     "matrixcity": write_matrixcity,
     "matterport": write_matterport,
+    "midair": write_midair,
     "omniobject3d": write_omniobject3d,
     "omniworld": write_omniworld,
     "tartanair": write_tartanair,
@@ -275,6 +294,18 @@ def test_sky_has_no_depth(tmp_path, room_scenes):
     np.save(path, depth)
     read = read_scene(folder).depth[0].read()
     assert (read[:5] == 0).all() and (read[5:] > 0).all()
+
+
+def test_flights_of_midair_without_a_pose_are_refused(tmp_path, room_scenes):
+    shots = write_midair(tmp_path, room_scenes)
+    (folder,) = find_scenes(tmp_path)
+    save(folder / "000004.JPEG", shots.pixels[0])
+    with pytest.raises(ValueError, match=r"000004.JPEG: no pose"):
+        read_scene(folder)
+    (folder.parent.parent / "sensor_records.hdf5").write_bytes(b"nonsense")
+    with pytest.raises(ValueError, match=r"sensor_records.hdf5: cannot be read as HDF5") as caught:
+        read_scene(folder)
+    assert "\n" not in str(caught.value)
 
 
 def test_tilted_sensors_of_hypersim_are_refused(tmp_path, room_scenes):

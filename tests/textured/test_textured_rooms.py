@@ -177,6 +177,26 @@ def test_splits_share_no_piece(folders):
     assert 0 < len(test.objects) < 10 and 0 < len(test.images) < 10
 
 
+def test_variants_of_a_product_are_in_one_split(tmp_path):
+    families = [f"Maker_Model{n}" for n in range(30)]
+    for family in families:
+        for color in ("Red", "Blue_Size_70", "Linen_Oat_IbrSyJdpT3h"):
+            (tmp_path / f"{family}_{color}.npz").touch()
+    entries = [f"Mini_sofa{n}_{color}" for n in range(30) for color in ("oak", "pear_2seats")]
+    lines = [
+        f"id#{n}={key}\nname#{n}={key}\ncategory#{n}=Living room\nmodel#{n}=/mini/table/table.obj\n"
+        f"width#{n}=100\ndepth#{n}=60\nheight#{n}=75"
+        for n, key in enumerate(entries)
+    ]
+    write_library(tmp_path / "mini.sh3f", "\n".join(lines))
+    train, test = (open_assets(AssetFolders(tmp_path, tmp_path, None), split) for split in ("train", "test"))
+    assert len(train.objects) + len(test.objects) == 90 and len(train.furniture) + len(test.furniture) == 60
+    assert test.objects and test.furniture
+    objects = [{"_".join(path.stem.split("_")[:2]) for path in side.objects} for side in (train, test)]
+    furniture = [{"_".join(entry.key.split("_")[:2]) for entry in side.furniture} for side in (train, test)]
+    assert not objects[0] & objects[1] and not furniture[0] & furniture[1]
+
+
 def test_splits_share_no_room():
     sources = [
         RoomSource(n, seed, split, NOTHING)

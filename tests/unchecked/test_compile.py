@@ -1,5 +1,9 @@
 """torch.compile(fullgraph=True): no graph break in any encoding, same numbers, forward and backward."""
 
+import json
+import shutil
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -9,7 +13,10 @@ from g_ray.encodings.per_camera import PerCamera
 from g_ray.models import LVSM, METHODS, LVSMConfig
 from g_ray.nn.attention import attention
 from g_ray.nn.transformer import MultiHeadAttention
+from g_ray.recipes.reconstruction import tiny
+from g_ray.training.engine import train
 from g_ray.training.learner import compile_blocks
+from g_ray.training.run import Run
 
 DIM, PATCH = 24, 16
 
@@ -76,3 +83,24 @@ def test_blocks_of_a_synthesis_network_compile():
     compile_blocks(network, backend="aot_eager")
     assert torch.allclose(network(*views), eager, atol=1e-5)
     assert not any("_orig_mod" in key for key in network.state_dict())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++ on a CPU")
+def test_training_a_reconstruction_network_with_generated_code(tmp_path):
+    """`g-ray train recon-tiny --compile`: the losses of its first steps are those without it."""
+    torch._dynamo.reset()
+    recipe = tiny("gray")
+    recipe = replace(
+        recipe,
+        data=replace(recipe.data, batch=1, views=(2, 2)),
+        schedule=replace(recipe.schedule, steps=2, warmup=1),
+    )
+    losses = []
+    for compiled in (False, True):
+        run = Run(out=tmp_path / str(compiled), log_every=1, sample_every=None, tensorboard=False)
+        train("tiny", replace(recipe, compile=compiled), run)
+        lines = (tmp_path / str(compiled) / "metrics.jsonl").read_text().splitlines()
+        losses.append([entry["loss"] for entry in map(json.loads, lines) if "loss" in entry])
+    assert len(losses[0]) == 2
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)

@@ -46,8 +46,6 @@ class Lens:
     opencv: tuple[float, ...] | None
     fisheye: bool = True
     """Whether cv2.fisheye undistorts the points; where OpenCV lacks the lens, it undistorts its own fisheye."""
-    in_batches: bool = True
-    """Whether a batch is timed too; some lenses with a rim take too long."""
 
 
 def _make(model: type[Camera], parameters: dict[str, float]) -> Camera:
@@ -68,13 +66,9 @@ LENSES = {
     "fisheye": Lens(_make(OpenCVFisheye, {**_FRAME, **_FISHEYE}), _K),
     "circular fisheye": Lens(_make(OpenCVFisheye, _CIRCULAR), (-0.06, 0.0, 0.0, 0.0)),
     "thin prism": Lens(_make(ThinPrismFisheye, {**_FRAME, **_FISHEYE, **_PRISM, "sx1": 0.001}), _K),
-    "circular thin prism": Lens(
-        _make(ThinPrismFisheye, {**_CIRCULAR, **_PRISM, "sx1": 0.001}), _K, in_batches=False
-    ),
+    "circular thin prism": Lens(_make(ThinPrismFisheye, {**_CIRCULAR, **_PRISM, "sx1": 0.001}), _K),
     "Fisheye624": Lens(_make(Fisheye624, {**_FRAME, **_FISHEYE, **_PRISM, "s1": 0.001}), _K),
-    "circular Fisheye624": Lens(
-        _make(Fisheye624, {**_CIRCULAR, **_PRISM, "s1": 0.001}), _K, in_batches=False
-    ),
+    "circular Fisheye624": Lens(_make(Fisheye624, {**_CIRCULAR, **_PRISM, "s1": 0.001}), _K),
     "UCM": Lens(_make(UCM, {**_FRAME, "alpha": 0.6}), _K),
     "UCM with rim": Lens(_make(UCM, {**_FRAME, "fx": 500.0, "fy": 500.0, "alpha": 0.7}), _K),
     "EUCM": Lens(_make(EUCM, {**_FRAME, "alpha": 0.6, "beta": 1.1}), _K),
@@ -109,8 +103,7 @@ def benchmark_rays(
             lens = LENSES[name]
             small = _vary_focal_length(lens.camera.resize(BATCH_WIDTH, BATCH_HEIGHT), batch)
             rows.append(_time_lens(cv2, name, lens, lens.camera, repeats))
-            if lens.in_batches:
-                rows.append(_time_lens(cv2, name, lens, small, repeats))
+            rows.append(_time_lens(cv2, name, lens, small, repeats))
     finally:
         torch.set_num_threads(threads[0])
         cv2.setNumThreads(threads[1])

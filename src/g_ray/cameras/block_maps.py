@@ -57,7 +57,7 @@ class Blocks:
     width: int
 
     @staticmethod
-    def cover(lenses: int, height: int, width: int, rows: int, columns: int) -> "Blocks":
+    def cover(lenses: int, height: int, width: int, rows: float | int, columns: float | int) -> "Blocks":
         """Cover the maps of some lenses with blocks of about so many rows and columns."""
         corners = torch.zeros(lenses, dtype=torch.long)
         images = Blocks(torch.arange(lenses), corners, corners, height, width)

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Inexact
 from torch import Tensor
 
 from g_ray.cameras.inverse import (
@@ -124,8 +124,8 @@ class PlanarDistortion:
         value_x, value_y, *jacobian = self.evaluate_components(*xy.unbind(-1))
         return torch.stack([value_x, value_y], -1), torch.stack(jacobian, -1).unflatten(-1, (2, 2))
 
-    def evaluate_components(self, x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"]) -> Components:
-        """Evaluate x', y' and the derivatives dx'/dx, dx'/dy, dy'/dx, dy'/dy.
+    def evaluate_components(self, x: Inexact[Tensor, "*shape"], y: Inexact[Tensor, "*shape"]) -> Components:
+        """Evaluate x', y' and the derivatives dx'/dx, dx'/dy, dy'/dx, dy'/dy, also at complex points.
 
         With g = R + 2 p1 y + 2 p2 x the radial and tangential terms are x g + p2 r² and y g + p1 r².
         """
@@ -186,16 +186,16 @@ class PlanarDistortion:
         solution, converged, determinant = solve_newton_2d(
             self.evaluate_components, target, start, limit, _FEW_STEPS
         )
-        reach = self._compute_reach(limit)
+        reach = self.compute_reach(limit)
         rest = (~converged & (torch.linalg.vector_norm(target, dim=-1) <= reach)).nonzero(as_tuple=True)
         if len(rest[0]):
-            few, limit = self._select(rest, target.shape[:-1]), limit.expand(target.shape[:-1])[rest]
+            few, limit = self.select(rest, target.shape[:-1]), limit.expand(target.shape[:-1])[rest]
             start = few._guess_radial_start(target[rest], limit)
             again = solve_newton_2d(few.evaluate_components, target[rest], start, limit)
             solution[rest], converged[rest], determinant[rest] = again
         return solution, converged, determinant
 
-    def _compute_reach(self, limit: Tensor) -> Tensor:
+    def compute_reach(self, limit: Tensor) -> Tensor:
         """Compute the largest radius of the image of the disk, and a little more: no point lands on a target beyond."""
         limit = limit.expand(torch.broadcast_shapes(limit.shape, self.tangential.shape[:-1]))
         angle = torch.linspace(0, 2 * math.pi, 49, dtype=limit.dtype, device=limit.device)[1:]
@@ -206,7 +206,7 @@ class PlanarDistortion:
         value_x, value_y, *_ = self.evaluate_components(x, y)
         return 1.02 * torch.hypot(value_x, value_y).amax(0)
 
-    def _select(self, which: tuple[Tensor, ...], shape: tuple[int, ...]) -> "PlanarDistortion":
+    def select(self, which: tuple[Tensor, ...], shape: tuple[int, ...]) -> "PlanarDistortion":
         """Return the coefficients at some of the points."""
         parts = (self.numerator, self.denominator, self.tangential, self.prism)
         return PlanarDistortion(*(part.expand(*shape, part.shape[-1])[which] for part in parts))
@@ -244,7 +244,7 @@ def _is_absent(coefficients: Tensor) -> bool:
     return not bool(coefficients.any())
 
 
-def _evaluate_slope(a: Float[Tensor, "... degree"], t: Float[Tensor, "..."]) -> Tensor:
+def _evaluate_slope(a: Float[Tensor, "... degree"], t: Inexact[Tensor, "..."]) -> Tensor:
     """Evaluate d/dt (1 + a1 t + a2 t² + …)."""
     powers = torch.arange(1, a.shape[-1] + 1, dtype=a.dtype, device=a.device)
     *rest, value = (a * powers).unbind(-1)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Inexact
 from torch import Tensor
 
 ValueAndSlope = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -131,19 +131,18 @@ def solve_newton_2d(
     """
     # Components that lie apart in memory take half the time of vectors of two.
     (u, v), (x, y) = (part.movedim(-1, 0).contiguous() for part in (target, start))
-    tolerance = 32 * torch.finfo(target.dtype).eps * (1 + (u * u + v * v).sqrt())
-    converged = torch.zeros_like(tolerance, dtype=torch.bool)
+    eps = torch.finfo(target.dtype).eps
+    length = 1 + (u * u + v * v).sqrt()
+    # Newton squares the error, so a small last step means an exact result.
+    small, tolerance = (length * part for part in (eps**0.6, 32 * eps))
     for _ in range(_limit_steps(max_steps)):
         value_u, value_v, a, b, c, d = function(x, y)
         e, f = value_u - u, value_v - v
         determinant = _bound_determinant(a, b, c, d)
-        # One step after convergence brings the last digits.
-        x = x - ((d * e - b * f) / determinant).nan_to_num(0.0, 0.0, 0.0)
-        y = y - ((a * f - c * e) / determinant).nan_to_num(0.0, 0.0, 0.0)
-        x, y = _clamp_to_disk(x, y, limit)
-        done = converged
-        converged = _is_shorter(e, f, tolerance)
-        if not torch.compiler.is_compiling() and bool((converged | done).all()):
+        step_x = ((d * e - b * f) / determinant).nan_to_num(0.0, 0.0, 0.0)
+        step_y = ((a * f - c * e) / determinant).nan_to_num(0.0, 0.0, 0.0)
+        x, y = _clamp_to_disk(x - step_x, y - step_y, limit)
+        if not torch.compiler.is_compiling() and bool(_is_shorter(step_x, step_y, small).all()):
             break
     value_u, value_v, a, b, c, d = function(x, y)
     return torch.stack([x, y], -1), _is_shorter(value_u - u, value_v - v, tolerance), a * d - b * c
@@ -221,8 +220,8 @@ def find_first_positive_root(coefficients: Float[Tensor, "*batch degree"]) -> Fl
 
 
 def evaluate_polynomial(
-    coefficients: Float[Tensor, "... degree"], t: Float[Tensor, "..."]
-) -> Float[Tensor, "..."]:
+    coefficients: Float[Tensor, "... degree"], t: Inexact[Tensor, "..."]
+) -> Inexact[Tensor, "..."]:
     """Evaluate 1 + a1 t + … + an tⁿ by Horner's rule; coefficients [..., n] broadcast against t."""
     *rest, value = coefficients.unbind(-1)
     for a in reversed(rest):

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.block_maps import INTERPOLATED_DTYPES, Unproject, fill_ray_maps
+from g_ray.cameras.fold_maps import FoldedLenses, fill_fold_maps
 from g_ray.cameras.inverse import is_recording_grad
 from g_ray.cameras.pixels import allocate_empty, pixel_centers
 from g_ray.cameras.rim_maps import RadialLenses, fill_rim_maps
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 16
 # Pixels of the maps that are interpolated together: their nodes stay in the processor's cache.
 _TOGETHER = 1 << 21
+# The same with a rim, where finding it and the pixels next to it is one computation for all lenses.
+_TOGETHER_WITH_RIM = 1 << 23
 # Below so many pixels, unprojecting each of them is as fast as interpolating.
 _SMALLEST_MAP = 1 << 14
 # Points of a rim that are projected to find how far it reaches.
@@ -61,21 +64,30 @@ def _unproject_rows(camera: "Camera", bearings: Tensor, valid: Tensor) -> None:
 
 
 def _interpolate(camera: "Camera", bearings: Tensor, valid: Tensor) -> None:
-    """Write the rays of all pixels: by polynomials over blocks, or beside a square root if there is a rim."""
+    """Write the rays of all pixels: by polynomials over blocks, beside a square root if there is a rim or a fold."""
     batch, size = math.prod(camera.batch_shape), (camera.height, camera.width)
     flat = camera._replace(params=camera.params.detach().reshape(batch, -1), circle=None)
     rays, known = bearings.view(batch, *size, 3), valid.view(batch, *size)
-    step = max(1, _TOGETHER // (camera.width * camera.height))
-    rims = _find_rims(flat)
-    others = [i for i in range(batch) if i not in set(rims)]
-    for few in _split(rims, step):
+    step, rim_step = (
+        max(1, most // (camera.width * camera.height)) for most in (_TOGETHER, _TOGETHER_WITH_RIM)
+    )
+    fold = flat.to(torch.float64)._describe_fold()
+    rims = _find_rims(flat, flat.to(torch.float64)._compute_rim())
+    folds = _find_rims(flat, None if fold is None else fold.compute_radius())
+    others = [i for i in range(batch) if i not in {*rims, *folds}]
+    for few in _split(rims, rim_step):
         left, top, right, bottom = box = _bound_images(flat[few])
-        for i in few:
-            _fill_around(box, rays[i], known[i])
+        # Lenses without a rim may lie between these; their maps are written later.
+        _fill_around(box, *(maps[few[0] : few[-1] + 1] for maps in (rays, known)))
         # Pixels and principal points move by whole numbers, which changes no digit of their differences.
         lenses = flat[few].crop(left, top, right - left, bottom - top)
         parts = ([maps[i, top:bottom, left:right] for i in few] for maps in (rays, known))
         fill_rim_maps(_fit_radial_part(lenses), _choose_unprojection(lenses), *parts)
+    for few in _split(folds, rim_step):
+        assert fold is not None
+        lenses = FoldedLenses(fold.select(few), flat[few].params[:, :4].double())
+        parts = ([maps[i] for i in few] for maps in (rays, known))
+        fill_fold_maps(lenses, _choose_unprojection(flat[few]), *parts)
     for few in _split(others, step):
         fill_ray_maps(_choose_unprojection(flat[few]), [rays[i] for i in few], [known[i] for i in few])
     if camera.circle is not None:
@@ -86,9 +98,8 @@ def _split(lenses: list[int], step: int) -> list[list[int]]:
     return [lenses[first : first + step] for first in range(0, len(lenses), step)]
 
 
-def _find_rims(lenses: "Camera") -> list[int]:
-    """Find the lenses of a flat batch whose rim may lie in the image."""
-    rims = lenses.to(torch.float64)._compute_rim()
+def _find_rims(lenses: "Camera", rims: Float[Tensor, "lens"] | None) -> list[int]:
+    """Find the lenses of a flat batch whose rim, of the given radius on the plane, may lie in the image."""
     if rims is None:
         return []
     fx, fy, cx, cy = lenses.params[..., :4].double().unbind(-1)
@@ -118,16 +129,16 @@ def _bound_images(lenses: "Camera") -> tuple[int, int, int, int]:
 
 
 def _fill_around(
-    box: tuple[int, int, int, int], rays: Float[Tensor, "h w 3"], valid: Bool[Tensor, "h w"]
+    box: tuple[int, int, int, int], rays: Float[Tensor, "b h w 3"], valid: Bool[Tensor, "b h w"]
 ) -> None:
     """Declare pixels beside the box invalid; their rays are the optical axis."""
     left, top, right, bottom = box
-    axis = rays.new_tensor([0.0, 0.0, 1.0]).repeat(rays.shape[1], 1)
+    axis = rays.new_tensor([0.0, 0.0, 1.0]).repeat(rays.shape[2], 1)
     sides = [(slice(0, top), slice(None)), (slice(bottom, None), slice(None))]
     sides += [(slice(top, bottom), slice(0, left)), (slice(top, bottom), slice(right, None))]
     for rows, columns in sides:
-        rays[rows, columns] = axis[columns]
-        valid[rows, columns] = False
+        rays[:, rows, columns] = axis[columns]
+        valid[:, rows, columns] = False
 
 
 def _fit_radial_part(lenses: "Camera") -> RadialLenses:

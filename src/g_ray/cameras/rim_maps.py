@@ -14,6 +14,7 @@ the plane before a radially symmetric part takes (a, b) from there.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -54,10 +55,39 @@ _BLOCKS_AT_ONCE = 16
 # Nodes beyond the number of terms.
 _MORE_NODES = 5
 # Pixels this near to the rim, as a share of its radius, are unprojected by themselves: rounding decides their validity.
-_NEAR_RIM = 1e-4
+NEAR_RIM = 1e-4
 _NEAR_BACK = 0.02
 # The ray of pixels beyond the rim.
 _AXIS = (0.0, 0.0, 1.0)
+
+
+@runtime_checkable
+class RimLenses(Protocol):
+    """A flat batch of lenses that are polynomials in a square root near their rims, which lie in the image."""
+
+    @property
+    def radius_px(self) -> Tensor:
+        """Radii of the rims [lens], roughly in pixels."""
+        ...
+
+    @property
+    def most_nodes(self) -> int | None:
+        """Number of nodes along a side of a block that always suffices; None if none is known."""
+        ...
+
+    @property
+    def lowest(self) -> Tensor | None:
+        """z of rays [lens] below which they are invalid, in front of the rim too; None if there is no such bound."""
+        ...
+
+    def find_near(self, lens: Tensor) -> Tensor:
+        """Return below which |s²| pixels of the lenses with the given indices [q] are unprojected by themselves."""
+        ...
+
+    def evaluate(self, lens: Tensor, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluate the three components of even, those of odd, and s² [7 q p] at pixels [q p 2] of the lenses with the
+        given indices [q], with a mask of those [q p] at which they are known; in float64."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,16 +130,24 @@ class RadialLenses:
         accurate = (powers.abs().sum((1, 2)) <= _LARGEST_SUM[dtype]) & (counts < _RADII)
         return RadialLenses(rims, radius_px, powers, accurate, locate)
 
+    @property
+    def most_nodes(self) -> int | None:
+        # Polynomials in s² are polynomials in the pixel, so as many nodes suffice; a few more where pixels are shifted.
+        return self.powers.shape[1] + _MORE_NODES
+
+    @property
+    def lowest(self) -> None:
+        return None
+
     def find_near(self, lens: Int[Tensor, "q"]) -> Float[Tensor, "q"]:
-        """Return below which |s²| pixels of the lenses are unprojected by themselves.
-
-        Where rays at the rim point straight back, rounding turns them about the axis, further from the rim too.
-        """
+        # Where rays at the rim point straight back, rounding turns them about the axis, further from the rim too.
         backwards = self.powers[lens, 0, 1] < -0.99
-        return torch.where(backwards, _NEAR_BACK, 2 * _NEAR_RIM)
+        return torch.where(backwards, _NEAR_BACK, 2 * NEAR_RIM)
 
-    def evaluate(self, lens: Int[Tensor, "q"], core: Float[Tensor, "q p 2"]) -> Float[Tensor, "7 q p"]:
-        """Evaluate the three components of even, those of odd, and s²."""
+    def evaluate(
+        self, lens: Int[Tensor, "q"], pixels: Float[Tensor, "q p 2"]
+    ) -> tuple[Float[Tensor, "7 q p"], Bool[Tensor, "q p"]]:
+        core, known = self.locate(lens, pixels)
         x, y = core.unbind(-1)
         inside = 1 - (x * x + y * y) / self.rims[lens, None].square()
         values = []
@@ -119,7 +157,7 @@ class RadialLenses:
                 g = torch.addcmul(power[:, :1], g, inside)
                 c = torch.addcmul(power[:, 1:], c, inside)
             values += [x * g, y * g, c]
-        return torch.stack([*values, inside])
+        return torch.stack([*values, inside]), known & self.accurate[lens, None]
 
 
 def fill_rim_maps(
@@ -129,8 +167,22 @@ def fill_rim_maps(
     valid: list[Bool[Tensor, "h w"]],
 ) -> None:
     """Write unit rays and validity at all pixel centers; beyond the rim rays are the optical axis."""
-    dtype, (height, width, _) = rays[0].dtype, rays[0].shape
+    height, width, _ = rays[0].shape
     blocks = Blocks.cover(len(rays), height, width, _BLOCK, _BLOCK)
+    fill_rim_blocks(lenses, unproject, blocks, rays, valid)
+
+
+def fill_rim_blocks(
+    lenses: RimLenses,
+    unproject: Unproject,
+    blocks: Blocks,
+    rays: list[Float[Tensor, "h w 3"]],
+    valid: list[Bool[Tensor, "h w"]],
+) -> None:
+    """Write unit rays and validity in some blocks; beyond the rim rays are the optical axis."""
+    if not len(blocks):
+        return
+    dtype = rays[0].dtype
     coefficients, values, good = _interpolate(lenses, blocks, dtype)
     dark = good & (values[6].amax((1, 2)) < -_MARGIN)
     fill_dark(blocks.select(dark), rays, valid)
@@ -140,21 +192,23 @@ def fill_rim_maps(
     steep = good & ~dark & ~smooth & (values.abs().amax((0, 2, 3)) <= _LARGEST_VALUE[dtype])
     steep &= measure_tail(coefficients) <= TOLERANCE[dtype]
     near = torch.where(inside > _MARGIN, 0.0, lenses.find_near(blocks.lens))[steep].tolist()
-    _fill_steep(unproject, blocks.select(steep), coefficients[:, steep], near, rays, valid)
+    lowest = [None] * len(near) if lenses.lowest is None else lenses.lowest[blocks.lens[steep]].tolist()
+    bounds = list(zip(near, lowest, strict=True))
+    _fill_steep(unproject, blocks.select(steep), coefficients[:, steep], bounds, rays, valid)
     fill_blocks(unproject, blocks.select(~(dark | smooth | steep)), rays, valid)
 
 
 def _interpolate(
-    lenses: RadialLenses, blocks: Blocks, dtype: torch.dtype
+    lenses: RimLenses, blocks: Blocks, dtype: torch.dtype
 ) -> tuple[Float[Tensor, "7 q m n"], Float[Tensor, "7 q m n"], Bool[Tensor, "q"]]:
     """Compute Chebyshev coefficients of even, odd and s², their values at the nodes, and which blocks have them all."""
-    # Polynomials in s² are polynomials in the pixel, so as many nodes suffice; a few more where pixels are shifted.
-    most = lenses.powers.shape[1] + _MORE_NODES
     size = 2 * float(lenses.radius_px.amin())
-    counts = [min(most, count_nodes(n / size, dtype)) for n in (blocks.height, blocks.width)]
-    core, known = lenses.locate(blocks.lens, blocks.place_nodes(*(build_nodes(n)[0] for n in counts)))
-    values = lenses.evaluate(blocks.lens, core).unflatten(-1, counts)
-    return transform_values(values), values, lenses.accurate[blocks.lens] & known.all(1)
+    counts = [count_nodes(n / size, dtype) for n in (blocks.height, blocks.width)]
+    if lenses.most_nodes is not None:
+        counts = [min(lenses.most_nodes, n) for n in counts]
+    values, known = lenses.evaluate(blocks.lens, blocks.place_nodes(*(build_nodes(n)[0] for n in counts)))
+    values = values.unflatten(-1, counts)
+    return transform_values(values), values, known.all(1)
 
 
 def _find_smooth(
@@ -173,7 +227,7 @@ def _fill_steep(
     unproject: Unproject,
     blocks: Blocks,
     coefficients: Float[Tensor, "7 q m n"],
-    near: list[float],
+    bounds: Sequence[tuple[float, float | None]],
     rays: list[Tensor],
     valid: list[Tensor],
 ) -> None:
@@ -190,8 +244,8 @@ def _fill_steep(
         for part in widen(some, blocks.width, dtype).permute(1, 2, 0, 3).flatten(2)
     )
     places = [
-        _fill_block(torch.mm(down, part, out=product).view(len(down), 7, -1).unbind(1), limit, out, mask)
-        for part, limit, out, mask in zip(parts, near, blocks.cut(rays), blocks.cut(valid), strict=True)
+        _fill_block(torch.mm(down, part, out=product).view(len(down), 7, -1).unbind(1), *bound, out, mask)
+        for part, bound, out, mask in zip(parts, bounds, blocks.cut(rays), blocks.cut(valid), strict=True)
     ]
     _unproject_singly(unproject, blocks, places, rays, valid)
 
@@ -205,31 +259,33 @@ def _shift_powers(n: int) -> Float[Tensor, "n n"]:
 def _fill_block(
     planes: Sequence[Float[Tensor, "h w"]],
     limit: float,
+    lowest: float | None,
     rays: Float[Tensor, "h w 3"],
     valid: Bool[Tensor, "h w"],
 ) -> Int[Tensor, "near 2"] | None:
     """Join the components of even and odd, given with s²; return row and column of the pixels with |s²| up to the
-    limit. A limit of 0 stands for a block without a rim."""
+    limit, or z about the lowest. A limit of 0 stands for a block without a rim."""
     *even, odd_x, odd_y, odd_z, inside = planes
-    near = None
-    if limit:
-        torch.gt(inside, 0, out=valid)
-        near = (inside.abs() <= limit).nonzero()
-        inside = inside.clamp_min_(torch.finfo(inside.dtype).tiny)
-        even = [torch.where(valid, part, axis) for part, axis in zip(even, _AXIS, strict=True)]
-    else:
-        valid.fill_(True)
+    near = inside.abs() <= limit if limit else None
+    torch.gt(inside, 0, out=valid)
     # The product with the reciprocal of the root takes less time than the root.
-    root = inside.rsqrt().mul_(inside)
+    root = inside.clamp_min_(torch.finfo(inside.dtype).tiny).rsqrt().mul_(inside)
+    if near is not None:
+        if lowest is not None:
+            z = torch.addcmul(even[2], odd_z, root).sub_(lowest)
+            near |= z.abs() <= NEAR_RIM
+            valid &= z > 0
+            root *= valid
+        even = [torch.where(valid, part, axis) for part, axis in zip(even, _AXIS, strict=True)]
     for plain, odd, out in zip(even, (odd_x, odd_y, odd_z), rays.unbind(-1), strict=True):
         torch.addcmul(plain, odd, root, out=out)
-    return near
+    return None if near is None else near.nonzero()
 
 
 def _unproject_singly(
     unproject: Unproject,
     blocks: Blocks,
-    places: list[Int[Tensor, "near 2"] | None],
+    places: list[Int[Tensor, "_ 2"] | None],
     rays: list[Tensor],
     valid: list[Tensor],
 ) -> None:

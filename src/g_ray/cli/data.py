@@ -12,6 +12,7 @@ import tyro
 
 from g_ray.cli.data_covisibility import Covisibility
 from g_ray.cli.data_textured import Levels, TexturedRooms
+from g_ray.cli.data_waymo import Waymo
 from g_ray.cli.prepare import Miniature, Prepare
 from g_ray.cli.text import CountBar
 
@@ -401,6 +402,7 @@ class Data:
         | Annotated[TexturedRooms, tyro.conf.subcommand("textured-rooms")]
         | Annotated[Sheet, tyro.conf.subcommand("sheet")]
         | Annotated[RE10KCheck, tyro.conf.subcommand("re10k-check")]
+        | Annotated[Waymo, tyro.conf.subcommand("waymo")]
         | Annotated[Prepare, tyro.conf.subcommand("prepare")]
         | Annotated[Miniature, tyro.conf.subcommand("miniature")]
     )

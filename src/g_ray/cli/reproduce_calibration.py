@@ -150,19 +150,23 @@ def measure_stereo(name: str, sets: "ConditionedSets", parts: "Parts") -> dict[s
     )
     from g_ray.predictors.stereo import StereoPredictor
 
-    predictor, found = StereoPredictor(), {}
-    for condition, change in sets.conditions.items():
-        # A part for each condition: an interrupted run loses minutes, not the whole test.
-        one = replace(sets, conditions={condition: change})
-        key = {**one.describe(), "finer": FINER, **predictor.describe_settings()}
-        found |= parts.measure(
-            f"{name}-stereo-{list(sets.conditions).index(condition)}",
-            key,
-            lambda one=one: {
+    predictor = StereoPredictor()
+    found: dict[str, list[Any]] = {condition: [] for condition in sets.conditions}
+    for number in range(sets.sets):
+        # A part for each set: an interrupted run loses a minute, and more sets can be added to finished ones.
+        until = replace(sets, sets=number + 1)
+        results = parts.measure(
+            f"{name}-stereo-{number}",
+            {**until.describe(), "first": number, "finer": FINER, **predictor.describe_settings()},
+            lambda until=until, number=number: {
                 condition: [asdict(result) for result in results]
-                for condition, results in score_predictor(one, predictor, FINER, ProgressLine()).items()
+                for condition, results in score_predictor(
+                    until, predictor, FINER, ProgressLine(), number
+                ).items()
             },
         )
+        for condition, answers in results.items():
+            found[condition] += answers
     runs = [PredictedRun(STEREO, 0, found)]
     return {"rows": summarize_predictions(runs), "changes": compare_conditions(runs)}
 
@@ -174,13 +178,11 @@ def format_tests(result: dict[str, Any]) -> str:
         metrics = list(test["rows"][0]["metrics"])
         lines = [[name, "condition", *metrics, "sets"], ["---"] * (len(metrics) + 3)]
         for row in [*test["rows"], *test["references"]]:
-            lines.append(
-                [row["method"], row["setting"], *format_cells(row["metrics"], metrics), count_answers(row)]
-            )
+            cells = format_cells(row["metrics"], metrics, row.get("answered"))
+            lines.append([row["method"], row["setting"], *cells, count_answers(row)])
         for row in test.get("changes", []):
-            lines.append(
-                [f"{row['method']}, change", row["setting"], *format_cells(row["metrics"], metrics), ""]
-            )
+            cells = format_cells(row["metrics"], metrics, row.get("answered"))
+            lines.append([f"{row['method']}, change", row["setting"], *cells, ""])
         for row in test["differences"]:
             pair = f"{row['method']} − {row['minus']}"
             lines.append([pair, row["setting"], *format_cells(row, metrics), ""])
@@ -188,12 +190,13 @@ def format_tests(result: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def format_cells(cells: dict[str, Any], metrics: list[str]) -> list[str]:
-    """Format a mean ± half the width of its interval for each metric."""
+def format_cells(cells: dict[str, Any], metrics: list[str], answered: int | None = None) -> list[str]:
+    """Format a mean ± half the width of its interval for each metric; a single answered set has no interval."""
     from g_ray.cli.reproduce_tables import choose_digits
     from g_ray.evaluation.study import format_cell
 
-    return [format_cell(cells.get(metric), choose_digits(metric)) for metric in metrics]
+    formatted = [format_cell(cells.get(metric), choose_digits(metric)) for metric in metrics]
+    return [cell.partition(" ±")[0] for cell in formatted] if answered == 1 else formatted
 
 
 def count_answers(row: dict[str, Any]) -> str:

@@ -30,6 +30,8 @@ class Variant:
     methods: tuple[str, ...]
     change: "Callable[[NVSRecipe], NVSRecipe]" = lambda recipe: recipe
     protocol: "NVSProtocol | None" = None
+    shows_references: bool = False
+    """Whether to score predictions without a network on its test scenes too, because they look otherwise."""
 
 
 @dataclass(frozen=True)
@@ -88,12 +90,15 @@ class FactorTable(FovTable):
         from g_ray.evaluation.study_runs import Study
 
         variants = self.list_variants()
-        recipes, scorers = {}, {}
+        recipes, scorers, references = {}, {}, {}
         for name, variant in variants.items():
+            own = None if variant.protocol is None else self.build_scorer(variant.protocol)
             for method in variant.methods:
                 recipes[f"{name}_{method}"] = variant.change(self.build_recipe(method))
-                if variant.protocol is not None:
-                    scorers[f"{name}_{method}"] = self.build_scorer(variant.protocol)
+                if own is not None:
+                    scorers[f"{name}_{method}"] = own
+            if own is not None and variant.shows_references:
+                references[name] = own
         return Study(
             self.NAME,
             self.scale,
@@ -101,6 +106,7 @@ class FactorTable(FovTable):
             self.build_scorer(self.build_protocol()),
             tuple(self._list_pairs(variants)),
             row_scorers=scorers,
+            reference_scorers=references,
             show_changes=True,
         )
 
@@ -146,7 +152,7 @@ class NVSRayRoPE(FactorTable):
             "mse": Variant(both),
             "lpips": Variant(both, lambda recipe: set_lpips(recipe, PAPER_LPIPS, weights)),
             "head144": Variant(both, lambda recipe: replace(recipe, model=replace(recipe.model, heads=1))),
-            "paths": Variant(both, use_paths, paths),
+            "paths": Variant(both, use_paths, paths, shows_references=True),
             "paths_clamped": Variant(
                 ("rayrope_gray",), lambda recipe: clamp_angles(use_paths(recipe)), paths
             ),
@@ -178,8 +184,8 @@ class NVSPlucker(FactorTable):
             "all": Variant(both),
             # GTA compares poses, so that the frame of the world changes nothing in it.
             "all_room": Variant(("plucker",), use_room_frame, in_room),
-            "paths": Variant(both, use_paths, self.build_paths_protocol()),
-            "objects": Variant(both, use_objects, self.build_objects_protocol()),
+            "paths": Variant(both, use_paths, self.build_paths_protocol(), shows_references=True),
+            "objects": Variant(both, use_objects, self.build_objects_protocol(), shows_references=True),
         }
 
 

@@ -35,6 +35,8 @@ class Study:
     """Files of networks that are scored as they are, by row; the others are trained."""
     row_scorers: Mapping[str, Scorer] = field(default_factory=dict)
     """Rows that are scored on test scenes of their own, with the columns of `scorer`."""
+    reference_scorers: Mapping[str, Scorer] = field(default_factory=dict)
+    """Scorers among those of `row_scorers` whose scenes get rows without training too, named with these prefixes."""
     show_changes: bool = False
     """Whether to compute how each row changes from the first column of a group to the others."""
     early: tuple[int, ...] = ()
@@ -56,6 +58,16 @@ class Study:
     def get_scorer(self, method: str) -> Scorer:
         """Return the scorer of a row."""
         return self.row_scorers.get(method, self.scorer)
+
+    def find_reference_scorers(self) -> dict[str, Scorer]:
+        """Return the scorers of rows without training, by prefix: that of the table, and others that some row uses."""
+        used = [self.get_scorer(method) for method in self.methods]
+        others = {
+            f"{prefix}_": scorer
+            for prefix, scorer in self.reference_scorers.items()
+            if any(scorer is one for one in used)
+        }
+        return {"": self.scorer, **others}
 
     def get_run_folder(self, out: Path, method: str, seed: int) -> Path:
         """Return the folder of one training run: in this study's folder, or in that of the study that trained it."""

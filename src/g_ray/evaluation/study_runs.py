@@ -45,7 +45,7 @@ POLL_S = 2.0  # seconds between updates of the progress line
 LOG = "log.txt"
 SCORES = "scores.csv.gz"
 """Every score of every network and scene, beside result.json."""
-REFERENCES = "references.json"
+REFERENCES = "{prefix}references.json"
 """File of the scores of rows without training: they depend on the protocol alone and are computed once."""
 
 
@@ -82,11 +82,15 @@ def run_study(
     if not effort.score:
         return None
     progress("scoring references")
-    references = _score_references(study.scorer, out, effort.shard)
-    if references is None or any(
+    parts = [
+        _score_references(scorer, out, effort.shard, prefix)
+        for prefix, scorer in study.find_reference_scorers().items()
+    ]
+    if any(part is None for part in parts) or any(
         _open_scores(job, stage).read() is None for job in todo for stage in job.find_stages()
     ):
         return None
+    references = [run for part in parts if part is not None for run in part]
     scored = [_read_scored_run(job, job.last) for job in todo]
     write_atomically(out / SCORES, gzip.compress(format_scores_csv([*scored, *references]).encode(), mtime=0))
     settings = study.scorer.describe()
@@ -98,19 +102,19 @@ def run_study(
     return {
         "name": study.name,
         "scale": study.scale,
-        **_summarize(study, scored),
+        **_summarize(study, scored, references),
         "references": make_rows(references),
         **({"early": [_summarize_early(study, todo, step) for step in study.early]} if study.early else {}),
         "settings": settings,
     }
 
 
-def _summarize(study: Study, runs: list[ScoredRun]) -> dict[str, Any]:
+def _summarize(study: Study, runs: list[ScoredRun], references: Sequence[ScoredRun] = ()) -> dict[str, Any]:
     """Return the rows of a table and the comparisons among them."""
     return {
         "rows": make_rows(runs),
         "differences": compute_differences(runs, study.pairs),
-        "changes": compute_changes(runs) if study.show_changes else [],
+        "changes": compute_changes([*runs, *references]) if study.show_changes else [],
     }
 
 
@@ -230,15 +234,17 @@ def _open_scores(job: Job, stage: Stage) -> StoredScores:
     return StoredScores(stage.scores, {"weights": hash_file(stage.weights), **job.scorer.key})
 
 
-def _score_references(scorer: Scorer, out: Path, shard: Shard) -> list[ScoredRun] | None:
+def _score_references(scorer: Scorer, out: Path, shard: Shard, prefix: str = "") -> list[ScoredRun] | None:
     """Score rows without training, or read their scores; None if shares of other processes are missing."""
-    stored = StoredScores(out / REFERENCES, scorer.key)
+    stored = StoredScores(out / REFERENCES.format(prefix=prefix), scorer.key)
     if stored.read() is None and shard.count == 1:
         stored.write({run.method: run.scores for run in scorer.score_references()})
     elif stored.read() is None:
         stored.write_share(shard, lambda: scorer.score_reference_shares(shard), _join_reference_shares)
     scores = stored.read()
-    return None if scores is None else [ScoredRun(name, 0, 0, 0.0, found) for name, found in scores.items()]
+    if scores is None:
+        return None
+    return [ScoredRun(f"{prefix}{name}", 0, 0, 0.0, found) for name, found in scores.items()]
 
 
 def _join_reference_shares(shares: Sequence[Mapping[str, BatchScores]]) -> dict[str, Scores]:

@@ -24,6 +24,7 @@ from g_ray.formats.kalibr import KalibrSource
 from g_ray.formats.matrixcity import is_matrixcity, read_matrixcity
 from g_ray.formats.matterport import is_matterport, read_matterport
 from g_ray.formats.metashape import MetashapeSource
+from g_ray.formats.midair import is_midair, read_midair
 from g_ray.formats.nerfstudio import TRANSFORMS, NerfstudioSource, is_nerfstudio, read_nerfstudio
 from g_ray.formats.omniobject3d import is_omniobject3d, read_omniobject3d
 from g_ray.formats.omniworld import is_omniworld, read_omniworld
@@ -94,6 +95,7 @@ SCENES: dict[str, SceneFormat] = {
     "matterport": SceneFormat(
         "Matterport3D", "undistorted_camera_parameters", is_matterport, read_matterport
     ),
+    "midair": SceneFormat("Mid-Air", "color_left beside sensor_records.hdf5", is_midair, read_midair),
     "omniworld": SceneFormat("OmniWorld-Game", "split_info.json", is_omniworld, read_omniworld),
     "tartanair": SceneFormat("TartanAir", "pose_left.txt", is_tartanair, read_tartanair),
     "taskonomy": SceneFormat("Taskonomy", "point_info", is_taskonomy, read_taskonomy),

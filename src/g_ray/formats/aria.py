@@ -4,6 +4,8 @@ Cameras have labels (camera-rgb, camera-slam-left, …). The first generation's 
 is meant. The 1408 × 1408 images of camera-rgb are its inner 2816 × 2816 pixels at half the size, the eye cameras' 320 ×
 240 all of 640 × 480. Pixel centres lie at integers.
 
+MPS before June 2023 wrote the cameras of a line as a string, in Python's notation: 'Label', True.
+
 Beyond the valid radius, ConfigData's or that of VALID_RADIUS, sensors are dark: such pixels have no ray.
 """
 
@@ -18,7 +20,7 @@ from g_ray.cameras.fisheye624 import Fisheye624
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.calibration import CalibrationSource, Example, Lens, check_principal_point
-from g_ray.formats.documents import ParsedFile, describe, parse_numbers, parse_positive_int
+from g_ray.formats.documents import ParsedFile, describe, parse_json, parse_numbers, parse_positive_int
 from g_ray.runtime.files import write_atomically
 
 SENSORS = {
@@ -51,13 +53,13 @@ class AriaSource(CalibrationSource):
     @classmethod
     def recognizes(cls, file: ParsedFile) -> bool:
         document = file.document
-        return document is not None and isinstance(document.get("CameraCalibrations"), list)
+        return document is not None and isinstance(document.get("CameraCalibrations"), list | str)
 
     @classmethod
     def open(cls, file: ParsedFile) -> "AriaSource":
         lenses = []
         document = file.document or {}
-        for number, entry in enumerate(document["CameraCalibrations"]):
+        for number, entry in enumerate(_read_entries(file.path, document["CameraCalibrations"])):
             label = entry.get("Label") if isinstance(entry, dict) else None
             try:
                 if not isinstance(label, str):
@@ -83,6 +85,21 @@ class AriaSource(CalibrationSource):
         )
         halved = full.limit_to_circle(VALID_RADIUS["camera-rgb"]).resize(1408, 1408, (32, 32, 2848, 2848))
         return Example(folder / "calibration.json", "camera-rgb/0001.jpg", halved)
+
+
+def _read_entries(path: Path, entries: list[Any] | str) -> list[Any]:
+    """Return the cameras of a document, also where MPS wrote them as a string."""
+    if isinstance(entries, list):
+        return entries
+    try:
+        parsed = parse_json(entries.replace("'", '"').replace("True", "true").replace("False", "false"))
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, list):
+        raise ValueError(
+            f"{path}: CameraCalibrations is a string that holds no list of cameras; request the MPS output again"
+        )
+    return parsed
 
 
 def _read_size(document: dict[str, Any], number: int, entry: dict[str, Any]) -> tuple[int, int] | None:

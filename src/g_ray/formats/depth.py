@@ -39,6 +39,8 @@ class DepthFile:
     """A further stored number that means no depth, e.g. 65535 in files of a Kinect."""
     limit: float | int | None = None
     """Stored numbers from this one on mean no depth: the sky of synthetic worlds."""
+    half_floats: bool = False
+    """Whether the 16 bits of a PNG are those of a half float instead of an integer."""
 
     def read(self) -> Float[Tensor, "h w"]:
         """Read depth in the scene's unit, with `nothing` replaced by 0; OSError names a file that cannot be read."""
@@ -116,7 +118,7 @@ def _read_png(file: DepthFile) -> np.ndarray:
         mode, pixels = image.mode, np.asarray(image)
     if mode not in SIXTEEN_BIT:
         raise OSError(f"{file.path}: pixels of mode {mode}; depth as PNG has one channel of 16 bits")
-    return pixels
+    return pixels.astype(np.uint16).view(np.float16) if file.half_floats else pixels
 
 
 def _read_numpy(file: DepthFile) -> np.ndarray:
@@ -149,15 +151,15 @@ def _read_colmap(file: DepthFile) -> np.ndarray:
         raise OSError(f"{file.path}: not one of COLMAP's depth maps") from None
 
 
-def read_hdf5(path: Path) -> np.ndarray:
-    """Read the array that an HDF5 file holds under "dataset", as Hypersim's do; OSError names a file that does not."""
+def read_hdf5(path: Path, name: str = "dataset") -> np.ndarray:
+    """Read an array of an HDF5 file, by default Hypersim's only one; OSError names a file without it."""
     try:
         import h5py
     except ModuleNotFoundError:
         raise OSError(f"{path}: HDF5 files need h5py; pip install 'g-ray[depth]'") from None
     try:
         with h5py.File(path, "r") as file:
-            return np.asarray(file["dataset"])
+            return np.asarray(file[name])
     except (OSError, KeyError, ValueError, RuntimeError) as error:
         raise OSError(f"{path}: cannot be read as HDF5 ({' '.join(str(error).split())})") from None
 

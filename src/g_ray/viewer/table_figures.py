@@ -15,6 +15,8 @@ from g_ray.formats.objaverse import DOLLY, FOCAL, NATIVE, find_objects, format_i
 from g_ray.viewer.theme import Theme, new_figure, use_theme
 
 LINES = {"plucker": ":", "prope": ":", "gta": "--", "rayrope": "--"}
+CYCLE = 10
+"""Colors before they repeat; lines after that are dashed."""
 REFERENCE_LINES = ("-.", ":", (0, (5, 5)))
 COLORS = {
     "plucker": "#7f7f7f",
@@ -66,7 +68,11 @@ def draw_curves(
                 }
                 places, cells = sorted(found), [found[place] for place in sorted(found)]
                 color = theme.faint if reference else COLORS.get(method)
-                style = REFERENCE_LINES[number % 3] if reference else LINES.get(method, "-")
+                style = (
+                    REFERENCE_LINES[number % 3]
+                    if reference
+                    else LINES.get(method, "-" if number < CYCLE else "--")
+                )
                 (line,) = axes.plot(
                     places, [cell["mean"] for cell in cells], linestyle=style, color=color, label=method
                 )
@@ -104,7 +110,7 @@ def draw_differences(
             axes.axhline(0, color=theme.faint, linewidth=0.8)
             axes.set_title(name)
         panels[0].set_ylabel(f"difference in {UNITS.get(metric, metric)}")
-        panels[0].legend(fontsize=8)
+        figure.legend(*panels[0].get_legend_handles_labels(), fontsize=8, ncols=2, loc="outside upper center")
         figure.supxlabel(axis, fontsize=10.5)
         return figure
 

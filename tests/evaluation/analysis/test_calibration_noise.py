@@ -8,6 +8,7 @@ import torch
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.cameras.ray_map_camera import RayMapCamera
+from g_ray.cli.reproduce_calibration import format_tests
 from g_ray.data.reconstruction_settings import RoomsViews
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.evaluation.analysis import conditioned_sets
@@ -159,6 +160,29 @@ def test_a_predictor_with_a_known_answer(rooms):
 NO_ANSWER = {"scores": {}, "coverage": 0.0, "reason": "no"}
 
 
+def test_sets_can_be_scored_one_by_one(rooms):
+    class Recorder(KnownPredictor):
+        def predict(self, scene, work=None, progress=None):
+            self.seen = [*getattr(self, "seen", []), scene.views[0].photo]
+            raise ValueError("no")
+
+    whole, second = Recorder(None), Recorder(None)
+    score_predictor(rooms, whole, finer=2)
+    found = score_predictor(rooms, second, finer=2, first=1)
+    assert [len(results) for results in found.values()] == [1] * len(CONDITIONS)
+    assert all(map(torch.equal, second.seen, whole.seen[len(CONDITIONS) :]))
+
+
+def test_one_set_has_no_interval():
+    found = {"correct": [answer(1.0), NO_ANSWER], "wrong": [answer(3.0), answer(1.0)]}
+    runs = [PredictedRun("stereo", 0, found)]
+    test = {"rows": summarize_predictions(runs), "references": [], "differences": []}
+    table = format_tests({"tests": {"photos": {**test, "changes": compare_conditions(runs)}}})
+    assert "| stereo | correct | 1.000 | 1.00 |" in table and "1 of 2, 100 % of pixels" in table
+    assert "| stereo, change | wrong | 2.000 | 2.00 |" in table
+    assert "| stereo | wrong | 2.000 ± " in table
+
+
 def answer(value):
     return {"scores": dict.fromkeys(METRICS, value), "coverage": 1.0, "reason": None}
 
@@ -175,7 +199,9 @@ def test_only_sets_that_all_networks_answer_are_compared():
     assert gray_truth["metrics"]["rays_deg"]["mean"] == 4.0 and gray_truth["seeds"] == 2
     assert gray_truth["metrics"]["rays_deg"]["high"] == pytest.approx(4.0 + 12.706, abs=1e-3)
     assert gray_guess["metrics"]["rays_deg"]["mean"] == 4.0 and gray_guess["answered"] == 3
-    changes = {row["method"]: row["metrics"]["rays_deg"]["mean"] for row in compare_conditions(runs)}
+    listed = compare_conditions(runs)
+    assert [row["answered"] for row in listed] == [2, 2]  # one set by two networks
+    changes = {row["method"]: row["metrics"]["rays_deg"]["mean"] for row in listed}
     assert changes == {"gray": pytest.approx((1.0 + 3.0) / 2), "rope": pytest.approx(-1.0)}
     (truth,) = compare_methods(runs, [("gray", "rope")])  # no set is answered by all under the guess
     assert truth["setting"] == "truth" and truth["rays_deg"]["mean"] == pytest.approx(3.0)

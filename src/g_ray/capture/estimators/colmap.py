@@ -63,7 +63,8 @@ class ColmapEstimator(Estimator):
 
     def _run_colmap(self, pycolmap: Any, groups: list[list[Photo]], folder: Path) -> Any:
         images, database = folder / "images", folder / "database.db"
-        pycolmap.logging.minloglevel = pycolmap.logging.ERROR.value
+        # A start without a model is no error; that none has one is said below.
+        pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
         for number, group in enumerate(groups):
             for index, photo in enumerate(group):
                 _write_small(photo, images / _format_name(number, index), self.longer)
@@ -84,14 +85,14 @@ class ColmapEstimator(Estimator):
             )
         return model
 
-    def _map(self, pycolmap: Any, database: Path, folder: Path, refine_distortion: bool) -> Any | None:
+    def _map(self, pycolmap: Any, database: Path, folder: Path, refine_distortion: bool) -> Any:
         """Return the model with the most photos, or None if there is none."""
         options = self._make_mapping_options(pycolmap)
         options.ba_refine_extra_params = refine_distortion
         models = pycolmap.incremental_mapping(database, folder / "images", folder / "models", options)
         return max(models.values(), key=lambda model: model.num_reg_images()) if models else None
 
-    def _try_starts(self, pycolmap: Any, database: Path, folder: Path) -> Any | None:
+    def _try_starts(self, pycolmap: Any, database: Path, folder: Path) -> Any:
         """Map from several focal lengths; return the likely model with the most photos and observations, if any."""
         likely: list[Any] = []
         for start in STARTS:
@@ -140,12 +141,19 @@ class ColmapEstimator(Estimator):
 
 
 def is_likely(model: Any) -> bool:
-    """Return whether all lenses of a COLMAP model are such as photographs are taken with."""
+    """Return whether all lenses of a COLMAP model are such as photographs are taken with, or as EXIF has them."""
     return all(
-        LIKELY_FOCAL[0] <= camera.mean_focal_length() / max(camera.width, camera.height) <= LIKELY_FOCAL[1]
-        and all(abs(camera.params[i]) <= LIKELY_DISTORTION for i in camera.extra_params_idxs())
-        for camera in model.cameras.values()
+        _has_likely_focal(camera) and _has_likely_distortion(camera) for camera in model.cameras.values()
     )
+
+
+def _has_likely_focal(camera: Any) -> bool:
+    share = camera.mean_focal_length() / max(camera.width, camera.height)
+    return camera.has_prior_focal_length or LIKELY_FOCAL[0] <= share <= LIKELY_FOCAL[1]
+
+
+def _has_likely_distortion(camera: Any) -> bool:
+    return all(abs(camera.params[i]) <= LIKELY_DISTORTION for i in camera.extra_params_idxs())
 
 
 def _set_focal_lengths(pycolmap: Any, database: Path, start: float) -> None:

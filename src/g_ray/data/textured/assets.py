@@ -1,7 +1,7 @@
 """What rooms are furnished with, as far as present: furniture libraries, scanned objects, images of a game.
 
-Nothing is copied: all is read when a room is made. One in ten of all pieces belongs to the test split, by its name,
-and is seen by no room of the training split.
+Nothing is copied: all is read when a room is made. One in ten of all products belongs to the test split and is
+seen by no room of the training split: variants of a model are on one side (see `objects.products`).
 """
 
 import io
@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-from g_ray.data.clip_sampling import hash_to_unit
+from g_ray.data.objects.index import assign_split
 from g_ray.data.textured.panels import MAX_EDGE, split_creases, subdivide
 from g_ray.formats.images import FORMATS
 from g_ray.formats.meshes import Mesh, UnreadableMesh, find_meshes, read_meshes
@@ -32,7 +32,6 @@ from g_ray.formats.sweethome3d import (
 GAME_IMAGES = Path("/usr/share/games/openarena/baseoa")
 """Where Debian's openarena packages put their archives."""
 
-TEST_SHARE = 0.1
 ROOM_SPLITS = ("train", "test")
 MAX_IMAGE_BYTES = 16 << 20
 MAX_MODEL_FACES = 40_000  # larger models cost more light than they show
@@ -126,15 +125,11 @@ def open_assets(folders: AssetFolders, split: str = "train") -> RoomAssets:
         if not found
     ]
     return RoomAssets(
-        tuple(entry for entry in furniture if _belongs_to(split, entry.key)),
-        tuple(path for path in objects if _belongs_to(split, path.stem)),
-        tuple(image for image in images if _belongs_to(split, image.name)),
+        tuple(entry for entry in furniture if assign_split(entry.key) == split),
+        tuple(path for path in objects if assign_split(path.stem) == split),
+        tuple(image for image in images if assign_split(image.name) == split),
         tuple(missing),
     )
-
-
-def _belongs_to(split: str, name: str) -> bool:
-    return (hash_to_unit(name) < TEST_SHARE) == (split == "test")
 
 
 def _list_furniture(folder: Path | None) -> list[FurnitureEntry]:

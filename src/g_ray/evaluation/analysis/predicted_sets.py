@@ -3,7 +3,7 @@
 Several networks of a row are seeds of one method: means are over them, intervals as in other tables.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,21 +52,35 @@ def score_predictor(
     predictor: Predictor,
     finer: int,
     progress: Callable[[str], None] = lambda line: None,
+    first: int = 0,
 ) -> dict[str, list[PredictedSet]]:
-    """Score a model that sees images `finer` times larger: condition → one result per set.
+    """Score a model that sees images `finer` times larger, on the sets from number `first` on: condition → results.
 
     Only pixels that it answers are scored; a set with a view that it cannot place has no scores.
     """
     side = finer * sets.views.width
     large = replace(sets, views=replace(sets.views, width=side, height=side), patch=finer * sets.patch)
     results: dict[str, list[PredictedSet]] = {condition: [] for condition in sets.conditions}
-    for small_batch, large_batch in zip(sets.make_batches(), large.make_batches(), strict=True):
-        for index in range(len(small_batch)):
-            for condition, change in sets.conditions.items():
-                progress(f"{predictor.NAME}: set {len(results[condition]) + 1} of {sets.sets}, {condition}")
-                told = change([camera[index] for camera in large_batch.views.cameras])
-                results[condition].append(_score_set(predictor, small_batch, large_batch, index, told))
+    # The shape of the images is that of the first set of a batch, so that batches are made whole.
+    for number, small, big, index in _iterate_sets(sets, large):
+        if number < first:
+            continue
+        for condition, change in sets.conditions.items():
+            progress(f"{predictor.NAME}: set {number + 1} of {sets.sets}, {condition}")
+            told = change([camera[index] for camera in big.views.cameras])
+            results[condition].append(_score_set(predictor, small, big, index, told))
     return results
+
+
+def _iterate_sets(
+    small: ConditionedSets, large: ConditionedSets
+) -> Iterator[tuple[int, ReconstructionBatch, ReconstructionBatch, int]]:
+    """Yield the number of every set, the batches that it is in at both sizes, and its place in them."""
+    number = 0
+    for pair in zip(small.make_batches(), large.make_batches(), strict=True):
+        for index in range(len(pair[0])):
+            yield number, *pair, index
+            number += 1
 
 
 def _score_set(
@@ -195,7 +209,9 @@ def compare_conditions(runs: Sequence[PredictedRun]) -> list[dict[str, Any]]:
         mine = [run for run in runs if run.method == method]
         first, *others = mine[0].found
         for condition in others:
-            rows += compute_changes(select_answered(mine, [first, condition]))
+            scored = select_answered(mine, [first, condition])
+            answered = sum(len(run.scores[first][METRICS[0]]) for run in scored)
+            rows += [{**row, "answered": answered} for row in compute_changes(scored)]
     return rows
 
 
