@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-IMPORT_NAMES = {"PIL": "pillow", "cv2": "opencv-python-headless", "yaml": "pyyaml"}
+IMPORT_NAMES = {"PIL": "pillow", "cv2": "opencv-python-headless", "google": "protobuf", "yaml": "pyyaml"}
 
 
 def names(requirements: list[str]) -> set[str]:
