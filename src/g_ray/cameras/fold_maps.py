@@ -127,7 +127,10 @@ class FoldedLenses:
         values = torch.cat([mean, odd, square[None]])
         real = values.imag.abs().amax(0) <= 1e-9
         finite = values.real.isfinite().all(0)
-        return values.real.nan_to_num(0.0, 0.0, 0.0).contiguous(), converged & real & finite
+        # Newton's method may find another pair of points; before the fold, one of the right pair is within the limit.
+        nearest = torch.hypot(x.real, y.real).amin(0)
+        right = (square.real <= 0) | (nearest <= 1.05 * self.fold.limit[lens, None])
+        return values.real.nan_to_num(0.0, 0.0, 0.0).contiguous(), converged & real & finite & right
 
     def measure_reach(self, blocks: Blocks) -> tuple[Float[Tensor, "q"], Float[Tensor, "q"]]:
         """Compute the smallest and the largest radius of blocks, as shares of their lens's fold."""
