@@ -145,7 +145,7 @@ def format_tables(result: dict[str, Any]) -> str:
 
 def format_early_tables(result: dict[str, Any]) -> str:
     """Format the tables of networks that were scored during their training, under a heading for each step."""
-    parts = [f"### After {part['steps']} steps\n\n{format_tables(part)}" for part in result["early"]]
+    parts = [f"#### After {part['steps']} steps\n\n{format_tables(part)}" for part in result["early"]]
     return "\n\n".join(parts)
 
 
