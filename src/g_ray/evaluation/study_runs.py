@@ -93,9 +93,11 @@ def run_study(
     references = [run for part in parts if part is not None for run in part]
     scored = [_read_scored_run(job, job.last) for job in todo]
     write_atomically(out / SCORES, gzip.compress(format_scores_csv([*scored, *references]).encode(), mtime=0))
-    settings = study.scorer.describe()
+    settings = strip_paths(study.scorer.describe())
     if study.row_scorers:
-        settings["row_scorers"] = {row: scorer.describe() for row, scorer in study.row_scorers.items()}
+        settings["row_scorers"] = {
+            row: strip_paths(scorer.describe()) for row, scorer in study.row_scorers.items()
+        }
     settings["recipes"] = {
         method: strip_paths(recipe.to_settings()) for method, recipe in study.methods.items()
     }
