@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from g_ray.cameras import CAMERAS, Equirectangular, OpenCVFisheye, Pinhole, RayMapCamera
-from g_ray.capture.assign import assign_cameras
+from g_ray.capture.assign import assign_cameras, find_calibration
 from g_ray.formats import CALIBRATIONS
 from g_ray.formats.calibration import CalibratedView
 from g_ray.formats.cameras_json import write_cameras
@@ -234,3 +234,31 @@ def test_ray_maps_with_other_axes_are_refused(sign, text):
         check_plausible(RayMapCamera.from_rays(flipped))
     with pytest.raises(ValueError, match=text if sign[2] > 0 else "does not grow"):
         check_plausible(RayMapCamera.from_rays(flipped))
+
+
+@pytest.mark.parametrize("place", ["photos", "."])
+def test_a_calibration_beside_the_photos_is_found(tmp_path, shoot, place):
+    photos = find_photos([shoot("a.png"), shoot("b.png")])
+    names = [photo.name for photo in photos]
+    camera_file(tmp_path / place / "cameras.json", names, (64, 48))
+    said = []
+    found = find_calibration(photos, said.append)
+    assert found == str(tmp_path / place / "cameras.json") and found in said[0]
+    assert {view.camera.NAME for view in assign_cameras(photos, found)} == {"pinhole"}
+
+
+def test_a_scene_folder_beside_the_photos_is_found(tmp_path, shoot):
+    example = CALIBRATIONS["colmap"].example(tmp_path)
+    photos = find_photos([shoot("a.png"), shoot("b.png")])
+    assert example.path.is_relative_to(tmp_path)
+    assert find_calibration(photos, lambda text: None) == str(tmp_path)
+
+
+def test_other_files_beside_the_photos_are_no_calibration(tmp_path, shoot):
+    photos = find_photos([shoot("a.png"), shoot("b.png")])
+    (tmp_path / "photos" / "notes.json").write_text("{}")
+    (tmp_path / "photos" / "depth.npy").write_bytes(b"no rays")
+    (tmp_path / "cameras.json").write_text('{"cameras": []}')  # of another program
+    said = []
+    assert find_calibration(photos, said.append) == "estimate"
+    assert "estimated" in said[0]

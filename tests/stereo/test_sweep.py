@@ -137,6 +137,21 @@ def test_confidence_tells_good_from_bad():
     assert wrong[0] > 2 * wrong[2] and wrong[4] <= wrong[2] + 0.01 and wrong[4] < 0.1
 
 
+def test_a_gradient_without_texture_gives_no_candidates():
+    """A sky brightens evenly: a patch of it correlates with the same patch at every distance."""
+    camera = Pinhole.from_fov(60, 96, 72)
+    views, _ = make_plane(camera, poses_along((0, 0), (-0.4, 0), (0.4, 0)))
+    sky = torch.linspace(0.7, 0.75, 36)[:, None].expand(36, 96)
+    cloudy = [
+        StereoView(torch.cat([sky.expand(3, 36, 96), view.image[:, 36:]], 1), view.camera, view.pose)
+        for view in views
+    ]
+    depth = sweep_view(cloudy[0], cloudy[1:], 2.0, 8.0)
+    assert depth.candidates is not None
+    assert not depth.candidates[:33].any() and not depth.confidence[:33][~depth.valid[:33]].any()
+    assert depth.valid[39:].float().mean() > 0.8
+
+
 def test_scale_of_the_world_does_not_matter():
     camera = Pinhole.from_fov(60, 80, 60)
     views, _ = make_plane(camera, poses_along((0, 0), (-0.4, 0)))

@@ -1,5 +1,6 @@
 """Assign a camera to every photo, from one calibration or from several by pattern, and report what is not used."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -8,8 +9,10 @@ from pathlib import Path
 from g_ray.capture.estimators import KEYWORD, estimate_cameras
 from g_ray.formats import CALIBRATIONS, open_calibration
 from g_ray.formats.calibration import CalibratedView, CalibrationSource
+from g_ray.formats.documents import ParsedFile
 from g_ray.formats.photos import Photo
 
+CAMERAS_JSON = "cameras.json"
 MAX_SHOWN = 3
 """Names in a message before it says "…"."""
 
@@ -51,6 +54,22 @@ def assign_cameras(
     views = [calibrated[photo.name] for photo in photos]
     _report_orientations(views, {photo.name for photo in photos if photo.is_turned}, report)
     return views
+
+
+def find_calibration(photos: Sequence[Photo], report: Callable[[str], None]) -> str:
+    """Return the calibration in the folder of the photos or the one above it, or "estimate" where there is none.
+
+    Only calibrations that are recognized by their place are found: a scene folder (COLMAP's sparse/, transforms.json,
+    …) or a cameras.json. Ray maps are not, since any array beside the photos may be something else.
+    """
+    folder = Path(os.path.commonpath([photo.place.absolute().parent for photo in photos]))
+    sources = [source for name, source in CALIBRATIONS.items() if name != "ray_maps"]
+    for place in (folder, folder / CAMERAS_JSON, folder.parent, folder.parent / CAMERAS_JSON):
+        if place.exists() and any(source.recognizes(ParsedFile(place)) for source in sources):
+            report(f"calibration: {place}, found beside the photographs (--calibration chooses another one)")
+            return str(place)
+    report("calibration: none is given or lies beside the photographs, so it is estimated from them")
+    return KEYWORD
 
 
 def parse_rule(text: str) -> Rule:

@@ -20,12 +20,13 @@ class Reconstruct:
 
     images: tyro.conf.Positional[tuple[str, ...]]
     """Photographs: files, folders, patterns, or a video."""
-    calibration: tuple[str, ...]
-    """Where cameras come from: a file or folder (COLMAP, nerfstudio, OpenCV, Kalibr, ROS, ScanNet++, ETH3D, Aria,
-    CamOdoCal, ORB-SLAM, Basalt, Open3D, Metashape, cameras.json, ray maps), exif, estimate[:NAME], or several as
-    PATTERN=SOURCE."""
     out: Path
     """Folder for the result; an interrupted run is resumed there."""
+    calibration: tuple[str, ...] = ()
+    """Where cameras come from: a file or folder (COLMAP, nerfstudio, OpenCV, Kalibr, ROS, ScanNet++, ETH3D, Aria,
+    CamOdoCal, ORB-SLAM, Basalt, Open3D, Metashape, cameras.json, ray maps), exif, estimate[:NAME], or several as
+    PATTERN=SOURCE. Without it, a COLMAP model, transforms.json, cameras.json or other scene folder beside the
+    photographs, or an estimate."""
     model: ModelName | None = None
     """stereo (default): structure from motion with the lenses as they are, then depth by comparing photographs along
     their rays; network: poses and depth predicted by a network; vggt and others: networks of other projects (docs:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from g_ray.cameras.base import Camera
-from g_ray.capture.assign import assign_cameras
+from g_ray.capture.assign import assign_cameras, find_calibration
 from g_ray.export.reconstruction import read_reconstruction
 from g_ray.formats.calibration import CalibratedView, rescale_camera
 from g_ray.formats.cameras_json import CamerasJsonSource, read_cameras
@@ -45,7 +45,10 @@ class PhotoOptions:
 def read_views(
     images: Sequence[str], calibrations: Sequence[str], options: PhotoOptions, report: Report
 ) -> list[CalibratedView]:
-    """Find photographs and assign their cameras, in natural order of their names."""
+    """Find photographs and assign their cameras, in natural order of their names.
+
+    Without calibrations, one beside the photographs is taken, or it is estimated (`find_calibration`).
+    """
     photos = find_photos(
         images, every=options.every, frames=options.frames, upright=options.upright, note=report
     )
@@ -55,6 +58,7 @@ def read_views(
             "different places, or add it to a finished result with --into"
         )
     check_photos(photos)
+    calibrations = calibrations or [find_calibration(photos, report)]
     views = assign_cameras(photos, calibrations, resize=options.resize_calibration, report=report)
     if options.masks is None:
         masked = sum(view.mask is not None for view in views)
@@ -136,7 +140,9 @@ def collect_known(
         report("one known pose cannot fix a scene and is not used")
         known = []
     elif count and poses == "given":
-        report(f"{count} known poses are kept (--poses align estimates poses and compares them)")
+        report(
+            f"{count} poses that came with the cameras are kept (--poses align estimates poses and compares them)"
+        )
     elif count:
         report(
             f"{count} known poses: the scene is aligned to them and scored with them (--poses ignore: not)"

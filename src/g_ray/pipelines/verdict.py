@@ -192,11 +192,11 @@ def _describe_alignment(figures: dict[str, Any]) -> str:
 def _describe_kept_poses(prediction: ScenePrediction, figures: dict[str, Any]) -> str:
     agreement = None if prediction.sparse is None else prediction.sparse.agreement
     if agreement is None or not agreement.matches:
-        return "Known poses are kept; no matches of the photographs could check them."
+        return "Poses that came with the cameras are kept; no matches of the photographs could check them."
     figures["pose_agreement"] = agreement.match_share
     return (
-        f"Known poses are kept: {agreement.match_share:.0%} of {agreement.matches:,} matches agree with them "
-        f"(median distance to the epipolar line {agreement.match_median_px:.2f} px)."
+        f"Poses that came with the cameras are kept: {agreement.match_share:.0%} of {agreement.matches:,} matches "
+        f"agree with them (median distance to the epipolar line {agreement.match_median_px:.2f} px)."
     )
 
 

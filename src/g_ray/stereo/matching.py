@@ -79,6 +79,10 @@ class Patches:
         floor = options.noise**2
         return Patches(taps, weight, product, mean, (variance + floor).sqrt(), floor)
 
+    def measure_texture(self) -> Float[Tensor, "h w"]:
+        """Standard deviation of the gray values in each patch, without the noise floor."""
+        return (self.deviation.square() - self.floor).clamp_min(0).sqrt()
+
     def correlate(self, warped: Float[Tensor, "n h w"]) -> Float[Tensor, "n h w"]:
         """Zero-mean normalized cross-correlation with warped images.
 

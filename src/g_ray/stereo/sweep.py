@@ -32,6 +32,8 @@ SUPPORT_WINDOW, SUPPORT_STEPS = 5, 2
 """Side of the neighborhood, and steps that do not count as another hypothesis."""
 SUPPORT_LOGIT, SCORE_LOGIT, BASE_LOGIT = 30.0, 1.0, -1.0
 """Confidence is the logistic function of SUPPORT_LOGIT × support + SCORE_LOGIT × score + BASE_LOGIT."""
+TEXTURE_NOISE = 2.0
+"""Candidates need texture of so many times the noise."""
 LUMA = (0.299, 0.587, 0.114)
 
 
@@ -73,14 +75,16 @@ def sweep_view(
     inverse, score = fine.refine(estimate.inverse, step, options.anchor)
     possible = fine.usable & (score >= options.min_score) & (inverse > 0)
     valid = possible & (estimate.support >= options.min_support)
+    # A gradient without texture, as in the sky, correlates at all distances: views that agree on one do so by chance.
+    candidate = possible & ~valid & (fine.patches.measure_texture() >= TEXTURE_NOISE * options.noise)
     distance = 1 / inverse.clamp_min(1e-12)
     # The odds of a correct depth, as measured on rectified pairs, an indoor scene and rendered rooms.
     odds = SUPPORT_LOGIT * estimate.support + SCORE_LOGIT * score + BASE_LOGIT
     return DepthMap(
         torch.where(valid, distance, 0.0),
-        torch.where(possible, torch.sigmoid(odds), 0.0),
+        torch.where(valid | candidate, torch.sigmoid(odds), 0.0),
         valid,
-        torch.where(possible & ~valid, distance, 0.0),
+        torch.where(candidate, distance, 0.0),
     )
 
 
