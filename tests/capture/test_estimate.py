@@ -12,6 +12,7 @@ import torch
 from g_ray.cameras import OpenCVFisheye, Pinhole, RayMapCamera
 from g_ray.capture.assign import assign_cameras
 from g_ray.capture.estimators import ESTIMATORS, choose_estimator
+from g_ray.capture.estimators.base import Estimator
 from g_ray.capture.estimators.colmap import ColmapEstimator, group_by_device, is_likely
 from g_ray.formats.photos import find_photos
 from g_ray.geometry.pose import Pose
@@ -348,3 +349,21 @@ def test_photos_that_do_not_overlap(photos):
     pytest.importorskip("pycolmap")
     with pytest.raises(ValueError, match=r"found no model of a.png, b.png"):
         ColmapEstimator(longer=160, threads=1).estimate(photos, lambda sentence: None)
+
+
+class PosedEstimator(Estimator):
+    """Estimates a pose for every photo, in a world of its own."""
+
+    NAME = "posed"
+
+    def estimate(self, photos, report):
+        lens = Pinhole.from_fov(60.0, photos[0].width, photos[0].height, dtype=torch.float64)
+        return [self.make_calibrated(photo, lens, Pose(torch.eye(4).double())) for photo in photos]
+
+
+def test_poses_of_separate_estimates_are_not_mixed(monkeypatch, imagine):
+    monkeypatch.setitem(ESTIMATORS, "posed", PosedEstimator)
+    photos = [imagine("dslr/a.jpg"), imagine("phone/b.jpg")]
+    assert all(view.pose is not None for view in assign_cameras(photos, "estimate:posed"))
+    views = assign_cameras(photos, ["dslr/*=estimate:posed", "phone/*=estimate:posed"])
+    assert all(view.is_estimated and view.pose is None for view in views)

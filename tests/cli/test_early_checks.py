@@ -35,6 +35,24 @@ def test_a_distance_beside_known_poses():
     assert collect_known(views, poses="ignore", distance=("a", "b", 2.0), **options).distance == (0, 1, 2.0)
 
 
+def test_estimated_poses_have_no_unit_until_a_distance_gives_one():
+    camera = Pinhole.from_fov(60.0, 48, 36)
+    poses = [Pose(torch.eye(4).double()), Pose.look_at(torch.tensor([4.0, 0, 0]), torch.zeros(3))]
+    views = [
+        CalibratedView(name, camera, pose, "estimated by colmap")
+        for name, pose in zip(("a", "b", "c"), [*poses, None], strict=True)
+    ]
+    options = {"poses": "given", "truth": None, "report": print}
+    with pytest.raises(ValueError, match="in meters, but they are estimated"):
+        collect_known(views, metric=True, distance=None, **options)
+    known = collect_known(views, metric=False, distance=("a", "b", 2.0), **options)
+    assert known.metric and known.distance is None and known.keep_poses
+    torch.testing.assert_close(known.poses[1].translation, torch.tensor([2.0, 0, 0]), check_dtype=False)
+    torch.testing.assert_close(known.poses[1].rotation, poses[1].rotation, check_dtype=False)
+    with pytest.raises(ValueError, match="names c, whose pose could not be estimated"):
+        collect_known(views, metric=False, distance=("a", "c", 2.0), **options)
+
+
 @pytest.mark.parametrize("name", ["mps", "meta", "xla", "cuda:99", "cpu:x", "abacus"])
 def test_devices(name):
     with pytest.raises(ValueError, match="--device"):

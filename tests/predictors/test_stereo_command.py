@@ -97,7 +97,7 @@ def test_points_have_normals_and_the_page_says_how_good_it_is(given):
     assert "property float nx" in head
     quality = json.loads((given / "result.json").read_text())["quality"]
     assert any("photographs are placed" in sentence for sentence in quality["verdict"])
-    assert any("Poses that came with the cameras are kept" in sentence for sentence in quality["verdict"])
+    assert any("Known poses are kept" in sentence for sentence in quality["verdict"])
 
 
 def test_poses_by_structure_from_motion(capture, tmp_path, capsys):

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -45,9 +45,11 @@ def assign_cameras(
     rules = [parse_rule(text) for text in ([sources] if isinstance(sources, str) else sources)]
     report = report or _ignore
     calibrated: dict[str, CalibratedView] = {}
-    for rule, chosen in _assign_photos(photos, rules):
+    parts = _assign_photos(photos, rules)
+    for rule, chosen in parts:
         for view in _read_cameras(rule, chosen, resize, report):
-            calibrated[view.name] = view
+            # An estimate has a world of its own, in which only its photos have poses.
+            calibrated[view.name] = replace(view, pose=None) if view.is_estimated and len(parts) > 1 else view
     missing = [photo.name for photo in photos if photo.name not in calibrated]
     if missing:
         raise ValueError(f"no calibration for {_abbreviate(missing)}: {_format_searched(rules)}")

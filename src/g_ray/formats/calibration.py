@@ -22,6 +22,9 @@ from g_ray.formats.photos import Image, Mask, Photo, has_same_aspect, orient_pho
 from g_ray.formats.plausible import check_plausible
 from g_ray.geometry.pose import Pose
 
+ESTIMATED_BY = "estimated by "
+"""How the source of an estimated calibration begins."""
+
 
 @dataclass(frozen=True, eq=False)
 class CalibratedView:
@@ -39,6 +42,11 @@ class CalibratedView:
     """The photograph, the way up that the camera was calibrated for."""
     mask: Mask | None = None
     """Pixels of the photograph that may be used; None: all."""
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether the camera, and the pose if there is one, were estimated from the photographs."""
+        return (self.source or "").startswith(ESTIMATED_BY)
 
     def get_photo(self) -> Image:
         """Return the photograph, loaded or not; ValueError if the view has none."""
@@ -77,8 +85,7 @@ def _format_names(names: Sequence[str]) -> str:
 
 def _format_row(view: CalibratedView, fov_deg: float) -> tuple[str, ...]:
     size = f"{view.camera.width}×{view.camera.height}"
-    origin = "estimated" if (view.source or "").startswith("estimated by") else "known"
-    pose = "–" if view.pose is None else origin
+    pose = "–" if view.pose is None else "estimated" if view.is_estimated else "known"
     return (view.name, size, view.camera.NAME, f"{fov_deg:.1f}°", view.source or "–", pose)
 
 

@@ -19,6 +19,7 @@ from g_ray.formats.masks import find_masks
 from g_ray.formats.photos import Photo, check_photos, find_photos, orient_photo
 from g_ray.formats.scene import PosedScene
 from g_ray.geometry.pose import Pose
+from g_ray.pipelines.alignment import scale_to_distance
 from g_ray.pipelines.scoring import TrueView, read_truth
 from g_ray.sfm.rig import Rig, read_rig_cameras
 
@@ -129,29 +130,32 @@ def collect_known(
     """
     known = [view.pose for view in views]
     count = sum(pose is not None for pose in known)
-    if metric and count < 2:
+    estimated = any(view.is_estimated for view in views if view.pose is not None)
+    if metric and (count < 2 or estimated):
+        problem = "they are estimated" if estimated else f"{count} of {len(views)} views have one"
         raise ValueError(
-            f"--metric says that known poses are in metres, but {count} of {len(views)} views have one: "
+            f"--metric says that known poses are in meters, but {problem}: "
             "give a calibration with poses, or leave it out"
         )
+    kind = "estimated" if estimated else "known"
     if poses == "ignore":
         known = []
     elif count == 1:
-        report("one known pose cannot fix a scene and is not used")
+        report(f"one {kind} pose cannot fix a scene and is not used")
         known = []
     elif count and poses == "given":
-        report(
-            f"{count} poses that came with the cameras are kept (--poses align estimates poses and compares them)"
-        )
+        report(f"{count} {kind} poses are kept (--poses align estimates poses and compares them)")
     elif count:
         report(
-            f"{count} known poses: the scene is aligned to them and scored with them (--poses ignore: not)"
-        )
-    if distance is not None and poses != "ignore" and count >= 2:
-        raise ValueError(
-            "--distance gives a scale, and known poses have one already: leave it out, or add --poses ignore"
+            f"{count} {kind} poses: the scene is aligned to them and scored with them (--poses ignore: not)"
         )
     pair = None if distance is None else _find_distance(distance, [view.name for view in views])
+    if pair is not None and sum(pose is not None for pose in known) >= 2:
+        if not estimated:
+            raise ValueError(
+                "--distance gives a scale, and known poses have one already: leave it out, or add --poses ignore"
+            )
+        known, metric, pair = _scale_poses(known, pair, views), True, None
     true_views = [] if truth is None else _read_truth_of_views(truth, views, report)
     return KnownGeometry(known, metric, pair, true_views, keep_poses=poses == "given")
 
@@ -200,6 +204,19 @@ def _find_distance(distance: tuple[str, str, float], names: list[str]) -> tuple[
     if first == second:
         raise ValueError(f"--distance names {first} twice: give two photographs")
     return names.index(first), names.index(second), length
+
+
+def _scale_poses(
+    poses: Sequence[Pose | None], pair: tuple[int, int, float], views: Sequence[CalibratedView]
+) -> list[Pose | None]:
+    """Return estimated poses in meters, in which the cameras of two views are so far apart."""
+    first, second, length = pair
+    one, other = poses[first], poses[second]
+    if one is None or other is None:
+        missing = views[first if one is None else second].name
+        raise ValueError(f"--distance names {missing}, whose pose could not be estimated: name another one")
+    scale = scale_to_distance(one, other, length)
+    return [None if pose is None else scale.transform_pose(pose) for pose in poses]
 
 
 def _read_truth_of_views(

@@ -47,7 +47,8 @@ def judge(
         figures |= _compare_with_standing_still(alignment, views)
         sentences.append(_describe_alignment(figures))
     elif prediction.keeps_poses:
-        sentences.append(_describe_kept_poses(prediction, figures))
+        kind = "Estimated" if any(view.is_estimated for view in scene.views) else "Known"
+        sentences.append(_describe_kept_poses(kind, prediction, figures))
     sentences.append(_describe_scale(prediction, unit))
     if predictor.describe_settings().get("weights") == ROOMS_WEIGHTS:
         sentences.append(
@@ -189,14 +190,14 @@ def _describe_alignment(figures: dict[str, Any]) -> str:
     )
 
 
-def _describe_kept_poses(prediction: ScenePrediction, figures: dict[str, Any]) -> str:
+def _describe_kept_poses(kind: str, prediction: ScenePrediction, figures: dict[str, Any]) -> str:
     agreement = None if prediction.sparse is None else prediction.sparse.agreement
     if agreement is None or not agreement.matches:
-        return "Poses that came with the cameras are kept; no matches of the photographs could check them."
+        return f"{kind} poses are kept; no matches of the photographs could check them."
     figures["pose_agreement"] = agreement.match_share
     return (
-        f"Poses that came with the cameras are kept: {agreement.match_share:.0%} of {agreement.matches:,} matches "
-        f"agree with them (median distance to the epipolar line {agreement.match_median_px:.2f} px)."
+        f"{kind} poses are kept: {agreement.match_share:.0%} of {agreement.matches:,} matches agree with them "
+        f"(median distance to the epipolar line {agreement.match_median_px:.2f} px)."
     )
 
 

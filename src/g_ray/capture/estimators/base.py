@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from g_ray.cameras.base import Camera
-from g_ray.formats.calibration import CalibratedView
+from g_ray.formats.calibration import ESTIMATED_BY, CalibratedView
 from g_ray.formats.photos import Photo
 from g_ray.geometry.pose import Pose
 
@@ -51,4 +51,4 @@ class Estimator(ABC):
 
     def make_calibrated(self, photo: Photo, camera: Camera, pose: Pose | None = None) -> CalibratedView:
         """Return the photo with an estimated camera and, if the estimator has one, its pose."""
-        return CalibratedView(photo.name, camera, pose, f"estimated by {self.NAME}", photo)
+        return CalibratedView(photo.name, camera, pose, f"{ESTIMATED_BY}{self.NAME}", photo)
