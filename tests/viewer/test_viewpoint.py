@@ -29,6 +29,19 @@ def test_up_is_that_of_the_cameras(up):
     assert basis[:, 1] == pytest.approx(-np.array(up))
 
 
+def test_cameras_that_look_down_are_level_all_the_same():
+    """A level camera pans over 90° and looks 40° down; the mean of its up directions leans by about 37°."""
+    poses = []
+    pitch = np.radians(-40)
+    tilt = np.array([[1, 0, 0], [0, np.cos(pitch), -np.sin(pitch)], [0, np.sin(pitch), np.cos(pitch)]])
+    for yaw in np.radians(np.linspace(-45, 45, 9)):
+        pan = np.array([[np.cos(yaw), 0, np.sin(yaw)], [0, 1, 0], [-np.sin(yaw), 0, np.cos(yaw)]])
+        poses.append(Pose.from_parts(torch.from_numpy(pan @ tilt), torch.zeros(3).double()))
+    assert np.degrees(np.arccos(-compute_up(poses)[1])) < 5
+    # One direction only: nothing but the mean says which way is up.
+    assert compute_up(poses[:1]) == pytest.approx(-poses[0].rotation.numpy()[:, 1])
+
+
 def test_upright_worlds_keep_their_axes():
     assert make_upright_basis(np.array([0.0, -1.0, 0.0])) == pytest.approx(np.eye(3))
 

@@ -10,6 +10,8 @@ from g_ray.geometry.pose import Pose
 
 MIN_AGREEMENT = 0.2
 """Length of a mean of unit vectors below which they point everywhere, and the mean says nothing."""
+MEAN_WEIGHT = 0.02
+"""Of the mean up direction beside the horizontal axes, in squared sines."""
 BEHIND, ABOVE = 0.9, 0.55
 """How far the first viewpoint is behind and above the cameras, in median depths."""
 
@@ -24,9 +26,16 @@ class Viewpoint:
 
 
 def compute_up(poses: Sequence[Pose]) -> Float[np.ndarray, "3"]:
-    """Return the mean of the cameras' up directions: people hold cameras upright, whatever the world's axes are."""
-    ups = -_stack_rotations(poses)[:, :, 1]
-    return _average_directions(ups, ups[0])
+    """Return the direction that the cameras' horizontal axes are most orthogonal to, on the side of their own ups.
+
+    People hold cameras level, but point them down or up, so that the mean of their up directions leans. Where cameras
+    hardly turn, their horizontal axes are nearly parallel and leave the direction open: the mean decides.
+    """
+    rotations = _stack_rotations(poses)
+    mean = _average_directions(-rotations[:, :, 1], -rotations[0, :, 1])
+    level = np.einsum("vi,vj->ij", rotations[:, :, 0], rotations[:, :, 0]) / len(rotations)
+    _, axes = np.linalg.eigh(level + MEAN_WEIGHT * (np.eye(3) - np.outer(mean, mean)))
+    return axes[:, 0] * np.sign(axes[:, 0] @ mean)
 
 
 def make_upright_basis(up: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3 3"]:
