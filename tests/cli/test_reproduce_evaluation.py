@@ -63,6 +63,11 @@ def test_resolution_and_rows_of_weights(reproduce, tmp_path, monkeypatch):
     _, mine, other = (row for row in result["rows"] if row["setting"] == "zoomed 1.75")
     assert mine["per_seed"]["depth_rel"][1] == other["metrics"]["depth_rel"]["mean"]
     assert mine["metrics"]["depth_rel"]["mean"] == pytest.approx(sum(mine["per_seed"]["depth_rel"]) / 2)
+    apart = abs(mine["per_seed"]["depth_rel"][0] - mine["per_seed"]["depth_rel"][1])
+    interval = mine["metrics"][
+        "depth_rel"
+    ]  # Student's over two networks: t = 12.706 with one degree of freedom
+    assert interval["high"] - interval["low"] == pytest.approx(12.706 * apart, rel=1e-4)
     difference = result["differences"][-1]
     assert difference["metrics"]["depth_rel"]["mean"] == pytest.approx(
         mine["metrics"]["depth_rel"]["mean"] - other["metrics"]["depth_rel"]["mean"]

@@ -158,13 +158,26 @@ def write_taskonomy(folder, room_scenes):
     shots, scene = Shots(), folder / "adairsville"
     shots.save_images(lambda n: scene / f"rgb/point_7_view_{n}_domain_rgb.png")
     shots.save_depth(lambda n: scene / f"depth_zbuffer/point_7_view_{n}_domain_depth_zbuffer.png", 512)
-    (scene / "point_info").mkdir()
+    write_point_info(scene / "point_info", shots)
+    return shots
+
+
+def write_point_info(folder, shots):
+    folder.mkdir(parents=True)
     for number, pose in enumerate(shots.poses):
         # Extrinsic x, y, z is Blender's XYZ.
         angles = Rotation.from_matrix((pose @ OPENGL)[:3, :3]).as_euler("xyz").tolist()
         info = {"camera_location": pose[:3, 3].tolist(), "camera_rotation_final": angles}
-        path = scene / "point_info" / f"point_7_view_{number}_domain_point_info.json"
+        path = folder / f"point_7_view_{number}_domain_point_info.json"
         path.write_text(json.dumps({**info, "field_of_view_rads": FOV}))
+
+
+def write_omnidata(folder, room_scenes):
+    shots, building = Shots(), "hm3d/00000-kfPV7w3FaU5"
+    shots.save_images(lambda n: folder / f"rgb/{building}/point_7_view_{n}_domain_rgb.png")
+    depth = folder / "depth_zbuffer" / building
+    shots.save_depth(lambda n: depth / f"point_7_view_{n}_domain_depth_zbuffer.png", 512)
+    write_point_info(folder / "point_info" / building, shots)
     return shots
 
 
@@ -240,6 +253,7 @@ WRITERS = {
     "matrixcity": write_matrixcity,
     "matterport": write_matterport,
     "midair": write_midair,
+    "omnidata": write_omnidata,
     "omniobject3d": write_omniobject3d,
     "omniworld": write_omniworld,
     "tartanair": write_tartanair,
@@ -294,6 +308,32 @@ def test_sky_has_no_depth(tmp_path, room_scenes):
     np.save(path, depth)
     read = read_scene(folder).depth[0].read()
     assert (read[:5] == 0).all() and (read[5:] > 0).all()
+
+
+def test_hm3d_of_omnidata_below_a_link_and_with_depth_along_the_ray(tmp_path, room_scenes):
+    shots = write_omnidata(tmp_path / "omnidata", room_scenes)
+    (tmp_path / "hm3d").symlink_to(tmp_path / "omnidata" / "rgb" / "hm3d")
+    zbuffer, euclidean = (tmp_path / "omnidata" / f"depth_{name}" for name in ("zbuffer", "euclidean"))
+    zbuffer.rename(tmp_path / "elsewhere")
+    for number, depth in enumerate(shots.ray_depth):
+        name = f"hm3d/00000-kfPV7w3FaU5/point_7_view_{number}_domain_depth_euclidean.png"
+        save(euclidean / name, (depth * 512).round().astype(np.uint16))
+    (folder,) = find_scenes(tmp_path / "hm3d")
+    scene = read_scene(folder)
+    assert scene.kind == "Omnidata" and {file.convention for file in scene.depth} == {"ray"}
+    assert (scene.depth[2].read() - torch.from_numpy(shots.ray_depth[2])).abs().max() < 1 / 512
+    info = tmp_path / "omnidata/point_info/hm3d/00000-kfPV7w3FaU5/point_7_view_1_domain_point_info.json"
+    info.write_text('{"camera_location": [1, 2]}')
+    with pytest.raises(ValueError, match=r"point_7_view_1_domain_point_info.json: its rotation"):
+        read_scene(folder)
+
+
+def test_other_components_of_omnidata_are_not_read(tmp_path, room_scenes):
+    write_omnidata(tmp_path, room_scenes)
+    for domain in ("rgb", "depth_zbuffer", "point_info"):
+        (tmp_path / domain / "hm3d").rename(tmp_path / domain / "hypersim")
+    with pytest.raises(ValueError, match="no scene folder in it"):
+        find_scenes(tmp_path)
 
 
 def test_flights_of_midair_without_a_pose_are_refused(tmp_path, room_scenes):

@@ -1,7 +1,11 @@
 """Tables: what is averaged, with which interval, and how it is written."""
 
 from dataclasses import replace
+from math import nan
 
+import pytest
+
+from g_ray.cli.reproduce_tables import describe_limits
 from g_ray.evaluation.study import (
     ScoredRun,
     compute_changes,
@@ -43,6 +47,24 @@ def test_rows_average_scenes_and_seeds():
     assert row["per_seed"]["psnr"] == [21.0, 22.0]
     assert (row["seeds"], row["steps"], row["cpu_seconds"]) == (2, 100, 10.5)
     assert table["gta_gray", "z2.0"]["metrics"]["psnr"]["mean"] == 24.0
+
+
+def test_scenes_without_a_score_are_left_out_and_counted():
+    """A set of views without a valid pixel has no score in any row; a score that one row alone lacks is an error."""
+    runs = [
+        run("gta", 0, 20.0, nan, 22.0),
+        run("gta", 1, 21.0, nan, 23.0),
+        run("gta_gray", 0, 24.0, nan, 25.0),
+    ]
+    row = make_rows(runs)[0]
+    assert row["metrics"]["psnr"]["mean"] == 21.5 and row["per_seed"]["psnr"] == [21.0, 22.0]
+    assert row["unscored"] == {"psnr": 1} and "unscored" not in make_rows(RUNS)[0]
+    assert compute_difference(runs, "gta_gray", "gta", "z1.0").mean == 3.5
+    assert "not in the means: z1.0 (1), z2.0 (1)." in describe_limits(
+        {"rows": make_rows(runs), "settings": {}}
+    )
+    with pytest.raises(ValueError, match="some not finite"):
+        make_rows([run("gta", 0, 20.0, 21.0), run("gta", 1, nan, 23.0)])
 
 
 def test_paired_difference_is_narrower_than_the_rows():

@@ -1,6 +1,7 @@
 """A whole table in miniature: trained, scored, interrupted, continued, drawn."""
 
 import json
+import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 
@@ -195,6 +196,21 @@ def test_effort_divides_the_machine(monkeypatch):
     assert gpus.make_run(job, "cuda:1").save_every == 2500
     assert Effort(2).make_run(job, "cpu").workers == 0 and Effort(2).count_threads() == 1
     assert Effort(1, workers=5).make_run(job, "cpu").workers == 5
+
+
+def test_a_killed_process_ends_the_study_in_one_line(tmp_path):
+    endless = {
+        name: replace(recipe, schedule=Schedule(lr=1e-3, steps=100_000))
+        for name, recipe in STUDY.methods.items()
+    }
+
+    def kill_one(state: str) -> None:
+        for child in multiprocessing.active_children()[:1]:
+            child.kill()
+
+    with pytest.raises(OSError, match="process of a network was killed") as caught:
+        run_study(replace(STUDY, methods=endless), tmp_path, 1, Effort(jobs=2), kill_one)
+    assert "\n" not in str(caught.value)
 
 
 def test_nonsense_is_refused(tmp_path):

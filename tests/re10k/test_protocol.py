@@ -120,6 +120,8 @@ def test_the_papers_table_says_what_is_scored(miniature, tmp_path, capsys):
     assert capsys.readouterr().out.startswith("2 of 3 indexed scenes are on disk, 1 are missing")
     assert next(iter(study.methods)) == "plucker" and study.scorer.settings[-1] == "z2.5"
     assert all(recipe.data.root == miniature.chunks for recipe in study.methods.values())
+    chosen = replace(table, lpips=tmp_path / "lpips.npz").choose_networks(study)
+    assert {recipe.loss.lpips_weights for recipe in chosen.methods.values()} == {tmp_path / "lpips.npz"}
 
 
 def test_a_released_network_is_scored_on_clips(miniature, tmp_path, monkeypatch, capsys):

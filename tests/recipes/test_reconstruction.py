@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from g_ray.cli.reproduce import ReconAblation
 from g_ray.data.reconstruction_mixture import MixtureReconstruction
 from g_ray.data.reconstruction_settings import ScenesViews
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
@@ -133,3 +134,34 @@ def test_scenes_and_rooms_in_one_training(shared_data):
 def test_scenes_that_make_no_sense_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         ScenesViews(24, 24, 2, (2, 2), **changes).build_source(0, 4)
+
+
+def test_an_encoder_with_or_without_registers(shared_data):
+    network = recipes.ablation("gray").model
+    assert network.build_config().encoder == "vits14"
+    assert replace(network, registers=False).build_config().encoder == "vits14_noreg"
+    assert replace(recipes.dino("gray").model, registers=True).build_config().encoder == "vits14"
+    with pytest.raises(ValueError, match="size tiny has no DINOv2"):
+        replace(recipes.tiny("gray").model, registers=False).build_config()
+    file = next((shared_data / "dinov2_vits14").glob("*.safetensors"))
+    recipe = replace(recipes.ablation("gray"), model=replace(network, encoder=file))
+    with pytest.raises(
+        ValueError, match=r"is vits14_noreg, but .* vits14; for this file set registers to False"
+    ):
+        recipe.build_task().build_model()
+    replace(recipe, model=replace(recipe.model, registers=False)).build_task().build_model()
+
+
+def test_the_papers_ablation_on_folders_that_are_given(tmp_path):
+    file = tmp_path / "encoder.safetensors"
+    folders = (tmp_path / "one", tmp_path / "two")
+    table = ReconAblation(
+        tmp_path, scale="paper", data=folders, weights=(1.0, 2.0), encoder=file, registers=False
+    )
+    for recipe in table.build_study().methods.values():
+        assert recipe.data == ScenesViews(
+            **recipes.ablation("gray").data.get_shape(), folders=folders, weights=(1.0, 2.0)
+        )
+        assert recipe.model.encoder == file and recipe.model.registers is False
+    with pytest.raises(ValueError, match="belong to --scale paper"):
+        ReconAblation(tmp_path, registers=False).build_study()

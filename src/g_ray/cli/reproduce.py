@@ -51,8 +51,10 @@ class ReconAblation(Table):
     weights: tuple[float, ...] = ()
     """How often each folder is drawn from; without any, all scenes are equally frequent."""
     encoder: Path | None = None
-    """Weights of DINOv2 ViT-S/14 with registers, or an id such as facebook/dinov2-with-registers-small, that training
-    starts from (paper scale only)."""
+    """Weights of DINOv2 ViT-S/14, or an id such as facebook/dinov2-with-registers-small, that training starts from
+    (paper scale only)."""
+    registers: bool = True
+    """Whether the encoder has registers; with --no-registers it is of DINOv2's first release (paper scale only)."""
     tests: Path | None = None
     """Folder with NAME-test-pinhole, -zoom, -mixed, -fisheye to score on, as `g-ray data levels` makes them; without,
     procedural rooms."""
@@ -67,9 +69,9 @@ class ReconAblation(Table):
         from g_ray.recipes import reconstruction
 
         make = {"small": reconstruction.tiny, "paper": reconstruction.ablation}[self.scale]
-        if self.scale == "small" and (self.data or self.weights or self.encoder):
+        if self.scale == "small" and (self.data or self.weights or self.encoder or not self.registers):
             raise ValueError(
-                "--data, --weights and --encoder belong to --scale paper; --scale small makes rooms"
+                "--data, --weights, --encoder and --no-registers belong to --scale paper; --scale small makes rooms"
             )
         recipes = {method: self._start_from(make(method)) for method in RECONSTRUCTION_METHODS}
         rooms = make("gray").data.build_source(0, recipes["gray"].model.build_config().patch)
@@ -87,6 +89,8 @@ class ReconAblation(Table):
 
         if self.encoder is not None:
             recipe = replace(recipe, model=replace(recipe.model, encoder=self.encoder))
+        if not self.registers:
+            recipe = replace(recipe, model=replace(recipe.model, registers=False))
         if not self.data:
             return recipe
         folders = ScenesViews(**recipe.data.get_shape(), folders=self.data, weights=self.weights)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from g_ray.evaluation.objects_protocol import ObjectsProtocol
     from g_ray.evaluation.study_runs import Study
     from g_ray.recipes.nvs import NVSRecipe
+    from g_ray.training.recipe import Recipe
 
 ALPHAS = (1, 2, 4, 6, 8, 10, 15, 20, 40)
 PAIRS = (("gta_gray", "gta"), ("rayrope_gray", "rayrope"))
@@ -22,7 +23,8 @@ class NVSTable(Table):
     """Novel-view synthesis."""
 
     lpips: Path | None = None
-    """AlexNet and LPIPS weights; if not given, those in the cache. Without any the column is left out."""
+    """AlexNet and LPIPS weights, for scores and for losses with LPIPS; if not given, those in the cache. Without any
+    the column is left out, and rows that train with LPIPS cannot be trained."""
     scenes: int | None = None
     """Score on the first so many test scenes only, to try things out with few --steps; the table says so."""
     weights: tuple[Path, ...] = ()
@@ -38,14 +40,14 @@ class NVSTable(Table):
         return NVSScorer(protocol.limit_scenes(self.scenes), find_lpips(self.lpips), list_devices()[0])
 
     def choose_networks(self, study: "Study") -> "Study":
-        """Return the study with the given networks as its rows, or as it is if none is given."""
+        """Return the study with the given networks as its rows; if none is given, with --lpips in its losses."""
         from g_ray.models.stored_config import check_config
         from g_ray.recipes.nvs import NVSRecipe
         from g_ray.recipes.stored import read_recipe
         from g_ray.training.checkpoint import read_weights
 
         if not self.weights:
-            return study
+            return replace(study, methods={name: self._set_lpips(r) for name, r in study.methods.items()})
         if self.seeds != 1:
             raise ValueError("--weights gives one network per row: add --seeds 1")
         files = {path.stem: path for path in self.weights}
@@ -59,6 +61,14 @@ class NVSTable(Table):
             check_config(recipe.model, read_weights(path))
             recipes[name] = recipe
         return replace(study, methods=recipes, pairs=(), weights=files)
+
+    def _set_lpips(self, recipe: "Recipe") -> "Recipe":
+        """Return a recipe whose loss reads the given LPIPS weights, if it needs any."""
+        from g_ray.recipes.nvs import NVSRecipe
+
+        if self.lpips is None or not isinstance(recipe, NVSRecipe) or not recipe.loss.lpips:
+            return recipe
+        return replace(recipe, loss=replace(recipe.loss, lpips_weights=self.lpips))
 
     def draw(self, study: "Study", result: dict[str, Any]) -> None:
         from g_ray.cli.reproduce_tables import draw_views

@@ -114,10 +114,15 @@ def is_study_folder(folder: Path) -> bool:
 
 
 def describe_limits(result: dict[str, Any]) -> str:
-    """Return a line on what was left out to try things out, or nothing."""
+    """Return a line on what was left out to try things out, or because it has no score, or nothing."""
     protocol = result["settings"].get("protocol")
     limit = protocol.get("limit") if isinstance(protocol, dict) else None
-    return "" if limit is None else f"Scored on the first {limit} test scenes only.\n\n"
+    line = "" if limit is None else f"Scored on the first {limit} test scenes only.\n\n"
+    unscored = {row["setting"]: max(row["unscored"].values()) for row in result["rows"] if "unscored" in row}
+    if unscored:
+        listed = ", ".join(f"{setting} ({count})" for setting, count in unscored.items())
+        line += f"Scenes without a valid pixel are not in the means: {listed}.\n\n"
+    return line
 
 
 def format_tables(result: dict[str, Any]) -> str:

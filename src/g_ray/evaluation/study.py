@@ -116,13 +116,16 @@ def make_rows(runs: list[ScoredRun]) -> list[dict[str, Any]]:
 def _make_row(runs: list[ScoredRun], setting: str) -> dict[str, Any]:
     metrics = list(runs[0].scores[setting])
     values = {metric: torch.tensor([run.scores[setting][metric] for run in runs]) for metric in metrics}
+    unscored = {metric: int(per_scene.isnan().all(0).sum()) for metric, per_scene in values.items()}
     return {
         "method": runs[0].method,
         "setting": setting,
         "metrics": {
             metric: _to_document(compute_run_interval(per_scene)) for metric, per_scene in values.items()
         },
-        "per_seed": {metric: per_scene.mean(1).tolist() for metric, per_scene in values.items()},
+        "per_seed": {metric: per_scene.nanmean(1).tolist() for metric, per_scene in values.items()},
+        # A set of views without a valid pixel has no error of points, for instance.
+        **({"unscored": unscored} if any(unscored.values()) else {}),
         "seeds": len(runs),
         "steps": runs[0].steps,
         "cpu_seconds": round(sum(run.cpu_seconds for run in runs) / len(runs), 1),

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.queues import Queue
@@ -145,6 +146,11 @@ def _run_jobs(todo: list[Job], effort: Effort, progress: Callable[[str], None]) 
         try:
             for _ in _poll_until_done(futures):
                 progress(_format_state(todo, futures, before, started))
+        except BrokenProcessPool:
+            raise OSError(
+                "the process of a network was killed (out of memory?): train fewer at the same time with --jobs; the "
+                "same command continues from the last checkpoints"
+            ) from None
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise

@@ -26,6 +26,7 @@ from g_ray.formats.matterport import is_matterport, read_matterport
 from g_ray.formats.metashape import MetashapeSource
 from g_ray.formats.midair import is_midair, read_midair
 from g_ray.formats.nerfstudio import TRANSFORMS, NerfstudioSource, is_nerfstudio, read_nerfstudio
+from g_ray.formats.omnidata import is_omnidata, read_omnidata
 from g_ray.formats.omniobject3d import is_omniobject3d, read_omniobject3d
 from g_ray.formats.omniworld import is_omniworld, read_omniworld
 from g_ray.formats.open3d import Open3DSource
@@ -96,6 +97,7 @@ SCENES: dict[str, SceneFormat] = {
         "Matterport3D", "undistorted_camera_parameters", is_matterport, read_matterport
     ),
     "midair": SceneFormat("Mid-Air", "color_left beside sensor_records.hdf5", is_midair, read_midair),
+    "omnidata": SceneFormat("Omnidata", "rgb/hm3d/BUILDING of Omnidata", is_omnidata, read_omnidata),
     "omniworld": SceneFormat("OmniWorld-Game", "split_info.json", is_omniworld, read_omniworld),
     "tartanair": SceneFormat("TartanAir", "pose_left.txt", is_tartanair, read_tartanair),
     "taskonomy": SceneFormat("Taskonomy", "point_info", is_taskonomy, read_taskonomy),

@@ -11,6 +11,7 @@ y up, into the world.
 
 from math import cos, sin
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -40,12 +41,27 @@ def is_taskonomy(folder: Path) -> bool:
 
 def read_taskonomy(folder: Path, check: bool = True) -> PosedScene:
     """Read the views of a building; ValueError, in one line with the file, if anything is wrong."""
-    images = sorted((folder / "rgb").glob(f"point_*{RGB}"))
+    depth = DepthDomain(folder / "depth_zbuffer", "depth_zbuffer", "z")
+    views = read_views(folder / "rgb", folder / "point_info", depth)
+    return build_recorded_scene(folder, TITLE, views, check)
+
+
+class DepthDomain(NamedTuple):
+    """The folder of a building's depth files, the end of their names, and what they hold."""
+
+    folder: Path
+    name: str
+    convention: Literal["z", "ray"]
+
+
+def read_views(rgb: Path, infos: Path, depth: DepthDomain) -> list[RecordedView]:
+    """Read the views of a building from the folders of its images, cameras and depth."""
+    images = sorted(rgb.glob(f"point_*{RGB}"))
     size = read_photo_size(images[0])
     views = []
     for image in images:
         stem = image.name.removesuffix(RGB)
-        paths = [folder / "point_info" / f"{stem}_domain_{name}.json" for name in INFOS]
+        paths = [infos / f"{stem}_domain_{name}.json" for name in INFOS]
         path = next((path for path in paths if path.is_file()), paths[0])
         info = read_json_object(path, "point info of Taskonomy")
         try:
@@ -55,11 +71,13 @@ def read_taskonomy(folder: Path, check: bool = True) -> PosedScene:
             fov = parse_number(info.get("field_of_view_rads"), "field_of_view_rads")
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
-        depth = folder / "depth_zbuffer" / f"{stem}_domain_depth_zbuffer.png"
+        file = depth.folder / f"{stem}_domain_{depth.name}.png"
         camera = make_centered_pinhole(str(path), *size, fov)
         pose = make_world_from_cam(str(path), matrix, "opengl")
-        views.append(RecordedView(image, camera, pose, DepthFile(depth, "z", 1 / PER_METER, NOTHING)))
-    return build_recorded_scene(folder, TITLE, views, check)
+        views.append(
+            RecordedView(image, camera, pose, DepthFile(file, depth.convention, 1 / PER_METER, NOTHING))
+        )
+    return views
 
 
 def _rotate(x: float, y: float, z: float) -> Float[np.ndarray, "3 3"]:

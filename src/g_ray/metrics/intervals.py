@@ -92,8 +92,9 @@ def compute_run_interval(
     All runs are scored on the same scenes, so their means per run are independent draws of one quantity. A bootstrap
     over so few runs is too narrow: with three runs it covers 74 % instead of 95 %. To compare two methods, pass their
     differences per seed and scene: the test is then paired. A single run has no spread between runs; its interval is
-    the bootstrap over scenes.
+    the bootstrap over scenes. Scenes without a value (NaN) in all runs are left out.
     """
+    values = values[:, ~values.isnan().all(0)]
     if values.shape[0] == 1:
         return bootstrap(values[0], confidence=confidence, seed=seed)
     if values.numel() == 0 or not bool(values.isfinite().all()):

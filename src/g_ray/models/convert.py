@@ -106,6 +106,9 @@ def load_encoder(model: ReconstructionModel, source: str | Path) -> LoadReport:
     encoder, report = build_encoder(read_foreign(find_file(source)))
     if ours.config != encoder.config:
         size = find_encoder_size(encoder.config.dim, encoder.config.registers > 0)
-        raise ValueError(f"{source} is {size}, but the network's encoder is {model.config.encoder}")
+        advice = ""
+        if encoder.config.dim == ours.config.dim:
+            advice = f"; for this file set registers to {encoder.config.registers > 0}"
+        raise ValueError(f"{source} is {size}, but the network's encoder is {model.config.encoder}{advice}")
     load_matching(ours, encoder.state_dict())  # blocks behind the network's last tap find no place
     return report

@@ -4,7 +4,7 @@ Importing this module does not import torch; what needs it is imported inside of
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import pi
 from pathlib import Path
@@ -275,6 +275,9 @@ else:
     SizeName = Literal[tuple(RECONSTRUCTION_SIZES)]  # the choices on the command line
 
 
+WITHOUT_REGISTERS = "_noreg"
+"""End of the names of encoders of DINOv2's first release."""
+
 RANDOM_ENCODER = Path("random")
 """In the place of an encoder's file: the weights that it is built with."""
 
@@ -290,6 +293,9 @@ class ReconstructionNetwork(TrunkOptions):
     """Pretrained DINOv2 weights for the encoder: a file of the official release or of transformers, or the name of a
     repository on the Hugging Face hub, e.g. facebook/dinov2-small; "random" freezes an encoder that has learned
     nothing, to compare with."""
+    registers: bool | None = None
+    """Whether DINOv2 has registers: dinov2_vitl14_reg4 and so on have, its first release (dinov2_vitl14) has none. If
+    not given: small and paper have, dino and dino_small have none."""
     freeze_encoder: bool = False
     """Keep the encoder as it is. What it makes of an image is then computed once per image with --cache."""
     trained_blocks: int = 0
@@ -298,9 +304,15 @@ class ReconstructionNetwork(TrunkOptions):
     def build_config(self) -> ReconstructionConfig:
         """Return all sizes."""
         make = RECONSTRUCTION_SIZES[self.size]
-        return make(
+        config = make(
             self.method,
             camray_scale=self.camray_scale,
             recompute=self.recompute,
             encoding_options=self.encoding_options,
         )
+        if self.registers is None:
+            return config
+        if config.encoder == "patch":
+            raise ValueError(f"size {self.size} has no DINOv2, and no registers: leave them out")
+        plain = config.encoder.removesuffix(WITHOUT_REGISTERS)
+        return replace(config, encoder=plain if self.registers else plain + WITHOUT_REGISTERS)

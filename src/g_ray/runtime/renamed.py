@@ -23,6 +23,7 @@ ADDED: dict[str, Any] = {
     "distinct": None,
     "pose_frame": "first_context",
     "encoding_options": {},
+    "registers": None,
 }
 """Settings that runs of earlier versions lack, and what these did."""
 

@@ -220,7 +220,7 @@ class CheckpointStore:
             ) from None
         if free < needed:
             raise CheckpointError(
-                f"a checkpoint takes about {needed / 1e6:.0f} MB, but {self.folder} has {free / 1e6:.0f} MB of free "
+                f"a checkpoint takes about {needed / 1e6:.2f} MB, but {self.folder} has {free / 1e6:.2f} MB of free "
                 "space: free some, or choose another --out"
             )
 

@@ -6,9 +6,11 @@ OUT/indices/…               view indices that all rows share, where the datase
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from g_ray.evaluation.preparation.prepare import INDICES
 from g_ray.evaluation.protocols.protocol import Protocol
@@ -23,6 +25,7 @@ from g_ray.evaluation.running.report import (
 from g_ray.evaluation.running.rows import SetRow, format_csv
 from g_ray.evaluation.running.run import Evaluation, LoadedViews, run_evaluation
 from g_ray.evaluation.running.seeds import average_seeds, subtract_rows
+from g_ray.metrics.intervals import compute_run_interval
 from g_ray.predictors import ModelSettings
 
 INTERVAL = ("mean", "low", "high")
@@ -66,28 +69,35 @@ class Cell:
     """Per network, one per set."""
 
     def make_table_rows(self) -> list[dict[str, Any]]:
-        """Return a row per number of views; those of several networks also have the means of each network."""
+        """Return a row per number of views; those of several networks have the mean of each and intervals over them."""
+        networks = self.rows if len(self.rows) > 1 else ()
         return [
-            {"method": self.row, "setting": self.column}
-            | _convert(average(self.plan, group, views))
-            | self._list_seeds(views)
+            {"method": self.row, "setting": self.column} | self._average(group, networks, views)
             for views, group in _group_scored(average_seeds(self.rows)).items()
         ]
 
-    def _list_seeds(self, views: int) -> dict[str, Any]:
-        if len(self.rows) == 1:
-            return {}
-        return {"per_seed": _list_means(self.plan, self.rows, views)}
+    def _average(
+        self, group: Sequence[SetRow], networks: Sequence[Sequence[SetRow]], views: int
+    ) -> dict[str, Any]:
+        """Average the sets of a group; with several networks, or differences of such, intervals are over them."""
+        averaged = _convert(average(self.plan, group, views))
+        if not networks:
+            return averaged
+        per_seed = _list_means(self.plan, networks, views)
+        return {
+            **averaged,
+            "metrics": averaged["metrics"] | _compute_intervals(per_seed),
+            "per_seed": per_seed,
+        }
 
     def subtract(self, other: "Cell") -> list[dict[str, Any]]:
         """Return the differences to another row, paired by set, per number of views; by seed if both have as many."""
         paired = subtract_rows(average_seeds(self.rows), average_seeds(other.rows))
-        seeds = [subtract_rows(*both) for both in zip(self.rows, other.rows, strict=False)]
         by_seed = len(self.rows) == len(other.rows) > 1
+        seeds = [subtract_rows(*both) for both in zip(self.rows, other.rows, strict=True)] if by_seed else []
         return [
             {"method": self.row, "minus": other.row, "setting": self.column}
-            | _convert(average(self.plan, group, views))
-            | ({"per_seed": _list_means(self.plan, seeds, views)} if by_seed else {})
+            | self._average(group, seeds, views)
             for views, group in _group_scored(paired).items()
         ]
 
@@ -101,6 +111,15 @@ def _list_means(plan: Plan, networks: Sequence[Sequence[SetRow]], views: int) ->
     """Return the mean of each network by metric."""
     averaged = [average(plan, group_by_views(rows)[views], views)["metrics"] for rows in networks]
     return {name: [one[name]["mean"] for one in averaged if name in one] for name in averaged[0]}
+
+
+def _compute_intervals(per_seed: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:
+    """Compute Student's interval over networks by metric; intervals over scenes would take the networks for granted."""
+    return {
+        name: asdict(compute_run_interval(torch.tensor(means, dtype=torch.float64)[:, None]))
+        for name, means in per_seed.items()
+        if len(means) > 1
+    }
 
 
 def _convert(averaged: Mapping[str, Any]) -> dict[str, Any]:

@@ -75,9 +75,12 @@ def describe_intervals(result: Mapping[str, Any]) -> list[str]:
     """Say what intervals are over, and which rows are means over several networks."""
     scenes = {row["scenes"] for row in result["rows"]}
     over = "scenes" if min(scenes) > 1 else "scenes, or over sets where a column has one scene"
-    lines = [f"± is half of a 95 % bootstrap interval over {over}, networks fixed."]
     several = {row: count for row, count in result["seeds"].items() if count > 1}
-    if several:
-        listed = ", ".join(f"{row} ({count})" for row, count in several.items())
-        lines.append(f"Means over networks that differ in their seeds, set by set: {listed}.")
-    return lines
+    if not several:
+        return [f"± is half of a 95 % bootstrap interval over {over}, networks fixed."]
+    listed = ", ".join(f"{row} ({count})" for row, count in several.items())
+    return [
+        f"Means over networks that differ in their seeds: {listed}. There, and in differences of as many networks "
+        "each, paired by seed, ± is half of Student's 95 % interval over the networks, for these scenes.",
+        f"In other rows ± is half of a 95 % bootstrap interval over {over}.",
+    ]
