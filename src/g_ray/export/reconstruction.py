@@ -316,6 +316,8 @@ def _read_finished(folder: Path, cameras: list[CalibratedView]) -> Reconstructio
         names, notes = content["views"], tuple(content["notes"])
         metrics, settings = dict(content["metrics"]), dict(content["settings"])
         quality = dict(content.get("quality", {}))
+        if not all(isinstance(note, str) for note in notes):
+            raise ValueError("notes must be sentences")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} cannot be read ({str(error)[:200]}); run g-ray reconstruct again") from None
     if names != [named.name for named in cameras]:
