@@ -33,15 +33,13 @@ from g_ray.formats.scene import resolve_inside
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity
 from g_ray.runtime.files import atomic_path, write_json
-from g_ray.runtime.out_folder import MARKER, claim_out, read_mark
+from g_ray.runtime.out_folder import MARKER, RESULT, UNFINISHED, claim_out, read_mark
 
 if TYPE_CHECKING:
     from g_ray.export.options import ExportOptions
 
 Unit = Literal["metre", "unknown"]
-CAMERAS, RESULT = "cameras.json", "result.json"
-UNFINISHED = "unfinished/settings.json"
-"""Marks the folder of a run that can be resumed."""
+CAMERAS = "cameras.json"
 FORMAT, VERSION = "g-ray-result", 1
 
 
