@@ -6,6 +6,7 @@ that `g-ray --help` prints immediately.
 
 import contextlib
 import dataclasses
+import errno
 import io
 import os
 import sys
@@ -213,6 +214,8 @@ def _format_warning(message: Warning | str, *place: object, **more: object) -> s
 
 
 def _format_error(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{error.filename or 'a disk'}: {error.strerror}; make room, or choose another --out, and repeat the command"
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split()) or type(error).__name__

@@ -65,9 +65,11 @@ class ParsedFile:
 def read_json_object(path: Path, what: str) -> dict[str, Any]:
     """Read the JSON object in a file; ValueError names the file, and what was expected, if there is none."""
     try:
-        content = parse_json(_decode(path, _read_bytes(path)))
+        text = _decode(path, _read_bytes(path))
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
+    try:
+        content = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not JSON ({_shorten_reason(error)}); export it again") from None
     if not isinstance(content, dict):
@@ -77,6 +79,8 @@ def read_json_object(path: Path, what: str) -> dict[str, Any]:
 
 def _read_bytes(path: Path) -> bytes:
     """Read a file, unpacked if it is compressed, up to a bound."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ValueError(f"{path}: a pipe or a device, not a file")  # reading it may never end
     size_error = ValueError(f"{path}: larger than {MAX_BYTES >> 20} MiB, not a calibration file")
     if path.stat().st_size > MAX_BYTES:
         raise size_error
