@@ -215,7 +215,7 @@ def _format_warning(message: Warning | str, *place: object, **more: object) -> s
 
 def _format_error(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{error.filename or 'a disk'}: {error.strerror}; make room, or choose another --out, and repeat the command"
+        return f"{error.filename or 'a disk'}: {error.strerror}; make room and repeat the command"
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split()) or type(error).__name__
