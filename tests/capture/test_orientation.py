@@ -69,6 +69,15 @@ def test_where_the_size_cannot_tell_photos_are_upright_and_scene_folders_as_stor
     assert torch.equal(view.load_photo(), stored) and "used as stored" in reports[1]
 
 
+def test_a_calibration_of_stored_pixels_without_a_size_is_not_taken_for_a_turned_photo(tmp_path, shoot):
+    path = shoot("a.png", STORED, {274: TRANSPOSED})
+    (tmp_path / "c.json").write_text(json.dumps({"K": [[60.0, 0, 31.5], [0, 60.0, 23.5], [0, 0, 1]]}))
+    with pytest.raises(ValueError, match="far from the middle of 48×64"):
+        assign_cameras(find_photos([path]), str(tmp_path / "c.json"))
+    (view,) = assign_cameras(find_photos([path], upright=False), str(tmp_path / "c.json"))
+    assert (view.camera.width, view.camera.height) == STORED
+
+
 def test_as_stored_is_as_stored(tmp_path, shoot):
     path = shoot("a.png", STORED, {274: HALF_TURN})
     photos = find_photos([path], upright=False)

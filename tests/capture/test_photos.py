@@ -193,6 +193,43 @@ def test_a_frame_and_a_photo_of_one_name(tmp_path, film):
         find_photos([film, tmp_path / "walk"])
 
 
+def test_photographs_and_videos_that_are_left_out_of_a_folder_are_named(tmp_path, shoot):
+    folder = shoot("a.png").parent
+    for name in ("b.HEIC", "c.dng", "film.mp4", "notes.txt"):
+        (folder / name).write_bytes(b"no image")
+    notes = []
+    assert names(find_photos([folder], note=notes.append)) == ["a.png"]
+    assert (
+        len(notes) == 2 and "b.HEIC, c.dng: convert them" in notes[0] and "film.mp4: give videos" in notes[1]
+    )
+    with pytest.raises(OSError, match=r"b\.HEIC: cannot be read as an image of JPEG, .*; convert it"):
+        find_photos([folder / "b.HEIC"])
+    (folder / "a.png").unlink()
+    with pytest.raises(ValueError, match=r"no images in this folder; convert b\.HEIC and others"):
+        find_photos([folder])
+
+
+@pytest.mark.parametrize("mark", ["result.json", "unfinished/settings.json", ".g-ray.json"])
+def test_results_inside_of_the_folder_are_no_photographs(shoot, mark):
+    """`--out photos/out` must not make its copies photographs of the next run."""
+    folder = shoot("a.png").parent
+    out = shoot("out/images/a.png").parent.parent
+    assert len(find_photos([folder])) == 2
+    (out / mark).parent.mkdir(exist_ok=True)
+    (out / mark).write_text('{"format": "g-ray-result"}')
+    notes = []
+    assert names(find_photos([folder], note=notes.append)) == ["a.png"] and "wrote into out" in notes[0]
+    assert names(find_photos([out / "images"])) == ["a.png"]
+
+
+def test_links_to_folders_are_named(tmp_path, shoot):
+    folder = shoot("a.png").parent
+    (folder / "more").symlink_to(shoot("elsewhere/b.png").parent.rename(tmp_path / "elsewhere"))
+    notes = []
+    assert names(find_photos([folder], note=notes.append)) == ["a.png"]
+    assert "links to folders are not followed (more)" in notes[0]
+
+
 def test_depth_maps_of_seven_scenes_are_no_photographs(tmp_path, shoot):
     for name in ("frame-000000.color.png", "frame-000000.depth.png", "frame-000000.depth.proj.png"):
         shoot(name)

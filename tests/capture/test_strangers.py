@@ -12,7 +12,7 @@ from g_ray.capture.assign import assign_cameras
 from g_ray.formats import open_calibration
 from g_ray.formats.aria import AriaSource
 from g_ray.formats.aria import _build_camera as aria_camera
-from g_ray.formats.kalibr import _parse_lens as kalibr_lens
+from g_ray.formats.kalibr import parse_lens as kalibr_lens
 from g_ray.formats.photos import find_photos
 
 MATRIX = np.array([[520.0, 0, 318.2], [0, 523.0, 243.7], [0, 0, 1]])

@@ -63,6 +63,8 @@ def test_a_mistake_is_one_line_without_a_traceback(tmp_path):
             2,
             "g-ray: a.json: No such file or directory\n",
         ),
+        (OSError(28, "No space left on device"), 2, "g-ray: a disk: No space left on device; make room"),
+        (OSError(28, "No space left on device", "out"), 2, "g-ray: out: No space left on device; make room"),
         (KeyboardInterrupt(), 130, "g-ray: stopped\n"),
         (ModuleNotFoundError("No module named 'cv2'", name="cv2"), 2, "g-ray: this command needs cv2;"),
     ],

@@ -1,5 +1,6 @@
 """`g-ray rays`: numbers that can be checked by hand, and a picture per camera."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,10 @@ def test_a_broken_file_is_one_line(tmp_path, capsys, content):
     error = capsys.readouterr().err
     assert error.startswith("g-ray: ") and error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_device_or_a_pipe_is_not_read_for_ever(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe.json")
+    for path in (tmp_path / "pipe.json", "/dev/zero"):
+        assert main(["rays", str(path)]) == 2
+        assert "a pipe or a device, not a file" in capsys.readouterr().err

@@ -45,6 +45,21 @@ def test_the_same_command_continues_and_another_recipe_is_refused(tmp_path, caps
 
 
 @pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ["--schedule.steps", "1"],
+            "schedule.warmup is 20 and schedule.steps 1: the warm-up must be shorter",
+        ),
+        (["--schedule.steps", "0"], "schedule.steps must be at least 1, got 0"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_one_line(words, line, capsys):
+    assert main(["train", "curve", *words]) == 2
+    assert capsys.readouterr().err == f"g-ray: {line}\n"
+
+
+@pytest.mark.parametrize(
     "words",
     [
         ["nonsense"],

@@ -182,6 +182,7 @@ BROKEN = {
     "another version": (with_result({"version": 2}), "must be g-ray-result version 1"),
     "another unit": (with_result({"unit": "mile"}), "result.json cannot be read"),
     "other views": (with_result({"views": ["b"]}), "name different views"),
+    "notes that are no text": (with_result({"notes": [["x"]]}), "notes must be sentences"),
 }
 
 

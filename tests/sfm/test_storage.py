@@ -6,6 +6,7 @@ import torch
 from g_ray.cameras import OpenCV, RayMapCamera
 from g_ray.geometry.pose import Pose
 from g_ray.sfm import PoseAgreement, Rig, ScaleEstimate, SparseScene, Tracks, load_scene, save_scene
+from g_ray.sfm.reconstruction import name_full_disk
 
 
 def _make_scene() -> SparseScene:
@@ -55,3 +56,11 @@ def test_scene_comes_back(tmp_path):
 def test_other_folders_are_refused(tmp_path):
     with pytest.raises(ValueError, match="no sparse scene that can be read"):
         load_scene(tmp_path)
+
+
+def test_a_full_disk_is_named(tmp_path):
+    with pytest.raises(OSError, match="No space left on device") as raised, name_full_disk(tmp_path):
+        raise RuntimeError("[database_sqlite.cc:1362] SQLite error: database or disk is full")
+    assert raised.value.filename == str(tmp_path)
+    with pytest.raises(RuntimeError, match="another"), name_full_disk(tmp_path):
+        raise RuntimeError("another defect")

@@ -4,10 +4,13 @@ A command is a dataclass with `run()`. Modules that are slow to import (torch, m
 that `g-ray --help` prints immediately.
 """
 
+import contextlib
 import dataclasses
+import errno
 import io
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -94,16 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         check_no_empty_argument(arguments)
         arguments = expand_recipe_name([rename_option(word) for word in arguments])
-        kind = make_command(arguments)
-        command = tyro.cli(
-            kind,
-            prog="g-ray",
-            description=DESCRIPTION,
-            args=convert_boolean_values(arguments, kind),
-            config=(tyro.conf.OmitSubcommandPrefixes,),
-            registry=make_registry(),
-        )
-        code = command.run()
+        code = parse_command(arguments).run()
     except KeyboardInterrupt:
         return _print_error("stopped", 130)
     except ModuleNotFoundError as error:
@@ -125,6 +119,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
             1,
         )
     return code or 0
+
+
+def parse_command(arguments: Sequence[str]) -> Any:
+    """Return the command of a command line; SystemExit after help, or after the parser has printed what is wrong."""
+    kind = make_command(arguments)
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(
+                kind,
+                prog="g-ray",
+                description=DESCRIPTION,
+                args=convert_boolean_values(arguments, kind),
+                config=(tyro.conf.OmitSubcommandPrefixes,),
+                registry=make_registry(),
+            )
+    except SystemExit as stop:
+        error = _find_own_error(stop)
+        if error is not None:
+            raise error from None
+        sys.stderr.write(said.getvalue())
+        raise
+
+
+def _find_own_error(stop: SystemExit) -> ValueError | None:
+    """Return the error of our own that made the parser stop: it would print the error under names of its own."""
+    error = stop.__context__
+    while error is not None:
+        frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+        if isinstance(error, ValueError) and frames and frames[-1].startswith("g_ray"):
+            return error
+        error = error.__context__
+    return None
 
 
 def check_no_empty_argument(arguments: Sequence[str]) -> None:
@@ -187,6 +214,8 @@ def _format_warning(message: Warning | str, *place: object, **more: object) -> s
 
 
 def _format_error(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{error.filename or 'a disk'}: {error.strerror}; make room and repeat the command"
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split()) or type(error).__name__

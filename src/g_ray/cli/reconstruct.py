@@ -88,6 +88,8 @@ class Reconstruct:
         )
         views = read_views(self.images, self.calibration, photo_options, report)
         report(format_calibration_table(views))
+        if self.poses == "align" and all(view.pose is None for view in views):
+            raise ValueError("--poses align: the calibration has no poses to align to; leave it out")
         predictor = make_predictor(self.model, self.settings)
         if self.into is None:
             known = collect_known(

@@ -33,15 +33,13 @@ from g_ray.formats.scene import resolve_inside
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity
 from g_ray.runtime.files import atomic_path, write_json
-from g_ray.runtime.out_folder import MARKER, claim_out, read_mark
+from g_ray.runtime.out_folder import MARKER, RESULT, UNFINISHED, claim_out, read_mark
 
 if TYPE_CHECKING:
     from g_ray.export.options import ExportOptions
 
 Unit = Literal["metre", "unknown"]
-CAMERAS, RESULT = "cameras.json", "result.json"
-UNFINISHED = "unfinished/settings.json"
-"""Marks the folder of a run that can be resumed."""
+CAMERAS = "cameras.json"
 FORMAT, VERSION = "g-ray-result", 1
 
 
@@ -316,6 +314,8 @@ def _read_finished(folder: Path, cameras: list[CalibratedView]) -> Reconstructio
         names, notes = content["views"], tuple(content["notes"])
         metrics, settings = dict(content["metrics"]), dict(content["settings"])
         quality = dict(content.get("quality", {}))
+        if not all(isinstance(note, str) for note in notes):
+            raise ValueError("notes must be sentences")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} cannot be read ({str(error)[:200]}); run g-ray reconstruct again") from None
     if names != [named.name for named in cameras]:

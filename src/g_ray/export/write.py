@@ -13,7 +13,6 @@ from g_ray.export.masks import MASKS, get_mask_path, write_masks
 from g_ray.export.options import ExportOptions
 from g_ray.export.points import PointCloud, collect_points, subsample_indices
 from g_ray.export.reconstruction import (
-    RESULT,
     Page,
     Reconstruction,
     finish_reconstruction,
@@ -31,6 +30,7 @@ from g_ray.formats.images import PhotoLike
 from g_ray.formats.nerfstudio import TRANSFORMS, write_nerfstudio
 from g_ray.formats.ply import write_ply
 from g_ray.runtime.files import atomic_path
+from g_ray.runtime.out_folder import RESULT
 
 POINTS = "points.ply"
 

@@ -18,6 +18,7 @@ from g_ray.formats.colmap import ColmapSource, is_colmap, read_colmap
 from g_ray.formats.colmap_devices import ColmapDevicesSource
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.eth3d import ETH3DSource
+from g_ray.formats.euroc import EurocSource
 from g_ray.formats.exif import ExifSource
 from g_ray.formats.hypersim import is_hypersim, read_hypersim
 from g_ray.formats.kalibr import KalibrSource
@@ -72,6 +73,7 @@ CALIBRATIONS: dict[str, type[CalibrationSource]] = {
     "cameras_json": CamerasJsonSource,
     "aria": AriaSource,
     "kalibr": KalibrSource,
+    "euroc": EurocSource,
     "basalt": BasaltSource,
     "camodocal": CamOdoCalSource,
     "orb_slam": OrbSlamSource,
@@ -123,6 +125,12 @@ def open_calibration(path: str | os.PathLike[str]) -> CalibrationSource:
         raise ValueError(
             f"{path}: a recording of Project Aria; save the calib_json tag, which `vrs {file.path.name}` prints, as a "
             ".json file, and take the images from `vrs extract-images`"
+        )
+    if file.document:
+        entries = ", ".join(str(key)[:40] for key in list(file.document)[:3])
+        raise ValueError(
+            f"{path}: no calibration format that is known; its entries are {entries}, …: write camera_matrix, "
+            "distortion_coefficients, image_width and image_height as OpenCV does, or export another format"
         )
     known = ", ".join(source.TITLE for source in CALIBRATIONS.values())
     raise ValueError(f"{path}: no calibration format that is known ({known})")

@@ -102,6 +102,8 @@ def _compute_fields_of_view(views: Sequence[CalibratedView]) -> list[float]:
 
 
 RESIZE = "--resize-calibration"
+MAX_OFFSET = 0.1
+"""Of a principal point from the middle, as a share of the side. That of a 4:3 image turned by 90° has 0.17."""
 _NUMBER, _SIDE = re.compile(r"\d+"), re.compile("left|right")
 
 
@@ -259,7 +261,7 @@ class CalibrationSource(ABC):
     def _find_by_label(self, label: str, photo: Photo) -> Lens:
         named = [lens for lens in self.lenses if lens.label == label]
         if not named:
-            known = ", ".join(dict.fromkeys(lens.label for lens in self.lenses[:8]))
+            known = ", ".join(dict.fromkeys(lens.label for lens in self.lenses[:8])) or "one without a name"
             raise ValueError(f"{self.path}: no camera {label!r}; it has {known}")
         return self._choose_size(named, photo)
 
@@ -358,7 +360,8 @@ def _format_size(lens: Lens) -> str:
 def check_principal_point(camera: Camera) -> None:
     """Refuse a camera of a file without an image size whose principal point does not suit the photo's size."""
     cx, cy = camera.params[2:4].tolist()
-    if abs(cx / camera.width - 0.5) > 0.2 or abs(cy / camera.height - 0.5) > 0.2:
+    offset = max(abs(cx / camera.width - 0.5), abs(cy / camera.height - 0.5))
+    if offset > MAX_OFFSET:
         raise ValueError(
             f"it names no image size, and its principal point ({cx:.0f}, {cy:.0f}) is far from the middle of "
             f"{camera.width}×{camera.height}: probably calibrated at another size; write the size into the file"

@@ -36,7 +36,8 @@ class CamOdoCalSource(CalibrationSource):
 
     @classmethod
     def recognizes(cls, file: ParsedFile) -> bool:
-        return file.document is not None and {"model_type", "projection_parameters"} <= set(file.document)
+        keys = set(file.document or {})
+        return "model_type" in keys and bool({"projection_parameters", "affine_parameters"} & keys)
 
     @classmethod
     def open(cls, file: ParsedFile) -> "CamOdoCalSource":

@@ -1,4 +1,4 @@
-"""Parse calibration files once for all formats: JSON, YAML (with OpenCV's dialect), OpenCV's XML; check numbers.
+"""Parse calibration files once for all formats: JSON and YAML (with OpenCV's dialects), XML, .npz; check numbers.
 
 Files come from anywhere. Keys that are there twice are refused, since parsers would silently drop one of the values;
 numbers are finite and bounded; messages quote foreign data only in short (`describe`).
@@ -7,11 +7,15 @@ numbers are finite and bounded; messages quote foreign data only in short (`desc
 import gzip
 import json
 import math
+import re
+import zipfile
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
+
+import numpy as np
 
 from g_ray.formats.safe_yaml import parse_yaml
 
@@ -21,7 +25,11 @@ MAX_NUMBER = 1e12
 """Largest number in a file. Nothing in a calibration is larger, and squares of it stay finite in float32."""
 MAX_SIDE = 1 << 20
 """Largest side of an image in pixels."""
-BINARY = (".npy", ".bin", ".npz", ".vrs")
+BASE64 = "$base64$"
+"""How OpenCV begins encoded numbers in JSON."""
+MAX_VALUES = 4096
+"""Numbers of the largest array of a .npz that may belong to a lens; others are points, images or maps."""
+BINARY = (".npy", ".bin", ".vrs")
 
 
 class ParsedFile:
@@ -38,9 +46,11 @@ class ParsedFile:
 
     @cached_property
     def content(self) -> Any:
-        """What a JSON, YAML or XML file holds; None if it is something else."""
+        """What a JSON, YAML, XML or .npz file holds; None if it is something else."""
         if not self.path.is_file() or self.path.suffix.lower() in BINARY:
             return None
+        if self.path.suffix.lower() == ".npz":
+            return _read_arrays(self.path)
         text = _decode(self.path, _read_bytes(self.path))
         if not text.strip():
             raise ValueError(f"{self.path}: an empty file, not a calibration")
@@ -55,9 +65,11 @@ class ParsedFile:
 def read_json_object(path: Path, what: str) -> dict[str, Any]:
     """Read the JSON object in a file; ValueError names the file, and what was expected, if there is none."""
     try:
-        content = parse_json(_decode(path, _read_bytes(path)))
+        text = _decode(path, _read_bytes(path))
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
+    try:
+        content = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not JSON ({_shorten_reason(error)}); export it again") from None
     if not isinstance(content, dict):
@@ -67,6 +79,8 @@ def read_json_object(path: Path, what: str) -> dict[str, Any]:
 
 def _read_bytes(path: Path) -> bytes:
     """Read a file, unpacked if it is compressed, up to a bound."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ValueError(f"{path}: a pipe or a device, not a file")  # reading it may never end
     size_error = ValueError(f"{path}: larger than {MAX_BYTES >> 20} MiB, not a calibration file")
     if path.stat().st_size > MAX_BYTES:
         raise size_error
@@ -86,7 +100,35 @@ def _decode(path: Path, content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ValueError(f"{path}: not a text file and no format that is known") from None
+        raise ValueError(f"{path}: neither text in UTF-8 nor a format that is known") from None
+
+
+def _read_arrays(path: Path) -> dict[str, Any]:
+    """Return the arrays that numpy.savez has written, as lists; None for objects, which only pickle could read."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in archive.infolist()}
+            if sum(sizes.values()) > MAX_BYTES:
+                raise ValueError(f"larger than {MAX_BYTES >> 20} MiB")
+            return {name[:80]: _read_small_array(archive, name) for name in sizes}
+    except Exception as error:  # damaged archives make numpy, zipfile and zlib raise many kinds
+        raise ValueError(
+            f"{path}: cannot be read as .npz ({_shorten_reason(error)}); save it again"
+        ) from None
+
+
+def _read_small_array(archive: zipfile.ZipFile, name: str) -> Any:
+    with archive.open(f"{name}.npy") as file:
+        read_header = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }
+        # The header is read first: it may claim any size.
+        shape, _, dtype = read_header[np.lib.format.read_magic(file)](file)
+        if dtype.hasobject or not 0 <= math.prod(shape) <= MAX_VALUES:
+            return None
+    with archive.open(f"{name}.npy") as file:
+        return np.lib.format.read_array(file, allow_pickle=False).tolist()
 
 
 def _parse(path: Path, text: str) -> Any:
@@ -111,6 +153,9 @@ def parse_json(text: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_make_object)
     except json.JSONDecodeError as error:
+        if re.search(r"^\s*//", text, re.MULTILINE):
+            # OpenCV writes comments, on lines of their own.
+            return parse_json(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
         if error.msg == "Extra data" and "\n" in text.strip():
             return json.loads(text.strip().splitlines()[0], object_pairs_hook=_make_object)
         raise
@@ -140,6 +185,8 @@ def _convert_element(element: ElementTree.Element) -> Any:
         if all(child.tag == "_" for child in element):
             return [_convert_element(child) for child in element]
         return _convert_children(element)
+    if element.get("type_id") == "binary":
+        return f"{BASE64}{(element.text or '').strip()}"
     words = (element.text or "").split()
     return words[0] if len(words) == 1 else " ".join(words)
 
@@ -177,14 +224,14 @@ def parse_numbers(value: Any, name: str, counts: Sequence[int] = ()) -> list[flo
             raise ValueError(f"{name} has no data")
         data = parse_numbers(value["data"], name)
         if "rows" in value and "cols" in value:
-            size = parse_positive_int(value["rows"], f"{name}.rows") * parse_positive_int(
-                value["cols"], f"{name}.cols"
-            )
-            if size != len(data):
-                raise ValueError(f"{name} says {size} values and has {len(data)}")
+            rows, columns = (parse_number(value[key], f"{name}.{key}") for key in ("rows", "cols"))
+            if rows * columns != len(data):
+                raise ValueError(f"{name} says {rows:g}×{columns:g} values and has {len(data)}")
     elif isinstance(value, list):
         rows = [item if isinstance(item, list) else [item] for item in value]
         data = [parse_number(item, name) for row in rows for item in row]
+    elif isinstance(value, bytes) or (isinstance(value, str) and value.startswith(BASE64)):
+        raise ValueError(f"{name} is in base64: write the file without OpenCV's FILE_STORAGE_WRITE_BASE64")
     elif isinstance(value, str):
         data = [parse_number(item, name) for item in value.split()]
     elif value is None:

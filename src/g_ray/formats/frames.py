@@ -31,6 +31,7 @@ from g_ray.formats.documents import (
     read_json_object,
 )
 from g_ray.formats.images import read_photo_size
+from g_ray.formats.lens_keys import names_lens
 from g_ray.formats.scene import PosedScene, check_photos, resolve_inside
 from g_ray.geometry.pose import Pose
 
@@ -62,7 +63,12 @@ WRITTEN: dict[type[Camera], tuple[str, tuple[str, ...]]] = {
 """Model and distortion that a camera is written with. nerfstudio's k4 of OPENCV is not ours, so it is not written."""
 INTRINSICS = ("fl_x", "fl_y", "cx", "cy", "w", "h", "camera_angle_x", "camera_angle_y")
 DISTORTION = ("k1", "k2", "k3", "k4", "p1", "p2", "k5", "k6", "s1", "s2", "s3", "s4")
-LENS_KEYS = ("camera_model", "is_fisheye", "distortion_params", *INTRINSICS, *DISTORTION, *REFUSED)
+CROP_RADIUS = "fisheye_crop_radius"
+"""nerfstudio's radius in pixels about the principal point, beyond which a fisheye has no image."""
+LENS_KEYS = (
+    *("camera_model", "is_fisheye", "distortion_params", CROP_RADIUS),
+    *(*INTRINSICS, *DISTORTION, *REFUSED),
+)
 """All that `camera_from_frame` reads."""
 TOLERANCE = 1e-3
 """Largest error of R Rᵀ − 1 of a rotation in a text file; smaller ones are rounding, and are corrected."""
@@ -87,6 +93,16 @@ def get_frames(path: Path, document: dict[str, Any]) -> list[dict[str, Any]]:
 
 def camera_from_frame(settings: dict[str, Any], image: Path) -> Camera:
     """Build the camera of a frame; if the frame has no size, the image file has it."""
+    camera = _build_camera(settings, image)
+    if settings.get(CROP_RADIUS) is None:
+        return camera
+    radius = parse_number(settings[CROP_RADIUS], CROP_RADIUS)
+    if radius <= 0:
+        raise ValueError(f"{CROP_RADIUS} is {radius:g}: a radius must be above 0")
+    return camera.limit_to_circle(radius)
+
+
+def _build_camera(settings: dict[str, Any], image: Path) -> Camera:
     model = _find_model(settings)
     values = {
         key: parse_number(settings[key], key)
@@ -168,7 +184,7 @@ def _parse_size(values: dict[str, float], image: Path) -> tuple[int, int]:
     if "w" in values and "h" in values:
         return parse_positive_int(values["w"], "w"), parse_positive_int(values["h"], "h")
     if not image.is_file():
-        raise ValueError("neither its image nor its size (w, h) is there")
+        raise ValueError("neither its image nor its size is there: write w and h into the file")
     return read_photo_size(image)
 
 
@@ -266,6 +282,16 @@ def _freeze(value: Any) -> Any:
     return value if isinstance(value, int | float | str | bool | None) else id(value)
 
 
+def _check_lens_keys(path: Path, parts: Sequence[dict[str, Any]]) -> None:
+    """Refuse keys that are called like a part of a lens and that nobody here reads."""
+    for part in parts:
+        for key, value in part.items():
+            if key not in LENS_KEYS and names_lens(key) and _is_set(value):
+                raise ValueError(
+                    f"{path}: key {describe(key)} is not read and may change the lens: remove it"
+                )
+
+
 def find_nearest_rotation(matrix: Float[Tensor, "3 3"]) -> Float[Tensor, "3 3"] | None:
     """Return the rotation nearest to a matrix, or None if the matrix is not nearly one."""
     error = (matrix @ matrix.T - torch.eye(3, dtype=matrix.dtype)).abs().amax()
@@ -293,6 +319,7 @@ def build_scene(
     if twice:
         raise ValueError(f"{path}: image {describe(twice[0])} is there twice; give every frame its own image")
     images = tuple(resolve_inside(path.parent, name) for name in names)
+    _check_lens_keys(path, [document, *frames])
     # Frames of one lens share its camera: there may be tens of thousands.
     known_cameras: dict[tuple[Any, ...], Camera] = {}
     lens_keys = [key for key in LENS_KEYS if key in document or any(key in frame for frame in frames)]

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float, Shaped
-from PIL import Image, features
+from PIL import Image, UnidentifiedImageError, features
 from torch import Tensor
 
 from g_ray.cameras.base import Camera
@@ -139,6 +139,10 @@ def open_photo(path: Path) -> Iterator[Image.Image]:
     except _DECODER_ERRORS as error:
         if path.suffix.lower() == ".vrs":
             raise OSError(f"{path}: a VRS recording; take its images with `vrs extract-images`") from None
+        if isinstance(error, UnidentifiedImageError):
+            raise OSError(
+                f"{path}: cannot be read as an image of {', '.join(FORMATS)}; convert it, or leave it out"
+            ) from None
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
         raise OSError(
             f"{path}: cannot be read as an image ({reason}); copy it again, or leave it out"

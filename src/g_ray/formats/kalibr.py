@@ -15,6 +15,7 @@ from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.calibration import CalibrationSource, Example, Lens
 from g_ray.formats.documents import ParsedFile, describe, parse_numbers, parse_positive_int
+from g_ray.formats.lens_keys import names_lens
 from g_ray.formats.mei import make_mei_builder
 from g_ray.runtime.files import write_atomically
 
@@ -49,13 +50,17 @@ class KalibrSource(CalibrationSource):
     def open(cls, file: ParsedFile) -> "KalibrSource":
         lenses, unused = [], set()
         for label, settings in _select_cameras(file.document).items():
-            unused |= {str(key)[:40] for key in settings} - KEYS
+            others = {str(key)[:40] for key in settings} - KEYS
+            unused |= others
             try:
+                lens_key = next(filter(names_lens, sorted(others)), None)
+                if lens_key is not None:
+                    raise ValueError(f"{lens_key!r} is no key of Kalibr's and may change the lens: remove it")
                 size = [
                     parse_positive_int(value, "resolution")
                     for value in parse_numbers(settings.get("resolution"), "resolution", (2,))
                 ]
-                lenses.append(Lens(label, _parse_lens(settings, cls.CENTER), (size[0], size[1])))
+                lenses.append(Lens(label, parse_lens(settings, cls.CENTER), (size[0], size[1])))
             except ValueError as error:
                 raise ValueError(f"{file.path}: {label}: {error}") from None
         notes = [f"{file.path}: not used: {', '.join(sorted(unused)[:8])}"] if unused else []
@@ -92,7 +97,8 @@ def _select_cameras(document: dict[str, Any] | None) -> dict[str, dict[str, Any]
     }
 
 
-def _parse_lens(settings: dict[str, Any], center: float) -> Build:
+def parse_lens(settings: dict[str, Any], center: float) -> Build:
+    """Return a function that makes the camera of one entry for a width and a height."""
     model, distortion = settings["camera_model"], settings.get("distortion_model") or "none"
     if not isinstance(model, str) or model not in INTRINSICS:
         raise ValueError(f"camera_model {describe(model)} is not known; it can be {', '.join(INTRINSICS)}")

@@ -86,6 +86,7 @@ def _iterate_calibrations(root: Element) -> Iterator[tuple[str, Element]]:
         found = sensor.findall("calibration")
         chosen = next((one for one in found if one.get("class") == "adjusted"), found[0] if found else None)
         if chosen is not None:
+            chosen.set("type", chosen.get("type") or sensor.get("type") or "frame")
             yield (sensor.get("label") or "")[:200], chosen
 
 

@@ -12,6 +12,7 @@ transforms.json with all frames, each with its model (which this reader takes), 
 
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, get_args
@@ -25,7 +26,7 @@ from g_ray.formats.depth import Convention, DepthFile
 from g_ray.formats.documents import ParsedFile, describe, parse_number
 from g_ray.formats.frames import (
     DISTORTION,
-    INTRINSICS,
+    LENS_KEYS,
     WRITTEN,
     build_scene,
     get_frames,
@@ -41,7 +42,6 @@ DEPTH_CONVENTION = "depth_convention"
 MILLIMETRE = 1e-3
 """nerfstudio's default unit of depth."""
 USED = {
-    "camera_model",
     "frames",
     "file_path",
     "transform_matrix",
@@ -49,10 +49,7 @@ USED = {
     "mask_path",
     DEPTH_UNIT,
     DEPTH_CONVENTION,
-    "is_fisheye",
-    "distortion_params",
-    *INTRINSICS,
-    *DISTORTION,
+    *LENS_KEYS,
 }
 MOVED = {"applied_transform", "applied_scale"}
 
@@ -80,7 +77,7 @@ def read_nerfstudio(
     if lenses_only and document.get("test_frames"):
         frames = [*frames, *get_frames(path, {"frames": document["test_frames"]})]
         document = {key: value for key, value in document.items() if key != "test_frames"}
-    frames = [_shorten_path(folder, frame, lenses_only) for frame in frames]
+    frames = [_add_suffix(folder, _shorten_path(folder, frame, lenses_only)) for frame in frames]
     frames = sorted(frames, key=lambda frame: frame["file_path"])
     frames, missing = _drop_missing(folder, frames) if check else (frames, ())
     scene = build_scene(
@@ -111,7 +108,7 @@ def _find_mask(folder: Path, frame: dict[str, Any], camera: Camera, check: bool)
 
 def _shorten_path(folder: Path, frame: dict[str, Any], outside: bool) -> dict[str, Any]:
     """Write absolute paths and those with `..` relative to the folder; what leads out of it loses its beginning."""
-    name = frame["file_path"]
+    name = re.sub(r"\A[A-Za-z]:/", "/", frame["file_path"])
     if not name.startswith("/") and ".." not in PurePosixPath(name).parts:
         return frame
     place = os.path.normpath(os.path.join(os.path.abspath(folder), name))
@@ -120,6 +117,14 @@ def _shorten_path(folder: Path, frame: dict[str, Any], outside: bool) -> dict[st
         return {**frame, "file_path": inside}
     parts = [part for part in PurePosixPath(name).parts if part not in ("/", "..")]
     return {**frame, "file_path": "/".join(parts) or name} if outside else frame
+
+
+def _add_suffix(folder: Path, frame: dict[str, Any]) -> dict[str, Any]:
+    """Add the .png that frames of NeRF's synthetic scenes leave out, where there is such a file."""
+    name = frame["file_path"]
+    if PurePosixPath(name).suffix or not (folder / f"{name}.png").is_file():
+        return frame
+    return {**frame, "file_path": f"{name}.png"}
 
 
 def _drop_missing(folder: Path, frames: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], tuple[str, ...]]:

@@ -22,6 +22,8 @@ from g_ray.formats.mei import make_mei_builder
 from g_ray.runtime.files import write_atomically
 
 COUNTS = (0, 4, 5, 8, 12, 14)
+LABELS = {"l": "left", "r": "right"}
+"""Names of cameras by the suffixes of their entries, where these differ."""
 Entries = dict[str, tuple[str, Any]]
 """By normalized name: the name in the file, and the value."""
 
@@ -50,14 +52,14 @@ class OpenCVSource(CalibrationSource):
                 raise ValueError("a camera matrix without a number beside numbered ones: keep one kind")
             size, used = _parse_size(entries)
             model = keys.find_model(entries)
-            used |= {*matrices.values(), *keys.FISHEYE_FLAGS, *keys.MODELS, keys.XI, keys.SKEW}
+            used |= {*matrices.values(), *keys.FISHEYE_FLAGS, *keys.MODELS, keys.SKEW}
             lenses, notes = [], []
-            for number, name in matrices.items():
+            for suffix, name in matrices.items():
                 matrix = parse_intrinsics(entries[name][1], entries[name][0])
-                distortion, names = _parse_distortion(entries, number)
-                used |= names
-                build = _make_builder(entries, matrix, distortion, model, cls.CENTER)
-                lenses.append(Lens(number, build, size))
+                distortion, names = _parse_distortion(entries, suffix)
+                used |= {*names, keys.XI + suffix}
+                build = _make_builder(entries, suffix, matrix, distortion, model, cls.CENTER)
+                lenses.append(Lens(LABELS.get(suffix, suffix), build, size))
                 if len(distortion) == 4 and model is None:
                     notes.append(
                         f"{file.path}: four coefficients are read as k1 k2 p1 p2; if they are cv2.fisheye's, "
@@ -142,10 +144,10 @@ def _strip_tilt(distortion: Sequence[float]) -> Sequence[float]:
     return distortion[:12]
 
 
-def _parse_distortion(entries: Entries, number: str) -> tuple[list[float], set[str]]:
+def _parse_distortion(entries: Entries, suffix: str) -> tuple[list[float], set[str]]:
     """Return the coefficients of a camera in OpenCV's order, and the names that they come from."""
-    name = keys.find_distortion(entries, number)
-    single = {} if number else keys.collect_coefficients(entries)
+    name = keys.find_distortion(entries, suffix)
+    single = {} if suffix else keys.collect_coefficients(entries)
     if name is not None and single:
         raise ValueError(
             f"{entries[name][0]} and {next(iter(single))} both give distortion: keep one of them"
@@ -161,15 +163,22 @@ def _parse_distortion(entries: Entries, number: str) -> tuple[list[float], set[s
 
 
 def _make_builder(
-    entries: Entries, matrix: dict[str, float], distortion: list[float], model: str | None, center: float
+    entries: Entries,
+    suffix: str,
+    matrix: dict[str, float],
+    distortion: list[float],
+    model: str | None,
+    center: float,
 ) -> Callable[[int, int], Camera]:
     if keys.SKEW in entries and parse_number(entries[keys.SKEW][1], keys.SKEW):
         raise ValueError("skew is not 0, which OpenCV itself ignores; calibrate without skew")
     if model != "omnidir":
         return make_lens_builder(matrix, distortion, None if model is None else model == "fisheye", center)
-    if keys.XI not in entries:
-        raise ValueError("an omnidirectional camera needs xi: write it beside the camera matrix")
-    value = entries[keys.XI][1]
+    if keys.XI + suffix not in entries:
+        raise ValueError(
+            f"an omnidirectional camera needs {keys.XI + suffix}: write it beside the camera matrix"
+        )
+    value = entries[keys.XI + suffix][1]
     (xi,) = parse_numbers(value if keys.is_array(value) else [value], "xi", (1,))
     if len(distortion) not in (0, 4):
         raise ValueError(f"cv2.omnidir has 4 coefficients (k1 k2 p1 p2), the file gives {len(distortion)}")

@@ -15,7 +15,11 @@ VECTORS = ("d", "mdist", "mtxdist", "coeffs", "coefficients")
 COEFFICIENTS = ("k1", "k2", "p1", "p2", "k3", "k4", "k5", "k6", "s1", "s2", "s3", "s4", "tauX", "tauY")
 """In OpenCV's order."""
 SIZE_PAIRS = (("imagewidth", "imageheight"), ("imgwidth", "imgheight"), ("width", "height"), ("w", "h"))
-SIZES = ("imagesize", "imgsize", "resolution", "imageresolution", "framesize")
+SIZES = ("imagesize", "imgsize", "resolution", "imageresolution", "cameraresolution", "framesize")
+SUFFIX = r"(\d{0,2}|left|right|l|r)"
+"""What tells cameras of a pair or a rig apart: K1 and K2, cameraMatrixL and cameraMatrixR."""
+STATISTIC = "stddev"
+"""In names of standard deviations, which begin as the name of what they belong to."""
 FISHEYE_FLAGS = ("fisheyemodel", "fisheye", "isfisheye", "usefisheye")
 MODELS = ("distortionmodel", "distortiontype", "cameramodel", "cameratype", "lensmodel", "lenstype", "model")
 XI, SKEW = "xi", "skew"
@@ -63,6 +67,7 @@ HARMLESS = {
     ),
     *("serialnumber", "device", "deviceid", "error", "calibrationerror", "finalerror", "rectificationmatrix"),
     *("projectionmatrix", "validroi", "roi", "roi1", "roi2", "alpha", "r", "t", "e", "f", "q", "p", "ret"),
+    *("framescount", "calibrationflags", "usedimgs", "usedimages", "om", "vidpid"),
     *("newcameramatrix", "optimalcameramatrix", "newmtx", "newcameramtx", "r1", "r2", "format", "frameid"),
 }
 """What calibration tools write beside the lens, and what does not change it: times, errors, boards, extrinsics."""
@@ -77,7 +82,6 @@ HARMLESS_STARTS = (
         "square",
         "perview",
         "extrinsic",
-        "stddev",
         "rms",
     ),
     *(
@@ -112,10 +116,10 @@ def is_array(value: Any) -> bool:
 
 
 def find_matrices(entries: dict[str, tuple[str, Any]]) -> dict[str, str]:
-    """Return the names of camera matrices by the number of their camera, which is empty if there is only one."""
+    """Return the names of camera matrices by the suffix of their camera, which is empty if there is only one."""
     found: dict[str, str] = {}
     for name, (key, value) in entries.items():
-        match = re.fullmatch(rf"({'|'.join(MATRIX)})(\d?)", name)
+        match = re.fullmatch(rf"({'|'.join(MATRIX)}){SUFFIX}", name)
         if match and (is_array(value) or not match[2]):
             if match[2] in found:
                 raise ValueError(
@@ -125,19 +129,19 @@ def find_matrices(entries: dict[str, tuple[str, Any]]) -> dict[str, str]:
     return found
 
 
-def find_distortion(entries: dict[str, tuple[str, Any]], number: str = "") -> str | None:
+def find_distortion(entries: dict[str, tuple[str, Any]], suffix: str = "") -> str | None:
     """Return the name of the distortion vector of a camera, or None; ValueError if there are two."""
-    names = [name for name in entries if _is_distortion(name, number) and name not in MODELS]
+    names = [name for name in entries if _is_distortion(name, suffix) and name not in MODELS]
     if len(names) > 1:
         keys = " and ".join(entries[name][0] for name in names[:2])
         raise ValueError(f"{keys} both look like distortion: keep the one that belongs to the camera matrix")
     return names[0] if names else None
 
 
-def _is_distortion(name: str, number: str) -> bool:
-    if number and not name.endswith(number):
+def _is_distortion(name: str, suffix: str) -> bool:
+    if (suffix and not name.endswith(suffix)) or STATISTIC in name:
         return False
-    stem = name.removesuffix(number) if number else name
+    stem = name.removesuffix(suffix) if suffix else name
     return stem in VECTORS or (stem.startswith("dist") and not stem[-1:].isdigit())
 
 
@@ -153,7 +157,7 @@ def find_model(entries: dict[str, tuple[str, Any]]) -> str | None:
                     f"{key} {describe(value)} is not known; it can be pinhole, fisheye or omnidir"
                 )
             said.add(MODEL_NAMES[model])
-    if XI in entries:
+    if any(re.fullmatch(XI + SUFFIX, name) for name in entries):
         said = said - {"perspective"} | {"omnidir"}
     if len(said) > 1:
         raise ValueError(f"its entries say both {' and '.join(sorted(said))}: keep one of them")
@@ -183,7 +187,8 @@ def check_unknown(entries: dict[str, tuple[str, Any]], used: set[str]) -> None:
     """Refuse an entry that is neither used nor harmless; ValueError names it."""
     for name, (key, value) in entries.items():
         is_projection = name in ("p1", "p2") and is_array(value)
-        if name in used or name in HARMLESS or name.startswith(HARMLESS_STARTS) or is_projection:
+        is_harmless = name in HARMLESS or name.startswith(HARMLESS_STARTS) or STATISTIC in name
+        if name in used or is_harmless or is_projection:
             continue
         raise ValueError(
             f"entry {describe(key)} is not known and may change the lens: remove it, or write the calibration with "

@@ -40,6 +40,11 @@ class OrbSlamSource(CalibrationSource):
     def open(cls, file: ParsedFile) -> "OrbSlamSource":
         document = file.document or {}
         try:
+            if "LEFT.K" in document:
+                raise ValueError(
+                    "LEFT.K is the lens and Camera.fx the image after rectification: if the photos are rectified, "
+                    "remove LEFT and RIGHT; if not, write K and D of each into an OpenCV file"
+                )
             size = _parse_size(document)
             lenses = [_parse_lens(document, label, size, cls.CENTER) for label in _list_cameras(document)]
         except ValueError as error:
@@ -95,6 +100,8 @@ def _parse_lens(document: dict[str, Any], label: str, size: tuple[int, int] | No
         and parse_number(document["Camera.imageScale"], "Camera.imageScale") != 1
     ):
         raise ValueError("Camera.imageScale is not 1: remove it, photos are used in their own size")
+    if kind != "KannalaBrandt8" and parse_number(document.get("Camera.bFishEye", 0), "Camera.bFishEye"):
+        raise ValueError(f"Camera.bFishEye and the type {kind} contradict each other: keep one of them")
     start = f"Camera{label}."
     values = {
         key.removeprefix(start): value

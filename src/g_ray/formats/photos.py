@@ -19,9 +19,29 @@ from torch import Tensor
 
 from g_ray.formats import video
 from g_ray.formats.images import TURNED, check_decodable, read_header, read_photo
+from g_ray.runtime.out_folder import is_output
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".pgm", ".jp2", ".avif")
 """Files that are taken from a folder. A file that is named itself may have any suffix."""
+UNREAD = (
+    *(
+        ".heic",
+        ".heif",
+        ".hif",
+        ".jxl",
+        ".exr",
+        ".hdr",
+        ".dng",
+        ".cr2",
+        ".cr3",
+        ".nef",
+        ".nrw",
+        ".arw",
+        ".raf",
+    ),
+    *(".orf", ".rw2", ".pef", ".srw", ".gpr", ".3fr", ".psd"),
+)
+"""Photographs that nothing here decodes: users are told that they are left out."""
 MIN_SIZE = 32
 """Smallest side in pixels."""
 FRAMES = 32
@@ -220,13 +240,32 @@ def _leave_out_depth(paths: list[Path], source: str, note: Callable[[str], None]
 
 def _find_images(folder: Path, note: Callable[[str], None]) -> list[Path]:
     visible = [path for path in sorted(folder.rglob("*")) if not _is_hidden(path.relative_to(folder))]
+    outputs = [path for path in visible if path.is_dir() and is_output(path)]
+    if outputs:
+        visible = [path for path in visible if not set(path.parents) & set(outputs)]
+        note(f"{folder}: left out is what g-ray wrote into {_abbreviate(outputs)}")
     # Pipes and links to nothing stay in the list: opening them says what is wrong.
     images = [path for path in visible if path.suffix.lower() in SUFFIXES and not path.is_dir()]
+    films = [path for path in visible if _is_video(path)]
+    unread = [path for path in visible if path.suffix.lower() in UNREAD]
     if not images:
-        films = [path.name for path in visible if _is_video(path)]
-        hint = f"; it has a video: give {folder / films[0]}" if films else f" ({', '.join(SUFFIXES)})"
+        hint = f"; it has a video: give {films[0]}" if films else f" ({', '.join(SUFFIXES)})"
+        hint = f"; convert {unread[0].name} and others of its kind to JPEG or PNG" if unread else hint
         raise ValueError(f"{folder}: no images in this folder{hint}")
+    if unread:
+        note(f"{folder}: left out are {_abbreviate(unread)}: convert them to JPEG or PNG to use them")
+    links = [path for path in visible if path.is_symlink() and path.is_dir()]
+    if links:
+        note(
+            f"{folder}: links to folders are not followed ({_abbreviate(links)}): give these folders themselves"
+        )
+    if films:
+        note(f"{folder}: left out are {_abbreviate(films)}: give videos by their names to use them")
     return _leave_out_depth(images, str(folder), note)
+
+
+def _abbreviate(paths: Sequence[Path]) -> str:
+    return ", ".join(path.name for path in paths[:3]) + (f", … ({len(paths)})" if len(paths) > 3 else "")
 
 
 def _is_hidden(path: Path) -> bool:

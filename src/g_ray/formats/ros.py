@@ -106,8 +106,9 @@ rectification_matrix:
 
 
 def _get_label(document: dict[str, Any]) -> str:
+    """Return the last part of the name: a camera of a pair is called "stereo/left"."""
     name = document.get("camera_name", "")
-    return name[:200] if isinstance(name, str) else ""
+    return name[:200].rstrip("/").rpartition("/")[2] if isinstance(name, str) else ""
 
 
 def _parse_lens(document: dict[str, Any], center: float) -> Any:

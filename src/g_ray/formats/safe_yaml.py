@@ -15,15 +15,19 @@ def parse_yaml(text: str) -> Any:
     except ImportError:
         raise OSError("YAML files need PyYAML; pip install 'g-ray[calib]'") from None
     try:
-        loader = _make_loader()
-        documents = [
-            one for one in yaml.load_all(re.sub(r"\A%YAML:[^\n]*\n", "", text), loader) if one is not None
-        ]
+        documents = [one for one in yaml.load_all(_to_standard(text), _make_loader()) if one is not None]
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from None
     if any(_drop_header(one) != _drop_header(documents[0]) for one in documents[1:]):
         raise ValueError("several documents that differ; keep one")
     return documents[0] if documents else None
+
+
+def _to_standard(text: str) -> str:
+    """Return OpenCV's dialect as YAML: without its first line, and with a space between a key and a list."""
+    if not text.startswith("%YAML:"):
+        return text
+    return re.sub(r"^(\s*[\w.]+:)\[", r"\1 [", text.partition("\n")[2], flags=re.MULTILINE)
 
 
 def _drop_header(document: Any) -> Any:

@@ -14,8 +14,6 @@ from g_ray.cameras.base import Camera
 from g_ray.export.masks import write_masks
 from g_ray.export.options import ExportOptions
 from g_ray.export.reconstruction import (
-    RESULT,
-    UNFINISHED,
     Reconstruction,
     check_view_names,
     write_views,
@@ -28,7 +26,7 @@ from g_ray.pipelines.reconstruction import assemble, reconstruct_views
 from g_ray.predictors.base import Predictor, Progress, SceneInput
 from g_ray.predictors.network_cost import format_estimate
 from g_ray.runtime.files import write_json
-from g_ray.runtime.out_folder import check_out, read_mark
+from g_ray.runtime.out_folder import RESULT, UNFINISHED, check_out, read_mark
 
 GIB = 2**30
 COPIED = (".jpg", ".jpeg", ".png")

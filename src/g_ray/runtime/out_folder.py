@@ -13,6 +13,8 @@ from g_ray.runtime.files import write_json
 
 MARKER = ".g-ray.json"
 """The mark of commands that can be repeated in their folder."""
+RESULT, UNFINISHED = "result.json", "unfinished/settings.json"
+"""The marks of reconstructions, finished and not."""
 FORMAT_PREFIX = "g-ray-"
 """How "format" of every mark begins."""
 MAX_MARK_BYTES = 64 << 20
@@ -58,6 +60,11 @@ def check_out_file(out: Path) -> None:
         what = "a folder: give a file" if out.is_dir() else "there already: choose another name, or delete it"
         raise ValueError(f"--out {out} is {what}")
     _check_writable(out.parent)
+
+
+def is_output(folder: Path) -> bool:
+    """Return whether a folder was written by a command, so that images in it are copies or results."""
+    return any(read_mark(folder / mark) is not None for mark in (MARKER, RESULT, UNFINISHED))
 
 
 def read_mark(path: Path) -> dict[str, Any] | None:

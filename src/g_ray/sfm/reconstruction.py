@@ -1,5 +1,7 @@
 """Structure from motion with the lens as it is: from photographs and calibrations to poses and points."""
 
+import errno
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -205,6 +207,17 @@ def refine_poses(
 
 
 @contextmanager
+def name_full_disk(folder: Path) -> Iterator[None]:
+    """Turn COLMAP's error about its database into an OSError with the folder."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "disk is full" not in str(error):
+            raise
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from None
+
+
+@contextmanager
 def open_workspace(
     views: Sequence[InputView],
     rig: Rig | None,
@@ -214,7 +227,7 @@ def open_workspace(
 ) -> Iterator[Workspace]:
     """Yield features and verified matches of all views, in a temporary folder if none is given."""
     pycolmap = import_pycolmap()
-    with choose_folder(folder) as place:
+    with choose_folder(folder) as place, name_full_disk(place):
         features = load_features(pycolmap, views, options, place, report)
         lenses = make_lenses(pycolmap, views, options)
         space = Workspace(pycolmap, place, views, lenses, features, rig, options)
