@@ -20,9 +20,8 @@ from g_ray.evaluation.running.report import (
     group_by_views,
     write_report,
 )
-from g_ray.evaluation.running.rows import SetRow, format_csv
+from g_ray.evaluation.running.rows import SetRow, average_seeds, format_csv, subtract_rows
 from g_ray.evaluation.running.run import Evaluation, LoadedViews, run_evaluation
-from g_ray.evaluation.running.seeds import average_seeds, subtract_rows
 from g_ray.predictors import ModelSettings
 
 INTERVAL = ("mean", "low", "high")
