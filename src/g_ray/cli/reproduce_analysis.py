@@ -109,7 +109,7 @@ class Runtime(Analysis):
         return format_runtime(result["rows"])
 
     def draw(self, result: dict[str, Any]) -> None:
-        from g_ray.viewer.runtime_figure import draw_runtime
+        from g_ray.viewer.table_figures import draw_runtime
         from g_ray.viewer.theme import LIGHT, write_png
 
         write_png(draw_runtime(result["rows"], LIGHT), self.out / "runtime.png")

@@ -208,7 +208,7 @@ def count_answers(row: dict[str, Any]) -> str:
 
 def draw_tests(result: dict[str, Any], out: Path) -> None:
     """Write a figure per test with a panel per metric."""
-    from g_ray.viewer.condition_figure import draw_conditions
+    from g_ray.viewer.table_figures import draw_conditions
     from g_ray.viewer.theme import LIGHT, write_png
 
     for name, test in result["tests"].items():

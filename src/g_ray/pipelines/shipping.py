@@ -17,8 +17,9 @@ from safetensors.torch import save_file
 from g_ray.data.nvs_settings import RoomsData
 from g_ray.data.reconstruction_settings import RoomsViews
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
-from g_ray.evaluation.nvs import FovProtocol, make_predictor
+from g_ray.evaluation.nvs import make_predictor
 from g_ray.evaluation.reconstruction import FoldersScorer, RoomsScorer
+from g_ray.evaluation.rendered_protocols import FovProtocol
 from g_ray.evaluation.study import ScoredRun, make_rows
 from g_ray.models.checkpoint import CONFIG, load_reconstruction
 from g_ray.pipelines.synthesis import load_network
