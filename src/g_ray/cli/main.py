@@ -92,18 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"g-ray {__version__}")
         return 0
     try:
-        check_no_empty_argument(arguments)
-        arguments = expand_recipe_name([rename_option(word) for word in arguments])
-        kind = make_command(arguments)
-        command = tyro.cli(
-            kind,
-            prog="g-ray",
-            description=DESCRIPTION,
-            args=convert_boolean_values(arguments, kind),
-            config=(tyro.conf.OmitSubcommandPrefixes,),
-            registry=make_registry(),
-        )
-        code = command.run()
+        code = parse_command(arguments).run()
     except KeyboardInterrupt:
         return _print_error("stopped", 130)
     except ModuleNotFoundError as error:
@@ -125,6 +114,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             1,
         )
     return code or 0
+
+
+def parse_command(arguments: Sequence[str]) -> Any:
+    """Return the command, a dataclass with `run()`, that a command line describes."""
+    check_no_empty_argument(arguments)
+    arguments = expand_recipe_name([rename_option(word) for word in arguments])
+    kind = make_command(arguments)
+    return tyro.cli(
+        kind,
+        prog="g-ray",
+        description=DESCRIPTION,
+        args=convert_boolean_values(arguments, kind),
+        config=(tyro.conf.OmitSubcommandPrefixes,),
+        registry=make_registry(),
+    )
 
 
 def check_no_empty_argument(arguments: Sequence[str]) -> None:
@@ -165,9 +169,8 @@ def _iterate_flags(kind: Any) -> Iterator[str]:
     """Yield the option names, without prefixes, of all bool fields in a type and the dataclasses that it contains."""
     if isinstance(kind, TypeVar):
         kind = kind.__bound__
-    for part in get_args(
-        kind
-    ):  # members of a union, the type inside Annotated, parameters of a generic dataclass
+    # Members of a union, the type inside Annotated, parameters of a generic dataclass.
+    for part in get_args(kind):
         yield from _iterate_flags(part)
     kind = get_origin(kind) or kind
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):

@@ -66,16 +66,7 @@ def ship_run(
     document, provenance = strip_paths(last.read_document("recipe")), last.read_document("provenance")
     document["name"] = find_recipe_name(recipe, document["name"])
     shipped = folder / f"{name}.safetensors"
-    # Reconstruction networks are built from their config (`load_reconstruction`), synthesis networks from the recipe.
-    more = {}
-    if isinstance(recipe, ReconstructionRecipe):
-        config = recipe.model.build_config()
-        if size is not None and size < config.patch:
-            raise ValueError(f"--size {size}: give one patch, {config.patch} px, or more")
-        more = {CONFIG: json.dumps(asdict(replace(config, long_side=size or config.long_side)))}
-    elif size is not None:
-        raise ValueError("--size is for reconstruction networks: synthesis networks have one size")
-    write_half_precision(weights, shipped, document, last.step, more)
+    write_half_precision(weights, shipped, document, last.step, make_config(recipe, size))
     write_atomically(folder / f"{name}.log.jsonl", (run_folder / METRICS).read_bytes())
     card = {
         "name": name,
@@ -100,6 +91,18 @@ def find_recipe_name(recipe: Recipe, default: str) -> str:
     """Return the name under which `g-ray train` has this recipe; a study names its networks after its rows."""
     settings = replace(recipe, seed=0).to_settings()
     return next((name for name in list_names() if get_recipe(name).to_settings() == settings), default)
+
+
+def make_config(recipe: Recipe, size: int | None) -> dict[str, str]:
+    """Return the metadata that a reconstruction network is built from; synthesis networks are built from the recipe."""
+    if not isinstance(recipe, ReconstructionRecipe):
+        if size is not None:
+            raise ValueError("--size is for reconstruction networks: synthesis networks have one size")
+        return {}
+    config = recipe.model.build_config()
+    if size is not None and size < config.patch:
+        raise ValueError(f"--size {size}: give one patch, {config.patch} px, or more")
+    return {CONFIG: json.dumps(asdict(replace(config, long_side=size or config.long_side)))}
 
 
 def write_half_precision(

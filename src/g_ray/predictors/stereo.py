@@ -134,35 +134,12 @@ class StereoPredictor:
             raise ValueError(
                 "one photograph has no parallax: stereo needs two or more, from different places"
             )
-        poses = [view.pose for view in scene.views]
-        keeps_poses = sum(pose is not None for pose in poses) >= 2
-        sparse = self._estimate_cameras(scene, poses if keeps_poses else None, work, progress)
-        self._check_points(sparse)
-        figures: dict[str, Any] = {}
-        if self.refine:
-            sparse, figures, keeps_poses = _refine(sparse, self.sfm, keeps_poses)
+        sparse, keeps_poses, figures = self._place_views(scene, work, progress)
         placed = list(sparse.registered)
-        if len(placed) < 2:
-            raise ValueError(
-                f"{len(placed)} of {len(scene.views)} photographs could be placed: depth needs two or more"
-            )
         device = choose_device(self.device, 0)
         views = [_load_stereo_view(scene.views[i], sparse.poses[i], self.stereo, device) for i in placed]
         points = _collect_sparse_points(sparse, placed)
-        finished = None if work is None else StoredDepths(work / "depth")
-        depths = estimate_depths(
-            views,
-            points,
-            self.stereo,
-            lambda done: progress("depth", done / len(views)),
-            finished,
-            self._count_at_once(scene),
-        )
-        if not any(bool(depth.valid.any()) for depth in depths):
-            raise ValueError(
-                "no pixel has a depth that two photographs agree on: they overlap too little, or their poses or lenses "
-                "are wrong; --model network predicts depth for each photograph"
-            )
+        depths = self._estimate_depths(scene, views, points, work, progress)
         progress("fusion", 0.0)
         cloud = _fuse(views, depths, points, placed, scene.views, self.stereo)
         predicted: list[ReconstructedView | None] = [None] * len(scene.views)
@@ -189,6 +166,47 @@ class StereoPredictor:
             figures,
             sparse.notes,
         )
+
+    def _place_views(
+        self, scene: SceneInput, work: Path | None, progress: Progress
+    ) -> tuple[SparseScene, bool, dict[str, Any]]:
+        """Return poses and points, whether the poses are the given ones, and figures of a refinement."""
+        poses = [view.pose for view in scene.views]
+        keeps_poses = sum(pose is not None for pose in poses) >= 2
+        sparse = self._estimate_cameras(scene, poses if keeps_poses else None, work, progress)
+        self._check_points(sparse)
+        figures: dict[str, Any] = {}
+        if self.refine:
+            sparse, figures, keeps_poses = _refine(sparse, self.sfm, keeps_poses)
+        if len(sparse.registered) < 2:
+            raise ValueError(
+                f"{len(sparse.registered)} of {len(scene.views)} photographs could be placed: depth needs two or more"
+            )
+        return sparse, keeps_poses, figures
+
+    def _estimate_depths(
+        self,
+        scene: SceneInput,
+        views: Sequence[StereoView],
+        points: SparsePoints | None,
+        work: Path | None,
+        progress: Progress,
+    ) -> list[DepthMap]:
+        """Estimate the depth of all placed views; maps that an interrupted run left in `work` are used."""
+        depths = estimate_depths(
+            views,
+            points,
+            self.stereo,
+            lambda done: progress("depth", done / len(views)),
+            None if work is None else StoredDepths(work / "depth"),
+            self._count_at_once(scene),
+        )
+        if not any(bool(depth.valid.any()) for depth in depths):
+            raise ValueError(
+                "no pixel has a depth that two photographs agree on: they overlap too little, or their poses or lenses "
+                "are wrong; --model network predicts depth for each photograph"
+            )
+        return depths
 
     def _check_points(self, sparse: SparseScene) -> None:
         """Stop where nothing says how far the scene is: a search through all distances takes long and finds chance."""
