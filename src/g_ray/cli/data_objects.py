@@ -1,14 +1,13 @@
 """`g-ray data objects`, `sheet` and `objects-index`: render meshes, draw them, freeze what is scored."""
 
 import os
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from g_ray.cli.text import CountBar
+from g_ray.cli.text import CountBar, follow_outcomes
 
 if TYPE_CHECKING:
     from g_ray.data.objects.index import ContextPairs
@@ -92,20 +91,7 @@ class Objects:
         from g_ray.data.objects.run import find_unfinished
 
         before = len(jobs) - len(find_unfinished(self.out, jobs))
-        bar, refused = CountBar(len(jobs), before, "objects"), {}
-        with closing(self.start_rendering(jobs, settings)) as outcomes:
-            try:
-                for done, outcome in enumerate(outcomes, start=before + 1):
-                    if outcome.refused:
-                        refused[outcome.name] = outcome.refused
-                        bar.print_line(f"skipped {outcome.refused}")
-                    bar.advance(done)
-            except KeyboardInterrupt:
-                bar.print_line("stopping after the objects under way; the same command resumes from there")
-                raise
-            finally:
-                bar.close()
-        return refused
+        return follow_outcomes(self.start_rendering(jobs, settings), CountBar(len(jobs), before, "objects"))
 
     def start_rendering(self, jobs: "list[ObjectJob]", settings: "ObjectSettings") -> Any:
         from g_ray.data.objects.cluster import Cluster, render_on_cluster
