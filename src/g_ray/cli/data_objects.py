@@ -36,7 +36,7 @@ class Objects:
     antialias: int | None = None
     """Rays per pixel and axis; by default 2, and 4 below 128 pixels."""
     light: bool = True
-    """Shade surfaces by their slope; without, colours are those of the texture."""
+    """Shade surfaces by their slope; without, colors are those of the texture."""
     depth: bool = False
     """Write z-depth beside every image, as npz."""
     up: Literal["file", "y", "z"] = "file"

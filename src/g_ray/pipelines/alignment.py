@@ -17,9 +17,9 @@ class Alignment:
     similarity: Similarity
     cameras: int
     position_rmse: float
-    """Of camera centres, in the unit of the known poses."""
+    """Of camera centers, in the unit of the known poses."""
     position_extent: float
-    """Root mean square distance of the known centres from their middle: what position_rmse compares with."""
+    """Root mean square distance of the known centers from their middle: what position_rmse compares with."""
     rotation_deg: float
     """Mean angle between estimated and known orientations."""
 

@@ -131,7 +131,7 @@ def collect_known(
     count = sum(pose is not None for pose in known)
     if metric and count < 2:
         raise ValueError(
-            f"--metric says that known poses are in metres, but {count} of {len(views)} views have one: "
+            f"--metric says that known poses are in meters, but {count} of {len(views)} views have one: "
             "give a calibration with poses, or leave it out"
         )
     if poses == "ignore":

@@ -199,7 +199,7 @@ def _align_to_known(
             )
         return alignment.similarity, "metre" if known.metric and good else "unknown", alignment, notes
     if known.metric:
-        raise ValueError("poses in metres were announced, but fewer than two placed views have a known pose")
+        raise ValueError("poses in meters were announced, but fewer than two placed views have a known pose")
     if known.distance is not None:
         one, other, length = known.distance
         return scale_to_distance(views[one].pose, views[other].pose, length), "metre", None, []

@@ -99,7 +99,7 @@ def _build_scene(
         "low": low.tolist(),
         "extent": extent.tolist(),
         "positions": encode_array(((cloud.positions - low) / extent * 65535).round().astype(np.uint16)),
-        "colours": encode_array(cloud.colors),
+        "colors": encode_array(cloud.colors),
         "confidence": encode_array((255 * rank).round().astype(np.uint8)),
         "counts": counts.tolist(),
         "depth": distance,
@@ -107,7 +107,7 @@ def _build_scene(
         "views": [
             {
                 "name": named.name,
-                "colour": CAMERA_COLORS[number % len(CAMERA_COLORS)],
+                "color": CAMERA_COLORS[number % len(CAMERA_COLORS)],
                 "pose": pose.world_from_cam[:3].double().numpy(force=True).round(6).tolist(),
                 "fov": math.radians(min(float(named.camera.fov().vertical_deg), 100.0)),
                 "lines": shape.segments().numpy(force=True).round(5).flatten().tolist(),
@@ -170,13 +170,13 @@ def _format_facts(
     shown = (
         f"points, {_format_count(len(drawn))} of them on this page" if len(drawn) < len(cloud) else "points"
     )
-    metres = "metres" if reconstruction.unit == "metre" else "no unit"
+    meters = "meters" if reconstruction.unit == "metre" else "no unit"
     scale = "known scale" if reconstruction.unit == "metre" else "scale unknown: distances are relative"
     facts = [
         (str(len(cameras)), f"views: {lenses}"),
         (_format_count(len(cloud)), shown),
         (f"{widest:.0f}°", "widest field of view, corner to corner"),
-        (metres, scale),
+        (meters, scale),
     ]
     return "".join(f"<li><b>{escape(value)}</b>{escape(text)}</li>" for value, text in facts)
 

@@ -116,7 +116,7 @@ def draw_differences(
 
 
 def draw_bars(result: Mapping[str, Any], metric: str, theme: Theme) -> Figure:
-    """Draw a group of bars per setting, methods in one order, with their intervals; references as grey lines.
+    """Draw a group of bars per setting, methods in one order, with their intervals; references as gray lines.
 
     For settings that are no steps along an axis; those without the metric are left out. Bars start just below the
     lowest value: they show differences.
@@ -149,7 +149,7 @@ def _draw_method(
     axes: Any, places: list[float], width: float, cells: list[dict[str, float]], method: str
 ) -> None:
     reach = [[abs(cell[end] - cell["mean"]) for cell in cells] for end in ("low", "high")]
-    strength = 0.45 if method in LINES else 0.95  # the two of a pair have one colour
+    strength = 0.45 if method in LINES else 0.95  # the two of a pair have one color
     axes.bar(
         places,
         [cell["mean"] for cell in cells],
