@@ -193,8 +193,8 @@ class ObjectsIndex:
         if self.released is None:
             return draw_contexts(self.root, self.seed)
         listed, there = read_released_contexts(self.released), set(find_objects(self.root))
-        found = {uid: pair for uid, pair in listed.items() if uid in there}
-        print(f"{len(found)} of {len(listed)} objects of {self.released} are in {self.root}")
-        if not found:
+        pairs = {uid: pair for uid, pair in listed.items() if uid in there}
+        print(f"{len(pairs)} of {len(listed)} objects of {self.released} are in {self.root}")
+        if not pairs:
             raise ValueError(f"none of the objects of {self.released} is in {self.root}: render them first")
-        return found
+        return pairs

@@ -162,12 +162,12 @@ def compute_changes(runs: list[ScoredRun]) -> list[dict[str, Any]]:
 
     For settings that show the same scenes, such as zooms of them.
     """
-    listed = []
+    rows = []
     for method in dict.fromkeys(run.method for run in runs):
         of_method = [run for run in runs if run.method == method]
         for settings in group_settings(of_method[0].scores).values():
             first, *others = settings
-            listed += [
+            rows += [
                 {"method": method, "from": first, "setting": setting}
                 | {
                     metric: _to_document(_compute_change(of_method, setting, first, metric))
@@ -175,7 +175,7 @@ def compute_changes(runs: list[ScoredRun]) -> list[dict[str, Any]]:
                 }
                 for setting in others
             ]
-    return listed
+    return rows
 
 
 def _compute_change(runs: list[ScoredRun], setting: str, first: str, metric: str) -> Interval:

@@ -256,7 +256,7 @@ def _score_references(scorer: Scorer, out: Path, shard: Shard, prefix: str = "")
     scores = stored.read()
     if scores is None:
         return None
-    return [ScoredRun(f"{prefix}{name}", 0, 0, 0.0, found) for name, found in scores.items()]
+    return [ScoredRun(f"{prefix}{name}", 0, 0, 0.0, values) for name, values in scores.items()]
 
 
 def _join_reference_shares(shares: Sequence[Mapping[str, BatchScores]]) -> dict[str, Scores]:

@@ -161,8 +161,8 @@ def score_reconstruction(
         "first": {
             "sets": min(scenes, FIRST_SETS),
             **{
-                setting: {name: statistics.fmean(values[:FIRST_SETS]) for name, values in found.items()}
-                for setting, found in scores.items()
+                setting: {name: statistics.fmean(values[:FIRST_SETS]) for name, values in metrics.items()}
+                for setting, metrics in scores.items()
             },
         },
     }
@@ -188,8 +188,8 @@ def score_on_folders(recipe: ReconstructionRecipe, weights: Path, tests: Folders
 def format_command(words: list[str], processes: int = 1) -> str:
     """Format a recorded command line as a user would type it, without the folders of this machine."""
     begin = ["g-ray"] if processes == 1 else ["torchrun", "--nproc-per-node", str(processes), "-m", "g_ray"]
-    kept = [*begin, *(os.path.basename(word) if os.path.isabs(word) else word for word in words[1:])]
-    while "--out" in kept:
-        place = kept.index("--out")
-        del kept[place : place + 2]
-    return " ".join(kept)
+    parts = [*begin, *(os.path.basename(word) if os.path.isabs(word) else word for word in words[1:])]
+    while "--out" in parts:
+        place = parts.index("--out")
+        del parts[place : place + 2]
+    return " ".join(parts)

@@ -102,8 +102,8 @@ class StereoPredictor:
         sources = min(self.stereo.sources, count - 1)
         sweep = SWEEP_SECONDS * sum(_count_samples(count, sources, self.stereo) for count in pixels)
         at_once = self._count_at_once(scene)
-        kept, volume = self._estimate_memory(scene)
-        memory = kept + at_once * volume
+        fixed_bytes, volume = self._estimate_memory(scene)
+        memory = fixed_bytes + at_once * volume
         if self.max_memory is not None and memory > self.max_memory * 2**30:
             raise ValueError(
                 f"{count} views need about {memory / 2**30:.1f} GiB: raise --max-memory, lower --size, "
@@ -114,17 +114,17 @@ class StereoPredictor:
 
     def _count_at_once(self, scene: SceneInput) -> int:
         """Return the number of views whose depth is searched at the same time: one per core, if memory allows it."""
-        kept, volume = self._estimate_memory(scene)
+        fixed_bytes, volume = self._estimate_memory(scene)
         allowed = MEMORY_SHARE * read_memory_gib() if self.max_memory is None else self.max_memory
-        fitting = int((allowed * 2**30 - kept) / volume)
+        fitting = int((allowed * 2**30 - fixed_bytes) / volume)
         return max(1, min(torch.get_num_threads(), len(scene.views), fitting))
 
     def _estimate_memory(self, scene: SceneInput) -> tuple[float, float]:
         """Estimate the bytes that are held in any case, and those of each sweep."""
         pixels = [count_pixels(view.camera, self.stereo.long_side) for view in scene.views]
         largest = max(view.camera.width * view.camera.height for view in scene.views)
-        kept = BASE_MEMORY + PHOTO_BYTES * largest + VIEW_BYTES * sum(pixels)
-        return kept, VOLUME_BYTES * max(pixels) * self.stereo.hypotheses
+        fixed_bytes = BASE_MEMORY + PHOTO_BYTES * largest + VIEW_BYTES * sum(pixels)
+        return fixed_bytes, VOLUME_BYTES * max(pixels) * self.stereo.hypotheses
 
     def predict(
         self, scene: SceneInput, work: Path | None = None, progress: Progress = lambda stage, share: None

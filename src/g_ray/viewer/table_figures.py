@@ -61,12 +61,12 @@ def draw_curves(
         axes = figure.add_subplot()
         for row_set, reference in ((result["rows"], False), (result.get("references", []), True)):
             for number, method in enumerate(dict.fromkeys(row["method"] for row in row_set)):
-                found = {
+                values = {
                     settings.index(row["setting"]): row["metrics"][metric]
                     for row in row_set
                     if row["method"] == method and metric in row["metrics"]
                 }
-                places, cells = sorted(found), [found[place] for place in sorted(found)]
+                places, cells = sorted(values), [values[place] for place in sorted(values)]
                 color = theme.faint if reference else COLORS.get(method)
                 style = (
                     REFERENCE_LINES[number % 3]
@@ -176,15 +176,15 @@ def draw_conditions(result: Mapping[str, Any], theme: Theme) -> Figure:
     """Draw the mean of each method with its interval, conditions side by side; references in gray."""
     metrics = list(result["rows"][0]["metrics"])
     settings = list(dict.fromkeys(row["setting"] for row in result["rows"]))
-    listed = [(row, False) for row in result["rows"]] + [(row, True) for row in result["references"]]
-    methods = list(dict.fromkeys((row["method"], is_reference) for row, is_reference in listed))
+    rows = [(row, False) for row in result["rows"]] + [(row, True) for row in result["references"]]
+    methods = list(dict.fromkeys((row["method"], is_reference) for row, is_reference in rows))
     with use_theme(theme):
         figure = new_figure(12.0, 6.2)
         for axes, metric in zip(figure.subplots(2, -(-len(metrics) // 2)).flat, metrics, strict=False):
             for number, (method, is_reference) in enumerate(methods):
                 cells = {
                     row["setting"]: row["metrics"][metric]
-                    for row, _ in listed
+                    for row, _ in rows
                     if row["method"] == method and metric in row["metrics"]
                 }
                 known = [setting for setting in settings if setting in cells]

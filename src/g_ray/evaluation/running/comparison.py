@@ -154,11 +154,11 @@ def run_comparison(
 def _format_gaps(gaps: Mapping[tuple[str, str], Sequence[str]], rows: int) -> list[str]:
     """Say what cells lack, once for all columns, and without naming rows if it is all of them."""
     places: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for (column, sentence), named in gaps.items():
-        places.setdefault((sentence, tuple(named)), []).append(column)
+    for (column, sentence), names in gaps.items():
+        places.setdefault((sentence, tuple(names)), []).append(column)
     return [
-        ("" if len(named) == rows else f"{', '.join(named)} on ") + f"{', '.join(columns)}: {sentence}"
-        for (sentence, named), columns in places.items()
+        ("" if len(names) == rows else f"{', '.join(names)} on ") + f"{', '.join(columns)}: {sentence}"
+        for (sentence, names), columns in places.items()
     ]
 
 

@@ -101,9 +101,9 @@ def average_seeds(networks: Sequence[Sequence[SetRow]]) -> list[SetRow]:
 
 
 def _average_set(rows: Sequence[SetRow]) -> SetRow:
-    lost = next((row for row in rows if row.status != SCORED), None)
-    if lost is not None:
-        return lost
+    unscored = next((row for row in rows if row.status != SCORED), None)
+    if unscored is not None:
+        return unscored
     metrics = {
         name: sum(row.metrics[name] for row in rows) / len(rows)
         for name in rows[0].metrics

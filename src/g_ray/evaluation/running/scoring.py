@@ -85,48 +85,50 @@ def score_geometry(
     without a prediction, or in a view that was not placed, is none. Models that predict every pixel are scored as
     published.
     """
-    shown, found = predicted.select_placed(views)
-    truth = build_truth(shown)
-    geometry = _stack_geometry(shown, found)
-    covered = truth.valid & torch.stack([one.valid for one in found])[None]
+    placed, predictions = predicted.select_placed(views)
+    truth = build_truth(placed)
+    geometry = _stack_geometry(placed, predictions)
+    covered = truth.valid & torch.stack([one.valid for one in predictions])[None]
     if not bool(covered.any()):
         raise ValueError("no pixel with true depth has a prediction")
-    known_rays = truth.known_rays & torch.stack([one.valid for one in found])[None]
+    known_rays = truth.known_rays & torch.stack([one.valid for one in predictions])[None]
     scores = score_sets(truth.geometry, geometry, covered, depth_kind=protocol.depth, known_rays=known_rays)
     metrics = {name: float(values) for name, values in scores.rows().items()}
-    ours, theirs = (one.to_first_view().normalize(covered) for one in (truth.geometry, geometry))
+    true_geometry, predicted_geometry = (
+        one.to_first_view().normalize(covered) for one in (truth.geometry, geometry)
+    )
     total = sum(bool(view.valid.any()) for view in views)
     weights = covered.sum((-2, -1)) / truth.valid.sum((-2, -1)).clamp(min=1)
-    for name, ours_maps, their_maps in (
-        ("points_inlier", ours.world_points, theirs.world_points),
+    for name, true_maps, predicted_maps in (
+        ("points_inlier", true_geometry.world_points, predicted_geometry.world_points),
         (
             "depth_inlier",
-            compute_depth(ours.camera_points, protocol.depth),
-            compute_depth(theirs.camera_points, protocol.depth),
+            compute_depth(true_geometry.camera_points, protocol.depth),
+            compute_depth(predicted_geometry.camera_points, protocol.depth),
         ),
     ):
-        shares = norm_inliers(ours_maps, their_maps, covered).nan_to_num(0.0) * weights
+        shares = norm_inliers(true_maps, predicted_maps, covered).nan_to_num(0.0) * weights
         metrics[name] = float(shares.sum()) / total
     return metrics
 
 
-def _stack_geometry(views: Sequence[EvaluationView], found: Sequence[PredictedView]) -> SetGeometry:
+def _stack_geometry(views: Sequence[EvaluationView], predictions: Sequence[PredictedView]) -> SetGeometry:
     """Stack predictions of views of one size; the world is the first view's camera, as for the truth."""
-    pairs = list(zip(views, found, strict=True))
+    pairs = list(zip(views, predictions, strict=True))
     rays = torch.stack([one.get_rays(view) for view, one in pairs])[None]
     local = torch.stack([one.get_camera_points(view) for view, one in pairs])[None]
     world = torch.stack([one.get_world_points(view) for view, one in pairs])[None]
-    usable = torch.stack([one.valid for one in found])[None, ..., None]
+    usable = torch.stack([one.valid for one in predictions])[None, ..., None]
     # Pixels without a prediction are masked out of every mean, and must be finite.
     local, world = (torch.where(usable, maps, 0).float() for maps in (local, world))
-    return SetGeometry(world, local, torch.where(usable, rays, _FORWARD).float(), _stack_poses(found))
+    return SetGeometry(world, local, torch.where(usable, rays, _FORWARD).float(), _stack_poses(predictions))
 
 
 _FORWARD = torch.tensor([0.0, 0.0, 1.0])
 
 
-def _stack_poses(found: Sequence[PredictedView]) -> Pose:
-    return Pose(torch.stack([one.pose.world_from_cam for one in found])[None].float())
+def _stack_poses(predictions: Sequence[PredictedView]) -> Pose:
+    return Pose(torch.stack([one.pose.world_from_cam for one in predictions])[None].float())
 
 
 # Trajectories and video depth
@@ -141,13 +143,13 @@ def score_poses(
 
 def _stack_both_poses(views: Sequence[EvaluationView], predicted: PredictedSet) -> tuple[Pose, Pose]:
     """Return the true and the predicted poses [view] of the views that were placed, float64."""
-    shown, found = predicted.select_placed(views)
-    true = [view.pose for view in shown]
+    placed, predictions = predicted.select_placed(views)
+    true = [view.pose for view in placed]
     if any(pose is None for pose in true):
         raise ValueError("the dataset has no poses to score")
     return (
         Pose(torch.stack([pose.world_from_cam.double() for pose in true if pose is not None])),
-        Pose(torch.stack([one.pose.world_from_cam.double() for one in found])),
+        Pose(torch.stack([one.pose.world_from_cam.double() for one in predictions])),
     )
 
 
@@ -155,11 +157,13 @@ def score_depth_video(
     protocol: Protocol, scene: EvaluationScene, views: Sequence[EvaluationView], predicted: PredictedSet
 ) -> Metrics:
     """Compute errors of z-depth after one scale for the sequence; after scale and shift they end in `_shift`."""
-    shown, found = predicted.select_placed(views)
-    z_axes = torch.stack([RayMap.from_camera(view.camera).directions[..., 2] for view in shown])
-    truth = torch.stack([view.ray_depth for view in shown]) * z_axes
-    guess = torch.stack([one.get_camera_points(view)[..., 2] for view, one in zip(shown, found, strict=True)])
-    valid = torch.stack([view.valid & one.valid for view, one in zip(shown, found, strict=True)])
+    placed, predictions = predicted.select_placed(views)
+    z_axes = torch.stack([RayMap.from_camera(view.camera).directions[..., 2] for view in placed])
+    truth = torch.stack([view.ray_depth for view in placed]) * z_axes
+    guess = torch.stack(
+        [one.get_camera_points(view)[..., 2] for view, one in zip(placed, predictions, strict=True)]
+    )
+    valid = torch.stack([view.valid & one.valid for view, one in zip(placed, predictions, strict=True)])
     limit = protocol.depth_range[1]
     scaled, shifted = (
         score_video_depth(truth, guess, valid, alignment=alignment, max_depth=limit).rows()
