@@ -18,7 +18,7 @@ from g_ray.cameras.base import Camera
 from g_ray.data.clip_sampling import hash_to_unit
 from g_ray.data.covisibility import compute_scene_covisibility
 from g_ray.data.textured.exposure import NO_FAULTS, CameraFaults, expose_views
-from g_ray.data.textured.lens_draws import LensKind, draw_cameras
+from g_ray.data.textured.lenses import LensKind, draw_cameras
 from g_ray.data.textured.sky import draw_sky
 from g_ray.data.textured.walk import FreeSpace, draw_walk
 from g_ray.formats.frames import camera_to_frame, pose_to_frame
