@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from g_ray.data.textured.lens_draws import LensKind, draw_cameras
+from g_ray.data.textured.lenses import LensKind, draw_cameras
 from g_ray.data.textured.levels import OPENARENA, LevelSource, list_levels
 from g_ray.data.textured.walk import draw_walk
 

@@ -3,8 +3,9 @@
 Names are imported when first used, so that `import g_ray` (and `g-ray --help`) does not import torch.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from g_ray.runtime.lazy_names import make_getattr
 
 __version__ = "0.1.0"
 
@@ -59,12 +60,8 @@ _HOME = {
 
 __all__ = ["__version__", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
 
-if not TYPE_CHECKING:  # a module-level __getattr__ would make every wrong name look right to a type checker
-
-    def __getattr__(name: str) -> object:
-        if name not in _HOME:
-            raise AttributeError(f"module 'g_ray' has no attribute {name!r}")
-        return getattr(import_module(_HOME[name]), name)
+if not TYPE_CHECKING:
+    __getattr__ = make_getattr(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

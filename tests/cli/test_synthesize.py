@@ -72,7 +72,7 @@ def test_a_fisheye_target_from_two_photographs(place, capsys):
     assert run(place, *CAMERAS, *TARGET, out="one.png") == 0
     said = capsys.readouterr().out
     assert "cameras: by name, 2 of the 3" in said and "opencv_fisheye 80×80 → 36×36 px" in said
-    assert "as given, in metres" in said and "contexts: 2 at 42×30 px" in said
+    assert "as given, in meters" in said and "contexts: 2 at 42×30 px" in said
     with Image.open(place / "one.png") as image:
         assert image.size == (36, 36)
     assert run(place, *CAMERAS, *TARGET, "--full-size", "True", out="large") == 0

@@ -7,14 +7,8 @@ import torch
 
 from g_ray.data import NVSBatch, RoomsData, RoomsNVS
 from g_ray.evaluation.grouped_protocol import make_shapes
-from g_ray.evaluation.nvs import (
-    REFERENCES,
-    FovProtocol,
-    WhoZoomsProtocol,
-    measure_enlarged,
-    warp_by_rotation,
-)
-from g_ray.evaluation.paths_protocol import PathsProtocol
+from g_ray.evaluation.nvs import REFERENCES, measure_enlarged, warp_by_rotation
+from g_ray.evaluation.rendered_protocols import FovProtocol, PathsProtocol, WhoZoomsProtocol
 from g_ray.evaluation.shard import Shard
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views

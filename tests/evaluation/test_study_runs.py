@@ -10,7 +10,8 @@ import torch
 
 from g_ray.evaluation import study_jobs
 from g_ray.evaluation.grouped_protocol import make_shapes
-from g_ray.evaluation.nvs import FovProtocol, NVSScorer, WhoZoomsProtocol, predict_mean_color
+from g_ray.evaluation.nvs import NVSScorer, predict_mean_color
+from g_ray.evaluation.rendered_protocols import FovProtocol, WhoZoomsProtocol
 from g_ray.evaluation.shard import Shard
 from g_ray.evaluation.study import format_markdown, join_shares
 from g_ray.evaluation.study_runs import SCORES, Effort, Job, Study, load_network, run_study

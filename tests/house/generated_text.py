@@ -134,10 +134,10 @@ def find_written_models(camera: Any, convert: Callable[[Any], Any]) -> str:
 
 
 def format_downloads() -> str:
-    """Return where evaluation datasets are downloaded, and under which licence."""
-    lines = ["| name | dataset | licence | page |", "|---|---|---|---|"]
+    """Return where evaluation datasets are downloaded, and under which license."""
+    lines = ["| name | dataset | license | page |", "|---|---|---|---|"]
     for name, one in load("g_ray.evaluation.preparation.downloads:DOWNLOADS").items():
-        lines.append(f"| `{name}` | {one.title} | {one.licence} | <{one.page}> |")
+        lines.append(f"| `{name}` | {one.title} | {one.license} | <{one.page}> |")
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Package data: dependencies declared and pinned, licence and citation in place, no trace of a machine."""
+"""Package data: dependencies declared and pinned, license and citation in place, no trace of a machine."""
 
 import ast
 import re
@@ -62,7 +62,7 @@ def test_everything_is_pinned_exactly():
     assert not any("+" in version or "@" in version for version in pins().values())
 
 
-def test_licence_and_citation(shared_paper):
+def test_license_and_citation(shared_paper):
     assert "Apache License" in (ROOT / "LICENSE").read_text() and PROJECT["license"] == "Apache-2.0"
     citation = (ROOT / "CITATION.cff").read_text()
     source = (shared_paper / "g-ray.tex").read_text()

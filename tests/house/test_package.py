@@ -1,4 +1,4 @@
-"""The installed package: version, licence, lazy names."""
+"""The installed package: version, license, lazy names."""
 
 import ast
 import subprocess

@@ -86,7 +86,6 @@ def test_pattern_says_camera_and_instant():
     pattern = r"(?P<instant>\d+)(?P<camera>[lr])"
     rig = Rig.from_names(["12l.png", "12r.png", "x.png"], {"l": LEFT, "r": RIGHT}, pattern)
     assert rig.places == (("l", "12"), ("r", "12"), None)
-    assert rig.instants == ("12",)
     assert rig.baseline == pytest.approx(0.2)
 
 

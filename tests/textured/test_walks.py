@@ -11,7 +11,7 @@ from level_files import SIZE, write_package
 from g_ray.cameras import Equirectangular, OpenCVFisheye, Pinhole
 from g_ray.data.reconstruction_settings import ScenesViews
 from g_ray.data.textured.exposure import NO_FAULTS, CameraFaults, expose_views
-from g_ray.data.textured.lens_draws import FISHEYE_DEG, PINHOLE_DEG, LensKind, draw_cameras
+from g_ray.data.textured.lenses import FISHEYE_DEG, PINHOLE_DEG, LensKind, draw_cameras
 from g_ray.data.textured.levels import LevelSource, is_test_level
 from g_ray.data.textured.walk import CLEARANCE_M, ViewLimits, draw_walk
 from g_ray.data.textured.writer import (

@@ -41,4 +41,4 @@ def test_a_figure_becomes_a_picture(tmp_path, theme):
 def test_every_camera_model_can_be_drawn(name):
     camera = CAMERAS[name].example(seed=1)
     figure = draw_angle_maps([LensView(name, camera)], LIGHT, validity=True)
-    assert len(figure.axes) == 4  # θx, θy, validity, colour bar
+    assert len(figure.axes) == 4  # θx, θy, validity, color bar

@@ -40,7 +40,7 @@ def test_g_ray_prefers_the_token_that_looks_the_same_way(cameras, bank):
     wanted = grids[QUERY[0]].directions[QUERY[1], QUERY[2]]
     for grid, error in zip(grids, compute_peak_error_deg(cameras, PATCH, QUERY, bank), strict=True):
         nearest = torch.rad2deg(torch.arccos((grid.directions @ wanted).clamp(-1, 1).max()))
-        # The nearest patch centre by angle, or one so near that the two axes' sum prefers it.
+        # The nearest patch center by angle, or one so near that the two axes' sum prefers it.
         assert error <= float(nearest) + 0.5
     assert max(compute_peak_error_deg(cameras, PATCH, QUERY, GRID_ROPE)) > 8
 

@@ -57,7 +57,7 @@ def test_it_says_what_is_known(text):
     said = " ".join(Page(text).words)
     for words in (
         "a <b> & 'c'", "</script><b>.png", "opencv_fisheye", "pinhole", "rendered", "points_rel", "0.031",
-        "per view · a", "weights", "a <note>", "one camera model per file", "metres",
+        "per view · a", "weights", "a <note>", "one camera model per file", "meters",
     ):  # fmt: skip
         assert words in said, words
 
@@ -77,7 +77,7 @@ def test_points_survive_16_bits(report, text):
     stored = np.frombuffer(b64decode(data["positions"]), "<u2").reshape(-1, 3)
     positions = np.array(data["low"]) + stored / 65535 * np.array(data["extent"])
     assert np.abs(positions - cloud.positions).max() < max(data["extent"]) / 65535
-    assert np.array_equal(np.frombuffer(b64decode(data["colours"]), np.uint8).reshape(-1, 3), cloud.colors)
+    assert np.array_equal(np.frombuffer(b64decode(data["colors"]), np.uint8).reshape(-1, 3), cloud.colors)
     sure = np.frombuffer(b64decode(data["confidence"]), np.uint8)
     assert sure[cloud.confidence.argmax()] == 255 and sure[cloud.confidence.argmin()] <= 1
     curved, flat = (len(data["views"][i]["lines"]) for i in (1, 0))
@@ -102,9 +102,9 @@ def test_many_points_and_pictures_stay_small(tmp_path, room_results, monkeypatch
     assert make_view_pictures(made, made.views[0], scales, 1000).width == 48
 
 
-def test_near_is_bright_and_unknown_is_grey():
-    colours = map_to_heat(np.array([0.0, 1.0, np.nan]))
-    assert colours[2].tolist() == list(NOTHING) and int(colours[1].sum()) > int(colours[0].sum())
+def test_near_is_bright_and_unknown_is_gray():
+    colors = map_to_heat(np.array([0.0, 1.0, np.nan]))
+    assert colors[2].tolist() == list(NOTHING) and int(colors[1].sum()) > int(colors[0].sum())
     scales = Scales(1.0, 4.0, 0.0, 1.0)
     assert scales.scale_depth(np.array([[1.0, 2.0, 4.0]])) == pytest.approx(np.array([[1.0, 0.5, 0.0]]))
 

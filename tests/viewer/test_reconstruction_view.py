@@ -71,8 +71,8 @@ def test_the_scene_follows_its_controls(view):
 def test_the_frustum_of_a_fisheye_is_curved(view):
     """Its outline has more lines than the eight of a pyramid, on a sphere around the camera."""
     pinhole, _, fisheye = (one.frustum.points for one in view.scene.views)
-    centre = read_reconstruction(view.explorer.reconstruction.folder).views[2].pose.translation.numpy()
-    distance = np.linalg.norm(fisheye[4:40] - centre, axis=-1)
+    center = read_reconstruction(view.explorer.reconstruction.folder).views[2].pose.translation.numpy()
+    distance = np.linalg.norm(fisheye[4:40] - center, axis=-1)
     assert np.allclose(distance, view.scene.size, rtol=1e-4)
     assert len(fisheye) > len(pinhole)
 
@@ -117,7 +117,7 @@ def test_a_browser_looks_from_a_camera_and_leaves(view, browser_page):
     client = _wait_for(lambda: next(iter(view.viser.get_clients().values()), None))
     _wait_for(lambda: client.camera.update_timestamp)
     _wait_for(lambda: np.allclose(client.camera.position, scene.start.position, atol=1e-3))
-    assert _wait_for(lambda: _colours(browser_page.picture()) > 200)
+    assert _wait_for(lambda: _colors(browser_page.picture()) > 200)
     colors, counts = np.unique(browser_page.picture().reshape(-1, 3), axis=0, return_counts=True)
     assert colors[counts.argmax()].max() < 60, "the background is not dark"
     scene.look_from(client, 1)
@@ -178,8 +178,8 @@ def test_a_click_changes_the_other_views(view, browser_page):
     scene = "document.querySelector('#scene')"
     left = page.run(f"{scene}.getBoundingClientRect().right")
     before = _settled(page, int(left))
-    assert _colours(before) > 500, "the page is blank"
-    assert _colours(before[:, : int(left)]) > 200, "the scene is blank"
+    assert _colors(before) > 500, "the page is blank"
+    assert _colors(before[:, : int(left)]) > 200, "the scene is blank"
 
     page.click("#photo-0", 0.4, 0.6)
     page.wait("document.body.dataset.answered")
@@ -189,7 +189,7 @@ def test_a_click_changes_the_other_views(view, browser_page):
     changed = (np.abs(after.astype(int) - before.astype(int)).max(-1) > 40).mean(0)
     assert changed[int(left) :].mean() > 0.05, "the right panel did not change"
     for picture in ("gray-1", "rope-1", "gray-2", "rope-2"):
-        assert _greyness(page, picture) > 5, f"{picture} shows no colours"
+        assert _grayness(page, picture) > 5, f"{picture} shows no colors"
     assert _pink(page, "photo-1") > 20, "no cross where the clicked point is"
     marker = view.scene.marker
     assert marker.visible
@@ -206,13 +206,13 @@ def _settled(page, left: int) -> np.ndarray:
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         found = page.picture()
-        if _colours(found[:, :left]) > 200:
+        if _colors(found[:, :left]) > 200:
             return found
         time.sleep(0.5)
     return page.picture()
 
 
-def _colours(image: np.ndarray) -> int:
+def _colors(image: np.ndarray) -> int:
     return len(np.unique(image.reshape(-1, 3), axis=0))
 
 
@@ -224,7 +224,7 @@ def _pixels(page, picture: str) -> np.ndarray:
     return np.array(data).reshape(-1, 4)[:, :3]
 
 
-def _greyness(page, picture: str) -> float:
+def _grayness(page, picture: str) -> float:
     pixels = _pixels(page, picture)
     return float((pixels.max(-1) - pixels.min(-1)).mean())
 

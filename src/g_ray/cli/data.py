@@ -35,7 +35,7 @@ class Check:
     depth_convention: Literal["z", "ray"] | None = None
     """What depth files hold, instead of what their format says."""
     depth_unit: float | None = None
-    """Length per stored number, instead of what the format says: 0.001 for millimetres."""
+    """Length per stored number, instead of what the format says: 0.001 for millimeters."""
     depth_modality: str | None = None
     """Of WAI folders: which depth, e.g. pred_depth/mvsanywhere."""
     masks: Path | None = None

@@ -1,14 +1,13 @@
 """`g-ray data objects`, `sheet` and `objects-index`: render meshes, draw them, freeze what is scored."""
 
 import os
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from g_ray.cli.text import CountBar
+from g_ray.cli.text import CountBar, follow_outcomes
 
 if TYPE_CHECKING:
     from g_ray.data.objects.index import ContextPairs
@@ -37,7 +36,7 @@ class Objects:
     antialias: int | None = None
     """Rays per pixel and axis; by default 2, and 4 below 128 pixels."""
     light: bool = True
-    """Shade surfaces by their slope; without, colours are those of the texture."""
+    """Shade surfaces by their slope; without, colors are those of the texture."""
     depth: bool = False
     """Write z-depth beside every image, as npz."""
     up: Literal["file", "y", "z"] = "file"
@@ -92,20 +91,7 @@ class Objects:
         from g_ray.data.objects.run import find_unfinished
 
         before = len(jobs) - len(find_unfinished(self.out, jobs))
-        bar, refused = CountBar(len(jobs), before, "objects"), {}
-        with closing(self.start_rendering(jobs, settings)) as outcomes:
-            try:
-                for done, outcome in enumerate(outcomes, start=before + 1):
-                    if outcome.refused:
-                        refused[outcome.name] = outcome.refused
-                        bar.print_line(f"skipped {outcome.refused}")
-                    bar.advance(done)
-            except KeyboardInterrupt:
-                bar.print_line("stopping after the objects under way; the same command resumes from there")
-                raise
-            finally:
-                bar.close()
-        return refused
+        return follow_outcomes(self.start_rendering(jobs, settings), CountBar(len(jobs), before, "objects"))
 
     def start_rendering(self, jobs: "list[ObjectJob]", settings: "ObjectSettings") -> Any:
         from g_ray.data.objects.cluster import Cluster, render_on_cluster
@@ -207,8 +193,8 @@ class ObjectsIndex:
         if self.released is None:
             return draw_contexts(self.root, self.seed)
         listed, there = read_released_contexts(self.released), set(find_objects(self.root))
-        found = {uid: pair for uid, pair in listed.items() if uid in there}
-        print(f"{len(found)} of {len(listed)} objects of {self.released} are in {self.root}")
-        if not found:
+        pairs = {uid: pair for uid, pair in listed.items() if uid in there}
+        print(f"{len(pairs)} of {len(listed)} objects of {self.released} are in {self.root}")
+        if not pairs:
             raise ValueError(f"none of the objects of {self.released} is in {self.root}: render them first")
-        return found
+        return pairs

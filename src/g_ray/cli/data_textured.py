@@ -3,14 +3,13 @@
 import os
 import shutil
 from abc import ABC, abstractmethod
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from g_ray.cli.text import CountBar
+from g_ray.cli.text import CountBar, follow_outcomes
 
 if TYPE_CHECKING:
     from g_ray.data.textured.assets import AssetFolders
@@ -61,8 +60,7 @@ class TexturedWalks(ABC):
         with lock_folder(self.out):
             claim_folder(self.out, settings)
             shutil.rmtree(self.out / PARTIAL, ignore_errors=True)  # what a killed run left behind
-            bar = CountBar(len(jobs), 0, "scenes")
-            refused = self._write(jobs, settings, bar)
+            refused = self._write(jobs, settings)
             shutil.rmtree(self.out / PARTIAL, ignore_errors=True)
         print(f"{len(jobs) - refused} of {len(jobs)} scenes are in {self.out}")
         if refused == len(jobs):
@@ -81,25 +79,13 @@ class TexturedWalks(ABC):
             seed=self.seed,
         )
 
-    def _write(self, jobs: list, settings: "WalkSettings", bar: CountBar) -> int:
+    def _write(self, jobs: "list[WalkJob]", settings: "WalkSettings") -> int:
         """Write all walks with a progress bar; return how many could not be made."""
         from g_ray.data.textured.writer import find_unfinished_walks, write_walks
 
-        before, refused = len(jobs) - len(find_unfinished_walks(self.out, jobs)), 0
-        bar.step = before
-        with closing(write_walks(self.out, jobs, settings, self.workers or os.cpu_count() or 1)) as outcomes:
-            try:
-                for done, outcome in enumerate(outcomes, start=before + 1):
-                    if outcome.refused:
-                        refused += 1
-                        bar.print_line(f"skipped {outcome.refused}")
-                    bar.advance(done)
-            except KeyboardInterrupt:
-                bar.print_line("stopping after the scenes under way; the same command resumes from there")
-                raise
-            finally:
-                bar.close()
-        return refused
+        bar = CountBar(len(jobs), len(jobs) - len(find_unfinished_walks(self.out, jobs)), "scenes")
+        walks = write_walks(self.out, jobs, settings, self.workers or os.cpu_count() or 1)
+        return len(follow_outcomes(walks, bar))
 
 
 @dataclass(frozen=True)

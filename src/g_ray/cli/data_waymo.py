@@ -48,7 +48,7 @@ class Waymo:
 
 def _list_recordings(file: Path) -> list[Path]:
     """Return the recordings that a path stands for; ValueError if there are none."""
-    found = sorted(file.glob("*.tfrecord")) if file.is_dir() else [file]
-    if not found or not all(path.is_file() for path in found):
+    files = sorted(file.glob("*.tfrecord")) if file.is_dir() else [file]
+    if not files or not all(path.is_file() for path in files):
         raise ValueError(f"{file}: no recording; give segment-….tfrecord files, or a folder of them")
-    return found
+    return files

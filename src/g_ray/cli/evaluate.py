@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from g_ray.cli.text import CountBar
 from g_ray.predictors.settings import ModelSettings
 
 
@@ -62,7 +63,6 @@ class Evaluate:
         return self._evaluate(self.data, self.out)
 
     def _evaluate(self, data: Path, out: Path) -> int:
-        from g_ray.cli.text import CountBar
         from g_ray.evaluation.protocols.registry import PROTOCOLS
         from g_ray.evaluation.running.plan import Limits
         from g_ray.evaluation.running.report import format_table, write_report
@@ -81,30 +81,38 @@ class Evaluate:
             Limits(self.scenes, self.views, self.limit, self.width),
             self.cache,
         )
-        bar: CountBar | None = None
-
-        def advance(done: int, total: int) -> None:
-            nonlocal bar
-            if bar is None:
-                bar = CountBar(total, 0, "sets")
-            bar.advance(done)
-
-        def report(line: str) -> None:
-            if bar is None:
-                print(line, flush=True)
-            else:
-                bar.print_line(line)
-
+        progress = SetProgress()
         try:
             plan, model = run_evaluation(
-                evaluation, jobs=self.jobs, shard=shard, report=report, advance=advance
+                evaluation, jobs=self.jobs, shard=shard, report=progress.report, advance=progress.advance
             )
         finally:
-            if bar is not None:
-                bar.close()
+            progress.close()
         result = write_report(plan, model, out)
         print(f"{format_table(result)}\n\n{out / 'result.json'}, table.md and rows.csv beside it")
         # torchrun ends all processes as soon as one fails: only the last one may say that a set has no score.
         others_work = self.shard is None and shard.count > 1 and result["sets"]["not_run"] > 0
         has_problems = result["problems"] or result["unreadable_scenes"]
         return 1 if has_problems and not others_work else 0
+
+
+class SetProgress:
+    """A bar over the sets, from when their number is known, and lines above it."""
+
+    def __init__(self) -> None:
+        self._bar: CountBar | None = None
+
+    def advance(self, done: int, total: int) -> None:
+        if self._bar is None:
+            self._bar = CountBar(total, 0, "sets")
+        self._bar.advance(done)
+
+    def report(self, line: str) -> None:
+        if self._bar is None:
+            print(line, flush=True)
+        else:
+            self._bar.print_line(line)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()

@@ -95,8 +95,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"g-ray {__version__}")
         return 0
     try:
-        check_no_empty_argument(arguments)
-        arguments = expand_recipe_name([rename_option(word) for word in arguments])
         code = parse_command(arguments).run()
     except KeyboardInterrupt:
         return _print_error("stopped", 130)
@@ -123,6 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parse_command(arguments: Sequence[str]) -> Any:
     """Return the command of a command line; SystemExit after help, or after the parser has printed what is wrong."""
+    check_no_empty_argument(arguments)
+    arguments = expand_recipe_name([rename_option(word) for word in arguments])
     kind = make_command(arguments)
     said = io.StringIO()
     try:
@@ -192,9 +192,8 @@ def _iterate_flags(kind: Any) -> Iterator[str]:
     """Yield the option names, without prefixes, of all bool fields in a type and the dataclasses that it contains."""
     if isinstance(kind, TypeVar):
         kind = kind.__bound__
-    for part in get_args(
-        kind
-    ):  # members of a union, the type inside Annotated, parameters of a generic dataclass
+    # Members of a union, the type inside Annotated, parameters of a generic dataclass.
+    for part in get_args(kind):
         yield from _iterate_flags(part)
     kind = get_origin(kind) or kind
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):

@@ -11,7 +11,7 @@ import tyro
 class Prepare:
     """Unpack a downloaded evaluation dataset, verify it, and freeze which frames are scored.
 
-    Without --from and --to it says where to download the dataset and under which licence. After an interruption the
+    Without --from and --to it says where to download the dataset and under which license. After an interruption the
     same command resumes. Exit code 1 if a scene cannot be used.
     """
 

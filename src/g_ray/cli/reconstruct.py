@@ -139,7 +139,7 @@ class Reconstruct:
             )
         if self.metric and self.poses == "ignore":
             raise ValueError(
-                "--metric says that known poses are in metres, but --poses ignore leaves them aside"
+                "--metric says that known poses are in meters, but --poses ignore leaves them aside"
             )
         if self.distance is not None and not 0 < self.distance[2] < math.inf:
             raise ValueError(f"--distance {self.distance[2]} m: give a length above 0")

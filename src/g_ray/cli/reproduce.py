@@ -165,10 +165,10 @@ def build_folders_scorer(
 
 def find_textured(root: Path, ending: str) -> tuple[Path, ...]:
     """Return the folders NAME-ending below a folder, or raise ValueError if there is none."""
-    found = tuple(sorted(path for path in root.glob(f"*-{ending}") if path.is_dir()))
-    if not found:
+    folders = tuple(sorted(path for path in root.glob(f"*-{ending}") if path.is_dir()))
+    if not folders:
         raise ValueError(f"{root}: no folder named *-{ending}; make it with g-ray data levels")
-    return found
+    return folders
 
 
 @dataclass(frozen=True)

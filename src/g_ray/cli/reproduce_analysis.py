@@ -109,7 +109,7 @@ class Runtime(Analysis):
         return format_runtime(result["rows"])
 
     def draw(self, result: dict[str, Any]) -> None:
-        from g_ray.viewer.runtime_figure import draw_runtime
+        from g_ray.viewer.table_figures import draw_runtime
         from g_ray.viewer.theme import LIGHT, write_png
 
         write_png(draw_runtime(result["rows"], LIGHT), self.out / "runtime.png")
@@ -244,16 +244,16 @@ def make_attention_row(models: "dict[str, ReconstructionModel]", pair: "FovPair"
 
     patch = next(iter(models.values())).config.patch
     coverage = pair.compute_coverage(patch)
-    found = [(method, PairAttention.from_model(model, pair)) for method, model in models.items()]
+    attentions = [(method, PairAttention.from_model(model, pair)) for method, model in models.items()]
     # Rows with one coordinate have one prior.
     coordinates = {
         method: getattr(model.aggregator.across, "coordinate", "none") for method, model in models.items()
     }
     priors = {coordinates[method]: (method, model) for method, model in reversed(models.items())}
     for method, model in reversed(priors.values()):
-        found.append((f"{method}, {PRIOR}", PairAttention.from_positions(model, pair)))
+        attentions.append((f"{method}, {PRIOR}", PairAttention.from_positions(model, pair)))
     maps = tuple(
         (title, attention.compute_map(len(coverage)), attention.score(pair, patch)["inside"])
-        for title, attention in found
+        for title, attention in attentions
     )
     return AttentionRow(pair.wide.image, pair.narrow.image, pair.box, maps, float(coverage.mean()))

@@ -151,7 +151,7 @@ def measure_stereo(name: str, sets: "ConditionedSets", parts: "Parts") -> dict[s
     from g_ray.predictors.stereo import StereoPredictor
 
     predictor = StereoPredictor()
-    found: dict[str, list[Any]] = {condition: [] for condition in sets.conditions}
+    sets_by_condition: dict[str, list[Any]] = {condition: [] for condition in sets.conditions}
     for number in range(sets.sets):
         # A part for each set: an interrupted run loses a minute, and more sets can be added to finished ones.
         until = replace(sets, sets=number + 1)
@@ -166,8 +166,8 @@ def measure_stereo(name: str, sets: "ConditionedSets", parts: "Parts") -> dict[s
             },
         )
         for condition, answers in results.items():
-            found[condition] += answers
-    runs = [PredictedRun(STEREO, 0, found)]
+            sets_by_condition[condition] += answers
+    runs = [PredictedRun(STEREO, 0, sets_by_condition)]
     return {"rows": summarize_predictions(runs), "changes": compare_conditions(runs)}
 
 
@@ -208,7 +208,7 @@ def count_answers(row: dict[str, Any]) -> str:
 
 def draw_tests(result: dict[str, Any], out: Path) -> None:
     """Write a figure per test with a panel per metric."""
-    from g_ray.viewer.condition_figure import draw_conditions
+    from g_ray.viewer.table_figures import draw_conditions
     from g_ray.viewer.theme import LIGHT, write_png
 
     for name, test in result["tests"].items():
@@ -284,15 +284,15 @@ class CalibrationEstimated(NetworkAnalysis):
         runs = []
         for network in networks:
             key = {"weights": network.digest}
-            found = reconstruct_all(
+            scores = reconstruct_all(
                 scene, cameras, network.name, key, lambda network=network: make_network(network), parts
             )
-            runs.append(PredictedRun(network.method, network.seed, found))
+            runs.append(PredictedRun(network.method, network.seed, scores))
         stereo = []
         if self.stereo:
             key = StereoPredictor().describe_settings()
-            found = reconstruct_all(scene, cameras, STEREO, key, StereoPredictor, parts)
-            stereo.append(PredictedRun(STEREO, 0, found))
+            scores = reconstruct_all(scene, cameras, STEREO, key, StereoPredictor, parts)
+            stereo.append(PredictedRun(STEREO, 0, scores))
         return {
             "rows": summarize_predictions(runs),
             "references": summarize_predictions(stereo),
@@ -375,13 +375,13 @@ def reconstruct_all(
     from g_ray.cli.text import ProgressLine
     from g_ray.pipelines.estimated_calibration import camera_to_values, score_reconstructions
 
-    progress, folder, make_once, found = ProgressLine(), scene.scene.folder.name, cache(make), {}
+    progress, folder, make_once, scores = ProgressLine(), scene.scene.folder.name, cache(make), {}
     for source, lenses in cameras.items():
         progress(f"{folder}: {name} with the calibration of {source}")
         values = [camera_to_values(camera) for camera in lenses]
-        found[source] = parts.measure(
+        scores[source] = parts.measure(
             f"{folder}-{source}-{name}",
             {**scene.describe(), **key, "cameras": values},
             lambda lenses=lenses: score_reconstructions(scene, lenses, make_once()),
         )
-    return found
+    return scores

@@ -114,12 +114,12 @@ class EvaluationTable(ABC):
     def group_weights(self) -> dict[str, list[str]]:
         """Return the files of each name; ValueError for what is no NAME=FILE or is there twice."""
         groups: dict[str, list[str]] = {}
-        for given in self.weights:
-            name, _, file = given.partition("=")
+        for entry in self.weights:
+            name, _, file = entry.partition("=")
             if not name or not file or file in groups.get(name, ()):
-                raise ValueError(f"--weights {given}: give NAME=FILE, each file once")
+                raise ValueError(f"--weights {entry}: give NAME=FILE, each file once")
             if not Path(file).is_file():
-                raise ValueError(f"--weights {given}: no such file")
+                raise ValueError(f"--weights {entry}: no such file")
             groups.setdefault(name, []).append(file)
         return groups
 

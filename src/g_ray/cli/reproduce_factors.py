@@ -56,8 +56,8 @@ class FactorTable(FovTable):
 
     def build_protocol(self) -> "NVSProtocol":
         from g_ray.evaluation.grouped_protocol import GroupedProtocol, make_shapes
-        from g_ray.evaluation.nvs import FovProtocol
         from g_ray.evaluation.re10k_protocol import RE10KProtocol
+        from g_ray.evaluation.rendered_protocols import FovProtocol
 
         protocol = super().build_protocol()
         if isinstance(protocol, FovProtocol):
@@ -69,7 +69,7 @@ class FactorTable(FovTable):
         """Return the tests along real camera paths, at the two shapes; the lens is cropped to each of them."""
         from g_ray.data.nvs_settings import PathsData
         from g_ray.evaluation.grouped_protocol import GroupedProtocol
-        from g_ray.evaluation.paths_protocol import PathsProtocol
+        from g_ray.evaluation.rendered_protocols import PathsProtocol
 
         side = self.build_recipe(self.COMPARED[1]).data.width
         PathsData(side, side).find_file()  # fails now if there is none, not after the training of other rows
@@ -80,7 +80,7 @@ class FactorTable(FovTable):
         """Return the tests on scanned objects, at the two shapes."""
         from g_ray.data.nvs_settings import ObjectArcsData
         from g_ray.evaluation.grouped_protocol import make_shapes
-        from g_ray.evaluation.nvs import ObjectFovProtocol
+        from g_ray.evaluation.rendered_protocols import ObjectFovProtocol
 
         side = self.build_recipe(self.COMPARED[1]).data.width
         ObjectArcsData(side, side).find_meshes()  # fails now if there are none
@@ -233,7 +233,7 @@ def use_room_frame(recipe: "NVSRecipe") -> "NVSRecipe":
 def replace_frames(protocol: "NVSProtocol") -> "NVSProtocol":
     """Return the tests in rooms with poses in the frame of the room."""
     from g_ray.evaluation.grouped_protocol import GroupedProtocol
-    from g_ray.evaluation.nvs import FovProtocol
+    from g_ray.evaluation.rendered_protocols import FovProtocol
 
     assert isinstance(protocol, GroupedProtocol)
     parts = {

@@ -111,8 +111,8 @@ class FovTable(NVSTable):
         return study
 
     def build_protocol(self) -> "NVSProtocol":
-        from g_ray.evaluation.nvs import FovProtocol
         from g_ray.evaluation.re10k_protocol import RE10KProtocol
+        from g_ray.evaluation.rendered_protocols import FovProtocol
 
         if self.scale == "small":
             if self.data or self.index or self.axes != "opencv":
@@ -140,7 +140,7 @@ class NVSFov(FovTable):
 
     def build_study(self) -> "Study":
         from g_ray.evaluation.grouped_protocol import make_shapes
-        from g_ray.evaluation.nvs import FovProtocol
+        from g_ray.evaluation.rendered_protocols import FovProtocol
         from g_ray.evaluation.study_runs import Study
         from g_ray.models.lvsm_config import METHODS
 
@@ -176,7 +176,7 @@ class NVSZoom(NVSTable):
     """Folder of `nvs-fov`, whose finished networks are scored; they are trained in OUT if none is given."""
 
     def build_study(self) -> "Study":
-        from g_ray.evaluation.nvs import WhoZoomsProtocol
+        from g_ray.evaluation.rendered_protocols import WhoZoomsProtocol
         from g_ray.evaluation.study_runs import Study
         from g_ray.models.lvsm_config import METHODS
 

@@ -107,11 +107,11 @@ def make_columns(
 
     truth, names = batch.target_images[0], list(predicted)
     rows = 1 + len(names)
-    given = torch.ones(rows, *truth.shape[1:])
-    shown = min(rows, batch.context_images.shape[1])
-    given[:shown] = batch.context_images[0, :shown]
-    columns = [("given", given)]
-    labels = {"given": [f"context {row + 1}" if row < shown else "" for row in range(rows)]}
+    contexts = torch.ones(rows, *truth.shape[1:])
+    count = min(rows, batch.context_images.shape[1])
+    contexts[:count] = batch.context_images[0, :count]
+    columns = [("given", contexts)]
+    labels = {"given": [f"context {row + 1}" if row < count else "" for row in range(rows)]}
     for frame, camera in enumerate(batch.targets.cameras):
         fov = 2 * torch.rad2deg(torch.atan(camera.width / 2 / camera.parameter("fx"))).item()
         column = f"{frame + 1}: {fov:.0f}°"

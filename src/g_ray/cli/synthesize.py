@@ -128,7 +128,7 @@ class Synthesize:
     def _describe_unit(self, stage: "Synthesizer") -> str:
         baseline = stage.network.baseline if self.baseline is None else self.baseline
         if baseline is None:
-            return "as given, in metres as the network was trained (--baseline scales them)"
+            return "as given, in meters as the network was trained (--baseline scales them)"
         if stage.scale == 1.0:
             return "as given"
         return f"scaled by {stage.scale:.4g}, so that contexts are up to {baseline:g} apart"

@@ -2,7 +2,9 @@
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from typing import Protocol
 
 from g_ray.runtime.progress import BAR, Progress, format_duration
 
@@ -60,3 +62,30 @@ class CountBar(Progress):
         bar = f"{'━' * round(BAR * done):·<{BAR}} " if self.live else ""
         left = f"  {format_duration((self.total - self.step) / self.rate)} left" if self.rate else ""
         return f"{bar}{self.step}/{self.total} {self.what} ({done:.0%})  {60 * self.rate:.1f}/min{left}"
+
+
+class Outcome(Protocol):
+    """One of many things to make: done, or refused for a reason."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def refused(self) -> str | None: ...
+
+
+def follow_outcomes(outcomes: Generator[Outcome], bar: CountBar) -> dict[str, str]:
+    """Advance a bar by each outcome; return the reasons for what was refused, by name. Ctrl-C closes the generator."""
+    refused: dict[str, str] = {}
+    with closing(outcomes):
+        try:
+            for done, outcome in enumerate(outcomes, start=bar.step + 1):
+                if outcome.refused:
+                    refused[outcome.name] = outcome.refused
+                    bar.print_line(f"skipped {outcome.refused}")
+                bar.advance(done)
+        except KeyboardInterrupt:
+            bar.print_line(f"stopping after the {bar.what} under way; the same command resumes from there")
+            raise
+        finally:
+            bar.close()
+    return refused

@@ -4,8 +4,9 @@ Names are imported when first used: the settings in this package are read by the
 torch.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from g_ray.runtime.lazy_names import make_getattr
 
 if TYPE_CHECKING:
     from g_ray.data.nvs import NVSBatch as NVSBatch
@@ -44,9 +45,5 @@ _HOME = {
 
 __all__ = [*_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
 
-if not TYPE_CHECKING:  # a module-level __getattr__ would make every wrong name look right to a type checker
-
-    def __getattr__(name: str) -> object:
-        if name not in _HOME:
-            raise AttributeError(f"module 'g_ray.data' has no attribute {name!r}")
-        return getattr(import_module(_HOME[name]), name)
+if not TYPE_CHECKING:
+    __getattr__ = make_getattr(__name__, _HOME)

@@ -41,7 +41,7 @@ class ColorJitter:
             raise ValueError("probability, gray and shared are probabilities: give numbers between 0 and 1")
 
     def draw(self, random: np.random.Generator, views: int) -> "ColorChange":
-        """Colours of the views of one set."""
+        """Colors of the views of one set."""
         unit = random.random((views, 7))
         if random.random() < self.shared:
             unit[:] = unit[0]

@@ -86,7 +86,7 @@ NARROWER = 0.9
 def reproject_batch(batch: ReconstructionBatch, cameras: Sequence[Camera]) -> ReconstructionBatch:
     """Render the same sets through other lenses, one camera per view and each batched over the sets.
 
-    Colours are interpolated and averaged, depth is the nearest pixel's along the new ray. Rays that leave the
+    Colors are interpolated and averaged, depth is the nearest pixel's along the new ray. Rays that leave the
     photograph have no depth and are black.
     """
     parts = [_reproject_view(batch, view, camera) for view, camera in enumerate(cameras)]

@@ -28,7 +28,7 @@ from g_ray.rays.resample import fit_box, resample
 from g_ray.rays.views import Views
 
 STEP = 15
-"""Frames between two views of a pair: enough motion for rays to part, little enough to recognise things."""
+"""Frames between two views of a pair: enough motion for rays to part, little enough to recognize things."""
 PAIRS = 4
 """Pairs per clip."""
 

@@ -113,20 +113,20 @@ def average_dataset(
         twice = sorted({name for name in names if names.count(name) > 1})
         raise ValueError(f"sets with more than one row: {name_some(twice)}")
     scored = [row for row in rows if row.status == SCORED]
-    seen = {row.scene for row in scored}
+    scored_scenes = {row.scene for row in scored}
     # A scene that has rows but no scored one is as absent from the means as one that was never read.
     planned = dict.fromkeys([*planned_scenes, *(row.scene for row in rows)])
     averages, resamples = {}, {}
     for metric in dict.fromkeys(name for row in scored for name in row.metrics if name != weight):
-        found = _average_metric(scored, metric, weight, seed)
-        if found is not None:
-            averages[metric], resamples[metric] = found
+        average = _average_metric(scored, metric, weight, seed)
+        if average is not None:
+            averages[metric], resamples[metric] = average
     return DatasetAverage(
         datasets[0],
         averages,
         scored=len(scored),
         failed=tuple(row.set for row in rows if row.status != SCORED),
-        missing_scenes=tuple(scene for scene in planned if scene not in seen),
+        missing_scenes=tuple(scene for scene in planned if scene not in scored_scenes),
         single_views=tuple(row.set for row in scored if row.given == 1),
         empty_views=sum(row.empty for row in scored),
         resamples=resamples,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from g_ray.data.nvs import NVSBatch
-from g_ray.evaluation.nvs import FovProtocol, NVSProtocol
+from g_ray.evaluation.nvs import NVSProtocol
+from g_ray.evaluation.rendered_protocols import FovProtocol
 from g_ray.evaluation.shard import Shard
 from g_ray.evaluation.study import GROUP
 

@@ -202,9 +202,9 @@ class FoldersScorer(SetsScorer):
         return {"protocol": hash_key([numbers, files, photos])}
 
     def describe(self) -> dict[str, Any]:
-        named = {name: [folder.name for folder in group] for name, group in self.folders.items()}
+        names = {name: [folder.name for folder in group] for name, group in self.folders.items()}
         return {
-            "protocol": {"folders": named, "side": self.side, "sets": self.sets, "views": self.views},
+            "protocol": {"folders": names, "side": self.side, "sets": self.sets, "views": self.views},
             "photos": None if self.photos is None else self.photos.describe(),
             "protocol_digest": self.key["protocol"],
             "depth": "ray",

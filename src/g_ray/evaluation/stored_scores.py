@@ -40,9 +40,9 @@ class StoredScores:
         if own.read() is None:
             own.write(score())
         shares = [self._get_share(Shard(number + 1, shard.count)).read() for number in range(shard.count)]
-        found = [share for share in shares if share is not None]
-        if len(found) == shard.count:
-            self.write(join(found))
+        finished = [share for share in shares if share is not None]
+        if len(finished) == shard.count:
+            self.write(join(finished))
 
     def _get_share(self, shard: Shard) -> "StoredScores":
         path = self.path.with_name(f"{self.path.stem}.{shard.number}of{shard.count}.json")

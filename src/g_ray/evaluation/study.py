@@ -165,12 +165,12 @@ def compute_changes(runs: list[ScoredRun]) -> list[dict[str, Any]]:
 
     For settings that show the same scenes, such as zooms of them.
     """
-    listed = []
+    rows = []
     for method in dict.fromkeys(run.method for run in runs):
         of_method = [run for run in runs if run.method == method]
         for settings in group_settings(of_method[0].scores).values():
             first, *others = settings
-            listed += [
+            rows += [
                 {"method": method, "from": first, "setting": setting}
                 | {
                     metric: _to_document(_compute_change(of_method, setting, first, metric))
@@ -178,7 +178,7 @@ def compute_changes(runs: list[ScoredRun]) -> list[dict[str, Any]]:
                 }
                 for setting in others
             ]
-    return listed
+    return rows
 
 
 def _compute_change(runs: list[ScoredRun], setting: str, first: str, metric: str) -> Interval:
@@ -232,45 +232,42 @@ def _to_document(interval: Interval) -> dict[str, float]:
 
 def format_markdown(result: Mapping[str, Any], metric: str = "psnr", digits: int = 2, group: str = "") -> str:
     """Format a table of methods (rows) by settings (columns): mean ± half the width of the interval."""
-    listed = [*result["rows"], *result.get("references", [])]
-    settings = list(dict.fromkeys(row["setting"] for row in listed))
-    lines = _format_head(metric, group, settings)
-    for method in dict.fromkeys(row["method"] for row in listed):
-        cells = {row["setting"]: row["metrics"].get(metric) for row in listed if row["method"] == method}
-        lines.append(f"| {method} | {' | '.join(format_cell(cells[s], digits) for s in settings)} |")
-    return "\n".join(lines)
+    rows = [*result["rows"], *result.get("references", [])]
+    cells = [(row["method"], row["setting"], row["metrics"].get(metric)) for row in rows]
+    return _format_by_setting(metric, group, cells, digits)
 
 
 def format_differences_markdown(
     result: Mapping[str, Any], metric: str = "psnr", digits: int = 2, group: str = ""
 ) -> str:
     """Format a table of pairs (rows) by settings (columns): mean difference ± half the width of the interval."""
-    listed = result["differences"]
-    settings = list(dict.fromkeys(row["setting"] for row in listed))
-    lines = _format_head(f"{metric}, difference", group, settings)
-    for pair in dict.fromkeys((row["method"], row["minus"]) for row in listed):
-        cells = [row[metric] for row in listed if (row["method"], row["minus"]) == pair]
-        lines.append(f"| {pair[0]} − {pair[1]} | {' | '.join(format_cell(cell, digits) for cell in cells)} |")
-    return "\n".join(lines)
+    cells = [
+        (f"{row['method']} − {row['minus']}", row["setting"], row[metric]) for row in result["differences"]
+    ]
+    return _format_by_setting(f"{metric}, difference", group, cells, digits)
 
 
 def format_changes_markdown(
     result: Mapping[str, Any], metric: str = "psnr", digits: int = 2, group: str = ""
 ) -> str:
     """Format a table of methods (rows) by settings (columns): change from the first column ± half the interval."""
-    listed = result["changes"]
-    first = listed[0]["from"].rpartition(GROUP)[2]
-    settings = list(dict.fromkeys(row["setting"] for row in listed))
-    lines = _format_head(f"{metric}, change from {first}", group, settings)
-    for method in dict.fromkeys(row["method"] for row in listed):
-        cells = [row[metric] for row in listed if row["method"] == method]
-        lines.append(f"| {method} | {' | '.join(format_cell(cell, digits) for cell in cells)} |")
-    return "\n".join(lines)
+    rows = result["changes"]
+    first = rows[0]["from"].rpartition(GROUP)[2]
+    cells = [(row["method"], row["setting"], row[metric]) for row in rows]
+    return _format_by_setting(f"{metric}, change from {first}", group, cells, digits)
 
 
-def _format_head(title: str, group: str, settings: list[str]) -> list[str]:
+def _format_by_setting(
+    title: str, group: str, cells: Sequence[tuple[str, str, Mapping[str, float] | None]], digits: int
+) -> str:
+    """Format (name, setting, interval) as a table of names (rows) by settings (columns)."""
+    settings = list(dict.fromkeys(setting for _, setting, _ in cells))
     titles = [f"{title}, {group}" if group else title, *settings]
-    return [f"| {' | '.join(titles)} |", "|---|" + "---|" * len(settings)]
+    lines = [f"| {' | '.join(titles)} |", "|---|" + "---|" * len(settings)]
+    for name in dict.fromkeys(name for name, _, _ in cells):
+        own = {setting: interval for other, setting, interval in cells if other == name}
+        lines.append(f"| {name} | {' | '.join(format_cell(own.get(one), digits) for one in settings)} |")
+    return "\n".join(lines)
 
 
 def format_cell(interval: Mapping[str, float] | None, digits: int) -> str:

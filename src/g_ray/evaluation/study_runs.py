@@ -65,20 +65,7 @@ def run_study(
     if seeds < 1:
         raise ValueError(f"--seeds {seeds} must be at least 1")
     study.check_early()
-    todo = [
-        Job(
-            method,
-            replace(recipe, seed=seed),
-            study.get_scorer(method),
-            study.get_run_folder(out, method, seed),
-            study.get_scores_file(out, method, seed),
-            study.features,
-            study.weights.get(method),
-            study.early,
-        )
-        for seed in range(seeds)
-        for method, recipe in study.methods.items()
-    ]
+    todo = _list_jobs(study, out, seeds)
     _run_jobs(todo, effort, progress)
     if not effort.score:
         return None
@@ -94,6 +81,36 @@ def run_study(
     references = [run for part in parts if part is not None for run in part]
     scored = [_read_scored_run(job, job.last) for job in todo]
     write_atomically(out / SCORES, gzip.compress(format_scores_csv([*scored, *references]).encode(), mtime=0))
+    return {
+        "name": study.name,
+        "scale": study.scale,
+        **_summarize(study, scored, references),
+        "references": make_rows(references),
+        **({"early": [_summarize_early(study, todo, step) for step in study.early]} if study.early else {}),
+        "settings": _describe_settings(study),
+    }
+
+
+def _list_jobs(study: Study, out: Path, seeds: int) -> list[Job]:
+    """Return a job per seed and method, all methods of a seed before the next seed."""
+    return [
+        Job(
+            method,
+            replace(recipe, seed=seed),
+            study.get_scorer(method),
+            study.get_run_folder(out, method, seed),
+            study.get_scores_file(out, method, seed),
+            study.features,
+            study.weights.get(method),
+            study.early,
+        )
+        for seed in range(seeds)
+        for method, recipe in study.methods.items()
+    ]
+
+
+def _describe_settings(study: Study) -> dict[str, Any]:
+    """Return how a study trains and scores, without the folders of this machine."""
     settings = strip_paths(study.scorer.describe())
     if study.row_scorers:
         settings["row_scorers"] = {
@@ -102,14 +119,7 @@ def run_study(
     settings["recipes"] = {
         method: strip_paths(recipe.to_settings()) for method, recipe in study.methods.items()
     }
-    return {
-        "name": study.name,
-        "scale": study.scale,
-        **_summarize(study, scored, references),
-        "references": make_rows(references),
-        **({"early": [_summarize_early(study, todo, step) for step in study.early]} if study.early else {}),
-        "settings": settings,
-    }
+    return settings
 
 
 def _summarize(study: Study, runs: list[ScoredRun], references: Sequence[ScoredRun] = ()) -> dict[str, Any]:
@@ -252,7 +262,7 @@ def _score_references(scorer: Scorer, out: Path, shard: Shard, prefix: str = "")
     scores = stored.read()
     if scores is None:
         return None
-    return [ScoredRun(f"{prefix}{name}", 0, 0, 0.0, found) for name, found in scores.items()]
+    return [ScoredRun(f"{prefix}{name}", 0, 0, 0.0, values) for name, values in scores.items()]
 
 
 def _join_reference_shares(shares: Sequence[Mapping[str, BatchScores]]) -> dict[str, Scores]:

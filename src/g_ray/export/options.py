@@ -12,7 +12,7 @@ class ExportOptions:
     confidence: float = 0.2
     """Share of the valid pixels, the least confident ones, that give no points."""
     edges: float | None = 0.1
-    """A pixel whose depth jumps by more than this share of itself to a neighbour gives no point; None keeps all."""
+    """A pixel whose depth jumps by more than this share of itself to a neighbor gives no point; None keeps all."""
     voxel: float | None = None
     """Side of cubes, in the result's unit, of which each keeps its most confident point."""
     sky: bool = False

@@ -28,7 +28,7 @@ def compute_confidence_floor(confidence: Float[np.ndarray, "n"], share: float) -
 def find_depth_edges(
     depth: Float[np.ndarray, "h w"], valid: Bool[np.ndarray, "h w"], jump: float
 ) -> Bool[np.ndarray, "h w"]:
-    """Find pixels on either side of a jump |d − d'| > jump · min(d, d') to a neighbour in the row or the column."""
+    """Find pixels on either side of a jump |d − d'| > jump · min(d, d') to a neighbor in the row or the column."""
     edges = np.zeros(depth.shape, dtype=bool)
     for near, far in (((slice(None), slice(1, None)), (slice(None), slice(None, -1))),
                       ((slice(1, None), slice(None)), (slice(None, -1), slice(None)))):  # fmt: skip

@@ -79,7 +79,7 @@ class Mesh:
             raise ValueError("a light map and its uv coordinates need each other")
         maps = [uv for uv in (self.uv, self.light_uv) if uv is not None]
         if any(len(values) != count for values in (self.tint, *maps)):
-            raise ValueError("it has fewer colours or uv coordinates than vertices")
+            raise ValueError("it has fewer colors or uv coordinates than vertices")
         if not all(np.isfinite(uv).all() for uv in maps):
             raise ValueError("it has uv coordinates that are not finite numbers")
 
@@ -203,7 +203,7 @@ def _read_trimesh(path: Path) -> tuple[Mesh, ...]:
     import trimesh
 
     scene = trimesh.load_scene(path, process=False)
-    linear = path.suffix.lower() in (".glb", ".gltf")  # vertex colours are light by the standard there
+    linear = path.suffix.lower() in (".glb", ".gltf")  # vertex colors are light by the standard there
     surfaces = [part for part in scene.dump() if isinstance(part, trimesh.Trimesh) and len(part.faces)]
     if not surfaces:
         raise ValueError("it has no triangles")

@@ -29,7 +29,7 @@ from g_ray.runtime.files import write_json
 
 CAMERAS = "cameras.json"
 PARTIAL = ".partial"  # folder below the root for objects that are being written
-QUALITY, SUBSAMPLING = 95, 0  # of JPEG files; colour at full resolution, so that it stays in its pixel
+QUALITY, SUBSAMPLING = 95, 0  # of JPEG files; color at full resolution, so that it stays in its pixel
 DIRECTIONS = 8
 NATIVE, FOCAL, DOLLY = range(3)
 KINDS = (NATIVE, FOCAL, DOLLY)

@@ -35,7 +35,7 @@ POSE = ".pose.txt"
 COLORS = (".color.png", ".color.jpg")
 DEPTH, REGISTERED = ".depth.png", ".depth.proj.png"
 INTRINSICS = "camera-intrinsics.txt"
-MILLIMETRE = 1e-3
+MILLIMETER = 1e-3
 NOTHING = 65535.0
 
 KINECT_SIZE = (640, 480)
@@ -121,9 +121,9 @@ def _is_kinect(folder: Path, image: Path) -> bool:
 def _find_depth(folder: Path, stem: str, is_kinect: bool) -> DepthFile:
     registered = folder / f"{stem}{REGISTERED}"
     if registered.is_file():
-        return DepthFile(registered, "z", MILLIMETRE, NOTHING)
+        return DepthFile(registered, "z", MILLIMETER, NOTHING)
     file_type = KinectDepthFile if is_kinect else DepthFile
-    return file_type(folder / f"{stem}{DEPTH}", "z", MILLIMETRE, NOTHING)
+    return file_type(folder / f"{stem}{DEPTH}", "z", MILLIMETER, NOTHING)
 
 
 def _describe(is_kinect: bool, depth: tuple[DepthFile, ...]) -> str:

@@ -148,7 +148,7 @@ Vectors = tuple[Float[Tensor, "2 2 *view rows columns"], ...]
 def compute_corner_normals(points: Float[Tensor, "*view h w 3"]) -> Vectors:
     """Cross products at the four corners of every 2×2 block: the way down times the way right, along both sides.
 
-    These are the normals between each pixel's four pairs of adjacent neighbours, counted block by block; the first
+    These are the normals between each pixel's four pairs of adjacent neighbors, counted block by block; the first
     axis tells the left from the right way down, the second the upper from the lower way right.
     """
     (dx, rx), (dy, ry), (dz, rz) = (_compute_steps(part.contiguous()) for part in points.unbind(-1))

@@ -162,7 +162,7 @@ def align_robustly(truth: Pose, predicted: Pose, *, seed: int = RANSAC_SEED) -> 
 def _try_fit(source: Float[torch.Tensor, "n 3"], target: Float[torch.Tensor, "n 3"]) -> Similarity | None:
     """Fit a similarity, or return None where the points do not fix one."""
     try:
-        found = fit_similarity(source, target)
+        similarity = fit_similarity(source, target)
     except ValueError:
         return None
-    return found if float(found.scale) > 0 else None
+    return similarity if float(similarity.scale) > 0 else None

@@ -102,10 +102,10 @@ def norm_inliers(
     As in the paper only norms count: a point at the right distance in a wrong direction is an inlier. A predicted
     0 is an outlier.
     """
-    ours, theirs = (torch.linalg.vector_norm(points, dim=-1) for points in (truth, predicted))
+    true_norms, predicted_norms = (torch.linalg.vector_norm(points, dim=-1) for points in (truth, predicted))
     # Products instead of quotients avoid a special case for 0.
-    inlier = (theirs < ratio * ours) & (ours < ratio * theirs)
-    return average_valid(inlier.to(truth.dtype), valid & (ours > 0))
+    inlier = (predicted_norms < ratio * true_norms) & (true_norms < ratio * predicted_norms)
+    return average_valid(inlier.to(truth.dtype), valid & (true_norms > 0))
 
 
 def average_valid(
@@ -226,20 +226,24 @@ def score_sets(
     _check_finite("truth", truth, valid, known_rays)
     _check_finite("prediction", predicted, valid, known_rays)
     dtype = reduce(torch.promote_types, (truth.dtype, predicted.dtype), torch.float32)
-    ours, theirs = (geometry.to(dtype).to_first_view().normalize(valid) for geometry in (truth, predicted))
-    our_depth, their_depth = (
-        compute_depth(geometry.camera_points, depth_kind) for geometry in (ours, theirs)
+    truth, predicted = (
+        geometry.to(dtype).to_first_view().normalize(valid) for geometry in (truth, predicted)
     )
-    points_rel = relative_error(ours.world_points, theirs.world_points, valid)
+    true_depth, predicted_depth = (
+        compute_depth(geometry.camera_points, depth_kind) for geometry in (truth, predicted)
+    )
+    points_rel = relative_error(truth.world_points, predicted.world_points, valid)
     return ReconstructionScores(
         points_rel=points_rel.nanmean(-1),
-        rays_deg=ray_error_deg(ours.rays, theirs.rays, known_rays).nanmean(-1),
-        depth_rel=relative_error(our_depth, their_depth, valid).nanmean(-1),
-        points_inlier=norm_inliers(ours.world_points, theirs.world_points, valid).nanmean(-1),
+        rays_deg=ray_error_deg(truth.rays, predicted.rays, known_rays).nanmean(-1),
+        depth_rel=relative_error(true_depth, predicted_depth, valid).nanmean(-1),
+        points_inlier=norm_inliers(truth.world_points, predicted.world_points, valid).nanmean(-1),
         pose_ate=torch.where(
-            valid.flatten(-3).any(-1), pose_ate(ours.poses.translation, theirs.poses.translation), torch.nan
+            valid.flatten(-3).any(-1),
+            pose_ate(truth.poses.translation, predicted.poses.translation),
+            torch.nan,
         ),
-        depth_inlier=norm_inliers(our_depth, their_depth, valid).nanmean(-1),
+        depth_inlier=norm_inliers(true_depth, predicted_depth, valid).nanmean(-1),
         unscored=tuple((group, view) for group, view in points_rel.isnan().nonzero().tolist()),
     )
 

@@ -17,9 +17,9 @@ class Alignment:
     similarity: Similarity
     cameras: int
     position_rmse: float
-    """Of camera centres, in the unit of the known poses."""
+    """Of camera centers, in the unit of the known poses."""
     position_extent: float
-    """Root mean square distance of the known centres from their middle: what position_rmse compares with."""
+    """Root mean square distance of the known centers from their middle: what position_rmse compares with."""
     rotation_deg: float
     """Mean angle between estimated and known orientations."""
 
@@ -38,17 +38,17 @@ def align_to_poses(estimated: Sequence[Pose], known: Sequence[Pose | None]) -> A
     pairs = [(one, other) for one, other in zip(estimated, known, strict=True) if other is not None]
     if len(pairs) < 2:
         raise ValueError(f"{len(pairs)} known poses cannot align a scene: two or more can")
-    ours, theirs = (_stack(side) for side in zip(*pairs, strict=True))
-    similarity = fit_similarity_to_poses(ours, theirs)
-    moved = similarity.transform_pose(ours)
-    off = (moved.translation - theirs.translation).square().sum(-1)
-    extent = (theirs.translation - theirs.translation.mean(0)).square().sum(-1)
+    source, target = (_stack(side) for side in zip(*pairs, strict=True))
+    similarity = fit_similarity_to_poses(source, target)
+    moved = similarity.transform_pose(source)
+    off = (moved.translation - target.translation).square().sum(-1)
+    extent = (target.translation - target.translation.mean(0)).square().sum(-1)
     return Alignment(
         similarity,
         len(pairs),
         float(off.mean().sqrt()),
         float(extent.mean().sqrt()),
-        float(_compute_angle_deg(moved.rotation, theirs.rotation).mean()),
+        float(_compute_angle_deg(moved.rotation, target.rotation).mean()),
     )
 
 

@@ -86,11 +86,11 @@ def estimate_cameras(scene: CalibrationScene, source: str, report: Callable[[str
     if source == GUESS:
         return [guess_camera(photo.width, photo.height) for photo in photos]
     estimator = ColmapEstimator(longer=COLMAP_SIDE) if source == "colmap" else ESTIMATORS[source]()
-    found = {view.name: view.camera for view in estimator.estimate(photos, report)}
-    missing = [photo.name for photo in photos if photo.name not in found]
+    cameras = {view.name: view.camera for view in estimator.estimate(photos, report)}
+    missing = [photo.name for photo in photos if photo.name not in cameras]
     if missing:
         raise ValueError(f"estimate:{source} found no camera of {len(missing)} of {len(photos)} photographs")
-    return [found[photo.name] for photo in photos]
+    return [cameras[photo.name] for photo in photos]
 
 
 def guess_camera(width: int, height: int) -> Camera:
@@ -106,12 +106,17 @@ def score_camera(true: Camera, estimated: Camera) -> dict[str, float]:
     (rays, valid), (guessed, known) = (
         camera.to(torch.float64).resize(*size).unproject_grid() for camera in (true, estimated)
     )
-    ours, theirs = (camera.to(torch.float64).central_intrinsics() for camera in (true, estimated))
-    focal = [float((theirs[axis, axis] - ours[axis, axis]).abs() / ours[axis, axis]) for axis in (0, 1)]
+    true_matrix, estimated_matrix = (
+        camera.to(torch.float64).central_intrinsics() for camera in (true, estimated)
+    )
+    focal = [
+        float((estimated_matrix[axis, axis] - true_matrix[axis, axis]).abs() / true_matrix[axis, axis])
+        for axis in (0, 1)
+    ]
     return {
         "rays_deg": float(ray_error_deg(rays, guessed, valid & known)),
         "focal_rel": sum(focal) / 2,
-        "center_px": float((theirs[:2, 2] - ours[:2, 2]).norm()),
+        "center_px": float((estimated_matrix[:2, 2] - true_matrix[:2, 2]).norm()),
     }
 
 
@@ -153,15 +158,15 @@ def _score_set(
 
 def _measure_coverage(views: Sequence[ReconstructedView], truth: Sequence[TrueView | None]) -> float:
     """Return the share of the pixels with known depth that have a prediction."""
-    known = answered = 0
+    known = predicted = 0
     for view, true in zip(views, truth, strict=True):
         if true is None:
             continue
         rows, columns = true.valid.nonzero(as_tuple=True)
         step = max(1, len(rows) // 5000)
         pixels = torch.stack([columns[::step], rows[::step]], -1).double() + 0.5
-        known, answered = known + len(pixels), answered + int(view.sample(pixels)[2].sum())
-    return answered / max(1, known)
+        known, predicted = known + len(pixels), predicted + int(view.sample(pixels)[2].sum())
+    return predicted / max(1, known)
 
 
 # Cameras as plain values, so that an estimate is made once.

@@ -77,39 +77,48 @@ def reconstruct(
         CalibratedView(name, camera, None, source, image, mask)
         for name, camera, source, image, mask in zip(names, cameras, sources, images, masks, strict=True)
     ]
-    if isinstance(model, str) or model is None:
-        loaded = isinstance(weights, ReconstructionModel)
+    if model is None or isinstance(model, str):
         settings = ModelSettings(
             size=size,
             device=device,
             refine=refine,
             place_by=place_by,
-            weights=None if loaded or weights is None else str(weights),
+            weights=None if weights is None or isinstance(weights, ReconstructionModel) else str(weights),
             precision=precision,
             at_once=at_once,
         )
-        name = model or ("network" if loaded else choose_model(settings))
-        if name == "network":
-            if refine:
-                raise ValueError("model 'network' has place_by: leave out refine")
-            network = load_network(WEIGHTS if weights is None else weights, device, precision)
-            predictor: Predictor = NetworkPredictor(
-                network,
-                size or network.config.long_side,
-                precision,
-                query_chunk,
-                at_once,
-                place_by=place_by or "matches",
-            )
-        elif loaded or query_chunk is not None:
-            raise ValueError(f"model {name!r} is not our network: leave out its weights and query_chunk")
-        elif name == "stereo" and (weights is not None or at_once is not None or precision != "fp32"):
-            raise ValueError("model 'stereo' is no network: leave out weights, at_once, precision")
-        else:
-            predictor = make_predictor(name, settings)
-    else:
-        predictor = model
-    return reconstruct_views(SceneInput(views, rig), predictor, known=known, work=work, progress=progress)
+        model = _make_predictor(model, weights, settings, query_chunk)
+    return reconstruct_views(SceneInput(views, rig), model, known=known, work=work, progress=progress)
+
+
+def _make_predictor(
+    name: str | None,
+    weights: str | Path | ReconstructionModel | None,
+    settings: ModelSettings,
+    query_chunk: int | None,
+) -> Predictor:
+    """Make a model by its name; unlike on the command line, our network may be loaded already or have a chunk size."""
+    is_loaded = isinstance(weights, ReconstructionModel)
+    name = name or ("network" if is_loaded else choose_model(settings))
+    if name == "network":
+        if settings.refine:
+            raise ValueError("model 'network' has place_by: leave out refine")
+        network = load_network(WEIGHTS if weights is None else weights, settings.device, settings.precision)
+        return NetworkPredictor(
+            network,
+            settings.size or network.config.long_side,
+            settings.precision,
+            query_chunk,
+            settings.at_once,
+            place_by=settings.place_by or "matches",
+        )
+    if is_loaded or query_chunk is not None:
+        raise ValueError(f"model {name!r} is not our network: leave out its weights and query_chunk")
+    if name == "stereo" and (
+        weights is not None or settings.at_once is not None or settings.precision != "fp32"
+    ):
+        raise ValueError("model 'stereo' is no network: leave out weights, at_once, precision")
+    return make_predictor(name, settings)
 
 
 def reconstruct_views(
@@ -190,7 +199,7 @@ def _align_to_known(
             )
         return alignment.similarity, "metre" if known.metric and good else "unknown", alignment, notes
     if known.metric:
-        raise ValueError("poses in metres were announced, but fewer than two placed views have a known pose")
+        raise ValueError("poses in meters were announced, but fewer than two placed views have a known pose")
     if known.distance is not None:
         one, other, length = known.distance
         return scale_to_distance(views[one].pose, views[other].pose, length), "metre", None, []

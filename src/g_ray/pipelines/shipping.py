@@ -17,8 +17,9 @@ from safetensors.torch import save_file
 from g_ray.data.nvs_settings import RoomsData
 from g_ray.data.reconstruction_settings import RoomsViews
 from g_ray.data.rooms.reconstruction import RoomsReconstruction
-from g_ray.evaluation.nvs import FovProtocol, make_predictor
+from g_ray.evaluation.nvs import make_predictor
 from g_ray.evaluation.reconstruction import FoldersScorer, RoomsScorer
+from g_ray.evaluation.rendered_protocols import FovProtocol
 from g_ray.evaluation.study import ScoredRun, make_rows
 from g_ray.models.checkpoint import CONFIG, load_reconstruction
 from g_ray.pipelines.synthesis import load_network
@@ -65,16 +66,7 @@ def ship_run(
     document, provenance = strip_paths(last.read_document("recipe")), last.read_document("provenance")
     document["name"] = find_recipe_name(recipe, document["name"])
     shipped = folder / f"{name}.safetensors"
-    # Reconstruction networks are built from their config (`load_reconstruction`), synthesis networks from the recipe.
-    more = {}
-    if isinstance(recipe, ReconstructionRecipe):
-        config = recipe.model.build_config()
-        if size is not None and size < config.patch:
-            raise ValueError(f"--size {size}: give one patch, {config.patch} px, or more")
-        more = {CONFIG: json.dumps(asdict(replace(config, long_side=size or config.long_side)))}
-    elif size is not None:
-        raise ValueError("--size is for reconstruction networks: synthesis networks have one size")
-    write_half_precision(weights, shipped, document, last.step, more)
+    write_half_precision(weights, shipped, document, last.step, make_config(recipe, size))
     write_atomically(folder / f"{name}.log.jsonl", (run_folder / METRICS).read_bytes())
     card = {
         "name": name,
@@ -99,6 +91,18 @@ def find_recipe_name(recipe: Recipe, default: str) -> str:
     """Return the name under which `g-ray train` has this recipe; a study names its networks after its rows."""
     settings = replace(recipe, seed=0).to_settings()
     return next((name for name in list_names() if get_recipe(name).to_settings() == settings), default)
+
+
+def make_config(recipe: Recipe, size: int | None) -> dict[str, str]:
+    """Return the metadata that a reconstruction network is built from; synthesis networks are built from the recipe."""
+    if not isinstance(recipe, ReconstructionRecipe):
+        if size is not None:
+            raise ValueError("--size is for reconstruction networks: synthesis networks have one size")
+        return {}
+    config = recipe.model.build_config()
+    if size is not None and size < config.patch:
+        raise ValueError(f"--size {size}: give one patch, {config.patch} px, or more")
+    return {CONFIG: json.dumps(asdict(replace(config, long_side=size or config.long_side)))}
 
 
 def write_half_precision(
@@ -157,8 +161,8 @@ def score_reconstruction(
         "first": {
             "sets": min(scenes, FIRST_SETS),
             **{
-                setting: {name: statistics.fmean(values[:FIRST_SETS]) for name, values in found.items()}
-                for setting, found in scores.items()
+                setting: {name: statistics.fmean(values[:FIRST_SETS]) for name, values in metrics.items()}
+                for setting, metrics in scores.items()
             },
         },
     }
@@ -184,8 +188,8 @@ def score_on_folders(recipe: ReconstructionRecipe, weights: Path, tests: Folders
 def format_command(words: list[str], processes: int = 1) -> str:
     """Format a recorded command line as a user would type it, without the folders of this machine."""
     begin = ["g-ray"] if processes == 1 else ["torchrun", "--nproc-per-node", str(processes), "-m", "g_ray"]
-    kept = [*begin, *(os.path.basename(word) if os.path.isabs(word) else word for word in words[1:])]
-    while "--out" in kept:
-        place = kept.index("--out")
-        del kept[place : place + 2]
-    return " ".join(kept)
+    parts = [*begin, *(os.path.basename(word) if os.path.isabs(word) else word for word in words[1:])]
+    while "--out" in parts:
+        place = parts.index("--out")
+        del parts[place : place + 2]
+    return " ".join(parts)

@@ -75,7 +75,9 @@ def _describe_placed(scene: SceneInput, prediction: ScenePrediction, placed: int
     total = len(scene.views)
     if placed == total:
         return f"All {total} photographs are placed."
-    missing = [view.name for view, found in zip(scene.views, prediction.views, strict=True) if found is None]
+    missing = [
+        view.name for view, result in zip(scene.views, prediction.views, strict=True) if result is None
+    ]
     some = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
     return f"{placed} of {total} photographs are placed; left out: {some}."
 
@@ -159,11 +161,11 @@ def _compare_with_standing_still(
     alignment: Alignment, views: Sequence[ReconstructedView]
 ) -> dict[str, float]:
     known = [view.true_pose for view in views if view.true_pose is not None]
-    found = [view.pose for view in views if view.true_pose is not None]
+    estimated = [view.pose for view in views if view.true_pose is not None]
     return {
         "position_error_of_extent": alignment.position_rmse / max(alignment.position_extent, 1e-12),
         "rotation_between_views_deg": _measure_relative_rotation(
-            [pose.rotation.double() for pose in found], [pose.rotation.double() for pose in known]
+            [pose.rotation.double() for pose in estimated], [pose.rotation.double() for pose in known]
         ),
         "rotation_standing_still_deg": _measure_relative_rotation(
             [torch.eye(3, dtype=torch.float64)] * len(known), [pose.rotation.double() for pose in known]
@@ -171,14 +173,14 @@ def _compare_with_standing_still(
     }
 
 
-def _measure_relative_rotation(found: Sequence[Tensor], known: Sequence[Tensor]) -> float:
+def _measure_relative_rotation(estimated: Sequence[Tensor], known: Sequence[Tensor]) -> float:
     """Return the median error of the rotation between two views, over all pairs, in degrees."""
-    one, other = torch.stack(list(found)), torch.stack(list(known))
+    one, other = torch.stack(list(estimated)), torch.stack(list(known))
     # R_ij = R_iᵀ R_j of both sides, compared by the angle of the product.
-    ours = torch.einsum("iba,jbc->ijac", one, one)
-    theirs = torch.einsum("iba,jbc->ijac", other, other)
+    estimated_pairs = torch.einsum("iba,jbc->ijac", one, one)
+    known_pairs = torch.einsum("iba,jbc->ijac", other, other)
     first, second = torch.triu_indices(len(one), len(one), 1)
-    off = (ours - theirs)[first, second].flatten(-2).norm(dim=-1) / 8**0.5
+    off = (estimated_pairs - known_pairs)[first, second].flatten(-2).norm(dim=-1) / 8**0.5
     return float((2 * torch.asin(off.clamp(max=1))).rad2deg().median())
 
 

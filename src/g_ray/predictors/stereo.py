@@ -102,8 +102,8 @@ class StereoPredictor:
         sources = min(self.stereo.sources, count - 1)
         sweep = SWEEP_SECONDS * sum(_count_samples(count, sources, self.stereo) for count in pixels)
         at_once = self._count_at_once(scene)
-        kept, volume = self._estimate_memory(scene)
-        memory = kept + at_once * volume
+        fixed_bytes, volume = self._estimate_memory(scene)
+        memory = fixed_bytes + at_once * volume
         if self.max_memory is not None and memory > self.max_memory * 2**30:
             raise ValueError(
                 f"{count} views need about {memory / 2**30:.1f} GiB: raise --max-memory, lower --size, "
@@ -114,17 +114,17 @@ class StereoPredictor:
 
     def _count_at_once(self, scene: SceneInput) -> int:
         """Return the number of views whose depth is searched at the same time: one per core, if memory allows it."""
-        kept, volume = self._estimate_memory(scene)
+        fixed_bytes, volume = self._estimate_memory(scene)
         allowed = MEMORY_SHARE * read_memory_gib() if self.max_memory is None else self.max_memory
-        fitting = int((allowed * 2**30 - kept) / volume)
+        fitting = int((allowed * 2**30 - fixed_bytes) / volume)
         return max(1, min(torch.get_num_threads(), len(scene.views), fitting))
 
     def _estimate_memory(self, scene: SceneInput) -> tuple[float, float]:
         """Estimate the bytes that are held in any case, and those of each sweep."""
         pixels = [count_pixels(view.camera, self.stereo.long_side) for view in scene.views]
         largest = max(view.camera.width * view.camera.height for view in scene.views)
-        kept = BASE_MEMORY + PHOTO_BYTES * largest + VIEW_BYTES * sum(pixels)
-        return kept, VOLUME_BYTES * max(pixels) * self.stereo.hypotheses
+        fixed_bytes = BASE_MEMORY + PHOTO_BYTES * largest + VIEW_BYTES * sum(pixels)
+        return fixed_bytes, VOLUME_BYTES * max(pixels) * self.stereo.hypotheses
 
     def predict(
         self, scene: SceneInput, work: Path | None = None, progress: Progress = lambda stage, share: None
@@ -134,35 +134,12 @@ class StereoPredictor:
             raise ValueError(
                 "one photograph has no parallax: stereo needs two or more, from different places"
             )
-        poses = [view.pose for view in scene.views]
-        keeps_poses = sum(pose is not None for pose in poses) >= 2
-        sparse = self._estimate_cameras(scene, poses if keeps_poses else None, work, progress)
-        self._check_points(sparse)
-        figures: dict[str, Any] = {}
-        if self.refine:
-            sparse, figures, keeps_poses = _refine(sparse, self.sfm, keeps_poses)
+        sparse, keeps_poses, figures = self._place_views(scene, work, progress)
         placed = list(sparse.registered)
-        if len(placed) < 2:
-            raise ValueError(
-                f"{len(placed)} of {len(scene.views)} photographs could be placed: depth needs two or more"
-            )
         device = choose_device(self.device, 0)
         views = [_load_stereo_view(scene.views[i], sparse.poses[i], self.stereo, device) for i in placed]
         points = _collect_sparse_points(sparse, placed)
-        finished = None if work is None else StoredDepths(work / "depth")
-        depths = estimate_depths(
-            views,
-            points,
-            self.stereo,
-            lambda done: progress("depth", done / len(views)),
-            finished,
-            self._count_at_once(scene),
-        )
-        if not any(bool(depth.valid.any()) for depth in depths):
-            raise ValueError(
-                "no pixel has a depth that two photographs agree on: they overlap too little, or their poses or lenses "
-                "are wrong; --model network predicts depth for each photograph"
-            )
+        depths = self._estimate_depths(scene, views, points, work, progress)
         progress("fusion", 0.0)
         cloud = _fuse(views, depths, points, placed, scene.views, self.stereo)
         predicted: list[ReconstructedView | None] = [None] * len(scene.views)
@@ -189,6 +166,47 @@ class StereoPredictor:
             figures,
             sparse.notes,
         )
+
+    def _place_views(
+        self, scene: SceneInput, work: Path | None, progress: Progress
+    ) -> tuple[SparseScene, bool, dict[str, Any]]:
+        """Return poses and points, whether the poses are the given ones, and figures of a refinement."""
+        poses = [view.pose for view in scene.views]
+        keeps_poses = sum(pose is not None for pose in poses) >= 2
+        sparse = self._estimate_cameras(scene, poses if keeps_poses else None, work, progress)
+        self._check_points(sparse)
+        figures: dict[str, Any] = {}
+        if self.refine:
+            sparse, figures, keeps_poses = _refine(sparse, self.sfm, keeps_poses)
+        if len(sparse.registered) < 2:
+            raise ValueError(
+                f"{len(sparse.registered)} of {len(scene.views)} photographs could be placed: depth needs two or more"
+            )
+        return sparse, keeps_poses, figures
+
+    def _estimate_depths(
+        self,
+        scene: SceneInput,
+        views: Sequence[StereoView],
+        points: SparsePoints | None,
+        work: Path | None,
+        progress: Progress,
+    ) -> list[DepthMap]:
+        """Estimate the depth of all placed views; maps that an interrupted run left in `work` are used."""
+        depths = estimate_depths(
+            views,
+            points,
+            self.stereo,
+            lambda done: progress("depth", done / len(views)),
+            None if work is None else StoredDepths(work / "depth"),
+            self._count_at_once(scene),
+        )
+        if not any(bool(depth.valid.any()) for depth in depths):
+            raise ValueError(
+                "no pixel has a depth that two photographs agree on: they overlap too little, or their poses or lenses "
+                "are wrong; --model network predicts depth for each photograph"
+            )
+        return depths
 
     def _check_points(self, sparse: SparseScene) -> None:
         """Stop where nothing says how far the scene is: a search through all distances takes long and finds chance."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.geometry.pose import Pose
@@ -112,7 +112,7 @@ def _select_tracks(
 def _adjust_guesses(space: Workspace, scene: SparseScene, fixed: Sequence[int]) -> tuple[SparseScene, str]:
     """Adjust all but the fixed views if held-out tracks then fit better, drop what does not fit, and say so."""
     outcome = f"{len(scene.points)} tracks reach them, too few to adjust them"
-    seen = _count_observations(scene)
+    seen = scene.count_observations()
     # A view without features would drift freely, so it stays where the guess puts it.
     still = sorted(
         {*fixed, *(index for index, count in enumerate(seen.tolist()) if count < MIN_OBSERVATIONS)}
@@ -126,14 +126,10 @@ def _adjust_guesses(space: Workspace, scene: SparseScene, fixed: Sequence[int]) 
             f"adjusted to {len(scene.points)} tracks" if answer.kept else "adjusting them did not help"
         ) + f" (held-out error {answer.before_px:.1f} px before, {answer.after_px:.1f} px after)"
     scene = drop_outliers(space, scene)
-    supported = _count_observations(scene)
+    supported = scene.count_observations()
     places = [index for index in range(len(scene.names)) if index not in fixed]
     good = sum(int(supported[index]) >= space.options.min_inliers for index in places)
     return scene, (
         f"guessed poses of {len(places)} photographs: {outcome}; {good} of them fit "
         f"{space.options.min_inliers} features or more"
     )
-
-
-def _count_observations(scene: SparseScene) -> Int[Tensor, "view"]:
-    return torch.bincount(scene.tracks.view, minlength=len(scene.names))

@@ -39,11 +39,6 @@ class Rig:
             raise ValueError(f"rig: camera {twice[0]} has two photographs at instant {twice[1]}")
 
     @property
-    def instants(self) -> tuple[str, ...]:
-        """In the order of the photographs."""
-        return tuple(dict.fromkeys(place[1] for place in self.places if place is not None))
-
-    @property
     def baseline(self) -> float:
         """Largest distance between two cameras, in the rig's unit; 0 where all share one center."""
         centers = torch.stack([pose.translation.double() for pose in self.rig_from_cam.values()])

@@ -130,35 +130,9 @@ class SparseScene:
                 )
         return errors
 
-    def compute_point_errors_px(self) -> Float[Tensor, "point"]:
-        """Mean error of each point's observations."""
-        errors, count = (
-            self.compute_errors_px(),
-            torch.bincount(self.tracks.point, minlength=len(self.points)),
-        )
-        total = torch.zeros(len(self.points), dtype=torch.float64).index_add_(0, self.tracks.point, errors)
-        return total / count.clamp(min=1)
-
-    def compute_view_errors_px(self) -> Float[Tensor, "view"]:
-        """Median error of each view's observations; NaN where there are none."""
-        errors = self.compute_errors_px()
-        medians = torch.full((len(self.names),), torch.nan, dtype=torch.float64)
-        for index in self.registered:
-            mine = errors[self.tracks.view == index]
-            if len(mine):
-                medians[index] = mine.median()
-        return medians
-
     def count_observations(self) -> Int[Tensor, "view"]:
+        """Return the number of observations in each view."""
         return torch.bincount(self.tracks.view, minlength=len(self.names))
-
-    def compute_ray_depths(self, view: int) -> tuple[Int[Tensor, "n"], Float[Tensor, "n"]]:
-        """Points that a registered view observes, and their distances from its center."""
-        pose = self.poses[view]
-        if pose is None:
-            raise ValueError(f"{self.names[view]} has no pose: {self.reasons[view]}")
-        points = self.tracks.point[self.tracks.view == view].unique()
-        return points, torch.linalg.vector_norm(self.points[points] - pose.translation, dim=-1)
 
     def compute_statistics(self) -> dict[str, float]:
         """Figures that say how good the scene is."""

@@ -9,8 +9,9 @@
 Names are imported when first used, so that the options can be shown without importing torch.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from g_ray.runtime.lazy_names import make_getattr
 
 if TYPE_CHECKING:
     from g_ray.stereo.consistency import check_consistency as check_consistency
@@ -26,27 +27,23 @@ if TYPE_CHECKING:
     from g_ray.stereo.view import StereoView as StereoView
 
 _HOME = {
-    "DepthMap": "view",
-    "FusedPoints": "fusion",
-    "SparsePoints": "view",
-    "StereoOptions": "options",
-    "StereoView": "view",
-    "check_consistency": "consistency",
-    "choose_range": "sources",
-    "choose_sources": "sources",
-    "estimate_depths": "driver",
-    "fuse_points": "fusion",
-    "sweep_view": "sweep",
+    "DepthMap": "g_ray.stereo.view",
+    "FusedPoints": "g_ray.stereo.fusion",
+    "SparsePoints": "g_ray.stereo.view",
+    "StereoOptions": "g_ray.stereo.options",
+    "StereoView": "g_ray.stereo.view",
+    "check_consistency": "g_ray.stereo.consistency",
+    "choose_range": "g_ray.stereo.sources",
+    "choose_sources": "g_ray.stereo.sources",
+    "estimate_depths": "g_ray.stereo.driver",
+    "fuse_points": "g_ray.stereo.fusion",
+    "sweep_view": "g_ray.stereo.sweep",
 }
 
 __all__ = [*_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
 
-if not TYPE_CHECKING:  # a module-level __getattr__ would make every wrong name look right to a type checker
-
-    def __getattr__(name: str) -> object:
-        if name not in _HOME:
-            raise AttributeError(f"module 'g_ray.stereo' has no attribute {name!r}")
-        return getattr(import_module(f"g_ray.stereo.{_HOME[name]}"), name)
+if not TYPE_CHECKING:
+    __getattr__ = make_getattr(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

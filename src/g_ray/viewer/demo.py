@@ -143,7 +143,7 @@ def _build_probe(
                 "name": view.name,
                 "width": view.camera.width,
                 "height": view.camera.height,
-                "colour": CAMERA_COLORS[i],
+                "color": CAMERA_COLORS[i],
                 "image": make_data_uri(_encode_view(view), "jpeg"),
                 "positions": {
                     n: [round(x, 5) for x in grids[n][i].positions.flatten().tolist()] for n in names

@@ -79,7 +79,7 @@ class ExplorerServer(ThreadingHTTPServer):
                     "model": named.camera.NAME,
                     "fov_deg": float(named.camera.fov().horizontal_deg),
                     "source": named.source,
-                    "colour": "#" + "".join(f"{part:02x}" for part in get_view_color(view)),
+                    "color": "#" + "".join(f"{part:02x}" for part in get_view_color(view)),
                 }
                 for view, named in enumerate(explorer.named)
             ],

@@ -170,10 +170,10 @@ def _draw_pair(axes: Axes, view: LensView, ends: torch.Tensor, patch: int, color
 def _draw_planes(
     axes: Axes, views: Sequence[LensView], phases: PhaseComparison, pair: int, theme: Theme
 ) -> None:
-    """Draw from above one camera centre, two rays, and each lens's image surface at its focal length, to scale.
+    """Draw from above one camera center, two rays, and each lens's image surface at its focal length, to scale.
 
     A pinhole's image is a line at distance f, an equidistant fisheye's an arc of radius f: on both, lengths are
-    pixels. The coloured piece between the rays is what the pixel grid measures.
+    pixels. The colored piece between the rays is what the pixel grid measures.
     """
     axes.set_title("one ray pair, from above")
     axes.set_aspect("equal")

@@ -42,9 +42,9 @@ def undo_tone_mapping(photo: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "h
     encoded = photo / 255
     linear = np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
     a, b, c, d, e = FIT
-    shown = (WHITE * linear) @ np.linalg.inv(B).T
+    displayed = (WHITE * linear) @ np.linalg.inv(B).T
     # r(v) = s is a quadratic in v with one positive root: (1 − c s) v² + (a − d s) v − (b + e s) = 0.
-    first, second, third = 1 - c * shown, a - d * shown, -(b + e * shown)
+    first, second, third = 1 - c * displayed, a - d * displayed, -(b + e * displayed)
     v = (-second + np.sqrt(second**2 - 4 * first * third)) / (2 * first)
     before = np.clip(EXPOSURE * v @ np.linalg.inv(A).T, 0, 1)
     encoded = np.where(before <= 0.0031308, 12.92 * before, 1.055 * before ** (1 / 2.4) - 0.055)

@@ -42,7 +42,7 @@ BANKS = (GRID_ROPE, G_RAY, G_RAY_FINE)
 
 @dataclass(frozen=True)
 class TokenGrid:
-    """Coordinates of one view's patch tokens, and the rays through their centres."""
+    """Coordinates of one view's patch tokens, and the rays through their centers."""
 
     positions: Float[Tensor, "row column 2"]
     directions: Float[Tensor, "row column 3"]
@@ -94,7 +94,7 @@ QUERY_LABEL = "#ff4f9a"
 def draw_prior_figure(
     views: Sequence[LensView], patch: int, query: tuple[int, int, int], banks: Sequence[Bank], theme: Theme
 ) -> Figure:
-    """Draw a row per encoding, with a colour scale of its own, and a column per view.
+    """Draw a row per encoding, with a color scale of its own, and a column per view.
 
     The square is the clicked token, the cross in the other views is where its ray really lands.
     """

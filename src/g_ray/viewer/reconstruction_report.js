@@ -18,20 +18,20 @@ const times = (a, b) => Array.from({length: 16}, (_, i) => {
 // the cameras' up directions, which need not be an axis of the world.
 const world = v => [0, 1, 2].map(i => v[0] * data.basis[0][i] + v[1] * data.basis[1][i] + v[2] * data.basis[2][i]);
 const local = v => data.basis.map(axis => dot(axis, v));
-const state = {yaw: 0, pitch: 0, distance: 1, target: [0, 0, 0], fov: 0.9, colour: 0, floor: 0, size: 5, frusta: true, view: -1,
+const state = {yaw: 0, pitch: 0, distance: 1, target: [0, 0, 0], fov: 0.9, color: 0, floor: 0, size: 5, frusta: true, view: -1,
   shown: data.views.map(() => true)};
 const axes = () => {
   const forward = world([Math.sin(state.yaw) * Math.cos(state.pitch), Math.sin(state.pitch), Math.cos(state.yaw) * Math.cos(state.pitch)]);
   const right = world([Math.cos(state.yaw), 0, -Math.sin(state.yaw)]);
   return {forward, right, down: cross(forward, right)};
 };
-const centre = view => [0, 1, 2].map(i => view.pose[i][3]);
+const center = view => [0, 1, 2].map(i => view.pose[i][3]);
 const ahead = view => [0, 1, 2].map(i => view.pose[i][2]);
 const face = towards => { const forward = local(towards); state.yaw = Math.atan2(forward[0], forward[2]); state.pitch = Math.asin(Math.max(-1, Math.min(1, forward[1]))); };
 
 function start() {
   const n = data.views.length, mean = f => data.views.map(f).reduce((a, b) => add(a, b)).map(x => x / n);
-  const from = mean(centre), towards = unit(mean(ahead));
+  const from = mean(center), towards = unit(mean(ahead));
   const eye = add(add(from, towards, -0.9 * data.depth), world([0, -1, 0]), 0.55 * data.depth);
   state.target = add(from, towards, 0.8 * data.depth);
   const look = add(state.target, eye, -1);
@@ -44,7 +44,7 @@ function lookFrom(number) {
   const view = data.views[number];
   face(ahead(view));
   state.distance = data.depth; state.fov = view.fov; state.view = number;
-  state.target = add(centre(view), axes().forward, state.distance);
+  state.target = add(center(view), axes().forward, state.distance);
   say.textContent = "from " + view.name;
 }
 
@@ -61,14 +61,14 @@ function matrix(width, height) {
 
 const gl = canvas.getContext("webgl", {antialias: true, alpha: false});
 const POINTS = ["attribute vec3 at; attribute vec3 rgb; attribute float sure; uniform mat4 clip; uniform vec3 low, extent, own; uniform float size, floor, mode;",
-  "varying vec3 colour;",
+  "varying vec3 color;",
   "vec3 heat(float t) { vec3 a = vec3(.27, .005, .33), b = vec3(.13, .56, .55), c = vec3(.99, .91, .15);",
   "  return t < .5 ? mix(a, b, 2. * t) : mix(b, c, 2. * t - 1.); }",
   "void main() { gl_Position = clip * vec4(low + at * extent, 1.); gl_PointSize = clamp(size / gl_Position.w, 1., 40.);",
   "  if (sure < floor) gl_Position = vec4(2., 2., 2., 1.);",
-  "  colour = mode < .5 ? rgb : mode < 1.5 ? heat(sure) : mix(own, rgb, .25); }"].join("\n");
-const DISC = ["precision mediump float; varying vec3 colour;",
-  "void main() { vec2 d = gl_PointCoord - .5; if (dot(d, d) > .25) discard; gl_FragColor = vec4(colour, 1.); }"].join("\n");
+  "  color = mode < .5 ? rgb : mode < 1.5 ? heat(sure) : mix(own, rgb, .25); }"].join("\n");
+const DISC = ["precision mediump float; varying vec3 color;",
+  "void main() { vec2 d = gl_PointCoord - .5; if (dot(d, d) > .25) discard; gl_FragColor = vec4(color, 1.); }"].join("\n");
 const LINES = "attribute vec3 at; uniform mat4 clip; void main() { gl_Position = clip * vec4(at, 1.); }";
 const PLAIN = "precision mediump float; uniform vec3 own; void main() { gl_FragColor = vec4(own, 1.); }";
 const rgbOf = hex => [1, 3, 5].map(i => parseInt(hex.slice(i, i + 2), 16) / 255);
@@ -97,7 +97,7 @@ function prepare() {
   const lines = data.views.flatMap(view => view.lines);
   parts = {
     dots: program(POINTS, DISC, ["at", "rgb", "sure"]), lines: program(LINES, PLAIN, ["at"]),
-    at: buffer(new Uint16Array(bytes(data.positions).buffer)), rgb: buffer(bytes(data.colours)), sure: buffer(bytes(data.confidence)),
+    at: buffer(new Uint16Array(bytes(data.positions).buffer)), rgb: buffer(bytes(data.colors)), sure: buffer(bytes(data.confidence)),
     ends: buffer(new Float32Array(lines)),
   };
   gl.enable(gl.DEPTH_TEST);
@@ -114,11 +114,11 @@ function draw() {
   gl.uniformMatrix4fv(dots.at("clip"), false, clip);
   gl.uniform3fv(dots.at("low"), data.low); gl.uniform3fv(dots.at("extent"), data.extent);
   gl.uniform1f(dots.at("size"), state.size * grain * data.depth * height / (2 * Math.tan(state.fov / 2)));
-  gl.uniform1f(dots.at("floor"), state.floor); gl.uniform1f(dots.at("mode"), state.colour);
+  gl.uniform1f(dots.at("floor"), state.floor); gl.uniform1f(dots.at("mode"), state.color);
   feed(0, parts.at, 3, gl.UNSIGNED_SHORT, true); feed(1, parts.rgb, 3, gl.UNSIGNED_BYTE, true); feed(2, parts.sure, 1, gl.UNSIGNED_BYTE, true);
   let first = 0;
   data.views.forEach((view, i) => {
-    gl.uniform3fv(dots.at("own"), rgbOf(view.colour));
+    gl.uniform3fv(dots.at("own"), rgbOf(view.color));
     if (state.shown[i] && data.counts[i]) gl.drawArrays(gl.POINTS, first, data.counts[i]);
     first += data.counts[i];
   });
@@ -129,7 +129,7 @@ function draw() {
   feed(0, parts.ends, 3, gl.FLOAT, false);
   first = 0;
   data.views.forEach((view, i) => {
-    gl.uniform3fv(parts.lines.at("own"), rgbOf(view.colour));
+    gl.uniform3fv(parts.lines.at("own"), rgbOf(view.color));
     if (i !== state.view) gl.drawArrays(gl.LINES, first, view.lines.length / 3);  // one does not see the frustum one looks out of
     first += view.lines.length / 3;
   });
@@ -188,9 +188,9 @@ canvas.addEventListener("keydown", event => {
 // Buttons
 
 const press = (group, chosen) => group.querySelectorAll("button").forEach(b => b.setAttribute("aria-pressed", b === chosen));
-document.getElementById("colour").onclick = event => {
+document.getElementById("color").onclick = event => {
   const button = event.target.closest("button");
-  if (button) { state.colour = Number(button.dataset.colour); press(event.currentTarget, button); redraw(); }
+  if (button) { state.color = Number(button.dataset.color); press(event.currentTarget, button); redraw(); }
 };
 document.getElementById("show").onclick = event => {
   const button = event.target.closest("button");

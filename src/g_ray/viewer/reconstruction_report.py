@@ -99,7 +99,7 @@ def _build_scene(
         "low": low.tolist(),
         "extent": extent.tolist(),
         "positions": encode_array(((cloud.positions - low) / extent * 65535).round().astype(np.uint16)),
-        "colours": encode_array(cloud.colors),
+        "colors": encode_array(cloud.colors),
         "confidence": encode_array((255 * rank).round().astype(np.uint8)),
         "counts": counts.tolist(),
         "depth": distance,
@@ -107,7 +107,7 @@ def _build_scene(
         "views": [
             {
                 "name": named.name,
-                "colour": CAMERA_COLORS[number % len(CAMERA_COLORS)],
+                "color": CAMERA_COLORS[number % len(CAMERA_COLORS)],
                 "pose": pose.world_from_cam[:3].double().numpy(force=True).round(6).tolist(),
                 "fov": math.radians(min(float(named.camera.fov().vertical_deg), 100.0)),
                 "lines": shape.segments().numpy(force=True).round(5).flatten().tolist(),
@@ -167,16 +167,16 @@ def _format_facts(
     models = Counter(named.camera.NAME for named in cameras)
     widest = max(float(named.camera.fov().diagonal_deg) for named in cameras)
     lenses = ", ".join(f"{count} {name}" for name, count in models.most_common())
-    shown = (
+    points = (
         f"points, {_format_count(len(drawn))} of them on this page" if len(drawn) < len(cloud) else "points"
     )
-    metres = "metres" if reconstruction.unit == "metre" else "no unit"
+    meters = "meters" if reconstruction.unit == "metre" else "no unit"
     scale = "known scale" if reconstruction.unit == "metre" else "scale unknown: distances are relative"
     facts = [
         (str(len(cameras)), f"views: {lenses}"),
-        (_format_count(len(cloud)), shown),
+        (_format_count(len(cloud)), points),
         (f"{widest:.0f}°", "widest field of view, corner to corner"),
-        (metres, scale),
+        (meters, scale),
     ]
     return "".join(f"<li><b>{escape(value)}</b>{escape(text)}</li>" for value, text in facts)
 
@@ -195,9 +195,9 @@ def _iterate_cards(
 
 def _format_card(number: int, named: CalibratedView, pictures: ViewPictures | None) -> str:
     name, camera = escape(named.name), named.camera
-    shown = ""
+    images = ""
     if pictures is not None:
-        shown = "".join(
+        images = "".join(
             f'<img class="{kind}" src="{uri}" width="{pictures.width}" height="{pictures.height}" '
             f'loading="lazy" alt="{what} of {name}">'
             for kind, uri, what in (
@@ -208,7 +208,7 @@ def _format_card(number: int, named: CalibratedView, pictures: ViewPictures | No
         )
     color = CAMERA_COLORS[number % len(CAMERA_COLORS)]
     return (
-        f'<div class="view" style="--own: {color}">{shown}<h3>{name}</h3>'
+        f'<div class="view" style="--own: {color}">{images}<h3>{name}</h3>'
         f"<p>{camera.width}×{camera.height} · {escape(camera.NAME)} · {_format_fov(named)}</p>"
         f'<p><button type="button" data-look="{number}">Look from here</button> '
         f'<label><input type="checkbox" data-points="{number}" checked> points</label></p></div>'

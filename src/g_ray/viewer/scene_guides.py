@@ -74,7 +74,17 @@ class SceneGuides:
         # On the floor below the cameras: in front of the first viewpoint, and not behind their photographs.
         place = np.median(centers @ axes, axis=0)
         place[2] = low[2]
-        ends = [axes @ (place + side * self.length * np.array([0.5, 0, 0])) for side in (-1, 1)]
+        self._add_bar(server, place, axes, unit)
+
+    def _add_bar(
+        self,
+        server: viser.ViserServer,
+        middle: Float[np.ndarray, "3"],
+        axes: Float[np.ndarray, "3 3"],
+        unit: Unit,
+    ) -> None:
+        """Add a bar with a tick at each end and its length below; `middle` is in the axes of the grid."""
+        ends = [axes @ (middle + side * self.length * np.array([0.5, 0, 0])) for side in (-1, 1)]
         tick = 0.1 * self.length * axes[:, 1]
         lines = [ends, *((end - tick, end + tick) for end in ends)]
         self.bar = server.scene.add_line_segments(

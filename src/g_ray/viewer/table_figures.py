@@ -1,4 +1,4 @@
-"""Figures of result tables: curves over the zoom, bars per setting, and contact sheets of predictions and objects."""
+"""Figures of result tables: curves, bars, points with intervals, and contact sheets of predictions and objects."""
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
@@ -61,12 +61,12 @@ def draw_curves(
         axes = figure.add_subplot()
         for row_set, reference in ((result["rows"], False), (result.get("references", []), True)):
             for number, method in enumerate(dict.fromkeys(row["method"] for row in row_set)):
-                found = {
+                values = {
                     settings.index(row["setting"]): row["metrics"][metric]
                     for row in row_set
                     if row["method"] == method and metric in row["metrics"]
                 }
-                places, cells = sorted(found), [found[place] for place in sorted(found)]
+                places, cells = sorted(values), [values[place] for place in sorted(values)]
                 color = theme.faint if reference else COLORS.get(method)
                 style = (
                     REFERENCE_LINES[number % 3]
@@ -116,7 +116,7 @@ def draw_differences(
 
 
 def draw_bars(result: Mapping[str, Any], metric: str, theme: Theme) -> Figure:
-    """Draw a group of bars per setting, methods in one order, with their intervals; references as grey lines.
+    """Draw a group of bars per setting, methods in one order, with their intervals; references as gray lines.
 
     For settings that are no steps along an axis; those without the metric are left out. Bars start just below the
     lowest value: they show differences.
@@ -149,7 +149,7 @@ def _draw_method(
     axes: Any, places: list[float], width: float, cells: list[dict[str, float]], method: str
 ) -> None:
     reach = [[abs(cell[end] - cell["mean"]) for cell in cells] for end in ("low", "high")]
-    strength = 0.45 if method in LINES else 0.95  # the two of a pair have one colour
+    strength = 0.45 if method in LINES else 0.95  # the two of a pair have one color
     axes.bar(
         places,
         [cell["mean"] for cell in cells],
@@ -170,6 +170,78 @@ def _compute_range(cells: list[dict[str, float]]) -> tuple[float, float]:
     low, high = min(cell["low"] for cell in cells), max(cell["high"] for cell in cells)
     margin = 0.08 * (high - low) or 0.08 * abs(high) or 1.0  # all may be one value
     return low - margin, high + margin
+
+
+def draw_conditions(result: Mapping[str, Any], theme: Theme) -> Figure:
+    """Draw the mean of each method with its interval, conditions side by side; references in gray."""
+    metrics = list(result["rows"][0]["metrics"])
+    settings = list(dict.fromkeys(row["setting"] for row in result["rows"]))
+    rows = [(row, False) for row in result["rows"]] + [(row, True) for row in result["references"]]
+    methods = list(dict.fromkeys((row["method"], is_reference) for row, is_reference in rows))
+    with use_theme(theme):
+        figure = new_figure(12.0, 6.2)
+        for axes, metric in zip(figure.subplots(2, -(-len(metrics) // 2)).flat, metrics, strict=False):
+            for number, (method, is_reference) in enumerate(methods):
+                cells = {
+                    row["setting"]: row["metrics"][metric]
+                    for row, _ in rows
+                    if row["method"] == method and metric in row["metrics"]
+                }
+                known = [setting for setting in settings if setting in cells]
+                means = [cells[setting]["mean"] for setting in known]
+                reach = [
+                    [abs(cells[setting][end] - cells[setting]["mean"]) for setting in known]
+                    for end in ("low", "high")
+                ]
+                places = [settings.index(setting) + 0.12 * (number - len(methods) / 2) for setting in known]
+                color = theme.faint if is_reference else f"C{number}"
+                marker = ("s", "x", "^")[number % 3] if is_reference else "o"
+                axes.errorbar(places, means, reach, fmt=marker, markersize=4, color=color, label=method)
+            axes.set_xticks(range(len(settings)), settings, rotation=30, ha="right", fontsize=7)
+            axes.set_ylabel(UNITS[metric], fontsize=9)
+            axes.set_ylim(bottom=0)
+        figure.axes[0].legend(fontsize=7)
+        return figure
+
+
+def draw_runtime(rows: Sequence[Mapping[str, Any]], theme: Theme) -> Figure:
+    """Draw a line per mode over the views, with bands of one deviation, and the paired differences with intervals."""
+    views = [row["views"] for row in rows]
+    modes = list(rows[0]["mean"])
+    with use_theme(theme):
+        figure = new_figure(11.0, 3.6)
+        seconds, memory, difference = figure.subplots(1, 3)
+        for mode, style in zip(modes, ("-", "--", ":"), strict=False):
+            means = [row["mean"][mode] for row in rows]
+            spread = [row["deviation"][mode] for row in rows]
+            (line,) = seconds.plot(views, means, style, marker="o", markersize=3, label=mode)
+            low, high = ([m + sign * s for m, s in zip(means, spread, strict=True)] for sign in (-1, 1))
+            seconds.fill_between(views, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+            peaks = [row["peak_gib"][mode] for row in rows]
+            if None not in peaks:
+                memory.plot(views, peaks, style, marker="o", markersize=3, label=mode)
+        for number, mode in enumerate(modes[1:]):
+            cells = [row["difference"][mode] for row in rows]
+            relative = [100 * cell["mean"] / row["mean"][mode] for cell, row in zip(cells, rows, strict=True)]
+            reach = [
+                [
+                    100 * abs(cell[end] - cell["mean"]) / row["mean"][mode]
+                    for cell, row in zip(cells, rows, strict=True)
+                ]
+                for end in ("low", "high")
+            ]
+            places = [position + 0.15 * number for position in range(len(views))]
+            difference.errorbar(places, relative, reach, fmt="o", markersize=4, label=f"{modes[0]} − {mode}")
+        difference.axhline(0, color=theme.faint, linewidth=0.8)
+        difference.set_xticks(range(len(views)), [str(count) for count in views])
+        for axes, title in (
+            (seconds, "seconds"),
+            (memory, "peak memory, GiB"),
+            (difference, "paired difference, %"),
+        ):
+            axes.set(xlabel="views", ylabel=title)
+            axes.legend(fontsize=8)
+        return figure
 
 
 def draw_contact_sheet(

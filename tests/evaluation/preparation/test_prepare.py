@@ -37,7 +37,7 @@ def test_every_download_is_explained(name, capsys):
     text = capsys.readouterr().out
     assert text.strip() == explain(name)
     assert DOWNLOADS[name].page in text
-    assert DOWNLOADS[name].licence in text
+    assert DOWNLOADS[name].license in text
 
 
 @pytest.mark.parametrize("name", ["eth3d", "sintel", "dtu", "nrgbd"])

@@ -147,7 +147,7 @@ def _compute_arc_distance(
 ) -> Float[Tensor, "match"]:
     """Angle between a ray and the arc on which the points of another ray appear.
 
-    That arc runs from the other camera's centre (the epipole: depth 0) to the other ray's direction (infinity).
+    That arc runs from the other camera's center (the epipole: depth 0) to the other ray's direction (infinity).
     """
     start = torch.nn.functional.normalize(epipole.expand_as(other), dim=-1)
     normal = torch.linalg.cross(start, other)

@@ -8,7 +8,7 @@ from torch import Tensor
 RADIUS = 7
 """Pixels from the middle of a patch to its edge."""
 LIKENESS = 0.8
-"""Normalised correlation that a match needs."""
+"""Normalized correlation that a match needs."""
 DISTINCT = 0.7
 """Squared distance to the best patch, in units of that to the next best, that a match may have."""
 

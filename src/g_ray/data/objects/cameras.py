@@ -32,7 +32,7 @@ def make_object_random(name: str, seed: int, purpose: str) -> np.random.Generato
 FOV_DEG = (20.0, 80.0)  # vertical, of native lenses; their focal lengths are uniform in the logarithm
 ELEVATION_DEG = (-10.0, 30.0)
 FILL = 0.6
-"""A cube of size 1 in the plane of the object's centre spans this share of a native image's height."""
+"""A cube of size 1 in the plane of the object's center spans this share of a native image's height."""
 
 NATIVE_DISTANCE = (0.9, 1.1)  # factors of the distance that FILL asks for
 DOLLY_DISTANCE = (0.8, 1.2)  # … of the dolly variant

@@ -29,7 +29,7 @@ class Rendering:
     """What a camera sees. Zero where no ray exists (`valid` false)."""
 
     rgb: Float[Tensor, "*shape 3"]  # in [0, 1]
-    ray_depth: Float[Tensor, "*shape"]  # distance along the unit ray, metres
+    ray_depth: Float[Tensor, "*shape"]  # distance along the unit ray, meters
     z_depth: Float[Tensor, "*shape"]  # its component along the optical axis; negative beyond 90°
     points: Float[Tensor, "*shape 3"]  # in the world
     valid: Bool[Tensor, "*shape"]
@@ -75,13 +75,13 @@ class Materials:
 
     pattern: Int[Tensor, "*scene surface"]  # which of PATTERNS
     colors: Float[Tensor, "*scene surface 2 3"]
-    size: Float[Tensor, "*scene surface"]  # metres per unit of the pattern
+    size: Float[Tensor, "*scene surface"]  # meters per unit of the pattern
     shift: Float[Tensor, "*scene surface 3"]  # where the pattern begins, in its units
 
 
 @dataclass(frozen=True)
 class Room:
-    """World frame: y down, origin in the middle of the room, metres. A stack of rooms has a leading scene axis."""
+    """World frame: y down, origin in the middle of the room, meters. A stack of rooms has a leading scene axis."""
 
     solids: Solids
     materials: Materials

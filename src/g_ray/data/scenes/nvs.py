@@ -127,9 +127,9 @@ class SceneNVS(NVSSource):
         known = self.settings.contexts
         cameras, pictures = [], []
         for slot in range(len(samples[0].views)):
-            taken = [self._load_view(sample.scene, sample.views[slot]) for sample in samples]
-            pictures.append(torch.stack([picture for picture, _ in taken]))
-            cameras.append(type(taken[0][1]).stack([camera for _, camera in taken]))
+            loaded = [self._load_view(sample.scene, sample.views[slot]) for sample in samples]
+            pictures.append(torch.stack([picture for picture, _ in loaded]))
+            cameras.append(type(loaded[0][1]).stack([camera for _, camera in loaded]))
         poses = torch.stack([self.scenes[s.scene].poses.world_from_cam[list(s.views)] for s in samples])
         views = Views(cameras, scale_to_baseline(Pose(poses), known, self.settings.baseline)).to(
             torch.float32

@@ -219,7 +219,7 @@ class ScenesReconstruction(ShapedSets):
     # What they show
 
     def _load_views(self, draw: "SetDraw", size: Size) -> list[LoadedView]:
-        taken = []
+        loaded = []
         for view, (zoom, across, down) in zip(draw.views, draw.crops, strict=True):
             camera = draw.scene.cameras[view]
             place = (
@@ -228,8 +228,8 @@ class ScenesReconstruction(ShapedSets):
             )
             zoom = 1 + zoom * (self.settings.zoom_max - 1)
             box = place_box(camera.width, camera.height, *size, zoom=zoom, place=place)
-            taken.append(self._recall_view(draw.scene, view, box, size))
-        return taken
+            loaded.append(self._recall_view(draw.scene, view, box, size))
+        return loaded
 
     def _recall_view(self, scene: PosedScene, view: int, box: Box, size: Size) -> LoadedView:
         """Load a view, or return it as it was loaded a moment ago: a small scene is read and resized once."""

@@ -74,9 +74,9 @@ class SceneStore:
     ) -> None:
         if isinstance(folders, str | Path) or not folders:
             raise ValueError("no scenes: give one or more folders, each a scene or a folder of scenes")
-        found = [(Path(root), scene) for root in folders for scene in find_scenes(Path(root))]
-        self.folders = [scene for _, scene in found]
-        self.names = [_format_name(root, scene) for root, scene in found]
+        scenes = [(Path(root), scene) for root in folders for scene in find_scenes(Path(root))]
+        self.folders = [scene for _, scene in scenes]
+        self.names = [_format_name(root, scene) for root, scene in scenes]
         self.reading, self.masks = reading, masks
         order = sorted(range(len(self.names)), key=lambda i: (hash_to_unit(self.names[i]), self.names[i]))
         count = sum(hash_to_unit(name) < hold_out for name in self.names)

@@ -69,10 +69,6 @@ class Candidate:
     def is_seat(self) -> bool:
         return bool(SEATS.search(self.name))
 
-    @property
-    def is_table(self) -> bool:
-        return bool(TABLES.search(self.name)) and self.size[2] < 1.2 and self.top is not None
-
 
 Covers = Callable[[bool], Cover]
 """Draws a material for plain surfaces: a fabric for soft furniture, wood or paint for the rest."""

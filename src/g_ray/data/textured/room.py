@@ -100,10 +100,10 @@ def _list_furniture(
     assets: RoomAssets, theme: str, plan: FloorPlan, source: MaterialSource
 ) -> list[Candidate]:
     """List the furniture to choose from: that of the libraries, and some made of boxes."""
-    found = list_candidates(assets, theme, plan)
-    share = BOX_FURNITURE if found else 3 * BOX_FURNITURE
-    made = [draw_box_furniture(source.random, source.draw_cover) for _ in range(share)]
-    return found + [candidate for candidate in made if candidate.size[2] < plan.height]
+    candidates = list_candidates(assets, theme, plan)
+    share = BOX_FURNITURE if candidates else 3 * BOX_FURNITURE
+    boxes = [draw_box_furniture(source.random, source.draw_cover) for _ in range(share)]
+    return candidates + [candidate for candidate in boxes if candidate.size[2] < plan.height]
 
 
 # Light

@@ -105,7 +105,7 @@ class MeshRendering:
     """What a camera sees of an object. Depths are zero where it sees none of it."""
 
     rgb: UInt8[Tensor, "*batch 3 h w"]  # sRGB; white background; black where the lens has no ray
-    ray_depth: Float[Tensor, "*batch h w"]  # distance along the unit ray through the pixel's centre
+    ray_depth: Float[Tensor, "*batch h w"]  # distance along the unit ray through the pixel's center
     z_depth: Float[Tensor, "*batch h w"]  # its component along the optical axis; negative beyond 90°
     mask: Bool[Tensor, "*batch h w"]  # whether that ray meets the object
 
@@ -172,7 +172,7 @@ class MeshScene:
         TriangleMesh(self.scene, self.vertices, self.faces)
 
     def render_color(self, camera: Camera, pose: Pose, antialias: int = 1) -> UInt8[Tensor, "*batch 3 h w"]:
-        """Colour alone: the mean light of antialias² rays per pixel. Cameras and poses are [*batch]."""
+        """Color alone: the mean light of antialias² rays per pixel. Cameras and poses are [*batch]."""
         fine = camera.resize(antialias * camera.width, antialias * camera.height)
         images = np.empty((*camera.batch_shape, camera.height, camera.width, 3), np.uint8)
         for index, rays in _iterate_views(fine, pose):
@@ -181,7 +181,7 @@ class MeshScene:
         return torch.from_numpy(images).movedim(-1, -3)
 
     def render(self, camera: Camera, pose: Pose, antialias: int = 1) -> MeshRendering:
-        """Color as `render_color`; mask and depths at the pixel centres."""
+        """Color as `render_color`; mask and depths at the pixel centers."""
         depth = torch.zeros(*camera.batch_shape, camera.height, camera.width, dtype=camera.dtype)
         for index, rays in _iterate_views(camera, pose):
             hits = self.cast(rays.origin, rays.directions)

@@ -192,22 +192,22 @@ class _Walk:
         small = camera.resize(round(camera.width * scale), round(camera.height * scale))
         pose = pose.to(torch.float32)
         rays = RayMap.from_camera(small)
-        seen = self.scene.view(small, pose)
-        if not self._is_good(seen, rays.valid):
+        surface = self.scene.view(small, pose)
+        if not self._is_good(surface, rays.valid):
             return None
-        points = pose.apply(rays.directions * seen.ray_depth[..., None])
-        median = float(seen.ray_depth[seen.valid].median())
-        return _View(small, pose, pose.translation.double().numpy(), points, seen.valid, median)
+        points = pose.apply(rays.directions * surface.ray_depth[..., None])
+        median = float(surface.ray_depth[surface.valid].median())
+        return _View(small, pose, pose.translation.double().numpy(), points, surface.valid, median)
 
-    def _is_good(self, seen: SurfaceView, has_ray: Bool[Tensor, "h w"]) -> bool:
+    def _is_good(self, surface: SurfaceView, has_ray: Bool[Tensor, "h w"]) -> bool:
         limits = self.limits
-        if float(seen.valid.sum() / has_ray.sum()) < limits.valid or seen.back_share > limits.back:
+        if float(surface.valid.sum() / has_ray.sum()) < limits.valid or surface.back_share > limits.back:
             return False
-        near, tenth, median, most = np.percentile(seen.ray_depth[seen.valid].numpy(), (5, 10, 50, 90))
-        luminance = seen.light[seen.valid].mean(-1)
+        near, tenth, median, most = np.percentile(surface.ray_depth[surface.valid].numpy(), (5, 10, 50, 90))
+        luminance = surface.light[surface.valid].mean(-1)
         contrast = float(torch.log2(luminance + 1e-4).std())
         # Parallel surfaces fall into one of a few cells of the normal's rounded components.
-        cells = torch.unique((2 * seen.normals[seen.valid]).round(), dim=0, return_counts=True)[1]
+        cells = torch.unique((2 * surface.normals[surface.valid]).round(), dim=0, return_counts=True)[1]
         flat = float(cells.max() / cells.sum())
         return bool(
             near >= limits.near_m

@@ -18,7 +18,7 @@ from g_ray.cameras.base import Camera
 from g_ray.data.clip_sampling import hash_to_unit
 from g_ray.data.covisibility import compute_scene_covisibility
 from g_ray.data.textured.exposure import NO_FAULTS, CameraFaults, expose_views
-from g_ray.data.textured.lens_draws import LensKind, draw_cameras
+from g_ray.data.textured.lenses import LensKind, draw_cameras
 from g_ray.data.textured.sky import draw_sky
 from g_ray.data.textured.walk import FreeSpace, draw_walk
 from g_ray.formats.frames import camera_to_frame, pose_to_frame
@@ -155,15 +155,15 @@ def _write_scene(
     random: np.random.Generator,
     faults: CameraFaults,
 ) -> None:
-    seen = [space.scene.view(camera, pose) for camera, pose in zip(cameras, poses, strict=True)]
+    surfaces = [space.scene.view(camera, pose) for camera, pose in zip(cameras, poses, strict=True)]
     rays = [RayMap.from_camera(c).to_world(p.to(c.dtype)) for c, p in zip(cameras, poses, strict=True)]
     sky = draw_sky(random)
     sky_light = [
-        view.sky[..., None] * sky.shine(ray.directions) for view, ray in zip(seen, rays, strict=True)
+        view.sky[..., None] * sky.shine(ray.directions) for view, ray in zip(surfaces, rays, strict=True)
     ]
-    light, has_ray = torch.stack([view.light for view in seen]), torch.stack([ray.valid for ray in rays])
+    light, has_ray = torch.stack([view.light for view in surfaces]), torch.stack([ray.valid for ray in rays])
     images = expose_views(light, torch.stack(sky_light), has_ray, random, faults)
-    unit = _choose_unit(torch.stack([view.ray_depth for view in seen]))
+    unit = _choose_unit(torch.stack([view.ray_depth for view in surfaces]))
     for part in ("images", "depth", "covisibility/v0"):
         (folder / part).mkdir(parents=True)
     frames = []
@@ -171,7 +171,7 @@ def _write_scene(
         names = {"file_path": f"images/{number:03d}.jpg", "depth_file_path": f"depth/{number:03d}.png"}
         image = Image.fromarray(images[number].numpy())
         image.save(folder / names["file_path"], quality=QUALITY, subsampling=SUBSAMPLING)
-        steps = (seen[number].ray_depth / unit).round().clamp(0, LARGEST_16_BIT)
+        steps = (surfaces[number].ray_depth / unit).round().clamp(0, LARGEST_16_BIT)
         Image.fromarray(steps.numpy().astype(np.uint16)).save(folder / names["depth_file_path"])
         frames.append({**names, **camera_to_frame(camera), **pose_to_frame(pose)})
     write_nerfstudio(folder, frames, **{DEPTH_UNIT: unit, DEPTH_CONVENTION: "ray"})

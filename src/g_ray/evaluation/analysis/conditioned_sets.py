@@ -84,8 +84,8 @@ class ConditionedSets:
         parts: dict[str, list[ReconstructionScores]] = {condition: [] for condition in self.conditions}
         for batch in self.make_batches():
             for condition, change in self.conditions.items():
-                told = replace(batch, views=Views(change(batch.views.cameras)))
-                parts[condition].append(score_batch(batch, predict(told), "ray"))
+                conditioned = replace(batch, views=Views(change(batch.views.cameras)))
+                parts[condition].append(score_batch(batch, predict(conditioned), "ray"))
         joined = {
             condition: ReconstructionScores.concatenate(part).rows() for condition, part in parts.items()
         }
@@ -106,13 +106,14 @@ def compute_changes(runs: Sequence[ScoredRun]) -> list[dict[str, Any]]:
     """
     rows = []
     for method in dict.fromkeys(run.method for run in runs):
-        mine = [run.scores for run in runs if run.method == method]
-        first, *others = mine[0]
+        scores_by_run = [run.scores for run in runs if run.method == method]
+        first, *others = scores_by_run[0]
         for condition in others:
             metrics = {}
-            for metric in mine[0][condition]:
+            for metric in scores_by_run[0][condition]:
                 values, base = (
-                    torch.tensor([scores[name][metric] for scores in mine]) for name in (condition, first)
+                    torch.tensor([scores[name][metric] for scores in scores_by_run])
+                    for name in (condition, first)
                 )
                 metrics[metric] = asdict(compute_run_interval(values - base))
             rows.append({"method": method, "setting": condition, "metrics": metrics})

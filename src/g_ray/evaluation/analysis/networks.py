@@ -46,39 +46,39 @@ def find_networks(
         weights = find_file(source)
         single = TrainedNetwork(load_reconstruction(weights).config.method, 0, weights)
         return _limit_seeds(_select([single], methods, source), seeds, source)
-    found = []
+    networks = []
     for weights in runs.glob("*/model.safetensors"):
         match = re.fullmatch(r"(\w+)-seed(\d+)", weights.parent.name)
         if match is not None and match[1] in RECONSTRUCTION_METHODS:
-            found.append(TrainedNetwork(match[1], int(match[2]), weights))
+            networks.append(TrainedNetwork(match[1], int(match[2]), weights))
     order = list(RECONSTRUCTION_METHODS)
-    found.sort(key=lambda network: (order.index(network.method), network.seed))
-    return _limit_seeds(_select(found, methods, source), seeds, source)
+    networks.sort(key=lambda network: (order.index(network.method), network.seed))
+    return _limit_seeds(_select(networks, methods, source), seeds, source)
 
 
-def _limit_seeds(found: list[TrainedNetwork], seeds: int | None, source: Path) -> list[TrainedNetwork]:
+def _limit_seeds(networks: list[TrainedNetwork], seeds: int | None, source: Path) -> list[TrainedNetwork]:
     """Keep the networks with the first seeds; a row that lacks one would be compared with unequal means."""
     if seeds is None:
-        return found
+        return networks
     if seeds < 1:
         raise ValueError(f"--seeds {seeds}: give at least 1")
-    names = [network.name for network in found]
-    wanted = {f"{network.method}-seed{seed}" for network in found for seed in range(seeds)}
+    names = [network.name for network in networks]
+    wanted = {f"{network.method}-seed{seed}" for network in networks for seed in range(seeds)}
     missing = sorted(wanted.difference(names))
     if missing:
         raise ValueError(
             f"--networks {source}: --seeds {seeds}, but not finished: {', '.join(missing)}; give fewer --seeds"
         )
-    return [network for network in found if network.name in wanted]
+    return [network for network in networks if network.name in wanted]
 
 
-def _select(found: list[TrainedNetwork], methods: Sequence[str], source: Path) -> list[TrainedNetwork]:
-    known = {network.method for network in found}
+def _select(networks: list[TrainedNetwork], methods: Sequence[str], source: Path) -> list[TrainedNetwork]:
+    known = {network.method for network in networks}
     missing = [method for method in methods if method not in known]
-    if missing or not found:
-        have = ", ".join(dict.fromkeys(network.method for network in found)) or "none"
+    if missing or not networks:
+        have = ", ".join(dict.fromkeys(network.method for network in networks)) or "none"
         raise ValueError(
             f"--networks {source}: no finished network of {', '.join(missing) or 'any row'} (it has: {have}); "
             "give the --out of a finished study"
         )
-    return [network for network in found if not methods or network.method in methods]
+    return [network for network in networks if not methods or network.method in methods]

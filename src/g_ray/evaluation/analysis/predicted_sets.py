@@ -67,8 +67,8 @@ def score_predictor(
             continue
         for condition, change in sets.conditions.items():
             progress(f"{predictor.NAME}: set {number + 1} of {sets.sets}, {condition}")
-            told = change([camera[index] for camera in big.views.cameras])
-            results[condition].append(_score_set(predictor, small, big, index, told))
+            cameras = change([camera[index] for camera in big.views.cameras])
+            results[condition].append(_score_set(predictor, small, big, index, cameras))
     return results
 
 
@@ -88,11 +88,11 @@ def _score_set(
     small: ReconstructionBatch,
     large: ReconstructionBatch,
     index: int,
-    told: list[Camera],
+    cameras: list[Camera],
 ) -> PredictedSet:
     views = [
         CalibratedView(f"{view:02d}.png", camera.to(torch.float64), photo=large.images[index, view])
-        for view, camera in enumerate(told)
+        for view, camera in enumerate(cameras)
     ]
     try:
         placed = predict_all(predictor, views)
@@ -104,10 +104,12 @@ def _score_set(
     )
     sampled = [view.sample(pixels) for view in placed]
     depth = torch.stack([one[0].double().unflatten(0, (height, width)) for one in sampled])
-    answered = torch.stack([one[2].unflatten(0, (height, width)) for one in sampled])
-    rays = [RayMap.from_camera(camera.to(torch.float64).resize(width, height)).directions for camera in told]
+    has_depth = torch.stack([one[2].unflatten(0, (height, width)) for one in sampled])
+    rays = [
+        RayMap.from_camera(camera.to(torch.float64).resize(width, height)).directions for camera in cameras
+    ]
     poses = Pose(torch.stack([view.pose.world_from_cam.double() for view in placed])[None])
-    return _score_geometry(small, index, torch.stack(rays), depth, answered, poses)
+    return _score_geometry(small, index, torch.stack(rays), depth, has_depth, poses)
 
 
 def _score_geometry(
@@ -115,11 +117,11 @@ def _score_geometry(
     index: int,
     rays: Float[Tensor, "view h w 3"],
     depth: Float[Tensor, "view h w"],
-    answered: Bool[Tensor, "view h w"],
+    has_depth: Bool[Tensor, "view h w"],
     poses: Pose,
 ) -> PredictedSet:
     known = batch.valid[index]
-    valid = known & answered
+    valid = known & has_depth
     coverage = float(valid.sum() / known.sum().clamp(min=1))
     if not bool(valid.flatten(1).any(1).all()):
         return PredictedSet({}, coverage, "a view without any depth")
@@ -145,7 +147,7 @@ class PredictedRun:
 
     method: str
     seed: int
-    found: Mapping[str, list[dict[str, Any]]]
+    results: Mapping[str, list[dict[str, Any]]]
 
 
 def select_answered(runs: Sequence[PredictedRun], conditions: Sequence[str]) -> list[ScoredRun]:
@@ -153,11 +155,11 @@ def select_answered(runs: Sequence[PredictedRun], conditions: Sequence[str]) -> 
 
     The list is empty if there is no such set.
     """
-    groups = [[run.found[condition] for condition in conditions] for run in runs]
+    groups = [[run.results[condition] for condition in conditions] for run in runs]
     common = [
         number
         for number in range(len(groups[0][0]))
-        if all(group[number]["reason"] is None for found in groups for group in found)
+        if all(group[number]["reason"] is None for results in groups for group in results)
     ]
     if not common:
         return []
@@ -171,10 +173,10 @@ def select_answered(runs: Sequence[PredictedRun], conditions: Sequence[str]) -> 
                 condition: {
                     metric: [group[number]["scores"][metric] for number in common] for metric in METRICS
                 }
-                for condition, group in zip(conditions, found, strict=True)
+                for condition, group in zip(conditions, results, strict=True)
             },
         )
-        for run, found in zip(runs, groups, strict=True)
+        for run, results in zip(runs, groups, strict=True)
     ]
 
 
@@ -183,14 +185,14 @@ def summarize_predictions(runs: Sequence[PredictedRun]) -> list[dict[str, Any]]:
     return [
         _summarize([run for run in runs if run.method == method], condition)
         for method in dict.fromkeys(run.method for run in runs)
-        for condition in runs[0].found
+        for condition in runs[0].results
     ]
 
 
 def _summarize(runs: Sequence[PredictedRun], condition: str) -> dict[str, Any]:
     scored = select_answered(runs, [condition])
     row = make_rows(scored)[0] if scored else {"setting": condition, "metrics": {}}
-    results = [one for run in runs for one in run.found[condition]]
+    results = [one for run in runs for one in run.results[condition]]
     answered = [one["coverage"] for one in results if one["reason"] is None]
     return {
         **row,
@@ -206,10 +208,10 @@ def compare_conditions(runs: Sequence[PredictedRun]) -> list[dict[str, Any]]:
     """Return what each condition changes against the first one, over the sets that are answered under both."""
     rows = []
     for method in dict.fromkeys(run.method for run in runs):
-        mine = [run for run in runs if run.method == method]
-        first, *others = mine[0].found
+        own = [run for run in runs if run.method == method]
+        first, *others = own[0].results
         for condition in others:
-            scored = select_answered(mine, [first, condition])
+            scored = select_answered(own, [first, condition])
             answered = sum(len(run.scores[first][METRICS[0]]) for run in scored)
             rows += [{**row, "answered": answered} for row in compute_changes(scored)]
     return rows
@@ -220,6 +222,6 @@ def compare_methods(runs: Sequence[PredictedRun], pairs: Sequence[tuple[str, str
     rows = []
     for pair in pairs:
         both = [run for run in runs if run.method in pair]
-        for condition in runs[0].found:
+        for condition in runs[0].results:
             rows += compute_differences(select_answered(both, [condition]), [pair])
     return rows

@@ -25,6 +25,12 @@ ETH3D_SCENES = tuple(scene for scene in eth3d.SCENES if scene not in ("meadow", 
 SEVEN_SCENES = tuple(
     f"{scene}/seq-{2 if scene == 'stairs' else 1:02d}" for scene in seven_scenes.TEST_SEQUENCES
 )
+_SCANNETPP = """
+09c1414f1b 1ada7a0617 40aec5fffa 3e8bba0176 acd95847c5 578511c8a9 5f99900f09 c4c04e6d6c f3d64c30f8 7bc286c1b6
+c5439f4607 286b55a2bf fb5a96b1a2 7831862f02 38d58a7a31 bde1e479ad 9071e139d9 21d970d8de bcd2436daf cc5237fd77
+"""
+SCANNETPP_SCENES = tuple(_SCANNETPP.split())
+"""20 of ScanNet++'s validation scenes."""
 
 
 def read_da3_eth3d(root: Path, name: str) -> EvaluationScene:

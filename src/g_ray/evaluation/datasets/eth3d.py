@@ -70,10 +70,10 @@ def read_eth3d(
 ) -> EvaluationScene:
     """Read a scene without the photographs whose numbers are in `leave_out`."""
     folder = root / name
-    taken = {PurePosixPath(view.name).name: view for view in _read_views(folder, "raw")}
-    views = list(taken.values()) if images == "raw" else _read_views(folder, images)
+    originals = {PurePosixPath(view.name).name: view for view in _read_views(folder, "raw")}
+    views = list(originals.values()) if images == "raw" else _read_views(folder, images)
     kept = [view for view in views if _get_number(view.name) not in leave_out]
-    frames = tuple(_make_frame(folder, view, taken) for view in kept)
+    frames = tuple(_make_frame(folder, view, originals) for view in kept)
     turned = sum(_count_turns(name, frame.name) > 0 for frame in frames)
     notes = (f"{turned} frames that are stored sideways are turned upright",) if turned else ()
     mesh = folder / MESH
@@ -85,17 +85,17 @@ def _read_views(folder: Path, images: Images) -> list[CalibratedView]:
     return read_model_views(folder / CALIBRATIONS[images], f"unpack {folder.name}_{archive}.7z of ETH3D")
 
 
-def _make_frame(folder: Path, view: CalibratedView, taken: dict[str, CalibratedView]) -> EvaluationFrame:
+def _make_frame(folder: Path, view: CalibratedView, originals: dict[str, CalibratedView]) -> EvaluationFrame:
     name = PurePosixPath(view.name).name
     turns = _count_turns(folder.name, name)
-    if name not in taken or view.pose is None:
+    if name not in originals or view.pose is None:
         raise ValueError(f"{folder}: {name} is not in {CALIBRATIONS['raw']}; unpack the scene again")
     return EvaluationFrame(
         name=name,
         image=StoredImage(resolve_inside(folder / "images", view.name), turns),
         camera=turn_camera(view.camera, turns),
         pose=turn_pose(view.pose, turns),
-        depth=_find_depth(folder, name, view.camera, taken[name].camera, turns),
+        depth=_find_depth(folder, name, view.camera, originals[name].camera, turns),
         device="dslr",
     )
 

@@ -9,7 +9,9 @@ A frame is a depth map with the image of the same name; a map without its image 
 
 from pathlib import Path
 
+import numpy as np
 import torch
+from jaxtyping import Float
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.evaluation.datasets.depths import StoredDepth
@@ -17,7 +19,6 @@ from g_ray.evaluation.datasets.images import StoredImage
 from g_ray.evaluation.datasets.scene import EvaluationFrame, EvaluationScene
 from g_ray.formats.depth import DepthFile
 from g_ray.formats.images import read_photo_size
-from g_ray.formats.kitti import read_projection
 
 DRIVES = (
     *(f"2011_09_26_drive_{number:04d}_sync" for number in (2, 5, 13, 20, 23, 36, 79, 95, 113)),
@@ -26,6 +27,8 @@ DRIVES = (
 )
 DEPTH = "proj_depth/groundtruth/image_02"
 PER_METER = 256
+COLOR = "P_rect_02"
+"""Projection matrix of the left color camera, 3×4, of rectified images; pixel centers at whole numbers."""
 
 
 def list_kitti(root: Path) -> list[str]:
@@ -43,7 +46,7 @@ def read_kitti(root: Path, name: str) -> EvaluationScene:
         raise ValueError(
             f"{missing[0]}: no image for a depth map, nor {len(missing) - 1} others; unpack {name}.zip"
         )
-    matrix = read_projection(day / "calib_cam_to_cam.txt")
+    matrix = _read_projection(day / "calib_cam_to_cam.txt")
     (fx, _, cx, _), (_, fy, cy, _) = matrix[:2].tolist()
     width, height = read_photo_size(images[0]) if images else (1, 1)
     # Its pixel centers are whole numbers, ours lie at +0.5.
@@ -55,3 +58,17 @@ def read_kitti(root: Path, name: str) -> EvaluationScene:
         for path, image in zip(maps, images, strict=True)
     )
     return EvaluationScene(name, "kitti", frames)
+
+
+def _read_projection(path: Path) -> Float[np.ndarray, "3 4"]:
+    """Read the matrix of the color camera from lines `KEY: numbers`; ValueError names a file without it."""
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file; unpack {path.parent.name}_calib.zip of KITTI")
+    for line in path.read_text(encoding="utf-8").splitlines():
+        name, _, numbers = line.partition(":")
+        if name.strip() == COLOR:
+            try:
+                return np.array(numbers.split(), dtype=np.float64).reshape(3, 4)
+            except ValueError:
+                raise ValueError(f"{path}: {COLOR} is not 12 numbers; unpack it again") from None
+    raise ValueError(f"{path}: no {COLOR} in it; unpack it again")

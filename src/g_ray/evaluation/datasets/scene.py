@@ -97,10 +97,10 @@ class MaskSource(ABC):
 
 def check_image_size(source: ImageSource, image: Float[Tensor, "3 h w"], camera: Camera) -> None:
     """Raise ValueError if an image has not the size that its camera takes."""
-    size, taken = (image.shape[2], image.shape[1]), (camera.width, camera.height)
-    if size != taken:
+    size, expected = (image.shape[2], image.shape[1]), (camera.width, camera.height)
+    if size != expected:
         raise ValueError(
-            f"{source.list_files()[0]} is {size[0]}×{size[1]} px, but its camera takes {taken[0]}×{taken[1]}: "
+            f"{source.list_files()[0]} is {size[0]}×{size[1]} px, but its camera takes {expected[0]}×{expected[1]}: "
             "unpack the original file again"
         )
 

@@ -20,6 +20,10 @@ TEST_SEQUENCES: dict[str, tuple[int, ...]] = {
     "redkitchen": (3, 4, 6, 12, 14),
     "stairs": (1, 4),
 }
+TEST_SCENES = tuple(
+    f"{scene}/seq-{number:02d}" for scene, numbers in TEST_SEQUENCES.items() for number in numbers
+)
+"""The 18 test sequences by name."""
 
 
 def list_seven_scenes(root: Path) -> list[str]:

@@ -80,7 +80,7 @@ def write_seven_scenes(
     root: Path, size: MiniatureSize, names: Sequence[str] = (), meshes: bool = False
 ) -> None:
     """Write sequences with the Kinect's two cameras: depth and poses are the depth camera's."""
-    names = names or [f"{scene}/seq-{n:02d}" for scene, ns in seven_scenes.TEST_SEQUENCES.items() for n in ns]
+    names = names or seven_scenes.TEST_SCENES
     middle = KINECT_SIZE[0] / 2, KINECT_SIZE[1] / 2
     color = _make_pinhole(*KINECT_SIZE, COLOR_FOCAL_PX, COLOR_FOCAL_PX, *middle)
     depth = _make_pinhole(*KINECT_SIZE, DEPTH_FOCAL_PX, DEPTH_FOCAL_PX, *middle)

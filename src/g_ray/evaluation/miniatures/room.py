@@ -67,9 +67,9 @@ def make_path(count: int, *, start_rad: float = 0.0, step_rad: float = 0.15, rad
 
 def take_shot(room: Room, camera: Camera, pose: Pose, antialias: int = 1) -> Shot:
     """Photograph a room."""
-    seen = room.render(camera.to(torch.float32), pose.to(torch.float32), antialias)
-    pixels = (255 * seen.rgb).round().byte().numpy()
-    return Shot(camera, pose, pixels, seen.z_depth.numpy(), seen.ray_depth.numpy())
+    rendering = room.render(camera.to(torch.float32), pose.to(torch.float32), antialias)
+    pixels = (255 * rendering.rgb).round().byte().numpy()
+    return Shot(camera, pose, pixels, rendering.z_depth.numpy(), rendering.ray_depth.numpy())
 
 
 def take_shots(room: Room, cameras: Camera | Sequence[Camera], poses: Pose) -> list[Shot]:

@@ -1,6 +1,6 @@
-"""Where evaluation datasets are downloaded, under which licence, and what of a download is unpacked where.
+"""Where evaluation datasets are downloaded, under which license, and what of a download is unpacked where.
 
-Licences are as far as they are known; the provider's page decides. Nothing is downloaded here: several datasets ask for
+Licenses are as far as they are known; the provider's page decides. Nothing is downloaded here: several datasets ask for
 an account and for consent.
 """
 
@@ -13,7 +13,7 @@ class Download:
 
     title: str
     page: str
-    licence: str
+    license: str
     files: tuple[str, ...]
     """What to download, a sentence each."""
     layout: tuple[str, ...]
@@ -151,7 +151,7 @@ DOWNLOADS: dict[str, Download] = {
     "nrgbd": Download(
         "Neural RGB-D Surface Reconstruction, synthetic scenes",
         "https://github.com/dazinovic/neural-rgbd-surface-reconstruction",
-        "no licence is stated with the archive: see the project's page",
+        "no license is stated with the archive: see the project's page",
         ("neural_rgbd_data.zip",),
         ("breakfast_room/images/img0.png", "breakfast_room/depth/depth0.png", "breakfast_room/poses.txt"),
         archives=("neural_rgbd_data.zip",),
@@ -159,7 +159,7 @@ DOWNLOADS: dict[str, Download] = {
     "dtu": Download(
         "DTU, as Spann3R packs its test scans",
         "https://github.com/HengyiWang/spann3r",
-        "no licence is stated: for research, cite Jensen et al. 2014",
+        "no license is stated: for research, cite Jensen et al. 2014",
         ("the archive of DTU that Spann3R's documentation links to",),
         (
             "scan1/images/00000000.jpg",
@@ -211,9 +211,9 @@ DOWNLOADS: dict[str, Download] = {
 
 
 def explain(name: str) -> str:
-    """Say where a dataset is downloaded, under which licence, and what must be there."""
+    """Say where a dataset is downloaded, under which license, and what must be there."""
     one = DOWNLOADS[name]
-    lines = [one.title, f"  page     {one.page}", f"  licence  {one.licence}"]
+    lines = [one.title, f"  page     {one.page}", f"  license  {one.license}"]
     for head, texts in (("files", one.files), ("layout", one.layout)):
         lines += [f"  {head if i == 0 else '':8} {text}" for i, text in enumerate(texts)]
     return "\n".join(lines)

@@ -63,9 +63,9 @@ def _verify(name: str, download: Download, out: Path, probes: int, report: Repor
     for key, dataset in DATASETS.items():
         if dataset.download == name:
             root = dataset.find_root(out)
-            found = verify_dataset(key, dataset, root, out / NOTES, probes, report) if root.is_dir() else []
-            report(f"{key}: {sum(not check.wrong for check in found)} of {len(found)} scenes are sound")
-            checks += found
+            scenes = verify_dataset(key, dataset, root, out / NOTES, probes, report) if root.is_dir() else []
+            report(f"{key}: {sum(not check.wrong for check in scenes)} of {len(scenes)} scenes are sound")
+            checks += scenes
     if not checks:
         raise ValueError(
             f"{out}: no scene of {download.title}; expected paths like {', '.join(download.layout[:2])}"

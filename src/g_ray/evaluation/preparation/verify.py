@@ -88,7 +88,7 @@ def _check_size(frame: EvaluationFrame) -> str:
         size = read_photo_size(image.path)
     except OSError as error:
         return str(error)
-    taken = (camera.height, camera.width) if image.turns % 2 else (camera.width, camera.height)
-    if size == taken:
+    expected = (camera.height, camera.width) if image.turns % 2 else (camera.width, camera.height)
+    if size == expected:
         return ""
-    return f"{image.path} is {size[0]}×{size[1]} px, but its camera takes {taken[0]}×{taken[1]}"
+    return f"{image.path} is {size[0]}×{size[1]} px, but its camera takes {expected[0]}×{expected[1]}"

@@ -1,9 +1,19 @@
 """All evaluation protocols by name."""
 
-from g_ray.evaluation.datasets import da3_bench, dtu, eth3d, kitti, nrgbd, real_small, sintel, tum
+from g_ray.evaluation.datasets import (
+    da3_bench,
+    dtu,
+    eth3d,
+    kitti,
+    nrgbd,
+    real_small,
+    scannetpp,
+    seven_scenes,
+    sintel,
+    tum,
+)
 from g_ray.evaluation.protocols.protocol import AlignedSize, ImageSize, Protocol
 from g_ray.evaluation.protocols.sampling import CovisibilityWalk, Listed, Shuffled, Spread, Strided
-from g_ray.evaluation.protocols.scene_lists import SCANNETPP_DA3, SCANNETPP_VAL, SEVEN_SCENES_TEST
 from g_ray.metrics.reconstruction import METRICS
 
 VIEW_COUNTS = (2, 4, 8, 16, 24, 32, 50)
@@ -78,7 +88,7 @@ PROTOCOLS: dict[str, Protocol] = {
         "ScanNet++, mixed projection",
         "main table",
         "scannetpp-mixed",
-        SCANNETPP_VAL,
+        scannetpp.VALIDATION_SCENES,
         WALK_SCANNETPP,
         WIDE,
         METRICS,
@@ -91,7 +101,7 @@ PROTOCOLS: dict[str, Protocol] = {
         "ScanNet++, mixed projection, devices calibrated together",
         "second opinion",
         "scannetpp-joint",
-        SCANNETPP_DA3,
+        da3_bench.SCANNETPP_SCENES,
         WALK_SCANNETPP,
         WIDE,
         METRICS,
@@ -104,7 +114,7 @@ PROTOCOLS: dict[str, Protocol] = {
         "ScanNet++, both devices undistorted",
         "ablation",
         "scannetpp-undistorted",
-        SCANNETPP_VAL,
+        scannetpp.VALIDATION_SCENES,
         WALK_SCANNETPP,
         WIDE,
         METRICS,
@@ -116,7 +126,7 @@ PROTOCOLS: dict[str, Protocol] = {
         "ScanNet++, DSLR at full size, zoomed",
         "zoom figure",
         "scannetpp-high-resolution",
-        SCANNETPP_VAL[:15],
+        scannetpp.VALIDATION_SCENES[:15],
         CovisibilityWalk(0.25),
         WIDE,
         METRICS,
@@ -132,7 +142,7 @@ PROTOCOLS: dict[str, Protocol] = {
         "ScanNet++, raw fisheye, Wid3R's frames",
         "second opinion",
         "scannetpp-fisheye",
-        SCANNETPP_VAL,
+        scannetpp.VALIDATION_SCENES,
         Listed(
             "scannetpp_mv-recon_seq-id-map.json",
             "github.com/jdk9405/Wid3R, evaluation/datasets/seq-id-maps",
@@ -190,7 +200,7 @@ PROTOCOLS: dict[str, Protocol] = {
         "7-Scenes, sparse",
         "homogeneous",
         "7scenes",
-        SEVEN_SCENES_TEST,
+        seven_scenes.TEST_SCENES,
         Strided(200),
         AlignedSize(518),
         CLOUD,
@@ -200,7 +210,7 @@ PROTOCOLS: dict[str, Protocol] = {
         "7-Scenes, dense",
         "homogeneous",
         "7scenes",
-        SEVEN_SCENES_TEST,
+        seven_scenes.TEST_SCENES,
         Strided(40),
         AlignedSize(518),
         CLOUD,
@@ -277,7 +287,7 @@ PROTOCOLS: dict[str, Protocol] = {
         "DA3-BENCH, ScanNet++",
         "second opinion",
         "da3-scannetpp",
-        SCANNETPP_DA3,
+        da3_bench.SCANNETPP_SCENES,
         Shuffled(),
         AlignedSize(504),
         DA3,

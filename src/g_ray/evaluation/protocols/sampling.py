@@ -156,10 +156,10 @@ class Listed(Sampling):
 
     def _find(self, scene: EvaluationScene, path: Path, name: str) -> int:
         wanted = PurePosixPath(name).name
-        found = [i for i, frame in enumerate(scene.frames) if PurePosixPath(frame.name).name == wanted]
-        if len(found) != 1:
-            raise ValueError(f"{path}: scene {scene.name} has {len(found)} frames named {wanted}")
-        return found[0]
+        indices = [i for i, frame in enumerate(scene.frames) if PurePosixPath(frame.name).name == wanted]
+        if len(indices) != 1:
+            raise ValueError(f"{path}: scene {scene.name} has {len(indices)} frames named {wanted}")
+        return indices[0]
 
 
 def draw_zooms(scene: str, count: int, number: int, zoom_max: float, seed: int) -> tuple[float, ...]:

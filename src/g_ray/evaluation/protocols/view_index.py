@@ -189,8 +189,8 @@ def write_view_index(path: Path, index: ViewIndex) -> None:
     """
     if path.exists():
         old = _parse_index(path)
-        kept = all(index.scenes.get(name) == scene for name, scene in old.scenes.items())
-        if not kept or (old.protocol, old.settings) != (index.protocol, index.settings):
+        unchanged = all(index.scenes.get(name) == scene for name, scene in old.scenes.items())
+        if not unchanged or (old.protocol, old.settings) != (index.protocol, index.settings):
             raise ValueError(
                 f"{path} is there with other views: keep it, or give another folder for the index of this dataset"
             )

@@ -38,14 +38,14 @@ def score_points(
     matched = np.concatenate(
         [_list_true_points(view, mask) for (view, _), mask in zip(pairs, both, strict=True)]
     )
-    found = np.concatenate(
+    predicted_points = np.concatenate(
         [
             one.get_world_points(view)[mask].double().numpy()
             for (view, one), mask in zip(pairs, both, strict=True)
         ]
     )
     limit = ICP_LIMIT_DTU_MM if scene.unit == "mm" else ICP_LIMIT_M
-    return score_pointmaps(matched, found, icp_limit=limit, surface=truth).rows()
+    return score_pointmaps(matched, predicted_points, icp_limit=limit, surface=truth).rows()
 
 
 def _list_true_points(view: EvaluationView, mask: torch.Tensor) -> Points:
@@ -67,22 +67,23 @@ def score_da3(
     Without a true surface in the dataset, or with fewer than three views, only poses are scored. DTU's surface is a
     scan, with which all points of the object are compared.
     """
-    shown, found = predicted.select_placed(views)
-    poses = Pose(torch.stack([_get_pose(view).world_from_cam.double() for view in shown]))
-    guesses = Pose(torch.stack([one.pose.world_from_cam.double() for one in found]))
-    pairs = score_pairs(poses, guesses, "da3-bench")
+    placed, predictions = predicted.select_placed(views)
+    poses = Pose(torch.stack([_get_pose(view).world_from_cam.double() for view in placed]))
+    predicted_poses = Pose(torch.stack([one.pose.world_from_cam.double() for one in predictions]))
+    pairs = score_pairs(poses, predicted_poses, "da3-bench")
     scores = {name: pairs[name] for name in ("auc_3", "auc_30")}
-    if scene.surface is None or len(found) < 3:
+    if scene.surface is None or len(predictions) < 3:
         return scores
     if scene.volume is not None:
         depth = [
             _make_depth_view(view, one, one.valid & _load_mask(protocol, scene, view))
-            for view, one in zip(shown, found, strict=True)
+            for view, one in zip(placed, predictions, strict=True)
         ]
         points = torch.cat([view.list_points() for view in align_views(depth, poses)]).double().numpy()
         return {**scores, **score_scan(points, read_cloud(scene.surface), scene.volume.load())}
     depth = [
-        _make_depth_view(view, one, one.valid & view.valid) for view, one in zip(shown, found, strict=True)
+        _make_depth_view(view, one, one.valid & view.valid)
+        for view, one in zip(placed, predictions, strict=True)
     ]
     settings = DA3_BENCH[protocol.dataset.removeprefix("da3-")]
     truth = sample_triangles(read_triangles(scene.surface), settings.samples)

@@ -22,9 +22,8 @@ from g_ray.evaluation.running.report import (
     group_by_views,
     write_report,
 )
-from g_ray.evaluation.running.rows import SetRow, format_csv
+from g_ray.evaluation.running.rows import SetRow, average_seeds, format_csv, subtract_rows
 from g_ray.evaluation.running.run import Evaluation, LoadedViews, run_evaluation
-from g_ray.evaluation.running.seeds import average_seeds, subtract_rows
 from g_ray.metrics.intervals import compute_run_interval
 from g_ray.predictors import ModelSettings
 
@@ -174,11 +173,11 @@ def run_comparison(
 def _format_gaps(gaps: Mapping[tuple[str, str], Sequence[str]], rows: int) -> list[str]:
     """Say what cells lack, once for all columns, and without naming rows if it is all of them."""
     places: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for (column, sentence), named in gaps.items():
-        places.setdefault((sentence, tuple(named)), []).append(column)
+    for (column, sentence), names in gaps.items():
+        places.setdefault((sentence, tuple(names)), []).append(column)
     return [
-        ("" if len(named) == rows else f"{', '.join(named)} on ") + f"{', '.join(columns)}: {sentence}"
-        for (sentence, named), columns in places.items()
+        ("" if len(names) == rows else f"{', '.join(names)} on ") + f"{', '.join(columns)}: {sentence}"
+        for (sentence, names), columns in places.items()
     ]
 
 

@@ -51,16 +51,16 @@ def format_series(
 ) -> str:
     """Format a table per metric, for columns that are steps along an axis: models and their differences by columns."""
     settings = list(dict.fromkeys(row["setting"] for row in result["rows"]))
-    listed = [
+    rows = [
         *((row["method"], row) for row in result["rows"]),
         *((f"{row['method']} − {row['minus']}", row) for row in result.get("differences", ())),
     ]
     parts = []
     for metric in metrics:
         lines = [f"| {titles[metric]} | {' | '.join(settings)} |", "|---" + "|---:" * len(settings) + "|"]
-        for name in dict.fromkeys(name for name, _ in listed):
-            found = {row["setting"]: _add_count(row, metric) for other, row in listed if other == name}
-            cells = [format_cell(metric, found.get(setting)) for setting in settings]
+        for name in dict.fromkeys(name for name, _ in rows):
+            values = {row["setting"]: _add_count(row, metric) for other, row in rows if other == name}
+            cells = [format_cell(metric, values.get(setting)) for setting in settings]
             lines.append(f"| {name} | {' | '.join(cells)} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts)

@@ -33,12 +33,12 @@ class PredictorModel(EvaluatedModel):
 
     @property
     def title(self) -> str:
-        ways = []
+        details = []
         if isinstance(self.predictor, NetworkPredictor):
-            ways.append("placed by matches" if self.predictor.place_by == "matches" else "alone")
+            details.append("placed by matches" if self.predictor.place_by == "matches" else "alone")
         if self.poses:
-            ways.append("with the true poses")
-        return " ".join([self.name, *ways])
+            details.append("with the true poses")
+        return " ".join([self.name, *details])
 
     def describe(self) -> dict[str, Any]:
         settings = strip_paths(self.predictor.describe_settings())
@@ -55,12 +55,12 @@ class PredictorModel(EvaluatedModel):
         ):
             return predict_heads(self.predictor, inputs)
         result = self.predictor.predict(inputs)
-        found = tuple(
+        predictions = tuple(
             None if one is None else convert_view(one, photo)
             for one, photo in zip(result.views, views, strict=True)
         )
         reasons = sorted({reason for reason in result.reasons if reason})
-        return PredictedSet(found, (*result.notes, *reasons))
+        return PredictedSet(predictions, (*result.notes, *reasons))
 
 
 def make_inputs(views: Sequence[EvaluationView], poses: bool) -> SceneInput:

@@ -134,8 +134,8 @@ def make_plan(
     )
     if not sets:
         raise ValueError(f"no set of {name} is left to score: none of its scenes in {root} can be read")
-    sized = protocol if limits.width is None else replace(protocol, size=protocol.size.resize(limits.width))
-    return Plan(name, sized, root, index, limits, sets)
+    resized = protocol if limits.width is None else replace(protocol, size=protocol.size.resize(limits.width))
+    return Plan(name, resized, root, index, limits, sets)
 
 
 def _check_scenes(name: str, protocol: Protocol, root: Path, limits: Limits) -> None:

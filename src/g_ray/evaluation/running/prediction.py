@@ -79,10 +79,10 @@ def convert_view(view: ReconstructedView, photo: EvaluationView) -> PredictedVie
     full = view.restore_size()
     rays = None
     true_rays = RayMap.from_camera(photo.camera).directions
-    found = full.rays().to(true_rays.dtype)
+    predicted_rays = full.rays().to(true_rays.dtype)
     # Cameras that the model was given come back with rounding errors of resizing; a lens of its own is further off.
-    if float((found - true_rays).norm(dim=-1).max()) > 1e-5:
-        rays = found
+    if float((predicted_rays - true_rays).norm(dim=-1).max()) > 1e-5:
+        rays = predicted_rays
     return PredictedView(full.pose.to(torch.float64), full.ray_depth.float(), full.valid, rays)
 
 

@@ -113,16 +113,16 @@ class ColmapModel(EvaluatedModel):
             [view.camera.to(torch.float64) for view in views],
             names=[f"{place:03d}-{view.name}" for place, view in enumerate(views)],
         )
-        found = tuple(self._read_view(scene, place, view) for place, view in enumerate(views))
-        return PredictedSet(found, scene.notes)
+        predictions = tuple(self._read_view(scene, place, view) for place, view in enumerate(views))
+        return PredictedSet(predictions, scene.notes)
 
     def _read_view(self, scene: SparseScene, place: int, view: EvaluationView) -> PredictedView | None:
         pose = scene.poses[place]
         if pose is None:
             return None
-        mine = scene.tracks.view == place
-        column, row = scene.tracks.pixel[mine].floor().long().unbind(-1)
-        distance = (scene.points[scene.tracks.point[mine]] - pose.translation).norm(dim=-1)
+        own = scene.tracks.view == place
+        column, row = scene.tracks.pixel[own].floor().long().unbind(-1)
+        distance = (scene.points[scene.tracks.point[own]] - pose.translation).norm(dim=-1)
         depth = torch.zeros_like(view.ray_depth)
         # Where two features share a pixel, the last one counts.
         depth[row.clamp(0, depth.shape[0] - 1), column.clamp(0, depth.shape[1] - 1)] = distance.float()

@@ -62,8 +62,8 @@ class RowSet:
 def collect_rows(plan: Plan, out: Path, model: EvaluatedModel) -> RowSet:
     """Read the rows of all sets of a plan that this model has, from whichever process."""
     digest = model.digest()
-    found = (read_row(out / ROWS, one.name, make_key(plan, digest, one))[0] for one in plan.sets)
-    return RowSet(tuple(row for row in found if row is not None), len(plan.sets))
+    rows = (read_row(out / ROWS, one.name, make_key(plan, digest, one))[0] for one in plan.sets)
+    return RowSet(tuple(row for row in rows if row is not None), len(plan.sets))
 
 
 def summarize(plan: Plan, model: EvaluatedModel, rows: RowSet) -> dict[str, Any]:
@@ -107,10 +107,10 @@ def group_by_views(rows: Sequence[SetRow]) -> dict[int, list[SetRow]]:
 def average(plan: Plan, rows: Sequence[SetRow], views: int) -> dict[str, Any]:
     """Return the means over the scored sets with so many views, with intervals over scenes, and what they lack."""
     weight = PIXELS if plan.protocol.alignment == "scale" else None
-    found = average_dataset(rows, weight=weight)
+    averages = average_dataset(rows, weight=weight)
     metrics = {
         name: {**asdict(mean.interval), "sets": mean.sets, "scenes": mean.scenes, "absent": list(mean.absent)}
-        for name, mean in found.metrics.items()
+        for name, mean in averages.metrics.items()
     }
     scored = [row for row in rows if row.status == "scored"]
     return {
@@ -193,10 +193,12 @@ def describe_gaps(result: dict[str, Any]) -> list[str]:
         ("failed", "the model gave no usable prediction"),
         ("unreadable", "the data cannot be used"),
     ):
-        found = [row for row in result["problems"] if row["status"] == status]
-        if found:
-            named = name_some([f"{row['set']} ({row['message']})" for row in found], most=3)
-            sentences.append(f"{len(found)} of {sets['planned']} sets are not in the means, {text}: {named}.")
+        problems = [row for row in result["problems"] if row["status"] == status]
+        if problems:
+            names = name_some([f"{row['set']} ({row['message']})" for row in problems], most=3)
+            sentences.append(
+                f"{len(problems)} of {sets['planned']} sets are not in the means, {text}: {names}."
+            )
     for row in result["rows"]:
         for name, value in row["metrics"].items():
             if value["absent"] and name in TITLES:

@@ -93,13 +93,13 @@ def run_evaluation(
     with lock_folder(evaluation.out, timeout_s=math.inf):
         claim_out(evaluation.out, "evaluate")
         plan = evaluation.make_plan(report)
-    mine = [one for position, one in enumerate(plan.sets) if shard.takes(position)]
-    advance(0, len(mine))  # the time that is left is measured from here
-    if jobs == 1 or len(mine) < 2:
-        _run_share(evaluation, plan, model, mine, report, lambda done: advance(done, len(mine)), loaded)
+    sets = [one for position, one in enumerate(plan.sets) if shard.takes(position)]
+    advance(0, len(sets))  # the time that is left is measured from here
+    if jobs == 1 or len(sets) < 2:
+        _run_share(evaluation, plan, model, sets, report, lambda done: advance(done, len(sets)), loaded)
         return plan, model
-    shares = [(evaluation, share) for share in shard.divide(min(jobs, len(mine)))]
-    with _watch_rows(evaluation.out / ROWS, mine, advance):
+    shares = [(evaluation, share) for share in shard.divide(min(jobs, len(sets)))]
+    with _watch_rows(evaluation.out / ROWS, sets, advance):
         for lines in run_in_processes(_run_in_worker, shares, len(shares), lambda share: str(share[1])):
             for line in lines:
                 report(line)
@@ -111,8 +111,8 @@ def _run_in_worker(share: tuple[Evaluation, Shard]) -> list[str]:
     evaluation, shard = share
     lines: list[str] = []
     plan = evaluation.make_plan()
-    mine = [one for position, one in enumerate(plan.sets) if shard.takes(position)]
-    _run_share(evaluation, plan, evaluation.make_model(), mine, lines.append, lambda done: None)
+    sets = [one for position, one in enumerate(plan.sets) if shard.takes(position)]
+    _run_share(evaluation, plan, evaluation.make_model(), sets, lines.append, lambda done: None)
     return lines
 
 

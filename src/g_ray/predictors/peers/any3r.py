@@ -34,13 +34,13 @@ class Any3R(Adapter):
         if any(image.camera is None for image in images):
             raise ValueError("Any3R needs the rays of every photograph: leave out --lenses predicted")
         stacked = self.stack_images(images)
-        found = self.model.infer(stacked, collect_rays(images)[None].to(self.device))
+        output = self.model.infer(stacked, collect_rays(images)[None].to(self.device))
         count, (height, width) = len(images), stacked.shape[-2:]
         names = {"depth": (count, height, width), "depth_conf": (count, height, width)}
         names["camera_poses"] = (count, 4, 4)
         parts = {}
         for name, shape in names.items():
-            value = found[name]
+            value = output[name]
             if value.numel() != count * shape[1] * shape[2]:
                 raise ValueError(
                     f"Any3R gave {name} of shape {tuple(value.shape)}, not {shape}: "

@@ -49,16 +49,16 @@ class DepthAnything3(Adapter):
             extrinsics = normalize_extrinsics(collect_poses(images))[None].to(self.device)
             intrinsics = collect_intrinsics(images)[None].to(self.device)
         # The last argument keeps the order of the views: by default another one becomes the reference.
-        found = self.model.model(stacked, extrinsics, intrinsics, [], False, False, "first")
-        if "extrinsics" not in found:
+        output = self.model.model(stacked, extrinsics, intrinsics, [], False, False, "first")
+        if "extrinsics" not in output:
             raise ValueError(
                 f"{self.weights} estimates depth of single photographs: give DA3 weights for many views"
             )
         height, width = stacked.shape[-2:]
-        lenses = make_pinholes(found["intrinsics"][0], width, height)
-        depth = found["depth"].reshape(len(images), height, width)
-        confidence = found["depth_conf"].reshape(len(images), height, width)
-        return split_views(depth, confidence, invert_extrinsics(found["extrinsics"][0]), lenses)
+        lenses = make_pinholes(output["intrinsics"][0], width, height)
+        depth = output["depth"].reshape(len(images), height, width)
+        confidence = output["depth_conf"].reshape(len(images), height, width)
+        return split_views(depth, confidence, invert_extrinsics(output["extrinsics"][0]), lenses)
 
 
 def normalize_extrinsics(world_from_cam: Float[Tensor, "view 4 4"]) -> Float[Tensor, "view 4 4"]:

@@ -46,7 +46,7 @@ class MapAnything(Adapter):
         return fit_shapes(sizes, [_scale(shape, scale) for shape in shapes])
 
     def predict(self, images: Sequence[PeerImage]) -> list[PeerView]:
-        found = self.model.infer(
+        output = self.model.infer(
             [self._make_view(image) for image in images],
             memory_efficient_inference=False,
             use_amp=self.settings.precision == "bf16",
@@ -56,7 +56,7 @@ class MapAnything(Adapter):
             mask_edges=False,
         )
         stacked = {
-            name: torch.cat([view[name] for view in found])
+            name: torch.cat([view[name] for view in output])
             for name in ("depth_along_ray", "conf", "ray_directions", "camera_poses")
         }
         return split_views(

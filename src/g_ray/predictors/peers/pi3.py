@@ -47,8 +47,8 @@ class Pi3(Adapter):
         return fit_first(sizes, pixels, PATCH)
 
     def predict(self, images: Sequence[PeerImage]) -> list[PeerView]:
-        found = self.model(self.stack_images(images))
-        return read_local_points(found, found["conf"][..., 0].sigmoid())
+        output = self.model(self.stack_images(images))
+        return read_local_points(output, output["conf"][..., 0].sigmoid())
 
 
 class Pi3X(Pi3):
@@ -66,7 +66,7 @@ class Pi3X(Pi3):
             priors["rays"] = collect_rays(images)[None].to(self.device)
         if bool(posed.any()):
             priors["poses"] = collect_poses(images)[None].to(self.device)
-        found = self.model(
+        output = self.model(
             self.stack_images(images),
             **priors,
             with_prior=with_rays,
@@ -74,7 +74,7 @@ class Pi3X(Pi3):
             mask_add_ray=torch.full_like(posed, with_rays).to(self.device),
             mask_add_pose=posed.to(self.device),
         )
-        return read_local_points(found, found["conf"][..., 0].sigmoid())
+        return read_local_points(output, output["conf"][..., 0].sigmoid())
 
 
 class Wid3R(Pi3):
@@ -97,10 +97,10 @@ class Wid3R(Pi3):
 
     def predict(self, images: Sequence[PeerImage]) -> list[PeerView]:
         lenses = torch.cat([self._make_lens(image) for image in images]).to(self.device)  # pyright: ignore
-        found = self.model(self.stack_images(images), cameras=lenses)
+        output = self.model(self.stack_images(images), cameras=lenses)
         # Uncertainty is 0 or more: 1/(1 + u) orders pixels as it does, the best first.
         return read_local_points(
-            found, 1 / (1 + found["uncertain"].reshape(found["local_points"].shape[:-1]))
+            output, 1 / (1 + output["uncertain"].reshape(output["local_points"].shape[:-1]))
         )
 
     def _make_lens(self, image: PeerImage) -> Any:
@@ -114,8 +114,8 @@ class Wid3R(Pi3):
         return types.Fisheye624(params=torch.zeros(16))
 
 
-def read_local_points(found: Any, confidence: Tensor) -> list[PeerView]:
+def read_local_points(output: Any, confidence: Tensor) -> list[PeerView]:
     """Read points of every camera [1 view h w 3] and world_from_cam [1 view 4 4]."""
-    points = found["local_points"][0].detach().float()
-    poses = read_poses(found["camera_poses"][0].float())
+    points = output["local_points"][0].detach().float()
+    poses = read_poses(output["camera_poses"][0].float())
     return split_views(points.norm(dim=-1), confidence[0], poses, make_ray_cameras(points))

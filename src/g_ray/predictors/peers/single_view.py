@@ -42,7 +42,7 @@ class MoGe(SingleView):
         if image.camera is not None:
             focal = float(get_lens(image).central_intrinsics()[0, 0])
             fov_deg = 2 * math.degrees(math.atan(width / 2 / focal))
-        found = self.model.infer(
+        output = self.model.infer(
             image.image.to(self.device),
             apply_mask=False,
             fov_x=fov_deg,
@@ -50,8 +50,8 @@ class MoGe(SingleView):
         )
         # K in units of width and height.
         pixels = torch.tensor([[float(width)], [float(height)], [1.0]])
-        intrinsics = found["intrinsics"].detach().float().cpu().reshape(1, 3, 3) * pixels
-        depth = found["depth"].reshape(1, height, width)
+        intrinsics = output["intrinsics"].detach().float().cpu().reshape(1, 3, 3) * pixels
+        depth = output["depth"].reshape(1, height, width)
         return split_views(depth, torch.ones_like(depth), None, make_pinholes(intrinsics, width, height))
 
 
@@ -76,8 +76,8 @@ class UniK3D(SingleView):
         rays = None
         if image.camera is not None:
             rays = collect_rays(images)[0].movedim(-1, 0).to(self.device)
-        found = self.model.infer((255 * image.image).round().to(self.device), rays=rays)
-        distance = found["distance"].reshape(1, height, width)
-        confidence = found["confidence"].reshape(1, height, width)
-        directions = found["rays"].reshape(1, 3, height, width).movedim(1, -1)
+        output = self.model.infer((255 * image.image).round().to(self.device), rays=rays)
+        distance = output["distance"].reshape(1, height, width)
+        confidence = output["confidence"].reshape(1, height, width)
+        directions = output["rays"].reshape(1, 3, height, width).movedim(1, -1)
         return split_views(distance, confidence, None, make_ray_cameras(directions))

@@ -47,8 +47,8 @@ class NativeVGGT(Adapter):
         return rule(sizes, self.round_size(SIDE, patch), patch)
 
     def predict(self, images: Sequence[PeerImage]) -> list[PeerView]:
-        found = self.model(self.stack_images(images))
-        return read_prediction(found.cameras.code, found.depth, found.confidence)
+        output = self.model(self.stack_images(images))
+        return read_prediction(output.cameras.code, output.depth, output.confidence)
 
 
 class VGGTOmega(Adapter):
@@ -65,8 +65,8 @@ class VGGTOmega(Adapter):
         return fit_tokens(sizes, self.round_size(self.SIDE, self.PATCH), self.PATCH)
 
     def predict(self, images: Sequence[PeerImage]) -> list[PeerView]:
-        found = self.model(self.stack_images(images))
-        return read_prediction(found["pose_enc"], found["depth"][..., 0], found["depth_conf"])
+        output = self.model(self.stack_images(images))
+        return read_prediction(output["pose_enc"], output["depth"][..., 0], output["depth_conf"])
 
 
 class OmniVGGT(Adapter):
@@ -92,7 +92,7 @@ class OmniVGGT(Adapter):
         if known:
             extrinsics = torch.linalg.inv(collect_poses(images).double())[None, :, :3].float().to(self.device)
             intrinsics = collect_intrinsics(images)[None].to(self.device)
-        found = self.model(
+        output = self.model(
             images=stacked,
             extrinsics=extrinsics,
             intrinsics=intrinsics,
@@ -101,7 +101,7 @@ class OmniVGGT(Adapter):
             depth_gt_index=[],
             camera_gt_index=known,
         )
-        return read_prediction(found["pose_enc"], found["depth"][..., 0], found["depth_conf"])
+        return read_prediction(output["pose_enc"], output["depth"][..., 0], output["depth_conf"])
 
 
 @contextmanager

@@ -38,8 +38,8 @@ class WorldMirror(Adapter):
             views["camera_poses"] = collect_poses(images)[None].to(self.device)
         if calibrated:
             views["camera_intrs"] = collect_intrinsics(images)[None].to(self.device)
-        found = self.model(views=views, cond_flags=[int(posed), 0, int(calibrated)])
+        output = self.model(views=views, cond_flags=[int(posed), 0, int(calibrated)])
         height, width = stacked.shape[-2:]
-        depth, confidence = (found[name].reshape(-1, height, width) for name in ("depth", "depth_conf"))
-        lenses = make_pinholes(found["camera_intrs"][0], width, height)
-        return split_views(depth, confidence, read_poses(found["camera_poses"][0]), lenses)
+        depth, confidence = (output[name].reshape(-1, height, width) for name in ("depth", "depth_conf"))
+        lenses = make_pinholes(output["camera_intrs"][0], width, height)
+        return split_views(depth, confidence, read_poses(output["camera_poses"][0]), lenses)

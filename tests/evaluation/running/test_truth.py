@@ -10,8 +10,8 @@ from g_ray.evaluation.datasets.scene import Framing
 from g_ray.evaluation.protocols.protocol import ImageSize
 from g_ray.evaluation.protocols.registry import PROTOCOLS
 from g_ray.evaluation.protocols.sampling import ViewSet, draw_zooms
-from g_ray.evaluation.protocols.truth import build_truth
 from g_ray.evaluation.protocols.view_index import load_views
+from g_ray.evaluation.running.scoring import build_truth
 from g_ray.geometry.pose import Pose
 from g_ray.metrics.reconstruction import SetGeometry, score_sets
 
