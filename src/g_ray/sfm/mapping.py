@@ -12,6 +12,7 @@ import torch
 
 from g_ray.geometry.pose import Pose
 from g_ray.sfm.colmap_package import count_threads
+from g_ray.sfm.pairs import Pair
 from g_ray.sfm.scene import SparseScene, Tracks, drop_weak_tracks
 from g_ray.sfm.workspace import Report, Workspace, convert_pose
 
@@ -41,15 +42,16 @@ LEVELS = (
 )
 
 
-def map_views(space: Workspace, report: Report) -> list[Any]:
+def map_views(space: Workspace, report: Report, first: Pair | None = None) -> list[Any]:
     """Return COLMAP's models, the largest first; empty if no two views could be oriented.
 
-    Where views are left over, the largest model is continued with less demanding thresholds.
+    Mapping starts from the pair `first`, or from one that COLMAP chooses. Where views are left over, the largest model
+    is continued with less demanding thresholds.
     """
     models: list[Any] = []
     for level in LEVELS:
         start = models[0] if models and models[0].num_reg_images() > len(space.views) // 2 else None
-        found = _run_mapper(space, level, start, report)
+        found = _run_mapper(space, make_mapping_options(space, level, first), start, report)
         models = max(models, found, key=lambda group: _rank(group[0]) if group else (0, 0))
         if models and models[0].num_reg_images() == len(space.views):
             break
@@ -57,7 +59,7 @@ def map_views(space: Workspace, report: Report) -> list[Any]:
     return models
 
 
-def _run_mapper(space: Workspace, level: Level, start: Any, report: Report) -> list[Any]:
+def _run_mapper(space: Workspace, options: Any, start: Any, report: Report) -> list[Any]:
     done = 0 if start is None else start.num_reg_images()
 
     def advance() -> None:
@@ -77,7 +79,7 @@ def _run_mapper(space: Workspace, level: Level, start: Any, report: Report) -> l
             str(space.database),
             folder,
             str(output),
-            make_mapping_options(space, level),
+            options,
             before,
             next_image_callback=advance,
         )
@@ -89,11 +91,15 @@ def _rank(model: Any) -> tuple[int, int]:
     return model.num_reg_images(), model.num_points3D()
 
 
-def make_mapping_options(space: Workspace, level: Level) -> Any:
+def make_mapping_options(space: Workspace, level: Level, first: Pair | None = None) -> Any:
     """Options with all intrinsics, and the poses of cameras on their rig, fixed."""
     settings = space.options
     options = space.pycolmap.IncrementalPipelineOptions()
-    options.num_threads = count_threads(settings.threads)
+    # COLMAP's choice of the first pair depends on the number of threads: small sets give the same on every machine.
+    small = len(space.views) <= settings.exhaustive_views
+    options.num_threads = 1 if small else count_threads(settings.threads)
+    if first is not None:
+        options.init_image_id1, options.init_image_id2 = (index + 1 for index in first)
     options.random_seed = options.mapper.random_seed = options.triangulation.random_seed = settings.seed
     options.extract_colors = False
     options.min_model_size, options.max_num_models = 2, 5

@@ -46,6 +46,8 @@ from g_ray.sfm.workspace import (
 
 GOOD_AGREEMENT = 0.7
 """Poses that explain a smaller share of the matches are noted."""
+GOOD_MATCHES, FURTHER_STARTS = 0.9, 4
+"""Models that explain a smaller share of the matches are mapped again, from so many other first pairs."""
 GuessPoses = Callable[[], Sequence[Pose]]
 """Returns poses of all photographs in some world of its own."""
 
@@ -86,7 +88,7 @@ def reconstruct_cameras(
         geometries = read_two_view_geometries(space)
         try:
             check_matches(space, geometries)
-            models = map_views(space, report)
+            models = _map_consistently(space, geometries, report)
             if not models:
                 raise NothingMatches(_describe_failure(space, geometries))
         except NothingMatches as error:
@@ -243,6 +245,33 @@ def make_lenses(pycolmap: Any, views: Sequence[InputView], options: SfMOptions) 
         key: make_colmap_lens(pycolmap, camera, options.max_image_size) for key, camera in cameras.items()
     }
     return [made[id(view.camera)] for view in views]
+
+
+def _map_consistently(space: Workspace, geometries: Mapping[Pair, Any], report: Report) -> list[Any]:
+    """Map the views, again from other first pairs where the model contradicts the matches.
+
+    Two relative poses may explain a pair alike, if its scene is flat or a lens is narrow. A model that starts from the
+    wrong one can contain all views, but it explains fewer of the verified matches.
+    """
+    models = map_views(space, report)
+    if not models or len(space.views) > space.options.exhaustive_views:
+        return models
+    best = _rate_model(space, geometries, models[0])
+    starts = sorted(geometries, key=lambda pair: -len(geometries[pair].inlier_matches))[:FURTHER_STARTS]
+    for first in starts if best[1] < GOOD_MATCHES else ():
+        others = map_views(space, report, first)
+        rating = _rate_model(space, geometries, others[0]) if others else (0, 0.0)
+        if rating > best:
+            models, best = others, rating
+        if best[1] >= GOOD_MATCHES:
+            break
+    return models
+
+
+def _rate_model(space: Workspace, geometries: Mapping[Pair, Any], model: Any) -> tuple[int, float]:
+    """Return the number of registered views, and the share of the matches among them that the model explains."""
+    scene = convert_model(space, model)
+    return len(scene.registered), measure_agreement(space, geometries, scene.poses).share
 
 
 def _polish(space: Workspace, scene: SparseScene) -> SparseScene:

@@ -28,6 +28,8 @@ LONGER = 1600
 """Longer side in pixels of the images in which features are found."""
 FISHEYE_FOCAL = 0.48
 """First guess over the width: 120° across."""
+SMALL_SET = 60
+"""Photos up to which one thread maps."""
 STARTS = (0.6, 0.8, 1.0, 1.2, 1.6)
 """Focal lengths over the longer side: 80° to 35° across."""
 LIKELY_FOCAL = (0.3, 4.0)
@@ -87,7 +89,8 @@ class ColmapEstimator(Estimator):
 
     def _map(self, pycolmap: Any, database: Path, folder: Path, refine_distortion: bool) -> Any:
         """Return the model with the most photos, or None if there is none."""
-        options = self._make_mapping_options(pycolmap)
+        photos = sum(path.is_file() for path in (folder / "images").rglob("*"))
+        options = self._make_mapping_options(pycolmap, photos)
         options.ba_refine_extra_params = refine_distortion
         models = pycolmap.incremental_mapping(database, folder / "images", folder / "models", options)
         return max(models.values(), key=lambda model: model.num_reg_images()) if models else None
@@ -133,9 +136,11 @@ class ColmapEstimator(Estimator):
             return ""
         return f"{focal},{width / 2},{height / 2},0"
 
-    def _make_mapping_options(self, pycolmap: Any) -> Any:
+    def _make_mapping_options(self, pycolmap: Any, photos: int) -> Any:
         options = pycolmap.IncrementalPipelineOptions()
-        options.num_threads, options.random_seed = self.threads, 0
+        # COLMAP's choice of the first pair depends on the number of threads: small sets give the same on every machine.
+        options.num_threads = 1 if photos <= SMALL_SET else self.threads
+        options.random_seed = 0
         options.min_model_size, options.extract_colors = 2, False
         return options
 
