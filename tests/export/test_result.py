@@ -205,6 +205,17 @@ def test_a_broken_depth_map_is_named(tmp_path, content):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("depth", [-1.0, 0.0, float("nan")])
+def test_depth_that_is_none_is_refused(tmp_path, depth):
+    finished(tmp_path, plain())
+    path = tmp_path / "depth" / "a.png.npz"
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    np.savez(path, **{**arrays, "ray_depth": np.full_like(arrays["ray_depth"], depth)})
+    with pytest.raises(ValueError, match="valid pixels is not"):
+        read_reconstruction(tmp_path).views[0]
+
+
 def test_depth_of_another_size_is_refused():
     with pytest.raises(ValueError, match=r"depth of 5×4 px, but its camera takes 8×6"):
         ReconstructedView(

@@ -45,6 +45,24 @@ def test_kalibr_chain_is_followed(tmp_path):
     assert torch.allclose(rig["cam2"].inverse().world_from_cam, step @ step)
 
 
+def test_cameras_of_a_long_kalibr_chain_follow_their_numbers(tmp_path):
+    """Every camera is one meter further than the last; by their letters cam10 would come before cam2."""
+    step = np.eye(4)
+    step[0, 3] = -1.0
+    rows = {"T_cn_cnm1": step.tolist()}
+    path = tmp_path / "camchain.yaml"
+    path.write_text(
+        json.dumps({"cam0": {"camera_model": "pinhole"}} | {f"cam{number}": rows for number in range(1, 12)})
+    )
+    rig = read_kalibr_rig(path)
+    assert [round(float(pose.translation[0])) for pose in rig.values()] == list(range(12))
+    places = Rig.from_names(["cam1/7.png", "cam10/7.png", "cam11/7.png"], rig).places
+    assert places == (("cam1", "7"), ("cam10", "7"), ("cam11", "7"))
+    path.write_text(json.dumps({"cam0": {}, "cam1": []}))
+    with pytest.raises(ValueError, match="cam1 has no T_cn_cnm1"):
+        read_kalibr_rig(path)
+
+
 def test_aria_cameras_stand_where_the_device_has_them(tmp_path):
     """A quarter turn about z, by hand: the camera's x axis is the device's y axis."""
     path = AriaSource.example(tmp_path).path
@@ -63,6 +81,9 @@ def test_aria_cameras_stand_where_the_device_has_them(tmp_path):
     assert torch.allclose(rig["camera-slam-left"].world_from_cam, torch.tensor(turned, dtype=torch.float64))
     places = Rig.from_names(["camera-rgb/7.jpg", "camera-slam-left/7.jpg"], rig).places
     assert places == (("camera-rgb", "7"), ("camera-slam-left", "7"))
+    cameras = json.loads(path.read_text())["CameraCalibrations"]
+    path.write_text(json.dumps({"CameraCalibrations": str(cameras)}))  # as MPS wrote it before June 2023
+    assert list(read_rig_cameras(path)) == ["camera-rgb", "camera-slam-left"]
     path.write_text(json.dumps({"CameraCalibrations": [{"Label": "camera-rgb"}]}))
     with pytest.raises(ValueError, match=r"not a rig of Project Aria \('T_Device_Camera' is missing\)"):
         read_rig_cameras(path)

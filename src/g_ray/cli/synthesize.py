@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 FRAMES, FPS = 60, 24
 
 
+MAX_FRAMES = 10_000
+"""Largest number of frames of a path."""
+
+
 @dataclass(frozen=True)
 class Synthesize:
     """Render new views of a scene from photographs with known cameras: single pictures, or a path as a video."""
@@ -99,6 +103,8 @@ class Synthesize:
                 raise ValueError(f"--{name} must be positive and finite, got {value}")
             if value is not None and name != "baseline" and self.path is None:
                 raise ValueError(f"--{name} goes with --path; leave it away or give one")
+        if self.frames is not None and self.frames > MAX_FRAMES:
+            raise ValueError(f"--frames {self.frames}: a path has {MAX_FRAMES} frames at most")
         if self.path == "interpolate" and self.extent is not None:
             raise ValueError("--extent goes with --path orbit and zoom; interpolate ends at the last context")
         self._check_out()

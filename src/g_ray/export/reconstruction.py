@@ -342,11 +342,15 @@ def _check_maps(depth: Tensor, confidence: Tensor, valid: Tensor) -> None:
         )
     if not bool(torch.isfinite(depth[valid]).all() and torch.isfinite(confidence[valid]).all()):
         raise ValueError("depth or confidence of valid pixels is not finite")
+    if not bool((depth[valid] > 0).all()):
+        raise ValueError("depth of valid pixels is not above 0")
 
 
 def _read_view(folder: Path, named: CalibratedView) -> ReconstructedView:
     path = get_depth_path(folder, named.name)
     try:
+        if not zipfile.is_zipfile(path):
+            raise ValueError("it is no .npz")
         with np.load(path, allow_pickle=False) as stored:
             depth, confidence, valid = (
                 torch.from_numpy(stored[key]) for key in ("ray_depth", "confidence", "valid")

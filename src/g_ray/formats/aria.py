@@ -59,7 +59,7 @@ class AriaSource(CalibrationSource):
     def open(cls, file: ParsedFile) -> "AriaSource":
         lenses = []
         document = file.document or {}
-        for number, entry in enumerate(_read_entries(file.path, document["CameraCalibrations"])):
+        for number, entry in enumerate(read_entries(file.path, document["CameraCalibrations"])):
             label = entry.get("Label") if isinstance(entry, dict) else None
             try:
                 if not isinstance(label, str):
@@ -87,7 +87,7 @@ class AriaSource(CalibrationSource):
         return Example(folder / "calibration.json", "camera-rgb/0001.jpg", halved)
 
 
-def _read_entries(path: Path, entries: list[Any] | str) -> list[Any]:
+def read_entries(path: Path, entries: list[Any] | str) -> list[Any]:
     """Return the cameras of a document, also where MPS wrote them as a string."""
     if isinstance(entries, list):
         return entries

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from g_ray.formats.aria import read_entries
 from g_ray.formats.documents import ParsedFile, parse_numbers
 from g_ray.geometry.pose import Pose, rotation_from_quaternion
 
@@ -94,12 +95,12 @@ def read_kalibr_rig(path: Path) -> dict[str, Pose]:
     document = ParsedFile(path).document or {}
     poses: dict[str, Pose] = {}
     cam_from_rig = Pose.identity(dtype=torch.float64)
-    labels = sorted(key for key in document if re.fullmatch(r"cam\d+", str(key)))
-    for label in labels:
+    labels = [key for key in document if re.fullmatch(r"cam\d+", str(key))]
+    for label in sorted(labels, key=lambda label: int(label[3:])):
         if poses:
-            rows = document[label].get("T_cn_cnm1")
-            if rows is None:
-                raise ValueError(f"{path}: {label} has no T_cn_cnm1; calibrate the cameras together")
+            rows = document[label].get("T_cn_cnm1") if isinstance(document[label], dict) else None
+            if not isinstance(rows, list) or len(rows) != 4:
+                raise ValueError(f"{path}: {label} has no T_cn_cnm1 of 4×4; calibrate the cameras together")
             values = [parse_numbers(row, "T_cn_cnm1", (4,)) for row in rows]
             cam_from_rig = Pose(torch.tensor(values, dtype=torch.float64)) @ cam_from_rig
         poses[label] = cam_from_rig.inverse()
@@ -112,7 +113,8 @@ def read_aria_rig(path: Path) -> dict[str, Pose]:
     """Read where the cameras of a Project Aria device stand, in meters: the device is the rig's frame."""
     document = ParsedFile(path).document or {}
     try:
-        poses = dict(_parse_aria_camera(entry) for entry in document["CameraCalibrations"])
+        entries = read_entries(path, document["CameraCalibrations"])
+        poses = dict(_parse_aria_camera(entry) for entry in entries)
     except (KeyError, TypeError, ValueError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
         raise ValueError(f"{path}: not a rig of Project Aria ({reason})") from None
