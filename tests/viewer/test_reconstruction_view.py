@@ -49,7 +49,7 @@ def test_the_scene_follows_its_controls(view):
     assert kept.min() >= np.quantile(np.concatenate([one.cloud.confidence for one in scene.views]), 0.89)
     scene.hidden.value = 0
     scene.update()
-    scene.toggle_view(scene.views[1].named.name, False)
+    scene.toggle_view(scene.views[1].view.name, False)
     assert [one.points.visible for one in scene.views] == [True, False, True]
     assert [one.frustum.visible for one in scene.views] == [True, False, True]
     assert sum(len(one.points.points) for one in scene.views) == total
@@ -80,14 +80,14 @@ def test_the_frustum_of_a_fisheye_is_curved(view):
 def test_the_photograph_lies_on_the_rays_of_its_lens(view):
     """Every vertex of its mesh projects to the pixel whose color it shows."""
     for one in view.scene.views:
-        camera = one.named.camera.to(torch.float64)
+        camera = one.view.camera.to(torch.float64)
         mesh = build_photo_surface(camera, np.zeros((6, 8, 3), np.uint8), 0.5)
         used = np.unique(mesh.faces)
         pixels, valid = camera.project(torch.from_numpy(np.array(mesh.vertices[used])))
         shown = (mesh.visual.uv[used] * [1, -1] + [0, 1]) * [camera.width, camera.height]
         assert valid.all() and np.abs(pixels.numpy() - shown).max() < 1e-3
     flat, curved = (
-        build_photo_surface(view.scene.views[i].named.camera, np.zeros((6, 8, 3), np.uint8), 0.5)
+        build_photo_surface(view.scene.views[i].view.camera, np.zeros((6, 8, 3), np.uint8), 0.5)
         for i in (0, 2)
     )
     assert np.allclose(flat.vertices[:, 2], 0.5)
@@ -121,8 +121,8 @@ def test_a_browser_looks_from_a_camera_and_leaves(view, browser_page):
     colors, counts = np.unique(browser_page.picture().reshape(-1, 3), axis=0, return_counts=True)
     assert colors[counts.argmax()].max() < 60, "the background is not dark"
     scene.look_from(client, 1)
-    assert scene.choice.value == scene.views[1].named.name
-    pose = scene.views[1].named.pose
+    assert scene.choice.value == scene.views[1].view.name
+    pose = scene.views[1].view.pose
     assert np.allclose(client.camera.position, pose.translation.numpy(), atol=1e-4)
     rotation = tf.SO3(client.camera.wxyz).as_matrix()
     assert np.allclose(rotation, pose.rotation.numpy(), atol=1e-3)

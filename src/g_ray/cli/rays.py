@@ -24,7 +24,7 @@ class Rays:
         from g_ray.runtime.out_folder import claim_out
         from g_ray.viewer.angle_maps import describe_camera, write_picture
 
-        cameras = {named.name: named.camera for named in read_cameras(self.file)}
+        cameras = {view.name: view.camera for view in read_cameras(self.file)}
         if not cameras:
             raise ValueError(f"{self.file} has no cameras: add one")
         if self.name is not None and self.name not in cameras:

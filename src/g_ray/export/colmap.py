@@ -61,15 +61,15 @@ def _write_tracks(
     numbers = np.cumsum(strong)  # from 1
     cameras: dict[RawCamera, int] = {}
     images = []
-    named = reconstruction.cameras()
+    views = reconstruction.cameras()
     for index, lens in lenses.items():
         cameras.setdefault(lens, len(cameras) + 1)
         mine = keep & (tracks.view == index)
-        pose = named[index].pose
+        pose = views[index].pose
         assert pose is not None
         images.append(
             make_raw_image(
-                make_image_name(named[index].name),
+                make_image_name(views[index].name),
                 cameras[lens],
                 pose,
                 tracks.pixels[mine],

@@ -56,7 +56,7 @@ class StoredViews(Sequence):
         return len(self.cameras)
 
     def __iter__(self) -> Iterator[ReconstructedView]:
-        return (_read_view(self.folder, named) for named in self.cameras)
+        return (_read_view(self.folder, view) for view in self.cameras)
 
     @overload
     def __getitem__(self, index: int) -> ReconstructedView: ...
@@ -224,7 +224,7 @@ def write_views(
     """
     folder = Path(folder)
     (folder / RESULT).unlink(missing_ok=True)
-    written = {named.name: named for named in _read_existing_cameras(folder)}
+    written = {stored.name: stored for stored in _read_existing_cameras(folder)}
     for view, image in zip(views, images, strict=True):
         store_photo(image, get_image_path(folder, view.name), view.original_camera)
         _write_depth(get_depth_path(folder, view.name), view)
@@ -289,12 +289,12 @@ def read_reconstruction(folder: str | os.PathLike[str]) -> Reconstruction:
             f"{folder} is no reconstruction: it needs {CAMERAS} and depth/, as g-ray reconstruct writes"
         )
     cameras = read_cameras(folder / CAMERAS)
-    for named in cameras:
-        get_image_path(folder, named.name)
+    for view in cameras:
+        get_image_path(folder, view.name)
     if (folder / RESULT).is_file():
         return _read_finished(folder, cameras)
     finished = [
-        named for named in cameras if named.pose is not None and get_depth_path(folder, named.name).is_file()
+        view for view in cameras if view.pose is not None and get_depth_path(folder, view.name).is_file()
     ]
     if not finished:
         raise ValueError(f"{folder}: no view is finished yet; run g-ray reconstruct again")
@@ -318,7 +318,7 @@ def _read_finished(folder: Path, cameras: list[CalibratedView]) -> Reconstructio
             raise ValueError("notes must be sentences")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} cannot be read ({str(error)[:200]}); run g-ray reconstruct again") from None
-    if names != [named.name for named in cameras]:
+    if names != [view.name for view in cameras]:
         raise ValueError(f"{path} and {CAMERAS} name different views; run g-ray reconstruct again")
     missing = [name for name in names if not get_depth_path(folder, name).is_file()]
     if missing:
@@ -346,8 +346,8 @@ def _check_maps(depth: Tensor, confidence: Tensor, valid: Tensor) -> None:
         raise ValueError("depth of valid pixels is not above 0")
 
 
-def _read_view(folder: Path, named: CalibratedView) -> ReconstructedView:
-    path = get_depth_path(folder, named.name)
+def _read_view(folder: Path, view: CalibratedView) -> ReconstructedView:
+    path = get_depth_path(folder, view.name)
     try:
         if not zipfile.is_zipfile(path):
             raise ValueError("it is no .npz")
@@ -358,18 +358,18 @@ def _read_view(folder: Path, named: CalibratedView) -> ReconstructedView:
             true, filled = stored.get("true_world_from_cam"), stored.get("filled")
             guessed = bool(stored.get("pose_guessed", False))
         _check_maps(depth, confidence, valid)
-        if named.pose is None:
+        if view.pose is None:
             raise ValueError(f"{CAMERAS} has no pose for it")
         return ReconstructedView(
-            named.name,
-            named.camera.resize(depth.shape[1], depth.shape[0]),
-            named.pose,
+            view.name,
+            view.camera.resize(depth.shape[1], depth.shape[0]),
+            view.pose,
             depth,
             confidence,
             valid,
-            named.source or "unknown",
+            view.source or "unknown",
             None if true is None else Pose(torch.from_numpy(true)),
-            named.camera,
+            view.camera,
             None if filled is None else torch.from_numpy(filled),
             guessed,
         )

@@ -79,9 +79,9 @@ class Explorer:
             (PATCH, TOKENS * PATCH) if model is None else (model.config.patch, model.config.long_side)
         )
         self.framing = Framing(side if size is None else size, patch)
-        self.named = reconstruction.cameras()
+        self.views = reconstruction.cameras()
         self.cameras = [
-            named.camera.resize(*self.framing.compute_stretched_size(named.camera)) for named in self.named
+            view.camera.resize(*self.framing.compute_stretched_size(view.camera)) for view in self.views
         ]
         self.banks = {name: _adapt_bank(bank, model) for name, bank in BANKS.items()}
         self.grids: dict[str, list[TokenGrid]] = {
@@ -99,7 +99,7 @@ class Explorer:
         """Compute prior and attention of the patches of all views for pixel (u, v) of a view."""
         if not 0 <= view < len(self.cameras):
             raise ValueError(f"view {view}: there are {len(self.cameras)}, counted from 0")
-        whole = self.named[view].camera
+        whole = self.views[view].camera
         if not (0 <= u <= whole.width and 0 <= v <= whole.height):
             raise ValueError(f"pixel ({u}, {v}) lies outside of view {view}, {whole.width}×{whole.height} px")
         rows, columns = self.valid[view].shape
@@ -118,9 +118,9 @@ class Explorer:
             ViewAnswer(
                 {name: maps[other] for name, maps in scores.items()},
                 self.valid[other],
-                None if point is None else _project_point(point, named.camera, named.pose),
+                None if point is None else _project_point(point, calibrated.camera, calibrated.pose),
             )
-            for other, named in enumerate(self.named)
+            for other, calibrated in enumerate(self.views)
         )
         angles = torch.rad2deg(self.grids["gray"][view].positions[row, column]).tolist()
         place = None if point is None else tuple(point.tolist())
@@ -151,9 +151,9 @@ class Explorer:
         return pose.rotation @ (ray[0] * depth) + pose.translation
 
     def _compute_attention(self, model: ReconstructionModel) -> AttentionMaps:
-        photos = [read_photo(self.reconstruction.get_image_path(named.name)) for named in self.named]
-        pairs = zip(photos, self.named, strict=True)
-        return AttentionMaps.from_model(model, [self.framing(photo, named.camera) for photo, named in pairs])
+        photos = [read_photo(self.reconstruction.get_image_path(view.name)) for view in self.views]
+        pairs = zip(photos, self.views, strict=True)
+        return AttentionMaps.from_model(model, [self.framing(photo, view.camera) for photo, view in pairs])
 
 
 def _adapt_bank(bank: Bank, model: ReconstructionModel | None) -> Bank:

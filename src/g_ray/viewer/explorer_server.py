@@ -73,23 +73,23 @@ class ExplorerServer(ThreadingHTTPServer):
             "titles": {name: bank.title for name, bank in explorer.banks.items()},
             "views": [
                 {
-                    "name": named.name,
-                    "width": named.camera.width,
-                    "height": named.camera.height,
-                    "model": named.camera.NAME,
-                    "fov_deg": float(named.camera.fov().horizontal_deg),
-                    "source": named.source,
-                    "color": "#" + "".join(f"{part:02x}" for part in get_view_color(view)),
+                    "name": view.name,
+                    "width": view.camera.width,
+                    "height": view.camera.height,
+                    "model": view.camera.NAME,
+                    "fov_deg": float(view.camera.fov().horizontal_deg),
+                    "source": view.source,
+                    "color": "#" + "".join(f"{part:02x}" for part in get_view_color(number)),
                 }
-                for view, named in enumerate(explorer.named)
+                for number, view in enumerate(explorer.views)
             ],
         }
 
     def encode_image(self, view: int) -> bytes:
         """Encode a photograph, no larger than the page needs it."""
-        if not 0 <= view < len(self.explorer.named):
+        if not 0 <= view < len(self.explorer.views):
             raise ValueError(f"no view {view}")
-        with open_photo(self.explorer.reconstruction.get_image_path(self.explorer.named[view].name)) as photo:
+        with open_photo(self.explorer.reconstruction.get_image_path(self.explorer.views[view].name)) as photo:
             small = photo.convert("RGB")
         small.thumbnail((LONG_SIDE, LONG_SIDE))
         buffer = BytesIO()

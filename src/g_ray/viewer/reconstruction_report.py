@@ -39,8 +39,8 @@ def write_report(reconstruction: Reconstruction, cloud: PointCloud) -> Path:
     cameras = reconstruction.cameras()
     drawn = _select_points(cloud)
     frusta = [
-        build_frustum(named.camera, pose, choose_frustum_size(reconstruction, cloud))
-        for named, pose in zip(cameras, reconstruction.poses(), strict=True)
+        build_frustum(view.camera, pose, choose_frustum_size(reconstruction, cloud))
+        for view, pose in zip(cameras, reconstruction.poses(), strict=True)
     ]
     scales = Scales.from_reconstruction(reconstruction)
     page = Template(read_asset("reconstruction_report.html")).substitute(
@@ -106,13 +106,13 @@ def _build_scene(
         "basis": make_upright_basis(compute_up(reconstruction.poses())).T.round(6).tolist(),
         "views": [
             {
-                "name": named.name,
+                "name": view.name,
                 "color": CAMERA_COLORS[number % len(CAMERA_COLORS)],
                 "pose": pose.world_from_cam[:3].double().numpy(force=True).round(6).tolist(),
-                "fov": math.radians(min(float(named.camera.fov().vertical_deg), 100.0)),
+                "fov": math.radians(min(float(view.camera.fov().vertical_deg), 100.0)),
                 "lines": shape.segments().numpy(force=True).round(5).flatten().tolist(),
             }
-            for number, (named, pose, shape) in enumerate(
+            for number, (view, pose, shape) in enumerate(
                 zip(cameras, reconstruction.poses(), frusta, strict=True)
             )
         ],
@@ -164,8 +164,8 @@ def _format_filled_legend(reconstruction: Reconstruction) -> str:
 def _format_facts(
     reconstruction: Reconstruction, cameras: Sequence[CalibratedView], drawn: PointCloud, cloud: PointCloud
 ) -> str:
-    models = Counter(named.camera.NAME for named in cameras)
-    widest = max(float(named.camera.fov().diagonal_deg) for named in cameras)
+    models = Counter(view.camera.NAME for view in cameras)
+    widest = max(float(view.camera.fov().diagonal_deg) for view in cameras)
     lenses = ", ".join(f"{count} {name}" for name, count in models.most_common())
     points = (
         f"points, {_format_count(len(drawn))} of them on this page" if len(drawn) < len(cloud) else "points"
@@ -186,15 +186,15 @@ def _iterate_cards(
 ) -> Iterator[str]:
     pictured = set(subsample_indices(len(cameras), MAX_PICTURED).tolist())
     budget = BUDGET // max(1, len(pictured))
-    for number, named in enumerate(cameras):
+    for number, view in enumerate(cameras):
         pictures = None
         if number in pictured:
             pictures = make_view_pictures(reconstruction, reconstruction.views[number], scales, budget)
-        yield _format_card(number, named, pictures)
+        yield _format_card(number, view, pictures)
 
 
-def _format_card(number: int, named: CalibratedView, pictures: ViewPictures | None) -> str:
-    name, camera = escape(named.name), named.camera
+def _format_card(number: int, view: CalibratedView, pictures: ViewPictures | None) -> str:
+    name, camera = escape(view.name), view.camera
     images = ""
     if pictures is not None:
         images = "".join(
@@ -209,7 +209,7 @@ def _format_card(number: int, named: CalibratedView, pictures: ViewPictures | No
     color = CAMERA_COLORS[number % len(CAMERA_COLORS)]
     return (
         f'<div class="view" style="--own: {color}">{images}<h3>{name}</h3>'
-        f"<p>{camera.width}×{camera.height} · {escape(camera.NAME)} · {_format_fov(named)}</p>"
+        f"<p>{camera.width}×{camera.height} · {escape(camera.NAME)} · {_format_fov(view)}</p>"
         f'<p><button type="button" data-look="{number}">Look from here</button> '
         f'<label><input type="checkbox" data-points="{number}" checked> points</label></p></div>'
     )
@@ -218,11 +218,11 @@ def _format_card(number: int, named: CalibratedView, pictures: ViewPictures | No
 def _format_calibration(cameras: Sequence[CalibratedView]) -> str:
     """Format one row per lens: views of the same camera and source share it."""
     lenses: dict[tuple[object, ...], list[CalibratedView]] = {}
-    for named in cameras:
-        lenses.setdefault(_identify_lens(named), []).append(named)
+    for view in cameras:
+        lenses.setdefault(_identify_lens(view), []).append(view)
     rows = [
         (
-            _format_names([named.name for named in group]),
+            _format_names([view.name for view in group]),
             f"{group[0].camera.width}×{group[0].camera.height}",
             group[0].camera.NAME,
             _format_fov(group[0]),
@@ -234,21 +234,21 @@ def _format_calibration(cameras: Sequence[CalibratedView]) -> str:
     return _format_table(("views", "size", "model", "FoV h × v", "diagonal", "calibration from"), rows)
 
 
-def _identify_lens(named: CalibratedView) -> tuple[object, ...]:
+def _identify_lens(view: CalibratedView) -> tuple[object, ...]:
     """Return what two views of the same lens have in common; a camera with tables of its own is like no other."""
-    camera = named.camera
+    camera = view.camera
     tensors = (camera.params, camera.circle)
     values = tuple(None if x is None else tuple(x.flatten().tolist()) for x in tensors)
-    own = named.name if {field.name for field in fields(camera)} - LENS_FIELDS else ""
-    return camera.NAME, camera.width, camera.height, values, named.source, own
+    own = view.name if {field.name for field in fields(camera)} - LENS_FIELDS else ""
+    return camera.NAME, camera.width, camera.height, values, view.source, own
 
 
 def _format_names(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= 2 else f"{names[0]}, …, {names[-1]} ({len(names)})"
 
 
-def _format_fov(named: CalibratedView) -> str:
-    fov = named.camera.fov()
+def _format_fov(view: CalibratedView) -> str:
+    fov = view.camera.fov()
     return f"{float(fov.horizontal_deg):.1f}° × {float(fov.vertical_deg):.1f}°"
 
 

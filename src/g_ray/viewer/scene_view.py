@@ -47,7 +47,7 @@ def get_view_color(view: int) -> tuple[int, int, int]:
 class ViewHandles:
     """What stands for one view in the scene. Its points are sorted, the most confident first."""
 
-    named: CalibratedView
+    view: CalibratedView
     points: Any
     frustum: Any
     ball: Any
@@ -91,8 +91,8 @@ class SceneView:
             "/clicked", radius=0.2 * self.size, color=MARK, visible=False
         )
         self.views = [
-            self._add_view(view, named, _select_view(cloud, view))
-            for view, named in enumerate(reconstruction.cameras())
+            self._add_view(number, view, _select_view(cloud, number))
+            for number, view in enumerate(reconstruction.cameras())
         ]
         self._add_controls()
         self.update_visibility()
@@ -132,23 +132,23 @@ class SceneView:
         if point is not None:
             self.marker.position = tuple(point.tolist())
 
-    def look_from(self, client: viser.ClientHandle, view: int) -> None:
+    def look_from(self, client: viser.ClientHandle, number: int) -> None:
         """Move a browser's camera to a view, upright as the photograph and wide enough for all of it."""
-        named = self.views[view].named
-        assert named.pose is not None
-        pose = named.pose.world_from_cam.double().numpy(force=True)
+        view = self.views[number].view
+        assert view.pose is not None
+        pose = view.pose.world_from_cam.double().numpy(force=True)
         center, down, forward = pose[:3, 3], pose[:3, 1], pose[:3, 2]
-        fov = named.camera.fov()
+        fov = view.camera.fov()
         across, high = (
             math.radians(min(float(angle), WIDEST_DEG)) for angle in (fov.horizontal_deg, fov.vertical_deg)
         )
         # A window narrower than the photograph needs a larger vertical angle to show its sides.
         needed = max(high, 2 * math.atan(math.tan(across / 2) / max(client.camera.aspect, 0.1)))
         self._end_look()
-        surface = self._build_surface(named, SHARP)
-        photo = None if surface is None else self._add_surface("/looking", surface, named)
+        surface = self._build_surface(view, SHARP)
+        photo = None if surface is None else self._add_surface("/looking", surface, view)
         self.looking = Look(client.client_id, center, photo)
-        self.choice.value = named.name  # also after a click, so that "overview" can be chosen
+        self.choice.value = view.name  # also after a click, so that "overview" can be chosen
         self._move(client, center, center + self.depth * forward, -down, needed)
         self.update_visibility()
 
@@ -168,7 +168,7 @@ class SceneView:
 
     def toggle_view(self, name: str, shown: bool) -> None:
         """Show or hide one view."""
-        next(view for view in self.views if view.named.name == name).shown = shown
+        next(handles for handles in self.views if handles.view.name == name).shown = shown
         self.update_visibility()
 
     def _watch(self, client: viser.ClientHandle) -> None:
@@ -212,7 +212,7 @@ class SceneView:
     def _add_controls(self) -> None:
         gui = self.server.gui
         gui.configure_theme(control_width="small", show_logo=False, show_share_button=False)
-        names = [view.named.name for view in self.views]
+        names = [handles.view.name for handles in self.views]
         self.choice = gui.add_dropdown("Look from", (OVERVIEW, *names), hint="Or click a camera in the scene")
         self.hidden = gui.add_slider(
             "Hide %",
@@ -257,44 +257,50 @@ class SceneView:
 
     def _sync_toggle(self, *_: object) -> None:
         """Show in the switch whether the chosen view is shown."""
-        self.toggle.value = next(view for view in self.views if view.named.name == self.one.value).shown
+        self.toggle.value = next(
+            handles for handles in self.views if handles.view.name == self.one.value
+        ).shown
 
     def _follow_choice(self, event: viser.GuiEvent[Any]) -> None:
         if event.client is None:  # set by the program, not by a person in a browser
             return None
         if self.choice.value == OVERVIEW:
             return self.show_overview(event.client)
-        names = [view.named.name for view in self.views]
+        names = [handles.view.name for handles in self.views]
         return self.look_from(event.client, names.index(self.choice.value))
 
-    def _add_view(self, view: int, named: CalibratedView, cloud: PointCloud) -> ViewHandles:
-        assert named.pose is not None
-        scene, color = self.server.scene, get_view_color(view)
+    def _add_view(self, number: int, view: CalibratedView, cloud: PointCloud) -> ViewHandles:
+        assert view.pose is not None
+        scene, color = self.server.scene, get_view_color(number)
         points = scene.add_point_cloud(
-            f"/views/{view}/points",
+            f"/views/{number}/points",
             *self._select_points(cloud, START_HIDDEN),
             point_shape="circle",
             precision="float32",
         )
-        lines = build_frustum(named.camera, named.pose, self.size).segments().numpy(force=True)
+        lines = build_frustum(view.camera, view.pose, self.size).segments().numpy(force=True)
         outline = scene.add_line_segments(
-            f"/views/{view}/camera", lines.astype(np.float32), color, thickness=2.0, thickness_units="screen"
+            f"/views/{number}/camera",
+            lines.astype(np.float32),
+            color,
+            thickness=2.0,
+            thickness_units="screen",
         )
-        center = named.pose.translation.double().numpy(force=True)
+        center = view.pose.translation.double().numpy(force=True)
         ball = scene.add_icosphere(
-            f"/views/{view}/center",
+            f"/views/{number}/center",
             BALL * self.size,
             color,
             subdivisions=2,
             cast_shadow=False,
             position=center,
         )
-        surface = self._build_surface(named, THUMBNAIL)
-        photo = None if surface is None else self._add_surface(f"/views/{view}/photo", surface, named)
+        surface = self._build_surface(view, THUMBNAIL)
+        photo = None if surface is None else self._add_surface(f"/views/{number}/photo", surface, view)
         for handle in (ball, photo):
             if handle is not None:
-                handle.on_click(lambda event: self.look_from(event.client, view))
-        return ViewHandles(named, points, outline, ball, photo, cloud)
+                handle.on_click(lambda event: self.look_from(event.client, number))
+        return ViewHandles(view, points, outline, ball, photo, cloud)
 
     def _select_points(self, cloud: PointCloud, hidden_percent: int) -> tuple[np.ndarray, np.ndarray]:
         """Return positions and colors of a view's points that are not hidden."""
@@ -302,13 +308,13 @@ class SceneView:
         count = int(np.searchsorted(-cloud.confidence, -floor, side="right"))
         return cloud.positions[:count].astype(np.float32), cloud.colors[:count]
 
-    def _build_surface(self, named: CalibratedView, side: int) -> Trimesh | None:
-        photo = read_thumbnail(self.reconstruction.get_image_path(named.name), side)
-        return build_photo_surface(named.camera, photo, self.size)
+    def _build_surface(self, view: CalibratedView, side: int) -> Trimesh | None:
+        photo = read_thumbnail(self.reconstruction.get_image_path(view.name), side)
+        return build_photo_surface(view.camera, photo, self.size)
 
-    def _add_surface(self, name: str, surface: Trimesh, named: CalibratedView) -> Any:
-        assert named.pose is not None
-        pose = named.pose.world_from_cam.double().numpy(force=True)
+    def _add_surface(self, name: str, surface: Trimesh, view: CalibratedView) -> Any:
+        assert view.pose is not None
+        pose = view.pose.world_from_cam.double().numpy(force=True)
         return self.server.scene.add_mesh_trimesh(
             name,
             surface,
