@@ -57,11 +57,10 @@ class Blocks:
     width: int
 
     @staticmethod
-    def cover(lenses: int, height: int, width: int, rows: float | int, columns: float | int) -> "Blocks":
-        """Cover the maps of some lenses with blocks of about so many rows and columns."""
-        corners = torch.zeros(lenses, dtype=torch.long)
-        images = Blocks(torch.arange(lenses), corners, corners, height, width)
-        return images.divide(max(1, round(height / rows)), max(1, round(width / columns)))
+    def repeat(lenses: int, top: int, left: int, height: int, width: int) -> "Blocks":
+        """Return the same block in the maps of all lenses."""
+        tops, lefts = (torch.full((lenses,), first) for first in (top, left))
+        return Blocks(torch.arange(lenses), tops, lefts, height, width)
 
     def __len__(self) -> int:
         return len(self.lens)
@@ -73,6 +72,10 @@ class Blocks:
         """Split each block in four, a band in blocks that are nearly square."""
         across = max(2, round(self.width / self.height))
         return self.divide(2 if across == 2 else 1, across)
+
+    def tile(self, rows: int, columns: int) -> "Blocks":
+        """Cover each block with smaller ones of about so many rows and columns."""
+        return self.divide(max(1, round(self.height / rows)), max(1, round(self.width / columns)))
 
     def divide(self, down: int, across: int) -> "Blocks":
         """Cover each block with smaller ones of one size, which may share a row or column."""
@@ -110,7 +113,8 @@ def fill_ray_maps(
 ) -> None:
     """Write unit rays and validity at all pixel centers; in blocks without a valid pixel rays are the optical axis."""
     height, width, _ = rays[0].shape
-    fill_blocks(unproject, Blocks.cover(len(rays), height, width, _BAND, width), rays, valid)
+    bands = Blocks.repeat(len(rays), 0, 0, height, width).tile(_BAND, width)
+    fill_blocks(unproject, bands, rays, valid)
 
 
 def fill_blocks(
