@@ -30,6 +30,8 @@ RIM_SLACK = 8
 
 # From so many radii per lens on, a polynomial to start from pays for itself.
 _MANY = 1 << 5
+# Newton's method starts inside this share of the limit. At the limit, where the radial part is flat, it would be lost.
+_LARGEST_START = 0.97
 # Newton steps in two dimensions that nearly all points of a lens get by with.
 _FEW_STEPS = 6
 
@@ -223,17 +225,17 @@ class PlanarDistortion:
         self, target: Tensor, limit: Tensor, invert: Callable[[ValueAndSlope, Tensor, Tensor], Tensor]
     ) -> Tensor:
         radius = torch.linalg.vector_norm(target, dim=-1)
-        start = invert(self.evaluate_radial, radius, limit)
+        start = torch.minimum(invert(self.evaluate_radial, radius, limit), _LARGEST_START * limit)
         return target * (start / torch.where(radius == 0, 1.0, radius))[..., None]
 
     def _evaluate_ratio(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        top, top_slope = evaluate_polynomial(self.numerator, t), _evaluate_slope(self.numerator, t)
+        top, top_slope = _evaluate_with_slope(self.numerator, t)
         if _is_absent(self.denominator):
             return top, top_slope
-        bottom = evaluate_polynomial(self.denominator, t)
+        bottom, bottom_slope = _evaluate_with_slope(self.denominator, t)
         bottom = torch.where(bottom == 0, torch.finfo(t.dtype).tiny, bottom)
         ratio = top / bottom
-        return ratio, (top_slope - ratio * _evaluate_slope(self.denominator, t)) / bottom
+        return ratio, (top_slope - ratio * bottom_slope) / bottom
 
     def _build_turning_polynomial(self) -> Tensor:
         """Compute the coefficients of d(r N/D)/dr · D² = 1 + …: Σ (2i + 1 − 2j) n_i d_j r²⁽ⁱ⁺ʲ⁾ with n_0 = d_0 = 1."""
@@ -253,10 +255,13 @@ def _is_absent(coefficients: Tensor) -> bool:
     return not bool(coefficients.any())
 
 
-def _evaluate_slope(a: Float[Tensor, "... degree"], t: Float[Tensor, "..."]) -> Tensor:
-    """Evaluate d/dt (1 + a1 t + a2 t² + …)."""
-    powers = torch.arange(1, a.shape[-1] + 1, dtype=a.dtype, device=a.device)
-    *rest, value = (a * powers).unbind(-1)
+def _evaluate_with_slope(
+    a: Float[Tensor, "... degree"], t: Float[Tensor, "..."]
+) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
+    """Evaluate 1 + a1 t + a2 t² + … and its derivative."""
+    *rest, value = a.unbind(-1)
+    slope = torch.zeros_like(value)
     for coefficient in reversed(rest):
+        slope = torch.addcmul(value, slope, t)
         value = torch.addcmul(coefficient, value, t)
-    return value
+    return 1 + value * t, torch.addcmul(value, slope, t)

@@ -25,15 +25,17 @@ from g_ray.cameras.inverse import invert_monotone, solve_newton_2d
 
 # Slope at the limit, below which a lens turns around there.
 _FLAT = 1e-6
+# Where lenses are thought to end whose fold is not known, in pixels.
+_FAR_AWAY = 1e6
 # Points of the edge that rays at the limit have.
 _EDGE_POINTS = 32
 # Nodes that are evaluated at once: their polynomials stay in the processor's cache.
-_CHUNK = 1 << 11
+_CHUNK = 1 << 12
 # Steps that find the fold along an azimuth, and those that find a radius from a point of the disk.
-_SECANT_STEPS, _RADIUS_STEPS = 8, 8
+_SECANT_STEPS, _RADIUS_STEPS = 6, 5
 # Height of the lowest point of the hemisphere that is fitted: below, Newton's method converges slowly.
 _LOWEST = 0.02
-# Singular values below this share of the largest are dropped: even and odd may cancel each other above the rim.
+# Singular values below this share of the largest are dropped: they belong to even and odd parts that cancel each other.
 _RANK = 1e-10
 
 
@@ -53,7 +55,7 @@ class Fold:
         radius, slope = self.distortion.evaluate_radial(self.limit)
         return torch.where(slope.abs() <= _FLAT, radius, torch.inf)
 
-    def select(self, lenses: list[int]) -> "Fold":
+    def select(self, lenses: slice) -> "Fold":
         return Fold(self.distortion.map(lambda part: part[lenses]), self.limit[lenses], self.lift)
 
 
@@ -79,7 +81,7 @@ class _Basis:
         chebyshev = [torch.ones_like(height), height]
         while len(chebyshev) < self.powers:
             chebyshev.append(torch.addcmul(-chebyshev[-2], chebyshev[-1], height, value=2))
-        harmonics = _evaluate_harmonics(a, b, self.harmonics)
+        harmonics = _evaluate_harmonics(self.harmonics, a, b)
         return (harmonics[..., None, :] * torch.stack(chebyshev, -2)[..., None, :, :]).flatten(-3, -2)
 
 
@@ -91,7 +93,7 @@ _BASES = {
 
 
 def _evaluate_harmonics(
-    a: Float[Tensor, "*s p"], b: Float[Tensor, "*s p"], most: int
+    most: int, a: Float[Tensor, "*s p"], b: Float[Tensor, "*s p"]
 ) -> Float[Tensor, "*s n p"]:
     """Evaluate 1, then the real and imaginary parts of (a + ib)^k up to the largest k."""
     parts = [torch.ones_like(a), a, b]
@@ -127,7 +129,7 @@ class FoldedLenses:
     affine: Float[Tensor, "lens 4"]
     """fx, fy, cx, cy, in units in which the folds have a radius of about 1."""
     outline: Float[Tensor, "lens azimuth 2"]
-    """Pixels on the folds."""
+    """Pixels on the folds; far away where they are not known."""
     near: Float[Tensor, "lens"]
     """s² up to which rays may lie beyond the limit although they lie before the fold."""
     shape: Float[Tensor, "lens m"]
@@ -181,14 +183,17 @@ def _fit_basis(fold: Fold, affine: Float[Tensor, "lens 4"], basis: _Basis, toler
     coefficients += inverse @ (values - design @ coefficients)
     residual = (values - design @ coefficients).abs().amax(0).view(len(unit), 3).amax(-1)
     even_odd = coefficients.view(2, -1, len(unit), 3).permute(2, 0, 3, 1).flatten(1, 2)
+    accurate = known & (residual <= tolerance)
+    outline = curve * affine[:, None, :2] + affine[:, None, 2:]
+    anywhere = _FAR_AWAY * torch.tensor([-1.0, 1.0], dtype=torch.float64).repeat(len(direction))[:, None]
     return FoldedLenses(
         affine=torch.cat([affine[:, :2] * unit[:, None], affine[:, 2:]], -1),
-        outline=curve * affine[:, None, :2] + affine[:, None, 2:],
+        outline=torch.where(accurate[:, None, None], outline, anywhere),
         near=_measure_edge(fold, unit, shape),
         shape=shape,
         basis=basis,
         coefficients=even_odd,
-        accurate=known & (residual <= tolerance),
+        accurate=accurate,
     )
 
 
@@ -225,24 +230,24 @@ def _measure_edge(
 
 def _fit_shape(curve: Float[Tensor, "lens n 2"], basis: _Basis) -> Float[Tensor, "lens m"]:
     """Fit h to the reciprocals of the distances from the center."""
-    harmonics = _evaluate_harmonics(*curve.unbind(-1), basis.harmonics)
+    harmonics = _evaluate_harmonics(basis.harmonics, *curve.unbind(-1))
     # The curve is nearly a circle, on which harmonics are orthogonal: the normal equations are well conditioned.
     right = harmonics @ curve.norm(dim=-1, keepdim=True).reciprocal()
-    return torch.linalg.solve(harmonics @ harmonics.mT, right)[..., 0]
+    return torch.linalg.solve_ex(harmonics @ harmonics.mT, right).result[..., 0]
 
 
 def _apply_shape(
     shape: Float[Tensor, "lens m"], points: Float[Tensor, "lens 2 p"]
 ) -> Float[Tensor, "lens 2 p"]:
     """Compute q h(q)."""
-    return points * (shape[:, None] @ _evaluate_harmonics(*points.unbind(1), shape.shape[1] // 2))
+    return points * (shape[:, None] @ _evaluate_harmonics(shape.shape[1] // 2, *points.unbind(1)))
 
 
 def _invert_shape(
     shape: Float[Tensor, "lens m"], radius: Float[Tensor, "j"], direction: Float[Tensor, "n 2"]
 ) -> Float[Tensor, "lens j n 2"]:
     """Find the points q with q h(q) = radius · direction, by Newton's method: h is real and keeps directions."""
-    terms = _evaluate_harmonics(*direction.unbind(-1), shape.shape[1] // 2) * shape[..., None]
+    terms = _evaluate_harmonics(shape.shape[1] // 2, *direction.unbind(-1)) * shape[..., None]
     powers = [terms[:, 0], *(terms[:, k : k + 2].sum(1) for k in range(1, terms.shape[1], 2))]
     target = radius[:, None]
     length = target.expand(len(shape), -1, len(direction))

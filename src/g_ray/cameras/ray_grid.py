@@ -1,5 +1,6 @@
 """Unit rays of all pixels of a camera: the fastest of several ways that lead to the same rays."""
 
+import itertools
 import math
 from typing import TYPE_CHECKING
 
@@ -68,40 +69,41 @@ def _interpolate(camera: "Camera", bearings: Tensor, valid: Tensor) -> None:
     batch, size = math.prod(camera.batch_shape), (camera.height, camera.width)
     flat = camera._replace(params=camera.params.detach().reshape(batch, -1), circle=None)
     rays, known = bearings.view(batch, *size, 3), valid.view(batch, *size)
-    step, rim_step = (
-        max(1, most // (camera.width * camera.height)) for most in (_TOGETHER, _TOGETHER_WITH_RIM)
-    )
-    fold = flat.to(torch.float64)._describe_fold()
-    rims = _find_rims(flat, flat.to(torch.float64)._compute_rim())
-    folds = _find_rims(flat, None if fold is None else fold.compute_radius())
-    others = [i for i in range(batch) if i not in {*rims, *folds}]
-    for few in _split(rims, rim_step):
-        parts = ([maps[i] for i in few] for maps in (rays, known))
-        fill_rim_maps(_fit_radial_part(flat[few]), _choose_unprojection(flat[few]), *parts)
-    for few in _split(folds, rim_step):
-        assert fold is not None
-        lenses = FoldedLenses.fit(fold.select(few), flat[few].params[:, :4].double(), flat.dtype)
-        parts = ([maps[i] for i in few] for maps in (rays, known))
-        fill_rim_maps(lenses, _choose_unprojection(flat[few]), *parts)
-    for few in _split(others, step):
-        fill_ray_maps(_choose_unprojection(flat[few]), [rays[i] for i in few], [known[i] for i in few])
+    fold, rims = flat.to(torch.float64)._describe_fold(), flat.to(torch.float64)._compute_rim()
+    has_rim = _find_rims(flat, rims)
+    has_fold = _find_rims(flat, None if fold is None else fold.compute_radius())
+    for few in _split(list(zip(has_rim, has_fold, strict=True)), math.prod(size)):
+        lenses, maps = flat[few], (rays[few], known[few])
+        unproject = _choose_unprojection(lenses)
+        if has_rim[few.start]:
+            fill_rim_maps(_fit_radial_part(lenses), unproject, *maps)
+        elif has_fold[few.start] and fold is not None:
+            affine = lenses.params[:, :4].double()
+            fill_rim_maps(FoldedLenses.fit(fold.select(few), affine, flat.dtype), unproject, *maps)
+        else:
+            fill_ray_maps(unproject, *maps)
     if camera.circle is not None:
         valid &= _find_circle_pixels(camera)
 
 
-def _split(lenses: list[int], step: int) -> list[list[int]]:
-    return [lenses[first : first + step] for first in range(0, len(lenses), step)]
+def _split(kinds: list[tuple[bool, bool]], pixels: int) -> list[slice]:
+    """Split a batch in stretches of lenses of one kind, with maps of so many pixels."""
+    stretches, end = [], 0
+    for kind, group in itertools.groupby(kinds):
+        start, end = end, end + len(list(group))
+        step = max(1, (_TOGETHER_WITH_RIM if any(kind) else _TOGETHER) // pixels)
+        stretches += [slice(i, min(i + step, end)) for i in range(start, end, step)]
+    return stretches
 
 
-def _find_rims(lenses: "Camera", rims: Float[Tensor, "lens"] | None) -> list[int]:
-    """Find the lenses of a flat batch whose rim, of the given radius on the plane, may lie in the image."""
+def _find_rims(lenses: "Camera", rims: Float[Tensor, "lens"] | None) -> list[bool]:
+    """Find out which lenses of a flat batch have a rim, of the given radius on the plane, that may lie in the image."""
     if rims is None:
-        return []
+        return [False] * len(lenses.params)
     fx, fy, cx, cy = lenses.params[..., :4].double().unbind(-1)
     x, y = (torch.maximum(c, n - c) / f for c, n, f in ((cx, lenses.width, fx), (cy, lenses.height, fy)))
-    reach = torch.hypot(x, y)
     # A lens that shifts points of the plane shifts its rim, by much less than this.
-    return (rims < reach * 1.05).nonzero()[:, 0].tolist()
+    return (rims < torch.hypot(x, y) * 1.05).tolist()
 
 
 def _fit_radial_part(lenses: "Camera") -> RadialLenses:

@@ -46,7 +46,7 @@ _DROPPED = {torch.float64: 1e-12, torch.float32: 1e-8}
 # Powers of s whose coefficients add up to more than this would lose digits.
 _LARGEST_SUM = {torch.float64: 1e4, torch.float32: 1e2}
 # Where even and odd are larger, because they cancel each other or grow beyond the rim, digits would be lost.
-_LARGEST_VALUE = {torch.float64: 1e4, torch.float32: 6.0}
+_LARGEST_VALUE = {torch.float64: 1e4, torch.float32: 2.0}
 # Blocks whose nodes are this far inside or outside, as s², do not touch the rim between nodes.
 _MARGIN = 0.02
 # Pixels per side of a block. In smaller ones the calls cost more than the arithmetic, larger ones leave the cache.
@@ -56,7 +56,7 @@ _BLOCKS_AT_ONCE = 16
 # Nodes beyond the number of terms.
 _MORE_NODES = 5
 # Pixels this near to the rim, as s², are unprojected by themselves: rounding decides their validity.
-_NEAR_RIM = 2e-4
+_NEAR_RIM = {torch.float64: 1e-8, torch.float32: 2e-4}
 _NEAR_BACK = 0.02
 
 
@@ -154,11 +154,11 @@ class RadialLenses:
 def fill_rim_maps(
     lenses: RimLenses,
     unproject: Unproject,
-    rays: list[Float[Tensor, "h w 3"]],
-    valid: list[Bool[Tensor, "h w"]],
+    rays: Float[Tensor, "lens h w 3"],
+    valid: Bool[Tensor, "lens h w"],
 ) -> None:
     """Write unit rays and validity at all pixel centers; beyond the rim rays are the optical axis."""
-    dtype, (height, width, _) = rays[0].dtype, rays[0].shape
+    dtype, (_, height, width, _) = rays.dtype, rays.shape
     box, sides = _enclose(lenses.outline, height, width)
     for side in sides:
         fill_dark(side, rays, valid)
@@ -171,7 +171,7 @@ def fill_rim_maps(
     fill_smooth(blocks.select(smooth), plain, rays, valid)
     steep = good & ~dark & ~smooth & (values.abs().amax((0, 2, 3)) <= _LARGEST_VALUE[dtype])
     steep &= measure_tail(coefficients) <= TOLERANCE[dtype]
-    near = lenses.near.clamp_min(_NEAR_RIM)[blocks.lens]
+    near = lenses.near.clamp_min(_NEAR_RIM[dtype])[blocks.lens]
     near = torch.where(inside > near.clamp_min(_MARGIN), 0.0, near)[steep]
     _fill_steep(unproject, blocks.select(steep), coefficients[:, steep], near, rays, valid)
     fill_blocks(unproject, blocks.select(~(dark | smooth | steep)), rays, valid)
@@ -221,13 +221,13 @@ def _fill_steep(
     blocks: Blocks,
     coefficients: Float[Tensor, "7 q m n"],
     near: Float[Tensor, "q"],
-    rays: list[Tensor],
-    valid: list[Tensor],
+    rays: Tensor,
+    valid: Tensor,
 ) -> None:
     """Write even + s · odd."""
     if not len(blocks):
         return
-    dtype = rays[0].dtype
+    dtype = rays.dtype
     coefficients = drop_vanished(coefficients, TOLERANCE[dtype])
     coefficients[2, :, 0, 0] -= 1
     down = build_polynomials(blocks.height, coefficients.shape[2]).to(dtype)
@@ -278,21 +278,20 @@ def _unproject_singly(
     unproject: Unproject,
     blocks: Blocks,
     places: list[Int[Tensor, "_"] | None],
-    rays: list[Tensor],
-    valid: list[Tensor],
+    rays: Tensor,
+    valid: Tensor,
 ) -> None:
     """Unproject pixels, given by their place in the flattened block, each by itself."""
     counts = torch.tensor([0 if part is None else len(part) for part in places])
     if not counts.any():
         return
     place = torch.cat([part for part in places if part is not None])
-    top, left = (first.repeat_interleave(counts) for first in (blocks.top, blocks.left))
-    lenses, sizes = blocks.lens.repeat_interleave(counts).unique_consecutive(return_counts=True)
-    rows, columns = top + place // blocks.width, left + place % blocks.width
-    pixels = torch.stack([rows, columns], -1).split(sizes.tolist())
-    # Lenses with fewer such pixels repeat one: one call for all is faster than one for each.
-    padded = torch.nn.utils.rnn.pad_sequence(list(pixels), batch_first=True)
-    values, known = unproject(lenses, padded.flip(-1).to(rays[0].dtype) + 0.5, True)
-    for i, part, value, good in zip(lenses.tolist(), pixels, values, known, strict=True):
-        at = part.unbind(-1)
-        rays[i][at], valid[i][at] = value[: len(part)], good[: len(part)]
+    lens, top, left = (part.repeat_interleave(counts) for part in (blocks.lens, blocks.top, blocks.left))
+    row, column = top + place // blocks.width, left + place % blocks.width
+    lenses, sizes = lens.unique_consecutive(return_counts=True)
+    pixels = torch.stack([column, row], -1).to(rays.dtype) + 0.5
+    # Lenses with fewer such pixels take another one: one call for all is faster than one for each.
+    padded = torch.nn.utils.rnn.pad_sequence(list(pixels.split(sizes.tolist())), batch_first=True)
+    values, known = unproject(lenses, padded, True)
+    own = torch.arange(padded.shape[1]) < sizes[:, None]
+    rays[lens, row, column], valid[lens, row, column] = values[own], known[own]
