@@ -18,7 +18,6 @@ from g_ray.cameras import (
     Pinhole,
     RayMapCamera,
     ThinPrismFisheye,
-    fold_maps,
     pixel_centers,
     rim_maps,
 )
@@ -107,7 +106,8 @@ def assert_same_map(camera):
     rays, valid = camera.unproject_grid()
     assert torch.equal(valid, expected_valid)
     lengths = rays.norm(dim=-1)
-    torch.testing.assert_close(lengths, torch.ones_like(lengths), atol=1e-6, rtol=0)
+    near = 1e-6 if camera.dtype == torch.float64 else 2e-6
+    torch.testing.assert_close(lengths, torch.ones_like(lengths), atol=near, rtol=0)
     apart = (rays - expected).norm(dim=-1)
     far = valid & (apart > (1e-9 if camera.dtype == torch.float64 else 5e-6))
     assert far.float().mean() < 2e-3
@@ -155,16 +155,20 @@ FOLDS = {
 @each_dtype
 @pytest.mark.parametrize("lens", FOLDS)
 def test_maps_of_lenses_that_fold(lens, dtype, monkeypatch):
-    """Where the fold is no circle rays are interpolated up to it, and not all blocks are left to single pixels."""
-    left, seen = [], []
-    fill_blocks, fill_rim_blocks = rim_maps.fill_blocks, fold_maps.fill_rim_blocks
+    """Where the fold is no circle rays are interpolated up to it, and hardly a block is left to single pixels."""
+    left = []
+    fill_blocks = rim_maps.fill_blocks
     monkeypatch.setattr(rim_maps, "fill_blocks", lambda *a: (left.append(len(a[1])), fill_blocks(*a)))
-    monkeypatch.setattr(
-        fold_maps, "fill_rim_blocks", lambda *a: (seen.append(len(a[2])), fill_rim_blocks(*a))
-    )
     camera = FOLDS[lens].to(dtype)
     assert not camera.unproject_grid()[1].all()
-    assert sum(left) < (0.2 if lens == "circular" else 1.0) * sum(seen)
+    assert left == [0] or lens == "far from a circle"
+    assert_same_map(camera)
+
+
+@pytest.mark.parametrize("seed", [32, 39])
+def test_rays_just_before_a_fold_are_found(seed):
+    """Pixels that are hard to invert one by one: Newton's method must not start on the fold itself."""
+    camera = OpenCV.example(seed, 90, 70).pad(60, 40, 50, 60)
     assert_same_map(camera)
 
 

@@ -12,7 +12,7 @@ small blocks that remain each pixel is unprojected by itself, so that masks are 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -57,11 +57,10 @@ class Blocks:
     width: int
 
     @staticmethod
-    def cover(lenses: int, height: int, width: int, rows: float | int, columns: float | int) -> "Blocks":
-        """Cover the maps of some lenses with blocks of about so many rows and columns."""
-        corners = torch.zeros(lenses, dtype=torch.long)
-        images = Blocks(torch.arange(lenses), corners, corners, height, width)
-        return images.divide(max(1, round(height / rows)), max(1, round(width / columns)))
+    def repeat(lenses: int, top: int, left: int, height: int, width: int) -> "Blocks":
+        """Return the same block in the maps of all lenses."""
+        tops, lefts = (torch.full((lenses,), first) for first in (top, left))
+        return Blocks(torch.arange(lenses), tops, lefts, height, width)
 
     def __len__(self) -> int:
         return len(self.lens)
@@ -73,6 +72,10 @@ class Blocks:
         """Split each block in four, a band in blocks that are nearly square."""
         across = max(2, round(self.width / self.height))
         return self.divide(2 if across == 2 else 1, across)
+
+    def tile(self, rows: int, columns: int) -> "Blocks":
+        """Cover each block with smaller ones of about so many rows and columns."""
+        return self.divide(max(1, round(self.height / rows)), max(1, round(self.width / columns)))
 
     def divide(self, down: int, across: int) -> "Blocks":
         """Cover each block with smaller ones of one size, which may share a row or column."""
@@ -99,28 +102,29 @@ class Blocks:
             self.width / 2 + columns * ((self.width - 1) / 2),
         )
 
-    def cut(self, maps: Sequence[Shaped[Tensor, "h w ..."]]) -> list[Tensor]:
+    def cut(self, maps: Shaped[Tensor, "lens h w ..."]) -> list[Tensor]:
         """Return the part of its lens's map that each block covers, as views."""
         places = zip(self.lens.tolist(), self.top.tolist(), self.left.tolist(), strict=True)
         return [maps[i][top : top + self.height, left : left + self.width] for i, top, left in places]
 
 
 def fill_ray_maps(
-    unproject: Unproject, rays: list[Float[Tensor, "h w 3"]], valid: list[Bool[Tensor, "h w"]]
+    unproject: Unproject, rays: Float[Tensor, "lens h w 3"], valid: Bool[Tensor, "lens h w"]
 ) -> None:
     """Write unit rays and validity at all pixel centers; in blocks without a valid pixel rays are the optical axis."""
-    height, width, _ = rays[0].shape
-    fill_blocks(unproject, Blocks.cover(len(rays), height, width, _BAND, width), rays, valid)
+    _, height, width, _ = rays.shape
+    bands = Blocks.repeat(len(rays), 0, 0, height, width).tile(_BAND, width)
+    fill_blocks(unproject, bands, rays, valid)
 
 
 def fill_blocks(
     unproject: Unproject,
     blocks: Blocks,
-    rays: list[Float[Tensor, "h w 3"]],
-    valid: list[Bool[Tensor, "h w"]],
+    rays: Float[Tensor, "lens h w 3"],
+    valid: Bool[Tensor, "lens h w"],
 ) -> None:
     """Write unit rays and validity in some blocks."""
-    dtype, longest = rays[0].dtype, max(rays[0].shape)
+    dtype, longest = rays.dtype, max(rays.shape[1:])
     while len(blocks):
         down, across = (count_nodes(n / longest, dtype) for n in (blocks.height, blocks.width))
         if blocks.height * blocks.width < max(_PIXELS_PER_NODE * down * across, _SMALLEST_BLOCK):
@@ -170,13 +174,11 @@ def _unproject_in_chunks(
     return torch.cat([rays for rays, _ in parts]), torch.cat([valid for _, valid in parts])
 
 
-def fill_smooth(
-    blocks: Blocks, coefficients: Float[Tensor, "3 q m n"], rays: list[Tensor], valid: list[Tensor]
-) -> None:
+def fill_smooth(blocks: Blocks, coefficients: Float[Tensor, "3 q m n"], rays: Tensor, valid: Tensor) -> None:
     """Write the polynomials with these coefficients."""
     if not len(blocks):
         return
-    dtype = rays[0].dtype
+    dtype = rays.dtype
     wide = widen(drop_vanished(coefficients, TOLERANCE[dtype]), blocks.width, dtype)
     down = build_polynomials(blocks.height, wide.shape[2]).to(dtype)
     # Components lie side by side, as in the map.
@@ -197,17 +199,17 @@ def _find_dark(
     return dark
 
 
-def fill_dark(blocks: Blocks, rays: list[Tensor], valid: list[Tensor]) -> None:
-    axis = rays[0].new_tensor([0.0, 0.0, 1.0]).repeat(blocks.width, 1)
+def fill_dark(blocks: Blocks, rays: Tensor, valid: Tensor) -> None:
+    axis = rays.new_tensor([0.0, 0.0, 1.0]).repeat(blocks.width, 1)
     for out, mask in zip(blocks.cut(rays), blocks.cut(valid), strict=True):
         out.copy_(axis)
         mask.fill_(False)
 
 
-def _fill_pixels(unproject: Unproject, blocks: Blocks, rays: list[Tensor], valid: list[Tensor]) -> None:
+def _fill_pixels(unproject: Unproject, blocks: Blocks, rays: Tensor, valid: Tensor) -> None:
     """Unproject every pixel of the blocks by itself."""
     size = (blocks.height, blocks.width)
-    down, across = (torch.arange(n, dtype=rays[0].dtype) + 0.5 for n in size)
+    down, across = (torch.arange(n, dtype=rays.dtype) + 0.5 for n in size)
     values, known = _unproject_in_chunks(unproject, blocks.lens, blocks.place(down, across), True)
     values, known = values.unflatten(1, size), known.unflatten(1, size)
     for out, mask, value, good in zip(blocks.cut(rays), blocks.cut(valid), values, known, strict=True):

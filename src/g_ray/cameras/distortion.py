@@ -5,10 +5,11 @@ plane second.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Inexact
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.inverse import (
@@ -29,6 +30,8 @@ RIM_SLACK = 8
 
 # From so many radii per lens on, a polynomial to start from pays for itself.
 _MANY = 1 << 5
+# Newton's method starts inside this share of the limit. At the limit, where the radial part is flat, it would be lost.
+_LARGEST_START = 0.97
 # Newton steps in two dimensions that nearly all points of a lens get by with.
 _FEW_STEPS = 6
 
@@ -124,8 +127,8 @@ class PlanarDistortion:
         value_x, value_y, *jacobian = self.evaluate_components(*xy.unbind(-1))
         return torch.stack([value_x, value_y], -1), torch.stack(jacobian, -1).unflatten(-1, (2, 2))
 
-    def evaluate_components(self, x: Inexact[Tensor, "*shape"], y: Inexact[Tensor, "*shape"]) -> Components:
-        """Evaluate x', y' and the derivatives dx'/dx, dx'/dy, dy'/dx, dy'/dy, also at complex points.
+    def evaluate_components(self, x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"]) -> Components:
+        """Evaluate x', y' and the derivatives dx'/dx, dx'/dy, dy'/dx, dy'/dy.
 
         With g = R + 2 p1 y + 2 p2 x the radial and tangential terms are x g + p2 r² and y g + p1 r².
         """
@@ -180,7 +183,8 @@ class PlanarDistortion:
     @torch.no_grad()
     def _solve(self, target: Tensor, limit: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Take a few Newton steps for all targets, then all that it takes for those that are left and within reach."""
-        start = self._guess_radial_start(target, limit)
+        few = target[..., 0].numel() < _MANY * max(1, limit.numel()) or torch.compiler.is_compiling()
+        start = self._guess_radial_start(target, limit, invert_monotone if few else approximate_monotone)
         if torch.compiler.is_compiling():
             return solve_newton_2d(self.evaluate_components, target, start, limit)
         solution, converged, determinant = solve_newton_2d(
@@ -188,16 +192,20 @@ class PlanarDistortion:
         )
         left = ~converged
         if left.any():
-            left &= torch.linalg.vector_norm(target, dim=-1) <= self.compute_reach(limit)
+            left &= torch.linalg.vector_norm(target, dim=-1) <= self._compute_reach(limit)
         rest = left.nonzero(as_tuple=True)
         if len(rest[0]):
-            few, limit = self.select(rest, target.shape[:-1]), limit.expand(target.shape[:-1])[rest]
-            start = few._guess_radial_start(target[rest], limit)
-            again = solve_newton_2d(few.evaluate_components, target[rest], start, limit)
+            shape, limit = target.shape[:-1], limit.expand(target.shape[:-1])[rest]
+            others = self.map(lambda part: part.expand(*shape, part.shape[-1])[rest])
+            if few:
+                start = start[rest]
+            else:
+                start = others._guess_radial_start(target[rest], limit, invert_monotone)
+            again = solve_newton_2d(others.evaluate_components, target[rest], start, limit)
             solution[rest], converged[rest], determinant[rest] = again
         return solution, converged, determinant
 
-    def compute_reach(self, limit: Tensor) -> Tensor:
+    def _compute_reach(self, limit: Tensor) -> Tensor:
         """Compute the largest radius of the image of the disk, and a little more: no point lands on a target beyond."""
         limit = limit.expand(torch.broadcast_shapes(limit.shape, self.tangential.shape[:-1]))
         angle = torch.linspace(0, 2 * math.pi, 49, dtype=limit.dtype, device=limit.device)[1:]
@@ -208,25 +216,26 @@ class PlanarDistortion:
         value_x, value_y, *_ = self.evaluate_components(x, y)
         return 1.02 * torch.hypot(value_x, value_y).amax(0)
 
-    def select(self, which: tuple[Tensor, ...], shape: tuple[int, ...]) -> "PlanarDistortion":
-        """Return the coefficients at some of the points."""
+    def map(self, change: Callable[[Tensor], Tensor]) -> "PlanarDistortion":
+        """Select, expand or reshape all coefficients alike."""
         parts = (self.numerator, self.denominator, self.tangential, self.prism)
-        return PlanarDistortion(*(part.expand(*shape, part.shape[-1])[which] for part in parts))
+        return PlanarDistortion(*map(change, parts))
 
-    def _guess_radial_start(self, target: Tensor, limit: Tensor) -> Tensor:
+    def _guess_radial_start(
+        self, target: Tensor, limit: Tensor, invert: Callable[[ValueAndSlope, Tensor, Tensor], Tensor]
+    ) -> Tensor:
         radius = torch.linalg.vector_norm(target, dim=-1)
-        few = radius.numel() < _MANY * max(1, limit.numel()) or torch.compiler.is_compiling()
-        start = (invert_monotone if few else approximate_monotone)(self.evaluate_radial, radius, limit)
+        start = torch.minimum(invert(self.evaluate_radial, radius, limit), _LARGEST_START * limit)
         return target * (start / torch.where(radius == 0, 1.0, radius))[..., None]
 
     def _evaluate_ratio(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        top, top_slope = evaluate_polynomial(self.numerator, t), _evaluate_slope(self.numerator, t)
+        top, top_slope = _evaluate_with_slope(self.numerator, t)
         if _is_absent(self.denominator):
             return top, top_slope
-        bottom = evaluate_polynomial(self.denominator, t)
+        bottom, bottom_slope = _evaluate_with_slope(self.denominator, t)
         bottom = torch.where(bottom == 0, torch.finfo(t.dtype).tiny, bottom)
         ratio = top / bottom
-        return ratio, (top_slope - ratio * _evaluate_slope(self.denominator, t)) / bottom
+        return ratio, (top_slope - ratio * bottom_slope) / bottom
 
     def _build_turning_polynomial(self) -> Tensor:
         """Compute the coefficients of d(r N/D)/dr · D² = 1 + …: Σ (2i + 1 − 2j) n_i d_j r²⁽ⁱ⁺ʲ⁾ with n_0 = d_0 = 1."""
@@ -246,10 +255,13 @@ def _is_absent(coefficients: Tensor) -> bool:
     return not bool(coefficients.any())
 
 
-def _evaluate_slope(a: Float[Tensor, "... degree"], t: Inexact[Tensor, "..."]) -> Tensor:
-    """Evaluate d/dt (1 + a1 t + a2 t² + …)."""
-    powers = torch.arange(1, a.shape[-1] + 1, dtype=a.dtype, device=a.device)
-    *rest, value = (a * powers).unbind(-1)
+def _evaluate_with_slope(
+    a: Float[Tensor, "... degree"], t: Float[Tensor, "..."]
+) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
+    """Evaluate 1 + a1 t + a2 t² + … and its derivative."""
+    *rest, value = a.unbind(-1)
+    slope = torch.zeros_like(value)
     for coefficient in reversed(rest):
+        slope = torch.addcmul(value, slope, t)
         value = torch.addcmul(coefficient, value, t)
-    return value.expand(torch.broadcast_shapes(value.shape, t.shape))
+    return 1 + value * t, torch.addcmul(value, slope, t)

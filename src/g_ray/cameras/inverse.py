@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Bool, Float, Inexact
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 ValueAndSlope = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -220,8 +220,8 @@ def find_first_positive_root(coefficients: Float[Tensor, "*batch degree"]) -> Fl
 
 
 def evaluate_polynomial(
-    coefficients: Float[Tensor, "... degree"], t: Inexact[Tensor, "..."]
-) -> Inexact[Tensor, "..."]:
+    coefficients: Float[Tensor, "... degree"], t: Float[Tensor, "..."]
+) -> Float[Tensor, "..."]:
     """Evaluate 1 + a1 t + … + an tⁿ by Horner's rule; coefficients [..., n] broadcast against t."""
     *rest, value = coefficients.unbind(-1)
     for a in reversed(rest):

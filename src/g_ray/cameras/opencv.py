@@ -8,7 +8,7 @@ from torch import Tensor
 from g_ray.cameras.base import Camera
 from g_ray.cameras.directions import normalize, project_to_tangent_plane
 from g_ray.cameras.distortion import PlanarDistortion, is_within
-from g_ray.cameras.fold_maps import Fold, lift_tangents
+from g_ray.cameras.fold_maps import Fold
 from g_ray.cameras.sampling import ParameterSampler
 from g_ray.cameras.validation import check_fold, compute_nearest_edge_distance
 
@@ -61,12 +61,11 @@ class OpenCV(Camera):
 
     def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
         xy, valid = _build_distortion(params).invert(plane, self._compute_limits(plane))
-        return normalize(torch.cat([xy, torch.ones_like(xy[..., :1])], -1)), valid
+        return _lift(xy), valid
 
     def _describe_fold(self) -> Fold:
-        return Fold(
-            _build_distortion(self.params), _build_distortion(self.params).compute_limit(), lift_tangents
-        )
+        distortion = _build_distortion(self.params)
+        return Fold(distortion, distortion.compute_limit(), _lift)
 
     def _compute_limits(self, points: Tensor) -> Tensor:
         return self._align(_build_distortion(self.params).compute_limit(), points)
@@ -80,6 +79,11 @@ class OpenCV(Camera):
             compute_nearest_edge_distance(self.params, self.width, self.height),
             "its first critical radius",
         )
+
+
+def _lift(xy: Tensor) -> Tensor:
+    """Map (x/z, y/z) to unit rays."""
+    return normalize(torch.cat([xy, torch.ones_like(xy[..., :1])], -1))
 
 
 def _build_distortion(params: Tensor) -> PlanarDistortion:

@@ -1,5 +1,6 @@
 """Unit rays of all pixels of a camera: the fastest of several ways that lead to the same rays."""
 
+import itertools
 import math
 from typing import TYPE_CHECKING
 
@@ -8,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.block_maps import INTERPOLATED_DTYPES, Unproject, fill_ray_maps
-from g_ray.cameras.fold_maps import FoldedLenses, fill_fold_maps
+from g_ray.cameras.fold_maps import FoldedLenses
 from g_ray.cameras.inverse import is_recording_grad
 from g_ray.cameras.pixels import allocate_empty, pixel_centers
 from g_ray.cameras.rim_maps import RadialLenses, fill_rim_maps
@@ -68,77 +69,41 @@ def _interpolate(camera: "Camera", bearings: Tensor, valid: Tensor) -> None:
     batch, size = math.prod(camera.batch_shape), (camera.height, camera.width)
     flat = camera._replace(params=camera.params.detach().reshape(batch, -1), circle=None)
     rays, known = bearings.view(batch, *size, 3), valid.view(batch, *size)
-    step, rim_step = (
-        max(1, most // (camera.width * camera.height)) for most in (_TOGETHER, _TOGETHER_WITH_RIM)
-    )
-    fold = flat.to(torch.float64)._describe_fold()
-    rims = _find_rims(flat, flat.to(torch.float64)._compute_rim())
-    folds = _find_rims(flat, None if fold is None else fold.compute_radius())
-    others = [i for i in range(batch) if i not in {*rims, *folds}]
-    for few in _split(rims, rim_step):
-        left, top, right, bottom = box = _bound_images(flat[few])
-        # Lenses without a rim may lie between these; their maps are written later.
-        _fill_around(box, *(maps[few[0] : few[-1] + 1] for maps in (rays, known)))
-        # Pixels and principal points move by whole numbers, which changes no digit of their differences.
-        lenses = flat[few].crop(left, top, right - left, bottom - top)
-        parts = ([maps[i, top:bottom, left:right] for i in few] for maps in (rays, known))
-        fill_rim_maps(_fit_radial_part(lenses), _choose_unprojection(lenses), *parts)
-    for few in _split(folds, rim_step):
-        assert fold is not None
-        lenses = FoldedLenses(fold.select(few), flat[few].params[:, :4].double())
-        parts = ([maps[i] for i in few] for maps in (rays, known))
-        fill_fold_maps(lenses, _choose_unprojection(flat[few]), *parts)
-    for few in _split(others, step):
-        fill_ray_maps(_choose_unprojection(flat[few]), [rays[i] for i in few], [known[i] for i in few])
+    fold, rims = flat.to(torch.float64)._describe_fold(), flat.to(torch.float64)._compute_rim()
+    has_rim = _find_rims(flat, rims)
+    has_fold = _find_rims(flat, None if fold is None else fold.compute_radius())
+    for few in _split(list(zip(has_rim, has_fold, strict=True)), math.prod(size)):
+        lenses, maps = flat[few], (rays[few], known[few])
+        unproject = _choose_unprojection(lenses)
+        if has_rim[few.start]:
+            fill_rim_maps(_fit_radial_part(lenses), unproject, *maps)
+        elif has_fold[few.start] and fold is not None:
+            affine = lenses.params[:, :4].double()
+            fill_rim_maps(FoldedLenses.fit(fold.select(few), affine, flat.dtype), unproject, *maps)
+        else:
+            fill_ray_maps(unproject, *maps)
     if camera.circle is not None:
         valid &= _find_circle_pixels(camera)
 
 
-def _split(lenses: list[int], step: int) -> list[list[int]]:
-    return [lenses[first : first + step] for first in range(0, len(lenses), step)]
+def _split(kinds: list[tuple[bool, bool]], pixels: int) -> list[slice]:
+    """Split a batch in stretches of lenses of one kind, with maps of so many pixels."""
+    stretches, end = [], 0
+    for kind, group in itertools.groupby(kinds):
+        start, end = end, end + len(list(group))
+        step = max(1, (_TOGETHER_WITH_RIM if any(kind) else _TOGETHER) // pixels)
+        stretches += [slice(i, min(i + step, end)) for i in range(start, end, step)]
+    return stretches
 
 
-def _find_rims(lenses: "Camera", rims: Float[Tensor, "lens"] | None) -> list[int]:
-    """Find the lenses of a flat batch whose rim, of the given radius on the plane, may lie in the image."""
+def _find_rims(lenses: "Camera", rims: Float[Tensor, "lens"] | None) -> list[bool]:
+    """Find out which lenses of a flat batch have a rim, of the given radius on the plane, that may lie in the image."""
     if rims is None:
-        return []
+        return [False] * len(lenses.params)
     fx, fy, cx, cy = lenses.params[..., :4].double().unbind(-1)
     x, y = (torch.maximum(c, n - c) / f for c, n, f in ((cx, lenses.width, fx), (cy, lenses.height, fy)))
-    reach = torch.hypot(x, y)
     # A lens that shifts points of the plane shifts its rim, by much less than this.
-    return (rims < reach * 1.05).nonzero()[:, 0].tolist()
-
-
-def _bound_images(lenses: "Camera") -> tuple[int, int, int, int]:
-    """Find left, top, right and bottom of a rectangle in the image that holds the rims of all lenses."""
-    double = lenses.to(torch.float64)
-    rims = double._compute_rim()
-    assert rims is not None
-    angle = torch.linspace(0, 2 * math.pi, _RIM_POINTS + 1, dtype=torch.float64)[1:]
-    # On the rim itself rays may point straight back, which has no azimuth.
-    circle = torch.stack([angle.cos(), angle.sin()], -1) * (0.99 * rims[:, None, None])
-    rim = double.project(double._lift_core(circle, double._align(double.params, circle))[0])[0]
-    low, high = rim.amin(1), rim.amax(1)
-    # The rim is 1 % of its radius further out, and bulges by 0.5 % between neighboring points.
-    margin = 1 + 0.02 * (high - low)
-    sizes = torch.tensor([lenses.width, lenses.height])
-    first = torch.minimum((low - margin).amin(0).floor().long().clamp_min(0), sizes - 1)
-    last = torch.maximum(torch.minimum((high + margin).amax(0).ceil().long(), sizes), first + 1)
-    left, top, right, bottom = (*first.tolist(), *last.tolist())
-    return left, top, right, bottom
-
-
-def _fill_around(
-    box: tuple[int, int, int, int], rays: Float[Tensor, "b h w 3"], valid: Bool[Tensor, "b h w"]
-) -> None:
-    """Declare pixels beside the box invalid; their rays are the optical axis."""
-    left, top, right, bottom = box
-    axis = rays.new_tensor([0.0, 0.0, 1.0]).repeat(rays.shape[2], 1)
-    sides = [(slice(0, top), slice(None)), (slice(bottom, None), slice(None))]
-    sides += [(slice(top, bottom), slice(0, left)), (slice(top, bottom), slice(right, None))]
-    for rows, columns in sides:
-        rays[:, rows, columns] = axis[columns]
-        valid[:, rows, columns] = False
+    return (rims < torch.hypot(x, y) * 1.05).tolist()
 
 
 def _fit_radial_part(lenses: "Camera") -> RadialLenses:
@@ -153,7 +118,10 @@ def _fit_radial_part(lenses: "Camera") -> RadialLenses:
         params = double.params[index, None]
         return double._undistort_plane((pixels - params[..., 2:4]) / params[..., 0:2], params)
 
-    return RadialLenses.fit(rims, rims * double.params[:, 0:2].amin(-1), lift, locate, lenses.dtype)
+    angle = torch.linspace(0, 2 * math.pi, _RIM_POINTS + 1, dtype=torch.float64)[1:]
+    # On the rim itself rays may point straight back, which has no azimuth.
+    circle = torch.stack([angle.cos(), angle.sin()], -1) * (0.99 * rims[:, None, None])
+    return RadialLenses.fit(rims, double.project(lift(circle))[0], lift, locate, lenses.dtype)
 
 
 def _find_circle_pixels(camera: "Camera") -> Bool[Tensor, "*batch h w"]:
