@@ -5,6 +5,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
+from g_ray.formats import photos as photos_module
 from g_ray.formats.images import read_photo, rotate_upright
 from g_ray.formats.photos import find_photos, natural_sort_key
 from g_ray.formats.video import _rotate_upright, choose_frames
@@ -244,3 +245,12 @@ def test_depth_maps_of_seven_scenes_are_no_photographs(tmp_path, shoot):
     (folder / "frame-000000.color.png").unlink()
     with pytest.raises(ValueError, match="only depth maps"):
         find_photos([folder])
+
+
+def test_a_whole_disk_is_refused(tmp_path, shoot, monkeypatch):
+    shoot("a.png")
+    shoot("b/c.png")
+    assert len(find_photos([tmp_path])) == 2
+    monkeypatch.setattr(photos_module, "MAX_FILES", 3)
+    with pytest.raises(ValueError, match="more than 3 files below it: give the folder of the photographs"):
+        find_photos([tmp_path])

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -42,6 +43,8 @@ UNREAD = (
     *(".orf", ".rw2", ".pef", ".srw", ".gpr", ".3fr", ".psd"),
 )
 """Photographs that nothing here decodes: users are told that they are left out."""
+MAX_FILES = 100_000
+"""Files and folders below a given one, beyond which it cannot be meant, such as a home folder or a whole disk."""
 MIN_SIZE = 32
 """Smallest side in pixels."""
 FRAMES = 32
@@ -239,7 +242,12 @@ def _leave_out_depth(paths: list[Path], source: str, note: Callable[[str], None]
 
 
 def _find_images(folder: Path, note: Callable[[str], None]) -> list[Path]:
-    visible = [path for path in sorted(folder.rglob("*")) if not _is_hidden(path.relative_to(folder))]
+    listed = list(islice(folder.rglob("*"), MAX_FILES + 1))
+    if len(listed) > MAX_FILES:
+        raise ValueError(
+            f"{folder}: more than {MAX_FILES:,} files below it: give the folder of the photographs"
+        )
+    visible = [path for path in sorted(listed) if not _is_hidden(path.relative_to(folder))]
     outputs = [path for path in visible if path.is_dir() and is_output(path)]
     if outputs:
         visible = [path for path in visible if not set(path.parents) & set(outputs)]
