@@ -23,13 +23,14 @@ from g_ray.formats.colmap_cameras import camera_from_colmap as camera_of
 from g_ray.formats.exif import compute_focal_px, read_exif
 from g_ray.formats.photos import Photo
 from g_ray.geometry.pose import Pose
+from g_ray.sfm.options import SfMOptions
 
 LONGER = 1600
 """Longer side in pixels of the images in which features are found."""
 FISHEYE_FOCAL = 0.48
 """First guess over the width: 120° across."""
-SMALL_SET = 60
-"""Photos up to which one thread maps."""
+SMALL_SET = SfMOptions().exhaustive_views
+"""Photos up to which one thread maps, as in structure from motion with known lenses."""
 STARTS = (0.6, 0.8, 1.0, 1.2, 1.6)
 """Focal lengths over the longer side: 80° to 35° across."""
 LIKELY_FOCAL = (0.3, 4.0)
