@@ -21,16 +21,16 @@ import torch
 from torch import nn
 
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.evaluation.reconstruction import FoldersScorer, PhotosScorer
 from g_ray.models.checkpoint import load_reconstruction
-from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.models.reconstruction_config import get_reconstruction_method
+from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.nn.int8 import quantize_blocks
 from g_ray.nn.transformer import Block, prepare_for_inference
-from g_ray.predictors.settings import WEIGHTS
+from g_ray.predictors.model_settings import WEIGHTS
 from g_ray.rays.views import Views
 from g_ray.runtime.files import write_json
 from g_ray.runtime.provenance import collect_provenance
+from g_ray_lab.scoring.reconstruction_scorer import FoldersScorer, PhotosScorer
 
 CASES = ((112, 5), (112, 16), (224, 5))
 """Long side in pixels, and views, of 4:3 photographs."""

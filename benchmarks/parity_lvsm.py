@@ -27,9 +27,9 @@ from torch import Tensor
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.cli.weights import Convert
 from g_ray.geometry.pose import Pose
-from g_ray.pipelines.synthesis import load_network
 from g_ray.rays.views import Views
 from g_ray.runtime.provenance import collect_provenance
+from g_ray.synthesis.synthesizer import load_network
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import torch
 
-from g_ray.cameras.base import Camera
-from g_ray.data.reconstruction_settings import RoomsViews
-from g_ray.data.rooms import make_random_room
-from g_ray.data.rooms.reconstruction import RoomsReconstruction
-from g_ray.export.reconstruction import Reconstruction
-from g_ray.export.view import ReconstructedView
+from g_ray.cameras.camera import Camera
+from g_ray.export.reconstructed_view import ReconstructedView
+from g_ray.export.result import Reconstruction
 from g_ray.geometry.pose import Pose
+from g_ray_lab.sources.reconstruction_settings import RoomsViews
+from g_ray_lab.sources.rooms import make_random_room
+from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
 
 
 @cache

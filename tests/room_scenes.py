@@ -9,11 +9,11 @@ import torch
 from PIL import Image
 
 from g_ray.cameras import OpenCV, OpenCVFisheye, Pinhole
-from g_ray.cameras.base import Camera
-from g_ray.data.rooms import make_random_room
-from g_ray.formats.calibration import CalibratedView
+from g_ray.cameras.camera import Camera
+from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import write_cameras
 from g_ray.geometry.pose import Pose
+from g_ray_lab.sources.rooms import make_random_room
 
 OPENGL = torch.diag(torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64))
 
@@ -206,7 +206,7 @@ def write_weights(path: Path, recipe=None, seed: int = 0) -> Path:
     from safetensors.torch import save_file
 
     from g_ray.models.lvsm import LVSM
-    from g_ray.recipes import nvs
+    from g_ray_lab.recipes import nvs_recipes as nvs
 
     if recipe is None:
         tiny = nvs.tiny("gta_gray")

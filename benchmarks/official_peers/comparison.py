@@ -11,13 +11,13 @@ from PIL import Image
 from torch import Tensor, nn
 
 from g_ray.cameras import Pinhole
-from g_ray.formats.calibration import CalibratedView
+from g_ray.formats.calibration_source import CalibratedView
 from g_ray.geometry.pose import Pose
+from g_ray.predictors.model_settings import ModelSettings
 from g_ray.predictors.peers import PEERS
 from g_ray.predictors.peers.adapter import PeerImage
-from g_ray.predictors.peers.framing import resize_image
-from g_ray.predictors.peers.predictor import PeerPredictor
-from g_ray.predictors.settings import ModelSettings
+from g_ray.predictors.peers.peer_framing import resize_image
+from g_ray.predictors.peers.peer_predictor import PeerPredictor
 from official_peers.calls import Official
 from official_peers.loaders import Loader
 from official_peers.networks import randomize

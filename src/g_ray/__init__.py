@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from g_ray.encodings import encoding as encoding
     from g_ray.geometry.pose import Pose as Pose
     from g_ray.nn.attention import attention as attention
-    from g_ray.pipelines.reconstruction import Reconstruction as Reconstruction
-    from g_ray.pipelines.reconstruction import reconstruct as reconstruct
     from g_ray.rays.ray_map import RayMap as RayMap
     from g_ray.rays.views import Views as Views
+    from g_ray.reconstruction.reconstruct import Reconstruction as Reconstruction
+    from g_ray.reconstruction.reconstruct import reconstruct as reconstruct
 
 _HOME = {
     "CAMERAS": "g_ray.cameras",
@@ -48,13 +48,13 @@ _HOME = {
     "Pose": "g_ray.geometry.pose",
     "RayMap": "g_ray.rays.ray_map",
     "RayMapCamera": "g_ray.cameras",
-    "Reconstruction": "g_ray.pipelines.reconstruction",
+    "Reconstruction": "g_ray.reconstruction.reconstruct",
     "ThinPrismFisheye": "g_ray.cameras",
     "UCM": "g_ray.cameras",
     "Views": "g_ray.rays.views",
     "attention": "g_ray.nn.attention",
     "encoding": "g_ray.encodings",
-    "reconstruct": "g_ray.pipelines.reconstruction",
+    "reconstruct": "g_ray.reconstruction.reconstruct",
     "tangent": "g_ray.coordinates",
 }
 

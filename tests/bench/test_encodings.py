@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from g_ray.bench.encodings import Inputs, benchmark_encodings, measure_saved
+from g_ray_lab.bench.bench_encodings import Inputs, benchmark_encodings, measure_saved
 
 
 def test_report():

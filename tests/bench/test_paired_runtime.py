@@ -6,8 +6,12 @@ from collections import Counter
 import pytest
 import torch
 
-from g_ray.bench import paired_runtime
-from g_ray.bench.paired_runtime import (
+from g_ray.cli.main import main
+from g_ray.models.checkpoint import save_reconstruction
+from g_ray.runtime.parts import Parts
+from g_ray_lab.bench import paired_runtime
+from g_ray_lab.bench.bench_reconstruction import BenchmarkCase, copy_with_method
+from g_ray_lab.bench.paired_runtime import (
     MODES,
     RuntimeCase,
     format_runtime,
@@ -15,11 +19,7 @@ from g_ray.bench.paired_runtime import (
     summarize_trials,
     time_trials,
 )
-from g_ray.bench.reconstruction import BenchmarkCase, copy_with_method
-from g_ray.cli.main import main
-from g_ray.cli.reproduce_analysis import Runtime
-from g_ray.models.checkpoint import save_reconstruction
-from g_ray.runtime.parts import Parts
+from g_ray_lab.tables.attention_runtime import Runtime
 
 MEASURED = {"seconds": {key: [1.0, 2.0] for key in MODES}, "peak_gib": dict.fromkeys(MODES, None)}
 TINY = RuntimeCase(None, "tiny", views=2, size=24)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from g_ray.bench.reconstruction import PartMeter, ResidentMemory
+from g_ray_lab.bench.bench_reconstruction import PartMeter, ResidentMemory
 
 MEGABYTE = 2**20
 

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from g_ray.bench import reconstruction as benchmark
-from g_ray.bench.reconstruction import (
+from g_ray.rays.views import Views
+from g_ray_lab.bench import bench_reconstruction as benchmark
+from g_ray_lab.bench.bench_reconstruction import (
     ALL,
     PARTS,
     BenchmarkCase,
@@ -16,7 +17,6 @@ from g_ray.bench.reconstruction import (
     compute_quartiles,
     time_case,
 )
-from g_ray.rays.views import Views
 
 TINY = BenchmarkCase("tiny", 2, 28)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from g_ray.cameras import CAMERAS, Pinhole
-from g_ray.formats.calibration import CalibratedView
+from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import read_cameras, write_cameras
 from g_ray.geometry.pose import Pose
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from g_ray.cameras import FOV, Division, Pinhole
-from g_ray.formats.colmap_cameras import camera_from_colmap, camera_to_colmap
+from g_ray.formats.colmap.colmap_cameras import camera_from_colmap, camera_to_colmap
 
 FRAME = {"fx": 40.0, "fy": 42.0, "cx": 24.5, "cy": 17.5}
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from g_ray.cameras import CAMERAS, Fisheye624, OpenCVFisheye, RayMapCamera
-from g_ray.formats.calibration import CalibratedView
+from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import read_cameras, write_cameras
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views

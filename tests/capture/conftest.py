@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from g_ray.formats.photos import Photo
+from g_ray.media.photos import Photo
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from g_ray.capture.assign import assign_cameras
+from g_ray.calibration.assign import assign_cameras
 from g_ray.formats import CALIBRATIONS
 
 K = "[500, 0, 319.5, 0, 500, 239.5, 0, 0, 1]"

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from g_ray.calibration.assign import assign_cameras
+from g_ray.calibration.estimators import ESTIMATORS, choose_estimator
+from g_ray.calibration.estimators.colmap_estimator import ColmapEstimator, group_by_device, is_likely
+from g_ray.calibration.estimators.estimator import Estimator
 from g_ray.cameras import OpenCVFisheye, Pinhole, RayMapCamera
-from g_ray.capture.assign import assign_cameras
-from g_ray.capture.estimators import ESTIMATORS, choose_estimator
-from g_ray.capture.estimators.base import Estimator
-from g_ray.capture.estimators.colmap import ColmapEstimator, group_by_device, is_likely
-from g_ray.formats.photos import find_photos
 from g_ray.geometry.pose import Pose
+from g_ray.media.photos import find_photos
 from g_ray.models.camera_head import EncodedCameras
 
 
@@ -237,7 +237,7 @@ def vggt(monkeypatch):
         assert name == "facebook/VGGT-1B"
         return SimpleNamespace(eval=lambda: predict)
 
-    monkeypatch.setattr("g_ray.capture.estimators.vggt.load_vggt", load)
+    monkeypatch.setattr("g_ray.calibration.estimators.vggt_estimator.load_vggt", load)
 
 
 def test_vggt(vggt, photos, shoot):
@@ -278,7 +278,7 @@ def test_photos_of_one_device_share_a_camera(shoot, tmp_path):
 
 def test_a_photo_without_a_place_has_its_devices_camera(photos):
     pycolmap = pytest.importorskip("pycolmap")
-    from g_ray.capture.estimators.colmap import _collect_views
+    from g_ray.calibration.estimators.colmap_estimator import _collect_views
 
     camera = pycolmap.Camera(model="SIMPLE_RADIAL", width=320, height=240, params=[250.0, 160.0, 120.0, -0.1])
     rigid = SimpleNamespace(matrix=lambda: np.eye(4)[:3])

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from g_ray.formats.images import read_photo, read_reduced_photo
+from g_ray.media.images import read_photo, read_reduced_photo
 
 
 @pytest.mark.parametrize(("name", "tolerance"), [("a.png", 1 / 255), ("a.jpg", 0.03)])

@@ -8,10 +8,10 @@ import torch
 from PIL import Image
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
-from g_ray.formats.images import rotate_upright
 from g_ray.formats.masks import find_masks, valid_pixels
 from g_ray.formats.nerfstudio import NerfstudioSource
-from g_ray.formats.photos import find_photos
+from g_ray.media.images import rotate_upright
+from g_ray.media.photos import find_photos
 
 
 def write_mask(path, size=(64, 48), mode="L", used=255, exif=None):
@@ -54,7 +54,7 @@ def test_the_longer_path_and_colmaps_name_come_first(tmp_path, shoot, masks):
 
 
 def test_nerfstudios_masks_come_with_its_cameras(tmp_path, shoot):
-    from g_ray.pipelines.inputs import PhotoOptions, read_views
+    from g_ray.reconstruction.inputs import PhotoOptions, read_views
 
     example = NerfstudioSource.example(tmp_path)
     document = json.loads(example.path.read_text())

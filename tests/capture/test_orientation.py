@@ -7,13 +7,13 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
+from g_ray.calibration.assign import assign_cameras
 from g_ray.cameras import Pinhole
-from g_ray.capture.assign import assign_cameras
 from g_ray.cli.main import main
 from g_ray.formats import CALIBRATIONS, SCENES, read_scene
-from g_ray.formats.calibration import CalibratedView
+from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import write_cameras
-from g_ray.formats.photos import Photo, find_photos, orient_photo
+from g_ray.media.photos import Photo, find_photos, orient_photo
 
 STORED, UPRIGHT = (64, 48), (48, 64)
 TRANSPOSED, HALF_TURN = 6, 3

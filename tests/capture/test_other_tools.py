@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from g_ray.capture.assign import assign_cameras
+from g_ray.calibration.assign import assign_cameras
 from g_ray.formats import open_calibration
 
 K = np.array([[520.0, 0, 318.2], [0, 523.0, 243.7], [0, 0, 1]])

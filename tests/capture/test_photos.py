@@ -5,10 +5,10 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from g_ray.formats import photos as photos_module
-from g_ray.formats.images import read_photo, rotate_upright
-from g_ray.formats.photos import find_photos, natural_sort_key
-from g_ray.formats.video import _rotate_upright, choose_frames
+from g_ray.media import photos as photos_module
+from g_ray.media.images import read_photo, rotate_upright
+from g_ray.media.photos import find_photos, natural_sort_key
+from g_ray.media.video import _rotate_upright, choose_frames
 
 
 def names(photos):

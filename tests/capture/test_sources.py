@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from g_ray.capture.assign import assign_cameras
+from g_ray.calibration.assign import assign_cameras
 from g_ray.formats import CALIBRATIONS, open_calibration
-from g_ray.formats.calibration import format_calibration_table
+from g_ray.formats.calibration_source import format_calibration_table
 from g_ray.formats.documents import ParsedFile
-from g_ray.formats.photos import find_photos
+from g_ray.media.photos import find_photos
 
 
 @pytest.fixture(params=CALIBRATIONS, ids=str)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from g_ray.calibration.assign import assign_cameras
 from g_ray.cameras import Fisheye624, OpenCVFisheye
-from g_ray.capture.assign import assign_cameras
 from g_ray.formats import open_calibration
 from g_ray.formats.nerfstudio import read_nerfstudio
 

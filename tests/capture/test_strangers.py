@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from g_ray.calibration.assign import assign_cameras
 from g_ray.cameras import UCM, DoubleSphere, OpenCV
-from g_ray.capture.assign import assign_cameras
 from g_ray.formats import open_calibration
 from g_ray.formats.aria import AriaSource
 from g_ray.formats.aria import _build_camera as aria_camera
 from g_ray.formats.kalibr import parse_lens as kalibr_lens
-from g_ray.formats.photos import find_photos
+from g_ray.media.photos import find_photos
 
 MATRIX = np.array([[520.0, 0, 318.2], [0, 523.0, 243.7], [0, 0, 1]])
 SERIES = [-0.21, 0.06, 0.0012, -0.0007, 0.01, 0.02, -0.01, 0.004, 0.001, -0.0005, 0.0008, 0.0002, 0.0, 0.0]
@@ -260,7 +260,7 @@ def test_kalibr_by_parameters():
 
 def test_sceaux(shared_data):
     """Real photos, their COLMAP model and their EXIF: focal lengths agree to 4 %, observed points to 1 px."""
-    from g_ray.formats.colmap_model import NO_POINT, read_model
+    from g_ray.formats.colmap.colmap_model import NO_POINT, read_model
 
     photos = find_photos([shared_data / "sceaux" / "images"])
     views = assign_cameras(photos, str(shared_data / "sceaux"))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from g_ray.capture.assign import assign_cameras
+from g_ray.calibration.assign import assign_cameras
 from g_ray.formats import open_calibration
 
 K = np.array([[520.0, 0.0, 318.2], [0.0, 523.0, 243.7], [0.0, 0.0, 1.0]])
@@ -183,7 +183,7 @@ def test_radius_of_an_aria_fisheye(tmp_path, imagine):
 
 def test_synthetic_scenes_of_nerf(tmp_path, shoot):
     """Names have no suffix, and sizes are those of the images."""
-    from g_ray.formats.photos import Photo
+    from g_ray.media.photos import Photo
 
     path = shoot("train/r_0.png", (64, 48))
     scene = path.parent.parent

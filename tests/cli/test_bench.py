@@ -5,10 +5,10 @@ import subprocess
 
 import pytest
 
-from g_ray.cli.bench import report_result
 from g_ray.cli.main import main
 from g_ray.cli.text import format_table
 from g_ray.runtime.provenance import collect_provenance, read_commit
+from g_ray_lab.cli.bench_command import report_result
 
 NAMES = ["sdpa", "rope", "gray", "gta", "gta_gray", "prope", "rayrope", "rayrope_gray"]
 
@@ -93,7 +93,7 @@ def test_tables_are_aligned():
 
 def test_a_reconstruction_is_timed_and_recorded(tmp_path, capsys, monkeypatch):
     """In this process; that each case has one of its own is tested beside the benchmark."""
-    from g_ray.bench import reconstruction
+    from g_ray_lab.bench import bench_reconstruction as reconstruction
 
     monkeypatch.setattr(reconstruction, "run_in_subprocess", lambda task, *arguments: task(*arguments))
     path = tmp_path / "reconstruction.json"

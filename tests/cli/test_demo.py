@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from g_ray.demo.demo_scene import photograph_room
 from g_ray.formats.cameras_json import read_cameras
-from g_ray.formats.images import read_photo
-from g_ray.pipelines.demo import photograph_room
+from g_ray.media.images import read_photo
 
 from ..html_page import Page
 

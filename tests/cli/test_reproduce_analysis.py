@@ -8,13 +8,13 @@ import torch
 from safetensors.torch import save_file
 
 from g_ray.cli.main import main
-from g_ray.cli.reproduce_analysis import Attention
-from g_ray.cli.reproduce_calibration import CalibrationEstimated, CalibrationNoise
-from g_ray.evaluation.analysis.networks import find_networks
-from g_ray.evaluation.analysis.perturbations import CONDITIONS
-from g_ray.metrics.reconstruction import METRICS
-from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.models.reconstruction_config import ReconstructionNetwork
+from g_ray.models.reconstruction_network import ReconstructionModel
+from g_ray.reconstruction.set_metrics import METRICS
+from g_ray_lab.scoring.analysis.perturbations import CONDITIONS
+from g_ray_lab.scoring.analysis.trained_networks import find_networks
+from g_ray_lab.tables.attention_runtime import Attention
+from g_ray_lab.tables.calibration_tables import CalibrationEstimated, CalibrationNoise
 
 from ..room_scenes import shots, write_nerfstudio_depth
 

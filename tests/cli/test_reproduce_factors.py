@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from g_ray.cli import reproduce_factors, reproduce_synthesis
 from g_ray.cli.main import main
-from g_ray.data.nvs_settings import PathsData, RoomsData
-from g_ray.recipes import nvs
-from g_ray.training.recipe import Schedule
+from g_ray_lab.recipes import nvs_recipes as nvs
+from g_ray_lab.sources.nvs_settings import PathsData, RoomsData
+from g_ray_lab.tables import factor_tables as reproduce_factors
+from g_ray_lab.tables import synthesis_tables as reproduce_synthesis
+from g_ray_lab.training.recipe import Schedule
 
 ZOOMS = ("z1.0", "z1.5", "z2.0", "z2.5")
 

@@ -9,11 +9,11 @@ from PIL import Image
 from released_states import make_state
 
 from g_ray.cli.main import main
-from g_ray.data.nvs_settings import OBJECTS
-from g_ray.data.objects.index import PROTOCOLS, assign_split, write_indices
-from g_ray.recipes import nvs
 from g_ray.runtime.out_folder import claim_out
-from g_ray.training.recipe import Schedule
+from g_ray_lab.recipes import nvs_recipes as nvs
+from g_ray_lab.sources.nvs_settings import OBJECTS
+from g_ray_lab.sources.objects.object_index import PROTOCOLS, assign_split, write_indices
+from g_ray_lab.training.recipe import Schedule
 
 NAMES = [f"object{i}" for i in range(60)]
 TESTED = [name for name in NAMES if assign_split(name) == "test"][:2]
@@ -92,7 +92,7 @@ def test_objects_of_another_folder_are_refused_before_training(
 
 def test_without_a_folder_objects_are_rendered_first(tmp_path, monkeypatch, miniature):
     """Procedural ones where no scanned objects lie; the second call finds them there."""
-    from g_ray.cli import reproduce_synthesis
+    from g_ray_lab.tables import synthesis_tables as reproduce_synthesis
 
     pytest.importorskip("embreex", reason="rendering needs embreex")
     monkeypatch.setenv("G_RAY_SHARED_DATA", str(tmp_path / "nothing"))
@@ -106,7 +106,8 @@ def test_without_a_folder_objects_are_rendered_first(tmp_path, monkeypatch, mini
 
 
 def test_scanned_objects_are_used_where_they_are(shared_data, tmp_path, monkeypatch):
-    from g_ray.cli import data, reproduce_synthesis
+    from g_ray_lab.cli import data_command as data
+    from g_ray_lab.tables import synthesis_tables as reproduce_synthesis
 
     asked = []
     monkeypatch.setattr(data.Objects, "run", lambda self: asked.append(self))

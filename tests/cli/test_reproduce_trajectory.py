@@ -9,11 +9,11 @@ from PIL import Image
 from released_states import make_state
 
 from g_ray.cli.main import main
-from g_ray.data.objects.cameras import sample_cameras
-from g_ray.data.objects.index import write_indices
-from g_ray.data.objects.trajectory import TrajectoryObjects, make_path_cameras
-from g_ray.formats.objaverse import ObjectCameras, read_cameras, read_image
-from g_ray.recipes import released
+from g_ray_lab.datasets.objaverse import ObjectCameras, read_cameras, read_image
+from g_ray_lab.recipes import released_recipe as released
+from g_ray_lab.sources.objects.object_cameras import sample_cameras
+from g_ray_lab.sources.objects.object_index import write_indices
+from g_ray_lab.sources.objects.object_trajectory import TrajectoryObjects, make_path_cameras
 
 SIZE = 24
 

@@ -11,9 +11,9 @@ from PIL import Image
 
 from g_ray.cameras import OpenCVFisheye
 from g_ray.cli.main import main
-from g_ray.formats.calibration import CalibratedView
+from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import write_cameras
-from g_ray.training.recipe import CurveRecipe
+from g_ray_lab.training.recipe import CurveRecipe
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +184,7 @@ def test_weights_of_another_task_and_of_another_shape_are_refused(place, capsys,
     save_file({"a": torch.ones(1)}, tmp_path / "a.safetensors", metadata={"recipe": json.dumps(document)})
     assert run(place, *CAMERAS, *TARGET, weights=tmp_path / "a.safetensors") == 2
     assert "give weights of a novel-view synthesis recipe" in capsys.readouterr().err
-    from g_ray.recipes.nvs import tiny
+    from g_ray_lab.recipes.nvs_recipes import tiny
 
     document = {"name": "tiny", "kind": "NVSRecipe", "settings": tiny("gta_gray").to_settings()}
     save_file({"a": torch.ones(1)}, tmp_path / "b.safetensors", metadata={"recipe": json.dumps(document)})

@@ -10,9 +10,9 @@ import time
 import pytest
 
 from g_ray.cli.main import main
-from g_ray.cli.train import expand_recipe_name
-from g_ray.recipes import RECIPES
-from g_ray.training.checkpoint import CheckpointStore
+from g_ray_lab.cli.train_command import expand_recipe_name
+from g_ray_lab.recipes import RECIPES
+from g_ray_lab.training.training_checkpoint import CheckpointStore
 
 QUICK = ["--tensorboard", "False", "--sample-every", "None", "--device", "cpu", "--width", "8"]
 
@@ -110,7 +110,7 @@ def test_two_methods_are_refused(capsys):
 
 @pytest.mark.parametrize("words", [["nvs-tiny", "--method", "plucker"], ["nvs-tiny-plucker"]])
 def test_a_method_sets_defaults_that_options_override(words, monkeypatch):
-    import g_ray.training.engine as engine
+    import g_ray_lab.training.engine as engine
 
     started = {}
 
@@ -126,7 +126,7 @@ def test_a_method_sets_defaults_that_options_override(words, monkeypatch):
 
 
 def test_british_names_of_options_are_still_accepted(monkeypatch):
-    import g_ray.training.engine as engine
+    import g_ray_lab.training.engine as engine
 
     started = []
     monkeypatch.setattr(engine, "train", lambda name, recipe, *more: started.append(recipe) or 1 / 0)
@@ -180,9 +180,9 @@ def test_ctrl_c_saves_and_exits_130(tmp_path):
 
 
 def test_settings_of_single_folders_on_the_command_line(monkeypatch, capsys):
-    import g_ray.training.engine as engine
-    from g_ray.data.reconstruction_settings import FolderSettings
-    from g_ray.recipes.stored import parse_recipe
+    import g_ray_lab.training.engine as engine
+    from g_ray_lab.recipes.stored_recipe import parse_recipe
+    from g_ray_lab.sources.reconstruction_settings import FolderSettings
 
     started = []
 

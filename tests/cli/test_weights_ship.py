@@ -8,17 +8,18 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from g_ray.cli.main import main
-from g_ray.cli.train import collect_provenance
 from g_ray.cli.weights import Ship
-from g_ray.losses.settings import NVSLossSettings
 from g_ray.models.checkpoint import find_shipped, list_shipped, load_reconstruction, read_card
-from g_ray.pipelines.shipping import format_command
-from g_ray.pipelines.synthesis import load_network
-from g_ray.recipes import nvs, reconstruction
 from g_ray.runtime.files import strip_paths
-from g_ray.training.engine import train
-from g_ray.training.recipe import CurveRecipe, Schedule
-from g_ray.training.run import Run
+from g_ray.synthesis.synthesizer import load_network
+from g_ray_lab.cli.train_command import collect_provenance
+from g_ray_lab.losses.loss_settings import NVSLossSettings
+from g_ray_lab.recipes import nvs_recipes as nvs
+from g_ray_lab.recipes import reconstruction_recipes as reconstruction
+from g_ray_lab.recipes.shipping import format_command
+from g_ray_lab.training.engine import train
+from g_ray_lab.training.recipe import CurveRecipe, Schedule
+from g_ray_lab.training.run_settings import Run
 
 
 @pytest.fixture(scope="module")

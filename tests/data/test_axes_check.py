@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from g_ray.cameras import OpenCV, OpenCVFisheye, Pinhole
-from g_ray.data.checks.axes import (
+from g_ray.geometry.pose import Pose
+from g_ray_lab.sources.checks.axes_check import (
     DECLARED,
     READINGS,
     MatchedViews,
@@ -19,9 +20,8 @@ from g_ray.data.checks.axes import (
     compute_miss_rad,
     validate_axes,
 )
-from g_ray.data.checks.matching import match_images
-from g_ray.data.rooms import make_random_room
-from g_ray.geometry.pose import Pose
+from g_ray_lab.sources.checks.patch_matching import match_images
+from g_ray_lab.sources.rooms import make_random_room
 
 TURNED, INVERSE, BOTH, FORWARD = list(READINGS)[1:]
 TURN = torch.diag(torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64))

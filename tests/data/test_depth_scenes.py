@@ -8,17 +8,17 @@ import pytest
 import torch
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
-from g_ray.data import covisibility
-from g_ray.data.covisibility import (
+from g_ray.formats import find_scenes, read_scene
+from g_ray.media.depth import DepthFile, convert_to_ray_depth, resize_depth
+from g_ray.rays.ray_map import RayMap
+from g_ray_lab.sources import covisibility
+from g_ray_lab.sources.covisibility import (
     compute_scene_covisibility,
     find_stored_path,
     get_scene_covisibility,
     store_covisibility,
 )
-from g_ray.data.scenes.store import DepthReading
-from g_ray.formats import find_scenes, read_scene
-from g_ray.formats.depth import DepthFile, convert_to_ray_depth, resize_depth
-from g_ray.rays.ray_map import RayMap
+from g_ray_lab.sources.scenes.scene_store import DepthReading
 
 WRITERS = {  # of a whole scene, and how exact its depth is
     "WAI": ("write_wai", 2e-3),

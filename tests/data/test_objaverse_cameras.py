@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from g_ray.data.objects.cameras import FOV_DEG, NEAREST, UNIT_PX, compute_focal_px, sample_cameras
-from g_ray.formats.objaverse import DOLLY, FOCAL, NATIVE
+from g_ray_lab.datasets.objaverse import DOLLY, FOCAL, NATIVE
+from g_ray_lab.sources.objects.object_cameras import (
+    FOV_DEG,
+    NEAREST,
+    UNIT_PX,
+    compute_focal_px,
+    sample_cameras,
+)
 
 NAMES = [f"object {number}" for number in range(300)]
 

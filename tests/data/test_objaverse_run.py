@@ -12,20 +12,8 @@ import pytest
 import torch
 import trimesh
 
-from g_ray.data.dataset_folder import claim_folder
-from g_ray.data.objects import cluster
-from g_ray.data.objects.cameras import sample_cameras
-from g_ray.data.objects.cluster import Cluster, render_on_cluster
-from g_ray.data.objects.run import (
-    ObjectJob,
-    ObjectSettings,
-    list_object_jobs,
-    render_object,
-    render_objects,
-)
-from g_ray.formats import objaverse
-from g_ray.formats.meshes import find_meshes
-from g_ray.formats.objaverse import (
+from g_ray_lab.datasets import objaverse
+from g_ray_lab.datasets.objaverse import (
     NAMES,
     PARTIAL,
     find_objects,
@@ -34,6 +22,18 @@ from g_ray.formats.objaverse import (
     read_image,
     write_object,
 )
+from g_ray_lab.sources.dataset_folder import claim_folder
+from g_ray_lab.sources.objects import render_cluster as cluster
+from g_ray_lab.sources.objects.object_cameras import sample_cameras
+from g_ray_lab.sources.objects.render_cluster import Cluster, render_on_cluster
+from g_ray_lab.sources.objects.render_objects import (
+    ObjectJob,
+    ObjectSettings,
+    list_object_jobs,
+    render_object,
+    render_objects,
+)
+from g_ray_lab.textured.meshes import find_meshes
 
 TINY = ObjectSettings(size=16, antialias=1)
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from g_ray.formats.objaverse import NAMES, find_objects, read_cameras, read_image
+from g_ray_lab.datasets.objaverse import NAMES, find_objects, read_cameras, read_image
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ import pytest
 import torch
 import trimesh
 
-from g_ray.data.objects.cameras import make_object_random, sample_cameras
-from g_ray.data.objects.procedural import SHAPES, make_random_object
-from g_ray.data.textured.scene import MeshScene
-from g_ray.formats.meshes import scale_to_unit_size
-from g_ray.formats.objaverse import NATIVE
 from g_ray.geometry.pose import Pose
+from g_ray_lab.datasets.objaverse import NATIVE
+from g_ray_lab.sources.objects.object_cameras import make_object_random, sample_cameras
+from g_ray_lab.sources.objects.procedural_meshes import SHAPES, make_random_object
+from g_ray_lab.textured.meshes import scale_to_unit_size
+from g_ray_lab.textured.textured_scene import MeshScene
 
 
 def made(seed: int):

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from g_ray.cameras import Equirectangular
 from g_ray.formats import read_scene
-from g_ray.formats.colmap_cameras import MODELS, camera_from_colmap
-from g_ray.formats.colmap_model import NO_POINT, read_model
-from g_ray.formats.images import read_photo
+from g_ray.formats.colmap.colmap_cameras import MODELS, camera_from_colmap
+from g_ray.formats.colmap.colmap_model import NO_POINT, read_model
+from g_ray.media.images import read_photo
 
 KINDS = ("pinhole", "opencv", "fisheye")
 

@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 from scipy.spatial.transform import Rotation
 
-from g_ray.cli.data_waymo import Waymo
 from g_ray.formats import read_scene
-from g_ray.formats.waymo import unpack_waymo
+from g_ray_lab.cli.data_waymo import Waymo
+from g_ray_lab.datasets.waymo import unpack_waymo
 
 descriptor_pb2 = pytest.importorskip("google.protobuf.descriptor_pb2")
 cv2 = pytest.importorskip("cv2")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g_ray.encodings import ENCODINGS, encoding
-from g_ray.encodings.base import Tokenwise
+from g_ray.encodings.encoding_base import Tokenwise
 from g_ray.encodings.rotation import Rotation, compute_adjacent_order, has_adjacent_form, make_pairs_adjacent
 from g_ray.rays.layout import Layout
 

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from g_ray.encodings.per_camera import (
+from g_ray.encodings.expected_rotation import (
     expected_cos_sin,
     expected_cos_sin_released,
     expected_cos_sin_tripling,

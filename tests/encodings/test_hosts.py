@@ -6,12 +6,12 @@ import torch
 
 from g_ray.cameras import Pinhole
 from g_ray.encodings import encoding
-from g_ray.encodings.base import DirectSum
 from g_ray.encodings.camera_transform import compute_local_intrinsics
-from g_ray.encodings.per_camera import PerCamera, compute_depth_interval
+from g_ray.encodings.encoding_base import DirectSum
+from g_ray.encodings.expected_rotation import PerCamera, compute_depth_interval
 from g_ray.geometry.pose import Pose
 from g_ray.nn.attention import attention
-from g_ray.nn.per_camera import DepthPredictor
+from g_ray.nn.per_camera_attention import DepthPredictor
 from g_ray.nn.transformer import MultiHeadAttention
 from g_ray.rays.views import Views
 

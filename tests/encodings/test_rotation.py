@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from g_ray.coordinates import Axis
-from g_ray.encodings.base import DirectSum, Identity
 from g_ray.encodings.camera_transform import CameraBlock, TokenBlock
+from g_ray.encodings.encoding_base import DirectSum, Identity
 from g_ray.encodings.rotary import make_geometric_frequencies, make_periodic_frequencies, round_to_period
 from g_ray.encodings.rotation import Rotation
 from g_ray.rays.layout import Layout

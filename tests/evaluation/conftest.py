@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def miniature_size():
-    from g_ray.evaluation.miniatures.room import MiniatureSize
+    from g_ray_lab.miniatures.miniature_room import MiniatureSize
 
     return MiniatureSize(scenes=1, frames=4, width=120)
 
@@ -13,7 +13,7 @@ def miniature_size():
 @pytest.fixture(scope="session")
 def miniature_root(tmp_path_factory, miniature_size):
     """`miniature_root(name)`: the root of a dataset's miniature; datasets that share files share it."""
-    from g_ray.evaluation.datasets.registry import DATASETS
+    from g_ray_lab.datasets.dataset_registry import DATASETS
 
     written = {}
 
@@ -30,7 +30,7 @@ def miniature_root(tmp_path_factory, miniature_size):
 @pytest.fixture(scope="session")
 def miniature(miniature_root, miniature_size):
     """`miniature(name)`: the root of a dataset's miniature, the room of its first scene, and its first scene."""
-    from g_ray.evaluation.datasets.registry import DATASETS
+    from g_ray_lab.datasets.dataset_registry import DATASETS
 
     def get(name):
         root = miniature_root(name)

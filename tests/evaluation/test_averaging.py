@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from g_ray.evaluation.averaging import average_dataset, average_datasets
-from g_ray.metrics.intervals import bootstrap
+from g_ray_lab.metrics.intervals import bootstrap
+from g_ray_lab.scoring.averaging import average_dataset, average_datasets
 
 
 @dataclass(frozen=True)

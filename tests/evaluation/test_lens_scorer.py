@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from g_ray.cli import reproduce_coordinates
 from g_ray.cli.main import main
-from g_ray.cli.reproduce_coordinates import ALPHAS, COORDINATE_ROWS, Coordinates, FrequencyRecon
-from g_ray.data.reconstruction_settings import RoomsLenses
-from g_ray.data.rooms.lenses import LensedRooms
-from g_ray.evaluation.lens_scorer import BEHIND, LENS_TESTS, LensScorer
-from g_ray.evaluation.reconstruction import score_batch
-from g_ray.metrics.reconstruction import METRICS, SetGeometry
+from g_ray.reconstruction.set_metrics import METRICS, SetGeometry
+from g_ray_lab.scoring.lens_scorer import BEHIND, LENS_TESTS, LensScorer
+from g_ray_lab.scoring.reconstruction_scorer import score_batch
+from g_ray_lab.sources.reconstruction_settings import RoomsLenses
+from g_ray_lab.sources.rooms.lensed_rooms import LensedRooms
+from g_ray_lab.tables import coordinate_tables as reproduce_coordinates
+from g_ray_lab.tables.coordinate_tables import ALPHAS, COORDINATE_ROWS, Coordinates, FrequencyRecon
 
 ROOMS = LensedRooms(RoomsLenses(24, 24), patch=4, split="test")
 SCORER = LensScorer(ROOMS, 2, 2)

@@ -8,12 +8,18 @@ from dataclasses import replace
 import pytest
 import torch
 
-from g_ray.data.objects.index import PROTOCOLS, ObjectIndex, assign_split, draw_contexts, write_indices
-from g_ray.evaluation.nvs import REFERENCES, NVSScorer, make_predictor
-from g_ray.evaluation.objects_protocol import ObjectsProtocol
-from g_ray.evaluation.study_runs import Study, run_study
-from g_ray.recipes.nvs import objects_tiny as tiny
-from g_ray.training.recipe import Schedule
+from g_ray_lab.recipes.nvs_recipes import objects_tiny as tiny
+from g_ray_lab.scoring.nvs_scorer import REFERENCES, NVSScorer, make_predictor
+from g_ray_lab.scoring.objects_protocol import ObjectsProtocol
+from g_ray_lab.scoring.study_runs import Study, run_study
+from g_ray_lab.sources.objects.object_index import (
+    PROTOCOLS,
+    ObjectIndex,
+    assign_split,
+    draw_contexts,
+    write_indices,
+)
+from g_ray_lab.training.recipe import Schedule
 
 NAMES = [f"object{i}" for i in range(60)]
 TESTED = [name for name in NAMES if assign_split(name) == "test"][:3]

@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 
 from g_ray.cli.main import main
-from g_ray.cli.reproduce_tables import format_early_tables
-from g_ray.data.reconstruction_settings import RoomsViews
-from g_ray.data.rooms.reconstruction import RoomsReconstruction
-from g_ray.evaluation.reconstruction import LENSES, PhotosScorer, RoomsScorer, score_batch
-from g_ray.evaluation.study_runs import Study, run_study
-from g_ray.metrics.reconstruction import METRICS, SetGeometry
-from g_ray.recipes import reconstruction
-from g_ray.training.recipe import Schedule
+from g_ray.reconstruction.set_metrics import METRICS, SetGeometry
+from g_ray_lab.recipes import reconstruction_recipes as reconstruction
+from g_ray_lab.scoring.reconstruction_scorer import LENSES, PhotosScorer, RoomsScorer, score_batch
+from g_ray_lab.scoring.study_runs import Study, run_study
+from g_ray_lab.sources.reconstruction_settings import RoomsViews
+from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
+from g_ray_lab.tables.trained_table import format_early_tables
+from g_ray_lab.training.recipe import Schedule
 
 ROOMS = RoomsReconstruction(RoomsViews(24, 24), patch=4, split="test")
 
@@ -83,7 +83,7 @@ def test_a_table_in_miniature(tmp_path):
     again = run_study(study, tmp_path, seeds=1)
     assert again["rows"] == result["rows"]
 
-    from g_ray.cli.reproduce_tables import draw_reconstructions
+    from g_ray_lab.tables.trained_table import draw_reconstructions
 
     draw_reconstructions(study, result, tmp_path)
     assert (tmp_path / "depth_mixed.png").is_file() and (tmp_path / "rays_deg.png").is_file()

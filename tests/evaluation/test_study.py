@@ -5,8 +5,8 @@ from math import nan
 
 import pytest
 
-from g_ray.cli.reproduce_tables import describe_limits
-from g_ray.evaluation.study import (
+from g_ray.runtime.files import write_json
+from g_ray_lab.scoring.study import (
     ScoredRun,
     compute_changes,
     compute_difference,
@@ -18,7 +18,7 @@ from g_ray.evaluation.study import (
     make_rows,
     split_groups,
 )
-from g_ray.runtime.files import write_json
+from g_ray_lab.tables.trained_table import describe_limits
 
 
 def run(method: str, seed: int, *values: float) -> ScoredRun:

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from g_ray.evaluation import study_jobs
-from g_ray.evaluation.grouped_protocol import make_shapes
-from g_ray.evaluation.nvs import NVSScorer, predict_mean_color
-from g_ray.evaluation.rendered_protocols import FovProtocol, WhoZoomsProtocol
-from g_ray.evaluation.shard import Shard
-from g_ray.evaluation.study import format_markdown, join_shares
-from g_ray.evaluation.study_runs import SCORES, Effort, Job, Study, load_network, run_study
-from g_ray.recipes.nvs import tiny
-from g_ray.training.recipe import Schedule
-from g_ray.viewer.table_figures import draw_contact_sheet, draw_curves
 from g_ray.viewer.theme import LIGHT, encode_png
+from g_ray_lab.figures.table_figures import draw_contact_sheet, draw_curves
+from g_ray_lab.recipes.nvs_recipes import tiny
+from g_ray_lab.scoring import study_jobs
+from g_ray_lab.scoring.grouped_protocol import make_shapes
+from g_ray_lab.scoring.nvs_scorer import NVSScorer, predict_mean_color
+from g_ray_lab.scoring.rendered_protocols import FovProtocol, WhoZoomsProtocol
+from g_ray_lab.scoring.shard import Shard
+from g_ray_lab.scoring.study import format_markdown, join_shares
+from g_ray_lab.scoring.study_runs import SCORES, Effort, Job, Study, load_network, run_study
+from g_ray_lab.training.recipe import Schedule
 
 PROTOCOL = FovProtocol(24, 24, scenes=4, zooms=(1.0, 2.0), at_once=4)
 

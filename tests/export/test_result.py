@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 
 from g_ray.cameras import CAMERAS, Pinhole
-from g_ray.export.reconstruction import (
+from g_ray.export.reconstructed_view import ReconstructedView
+from g_ray.export.result import (
     Reconstruction,
     finish_reconstruction,
     get_depth_path,
@@ -17,7 +18,6 @@ from g_ray.export.reconstruction import (
     read_reconstruction,
     write_views,
 )
-from g_ray.export.view import ReconstructedView
 from g_ray.formats.cameras_json import read_cameras
 from g_ray.geometry.pose import Pose
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from g_ray.export.options import ExportOptions
+from g_ray.export.export_options import ExportOptions
 from g_ray.export.points import (
     collect_points,
     compute_confidence_floor,
@@ -14,7 +14,7 @@ from g_ray.export.points import (
     select_best_of_voxels,
     subsample_indices,
 )
-from g_ray.export.reconstruction import write_views
+from g_ray.export.result import write_views
 
 
 def test_the_floor_leaves_out_a_share_and_keeps_equals_together():

@@ -20,13 +20,13 @@ from g_ray.cameras import (
     RayMapCamera,
     ThinPrismFisheye,
 )
+from g_ray.export.export_options import ExportOptions
 from g_ray.export.frusta import build_frustum
-from g_ray.export.options import ExportOptions
 from g_ray.export.points import collect_points
-from g_ray.export.reconstruction import read_reconstruction
-from g_ray.export.write import write_exports, write_reconstruction
-from g_ray.formats.colmap import read_colmap
-from g_ray.formats.colmap_cameras import camera_from_colmap, camera_to_colmap
+from g_ray.export.result import read_reconstruction
+from g_ray.export.write_files import write_exports, write_reconstruction
+from g_ray.formats.colmap.colmap_cameras import camera_from_colmap, camera_to_colmap
+from g_ray.formats.colmap.colmap_scene import read_colmap
 from g_ray.formats.frames import camera_to_frame
 from g_ray.formats.nerfstudio import read_nerfstudio
 from g_ray.geometry.pose import Pose

@@ -14,10 +14,10 @@ import pytest
 import torch
 from fuzz_mutations import mutate_bytes, mutate_document, mutate_text
 
-from g_ray.capture.assign import assign_cameras
+from g_ray.calibration.assign import assign_cameras
 from g_ray.formats import CALIBRATIONS
 from g_ray.formats.documents import ParsedFile
-from g_ray.formats.photos import Photo
+from g_ray.media.photos import Photo
 
 COUNT = int(os.environ.get("G_RAY_FUZZ", "40"))
 MAX_S = 10.0

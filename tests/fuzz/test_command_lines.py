@@ -14,7 +14,7 @@ from PIL import Image
 
 from g_ray.cameras import Pinhole
 from g_ray.cli.main import main
-from g_ray.formats.calibration import CalibratedView
+from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import write_cameras
 from g_ray.geometry.pose import Pose
 from g_ray.models import RECONSTRUCTION_SIZES, ReconstructionModel
@@ -225,18 +225,21 @@ def places(tmp_path_factory) -> dict[str, str]:
 
 WORK = {
     "reconstruct": [
-        "g_ray.predictors.network.NetworkPredictor.predict",
-        "g_ray.capture.assign.estimate_cameras",
+        "g_ray.predictors.network_predictor.NetworkPredictor.predict",
+        "g_ray.calibration.assign.estimate_cameras",
     ],
-    "synthesize": ["g_ray.pipelines.synthesis.Synthesizer.render"],
-    "train": ["g_ray.training.engine.Session.run_loop"],
+    "synthesize": ["g_ray.synthesis.synthesizer.Synthesizer.render"],
+    "train": ["g_ray_lab.training.engine.Session.run_loop"],
     "data check": [],
-    "data objects": ["g_ray.data.objects.run.render_objects", "g_ray.data.objects.cluster.render_on_cluster"],
+    "data objects": [
+        "g_ray_lab.sources.objects.render_objects.render_objects",
+        "g_ray_lab.sources.objects.render_cluster.render_on_cluster",
+    ],
     "rays": ["g_ray.viewer.angle_maps.write_picture"],
     "view": ["g_ray.viewer.reconstruction_view.open_view"],
     "weights show": ["huggingface_hub.hf_hub_download"],
     "weights convert": ["huggingface_hub.hf_hub_download"],
-    "reproduce": ["g_ray.evaluation.study_runs.run_study"],
+    "reproduce": ["g_ray_lab.scoring.study_runs.run_study"],
 }
 """What takes long, or reaches for the network, by command."""
 

@@ -10,8 +10,8 @@ from fuzz_mutations import mutate_bytes
 from PIL import Image
 
 from g_ray.formats.exif import read_exif
-from g_ray.formats.images import check_decodable, read_photo
-from g_ray.formats.photos import Photo
+from g_ray.media.images import check_decodable, read_photo
+from g_ray.media.photos import Photo
 
 COUNT = int(os.environ.get("G_RAY_FUZZ", "40"))
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from fuzz_mutations import mutate_bytes, mutate_document
 
-from g_ray.export.reconstruction import Reconstruction, read_reconstruction
+from g_ray.export.result import Reconstruction, read_reconstruction
 from g_ray.formats.cameras_json import read_cameras
 
 COUNT = int(os.environ.get("G_RAY_FUZZ", "40"))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g_ray.geometry.pose import Pose
-from g_ray.pipelines.trajectories import (
+from g_ray.synthesis.trajectories import (
     find_focus_point,
     interpolate_poses,
     orbit_poses,

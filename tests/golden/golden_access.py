@@ -65,22 +65,22 @@ def public_names() -> list[str]:
 
 def recipe_names() -> list[str]:
     """All methods of all families."""
-    from g_ray.recipes import list_names
+    from g_ray_lab.recipes import list_names
 
     return list_names()
 
 
 def accepts_recipe(name: str) -> bool:
     """Whether `g-ray train NAME` knows a recipe, also one that its help does not list."""
-    from g_ray.cli.train import expand_recipe_name
-    from g_ray.recipes import RECIPES
+    from g_ray_lab.cli.train_command import expand_recipe_name
+    from g_ray_lab.recipes import RECIPES
 
     return expand_recipe_name(["train", name])[1] in RECIPES
 
 
 def get_recipe(name: str, changes: dict[str, Any] | None = None) -> Any:
     """The recipe of a name; `changes` replaces settings and may be nested."""
-    from g_ray.recipes import get_recipe
+    from g_ray_lab.recipes import get_recipe
 
     return _replace(get_recipe(name), changes or {})
 
@@ -165,7 +165,7 @@ def score_training(task: Any, model: torch.nn.Module) -> dict[str, float]:
 
 def score_card(name: str, scenes: int) -> dict[str, Any]:
     """The scores on the card of shipped weights, over fewer test scenes."""
-    from g_ray.pipelines import shipping
+    from g_ray_lab.recipes import shipping
 
     score = shipping.score_nvs if name.startswith("nvs") else shipping.score_reconstruction
     return score(get_recipe(SHIPPED[name]), shipped_file(name), scenes)

@@ -38,16 +38,16 @@ REGISTRIES = {
     "input conditionings": "g_ray.encodings:CONDITIONINGS",
     "calibration sources": "g_ray.formats:CALIBRATIONS",
     "scene folders": "g_ray.formats:SCENES",
-    "calibration estimators": "g_ray.capture.estimators:ESTIMATORS",
+    "calibration estimators": "g_ray.calibration.estimators:ESTIMATORS",
     "reconstruction models": "g_ray.predictors:MODELS",
     "synthesis methods": "g_ray.models:METHODS",
     "reconstruction methods": "g_ray.models:RECONSTRUCTION_METHODS",
-    "training recipes": "g_ray.recipes:RECIPES",
+    "training recipes": "g_ray_lab.recipes:RECIPES",
 }
 
 # Functions that convert a camera into another program's, and raise ValueError where that is not exact.
 CAMERA_WRITERS = {
-    "COLMAP": "g_ray.formats.colmap_cameras:camera_to_colmap",
+    "COLMAP": "g_ray.formats.colmap.colmap_cameras:camera_to_colmap",
     "nerfstudio": "g_ray.formats.frames:camera_to_frame",
 }
 
@@ -136,16 +136,16 @@ def find_written_models(camera: Any, convert: Callable[[Any], Any]) -> str:
 def format_downloads() -> str:
     """Return where evaluation datasets are downloaded, and under which license."""
     lines = ["| name | dataset | license | page |", "|---|---|---|---|"]
-    for name, one in load("g_ray.evaluation.preparation.downloads:DOWNLOADS").items():
+    for name, one in load("g_ray_lab.datasets.preparation.downloads:DOWNLOADS").items():
         lines.append(f"| `{name}` | {one.title} | {one.license} | <{one.page}> |")
     return "\n".join(lines)
 
 
 def format_datasets() -> str:
     """Return the readers of evaluation datasets, with the download that they read and the first paths of its layout."""
-    downloads = load("g_ray.evaluation.preparation.downloads:DOWNLOADS")
+    downloads = load("g_ray_lab.datasets.preparation.downloads:DOWNLOADS")
     lines = ["| reader | reads | download | depth | layout |", "|---|---|---|---|---|"]
-    for name, one in load("g_ray.evaluation.datasets.registry:DATASETS").items():
+    for name, one in load("g_ray_lab.datasets.dataset_registry:DATASETS").items():
         layout = "<br>".join(f"`{path}`" for path in downloads[one.download].layout[:3])
         lines.append(f"| `{name}` | {one.title} | `{one.download}` | {one.depth} | {layout} |")
     return "\n".join(lines)
@@ -157,7 +157,7 @@ def format_protocols() -> str:
         "| protocol | part | reader | scenes | views | depth | decided here |",
         "|---|---|---|---|---|---|---|",
     ]
-    for name, one in load("g_ray.evaluation.protocols.registry:PROTOCOLS").items():
+    for name, one in load("g_ray_lab.scoring.protocols.protocol_registry:PROTOCOLS").items():
         counts = (
             ", ".join(map(str, one.view_counts))
             if any(one.view_counts)

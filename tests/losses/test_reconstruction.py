@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from g_ray.geometry.pose import Pose, quaternion_from_rotation
-from g_ray.losses.reconstruction import (
+from g_ray_lab.losses.loss_settings import ReconstructionWeights
+from g_ray_lab.losses.reconstruction_loss import (
     camera_loss,
     compute_corner_normals,
     confidence_weighted_loss,
@@ -22,7 +23,6 @@ from g_ray.losses.reconstruction import (
     pointmap_loss,
     reconstruction_loss,
 )
-from g_ray.losses.settings import ReconstructionWeights
 
 SETTINGS = {"gamma": 1.0, "alpha": 0.2, "quantile": 0.98, "scales": 3}
 

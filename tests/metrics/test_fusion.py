@@ -15,7 +15,7 @@ from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity
-from g_ray.metrics.fusion import (
+from g_ray_lab.metrics.fusion_score import (
     DA3_BENCH,
     FusionSettings,
     align_robustly,
@@ -24,8 +24,8 @@ from g_ray.metrics.fusion import (
     fuse_to_points,
     score_fusion,
 )
-from g_ray.metrics.surface import extract_triangles, sample_triangles, thin_out
-from g_ray.metrics.tsdf import BLOCK, REACH, DepthView, TsdfVolume, fuse_depth, pack_keys, unpack_keys
+from g_ray_lab.metrics.surface import extract_triangles, sample_triangles, thin_out
+from g_ray_lab.metrics.tsdf import BLOCK, REACH, DepthView, TsdfVolume, fuse_depth, pack_keys, unpack_keys
 
 LENSES = {
     "pinhole": Pinhole.from_fov(50, 96, 96, dtype=torch.float64),
@@ -155,7 +155,7 @@ def test_what_cannot_be_fused_is_refused(monkeypatch):
         DepthView(view.camera, view.pose, torch.ones(10, 10), torch.ones(10, 10, dtype=torch.bool))
     with pytest.raises(ValueError, match="too far"):
         fuse_depth([replace(view, ray_depth=view.ray_depth * 1e9)], voxel=0.05, truncation=0.2)
-    monkeypatch.setattr("g_ray.metrics.tsdf.MAX_BLOCKS", 10)
+    monkeypatch.setattr("g_ray_lab.metrics.tsdf.MAX_BLOCKS", 10)
     with pytest.raises(ValueError, match="more than 10: limit depths"):
         fuse_depth(look_from_all_sides(), voxel=0.05, truncation=0.2)
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from g_ray.metrics import bootstrap
-from g_ray.metrics.intervals import compute_run_interval, student_t_quantile
+from g_ray_lab.metrics import bootstrap
+from g_ray_lab.metrics.intervals import compute_run_interval, student_t_quantile
 
 
 def values(count=200):

@@ -9,9 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from g_ray.metrics import lpips_weights
-from g_ray.metrics.lpips import CHANNELS, LPIPS, load_lpips
-from g_ray.metrics.lpips_weights import (
+from g_ray_lab.metrics import lpips_weights
+from g_ray_lab.metrics.lpips import CHANNELS, LPIPS, load_lpips
+from g_ray_lab.metrics.lpips_weights import (
     CONVOLUTIONS,
     FINGERPRINT,
     HEADS,

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from g_ray.metrics import mse, psnr
+from g_ray_lab.metrics import mse, psnr
 
 
 def grey(*levels):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from g_ray.geometry.pose import Pose
-from g_ray.metrics.reconstruction import (
+from g_ray.reconstruction.set_metrics import (
     METRICS,
     ReconstructionScores,
     SetGeometry,

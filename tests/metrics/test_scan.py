@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from g_ray.formats.dtu_volume import VolumeFiles
-from g_ray.metrics.scan import score_scan
+from g_ray_lab.datasets.dtu_volume import VolumeFiles
+from g_ray_lab.metrics.scan import score_scan
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from g_ray.metrics import SceneScores, psnr, score_scenes, ssim
+from g_ray_lab.metrics import SceneScores, psnr, score_scenes, ssim
 
 
 def scenes(count=4, targets=3):

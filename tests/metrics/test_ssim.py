@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from g_ray.metrics import ssim
+from g_ray_lab.metrics import ssim
 
 
 def pair(height=40, width=52, dtype=torch.float32):

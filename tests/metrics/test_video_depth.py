@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from g_ray.metrics.video_depth import ALIGNMENTS, fit_least_absolute, fit_scale, score_video_depth
+from g_ray_lab.metrics.video_depth import ALIGNMENTS, fit_least_absolute, fit_scale, score_video_depth
 
 ROW = torch.tensor([1.0, 2, 4, 8]).double().reshape(1, 2, 2)
 ALL = torch.ones(1, 2, 2, dtype=torch.bool)

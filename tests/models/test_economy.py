@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from g_ray.cameras import Pinhole
-from g_ray.cameras.base import Camera
-from g_ray.encodings.base import Encoding
+from g_ray.cameras.camera import Camera
+from g_ray.encodings.encoding_base import Encoding
 from g_ray.geometry.pose import Pose
 from g_ray.models import (
     LVSM,

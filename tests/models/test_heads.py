@@ -7,7 +7,7 @@ import torch
 
 from g_ray.models.dpt import DPTHead, embed_position
 from g_ray.models.heads import ACTIVATIONS, LinearPointHead, Pointmap, PoseHead, get_activation
-from g_ray.models.prediction import Prediction
+from g_ray.models.network_prediction import Prediction
 
 
 def test_activations_by_hand():

@@ -8,8 +8,8 @@ import torch
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.geometry.pose import Pose
 from g_ray.models.inference import run_inference
-from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.models.reconstruction_config import ReconstructionConfig
+from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views
 

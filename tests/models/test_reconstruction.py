@@ -10,13 +10,13 @@ import torch
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.geometry.pose import Pose
 from g_ray.models.dinov2 import DINOV2_SIZES, DINOv2Config
-from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.models.reconstruction_config import (
     RECONSTRUCTION_METHODS,
     RECONSTRUCTION_SIZES,
     ReconstructionConfig,
     get_reconstruction_method,
 )
+from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.rays.views import Views
 
 every_method = pytest.mark.parametrize("method", RECONSTRUCTION_METHODS)

@@ -13,8 +13,8 @@ from g_ray.models import RECONSTRUCTION_SIZES, ReconstructionModel
 from g_ray.models.checkpoint import load_reconstruction
 from g_ray.models.lvsm import LVSM
 from g_ray.models.lvsm_config import tiny
-from g_ray.pipelines.synthesis import load_network
-from g_ray.recipes.nvs import tiny as make_recipe
+from g_ray.synthesis.synthesizer import load_network
+from g_ray_lab.recipes.nvs_recipes import tiny as make_recipe
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from g_ray.cameras import Pinhole
-from g_ray.models import reconstruction
-from g_ray.models.reconstruction import ReconstructionModel
+from g_ray.models import reconstruction_network as reconstruction
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
+from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.rays.views import Views
-from g_ray.recipes import get_recipe
+from g_ray_lab.recipes import get_recipe
 
 GIB = 2**30
 ADAM = 16

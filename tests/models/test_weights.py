@@ -14,8 +14,8 @@ from g_ray.models.checkpoint import FILE, load_reconstruction, save_reconstructi
 from g_ray.models.convert import convert_checkpoint, load_encoder
 from g_ray.models.dinov2 import DINOV2_SIZES, DINOv2, DINOv2Config
 from g_ray.models.foreign import read_foreign
-from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.models.reconstruction_config import ReconstructionConfig, ReconstructionNetwork
+from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.predictors.detection import detect_model
 from g_ray.rays.views import Views
 

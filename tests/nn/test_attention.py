@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from g_ray.encodings import ENCODINGS, encoding
-from g_ray.encodings.per_camera import PerCamera
+from g_ray.encodings.expected_rotation import PerCamera
 from g_ray.geometry.pose import Pose
 from g_ray.nn import sdpa
 from g_ray.nn.attention import attention

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from g_ray.encodings import encoding
-from g_ray.encodings.base import Tokenwise
+from g_ray.encodings.encoding_base import Tokenwise
 from g_ray.nn.attention import compute_attention_weights
 from g_ray.nn.reference import naive_attention
 from g_ray.nn.transformer import MultiHeadAttention

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from g_ray.encodings import ENCODINGS, encoding
-from g_ray.encodings.per_camera import PerCamera
+from g_ray.encodings.expected_rotation import PerCamera
 from g_ray.encodings.rotation import make_pairs_adjacent
 from g_ray.nn.attention import attention
 from g_ray.nn.transformer import MultiHeadAttention, prepare_for_inference

@@ -9,13 +9,13 @@ import torch
 pytest.importorskip("pycolmap", reason="structure from motion needs pycolmap")
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
-from g_ray.data.rooms.random_room import make_random_room
-from g_ray.export.view import ReconstructedView
-from g_ray.formats.calibration import CalibratedView
+from g_ray.demo.random_room import make_random_room
+from g_ray.export.reconstructed_view import ReconstructedView
+from g_ray.formats.calibration_source import CalibratedView
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import fit_similarity_to_poses
-from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
+from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.predictors import ModelSettings, make_predictor
 from g_ray.predictors.anchoring import (
     keep_given_poses,
@@ -23,8 +23,8 @@ from g_ray.predictors.anchoring import (
     place_by_matches,
     refine_views,
 )
-from g_ray.predictors.base import SceneInput
-from g_ray.predictors.network import NetworkPredictor
+from g_ray.predictors.network_predictor import NetworkPredictor
+from g_ray.predictors.predictor import SceneInput
 from g_ray.sfm import SfMOptions
 
 WIDTH, HEIGHT, VIEWS = 240, 180, 5

@@ -3,7 +3,7 @@
 import torch
 
 from g_ray.cameras import Pinhole
-from g_ray.export.view import ReconstructedView
+from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.geometry.pose import Pose
 from g_ray.predictors.fill import MIN_SHARED, fill_views, fit_inverse_depth
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
-from g_ray.predictors.peers.framing import (
+from g_ray.predictors.peers.peer_framing import (
     Placement,
     fit_first,
     fit_long_side,

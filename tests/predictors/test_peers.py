@@ -9,14 +9,14 @@ from fake_peers import ORACLE, ray_depth
 from safetensors.torch import save_file
 
 from g_ray.cameras import Equirectangular, OpenCVFisheye, Pinhole
-from g_ray.formats.calibration import CalibratedView
+from g_ray.formats.calibration_source import CalibratedView
 from g_ray.geometry.pose import Pose
 from g_ray.models.vggt import VGGT, VGGTConfig, VGGTPrediction
 from g_ray.predictors import MODELS, ModelSettings, make_predictor
-from g_ray.predictors.base import Predictor, SceneInput, check_priors
+from g_ray.predictors.model_settings import ModelName
 from g_ray.predictors.peers import PEERS, make_peer
-from g_ray.predictors.peers import photographs as planning
-from g_ray.predictors.settings import ModelName
+from g_ray.predictors.peers import peer_photographs as planning
+from g_ray.predictors.predictor import Predictor, SceneInput, check_priors
 
 SIZE = 140
 MANY = [name for name, card in PEERS.items() if card.many]
@@ -88,7 +88,7 @@ def _tell_oracle(show):
 def _fake_native_vggt(monkeypatch):
     """Our own VGGT has no weights here either: it answers as the others do."""
     from g_ray.models.camera_head import EncodedCameras
-    from g_ray.predictors.peers import vggt
+    from g_ray.predictors.peers import vggt_family as vggt
 
     class Native(VGGT):
         def __init__(self):

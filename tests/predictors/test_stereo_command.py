@@ -14,14 +14,14 @@ pytest.importorskip("pycolmap", reason="structure from motion needs pycolmap")
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.cli.main import main
-from g_ray.data.rooms.random_room import make_random_room
-from g_ray.export.reconstruction import read_reconstruction
-from g_ray.formats.calibration import CalibratedView
+from g_ray.demo.random_room import make_random_room
+from g_ray.export.result import read_reconstruction
+from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import read_cameras, write_cameras
-from g_ray.formats.colmap import read_colmap
+from g_ray.formats.colmap.colmap_scene import read_colmap
 from g_ray.geometry.pose import Pose
-from g_ray.predictors.base import SceneInput
-from g_ray.predictors.stereo import StereoPredictor
+from g_ray.predictors.predictor import SceneInput
+from g_ray.predictors.stereo_predictor import StereoPredictor
 from g_ray.stereo import StereoOptions
 
 WIDTH, HEIGHT, VIEWS = 240, 180, 6

@@ -11,9 +11,9 @@ from room_scenes import shots
 from safetensors.torch import save_file
 
 from g_ray.cli.main import main
-from g_ray.export.reconstruction import read_reconstruction
-from g_ray.export.view import ReconstructedView
-from g_ray.formats.calibration import CalibratedView
+from g_ray.export.reconstructed_view import ReconstructedView
+from g_ray.export.result import read_reconstruction
+from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import write_cameras
 from g_ray.geometry.pose import Pose
 from g_ray.models import RECONSTRUCTION_SIZES, ReconstructionModel

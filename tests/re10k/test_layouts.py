@@ -8,11 +8,11 @@ import shutil
 import pytest
 import torch
 
-from g_ray.formats import re10k
-from g_ray.formats.re10k import ChunkClips, open_clips, read_chunk
-from g_ray.formats.re10k_index import read_index
-from g_ray.formats.torch_archive import read_layout
 from g_ray.geometry.pose import Pose
+from g_ray_lab.datasets import re10k
+from g_ray_lab.datasets.re10k import ChunkClips, open_clips, read_chunk
+from g_ray_lab.datasets.re10k_index import read_index
+from g_ray_lab.datasets.torch_archive import read_layout
 
 LAYOUTS = ("chunks", "folders")
 

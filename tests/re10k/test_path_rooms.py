@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from g_ray.data.nvs_settings import PathsData
-from g_ray.data.rooms.path_nvs import FREE, PathRoomsNVS, make_cameras, place_poses, read_paths
 from g_ray.geometry.pose import Pose
+from g_ray_lab.sources.nvs_settings import PathsData
+from g_ray_lab.sources.rooms.path_rooms import FREE, PathRoomsNVS, make_cameras, place_poses, read_paths
 
 
 def wandering(seed, frames=60):

@@ -11,11 +11,11 @@ import torch
 from released_states import make_state
 
 from g_ray.cli.main import main
-from g_ray.evaluation import re10k_protocol
-from g_ray.evaluation.nvs import REFERENCES
-from g_ray.evaluation.re10k_protocol import RE10KProtocol, hash_to_units
-from g_ray.formats.re10k_index import IndexedScene
-from g_ray.recipes.released import convert_released_lvsm
+from g_ray_lab.datasets.re10k_index import IndexedScene
+from g_ray_lab.recipes.released_recipe import convert_released_lvsm
+from g_ray_lab.scoring import re10k_protocol
+from g_ray_lab.scoring.nvs_scorer import REFERENCES
+from g_ray_lab.scoring.re10k_protocol import RE10KProtocol, hash_to_units
 
 
 @pytest.fixture(params=["chunks", "folders"])
@@ -113,7 +113,7 @@ def test_an_index_of_other_clips_is_refused(miniature):
 
 
 def test_the_papers_table_says_what_is_scored(miniature, tmp_path, capsys):
-    from g_ray.cli.reproduce_synthesis import NVSFov
+    from g_ray_lab.tables.synthesis_tables import NVSFov
 
     table = NVSFov(tmp_path, scale="paper", data=miniature.chunks, index=miniature.index)
     study = table.build_study()

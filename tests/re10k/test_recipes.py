@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from g_ray.data.nvs_settings import CAMERA_PATHS
-from g_ray.recipes import nvs
-from g_ray.training.engine import train
-from g_ray.training.recipe import Schedule
-from g_ray.training.run import Run
+from g_ray_lab.recipes import nvs_recipes as nvs
+from g_ray_lab.sources.nvs_settings import CAMERA_PATHS
+from g_ray_lab.training.engine import train
+from g_ray_lab.training.recipe import Schedule
+from g_ray_lab.training.run_settings import Run
 
 
 def small(root, **changes):

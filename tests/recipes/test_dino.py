@@ -10,13 +10,13 @@ from safetensors.torch import load_file, save_file
 
 from g_ray.models.dinov2 import DINOV2_SIZES, DINOv2, DINOv2Config
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
-from g_ray.recipes import reconstruction as recipes
-from g_ray.training.checkpoint import CheckpointStore
-from g_ray.training.distributed import World
-from g_ray.training.engine import train
-from g_ray.training.learner import Learner
-from g_ray.training.recipe import Schedule
-from g_ray.training.run import Run
+from g_ray_lab.recipes import reconstruction_recipes as recipes
+from g_ray_lab.training.distributed import World
+from g_ray_lab.training.engine import train
+from g_ray_lab.training.learner import Learner
+from g_ray_lab.training.recipe import Schedule
+from g_ray_lab.training.run_settings import Run
+from g_ray_lab.training.training_checkpoint import CheckpointStore
 
 CPU = World(0, 1, torch.device("cpu"))
 

@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from g_ray.data.nvs_settings import ObjectsData
-from g_ray.data.objects.nvs import TARGETS
 from g_ray.models.lvsm_config import METHODS
-from g_ray.recipes import nvs
-from g_ray.recipes.stored import read_recipe
-from g_ray.training.checkpoint import list_differences
-from g_ray.training.engine import train
-from g_ray.training.recipe import Schedule
-from g_ray.training.run import Run
+from g_ray_lab.recipes import nvs_recipes as nvs
+from g_ray_lab.recipes.stored_recipe import read_recipe
+from g_ray_lab.sources.nvs_settings import ObjectsData
+from g_ray_lab.sources.objects.objects_nvs import TARGETS
+from g_ray_lab.training.engine import train
+from g_ray_lab.training.recipe import Schedule
+from g_ray_lab.training.run_settings import Run
+from g_ray_lab.training.training_checkpoint import list_differences
 
 
 @pytest.mark.parametrize("make", [nvs.objects_tiny, nvs.objects_paper])

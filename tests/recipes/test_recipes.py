@@ -8,16 +8,17 @@ import torch
 from safetensors.torch import load_file
 
 from g_ray.encodings import ENCODINGS
-from g_ray.losses.settings import NVSLossSettings
 from g_ray.models.lvsm_config import METHODS
-from g_ray.recipes import RECIPES, get_recipe, list_names, nvs, split_name
-from g_ray.recipes.stored import parse_recipe, read_recipe
-from g_ray.training.checkpoint import list_differences
-from g_ray.training.distributed import World
-from g_ray.training.engine import train
-from g_ray.training.learner import Learner
-from g_ray.training.recipe import OptimizerSettings, Schedule
-from g_ray.training.run import Run
+from g_ray_lab.losses.loss_settings import NVSLossSettings
+from g_ray_lab.recipes import RECIPES, get_recipe, list_names, split_name
+from g_ray_lab.recipes import nvs_recipes as nvs
+from g_ray_lab.recipes.stored_recipe import parse_recipe, read_recipe
+from g_ray_lab.training.distributed import World
+from g_ray_lab.training.engine import train
+from g_ray_lab.training.learner import Learner
+from g_ray_lab.training.recipe import OptimizerSettings, Schedule
+from g_ray_lab.training.run_settings import Run
+from g_ray_lab.training.training_checkpoint import list_differences
 
 
 def document(recipe):
@@ -149,7 +150,7 @@ def test_lpips_joins_the_loss(tmp_path):
     """With weights of the right shapes; their values do not matter here."""
     import numpy as np
 
-    from g_ray.metrics.lpips import CHANNELS, HEADS, LPIPS, _build_alexnet
+    from g_ray_lab.metrics.lpips import CHANNELS, HEADS, LPIPS, _build_alexnet
 
     assert LPIPS is not None
     weights = {f"features.{name}": value.numpy() for name, value in _build_alexnet().state_dict().items()}

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from g_ray.cli.reproduce import ReconAblation
-from g_ray.data.reconstruction_mixture import MixtureReconstruction
-from g_ray.data.reconstruction_settings import ScenesViews
-from g_ray.data.rooms.reconstruction import RoomsReconstruction
 from g_ray.models import RECONSTRUCTION_METHODS
-from g_ray.recipes import reconstruction as recipes
-from g_ray.training.checkpoint import list_differences
-from g_ray.training.distributed import World
-from g_ray.training.engine import train
-from g_ray.training.learner import Learner
-from g_ray.training.recipe import OptimizerSettings, Schedule
-from g_ray.training.run import Run
+from g_ray_lab.recipes import reconstruction_recipes as recipes
+from g_ray_lab.sources.mixture import MixtureReconstruction
+from g_ray_lab.sources.reconstruction_settings import ScenesViews
+from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
+from g_ray_lab.tables.reproduce import ReconAblation
+from g_ray_lab.training.distributed import World
+from g_ray_lab.training.engine import train
+from g_ray_lab.training.learner import Learner
+from g_ray_lab.training.recipe import OptimizerSettings, Schedule
+from g_ray_lab.training.run_settings import Run
+from g_ray_lab.training.training_checkpoint import list_differences
 
 
 @pytest.mark.parametrize("make", [recipes.tiny, recipes.stage1, recipes.stage2, recipes.ablation])

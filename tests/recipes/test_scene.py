@@ -6,8 +6,8 @@ import pytest
 
 from g_ray.cli.main import main
 from g_ray.models import checkpoint
-from g_ray.recipes.nvs import scene
-from g_ray.recipes.stored import read_recipe
+from g_ray_lab.recipes.nvs_recipes import scene
+from g_ray_lab.recipes.stored_recipe import read_recipe
 
 QUICK = [
     "--device", "cpu", "--tensorboard", "False", "--sample-every", "2", "--log-every", "1",

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from g_ray.cameras import OpenCV, Pinhole
-from g_ray.cli import reproduce_calibration
-from g_ray.cli.reproduce_calibration import estimate_all
-from g_ray.pipelines.estimated_calibration import (
+from g_ray.predictors.predictor import Cost, ScenePrediction
+from g_ray.runtime.parts import Parts
+from g_ray_lab.scoring.analysis.estimated_calibration import (
     CalibrationScene,
     camera_from_values,
     camera_to_values,
@@ -19,8 +19,8 @@ from g_ray.pipelines.estimated_calibration import (
     score_camera,
     score_reconstructions,
 )
-from g_ray.predictors.base import Cost, ScenePrediction
-from g_ray.runtime.parts import Parts
+from g_ray_lab.tables import calibration_tables as reproduce_calibration
+from g_ray_lab.tables.calibration_tables import estimate_all
 
 from ..room_results import view
 from ..room_scenes import shots, write_nerfstudio_depth

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
-from g_ray.export.view import ReconstructedView
+from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.geometry.similarity import Similarity
-from g_ray.pipelines.alignment import align_to_poses, scale_to_distance
 from g_ray.predictors.chunks import join_chunk, split_into_chunks
+from g_ray.reconstruction.alignment import align_to_poses, scale_to_distance
 
 
 @given(st.integers(1, 300), st.integers(4, 40), st.integers(1, 3))

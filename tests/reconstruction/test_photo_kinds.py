@@ -11,14 +11,14 @@ import pytest
 import torch
 from PIL import Image, features
 
-from g_ray.export.options import ExportOptions
-from g_ray.export.reconstruction import read_reconstruction
-from g_ray.export.view import ReconstructedView
-from g_ray.formats.images import read_photo, rotate_upright
+from g_ray.export.export_options import ExportOptions
+from g_ray.export.reconstructed_view import ReconstructedView
+from g_ray.export.result import read_reconstruction
 from g_ray.geometry.pose import Pose
-from g_ray.pipelines.inputs import KnownGeometry, PhotoOptions, read_views
-from g_ray.pipelines.reconstruction_run import run_reconstruction
-from g_ray.predictors.base import Cost, SceneInput, ScenePrediction
+from g_ray.media.images import read_photo, rotate_upright
+from g_ray.predictors.predictor import Cost, SceneInput, ScenePrediction
+from g_ray.reconstruction.inputs import KnownGeometry, PhotoOptions, read_views
+from g_ray.reconstruction.reconstruct_run import run_reconstruction
 
 TURNED = (5, 6, 7, 8)
 WIDTH, HEIGHT = 48, 36

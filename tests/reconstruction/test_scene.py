@@ -10,17 +10,17 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import g_ray
+from g_ray.calibration import assign_cameras, find_photos
 from g_ray.cameras import Pinhole
-from g_ray.capture import assign_cameras, find_photos
 from g_ray.cli.main import main
-from g_ray.export.reconstruction import read_reconstruction
+from g_ray.export.result import read_reconstruction
 from g_ray.models import RECONSTRUCTION_SIZES, ReconstructionModel
 from g_ray.models.checkpoint import load_reconstruction
 from g_ray.models.inference import run_inference
-from g_ray.pipelines.reconstruction import KnownGeometry, reconstruct
-from g_ray.pipelines.reconstruction_run import open_work_folder
 from g_ray.predictors import network_cost as planning
-from g_ray.predictors.network import NetworkPredictor
+from g_ray.predictors.network_predictor import NetworkPredictor
+from g_ray.reconstruction.reconstruct import KnownGeometry, reconstruct
+from g_ray.reconstruction.reconstruct_run import open_work_folder
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
@@ -215,7 +215,7 @@ def test_too_little_memory_is_one_line(capture, tmp_path, capsys, monkeypatch):
             "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte"
         )
 
-    monkeypatch.setattr("g_ray.predictors.network.run_inference", full)
+    monkeypatch.setattr("g_ray.predictors.network_predictor.run_inference", full)
     assert command(capture, tmp_path / "o") == 2
     assert "do not fit into memory" in capsys.readouterr().err
 
@@ -224,7 +224,7 @@ def test_a_full_disk_leaves_nothing_that_looks_finished(capture, tmp_path, capsy
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device", "points.ply")
 
-    monkeypatch.setattr("g_ray.export.write.write_ply", full)
+    monkeypatch.setattr("g_ray.export.write_files.write_ply", full)
     assert command(capture, tmp_path / "o") == 2
     assert "No space left" in capsys.readouterr().err
     assert not (tmp_path / "o" / "result.json").exists()

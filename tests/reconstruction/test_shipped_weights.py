@@ -2,14 +2,14 @@
 
 import pytest
 
-from g_ray.data.reconstruction_settings import RoomsViews
-from g_ray.data.rooms.reconstruction import RoomsReconstruction
-from g_ray.evaluation.reconstruction import LENSES, RoomsScorer
 from g_ray.models.checkpoint import read_card
-from g_ray.pipelines.reconstruction import load_network
-from g_ray.predictors.settings import ROOMS_WEIGHTS
-from g_ray.recipes import get_recipe
-from g_ray.recipes.stored import parse_recipe
+from g_ray.predictors.model_settings import ROOMS_WEIGHTS
+from g_ray.reconstruction.reconstruct import load_network
+from g_ray_lab.recipes import get_recipe
+from g_ray_lab.recipes.stored_recipe import parse_recipe
+from g_ray_lab.scoring.reconstruction_scorer import LENSES, RoomsScorer
+from g_ray_lab.sources.reconstruction_settings import RoomsViews
+from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
 
 ROOMS = 16
 REPEATS = 1e-4

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from g_ray.cli.main import main
-from g_ray.export.options import ExportOptions
-from g_ray.export.reconstruction import Reconstruction
-from g_ray.export.view import ReconstructedView
-from g_ray.export.write import write_reconstruction
-from g_ray.pipelines.scoring import SCORES, read_truth, score_views
+from g_ray.export.export_options import ExportOptions
+from g_ray.export.reconstructed_view import ReconstructedView
+from g_ray.export.result import Reconstruction
+from g_ray.export.write_files import write_reconstruction
+from g_ray.reconstruction.score import SCORES, read_truth, score_views
 
 from ..room_results import mixed, view
 from ..room_scenes import (

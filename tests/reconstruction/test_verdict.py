@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.export.view import ReconstructedView
-from g_ray.formats.calibration import CalibratedView
+from g_ray.export.reconstructed_view import ReconstructedView
+from g_ray.formats.calibration_source import CalibratedView
 from g_ray.geometry.pose import Pose
-from g_ray.pipelines.verdict import judge
-from g_ray.predictors.base import Cost, Prior, SceneInput, ScenePrediction
-from g_ray.sfm.scene import SparseScene, Tracks
+from g_ray.predictors.predictor import Cost, Prior, SceneInput, ScenePrediction
+from g_ray.reconstruction.verdict import judge
+from g_ray.sfm.sparse_scene import SparseScene, Tracks
 
 SIDE, VIEWS = 16, 3
 CAMERA = Pinhole.from_fov(60.0, SIDE, SIDE)

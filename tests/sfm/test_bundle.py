@@ -17,7 +17,7 @@ from g_ray.sfm.bundle import (
     triangulate_rays,
 )
 from g_ray.sfm.pose_prior import PosePrior
-from g_ray.sfm.scene import Tracks
+from g_ray.sfm.sparse_scene import Tracks
 
 FLOAT64 = torch.float64
 

@@ -6,10 +6,10 @@ import torch
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity
 from g_ray.sfm import Rig, load_scene, reconstruct_cameras, save_scene
-from g_ray.sfm import reconstruction as sfm_reconstruction
+from g_ray.sfm import structure_from_motion as sfm_reconstruction
 from g_ray.sfm.bundle import exponentiate
 from g_ray.sfm.guesses import align_guesses
-from g_ray.sfm.inputs import collect_views
+from g_ray.sfm.sfm_inputs import collect_views
 
 VIEWS = 6
 ELSEWHERE = Similarity(

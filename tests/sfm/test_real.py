@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from g_ray.cameras import Pinhole
-from g_ray.formats.colmap import read_colmap
-from g_ray.formats.images import read_photo
+from g_ray.formats.colmap.colmap_scene import read_colmap
 from g_ray.geometry.pose import Pose
+from g_ray.media.images import read_photo
 from g_ray.rays.resample import resample
 from g_ray.sfm import SfMOptions, reconstruct_cameras, refine, triangulate
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from g_ray.capture import assign_cameras, find_photos
+from g_ray.calibration import assign_cameras, find_photos
 from g_ray.geometry.pose import Pose
 from g_ray.sfm import (
     Rig,
@@ -17,7 +17,7 @@ from g_ray.sfm import (
     refine_poses,
     triangulate,
 )
-from g_ray.sfm import reconstruction as sfm_reconstruction
+from g_ray.sfm import structure_from_motion as sfm_reconstruction
 from g_ray.sfm.bundle import exponentiate
 from g_ray.sfm.mapping import map_views
 

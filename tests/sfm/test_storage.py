@@ -6,7 +6,7 @@ import torch
 from g_ray.cameras import OpenCV, RayMapCamera
 from g_ray.geometry.pose import Pose
 from g_ray.sfm import PoseAgreement, Rig, ScaleEstimate, SparseScene, Tracks, load_scene, save_scene
-from g_ray.sfm.reconstruction import name_full_disk
+from g_ray.sfm.structure_from_motion import name_full_disk
 
 
 def _make_scene() -> SparseScene:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from g_ray.stereo.aggregation import aggregate_costs
-from g_ray.stereo.options import StereoOptions
+from g_ray.stereo.stereo_options import StereoOptions
 
 OPTIONS = StereoOptions(small_penalty=0.1, large_penalty=0.7, edge=0.05)
 DIRECTIONS = [(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1)]

@@ -12,7 +12,7 @@ from g_ray.cameras import OpenCVFisheye
 from g_ray.geometry.pose import Pose
 from g_ray.rays.virtual_pinholes import VirtualPinholes, cover_with_pinholes
 from g_ray.sfm.bundle import State, make_problem, triangulate_rays
-from g_ray.sfm.scene import Tracks
+from g_ray.sfm.sparse_scene import Tracks
 from g_ray.stereo import StereoOptions, StereoView, estimate_depths
 
 cv2 = pytest.importorskip("cv2")

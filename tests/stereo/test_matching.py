@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from g_ray.stereo.matching import NO_SCORE, Patches, SourceImage, average_best, average_boxes
-from g_ray.stereo.options import StereoOptions
+from g_ray.stereo.stereo_options import StereoOptions
 
 
 def draw(*shape, seed=0):

@@ -7,7 +7,6 @@ import pytest
 import torch
 from PIL import Image
 
-from g_ray.bench.stereo_pairs import compare_pair, read_pairs
 from g_ray.cameras import OpenCV
 from g_ray.geometry.pose import Pose
 from g_ray.stereo import (
@@ -17,6 +16,7 @@ from g_ray.stereo import (
     choose_sources,
     sweep_view,
 )
+from g_ray_lab.bench.stereo_pairs import compare_pair, read_pairs
 
 
 def read_image(path):

@@ -6,7 +6,7 @@ import torch
 from g_ray.cameras import CAMERAS, Equirectangular, Pinhole
 from g_ray.geometry.pose import Pose
 from g_ray.stereo.lookup import ProjectionTable
-from g_ray.stereo.view import StereoView
+from g_ray.stereo.stereo_view import StereoView
 from g_ray.stereo.warp import NODES, Trajectories
 
 MAX_ERROR_PX = 0.05

@@ -5,12 +5,12 @@ import torch
 
 from g_ray.cameras import Equirectangular, OpenCVFisheye, Pinhole
 from g_ray.geometry.pose import Pose
-from g_ray.pipelines.synthesis import Synthesizer, choose_working_size, load_network
-from g_ray.pipelines.trajectories import PATHS, rotation_from_vector
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.resample import fit_box, resample
 from g_ray.rays.views import Views
-from g_ray.recipes.nvs import scene
+from g_ray.synthesis.synthesizer import Synthesizer, choose_working_size, load_network
+from g_ray.synthesis.trajectories import PATHS, rotation_from_vector
+from g_ray_lab.recipes.nvs_recipes import scene
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import pytest
 from embreex.mesh_construction import TriangleMesh
 from embreex.rtcore_scene import EmbreeScene
 
-from g_ray.data.textured.light import (
+from g_ray_lab.textured.light import (
     MAX_LIGHT,
     AreaLight,
     Lighting,
@@ -14,8 +14,8 @@ from g_ray.data.textured.light import (
     light_surfaces,
     trace_direct_light,
 )
-from g_ray.data.textured.panels import Surface, make_box, make_panel, space_evenly
-from g_ray.data.textured.patterns import Material
+from g_ray_lab.textured.panels import Surface, make_box, make_panel, space_evenly
+from g_ray_lab.textured.patterns import Material
 
 WHITE = Material(np.full((4, 4, 3), 255, np.uint8), 1.0)
 

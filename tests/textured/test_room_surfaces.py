@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from g_ray.data.textured import patterns
-from g_ray.data.textured.materials import DETAIL_LIGHT, is_even, make_detail
-from g_ray.data.textured.noise import make_noise, mute_colors, set_mean_light
-from g_ray.data.textured.panels import (
+from g_ray_lab.textured import patterns
+from g_ray_lab.textured.materials import DETAIL_LIGHT, is_even, make_detail
+from g_ray_lab.textured.meshes import LINEAR_OF_BYTE, Mesh
+from g_ray_lab.textured.noise import make_noise, mute_colors, set_mean_light
+from g_ray_lab.textured.panels import (
     join_meshes,
     make_box,
     make_panel,
@@ -17,8 +18,7 @@ from g_ray.data.textured.panels import (
     split_creases,
     subdivide,
 )
-from g_ray.data.textured.patterns import Material
-from g_ray.formats.meshes import LINEAR_OF_BYTE, Mesh
+from g_ray_lab.textured.patterns import Material
 
 GRAY = Material(np.full((4, 4, 3), 128, np.uint8), 0.5)
 

@@ -9,12 +9,15 @@ import torch
 from level_files import SIZE, write_package
 
 from g_ray.cameras import Equirectangular, OpenCVFisheye, Pinhole
-from g_ray.data.reconstruction_settings import ScenesViews
-from g_ray.data.textured.exposure import NO_FAULTS, CameraFaults, expose_views
-from g_ray.data.textured.lenses import FISHEYE_DEG, PINHOLE_DEG, LensKind, draw_cameras
-from g_ray.data.textured.levels import LevelSource, is_test_level
-from g_ray.data.textured.walk import CLEARANCE_M, ViewLimits, draw_walk
-from g_ray.data.textured.writer import (
+from g_ray.formats import read_scene
+from g_ray.media.depth import convert_to_ray_depth
+from g_ray.rays.ray_map import RayMap
+from g_ray_lab.sources.reconstruction_settings import ScenesViews
+from g_ray_lab.textured.exposure import NO_FAULTS, CameraFaults, expose_views
+from g_ray_lab.textured.levels import LevelSource, is_test_level
+from g_ray_lab.textured.walk import CLEARANCE_M, ViewLimits, draw_walk
+from g_ray_lab.textured.walk_lenses import FISHEYE_DEG, PINHOLE_DEG, LensKind, draw_cameras
+from g_ray_lab.textured.walk_writer import (
     PARTIAL,
     WalkSettings,
     find_unfinished_walks,
@@ -22,9 +25,6 @@ from g_ray.data.textured.writer import (
     write_walk,
     write_walks,
 )
-from g_ray.formats import read_scene
-from g_ray.formats.depth import convert_to_ray_depth
-from g_ray.rays.ray_map import RayMap
 
 ROOM_M = np.array(SIZE) / 39.37
 TINY = WalkSettings("mini", "train", "mixed", views=3, sizes=((32, 24),))

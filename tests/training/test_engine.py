@@ -7,16 +7,16 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from g_ray.data import RoomsData, RoomsNVS, RoomsReconstruction, RoomsViews
-from g_ray.training import engine
-from g_ray.training.checkpoint import CheckpointStore, list_differences
-from g_ray.training.engine import train
-from g_ray.training.feed import BrokenBatch, choose_workers, iterate_batches
-from g_ray.training.history import read_metrics
-from g_ray.training.learner import move_to_device
-from g_ray.training.recipe import OptimizerSettings, Schedule
-from g_ray.training.task import make_step_seed
-from g_ray.training.tasks.curve import CurveTask
+from g_ray_lab.sources import RoomsData, RoomsNVS, RoomsReconstruction, RoomsViews
+from g_ray_lab.training import engine
+from g_ray_lab.training.engine import train
+from g_ray_lab.training.feed import BrokenBatch, choose_workers, iterate_batches
+from g_ray_lab.training.history import read_metrics
+from g_ray_lab.training.learner import move_to_device
+from g_ray_lab.training.recipe import OptimizerSettings, Schedule
+from g_ray_lab.training.task import make_step_seed
+from g_ray_lab.training.tasks.curve_task import CurveTask
+from g_ray_lab.training.training_checkpoint import CheckpointStore, list_differences
 
 
 def test_it_learns_the_curve(runs, tmp_path):

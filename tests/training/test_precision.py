@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from g_ray.training.learner import LossScale, autocast_to
+from g_ray_lab.training.learner import LossScale, autocast_to
 
 CPU = torch.device("cpu")
 

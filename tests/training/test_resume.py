@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from g_ray.training.checkpoint import CheckpointStore
-from g_ray.training.history import read_metrics
+from g_ray_lab.training.history import read_metrics
+from g_ray_lab.training.training_checkpoint import CheckpointStore
 
 pytestmark = pytest.mark.slow  # processes that start, are killed and start again
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from g_ray.nn.per_camera import DepthPredictor
-from g_ray.training.learner import build_optimizer, compute_learning_rate
-from g_ray.training.recipe import OptimizerSettings, Schedule
+from g_ray.nn.per_camera_attention import DepthPredictor
+from g_ray_lab.training.learner import build_optimizer, compute_learning_rate
+from g_ray_lab.training.recipe import OptimizerSettings, Schedule
 
 PAPER = Schedule(lr=4e-4, steps=80_000, warmup=2_500, start=4e-6)
 

@@ -14,13 +14,15 @@ from pathlib import Path
 
 import torch
 
-from g_ray.training.checkpoint import CheckpointStore
-from g_ray.training.recipe import CurveRecipe, OptimizerSettings, Recipe, Schedule
-from g_ray.training.run import Run
-from g_ray.training.tasks.curve import CurveTask
+from g_ray_lab.training.recipe import CurveRecipe, OptimizerSettings, Recipe, Schedule
+from g_ray_lab.training.run_settings import Run
+from g_ray_lab.training.tasks.curve_task import CurveTask
+from g_ray_lab.training.training_checkpoint import CheckpointStore
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch._dynamo", "g_ray.training.engine", "g_ray.training.tasks.curve"])
+CONTEXT.set_forkserver_preload(
+    ["torch._dynamo", "g_ray_lab.training.engine", "g_ray_lab.training.tasks.curve_task"]
+)
 
 
 def small(steps: int = 40, **changes) -> CurveRecipe:
@@ -90,7 +92,7 @@ def member(rank: int, size: int, port: int, recipe: Recipe, run: Run, sabotage) 
     sys.stderr = open(run.out.parent / f"{run.out.name}-{rank}.log", "a")  # noqa: SIM115
     if sabotage is not None:
         sabotage()
-    from g_ray.training.engine import train
+    from g_ray_lab.training.engine import train
 
     try:
         train("curve", recipe, run)

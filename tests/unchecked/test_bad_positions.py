@@ -6,7 +6,7 @@ import torch
 from g_ray.cameras import Equirectangular, Pinhole
 from g_ray.coordinates import get_coordinate
 from g_ray.encodings import ENCODINGS, encoding
-from g_ray.encodings.per_camera import PerCamera
+from g_ray.encodings.expected_rotation import PerCamera
 from g_ray.geometry.pose import Pose
 from g_ray.nn.attention import attention
 from g_ray.nn.transformer import MultiHeadAttention

@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from g_ray.data import RoomsData, RoomsNVS
 from g_ray.encodings import ENCODINGS, encoding
-from g_ray.encodings.per_camera import PerCamera
+from g_ray.encodings.expected_rotation import PerCamera
 from g_ray.models import LVSM, METHODS, LVSMConfig
 from g_ray.nn.attention import attention
 from g_ray.nn.transformer import MultiHeadAttention
-from g_ray.recipes.reconstruction import tiny
-from g_ray.training.engine import train
-from g_ray.training.learner import compile_blocks
-from g_ray.training.run import Run
+from g_ray_lab.recipes.reconstruction_recipes import tiny
+from g_ray_lab.sources import RoomsData, RoomsNVS
+from g_ray_lab.training.engine import train
+from g_ray_lab.training.learner import compile_blocks
+from g_ray_lab.training.run_settings import Run
 
 DIM, PATCH = 24, 16
 

@@ -10,7 +10,7 @@ import torch
 def room_folder(tmp_path_factory, room_results):
     """Writes the finished result of a room through two pinholes and a fisheye with dark corners; of a scale."""
     from g_ray.cameras import OpenCVFisheye, Pinhole
-    from g_ray.export.reconstruction import finish_reconstruction, write_views
+    from g_ray.export.result import finish_reconstruction, write_views
 
     def written(scale: int):
         rim = torch.tensor([11.0, 11.0, 32.0, 24.0]) * scale
@@ -35,8 +35,8 @@ def stereo_folder(tmp_path_factory, room_results):
     """The finished result of a room as stereo leaves it: depth at half of the photographs' size, holes, filled pixels
     in the first view, no "size" among the settings."""
     from g_ray.cameras import OpenCVFisheye, Pinhole
-    from g_ray.export.options import ExportOptions
-    from g_ray.export.write import write_reconstruction
+    from g_ray.export.export_options import ExportOptions
+    from g_ray.export.write_files import write_reconstruction
     from g_ray.viewer.reconstruction_report import write_report
 
     whole = [

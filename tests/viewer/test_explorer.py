@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from g_ray.export.reconstruction import read_reconstruction
+from g_ray.export.result import read_reconstruction
 from g_ray.models import RECONSTRUCTION_SIZES, ReconstructionModel
 from g_ray.viewer.explorer import Explorer
 from g_ray.viewer.explorer_server import ExplorerServer

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
+from g_ray.demo.demo_page import make_demo_views
+from g_ray.demo.phases import compare_phases, compute_spread, draw_shared_ray_pairs
 from g_ray.encodings.rotary import make_geometric_frequencies
-from g_ray.viewer.demo import make_demo_views
-from g_ray.viewer.phases import compare_phases, compute_spread, draw_shared_ray_pairs
 
 BANK = make_geometric_frequencies(16, scale=10.0, base=100.0)
 

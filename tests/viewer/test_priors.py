@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from g_ray.viewer.demo import QUERY, make_demo_views
+from g_ray.demo.demo_page import QUERY, make_demo_views
 from g_ray.viewer.priors import (
     BANKS,
     G_RAY,

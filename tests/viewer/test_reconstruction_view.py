@@ -16,7 +16,7 @@ import torch
 import viser.transforms as tf
 
 from g_ray.cli.main import main
-from g_ray.export.reconstruction import read_reconstruction
+from g_ray.export.result import read_reconstruction
 from g_ray.viewer import photo_surface
 from g_ray.viewer.photo_surface import build_photo_surface, undo_tone_mapping
 from g_ray.viewer.reconstruction_view import ReconstructionView, open_view

@@ -1,7 +1,7 @@
 """Camera models, one file each. A new model is a file, its import and a line in CAMERAS; the conformance tests, the
 files of cameras and the tables of the documentation then include it."""
 
-from g_ray.cameras.base import Camera as Camera
+from g_ray.cameras.camera import Camera as Camera
 from g_ray.cameras.division import Division as Division
 from g_ray.cameras.double_sphere import DoubleSphere as DoubleSphere
 from g_ray.cameras.equirectangular import Equirectangular as Equirectangular

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.cameras.directions import normalize
 from g_ray.cameras.eucm import compute_unified_rim, divide_where_positive, is_outside_shadow, lift_unified
 from g_ray.cameras.sampling import ParameterSampler

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.cameras.distortion import RIM_SLACK
 from g_ray.cameras.sampling import ParameterSampler
 

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from g_ray.cameras.base import Camera
+    from g_ray.cameras.camera import Camera
 
 # Samples per line and search. Each search for the end of the valid rays looks between two samples of the one before,
 # so four of them place it to 1 / 256⁴ of the line, below the rounding of float32.

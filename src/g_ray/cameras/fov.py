@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.cameras.directions import normalize, polar_angle, project_radially, unproject_radially
 from g_ray.cameras.sampling import ParameterSampler
 from g_ray.cameras.validation import check_values

@@ -15,7 +15,7 @@ from g_ray.cameras.pixels import allocate_empty, pixel_centers
 from g_ray.cameras.rim_maps import RadialLenses, fill_rim_maps
 
 if TYPE_CHECKING:
-    from g_ray.cameras.base import Camera
+    from g_ray.cameras.camera import Camera
 
 # Pixels that are unprojected at once.
 _CHUNK = 1 << 16

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.cameras.inverse import solve_2x2
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.sampling import ParameterSampler

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.cameras.directions import polar_angle, project_radially, unproject_radially
 from g_ray.cameras.distortion import PlanarDistortion, critical_angle, is_within
 from g_ray.cameras.fold_maps import Fold

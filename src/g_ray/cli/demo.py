@@ -20,8 +20,8 @@ class Demo:
         print("g-ray demo: loading torch", flush=True)
         import torch
 
+        from g_ray.demo.demo_page import collect_numbers, write_demo
         from g_ray.runtime.out_folder import claim_out
-        from g_ray.viewer.demo import collect_numbers, write_demo
 
         claim_out(self.out, "demo")
         torch.set_num_threads(1)  # tensors this small only lose time to threads waiting for each other
@@ -38,7 +38,7 @@ class Demo:
 
 def write_reconstruction(folder: Path) -> str:
     """Write the reconstruction; return its scores and its verdict as text."""
-    from g_ray.pipelines.demo import write_reconstruction_demo
+    from g_ray.demo.demo_scene import write_reconstruction_demo
 
     demo = write_reconstruction_demo(folder)
     return "\n".join(

@@ -18,19 +18,19 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 import tyro
 
 from g_ray import __version__
-from g_ray.cli.bench import Bench
-from g_ray.cli.data import Data
 from g_ray.cli.demo import Demo
-from g_ray.cli.evaluate import Evaluate
 from g_ray.cli.rays import Rays
 from g_ray.cli.reconstruct import Reconstruct
-from g_ray.cli.reproduce import Reproduce
 from g_ray.cli.synthesize import Synthesize
-from g_ray.cli.train import expand_recipe_name, make_train
 from g_ray.cli.view import View
 from g_ray.cli.weights import Weights
-from g_ray.data.reconstruction_settings import FolderSettings
 from g_ray.runtime.renamed import rename_option
+from g_ray_lab.cli.bench_command import Bench
+from g_ray_lab.cli.data_command import Data
+from g_ray_lab.cli.evaluate_command import Evaluate
+from g_ray_lab.cli.train_command import expand_recipe_name, make_train
+from g_ray_lab.sources.reconstruction_settings import FolderSettings
+from g_ray_lab.tables.reproduce import Reproduce
 
 DESCRIPTION = "Ray-angle position encoding for multi-view transformers. --version prints the version."
 BOOLEANS = ("True", "False")

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from g_ray.export.options import ExportOptions
-from g_ray.predictors.settings import ModelName, ModelSettings
+from g_ray.export.export_options import ExportOptions
+from g_ray.predictors.model_settings import ModelName, ModelSettings
 
 if TYPE_CHECKING:
-    from g_ray.export.reconstruction import Reconstruction
+    from g_ray.export.result import Reconstruction
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,11 @@ class Reconstruct:
     def run(self) -> None:
         self._check()
         print("g-ray reconstruct: loading torch", flush=True)
-        from g_ray.capture import format_calibration_table
+        from g_ray.calibration import format_calibration_table
         from g_ray.cli.text import ProgressLine
-        from g_ray.pipelines.inputs import (
+        from g_ray.predictors import make_predictor
+        from g_ray.predictors.predictor import SceneInput
+        from g_ray.reconstruction.inputs import (
             PhotoOptions,
             collect_known,
             join_views,
@@ -71,10 +73,8 @@ class Reconstruct:
             read_rig,
             read_views,
         )
-        from g_ray.pipelines.reconstruction_run import check_result_folder, run_reconstruction
-        from g_ray.predictors import make_predictor
-        from g_ray.predictors.base import SceneInput
-        from g_ray.training.distributed import choose_device
+        from g_ray.reconstruction.reconstruct_run import check_result_folder, run_reconstruction
+        from g_ray_lab.training.distributed import choose_device
 
         choose_device(self.settings.device, 0)
         check_result_folder(self.out)

@@ -11,11 +11,11 @@ from g_ray.runtime.out_folder import check_out_file, claim_out
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from g_ray.cameras.base import Camera
-    from g_ray.formats.calibration import CalibratedView
-    from g_ray.formats.scene import PosedScene
+    from g_ray.cameras.camera import Camera
+    from g_ray.formats.calibration_source import CalibratedView
+    from g_ray.formats.posed_scene import PosedScene
     from g_ray.geometry.pose import Pose
-    from g_ray.pipelines.synthesis import Synthesizer
+    from g_ray.synthesis.synthesizer import Synthesizer
 
 FRAMES, FPS = 60, 24
 
@@ -63,9 +63,9 @@ class Synthesize:
         import torch
 
         from g_ray.geometry.pose import Pose
-        from g_ray.pipelines.inputs import choose_lens, read_contexts, read_targets
-        from g_ray.pipelines.synthesis import Synthesizer, load_network
-        from g_ray.training.distributed import choose_device
+        from g_ray.reconstruction.inputs import choose_lens, read_contexts, read_targets
+        from g_ray.synthesis.synthesizer import Synthesizer, load_network
+        from g_ray_lab.training.distributed import choose_device
 
         network = load_network(self.weights, choose_device(self.device, 0))
         scene = self._read_scene()
@@ -143,7 +143,7 @@ class Synthesize:
 
     def _write_pictures(self, stage: "Synthesizer", targets: "list[CalibratedView]") -> None:
         from g_ray.cli.text import make_file_name
-        from g_ray.pipelines.synthesis import describe_size
+        from g_ray.synthesis.synthesizer import describe_size
         from g_ray.viewer.animation import save_picture
 
         if self.out.suffix and len(targets) > 1:
@@ -165,8 +165,8 @@ class Synthesize:
             )
 
     def _write_path(self, stage: "Synthesizer", poses: "Pose", lens: "Camera") -> None:
-        from g_ray.pipelines.synthesis import describe_size
-        from g_ray.pipelines.trajectories import PATHS
+        from g_ray.synthesis.synthesizer import describe_size
+        from g_ray.synthesis.trajectories import PATHS
         from g_ray.viewer.animation import save_animation
 
         kind, count = PATHS[str(self.path)], self.frames or FRAMES

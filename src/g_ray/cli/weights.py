@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 if TYPE_CHECKING:
-    from g_ray.evaluation.reconstruction import FoldersScorer
     from g_ray.models.foreign import LoadReport
+    from g_ray_lab.scoring.reconstruction_scorer import FoldersScorer
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Convert:
         from g_ray.models.checkpoint import find_file
         from g_ray.models.convert import convert_checkpoint
         from g_ray.models.foreign import detect_kind, read_foreign
-        from g_ray.recipes.released import convert_released_lvsm
+        from g_ray_lab.recipes.released_recipe import convert_released_lvsm
 
         state = read_foreign(find_file(self.source))
         dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[self.dtype]
@@ -95,7 +95,7 @@ class Lpips:
     """Download the LPIPS weights (AlexNet, v0.1) into the cache, once; training and tables use them from there."""
 
     def run(self) -> None:
-        from g_ray.metrics.lpips_weights import fetch_weights
+        from g_ray_lab.metrics.lpips_weights import fetch_weights
 
         fetch_weights()
 
@@ -123,7 +123,7 @@ class Ship:
         import json
 
         from g_ray.models.checkpoint import FOLDER
-        from g_ray.pipelines.shipping import ship_run
+        from g_ray_lab.recipes.shipping import ship_run
 
         folder = self.folder or FOLDER
         card = ship_run(self.run_folder, self.name, folder, self.scenes, self._build_tests(), self.size)
@@ -131,9 +131,9 @@ class Ship:
         print(f"{path}: {card['bytes'] / 1e6:.1f} MB, {json.dumps(card['scores'])}")
 
     def _build_tests(self) -> "FoldersScorer | None":
-        from g_ray.cli.reproduce import build_folders_scorer
-        from g_ray.recipes.stored import read_recipe
-        from g_ray.training.checkpoint import WEIGHTS
+        from g_ray_lab.recipes.stored_recipe import read_recipe
+        from g_ray_lab.tables.reproduce import build_folders_scorer
+        from g_ray_lab.training.training_checkpoint import WEIGHTS
 
         if self.tests is None:
             return None

@@ -5,8 +5,8 @@ from inspect import signature
 from typing import Any
 
 from g_ray.encodings.absolute import CONDITIONINGS, camray, plucker, raymap
-from g_ray.encodings.base import Encoding, NoPosition, Prepared, Tokenwise
 from g_ray.encodings.camera_transform import CameraTransform
+from g_ray.encodings.encoding_base import Encoding, NoPosition, Prepared, Tokenwise
 from g_ray.encodings.rayrope import RayRoPE
 from g_ray.encodings.rotary import Rotary
 from g_ray.encodings.rotation import Rotation

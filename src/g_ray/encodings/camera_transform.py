@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray.encodings.base import DirectSum, TokenMap, Tokenwise, check_choice, check_split
+from g_ray.encodings.encoding_base import DirectSum, TokenMap, Tokenwise, check_choice, check_split
 from g_ray.encodings.rotary import Rotary
 from g_ray.geometry.pose import Pose
 from g_ray.rays.layout import Layout

@@ -9,8 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from g_ray.coordinates import RayCoordinate, get_coordinate
-from g_ray.encodings.base import Encoding, check_choice, check_split
-from g_ray.encodings.per_camera import EXPECTATIONS, PerCamera, RangeCoordinates
+from g_ray.encodings.encoding_base import Encoding, check_choice, check_split
+from g_ray.encodings.expected_rotation import EXPECTATIONS, PerCamera, RangeCoordinates
 from g_ray.encodings.rotary import make_periodic_frequencies, round_to_period
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import CORNERS, Tokens

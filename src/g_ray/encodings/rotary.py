@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.coordinates import Axis, get_coordinate
-from g_ray.encodings.base import Encoding, Tokenwise, check_choice, check_split
+from g_ray.encodings.encoding_base import Encoding, Tokenwise, check_choice, check_split
 from g_ray.encodings.rotation import Rotation
 from g_ray.rays.views import CENTER, Samples, Tokens
 

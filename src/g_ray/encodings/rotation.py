@@ -22,7 +22,7 @@ from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
 from g_ray.encodings._pairs import rotate_adjacent_into, rotate_pairs, rotate_pairs_into
-from g_ray.encodings.base import Identity, Prepared, TokenMap, Tokenwise
+from g_ray.encodings.encoding_base import Identity, Prepared, TokenMap, Tokenwise
 
 
 @dataclass(frozen=True)

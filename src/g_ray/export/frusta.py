@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.export.points import PointCloud
-from g_ray.export.reconstruction import Reconstruction
+from g_ray.export.result import Reconstruction
 from g_ray.geometry.pose import Pose
 
 PER_SIDE = 12

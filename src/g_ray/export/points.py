@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
 
-from g_ray.export.options import ExportOptions
-from g_ray.export.reconstruction import Reconstruction
-from g_ray.export.view import ReconstructedView
-from g_ray.formats.images import read_reduced_photo
+from g_ray.export.export_options import ExportOptions
+from g_ray.export.reconstructed_view import ReconstructedView
+from g_ray.export.result import Reconstruction
 from g_ray.geometry.similarity import Similarity
+from g_ray.media.images import read_reduced_photo
 
 SKY_LUMINANCE = 0.5
 """Sky is at least this bright …"""

@@ -9,40 +9,40 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from g_ray.formats.aria import AriaSource
-from g_ray.formats.arkitscenes import is_arkitscenes, read_arkitscenes
 from g_ray.formats.basalt import BasaltSource
-from g_ray.formats.calibration import CalibratedView, CalibrationSource, Example, Lens
+from g_ray.formats.calibration_source import CalibratedView, CalibrationSource, Example, Lens
 from g_ray.formats.cameras_json import CamerasJsonSource
 from g_ray.formats.camodocal import CamOdoCalSource
-from g_ray.formats.colmap import ColmapSource, is_colmap, read_colmap
-from g_ray.formats.colmap_devices import ColmapDevicesSource
+from g_ray.formats.colmap.colmap_devices import ColmapDevicesSource
+from g_ray.formats.colmap.colmap_scene import ColmapSource, is_colmap, read_colmap
 from g_ray.formats.documents import ParsedFile
-from g_ray.formats.eth3d import ETH3DSource
+from g_ray.formats.eth3d_calibration import ETH3DSource
 from g_ray.formats.euroc import EurocSource
 from g_ray.formats.exif import ExifSource
-from g_ray.formats.hypersim import is_hypersim, read_hypersim
 from g_ray.formats.kalibr import KalibrSource
 from g_ray.formats.matrixcity import is_matrixcity, read_matrixcity
-from g_ray.formats.matterport import is_matterport, read_matterport
 from g_ray.formats.metashape import MetashapeSource
-from g_ray.formats.midair import is_midair, read_midair
 from g_ray.formats.nerfstudio import TRANSFORMS, NerfstudioSource, is_nerfstudio, read_nerfstudio
-from g_ray.formats.omnidata import is_omnidata, read_omnidata
 from g_ray.formats.omniobject3d import is_omniobject3d, read_omniobject3d
-from g_ray.formats.omniworld import is_omniworld, read_omniworld
 from g_ray.formats.open3d import Open3DSource
-from g_ray.formats.opencv import OpenCVSource
+from g_ray.formats.opencv_calibration import OpenCVSource
 from g_ray.formats.orb_slam import OrbSlamSource
-from g_ray.formats.ray_maps import RayMapSource
+from g_ray.formats.posed_scene import PosedScene, SceneFormat
+from g_ray.formats.ray_map_files import RayMapSource
 from g_ray.formats.ros import ROSSource
-from g_ray.formats.scannetpp import ScanNetPPSource
-from g_ray.formats.scene import PosedScene, SceneFormat
+from g_ray.formats.scannetpp_calibration import ScanNetPPSource
 from g_ray.formats.seven_scenes import SevenScenesSource, is_seven_scenes, read_seven_scenes
-from g_ray.formats.tartanair import is_tartanair, read_tartanair
-from g_ray.formats.taskonomy import is_taskonomy, read_taskonomy
-from g_ray.formats.virtual_kitti import is_virtual_kitti, read_virtual_kitti
 from g_ray.formats.wai import SCENE_META, is_wai, read_wai
-from g_ray.formats.wildrgbd import is_wildrgbd, read_wildrgbd
+from g_ray_lab.datasets.arkitscenes import is_arkitscenes, read_arkitscenes
+from g_ray_lab.datasets.hypersim import is_hypersim, read_hypersim
+from g_ray_lab.datasets.matterport import is_matterport, read_matterport
+from g_ray_lab.datasets.midair import is_midair, read_midair
+from g_ray_lab.datasets.omnidata import is_omnidata, read_omnidata
+from g_ray_lab.datasets.omniworld import is_omniworld, read_omniworld
+from g_ray_lab.datasets.tartanair import is_tartanair, read_tartanair
+from g_ray_lab.datasets.taskonomy import is_taskonomy, read_taskonomy
+from g_ray_lab.datasets.virtual_kitti import is_virtual_kitti, read_virtual_kitti
+from g_ray_lab.datasets.wildrgbd import is_wildrgbd, read_wildrgbd
 
 __all__ = [
     "CALIBRATIONS",

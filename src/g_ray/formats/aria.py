@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.cameras.fisheye624 import Fisheye624
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.formats.calibration import CalibrationSource, Example, Lens, check_principal_point
+from g_ray.formats.calibration_source import CalibrationSource, Example, Lens, check_principal_point
 from g_ray.formats.documents import ParsedFile, describe, parse_json, parse_numbers, parse_positive_int
 from g_ray.runtime.files import write_atomically
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.cameras.double_sphere import DoubleSphere
 from g_ray.cameras.eucm import EUCM
 from g_ray.cameras.fov import FOV
@@ -14,7 +14,7 @@ from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.cameras.ucm import UCM
-from g_ray.formats.calibration import CalibrationSource, Example, Lens
+from g_ray.formats.calibration_source import CalibrationSource, Example, Lens
 from g_ray.formats.documents import ParsedFile, describe, parse_number, parse_numbers, parse_positive_int
 from g_ray.runtime.files import write_atomically
 

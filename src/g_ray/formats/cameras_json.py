@@ -22,14 +22,14 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from g_ray.cameras import CAMERAS
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.cameras.eucm import EUCM
 from g_ray.cameras.ray_map_camera import RayMapCamera
-from g_ray.formats.arrays import load_array
-from g_ray.formats.calibration import CalibratedView, CalibrationSource, Example, Lens
+from g_ray.formats.calibration_source import CalibratedView, CalibrationSource, Example, Lens
 from g_ray.formats.documents import MAX_NUMBER, MAX_SIDE, ParsedFile, describe, read_json_object
-from g_ray.formats.photos import Photo
 from g_ray.geometry.pose import Pose
+from g_ray.media.arrays import load_array
+from g_ray.media.photos import Photo
 from g_ray.runtime.files import atomic_path, write_atomically
 
 Number = Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER, allow_inf_nan=False)]

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.ucm import UCM
-from g_ray.formats.calibration import CalibrationSource, Example, Lens
+from g_ray.formats.calibration_source import CalibrationSource, Example, Lens
 from g_ray.formats.documents import ParsedFile, describe, parse_number, parse_positive_int
 from g_ray.formats.mei import make_mei_builder
-from g_ray.formats.opencv import make_lens_builder
+from g_ray.formats.opencv_calibration import make_lens_builder
 from g_ray.runtime.files import write_atomically
 
 GROUPS = ("mirror_parameters", "distortion_parameters", "projection_parameters")

@@ -9,11 +9,11 @@ import torch
 from PIL import Image
 
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.formats.calibration import CalibratedView, CalibrationSource, Example
+from g_ray.formats.calibration_source import CalibratedView, CalibrationSource, Example
 from g_ray.formats.documents import ParsedFile
-from g_ray.formats.images import open_photo
-from g_ray.formats.photos import Photo, has_same_aspect
 from g_ray.formats.plausible import check_plausible
+from g_ray.media.images import open_photo
+from g_ray.media.photos import Photo, has_same_aspect
 
 KEYWORD = "exif"
 _MAKE, _MODEL, _DETAILS = 271, 272, 0x8769

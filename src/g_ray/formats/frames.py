@@ -15,13 +15,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.cameras.equirectangular import Equirectangular
 from g_ray.cameras.fisheye624 import Fisheye624
 from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.formats.depth import DepthFile
 from g_ray.formats.documents import (
     MAX_NUMBER,
     describe,
@@ -30,10 +29,11 @@ from g_ray.formats.documents import (
     parse_positive_int,
     read_json_object,
 )
-from g_ray.formats.images import read_photo_size
 from g_ray.formats.lens_keys import names_lens
-from g_ray.formats.scene import PosedScene, check_photos, resolve_inside
+from g_ray.formats.posed_scene import PosedScene, check_photos, resolve_inside
 from g_ray.geometry.pose import Pose
+from g_ray.media.depth import DepthFile
+from g_ray.media.images import read_photo_size
 
 Axes = Literal["opencv", "opengl"]
 

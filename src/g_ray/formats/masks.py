@@ -12,13 +12,13 @@ from pathlib import Path, PurePosixPath
 from jaxtyping import Bool
 from torch import Tensor
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.formats.frames import get_frames, read_document
-from g_ray.formats.images import read_header
-from g_ray.formats.mask_file import MaskFile
 from g_ray.formats.nerfstudio import TRANSFORMS
-from g_ray.formats.photos import Photo
-from g_ray.formats.scene import PosedScene, resolve_inside
+from g_ray.formats.posed_scene import PosedScene, resolve_inside
+from g_ray.media.images import read_header
+from g_ray.media.mask_file import MaskFile
+from g_ray.media.photos import Photo
 
 SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".pgm")
 """Formats without loss: compression would leave zeros that are not zero."""

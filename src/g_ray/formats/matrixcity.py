@@ -12,16 +12,16 @@ from pathlib import Path
 
 import numpy as np
 
-from g_ray.formats.depth import DepthFile
 from g_ray.formats.documents import parse_number, parse_numbers, read_json_object
-from g_ray.formats.images import read_photo_size
-from g_ray.formats.recorded import (
+from g_ray.formats.posed_scene import PosedScene
+from g_ray.formats.recordings import (
     RecordedView,
     build_recorded_scene,
     make_centered_pinhole,
     make_world_from_cam,
 )
-from g_ray.formats.scene import PosedScene
+from g_ray.media.depth import DepthFile
+from g_ray.media.images import read_photo_size
 
 TITLE = "MatrixCity"
 TRANSFORMS = "transforms.json"

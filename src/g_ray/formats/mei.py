@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.cameras.distortion import PlanarDistortion
 from g_ray.cameras.pixels import pixel_centers
 from g_ray.cameras.ray_map_camera import RayMapCamera

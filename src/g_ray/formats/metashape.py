@@ -14,11 +14,11 @@ from xml.etree.ElementTree import Element
 
 import torch
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.formats.calibration import CalibrationSource, Example, Lens
+from g_ray.formats.calibration_source import CalibrationSource, Example, Lens
 from g_ray.formats.documents import ParsedFile, describe, parse_number, parse_positive_int
 from g_ray.runtime.files import write_atomically
 

@@ -19,10 +19,9 @@ from typing import Any, get_args
 
 import torch
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.cameras.opencv import OpenCV
-from g_ray.formats.calibration import CalibrationSource, Example, Lens
-from g_ray.formats.depth import Convention, DepthFile
+from g_ray.formats.calibration_source import CalibrationSource, Example, Lens
 from g_ray.formats.documents import ParsedFile, describe, parse_number
 from g_ray.formats.frames import (
     DISTORTION,
@@ -32,8 +31,9 @@ from g_ray.formats.frames import (
     get_frames,
     read_document,
 )
-from g_ray.formats.mask_file import MaskFile
-from g_ray.formats.scene import PosedScene, find_covisibility_file, resolve_inside
+from g_ray.formats.posed_scene import PosedScene, find_covisibility_file, resolve_inside
+from g_ray.media.depth import Convention, DepthFile
+from g_ray.media.mask_file import MaskFile
 from g_ray.runtime.files import write_atomically, write_json
 
 TRANSFORMS = "transforms.json"

@@ -9,13 +9,13 @@ CATEGORY/OBJECT/render/depths/r_0_depth.exr        z-depth in the unit of the po
 from pathlib import Path
 from typing import Any
 
-from g_ray.formats.depth import DepthFile
 from g_ray.formats.documents import parse_number
 from g_ray.formats.frames import get_frames, pose_from_frame, read_document
-from g_ray.formats.images import read_photo_size
-from g_ray.formats.recorded import RecordedView, build_recorded_scene, make_centered_pinhole
-from g_ray.formats.scene import PosedScene
+from g_ray.formats.posed_scene import PosedScene
+from g_ray.formats.recordings import RecordedView, build_recorded_scene, make_centered_pinhole
 from g_ray.geometry.pose import Pose
+from g_ray.media.depth import DepthFile
+from g_ray.media.images import read_photo_size
 
 TITLE = "OmniObject3D"
 TRANSFORMS = "transforms.json"

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
-from g_ray.formats.calibration import CalibrationSource, Example, Lens
+from g_ray.formats.calibration_source import CalibrationSource, Example, Lens
 from g_ray.formats.documents import ParsedFile, describe, parse_number, parse_numbers, parse_positive_int
-from g_ray.formats.opencv import make_lens_builder, parse_intrinsics
+from g_ray.formats.opencv_calibration import make_lens_builder, parse_intrinsics
 from g_ray.runtime.files import write_atomically
 
 COUNTS = {

@@ -21,14 +21,14 @@ from PIL import Image
 from torch import Tensor
 
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.formats.calibration import CalibrationSource, Example, Lens
-from g_ray.formats.depth import DepthFile
-from g_ray.formats.depth_registration import register_depth
+from g_ray.formats.calibration_source import CalibrationSource, Example, Lens
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.frames import find_nearest_rotation
-from g_ray.formats.images import read_photo_size
-from g_ray.formats.scene import PosedScene, check_photos, find_covisibility_file
+from g_ray.formats.posed_scene import PosedScene, check_photos, find_covisibility_file
 from g_ray.geometry.pose import Pose
+from g_ray.media.depth import DepthFile
+from g_ray.media.depth_registration import register_depth
+from g_ray.media.images import read_photo_size
 from g_ray.runtime.files import write_atomically
 
 POSE = ".pose.txt"

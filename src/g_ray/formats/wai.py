@@ -13,9 +13,9 @@ where most of these files come from; MapAnything's own loaders put pixel centres
 from pathlib import Path
 from typing import Any
 
-from g_ray.formats.depth import DepthFile
 from g_ray.formats.frames import Axes, build_scene, get_frames, read_document
-from g_ray.formats.scene import PosedScene, find_covisibility_file, resolve_inside
+from g_ray.formats.posed_scene import PosedScene, find_covisibility_file, resolve_inside
+from g_ray.media.depth import DepthFile
 
 SCENE_META = "scene_meta.json"
 DEPTHS = ("depth", "rendered_depth")

@@ -14,24 +14,24 @@ if TYPE_CHECKING:
     from g_ray.models.lvsm_config import SIZES as SIZES
     from g_ray.models.lvsm_config import LVSMConfig as LVSMConfig
     from g_ray.models.lvsm_config import Method as Method
-    from g_ray.models.prediction import Prediction as Prediction
-    from g_ray.models.reconstruction import ReconstructionModel as ReconstructionModel
+    from g_ray.models.network_prediction import Prediction as Prediction
     from g_ray.models.reconstruction_config import RECONSTRUCTION_METHODS as RECONSTRUCTION_METHODS
     from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES as RECONSTRUCTION_SIZES
     from g_ray.models.reconstruction_config import ReconstructionConfig as ReconstructionConfig
     from g_ray.models.reconstruction_config import ReconstructionMethod as ReconstructionMethod
+    from g_ray.models.reconstruction_network import ReconstructionModel as ReconstructionModel
 
 _HOME = {
     "LVSM": "g_ray.models.lvsm",
     "LVSMConfig": "g_ray.models.lvsm_config",
     "METHODS": "g_ray.models.lvsm_config",
     "Method": "g_ray.models.lvsm_config",
-    "Prediction": "g_ray.models.prediction",
+    "Prediction": "g_ray.models.network_prediction",
     "RECONSTRUCTION_METHODS": "g_ray.models.reconstruction_config",
     "RECONSTRUCTION_SIZES": "g_ray.models.reconstruction_config",
     "ReconstructionConfig": "g_ray.models.reconstruction_config",
     "ReconstructionMethod": "g_ray.models.reconstruction_config",
-    "ReconstructionModel": "g_ray.models.reconstruction",
+    "ReconstructionModel": "g_ray.models.reconstruction_network",
     "SIZES": "g_ray.models.lvsm_config",
 }
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from g_ray.encodings.base import Encoding, Prepared
+from g_ray.encodings.encoding_base import Encoding, Prepared
 from g_ray.nn.recompute import run_part
 from g_ray.nn.transformer import Block
 from g_ray.rays.views import Tokens

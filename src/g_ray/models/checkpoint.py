@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from g_ray.models.foreign import check_shapes, load_matching
-from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.models.reconstruction_config import ReconstructionConfig, ReconstructionNetwork
+from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.models.stored_config import check_config, parse_stored_json
 from g_ray.nn.transformer import prepare_for_inference
 from g_ray.runtime.files import atomic_path

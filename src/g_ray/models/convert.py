@@ -18,8 +18,8 @@ from g_ray.models.foreign import (
     rename_from_transformers,
     rename_from_vggt,
 )
-from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.models.reconstruction_config import ReconstructionConfig
+from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.runtime.files import atomic_path
 
 ENCODER = "encoder."

@@ -9,14 +9,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import fit_similarity_robustly
 from g_ray.models.framing import Frame, Framing
-from g_ray.models.prediction import Prediction
-from g_ray.models.reconstruction import ReconstructionModel
+from g_ray.models.network_prediction import Prediction
 from g_ray.models.reconstruction_config import get_reconstruction_method
+from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views
 

@@ -20,8 +20,8 @@ from g_ray.models.convert import find_encoder_size
 from g_ray.models.dinov2 import DINOV2_SIZES, DINOv2, PatchEmbed
 from g_ray.models.dpt import DPTHead
 from g_ray.models.foreign import read_foreign, rename_from_hub
-from g_ray.models.reconstruction import normalize_images
 from g_ray.models.reconstruction_config import get_reconstruction_method
+from g_ray.models.reconstruction_network import normalize_images
 from g_ray.nn.transformer import prepare_for_inference
 from g_ray.rays.views import Views
 

@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.encodings.base import Prepared, Tokenwise
-from g_ray.encodings.per_camera import PerCamera
+from g_ray.encodings.encoding_base import Prepared, Tokenwise
+from g_ray.encodings.expected_rotation import PerCamera
 from g_ray.nn import sdpa
-from g_ray.nn.per_camera import PerCameraAttention, attend_per_camera
+from g_ray.nn.per_camera_attention import PerCameraAttention, attend_per_camera
 
 
 def attention(

@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.encodings.base import Prepared, Tokenwise
-from g_ray.encodings.per_camera import PerCamera
+from g_ray.encodings.encoding_base import Prepared, Tokenwise
+from g_ray.encodings.expected_rotation import PerCamera
 
 
 def naive_attention(

@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from g_ray.encodings.base import Encoding, Prepared, Tokenwise
-from g_ray.encodings.per_camera import PerCamera
+from g_ray.encodings.encoding_base import Encoding, Prepared, Tokenwise
+from g_ray.encodings.expected_rotation import PerCamera
 from g_ray.encodings.rotation import compute_adjacent_order, has_adjacent_form, make_pairs_adjacent
 from g_ray.nn.attention import attention, compute_attention_weights
-from g_ray.nn.per_camera import DepthPredictor
+from g_ray.nn.per_camera_attention import DepthPredictor
 
 Network = TypeVar("Network", bound=nn.Module)
 

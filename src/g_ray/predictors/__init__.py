@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from g_ray.predictors.model_settings import DEFAULT_MODEL, WEIGHTS, ModelName, ModelSettings
 from g_ray.predictors.peers import PEERS, make_peer
-from g_ray.predictors.settings import DEFAULT_MODEL, WEIGHTS, ModelName, ModelSettings
 
 if TYPE_CHECKING:
-    from g_ray.predictors.base import Predictor
+    from g_ray.predictors.predictor import Predictor
 
 __all__ = [
     "DEFAULT_MODEL",
@@ -27,14 +27,14 @@ __all__ = [
 
 def _make_stereo(settings: ModelSettings) -> "Predictor":
     """Structure from motion with the given lenses, then stereo along their rays."""
-    from g_ray.predictors.stereo import StereoPredictor
+    from g_ray.predictors.stereo_predictor import StereoPredictor
 
     return StereoPredictor.from_settings(settings)
 
 
 def _make_network(settings: ModelSettings) -> "Predictor":
     """The reconstruction network."""
-    from g_ray.predictors.network import NetworkPredictor
+    from g_ray.predictors.network_predictor import NetworkPredictor
 
     return NetworkPredictor.from_settings(replace(settings, place_by=settings.place_by or "matches"))
 

@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray.cameras.base import Camera
-from g_ray.export.view import ReconstructedView
+from g_ray.cameras.camera import Camera
+from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity, fit_similarity_to_poses
-from g_ray.predictors.base import Progress, SceneInput
+from g_ray.predictors.predictor import Progress, SceneInput
 from g_ray.sfm import SfMOptions, SparseScene, reconstruct_cameras, refine_poses, triangulate
 
 MIN_POINTS = 10

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray.export.view import ReconstructedView
-from g_ray.formats.calibration import CalibratedView
+from g_ray.export.reconstructed_view import ReconstructedView
+from g_ray.formats.calibration_source import CalibratedView
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import fit_similarity_robustly
-from g_ray.predictors.settings import OVERLAP
+from g_ray.predictors.model_settings import OVERLAP
 from g_ray.runtime.files import atomic_path
 
 ARRAYS = ("ray_depth", "confidence", "valid", "world_from_cam")

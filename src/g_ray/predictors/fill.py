@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.export.view import ReconstructedView
+from g_ray.export.reconstructed_view import ReconstructedView
 
 MIN_SHARED = 50
 """Pixels with both depths without which a view is not filled."""

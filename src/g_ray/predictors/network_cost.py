@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.models.dinov2 import DINOV2_SIZES
 from g_ray.models.framing import Framing
 from g_ray.models.reconstruction_config import ReconstructionConfig

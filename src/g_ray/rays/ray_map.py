@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.geometry.pose import Pose
 
 

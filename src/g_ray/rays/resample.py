@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 
 CameraType = TypeVar("CameraType", bound=Camera)
 Box = tuple[float, float, float, float]

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.precision import disable_autocast
 from g_ray.rays.layout import Layout, Segment

@@ -13,7 +13,7 @@ from g_ray.sfm.diagnosis import match_rays
 from g_ray.sfm.match_tracks import make_track_scene
 from g_ray.sfm.pairs import Pair
 from g_ray.sfm.refinement import arrange_frames, make_scene_problem, retriangulate
-from g_ray.sfm.scene import PoseAgreement
+from g_ray.sfm.sparse_scene import PoseAgreement
 from g_ray.sfm.workspace import Workspace
 
 PARALLAX_PX = 4.0

@@ -20,10 +20,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.geometry.pose import Pose
 from g_ray.sfm.pose_prior import PosePrior
-from g_ray.sfm.scene import Tracks
+from g_ray.sfm.sparse_scene import Tracks
 
 CG_STEPS = 60
 CG_TOLERANCE = 1e-3

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray.sfm.colmap_package import CannotMatch
-from g_ray.sfm.inputs import InputView
+from g_ray.formats.colmap.pycolmap_package import CannotMatch
 from g_ray.sfm.pairs import Pair
+from g_ray.sfm.sfm_inputs import InputView
 from g_ray.sfm.workspace import Workspace
 
 

@@ -14,11 +14,11 @@ from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 from torch.nn.functional import interpolate, max_pool2d
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
+from g_ray.formats.colmap.colmap_lens import compute_working_scale, measure_angles_deg
 from g_ray.rays.virtual_pinholes import VirtualPinholes, cover_with_pinholes
-from g_ray.sfm.colmap_lens import compute_working_scale, measure_angles_deg
-from g_ray.sfm.inputs import InputView
-from g_ray.sfm.options import SfMOptions
+from g_ray.sfm.sfm_inputs import InputView
+from g_ray.sfm.sfm_options import SfMOptions
 
 RAW_ANGLE_DEG = 75.0
 """A lens is cropped if more than a tenth of its pixels look further away from the axis."""

@@ -19,7 +19,7 @@ from g_ray.sfm.mapping import drop_outliers
 from g_ray.sfm.match_tracks import make_track_scene
 from g_ray.sfm.pairs import Pair
 from g_ray.sfm.refinement import MIN_HELD_OUT, refine
-from g_ray.sfm.scene import SparseScene, Tracks
+from g_ray.sfm.sparse_scene import SparseScene, Tracks
 from g_ray.sfm.workspace import Workspace
 
 HOLD_OUT = 0.2

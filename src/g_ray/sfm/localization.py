@@ -10,16 +10,16 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
+from g_ray.formats.colmap.colmap_lens import ColmapLens, make_colmap_lens
+from g_ray.formats.colmap.pycolmap_package import import_pycolmap
 from g_ray.geometry.pose import Pose
 from g_ray.sfm.bundle import State, adjust, make_problem
-from g_ray.sfm.colmap_lens import ColmapLens, make_colmap_lens
-from g_ray.sfm.colmap_package import import_pycolmap
 from g_ray.sfm.features import Features, normalize_descriptors
-from g_ray.sfm.inputs import InputView, MaskInput, PhotoInput, collect_views
-from g_ray.sfm.options import SfMOptions
 from g_ray.sfm.pairs import compute_retrieval_vectors
-from g_ray.sfm.scene import SparseScene, Tracks, measure_reprojection_px
+from g_ray.sfm.sfm_inputs import InputView, MaskInput, PhotoInput, collect_views
+from g_ray.sfm.sfm_options import SfMOptions
+from g_ray.sfm.sparse_scene import SparseScene, Tracks, measure_reprojection_px
 from g_ray.sfm.workspace import Report, Workspace, choose_folder, ignore_progress, load_features
 
 MAX_RATIO = 0.8

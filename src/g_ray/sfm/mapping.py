@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from g_ray.formats.colmap.pycolmap_package import count_threads
 from g_ray.geometry.pose import Pose
-from g_ray.sfm.colmap_package import count_threads
 from g_ray.sfm.pairs import Pair
-from g_ray.sfm.scene import SparseScene, Tracks, drop_weak_tracks
+from g_ray.sfm.sparse_scene import SparseScene, Tracks, drop_weak_tracks
 from g_ray.sfm.workspace import Report, Workspace, convert_pose
 
 FEW_VIEWS = 4

@@ -10,7 +10,7 @@ from jaxtyping import Int
 from g_ray.geometry.pose import Pose
 from g_ray.sfm.bundle import State, make_problem, triangulate_rays
 from g_ray.sfm.pairs import Pair
-from g_ray.sfm.scene import SparseScene, Tracks
+from g_ray.sfm.sparse_scene import SparseScene, Tracks
 from g_ray.sfm.workspace import Workspace
 
 

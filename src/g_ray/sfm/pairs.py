@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.sfm.features import Features, normalize_descriptors
-from g_ray.sfm.options import SfMOptions
+from g_ray.sfm.sfm_options import SfMOptions
 
 Pair = tuple[int, int]
 

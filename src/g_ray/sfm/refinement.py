@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from g_ray.formats.colmap.colmap_lens import compute_working_scale, measure_pixels_per_rad
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity, fit_similarity_to_poses
 from g_ray.sfm.bundle import (
@@ -19,11 +20,10 @@ from g_ray.sfm.bundle import (
     make_problem,
     triangulate_rays,
 )
-from g_ray.sfm.colmap_lens import compute_working_scale, measure_pixels_per_rad
-from g_ray.sfm.options import SfMOptions
 from g_ray.sfm.pose_prior import PosePrior
 from g_ray.sfm.rig import Rig
-from g_ray.sfm.scene import ScaleEstimate, SparseScene
+from g_ray.sfm.sfm_options import SfMOptions
+from g_ray.sfm.sparse_scene import ScaleEstimate, SparseScene
 
 CLIP_PX = 20.0
 """Errors beyond count as this much, so that single wrong matches do not decide."""

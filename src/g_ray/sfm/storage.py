@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from g_ray.cameras.base import Camera
-from g_ray.formats.calibration import CalibratedView
+from g_ray.cameras.camera import Camera
+from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import read_cameras, write_cameras
 from g_ray.geometry.pose import Pose
 from g_ray.runtime.files import atomic_path, write_json
 from g_ray.sfm.rig import Rig
-from g_ray.sfm.scene import PoseAgreement, ScaleEstimate, SparseScene, Tracks
+from g_ray.sfm.sparse_scene import PoseAgreement, ScaleEstimate, SparseScene, Tracks
 
 FORMAT = "g-ray-sparse-scene"
 

@@ -17,15 +17,15 @@ from typing import Any
 
 import numpy as np
 
+from g_ray.formats.colmap.colmap_lens import ColmapLens
+from g_ray.formats.colmap.pycolmap_package import count_threads
 from g_ray.geometry.pose import Pose
 from g_ray.runtime.files import atomic_path, write_json
-from g_ray.sfm.colmap_lens import ColmapLens
-from g_ray.sfm.colmap_package import count_threads
 from g_ray.sfm.features import Features, extract_features
-from g_ray.sfm.inputs import InputView
-from g_ray.sfm.options import SfMOptions
 from g_ray.sfm.pairs import Pair
 from g_ray.sfm.rig import Rig
+from g_ray.sfm.sfm_inputs import InputView
+from g_ray.sfm.sfm_options import SfMOptions
 
 Report = Callable[[str, float], None]
 """Called with the name of the stage and the share of it that is done."""

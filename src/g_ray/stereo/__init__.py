@@ -15,28 +15,28 @@ from g_ray.runtime.lazy_names import make_getattr
 
 if TYPE_CHECKING:
     from g_ray.stereo.consistency import check_consistency as check_consistency
-    from g_ray.stereo.driver import estimate_depths as estimate_depths
-    from g_ray.stereo.fusion import FusedPoints as FusedPoints
-    from g_ray.stereo.fusion import fuse_points as fuse_points
-    from g_ray.stereo.options import StereoOptions as StereoOptions
+    from g_ray.stereo.point_fusion import FusedPoints as FusedPoints
+    from g_ray.stereo.point_fusion import fuse_points as fuse_points
     from g_ray.stereo.sources import choose_range as choose_range
     from g_ray.stereo.sources import choose_sources as choose_sources
+    from g_ray.stereo.stereo_driver import estimate_depths as estimate_depths
+    from g_ray.stereo.stereo_options import StereoOptions as StereoOptions
+    from g_ray.stereo.stereo_view import DepthMap as DepthMap
+    from g_ray.stereo.stereo_view import SparsePoints as SparsePoints
+    from g_ray.stereo.stereo_view import StereoView as StereoView
     from g_ray.stereo.sweep import sweep_view as sweep_view
-    from g_ray.stereo.view import DepthMap as DepthMap
-    from g_ray.stereo.view import SparsePoints as SparsePoints
-    from g_ray.stereo.view import StereoView as StereoView
 
 _HOME = {
-    "DepthMap": "g_ray.stereo.view",
-    "FusedPoints": "g_ray.stereo.fusion",
-    "SparsePoints": "g_ray.stereo.view",
-    "StereoOptions": "g_ray.stereo.options",
-    "StereoView": "g_ray.stereo.view",
+    "DepthMap": "g_ray.stereo.stereo_view",
+    "FusedPoints": "g_ray.stereo.point_fusion",
+    "SparsePoints": "g_ray.stereo.stereo_view",
+    "StereoOptions": "g_ray.stereo.stereo_options",
+    "StereoView": "g_ray.stereo.stereo_view",
     "check_consistency": "g_ray.stereo.consistency",
     "choose_range": "g_ray.stereo.sources",
     "choose_sources": "g_ray.stereo.sources",
-    "estimate_depths": "g_ray.stereo.driver",
-    "fuse_points": "g_ray.stereo.fusion",
+    "estimate_depths": "g_ray.stereo.stereo_driver",
+    "fuse_points": "g_ray.stereo.point_fusion",
     "sweep_view": "g_ray.stereo.sweep",
 }
 

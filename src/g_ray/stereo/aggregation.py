@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from g_ray.stereo.options import StereoOptions
+from g_ray.stereo.stereo_options import StereoOptions
 
 
 def aggregate_costs(

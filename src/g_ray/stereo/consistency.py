@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.stereo.options import DEFAULTS, StereoOptions
-from g_ray.stereo.view import DepthMap, StereoView
+from g_ray.stereo.stereo_options import DEFAULTS, StereoOptions
+from g_ray.stereo.stereo_view import DepthMap, StereoView
 from g_ray.stereo.warp import Trajectories
 
 CONFIRMATIONS = 2

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import grid_sample, pad
 
-from g_ray.stereo.options import StereoOptions
+from g_ray.stereo.stereo_options import StereoOptions
 
 NO_SCORE = -1.0
 """Correlation of a patch that a source does not see."""

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.stereo.options import DEFAULTS, StereoOptions
-from g_ray.stereo.view import SparsePoints, StereoView
+from g_ray.stereo.stereo_options import DEFAULTS, StereoOptions
+from g_ray.stereo.stereo_view import SparsePoints, StereoView
 
 GOOD_ANGLE_DEG = (5.0, 20.0)
 """Triangulation angles that are wide enough for precise depth and narrow enough for patches to look alike."""

@@ -11,8 +11,8 @@ from torch.nn.functional import interpolate
 
 from g_ray.stereo.aggregation import aggregate_costs
 from g_ray.stereo.matching import NO_SCORE, Patches, SourceImage, average_best, average_boxes
-from g_ray.stereo.options import DEFAULTS, StereoOptions
-from g_ray.stereo.view import DepthMap, StereoView
+from g_ray.stereo.stereo_options import DEFAULTS, StereoOptions
+from g_ray.stereo.stereo_view import DepthMap, StereoView
 from g_ray.stereo.warp import Trajectories
 
 GROUP = 32

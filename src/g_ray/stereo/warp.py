@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.stereo.lookup import ProjectionTable, accelerate
-from g_ray.stereo.view import StereoView
+from g_ray.stereo.stereo_view import StereoView
 
 NODES = 6
 """Exact projections per group of hypotheses; a polynomial of degree 5 runs through them."""

@@ -15,7 +15,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.coordinates import tangent
 from g_ray.rays.ray_map import RayMap
 from g_ray.viewer.theme import LIGHT, Theme, new_figure, use_theme, write_png

@@ -9,14 +9,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.encodings.score import position_score
-from g_ray.export.reconstruction import Reconstruction
-from g_ray.formats.images import read_photo
+from g_ray.export.result import Reconstruction
 from g_ray.geometry.pose import Pose
+from g_ray.media.images import read_photo
 from g_ray.models.attention_maps import AttentionMaps
 from g_ray.models.framing import Framing
-from g_ray.models.reconstruction import ReconstructionModel
+from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.rays.views import Views
 from g_ray.viewer.priors import G_RAY, GRID_ROPE, Bank, TokenGrid, make_token_grids
 

@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from g_ray.formats.images import open_photo
+from g_ray.media.images import open_photo
 from g_ray.viewer.colors import HEAT
 from g_ray.viewer.embed import read_asset
 from g_ray.viewer.explorer import Answer, Explorer

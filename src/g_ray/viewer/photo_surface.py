@@ -11,9 +11,9 @@ from trimesh import Trimesh
 from trimesh.visual import TextureVisuals
 from trimesh.visual.material import PBRMaterial
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.export.frusta import FLAT_DEG
-from g_ray.formats.images import open_photo
+from g_ray.media.images import open_photo
 
 CELLS = 24
 """Of the mesh, across and down."""

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.coordinates import get_coordinate
 from g_ray.encodings.rotary import make_geometric_frequencies
 from g_ray.encodings.score import position_score

@@ -13,8 +13,8 @@ import numpy as np
 
 from g_ray.export.frusta import Frustum, build_frustum, choose_frustum_size
 from g_ray.export.points import PointCloud, subsample_indices
-from g_ray.export.reconstruction import Reconstruction
-from g_ray.formats.calibration import CalibratedView
+from g_ray.export.result import Reconstruction
+from g_ray.formats.calibration_source import CalibratedView
 from g_ray.runtime.files import write_atomically
 from g_ray.viewer.colors import CAMERA_COLORS
 from g_ray.viewer.embed import encode_array, encode_script_json, read_asset
@@ -131,7 +131,7 @@ GRADES = {
     "partial": "Photographs are missing, or features do not agree well with their cameras.",
     "unverified": "Nothing in the photographs has checked the cameras.",
 }
-"""What `g_ray.pipelines.verdict` grades, and what each grade means."""
+"""What `g_ray.reconstruction.verdict` grades, and what each grade means."""
 
 
 def _format_verdict(quality: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from types import TracebackType
 import numpy as np
 import viser
 
-from g_ray.export.reconstruction import Reconstruction, read_reconstruction
+from g_ray.export.result import Reconstruction, read_reconstruction
 from g_ray.models.checkpoint import load_reconstruction
 from g_ray.viewer.explorer import Answer, Explorer
 from g_ray.viewer.explorer_server import ExplorerServer

@@ -6,9 +6,9 @@ import numpy as np
 from jaxtyping import Bool, Float, UInt8
 from PIL import Image
 
-from g_ray.export.reconstruction import Reconstruction
-from g_ray.export.view import ReconstructedView
-from g_ray.formats.images import read_photo
+from g_ray.export.reconstructed_view import ReconstructedView
+from g_ray.export.result import Reconstruction
+from g_ray.media.images import read_photo
 from g_ray.viewer.colors import NOTHING, map_to_heat
 from g_ray.viewer.embed import encode_jpeg, make_data_uri
 

@@ -7,7 +7,7 @@ import viser
 import viser.transforms as tf
 from jaxtyping import Float
 
-from g_ray.export.reconstruction import Unit
+from g_ray.export.result import Unit
 from g_ray.viewer.viewpoint import make_upright_basis
 
 CELL = 0.3

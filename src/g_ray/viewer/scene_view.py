@@ -10,11 +10,11 @@ import viser.transforms as tf
 from jaxtyping import Float
 from trimesh import Trimesh
 
+from g_ray.export.export_options import ExportOptions
 from g_ray.export.frusta import SIZE, build_frustum, choose_frustum_size
-from g_ray.export.options import ExportOptions
 from g_ray.export.points import PointCloud, collect_points
-from g_ray.export.reconstruction import Reconstruction
-from g_ray.formats.calibration import CalibratedView
+from g_ray.export.result import Reconstruction
+from g_ray.formats.calibration_source import CalibratedView
 from g_ray.viewer.colors import CAMERA_COLORS
 from g_ray.viewer.photo_surface import build_photo_surface, read_thumbnail
 from g_ray.viewer.scene_guides import SceneGuides

@@ -8,25 +8,25 @@ import torch
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.cameras.ray_map_camera import RayMapCamera
-from g_ray.cli.reproduce_calibration import format_tests
-from g_ray.data.reconstruction_settings import RoomsViews
-from g_ray.data.rooms.reconstruction import RoomsReconstruction
-from g_ray.evaluation.analysis import conditioned_sets
-from g_ray.evaluation.analysis.conditioned_sets import ConditionedSets, compute_changes
-from g_ray.evaluation.analysis.perturbations import CONDITIONS, distort, scale_focal, shift_center, shuffle
-from g_ray.evaluation.analysis.predicted_sets import (
+from g_ray.export.reconstructed_view import ReconstructedView
+from g_ray.geometry.pointmap import transform_points
+from g_ray.geometry.pose import Pose
+from g_ray.predictors.predictor import Cost, ScenePrediction
+from g_ray.reconstruction.set_metrics import METRICS, SetGeometry
+from g_ray_lab.scoring.analysis import conditioned_sets
+from g_ray_lab.scoring.analysis.conditioned_sets import ConditionedSets, compute_changes
+from g_ray_lab.scoring.analysis.perturbations import CONDITIONS, distort, scale_focal, shift_center, shuffle
+from g_ray_lab.scoring.analysis.predicted_sets import (
     PredictedRun,
     compare_conditions,
     compare_methods,
     score_predictor,
     summarize_predictions,
 )
-from g_ray.evaluation.study import ScoredRun
-from g_ray.export.view import ReconstructedView
-from g_ray.geometry.pointmap import transform_points
-from g_ray.geometry.pose import Pose
-from g_ray.metrics.reconstruction import METRICS, SetGeometry
-from g_ray.predictors.base import Cost, ScenePrediction
+from g_ray_lab.scoring.study import ScoredRun
+from g_ray_lab.sources.reconstruction_settings import RoomsViews
+from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
+from g_ray_lab.tables.calibration_tables import format_tests
 
 PINHOLE = Pinhole.make(24, 16, fx=20.0, fy=30.0, cx=12.0, cy=7.0)
 FISHEYE = OpenCVFisheye.make(24, 16, fx=20.0, fy=20.0, cx=12.0, cy=8.0, k1=0.01)

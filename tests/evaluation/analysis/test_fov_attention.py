@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from g_ray.cameras import Pinhole
-from g_ray.evaluation.analysis.attention import PairAttention, make_scored_run, score_pairs
-from g_ray.evaluation.analysis.fov_pairs import make_pair, split_by_texture
 from g_ray.models.framing import Framing
-from g_ray.models.reconstruction import ReconstructionModel
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
+from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.nn import sdpa
 from g_ray.nn.transformer import prepare_for_inference
+from g_ray_lab.scoring.analysis.fov_attention import PairAttention, make_scored_run, score_pairs
+from g_ray_lab.scoring.analysis.fov_pairs import make_pair, split_by_texture
 
 FRAMING = Framing(24, 4)
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from g_ray.evaluation.datasets.registry import DATASETS
-from g_ray.evaluation.datasets.scene import Framing
+from g_ray_lab.datasets.dataset_registry import DATASETS
+from g_ray_lab.datasets.evaluation_scene import Framing
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from g_ray.evaluation.datasets.registry import DATASETS, open_scene
-from g_ray.evaluation.datasets.scene import Framing
-from g_ray.evaluation.miniatures.room import make_path
 from g_ray.rays.ray_map import RayMap
+from g_ray_lab.datasets.dataset_registry import DATASETS, open_scene
+from g_ray_lab.datasets.evaluation_scene import Framing
+from g_ray_lab.miniatures.miniature_room import make_path
 
 names = pytest.mark.parametrize("name", DATASETS)
 with_depth = pytest.mark.parametrize("name", [name for name, one in DATASETS.items() if one.depth != "none"])

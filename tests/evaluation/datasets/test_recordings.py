@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from g_ray.cameras import Pinhole
-from g_ray.evaluation.datasets.dtu import ErodedMask
-from g_ray.evaluation.datasets.images import StoredMask
-from g_ray.evaluation.datasets.registry import DATASETS, open_scene
-from g_ray.evaluation.datasets.scene import Framing
-from g_ray.formats.tum import associate, read_stamped_lines
 from g_ray.rays.ray_map import RayMap
+from g_ray_lab.datasets.dataset_registry import DATASETS, open_scene
+from g_ray_lab.datasets.dtu import ErodedMask
+from g_ray_lab.datasets.evaluation_scene import Framing
+from g_ray_lab.datasets.image_sources import StoredMask
+from g_ray_lab.datasets.tum_files import associate, read_stamped_lines
 
 TIMES = st.lists(st.integers(0, 400), min_size=1, max_size=25, unique=True)
 

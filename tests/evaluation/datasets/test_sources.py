@@ -11,16 +11,16 @@ import torch
 
 from g_ray.cameras import OpenCV, OpenCVFisheye, Pinhole
 from g_ray.cameras.thin_prism_fisheye import ThinPrismFisheye
-from g_ray.evaluation.datasets.depths import OcclusionWindow, find_unhidden, splat_depth
-from g_ray.evaluation.datasets.images import locate_pixels
-from g_ray.evaluation.datasets.scene import Framing
-from g_ray.evaluation.datasets.turning import turn_camera, turn_pose
-from g_ray.evaluation.datasets.undistortion import choose_benchmark_pinhole, choose_inner_pinhole
-from g_ray.evaluation.miniatures.pandaset import write_sweep
-from g_ray.evaluation.miniatures.scannetpp import make_fisheye, make_phone
-from g_ray.formats.pandas_pickle import read_table
 from g_ray.geometry.pose import Pose
 from g_ray.rays.resample import resample
+from g_ray_lab.datasets.evaluation_scene import Framing
+from g_ray_lab.datasets.image_sources import locate_pixels
+from g_ray_lab.datasets.pandas_pickle import read_table
+from g_ray_lab.datasets.true_depth import OcclusionWindow, find_unhidden, splat_depth
+from g_ray_lab.datasets.turning import turn_camera, turn_pose
+from g_ray_lab.datasets.undistortion import choose_benchmark_pinhole, choose_inner_pinhole
+from g_ray_lab.miniatures.pandaset_miniature import write_sweep
+from g_ray_lab.miniatures.scannetpp_miniature import make_fisheye, make_phone
 
 POINTS = np.random.default_rng(0).normal(size=(50, 3))
 

@@ -10,19 +10,25 @@ import pytest
 import torch
 
 from g_ray.cameras import Pinhole
-from g_ray.data.covisibility import compute_overlap
-from g_ray.evaluation.datasets.registry import DATASETS
-from g_ray.evaluation.protocols.covisibility import compute_scene_covisibility, load_or_compute
-from g_ray.evaluation.protocols.protocol import AlignedSize, ImageSize
-from g_ray.evaluation.protocols.registry import PROTOCOLS, VIEW_COUNTS
-from g_ray.evaluation.protocols.sampling import CovisibilityWalk, SamplingInput, Shuffled, Strided, draw_zooms
-from g_ray.evaluation.protocols.view_index import (
+from g_ray.rays.ray_map import RayMap
+from g_ray_lab.datasets.dataset_registry import DATASETS
+from g_ray_lab.scoring.protocols.protocol import AlignedSize, ImageSize
+from g_ray_lab.scoring.protocols.protocol_registry import PROTOCOLS, VIEW_COUNTS
+from g_ray_lab.scoring.protocols.sampling import (
+    CovisibilityWalk,
+    SamplingInput,
+    Shuffled,
+    Strided,
+    draw_zooms,
+)
+from g_ray_lab.scoring.protocols.scene_covisibility import compute_scene_covisibility, load_or_compute
+from g_ray_lab.scoring.protocols.view_index import (
     freeze_views,
     load_views,
     read_view_index,
     write_view_index,
 )
-from g_ray.rays.ray_map import RayMap
+from g_ray_lab.sources.covisibility import compute_overlap
 
 FRAMES = 4
 """Per device in the miniatures."""

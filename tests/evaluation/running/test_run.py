@@ -17,15 +17,16 @@ from PIL import Image
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.cli.main import main
-from g_ray.evaluation.datasets.registry import DATASETS
-from g_ray.evaluation.datasets.scene import EvaluationView
-from g_ray.evaluation.preparation.prepare import INDICES
-from g_ray.evaluation.running import models, run
-from g_ray.evaluation.running.clouds import read_triangles
-from g_ray.evaluation.running.models import StandingModel
-from g_ray.evaluation.running.run import LoadedViews
-from g_ray.evaluation.shard import Shard
 from g_ray.geometry.pose import Pose
+from g_ray_lab.datasets.dataset_registry import DATASETS
+from g_ray_lab.datasets.evaluation_scene import EvaluationView
+from g_ray_lab.datasets.preparation.prepare import INDICES
+from g_ray_lab.scoring.running import evaluation_run as run
+from g_ray_lab.scoring.running import scored_models as models
+from g_ray_lab.scoring.running.clouds import read_triangles
+from g_ray_lab.scoring.running.evaluation_run import LoadedViews
+from g_ray_lab.scoring.running.scored_models import StandingModel
+from g_ray_lab.scoring.shard import Shard
 
 
 def read_rows(folder):

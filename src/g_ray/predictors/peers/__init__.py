@@ -6,11 +6,11 @@ A new peer is a class in a file here and a line in PEERS. Adapters import a peer
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from g_ray.predictors.model_settings import ModelSettings
 from g_ray.predictors.peers.card import PeerCard
-from g_ray.predictors.settings import ModelSettings
 
 if TYPE_CHECKING:
-    from g_ray.predictors.peers.predictor import PeerPredictor
+    from g_ray.predictors.peers.peer_predictor import PeerPredictor
 
 __all__ = ["PEERS", "PeerCard", "make_peer"]
 
@@ -156,7 +156,7 @@ PEERS: dict[str, PeerCard] = {
 
 def make_peer(name: str, settings: ModelSettings) -> "PeerPredictor":
     """Load a peer by its name; OSError says what must be installed."""
-    from g_ray.predictors.peers.predictor import PeerPredictor
+    from g_ray.predictors.peers.peer_predictor import PeerPredictor
 
     if settings.precision == "int8" and name != "vggt":
         raise ValueError(f"--model {name} runs in its own code, which has no int8: use fp32 or bf16")

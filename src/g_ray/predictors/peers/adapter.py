@@ -10,16 +10,16 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.cameras.base import Camera
+from g_ray.cameras.camera import Camera
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.geometry.pose import Pose
-from g_ray.models.reconstruction import DEVIATION, MEAN
+from g_ray.models.reconstruction_network import DEVIATION, MEAN
+from g_ray.predictors.device_precision import check_precision
+from g_ray.predictors.model_settings import ModelSettings
 from g_ray.predictors.peers.card import PeerCard
-from g_ray.predictors.peers.framing import Filter, Placement, Size
-from g_ray.predictors.precision import check_precision
-from g_ray.predictors.settings import ModelSettings
-from g_ray.training.distributed import choose_device
+from g_ray.predictors.peers.peer_framing import Filter, Placement, Size
+from g_ray_lab.training.distributed import choose_device
 
 
 @dataclass(frozen=True, eq=False)

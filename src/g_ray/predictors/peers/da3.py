@@ -23,7 +23,7 @@ from g_ray.predictors.peers.adapter import (
     normalize_imagenet,
     split_views,
 )
-from g_ray.predictors.peers.framing import Placement, Size, fit_long_side
+from g_ray.predictors.peers.peer_framing import Placement, Size, fit_long_side
 
 SIDE, PATCH = 504, 14
 MIN_SPREAD = 0.1

@@ -15,7 +15,7 @@ from g_ray.predictors.peers.adapter import (
     read_poses,
     split_views,
 )
-from g_ray.predictors.peers.framing import Placement, Size, fit_shapes
+from g_ray.predictors.peers.peer_framing import Placement, Size, fit_shapes
 
 SIDE, PATCH = 518, 14
 PATCHES = (37, 28, 24, 21, 18, 12)

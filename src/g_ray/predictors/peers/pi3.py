@@ -24,7 +24,7 @@ from g_ray.predictors.peers.adapter import (
     read_poses,
     split_views,
 )
-from g_ray.predictors.peers.framing import Placement, Size, fit_first
+from g_ray.predictors.peers.peer_framing import Placement, Size, fit_first
 
 PIXELS, PATCH = 255_000, 14
 

@@ -16,7 +16,7 @@ from g_ray.predictors.peers.adapter import (
     make_ray_cameras,
     split_views,
 )
-from g_ray.predictors.peers.framing import Placement, Size, limit_long_side
+from g_ray.predictors.peers.peer_framing import Placement, Size, limit_long_side
 
 SIDE = 1024
 """Longest side without --size: both networks see fewer pixels and enlarge their depth again."""

@@ -13,7 +13,7 @@ from g_ray.predictors.peers.adapter import (
     read_poses,
     split_views,
 )
-from g_ray.predictors.peers.framing import Placement, Size, fit_width
+from g_ray.predictors.peers.peer_framing import Placement, Size, fit_width
 
 SIDE, PATCH = 518, 14
 

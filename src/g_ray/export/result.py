@@ -1,0 +1,378 @@
+"""A reconstruction and its folder.
+
+FOLDER/cameras.json          every view's camera (true model, original pixels), pose and where its calibration is from
+FOLDER/images/NAME           the photographs, as their cameras see them, 8 bits
+FOLDER/depth/NAME.npz        ray_depth, z_depth, confidence (float32), valid, at the resolution at which depth was
+                             estimated (`--depth-size full`: that of the photograph); filled where depth was filled in;
+                             pose_guessed where the pose is a network's;
+                             true_world_from_cam where known
+FOLDER/result.json           written last: unit, metrics, settings, notes. Without it the folder is unfinished.
+
+Every file is written atomically. An unfinished folder is read with the views that it has. Names of views keep their
+sub-folders; a name that leads out of the folder is refused.
+"""
+
+import os
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Literal, get_args, overload
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from g_ray.export.reconstructed_view import ReconstructedView
+from g_ray.formats.calibration_source import CalibratedView
+from g_ray.formats.cameras_json import read_cameras, write_cameras
+from g_ray.formats.documents import read_json_object
+from g_ray.formats.posed_scene import resolve_inside
+from g_ray.geometry.pose import Pose
+from g_ray.geometry.similarity import Similarity
+from g_ray.media.images import PhotoLike, store_photo
+from g_ray.runtime.files import atomic_path, write_json
+from g_ray.runtime.out_folder import MARKER, RESULT, UNFINISHED, claim_out, read_mark
+
+if TYPE_CHECKING:
+    from g_ray.export.export_options import ExportOptions
+
+Unit = Literal["metre", "unknown"]
+CAMERAS = "cameras.json"
+FORMAT, VERSION = "g-ray-result", 1
+
+
+class StoredViews(Sequence):
+    """Views in a folder; each is read from disk whenever it is used, so that hundreds need no memory.
+
+    Not Sequence[ReconstructedView]: run-time type checks would then read one.
+    """
+
+    def __init__(self, folder: Path, cameras: Sequence[CalibratedView]) -> None:
+        self.folder, self.cameras = folder, tuple(cameras)
+
+    def __len__(self) -> int:
+        return len(self.cameras)
+
+    def __iter__(self) -> Iterator[ReconstructedView]:
+        return (_read_view(self.folder, view) for view in self.cameras)
+
+    @overload
+    def __getitem__(self, index: int) -> ReconstructedView: ...
+    @overload
+    def __getitem__(self, index: slice) -> "StoredViews": ...
+    def __getitem__(self, index: int | slice) -> "ReconstructedView | StoredViews":
+        if isinstance(index, slice):
+            return StoredViews(self.folder, self.cameras[index])
+        return _read_view(self.folder, self.cameras[index])
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureTracks:
+    """Points of structure from motion, and where they were detected in the photographs."""
+
+    positions: Float[np.ndarray, "point 3"]
+    colors: UInt8[np.ndarray, "point 3"]
+    view: Int[np.ndarray, "observation"]
+    """Index of the view of each observation."""
+    point: Int[np.ndarray, "observation"]
+    pixels: Float[np.ndarray, "observation 2"]
+    """In the photograph, from its top-left corner."""
+
+    def transform(self, similarity: Similarity) -> "FeatureTracks":
+        """Return the tracks in another world."""
+        moved = similarity.apply(torch.from_numpy(self.positions)).numpy()
+        return replace(self, positions=moved)
+
+
+Page = Callable[["Reconstruction", Any], object]
+"""Writes one more file from a saved reconstruction and its `PointCloud`, e.g. `write_report` of the viewer."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reconstruction:
+    """All views of a scene in one world. Views of a folder are read from disk when they are used."""
+
+    views: tuple[ReconstructedView, ...] | StoredViews
+    folder: Path | None = None
+    """Where it is saved; None: not yet."""
+    unit: Unit = "unknown"
+    metrics: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """What users should know, e.g. views that a format cannot hold."""
+    quality: dict[str, Any] = field(default_factory=dict)
+    """How good it is: figures, and under "verdict" sentences for people (`g_ray.reconstruction.verdict`)."""
+    tracks: FeatureTracks | None = None
+    """Feature tracks for the COLMAP export; without them points of the depth maps are exported."""
+    cloud: Any = None
+    """A `PointCloud` of points that several views agree on; None: the pixels of the views. Not stored."""
+    page: Page | None = None
+    """Called by `save`; here because the viewer, which makes the page, imports this package."""
+
+    @property
+    def saved_folder(self) -> Path:
+        """The folder with its files; ValueError if it was not saved."""
+        if self.folder is None:
+            raise ValueError("the reconstruction has no folder yet: call save(folder, images)")
+        return self.folder
+
+    @property
+    def finished(self) -> bool:
+        """Whether all files are in its folder."""
+        return self.folder is not None and (self.folder / RESULT).is_file()
+
+    def cameras(self) -> list[CalibratedView]:
+        """Return the cameras of all views with their poses, without reading any depth."""
+        if isinstance(self.views, StoredViews):
+            return list(self.views.cameras)
+        return [_to_calibrated(view) for view in self.views]
+
+    def poses(self) -> list[Pose]:
+        return [camera.pose for camera in self.cameras() if camera.pose is not None]
+
+    def get_image_path(self, name: str) -> Path:
+        """Return the path of a view's photograph in the folder."""
+        return get_image_path(self.saved_folder, name)
+
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        images: Sequence[PhotoLike],
+        options: "ExportOptions | None" = None,
+        settings: dict[str, Any] | None = None,
+    ) -> "Reconstruction":
+        """Write every file that `g-ray reconstruct` writes; returns the reconstruction as it is stored.
+
+        ValueError if the folder holds files that no reconstruction made.
+        """
+        from g_ray.export.write_files import write_reconstruction  # which imports this module
+
+        folder = Path(folder)
+        marks = (read_mark(folder / name) for name in (RESULT, UNFINISHED))
+        claim_out(folder, "reconstruct", ours=any(mark is not None for mark in marks))
+        settings = self.settings if settings is None else settings
+        stored = replace(self, folder=folder, settings=settings)
+        written = write_reconstruction(stored, images, options, self.page)
+        (folder / MARKER).unlink(missing_ok=True)  # from here on result.json marks the folder
+        return written
+
+
+def _to_calibrated(view: ReconstructedView) -> CalibratedView:
+    return CalibratedView(view.name, view.original_camera, view.pose, view.calibration)
+
+
+# Paths in the folder
+
+
+WRITABLE = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
+"""Suffixes of photographs that are stored under their own name; others become NAME.png."""
+
+
+MAX_NAME_BYTES = 255 - 10
+"""Longest part of a path: what file systems take, less what `atomic_path` adds while it writes."""
+MAX_PATH_BYTES = 4000
+
+
+def make_image_name(name: str) -> str:
+    """Return the name of a view's photograph below images/."""
+    return name if PurePosixPath(name).suffix.lower() in WRITABLE else f"{name}.png"
+
+
+def get_image_path(folder: Path, name: str) -> Path:
+    """Return the path of a view's photograph."""
+    return _resolve_below(folder / "images", name, make_image_name(name))
+
+
+def get_depth_path(folder: Path, name: str, suffix: str = ".npz") -> Path:
+    """Return the path of a view's depth."""
+    return _resolve_below(folder / "depth", name, f"{name}{suffix}")
+
+
+def check_view_names(folder: Path, names: Sequence[str]) -> None:
+    """Check that all files of views can be stored; ValueError names the first view whose name does not allow it."""
+    stored: dict[Path, str] = {}
+    for name in names:
+        for path in (get_image_path(folder, name), get_depth_path(folder, name)):
+            too_long = max(len(os.fsencode(part)) for part in path.parts) > MAX_NAME_BYTES
+            if too_long or len(os.fsencode(path.absolute())) > MAX_PATH_BYTES:
+                raise ValueError(f"the name of {name[:40]}… is too long to be stored: rename the photograph")
+            if path in stored:
+                raise ValueError(
+                    f"{stored[path]} and {name} would both be stored as {path.name}: rename one of them"
+                )
+            stored[path] = name
+
+
+def _resolve_below(folder: Path, name: str, file: str) -> Path:
+    if name != str(PurePosixPath(name)) or "\\" in name or name == ".":
+        raise ValueError(f"view name {name!r} is not a plain path; write it as folder/file.jpg")
+    return resolve_inside(folder, file)
+
+
+# Writing
+
+
+def write_views(
+    folder: str | os.PathLike[str], views: Iterable[ReconstructedView], images: Iterable[PhotoLike]
+) -> None:
+    """Write photographs and depth of views, then cameras.json with these and the views that it has already.
+
+    Can be called for every part of a long run: what it has written can be read. The folder counts as unfinished until
+    `finish_reconstruction`.
+    """
+    folder = Path(folder)
+    (folder / RESULT).unlink(missing_ok=True)
+    written = {stored.name: stored for stored in _read_existing_cameras(folder)}
+    for view, image in zip(views, images, strict=True):
+        store_photo(image, get_image_path(folder, view.name), view.original_camera)
+        _write_depth(get_depth_path(folder, view.name), view)
+        written[view.name] = _to_calibrated(view)
+    write_cameras(folder / CAMERAS, list(written.values()))
+
+
+def finish_reconstruction(reconstruction: Reconstruction) -> None:
+    """Write result.json, the last step, which says that all files are there."""
+    folder, cameras = reconstruction.saved_folder, reconstruction.cameras()
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "unit": reconstruction.unit,
+        "views": [camera.name for camera in cameras],
+        "quality": reconstruction.quality,
+        "metrics": reconstruction.metrics,
+        "settings": reconstruction.settings,
+        "notes": list(reconstruction.notes),
+    }
+    # Once more, in the order of the views and without views that an earlier run has left.
+    write_cameras(folder / CAMERAS, cameras)
+    write_json(folder / RESULT, content)
+
+
+def _read_existing_cameras(folder: Path) -> list[CalibratedView]:
+    return read_cameras(folder / CAMERAS) if (folder / CAMERAS).is_file() else []
+
+
+def _write_depth(path: Path, view: ReconstructedView) -> None:
+    arrays = {
+        "ray_depth": view.ray_depth.to(torch.float32),
+        "z_depth": view.z_depth().to(torch.float32),
+        "confidence": view.confidence.to(torch.float32),
+        "valid": view.valid,
+    }
+    if view.filled is not None:
+        arrays["filled"] = view.filled
+    if view.pose_guessed:
+        arrays["pose_guessed"] = torch.tensor(True)
+    if view.true_pose is not None:
+        arrays["true_world_from_cam"] = view.true_pose.world_from_cam.double()
+    with (
+        atomic_path(path) as scratch,
+        zipfile.ZipFile(scratch, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file,
+    ):
+        for name, tensor in arrays.items():
+            with file.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, tensor.numpy(force=True), allow_pickle=False)
+
+
+# Reading
+
+
+def read_reconstruction(folder: str | os.PathLike[str]) -> Reconstruction:
+    """Read the folder of a reconstruction, finished or not; ValueError in one line if it is none."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: no such folder; give one that g-ray reconstruct has written")
+    if not (folder / CAMERAS).is_file() or not (folder / "depth").is_dir():
+        raise ValueError(
+            f"{folder} is no reconstruction: it needs {CAMERAS} and depth/, as g-ray reconstruct writes"
+        )
+    cameras = read_cameras(folder / CAMERAS)
+    for view in cameras:
+        get_image_path(folder, view.name)
+    if (folder / RESULT).is_file():
+        return _read_finished(folder, cameras)
+    finished = [
+        view for view in cameras if view.pose is not None and get_depth_path(folder, view.name).is_file()
+    ]
+    if not finished:
+        raise ValueError(f"{folder}: no view is finished yet; run g-ray reconstruct again")
+    return Reconstruction(StoredViews(folder, finished), folder)
+
+
+def _read_finished(folder: Path, cameras: list[CalibratedView]) -> Reconstruction:
+    path = folder / RESULT
+    try:
+        content = read_json_object(path, "a result")
+        if (
+            content["format"] != FORMAT
+            or content["version"] != VERSION
+            or content["unit"] not in get_args(Unit)
+        ):
+            raise ValueError(f"it must be {FORMAT} version {VERSION}")
+        names, notes = content["views"], tuple(content["notes"])
+        metrics, settings = dict(content["metrics"]), dict(content["settings"])
+        quality = dict(content.get("quality", {}))
+        if not all(isinstance(note, str) for note in notes):
+            raise ValueError("notes must be sentences")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} cannot be read ({str(error)[:200]}); run g-ray reconstruct again") from None
+    if names != [view.name for view in cameras]:
+        raise ValueError(f"{path} and {CAMERAS} name different views; run g-ray reconstruct again")
+    missing = [name for name in names if not get_depth_path(folder, name).is_file()]
+    if missing:
+        raise ValueError(f"{get_depth_path(folder, missing[0])} is missing; run g-ray reconstruct again")
+    return Reconstruction(
+        StoredViews(folder, cameras), folder, content["unit"], metrics, settings, notes, quality
+    )
+
+
+def _check_maps(depth: Tensor, confidence: Tensor, valid: Tensor) -> None:
+    """Check that maps of a file are what they are called: floats of one size, finite where they are valid."""
+    floats = depth.is_floating_point() and confidence.is_floating_point() and valid.dtype == torch.bool
+    if (
+        not floats
+        or depth.ndim != 2
+        or not depth.shape == confidence.shape == valid.shape
+        or not depth.numel()
+    ):
+        raise ValueError(
+            "ray_depth, confidence and valid must be maps of one size, two of floats and one of bools"
+        )
+    if not bool(torch.isfinite(depth[valid]).all() and torch.isfinite(confidence[valid]).all()):
+        raise ValueError("depth or confidence of valid pixels is not finite")
+    if not bool((depth[valid] > 0).all()):
+        raise ValueError("depth of valid pixels is not above 0")
+
+
+def _read_view(folder: Path, view: CalibratedView) -> ReconstructedView:
+    path = get_depth_path(folder, view.name)
+    try:
+        if not zipfile.is_zipfile(path):
+            raise ValueError("it is no .npz")
+        with np.load(path, allow_pickle=False) as stored:
+            depth, confidence, valid = (
+                torch.from_numpy(stored[key]) for key in ("ray_depth", "confidence", "valid")
+            )
+            true, filled = stored.get("true_world_from_cam"), stored.get("filled")
+            guessed = bool(stored.get("pose_guessed", False))
+        _check_maps(depth, confidence, valid)
+        if view.pose is None:
+            raise ValueError(f"{CAMERAS} has no pose for it")
+        return ReconstructedView(
+            view.name,
+            view.camera.resize(depth.shape[1], depth.shape[0]),
+            view.pose,
+            depth,
+            confidence,
+            valid,
+            view.source or "unknown",
+            None if true is None else Pose(torch.from_numpy(true)),
+            view.camera,
+            None if filled is None else torch.from_numpy(filled),
+            guessed,
+        )
+    except Exception as error:  # damaged archives make numpy, zipfile and zlib raise many kinds
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"{path} cannot be read ({reason}); run g-ray reconstruct again") from None

@@ -1,0 +1,85 @@
+"""Build scenes from recordings: what datasets with a layout of their own have in common."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite, tan
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from g_ray.cameras.camera import Camera
+from g_ray.cameras.pinhole import Pinhole
+from g_ray.formats.pose_matrices import make_pose_from_matrix
+from g_ray.formats.posed_scene import PosedScene, check_photos, find_covisibility_file
+from g_ray.geometry.pose import Pose
+from g_ray.media.depth import DepthFile
+
+OPENCV_FROM_OPENGL = np.diag([1.0, -1.0, -1.0, 1.0])
+"""From x right, y up, looking along −z, to x right, y down, looking along z."""
+
+
+@dataclass(frozen=True)
+class RecordedView:
+    """One photograph of a recording."""
+
+    image: Path
+    camera: Camera
+    pose: Pose
+    """world_from_cam, OpenCV axes."""
+    depth: DepthFile | None = None
+
+
+def build_recorded_scene(
+    folder: Path, title: str, views: Sequence[RecordedView], check: bool, notes: tuple[str, ...] = ()
+) -> PosedScene:
+    """Build the scene of a folder, in the order of the views; ValueError if there is none."""
+    if not views:
+        raise ValueError(f"{folder}: no image with a pose in it; unpack this part of {title} again")
+    images = tuple(view.image for view in views)
+    names = tuple(image.relative_to(folder).as_posix() for image in images)
+    cameras = tuple(view.camera for view in views)
+    if check:
+        check_photos(names, images, cameras)
+    depth = tuple(view.depth for view in views)
+    return PosedScene(
+        folder,
+        title,
+        names,
+        images,
+        cameras,
+        Pose(torch.stack([view.pose.world_from_cam for view in views])),
+        notes,
+        depth if any(depth) else (),
+        find_covisibility_file(folder),
+    )
+
+
+def read_table(path: Path, columns: int, skip: int = 0) -> Float[np.ndarray, "row {columns}"]:
+    """Read lines of numbers, so many per line, below `skip` lines of heading; ValueError names the file."""
+    try:
+        table = np.loadtxt(path, dtype=np.float64, ndmin=2, skiprows=skip)
+    except OSError:
+        raise ValueError(f"{path}: no such file; unpack the dataset again") from None
+    except ValueError:
+        table = np.zeros((0, 0))
+    if table.shape[1] != columns or not len(table) or not np.isfinite(table).all():
+        raise ValueError(f"{path}: not lines of {columns} numbers; unpack the dataset again")
+    return table
+
+
+def make_world_from_cam(
+    what: str, matrix: Float[np.ndarray, "4 4"], axes: Literal["opencv", "opengl"] = "opencv"
+) -> Pose:
+    """Make a pose from a matrix whose camera has the given axes; ValueError, beginning with `what`, if it is none."""
+    return make_pose_from_matrix(what, matrix if axes == "opencv" else matrix @ OPENCV_FROM_OPENGL)
+
+
+def make_centered_pinhole(what: str, width: int, height: int, fov_rad: float) -> Pinhole:
+    """Make a pinhole with square pixels and a horizontal field of view that looks through the middle of its image."""
+    if not isfinite(fov_rad) or not 0 < fov_rad < np.pi:
+        raise ValueError(f"{what}: a field of view of {fov_rad} rad; a pinhole's lies between 0 and π")
+    focal = width / 2 / tan(fov_rad / 2)
+    return Pinhole.make(width, height, fx=focal, fy=focal, cx=width / 2, cy=height / 2, dtype=torch.float64)

@@ -1,0 +1,234 @@
+"""Read image files as tensors in [0, 1], turn them upright, and store photographs in the folder of a reconstruction."""
+
+import shutil
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Shaped
+from PIL import Image, UnidentifiedImageError, features
+from torch import Tensor
+
+from g_ray.cameras.camera import Camera
+from g_ray.runtime.files import atomic_path
+
+FORMATS = (
+    *("JPEG", "PNG", "TIFF", "BMP", "WEBP", "PPM", "JPEG2000", "GIF"),
+    *(("AVIF",) if features.check("avif") else ()),
+)
+"""What Pillow may take a file for, whatever its name says. Its other formats are no photographs, and for one of them
+(EPS) it starts an external program."""
+ORIENTATION = 274
+"""EXIF tag: how a viewer has to turn the stored pixels."""
+TURNED = (5, 6, 7, 8)
+"""Orientations that exchange width and height."""
+EIGHT_BIT = ("RGB", "RGBA", "L", "LA", "P", "CMYK", "YCbCr", "1", "HSV", "LAB", "PA", "RGBX", "La", "RGBa")
+"""Modes that Pillow converts to 8-bit RGB without loss of range."""
+
+
+# What Pillow raises for damaged files, beside OSError: its decoders trust the numbers in a header.
+_DECODER_ERRORS = (
+    *(
+        OSError,
+        ValueError,
+        SyntaxError,
+        EOFError,
+        TypeError,
+        IndexError,
+        KeyError,
+        OverflowError,
+        MemoryError,
+    ),
+    *(ZeroDivisionError, struct.error, zlib.error, Image.DecompressionBombError),
+)
+
+
+@dataclass(frozen=True)
+class ImageHeader:
+    """Size of the stored pixels, and the orientation that EXIF gives them."""
+
+    width: int
+    height: int
+    orientation: int = 1
+
+
+def read_header(path: Path) -> ImageHeader:
+    """Read size and orientation; OSError names a file that is no image.
+
+    Pillow decodes a whole PNG in search of its EXIF, so `read_photo_size` is faster where the size is enough.
+    """
+    with open_photo(path) as image:
+        orientation = _read_orientation(image)
+        return ImageHeader(*_read_stored_size(image, orientation), orientation)
+
+
+def _read_orientation(image: Image.Image) -> int:
+    """Return the EXIF orientation; values that EXIF does not define, such as 0 of some editors, mean 1."""
+    orientation = image.getexif().get(ORIENTATION, 1)
+    return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
+
+
+def read_photo_size(path: Path) -> tuple[int, int]:
+    """Read width and height of the stored pixels from the file's header."""
+    with open_photo(path) as image:
+        if image.format != "TIFF":
+            return image.size
+        return _read_stored_size(image, _read_orientation(image))
+
+
+def _read_stored_size(image: Image.Image, orientation: int) -> tuple[int, int]:
+    """Return width and height as stored. Pillow turns TIFF upright by itself, and no other format."""
+    if image.format != "TIFF" or orientation not in TURNED:
+        return image.size
+    image.load()  # versions differ in when they exchange width and height; afterwards all have
+    return image.height, image.width
+
+
+def read_photo(path: Path, orientation: int = 1) -> Float[Tensor, "3 h w"]:
+    """Read red, green and blue in [0, 1], turned as an EXIF orientation asks; 1 leaves pixels as stored.
+
+    8 and 16 bits, floats in [0, 1], gray values and palettes are read; transparency is dropped. OSError names a file
+    that cannot be read.
+    """
+    with open_photo(path) as image:
+        values = _read_values(path, image)
+    return rotate_upright(torch.from_numpy(values).movedim(-1, 0), orientation).contiguous()
+
+
+def check_decodable(path: Path) -> None:
+    """Decode a file as far as needed to know that it is whole and of a kind that is read; OSError names it if not."""
+    with open_photo(path) as image:
+        if image.format == "JPEG":
+            # At an eighth of the size: all bytes are read, which finds truncated files, for a part of the time.
+            image.draft(None, (image.width // 8, image.height // 8))
+            image.load()
+        else:
+            _read_values(path, image)
+
+
+def read_reduced_photo(path: Path, width: int, height: int) -> Float[Tensor, "3 {height} {width}"]:
+    """Read a photograph at another size, by averaging; of a large JPEG only the detail that is needed is decoded."""
+    with open_photo(path) as image:
+        if image.mode in ("RGB", "L"):
+            image.draft(image.mode, (width, height))
+            small = image.resize((width, height), Image.Resampling.BOX).convert("RGB")
+            values = np.asarray(small, dtype=np.float32) / 255
+            return torch.from_numpy(values).movedim(-1, 0)
+    return torch.nn.functional.interpolate(read_photo(path)[None], (height, width), mode="area")[0]
+
+
+@contextmanager
+def open_photo(path: Path) -> Iterator[Image.Image]:
+    """Open a file with Pillow; any failure becomes one OSError with the file's name."""
+    if path.is_symlink() and not path.exists():
+        raise OSError(f"{path}: a link to nothing; copy the image itself")
+    if path.exists() and not path.is_file():
+        kind = "a folder" if path.is_dir() else "a pipe or a device"
+        raise OSError(f"{path}: {kind}, not an image file")
+    try:
+        # As an open file: of a path Pillow maps the memory, and scrambles 16-bit TIFF that it has to turn.
+        with path.open("rb") as file, Image.open(file, formats=FORMATS) as image:
+            yield image
+    except FileNotFoundError:
+        raise OSError(f"{path}: no such image; check its name and folder") from None
+    except _DECODER_ERRORS as error:
+        if path.suffix.lower() == ".vrs":
+            raise OSError(f"{path}: a VRS recording; take its images with `vrs extract-images`") from None
+        if isinstance(error, UnidentifiedImageError):
+            raise OSError(
+                f"{path}: cannot be read as an image of {', '.join(FORMATS)}; convert it, or leave it out"
+            ) from None
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+        raise OSError(
+            f"{path}: cannot be read as an image ({reason}); copy it again, or leave it out"
+        ) from None
+
+
+def rotate_upright(image: Shaped[Tensor, "c h w"], orientation: int) -> Shaped[Tensor, "c h2 w2"]:
+    """Turn and mirror stored pixels as EXIF orientations 1 to 8 ask a viewer to do."""
+    if orientation in TURNED:
+        image = image.mT
+    flipped_axes = {2: (-1,), 3: (-1, -2), 4: (-2,), 6: (-1,), 7: (-1, -2), 8: (-2,)}.get(orientation, ())
+    return image.flip(flipped_axes) if flipped_axes else image
+
+
+def _read_values(path: Path, image: Image.Image) -> np.ndarray:
+    """Return stored pixels as float32 [h, w, 3] in [0, 1]."""
+    orientation = _read_orientation(image)
+    values = _convert_values(path, image)
+    if image.format != "TIFF" or orientation == 1:
+        return values
+    # Pillow has turned it upright: turn it back. All turns are their own inverse, but for quarter turns.
+    back = {6: 8, 8: 6}.get(orientation, orientation)
+    stored = rotate_upright(torch.from_numpy(values).movedim(-1, 0), back)
+    return stored.movedim(0, -1).numpy()
+
+
+def _convert_values(path: Path, image: Image.Image) -> np.ndarray:
+    if image.mode in EIGHT_BIT:
+        return np.asarray(image.convert("RGB"), dtype=np.float32) / np.float32(255)
+    luminance = np.asarray(image)
+    white = _find_white(path, image.mode, luminance)
+    return np.repeat(luminance.astype(np.float32)[..., None] / np.float32(white), 3, -1)
+
+
+def _find_white(path: Path, mode: str, luminance: np.ndarray) -> float:
+    """Return the value that means white in a gray image of more than 8 bits."""
+    low, high = float(luminance.min()), float(luminance.max())
+    if mode.startswith("I;16") and low >= 0:
+        return 65535.0
+    if mode == "I" and low >= 0 and high <= 65535:
+        return 65535.0
+    if mode == "F" and low >= 0 and high <= 1:
+        return 1.0
+    raise OSError(
+        f"{path}: pixels of mode {mode} with values from {low:g} to {high:g}; "
+        "give 8 or 16 bits per channel, or floats between 0 and 1"
+    )
+
+
+# Photographs in the folder of a reconstruction: upright, 8 bits, of the size that their camera has.
+
+
+PhotoLike = Path | Float[Tensor, "3 _ _"]
+"""An image file whose stored pixels are wanted, or red, green and blue in [0, 1]."""
+
+JPEG_QUALITY = 95
+
+
+def store_photo(photo: PhotoLike, path: Path, camera: Camera) -> None:
+    """Write a photograph to `path`: a file is copied bit by bit if it can be, and encoded again if not."""
+    if isinstance(photo, Path):
+        if photo.absolute() == path.absolute():
+            return
+        _check_size(path, camera, *read_photo_size(photo))
+        if _can_copy(photo, path):
+            with atomic_path(path) as scratch:
+                shutil.copyfile(photo, scratch)
+            return
+        photo = read_photo(photo)
+    _check_size(path, camera, photo.shape[2], photo.shape[1])
+    pixels = (255 * photo.clamp(0, 1)).round().byte().movedim(0, -1).numpy(force=True)
+    with atomic_path(path) as scratch:
+        Image.fromarray(pixels).save(scratch, quality=JPEG_QUALITY)  # lossless formats ignore the quality
+
+
+def _can_copy(photo: Path, path: Path) -> bool:
+    with open_photo(photo) as image:
+        orientation, mode = _read_orientation(image), image.mode
+    # A copied orientation tag would turn the pixels again in every program that opens the copy.
+    if orientation != 1:
+        raise ValueError(f"{photo} is stored turned (EXIF orientation); give its upright pixels instead")
+    return mode == "RGB" and photo.suffix.lower() == path.suffix.lower()
+
+
+def _check_size(path: Path, camera: Camera, width: int, height: int) -> None:
+    if (width, height) != (camera.width, camera.height):
+        raise ValueError(
+            f"{path}: a photograph of {width}×{height} px, but its camera takes {camera.width}×{camera.height}"
+        )

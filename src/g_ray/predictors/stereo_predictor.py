@@ -1,0 +1,395 @@
+"""Stereo as a predictor: structure from motion with the lenses as they are, then a sweep along their rays."""
+
+import zipfile
+from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from g_ray.export.points import PointCloud
+from g_ray.export.reconstructed_view import ReconstructedView
+from g_ray.formats.calibration_source import CalibratedView
+from g_ray.geometry.pose import Pose
+from g_ray.predictors.anchoring import count_pixels, estimate_matching
+from g_ray.predictors.fill import fill_views
+from g_ray.predictors.model_settings import ModelSettings
+from g_ray.predictors.network_predictor import NetworkPredictor
+from g_ray.predictors.predictor import Cost, Prior, Progress, SceneInput, ScenePrediction
+from g_ray.runtime.files import atomic_path
+from g_ray.runtime.provenance import read_memory_gib
+from g_ray.sfm import SfMOptions, SparseScene, reconstruct_cameras, refine, triangulate
+from g_ray.stereo import (
+    DepthMap,
+    SparsePoints,
+    StereoOptions,
+    StereoView,
+    choose_sources,
+    estimate_depths,
+    fuse_points,
+)
+from g_ray.stereo.sweep import BAND
+from g_ray_lab.training.distributed import choose_device
+
+# CPU seconds and bytes, measured on photographs of several sizes (docs: benchmarks).
+SWEEP_SECONDS = 1.1e-7
+"""Of a pixel, hypothesis and source."""
+BASE_MEMORY = 700 * 2**20
+PHOTO_BYTES = 40
+"""Per pixel of the largest photograph: decoded, as floats, and as features."""
+VIEW_BYTES = 40
+"""Per pixel of the depth map of every view: image, depth, confidence, fused points."""
+VOLUME_BYTES = 20
+"""Per pixel and hypothesis: the cost volume, its aggregation and a copy."""
+MEMORY_SHARE = 0.5
+"""Share of the machine's memory that views at the same time may take, where --max-memory does not say."""
+
+
+@dataclass(frozen=True)
+class StereoPredictor:
+    """Poses by structure from motion, or as given, and depth by comparing photographs along their rays."""
+
+    USES: ClassVar[frozenset[Prior]] = frozenset({"poses", "masks", "rig"})
+
+    sfm: SfMOptions = field(default_factory=SfMOptions)
+    stereo: StereoOptions = field(default_factory=StereoOptions)
+    refine: bool = False
+    """Adjust poses by bundle adjustment; kept only if tracks that were held out improve."""
+    device: str = "auto"
+    max_memory: float | None = None
+    """GiB of the whole process."""
+    fill: NetworkPredictor | None = None
+    """Fills pixels that have no depth."""
+    unplaced: NetworkPredictor | None = None
+    """Places photographs that matching cannot."""
+
+    @property
+    def NAME(self) -> str:
+        return "stereo"
+
+    @staticmethod
+    def from_settings(settings: ModelSettings) -> "StereoPredictor":
+        options = StereoOptions() if settings.size is None else StereoOptions(long_side=settings.size)
+        network = None
+        if settings.fill is not None or settings.unplaced is not None:
+            network = NetworkPredictor.from_settings(replace(settings, size=None, max_memory=None))
+        return StereoPredictor(
+            stereo=options,
+            refine=settings.refine,
+            device=settings.device,
+            max_memory=settings.max_memory,
+            fill=None if settings.fill is None else network,
+            unplaced=None if settings.unplaced is None else network,
+        )
+
+    def describe_settings(self) -> dict[str, Any]:
+        settings = {"sfm": asdict(self.sfm), "stereo": asdict(self.stereo), "refine": self.refine}
+        if self.fill is not None:
+            settings["fill"] = self.fill.describe_settings()
+        if self.unplaced is not None:
+            settings["unplaced"] = self.unplaced.describe_settings()
+        return settings
+
+    def estimate_cost(self, scene: SceneInput) -> Cost:
+        count = len(scene.views)
+        pixels = [count_pixels(view.camera, self.stereo.long_side) for view in scene.views]
+        pairs, matching = estimate_matching([view.camera for view in scene.views], self.sfm)
+        sources = min(self.stereo.sources, count - 1)
+        sweep = SWEEP_SECONDS * sum(_count_samples(count, sources, self.stereo) for count in pixels)
+        at_once = self._count_at_once(scene)
+        fixed_bytes, volume = self._estimate_memory(scene)
+        memory = fixed_bytes + at_once * volume
+        if self.max_memory is not None and memory > self.max_memory * 2**30:
+            raise ValueError(
+                f"{count} views need about {memory / 2**30:.1f} GiB: raise --max-memory, lower --size, "
+                "or give fewer photographs"
+            )
+        text = f"{count} views: features, {pairs} pairs, depth at {self.stereo.long_side} px"
+        return Cost(matching + sweep / at_once, round(memory), text)
+
+    def _count_at_once(self, scene: SceneInput) -> int:
+        """Return the number of views whose depth is searched at the same time: one per core, if memory allows it."""
+        fixed_bytes, volume = self._estimate_memory(scene)
+        allowed = MEMORY_SHARE * read_memory_gib() if self.max_memory is None else self.max_memory
+        fitting = int((allowed * 2**30 - fixed_bytes) / volume)
+        return max(1, min(torch.get_num_threads(), len(scene.views), fitting))
+
+    def _estimate_memory(self, scene: SceneInput) -> tuple[float, float]:
+        """Estimate the bytes that are held in any case, and those of each sweep."""
+        pixels = [count_pixels(view.camera, self.stereo.long_side) for view in scene.views]
+        largest = max(view.camera.width * view.camera.height for view in scene.views)
+        fixed_bytes = BASE_MEMORY + PHOTO_BYTES * largest + VIEW_BYTES * sum(pixels)
+        return fixed_bytes, VOLUME_BYTES * max(pixels) * self.stereo.hypotheses
+
+    def predict(
+        self, scene: SceneInput, work: Path | None = None, progress: Progress = lambda stage, share: None
+    ) -> ScenePrediction:
+        """Estimate cameras, then depth, then the points that views agree on."""
+        if len(scene.views) < 2:
+            raise ValueError(
+                "one photograph has no parallax: stereo needs two or more, from different places"
+            )
+        sparse, keeps_poses, figures = self._place_views(scene, work, progress)
+        placed = list(sparse.registered)
+        device = choose_device(self.device, 0)
+        views = [_load_stereo_view(scene.views[i], sparse.poses[i], self.stereo, device) for i in placed]
+        points = _collect_sparse_points(sparse, placed)
+        depths = self._estimate_depths(scene, views, points, work, progress)
+        progress("fusion", 0.0)
+        cloud = _fuse(views, depths, points, placed, scene.views, self.stereo)
+        predicted: list[ReconstructedView | None] = [None] * len(scene.views)
+        for i, view, depth in zip(placed, views, depths, strict=True):
+            predicted[i] = replace(_make_view(scene.views[i], view, depth), pose_guessed=i in sparse.guessed)
+        figures |= sparse.compute_statistics()
+        if self.unplaced is not None:
+            figures["placed_by_network"] = [scene.views[i].name for i in sparse.guessed]
+        if self.fill is not None:
+            progress("fill", 0.0)
+            predicted = _fill(self.fill, scene, placed, predicted, views)
+            filled = sum(int(view.filled.sum()) for view in predicted if view and view.filled is not None)
+            figures["share_filled"] = filled / sum(view.image[0].numel() for view in views)
+        sides = [max(camera.width, camera.height) for camera in sparse.cameras]
+        figures["long_side_px"] = float(np.median(sides))
+        figures["share_with_depth"] = _measure_coverage(depths, views)
+        return ScenePrediction(
+            tuple(predicted),
+            sparse.reasons,
+            keeps_poses,
+            None if sparse.scale is None else sparse.scale.source,
+            sparse,
+            cloud,
+            figures,
+            sparse.notes,
+        )
+
+    def _place_views(
+        self, scene: SceneInput, work: Path | None, progress: Progress
+    ) -> tuple[SparseScene, bool, dict[str, Any]]:
+        """Return poses and points, whether the poses are the given ones, and figures of a refinement."""
+        poses = [view.pose for view in scene.views]
+        keeps_poses = sum(pose is not None for pose in poses) >= 2
+        sparse = self._estimate_cameras(scene, poses if keeps_poses else None, work, progress)
+        self._check_points(sparse)
+        figures: dict[str, Any] = {}
+        if self.refine:
+            sparse, figures, keeps_poses = _refine(sparse, self.sfm, keeps_poses)
+        if len(sparse.registered) < 2:
+            raise ValueError(
+                f"{len(sparse.registered)} of {len(scene.views)} photographs could be placed: depth needs two or more"
+            )
+        return sparse, keeps_poses, figures
+
+    def _estimate_depths(
+        self,
+        scene: SceneInput,
+        views: Sequence[StereoView],
+        points: SparsePoints | None,
+        work: Path | None,
+        progress: Progress,
+    ) -> list[DepthMap]:
+        """Estimate the depth of all placed views; maps that an interrupted run left in `work` are used."""
+        depths = estimate_depths(
+            views,
+            points,
+            self.stereo,
+            lambda done: progress("depth", done / len(views)),
+            None if work is None else StoredDepths(work / "depth"),
+            self._count_at_once(scene),
+        )
+        if not any(bool(depth.valid.any()) for depth in depths):
+            raise ValueError(
+                "no pixel has a depth that two photographs agree on: they overlap too little, or their poses or lenses "
+                "are wrong; --model network predicts depth for each photograph"
+            )
+        return depths
+
+    def _check_points(self, sparse: SparseScene) -> None:
+        """Stop where nothing says how far the scene is: a search through all distances takes long and finds chance."""
+        if len(sparse.points) or (self.stereo.near is not None and self.stereo.far is not None):
+            return
+        if sparse.guessed:
+            raise ValueError(
+                "no feature of any photograph matches another one, so that nothing can be measured from the network's "
+                "poses: give photographs that overlap, or take all from the network (--model network)"
+            )
+        raise ValueError(
+            "no feature of any photograph matches another one, so that neither the poses can be checked nor the range "
+            "of depth is known: give sharp photographs that overlap, or set near and far of StereoOptions"
+        )
+
+    def load_finished(self, scene: SceneInput, work: Path) -> ScenePrediction | None:
+        """Return nothing: depth maps are checked against each other only when all are there."""
+        return None
+
+    def _estimate_cameras(
+        self, scene: SceneInput, poses: Sequence[Pose | None] | None, work: Path | None, progress: Progress
+    ) -> SparseScene:
+        photos = [view.get_photo() for view in scene.views]
+        cameras = [view.camera for view in scene.views]
+        options = {
+            "names": [view.name for view in scene.views],
+            "masks": [view.load_mask() for view in scene.views],
+            "options": self.sfm,
+            "work_folder": None if work is None else work / "sfm",
+            "report": progress,
+            "guess_poses": None if self.unplaced is None else partial(_guess_poses, self.unplaced, scene),
+        }
+        if poses is not None:
+            return triangulate(photos, cameras, poses, **options)
+        return reconstruct_cameras(photos, cameras, rig=scene.rig, **options)
+
+
+class StoredDepths(MutableMapping[int, DepthMap]):
+    """Depth maps of an unfinished run by the number of the view; a damaged file counts as missing."""
+
+    ARRAYS = ("ray_depth", "confidence", "valid", "candidates")
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __getitem__(self, view: int) -> DepthMap:
+        try:
+            with np.load(self._get_path(view), allow_pickle=False) as stored:
+                return DepthMap(*(torch.from_numpy(stored[name]) for name in self.ARRAYS))
+        except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
+            raise KeyError(view) from None
+
+    def __setitem__(self, view: int, depth: DepthMap) -> None:
+        candidates = torch.zeros_like(depth.ray_depth) if depth.candidates is None else depth.candidates
+        depth = replace(depth, candidates=candidates)
+        arrays = {name: getattr(depth, name).numpy(force=True) for name in self.ARRAYS}
+        with atomic_path(self._get_path(view)) as scratch, scratch.open("wb") as file:
+            np.savez(file, **arrays)
+
+    def __delitem__(self, view: int) -> None:
+        self._get_path(view).unlink(missing_ok=True)
+
+    def __iter__(self) -> Iterator[int]:
+        return (int(path.stem) for path in sorted(self.folder.glob("*.npz")))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _get_path(self, view: int) -> Path:
+        return self.folder / f"{view:05d}.npz"
+
+
+def _refine(
+    sparse: SparseScene, options: SfMOptions, keeps_poses: bool
+) -> tuple[SparseScene, dict[str, Any], bool]:
+    """Adjust poses; returns the better scene, both errors, and whether the given poses still hold."""
+    refinement = refine(sparse, options=options, measured=keeps_poses)
+    figures = {"held_out_px_before": refinement.before_px, "held_out_px_after": refinement.after_px}
+    outcome = "kept" if refinement.kept else "not kept"
+    note = (
+        f"refinement {outcome}: reprojection error of {refinement.held_out} held-out tracks "
+        f"{refinement.before_px:.2f} px before, {refinement.after_px:.2f} px after"
+    )
+    scene = refinement.scene.add_notes(note)
+    return scene, figures, keeps_poses and not refinement.kept
+
+
+def _load_stereo_view(
+    view: CalibratedView, pose: Pose | None, options: StereoOptions, device: torch.device
+) -> StereoView:
+    """Load a photograph and its mask at the size at which depth is estimated."""
+    assert pose is not None
+    full = StereoView(view.load_photo(), view.camera, pose, view.load_mask())
+    return full.limit_size(options.long_side).to(device)
+
+
+def _collect_sparse_points(sparse: SparseScene, placed: Sequence[int]) -> SparsePoints | None:
+    """Return the points with the views that observe them; None if there are none."""
+    if not len(sparse.points):
+        return None
+    visible: Bool[Tensor, "view point"] = torch.zeros(len(placed), len(sparse.points), dtype=torch.bool)
+    row = torch.full((len(sparse.names),), -1)
+    row[list(placed)] = torch.arange(len(placed))
+    tracks = sparse.tracks.select(row[sparse.tracks.view] >= 0)
+    visible[row[tracks.view], tracks.point] = True
+    return SparsePoints(sparse.points.float(), visible)
+
+
+def _fuse(
+    views: Sequence[StereoView],
+    depths: Sequence[DepthMap],
+    points: SparsePoints | None,
+    placed: Sequence[int],
+    inputs: Sequence[CalibratedView],
+    options: StereoOptions,
+) -> PointCloud | None:
+    """Fuse depth maps; None if no two views agree anywhere."""
+    fused = fuse_points(views, depths, choose_sources(views, points, options), options)
+    if not len(fused.positions):
+        return None
+    index = np.asarray(placed)[fused.view.numpy(force=True)]
+    sizes = np.array([[view.camera.width, view.camera.height] for view in inputs], dtype=np.float64)
+    small = np.array([[view.size[1], view.size[0]] for view in views], dtype=np.float64)
+    scale = sizes[index] / small[fused.view.numpy(force=True)]
+    return PointCloud(
+        fused.positions.double().numpy(force=True),
+        (255 * fused.colors.clamp(0, 1)).round().to(torch.uint8).numpy(force=True),
+        fused.views.float().numpy(force=True),
+        index,
+        fused.pixels.double().numpy(force=True) * scale,
+        fused.normals.float().numpy(force=True),
+    )
+
+
+def _make_view(view: CalibratedView, stereo: StereoView, depth: DepthMap) -> ReconstructedView:
+    return ReconstructedView(
+        view.name,
+        stereo.camera.to("cpu"),
+        stereo.pose.to("cpu"),
+        depth.ray_depth.cpu(),
+        depth.confidence.cpu(),
+        depth.valid.cpu(),
+        photo_camera=view.camera,
+    )
+
+
+def _fill(
+    network: NetworkPredictor,
+    scene: SceneInput,
+    placed: Sequence[int],
+    predicted: Sequence[ReconstructedView | None],
+    views: Sequence[StereoView],
+) -> list[ReconstructedView | None]:
+    """Fill the placed views by a network that sees all of them."""
+    inputs = SceneInput([replace(scene.views[i], pose=None) for i in placed])
+    guesses = [view for view in network.predict(inputs).views if view is not None]
+    filled = fill_views([predicted[i] for i in placed], guesses, [_find_usable(view).cpu() for view in views])
+    result = list(predicted)
+    for i, view in zip(placed, filled, strict=True):
+        result[i] = view
+    return result
+
+
+def _guess_poses(network: NetworkPredictor, scene: SceneInput) -> list[Pose]:
+    """Predict the poses of all photographs, in the network's own world."""
+    views = network.predict(SceneInput([replace(view, pose=None) for view in scene.views])).views
+    return [view.pose for view in views if view is not None]
+
+
+def _measure_coverage(depths: Sequence[DepthMap], views: Sequence[StereoView]) -> float:
+    """Return the share of usable pixels that have a depth."""
+    pixels = sum(int(_find_usable(view).sum()) for view in views)
+    return sum(int(depth.valid.sum()) for depth in depths) / max(1, pixels)
+
+
+def _find_usable(view: StereoView) -> Bool[Tensor, "h w"]:
+    valid = view.camera.unproject_grid()[1]
+    return valid if view.mask is None else valid & view.mask
+
+
+def _count_samples(pixels: float, sources: int, options: StereoOptions) -> float:
+    """Pixels × hypotheses × sources that a sweep samples: the whole range, or half the resolution and then a band."""
+    whole = pixels * options.hypotheses * sources
+    if whole <= options.full_volume:
+        return whole
+    return whole / 8 + pixels * (2 * BAND + 1) * sources

@@ -1,0 +1,326 @@
+"""Inputs of `g-ray reconstruct` and `g-ray synthesize`: photographs with their cameras, known geometry, targets.
+
+Both commands take photographs and cameras through `read_views`. Everything that was given is used, reported, or refused
+in one line.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from g_ray.calibration.assign import assign_cameras, find_calibration
+from g_ray.cameras.camera import Camera
+from g_ray.export.result import read_reconstruction
+from g_ray.formats.calibration_source import CalibratedView, rescale_camera
+from g_ray.formats.cameras_json import CamerasJsonSource, read_cameras
+from g_ray.formats.documents import ParsedFile
+from g_ray.formats.masks import find_masks
+from g_ray.formats.posed_scene import PosedScene
+from g_ray.geometry.pose import Pose
+from g_ray.media.photos import Photo, check_photos, find_photos, orient_photo
+from g_ray.reconstruction.alignment import scale_to_distance
+from g_ray.reconstruction.score import TrueView, read_truth
+from g_ray.sfm.rig import Rig, read_rig_cameras
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class PhotoOptions:
+    """Which photographs are taken, and how their pixels and cameras are brought together."""
+
+    every: int | None = None
+    """Of a video take every n-th frame."""
+    frames: int | None = None
+    """Of a video take so many frames, evenly spread."""
+    upright: bool = True
+    """Turn pixels upright by EXIF instead of taking them as stored."""
+    resize_calibration: bool = False
+    """Scale calibrations that were made at another size of the same photograph."""
+    masks: Path | None = None
+    """Folder of masks, named as the photographs."""
+    min_photos: int = 2
+
+
+def read_views(
+    images: Sequence[str], calibrations: Sequence[str], options: PhotoOptions, report: Report
+) -> list[CalibratedView]:
+    """Find photographs and assign their cameras, in natural order of their names.
+
+    Without calibrations, one beside the photographs is taken, or it is estimated (`find_calibration`).
+    """
+    photos = find_photos(
+        images, every=options.every, frames=options.frames, upright=options.upright, note=report
+    )
+    if len(photos) < options.min_photos:
+        raise ValueError(
+            f"one photograph ({photos[0].name}) has no parallax, so neither depth nor a pose: give two or more from "
+            "different places, or add it to a finished result with --into"
+        )
+    check_photos(photos)
+    calibrations = calibrations or [find_calibration(photos, report)]
+    views = assign_cameras(photos, calibrations, resize=options.resize_calibration, report=report)
+    if options.masks is None:
+        masked = sum(view.mask is not None for view in views)
+        if masked:
+            report(
+                f"{masked} photographs have masks that their calibration names (mask_path): these are used"
+            )
+        return views
+    # Photographs are turned by the time that they have cameras: masks must follow them.
+    turned = [view.photo for view in views if isinstance(view.photo, Photo)]
+    masks = find_masks(options.masks, turned, report)
+    return [replace(view, mask=mask) for view, mask in zip(views, masks, strict=True)]
+
+
+# What users know of a scene beside its cameras
+
+
+@dataclass(frozen=True)
+class KnownGeometry:
+    """What is known of a scene beside its cameras."""
+
+    poses: Sequence[Pose | None] = ()
+    """`world_from_cam` of views, in one world; the scene is aligned to them and scored with them."""
+    metric: bool = False
+    """The known poses are in meters."""
+    distance: tuple[int, int, float] | None = None
+    """Two views, and the distance between their cameras in meters."""
+    truth: Sequence[TrueView | None] = ()
+    """Known depth of views (`read_truth`); the scene is scored with it."""
+
+    keep_poses: bool = True
+    """Models that use poses keep the known ones; otherwise the scene is aligned to them."""
+
+    def count_poses(self) -> int:
+        return sum(pose is not None for pose in self.poses)
+
+    def select(self, views: Sequence[int]) -> "KnownGeometry":
+        """Return what is known of some views alone; fewer than two poses or true views are left out."""
+        poses = [self.poses[view] for view in views] if self.poses else []
+        truth = [self.truth[view] for view in views] if self.truth else []
+        enough = sum(pose is not None for pose in poses) >= 2
+        scored = sum(view is not None for view in truth) >= 2
+        distance = None
+        if self.distance is not None and set(self.distance[:2]) <= set(views):
+            one, other, length = self.distance
+            distance = (list(views).index(one), list(views).index(other), length)
+        return KnownGeometry(
+            poses if enough else (),
+            self.metric and enough,
+            distance,
+            truth if scored else (),
+            self.keep_poses,
+        )
+
+
+def collect_known(
+    views: Sequence[CalibratedView],
+    *,
+    poses: Literal["given", "align", "ignore"],
+    metric: bool,
+    distance: tuple[str, str, float] | None,
+    truth: Path | None,
+    report: Report,
+) -> KnownGeometry:
+    """Collect what the calibration and the user know of a scene.
+
+    `distance` names two photographs and gives the meters between their cameras; `truth` is a scene folder with depth.
+    """
+    known = [view.pose for view in views]
+    count = sum(pose is not None for pose in known)
+    estimated = any(view.is_estimated for view in views if view.pose is not None)
+    if metric and (count < 2 or estimated):
+        problem = "they are estimated" if estimated else f"{count} of {len(views)} views have one"
+        raise ValueError(
+            f"--metric says that known poses are in meters, but {problem}: "
+            "give a calibration with poses, or leave it out"
+        )
+    kind = "estimated" if estimated else "known"
+    if poses == "ignore":
+        known = []
+    elif count == 1:
+        report(f"one {kind} pose cannot fix a scene and is not used")
+        known = []
+    elif count and poses == "given":
+        report(f"{count} {kind} poses are kept (--poses align estimates poses and compares them)")
+    elif count:
+        report(
+            f"{count} {kind} poses: the scene is aligned to them and scored with them (--poses ignore: not)"
+        )
+    pair = None if distance is None else _find_distance(distance, [view.name for view in views])
+    if pair is not None and sum(pose is not None for pose in known) >= 2:
+        if not estimated:
+            raise ValueError(
+                "--distance gives a scale, and known poses have one already: leave it out, or add --poses ignore"
+            )
+        known, metric, pair = _scale_poses(known, pair, views), True, None
+    true_views = [] if truth is None else _read_truth_of_views(truth, views, report)
+    return KnownGeometry(known, metric, pair, true_views, keep_poses=poses == "given")
+
+
+def read_finished_views(folder: Path) -> tuple[list[CalibratedView], KnownGeometry]:
+    """Read the views of a finished result, with their poses as known ones, to add photographs to them."""
+    result = read_reconstruction(folder)
+    if not result.finished:
+        raise ValueError(f"{folder} is not finished: repeat its g-ray reconstruct command first")
+    views = []
+    for view in result.cameras():
+        photo = Photo.from_file(result.get_image_path(view.name), view.name, upright=False)
+        views.append(replace(view, photo=photo))
+    return views, KnownGeometry([view.pose for view in views], metric=result.unit == "metre")
+
+
+def join_views(
+    old: Sequence[CalibratedView], known: KnownGeometry, new: Sequence[CalibratedView], report: Report
+) -> tuple[list[CalibratedView], KnownGeometry]:
+    """Put new photographs, whose poses are to be found, behind the views of a finished result."""
+    names = {view.name for view in old}
+    twice = [view.name for view in new if view.name in names]
+    if twice:
+        raise ValueError(f"--into has a view named {twice[0]} already: rename the photograph or leave it out")
+    if any(view.pose is not None for view in new):
+        report("poses of the further photographs are not used: they are localized in the finished result")
+    views = [*old, *(replace(view, pose=None) for view in new)]
+    return views, replace(known, poses=[*known.poses, *(None for _ in new)])
+
+
+def read_rig(source: str, views: Sequence[CalibratedView]) -> Rig:
+    """Read where cameras stand on a rig, and assign the photographs to them by their names."""
+    path = Path(source)
+    if not path.is_file():
+        raise ValueError(
+            f"--rig {source}: no such file; give COLMAP's rig_config.json, a Kalibr camchain or Aria's calibration"
+        )
+    return Rig.from_names([view.name for view in views], read_rig_cameras(path))
+
+
+def _find_distance(distance: tuple[str, str, float], names: list[str]) -> tuple[int, int, float]:
+    first, second, length = distance
+    for name in (first, second):
+        if name not in names:
+            raise ValueError(f"--distance names {name}, which is none of the photographs")
+    if first == second:
+        raise ValueError(f"--distance names {first} twice: give two photographs")
+    return names.index(first), names.index(second), length
+
+
+def _scale_poses(
+    poses: Sequence[Pose | None], pair: tuple[int, int, float], views: Sequence[CalibratedView]
+) -> list[Pose | None]:
+    """Return estimated poses in meters, in which the cameras of two views are so far apart."""
+    first, second, length = pair
+    one, other = poses[first], poses[second]
+    if one is None or other is None:
+        missing = views[first if one is None else second].name
+        raise ValueError(f"--distance names {missing}, whose pose could not be estimated: name another one")
+    scale = scale_to_distance(one, other, length)
+    return [None if pose is None else scale.transform_pose(pose) for pose in poses]
+
+
+def _read_truth_of_views(
+    folder: Path, views: Sequence[CalibratedView], report: Report
+) -> list[TrueView | None]:
+    # Depth maps are made for stored pixels, and are not turned with the photographs.
+    turned = [view.name for view in views if isinstance(view.photo, Photo) and view.photo.is_turned]
+    if turned:
+        raise ValueError(
+            f"--truth is about pixels as they are stored, but {turned[0]} is turned upright: add --as-stored"
+        )
+    true_views = read_truth(folder, [view.name for view in views], [view.camera for view in views])
+    report(f"{folder}: knows depth of {sum(view is not None for view in true_views)} of {len(views)} views")
+    return true_views
+
+
+# Contexts and targets of novel-view synthesis
+
+
+def read_contexts(
+    photos: Sequence[str],
+    calibration: Path | None,
+    scene: PosedScene | None,
+    report: Report,
+    upright: bool = True,
+) -> list[CalibratedView]:
+    """Read photographs with camera and pose, from a calibration or a scene folder, in the order given."""
+    twice = next((photo for photo in photos if photos.count(photo) > 1), None)
+    if twice is not None:
+        raise ValueError(f"--context names {twice} twice: give every photograph once")
+    if scene is not None:
+        indices = [scene.find_index(photo) for photo in photos]
+        return [replace(scene.get_view(index), photo=scene.load_photo(index)) for index in indices]
+    assert calibration is not None
+    paths = [Path(photo) for photo in photos]
+    if CamerasJsonSource.recognizes(ParsedFile(calibration)):
+        cameras = _match_cameras(paths, read_cameras(calibration), calibration, report)
+        views = [
+            _attach_photo(camera, path, calibration, upright)
+            for camera, path in zip(cameras, paths, strict=True)
+        ]
+    else:
+        found = [Photo.from_file(path, path.name, upright) for path in paths]
+        views = assign_cameras(found, str(calibration), report=report)
+    for path, view in zip(paths, views, strict=True):
+        if view.pose is None:
+            raise ValueError(f"{calibration}: camera {view.name!r} of {path} has no pose; add world_from_cam")
+    return views
+
+
+def _match_cameras(
+    paths: Sequence[Path], cameras: Sequence[CalibratedView], file: Path, report: Report
+) -> list[CalibratedView]:
+    """Match cameras by the names of photographs, with or without suffix; in order if no name fits and counts agree."""
+    by_name = {camera.name: camera for camera in cameras}
+    matches = [by_name.get(path.name) or by_name.get(path.stem) for path in paths]
+    missing = [path for path, camera in zip(paths, matches, strict=True) if camera is None]
+    if not missing:
+        report(f"cameras: by name, {len(paths)} of the {len(cameras)} in {file}")
+        return [camera for camera in matches if camera is not None]
+    if len(missing) == len(paths) == len(cameras):
+        pairs = ", ".join(f"{path.name} = {one.name}" for path, one in zip(paths, cameras, strict=True))
+        report(f"cameras: no name in {file} is that of a photograph, so in order: {pairs}")
+        return list(cameras)
+    raise ValueError(
+        f"{missing[0]} has no camera in {file}, which has {', '.join(by_name) or 'none'}: "
+        "name cameras as the photographs, or give as many in the same order"
+    )
+
+
+def _attach_photo(view: CalibratedView, path: Path, file: Path, upright: bool) -> CalibratedView:
+    photo = Photo.from_file(path, path.name, upright)
+    photo = orient_photo(photo, (view.camera.width, view.camera.height))
+    try:
+        return replace(view, camera=rescale_camera(view.camera, photo, resize=False), photo=photo)
+    except ValueError as error:
+        raise ValueError(f"{file}: camera {view.name!r}: {error}") from None
+
+
+def read_targets(target: str, scene: PosedScene | None) -> list[CalibratedView]:
+    """Read cameras with poses, from a file, or those of one image of the scene."""
+    cameras = _read_target_cameras(target, scene)
+    without = next((camera.name for camera in cameras if camera.pose is None), None)
+    if without is not None:
+        raise ValueError(f"{target}: target {without!r} has no pose; add world_from_cam")
+    return cameras
+
+
+def choose_lens(target: str | None, scene: PosedScene | None, default: Camera) -> Camera:
+    """Return the lens of a camera path: the first context's, or that of the one camera of a file, without pose."""
+    if target is None:
+        return default
+    cameras = _read_target_cameras(target, scene)
+    if len(cameras) != 1 or (Path(target).suffix == ".json" and cameras[0].pose is not None):
+        raise ValueError(f"{target}: with --path it gives the lens alone: one camera, without world_from_cam")
+    return cameras[0].camera
+
+
+def _read_target_cameras(target: str, scene: PosedScene | None) -> list[CalibratedView]:
+    if Path(target).suffix == ".json":
+        cameras = read_cameras(target)
+        if not cameras:
+            raise ValueError(f"{target} has no cameras: add one")
+        return cameras
+    if scene is None:
+        raise ValueError(f"--target {target}: give a .json file with cameras (image names go with --scene)")
+    return [scene.get_view(scene.find_index(target))]

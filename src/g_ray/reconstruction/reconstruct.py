@@ -1,0 +1,238 @@
+"""Reconstruct photographs with cameras, in four steps: inputs, prediction, alignment and assembly, writing.
+
+1. Inputs: every photograph with its camera becomes a `CalibratedView` (`g_ray.reconstruction.inputs`).
+2. A model predicts poses and depth (`g_ray.predictors`).
+3. The scene is brought to what is known of it (`g_ray.reconstruction.alignment`), scored and judged
+   (`g_ray.reconstruction.verdict`).
+4. `Reconstruction.save` writes the files (`g_ray.export`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from g_ray.cameras.camera import Camera
+from g_ray.export.reconstructed_view import ReconstructedView
+from g_ray.export.result import FeatureTracks, Reconstruction, Unit
+from g_ray.formats.calibration_source import CalibratedView
+from g_ray.geometry.similarity import Similarity
+from g_ray.media.photos import Image, Mask
+from g_ray.models.reconstruction_network import ReconstructionModel
+from g_ray.predictors import ModelSettings, choose_model, make_predictor
+from g_ray.predictors.model_settings import WEIGHTS, PlaceBy, Precision
+from g_ray.predictors.network_predictor import NetworkPredictor, load_network
+from g_ray.predictors.predictor import Predictor, Progress, SceneInput, ScenePrediction, check_priors
+from g_ray.reconstruction.alignment import Alignment, align_to_poses, scale_to_distance
+from g_ray.reconstruction.inputs import KnownGeometry
+from g_ray.reconstruction.score import score_views
+from g_ray.reconstruction.verdict import judge
+from g_ray.sfm.rig import Rig
+from g_ray.viewer.reconstruction_report import write_report
+
+__all__ = ["WEIGHTS", "KnownGeometry", "Reconstruction", "load_network", "reconstruct", "reconstruct_views"]
+
+MAX_POSITION_ERROR = 0.1
+"""Share of the extent of known positions by which found ones may be off before the unit of the known ones is kept."""
+
+
+def reconstruct(
+    images: Sequence[Image],
+    cameras: Sequence[Camera],
+    *,
+    model: str | Predictor | None = None,
+    weights: str | Path | ReconstructionModel | None = None,
+    names: Sequence[str] | None = None,
+    sources: Sequence[str] | None = None,
+    masks: Sequence[Mask | None] | None = None,
+    rig: Rig | None = None,
+    known: KnownGeometry | None = None,
+    size: int | None = None,
+    at_once: int | None = None,
+    precision: Precision = "fp32",
+    query_chunk: int | None = None,
+    device: str = "auto",
+    refine: bool = False,
+    place_by: PlaceBy | None = None,
+    work: Path | None = None,
+    progress: Progress = lambda stage, share: None,
+) -> Reconstruction:
+    """Reconstruct a scene from images in [0, 1] (or objects with `load()`), with one camera each of any model and size.
+
+    `model` is a name of `MODELS` or a predictor; with `weights` it is the network that they belong to. Poses in `known`
+    are kept by models that use poses, and the scene is aligned to them otherwise. `size` is the long side at which
+    depth is estimated. With a `work` folder finished parts are kept there, and an interrupted run resumes.
+    """
+    if len(images) != len(cameras) or len(images) < 2:
+        raise ValueError(
+            f"{len(images)} images and {len(cameras)} cameras: give two or more views, each with its camera"
+        )
+    names = names or [f"view{number:03d}.png" for number in range(len(images))]
+    sources = sources or ["given"] * len(images)
+    masks = masks or [None] * len(images)
+    views = [
+        CalibratedView(name, camera, None, source, image, mask)
+        for name, camera, source, image, mask in zip(names, cameras, sources, images, masks, strict=True)
+    ]
+    if model is None or isinstance(model, str):
+        settings = ModelSettings(
+            size=size,
+            device=device,
+            refine=refine,
+            place_by=place_by,
+            weights=None if weights is None or isinstance(weights, ReconstructionModel) else str(weights),
+            precision=precision,
+            at_once=at_once,
+        )
+        model = _make_predictor(model, weights, settings, query_chunk)
+    return reconstruct_views(SceneInput(views, rig), model, known=known, work=work, progress=progress)
+
+
+def _make_predictor(
+    name: str | None,
+    weights: str | Path | ReconstructionModel | None,
+    settings: ModelSettings,
+    query_chunk: int | None,
+) -> Predictor:
+    """Make a model by its name; unlike on the command line, our network may be loaded already or have a chunk size."""
+    is_loaded = isinstance(weights, ReconstructionModel)
+    name = name or ("network" if is_loaded else choose_model(settings))
+    if name == "network":
+        if settings.refine:
+            raise ValueError("model 'network' has place_by: leave out refine")
+        network = load_network(WEIGHTS if weights is None else weights, settings.device, settings.precision)
+        return NetworkPredictor(
+            network,
+            settings.size or network.config.long_side,
+            settings.precision,
+            query_chunk,
+            settings.at_once,
+            place_by=settings.place_by or "matches",
+        )
+    if is_loaded or query_chunk is not None:
+        raise ValueError(f"model {name!r} is not our network: leave out its weights and query_chunk")
+    if name == "stereo" and (
+        weights is not None or settings.at_once is not None or settings.precision != "fp32"
+    ):
+        raise ValueError("model 'stereo' is no network: leave out weights, at_once, precision")
+    return make_predictor(name, settings)
+
+
+def reconstruct_views(
+    scene: SceneInput,
+    predictor: Predictor,
+    *,
+    known: KnownGeometry | None = None,
+    work: Path | None = None,
+    progress: Progress = lambda stage, share: None,
+) -> Reconstruction:
+    """Reconstruct views of one scene with any model; poses that are known are in `known`, not in the views."""
+    known = known or KnownGeometry()
+    keeps = known.keep_poses and "poses" in predictor.USES and known.count_poses() >= 2
+    poses = known.poses if keeps else [None] * len(scene.views)
+    scene = replace(
+        scene, views=[replace(view, pose=pose) for view, pose in zip(scene.views, poses, strict=True)]
+    )
+    check_priors(predictor, scene)
+    return assemble(scene, predictor.predict(scene, work, progress), known, predictor)
+
+
+def assemble(
+    scene: SceneInput, prediction: ScenePrediction, known: KnownGeometry, predictor: Predictor
+) -> Reconstruction:
+    """Bring a prediction to what is known, score and judge it."""
+    placed = [index for index, view in enumerate(prediction.views) if view is not None]
+    known = known.select(placed)
+    views = [view for view in prediction.views if view is not None]
+    similarity, unit, alignment, notes = _align_to_known(views, prediction, known)
+    poses = known.poses or [None] * len(views)
+    assembled = tuple(
+        replace(
+            view.transform(similarity), calibration=scene.views[index].source or "unknown", true_pose=pose
+        )
+        for index, view, pose in zip(placed, views, poses, strict=True)
+    )
+    metrics: dict[str, Any] = {} if alignment is None else alignment.to_metrics()
+    if known.truth:
+        metrics |= score_views(assembled, known.truth)
+    left_out = [
+        f"{view.name} is left out: {reason}"
+        for view, reason in zip(scene.views, prediction.reasons, strict=True)
+        if reason is not None
+    ]
+    return Reconstruction(
+        assembled,
+        None,
+        unit,
+        metrics,
+        notes=(*left_out, *prediction.notes, *notes),
+        quality=judge(scene, prediction, assembled, alignment, unit, predictor),
+        tracks=_collect_tracks(prediction, placed, similarity),
+        cloud=None if prediction.cloud is None else _renumber(prediction, placed).transform(similarity),
+        page=write_report,
+    )
+
+
+def _align_to_known(
+    views: Sequence[ReconstructedView], prediction: ScenePrediction, known: KnownGeometry
+) -> tuple[Similarity, Unit, Alignment | None, list[str]]:
+    """Return the similarity to the known world, the unit there, how well poses agree, and notes."""
+    unit: Unit = "unknown" if prediction.metric_by is None else "metre"
+    same = Similarity.from_scale(1.0)
+    if known.count_poses() >= 2:
+        alignment = align_to_poses([view.pose for view in views], known.poses)
+        if prediction.keeps_poses:
+            return same, "metre" if known.metric else unit, None, []
+        if known.distance is not None:
+            raise ValueError(
+                "known poses fix the scale already: leave out the known distance, or the alignment"
+            )
+        good = alignment.position_rmse <= MAX_POSITION_ERROR * alignment.position_extent
+        notes = []
+        if known.metric and not good:
+            notes.append(
+                f"positions are off by {alignment.position_rmse:.2g} m of an extent of "
+                f"{alignment.position_extent:.2g} m: the fit does not support meters"
+            )
+        return alignment.similarity, "metre" if known.metric and good else "unknown", alignment, notes
+    if known.metric:
+        raise ValueError("poses in meters were announced, but fewer than two placed views have a known pose")
+    if known.distance is not None:
+        one, other, length = known.distance
+        return scale_to_distance(views[one].pose, views[other].pose, length), "metre", None, []
+    return same, unit, None, []
+
+
+def _collect_tracks(
+    prediction: ScenePrediction, placed: Sequence[int], similarity: Similarity
+) -> FeatureTracks | None:
+    """Return feature tracks in the final world, numbered as the placed views."""
+    sparse = prediction.sparse
+    if sparse is None or not len(sparse.points):
+        return None
+    number = _number_placed(prediction, placed)
+    tracks = FeatureTracks(
+        sparse.points.numpy(force=True),
+        sparse.colors.numpy(force=True),
+        number[sparse.tracks.view.numpy(force=True)],
+        sparse.tracks.point.numpy(force=True),
+        sparse.tracks.pixel.numpy(force=True),
+    )
+    return tracks.transform(similarity)
+
+
+def _renumber(prediction: ScenePrediction, placed: Sequence[int]) -> Any:
+    """Return the cloud with views numbered among those that were placed."""
+    cloud = prediction.cloud
+    assert cloud is not None
+    return replace(cloud, view=_number_placed(prediction, placed)[cloud.view])
+
+
+def _number_placed(prediction: ScenePrediction, placed: Sequence[int]) -> Int[np.ndarray, "view"]:
+    """Return for every view its number among those that were placed, or −1."""
+    numbers = np.full(len(prediction.views), -1)
+    numbers[list(placed)] = np.arange(len(placed))
+    return numbers

@@ -1,0 +1,184 @@
+"""The result of structure from motion: poses, sparse points and their tracks, with errors in the true lens."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from g_ray.cameras.camera import Camera
+from g_ray.cameras.equirectangular import Equirectangular
+from g_ray.geometry.pose import Pose
+from g_ray.sfm.rig import Rig
+
+
+@dataclass(frozen=True, eq=False)
+class Tracks:
+    """Observations: point `point` is seen in view `view` at `pixel` of the original image (corner origin)."""
+
+    view: Int[Tensor, "observation"]
+    point: Int[Tensor, "observation"]
+    pixel: Float[Tensor, "observation 2"]
+    descriptor: UInt8[Tensor, "observation 128"]
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    def select(self, keep: Tensor) -> "Tracks":
+        """Keep some observations, by a mask or by indices."""
+        return Tracks(self.view[keep], self.point[keep], self.pixel[keep], self.descriptor[keep])
+
+    @staticmethod
+    def concatenate(parts: "Sequence[Tracks]") -> "Tracks":
+        names = ("view", "point", "pixel", "descriptor")
+        return Tracks(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
+
+    @staticmethod
+    def make_empty() -> "Tracks":
+        none = torch.zeros(0, dtype=torch.int64)
+        return Tracks(
+            none,
+            none,
+            torch.zeros(0, 2, dtype=torch.float64),
+            torch.zeros(0, 128, dtype=torch.uint8),
+        )
+
+
+@dataclass(frozen=True)
+class ScaleEstimate:
+    """The world is in the unit of a rig's baselines, up to a factor that lies between `low` and `high` (95 %).
+
+    The interval is that of the noise of features; errors of the rig's calibration come on top.
+    """
+
+    low: float
+    high: float
+    source: str
+
+
+@dataclass(frozen=True)
+class PoseAgreement:
+    """How well given poses explain the pictures. Errors are in pixels of the working images."""
+
+    matches: int
+    """Matches that agree with some relative pose of their pair."""
+    match_share: float
+    """Of these, the share within the error limit of the epipolar lines of the given poses, in front of both cameras."""
+    match_median_px: float
+    """Median distance to the epipolar line."""
+    observations: int
+    """Observations in tracks: features that are connected by matches."""
+    track_share: float
+    """Of these, the share within the error limit of the point that fits the track and the given poses best."""
+    track_median_px: float
+    """Median reprojection error of these points."""
+    view_shares: tuple[float, ...]
+    """`track_share` of each view; NaN without observations."""
+
+    @property
+    def share(self) -> float:
+        """The smaller of both shares."""
+        return min(self.match_share, self.track_share)
+
+
+@dataclass(frozen=True, eq=False)
+class SparseScene:
+    """Cameras with poses in one world and sparse points with their tracks.
+
+    Poses are float64 `world_from_cam`. A view without a pose has a reason in `reasons`.
+    """
+
+    names: tuple[str, ...]
+    cameras: tuple[Camera, ...]
+    poses: tuple[Pose | None, ...]
+    reasons: tuple[str | None, ...]
+    points: Float[Tensor, "point 3"]
+    colors: UInt8[Tensor, "point 3"]
+    tracks: Tracks
+    rig: Rig | None = None
+    scale: ScaleEstimate | None = None
+    agreement: PoseAgreement | None = None
+    notes: tuple[str, ...] = ()
+    guessed: tuple[int, ...] = ()
+    """Views whose poses started as guesses from elsewhere, because matching could not place them."""
+
+    @property
+    def registered(self) -> tuple[int, ...]:
+        """Indices of the views that have a pose."""
+        return tuple(index for index, pose in enumerate(self.poses) if pose is not None)
+
+    def stack_poses(self) -> Pose:
+        """Poses of the registered views, in their order."""
+        poses = [pose for pose in self.poses if pose is not None]
+        if not poses:
+            raise ValueError("no view of this scene has a pose")
+        return Pose(torch.stack([pose.world_from_cam for pose in poses]))
+
+    def compute_errors_px(self) -> Float[Tensor, "observation"]:
+        """Distance in the original image between each observation and its projected point, through the true lens.
+
+        Infinite where the lens does not image the point.
+        """
+        errors = torch.full((len(self.tracks),), torch.inf, dtype=torch.float64)
+        for index in self.registered:
+            rows = (self.tracks.view == index).nonzero()[:, 0]
+            if len(rows):
+                points = self.points[self.tracks.point[rows]]
+                errors[rows] = measure_reprojection_px(
+                    self.cameras[index], _get_pose(self.poses[index]), points, self.tracks.pixel[rows]
+                )
+        return errors
+
+    def count_observations(self) -> Int[Tensor, "view"]:
+        """Return the number of observations in each view."""
+        return torch.bincount(self.tracks.view, minlength=len(self.names))
+
+    def compute_statistics(self) -> dict[str, float]:
+        """Figures that say how good the scene is."""
+        errors = self.compute_errors_px()
+        points = max(1, len(self.points))
+        return {
+            "views": float(len(self.names)),
+            "registered": float(len(self.registered)),
+            "points": float(len(self.points)),
+            "observations": float(len(self.tracks)),
+            "mean_track_length": len(self.tracks) / points,
+            "mean_error_px": float(errors.mean()) if len(errors) else float("nan"),
+            "median_error_px": float(errors.median()) if len(errors) else float("nan"),
+        }
+
+    def add_notes(self, *notes: str) -> "SparseScene":
+        return replace(self, notes=(*self.notes, *notes))
+
+
+def measure_reprojection_px(
+    camera: Camera,
+    pose: Pose,
+    points: Float[Tensor, "n 3"],
+    pixels: Float[Tensor, "n 2"],
+) -> Float[Tensor, "n"]:
+    """Distance between pixels and projected world points; infinite where the lens does not image a point."""
+    projected, valid = camera.project(pose.inverse().apply(points))
+    offset = projected - pixels
+    if isinstance(camera, Equirectangular):
+        # Left and right border of a panorama are the same meridian.
+        turn = camera.parameter("fx") * 2 * torch.pi
+        offset = torch.stack([torch.remainder(offset[:, 0] + turn / 2, turn) - turn / 2, offset[:, 1]], -1)
+    return torch.where(valid, torch.linalg.vector_norm(offset, dim=-1), torch.inf)
+
+
+def drop_weak_tracks(scene: SparseScene, keep: Tensor) -> SparseScene:
+    """Keep the observations of a mask, and of the points those with two views or more."""
+    tracks = scene.tracks.select(keep)
+    seen = torch.bincount(tracks.point, minlength=len(scene.points))
+    strong = seen >= 2
+    tracks = tracks.select(strong[tracks.point])
+    number = torch.cumsum(strong, 0) - 1
+    tracks = replace(tracks, point=number[tracks.point])
+    return replace(scene, points=scene.points[strong], colors=scene.colors[strong], tracks=tracks)
+
+
+def _get_pose(pose: Pose | None) -> Pose:
+    assert pose is not None
+    return pose

@@ -1,0 +1,367 @@
+"""Structure from motion with the lens as it is: from photographs and calibrations to poses and points."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from g_ray.cameras.camera import Camera
+from g_ray.formats.colmap.colmap_lens import ColmapLens, make_colmap_lens
+from g_ray.formats.colmap.pycolmap_package import import_pycolmap
+from g_ray.geometry.pose import Pose
+from g_ray.sfm.agreement import explain_contradiction, measure_agreement
+from g_ray.sfm.diagnosis import NothingMatches, check_matches, check_views, explain_missing
+from g_ray.sfm.guesses import place_by_guesses, start_from_guesses
+from g_ray.sfm.localization import localize_views
+from g_ray.sfm.mapping import convert_model, drop_outliers, map_views, triangulate_with_poses
+from g_ray.sfm.match_tracks import make_track_scene
+from g_ray.sfm.pairs import Pair, choose_pairs
+from g_ray.sfm.refinement import (
+    Refinement,
+    adjust_scene,
+    arrange_frames,
+    estimate_scale,
+    make_scene_problem,
+    refine,
+)
+from g_ray.sfm.rig import Rig
+from g_ray.sfm.sfm_inputs import InputView, MaskInput, PhotoInput, collect_views
+from g_ray.sfm.sfm_options import SfMOptions
+from g_ray.sfm.sparse_scene import PoseAgreement, SparseScene, Tracks
+from g_ray.sfm.workspace import (
+    Report,
+    Workspace,
+    build_database,
+    choose_folder,
+    ignore_progress,
+    load_features,
+    match_pairs,
+    read_two_view_geometries,
+)
+
+GOOD_AGREEMENT = 0.7
+"""Poses that explain a smaller share of the matches are noted."""
+GOOD_MATCHES, FURTHER_STARTS = 0.9, 4
+"""Models that explain a smaller share of the matches are mapped again, from so many other first pairs."""
+GuessPoses = Callable[[], Sequence[Pose]]
+"""Returns poses of all photographs in some world of its own."""
+
+UNKNOWN_SCALE = 2.0
+"""A scale that may be wrong by this factor is not known."""
+
+
+def reconstruct_cameras(
+    photos: Sequence[PhotoInput],
+    cameras: Sequence[Camera],
+    *,
+    names: Sequence[str] | None = None,
+    masks: Sequence[MaskInput] | None = None,
+    rig: Rig | None = None,
+    options: SfMOptions | None = None,
+    work_folder: Path | None = None,
+    report: Report | None = None,
+    guess_poses: GuessPoses | None = None,
+) -> SparseScene:
+    """Estimate the pose of every photograph, and sparse points, with the given calibrations held fixed.
+
+    Photographs that share a camera object share a lens. Views that cannot be registered have a reason and the rest is
+    finished; ValueError where nothing can be reconstructed at all. The first registered view is not special: the
+    world is COLMAP's, up to a similarity, or in the rig's unit where a rig with a baseline is given. With a
+    `work_folder` features and matches are stored, and an interrupted run continues. Where matching does not place all
+    photographs, `guess_poses` is asked for poses of all of them, in any world (see `g_ray.sfm.guesses`).
+    """
+    options, report = options or SfMOptions(), report or ignore_progress
+    views = collect_views(photos, cameras, names, masks)
+    if rig is not None and len(rig.places) != len(views):
+        raise ValueError(
+            f"rig: {len(rig.places)} places for {len(views)} photographs; give one, or None, for each"
+        )
+    if rig is not None and guess_poses is not None:
+        raise ValueError("guessed poses ignore the rig: leave out one of them")
+    notes = check_views(views)
+    with open_workspace(views, rig, options, work_folder, report) as space:
+        geometries = read_two_view_geometries(space)
+        try:
+            check_matches(space, geometries)
+            models = _map_consistently(space, geometries, report)
+            if not models:
+                raise NothingMatches(_describe_failure(space, geometries))
+        except NothingMatches as error:
+            if guess_poses is None:
+                raise
+            empty = make_empty_scene(views, [None] * len(views), (*notes, str(error)))
+            return start_from_guesses(space, geometries, empty, guess_poses())
+        scene = convert_model(space, models[0])
+        scene = replace(scene, rig=rig, notes=(*notes, *_describe_groups(space, models)))
+        if not all(lens.is_native for lens in space.lenses):
+            scene = _polish(space, scene)
+        reasons = explain_missing(space, geometries, scene.registered)
+        if guess_poses is not None and any(reasons):
+            scene = place_by_guesses(space, geometries, scene, guess_poses())
+            reasons = [None] * len(views)
+        scale = estimate_scale(scene, options)
+        if scale is not None and scale.high > UNKNOWN_SCALE:
+            scene = scene.add_notes("the rig's baseline is too short for this scene: its scale is not known")
+        return replace(scene, reasons=tuple(reasons), scale=scale)
+
+
+NO_MATCHES = "no two photographs have matching features: nothing checks the given poses"
+
+
+def make_empty_scene(
+    views: Sequence[InputView], poses: Sequence[Pose | None], notes: tuple[str, ...]
+) -> SparseScene:
+    """Make a scene of given poses without points."""
+    reasons = tuple("it has no pose, and no matches to find one" if pose is None else None for pose in poses)
+    return SparseScene(
+        tuple(view.name for view in views),
+        tuple(view.camera for view in views),
+        tuple(poses),
+        reasons,
+        torch.zeros(0, 3, dtype=torch.float64),
+        torch.zeros(0, 3, dtype=torch.uint8),
+        Tracks.make_empty(),
+        notes=notes,
+    )
+
+
+def triangulate(
+    photos: Sequence[PhotoInput],
+    cameras: Sequence[Camera],
+    poses: Sequence[Pose | None],
+    *,
+    names: Sequence[str] | None = None,
+    masks: Sequence[MaskInput] | None = None,
+    options: SfMOptions | None = None,
+    work_folder: Path | None = None,
+    report: Report | None = None,
+    guess_poses: GuessPoses | None = None,
+) -> SparseScene:
+    """Compute sparse points with given poses, which are kept as they are.
+
+    `agreement` of the scene says how well the poses explain the pictures; ValueError if they contradict them
+    (`SfMOptions.min_agreement`). Views whose pose is None are localized in the result; where
+    that fails, `guess_poses` is asked as in `reconstruct_cameras`.
+    """
+    options, report = options or SfMOptions(), report or ignore_progress
+    views = collect_views(photos, cameras, names, masks)
+    exact = _check_poses(views, poses)
+    notes = check_views(views)
+    with open_workspace(views, None, options, work_folder, report) as space:
+        geometries = read_two_view_geometries(space)
+        if not geometries:
+            # Poses are known, so that stereo can do without points if it is told the range of depth.
+            return make_empty_scene(views, exact, (*notes, NO_MATCHES))
+        check_matches(space, geometries)
+        agreement = measure_agreement(space, geometries, exact)
+        hint = None
+        if agreement.share < GOOD_AGREEMENT:
+            hint = explain_contradiction(space, geometries, exact, GOOD_AGREEMENT)
+        notes += _judge_agreement(views, agreement, hint, options)
+        report("triangulation", 0.0)
+        scene = convert_model(space, triangulate_with_poses(space, exact))
+        # COLMAP stores rotations as quaternions: the given matrices are kept to the last digit.
+        scene = replace(scene, poses=tuple(exact), agreement=agreement, notes=tuple(notes))
+        missing = [index for index, pose in enumerate(exact) if pose is None]
+        if missing and len(scene.points):
+            scene = localize_views(space, scene, missing)
+        if guess_poses is not None and any(pose is None for pose in scene.poses):
+            scene = place_by_guesses(space, geometries, scene, guess_poses())
+        report("triangulation", 1.0)
+        return scene
+
+
+def refine_poses(
+    photos: Sequence[PhotoInput],
+    cameras: Sequence[Camera],
+    poses: Sequence[Pose],
+    *,
+    names: Sequence[str] | None = None,
+    masks: Sequence[MaskInput] | None = None,
+    rig: Rig | None = None,
+    options: SfMOptions | None = None,
+    work_folder: Path | None = None,
+    report: Report | None = None,
+) -> Refinement:
+    """Improve poses from anywhere by bundle adjustment with the true lenses, if the pictures support it.
+
+    Tracks come from matches alone, so that poses that are off by several degrees still have them. They are first
+    pulled together with a loss that tolerates large errors, then `refine` decides on held-out tracks.
+    """
+    options, report = options or SfMOptions(), report or ignore_progress
+    views = collect_views(photos, cameras, names, masks)
+    exact = _check_poses(views, poses)
+    notes = check_views(views)
+    with open_workspace(views, rig, options, work_folder, report) as space:
+        geometries = read_two_view_geometries(space)
+        check_matches(space, geometries)
+        scene = make_track_scene(space, geometries, exact)
+        scene = replace(
+            scene, rig=rig, notes=tuple(notes), agreement=measure_agreement(space, geometries, exact)
+        )
+        answer = refine(scene, options=options, coarse=True)
+        return replace(answer, scene=drop_outliers(space, answer.scene))
+
+
+@contextmanager
+def name_full_disk(folder: Path) -> Iterator[None]:
+    """Turn COLMAP's error about its database into an OSError with the folder."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "disk is full" not in str(error):
+            raise
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from None
+
+
+@contextmanager
+def open_workspace(
+    views: Sequence[InputView],
+    rig: Rig | None,
+    options: SfMOptions,
+    folder: Path | None,
+    report: Report,
+) -> Iterator[Workspace]:
+    """Yield features and verified matches of all views, in a temporary folder if none is given."""
+    pycolmap = import_pycolmap()
+    with choose_folder(folder) as place, name_full_disk(place):
+        features = load_features(pycolmap, views, options, place, report)
+        lenses = make_lenses(pycolmap, views, options)
+        space = Workspace(pycolmap, place, views, lenses, features, rig, options)
+        build_database(space)
+        match_pairs(space, choose_pairs(features, options), report)
+        yield space
+
+
+def make_lenses(pycolmap: Any, views: Sequence[InputView], options: SfMOptions) -> list[ColmapLens]:
+    """One a camera object."""
+    cameras = {id(view.camera): view.camera for view in views}
+    made = {
+        key: make_colmap_lens(pycolmap, camera, options.max_image_size) for key, camera in cameras.items()
+    }
+    return [made[id(view.camera)] for view in views]
+
+
+def _map_consistently(space: Workspace, geometries: Mapping[Pair, Any], report: Report) -> list[Any]:
+    """Map the views, again from other first pairs where the model contradicts the matches.
+
+    Two relative poses may explain a pair alike, if its scene is flat or a lens is narrow. A model that starts from the
+    wrong one can contain all views, but it explains fewer of the verified matches.
+    """
+    models = map_views(space, report)
+    if not models or len(space.views) > space.options.exhaustive_views:
+        return models
+    best = _rate_model(space, geometries, models[0])
+    starts = sorted(geometries, key=lambda pair: -len(geometries[pair].inlier_matches))[:FURTHER_STARTS]
+    for first in starts if best[1] < GOOD_MATCHES else ():
+        others = map_views(space, report, first)
+        rating = _rate_model(space, geometries, others[0]) if others else (0, 0.0)
+        if rating > best:
+            models, best = others, rating
+        if best[1] >= GOOD_MATCHES:
+            break
+    return models
+
+
+def _rate_model(space: Workspace, geometries: Mapping[Pair, Any], model: Any) -> tuple[int, float]:
+    """Return the number of registered views, and the share of the matches among them that the model explains."""
+    scene = convert_model(space, model)
+    return len(scene.registered), measure_agreement(space, geometries, scene.poses).share
+
+
+def _polish(space: Workspace, scene: SparseScene) -> SparseScene:
+    """Adjust poses and points in pixels of the true lenses, where COLMAP had only the sphere."""
+    frames = arrange_frames(scene)
+    problem = make_scene_problem(scene, space.options, frames)
+    everything = torch.ones(len(scene.points), dtype=torch.bool)
+    return drop_outliers(space, adjust_scene(scene, problem, frames, space.options, everything))
+
+
+def _describe_failure(space: Workspace, geometries: Mapping[Pair, Any]) -> str:
+    best = max(geometries, key=lambda pair: len(geometries[pair].inlier_matches))
+    first, second = (space.views[index].name for index in best)
+    return (
+        f"no two photographs can be oriented: the best pair ({first}, {second}) has "
+        f"{len(geometries[best].inlier_matches)} matches, but too little parallax or overlap; check the calibrations"
+    )
+
+
+def _describe_groups(space: Workspace, models: Sequence[Any]) -> list[str]:
+    """Name groups of views that hang together but not with the rest."""
+    used = set(_list_views(models[0]))
+    notes = []
+    for model in models[1:]:
+        rest = [index for index in _list_views(model) if index not in used]
+        if len(rest) > 1:
+            used |= set(rest)
+            some = ", ".join(space.views[index].name for index in rest[:3])
+            more = ", …" if len(rest) > 3 else ""
+            notes.append(
+                f"{len(rest)} photographs form a group that is not connected to the rest: {some}{more}"
+            )
+    return notes
+
+
+def _list_views(model: Any) -> list[int]:
+    return sorted(image.image_id - 1 for image in model.images.values() if image.has_pose)
+
+
+def _check_poses(views: Sequence[InputView], poses: Sequence[Pose | None]) -> list[Pose | None]:
+    """Poses in float64; ValueError for what is not one."""
+    if len(poses) != len(views):
+        raise ValueError(f"{len(views)} photographs but {len(poses)} poses; give one, or None, for each")
+    exact = [None if pose is None else pose.to("cpu").to(torch.float64) for pose in poses]
+    for view, pose in zip(views, exact, strict=True):
+        if pose is None:
+            continue
+        matrix = pose.world_from_cam
+        if matrix.shape != (4, 4) or not bool(torch.isfinite(matrix).all()):
+            raise ValueError(f"{view.name}: its pose is not a finite 4×4 matrix")
+        off = float((matrix[:3, :3].mT @ matrix[:3, :3] - torch.eye(3, dtype=torch.float64)).abs().max())
+        if off > 1e-2:
+            raise ValueError(
+                f"{view.name}: its pose is not a rotation and a translation (RᵀR is off by {off:.2g})"
+            )
+    if sum(pose is not None for pose in exact) < 2:
+        raise ValueError(
+            "triangulate: two or more photographs need a pose; use reconstruct_cameras without any"
+        )
+    return exact
+
+
+def _judge_agreement(
+    views: Sequence[InputView], agreement: PoseAgreement, hint: str | None, options: SfMOptions
+) -> list[str]:
+    """Return notes; ValueError if the poses contradict the pictures. `hint` is how they would fit."""
+    figures = (
+        f"{agreement.match_share:.0%} of {agreement.matches} matches lie within {options.max_error_px:g} px of the "
+        f"epipolar lines, {agreement.track_share:.0%} of {agreement.observations} features within it of their points "
+        f"(median reprojection error {agreement.track_median_px:.1f} px)"
+    )
+    if agreement.share < options.min_agreement:
+        advice = (
+            f"it looks as if {hint}"
+            if hint
+            else "check their direction (world_from_cam), axes, order and the calibration, or do without them"
+        )
+        raise ValueError(f"the given poses contradict the pictures: {figures}; {advice}")
+    notes = []
+    if agreement.share < GOOD_AGREEMENT:
+        advice = f"; it looks as if {hint}" if hint else ""
+        notes.append(f"the given poses explain the pictures badly: {figures}{advice}")
+    bad = [
+        view.name
+        for view, share in zip(views, agreement.view_shares, strict=True)
+        if share < options.min_agreement
+    ]
+    if bad:
+        more = ", …" if len(bad) > 3 else ""
+        notes.append(
+            f"the given poses of {len(bad)} views contradict the pictures: {', '.join(bad[:3])}{more}"
+        )
+    return notes

@@ -1,0 +1,1 @@
+"""New views of a scene from photographs, by a trained LVSM network, along camera trajectories."""

@@ -1,0 +1,1 @@
+"""Commands of the laboratory, which `g-ray` finds by entry points."""

@@ -1,0 +1,154 @@
+"""`g-ray bench`: speed and memory on this machine, recorded with what is needed to compare it later."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from g_ray.cli.text import format_table
+from g_ray.runtime.files import write_json
+
+
+@dataclass(frozen=True)
+class Encodings:
+    """Attention with each encoding, as a ratio to plain scaled_dot_product_attention; one thread, interleaved."""
+
+    views: int = 3
+    """Number of views."""
+    grid: int = 32
+    """Tokens per side of a view: 32 means 1024 tokens."""
+    batch: int = 2
+    """Batch size."""
+    repeats: int = 9
+    """Rounds; every round times each encoding once, and the median counts."""
+    json: Path | None = None
+    """Write settings and rows to this file."""
+
+    def run(self) -> None:
+        for name in ("views", "grid", "batch", "repeats"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}")
+        from g_ray_lab.bench.bench_encodings import benchmark_encodings
+
+        report_result(
+            benchmark_encodings(self.views, self.grid, self.batch, self.repeats, progress=print_progress),
+            self.json,
+        )
+
+
+@dataclass(frozen=True)
+class RayMaps:
+    """Unit-ray maps of every lens, large ones and batches, against OpenCV on the same points; one thread each."""
+
+    repeats: int = 3
+    """Rounds; every round times OpenCV and both precisions once, and the median counts."""
+    json: Path | None = None
+    """Write settings and rows to this file."""
+
+    def run(self) -> None:
+        if self.repeats < 1:
+            raise ValueError(f"--repeats must be at least 1, got {self.repeats}")
+        from g_ray_lab.bench.bench_rays import benchmark_rays
+
+        report_result(benchmark_rays(self.repeats, progress=print_progress), self.json)
+
+
+@dataclass(frozen=True)
+class Stereo:
+    """Stereo of a fisheye photograph: CPU seconds by pixels, hypotheses and sources; rectified pairs beside OpenCV."""
+
+    repeats: int = 1
+    """Rounds; the fastest counts."""
+    pairs: tuple[Path, ...] = ()
+    """Folders of rectified pairs with true disparity (Middlebury), compared with OpenCV's StereoSGBM."""
+    json: Path | None = None
+    """Write settings and rows to this file."""
+
+    def run(self) -> None:
+        if self.repeats < 1:
+            raise ValueError(f"--repeats must be at least 1, got {self.repeats}")
+        from g_ray_lab.bench.bench_stereo import benchmark_stereo
+
+        report_result(benchmark_stereo(self.repeats, self.pairs), self.json)
+
+
+@dataclass(frozen=True)
+class RayCoordinates:
+    """How well each ray coordinate orders ray pairs by angle, and how hard it jumps, up to 240° of field of view."""
+
+    json: Path | None = None
+    """Write settings and rows to this file."""
+
+    def run(self) -> None:
+        from g_ray_lab.bench.bench_coordinates import compare_coordinates
+
+        report_result(compare_coordinates(), self.json)
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """A whole reconstruction, part by part: CPU seconds and peak memory, G-ray beside grid RoPE in the same run."""
+
+    views: tuple[int, ...] = (2, 4, 8)
+    """Numbers of views, each a case of its own."""
+    size: int = 224
+    """Side of the square images in pixels."""
+    model: Literal["tiny", "rooms", "small", "paper"] = "small"
+    """Size of the network; paper takes 4 GB and minutes."""
+    repeats: int = 5
+    """Rounds; every round times both methods once, and the median counts."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """bf16 runs the trunk under autocast, as reconstruct(precision="bf16") does."""
+    json: Path | None = None
+    """Write settings and rows to this file."""
+
+    def run(self) -> None:
+        from g_ray_lab.bench.bench_reconstruction import benchmark_reconstruction
+
+        result = benchmark_reconstruction(
+            self.views,
+            self.size,
+            self.model,
+            repeats=self.repeats,
+            precision=self.precision,
+            progress=print_progress,
+        )
+        report_result(result, self.json)
+        for method, steps in result["settings"]["growth"].items():
+            for step in steps or []:
+                print(
+                    f"{method}: {step['mb_per_view']:.1f} MB per view from {step['from']} to {step['to']} views"
+                )
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure: encodings, ray maps, reconstruction and stereo on this machine, and what coordinates are worth."""
+
+    what: (
+        Annotated[Encodings, tyro.conf.subcommand("encodings")]
+        | Annotated[RayMaps, tyro.conf.subcommand("rays")]
+        | Annotated[Reconstruction, tyro.conf.subcommand("reconstruction")]
+        | Annotated[Stereo, tyro.conf.subcommand("stereo")]
+        | Annotated[RayCoordinates, tyro.conf.subcommand("coordinates")]
+    )
+
+    def run(self) -> None:
+        self.what.run()
+
+
+def print_progress(step: str) -> None:
+    print(f"  {step}", flush=True)
+
+
+def report_result(result: dict[str, Any], path: Path | None) -> None:
+    """Print the rows; with a path, keep them together with machine, date, commit and versions."""
+    from g_ray.runtime.provenance import collect_provenance
+
+    recorded = {**result, "settings": {**result["settings"], **collect_provenance()}}
+    for table in (part for name, part in result.items() if name != "settings" and part):
+        print("\n" + format_table(table))
+    if path is not None:
+        write_json(path, recorded, indent=2)
+        print(f"\nwrote {path}")

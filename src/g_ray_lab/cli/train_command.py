@@ -1,0 +1,143 @@
+"""`g-ray train`: train the network of a recipe."""
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from importlib.metadata import PackageNotFoundError, version
+from operator import or_
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+import tyro
+
+from g_ray.runtime import renamed
+from g_ray_lab.recipes import RECIPES, Family, format_name, split_name
+from g_ray_lab.training.recipe import Recipe
+from g_ray_lab.training.run_settings import Run
+
+LIBRARIES = ("g-ray", "torch", "numpy", "einops", "jaxtyping", "pillow", "safetensors", "tensorboard")
+
+RecipeType = TypeVar("RecipeType", bound=Recipe)
+MethodType = TypeVar("MethodType")
+AnyStart = TypeVar("AnyStart")
+
+
+@dataclass(frozen=True)
+class Start(Generic[RecipeType]):
+    """A recipe with its overrides, and how to run it; both without a prefix on the command line."""
+
+    name: tyro.conf.Suppress[str]
+    recipe: Annotated[RecipeType, tyro.conf.arg(name="")]
+    options: Annotated[Run, tyro.conf.arg(name="")] = field(default_factory=Run)
+
+    def run(self) -> None:
+        from g_ray_lab.training.engine import train
+
+        outcome = train(self.name, self.recipe, self.options, collect_provenance())
+        validation = "" if outcome.validation is None else f", validation {outcome.validation:.5g}"
+        if is_leader():
+            print(f"{outcome.steps} steps{validation}, {outcome.skipped} skipped; weights: {outcome.weights}")
+
+
+@dataclass(frozen=True)
+class MethodStart(Start[RecipeType], Generic[RecipeType, MethodType]):
+    """A recipe of a family; its name and settings already belong to the method, see `make_subcommand`."""
+
+    method: MethodType = field(kw_only=True)
+    """How the network is given cameras: a row of the paper's tables."""
+
+
+@dataclass(frozen=True)
+class Train(Generic[AnyStart]):
+    """Train a recipe, or resume its run. `g-ray train RECIPE --help` lists the settings and the methods."""
+
+    start: Annotated[AnyStart, tyro.conf.arg(name="")]
+
+    def run(self) -> None:
+        self.start.run()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def make_train(arguments: Sequence[str] = ()) -> Any:
+    """Return the type of the command, with the defaults of the method that `arguments` choose.
+
+    The method has to be known before parsing: it determines the defaults of other options, e.g. of --model.encoding.
+    """
+    chosen = find_method(arguments)
+    starts = [make_subcommand(name, family, chosen) for name, family in RECIPES.items()]
+    return Train[reduce(or_, starts)]
+
+
+def make_subcommand(name: str, family: Family, chosen: str | None) -> Any:
+    """Return the type of one recipe's subcommand; `chosen` is ignored if it is not a method of this family."""
+    method = chosen if chosen in family.methods else family.default
+    recipe = family.build(method)
+    full_name = format_name(name, method)
+    if method is None:
+        kind, default = Start[type(recipe)], Start(full_name, recipe)  # pyright: ignore[reportInvalidTypeArguments]
+    else:
+        choices = Literal[family.methods]  # pyright: ignore[reportInvalidTypeForm]
+        kind = MethodStart[type(recipe), choices]  # pyright: ignore[reportInvalidTypeArguments]
+        default = MethodStart(full_name, recipe, method=method)
+    return Annotated[kind, tyro.conf.subcommand(name, default=default, description=family.description)]
+
+
+def find_method(arguments: Sequence[str]) -> str | None:
+    """Return the value of --method on a command line, the last one if there are several."""
+    method = None
+    for index, word in enumerate(arguments):
+        if word.startswith("--method="):
+            method = word.removeprefix("--method=")
+        elif index and arguments[index - 1] == "--method":
+            method = word
+    return method
+
+
+def expand_recipe_name(arguments: Sequence[str]) -> list[str]:
+    """Replace `train nvs-tiny-gta_gray` by `train nvs-tiny --method gta_gray`, and methods by their current names."""
+    words = _rename_methods(arguments)
+    if words[:1] == ["train"] and len(words) > 1 and words[1] not in RECIPES:
+        try:
+            family, method = split_name(words[1])
+        except ValueError:
+            return words  # an option, or an unknown name: tyro lists those that exist
+        if find_method(words) not in (None, method):
+            raise ValueError(
+                f"{words[1]} and --method {find_method(words)} contradict each other: "
+                f"use g-ray train {family} --method METHOD"
+            )
+        words[1:2] = [family, "--method", str(method)]
+    return words
+
+
+def _rename_methods(arguments: Sequence[str]) -> list[str]:
+    """Return the command line with current names after --method, whose choices tyro checks."""
+    words = list(arguments)
+    for index, word in enumerate(words):
+        option, assigned, method = word.rpartition("=")
+        if option == "--method" or (index and words[index - 1] == "--method"):
+            words[index] = f"{option}{assigned}{renamed.METHODS.get(method, method)}"
+    return words
+
+
+def is_leader() -> bool:
+    """Return whether this process prints results: the first one of torchrun, or the only one."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def collect_provenance() -> dict[str, Any]:
+    """Return what is stored beside every checkpoint: machine, commit, versions and command line."""
+    from g_ray.runtime import provenance as here
+
+    return {**here.collect_provenance(), "libraries": read_library_versions(), "command": sys.argv}
+
+
+def read_library_versions() -> dict[str, str]:
+    """Return the installed versions of the libraries that training uses."""
+    versions = {}
+    for name in LIBRARIES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = "not installed"
+    return versions

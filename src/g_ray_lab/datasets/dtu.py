@@ -1,0 +1,148 @@
+"""Read DTU: as Spann3R packs it, with depth, and as DA3-BENCH does, with the scanned points.
+
+ROOT/scan1/images/00000000.jpg, depths/00000000.npy, binary_masks/00000000.png, cams/00000000_cam.txt
+ROOT/Rectified/scan1/rect_001_3_r5000.png, ROOT/Cameras/00000000_cam.txt, ROOT/Points/stl/stl001_total.ply
+ROOT/depth_raw/Depths/scan1/depth_visual_0000.png, ROOT/SampleSet/mvs_data/ObsMask/{ObsMask1_10.mat, Plane1.mat}
+
+Millimeters. Cameras are MVSNet's, at the size of the depth maps, with pixel centers at whole numbers.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from g_ray.cameras.camera import Camera
+from g_ray.cameras.pinhole import Pinhole
+from g_ray.formats.pose_matrices import make_pose_from_matrix
+from g_ray.geometry.pose import Pose
+from g_ray.media.depth import DepthFile
+from g_ray.media.images import read_photo, read_photo_size
+from g_ray_lab.datasets.dtu_volume import VolumeFiles
+from g_ray_lab.datasets.evaluation_scene import (
+    EvaluationFrame,
+    EvaluationScene,
+    Framing,
+    MaskSource,
+    sample_mask,
+)
+from g_ray_lab.datasets.image_sources import StoredImage, StoredMask
+from g_ray_lab.datasets.mvsnet import read_mvsnet_camera
+from g_ray_lab.datasets.true_depth import StoredDepth
+
+SCANS = tuple(
+    f"scan{number}"
+    for number in (1, 4, 9, 10, 11, 12, 13, 15, 23, 24, 29, 32, 33, 34, 48, 49, 62, 75, 77, 110, 114, 118)
+)
+ERODED_PX = 10
+FIRST_IN_DA3 = 33
+"""DA3-BENCH puts this photograph first."""
+DARK = 10
+"""Of 255: pixels of a picture of the depth that are no brighter show no object."""
+
+
+@dataclass(frozen=True)
+class ErodedMask(MaskSource):
+    """A mask whose border is not scored: a pixel counts if all of a square around it do."""
+
+    source: StoredMask
+    side_px: int
+
+    def sample(self, camera: Camera, framing: Framing) -> Bool[Tensor, "h w"]:
+        return sample_mask(self.load(camera), framing)
+
+    def load(self, camera: Camera) -> Bool[Tensor, "h w"]:
+        """Erode the mask of the whole image."""
+        outside = 1 - self.source.load(camera)[None, None].float()
+        # OpenCV's erosion with a side of even length has its anchor right of the middle; beyond the border all counts.
+        before, after = self.side_px // 2, self.side_px - 1 - self.side_px // 2
+        padded = torch.nn.functional.pad(outside, (before, after, before, after))
+        return torch.nn.functional.max_pool2d(padded, self.side_px, 1)[0, 0] == 0
+
+
+@dataclass(frozen=True)
+class BrightMask(MaskSource):
+    """The pixels of a picture of the depth that are not dark."""
+
+    path: Path
+
+    def sample(self, camera: Camera, framing: Framing) -> Bool[Tensor, "h w"]:
+        bright = read_photo(self.path)[0] > DARK / 255
+        if tuple(bright.shape) != (camera.height, camera.width):
+            raise ValueError(
+                f"{self.path} is {bright.shape[1]}×{bright.shape[0]} px, but its photograph "
+                f"{camera.width}×{camera.height}: unpack it again"
+            )
+        return sample_mask(bright, framing)
+
+
+def list_dtu(root: Path) -> list[str]:
+    """List the scans that are there, in the order of their numbers."""
+    return _sort_scans(path.parent.name for path in root.glob("scan*/cams"))
+
+
+def read_dtu(root: Path, name: str) -> EvaluationScene:
+    """Read a scan of Spann3R's pack."""
+    folder = root / name
+    images = sorted((folder / "images").glob("*.jpg"))
+    return EvaluationScene(name, "dtu", tuple(_read_frame(folder, image) for image in images), unit="mm")
+
+
+def _read_frame(folder: Path, image: Path) -> EvaluationFrame:
+    camera, pose = _read_camera(folder / "cams" / f"{image.stem}_cam.txt", image)
+    mask = folder / "binary_masks" / f"{image.stem}.png"
+    return EvaluationFrame(
+        name=image.name,
+        image=StoredImage(image),
+        camera=camera,
+        pose=pose,
+        depth=StoredDepth(DepthFile(folder / "depths" / f"{image.stem}.npy")),
+        mask=ErodedMask(StoredMask(mask), ERODED_PX) if mask.is_file() else None,
+    )
+
+
+def list_dtu_da3(root: Path) -> list[str]:
+    """List the scans of DA3-BENCH that are there."""
+    return _sort_scans(path.name for path in (root / "Rectified").glob("scan*"))
+
+
+def read_dtu_da3(root: Path, name: str) -> EvaluationScene:
+    """Read a scan of DA3-BENCH: photographs with masks, the scanned points and their volume, no depth maps."""
+    images = sorted((root / "Rectified" / name).glob("rect_*.png"))
+    if len(images) > FIRST_IN_DA3:
+        images.insert(0, images.pop(FIRST_IN_DA3))
+    frames = []
+    for image in images:
+        number = int(image.stem.split("_")[1]) - 1
+        camera, pose = _read_camera(root / "Cameras" / f"{number:08d}_cam.txt", image)
+        mask = root / "depth_raw" / "Depths" / name / f"depth_visual_{number:04d}.png"
+        frames.append(EvaluationFrame(image.name, StoredImage(image), camera, pose, mask=BrightMask(mask)))
+    scan, masks = int(name.removeprefix("scan")), root / "SampleSet" / "mvs_data" / "ObsMask"
+    return EvaluationScene(
+        name,
+        "da3-dtu",
+        tuple(frames),
+        unit="mm",
+        surface=root / "Points" / "stl" / f"stl{scan:03d}_total.ply",
+        volume=VolumeFiles(masks / f"ObsMask{scan}_10.mat", masks / f"Plane{scan}.mat"),
+    )
+
+
+def _read_camera(path: Path, image: Path) -> tuple[Camera, Pose]:
+    intrinsic, extrinsic = read_mvsnet_camera(path)
+    (fx, _, cx), (_, fy, cy) = np.asarray(intrinsic)[:2].tolist()
+    size = read_photo_size(image)
+    camera = Pinhole.make(*size, fx=fx, fy=fy, cx=cx + 0.5, cy=cy + 0.5, dtype=torch.float64)
+    if not (0 < cx < size[0] and 0 < cy < size[1]):
+        raise ValueError(
+            f"{path}: principal point ({cx:g}, {cy:g}), but {image.name} is {size[0]}×{size[1]} px"
+        )
+    return camera, make_pose_from_matrix(f"{path}: the pose", extrinsic).inverse()
+
+
+def _sort_scans(names: Iterable[str]) -> list[str]:
+    return sorted(names, key=lambda name: int(name.removeprefix("scan")))

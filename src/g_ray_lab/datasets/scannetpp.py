@@ -1,0 +1,214 @@
+"""Read ScanNet++: a DSLR with a fisheye and an iPhone in one metric world, with a laser-scanned mesh.
+
+ROOT/data/SCENE/dslr/colmap/{cameras,images}.txt               OPENCV_FISHEYE, of the resized images
+ROOT/data/SCENE/dslr/resized_images/DSC*.JPG                   and resized_anon_masks/DSC*.png (255: kept); original_…
+ROOT/data/SCENE/iphone/colmap/{cameras,images}.txt             OPENCV; names may begin with iphone/ or video/
+ROOT/data/SCENE/iphone/rgb/frame_000000.jpg                    extracted frames; or rgb.mkv, whose frames are numbered
+ROOT/data/SCENE/scans/mesh_aligned_0.05.ply
+ROOT/SCENE/merge_dslr_iphone/{images,colmap/sparse_render_rgb} both devices in one COLMAP model, as DA3-BENCH has them
+
+nerfstudio/transforms.json is not read: its world has permuted axes. The depth of both devices is the distance to the
+mesh along the true ray of each pixel. Anonymized pixels are not scored.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from PIL import Image
+
+from g_ray.cameras.camera import Camera
+from g_ray.formats.calibration_source import CalibratedView
+from g_ray.formats.colmap.colmap_model import is_model
+from g_ray.formats.posed_scene import resolve_inside
+from g_ray.media.images import JPEG_QUALITY, read_photo_size
+from g_ray.media.video import read_frames
+from g_ray.runtime.files import atomic_path
+from g_ray_lab.datasets.colmap_views import read_model_views
+from g_ray_lab.datasets.evaluation_scene import EvaluationFrame, EvaluationScene, ImageSource
+from g_ray_lab.datasets.image_sources import (
+    StoredImage,
+    StoredMask,
+    UndistortedImage,
+    UndistortedMask,
+    VideoImage,
+)
+from g_ray_lab.datasets.true_depth import MeshDepth, MeshSurface
+from g_ray_lab.datasets.undistortion import choose_benchmark_pinhole, choose_inner_pinhole
+
+Device = Literal["dslr", "iphone"]
+_NVS_SEM_VAL = """
+7b6477cb95 c50d2d1d42 cc5237fd77 acd95847c5 fb5a96b1a2 a24f64f7fb 1ada7a0617 5eb31827b7 3e8bba0176 3f15a9266d
+21d970d8de 5748ce6f01 c4c04e6d6c 7831862f02 bde1e479ad 38d58a7a31 5ee7c22ba0 f9f95681fd 3864514494 40aec5fffa
+13c3e046d7 e398684d27 a8bf42d646 45b0dac5e3 31a2c91c43 e7af285f7d 286b55a2bf 7bc286c1b6 f3685d06a9 b0a08200c9
+825d228aec a980334473 f2dc06b1d2 5942004064 25f3b7a318 bcd2436daf f3d64c30f8 0d2ee665be 3db0a1c8f3 ac48a9b736
+c5439f4607 578511c8a9 d755b3d9d8 99fa5c25e1 09c1414f1b 5f99900f09 9071e139d9 6115eddb86 27dd4da69e c49a8c6cff
+"""
+VALIDATION_SCENES = tuple(_NVS_SEM_VAL.split())
+"""The 50 scenes of nvs_sem_val, in the order of the split's file."""
+MESH = Path("scans/mesh_aligned_0.05.ply")
+JOINT = Path("merge_dslr_iphone")
+JOINT_MODEL = JOINT / "colmap/sparse_render_rgb"
+VIDEOS = ("rgb.mkv", "rgb.mp4")
+FRAMES = "iphone_frames"
+"""In the root: frames that `extract_iphone_frames` has taken from videos, a folder per scene."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The frames of one device, with its lens or undistorted."""
+
+    device: Device
+    undistorted: bool
+    original: bool = False
+    """The DSLR's full-size photographs instead of the resized ones."""
+
+
+MIXED = (Stream("dslr", undistorted=False), Stream("iphone", undistorted=True))
+"""Mixed projection, the paper's main protocol."""
+UNDISTORTED = (Stream("dslr", undistorted=True), Stream("iphone", undistorted=True))
+HIGH_RESOLUTION = (Stream("dslr", undistorted=True, original=True),)
+FISHEYE = (Stream("dslr", undistorted=False),)
+IPHONE = (Stream("iphone", undistorted=True),)
+
+
+def list_scannetpp(root: Path, streams: Sequence[Stream] = FISHEYE) -> list[str]:
+    """List the scenes that have calibrations of some devices, and the full-size photographs if they are asked for."""
+    models = [Path(stream.device) / "colmap" for stream in streams]
+    known = _list_scenes(root, models)
+    if any(stream.original for stream in streams):
+        known = [name for name in known if (_find_data(root) / name / "dslr" / "original_images").is_dir()]
+    return known
+
+
+def list_scannetpp_joint(root: Path) -> list[str]:
+    """List the scenes that have one calibration of both devices."""
+    return _list_scenes(root, [JOINT_MODEL])
+
+
+def _list_scenes(root: Path, models: Sequence[Path]) -> list[str]:
+    folders = sorted(_find_data(root).iterdir())
+    return [folder.name for folder in folders if all(is_model(folder / model) for model in models)]
+
+
+def _find_data(root: Path) -> Path:
+    return root / "data" if (root / "data").is_dir() else root
+
+
+def read_scannetpp(root: Path, name: str, dataset: str, streams: Sequence[Stream]) -> EvaluationScene:
+    """Read the frames of some devices, device by device."""
+    folder = _find_data(root) / name
+    surface = MeshSurface(folder / MESH)
+    frames = tuple(
+        frame for stream in streams for frame in _read_stream(folder, stream, surface, root / FRAMES / name)
+    )
+    return EvaluationScene(name, dataset, frames, surface=surface.path)
+
+
+def read_scannetpp_joint(root: Path, name: str, dataset: str, streams: Sequence[Stream]) -> EvaluationScene:
+    """Read frames whose cameras were adjusted together, from DA3-BENCH's layout."""
+    folder = _find_data(root) / name
+    surface = MeshSurface(folder / MESH)
+    views = read_model_views(folder / JOINT_MODEL, "download haotongl/scannetpp_zipnerf or DA3-BENCH again")
+    frames = []
+    for stream in streams:
+        for view in views:
+            if ("iphone" in view.name) == (stream.device == "iphone"):
+                image = StoredImage(resolve_inside(folder / JOINT / "images", view.name))
+                frames.append(_make_frame(view, stream, image, None, surface))
+    return EvaluationScene(name, dataset, tuple(frames), surface=surface.path)
+
+
+def _read_stream(
+    folder: Path, stream: Stream, surface: MeshSurface, extracted: Path
+) -> list[EvaluationFrame]:
+    place = folder / stream.device
+    views = read_model_views(place / "colmap", f"download {stream.device}/colmap of scene {folder.name}")
+    if stream.device == "iphone":
+        masks = place / "rgb_masks"
+        return [
+            _make_frame(
+                view, stream, _find_iphone_image(place, extracted, view), _find_mask(masks, view), surface
+            )
+            for view in views
+        ]
+    kind = "original" if stream.original else "resized"
+    images, masks = place / f"{kind}_images", place / f"{kind}_anon_masks"
+    views = _resize_views(images, views) if stream.original else views
+    return [
+        _make_frame(view, stream, StoredImage(images / _get_name(view)), _find_mask(masks, view), surface)
+        for view in views
+    ]
+
+
+def _make_frame(
+    view: CalibratedView, stream: Stream, image: ImageSource, mask: StoredMask | None, surface: MeshSurface
+) -> EvaluationFrame:
+    assert view.pose is not None
+    name, depth = f"{stream.device}/{_get_name(view)}", MeshDepth(surface)
+    if not stream.undistorted or view.camera.NAME == "pinhole":
+        return EvaluationFrame(name, image, view.camera, view.pose, depth, mask, stream.device)
+    camera = choose_pinhole(view.camera)
+    warped = UndistortedImage(image, view.camera, camera)
+    return EvaluationFrame(
+        name, warped, camera, view.pose, depth, UndistortedMask(mask, view.camera), stream.device
+    )
+
+
+def choose_pinhole(camera: Camera) -> Camera:
+    """Choose the pinhole that a lens is undistorted to: the benchmark's for the fisheye, for others the widest one
+    without empty pixels."""
+    is_fisheye = camera.NAME == "opencv_fisheye"
+    return choose_benchmark_pinhole(camera) if is_fisheye else choose_inner_pinhole(camera)
+
+
+def _get_name(view: CalibratedView) -> str:
+    return PurePosixPath(view.name).name
+
+
+def _find_mask(folder: Path, view: CalibratedView) -> StoredMask | None:
+    path = folder / f"{PurePosixPath(view.name).stem}.png"
+    return StoredMask(path, whole=True) if path.is_file() else None
+
+
+def _find_iphone_image(place: Path, extracted: Path, view: CalibratedView) -> ImageSource:
+    """Return the extracted frame, or the frame of the video whose number is in the name."""
+    paths = [folder / _get_name(view) for folder in (place / "rgb", extracted)]
+    path = next((path for path in paths if path.is_file()), paths[0])
+    video = next((place / name for name in VIDEOS if (place / name).is_file()), None)
+    if path.is_file() or video is None:
+        return StoredImage(path)
+    number = path.stem.rpartition("_")[2]
+    if not number.isdigit():
+        raise ValueError(f"{place / 'colmap'}: {view.name} is not named after a frame, as frame_000000.jpg")
+    return VideoImage(video, int(number))
+
+
+def extract_iphone_frames(root: Path, name: str, report: Callable[[str], None]) -> None:
+    """Decode a scene's video once and write its registered frames to ROOT/iphone_frames; those that are there stay."""
+    place = _find_data(root) / name / "iphone"
+    if not is_model(place / "colmap"):
+        return
+    views = read_model_views(place / "colmap", f"download iphone/colmap of scene {name}")
+    wanted: dict[int, Path] = {}
+    for view in views:
+        source = _find_iphone_image(place, root / FRAMES / name, view)
+        if isinstance(source, VideoImage):
+            wanted[source.index] = root / FRAMES / name / _get_name(view)
+    if not wanted:
+        return
+    video = next(place / one for one in VIDEOS if (place / one).is_file())
+    report(f"{name}: extracting {len(wanted)} frames of {video.name}")
+    for index, pixels in read_frames(video, sorted(wanted)):
+        with atomic_path(wanted[index]) as scratch:
+            Image.fromarray(pixels).save(scratch, format="jpeg", quality=JPEG_QUALITY, subsampling=0)
+
+
+def _resize_views(images: Path, views: list[CalibratedView]) -> list[CalibratedView]:
+    """Scale cameras, which belong to the resized photographs, to the size of the original ones."""
+    resized: dict[int, Camera] = {}
+    for view in views:
+        if id(view.camera) not in resized:
+            resized[id(view.camera)] = view.camera.resize(*read_photo_size(images / _get_name(view)))
+    return [CalibratedView(view.name, resized[id(view.camera)], view.pose) for view in views]

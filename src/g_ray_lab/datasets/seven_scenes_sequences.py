@@ -1,0 +1,39 @@
+"""Read 7-Scenes by sequence: ROOT/chess/seq-03/frame-000000.{color.png,depth.png,pose.txt}.
+
+Depth is moved to the color camera (`g_ray.formats.seven_scenes`), unless SimpleRecon's frame-….depth.proj.png has it
+there already. A sequence that is still packed (seq-03.zip) is not read; `g-ray data prepare` unpacks it.
+"""
+
+from pathlib import Path
+
+from g_ray.formats.seven_scenes import is_seven_scenes, read_seven_scenes
+from g_ray_lab.datasets.evaluation_scene import EvaluationScene
+from g_ray_lab.datasets.posed_folders import convert_scene
+
+LIMITS_M = (1e-3, 10.0)
+TEST_SEQUENCES: dict[str, tuple[int, ...]] = {
+    "chess": (3, 5),
+    "fire": (3, 4),
+    "heads": (1,),
+    "office": (2, 6, 7, 9),
+    "pumpkin": (1, 7),
+    "redkitchen": (3, 4, 6, 12, 14),
+    "stairs": (1, 4),
+}
+TEST_SCENES = tuple(
+    f"{scene}/seq-{number:02d}" for scene, numbers in TEST_SEQUENCES.items() for number in numbers
+)
+"""The 18 test sequences by name."""
+
+
+def list_seven_scenes(root: Path) -> list[str]:
+    """List the sequences that are there, as chess/seq-03."""
+    folders = sorted(path for path in root.glob("*/seq-*") if path.is_dir() and is_seven_scenes(path))
+    return [f"{path.parent.name}/{path.name}" for path in folders]
+
+
+def read_sequence(root: Path, name: str, dataset: str = "7scenes") -> EvaluationScene:
+    """Read a sequence; its mesh is ROOT/meshes/chess.ply, as DA3-BENCH has it."""
+    mesh = root / "meshes" / f"{Path(name).parent}.ply"
+    scene = read_seven_scenes(root / name, check=False)
+    return convert_scene(scene, name, dataset, LIMITS_M, mesh if mesh.is_file() else None)

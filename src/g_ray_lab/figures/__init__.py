@@ -1,0 +1,1 @@
+"""Figures of result tables and analyses."""

@@ -1,0 +1,288 @@
+"""Figures of result tables: curves, bars, points with intervals, and contact sheets of predictions and objects."""
+
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from PIL import Image
+from torch import Tensor
+
+from g_ray.viewer.theme import Theme, new_figure, use_theme
+from g_ray_lab.datasets.objaverse import DOLLY, FOCAL, NATIVE, find_objects, format_image_name, read_image
+
+LINES = {"plucker": ":", "prope": ":", "gta": "--", "rayrope": "--"}
+CYCLE = 10
+"""Colors before they repeat; lines after that are dashed."""
+REFERENCE_LINES = ("-.", ":", (0, (5, 5)))
+COLORS = {
+    "plucker": "#7f7f7f",
+    "prope": "#8c6d31",
+    "gta": "#1f77b4",
+    "gta_gray": "#1f77b4",
+    "rayrope": "#d62728",
+    "rayrope_gray": "#d62728",
+}
+
+UNITS = {
+    "psnr": "PSNR, dB",
+    "ssim": "SSIM",
+    "lpips": "LPIPS",
+    "points_rel": "relative error of points",
+    "rays_deg": "error of rays, °",
+    "depth_rel": "relative error of depth",
+    "points_inlier": "share of inlying points",
+    "pose_ate": "error of positions (ATE)",
+    "depth_inlier": "share of inlying depths",
+    "ate": "error of positions (ATE)",
+    "rpe_trans": "error of steps (RPE)",
+    "rpe_rot_deg": "error of turns (RPE), °",
+    "abs_rel": "relative error of depth",
+    "abs_rel_shift": "relative error of depth, shift fitted",
+    "acc": "accuracy: mean distance to the truth",
+    "comp": "completeness: mean distance from the truth",
+    "nc": "normal consistency",
+}
+
+
+def draw_curves(
+    result: Mapping[str, Any], metric: str, theme: Theme, axis: str = "largest zoom of the test views"
+) -> Figure:
+    """Draw a line per method over the settings, its interval shaded; references in gray.
+
+    A method without a value at a setting has a line through the others.
+    """
+    settings = list(dict.fromkeys(row["setting"] for row in result["rows"]))
+    with use_theme(theme):
+        figure = new_figure(7.2, 4.4)
+        axes = figure.add_subplot()
+        for row_set, reference in ((result["rows"], False), (result.get("references", []), True)):
+            for number, method in enumerate(dict.fromkeys(row["method"] for row in row_set)):
+                values = {
+                    settings.index(row["setting"]): row["metrics"][metric]
+                    for row in row_set
+                    if row["method"] == method and metric in row["metrics"]
+                }
+                places, cells = sorted(values), [values[place] for place in sorted(values)]
+                color = theme.faint if reference else COLORS.get(method)
+                style = (
+                    REFERENCE_LINES[number % 3]
+                    if reference
+                    else LINES.get(method, "-" if number < CYCLE else "--")
+                )
+                (line,) = axes.plot(
+                    places, [cell["mean"] for cell in cells], linestyle=style, color=color, label=method
+                )
+                low, high = ([cell[end] for cell in cells] for end in ("low", "high"))
+                axes.fill_between(places, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+        axes.set_xticks(range(len(settings)), settings)
+        axes.set_xlabel(axis)
+        axes.set_ylabel(UNITS.get(metric, metric))
+        _add_legend(axes)
+        return figure
+
+
+def draw_differences(
+    groups: Mapping[str, Sequence[Mapping[str, Any]]],
+    metric: str,
+    theme: Theme,
+    axis: str = "largest zoom of the test views",
+) -> Figure:
+    """Draw a panel per group of settings, in it a line per pair of methods over the settings, its interval shaded."""
+    with use_theme(theme):
+        figure = new_figure(3.2 * len(groups) + 0.8, 3.6)
+        panels: Any = figure.subplots(1, len(groups), squeeze=False, sharey=True)[0]
+        for axes, (name, rows) in zip(panels, groups.items(), strict=True):
+            settings = list(dict.fromkeys(row["setting"] for row in rows))
+            for pair in dict.fromkeys((row["method"], row["minus"]) for row in rows):
+                cells = [row[metric] for row in rows if (row["method"], row["minus"]) == pair]
+                (line,) = axes.plot(
+                    settings,
+                    [cell["mean"] for cell in cells],
+                    color=COLORS.get(pair[0]),
+                    label=" − ".join(pair),
+                )
+                low, high = ([cell[end] for cell in cells] for end in ("low", "high"))
+                axes.fill_between(settings, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+            axes.axhline(0, color=theme.faint, linewidth=0.8)
+            axes.set_title(name)
+        panels[0].set_ylabel(f"difference in {UNITS.get(metric, metric)}")
+        figure.legend(*panels[0].get_legend_handles_labels(), fontsize=8, ncols=2, loc="outside upper center")
+        figure.supxlabel(axis, fontsize=10.5)
+        return figure
+
+
+def draw_bars(result: Mapping[str, Any], metric: str, theme: Theme) -> Figure:
+    """Draw a group of bars per setting, methods in one order, with their intervals; references as gray lines.
+
+    For settings that are no steps along an axis; those without the metric are left out. Bars start just below the
+    lowest value: they show differences.
+    """
+    settings = list(dict.fromkeys(row["setting"] for row in result["rows"] if metric in row["metrics"]))
+    methods = list(dict.fromkeys(row["method"] for row in result["rows"]))
+    references, width = result.get("references", []), 0.8 / len(methods)
+    with use_theme(theme):
+        figure = new_figure(max(1.6 * len(settings) + 1.2, 5.6), 4.4)  # the legend needs this much
+        axes: Any = figure.add_subplot()
+        for number, method in enumerate(methods):
+            rows = [row for row in result["rows"] if row["method"] == method and metric in row["metrics"]]
+            left = (number + 0.5) * width - 0.4
+            places = [left + settings.index(row["setting"]) for row in rows]
+            _draw_method(axes, places, width, [row["metrics"][metric] for row in rows], method)
+        names = dict.fromkeys(row["method"] for row in references)
+        for name, style in zip(names, cycle(REFERENCE_LINES)):
+            means = [row["metrics"][metric]["mean"] for row in references if row["method"] == name]
+            groups = np.arange(len(settings))
+            axes.hlines(means, groups - 0.45, groups + 0.45, colors=theme.faint, linestyles=style, label=name)
+        shown = [row["metrics"][metric] for row in [*result["rows"], *references] if metric in row["metrics"]]
+        axes.set_ylim(*_compute_range(shown))
+        axes.set_xticks(range(len(settings)), settings)
+        axes.set_ylabel(UNITS.get(metric, metric))
+        _add_legend(axes)
+        return figure
+
+
+def _draw_method(
+    axes: Any, places: list[float], width: float, cells: list[dict[str, float]], method: str
+) -> None:
+    reach = [[abs(cell[end] - cell["mean"]) for cell in cells] for end in ("low", "high")]
+    strength = 0.45 if method in LINES else 0.95  # the two of a pair have one color
+    axes.bar(
+        places,
+        [cell["mean"] for cell in cells],
+        width,
+        yerr=reach,
+        color=COLORS.get(method),
+        alpha=strength,
+        label=method,
+    )
+
+
+def _add_legend(axes: Any) -> None:
+    """Put the legend above the axes, where it hides no value."""
+    axes.legend(fontsize=8, ncols=4, loc="lower left", bbox_to_anchor=(0, 1.01), borderaxespad=0)
+
+
+def _compute_range(cells: list[dict[str, float]]) -> tuple[float, float]:
+    low, high = min(cell["low"] for cell in cells), max(cell["high"] for cell in cells)
+    margin = 0.08 * (high - low) or 0.08 * abs(high) or 1.0  # all may be one value
+    return low - margin, high + margin
+
+
+def draw_conditions(result: Mapping[str, Any], theme: Theme) -> Figure:
+    """Draw the mean of each method with its interval, conditions side by side; references in gray."""
+    metrics = list(result["rows"][0]["metrics"])
+    settings = list(dict.fromkeys(row["setting"] for row in result["rows"]))
+    rows = [(row, False) for row in result["rows"]] + [(row, True) for row in result["references"]]
+    methods = list(dict.fromkeys((row["method"], is_reference) for row, is_reference in rows))
+    with use_theme(theme):
+        figure = new_figure(12.0, 6.2)
+        for axes, metric in zip(figure.subplots(2, -(-len(metrics) // 2)).flat, metrics, strict=False):
+            for number, (method, is_reference) in enumerate(methods):
+                cells = {
+                    row["setting"]: row["metrics"][metric]
+                    for row, _ in rows
+                    if row["method"] == method and metric in row["metrics"]
+                }
+                known = [setting for setting in settings if setting in cells]
+                means = [cells[setting]["mean"] for setting in known]
+                reach = [
+                    [abs(cells[setting][end] - cells[setting]["mean"]) for setting in known]
+                    for end in ("low", "high")
+                ]
+                places = [settings.index(setting) + 0.12 * (number - len(methods) / 2) for setting in known]
+                color = theme.faint if is_reference else f"C{number}"
+                marker = ("s", "x", "^")[number % 3] if is_reference else "o"
+                axes.errorbar(places, means, reach, fmt=marker, markersize=4, color=color, label=method)
+            axes.set_xticks(range(len(settings)), settings, rotation=30, ha="right", fontsize=7)
+            axes.set_ylabel(UNITS[metric], fontsize=9)
+            axes.set_ylim(bottom=0)
+        figure.axes[0].legend(fontsize=7)
+        return figure
+
+
+def draw_runtime(rows: Sequence[Mapping[str, Any]], theme: Theme) -> Figure:
+    """Draw a line per mode over the views, with bands of one deviation, and the paired differences with intervals."""
+    views = [row["views"] for row in rows]
+    modes = list(rows[0]["mean"])
+    with use_theme(theme):
+        figure = new_figure(11.0, 3.6)
+        seconds, memory, difference = figure.subplots(1, 3)
+        for mode, style in zip(modes, ("-", "--", ":"), strict=False):
+            means = [row["mean"][mode] for row in rows]
+            spread = [row["deviation"][mode] for row in rows]
+            (line,) = seconds.plot(views, means, style, marker="o", markersize=3, label=mode)
+            low, high = ([m + sign * s for m, s in zip(means, spread, strict=True)] for sign in (-1, 1))
+            seconds.fill_between(views, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+            peaks = [row["peak_gib"][mode] for row in rows]
+            if None not in peaks:
+                memory.plot(views, peaks, style, marker="o", markersize=3, label=mode)
+        for number, mode in enumerate(modes[1:]):
+            cells = [row["difference"][mode] for row in rows]
+            relative = [100 * cell["mean"] / row["mean"][mode] for cell, row in zip(cells, rows, strict=True)]
+            reach = [
+                [
+                    100 * abs(cell[end] - cell["mean"]) / row["mean"][mode]
+                    for cell, row in zip(cells, rows, strict=True)
+                ]
+                for end in ("low", "high")
+            ]
+            places = [position + 0.15 * number for position in range(len(views))]
+            difference.errorbar(places, relative, reach, fmt="o", markersize=4, label=f"{modes[0]} − {mode}")
+        difference.axhline(0, color=theme.faint, linewidth=0.8)
+        difference.set_xticks(range(len(views)), [str(count) for count in views])
+        for axes, title in (
+            (seconds, "seconds"),
+            (memory, "peak memory, GiB"),
+            (difference, "paired difference, %"),
+        ):
+            axes.set(xlabel="views", ylabel=title)
+            axes.legend(fontsize=8)
+        return figure
+
+
+def draw_contact_sheet(
+    columns: Sequence[tuple[str, Float[Tensor, "scene 3 h w"]]],
+    labels: Mapping[str, Sequence[str]],
+    theme: Theme,
+) -> Figure:
+    """Draw scenes as rows under named columns; `labels` has a line for each picture of a column."""
+    count, (height, width) = len(columns[0][1]), columns[0][1].shape[-2:]
+    with use_theme(theme):
+        figure = new_figure(1.25 * len(columns), (1.25 * height / width + 0.17) * count + 0.3)
+        grid = figure.subplots(count, len(columns), squeeze=False)
+        for j, (name, images) in enumerate(columns):
+            for i, image in enumerate(images):
+                axes = grid[i, j]
+                axes.imshow(image.clamp(0, 1).movedim(0, -1).cpu().numpy(), interpolation="nearest")
+                axes.set_xticks([])
+                axes.set_yticks([])
+                axes.set_xlabel(labels.get(name, [""] * count)[i], fontsize=7, labelpad=2)
+                if i == 0:
+                    axes.set_title(name, fontsize=8)
+        return figure
+
+
+# A contact sheet of rendered objects: are textures in their places, do variants do what they should?
+
+
+COLUMNS = ((0, NATIVE), (0, FOCAL), (0, DOLLY), (2, NATIVE), (4, NATIVE), (6, NATIVE))
+"""Direction and kind: one direction in all its kinds, then around the object."""
+
+
+def draw_object_sheet(root: Path, count: int) -> Image.Image:
+    """Draw a row per object, evenly chosen from all."""
+    names = find_objects(root)
+    if not names or count < 1:
+        raise ValueError(f"{count} of {len(names)} objects in {root}: nothing to show")
+    chosen = [names[i] for i in np.linspace(0, len(names) - 1, min(count, len(names))).round().astype(int)]
+    rows = [np.concatenate(_make_row(root / name), axis=1) for name in chosen]
+    return Image.fromarray(np.concatenate(rows, axis=0))
+
+
+def _make_row(folder: Path) -> list[np.ndarray]:
+    images = [read_image(folder / "views" / format_image_name(*column)) for column in COLUMNS]
+    return [image.movedim(0, -1).numpy() for image in images]

@@ -1,0 +1,64 @@
+"""Recipes that were stored with weights: a .safetensors file from `g-ray train` is enough to rebuild its model."""
+
+from pathlib import Path
+from typing import Any
+
+from g_ray.models.stored_config import parse_stored_json
+from g_ray.runtime.renamed import rename_settings
+from g_ray_lab.recipes.nvs_recipes import NVSRecipe
+from g_ray_lab.recipes.reconstruction_recipes import ReconstructionRecipe
+from g_ray_lab.sources.nvs_settings import NVS_DATA, NVSData
+from g_ray_lab.sources.reconstruction_settings import RECONSTRUCTION_DATA, ReconstructionData
+from g_ray_lab.training.recipe import CurveRecipe, Recipe
+
+KINDS: dict[str, type[Recipe]] = {
+    kind.__name__: kind for kind in (CurveRecipe, NVSRecipe, ReconstructionRecipe)
+}
+DATA: dict[str, type[NVSData] | type[ReconstructionData]] = {**NVS_DATA, **RECONSTRUCTION_DATA}
+
+
+def parse_recipe(document: dict[str, Any]) -> Recipe:
+    """Build the recipe that recipe.json of a checkpoint describes; names of earlier versions are accepted."""
+    from pydantic import TypeAdapter
+
+    if document.get("kind") not in KINDS:
+        raise ValueError(
+            f"unknown kind of recipe {document.get('kind')!r}: this version has {', '.join(KINDS)}"
+        )
+    settings = rename_settings(document["settings"])
+    if "data" in settings:
+        settings["data"] = parse_data(settings["data"])
+    return TypeAdapter(KINDS[document["kind"]]).validate_python(settings)
+
+
+def parse_data(settings: dict[str, Any]) -> NVSData | ReconstructionData:
+    """Build data settings of the class that their `kind` names."""
+    from pydantic import TypeAdapter
+
+    values = dict(settings)
+    kind = values.pop("kind", None)
+    if kind not in DATA:
+        raise ValueError(f"unknown kind of data {kind!r}: this version has {', '.join(DATA)}")
+    return TypeAdapter(DATA[kind]).validate_python(values)
+
+
+def read_recipe(weights: Path) -> Recipe:
+    """Read the recipe from a file of weights that `g-ray train` has written."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(weights, framework="pt") as file:
+            metadata = file.metadata() or {}
+    except SafetensorError as error:
+        raise ValueError(f"{weights} is not a safetensors file: {error}") from None
+    if "recipe" not in metadata:
+        raise ValueError(
+            f"{weights} does not say which recipe it was trained with: use weights from g-ray train"
+        )
+    try:
+        return parse_recipe(parse_stored_json(metadata["recipe"]))
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"{weights}: its recipe cannot be used ({reason}): use weights from g-ray train"
+        ) from None

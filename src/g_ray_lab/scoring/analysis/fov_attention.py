@@ -1,0 +1,133 @@
+"""Where global attention looks in pairs of a wide and a narrow image (paper, fig:attention), as numbers and maps.
+
+Weights are the network's own: softmax of its q and k after norm and encoding, averaged over global layers and heads.
+The position-only prior has the same softmax over constant features q = k = 1 (eq:app_score): what the encoding alone
+would attend to.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from g_ray.encodings.encoding_base import Tokenwise
+from g_ray.encodings.rotation import Rotation
+from g_ray.encodings.score import probe_score
+from g_ray.models.attention_maps import AttentionMaps
+from g_ray.models.reconstruction_network import ReconstructionModel
+from g_ray.rays.views import Views
+from g_ray_lab.scoring.analysis.fov_pairs import FovPair, split_by_texture
+from g_ray_lab.scoring.study import ScoredRun
+
+WIDE, NARROW = 0, 1
+PRIOR = "position only"
+CHANCE = "uniform"
+WEAK, RICH = "weak texture", "rich texture"
+ATTENTION_METRICS = {
+    "inside": "share of the attention to the narrow image that comes from patches of the wide one inside the shared "
+    "field of view",
+    "inside_back": "share of the attention of the narrow image to the wide one that stays inside the shared field of "
+    "view",
+    "angle_deg": "mean angle, weighted by attention, between a patch inside the shared field of view and the patches "
+    "of the narrow image that it attends to",
+}
+
+
+@dataclass(frozen=True)
+class PairAttention:
+    """How much every patch of one image of a pair attends to every patch of the other."""
+
+    wide_to_narrow: Float[Tensor, "wide narrow"]
+    narrow_to_wide: Float[Tensor, "narrow wide"]
+
+    @classmethod
+    def from_model(cls, model: ReconstructionModel, pair: FovPair) -> "PairAttention":
+        """Run the network on the two images, the wide one first."""
+        maps = AttentionMaps.from_model(model, pair.frames)
+        return cls(maps.average_between(WIDE, NARROW), maps.average_between(NARROW, WIDE))
+
+    @classmethod
+    @torch.no_grad()
+    def from_positions(cls, model: ReconstructionModel, pair: FovPair) -> "PairAttention":
+        """Attend by the global encoding of the network alone, over the patches of both images.
+
+        Rays that are an input (CamRay) are features, so that they are no part of it.
+        """
+        tokens = Views([frame.camera for frame in pair.frames]).tokens(model.config.patch)
+        position = model.aggregator.across.prepare(tokens)
+        if not isinstance(position, Tokenwise):
+            raise ValueError(f"method {model.config.method}: its encoding has no position-only prior")
+        if not isinstance(position.query, Rotation) or not isinstance(position.key, Rotation):
+            return cls.from_chance(pair, model.config.patch)  # no position: constant features are all alike
+        score = probe_score(position.query, position.key)[0, 0] / model.config.head_dim**0.5
+        weights, count = score.softmax(-1), len(tokens) // 2
+        return cls(weights[:count, count:], weights[count:, :count])
+
+    @classmethod
+    def from_chance(cls, pair: FovPair, patch: int) -> "PairAttention":
+        """Attend to everything alike."""
+        count = pair.compute_coverage(patch).numel()
+        even = torch.full((count, count), 0.5 / count)
+        return cls(even, even)
+
+    def compute_map(self, rows: int) -> Float[Tensor, "row column"]:
+        """Compute how much the narrow image gets from each patch of the wide one: the paper's map."""
+        return self.wide_to_narrow.sum(-1).unflatten(0, (rows, -1))
+
+    def score(self, pair: FovPair, patch: int) -> dict[str, float]:
+        """Compute ATTENTION_METRICS."""
+        coverage = pair.compute_coverage(patch).flatten()
+        given, back = self.wide_to_narrow.double(), self.narrow_to_wide.double().sum(0)
+        rays = (
+            Views([frame.camera for frame in pair.frames]).tokens(patch).rays().directions[0, :, 0].double()
+        )
+        wide, narrow = rays.split(len(coverage))
+        # 2 asin(‖a − b‖/2) keeps its digits at small angles.
+        chord = (wide[:, None] - narrow).norm(dim=-1)
+        angles = torch.rad2deg(2 * torch.asin((chord / 2).clamp(max=1)))
+        mean_angle = (given * angles).sum(-1) / given.sum(-1)
+        return {
+            "inside": float(given.sum(-1) @ coverage / given.sum()),
+            "inside_back": float(back @ coverage / back.sum()),
+            "angle_deg": float(mean_angle @ coverage / coverage.sum()),
+        }
+
+
+PairScores = Mapping[str, list[dict[str, float]]]
+"""setting → the scores of each pair"""
+
+
+def score_pairs(
+    model: ReconstructionModel, pairs: Mapping[str, Sequence[FovPair]]
+) -> dict[str, dict[str, list[dict[str, float]]]]:
+    """Score the attention of a network, its position-only prior, and chance, on all pairs of all settings."""
+    patch = model.config.patch
+    makers: dict[str, Callable[[FovPair], PairAttention]] = {
+        "attention": lambda pair: PairAttention.from_model(model, pair),
+        "prior": lambda pair: PairAttention.from_positions(model, pair),
+        "chance": lambda pair: PairAttention.from_chance(pair, patch),
+    }
+    return {
+        kind: {setting: [make(pair).score(pair, patch) for pair in group] for setting, group in pairs.items()}
+        for kind, make in makers.items()
+    }
+
+
+def make_scored_run(
+    method: str, seed: int, scores: PairScores, textures: Mapping[str, Sequence[float]]
+) -> ScoredRun:
+    """Return the scores by metric, with two more settings: the pairs of all settings with least and most texture."""
+    pooled = [one for setting in scores for one in scores[setting]]
+    weak, rich = split_by_texture([value for setting in scores for value in textures[setting]])
+    groups = {
+        **scores,
+        WEAK: [pooled[index] for index in weak],
+        RICH: [pooled[index] for index in rich],
+    }
+    by_metric = {
+        setting: {metric: [one[metric] for one in group] for metric in ATTENTION_METRICS}
+        for setting, group in groups.items()
+    }
+    return ScoredRun(method, seed, 0, 0.0, by_metric)

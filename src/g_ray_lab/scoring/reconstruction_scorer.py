@@ -1,0 +1,263 @@
+"""Score reconstruction with six metrics: on rooms of the test split, and on photographs with depth.
+
+`RoomsScorer` renders the same rooms through several kinds of lens. `PhotosScorer` uses real photographs as they are
+and re-projected into fisheye images. `FoldersScorer` has a setting for each kind of test folder, and photographs.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+from torch import Tensor, nn
+
+from g_ray.geometry.pose import Pose
+from g_ray.reconstruction.set_metrics import DepthName, ReconstructionScores, SetGeometry, score_sets
+from g_ray.runtime.parts import hash_key
+from g_ray_lab.scoring.shard import split_range
+from g_ray_lab.scoring.study import ScoredRun, Scorer
+from g_ray_lab.sources.random_lenses import draw_contained_fisheyes, reproject_batch
+from g_ray_lab.sources.reconstruction_batch import ReconstructionBatch
+from g_ray_lab.sources.reconstruction_settings import RoomsViews, ScenesViews
+from g_ray_lab.sources.rooms.rooms_reconstruction import LensName, RoomsReconstruction
+from g_ray_lab.sources.scenes.scenes_reconstruction import ScenesReconstruction
+from g_ray_lab.training.recipe import to_plain
+
+Predict = Callable[[ReconstructionBatch], SetGeometry]
+Rooms = TypeVar("Rooms", bound=RoomsViews)
+
+VIEWS = 4  # per test set, or fewer if training has fewer
+ZOOM_MAX = 3.0
+LENSES: dict[str, tuple[LensName, float]] = {
+    "pinhole": ("pinhole", 1.0),
+    "zoom": ("pinhole", ZOOM_MAX),
+    "mixed": ("mixed", 1.0),
+    "fisheye": ("fisheye", 1.0),
+}
+"""Columns of the ablation: lens and largest zoom. Rooms and camera paths are the same in all of them."""
+UPSAMPLING = 8
+"""Photographs are read this many times larger than the network's images before they are re-projected, because a
+re-projected image can be no sharper than its source."""
+
+
+def make_test_views(trained: Rooms) -> Rooms:
+    """Return the settings of test sets: as in training, but square images, four views at most and true colors."""
+    views = (min(VIEWS, trained.views[1]),) * 2
+    return replace(trained, height=trained.width, aspect=(1.0, 1.0), views=views, color=False)
+
+
+class SetsScorer(Scorer):
+    """Score sets of views with known points and poses, under several settings."""
+
+    @abstractmethod
+    def make_batches(self, setting: str) -> Iterator[ReconstructionBatch]:
+        """Yield all test sets under a setting, always in the same order."""
+
+    def choose_depth(self, setting: str) -> DepthName:
+        """Return the kind of depth that is compared under a setting."""
+        return "ray"
+
+    def select_pixels(self, batch: ReconstructionBatch, setting: str) -> Bool[Tensor, "set view h w"] | None:
+        """Return the pixels that are scored under a setting; None for all of them."""
+        return None
+
+    def score_network(self, network: nn.Module, setting: str) -> dict[str, list[float]]:
+        return self._score_predictions(make_predictor(network), setting)
+
+    def score_references(self) -> list[ScoredRun]:
+        """Score `standing`: true rays at constant depth from static cameras, i.e. what calibration alone gives."""
+        scores = {setting: self._score_predictions(predict_static, setting) for setting in self.settings}
+        return [ScoredRun("standing", 0, 0, 0.0, scores)]
+
+    def _score_predictions(self, predict: Predict, setting: str) -> dict[str, list[float]]:
+        parts = [
+            score_batch(batch, predict(batch), self.choose_depth(setting), self.select_pixels(batch, setting))
+            for batch in self.make_batches(setting)
+        ]
+        rows = ReconstructionScores.concatenate(parts).rows()
+        return {metric: values.tolist() for metric, values in rows.items()}
+
+
+@dataclass(frozen=True)
+class RoomsScorer(SetsScorer):
+    """Score the first `sets` rooms of the test split; depth is z for pinholes, and along the ray with fisheyes."""
+
+    rooms: RoomsReconstruction
+    sets: int = 128
+    at_once: int = 16
+
+    @staticmethod
+    def from_training(rooms: RoomsReconstruction, sets: int) -> "RoomsScorer":
+        """Make test rooms with the settings of a training source."""
+        return RoomsScorer(replace(rooms, settings=make_test_views(rooms.settings), split="test"), sets)
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        return tuple(LENSES)
+
+    @property
+    def key(self) -> dict[str, str]:
+        return {"protocol": hash_key(to_plain(asdict(self)))}
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "protocol": to_plain(asdict(self)),
+            "protocol_digest": self.key["protocol"],
+            "depth": {setting: self.choose_depth(setting) for setting in self.settings},
+        }
+
+    def make_batches(self, setting: str) -> Iterator[ReconstructionBatch]:
+        rooms = self.rooms.with_lens(*LENSES[setting])
+        yield from map(rooms.make_sets, split_range(self.sets, self.at_once))
+
+    def choose_depth(self, setting: str) -> DepthName:
+        return "z" if setting in ("pinhole", "zoom") else "ray"
+
+
+@dataclass(frozen=True)
+class PhotosScorer(SetsScorer):
+    """Score sets of overlapping views from the last part of a scene's frames; depth is along the ray.
+
+    `frames` is the range of frames as shares of the scene: training may use the others.
+    """
+
+    folder: Path
+    side: int
+    patch: int
+    frames: tuple[float, float] = (0.6, 1.0)
+    sets: int = 48
+    views: int = 4
+    at_once: int = 8
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        return ("pinhole", "fisheye")
+
+    @property
+    def key(self) -> dict[str, str]:
+        settings = {name: value for name, value in to_plain(asdict(self)).items() if name != "folder"}
+        settings["files"] = sorted((path.name, path.stat().st_size) for path in self.folder.iterdir())
+        return {"protocol": hash_key(settings)}
+
+    def describe(self) -> dict[str, Any]:
+        described = {**to_plain(asdict(self)), "folder": self.folder.name}
+        return {"protocol": described, "protocol_digest": self.key["protocol"], "depth": "ray"}
+
+    def make_batches(self, setting: str) -> Iterator[ReconstructionBatch]:
+        source = self._make_source(self.side if setting == "pinhole" else UPSAMPLING * self.side)
+        random = np.random.default_rng(0)
+        for numbers in split_range(self.sets, self.at_once):
+            batch = source.make_sets(numbers)
+            if setting == "fisheye":
+                batch = reproject_batch(batch, draw_contained_fisheyes(batch, self.side, self.side, random))
+            yield batch
+
+    def _make_source(self, side: int) -> ScenesReconstruction:
+        settings = ScenesViews(
+            side,
+            side,
+            views=(self.views, self.views),
+            folders=(self.folder,),
+            zoom_max=1.0,
+            off_center=0.0,
+            frames=self.frames,
+            color=False,
+        )
+        return ScenesReconstruction(settings, patch=self.patch)
+
+
+@dataclass(frozen=True)
+class FoldersScorer(SetsScorer):
+    """Score sets of overlapping views from scene folders, in their stored shapes, and optionally from photographs.
+
+    Settings are the names of `folders`, and `photos` and `photos_fisheye` for `photos`. Depth is along the ray.
+    """
+
+    folders: Mapping[str, tuple[Path, ...]]
+    side: int
+    patch: int
+    photos: PhotosScorer | None = None
+    sets: int = 48
+    views: int = 4
+    at_once: int = 8
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        return (*self.folders, *(() if self.photos is None else ("photos", "photos_fisheye")))
+
+    @property
+    def key(self) -> dict[str, str]:
+        numbers = {"side": self.side, "sets": self.sets, "views": self.views}
+        files = {
+            name: sorted(
+                (path.name, path.stat().st_size) for folder in group for path in folder.rglob("*.json")
+            )
+            for name, group in self.folders.items()
+        }
+        photos = None if self.photos is None else self.photos.key
+        return {"protocol": hash_key([numbers, files, photos])}
+
+    def describe(self) -> dict[str, Any]:
+        names = {name: [folder.name for folder in group] for name, group in self.folders.items()}
+        return {
+            "protocol": {"folders": names, "side": self.side, "sets": self.sets, "views": self.views},
+            "photos": None if self.photos is None else self.photos.describe(),
+            "protocol_digest": self.key["protocol"],
+            "depth": "ray",
+        }
+
+    def make_batches(self, setting: str) -> Iterator[ReconstructionBatch]:
+        if setting not in self.folders:
+            assert self.photos is not None
+            yield from self.photos.make_batches("fisheye" if setting == "photos_fisheye" else "pinhole")
+            return
+        settings = ScenesViews(
+            self.side,
+            self.side,
+            views=(self.views, self.views),
+            folders=self.folders[setting],
+            zoom_max=1.0,
+            off_center=0.0,
+            hold_out=0.01,  # one scene at least is never drawn
+            color=False,
+            stored_shape=True,
+        )
+        source = ScenesReconstruction(settings, patch=self.patch)
+        yield from map(source.make_sets, split_range(self.sets, self.at_once))
+
+
+def make_predictor(network: nn.Module) -> Predict:
+    """Return a function that predicts on the network's device and moves results back to the device of the batch."""
+    device = next(network.parameters()).device
+
+    @torch.no_grad()
+    def predict(batch: ReconstructionBatch) -> SetGeometry:
+        there = batch.to(device)
+        predicted = network(there.images, there.views).to(batch.images)
+        return SetGeometry(predicted.world_points, predicted.camera_points, predicted.rays, predicted.poses)
+
+    return predict
+
+
+def score_batch(
+    batch: ReconstructionBatch,
+    predicted: SetGeometry,
+    depth: DepthName,
+    pixels: Bool[Tensor, "set view h w"] | None = None,
+) -> ReconstructionScores:
+    """Score a prediction against the truth of its batch, on all pixels or on some."""
+    rays = batch.rays()
+    truth = SetGeometry(batch.world_points, batch.camera_points, rays.directions, batch.poses)
+    valid, known = (mask if pixels is None else mask & pixels for mask in (batch.valid, rays.valid))
+    return score_sets(truth, predicted, valid, depth_kind=depth, known_rays=known)
+
+
+def predict_static(batch: ReconstructionBatch) -> SetGeometry:
+    """Predict points at distance 1 along the true rays, with all cameras at the origin."""
+    rays = batch.rays().directions
+    still = torch.eye(4).expand(*batch.images.shape[:2], 4, 4).to(rays)
+    return SetGeometry(rays, rays, rays, Pose(still))

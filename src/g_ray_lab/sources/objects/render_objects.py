@@ -1,0 +1,113 @@
+"""From meshes to a folder of rendered objects: in parallel, and again until all are there."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from g_ray.runtime.parallel import run_in_processes
+from g_ray_lab.datasets.objaverse import is_finished, write_object
+from g_ray_lab.sources.objects.object_cameras import make_object_random, sample_cameras
+from g_ray_lab.sources.objects.procedural_meshes import make_random_object
+from g_ray_lab.textured.meshes import Mesh, UnreadableMesh, find_meshes, read_meshes, scale_to_unit_size
+from g_ray_lab.textured.textured_scene import MeshScene
+
+PROCEDURAL = "procedural"
+
+
+@dataclass(frozen=True)
+class ObjectSettings:
+    """All that decides the images of an object, apart from its mesh. Kept in dataset.json."""
+
+    meshes: str = PROCEDURAL  # or the name of their folder
+    seed: int = 0
+    size: int = 256  # pixels, square
+    antialias: int = 2  # rays per pixel and axis
+    light: bool = True
+    depth: bool = False
+    up: str | None = None  # "y" or "z"; None is the habit of each file format
+    version: int = (
+        1  # of cameras, light and procedural shapes; raised when the same settings give other images
+    )
+
+    def __post_init__(self) -> None:
+        if not (8 <= self.size <= 8192 and 1 <= self.antialias <= 16 and self.seed >= 0):
+            raise ValueError(
+                f"size {self.size}, antialias {self.antialias}, seed {self.seed}: give 8 to 8192 pixels, 1 to 16 rays "
+                "per pixel and axis, and a seed of 0 or more"
+            )
+
+
+@dataclass(frozen=True)
+class ObjectJob:
+    """An object by its name; without a file it is made by `make_random_object`."""
+
+    name: str
+    file: Path | None = None
+
+
+def list_object_jobs(meshes: Path | None, count: int | None, seed: int) -> list[ObjectJob]:
+    """List what to render. A count below all takes a sample, in a random but fixed order: a larger count only adds."""
+    if count is not None and count < 1:
+        raise ValueError(f"{count} objects: give 1 or more")
+    if meshes is None:
+        if count is None:
+            raise ValueError("how many objects? --count N (there are as many procedural meshes as you like)")
+        return [ObjectJob(f"{PROCEDURAL}_{number:06d}") for number in range(count)]
+    files = find_meshes(meshes)
+    order = sorted(files, key=lambda name: make_object_random(name, seed, "order").random())
+    return [ObjectJob(name, files[name]) for name in order[:count]]
+
+
+def find_unfinished(root: Path, jobs: Iterable[ObjectJob]) -> list[ObjectJob]:
+    return [job for job in jobs if not is_finished(root, job.name)]
+
+
+def render_object(root: Path, job: ObjectJob, settings: ObjectSettings) -> None:
+    """Read or make the mesh, render it through its 24 cameras, and write everything."""
+    scene = MeshScene(load_mesh(job, settings), settings.light)
+    views = sample_cameras(job.name, settings.seed, settings.size)
+    images = scene.render_color(views.cameras, views.poses, settings.antialias)
+    depth = scene.render(views.cameras, views.poses).z_depth if settings.depth else None
+    write_object(root, job.name, views, images, depth)
+
+
+def load_mesh(job: ObjectJob, settings: ObjectSettings) -> tuple[Mesh, ...]:
+    """Read or make the mesh of an object, scaled to unit size."""
+    if job.file is None:
+        return scale_to_unit_size(make_random_object(make_object_random(job.name, settings.seed, "mesh")))
+    parts = read_meshes(job.file, settings.up)
+    try:
+        return scale_to_unit_size(parts)
+    except ValueError as error:
+        raise UnreadableMesh(f"{job.file}: {error}") from None
+
+
+# Many of them
+
+
+@dataclass(frozen=True)
+class Outcome:
+    name: str
+    refused: str | None = None  # why there is no such object
+
+
+def render_objects(
+    root: Path, jobs: Sequence[ObjectJob], settings: ObjectSettings, workers: int = 1
+) -> Iterator[Outcome]:
+    """Render what is not there yet, in so many processes; an outcome as each is done, in any order.
+
+    A mesh that cannot be read is an outcome, any other error ends the run. Leaving the iteration (Ctrl-C) lets the
+    objects that are under way finish and starts no more.
+    """
+    todo = find_unfinished(root, jobs)
+    render = partial(_try_render, root, settings=settings)
+    yield from run_in_processes(render, todo, workers, lambda job: job.name)
+
+
+def _try_render(root: Path, job: ObjectJob, settings: ObjectSettings) -> Outcome:
+    try:
+        render_object(root, job, settings)
+    except UnreadableMesh as error:
+        return Outcome(job.name, str(error))
+    return Outcome(job.name)

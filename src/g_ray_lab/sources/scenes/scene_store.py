@@ -1,0 +1,104 @@
+"""The scene folders of a training: their list, which are held out, and a cache of scenes."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from g_ray.formats import find_scenes, read_scene
+from g_ray.formats.masks import add_masks
+from g_ray.formats.posed_scene import PosedScene
+from g_ray.media.depth import Convention
+from g_ray_lab.sources.clip_sampling import hash_to_unit
+from g_ray_lab.sources.covisibility import get_scene_covisibility
+
+KEPT = 256
+"""Scenes in memory: cameras, poses and overlaps, no pictures."""
+
+
+@dataclass(frozen=True)
+class DepthReading:
+    """How to read depth files where it differs from what their format says; None keeps that."""
+
+    convention: Convention | None = None
+    unit: float | int | None = None
+    modality: str | None = None
+    """Of WAI folders, see `read_wai`."""
+
+    def __post_init__(self) -> None:
+        if self.unit is not None and not self.unit > 0:
+            raise ValueError(f"the unit of depth files, {self.unit}, must be a positive number")
+
+    def apply_to(self, scene: PosedScene) -> PosedScene:
+        changes = {
+            name: value
+            for name, value in (("convention", self.convention), ("unit", self.unit))
+            if value is not None
+        }
+        return replace(scene, depth=tuple(file and replace(file, **changes) for file in scene.depth))
+
+
+class LoadedScene:
+    """A scene that has depth; its covisibility is computed on first use."""
+
+    def __init__(self, scene: PosedScene) -> None:
+        if not scene.depth:
+            raise ValueError(f"{scene.folder}: no depth; reconstruction learns from views with depth maps")
+        self.scene = scene
+        self.with_depth = [view for view, file in enumerate(scene.depth) if file is not None]
+
+    @cached_property
+    def covisibility(self) -> Float[np.ndarray, "view view"]:
+        return get_scene_covisibility(self.scene)
+
+
+class SceneStore:
+    """Scenes of one or more folders, each a scene or a folder of scenes.
+
+    Whether a scene is held out depends on its name alone, not on what else is there; of two scenes or more at least
+    one is, and at least one is not. A single scene is split by its frames instead: see `ScenesReconstruction`.
+    `masks` is a folder inside every scene folder.
+    """
+
+    def __init__(
+        self,
+        folders: Sequence[Path | str],
+        hold_out: float,
+        reading: DepthReading,
+        masks: Path | None = None,
+    ) -> None:
+        if isinstance(folders, str | Path) or not folders:
+            raise ValueError("no scenes: give one or more folders, each a scene or a folder of scenes")
+        scenes = [(Path(root), scene) for root in folders for scene in find_scenes(Path(root))]
+        self.folders = [scene for _, scene in scenes]
+        self.names = [_format_name(root, scene) for root, scene in scenes]
+        self.reading, self.masks = reading, masks
+        order = sorted(range(len(self.names)), key=lambda i: (hash_to_unit(self.names[i]), self.names[i]))
+        count = sum(hash_to_unit(name) < hold_out for name in self.names)
+        count = min(max(1, count), len(order) - 1)
+        self.held_out, self.training = sorted(order[:count]), sorted(order[count:])
+        self._kept: OrderedDict[int, LoadedScene] = OrderedDict()
+
+    def __getitem__(self, index: int) -> LoadedScene:
+        if index not in self._kept:
+            scene = read_scene(self.folders[index], check=False, modality=self.reading.modality)
+            scene = scene if self.masks is None else add_masks(scene, self.masks)
+            self._kept[index] = LoadedScene(self.reading.apply_to(scene))
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(index)
+        return self._kept[index]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the cache out: workers read their own scenes."""
+        return {**vars(self), "_kept": OrderedDict()}
+
+
+def _format_name(root: Path, scene: Path) -> str:
+    """Return a name that does not depend on where the data is stored."""
+    return (Path(root.resolve().name) / scene.relative_to(root)).as_posix()

@@ -1,0 +1,77 @@
+"""Levels of an installed game as textured scenes: which are for testing, and baked light made even."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from g_ray_lab.sources.clip_sampling import hash_to_unit
+from g_ray_lab.textured.meshes import LINEAR_OF_BYTE, Mesh, linear_to_srgb_bytes
+from g_ray_lab.textured.quake3 import LevelPackage
+from g_ray_lab.textured.textured_scene import MeshScene
+from g_ray_lab.textured.walk import FreeSpace
+
+OPENARENA = Path("/usr/share/games/openarena/baseoa")
+"""Where Debian's openarena packages are installed."""
+TEST_SHARE = 0.2
+"""Of the families of levels."""
+AMBIENT = 0.35
+"""Light that is added everywhere, as a share of the mean baked light: games leave shadows black."""
+
+
+@dataclass(frozen=True)
+class LevelSource:
+    """A level of a package, opened in the process that renders it."""
+
+    name: str
+    folder: Path
+
+    def open(self) -> FreeSpace:
+        level = _open_package(self.folder).read_level(self.name)
+        if not len(level.places):
+            raise ValueError(f"{self.folder}: level {self.name} has no places where players or things stand")
+        scene = MeshScene(lift_shadows(level.parts), light=False, prefilter=True)
+        return FreeSpace(scene, level.places)
+
+
+@lru_cache(maxsize=1)
+def _open_package(folder: Path) -> LevelPackage:
+    return LevelPackage(folder)
+
+
+def list_levels(folder: Path, split: str) -> list[LevelSource]:
+    """List the levels of a split. Levels of one family (`oa_dm1`, `oa_dm2`, …) share rooms and are never parted."""
+    with LevelPackage(folder) as package:
+        names = [name for name in package.names if is_test_level(name) == (split == "test")]
+    if not names:
+        raise ValueError(f"{folder}: no levels for the split {split}")
+    return [LevelSource(name, folder) for name in names]
+
+
+def is_test_level(name: str) -> bool:
+    """Whether a level is held out, by its family: its name up to the first digit."""
+    family = re.split(r"\d", name, maxsplit=1)[0] or name
+    return hash_to_unit(f"level {family}") < TEST_SHARE
+
+
+def lift_shadows(parts: Sequence[Mesh]) -> tuple[Mesh, ...]:
+    """Add ambient light to baked light, and scale light maps to their full range of values."""
+    maps = {id(part.light_map): part.light_map for part in parts if part.light_map is not None}
+    if not maps:
+        return tuple(parts)
+    linear = {key: LINEAR_OF_BYTE[image] for key, image in maps.items()}
+    ambient = AMBIENT * float(np.mean([light.mean() for light in linear.values()]))
+    scale = 1 / (ambient + max(float(np.quantile(light, 0.999)) for light in linear.values()))
+    lifted = {key: linear_to_srgb_bytes((light + ambient) * scale) for key, light in linear.items()}
+
+    def lift(part: Mesh) -> Mesh:
+        if part.light_map is not None:
+            return replace(part, light_map=lifted[id(part.light_map)])
+        tint: Float[np.ndarray, "vertex 3"] = (part.tint + (0 if part.sky else ambient)) * scale
+        return replace(part, tint=tint.astype(np.float32))
+
+    return tuple(lift(part) for part in parts)

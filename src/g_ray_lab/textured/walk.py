@@ -1,0 +1,249 @@
+"""Walks of a camera through the free space of a textured scene: views that overlap and do not face a wall."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import pi, radians
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from g_ray.cameras.camera import Camera
+from g_ray.geometry.pose import Pose
+from g_ray.rays.ray_map import RayMap
+from g_ray_lab.textured.textured_scene import MeshScene, SurfaceView
+
+COARSE_PX = 24
+"""Longer side of the images by which views are judged before they are rendered."""
+CLEARANCE_M = 0.4
+"""Free space around every viewpoint."""
+SPHERE_RAYS = 48
+EYE_HEIGHT_M = (0.6, 2.2)
+"""Above the floor."""
+ROAM_STEPS = 4
+ROAM_M = 10.0
+"""From a given place a walk goes so many steps of up to this length before its first view."""
+BASELINE = (0.05, 0.6)
+"""Steps between views, as shares of the median depth of the view that is left."""
+LONGEST_STEP_M = 5.0
+ROLL_DEG = 6.0
+STARTS, TRIES = 24, 60
+"""First views that are tried, and further ones for each place in a walk."""
+
+
+@dataclass(frozen=True)
+class ViewLimits:
+    """Which views are worth a picture; depths in meters along rays."""
+
+    near_m: float = 0.4
+    """Of the nearest 5 % of the pixels, at least."""
+    median_m: tuple[float, float] = (1.2, 50.0)
+    spread: float = 1.6
+    """Depth of the farthest 10 % over that of the nearest 10 %, at least: a wall in front has less."""
+    flat: float = 0.75
+    """Share of pixels whose surfaces have one orientation, at most: a floor alone is no scene."""
+    valid: float = 0.65
+    """Share of pixels with a surface, at least: the rest is sky."""
+    back: float = 0.02
+    """Share of pixels that see the back of a surface, at most: behind walls it is most of them."""
+    contrast: float = 0.35
+    """Standard deviation of log2 luminance, at least."""
+    pitch_deg: tuple[float, float] = (-20.0, 20.0)
+    """Of the optical axis, upwards."""
+    overlap: float = 0.3
+    """Mean share of the pixels that a view and the one it left have in common, at least."""
+
+
+@dataclass(frozen=True, eq=False)
+class FreeSpace:
+    """A scene and places in it from which its free space can be reached. Meters, z up."""
+
+    scene: MeshScene
+    places: Float[np.ndarray, "place 3"]
+    limits: ViewLimits = ViewLimits()
+    is_inside: Callable[[Float[np.ndarray, "3"]], bool] | None = None
+    """Tells whether a camera may be at a place: it might leave a room through a window."""
+
+
+@dataclass(frozen=True, eq=False)
+class _View:
+    """A view of the walk at coarse resolution."""
+
+    camera: Camera
+    pose: Pose
+    eye: Float[np.ndarray, "3"]
+    points: Float[Tensor, "h w 3"]
+    valid: Bool[Tensor, "h w"]
+    median_m: float
+
+
+def draw_walk(
+    space: FreeSpace, cameras: list[Camera], random: np.random.Generator, limits: ViewLimits | None = None
+) -> list[Pose] | None:
+    """Draw a pose for each camera; None where this walk gets stuck, which another one may not."""
+    walk = _Walk(space, random, limits or space.limits)
+    first = walk.find_first(space.places, cameras[0])
+    views = [] if first is None else [first]
+    for camera in cameras[1:]:
+        step = walk.find_next(views, camera) if views else None
+        if step is None:
+            return None
+        views.append(step)
+    return [view.pose for view in views]
+
+
+class _Walk:
+    def __init__(self, space: FreeSpace, random: np.random.Generator, limits: ViewLimits) -> None:
+        self.scene, self.is_inside = space.scene, space.is_inside
+        self.random, self.limits = random, limits
+
+    # Positions
+
+    def find_first(self, places: Float[np.ndarray, "place 3"], camera: Camera) -> _View | None:
+        for _ in range(STARTS):
+            eye = self._roam(places[self.random.integers(len(places))])
+            if eye is None:
+                continue
+            yaw = self.random.uniform(0, 2 * pi)
+            low, high = np.radians(self.limits.pitch_deg)
+            pitch = (low + high) / 2 + (high - low) * self.random.uniform(-0.25, 0.25)
+            view = self._judge(camera, self._make_pose(eye, _point(yaw, pitch)))
+            if view is not None:
+                return view
+        return None
+
+    def find_next(self, views: list[_View], camera: Camera) -> _View | None:
+        for _ in range(TRIES):
+            # Mostly on from the last view, sometimes from an earlier one: sets are trees and not only paths.
+            left = views[-1] if self.random.random() < 0.6 else views[self.random.integers(len(views))]
+            eye = self._step_from(left)
+            if eye is None:
+                continue
+            view = self._judge(camera, self._make_pose(eye, self._choose_direction(left, eye)))
+            if view is not None and self._measure_overlap(view, left) >= self.limits.overlap:
+                return view
+        return None
+
+    def _roam(self, place: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"] | None:
+        eye = place
+        for _ in range(self.random.integers(ROAM_STEPS + 1)):
+            direction = _point(self.random.uniform(0, 2 * pi), 0.0)
+            free = min(self._measure_free(eye, direction) - CLEARANCE_M, ROAM_M)
+            if free > 0:
+                eye = eye + free * self.random.uniform(0.2, 1) * direction
+        return self._settle(eye)
+
+    def _settle(self, eye: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"] | None:
+        """Move to an eye's height above the floor, below the ceiling; None if there is too little room."""
+        floor = self._measure_free(eye, np.array([0.0, 0.0, -1.0]))
+        height = self.random.uniform(*EYE_HEIGHT_M)
+        above = self._measure_free(eye, np.array([0.0, 0.0, 1.0]))
+        if floor < 3 * EYE_HEIGHT_M[1]:
+            room = floor + above
+            eye = eye + np.array([0.0, 0.0, min(height, room - CLEARANCE_M) - floor])
+        return eye if self._is_free(eye) else None
+
+    def _step_from(self, left: _View) -> Float[np.ndarray, "3"] | None:
+        length = min(left.median_m * self.random.uniform(*BASELINE), LONGEST_STEP_M)
+        direction = _point(self.random.uniform(0, 2 * pi), radians(15) * self.random.uniform(-1, 1))
+        length = min(length, self._measure_free(left.eye, direction) - CLEARANCE_M)
+        eye = left.eye + length * direction
+        return eye if length > 0 and self._is_free(eye) else None
+
+    def _measure_free(self, eye: np.ndarray, direction: np.ndarray) -> float:
+        hits = self.scene.cast(eye, direction[None].astype(np.float32))
+        return float(hits.distance[0]) if len(hits.ray) else 0.0
+
+    def _is_free(self, eye: Float[np.ndarray, "3"]) -> bool:
+        """Whether nothing is near, surfaces show their fronts, and no ray leaves the scene."""
+        if self.is_inside is not None and not self.is_inside(eye):
+            return False
+        rays = _SPHERE.astype(np.float32)
+        hits = self.scene.cast(eye, rays)
+        if len(hits.ray) < 0.9 * len(rays) or hits.distance.min() < CLEARANCE_M:
+            return False
+        return self.scene.measure_back_share(hits, rays) <= 0.1
+
+    # Views
+
+    def _choose_direction(self, left: _View, eye: np.ndarray) -> Float[np.ndarray, "3"]:
+        """Look at something that the other view sees, but only half as far up or down: cameras are held level."""
+        rows, columns = left.valid.nonzero(as_tuple=True)
+        one = int(self.random.integers(len(rows)))
+        toward = left.points[rows[one], columns[one]].double().numpy() - eye
+        yaw = np.arctan2(toward[1], toward[0])
+        pitch = np.arctan2(toward[2], np.hypot(toward[0], toward[1]))
+        low, high = np.radians(self.limits.pitch_deg)
+        return _point(yaw, float(np.clip((pitch + (low + high) / 2) / 2, low, high)))
+
+    def _make_pose(self, eye: np.ndarray, direction: np.ndarray) -> Pose:
+        level = Pose.look_at(
+            torch.from_numpy(eye), torch.from_numpy(eye + direction), torch.tensor([0.0, 0.0, -1.0]).double()
+        )
+        roll = radians(ROLL_DEG) * self.random.normal() / 2
+        cos, sin = np.cos(roll), np.sin(roll)
+        turn = torch.tensor([[cos, -sin, 0.0], [sin, cos, 0.0], [0.0, 0.0, 1.0]], dtype=torch.float64)
+        return Pose.from_parts(level.rotation @ turn, level.translation)
+
+    def _judge(self, camera: Camera, pose: Pose) -> _View | None:
+        """Return the view if it is within the limits."""
+        scale = COARSE_PX / max(camera.width, camera.height)
+        small = camera.resize(round(camera.width * scale), round(camera.height * scale))
+        pose = pose.to(torch.float32)
+        rays = RayMap.from_camera(small)
+        surface = self.scene.view(small, pose)
+        if not self._is_good(surface, rays.valid):
+            return None
+        points = pose.apply(rays.directions * surface.ray_depth[..., None])
+        median = float(surface.ray_depth[surface.valid].median())
+        return _View(small, pose, pose.translation.double().numpy(), points, surface.valid, median)
+
+    def _is_good(self, surface: SurfaceView, has_ray: Bool[Tensor, "h w"]) -> bool:
+        limits = self.limits
+        if float(surface.valid.sum() / has_ray.sum()) < limits.valid or surface.back_share > limits.back:
+            return False
+        near, tenth, median, most = np.percentile(surface.ray_depth[surface.valid].numpy(), (5, 10, 50, 90))
+        luminance = surface.light[surface.valid].mean(-1)
+        contrast = float(torch.log2(luminance + 1e-4).std())
+        # Parallel surfaces fall into one of a few cells of the normal's rounded components.
+        cells = torch.unique((2 * surface.normals[surface.valid]).round(), dim=0, return_counts=True)[1]
+        flat = float(cells.max() / cells.sum())
+        return bool(
+            near >= limits.near_m
+            and limits.median_m[0] <= median <= limits.median_m[1]
+            and most / tenth >= limits.spread
+            and contrast >= limits.contrast
+            and flat <= limits.flat
+        )
+
+    def _measure_overlap(self, a: _View, b: _View) -> float:
+        return (self._measure_visible(a, b) + self._measure_visible(b, a)) / 2
+
+    def _measure_visible(self, a: _View, b: _View) -> float:
+        """Share of a's surface points that b sees, too: in its frame, and with nothing in between."""
+        points = a.points[a.valid]
+        pixels, imaged = b.camera.project(b.pose.inverse().apply(points))
+        inside = (imaged & b.camera.contains(pixels)).numpy()
+        if not inside.any():
+            return 0.0
+        rays = points.numpy()[inside] - b.eye.astype(np.float32)
+        distance = np.linalg.norm(rays, axis=-1)
+        hits = self.scene.cast(b.eye, rays / distance[:, None])
+        near = hits.distance > 0.98 * distance[hits.ray] - 0.02
+        return float(near.sum()) / max(1, len(points))
+
+
+def _point(yaw: float, pitch: float) -> Float[np.ndarray, "3"]:
+    return np.array([np.cos(yaw) * np.cos(pitch), np.sin(yaw) * np.cos(pitch), np.sin(pitch)])
+
+
+def _spread_over_sphere(count: int) -> Float[np.ndarray, "ray 3"]:
+    """Directions of equal density: a Fibonacci spiral."""
+    height = 1 - (2 * np.arange(count) + 1) / count
+    around = pi * (1 + 5**0.5) * np.arange(count)
+    level = np.sqrt(1 - height**2)
+    return np.stack([np.cos(around) * level, np.sin(around) * level, height], -1)
+
+
+_SPHERE = _spread_over_sphere(SPHERE_RAYS)

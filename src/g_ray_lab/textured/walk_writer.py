@@ -1,0 +1,184 @@
+"""Write walks through textured scenes as scene folders: images, depth along rays, cameras, poses, covisibility."""
+
+import shutil
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+from uuid import uuid4
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from PIL import Image
+from torch import Tensor
+
+from g_ray.cameras.camera import Camera
+from g_ray.formats.frames import camera_to_frame, pose_to_frame
+from g_ray.formats.nerfstudio import DEPTH_CONVENTION, DEPTH_UNIT, read_nerfstudio, write_nerfstudio
+from g_ray.geometry.pose import Pose
+from g_ray.rays.ray_map import RayMap
+from g_ray.runtime.parallel import run_in_processes
+from g_ray_lab.sources.clip_sampling import hash_to_unit
+from g_ray_lab.sources.covisibility import compute_scene_covisibility
+from g_ray_lab.textured.exposure import NO_FAULTS, CameraFaults, expose_views
+from g_ray_lab.textured.sky import draw_sky
+from g_ray_lab.textured.walk import FreeSpace, draw_walk
+from g_ray_lab.textured.walk_lenses import LensKind, draw_cameras
+
+PARTIAL = ".partial"
+"""Folder below the root for scenes that are being written."""
+QUALITY, SUBSAMPLING = 95, 0
+ATTEMPTS = 12
+"""Walks that are tried for one scene, each from another start."""
+LARGEST_16_BIT = 65535
+
+
+@runtime_checkable
+class SceneSource(Protocol):
+    """A scene by its name; picklable, and opened in the process that renders it."""
+
+    @property
+    def name(self) -> str: ...
+
+    def open(self) -> FreeSpace: ...
+
+
+@dataclass(frozen=True)
+class WalkSettings:
+    """All that decides the images of a data set, apart from the scenes. Kept in dataset.json."""
+
+    source: str
+    split: str
+    lenses: LensKind
+    views: int = 12
+    sizes: tuple[tuple[int, int], ...] = ((168, 168), (168, 126), (126, 168))
+    """Width and height; one of them for each scene."""
+    faults: bool = True
+    """Noise, blur and differences in exposure."""
+    seed: int = 0
+    version: int = 1  # raised when the same settings give other images
+
+    def __post_init__(self) -> None:
+        if self.views < 2 or self.seed < 0 or not self.sizes:
+            raise ValueError(
+                f"views {self.views}, seed {self.seed}, {len(self.sizes)} sizes: give at least 2 views and one size, "
+                "and a seed of 0 or more"
+            )
+        if any(not 16 <= side <= 4096 for size in self.sizes for side in size):
+            raise ValueError(f"sizes {self.sizes}: give 16 to 4096 px")
+
+
+@dataclass(frozen=True)
+class WalkJob:
+    """One walk: the scene folder that it becomes."""
+
+    number: int
+    source: SceneSource
+
+    @property
+    def name(self) -> str:
+        return f"{self.source.name}-{self.number:05d}"
+
+
+@dataclass(frozen=True)
+class WalkOutcome:
+    name: str
+    refused: str | None = None  # why there is no such scene
+
+
+def list_walks(sources: Sequence[SceneSource], scenes: int) -> list[WalkJob]:
+    """Spread walks over the sources evenly; more scenes only add to fewer."""
+    if scenes < 1 or not sources:
+        raise ValueError(f"{scenes} scenes of {len(sources)} sources: give at least one of each")
+    # In an order that has nothing to do with names, so that a few walks see as many kinds of scenes as possible.
+    sources = sorted(sources, key=lambda source: hash_to_unit(source.name))
+    return [WalkJob(number, sources[number % len(sources)]) for number in range(scenes)]
+
+
+def find_unfinished_walks(root: Path, jobs: Sequence[WalkJob]) -> list[WalkJob]:
+    return [job for job in jobs if not (root / job.name).is_dir()]
+
+
+def write_walks(
+    root: Path, jobs: Sequence[WalkJob], settings: WalkSettings, workers: int = 1
+) -> Generator[WalkOutcome]:
+    """Write what is not there yet, in so many processes; an outcome as each scene is done, in any order."""
+    groups: dict[str, list[WalkJob]] = {}
+    for job in find_unfinished_walks(root, jobs):
+        groups.setdefault(job.source.name, []).append(job)
+    write = partial(_write_group, root, settings=settings)
+    for outcomes in run_in_processes(write, list(groups.values()), workers, lambda group: group[0].name):
+        yield from outcomes
+
+
+def _write_group(root: Path, jobs: list[WalkJob], settings: WalkSettings) -> list[WalkOutcome]:
+    """Write walks through one scene, which is opened once."""
+    return [write_walk(root, job, settings) for job in jobs]
+
+
+def write_walk(root: Path, job: WalkJob, settings: WalkSettings) -> WalkOutcome:
+    """Draw one walk, render it and write its folder atomically: into a hidden one, which is then renamed."""
+    try:
+        space = _open_source(job.source)
+    except ValueError as error:
+        return WalkOutcome(job.name, str(error))
+    random = np.random.default_rng((settings.seed, job.number))
+    width, height = settings.sizes[int(random.integers(len(settings.sizes)))]
+    for _ in range(ATTEMPTS):
+        cameras = draw_cameras(settings.lenses, random, settings.views, width, height)
+        poses = draw_walk(space, cameras, random)
+        if poses is not None:
+            break
+    else:
+        return WalkOutcome(job.name, f"{job.name}: {ATTEMPTS} walks got stuck; the scene has too little room")
+    scratch = root / PARTIAL / f"{job.name}.{uuid4().hex[:8]}"
+    try:
+        _write_scene(scratch, space, cameras, poses, random, CameraFaults() if settings.faults else NO_FAULTS)
+        scratch.rename(root / job.name)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return WalkOutcome(job.name)
+
+
+@lru_cache(maxsize=1)
+def _open_source(source: SceneSource) -> FreeSpace:
+    return source.open()
+
+
+def _write_scene(
+    folder: Path,
+    space: FreeSpace,
+    cameras: Sequence[Camera],
+    poses: Sequence[Pose],
+    random: np.random.Generator,
+    faults: CameraFaults,
+) -> None:
+    surfaces = [space.scene.view(camera, pose) for camera, pose in zip(cameras, poses, strict=True)]
+    rays = [RayMap.from_camera(c).to_world(p.to(c.dtype)) for c, p in zip(cameras, poses, strict=True)]
+    sky = draw_sky(random)
+    sky_light = [
+        view.sky[..., None] * sky.shine(ray.directions) for view, ray in zip(surfaces, rays, strict=True)
+    ]
+    light, has_ray = torch.stack([view.light for view in surfaces]), torch.stack([ray.valid for ray in rays])
+    images = expose_views(light, torch.stack(sky_light), has_ray, random, faults)
+    unit = _choose_unit(torch.stack([view.ray_depth for view in surfaces]))
+    for part in ("images", "depth", "covisibility/v0"):
+        (folder / part).mkdir(parents=True)
+    frames = []
+    for number, (camera, pose) in enumerate(zip(cameras, poses, strict=True)):
+        names = {"file_path": f"images/{number:03d}.jpg", "depth_file_path": f"depth/{number:03d}.png"}
+        image = Image.fromarray(images[number].numpy())
+        image.save(folder / names["file_path"], quality=QUALITY, subsampling=SUBSAMPLING)
+        steps = (surfaces[number].ray_depth / unit).round().clamp(0, LARGEST_16_BIT)
+        Image.fromarray(steps.numpy().astype(np.uint16)).save(folder / names["depth_file_path"])
+        frames.append({**names, **camera_to_frame(camera), **pose_to_frame(pose)})
+    write_nerfstudio(folder, frames, **{DEPTH_UNIT: unit, DEPTH_CONVENTION: "ray"})
+    matrix = compute_scene_covisibility(read_nerfstudio(folder, check=False))
+    np.save(folder / f"covisibility/v0/pairwise_covisibility--{len(cameras)}x{len(cameras)}.npy", matrix)
+
+
+def _choose_unit(depth: Float[Tensor, "view h w"]) -> float:
+    """Meters per step of the 16-bit depth files: all of a scene's depths fit."""
+    return float(np.ceil(float(depth.max()) / LARGEST_16_BIT * 1e6) / 1e6)
