@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from g_ray import __version__
-from g_ray.cli import main as entry
+from g_ray.cli import commands
+from g_ray.cli.demo import Demo
 from g_ray.cli.main import main
 
 
@@ -74,7 +75,7 @@ def test_errors_become_exit_codes(monkeypatch, capsys, error, code, line):
     def fail(self):
         raise error
 
-    monkeypatch.setattr(entry.Demo, "run", fail)
+    monkeypatch.setattr(Demo, "run", fail)
     assert main(["demo"]) == code
     assert capsys.readouterr().err.startswith(line)
 
@@ -83,7 +84,7 @@ def test_a_bug_keeps_its_traceback(monkeypatch):
     def fail(self):
         raise AssertionError("ours")
 
-    monkeypatch.setattr(entry.Demo, "run", fail)
+    monkeypatch.setattr(Demo, "run", fail)
     with pytest.raises(AssertionError):
         main(["demo"])
 
@@ -95,26 +96,23 @@ def test_unknown_words_are_refused(arguments, capsys):
     assert stop.value.code == 2
 
 
-@pytest.mark.parametrize(
-    ("words", "converted"),
-    [
-        ("reconstruct --metric True a.jpg", "reconstruct --metric a.jpg"),
-        ("reconstruct --metric=False a.jpg", "reconstruct --no-metric a.jpg"),
-        ("reconstruct --as_stored True", "reconstruct --as-stored"),
-        ("reconstruct --no-metric --sky", "reconstruct --no-metric --sky"),
-        ("data objects --light False --out True", "data objects --no-light --out True"),
-        ("rays True --name True", "rays True --name True"),
-        ("train recon-tiny --data.coarse False", "train recon-tiny --data.no-coarse"),
-        (
-            "train curve --tensorboard False --allow-changes True",
-            "train curve --no-tensorboard --allow-changes",
-        ),
-    ],
-)
-def test_flags_still_take_true_and_false(words, converted):
-    assert entry.convert_boolean_values(words.split(), entry.make_command()) == converted.split()
+def test_commands_of_the_laboratory_name_what_to_install(monkeypatch, capsys):
+    monkeypatch.setattr(commands, "find_added", dict)
+    assert main(["train", "curve"]) == 2
+    assert capsys.readouterr().err == (
+        "g-ray: g-ray train belongs to the laboratory: install it with pip install 'g-ray[lab]'\n"
+    )
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    overview = capsys.readouterr().out
+    assert "  reconstruct  " in overview and "pip install 'g-ray[lab]' adds: train, evaluate" in overview
 
 
-def test_flags_of_nested_dataclasses_are_found():
-    flags = set(entry._iterate_flags(entry.make_command()))
-    assert {"metric", "sky", "depth-exr", "tensorboard", "light"} <= flags
+def test_only_the_chosen_command_is_imported():
+    code = (
+        "import sys\nfrom g_ray.cli.main import main\n"
+        "try:\n    main(['rays', '--help'])\nexcept SystemExit:\n    pass\n"
+        "assert not [name for name in sys.modules if name.startswith('g_ray_lab')]\n"
+        "assert 'g_ray.cli.reconstruct' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from g_ray.viewer.contact_sheet import draw_contact_sheet
 from g_ray.viewer.theme import LIGHT, encode_png
-from g_ray_lab.figures.table_figures import draw_contact_sheet, draw_curves
+from g_ray_lab.figures.table_figures import draw_curves
 from g_ray_lab.recipes.nvs_recipes import tiny
 from g_ray_lab.scoring import study_jobs
 from g_ray_lab.scoring.grouped_protocol import make_shapes

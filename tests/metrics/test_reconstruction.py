@@ -22,6 +22,7 @@ from g_ray.reconstruction.set_metrics import (
     relative_error,
     score_sets,
 )
+from g_ray_lab.metrics.intervals import summarize_sets
 
 
 def pixels(*rows) -> torch.Tensor:
@@ -223,7 +224,7 @@ def test_sets_are_scored_alone():
     ]
     joined = ReconstructionScores.concatenate(parts)
     assert all(torch.allclose(joined.rows()[name], whole.rows()[name]) for name in METRICS)
-    assert whole.summarize()["pose_ate"].mean == pytest.approx(whole.pose_ate.mean().item())
+    assert summarize_sets(whole)["pose_ate"].mean == pytest.approx(whole.pose_ate.mean().item())
 
 
 def test_a_view_without_a_valid_pixel_is_reported_and_not_averaged():
@@ -248,10 +249,10 @@ def test_a_set_without_a_valid_pixel_is_left_out_of_the_mean():
     scores = score_sets(truth, predicted, valid, depth_kind="ray")
     assert scores.unscored == ((0, 0), (0, 1), (0, 2))
     assert scores.points_rel[0].isnan() and scores.rays_deg.isfinite().all()
-    assert scores.summarize()["points_rel"].mean == pytest.approx(scores.points_rel[1].item())
+    assert summarize_sets(scores)["points_rel"].mean == pytest.approx(scores.points_rel[1].item())
     # Its poses have no scale: they used to be divided by 1e-8, and 1e8 went into the mean.
     assert scores.pose_ate[0].isnan() and scores.pose_ate[1] < 10
-    assert scores.summarize()["pose_ate"].mean == pytest.approx(scores.pose_ate[1].item())
+    assert summarize_sets(scores)["pose_ate"].mean == pytest.approx(scores.pose_ate[1].item())
 
 
 @pytest.mark.parametrize("part", ["world_points", "camera_points", "rays", "poses"])

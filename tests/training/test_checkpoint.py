@@ -6,8 +6,9 @@ import pytest
 import torch
 from safetensors import safe_open
 
+from g_ray.models.checkpoint import CheckpointError, read_weights
 from g_ray_lab.training import training_checkpoint as module
-from g_ray_lab.training.training_checkpoint import CheckpointError, CheckpointStore, read_weights
+from g_ray_lab.training.training_checkpoint import CheckpointStore
 
 WEIGHTS = {"a": torch.arange(6.0).view(2, 3), "b": torch.ones(3, dtype=torch.bfloat16)}
 DOCUMENTS = {"recipe": {"name": "x", "settings": {"seed": 1}}, "provenance": {"commit": "abc"}}

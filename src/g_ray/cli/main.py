@@ -1,83 +1,31 @@
 """Entry point of `g-ray`: parse the command line, run one command, and print user errors as one line.
 
-A command is a dataclass with `run()`. Modules that are slow to import (torch, matplotlib) are imported inside of it, so
-that `g-ray --help` prints immediately.
+Modules that are slow to import (torch, matplotlib) are imported when a command runs, so that `g-ray --help` prints
+immediately.
 """
 
 import contextlib
-import dataclasses
 import errno
 import io
 import os
+import shutil
 import sys
+import textwrap
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
-
-import tyro
+from collections.abc import Sequence
+from typing import Any
 
 from g_ray import __version__
-from g_ray.cli.demo import Demo
-from g_ray.cli.rays import Rays
-from g_ray.cli.reconstruct import Reconstruct
-from g_ray.cli.synthesize import Synthesize
-from g_ray.cli.view import View
-from g_ray.cli.weights import Weights
-from g_ray.runtime.renamed import rename_option
-from g_ray_lab.cli.bench_command import Bench
-from g_ray_lab.cli.data_command import Data
-from g_ray_lab.cli.evaluate_command import Evaluate
-from g_ray_lab.cli.train_command import expand_recipe_name, make_train
-from g_ray_lab.sources.reconstruction_settings import FolderSettings
-from g_ray_lab.tables.reproduce import Reproduce
+from g_ray.cli.commands import LAB, TOOL, list_commands, load_command
 
-DESCRIPTION = "Ray-angle position encoding for multi-view transformers. --version prints the version."
-BOOLEANS = ("True", "False")
+DESCRIPTION = (
+    "Ray-angle position encoding for multi-view transformers, and reconstruction from any mix of cameras."
+)
 MAX_MESSAGE = 700
 """Characters of an error that are printed: names in it come from outside, and may be of any length."""
 TRACEBACK = "G_RAY_TRACEBACK"
 """Environment variable: let unexpected exceptions through."""
-
-
-def make_command(arguments: Sequence[str] = ()) -> Any:
-    """Return the union of all commands; that of `train` depends on the method that `arguments` choose."""
-    commands = (
-        Annotated[Demo, tyro.conf.subcommand("demo")],
-        Annotated[Rays, tyro.conf.subcommand("rays")],
-        Annotated[Bench, tyro.conf.subcommand("bench"), tyro.conf.OmitArgPrefixes],
-        Annotated[Reconstruct, tyro.conf.subcommand("reconstruct")],
-        Annotated[Evaluate, tyro.conf.subcommand("evaluate"), tyro.conf.OmitArgPrefixes],
-        Annotated[Reproduce, tyro.conf.subcommand("reproduce"), tyro.conf.OmitArgPrefixes],
-        Annotated[Data, tyro.conf.subcommand("data"), tyro.conf.OmitArgPrefixes],
-        Annotated[Synthesize, tyro.conf.subcommand("synthesize")],
-        Annotated[View, tyro.conf.subcommand("view")],
-        Annotated[Weights, tyro.conf.subcommand("weights"), tyro.conf.OmitArgPrefixes],
-        # train keeps its prefixes: --schedule.steps
-        Annotated[make_train(arguments), tyro.conf.subcommand("train")],
-    )
-    return Union[commands]  # noqa: UP007 (of a tuple)
-
-
-def make_registry() -> tyro.constructors.ConstructorRegistry:
-    """Return how values of our own types are written on the command line."""
-    registry = tyro.constructors.ConstructorRegistry()
-
-    @registry.primitive_rule
-    def parse_folder_settings(
-        info: tyro.constructors.PrimitiveTypeInfo,
-    ) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
-        if info.type is not FolderSettings:
-            return None
-        return tyro.constructors.PrimitiveConstructorSpec(
-            nargs=1,
-            metavar="SETTING=VALUE,…",
-            instance_from_str=lambda words: FolderSettings.parse(words[0]),
-            is_instance=lambda value: isinstance(value, FolderSettings),
-            str_from_instance=lambda value: [value.format()],
-        )
-
-    return registry
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,11 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _print_error("stopped", 130)
     except ModuleNotFoundError as error:
-        if error.name and error.name.split(".")[0] == "g_ray":
+        if error.name and error.name.startswith("g_ray"):
             raise
         return _print_error(
-            f"this command needs {error.name}; install it with: pip install 'g-ray[view,calib,train,render,hub]'",
-            2,
+            f"this command needs {error.name}; install it with: {_suggest_install(arguments)}", 2
         )
     except (ValueError, OSError) as error:
         return _print_error(_format_error(error), 2)
@@ -122,18 +69,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parse_command(arguments: Sequence[str]) -> Any:
     """Return the command of a command line; SystemExit after help, or after the parser has printed what is wrong."""
     check_no_empty_argument(arguments)
-    arguments = expand_recipe_name([rename_option(word) for word in arguments])
-    kind = make_command(arguments)
+    name, words = (arguments[0], list(arguments[1:])) if arguments else ("", [])
+    if name in ("-h", "--help"):
+        print(format_overview())
+        raise SystemExit(0)
+    if name not in (*TOOL, *LAB, *list_commands()):
+        print(format_overview(), file=sys.stderr)
+        _print_error(f"no command {name[:80]!r}" if name else "give a command", 2)
+        raise SystemExit(2)
+    return parse_words(name, load_command(name), words)
+
+
+def parse_words(name: str, command: Any, words: Sequence[str]) -> Any:
+    """Parse the words after the name of a command.
+
+    A command whose options depend on the words themselves, as those of `train` do on the recipe, has a function
+    `prepare(words)` that returns the type to parse, the words, and how values of its own types are written.
+    """
+    import tyro
+
+    kind, words, registry = command.prepare(words) if hasattr(command, "prepare") else (command, words, None)
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
             return tyro.cli(
                 kind,
-                prog="g-ray",
-                description=DESCRIPTION,
-                args=convert_boolean_values(arguments, kind),
-                config=(tyro.conf.OmitSubcommandPrefixes,),
-                registry=make_registry(),
+                prog=f"g-ray {name}",
+                args=list(words),
+                config=(
+                    tyro.conf.OmitSubcommandPrefixes,
+                    *getattr(command, "CONFIG", (tyro.conf.OmitArgPrefixes,)),
+                ),
+                registry=registry,
             )
     except SystemExit as stop:
         error = _find_own_error(stop)
@@ -141,6 +108,23 @@ def parse_command(arguments: Sequence[str]) -> Any:
             raise error from None
         sys.stderr.write(said.getvalue())
         raise
+
+
+def format_overview() -> str:
+    """Return the help of `g-ray` itself: all commands that are installed, with the first sentence about each."""
+    commands = list_commands()
+    width = max(map(len, commands)) + 4
+    columns = min(shutil.get_terminal_size().columns, 100)
+    lines = ["usage: g-ray COMMAND …", "", *textwrap.wrap(DESCRIPTION, columns), "", "commands:"]
+    for name in commands:
+        summary = " ".join((load_command(name).__doc__ or "").split("\n\n")[0].split())
+        first, *rest = textwrap.wrap(summary, max(columns - width, 20)) or [""]
+        lines += [f"  {name}".ljust(width) + first, *(" " * width + line for line in rest)]
+    missing = [name for name in LAB if name not in commands]
+    if missing:
+        lines += ["", f"pip install 'g-ray[lab]' adds: {', '.join(missing)}"]
+    lines += ["", "g-ray COMMAND --help lists the options of a command; g-ray --version prints the version."]
+    return "\n".join(lines)
 
 
 def _find_own_error(stop: SystemExit) -> ValueError | None:
@@ -163,48 +147,8 @@ def check_no_empty_argument(arguments: Sequence[str]) -> None:
             raise ValueError(f"an empty word {where}: give a value, or leave the option out")
 
 
-def convert_boolean_values(arguments: Sequence[str], command: Any) -> list[str]:
-    """Rewrite `--flag True` and `--flag False`, which earlier versions required, as `--flag` and `--no-flag`.
-
-    Only options whose field is a bool in some dataclass of `command` are rewritten: a name may be called "True".
-    """
-    words: list[str] = []
-    flags: set[str] | None = None
-    # `--flag=True` is split, so that both spellings are handled by one rule.
-    for word in _split_assigned_booleans(arguments):
-        if word in BOOLEANS and words and words[-1].startswith("--"):
-            flags = set(_iterate_flags(command)) if flags is None else flags  # slow, and seldom needed
-            *prefix, name = words[-1].removeprefix("--").replace("_", "-").split(".")
-            if name in flags:
-                words[-1] = "--" + ".".join([*prefix, name if word == "True" else f"no-{name}"])
-                continue
-        words.append(word)
-    return words
-
-
-def _split_assigned_booleans(arguments: Sequence[str]) -> Iterator[str]:
-    for word in arguments:
-        option, _, value = word.partition("=")
-        yield from (option, value) if option.startswith("--") and value in BOOLEANS else (word,)
-
-
-def _iterate_flags(kind: Any) -> Iterator[str]:
-    """Yield the option names, without prefixes, of all bool fields in a type and the dataclasses that it contains."""
-    if isinstance(kind, TypeVar):
-        kind = kind.__bound__
-    # Members of a union, the type inside Annotated, parameters of a generic dataclass.
-    for part in get_args(kind):
-        yield from _iterate_flags(part)
-    kind = get_origin(kind) or kind
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        for subclass in kind.__subclasses__():  # a recipe declares the base class of its data
-            yield from _iterate_flags(subclass)
-        hints = get_type_hints(kind)
-        for field in dataclasses.fields(kind):
-            if hints[field.name] is bool:
-                yield field.name.replace("_", "-")
-            else:
-                yield from _iterate_flags(hints[field.name])
+def _suggest_install(arguments: Sequence[str]) -> str:
+    return f"pip install 'g-ray[{'lab' if arguments and arguments[0] in LAB else 'tool,view'}]'"
 
 
 def _format_warning(message: Warning | str, *place: object, **more: object) -> str:

@@ -74,7 +74,7 @@ class Reconstruct:
             read_views,
         )
         from g_ray.reconstruction.reconstruct_run import check_result_folder, run_reconstruction
-        from g_ray_lab.training.distributed import choose_device
+        from g_ray.runtime.device import choose_device
 
         choose_device(self.settings.device, 0)
         check_result_folder(self.out)

@@ -64,8 +64,8 @@ class Synthesize:
 
         from g_ray.geometry.pose import Pose
         from g_ray.reconstruction.inputs import choose_lens, read_contexts, read_targets
+        from g_ray.runtime.device import choose_device
         from g_ray.synthesis.synthesizer import Synthesizer, load_network
-        from g_ray_lab.training.distributed import choose_device
 
         network = load_network(self.weights, choose_device(self.device, 0))
         scene = self._read_scene()

@@ -1,14 +1,16 @@
-"""`g-ray weights`: convert, inspect, download and ship checkpoints."""
+"""`g-ray weights`: convert and inspect checkpoints; the laboratory adds `lpips` and `ship`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, Union
 
 import tyro
 
+from g_ray.cli.commands import load_converter, load_subcommands
+
 if TYPE_CHECKING:
     from g_ray.models.foreign import LoadReport
-    from g_ray_lab.scoring.reconstruction_scorer import FoldersScorer
 
 
 @dataclass(frozen=True)
@@ -54,12 +56,11 @@ class Convert:
         from g_ray.models.checkpoint import find_file
         from g_ray.models.convert import convert_checkpoint
         from g_ray.models.foreign import detect_kind, read_foreign
-        from g_ray_lab.recipes.released_recipe import convert_released_lvsm
 
         state = read_foreign(find_file(self.source))
         dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[self.dtype]
         if (kind := detect_kind(state)) == "lvsm":
-            return kind, convert_released_lvsm(
+            return kind, load_converter(kind)(
                 state,
                 self.out,
                 method=self.method,
@@ -90,67 +91,21 @@ class Show:
             print(f"{name}: {sum(parameter.numel() for parameter in part.parameters()):,} parameters")
 
 
-@dataclass(frozen=True)
-class Lpips:
-    """Download the LPIPS weights (AlexNet, v0.1) into the cache, once; training and tables use them from there."""
-
-    def run(self) -> None:
-        from g_ray_lab.metrics.lpips_weights import fetch_weights
-
-        fetch_weights()
+AnyCommand = TypeVar("AnyCommand")
 
 
 @dataclass(frozen=True)
-class Ship:
-    """Put the weights of a finished run into the package, with log and model card. For maintainers."""
+class Weights(Generic[AnyCommand]):
+    """Convert weights of VGGT, DINOv2 and LVSM, and inspect checkpoints."""
 
-    run_folder: tyro.conf.Positional[Path]
-    """Folder of a finished g-ray train."""
-    name: tyro.conf.Positional[str]
-    """Name of the weights."""
-    folder: Path | None = None
-    """Folder for the files; the package's own if not given."""
-    scenes: int = 256
-    """Test rooms, or sets of views from --tests, to score them on."""
-    tests: Path | None = None
-    """Networks trained on scene folders: folder with NAME-test-pinhole, -zoom, -mixed, -fisheye to score them on."""
-    photos: Path | None = None
-    """Beside --tests: a scene folder with depth, whose last 40 % of frames are scored too."""
-    size: int | None = None
-    """Long side in pixels that `g-ray reconstruct` gives a reconstruction network, if another than in training."""
+    what: AnyCommand
+
+    @staticmethod
+    def prepare(words: Sequence[str]) -> tuple[Any, Sequence[str], None]:
+        """Return the type to parse: with the subcommands that other distributions add."""
+        kinds = {"convert": Convert, "show": Show, **load_subcommands("weights")}
+        choices = tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in kinds.items())
+        return Weights[Union[choices]], words, None  # noqa: UP007 (of a tuple)
 
     def run(self) -> None:
-        import json
-
-        from g_ray.models.checkpoint import FOLDER
-        from g_ray_lab.recipes.shipping import ship_run
-
-        folder = self.folder or FOLDER
-        card = ship_run(self.run_folder, self.name, folder, self.scenes, self._build_tests(), self.size)
-        path = folder / f"{self.name}.safetensors"
-        print(f"{path}: {card['bytes'] / 1e6:.1f} MB, {json.dumps(card['scores'])}")
-
-    def _build_tests(self) -> "FoldersScorer | None":
-        from g_ray_lab.recipes.stored_recipe import read_recipe
-        from g_ray_lab.tables.reproduce import build_folders_scorer
-        from g_ray_lab.training.training_checkpoint import WEIGHTS
-
-        if self.tests is None:
-            return None
-        recipe = read_recipe(self.run_folder / WEIGHTS)
-        return build_folders_scorer(recipe, self.tests, self.photos, self.scenes)
-
-
-@dataclass(frozen=True)
-class Weights:
-    """Convert weights of VGGT, DINOv2 and LVSM, inspect checkpoints, download LPIPS, ship weights with the package."""
-
-    what: (
-        Annotated[Convert, tyro.conf.subcommand("convert")]
-        | Annotated[Show, tyro.conf.subcommand("show")]
-        | Annotated[Lpips, tyro.conf.subcommand("lpips")]
-        | Annotated[Ship, tyro.conf.subcommand("ship")]
-    )
-
-    def run(self) -> None:
-        self.what.run()
+        self.what.run()  # pyright: ignore[reportAttributeAccessIssue]

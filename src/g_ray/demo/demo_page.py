@@ -24,6 +24,7 @@ from g_ray.demo.phases import (
     draw_phase_figure,
     draw_shared_ray_pairs,
 )
+from g_ray.demo.random_room import make_random_room
 from g_ray.geometry.pose import Pose
 from g_ray.viewer.angle_maps import LensView, draw_angle_maps
 from g_ray.viewer.colors import CAMERA_COLORS
@@ -38,7 +39,6 @@ from g_ray.viewer.priors import (
     make_token_grids,
 )
 from g_ray.viewer.theme import DARK, LIGHT, write_png
-from g_ray_lab.sources.rooms import make_random_room
 
 
 def write_page(

@@ -6,6 +6,8 @@ conformance tests then include it.
 
 import os
 from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from g_ray.formats.aria import AriaSource
@@ -33,16 +35,6 @@ from g_ray.formats.ros import ROSSource
 from g_ray.formats.scannetpp_calibration import ScanNetPPSource
 from g_ray.formats.seven_scenes import SevenScenesSource, is_seven_scenes, read_seven_scenes
 from g_ray.formats.wai import SCENE_META, is_wai, read_wai
-from g_ray_lab.datasets.arkitscenes import is_arkitscenes, read_arkitscenes
-from g_ray_lab.datasets.hypersim import is_hypersim, read_hypersim
-from g_ray_lab.datasets.matterport import is_matterport, read_matterport
-from g_ray_lab.datasets.midair import is_midair, read_midair
-from g_ray_lab.datasets.omnidata import is_omnidata, read_omnidata
-from g_ray_lab.datasets.omniworld import is_omniworld, read_omniworld
-from g_ray_lab.datasets.tartanair import is_tartanair, read_tartanair
-from g_ray_lab.datasets.taskonomy import is_taskonomy, read_taskonomy
-from g_ray_lab.datasets.virtual_kitti import is_virtual_kitti, read_virtual_kitti
-from g_ray_lab.datasets.wildrgbd import is_wildrgbd, read_wildrgbd
 
 __all__ = [
     "CALIBRATIONS",
@@ -93,21 +85,10 @@ SCENES: dict[str, SceneFormat] = {
     "nerfstudio": SceneFormat("nerfstudio", TRANSFORMS, is_nerfstudio, read_nerfstudio),
     "colmap": SceneFormat("COLMAP", "a COLMAP model in sparse/0 or sparse", is_colmap, read_colmap),
     "seven_scenes": SceneFormat("7-Scenes", "frames of 7-Scenes", is_seven_scenes, read_seven_scenes),
-    "arkitscenes": SceneFormat("ARKitScenes", "lowres_wide.traj", is_arkitscenes, read_arkitscenes),
-    "hypersim": SceneFormat("Hypersim", "_detail/metadata_scene.csv", is_hypersim, read_hypersim),
-    "matterport": SceneFormat(
-        "Matterport3D", "undistorted_camera_parameters", is_matterport, read_matterport
-    ),
-    "midair": SceneFormat("Mid-Air", "color_left beside sensor_records.hdf5", is_midair, read_midair),
-    "omnidata": SceneFormat("Omnidata", "rgb/hm3d/BUILDING of Omnidata", is_omnidata, read_omnidata),
-    "omniworld": SceneFormat("OmniWorld-Game", "split_info.json", is_omniworld, read_omniworld),
-    "tartanair": SceneFormat("TartanAir", "pose_left.txt", is_tartanair, read_tartanair),
-    "taskonomy": SceneFormat("Taskonomy", "point_info", is_taskonomy, read_taskonomy),
-    "virtual_kitti": SceneFormat(
-        "Virtual KITTI 2", "extrinsic.txt and intrinsic.txt", is_virtual_kitti, read_virtual_kitti
-    ),
-    "wildrgbd": SceneFormat("WildRGB-D", "cam_poses.txt and metadata", is_wildrgbd, read_wildrgbd),
 }
+
+SCENES_GROUP = "g_ray.scenes"
+"""Entry points that add scene formats: each names a dict as SCENES is one."""
 
 MAX_DEPTH = 4
 """Levels of folders that are searched for scenes below a given one."""
@@ -164,7 +145,14 @@ def find_scenes(root: Path) -> list[Path]:
 
 
 def _find_format(folder: Path) -> SceneFormat | None:
-    return next((one for one in SCENES.values() if one.recognizes(folder)), None)
+    own = next((one for one in SCENES.values() if one.recognizes(folder)), None)
+    return own or next((one for one in _load_added_formats() if one.recognizes(folder)), None)
+
+
+@cache
+def _load_added_formats() -> list[SceneFormat]:
+    """Import the scene formats that other distributions add; they are tried after those of SCENES."""
+    return [one for point in entry_points(group=SCENES_GROUP) for one in point.load().values()]
 
 
 def _find_below(folder: Path, depth: int) -> Iterator[Path]:
@@ -176,4 +164,4 @@ def _find_below(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def _format_markers() -> str:
-    return ", ".join(one.marker for one in SCENES.values())
+    return ", ".join(one.marker for one in (*SCENES.values(), *_load_added_formats()))

@@ -6,14 +6,14 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from g_ray.models.foreign import check_shapes, load_matching
 from g_ray.models.reconstruction_config import ReconstructionConfig, ReconstructionNetwork
@@ -23,7 +23,7 @@ from g_ray.nn.transformer import prepare_for_inference
 from g_ray.runtime.files import atomic_path
 from g_ray.runtime.renamed import rename_settings
 
-Settings = TypeVar("Settings", ReconstructionConfig, ReconstructionNetwork)
+Settings = TypeVar("Settings")
 
 FOLDER = Path(__file__).resolve().parents[1] / "weights"
 
@@ -57,6 +57,47 @@ def resolve_weights(weights: Path) -> Path:
     if weights.exists() or weights.suffix or len(weights.parts) != 1:
         return weights
     return find_shipped(weights.name)
+
+
+class CheckpointError(OSError):
+    """A checkpoint could not be written or read; one line that says which, and what is still there."""
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Read all tensors of a safetensors file."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} cannot be read as safetensors: {error}") from None
+
+
+def load_weights(model: nn.Module, path: Path, tensors: Mapping[str, Tensor] | None = None) -> None:
+    """Load weights into a model; raise CheckpointError in one line if they belong to another model."""
+    try:
+        model.load_state_dict(read_weights(path) if tensors is None else tensors)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split("\n\t")[-1].split())
+        raise CheckpointError(f"{path} does not fit the model of this recipe: {reason}") from None
+
+
+def read_recipe_document(path: Path) -> dict[str, Any]:
+    """Read the recipe from the metadata of weights that `g-ray train` has written, as plain JSON."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a safetensors file: {error}") from None
+    if RECIPE not in metadata:
+        raise ValueError(
+            f"{path} does not say which recipe it was trained with: use weights from g-ray train"
+        )
+    try:
+        return parse_stored_json(metadata[RECIPE])
+    except ValueError as error:
+        raise ValueError(
+            f"{path}: its recipe cannot be used ({error}): use weights from g-ray train"
+        ) from None
 
 
 # Our weights as one file: safetensors with the config inside, from a path, the package or the Hugging Face hub.
@@ -175,7 +216,7 @@ def _parse_config(text: str) -> ReconstructionConfig:
     unknown = sorted(set(settings) - {field.name for field in dataclasses.fields(ReconstructionConfig)})
     if unknown:
         raise ValueError(f"config has {', '.join(unknown)}, which this version does not know: update g-ray")
-    return _validate(ReconstructionConfig, settings)
+    return validate_settings(ReconstructionConfig, settings)
 
 
 def _parse_recipe(text: str) -> ReconstructionConfig:
@@ -186,10 +227,10 @@ def _parse_recipe(text: str) -> ReconstructionConfig:
     settings = rename_settings(recipe.get("settings"))
     if not isinstance(settings, dict) or not isinstance(settings.get("model"), dict):
         raise ValueError("its recipe has no settings of a model: download or train it again")
-    return _validate(ReconstructionNetwork, settings["model"]).build_config()
+    return validate_settings(ReconstructionNetwork, settings["model"]).build_config()
 
 
-def _validate(kind: type[Settings], settings: dict[str, Any]) -> Settings:
+def validate_settings(kind: type[Settings], settings: dict[str, Any]) -> Settings:
     from pydantic import TypeAdapter, ValidationError
 
     try:

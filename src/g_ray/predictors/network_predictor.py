@@ -20,8 +20,8 @@ from g_ray.predictors.chunks import StoredChunks, join_chunks, predict_chunks, s
 from g_ray.predictors.device_precision import check_precision
 from g_ray.predictors.model_settings import MIN_CHUNK, OVERLAP, WEIGHTS, ModelSettings, PlaceBy, Precision
 from g_ray.predictors.predictor import Cost, Prior, Progress, SceneInput, ScenePrediction
+from g_ray.runtime.device import choose_device
 from g_ray.sfm import CannotMatch, SfMOptions
-from g_ray_lab.training.distributed import choose_device
 
 GIB = 2**30
 

@@ -21,6 +21,7 @@ from g_ray.predictors.fill import fill_views
 from g_ray.predictors.model_settings import ModelSettings
 from g_ray.predictors.network_predictor import NetworkPredictor
 from g_ray.predictors.predictor import Cost, Prior, Progress, SceneInput, ScenePrediction
+from g_ray.runtime.device import choose_device
 from g_ray.runtime.files import atomic_path
 from g_ray.runtime.provenance import read_memory_gib
 from g_ray.sfm import SfMOptions, SparseScene, reconstruct_cameras, refine, triangulate
@@ -34,7 +35,6 @@ from g_ray.stereo import (
     fuse_points,
 )
 from g_ray.stereo.sweep import BAND
-from g_ray_lab.training.distributed import choose_device
 
 # CPU seconds and bytes, measured on photographs of several sizes (docs: benchmarks).
 SWEEP_SECONDS = 1.1e-7

@@ -16,7 +16,6 @@ from torch import Tensor
 from g_ray.geometry.pointmap import compute_mean_distance, transform_points
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.precision import disable_autocast, promote_to_float32
-from g_ray_lab.metrics.intervals import Interval, bootstrap
 
 DepthName = Literal["z", "ray"]
 """The paper evaluates z on PandaSet and ETH3D, and the distance along the ray on data with fisheyes (ScanNet++)."""
@@ -199,10 +198,6 @@ class ReconstructionScores:
     def rows(self) -> dict[str, Float[Tensor, "set"]]:
         """Return the values per set by metric; a set without any valid pixel has NaN for all but rays."""
         return {name: getattr(self, name) for name in METRICS}
-
-    def summarize(self, *, seed: int = 0) -> dict[str, Interval]:
-        """Return equal-weight means over the sets that have a value, with 95 % bootstrap intervals."""
-        return {name: bootstrap(values[~values.isnan()], seed=seed) for name, values in self.rows().items()}
 
 
 METRICS = tuple(f.name for f in fields(ReconstructionScores) if f.name != "unscored")

@@ -1,9 +1,10 @@
 """Render new views with a trained LVSM network: load it, choose its working size, prepare contexts, render."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -11,18 +12,23 @@ from torch import Tensor
 
 from g_ray.cameras.camera import Camera
 from g_ray.geometry.pose import Pose
-from g_ray.models.checkpoint import resolve_weights
+from g_ray.models.checkpoint import (
+    load_weights,
+    read_recipe_document,
+    read_weights,
+    resolve_weights,
+    validate_settings,
+)
 from g_ray.models.lvsm import LVSM
+from g_ray.models.lvsm_config import LVSMConfig
 from g_ray.models.stored_config import check_config
 from g_ray.nn.transformer import prepare_for_inference
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.resample import fit_box, resample
 from g_ray.rays.views import Views
-from g_ray_lab.recipes.nvs_recipes import NVSRecipe
-from g_ray_lab.recipes.stored_recipe import read_recipe
-from g_ray_lab.sources.clip_sampling import compute_baseline_scale
-from g_ray_lab.sources.nvs_settings import NVSData, RE10KData, SceneData
-from g_ray_lab.training.training_checkpoint import load_weights, read_weights
+
+KIND = "NVSRecipe"
+"""What `g-ray train` calls a recipe of novel-view synthesis in the metadata of weights."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,31 +62,53 @@ def load_network(weights: str | Path, device: str | torch.device = "cpu") -> Net
     path = resolve_weights(Path(weights))
     if not path.is_file():
         raise OSError(f"{path}: no such file; give weights from g-ray train (model.safetensors)")
-    recipe = read_recipe(path)
-    if not isinstance(recipe, NVSRecipe):
-        raise ValueError(
-            f"{path} is a {type(recipe).__name__}: give weights of a novel-view synthesis recipe"
-        )
+    card = read_card(path)
+    tensors = read_weights(path)
     try:
-        check_config(recipe.model, read_weights(path))
-        model = LVSM(recipe.model)
+        check_config(card.config, tensors)
+        model = LVSM(card.config)
     except (ValueError, RuntimeError, TypeError, LookupError, ArithmeticError) as error:
         raise ValueError(f"{path}: {' '.join(str(error).split())[:300]}") from None
-    load_weights(model, path)
-    size = (recipe.data.width, recipe.data.height)
+    load_weights(model, path, tensors)
     return Network(
         prepare_for_inference(model).to(device),
-        recipe.model.encoding,
-        size,
-        get_trained_baseline(recipe.data),
+        card.config.encoding,
+        (card.width, card.height),
+        card.baseline,
     )
 
 
-def get_trained_baseline(data: NVSData) -> float | None:
+@dataclass(frozen=True)
+class TrainedCard:
+    """What the metadata of weights says of a synthesis network: its config, and the views that it was trained on."""
+
+    config: LVSMConfig
+    width: int
+    height: int
+    baseline: float | None
+
+
+def read_card(path: Path) -> TrainedCard:
+    """Read the card of weights that `g-ray train` has written; ValueError in one line if it has none of synthesis."""
+    recipe = read_recipe_document(path)
+    if recipe.get("kind") != KIND:
+        raise ValueError(f"{path} is a {recipe.get('kind')}: give weights of a novel-view synthesis recipe")
+    try:
+        data = recipe["settings"]["data"]
+        config = validate_settings(LVSMConfig, recipe["settings"]["model"])
+        return TrainedCard(config, int(data["width"]), int(data["height"]), get_trained_baseline(data))
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"{path}: its recipe cannot be used ({reason}): use weights from g-ray train"
+        ) from None
+
+
+def get_trained_baseline(data: Mapping[str, Any]) -> float | None:
     """Return the baseline that contexts were scaled to in training; None for rooms and objects, which are in meters."""
-    if isinstance(data, SceneData):
-        return data.baseline
-    return 1.0 if isinstance(data, RE10KData) else None
+    if data.get("kind") == "scene":
+        return float(data["baseline"])
+    return 1.0 if data.get("kind") == "re10k" else None
 
 
 # Working sizes: views of another shape get about as many patches as in training.
@@ -111,6 +139,16 @@ def describe_size(camera: Camera, size: tuple[int, int]) -> str:
 
 
 # Rendering
+
+
+NO_BASELINE = 1e-9
+"""Contexts closer together than this are one place: there is nothing to scale by."""
+
+
+def compute_baseline_scale(relative: Pose, contexts: int, baseline: float | int) -> Float[Tensor, "*batch"]:
+    """Compute the factor by which `scale_to_baseline` multiplies lengths."""
+    apart = relative.translation[..., :contexts, :].norm(dim=-1).amax(-1)
+    return torch.where(apart > NO_BASELINE, baseline / apart.clamp(min=NO_BASELINE), 1.0)
 
 
 class Synthesizer:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from functools import reduce
 from importlib.metadata import PackageNotFoundError, version
 from operator import or_
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 import tyro
 
-from g_ray.runtime import renamed
 from g_ray_lab.recipes import RECIPES, Family, format_name, split_name
+from g_ray_lab.sources.reconstruction_settings import FolderSettings
 from g_ray_lab.training.recipe import Recipe
 from g_ray_lab.training.run_settings import Run
 
@@ -52,10 +52,40 @@ class MethodStart(Start[RecipeType], Generic[RecipeType, MethodType]):
 class Train(Generic[AnyStart]):
     """Train a recipe, or resume its run. `g-ray train RECIPE --help` lists the settings and the methods."""
 
+    CONFIG: ClassVar[tuple[Any, ...]] = ()
+    """Options keep their prefixes: --schedule.steps."""
+
     start: Annotated[AnyStart, tyro.conf.arg(name="")]
+
+    @staticmethod
+    def prepare(words: Sequence[str]) -> tuple[Any, Sequence[str], tyro.constructors.ConstructorRegistry]:
+        """Return the type to parse, with the defaults of the chosen method, and the words with names expanded."""
+        words = expand_recipe_name(words)
+        return make_train(words), words, make_registry()
 
     def run(self) -> None:
         self.start.run()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def make_registry() -> tyro.constructors.ConstructorRegistry:
+    """Return how settings of folders are written on the command line."""
+    registry = tyro.constructors.ConstructorRegistry()
+
+    @registry.primitive_rule
+    def parse_folder_settings(
+        info: tyro.constructors.PrimitiveTypeInfo,
+    ) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
+        if info.type is not FolderSettings:
+            return None
+        return tyro.constructors.PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="SETTING=VALUE,…",
+            instance_from_str=lambda words: FolderSettings.parse(words[0]),
+            is_instance=lambda value: isinstance(value, FolderSettings),
+            str_from_instance=lambda value: [value.format()],
+        )
+
+    return registry
 
 
 def make_train(arguments: Sequence[str] = ()) -> Any:
@@ -93,30 +123,20 @@ def find_method(arguments: Sequence[str]) -> str | None:
     return method
 
 
-def expand_recipe_name(arguments: Sequence[str]) -> list[str]:
-    """Replace `train nvs-tiny-gta_gray` by `train nvs-tiny --method gta_gray`, and methods by their current names."""
-    words = _rename_methods(arguments)
-    if words[:1] == ["train"] and len(words) > 1 and words[1] not in RECIPES:
+def expand_recipe_name(words: Sequence[str]) -> list[str]:
+    """Replace `nvs-tiny-gta_gray` by `nvs-tiny --method gta_gray`."""
+    words = list(words)
+    if words and words[0] not in RECIPES:
         try:
-            family, method = split_name(words[1])
+            family, method = split_name(words[0])
         except ValueError:
             return words  # an option, or an unknown name: tyro lists those that exist
         if find_method(words) not in (None, method):
             raise ValueError(
-                f"{words[1]} and --method {find_method(words)} contradict each other: "
+                f"{words[0]} and --method {find_method(words)} contradict each other: "
                 f"use g-ray train {family} --method METHOD"
             )
-        words[1:2] = [family, "--method", str(method)]
-    return words
-
-
-def _rename_methods(arguments: Sequence[str]) -> list[str]:
-    """Return the command line with current names after --method, whose choices tyro checks."""
-    words = list(arguments)
-    for index, word in enumerate(words):
-        option, assigned, method = word.rpartition("=")
-        if option == "--method" or (index and words[index - 1] == "--method"):
-            words[index] = f"{option}{assigned}{renamed.METHODS.get(method, method)}"
+        words[:1] = [family, "--method", str(method)]
     return words
 
 

@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from g_ray.reconstruction.set_metrics import ReconstructionScores
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -36,6 +38,11 @@ def bootstrap(
         )
     means = draw_means(values, weights, resamples=resamples, seed=seed)
     return Interval(_average(values, weights), *compute_limits(means, confidence))
+
+
+def summarize_sets(scores: ReconstructionScores, *, seed: int = 0) -> dict[str, Interval]:
+    """Return equal-weight means over the sets that have a value, with 95 % bootstrap intervals."""
+    return {name: bootstrap(values[~values.isnan()], seed=seed) for name, values in scores.rows().items()}
 
 
 def draw_means(

@@ -14,7 +14,7 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from g_ray.models.checkpoint import CONFIG, load_reconstruction
+from g_ray.models.checkpoint import CONFIG, load_reconstruction, read_weights
 from g_ray.runtime.files import atomic_path, strip_paths, write_atomically, write_json
 from g_ray.synthesis.synthesizer import load_network
 from g_ray_lab.recipes import get_recipe, list_names
@@ -30,7 +30,7 @@ from g_ray_lab.sources.reconstruction_settings import RoomsViews
 from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
 from g_ray_lab.training.history import METRICS
 from g_ray_lab.training.recipe import Recipe
-from g_ray_lab.training.training_checkpoint import WEIGHTS, CheckpointStore, read_weights
+from g_ray_lab.training.training_checkpoint import WEIGHTS, CheckpointStore
 
 MAX_BYTES = 60 * 10**6
 """Largest file of weights in the package, so that it stays a small download."""

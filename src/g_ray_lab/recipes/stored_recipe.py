@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from g_ray.models.stored_config import parse_stored_json
+from g_ray.models.checkpoint import read_recipe_document
 from g_ray.runtime.renamed import rename_settings
 from g_ray_lab.recipes.nvs_recipes import NVSRecipe
 from g_ray_lab.recipes.reconstruction_recipes import ReconstructionRecipe
@@ -44,19 +44,9 @@ def parse_data(settings: dict[str, Any]) -> NVSData | ReconstructionData:
 
 def read_recipe(weights: Path) -> Recipe:
     """Read the recipe from a file of weights that `g-ray train` has written."""
-    from safetensors import SafetensorError, safe_open
-
+    document = read_recipe_document(weights)
     try:
-        with safe_open(weights, framework="pt") as file:
-            metadata = file.metadata() or {}
-    except SafetensorError as error:
-        raise ValueError(f"{weights} is not a safetensors file: {error}") from None
-    if "recipe" not in metadata:
-        raise ValueError(
-            f"{weights} does not say which recipe it was trained with: use weights from g-ray train"
-        )
-    try:
-        return parse_recipe(parse_stored_json(metadata["recipe"]))
+        return parse_recipe(document)
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(

@@ -3,11 +3,9 @@
 import hashlib
 
 import numpy as np
-import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from g_ray.geometry.pose import Pose
+from g_ray.synthesis.synthesizer import compute_baseline_scale
 
 STANDING = 1e-2
 """A path shorter than this is not scaled: its direction is noise."""
@@ -57,10 +55,6 @@ def hash_to_unit(key: str) -> float:
 # Poses of unknown scale, as structure from motion gives them.
 
 
-NO_BASELINE = 1e-9
-"""Contexts closer together than this are one place: there is nothing to scale by."""
-
-
 def scale_to_baseline(poses: Pose, contexts: int, baseline: float | int) -> Pose:
     """Make the first context the world, and scale so that the farthest other context is `baseline` away from it.
 
@@ -70,9 +64,3 @@ def scale_to_baseline(poses: Pose, contexts: int, baseline: float | int) -> Pose
     return relative.scale_translation(
         compute_baseline_scale(relative, contexts, baseline)[..., None].expand(relative.batch_shape)
     )
-
-
-def compute_baseline_scale(relative: Pose, contexts: int, baseline: float | int) -> Float[Tensor, "*batch"]:
-    """Compute the factor by which `scale_to_baseline` multiplies lengths."""
-    apart = relative.translation[..., :contexts, :].norm(dim=-1).amax(-1)
-    return torch.where(apart > NO_BASELINE, baseline / apart.clamp(min=NO_BASELINE), 1.0)

@@ -82,8 +82,8 @@ class Runtime(Analysis):
     def measure(self, parts: "Parts") -> dict[str, Any]:
         from g_ray.cli.text import ProgressLine
         from g_ray.predictors.model_settings import WEIGHTS
+        from g_ray.runtime.device import choose_device
         from g_ray_lab.bench.paired_runtime import MODES, measure_runtime
-        from g_ray_lab.training.distributed import choose_device
 
         device = str(choose_device(self.device, 0))
         settings = {

@@ -41,10 +41,10 @@ class NVSTable(Table):
 
     def choose_networks(self, study: "Study") -> "Study":
         """Return the study with the given networks as its rows; if none is given, with --lpips in its losses."""
+        from g_ray.models.checkpoint import read_weights
         from g_ray.models.stored_config import check_config
         from g_ray_lab.recipes.nvs_recipes import NVSRecipe
         from g_ray_lab.recipes.stored_recipe import read_recipe
-        from g_ray_lab.training.training_checkpoint import read_weights
 
         if not self.weights:
             return replace(study, methods={name: self._set_lpips(r) for name, r in study.methods.items()})

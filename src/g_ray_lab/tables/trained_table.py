@@ -195,8 +195,9 @@ def draw_views(study: "Study", result: dict[str, Any], out: Path) -> None:
 
     Of groups of columns the first is plotted; a figure of the differences shows all of them.
     """
+    from g_ray.viewer.contact_sheet import draw_contact_sheet
     from g_ray.viewer.theme import LIGHT, write_png
-    from g_ray_lab.figures.table_figures import draw_bars, draw_contact_sheet, draw_curves
+    from g_ray_lab.figures.table_figures import draw_bars, draw_curves
     from g_ray_lab.scoring.study import GROUP, split_groups
 
     protocol = get_protocol(study)
@@ -257,8 +258,8 @@ def make_view_sheet(study: "Study", setting: str, out: Path) -> tuple[list[Any],
 
 def draw_reconstructions(study: "Study", result: dict[str, Any], out: Path) -> None:
     """Write a plot for each metric, and depth maps of a fisheye among pinholes."""
+    from g_ray.viewer.contact_sheet import draw_contact_sheet
     from g_ray.viewer.theme import LIGHT, write_png
-    from g_ray_lab.figures.table_figures import draw_contact_sheet
 
     draw_metrics(result, out)
     columns, labels = make_depth_sheet(study, out)

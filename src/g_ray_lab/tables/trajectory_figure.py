@@ -62,8 +62,8 @@ class NVSTrajectory:
         """Write the figure of an object; return the PSNR of every frame by method."""
         import torch
 
+        from g_ray.viewer.contact_sheet import draw_contact_sheet
         from g_ray.viewer.theme import LIGHT, write_png
-        from g_ray_lab.figures.table_figures import draw_contact_sheet
         from g_ray_lab.metrics.image_metrics import psnr
         from g_ray_lab.scoring.nvs_scorer import make_predictor
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-from g_ray.models.checkpoint import resolve_weights
+from g_ray.models.checkpoint import load_weights, resolve_weights
 from g_ray_lab.training.distributed import (
     World,
     compute_gradient_norm,
@@ -24,7 +24,6 @@ from g_ray_lab.training.distributed import (
 from g_ray_lab.training.recipe import OptimizerSettings, PrecisionName, Recipe, Schedule
 from g_ray_lab.training.run_settings import Run
 from g_ray_lab.training.task import Task
-from g_ray_lab.training.training_checkpoint import load_weights
 
 
 class TooManySkipped(ValueError):

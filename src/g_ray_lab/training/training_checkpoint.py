@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
+from g_ray.models.checkpoint import CheckpointError, read_weights
 from g_ray.runtime.files import write_json
 from g_ray.runtime.renamed import drop_added_settings, rename_settings
 
@@ -71,10 +72,6 @@ PROBE_BYTES = 512
 """Written before a run starts: a folder may look writable and be full, or over its quota."""
 
 
-class CheckpointError(OSError):
-    """A checkpoint could not be written or read; one line that says which, and what is still there."""
-
-
 @dataclass(frozen=True)
 class Checkpoint:
     """A finished checkpoint."""
@@ -119,23 +116,6 @@ class Checkpoint:
     def load_state(self) -> dict[str, Any]:
         """Tensors and plain values only: loading it cannot run code."""
         return torch.load(self.path / STATE, map_location="cpu", weights_only=True)
-
-
-def read_weights(path: Path) -> dict[str, Tensor]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} cannot be read as safetensors: {error}") from None
-
-
-def load_weights(model: nn.Module, path: Path) -> None:
-    """Load weights into a model; raise CheckpointError in one line if they belong to another model."""
-    try:
-        model.load_state_dict(read_weights(path))
-    except RuntimeError as error:
-        reason = " ".join(str(error).split("\n\t")[-1].split())
-        raise CheckpointError(f"{path} does not fit the model of this recipe: {reason}") from None
 
 
 @dataclass(frozen=True)

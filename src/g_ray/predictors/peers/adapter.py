@@ -19,7 +19,7 @@ from g_ray.predictors.device_precision import check_precision
 from g_ray.predictors.model_settings import ModelSettings
 from g_ray.predictors.peers.card import PeerCard
 from g_ray.predictors.peers.peer_framing import Filter, Placement, Size
-from g_ray_lab.training.distributed import choose_device
+from g_ray.runtime.device import choose_device
 
 
 @dataclass(frozen=True, eq=False)
