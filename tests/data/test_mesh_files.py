@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from g_ray_lab.textured.meshes import (
+from g_ray_lab.meshes.mesh_files import (
     DEFAULT_COLOR,
     LINEAR_OF_BYTE,
     Mesh,

@@ -8,14 +8,14 @@ import trimesh
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
-from g_ray_lab.textured.meshes import (
+from g_ray_lab.meshes.mesh_files import (
     LINEAR_OF_BYTE,
     Mesh,
     linear_to_srgb_bytes,
     read_meshes,
     scale_to_unit_size,
 )
-from g_ray_lab.textured.textured_scene import AMBIENT, DIFFUSE, SUN, MeshScene
+from g_ray_lab.meshes.textured_scene import AMBIENT, DIFFUSE, SUN, MeshScene
 
 IDENTITY = Pose.identity(dtype=torch.float64)
 

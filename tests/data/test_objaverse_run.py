@@ -22,6 +22,7 @@ from g_ray_lab.datasets.objaverse import (
     read_image,
     write_object,
 )
+from g_ray_lab.meshes.mesh_files import find_meshes
 from g_ray_lab.sources.dataset_folder import claim_folder
 from g_ray_lab.sources.objects import render_cluster as cluster
 from g_ray_lab.sources.objects.object_cameras import sample_cameras
@@ -33,7 +34,6 @@ from g_ray_lab.sources.objects.render_objects import (
     render_object,
     render_objects,
 )
-from g_ray_lab.textured.meshes import find_meshes
 
 TINY = ObjectSettings(size=16, antialias=1)
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from g_ray_lab.meshes.mesh_files import LINEAR_OF_BYTE, Mesh
 from g_ray_lab.textured import patterns
 from g_ray_lab.textured.materials import DETAIL_LIGHT, is_even, make_detail
-from g_ray_lab.textured.meshes import LINEAR_OF_BYTE, Mesh
 from g_ray_lab.textured.noise import make_noise, mute_colors, set_mean_light
 from g_ray_lab.textured.panels import (
     join_meshes,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from furniture_files import CATALOG, encode_png, make_box_model, write_library
 
+from g_ray_lab.meshes.mesh_files import UnreadableMesh
 from g_ray_lab.textured import sweethome3d
-from g_ray_lab.textured.meshes import UnreadableMesh
 from g_ray_lab.textured.sweethome3d import (
     INSTALLED,
     find_libraries,

@@ -8,15 +8,15 @@ import pytest
 from furniture_files import encode_png, write_library
 from PIL import Image
 
+from g_ray_lab.meshes.mesh_files import find_meshes
+from g_ray_lab.meshes.textured_scene import MeshScene
 from g_ray_lab.textured.assets import AssetFolders, open_assets
 from g_ray_lab.textured.furniture import THEMES
 from g_ray_lab.textured.light import MAX_LIGHT
-from g_ray_lab.textured.meshes import find_meshes
 from g_ray_lab.textured.plan import draw_openings, draw_plan, list_walls
 from g_ray_lab.textured.room_source import RoomSource, draw_places
 from g_ray_lab.textured.sweethome3d import INSTALLED
 from g_ray_lab.textured.textured_room import make_textured_room
-from g_ray_lab.textured.textured_scene import MeshScene
 
 NOTHING = AssetFolders(None, None, None)
 SEEDS = (1, 9)

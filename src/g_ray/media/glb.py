@@ -1,7 +1,7 @@
 """Write points and lines as binary glTF 2.0 (.glb), for Blender, browsers and MeshLab.
 
 glTF's world has y up and z towards the viewer; a node above all others turns ours (y down, z forward) into it, so the
-numbers in the file stay those of the world. Meshes in glTF are read in `g_ray_lab.textured.meshes`.
+numbers in the file stay those of the world. Meshes in glTF are read in `g_ray_lab.meshes.mesh_files`.
 """
 
 import json

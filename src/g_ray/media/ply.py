@@ -1,6 +1,6 @@
 """Write point clouds as binary little-endian PLY: x y z, red green blue, confidence, and nx ny nz if known.
 
-Meshes in PLY are read in `g_ray_lab.textured.meshes`.
+Meshes in PLY are read in `g_ray_lab.meshes.mesh_files`.
 """
 
 from pathlib import Path

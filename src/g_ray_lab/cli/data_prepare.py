@@ -27,7 +27,7 @@ class Prepare:
     """Freeze the view indices; covisibility of a large dataset takes hours."""
 
     def run(self) -> int:
-        from g_ray_lab.datasets.preparation.downloads import DOWNLOADS, explain
+        from g_ray_lab.preparation.downloads import DOWNLOADS, explain
 
         if self.name == "list":
             print("\n".join(f"{name:16} {download.title}" for name, download in DOWNLOADS.items()))
@@ -47,7 +47,7 @@ class Prepare:
 
     def _prepare(self, source: Path, to: Path) -> int:
         from g_ray.runtime.lock import lock_folder
-        from g_ray_lab.datasets.preparation.prepare import prepare_dataset
+        from g_ray_lab.preparation.prepare import prepare_dataset
 
         with lock_folder(to):
             prepared = prepare_dataset(

@@ -17,10 +17,10 @@ from g_ray.media.depth import Convention, DepthFile, resize_depth
 from g_ray.rays.ray_map import RayMap
 from g_ray_lab.datasets.evaluation_scene import DepthSource, EvaluationFrame, Framing
 from g_ray_lab.datasets.image_sources import turn_pixels
-from g_ray_lab.textured.meshes import read_meshes
+from g_ray_lab.meshes.mesh_files import read_meshes
 
 if TYPE_CHECKING:
-    from g_ray_lab.textured.textured_scene import MeshScene
+    from g_ray_lab.meshes.textured_scene import MeshScene
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class MeshSurface:
     @cached_property
     def scene(self) -> "MeshScene":
         try:
-            from g_ray_lab.textured.textured_scene import MeshScene
+            from g_ray_lab.meshes.textured_scene import MeshScene
         except ImportError:
             raise ValueError(
                 f"{self.path}: casting at meshes needs embree; pip install 'g-ray[render]'"

@@ -9,10 +9,10 @@ from embreex.mesh_construction import TriangleMesh
 from embreex.rtcore_scene import EmbreeScene
 from jaxtyping import Float
 
+from g_ray_lab.meshes.mesh_files import Mesh
 from g_ray_lab.textured.free_space import Box, FloorPlan, fits
 from g_ray_lab.textured.furniture import Candidate, Covers, Piece, cover_plain_parts
 from g_ray_lab.textured.materials import MaterialSource
-from g_ray_lab.textured.meshes import Mesh
 from g_ray_lab.textured.noise import Random, draw_color, to_bytes
 from g_ray_lab.textured.panels import UP, Surface, make_box, make_picture, place_mesh
 from g_ray_lab.textured.patterns import Material

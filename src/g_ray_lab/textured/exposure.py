@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
-from g_ray_lab.textured.meshes import linear_to_srgb_bytes
+from g_ray_lab.meshes.mesh_files import linear_to_srgb_bytes
 
 KEY = 0.16
 """Linear light that the geometric mean of a walk is brought to: a middle gray."""

@@ -7,10 +7,10 @@ from math import pi
 
 import numpy as np
 
+from g_ray_lab.meshes.mesh_files import Mesh
 from g_ray_lab.textured.assets import RoomAssets
 from g_ray_lab.textured.free_space import Box, FloorPlan, fits
 from g_ray_lab.textured.materials import DETAIL_LIGHT, Cover
-from g_ray_lab.textured.meshes import Mesh
 from g_ray_lab.textured.noise import Random
 from g_ray_lab.textured.panels import make_box, map_material, place_mesh
 from g_ray_lab.textured.plan import Wall

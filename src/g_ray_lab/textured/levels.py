@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
+from g_ray_lab.meshes.mesh_files import LINEAR_OF_BYTE, Mesh, linear_to_srgb_bytes
+from g_ray_lab.meshes.textured_scene import MeshScene
 from g_ray_lab.sources.clip_sampling import hash_to_unit
-from g_ray_lab.textured.meshes import LINEAR_OF_BYTE, Mesh, linear_to_srgb_bytes
 from g_ray_lab.textured.quake3 import LevelPackage
-from g_ray_lab.textured.textured_scene import MeshScene
 from g_ray_lab.textured.walk import FreeSpace
 
 OPENARENA = Path("/usr/share/games/openarena/baseoa")

@@ -14,7 +14,7 @@ from embreex.mesh_construction import TriangleMesh
 from embreex.rtcore_scene import EmbreeScene
 from jaxtyping import Bool, Float, Int
 
-from g_ray_lab.textured.meshes import Mesh
+from g_ray_lab.meshes.mesh_files import Mesh
 from g_ray_lab.textured.noise import Random
 from g_ray_lab.textured.panels import Surface
 

@@ -5,7 +5,7 @@ import colorsys
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from g_ray_lab.textured.meshes import linear_to_srgb_bytes, srgb_to_linear
+from g_ray_lab.meshes.mesh_files import linear_to_srgb_bytes, srgb_to_linear
 
 Random = np.random.Generator
 

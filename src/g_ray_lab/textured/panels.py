@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Bool, Float
 
-from g_ray_lab.textured.meshes import Mesh
+from g_ray_lab.meshes.mesh_files import Mesh
 from g_ray_lab.textured.patterns import Material
 
 Vector = Sequence[float | int] | np.ndarray

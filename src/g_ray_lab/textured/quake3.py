@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float, Int, UInt8
 from PIL import Image
 
-from g_ray_lab.textured.meshes import LINEAR_OF_BYTE, Mesh
+from g_ray_lab.meshes.mesh_files import LINEAR_OF_BYTE, Mesh
 from g_ray_lab.textured.quake3_shaders import Shader, Stage, parse_shaders
 
 METERS_PER_UNIT = 1 / 39.37

@@ -5,9 +5,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from g_ray_lab.meshes.textured_scene import MeshScene
 from g_ray_lab.textured.assets import ROOM_SPLITS, AssetFolders, RoomAssets, open_assets
 from g_ray_lab.textured.textured_room import TexturedRoom, make_textured_room
-from g_ray_lab.textured.textured_scene import MeshScene
 from g_ray_lab.textured.walk import CLEARANCE_M, FreeSpace, ViewLimits
 
 PLACES, FEWEST = 64, 16

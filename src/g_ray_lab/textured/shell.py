@@ -6,9 +6,9 @@ from math import pi
 
 import numpy as np
 
+from g_ray_lab.meshes.mesh_files import Mesh
 from g_ray_lab.textured.free_space import FloorPlan
 from g_ray_lab.textured.materials import MaterialSource
-from g_ray_lab.textured.meshes import Mesh
 from g_ray_lab.textured.noise import Random
 from g_ray_lab.textured.openings import build_door, build_reveal, build_window, make_wall_box
 from g_ray_lab.textured.panels import CELL, UP, Surface, make_box, make_panel, space_evenly

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from g_ray_lab.textured.meshes import (
+from g_ray_lab.meshes.mesh_files import (
     Mesh,
     UnreadableMesh,
     format_reason,

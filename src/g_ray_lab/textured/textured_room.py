@@ -7,6 +7,7 @@ from math import pi
 import numpy as np
 from jaxtyping import Float
 
+from g_ray_lab.meshes.mesh_files import Mesh
 from g_ray_lab.textured.assets import RoomAssets
 from g_ray_lab.textured.clutter import (
     hang_pictures,
@@ -27,7 +28,6 @@ from g_ray_lab.textured.furniture import (
 )
 from g_ray_lab.textured.light import AreaLight, Lighting, Sun, convert_temperature, light_surfaces
 from g_ray_lab.textured.materials import MaterialSource
-from g_ray_lab.textured.meshes import Mesh
 from g_ray_lab.textured.noise import Random
 from g_ray_lab.textured.panels import Surface, make_box
 from g_ray_lab.textured.patterns import WHITE

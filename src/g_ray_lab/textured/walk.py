@@ -12,7 +12,7 @@ from torch import Tensor
 from g_ray.cameras.camera import Camera
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
-from g_ray_lab.textured.textured_scene import MeshScene, SurfaceView
+from g_ray_lab.meshes.textured_scene import MeshScene, SurfaceView
 
 COARSE_PX = 24
 """Longer side of the images by which views are judged before they are rendered."""

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from PIL import Image
 
 from g_ray.media.images import FORMATS
-from g_ray_lab.textured.meshes import DEFAULT_COLOR, Mesh
+from g_ray_lab.meshes.mesh_files import DEFAULT_COLOR, Mesh
 
 ReadFile = Callable[[str], bytes]
 """Returns the content of a file that a model names; raises ValueError or OSError where there is none."""

@@ -13,9 +13,9 @@ from g_ray.cli.main import main
 from g_ray.media.images import read_photo
 from g_ray_lab.datasets.dataset_registry import DATASETS
 from g_ray_lab.datasets.evaluation_scene import Framing
-from g_ray_lab.datasets.preparation import unpack
-from g_ray_lab.datasets.preparation.downloads import DOWNLOADS, explain
-from g_ray_lab.datasets.preparation.prepare import prepare_dataset
+from g_ray_lab.preparation import unpack
+from g_ray_lab.preparation.downloads import DOWNLOADS, explain
+from g_ray_lab.preparation.prepare import prepare_dataset
 
 QUIET = lambda text: None  # noqa: E731
 

@@ -20,7 +20,7 @@ from g_ray.cli.main import main
 from g_ray.geometry.pose import Pose
 from g_ray_lab.datasets.dataset_registry import DATASETS
 from g_ray_lab.datasets.evaluation_scene import EvaluationView
-from g_ray_lab.datasets.preparation.prepare import INDICES
+from g_ray_lab.preparation.prepare import INDICES
 from g_ray_lab.scoring.running import evaluation_run as run
 from g_ray_lab.scoring.running import scored_models as models
 from g_ray_lab.scoring.running.clouds import read_triangles

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from g_ray.predictors import ModelSettings
-from g_ray_lab.datasets.preparation.prepare import INDICES
 from g_ray_lab.metrics.intervals import compute_run_interval
+from g_ray_lab.preparation.prepare import INDICES
 from g_ray_lab.scoring.protocols.protocol import Protocol
 from g_ray_lab.scoring.running.evaluation_run import Evaluation, LoadedViews, run_evaluation
 from g_ray_lab.scoring.running.plan import Limits, Plan, Report

@@ -24,7 +24,7 @@ from g_ray.runtime.lock import lock_folder
 from g_ray.runtime.out_folder import claim_out
 from g_ray.runtime.parallel import run_in_processes
 from g_ray_lab.datasets.evaluation_scene import EvaluationScene, EvaluationView
-from g_ray_lab.datasets.preparation.prepare import INDICES
+from g_ray_lab.preparation.prepare import INDICES
 from g_ray_lab.scoring.protocols.protocol import Protocol
 from g_ray_lab.scoring.protocols.view_index import load_views
 from g_ray_lab.scoring.running.plan import Limits, Plan, PlannedSet, Report, make_plan

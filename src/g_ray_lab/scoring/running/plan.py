@@ -8,7 +8,7 @@ from pathlib import Path
 
 from g_ray_lab.datasets.dataset_registry import DATASETS
 from g_ray_lab.datasets.evaluation_scene import EvaluationScene
-from g_ray_lab.datasets.preparation.prepare import COVISIBILITY, INDICES
+from g_ray_lab.preparation.prepare import COVISIBILITY, INDICES
 from g_ray_lab.scoring.averaging import name_some
 from g_ray_lab.scoring.protocols.protocol import Protocol
 from g_ray_lab.scoring.protocols.sampling import ViewSet

@@ -14,6 +14,8 @@ from jaxtyping import Float, UInt8
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.geometry.pose import Pose
+from g_ray_lab.meshes.mesh_files import find_meshes
+from g_ray_lab.meshes.textured_scene import MeshScene
 from g_ray_lab.sources.arc_views import ArcDraws, ArcNVS
 from g_ray_lab.sources.clip_sampling import hash_to_unit
 from g_ray_lab.sources.nvs_settings import ObjectArcsData
@@ -22,8 +24,6 @@ from g_ray_lab.sources.objects.objects_nvs import HELD_OUT_SHARE
 from g_ray_lab.sources.objects.products import get_product
 from g_ray_lab.sources.objects.render_objects import ObjectJob, ObjectSettings, load_mesh
 from g_ray_lab.sources.splits import HELD_OUT
-from g_ray_lab.textured.meshes import find_meshes
-from g_ray_lab.textured.textured_scene import MeshScene
 
 EXTENT_M = 1.2
 """Longest side of an object. Its corners are within √3/2 · 1.2 = 1.04 m of the middle, cameras at 1.1 m or more."""

@@ -16,12 +16,12 @@ from g_ray.cameras.pinhole import Pinhole
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
 from g_ray_lab.datasets.objaverse import NAMES, ObjectCameras, read_cameras
+from g_ray_lab.meshes.mesh_files import find_meshes
+from g_ray_lab.meshes.textured_scene import MeshScene
 from g_ray_lab.sources.dataset_folder import DATASET
 from g_ray_lab.sources.nvs_batch import NVSBatch
 from g_ray_lab.sources.objects.objects_nvs import FARTHEST, RenderedObjects, ViewRequest
 from g_ray_lab.sources.objects.render_objects import PROCEDURAL, ObjectJob, ObjectSettings, load_mesh
-from g_ray_lab.textured.meshes import find_meshes
-from g_ray_lab.textured.textured_scene import MeshScene
 
 ARC_DEG = 30.0
 FOCAL = (0.7, 1.5)

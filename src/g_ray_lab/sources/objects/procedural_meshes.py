@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 
 from g_ray.demo.textures import PATTERNS
-from g_ray_lab.textured.meshes import LINEAR_OF_BYTE, Mesh, linear_to_srgb_bytes
+from g_ray_lab.meshes.mesh_files import LINEAR_OF_BYTE, Mesh, linear_to_srgb_bytes
 
 AROUND, ALONG = 96, 48  # cells of a surface
 TEXTURE = 192  # pixels, square

@@ -14,8 +14,8 @@ from torch import Tensor
 from g_ray.cameras.camera import Camera
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
-from g_ray_lab.textured.meshes import Mesh, linear_to_srgb_bytes
-from g_ray_lab.textured.texels import TexelTable
+from g_ray_lab.meshes.mesh_files import Mesh, linear_to_srgb_bytes
+from g_ray_lab.meshes.texels import TexelTable
 
 WHITE = np.full((1, 1, 3), 255, np.uint8)
 LEVELS = 10

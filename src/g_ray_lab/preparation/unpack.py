@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 from g_ray.runtime.files import write_json
-from g_ray_lab.datasets.preparation.downloads import Download
+from g_ray_lab.preparation.downloads import Download
 
 NOTES = ".prepared"
 TAR = (".tgz", ".tar", ".gz")

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from g_ray.runtime.files import write_json
 from g_ray_lab.datasets.dataset_registry import DATASETS
-from g_ray_lab.datasets.preparation.downloads import DOWNLOADS, Download
-from g_ray_lab.datasets.preparation.unpack import NOTES, bring_in
-from g_ray_lab.datasets.preparation.verify import SceneCheck, verify_dataset
 from g_ray_lab.datasets.scannetpp import extract_iphone_frames, list_scannetpp
+from g_ray_lab.preparation.downloads import DOWNLOADS, Download
+from g_ray_lab.preparation.unpack import NOTES, bring_in
+from g_ray_lab.preparation.verify import SceneCheck, verify_dataset
 from g_ray_lab.scoring.protocols.protocol_registry import PROTOCOLS
 from g_ray_lab.scoring.protocols.view_index import ViewIndex, freeze_views, write_view_index
 

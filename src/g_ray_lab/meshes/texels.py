@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 from PIL import Image
 
-from g_ray_lab.textured.meshes import LINEAR_OF_BYTE, linear_to_srgb_bytes
+from g_ray_lab.meshes.mesh_files import LINEAR_OF_BYTE, linear_to_srgb_bytes
 
 
 class TexelTable:

@@ -1,0 +1,1 @@
+"""Meshes as files, and textured meshes for rays of any camera."""
