@@ -93,28 +93,3 @@ def test_unknown_words_are_refused(arguments, capsys):
     with pytest.raises(SystemExit) as stop:
         main(arguments)
     assert stop.value.code == 2
-
-
-@pytest.mark.parametrize(
-    ("words", "converted"),
-    [
-        ("reconstruct --metric True a.jpg", "reconstruct --metric a.jpg"),
-        ("reconstruct --metric=False a.jpg", "reconstruct --no-metric a.jpg"),
-        ("reconstruct --as_stored True", "reconstruct --as-stored"),
-        ("reconstruct --no-metric --sky", "reconstruct --no-metric --sky"),
-        ("data objects --light False --out True", "data objects --no-light --out True"),
-        ("rays True --name True", "rays True --name True"),
-        ("train recon-tiny --data.coarse False", "train recon-tiny --data.no-coarse"),
-        (
-            "train curve --tensorboard False --allow-changes True",
-            "train curve --no-tensorboard --allow-changes",
-        ),
-    ],
-)
-def test_flags_still_take_true_and_false(words, converted):
-    assert entry.convert_boolean_values(words.split(), entry.make_command()) == converted.split()
-
-
-def test_flags_of_nested_dataclasses_are_found():
-    flags = set(entry._iterate_flags(entry.make_command()))
-    assert {"metric", "sky", "depth-exr", "tensorboard", "light"} <= flags

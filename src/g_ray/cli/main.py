@@ -5,15 +5,14 @@ that `g-ray --help` prints immediately.
 """
 
 import contextlib
-import dataclasses
 import errno
 import io
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from collections.abc import Sequence
+from typing import Annotated, Any, Union
 
 import tyro
 
@@ -30,10 +29,8 @@ from g_ray.cli.train import expand_recipe_name, make_train
 from g_ray.cli.view import View
 from g_ray.cli.weights import Weights
 from g_ray.data.reconstruction_settings import FolderSettings
-from g_ray.runtime.renamed import rename_option
 
 DESCRIPTION = "Ray-angle position encoding for multi-view transformers. --version prints the version."
-BOOLEANS = ("True", "False")
 MAX_MESSAGE = 700
 """Characters of an error that are printed: names in it come from outside, and may be of any length."""
 TRACEBACK = "G_RAY_TRACEBACK"
@@ -122,16 +119,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parse_command(arguments: Sequence[str]) -> Any:
     """Return the command of a command line; SystemExit after help, or after the parser has printed what is wrong."""
     check_no_empty_argument(arguments)
-    arguments = expand_recipe_name([rename_option(word) for word in arguments])
-    kind = make_command(arguments)
+    arguments = expand_recipe_name(arguments)
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
             return tyro.cli(
-                kind,
+                make_command(arguments),
                 prog="g-ray",
                 description=DESCRIPTION,
-                args=convert_boolean_values(arguments, kind),
+                args=arguments,
                 config=(tyro.conf.OmitSubcommandPrefixes,),
                 registry=make_registry(),
             )
@@ -161,50 +157,6 @@ def check_no_empty_argument(arguments: Sequence[str]) -> None:
             name = word or before
             where = f"after {name.removesuffix('=')}" if name.startswith("--") else "on the command line"
             raise ValueError(f"an empty word {where}: give a value, or leave the option out")
-
-
-def convert_boolean_values(arguments: Sequence[str], command: Any) -> list[str]:
-    """Rewrite `--flag True` and `--flag False`, which earlier versions required, as `--flag` and `--no-flag`.
-
-    Only options whose field is a bool in some dataclass of `command` are rewritten: a name may be called "True".
-    """
-    words: list[str] = []
-    flags: set[str] | None = None
-    # `--flag=True` is split, so that both spellings are handled by one rule.
-    for word in _split_assigned_booleans(arguments):
-        if word in BOOLEANS and words and words[-1].startswith("--"):
-            flags = set(_iterate_flags(command)) if flags is None else flags  # slow, and seldom needed
-            *prefix, name = words[-1].removeprefix("--").replace("_", "-").split(".")
-            if name in flags:
-                words[-1] = "--" + ".".join([*prefix, name if word == "True" else f"no-{name}"])
-                continue
-        words.append(word)
-    return words
-
-
-def _split_assigned_booleans(arguments: Sequence[str]) -> Iterator[str]:
-    for word in arguments:
-        option, _, value = word.partition("=")
-        yield from (option, value) if option.startswith("--") and value in BOOLEANS else (word,)
-
-
-def _iterate_flags(kind: Any) -> Iterator[str]:
-    """Yield the option names, without prefixes, of all bool fields in a type and the dataclasses that it contains."""
-    if isinstance(kind, TypeVar):
-        kind = kind.__bound__
-    # Members of a union, the type inside Annotated, parameters of a generic dataclass.
-    for part in get_args(kind):
-        yield from _iterate_flags(part)
-    kind = get_origin(kind) or kind
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        for subclass in kind.__subclasses__():  # a recipe declares the base class of its data
-            yield from _iterate_flags(subclass)
-        hints = get_type_hints(kind)
-        for field in dataclasses.fields(kind):
-            if hints[field.name] is bool:
-                yield field.name.replace("_", "-")
-            else:
-                yield from _iterate_flags(hints[field.name])
 
 
 def _format_warning(message: Warning | str, *place: object, **more: object) -> str:

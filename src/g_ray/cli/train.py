@@ -12,7 +12,6 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import tyro
 
 from g_ray.recipes import RECIPES, Family, format_name, split_name
-from g_ray.runtime import renamed
 from g_ray.training.recipe import Recipe
 from g_ray.training.run import Run
 
@@ -94,8 +93,8 @@ def find_method(arguments: Sequence[str]) -> str | None:
 
 
 def expand_recipe_name(arguments: Sequence[str]) -> list[str]:
-    """Replace `train nvs-tiny-gta_gray` by `train nvs-tiny --method gta_gray`, and methods by their current names."""
-    words = _rename_methods(arguments)
+    """Replace `train nvs-tiny-gta_gray` by `train nvs-tiny --method gta_gray`."""
+    words = list(arguments)
     if words[:1] == ["train"] and len(words) > 1 and words[1] not in RECIPES:
         try:
             family, method = split_name(words[1])
@@ -107,16 +106,6 @@ def expand_recipe_name(arguments: Sequence[str]) -> list[str]:
                 f"use g-ray train {family} --method METHOD"
             )
         words[1:2] = [family, "--method", str(method)]
-    return words
-
-
-def _rename_methods(arguments: Sequence[str]) -> list[str]:
-    """Return the command line with current names after --method, whose choices tyro checks."""
-    words = list(arguments)
-    for index, word in enumerate(words):
-        option, assigned, method = word.rpartition("=")
-        if option == "--method" or (index and words[index - 1] == "--method"):
-            words[index] = f"{option}{assigned}{renamed.METHODS.get(method, method)}"
     return words
 
 

@@ -8,7 +8,6 @@ from g_ray.data.reconstruction_settings import RECONSTRUCTION_DATA, Reconstructi
 from g_ray.models.stored_config import parse_stored_json
 from g_ray.recipes.nvs import NVSRecipe
 from g_ray.recipes.reconstruction import ReconstructionRecipe
-from g_ray.runtime.renamed import rename_settings
 from g_ray.training.recipe import CurveRecipe, Recipe
 
 KINDS: dict[str, type[Recipe]] = {
@@ -18,14 +17,14 @@ DATA: dict[str, type[NVSData] | type[ReconstructionData]] = {**NVS_DATA, **RECON
 
 
 def parse_recipe(document: dict[str, Any]) -> Recipe:
-    """Build the recipe that recipe.json of a checkpoint describes; names of earlier versions are accepted."""
+    """Build the recipe that recipe.json of a checkpoint describes."""
     from pydantic import TypeAdapter
 
     if document.get("kind") not in KINDS:
         raise ValueError(
             f"unknown kind of recipe {document.get('kind')!r}: this version has {', '.join(KINDS)}"
         )
-    settings = rename_settings(document["settings"])
+    settings = dict(document["settings"])
     if "data" in settings:
         settings["data"] = parse_data(settings["data"])
     return TypeAdapter(KINDS[document["kind"]]).validate_python(settings)

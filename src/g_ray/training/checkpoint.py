@@ -17,7 +17,6 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from g_ray.runtime.files import write_json
-from g_ray.runtime.renamed import drop_added_settings, rename_settings
 
 
 def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -52,9 +51,7 @@ def check_same(before: Mapping[str, Any], now: Mapping[str, Any], where: object,
 
 
 def _select_decisive(identity: Mapping[str, Any]) -> dict[str, Any]:
-    # A run of an earlier version may have other names, and has no settings that came later.
-    settings = drop_added_settings(rename_settings(identity["settings"]))
-    return {**settings, "kind": identity["kind"], "processes": identity["processes"]}
+    return {**identity["settings"], "kind": identity["kind"], "processes": identity["processes"]}
 
 
 # Atomic checkpoints.
