@@ -212,13 +212,8 @@ COORDINATES: dict[str, Coordinate] = {
 }
 
 
-FORMER_NAMES = {"normalised_grid": "normalized_grid"}
-"""Names in files that earlier versions wrote."""
-
-
 def get_coordinate(name: str) -> Coordinate:
     """Look up the coordinate of that name; the paper's is `tangent`."""
-    name = FORMER_NAMES.get(name, name)
     if name not in COORDINATES:
         raise ValueError(f"unknown coordinate {name!r}: choose one of {', '.join(COORDINATES)}")
     return COORDINATES[name]

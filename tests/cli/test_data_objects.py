@@ -52,9 +52,9 @@ def test_a_mesh_that_cannot_be_read_is_named_counted_and_passed_over(tmp_path, m
     assert "skipped" in said.err and "broken.glb" in said.err
     assert "1 of 2 objects are in" in said.out and "1 of 2 meshes could not be read" in said.out
     assert "broken.glb" in (out / "refused.json").read_text()
-    assert objects(out, "--meshes", str(meshes), "--strict", "True") == 2
+    assert objects(out, "--meshes", str(meshes), "--strict") == 2
     (meshes / "broken.glb").unlink()
-    assert objects(out, "--meshes", str(meshes), "--strict", "True") == 0
+    assert objects(out, "--meshes", str(meshes), "--strict") == 0
     assert not (out / "refused.json").exists()
 
 

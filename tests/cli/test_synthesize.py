@@ -75,7 +75,7 @@ def test_a_fisheye_target_from_two_photographs(place, capsys):
     assert "as given, in meters" in said and "contexts: 2 at 42×30 px" in said
     with Image.open(place / "one.png") as image:
         assert image.size == (36, 36)
-    assert run(place, *CAMERAS, *TARGET, "--full-size", "True", out="large") == 0
+    assert run(place, *CAMERAS, *TARGET, "--full-size", out="large") == 0
     with Image.open(place / "large" / "fish_eye.png") as image:
         assert image.size == (80, 80)
 

@@ -6,7 +6,6 @@ from torch.autograd import gradcheck
 
 from g_ray.coordinates import (
     COORDINATES,
-    FORMER_NAMES,
     RayCoordinate,
     equidistant,
     get_coordinate,
@@ -14,7 +13,6 @@ from g_ray.coordinates import (
     spherical,
     tangent,
 )
-from g_ray.encodings import Rotary
 from g_ray.rays.views import CORNERS, Views
 
 every_coordinate = pytest.mark.parametrize("name", COORDINATES)
@@ -117,9 +115,3 @@ def test_coordinates_need_no_pose(mixed_views):
     views = mixed_views(poses=False)
     for name in COORDINATES:
         assert get_coordinate(name)(Views(views.cameras).tokens(16)).values.isfinite().all()
-
-
-@pytest.mark.parametrize(("former", "name"), FORMER_NAMES.items())
-def test_former_names_are_understood_but_not_listed(former, name):
-    assert get_coordinate(former) is COORDINATES[name] and former not in COORDINATES
-    assert Rotary(8, coordinate=former).blocks == 2

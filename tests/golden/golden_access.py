@@ -1,7 +1,6 @@
 """Every use that the golden tests make of g_ray.
 
-A refactoring that moves or renames something edits this file and leaves the records in data/ as they are. Renames that
-users notice (options, settings, recipes) are listed below, old name → new name; the records keep the old names.
+A refactoring that moves something edits this file and leaves the records in data/ as they are.
 """
 
 import contextlib
@@ -19,42 +18,11 @@ from unittest import mock
 
 import torch
 
-RENAMED_OPTIONS: dict[str, str] = {
-    **{f"--optimiser.{name}": f"--optimizer.{name}" for name in ("betas", "clip", "eps", "weight-decay")},
-    "--data.colour": "--data.color",
-    "--data.off-centre": "--data.off-center",
-}
-"""`--old` → `--new`, for every command. The old spelling must still be accepted."""
-
-RENAMED_SETTINGS: dict[str, str] = {
-    "optimiser": "optimizer",
-    "colour": "color",
-    "off_centre": "off_center",
-    "rope_normalised": "rope_normalized",
-}
-"""Keys of resolved recipes, and values that are names."""
-
-RENAMED_RECIPES: dict[str, str] = {
-    f"{family}-rope_normalised": f"{family}-rope_normalized"
-    for family in ("recon-tiny", "recon-stage1", "recon-stage2")
-}
-"""Recipes by family and method. The old spelling must still be accepted."""
-
-RENAMED_CLASSES: dict[str, str] = {}
-"""Classes of recipes."""
-
 SHIPPED = {"g-ray-rooms": "recon-rooms", "nvs-rooms": "nvs-tiny-gta_gray"}
 """Names of the shipped weights, and the recipe that trained each."""
 
 
 # Names and recipes
-
-
-def drop_added_settings(settings: Any) -> Any:
-    """Return settings without those that came later and change nothing."""
-    from g_ray.runtime import renamed
-
-    return renamed.drop_added_settings(settings)
 
 
 def public_names() -> list[str]:
@@ -70,14 +38,6 @@ def recipe_names() -> list[str]:
     return list_names()
 
 
-def accepts_recipe(name: str) -> bool:
-    """Whether `g-ray train NAME` knows a recipe, also one that its help does not list."""
-    from g_ray_lab.cli.train_command import expand_recipe_name
-    from g_ray_lab.recipes import RECIPES
-
-    return expand_recipe_name(["train", name])[1] in RECIPES
-
-
 def get_recipe(name: str, changes: dict[str, Any] | None = None) -> Any:
     """The recipe of a name; `changes` replaces settings and may be nested."""
     from g_ray_lab.recipes import get_recipe
@@ -86,7 +46,6 @@ def get_recipe(name: str, changes: dict[str, Any] | None = None) -> Any:
 
 
 def _replace(settings: Any, changes: dict[str, Any]) -> Any:
-    changes = {RENAMED_SETTINGS.get(key, key): value for key, value in changes.items()}
     nested = {
         key: _replace(getattr(settings, key), value) if isinstance(value, dict) else value
         for key, value in changes.items()
@@ -155,6 +114,13 @@ def build_shipped(name: str, changes: dict[str, Any]) -> tuple[Any, torch.nn.Mod
     return task, model.eval()
 
 
+def load_reconstruction(name: str) -> torch.nn.Module:
+    """The network of shipped weights, as commands load it."""
+    from g_ray.models.checkpoint import load_reconstruction
+
+    return load_reconstruction(shipped_file(name))
+
+
 @torch.no_grad()
 def score_training(task: Any, model: torch.nn.Module) -> dict[str, float]:
     """The loss of the first batch with its logged terms, and the score on held-out data."""
@@ -203,25 +169,29 @@ def _surroundings(argv: list[str], folder: Path | None) -> Iterator[None]:
         yield
 
 
-def read_help(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Options and subcommands in the help of a command, both sorted."""
+def list_subcommands(words: Sequence[str]) -> list[str]:
+    """The subcommands in the help of a command."""
     code, text, error = run_cli([*words, "--help"])
     assert code == 0, f"g-ray {' '.join(words)} --help: exit code {code}, {error}"
-    # Names are indented by at most four characters; text that mentions an option is indented more.
-    lines = text.splitlines()
-    options = {m[1] for line in lines if (m := re.match(r"[│| ]{0,4}(?:-\w, )?(--[a-z][\w.-]*)", line))}
-    subcommands = {m[1] for line in lines if (m := re.match(r"[│| ]{0,4}[•*] ([\w.-]+)", line))}
-    return sorted(options), sorted(subcommands)
+    return sorted(m[1] for line in text.splitlines() if (m := re.match(r"[│| ]{0,4}[•*] ([\w.-]+)", line)))
 
 
-def accepts_option(words: Sequence[str], option: str) -> bool:
-    """Whether a command knows an option, also one that its help does not show.
+# Data
 
-    An option that exists nowhere is added, so that nothing is run.
-    """
-    code, _, error = run_cli([*words, option, "1", "--no-such-option", "1"])
-    unknown = error.split("Unrecognized options", 1)[-1]
-    return code == 2 and re.search(rf"{re.escape(option)}(?![\w.-])", unknown) is None
+
+def shared_data() -> Path:
+    """The folder of real data, which may be missing."""
+    from g_ray.runtime.files import find_shared_data
+
+    return find_shared_data()
+
+
+def write_miniature(dataset: str, folder: Path, scenes: int, frames: int, width: int) -> None:
+    """Rooms in the format of an evaluation dataset."""
+    from g_ray.evaluation.datasets.registry import DATASETS
+    from g_ray.evaluation.miniatures.room import MiniatureSize
+
+    DATASETS[dataset].write_miniature(folder, MiniatureSize(scenes, frames, width))
 
 
 # Sizes

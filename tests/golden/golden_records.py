@@ -32,7 +32,7 @@ CARD_SCENES = 2
 """Test scenes that the scores of the cards are measured on."""
 
 RUN_OPTIONS = (
-    "--save-every 5 --keep 9 --log-every 1 --sample-every None --tensorboard False --device cpu --out run"
+    "--save-every 5 --keep 9 --log-every 1 --sample-every None --no-tensorboard --device cpu --out run"
 )
 STORED_RUNS = {
     name: shlex.split(f"train {options} --schedule.steps 8 --schedule.warmup 2 {RUN_OPTIONS}")
@@ -44,19 +44,6 @@ STORED_RUNS = {
     }.items()
 }
 """Commands that made the runs in data/runs, which were stopped after step 5 of 8."""
-
-TRAIN_COMMANDS = (
-    "curve",
-    "nvs-tiny-gta_gray",
-    "nvs-objects-tiny-gta_gray",
-    "nvs-re10k-paper-gta_gray",
-    "nvs-paths-tiny-gta_gray",
-    "nvs-scene",
-    "recon-tiny-gray",
-    "recon-scenes-tiny",
-)
-"""Recipes whose options are recorded: one for each kind of data."""
-
 
 # Values
 
@@ -111,7 +98,7 @@ def find_differences(expected: Any, found: Any, rel: float, abs_: float, where: 
     return [] if same else [f"{where}: {expected!r} in the golden file, now {found!r}"]
 
 
-# Names, recipes, options
+# Names and recipes
 
 
 def record_names(tmp: Path) -> Any:
@@ -120,19 +107,6 @@ def record_names(tmp: Path) -> Any:
 
 def record_recipes(tmp: Path) -> Any:
     return {name: access.resolve_recipe(name) for name in access.recipe_names()}
-
-
-def record_options(tmp: Path) -> Any:
-    """Options by command, and the subcommands of each command that has some."""
-    found: dict[str, Any] = {}
-    waiting: list[tuple[str, ...]] = [()]
-    while waiting:
-        words = waiting.pop(0)
-        options, subcommands = access.read_help(words)
-        found[" ".join(words)] = {"options": options, "subcommands": subcommands}
-        further = TRAIN_COMMANDS if words == ("train",) else subcommands
-        waiting += [(*words, name) for name in further]
-    return found
 
 
 # Shipped weights
@@ -150,6 +124,20 @@ def record_weights(name: str) -> Any:
         "card": access.score_card(name, CARD_SCENES),
     }
     return shorten(found)
+
+
+def record_photos_weights(tmp: Path) -> Any:
+    """Keys, shapes and types of the weights whose training data is not in the package.
+
+    Scores of them are in data/tables.
+    """
+    from safetensors.torch import load_file
+
+    model = access.load_reconstruction("g-ray-photos")
+    return {
+        "file": describe_tensors(load_file(access.shipped_file("g-ray-photos"))),
+        "model": describe_tensors(model.state_dict()),
+    }
 
 
 def describe_tensors(tensors: dict[str, torch.Tensor]) -> dict[str, str]:
@@ -219,7 +207,7 @@ def record_scene(tmp: Path) -> Any:
 def record_rooms_views(tmp: Path) -> Any:
     """Reconstruction, with shapes and colors that change from step to step."""
     settings = {"height": 24, "batch": 2, "views": (2, 4), "aspect": (0.5, 1.0), "images_max": 6}
-    return record_batches(access.get_recipe("recon-tiny-gray", {"data": {**settings, "colour": True}}), tmp)
+    return record_batches(access.get_recipe("recon-tiny-gray", {"data": {**settings, "color": True}}), tmp)
 
 
 def record_scenes_views(tmp: Path) -> Any:
@@ -283,7 +271,7 @@ def record_exports(tmp: Path) -> Any:
         "--place-by",
         "network",
     ]
-    code, _, error = access.run_cli([*words, "--depth-exr", "True", "--depth-npy", "True"], tmp)
+    code, _, error = access.run_cli([*words, "--depth-exr", "--depth-npy"], tmp)
     assert code == 0, error
     return describe_folder(tmp / "scene")
 
@@ -429,8 +417,8 @@ def record_finished_run(run: Path) -> Any:
 RECORDS: dict[str, Callable[[Path], Any]] = {
     "names": record_names,
     "recipes": record_recipes,
-    "options": record_options,
     **{f"weights-{name}": lambda tmp, name=name: record_weights(name) for name in access.SHIPPED},
+    "weights-g-ray-photos": record_photos_weights,
     "batches-rooms": record_rooms,
     "batches-objects": record_objects,
     "batches-re10k": record_re10k,

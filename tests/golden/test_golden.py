@@ -23,63 +23,25 @@ def as_json(value):
     return json.loads(json.dumps(value))
 
 
-def rename(value, names):
-    if isinstance(value, dict):
-        return {names.get(key, key): rename(item, names) for key, item in value.items()}
-    if isinstance(value, list):
-        return [rename(item, names) for item in value]
-    return names.get(value, value) if isinstance(value, str) else value
-
-
 def test_public_names(tmp_path):
     assert records.record_names(tmp_path) == records.read_golden("names")
 
 
 def test_recipes(tmp_path):
-    golden = {
-        access.RENAMED_RECIPES.get(name, name): {
-            "class": access.RENAMED_CLASSES.get(recipe["class"], recipe["class"]),
-            # Settings that came later to some recipes may always have been in others.
-            "settings": access.drop_added_settings(rename(recipe["settings"], access.RENAMED_SETTINGS)),
-        }
-        for name, recipe in records.read_golden("recipes").items()
-    }
-    found = access.drop_added_settings(as_json(records.record_recipes(tmp_path)))
+    golden, found = records.read_golden("recipes"), as_json(records.record_recipes(tmp_path))
     assert golden.keys() <= found.keys()  # new recipes may come
     check_same(golden, {name: found[name] for name in golden}, rel=0.0, abs_=0.0)
-
-
-def test_options_are_still_accepted(tmp_path):
-    """New commands and options may come; old ones stay, also under a new name."""
-    found, lines, tried = records.record_options(tmp_path), [], {}
-    for command, golden in records.read_golden("options").items():
-        now = found.get(command, {"options": [], "subcommands": []})
-        missing = set(golden["subcommands"]) - set(now["subcommands"])
-        if command == "train":
-            missing = {name for name in missing if not access.accepts_recipe(name)}
-        lines += [f"g-ray {command} {name}" for name in missing]
-        for option in set(golden["options"]) - set(now["options"]):
-            key = (command.split()[0], option)  # once for all recipes: parsing takes seconds
-            if access.RENAMED_OPTIONS.get(option) not in now["options"]:
-                lines.append(f"g-ray {command} {option}")
-                continue
-            if key not in tried:
-                tried[key] = access.accepts_option(command.split(), option)
-            if not tried[key]:
-                lines.append(f"g-ray {command} {option}")
-    assert not lines, f"no longer accepted: {', '.join(sorted(lines))}"
-
-
-def test_unknown_options_are_noticed():
-    assert access.accepts_option(["reconstruct"], "--size")
-    assert not access.accepts_option(["reconstruct"], "--siz")
-    assert not access.accepts_option(["reconstruct"], "--nonsense")
 
 
 @pytest.mark.parametrize("name", access.SHIPPED)
 def test_shipped_weights(name):
     golden = records.read_golden(f"weights-{name}")
     check_same(golden, as_json(records.record_weights(name)), rel=1e-4, abs_=1e-7)
+
+
+def test_photos_weights(tmp_path):
+    found = as_json(records.record_photos_weights(tmp_path))
+    assert records.read_golden("weights-g-ray-photos") == found
 
 
 @pytest.mark.parametrize("name", [name for name in records.RECORDS if name.startswith("batches-")])

@@ -35,7 +35,7 @@ def test_names_are_families_with_their_methods():
     assert split_name("nvs-tiny-gta") == ("nvs-tiny", "gta")
     assert split_name("nvs-tiny") == ("nvs-tiny", "gta_gray")
     assert split_name("recon-rooms") == ("recon-rooms", None)
-    assert split_name("recon-tiny-rope_normalised") == ("recon-tiny", "rope_normalized")
+    assert split_name("recon-tiny-rope_normalized") == ("recon-tiny", "rope_normalized")
     assert get_recipe("nvs-objects-tiny-plucker") == nvs.objects_tiny("plucker")
     for name in ("nonsense", "nvs-tiny-gray", "recon-rooms-gray", "nvs-tiny-"):
         with pytest.raises(ValueError, match="unknown recipe"):
@@ -47,22 +47,6 @@ def test_families_refuse_methods_of_others():
         RECIPES["nvs-tiny"].build("gray")
     with pytest.raises(ValueError, match="no choice of methods"):
         RECIPES["recon-rooms"].build("gray")
-
-
-def test_recipes_of_earlier_versions_are_read():
-    """With the names that settings and methods had."""
-    recipe = get_recipe("recon-tiny-rope_normalized")
-    stored = document(recipe)
-    settings = stored["settings"]
-    settings["optimiser"] = settings.pop("optimizer")
-    settings["data"]["off_centre"] = settings["data"].pop("off_center")
-    settings["data"]["colour"] = settings["data"].pop("color")
-    settings["model"]["method"] = "rope_normalised"
-    settings["data"] |= {"off_centre": 0.2, "colour": True}
-    settings["optimiser"]["clip"] = 0.25
-    again = parse_recipe(stored)
-    assert again.model == recipe.model and again.optimizer.clip == 0.25
-    assert again.data == replace(recipe.data, off_center=0.2, color=True)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -10,7 +10,7 @@ from g_ray_lab.recipes.nvs_recipes import scene
 from g_ray_lab.recipes.stored_recipe import read_recipe
 
 QUICK = [
-    "--device", "cpu", "--tensorboard", "False", "--sample-every", "2", "--log-every", "1",
+    "--device", "cpu", "--no-tensorboard", "--sample-every", "2", "--log-every", "1",
     "--schedule.steps", "2", "--schedule.warmup", "0", "--data.batch", "2", "--data.width", "24", "--data.height", "24",
     "--model.dim", "48", "--model.layers", "2", "--model.ffn", "48",
 ]  # fmt: skip

@@ -42,7 +42,7 @@ def command(capture, out, *more):
 
 def test_the_command_writes_everything(capture, tmp_path, capsys):
     out = tmp_path / "out"
-    assert command(capture, out, "--metric", "True") == 0
+    assert command(capture, out, "--metric") == 0
     said = capsys.readouterr().out
     assert "opencv_fisheye" in said and "8 known poses" in said and "rotation error" in said
     for name in ("points.ply", "scene.glb", "report.html", "result.json", "transforms.json"):
@@ -177,7 +177,7 @@ def test_as_a_library(capture, room):
         (["--at-once", "5", "--max-memory", "1"], "give one of them"),
         (["--max-memory", "0"], "above 0"),
         (["--max-memory", "0.000001"], "raise --max-memory or lower --size"),
-        (["--metric", "True", "--poses", "ignore"], "leaves them aside"),
+        (["--metric", "--poses", "ignore"], "leaves them aside"),
         (["--metric", "--calibration", "LENSES"], "0 of 8 views have one"),
         (["--poses", "ignore", "--distance", "v0.png", "nobody.png", "1"], "none of the photographs"),
         (["--poses", "ignore", "--distance", "v0.png", "v0.png", "1"], "twice"),

@@ -15,7 +15,7 @@ OVERRIDES = "--schedule.steps 40 --schedule.lr 3e-3 --schedule.warmup 5 --schedu
 OVERRIDES += (
     "--optimizer.weight-decay 0.1 --optimizer.clip 0.5 --width 16 --batch 8 --save-every 4 --log-every 3 "
 )
-OVERRIDES += "--tensorboard False --sample-every None --device cpu --allow-changes True"
+OVERRIDES += "--no-tensorboard --sample-every None --device cpu --allow-changes"
 
 
 def torchrun(out: Path, *more: str) -> subprocess.Popen[str]:

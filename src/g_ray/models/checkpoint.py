@@ -21,7 +21,6 @@ from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.models.stored_config import check_config, parse_stored_json
 from g_ray.nn.transformer import prepare_for_inference
 from g_ray.runtime.files import atomic_path
-from g_ray.runtime.renamed import rename_settings
 
 Settings = TypeVar("Settings")
 
@@ -224,7 +223,7 @@ def _parse_recipe(text: str) -> ReconstructionConfig:
     recipe = parse_stored_json(text)
     if recipe.get("kind") != "ReconstructionRecipe":
         raise ValueError(f"weights of a {str(recipe.get('kind'))[:40]}, not of a reconstruction network")
-    settings = rename_settings(recipe.get("settings"))
+    settings = recipe.get("settings")
     if not isinstance(settings, dict) or not isinstance(settings.get("model"), dict):
         raise ValueError("its recipe has no settings of a model: download or train it again")
     return validate_settings(ReconstructionNetwork, settings["model"]).build_config()

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from g_ray.models.lvsm_config import EncodingOptions
-from g_ray.runtime import renamed
 
 if TYPE_CHECKING:
     from g_ray.encodings import Encoding
@@ -105,7 +104,6 @@ class TrunkOptions:
     """Changes of the method's encodings: `coordinate spherical` for lenses beyond 180°, `scale 2` for α = 2."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "method", renamed.METHODS.get(self.method, self.method))
         get_reconstruction_method(self.method)
 
 

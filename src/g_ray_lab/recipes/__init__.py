@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from g_ray.models.lvsm_config import METHODS
 from g_ray.models.reconstruction_config import RECONSTRUCTION_METHODS
-from g_ray.runtime import renamed
 from g_ray_lab.recipes import nvs_recipes as nvs
 from g_ray_lab.recipes import reconstruction_recipes as reconstruction
 from g_ray_lab.training.recipe import CurveRecipe, Recipe
@@ -78,12 +77,11 @@ def format_name(family: str, method: str | None) -> str:
 def split_name(name: str) -> tuple[str, str | None]:
     """Return the family and the method of a name, e.g. of nvs-tiny-gta_gray; a family alone has its default method.
 
-    Methods may have their names of earlier versions. Raises ValueError for an unknown name.
+    Raises ValueError for an unknown name.
     """
     if name in RECIPES:
         return name, RECIPES[name].default
     family, _, method = name.rpartition("-")
-    method = renamed.METHODS.get(method, method)
     if family not in RECIPES or method not in RECIPES[family].methods:
         raise ValueError(
             f"unknown recipe {name!r}: choose one of {', '.join(RECIPES)}, where it has methods followed by -METHOD"

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from g_ray.models.checkpoint import read_recipe_document
-from g_ray.runtime.renamed import rename_settings
 from g_ray_lab.recipes.nvs_recipes import NVSRecipe
 from g_ray_lab.recipes.reconstruction_recipes import ReconstructionRecipe
 from g_ray_lab.sources.nvs_settings import NVS_DATA, NVSData
@@ -18,14 +17,14 @@ DATA: dict[str, type[NVSData] | type[ReconstructionData]] = {**NVS_DATA, **RECON
 
 
 def parse_recipe(document: dict[str, Any]) -> Recipe:
-    """Build the recipe that recipe.json of a checkpoint describes; names of earlier versions are accepted."""
+    """Build the recipe that recipe.json of a checkpoint describes."""
     from pydantic import TypeAdapter
 
     if document.get("kind") not in KINDS:
         raise ValueError(
             f"unknown kind of recipe {document.get('kind')!r}: this version has {', '.join(KINDS)}"
         )
-    settings = rename_settings(document["settings"])
+    settings = dict(document["settings"])
     if "data" in settings:
         settings["data"] = parse_data(settings["data"])
     return TypeAdapter(KINDS[document["kind"]]).validate_python(settings)

@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from g_ray.runtime import renamed
-
 if TYPE_CHECKING:
     from g_ray_lab.scoring.nvs_scorer import NVSProtocol
     from g_ray_lab.scoring.study_runs import Effort, Study
@@ -160,8 +158,7 @@ def choose_digits(metric: str) -> int:
 
 
 def select_methods(study: "Study", methods: tuple[str, ...]) -> "Study":
-    """Return the study with only these rows, in its own order; methods may have names of earlier versions."""
-    methods = tuple(renamed.METHODS.get(method, method) for method in methods)
+    """Return the study with only these rows, in its own order."""
     unknown = [method for method in methods if method not in study.methods]
     if unknown:
         raise ValueError(f"no row {', '.join(unknown)} in {study.name}: it has {', '.join(study.methods)}")

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from g_ray.models.checkpoint import CheckpointError, read_weights
 from g_ray.runtime.files import write_json
-from g_ray.runtime.renamed import drop_added_settings, rename_settings
 
 
 def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -53,9 +52,7 @@ def check_same(before: Mapping[str, Any], now: Mapping[str, Any], where: object,
 
 
 def _select_decisive(identity: Mapping[str, Any]) -> dict[str, Any]:
-    # A run of an earlier version may have other names, and has no settings that came later.
-    settings = drop_added_settings(rename_settings(identity["settings"]))
-    return {**settings, "kind": identity["kind"], "processes": identity["processes"]}
+    return {**identity["settings"], "kind": identity["kind"], "processes": identity["processes"]}
 
 
 # Atomic checkpoints.
