@@ -89,16 +89,13 @@ def test_help_fits_on_a_page_and_lists_families(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "expanded"),
     [
-        ("train nvs-tiny-gta_gray --seed 1", "train nvs-tiny --method gta_gray --seed 1"),
-        ("train nvs-tiny --method plucker", "train nvs-tiny --method plucker"),
-        ("train recon-stage1-rope_normalized", "train recon-stage1 --method rope_normalized"),
-        ("train recon-rooms", "train recon-rooms"),
-        ("train --help", "train --help"),
-        ("train nonsense", "train nonsense"),
-        ("view nvs-tiny-gta", "view nvs-tiny-gta"),
+        ("nvs-tiny-gta_gray --seed 1", "nvs-tiny --method gta_gray --seed 1"),
+        ("recon-tiny-rope", "recon-tiny --method rope"),
+        ("nvs-tiny --method gta", "nvs-tiny --method gta"),
+        ("curve --help", "curve --help"),
     ],
 )
-def test_names_with_methods_are_still_accepted(words, expanded):
+def test_a_recipe_is_also_named_with_its_method(words, expanded):
     assert expand_recipe_name(words.split()) == expanded.split()
 
 
