@@ -1,6 +1,7 @@
 """What a training step at the paper's size keeps for its backward pass, counted without computing anything."""
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 import torch
@@ -35,20 +36,33 @@ def count_saved(model):
         yield kept
 
 
-def count_bytes(name: str, views: int, recompute: bool, monkeypatch) -> tuple[int, int]:
-    """Return the bytes kept by a step of a stage at its most images, and those of weights and optimizer."""
+def count_bytes(name: str, views: int, recompute: bool, monkeypatch) -> tuple[float, float]:
+    """Return the bytes kept by a step of a stage at its most images, and those of weights and optimizer.
+
+    All pairs of layers are alike: what the whole network keeps follows from networks of four and of five pairs.
+    """
+    whole = RECONSTRUCTION_SIZES["paper"]("gray", recompute=recompute)
+    four, five = (
+        count_pairs(name, views, replace(whole, pairs=pairs, taps=(0, 1, 2, pairs - 1)), monkeypatch)
+        for pairs in (4, 5)
+    )
+    kept, weights = (a + (whole.pairs - 4) * (b - a) for a, b in zip(four, five, strict=True))
+    print(f"{name}: {kept / GIB:.1f} GiB kept, {weights / GIB:.1f} GiB of weights and moments")
+    return kept, weights
+
+
+def count_pairs(name, views, config, monkeypatch):
     data = get_recipe(name).data
     sets = min(data.batch, data.images_max // views)
     # Pinholes reach every patch: no mask. Asking for the numbers would need numbers.
     monkeypatch.setattr(reconstruction, "_make_key_mask", lambda *_: None)
     cameras = [Pinhole.from_fov(60.0, data.width, data.height) for _ in range(views)]
     with FakeTensorMode(allow_non_fake_inputs=True):
-        model = ReconstructionModel(RECONSTRUCTION_SIZES["paper"]("gray", recompute=recompute))
+        model = ReconstructionModel(config)
         images = torch.rand(sets, views, 3, data.height, data.width)
         with count_saved(model) as kept, torch.autocast("cpu", torch.bfloat16):
             prediction = model(images, Views(cameras))
     assert prediction.world_points.shape == (sets, views, data.height, data.width, 3)
-    print(f"{name}: {sum(kept.values()) / GIB:.1f} GiB kept")
     return sum(kept.values()), ADAM * sum(parameter.numel() for parameter in model.parameters())
 
 

@@ -267,20 +267,21 @@ def test_estimated_memory_covers_what_was_measured():
         assert 0.6 < peak / planning.estimate_chunk_cost(config, 0, [256] * views).memory < 1
 
 
-def test_two_hundred_views_go_through_in_chunks(room):
-    """Every view is placed, whatever the number; the network sees sixteen at a time."""
+def test_many_views_go_through_in_chunks(room):
+    """Every view is placed, whatever the number; the network sees eight at a time, so there are eight chunks."""
     network = ReconstructionModel(RECONSTRUCTION_SIZES["tiny"]("gray"))
-    images = [room.images[0, view % 8] for view in range(200)]
-    cameras = [room.views.cameras[view % 8][0] for view in range(200)]
+    count = 50
+    images = [room.images[0, view % 8] for view in range(count)]
+    cameras = [room.views.cameras[view % 8][0] for view in range(count)]
     seen = []
     found = reconstruct(
         images,
         cameras,
         weights=network,
-        at_once=16,
+        at_once=8,
         place_by="network",
         progress=lambda stage, share: seen.append((stage, share)),
     )
     assert seen[-1] == ("network", 1.0)
-    assert len(found.views) == 200 and len({view.name for view in found.views}) == 200
+    assert len(found.views) == count and len({view.name for view in found.views}) == count
     assert all(bool(view.points()[view.valid].isfinite().all()) for view in found.views)
