@@ -156,7 +156,7 @@ GOLDEN_TABLES: dict[str, GoldenTable] = {
         needs=(DINO,),
         expensive=True,
     ),
-    "recon-photos": make_table("recon-photos", f"{SHORT} --data room", inputs=write_room),
+    "recon-photos": make_table("recon-photos", f"{SHORT} --data room", inputs=write_room, expensive=True),
     "coordinates": make_table("coordinates", f"{SHORT} --methods tangent equidistant camray", expensive=True),
     "frequency-recon": make_table("frequency-recon", f"{SHORT} --methods alpha_1 alpha_2"),
     # Measurements of finished networks
