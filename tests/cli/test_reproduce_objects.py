@@ -12,7 +12,7 @@ from g_ray.cli.main import main
 from g_ray.runtime.out_folder import claim_out
 from g_ray_lab.recipes import nvs_recipes as nvs
 from g_ray_lab.sources.nvs_settings import OBJECTS
-from g_ray_lab.sources.objects.object_index import PROTOCOLS, assign_split, write_indices
+from g_ray_lab.sources.object_index import PROTOCOLS, assign_split, write_indices
 from g_ray_lab.training.recipe import Schedule
 
 NAMES = [f"object{i}" for i in range(60)]

@@ -11,9 +11,9 @@ from released_states import make_state
 from g_ray.cli.main import main
 from g_ray_lab.datasets.objaverse import ObjectCameras, read_cameras, read_image
 from g_ray_lab.recipes import released_recipe as released
-from g_ray_lab.sources.objects.object_cameras import sample_cameras
-from g_ray_lab.sources.objects.object_index import write_indices
-from g_ray_lab.sources.objects.object_trajectory import TrajectoryObjects, make_path_cameras
+from g_ray_lab.sources.object_cameras import sample_cameras
+from g_ray_lab.sources.object_index import write_indices
+from g_ray_lab.sources.object_trajectory import TrajectoryObjects, make_path_cameras
 
 SIZE = 24
 

@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+from g_ray.demo.random_room import make_random_room
 from g_ray.demo.room import Room
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.resample import center_box, resample
-from g_ray_lab.sources import NVSBatch, RoomsData, RoomsNVS, make_random_room
-from g_ray_lab.sources.nvs_batch import compute_zoom_factors
-from g_ray_lab.sources.rooms.rooms_nvs import SceneDraws
+from g_ray_lab.sources.nvs_batch import NVSBatch, compute_zoom_factors
+from g_ray_lab.sources.nvs_settings import RoomsData
+from g_ray_lab.sources.rooms_nvs import RoomsNVS, SceneDraws
 
 SMALL = RoomsNVS(RoomsData(24, 18, 3))
 

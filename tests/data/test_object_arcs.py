@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from g_ray_lab.sources.nvs_settings import ObjectArcsData, RoomsData
-from g_ray_lab.sources.objects.object_arcs import ObjectArcsNVS
-from g_ray_lab.sources.rooms.rooms_nvs import RoomsNVS
+from g_ray_lab.sources.object_arcs import ObjectArcsNVS
+from g_ray_lab.sources.rooms_nvs import RoomsNVS
 
 pytest.importorskip("embreex")
 
@@ -45,8 +45,8 @@ def test_a_zoom_magnifies_the_middle(objects):
 
 def test_up_is_up(objects):
     """The object's highest point, found in its mesh, is imaged where the picture has it."""
-    from g_ray_lab.sources.objects.object_arcs import EXTENT_M
-    from g_ray_lab.sources.objects.render_objects import ObjectSettings, load_mesh
+    from g_ray_lab.sources.object_arcs import EXTENT_M
+    from g_ray_lab.sources.render_objects import ObjectSettings, load_mesh
 
     source = replace(
         objects, settings=replace(objects.settings, pose_frame="room", width=64, height=64, batch=4)
@@ -67,7 +67,7 @@ def test_up_is_up(objects):
 
 
 def test_products_are_kept_apart(objects):
-    from g_ray_lab.sources.objects.products import get_product
+    from g_ray_lab.sources.products import get_product
 
     products = {split: {get_product(job.name) for job in jobs} for split, jobs in objects.jobs.items()}
     assert not products["train"] & products["test"] and not products["train"] & products["held_out"]

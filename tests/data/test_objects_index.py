@@ -8,7 +8,7 @@ import pytest
 
 from g_ray.cli.main import main
 from g_ray_lab.sources.nvs_settings import ObjectsData
-from g_ray_lab.sources.objects.object_index import (
+from g_ray_lab.sources.object_index import (
     EVERY_VIEW,
     PROTOCOLS,
     assign_split,
@@ -17,8 +17,8 @@ from g_ray_lab.sources.objects.object_index import (
     read_index,
     write_indices,
 )
-from g_ray_lab.sources.objects.objects_nvs import ObjectsNVS
-from g_ray_lab.sources.objects.released_index import read_released_contexts
+from g_ray_lab.sources.objects_nvs import ObjectsNVS
+from g_ray_lab.sources.released_index import read_released_contexts
 
 TESTED = [f"object{i}" for i in range(200) if assign_split(f"object{i}") == "test"][:3]
 TRAINED = [f"object{i}" for i in range(200) if assign_split(f"object{i}") == "train"][:2]

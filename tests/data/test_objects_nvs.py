@@ -8,8 +8,8 @@ import torch
 
 from g_ray_lab.datasets.objaverse import NAMES, read_cameras
 from g_ray_lab.sources.nvs_settings import ObjectsData
-from g_ray_lab.sources.objects.object_index import EVERY_VIEW, PROTOCOLS, assign_split
-from g_ray_lab.sources.objects.objects_nvs import ObjectsNVS, RecentCache, RenderedObjects, ViewRequest
+from g_ray_lab.sources.object_index import EVERY_VIEW, PROTOCOLS, assign_split
+from g_ray_lab.sources.objects_nvs import ObjectsNVS, RecentCache, RenderedObjects, ViewRequest
 
 TESTED = [f"object{i}" for i in range(200) if assign_split(f"object{i}") == "test"][:2]
 TRAINED = [f"object{i}" for i in range(200) if assign_split(f"object{i}") == "train"][:5]

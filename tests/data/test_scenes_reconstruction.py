@@ -12,17 +12,13 @@ from PIL import Image
 
 from g_ray.cameras import Pinhole, RayMapCamera
 from g_ray.geometry.pointmap import transform_points
-from g_ray_lab.sources import (
-    MixtureReconstruction,
-    RoomsReconstruction,
-    RoomsViews,
-    ScenesReconstruction,
-    ScenesViews,
-)
 from g_ray_lab.sources.covisibility import compute_covisibility, compute_overlap, draw_covisible_views
-from g_ray_lab.sources.reconstruction_settings import FolderSettings
-from g_ray_lab.sources.redraw import UnreadableFolder
-from g_ray_lab.sources.scenes.scene_store import DepthReading
+from g_ray_lab.sources.draws import UnreadableFolder
+from g_ray_lab.sources.mixture import MixtureReconstruction
+from g_ray_lab.sources.reconstruction_settings import FolderSettings, RoomsViews, ScenesViews
+from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
+from g_ray_lab.sources.scene_store import DepthReading
+from g_ray_lab.sources.scenes_reconstruction import ScenesReconstruction
 from g_ray_lab.sources.splits import HELD_OUT
 
 TENSORS = ("images", "world_points", "camera_points", "ray_depth", "z_depth", "valid")
@@ -115,7 +111,7 @@ def test_points_depths_rays_and_poses_are_of_one_world(data):
 
 def test_depth_is_what_the_room_has_on_those_rays(room_scenes, tmp_path):
     """Crops, zooms and resizing move nothing: every pixel's ray, cast again, meets the surface that it is given."""
-    from g_ray_lab.sources import make_random_room
+    from g_ray.demo.random_room import make_random_room
 
     shots = room_scenes.shots(4, ("pinhole", "fisheye"), width=160, height=120)
     room_scenes.write_nerfstudio_depth(tmp_path, shots)

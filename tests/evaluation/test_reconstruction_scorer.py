@@ -11,7 +11,7 @@ from g_ray_lab.recipes import reconstruction_recipes as reconstruction
 from g_ray_lab.scoring.reconstruction_scorer import LENSES, PhotosScorer, RoomsScorer, score_batch
 from g_ray_lab.scoring.study_runs import Study, run_study
 from g_ray_lab.sources.reconstruction_settings import RoomsViews
-from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
+from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
 from g_ray_lab.tables.trained_table import format_early_tables
 from g_ray_lab.training.recipe import Schedule
 

@@ -10,7 +10,7 @@ from g_ray.models.lvsm_config import METHODS
 from g_ray_lab.recipes import nvs_recipes as nvs
 from g_ray_lab.recipes.stored_recipe import read_recipe
 from g_ray_lab.sources.nvs_settings import ObjectsData
-from g_ray_lab.sources.objects.objects_nvs import TARGETS
+from g_ray_lab.sources.objects_nvs import TARGETS
 from g_ray_lab.training.engine import train
 from g_ray_lab.training.recipe import Schedule
 from g_ray_lab.training.run_settings import Run

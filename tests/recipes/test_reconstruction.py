@@ -11,7 +11,7 @@ from g_ray.models import RECONSTRUCTION_METHODS
 from g_ray_lab.recipes import reconstruction_recipes as recipes
 from g_ray_lab.sources.mixture import MixtureReconstruction
 from g_ray_lab.sources.reconstruction_settings import ScenesViews
-from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
+from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
 from g_ray_lab.tables.reproduce import ReconAblation
 from g_ray_lab.training.distributed import World
 from g_ray_lab.training.engine import train

@@ -7,15 +7,18 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from g_ray_lab.sources import RoomsData, RoomsNVS, RoomsReconstruction, RoomsViews
+from g_ray_lab.sources.nvs_settings import RoomsData
+from g_ray_lab.sources.reconstruction_settings import RoomsViews
+from g_ray_lab.sources.rooms_nvs import RoomsNVS
+from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
 from g_ray_lab.training import engine
+from g_ray_lab.training.curve_task import CurveTask
 from g_ray_lab.training.engine import train
 from g_ray_lab.training.feed import BrokenBatch, choose_workers, iterate_batches
 from g_ray_lab.training.history import read_metrics
 from g_ray_lab.training.learner import move_to_device
 from g_ray_lab.training.recipe import OptimizerSettings, Schedule
 from g_ray_lab.training.task import make_step_seed
-from g_ray_lab.training.tasks.curve_task import CurveTask
 from g_ray_lab.training.training_checkpoint import CheckpointStore, list_differences
 
 

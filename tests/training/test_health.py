@@ -6,12 +6,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from g_ray_lab.sources.redraw import UnreadableFolder
+from g_ray_lab.sources.draws import UnreadableFolder
 from g_ray_lab.training import engine
+from g_ray_lab.training.curve_task import CurveTask
 from g_ray_lab.training.history import read_metrics
 from g_ray_lab.training.learner import SkipCounter, TooManySkipped
 from g_ray_lab.training.recipe import CurveRecipe
-from g_ray_lab.training.tasks.curve_task import CurveTask
 
 PLAIN = CurveRecipe(width=4, layers=1, dropout=0.0, batch=4)
 

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import torch
 
+from g_ray_lab.training.curve_task import CurveTask
 from g_ray_lab.training.recipe import CurveRecipe, OptimizerSettings, Recipe, Schedule
 from g_ray_lab.training.run_settings import Run
-from g_ray_lab.training.tasks.curve_task import CurveTask
 from g_ray_lab.training.training_checkpoint import CheckpointStore
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["torch._dynamo", "g_ray_lab.training.engine", "g_ray_lab.training.tasks.curve_task"]
+    ["torch._dynamo", "g_ray_lab.training.engine", "g_ray_lab.training.curve_task"]
 )
 
 

@@ -47,7 +47,7 @@ class NVSRecipe(Recipe):
     def build_task(self) -> "Task":
         from g_ray_lab.losses.nvs_loss import nvs_loss
         from g_ray_lab.metrics.lpips import load_lpips
-        from g_ray_lab.training.tasks.nvs_task import NVSTask
+        from g_ray_lab.training.nvs_task import NVSTask
 
         self.data.check_patch(self.model.patch)
         files = () if self.loss.lpips_weights is None else (self.loss.lpips_weights,)

@@ -30,7 +30,7 @@ class ReconstructionRecipe(Recipe):
 
     def build_task(self) -> "Task":
         from g_ray_lab.losses.reconstruction_loss import reconstruction_loss
-        from g_ray_lab.training.tasks.reconstruction_task import ReconstructionTask
+        from g_ray_lab.training.reconstruction_task import ReconstructionTask
 
         if self.model.freeze_encoder and self.model.encoder is None and self.init is None:
             raise ValueError(

@@ -27,7 +27,7 @@ from g_ray_lab.scoring.rendered_protocols import FovProtocol
 from g_ray_lab.scoring.study import ScoredRun, make_rows
 from g_ray_lab.sources.nvs_settings import RoomsData
 from g_ray_lab.sources.reconstruction_settings import RoomsViews
-from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
+from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
 from g_ray_lab.training.history import METRICS
 from g_ray_lab.training.recipe import Recipe
 from g_ray_lab.training.training_checkpoint import WEIGHTS, CheckpointStore

@@ -23,8 +23,8 @@ from g_ray_lab.scoring.study import ScoredRun, Scorer
 from g_ray_lab.sources.random_lenses import draw_contained_fisheyes, reproject_batch
 from g_ray_lab.sources.reconstruction_batch import ReconstructionBatch
 from g_ray_lab.sources.reconstruction_settings import RoomsViews, ScenesViews
-from g_ray_lab.sources.rooms.rooms_reconstruction import LensName, RoomsReconstruction
-from g_ray_lab.sources.scenes.scenes_reconstruction import ScenesReconstruction
+from g_ray_lab.sources.rooms_reconstruction import LensName, RoomsReconstruction
+from g_ray_lab.sources.scenes_reconstruction import ScenesReconstruction
 from g_ray_lab.training.recipe import to_plain
 
 Predict = Callable[[ReconstructionBatch], SetGeometry]

@@ -86,7 +86,7 @@ class RoomsData(ArcData):
     """Pieces of furniture."""
 
     def build_source(self, seed: int) -> "NVSSource":
-        from g_ray_lab.sources.rooms.rooms_nvs import RoomsNVS
+        from g_ray_lab.sources.rooms_nvs import RoomsNVS
 
         return RoomsNVS(self, seed)
 
@@ -102,7 +102,7 @@ class ObjectArcsData(ArcData):
     """Folder of meshes; if not given, the one in the folder of shared data."""
 
     def build_source(self, seed: int) -> "NVSSource":
-        from g_ray_lab.sources.objects.object_arcs import ObjectArcsNVS
+        from g_ray_lab.sources.object_arcs import ObjectArcsNVS
 
         return ObjectArcsNVS(self, seed)
 
@@ -141,7 +141,7 @@ class PathsData(NVSData):
     """Rays per pixel and axis."""
 
     def build_source(self, seed: int) -> "NVSSource":
-        from g_ray_lab.sources.rooms.path_rooms import PathRoomsNVS
+        from g_ray_lab.sources.path_rooms import PathRoomsNVS
 
         return PathRoomsNVS(self, seed)
 
@@ -175,7 +175,7 @@ class ObjectsData(NVSData):
     """Decoded images that each process keeps in memory."""
 
     def build_source(self, seed: int) -> "NVSSource":
-        from g_ray_lab.sources.objects.objects_nvs import ObjectsNVS
+        from g_ray_lab.sources.objects_nvs import ObjectsNVS
 
         return ObjectsNVS(self, seed)
 
@@ -203,7 +203,7 @@ class RE10KData(NVSData):
 
     def build_source(self, seed: int) -> "NVSSource":
         from g_ray_lab.datasets.re10k import open_clips
-        from g_ray_lab.sources.checks.axes_check import validate_axes
+        from g_ray_lab.sources.axes_check import validate_axes
         from g_ray_lab.sources.re10k_nvs import RE10KNVS, match_clips
 
         clips = open_clips(self.root, "train", self.axes)
@@ -232,7 +232,7 @@ class SceneData(NVSData):
     """Distance from the first context to the farthest other one, after scaling the poses; about 0.7 m in rooms."""
 
     def build_source(self, seed: int) -> "NVSSource":
-        from g_ray_lab.sources.scenes.scenes_nvs import SceneNVS
+        from g_ray_lab.sources.scenes_nvs import SceneNVS
 
         return SceneNVS(self, seed)
 

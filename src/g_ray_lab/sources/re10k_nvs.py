@@ -14,8 +14,7 @@ from g_ray.geometry.pose import Pose
 from g_ray.rays.resample import fit_box, resample
 from g_ray.rays.views import Views
 from g_ray_lab.datasets.re10k import Clip, Clips
-from g_ray_lab.sources.checks.axes_check import MatchedViews
-from g_ray_lab.sources.checks.patch_matching import match_images
+from g_ray_lab.sources.axes_check import MatchedViews
 from g_ray_lab.sources.clip_sampling import (
     check_sampling,
     draw_frames,
@@ -23,9 +22,10 @@ from g_ray_lab.sources.clip_sampling import (
     is_long_enough,
     normalize_poses,
 )
+from g_ray_lab.sources.draws import draw_readable, make_generator
 from g_ray_lab.sources.nvs_batch import NVSBatch, NVSSource, compute_zoom_factors
 from g_ray_lab.sources.nvs_settings import RE10KData
-from g_ray_lab.sources.redraw import draw_readable, make_generator
+from g_ray_lab.sources.patch_matching import match_images
 
 STEP = 15
 """Frames between two views of a pair: enough motion for rays to part, little enough to recognize things."""

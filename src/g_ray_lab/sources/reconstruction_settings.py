@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
     from g_ray_lab.sources.reconstruction_batch import ReconstructionSource, ShapedSets
-    from g_ray_lab.sources.scenes.scenes_reconstruction import ScenesReconstruction
+    from g_ray_lab.sources.scenes_reconstruction import ScenesReconstruction
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class RoomsViews(ReconstructionData):
     """Color augmentation."""
 
     def build_source(self, seed: int, patch: int) -> "ReconstructionSource":
-        from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
+        from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
 
         return RoomsReconstruction(self, seed, patch)
 
@@ -87,7 +87,7 @@ class RoomsLenses(RoomsViews):
     """Field of view of fisheyes across their image circle; that of pinholes is `fov_deg`."""
 
     def build_source(self, seed: int, patch: int) -> "ReconstructionSource":
-        from g_ray_lab.sources.rooms.lensed_rooms import LensedRooms
+        from g_ray_lab.sources.lensed_rooms import LensedRooms
 
         return LensedRooms(self, seed, patch)
 
@@ -172,7 +172,7 @@ class ScenesViews(ReconstructionData):
 
     def build_source(self, seed: int, patch: int) -> "ReconstructionSource":
         from g_ray_lab.sources.mixture import MixtureReconstruction
-        from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
+        from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
 
         self._check_mixture()
         is_mixed = bool(self.weights or self.per_folder)
@@ -195,8 +195,8 @@ class ScenesViews(ReconstructionData):
         self, folders: tuple[Path, ...], own: FolderSettings, seed: int, patch: int
     ) -> "ScenesReconstruction":
         """Build the stream of some folders with the settings that are their own."""
-        from g_ray_lab.sources.scenes.scene_store import DepthReading
-        from g_ray_lab.sources.scenes.scenes_reconstruction import ScenesReconstruction
+        from g_ray_lab.sources.scene_store import DepthReading
+        from g_ray_lab.sources.scenes_reconstruction import ScenesReconstruction
 
         names = ("overlap", "zoom_max", "depth_max")
         changes = {name: value for name in names if (value := getattr(own, name)) is not None}

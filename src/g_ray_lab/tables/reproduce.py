@@ -66,7 +66,7 @@ class ReconAblation(Table):
         from g_ray_lab.recipes import reconstruction_recipes as reconstruction
         from g_ray_lab.scoring.reconstruction_scorer import RoomsScorer
         from g_ray_lab.scoring.study_runs import Study
-        from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
+        from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
 
         make = {"small": reconstruction.tiny, "paper": reconstruction.ablation}[self.scale]
         if self.scale == "small" and (self.data or self.weights or self.encoder or not self.registers):

@@ -273,7 +273,7 @@ def render_small_objects(root: Path, size: int) -> Path:
 
 def freeze_protocol(root: Path, index: Path, size: int) -> "ObjectsProtocol":
     """Write the index of test views if there is none, and check it against the objects before anything is trained."""
-    from g_ray_lab.sources.objects.object_index import (
+    from g_ray_lab.sources.object_index import (
         SUMS,
         assign_split,
         draw_contexts,

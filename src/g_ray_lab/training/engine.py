@@ -15,7 +15,7 @@ from torch import nn
 from g_ray.runtime.lock import lock_folder
 from g_ray.runtime.out_folder import claim_out
 from g_ray.runtime.progress import Progress
-from g_ray_lab.sources.redraw import BROKEN_SAMPLE
+from g_ray_lab.sources.draws import BROKEN_SAMPLE
 from g_ray_lab.training.distributed import World, join_world
 from g_ray_lab.training.feed import BrokenBatch, LostLoader, choose_workers, count_local, iterate_batches
 from g_ray_lab.training.history import History

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
-from g_ray_lab.sources.redraw import BROKEN_SAMPLE, UnreadableFolder, describe_error
+from g_ray_lab.sources.draws import BROKEN_SAMPLE, UnreadableFolder, describe_error
 from g_ray_lab.training.task import Task
 
 

@@ -110,7 +110,7 @@ class CurveRecipe(Recipe):
             )
 
     def build_task(self) -> "Task":
-        from g_ray_lab.training.tasks.curve_task import CurveTask
+        from g_ray_lab.training.curve_task import CurveTask
 
         return CurveTask(self)
 

@@ -16,7 +16,7 @@ from g_ray_lab.scoring.shard import split_range
 from g_ray_lab.scoring.study import ScoredRun, Scores
 from g_ray_lab.sources.reconstruction_batch import ReconstructionBatch
 from g_ray_lab.sources.reconstruction_settings import ScenesViews
-from g_ray_lab.sources.scenes.scenes_reconstruction import ScenesReconstruction
+from g_ray_lab.sources.scenes_reconstruction import ScenesReconstruction
 
 Predict = Callable[[ReconstructionBatch], SetGeometry]
 PHOTO_ZOOM = 2.0

@@ -16,7 +16,7 @@ from torch import Tensor
 from g_ray.cameras.camera import Camera
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import Convention, is_usable
-from g_ray_lab.sources.checks.axes_check import DECLARED, READINGS, is_clear_lead
+from g_ray_lab.sources.axes_check import DECLARED, READINGS, is_clear_lead
 
 UNSEEN = 0.3
 """Error of a point that another view does not see, and the largest of one that it sees: |ln| of two depths."""

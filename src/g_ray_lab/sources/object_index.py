@@ -28,8 +28,8 @@ from g_ray_lab.datasets.objaverse import (
     read_cameras,
 )
 from g_ray_lab.sources.clip_sampling import hash_to_unit
-from g_ray_lab.sources.objects.object_cameras import make_object_random
-from g_ray_lab.sources.objects.products import get_product
+from g_ray_lab.sources.object_cameras import make_object_random
+from g_ray_lab.sources.products import get_product
 
 TEST_SHARE = 0.1
 """Of all objects, as in the paper: 8,000 of 80,000."""

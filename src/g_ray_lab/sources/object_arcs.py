@@ -19,10 +19,10 @@ from g_ray_lab.meshes.textured_scene import MeshScene
 from g_ray_lab.sources.arc_views import ArcDraws, ArcNVS
 from g_ray_lab.sources.clip_sampling import hash_to_unit
 from g_ray_lab.sources.nvs_settings import ObjectArcsData
-from g_ray_lab.sources.objects.object_index import TEST_SHARE
-from g_ray_lab.sources.objects.objects_nvs import HELD_OUT_SHARE
-from g_ray_lab.sources.objects.products import get_product
-from g_ray_lab.sources.objects.render_objects import ObjectJob, ObjectSettings, load_mesh
+from g_ray_lab.sources.object_index import TEST_SHARE
+from g_ray_lab.sources.objects_nvs import HELD_OUT_SHARE
+from g_ray_lab.sources.products import get_product
+from g_ray_lab.sources.render_objects import ObjectJob, ObjectSettings, load_mesh
 from g_ray_lab.sources.splits import HELD_OUT
 
 EXTENT_M = 1.2

@@ -12,7 +12,7 @@ from typing import Any
 
 from g_ray.runtime.files import write_atomically
 from g_ray_lab.datasets.objaverse import DIRECTIONS, NAMES, NATIVE, format_image_name
-from g_ray_lab.sources.objects.object_index import ContextPairs, Entry, ObjectIndex
+from g_ray_lab.sources.object_index import ContextPairs, Entry, ObjectIndex
 
 PREFIX = "objaverse_index_test_context2_"
 

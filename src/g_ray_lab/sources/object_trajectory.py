@@ -20,8 +20,8 @@ from g_ray_lab.meshes.mesh_files import find_meshes
 from g_ray_lab.meshes.textured_scene import MeshScene
 from g_ray_lab.sources.dataset_folder import DATASET
 from g_ray_lab.sources.nvs_batch import NVSBatch
-from g_ray_lab.sources.objects.objects_nvs import FARTHEST, RenderedObjects, ViewRequest
-from g_ray_lab.sources.objects.render_objects import PROCEDURAL, ObjectJob, ObjectSettings, load_mesh
+from g_ray_lab.sources.objects_nvs import FARTHEST, RenderedObjects, ViewRequest
+from g_ray_lab.sources.render_objects import PROCEDURAL, ObjectJob, ObjectSettings, load_mesh
 
 ARC_DEG = 30.0
 FOCAL = (0.7, 1.5)

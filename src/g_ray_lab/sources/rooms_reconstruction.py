@@ -11,6 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
+from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import Rendering, Room
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
@@ -19,7 +21,6 @@ from g_ray_lab.sources.nvs_batch import compute_zoom_factors
 from g_ray_lab.sources.random_lenses import draw_fisheye_coefficients, make_fisheyes, make_pinholes
 from g_ray_lab.sources.reconstruction_batch import ReconstructionBatch, ShapedSets, Size
 from g_ray_lab.sources.reconstruction_settings import RoomsViews
-from g_ray_lab.sources.rooms import Rendering, Room, make_random_room
 from g_ray_lab.sources.splits import SPLITS
 
 START = 6

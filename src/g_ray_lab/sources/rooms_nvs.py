@@ -8,10 +8,11 @@ import torch
 from jaxtyping import Float, UInt8
 
 from g_ray.cameras.pinhole import Pinhole
+from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import Room
 from g_ray.geometry.pose import Pose
 from g_ray_lab.sources.arc_views import ArcDraws, ArcNVS
 from g_ray_lab.sources.nvs_settings import RoomsData
-from g_ray_lab.sources.rooms import Room, make_random_room
 
 
 @dataclass(frozen=True)

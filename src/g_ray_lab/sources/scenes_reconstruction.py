@@ -20,10 +20,10 @@ from g_ray.rays.resample import Box, place_box, resample
 from g_ray.rays.views import Views
 from g_ray_lab.sources.color import ColorChange, ColorJitter
 from g_ray_lab.sources.covisibility import compute_overlap, draw_covisible_views
+from g_ray_lab.sources.draws import draw_readable, make_generator
 from g_ray_lab.sources.reconstruction_batch import ReconstructionBatch, ShapedSets, Size, merge_cameras
 from g_ray_lab.sources.reconstruction_settings import ScenesViews
-from g_ray_lab.sources.redraw import draw_readable, make_generator
-from g_ray_lab.sources.scenes.scene_store import DepthReading, LoadedScene, SceneStore
+from g_ray_lab.sources.scene_store import DepthReading, LoadedScene, SceneStore
 from g_ray_lab.sources.splits import HELD_OUT
 
 SIZE_STREAM = 0x512E

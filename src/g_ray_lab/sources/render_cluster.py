@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from g_ray_lab.datasets.objaverse import is_finished
-from g_ray_lab.sources.objects.render_objects import (
+from g_ray_lab.sources.render_objects import (
     ObjectJob,
     ObjectSettings,
     Outcome,

@@ -15,7 +15,7 @@ from g_ray.cameras.equirectangular import Equirectangular
 from g_ray_lab.sources.random_lenses import draw_fisheye_coefficients, make_fisheyes, make_pinholes
 from g_ray_lab.sources.reconstruction_batch import ReconstructionBatch, ShapedSets, Size
 from g_ray_lab.sources.reconstruction_settings import RoomsLenses
-from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction, SetDraws, interpolate_rad
+from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction, SetDraws, interpolate_rad
 
 LensKind = Literal["pinhole", "fisheye", "panorama"]
 

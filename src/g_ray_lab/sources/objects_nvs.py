@@ -25,9 +25,10 @@ from g_ray_lab.datasets.objaverse import (
     read_image,
 )
 from g_ray_lab.sources.clip_sampling import hash_to_unit
+from g_ray_lab.sources.draws import draw_readable, make_generator
 from g_ray_lab.sources.nvs_batch import NVSBatch, NVSSource
 from g_ray_lab.sources.nvs_settings import ObjectsData
-from g_ray_lab.sources.objects.object_index import (
+from g_ray_lab.sources.object_index import (
     EVERY_VIEW,
     PROTOCOLS,
     TEST_SHARE,
@@ -35,8 +36,7 @@ from g_ray_lab.sources.objects.object_index import (
     assign_split,
     read_tested,
 )
-from g_ray_lab.sources.objects.products import get_product
-from g_ray_lab.sources.redraw import draw_readable, make_generator
+from g_ray_lab.sources.products import get_product
 
 FARTHEST = 0.5
 """Distance of an object's farthest camera from its center, after scaling; as in released code."""

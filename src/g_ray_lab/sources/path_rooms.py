@@ -14,6 +14,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.cameras.pinhole import Pinhole
+from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import Room
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
 from g_ray_lab.datasets.re10k import convert_poses
@@ -26,7 +28,6 @@ from g_ray_lab.sources.clip_sampling import (
 )
 from g_ray_lab.sources.nvs_batch import NVSBatch, NVSSource, compute_zoom_factors
 from g_ray_lab.sources.nvs_settings import PathsData
-from g_ray_lab.sources.rooms import Room, make_random_room
 
 
 @dataclass(frozen=True)
