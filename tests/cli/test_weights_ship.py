@@ -13,13 +13,12 @@ from g_ray.runtime.files import strip_paths
 from g_ray.synthesis.synthesizer import load_network
 from g_ray_lab.cli.train_command import collect_provenance
 from g_ray_lab.cli.weights_commands import Ship
-from g_ray_lab.losses.loss_settings import NVSLossSettings
+from g_ray_lab.losses import NVSLossSettings
 from g_ray_lab.recipes import nvs_recipes as nvs
 from g_ray_lab.recipes import reconstruction_recipes as reconstruction
 from g_ray_lab.recipes.shipping import format_command
 from g_ray_lab.training.engine import train
-from g_ray_lab.training.recipe import CurveRecipe, Schedule
-from g_ray_lab.training.run_settings import Run
+from g_ray_lab.training.recipe import CurveRecipe, Run, Schedule
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,9 @@ from g_ray_lab.sources.axes_check import (
     MatchedViews,
     check_axes,
     compute_miss_rad,
+    match_images,
     validate_axes,
 )
-from g_ray_lab.sources.patch_matching import match_images
 
 TURNED, INVERSE, BOTH, FORWARD = list(READINGS)[1:]
 TURN = torch.diag(torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64))

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from g_ray_lab.recipes import reconstruction_recipes as reconstruction
-from g_ray_lab.sources.lensed_rooms import Lens, LensedRooms
 from g_ray_lab.sources.reconstruction_settings import RECONSTRUCTION_DATA, RoomsLenses
-from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
+from g_ray_lab.sources.rooms_reconstruction import Lens, LensedRooms, RoomsReconstruction
 
 ROOMS = LensedRooms(RoomsLenses(32, 32, 3, (3, 3), off_center=0.0), patch=4)
 

@@ -15,10 +15,10 @@ from g_ray_lab.sources.object_index import (
     draw_context_pair,
     draw_contexts,
     read_index,
+    read_released_contexts,
     write_indices,
 )
 from g_ray_lab.sources.objects_nvs import ObjectsNVS
-from g_ray_lab.sources.released_index import read_released_contexts
 
 TESTED = [f"object{i}" for i in range(200) if assign_split(f"object{i}") == "test"][:3]
 TRAINED = [f"object{i}" for i in range(200) if assign_split(f"object{i}") == "train"][:2]

@@ -12,8 +12,7 @@ import torch
 from g_ray_lab.recipes import nvs_recipes as nvs
 from g_ray_lab.sources.nvs_settings import CAMERA_PATHS
 from g_ray_lab.training.engine import train
-from g_ray_lab.training.recipe import Schedule
-from g_ray_lab.training.run_settings import Run
+from g_ray_lab.training.recipe import Run, Schedule
 
 
 def small(root, **changes):

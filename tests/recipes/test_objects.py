@@ -12,8 +12,7 @@ from g_ray_lab.recipes.stored_recipe import read_recipe
 from g_ray_lab.sources.nvs_settings import ObjectsData
 from g_ray_lab.sources.objects_nvs import TARGETS
 from g_ray_lab.training.engine import train
-from g_ray_lab.training.recipe import Schedule
-from g_ray_lab.training.run_settings import Run
+from g_ray_lab.training.recipe import Run, Schedule
 from g_ray_lab.training.training_checkpoint import list_differences
 
 

@@ -9,15 +9,14 @@ from safetensors.torch import load_file
 
 from g_ray.encodings import ENCODINGS
 from g_ray.models.lvsm_config import METHODS
-from g_ray_lab.losses.loss_settings import NVSLossSettings
+from g_ray_lab.losses import NVSLossSettings
 from g_ray_lab.recipes import RECIPES, get_recipe, list_names, split_name
 from g_ray_lab.recipes import nvs_recipes as nvs
 from g_ray_lab.recipes.stored_recipe import parse_recipe, read_recipe
 from g_ray_lab.training.distributed import World
 from g_ray_lab.training.engine import train
 from g_ray_lab.training.learner import Learner
-from g_ray_lab.training.recipe import OptimizerSettings, Schedule
-from g_ray_lab.training.run_settings import Run
+from g_ray_lab.training.recipe import OptimizerSettings, Run, Schedule
 from g_ray_lab.training.training_checkpoint import list_differences
 
 
@@ -96,7 +95,7 @@ def test_steps_of_every_method(method, precision):
     learner = Learner(recipe.build_task(), recipe, Run(), World(0, 1, torch.device("cpu")))
     before = {name: weight.clone() for name, weight in learner.get_weights().items()}
     for step in range(2):
-        assert learner.update(learner.task.make_batch(step, 0, 1), step) is None
+        assert learner.update(learner.task.make_batch(step, 0), step) is None
     after = learner.get_weights()
     still = {name for name in before if torch.equal(before[name], after[name])}
     assert not still, still
@@ -120,7 +119,7 @@ def test_validation_scenes_are_never_trained_on():
     task = small("plucker").build_task()
     held_out = task._get_held_out(task.build_model())  # pyright: ignore[reportAttributeAccessIssue]
     for step, rank in itertools.product(range(3), range(3)):
-        batch = task.make_batch(step, rank, 3)
+        batch = task.make_batch(step, rank)
         assert not torch.equal(batch.target_images, held_out.target_images)
 
 
@@ -142,7 +141,7 @@ def test_lpips_joins_the_loss(tmp_path):
     np.savez(tmp_path / "lpips.npz", **weights)
     recipe = small("gta", loss=NVSLossSettings(lpips=0.5, lpips_weights=tmp_path / "lpips.npz"))
     task = recipe.build_task()
-    loss, logged = task.compute_loss(task.build_model(), task.make_batch(0, 0, 1))
+    loss, logged = task.compute_loss(task.build_model(), task.make_batch(0, 0))
     assert float(loss) == pytest.approx(float(logged["mse"] + 0.5 * logged["lpips"]), rel=1e-5)
     assert float(logged["lpips"]) > 0
 

@@ -94,8 +94,7 @@ class Objects:
         return follow_outcomes(self.start_rendering(jobs, settings), CountBar(len(jobs), before, "objects"))
 
     def start_rendering(self, jobs: "list[ObjectJob]", settings: "ObjectSettings") -> Any:
-        from g_ray_lab.sources.render_cluster import Cluster, render_on_cluster
-        from g_ray_lab.sources.render_objects import render_objects
+        from g_ray_lab.sources.render_objects import Cluster, render_objects, render_on_cluster
 
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"--workers {self.workers}: give 1 or more")
@@ -174,8 +173,7 @@ class ObjectsIndex:
     """Write the three files in the released format too."""
 
     def run(self) -> None:
-        from g_ray_lab.sources.object_index import PROTOCOLS, read_index, write_indices
-        from g_ray_lab.sources.released_index import write_released
+        from g_ray_lab.sources.object_index import PROTOCOLS, read_index, write_indices, write_released
 
         for name, digest in write_indices(self.root, self.out, self._choose_contexts()).items():
             targets = len(PROTOCOLS[name].list_names((0, 1)))
@@ -187,8 +185,7 @@ class ObjectsIndex:
 
     def _choose_contexts(self) -> "ContextPairs":
         from g_ray_lab.datasets.objaverse import find_objects
-        from g_ray_lab.sources.object_index import draw_contexts
-        from g_ray_lab.sources.released_index import read_released_contexts
+        from g_ray_lab.sources.object_index import draw_contexts, read_released_contexts
 
         if self.released is None:
             return draw_contexts(self.root, self.seed)

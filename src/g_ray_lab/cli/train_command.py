@@ -13,8 +13,7 @@ import tyro
 
 from g_ray_lab.recipes import RECIPES, Family, format_name, split_name
 from g_ray_lab.sources.reconstruction_settings import FolderSettings
-from g_ray_lab.training.recipe import Recipe
-from g_ray_lab.training.run_settings import Run
+from g_ray_lab.training.recipe import Recipe, Run
 
 LIBRARIES = ("g-ray", "torch", "numpy", "einops", "jaxtyping", "pillow", "safetensors", "tensorboard")
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from g_ray.geometry.pointmap import compute_mean_distance, transform_points
 from g_ray.geometry.pose import Pose, quaternion_from_rotation
 from g_ray.geometry.precision import disable_autocast, promote_to_float32
-from g_ray_lab.losses.loss_settings import ReconstructionWeights
+from g_ray_lab.losses import ReconstructionWeights
 
 SLACK = 1e-3
 """Added to the number of valid pixels."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from g_ray.models.lvsm_config import METHODS, SIZES, LVSMConfig
-from g_ray_lab.losses.loss_settings import NVSLossSettings
+from g_ray_lab.losses import NVSLossSettings
 from g_ray_lab.sources.nvs_settings import (
     OBJECTS,
     NVSData,
@@ -45,16 +45,14 @@ class NVSRecipe(Recipe):
         return LVSM(self.model)
 
     def build_task(self) -> "Task":
-        from g_ray_lab.losses.nvs_loss import nvs_loss
         from g_ray_lab.metrics.lpips import load_lpips
-        from g_ray_lab.training.nvs_task import NVSTask
+        from g_ray_lab.training.view_tasks import NVSTask
 
         self.data.check_patch(self.model.patch)
         files = () if self.loss.lpips_weights is None else (self.loss.lpips_weights,)
         return NVSTask(
             config=self.model,
             data=self.data.build_source(self.seed),
-            objective=nvs_loss,
             perceptual=load_lpips(*files) if self.loss.lpips else None,
             weight=self.loss.lpips,
             batch_size=self.data.batch,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
-    from g_ray_lab.sources.nvs_batch import NVSSource
+    from g_ray_lab.sources.batches import NVSSource
 
 PoseFrame = Literal["first_context", "room"]
 
@@ -86,7 +86,7 @@ class RoomsData(ArcData):
     """Pieces of furniture."""
 
     def build_source(self, seed: int) -> "NVSSource":
-        from g_ray_lab.sources.rooms_nvs import RoomsNVS
+        from g_ray_lab.sources.arc_views import RoomsNVS
 
         return RoomsNVS(self, seed)
 

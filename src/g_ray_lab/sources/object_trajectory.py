@@ -18,8 +18,8 @@ from g_ray.rays.views import Views
 from g_ray_lab.datasets.objaverse import NAMES, ObjectCameras, read_cameras
 from g_ray_lab.meshes.mesh_files import find_meshes
 from g_ray_lab.meshes.textured_scene import MeshScene
+from g_ray_lab.sources.batches import NVSBatch
 from g_ray_lab.sources.dataset_folder import DATASET
-from g_ray_lab.sources.nvs_batch import NVSBatch
 from g_ray_lab.sources.objects_nvs import FARTHEST, RenderedObjects, ViewRequest
 from g_ray_lab.sources.render_objects import PROCEDURAL, ObjectJob, ObjectSettings, load_mesh
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,8 @@ from g_ray.geometry.pose import Pose
 from g_ray.rays.resample import fit_box, resample
 from g_ray.rays.views import Views
 from g_ray_lab.datasets.re10k import Clip, Clips
-from g_ray_lab.sources.axes_check import MatchedViews
+from g_ray_lab.sources.axes_check import MatchedViews, match_images
+from g_ray_lab.sources.batches import NVSBatch, NVSSource, compute_zoom_factors
 from g_ray_lab.sources.clip_sampling import (
     check_sampling,
     draw_frames,
@@ -22,10 +24,8 @@ from g_ray_lab.sources.clip_sampling import (
     is_long_enough,
     normalize_poses,
 )
-from g_ray_lab.sources.draws import draw_readable, make_generator
-from g_ray_lab.sources.nvs_batch import NVSBatch, NVSSource, compute_zoom_factors
+from g_ray_lab.sources.draws import check_draws, draw_all_readable, make_generator
 from g_ray_lab.sources.nvs_settings import RE10KData
-from g_ray_lab.sources.patch_matching import match_images
 
 STEP = 15
 """Frames between two views of a pair: enough motion for rays to part, little enough to recognize things."""
@@ -86,10 +86,7 @@ class RE10KNVS(NVSSource):
 
     def __post_init__(self) -> None:
         settings = self.settings
-        if settings.batch < 1 or self.seed < 0:
-            raise ValueError(
-                f"{settings.batch} scenes with seed {self.seed}: give at least 1, and a seed of 0 or more"
-            )
+        check_draws(self.seed, batch=settings.batch)
         check_sampling(settings.gap, settings.contexts, settings.targets)
         compute_zoom_factors(torch.zeros(1), settings.zoom_max)
         ordered = sorted(self.clips.keys, key=hash_to_unit)
@@ -113,16 +110,8 @@ class RE10KNVS(NVSSource):
         return replace(self, settings=replace(self.settings, zoom_max=zoom_max))
 
     def _load(self, keys: tuple[str, ...], rank: int, numbers: range) -> NVSBatch:
-        scenes: list[LoadedClip] = []
-        redrawn: list[str] = []
-        for number in numbers:
-            scene, reasons = draw_readable(
-                lambda attempt, number=number: self._load_clip(keys, rank, number, attempt),
-                self.settings.root,
-            )
-            scenes.append(scene)
-            redrawn += reasons
-        return replace(_stack_scenes(scenes), redrawn=tuple(redrawn))
+        scenes, redrawn = draw_all_readable(partial(self._load_clip, keys, rank), numbers, self.settings.root)
+        return replace(_stack_scenes(scenes), redrawn=redrawn)
 
     def _load_clip(self, keys: tuple[str, ...], rank: int, number: int, attempt: int) -> "LoadedClip":
         frames = self._draw_frames(keys, make_generator(attempt, self.seed, rank, number))
@@ -161,7 +150,7 @@ def _stack_scenes(loaded: Sequence[LoadedClip]) -> NVSBatch:
     )
     pictures = torch.stack([each.pictures for each in loaded])
     names = tuple(f"clip {each.scene.clip.key}, frames {list(each.scene.frames)}" for each in loaded)
-    return NVSBatch(pictures[:, :contexts], views[:contexts], pictures[:, contexts:], views[contexts:], names)
+    return NVSBatch.split(pictures, views, contexts, names)
 
 
 def _load_scene(scene: ClipFrames, width: int, height: int) -> LoadedClip:

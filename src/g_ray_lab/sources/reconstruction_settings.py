@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
-    from g_ray_lab.sources.reconstruction_batch import ReconstructionSource, ShapedSets
+    from g_ray_lab.sources.batches import ReconstructionSource
     from g_ray_lab.sources.scenes_reconstruction import ScenesReconstruction
+    from g_ray_lab.sources.shaped_sets import ShapedSets
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class RoomsLenses(RoomsViews):
     """Field of view of fisheyes across their image circle; that of pinholes is `fov_deg`."""
 
     def build_source(self, seed: int, patch: int) -> "ReconstructionSource":
-        from g_ray_lab.sources.lensed_rooms import LensedRooms
+        from g_ray_lab.sources.rooms_reconstruction import LensedRooms
 
         return LensedRooms(self, seed, patch)
 
@@ -171,8 +172,8 @@ class ScenesViews(ReconstructionData):
     is the size at which they are stored, pixels are taken as they are. Needs zoom_max 1, off_center 0, aspect 1."""
 
     def build_source(self, seed: int, patch: int) -> "ReconstructionSource":
-        from g_ray_lab.sources.mixture import MixtureReconstruction
         from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
+        from g_ray_lab.sources.shaped_sets import MixtureReconstruction
 
         self._check_mixture()
         is_mixed = bool(self.weights or self.per_folder)

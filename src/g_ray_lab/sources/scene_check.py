@@ -17,10 +17,9 @@ from g_ray.geometry.pose import Pose
 from g_ray.media.depth import is_usable
 from g_ray.media.images import read_photo
 from g_ray.rays.resample import resample
-from g_ray_lab.sources.axes_check import MatchedViews, check_axes
+from g_ray_lab.sources.axes_check import MatchedViews, check_axes, match_images
 from g_ray_lab.sources.covisibility import read_covisibility
 from g_ray_lab.sources.depth_check import DepthView, Reading, check_depth
-from g_ray_lab.sources.patch_matching import match_images
 from g_ray_lab.sources.scenes_nvs import compute_view_distances
 
 ALONG = (1, 4)

@@ -1,11 +1,9 @@
 """The scene folders of a training: their list, which are held out, and a cache of scenes."""
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -16,6 +14,7 @@ from g_ray.formats.posed_scene import PosedScene
 from g_ray.media.depth import Convention
 from g_ray_lab.sources.clip_sampling import hash_to_unit
 from g_ray_lab.sources.covisibility import get_scene_covisibility
+from g_ray_lab.sources.recent_cache import RecentCache
 
 KEPT = 256
 """Scenes in memory: cameras, poses and overlaps, no pictures."""
@@ -82,21 +81,16 @@ class SceneStore:
         count = sum(hash_to_unit(name) < hold_out for name in self.names)
         count = min(max(1, count), len(order) - 1)
         self.held_out, self.training = sorted(order[:count]), sorted(order[count:])
-        self._kept: OrderedDict[int, LoadedScene] = OrderedDict()
+        self.recent: RecentCache[LoadedScene] = RecentCache(KEPT)
 
     def __getitem__(self, index: int) -> LoadedScene:
-        if index not in self._kept:
-            scene = read_scene(self.folders[index], check=False, modality=self.reading.modality)
-            scene = scene if self.masks is None else add_masks(scene, self.masks)
-            self._kept[index] = LoadedScene(self.reading.apply_to(scene))
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(index)
-        return self._kept[index]
+        return self.recent(index, partial(self._load, index))
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the cache out: workers read their own scenes."""
-        return {**vars(self), "_kept": OrderedDict()}
+    def _load(self, index: int) -> LoadedScene:
+        scene = read_scene(self.folders[index], check=False, modality=self.reading.modality)
+        return LoadedScene(
+            self.reading.apply_to(scene if self.masks is None else add_masks(scene, self.masks))
+        )
 
 
 def _format_name(root: Path, scene: Path) -> str:

@@ -54,7 +54,7 @@ class Coordinates(Table):
         from g_ray_lab.recipes.reconstruction_recipes import see_through_all_lenses
         from g_ray_lab.scoring.lens_scorer import LensScorer
         from g_ray_lab.scoring.study_runs import Study
-        from g_ray_lab.sources.lensed_rooms import LensedRooms
+        from g_ray_lab.sources.rooms_reconstruction import LensedRooms
 
         recipes = {
             row: see_through_all_lenses(make_row(self.scale, method, options))

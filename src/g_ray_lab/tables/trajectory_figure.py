@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from g_ray_lab.sources.nvs_batch import NVSBatch
+    from g_ray_lab.sources.batches import NVSBatch
 
 FIGURE = "trajectory_{}.png"
 

@@ -2,11 +2,13 @@
 
 import os
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
 import torch
@@ -19,10 +21,8 @@ from g_ray_lab.sources.draws import BROKEN_SAMPLE
 from g_ray_lab.training.distributed import World, join_world
 from g_ray_lab.training.feed import BrokenBatch, LostLoader, choose_workers, count_local, iterate_batches
 from g_ray_lab.training.history import History
-from g_ray_lab.training.interrupt import Interrupt
 from g_ray_lab.training.learner import Learner
-from g_ray_lab.training.recipe import Recipe
-from g_ray_lab.training.run_settings import Run
+from g_ray_lab.training.recipe import Recipe, Run
 from g_ray_lab.training.task import make_step_seed
 from g_ray_lab.training.training_checkpoint import CheckpointStore, check_same
 
@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainingOutcome:
     """Result of a finished run."""
 
     folder: Path
@@ -48,7 +48,9 @@ class Outcome:
     validation: float | None
 
 
-def train(name: str, recipe: Recipe, run: Run, provenance: Mapping[str, Any] | None = None) -> Outcome:
+def train(
+    name: str, recipe: Recipe, run: Run, provenance: Mapping[str, Any] | None = None
+) -> TrainingOutcome:
     """Train the recipe called `name`, or resume it from the newest checkpoint in its folder.
 
     Raises `KeyboardInterrupt` after Ctrl-C, with everything saved; `ValueError` or `OSError` with one line for what a
@@ -65,6 +67,39 @@ def train(name: str, recipe: Recipe, run: Run, provenance: Mapping[str, Any] | N
         with Interrupt() as interrupt:
             session.run_loop(interrupt)
         return session.publish_outcome()
+
+
+class Interrupt:
+    """While entered, the first SIGINT or SIGTERM only sets `received`; the next one acts as usual."""
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Interrupt":
+        self._before = {number: signal.signal(number, self._on_signal) for number in self.SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._restore()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.received = number
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def reraise(self) -> None:
+        """Do what the signal would have done, now that everything is saved."""
+        if self.received == signal.SIGTERM:
+            raise SystemExit(128 + signal.SIGTERM)
+        raise KeyboardInterrupt
 
 
 class Session:
@@ -158,8 +193,9 @@ class Session:
                 self._validate(history)
             kind = self.world.device.type
             workers = choose_workers(self.run.workers, kind, *count_local())
-            places = (self.world.rank, self.world.size, workers, kind == "cuda")
-            batches = iterate_batches(self.task, self.step, self.total, *places)
+            batches = iterate_batches(
+                self.task, self.step, self.total, self.world.rank, workers, pin=kind == "cuda"
+            )
             clock = _Clock(self)
             for batch in batches:
                 if isinstance(batch, LostLoader):
@@ -349,14 +385,14 @@ class Session:
                 )
         self.saved_step = self.step
 
-    def publish_outcome(self) -> Outcome:
+    def publish_outcome(self) -> TrainingOutcome:
         """Put the final weights where they are easy to find."""
         weights = self.folder / "model.safetensors"
         if self.world.is_leader:
             newest, _ = self.store.find_newest()
             assert newest is not None
             publish_file(newest.weights, weights)
-        return Outcome(self.folder, weights, self.step, self.learner.health.total, self.validation)
+        return TrainingOutcome(self.folder, weights, self.step, self.learner.health.total, self.validation)
 
 
 @dataclass

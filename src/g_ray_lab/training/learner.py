@@ -21,8 +21,7 @@ from g_ray_lab.training.distributed import (
     restore_state,
     scale_gradients,
 )
-from g_ray_lab.training.recipe import OptimizerSettings, PrecisionName, Recipe, Schedule
-from g_ray_lab.training.run_settings import Run
+from g_ray_lab.training.recipe import OptimizerSettings, PrecisionName, Recipe, Run, Schedule
 from g_ray_lab.training.task import Task
 
 

@@ -1,26 +1,112 @@
-"""Several sources of sets as one: every set comes from one of them, as often as its weight says."""
+"""Sets of views in batches whose shape is drawn for every step, from one source or from a mixture of several.
 
+Numbers of sets, views and rows follow the appendix "3D Reconstruction".
+"""
+
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from math import isfinite
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from g_ray.cameras.camera import Camera
+from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.geometry.pose import Pose
+from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views
-from g_ray_lab.sources.reconstruction_batch import (
-    ReconstructionBatch,
-    ReconstructionSource,
-    ShapedSets,
-    Size,
-    draw_weighted,
-    merge_cameras,
-)
+from g_ray_lab.sources.batches import ReconstructionBatch, ReconstructionSource
+from g_ray_lab.sources.draws import HELD_OUT, check_draws, draw_weighted
+from g_ray_lab.sources.reconstruction_settings import ReconstructionData
 
+SHAPE_STREAM = 0x5A4E
+"""Keeps the draws of shapes independent of those of scenes."""
 MIXTURE_STREAM = 0x31C5
 """Keeps the draws of mixtures independent of those of scenes and shapes."""
+
+Size = tuple[int, int]
+"""Width and height."""
+
+
+class BatchShape(NamedTuple):
+    """Shape of the batch of one process at one step."""
+
+    sets: int
+    views: int
+    width: int
+    height: int
+
+
+class ShapedSets(ReconstructionSource):
+    """A source that makes any range of its stream in any shape that its settings allow."""
+
+    settings: ReconstructionData
+    seed: int
+    patch: int
+
+    @abstractmethod
+    def make_sets(
+        self, numbers: Sequence[int], rank: int = 0, *, views: int | None = None, size: Size | None = None
+    ) -> ReconstructionBatch:
+        """Make sets of the stream, by default with the most views that a set has, at the tallest height."""
+
+    def make_batch(self, step: int, rank: int = 0) -> ReconstructionBatch:
+        shape, first = self.draw_shape(step), step * self.settings.batch
+        numbers = range(first, first + shape.sets)
+        return self.make_sets(numbers, rank, views=shape.views, size=self.draw_size(step, rank))
+
+    def make_held_out(self) -> ReconstructionBatch:
+        return self.make_batch(0, HELD_OUT)
+
+    def draw_shape(self, step: int) -> BatchShape:
+        """Draw the number of views and the aspect ratio of a step from (seed, step) alone: all ranks agree."""
+        settings = self.settings
+        random = np.random.default_rng((self.seed, SHAPE_STREAM, step))
+        views = int(random.integers(settings.views[0], settings.views[1], endpoint=True))
+        aspect = round(float(random.uniform(*settings.aspect)), 2)
+        # 1e-6 more, so that 100 × 0.29 is not 28.999….
+        rows = int(settings.height * aspect + 1e-6) // self.patch
+        limit = settings.batch if settings.images_max is None else settings.images_max // views
+        return BatchShape(min(settings.batch, limit), views, settings.width, max(1, rows) * self.patch)
+
+    def draw_size(self, step: int, rank: int) -> Size:
+        """Return the size of the images of a step, which all training ranks share."""
+        shape = self.draw_shape(step)
+        return shape.width, shape.height
+
+    def check_shape(self) -> None:
+        """Raise ValueError for settings from which no batch can be drawn."""
+        settings, patch = self.settings, self.patch
+        if not 1 <= settings.views[0] <= settings.views[1]:
+            raise ValueError(f"views {settings.views} must be a range from 1 or more, e.g. (2, 24)")
+        if not 0 < settings.aspect[0] <= settings.aspect[1] <= 1:
+            raise ValueError(f"aspect {settings.aspect} must be a range in (0, 1], e.g. (0.33, 1.0)")
+        check_draws(self.seed, batch=settings.batch, patch=patch)
+        if min(settings.width, settings.height) < patch or settings.width % patch or settings.height % patch:
+            raise ValueError(
+                f"images of {settings.width}×{settings.height} px cannot be cut into patches of {patch} px: "
+                "give multiples of it"
+            )
+        if settings.images_max is not None and settings.images_max < settings.views[1]:
+            raise ValueError(
+                f"images_max {settings.images_max} is below the {settings.views[1]} views that a set may have: "
+                "raise it, or use fewer views"
+            )
+
+    def list_sizes(self) -> dict[Size, float]:
+        """Return the sizes that batches can have, with the share of views that has each; empty if any size will do."""
+        return {}
+
+
+def merge_cameras(cameras: Sequence[Camera]) -> Camera:
+    """Stack cameras; those of several models become tables of their rays, because a batch has one camera model."""
+    kinds = {(type(camera), camera.circle is None) for camera in cameras}
+    if len(kinds) > 1 or isinstance(cameras[0], RayMapCamera):
+        rays = [RayMap.from_camera(camera) for camera in cameras]
+        return RayMapCamera.stack([RayMapCamera.from_rays(each.directions, each.valid) for each in rays])
+    return type(cameras[0]).stack(cameras)
 
 
 @dataclass(frozen=True)
