@@ -206,10 +206,10 @@ def write_weights(path: Path, recipe=None, seed: int = 0) -> Path:
     from safetensors.torch import save_file
 
     from g_ray.models.lvsm import LVSM
-    from g_ray_lab.recipes import nvs_recipes as nvs
+    from g_ray_lab.recipes import nvs_recipes
 
     if recipe is None:
-        tiny = nvs.tiny("gta_gray")
+        tiny = nvs_recipes.tiny("gta_gray")
         recipe = replace(tiny, model=replace(tiny.model, dim=48, layers=2, ffn=48))
     torch.manual_seed(seed)
     weights = LVSM(recipe.model).state_dict()

@@ -25,7 +25,6 @@ from g_ray_lab.datasets.objaverse import (
 from g_ray_lab.meshes.mesh_files import find_meshes
 from g_ray_lab.sources import render_objects as cluster
 from g_ray_lab.sources.dataset_folder import claim_folder
-from g_ray_lab.sources.object_cameras import sample_cameras
 from g_ray_lab.sources.render_objects import (
     Cluster,
     ObjectJob,
@@ -34,6 +33,7 @@ from g_ray_lab.sources.render_objects import (
     render_object,
     render_objects,
     render_on_cluster,
+    sample_cameras,
 )
 
 TINY = ObjectSettings(size=16, antialias=1)

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from g_ray.models.dinov2 import DINOV2_SIZES, DINOv2, DINOv2Config
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
-from g_ray_lab.recipes import reconstruction_recipes as recipes
+from g_ray_lab.recipes import reconstruction_recipes
 from g_ray_lab.training.distributed import World
 from g_ray_lab.training.engine import train
 from g_ray_lab.training.learner import Learner
@@ -42,7 +42,7 @@ def mini(monkeypatch, tmp_path, folder):
     monkeypatch.setitem(RECONSTRUCTION_SIZES, "dino", partial(RECONSTRUCTION_SIZES["dino"], **small))
     torch.manual_seed(7)
     save_file(DINOv2(size).state_dict(), tmp_path / "dino.safetensors")
-    recipe = recipes.dino("gray")
+    recipe = reconstruction_recipes.dino("gray")
     return replace(
         recipe,
         model=replace(recipe.model, encoder=tmp_path / "dino.safetensors"),

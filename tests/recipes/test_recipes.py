@@ -10,8 +10,7 @@ from safetensors.torch import load_file
 from g_ray.encodings import ENCODINGS
 from g_ray.models.lvsm_config import METHODS
 from g_ray_lab.losses import NVSLossSettings
-from g_ray_lab.recipes import RECIPES, get_recipe, list_names, split_name
-from g_ray_lab.recipes import nvs_recipes as nvs
+from g_ray_lab.recipes import RECIPES, get_recipe, list_names, nvs_recipes, split_name
 from g_ray_lab.recipes.stored_recipe import parse_recipe, read_recipe
 from g_ray_lab.training.distributed import World
 from g_ray_lab.training.engine import train
@@ -35,7 +34,7 @@ def test_names_are_families_with_their_methods():
     assert split_name("nvs-tiny") == ("nvs-tiny", "gta_gray")
     assert split_name("recon-rooms") == ("recon-rooms", None)
     assert split_name("recon-tiny-rope_normalized") == ("recon-tiny", "rope_normalized")
-    assert get_recipe("nvs-objects-tiny-plucker") == nvs.objects_tiny("plucker")
+    assert get_recipe("nvs-objects-tiny-plucker") == nvs_recipes.objects_tiny("plucker")
     for name in ("nonsense", "nvs-tiny-gray", "recon-rooms-gray", "nvs-tiny-"):
         with pytest.raises(ValueError, match="unknown recipe"):
             split_name(name)
@@ -53,7 +52,7 @@ def test_every_method_has_a_registered_encoding(method):
     assert METHODS[method].encoding in ENCODINGS
 
 
-@pytest.mark.parametrize("make", [nvs.tiny, nvs.paper])
+@pytest.mark.parametrize("make", [nvs_recipes.tiny, nvs_recipes.paper])
 def test_methods_differ_in_two_names_only(make):
     for one, other in itertools.combinations(METHODS, 2):
         changed = list_differences(make(one).to_settings(), make(other).to_settings())
@@ -62,7 +61,7 @@ def test_methods_differ_in_two_names_only(make):
 
 def test_the_papers_numbers():
     """Appendix "Novel View Synthesis"."""
-    recipe = nvs.paper("gta_gray")
+    recipe = nvs_recipes.paper("gta_gray")
     assert recipe.schedule == Schedule(lr=4e-4, steps=80_000, warmup=2_500, start=4e-6)
     assert recipe.optimizer == OptimizerSettings(betas=(0.9, 0.95), weight_decay=0.5, clip=None)
     assert (recipe.precision, recipe.data.batch, recipe.loss.lpips) == ("fp16", 4, 0.5)
@@ -76,7 +75,7 @@ def test_the_papers_numbers():
 
 def small(method, **changes):
     """The tiny recipe in two layers and three scenes."""
-    recipe = nvs.tiny(method)
+    recipe = nvs_recipes.tiny(method)
     return replace(
         recipe,
         model=replace(recipe.model, layers=2),
@@ -126,7 +125,7 @@ def test_validation_scenes_are_never_trained_on():
 def test_lpips_without_weights_is_an_error_that_names_the_command(tmp_path, monkeypatch):
     monkeypatch.setenv("G_RAY_CACHE", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="g-ray weights lpips"):
-        nvs.paper("gta").build_task()
+        nvs_recipes.paper("gta").build_task()
 
 
 def test_lpips_joins_the_loss(tmp_path):

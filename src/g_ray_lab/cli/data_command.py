@@ -71,7 +71,7 @@ class Check:
         from g_ray.formats.masks import add_masks
         from g_ray.formats.posed_scene import PosedScene
         from g_ray_lab.sources.scene_check import check_scene
-        from g_ray_lab.sources.scene_store import DepthReading
+        from g_ray_lab.sources.scenes_reconstruction import DepthReading
 
         reading = DepthReading(self.depth_convention, self.depth_unit, self.depth_modality)
 

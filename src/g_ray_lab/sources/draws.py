@@ -1,5 +1,6 @@
 """Random draws that any process repeats: streams of numbered scenes, and new draws for unreadable files."""
 
+import hashlib
 import pickle
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
@@ -23,6 +24,12 @@ REDRAW_STREAM = 0x2ED2
 """Keeps further draws independent of the first ones."""
 
 Drawn = TypeVar("Drawn")
+
+
+def make_object_random(name: str, seed: int, purpose: str) -> np.random.Generator:
+    """Make the generator of an object for a purpose, the same in every process."""
+    digest = hashlib.blake2b(f"{seed}/{purpose}/{name}".encode(), digest_size=16).digest()
+    return np.random.default_rng(int.from_bytes(digest, "little"))
 
 
 def check_draws(seed: int, **counts: int) -> None:

@@ -28,7 +28,7 @@ from g_ray_lab.datasets.objaverse import (
     read_cameras,
 )
 from g_ray_lab.sources.clip_sampling import hash_to_unit
-from g_ray_lab.sources.object_cameras import make_object_random
+from g_ray_lab.sources.draws import make_object_random
 
 TEST_SHARE = 0.1
 """Of all objects, as in the paper: 8,000 of 80,000."""

@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,21 +13,111 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
+from g_ray.formats import find_scenes, read_scene
+from g_ray.formats.masks import add_masks
 from g_ray.formats.posed_scene import PosedScene, check_depth_size
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
-from g_ray.media.depth import convert_to_ray_depth, resize_depth
+from g_ray.media.depth import Convention, convert_to_ray_depth, resize_depth
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.resample import Box, place_box, resample
 from g_ray.rays.views import Views
 from g_ray_lab.sources.batches import ReconstructionBatch
+from g_ray_lab.sources.clip_sampling import hash_to_unit
 from g_ray_lab.sources.color import ColorChange, ColorJitter
-from g_ray_lab.sources.covisibility import compute_overlap, draw_covisible_views
+from g_ray_lab.sources.covisibility import compute_overlap, draw_covisible_views, get_scene_covisibility
 from g_ray_lab.sources.draws import HELD_OUT, draw_all_readable, make_generator
 from g_ray_lab.sources.recent_cache import RecentCache
 from g_ray_lab.sources.reconstruction_settings import ScenesViews
-from g_ray_lab.sources.scene_store import DepthReading, LoadedScene, SceneStore
 from g_ray_lab.sources.shaped_sets import ShapedSets, Size, merge_cameras
+
+# The scene folders of a training: their list, which are held out, and a cache of scenes.
+
+
+KEPT = 256
+"""Scenes in memory: cameras, poses and overlaps, no pictures."""
+
+
+@dataclass(frozen=True)
+class DepthReading:
+    """How to read depth files where it differs from what their format says; None keeps that."""
+
+    convention: Convention | None = None
+    unit: float | int | None = None
+    modality: str | None = None
+    """Of WAI folders, see `read_wai`."""
+
+    def __post_init__(self) -> None:
+        if self.unit is not None and not self.unit > 0:
+            raise ValueError(f"the unit of depth files, {self.unit}, must be a positive number")
+
+    def apply_to(self, scene: PosedScene) -> PosedScene:
+        changes = {
+            name: value
+            for name, value in (("convention", self.convention), ("unit", self.unit))
+            if value is not None
+        }
+        return replace(scene, depth=tuple(file and replace(file, **changes) for file in scene.depth))
+
+
+class LoadedScene:
+    """A scene that has depth; its covisibility is computed on first use."""
+
+    def __init__(self, scene: PosedScene) -> None:
+        if not scene.depth:
+            raise ValueError(f"{scene.folder}: no depth; reconstruction learns from views with depth maps")
+        self.scene = scene
+        self.with_depth = [view for view, file in enumerate(scene.depth) if file is not None]
+
+    @cached_property
+    def covisibility(self) -> Float[np.ndarray, "view view"]:
+        return get_scene_covisibility(self.scene)
+
+
+class SceneStore:
+    """Scenes of one or more folders, each a scene or a folder of scenes.
+
+    Whether a scene is held out depends on its name alone, not on what else is there; of two scenes or more at least
+    one is, and at least one is not. A single scene is split by its frames instead: see `ScenesReconstruction`.
+    `masks` is a folder inside every scene folder.
+    """
+
+    def __init__(
+        self,
+        folders: Sequence[Path | str],
+        hold_out: float,
+        reading: DepthReading,
+        masks: Path | None = None,
+    ) -> None:
+        if isinstance(folders, str | Path) or not folders:
+            raise ValueError("no scenes: give one or more folders, each a scene or a folder of scenes")
+        scenes = [(Path(root), scene) for root in folders for scene in find_scenes(Path(root))]
+        self.folders = [scene for _, scene in scenes]
+        self.names = [_format_name(root, scene) for root, scene in scenes]
+        self.reading, self.masks = reading, masks
+        order = sorted(range(len(self.names)), key=lambda i: (hash_to_unit(self.names[i]), self.names[i]))
+        count = sum(hash_to_unit(name) < hold_out for name in self.names)
+        count = min(max(1, count), len(order) - 1)
+        self.held_out, self.training = sorted(order[:count]), sorted(order[count:])
+        self.recent: RecentCache[LoadedScene] = RecentCache(KEPT)
+
+    def __getitem__(self, index: int) -> LoadedScene:
+        return self.recent(index, partial(self._load, index))
+
+    def _load(self, index: int) -> LoadedScene:
+        scene = read_scene(self.folders[index], check=False, modality=self.reading.modality)
+        return LoadedScene(
+            self.reading.apply_to(scene if self.masks is None else add_masks(scene, self.masks))
+        )
+
+
+def _format_name(root: Path, scene: Path) -> str:
+    """Return a name that does not depend on where the data is stored."""
+    return (Path(root.resolve().name) / scene.relative_to(root)).as_posix()
+
+
+# Sets of views, each a function of (seed, step, rank).
+
 
 SIZE_STREAM = 0x512E
 """Keeps the draws of sizes independent of those of scenes and shapes."""

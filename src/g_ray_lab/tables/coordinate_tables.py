@@ -121,9 +121,9 @@ class FrequencyRecon(Table):
 
 def make_row(scale: str, method: str, options: "EncodingOptions") -> "ReconstructionRecipe":
     """Return the recipe of a method whose encodings have other options."""
-    from g_ray_lab.recipes import reconstruction_recipes as reconstruction
+    from g_ray_lab.recipes import reconstruction_recipes
 
-    recipe = {"small": reconstruction.tiny, "paper": reconstruction.ablation}[scale](method)
+    recipe = {"small": reconstruction_recipes.tiny, "paper": reconstruction_recipes.ablation}[scale](method)
     if scale == "small":
         schedule = replace(recipe.schedule, steps=STEPS, warmup=STEPS // 20)
         recipe = replace(recipe, schedule=schedule)
