@@ -164,7 +164,7 @@ def no_file(root, index):
         (missing_image, f"{MISSING}: no such image"),
         (missing_object, "names an object that is not there"),
         (other_cameras, "made for other cameras"),
-        (edited, "is not what SHA256SUMS beside it says"),
+        (edited, "does not match SHA256SUMS next to it"),
         (no_json, "not an index of objects"),
         (no_file, r"novel_fov_dolly\.json"),
     ],

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from room_scenes import compute_covisibility
 
 from g_ray.cameras import Pinhole, RayMapCamera
 from g_ray.geometry.pointmap import transform_points
-from g_ray_lab.sources.covisibility import compute_covisibility, compute_overlap, draw_covisible_views
+from g_ray_lab.sources.covisibility import compute_overlap, draw_covisible_views
 from g_ray_lab.sources.draws import HELD_OUT, UnreadableFolder
 from g_ray_lab.sources.reconstruction_settings import FolderSettings, RoomsViews, ScenesViews
 from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction

@@ -145,7 +145,7 @@ def is_leader() -> bool:
 
 
 def collect_provenance() -> dict[str, Any]:
-    """Return what is stored beside every checkpoint: machine, commit, versions and command line."""
+    """Return what is stored with every checkpoint: machine, commit, versions and command line."""
     from g_ray.runtime import provenance as here
 
     return {**here.collect_provenance(), "libraries": read_library_versions(), "command": sys.argv}

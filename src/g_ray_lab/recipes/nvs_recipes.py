@@ -93,7 +93,7 @@ def quick(method: str) -> NVSRecipe:
 def paper(method: str) -> NVSRecipe:
     """The appendix "Novel View Synthesis" on rooms: 256×256, batch 4 on one GPU, fp16, 80,000 steps.
 
-    The warm-up starts at a hundredth of the peak, as in released code; the paper does not say where. There is no
+    The warm-up starts at a hundredth of the peak, as in released code; the paper does not state it. There is no
     gradient clipping: the paper mentions none for synthesis.
     """
     return NVSRecipe(
@@ -114,7 +114,7 @@ def objects_tiny(method: str, root: Path = OBJECTS) -> NVSRecipe:
 def objects_paper(method: str, root: Path = OBJECTS) -> NVSRecipe:
     """The settings of nvs-paper on rendered objects.
 
-    Training uses the targets of the original mixed protocol. The paper does not say which targets it trains on; its
+    Training uses the targets of the original mixed protocol. The paper does not state its training targets; its
     11 dB at new viewpoints with changed FoV, next to 26 dB at the given ones, indicate that it never trained on the
     former.
     """

@@ -169,7 +169,7 @@ def score_reconstruction(
 
 
 def score_on_folders(recipe: ReconstructionRecipe, weights: Path, tests: FoldersScorer) -> dict[str, Any]:
-    """Score a network on test folders and photographs, beside `standing`, which is calibration alone."""
+    """Score a network on test folders and photographs, next to `standing`, which is calibration alone."""
     network = load_reconstruction(weights)
     scores = {setting: tests.score_network(network, setting) for setting in tests.settings}
     rows = make_rows([ScoredRun("", recipe.seed, 0, 0.0, scores)])

@@ -1,6 +1,6 @@
 """Check the declared convention of poses: rays to the same point from two views must meet.
 
-Poses come with camera axes (OpenCV, Blender) and a direction (world_from_cam or its inverse), and files do not say
+Poses come with camera axes (OpenCV, Blender) and a direction (world_from_cam or its inverse), and files do not state
 which. Two rays that see the same point meet in front of both cameras under the right reading; under a wrong one most
 of them do not. Nothing here knows where matches come from.
 """
@@ -18,13 +18,13 @@ from g_ray.geometry.pose import Pose
 
 DECLARED = "as declared"
 MARGIN_DEG = 0.3
-"""One reading must miss by so much less than another to win a match: about a pixel or two of ordinary video."""
+"""How much less one reading must miss than another to win a match: about a pixel or two of ordinary video."""
 MEET_DEG = 1.0
 """Rays that miss by less count as meeting: pixels, calibration and poses all have errors."""
 MIN_MATCHES = 20
 """Matches by which one reading must lead."""
 CLEARLY = 2
-"""Times as many matches must prefer it, besides: wrong matches prefer any."""
+"""In addition, this many times as many matches must prefer it: wrong matches prefer any reading."""
 
 
 def _swap_opengl_opencv(pose: Pose) -> Pose:
@@ -50,7 +50,7 @@ READINGS: dict[str, Callable[[Pose], Pose]] = {
 
 @dataclass(frozen=True)
 class MatchedViews:
-    """Pixels of two views that show the same points, and the cameras and poses they are said to have."""
+    """Pixels of two views that show the same points, and their declared cameras and poses."""
 
     pixels: Float[Tensor, "2 match 2"]
     cameras: tuple[Camera, Camera]

@@ -1,6 +1,6 @@
 """Check depth against poses and pictures: points of one view must lie where another view sees them.
 
-Files do not say what their numbers mean: camera axes, direction of poses, z-depth or depth along the ray, the unit.
+Files do not state what their numbers mean: camera axes, direction of poses, z-depth or depth along the ray, the unit.
 Each possible meaning is a reading; the points of a view are moved into another one under it, and depth and color that
 are measured there are compared with the expected ones.
 """
@@ -23,7 +23,7 @@ UNSEEN = 0.3
 COLOR = 0.2
 """Error of a point whose color is as different as black and white."""
 MARGIN = 0.03
-"""One reading must err by so much less than another to win a point."""
+"""How much less one reading must err than another to win a point."""
 AGREE = 0.1
 """Points that err by less agree."""
 FACTORS = tuple(10 ** (k / 8) for k in range(-32, 33) if k)
@@ -31,7 +31,7 @@ FACTORS = tuple(10 ** (k / 8) for k in range(-32, 33) if k)
 FINER = tuple(10 ** (k / 64) for k in range(-7, 8))
 """What that is then multiplied by."""
 FEW = 8
-"""So many pairs are enough to look for the factor."""
+"""Pairs that are enough to look for the factor."""
 
 
 @dataclass(frozen=True)

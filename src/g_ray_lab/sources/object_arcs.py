@@ -32,7 +32,7 @@ SHARES = {
     "held_out": (TEST_SHARE, TEST_SHARE + HELD_OUT_SHARE),
     "train": (TEST_SHARE + HELD_OUT_SHARE, 1.0),
 }
-"""Of all products: color variants of an object are in one split."""
+"""Range of every split in [0, 1), by product: color variants of an object are in one split."""
 
 OBJECT_FROM_SCENE = ((1.0, 0.0, 0.0), (0.0, 0.0, 1.0), (0.0, -1.0, 0.0))
 """Meshes have z up, scenes y down."""

@@ -1,8 +1,8 @@
-"""Which views of which objects are given and which are asked for: the paper's six protocols as frozen files.
+"""Context and target views of test objects: the paper's six protocols as frozen files.
 
 Appendix "Objaverse Target-View Definitions". Two native views are given, the same two in all six protocols. One file
 per protocol, `{uid: {"context_view_files": [2], "target_view_files": […], "partition": "test", "cameras": digest}}`,
-and `SHA256SUMS` beside them, as `sha256sum -c` takes it.
+and `SHA256SUMS` next to them, as `sha256sum -c` reads it.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ from g_ray_lab.sources.clip_sampling import hash_to_unit
 from g_ray_lab.sources.draws import make_object_random
 
 TEST_SHARE = 0.1
-"""Of all objects, as in the paper: 8,000 of 80,000."""
+"""Share of test objects, as in the paper: 8,000 of 80,000."""
 
 SUMS = "SHA256SUMS"
 
@@ -41,7 +41,7 @@ ContextPairs = Mapping[str, tuple[int, int]]
 
 @dataclass(frozen=True)
 class TargetKinds:
-    """What is asked for: kinds of views at the two given directions, and at the six others."""
+    """Kinds of target views at the two given directions, and at the six others."""
 
     given: tuple[int, ...]
     other: tuple[int, ...]
@@ -71,7 +71,7 @@ EVERY_VIEW = TargetKinds(given=(FOCAL, DOLLY), other=KINDS)
 
 @dataclass(frozen=True)
 class Entry:
-    """One object: images that are given, images that are asked for, and which cameras took them."""
+    """One object: context images, target images, and a digest of their cameras."""
 
     contexts: tuple[str, str]
     targets: tuple[str, ...]
@@ -194,7 +194,7 @@ def _parse_entry(document: dict[str, Any]) -> Entry:
 def _check_digest(path: Path, digest: str) -> None:
     sums = dict(line.split()[::-1] for line in (path.parent / SUMS).read_text().splitlines())
     if sums.get(path.name) != digest:
-        raise ValueError(f"{path} is not what {SUMS} beside it says: it was changed; write the index again")
+        raise ValueError(f"{path} does not match {SUMS} next to it: it was changed; write the index again")
 
 
 def _check_object(path: Path, folder: Path, entry: Entry) -> None:

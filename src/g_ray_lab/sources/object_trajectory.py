@@ -35,7 +35,7 @@ def read_settings(root: Path) -> ObjectSettings:
         known = {field.name for field in fields(ObjectSettings)}
         return ObjectSettings(**{name: value for name, value in document.items() if name in known})
     except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} does not say how objects were rendered: {error}") from None
+        raise ValueError(f"{path} does not hold the settings of rendered objects: {error}") from None
 
 
 def make_path_cameras(first: ObjectCameras, frames: int) -> ObjectCameras:

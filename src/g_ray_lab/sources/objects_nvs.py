@@ -61,7 +61,7 @@ class ObjectViews(NamedTuple):
 class RenderedObjects:
     """Reads views of objects below `root`, at one size, and remembers what it read last.
 
-    All 24 cameras of an object count for its scale, so that it is the same whichever views are asked for; released
+    All 24 cameras of an object count for its scale, so that it is the same whichever views are loaded; released
     code takes those of an index entry. The world stays the object's: poses are not made relative to a context.
     """
 
@@ -118,15 +118,15 @@ class RenderedObjects:
 
 
 HELD_OUT_SHARE = 0.02
-"""Of all objects: neither trained on nor tested on."""
+"""Share of all objects that are neither trained on nor tested on."""
 
 TARGETS: dict[str, TargetKinds] = {"all": EVERY_VIEW, **PROTOCOLS}
-"""What a training step may ask for: every view but the two that are given, or a protocol's targets."""
+"""Targets of a training step: every view but the two that are given, or a protocol's targets."""
 
 
 @dataclass(frozen=True)
 class ObjectsNVS(NVSSource):
-    """Two native views of an object are given, another of its 24 is asked for; all three are drawn for every sample.
+    """Two native views of an object are given, another of its 24 is the target; all three are drawn for every sample.
 
     A sample is a function of (seed, rank, number): `make_batch(step)` holds numbers step · batch and following, for any
     batch size. The objects of the test protocols are never among them.
@@ -143,7 +143,7 @@ class ObjectsNVS(NVSSource):
         if not self.training_names:
             raise ValueError(
                 f"{settings.root} has {len(self._names)} objects to train on: "
-                "render at least 2 besides those for testing"
+                "render at least 2 in addition to those for testing"
             )
 
     @cached_property
@@ -161,7 +161,7 @@ class ObjectsNVS(NVSSource):
     def held_out_names(self) -> list[str]:
         """Objects for validation: the products next to those for testing, at least one."""
         first = hash_to_unit(get_product(self._names[0])) if self._names else 0.0
-        # Below TEST_SHARE there is nobody, unless an index says who is tested.
+        # Nothing is below TEST_SHARE, unless an index lists the objects for testing.
         limit = max(HELD_OUT_SHARE + (TEST_SHARE if self.settings.index is None else 0.0), first)
         return [uid for uid in self._names if hash_to_unit(get_product(uid)) <= limit]
 

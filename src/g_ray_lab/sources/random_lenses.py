@@ -80,7 +80,7 @@ def compute_zoomed_center(
 FINER = 4
 """Rays per pixel and axis: a new pixel is the mean of what they see."""
 NARROWER = 0.9
-"""A fisheye's width in angles beside that of the photograph it is cut from, so that its corners find content."""
+"""A fisheye's field of view over that of the photograph it is cut from, so that its corners find content."""
 
 
 def reproject_batch(batch: ReconstructionBatch, cameras: Sequence[Camera]) -> ReconstructionBatch:

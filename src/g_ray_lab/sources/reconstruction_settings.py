@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReconstructionData(ABC):
-    """Shape of a batch; subclasses say where sets of views come from.
+    """Shape of a batch; subclasses are the sources of sets of views.
 
     The paper's first stage is 224×224 px, 120 sets, 2 to 24 views, aspect 0.33 to 1 and at most 240 images: two views
     come in 120 sets, 24 views in ten.
@@ -104,7 +104,7 @@ class FolderSettings:
     zoom_max: float | None = None
     depth_max: float | None = None
     depth_unit: float | None = None
-    """Length per stored number, instead of what the format says: 0.001 for millimeters."""
+    """Length per stored number, instead of that of the format: 0.001 for millimeters."""
     depth_convention: Literal["z", "ray"] | None = None
     depth_modality: str | None = None
     """Of WAI folders: which depth, e.g. pred_depth/mvsanywhere."""

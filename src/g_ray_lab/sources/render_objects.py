@@ -39,7 +39,7 @@ ELEVATION_DEG = (-10.0, 30.0)
 FILL = 0.6
 """A cube of size 1 in the plane of the object's center spans this share of a native image's height."""
 
-NATIVE_DISTANCE = (0.9, 1.1)  # factors of the distance that FILL asks for
+NATIVE_DISTANCE = (0.9, 1.1)  # factors of the distance at which FILL holds
 DOLLY_DISTANCE = (0.8, 1.2)  # … of the dolly variant
 FOCAL_EXPONENT = (0.8, 1.2)  # f ← f^e, f in pixels of an image that is UNIT_PX pixels high
 UNIT_PX = 100.0
@@ -174,7 +174,7 @@ class RenderOutcome:
 def render_objects(
     root: Path, jobs: Sequence[ObjectJob], settings: ObjectSettings, workers: int = 1
 ) -> Iterator[RenderOutcome]:
-    """Render what is not there yet, in so many processes; an outcome as each is done, in any order.
+    """Render what is not there yet, in `workers` processes; yield an outcome as each is done, in any order.
 
     A mesh that cannot be read is an outcome, any other error ends the run. Leaving the iteration (Ctrl-C) lets the
     objects that are under way finish and starts no more.
@@ -265,7 +265,7 @@ def _watch_jobs(
 ) -> Iterator[RenderOutcome]:
     missing = {job.name for job in todo}
     while missing:
-        over = all(job.done() for job in started)  # asked first: what is missing afterwards never comes
+        over = all(job.done() for job in started)  # checked first: what is missing afterwards never comes
         done = {name for name in missing if is_finished(root, name)}
         missing -= done
         yield from (RenderOutcome(name) for name in sorted(done))

@@ -60,7 +60,7 @@ HARDLY = 0.02
 LITTLE = 0.3
 """If fewer of the visible points agree, something is wrong that no reading explains."""
 SLIGHT = (0.9, 1.1)
-"""A unit so little off is a matter of calibration."""
+"""A unit that is off by less is a matter of calibration."""
 
 Message = tuple[Literal["error", "warning", "note"], str]
 
@@ -201,9 +201,9 @@ def check_scene(
     adapt: Callable[[PosedScene], PosedScene] = lambda scene: scene,
     modality: str | None = None,
 ) -> SceneReport:
-    """Everything that can be said about a scene; contents of files are looked at in `frames` views spread over it.
+    """Check a scene; the contents of files are read in `frames` views spread over it.
 
-    `adapt` changes what the format says about depth; `modality`: see `read_wai`.
+    `adapt` changes how depth is read; `modality`: see `read_wai`.
     """
     findings: list[Finding] = []
     try:

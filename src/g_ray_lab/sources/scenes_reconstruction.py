@@ -40,7 +40,7 @@ KEPT = 256
 
 @dataclass(frozen=True)
 class DepthReading:
-    """How to read depth files where it differs from what their format says; None keeps that."""
+    """How to read depth files where it differs from their format; None keeps the format's."""
 
     convention: Convention | None = None
     unit: float | int | None = None

@@ -115,7 +115,7 @@ class MixtureReconstruction(ReconstructionSource):
 
     All sources have batches of one shape. Where they keep the shape of photographs (`stored_shape`), a step draws one
     size and takes its sets from the sources that have it: a source has weight × share of its views of this size, so
-    over many steps every source is drawn as often as its weight says.
+    over many steps every source is drawn in proportion to its weight.
     """
 
     sources: tuple[ShapedSets, ...]

@@ -89,7 +89,7 @@ def train(
 
 @dataclass
 class Interrupt:
-    """The signal that asks a run to stop, once there was one."""
+    """The signal to stop, once it was received."""
 
     received: int | None = None
 

@@ -48,10 +48,10 @@ MAX_WORKERS = 8
 """Per rank, if their number is not given: more processes mostly hold more scenes in memory."""
 
 
-def choose_workers(asked: int | None, device: str, cores: int, ranks: int) -> int:
+def choose_workers(wanted: int | None, device: str, cores: int, ranks: int) -> int:
     """Return how many processes make batches for one of `ranks` on a machine, on a device of the given type."""
-    if asked is not None:
-        return asked
+    if wanted is not None:
+        return wanted
     # One core is left to the rank itself, which launches the GPU's work.
     return 0 if device == "cpu" else min(MAX_WORKERS, max(1, cores // ranks - 1))
 

@@ -18,6 +18,7 @@ from g_ray_lab.training.distributed import (
     distribute_model,
     get_optimizer_state,
     get_weights,
+    iterate_blocks,
     restore_state,
     scale_gradients,
 )
@@ -42,6 +43,7 @@ class SkipCounter:
     """Sets that were drawn again, because a file of the first draw cannot be read."""
 
     REMEMBERED = 20
+    STORED = ("total", "in_a_row", "redrawn", "recent")
 
     def record_success(self) -> None:
         self.in_a_row = 0
@@ -65,12 +67,11 @@ class SkipCounter:
         raise TooManySkipped(f"{how} had to be skipped, stopping; the last one: {self.recent[-1]}")
 
     def state_dict(self) -> dict[str, Any]:
-        counts = {"total": self.total, "in_a_row": self.in_a_row, "redrawn": self.redrawn}
-        return {**counts, "recent": list(self.recent)}
+        return {name: getattr(self, name) for name in self.STORED}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.total, self.in_a_row, self.recent = state["total"], state["in_a_row"], list(state["recent"])
-        self.redrawn = state.get("redrawn", 0)  # not in checkpoints of earlier versions
+        for name in state:
+            setattr(self, name, state[name])
 
 
 # Means of logged scalars since the last entry.
@@ -108,7 +109,7 @@ def build_optimizer(model: nn.Module, settings: OptimizerSettings, *, fused: boo
     """Build AdamW with weight decay for matrices, and none for vectors; `fused` updates all weights in one kernel.
 
     Deciding by the number of axes and not by name keeps decay away from biases as well as norms; the released NVS code
-    asks for "norm" in the name and so pulls the bias of RayRoPE's depth predictor, which starts at 3, towards zero.
+    looks for "norm" in the name and so pulls the bias of RayRoPE's depth predictor, which starts at 3, towards zero.
     """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
@@ -127,10 +128,8 @@ def compile_blocks(model: nn.Module, backend: str = "inductor") -> None:
 
     Numbers of views and rows change from step to step, so sizes are symbols from the start.
     """
-    for holder in model.modules():
-        if isinstance(holder, nn.ModuleList):
-            for block in holder:
-                block.compile(backend=backend, dynamic=True)
+    for block in iterate_blocks(model):
+        block.compile(backend=backend, dynamic=True)
 
 
 # Batches on a device.
@@ -139,7 +138,7 @@ def compile_blocks(model: nn.Module, backend: str = "inductor") -> None:
 def move_to_device(value: Any, device: torch.device) -> Any:
     """Return the same structure with every tensor, and everything else that has `.to`, on `device`."""
     if hasattr(value, "to"):
-        # From page-locked memory the copy runs beside the work that was launched before it.
+        # From page-locked memory the copy overlaps with work that was launched before it.
         return value.to(device, non_blocking=True) if device.type == "cuda" else value.to(device)
     if is_dataclass(value) and not isinstance(value, type):
         moved = {f.name: move_to_device(getattr(value, f.name), device) for f in fields(value) if f.init}

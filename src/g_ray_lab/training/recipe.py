@@ -138,7 +138,7 @@ class Run:
     parallel: Literal["ddp", "fsdp"] = "ddp"
     """With torchrun: a whole model per process (DDP), or its shards (FSDP2)."""
     workers: int | None = None
-    """Processes per rank that make batches ahead of time; 0 makes them in the training process. If not given: beside a
+    """Processes per rank that make batches ahead of time; 0 makes them in the training process. If not given: with a
     GPU its rank's share of the cores, at most 8; without a GPU, where training itself takes the cores, 0."""
     cache: Path | None = None
     """Folder for features of a frozen encoder, each computed once; runs can share it. None computes them every time."""
