@@ -146,17 +146,12 @@ def is_leader() -> bool:
 
 def collect_provenance() -> dict[str, Any]:
     """Return what is stored with every checkpoint: machine, commit, versions and command line."""
-    from g_ray.runtime import provenance as here
+    from g_ray.runtime import provenance
 
-    return {**here.collect_provenance(), "libraries": read_library_versions(), "command": sys.argv}
-
-
-def read_library_versions() -> dict[str, str]:
-    """Return the installed versions of the libraries that training uses."""
     versions = {}
     for name in LIBRARIES:
         try:
             versions[name] = version(name)
         except PackageNotFoundError:
             versions[name] = "not installed"
-    return versions
+    return {**provenance.collect_provenance(), "libraries": versions, "command": sys.argv}

@@ -152,8 +152,8 @@ def _make_coarse_view(camera: Camera, file: DepthFile | None) -> CoarseView:
     depth = None if file is None else file.read()
     scale = min(1.0, LOOKUP_PX / max(camera.width, camera.height))
     grid = camera.resize(POINTS_PX, POINTS_PX).to(torch.float32)
-    size = [max(2, round(side * scale)) for side in (camera.width, camera.height)]
-    lookup = camera.resize(*size).to(torch.float32)
+    width, height = (max(2, round(side * scale)) for side in (camera.width, camera.height))
+    lookup = camera.resize(width, height).to(torch.float32)
     along, valid, rays = _sample_ray_depth(camera, grid, file, depth)
     return CoarseView(
         along[..., None] * rays.directions, valid, lookup, _sample_ray_depth(camera, lookup, file, depth)[0]

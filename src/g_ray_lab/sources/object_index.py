@@ -175,7 +175,9 @@ def read_index(folder: Path, protocol: str, root: Path) -> ObjectIndex:
     path = folder / f"{protocol}.json"
     content = path.read_bytes()
     digest = hashlib.sha256(content).hexdigest()
-    _check_digest(path, digest)
+    sums = dict(line.split()[::-1] for line in (folder / SUMS).read_text().splitlines())
+    if sums.get(path.name) != digest:
+        raise ValueError(f"{path} does not match {SUMS} next to it: it was changed; write the index again")
     try:
         document = json.loads(content)
         entries = {uid: _parse_entry(entry) for uid, entry in document.items()}
@@ -189,12 +191,6 @@ def read_index(folder: Path, protocol: str, root: Path) -> ObjectIndex:
 def _parse_entry(document: dict[str, Any]) -> Entry:
     first, second = document["context_view_files"]
     return Entry((first, second), tuple(document["target_view_files"]), document["cameras"])
-
-
-def _check_digest(path: Path, digest: str) -> None:
-    sums = dict(line.split()[::-1] for line in (path.parent / SUMS).read_text().splitlines())
-    if sums.get(path.name) != digest:
-        raise ValueError(f"{path} does not match {SUMS} next to it: it was changed; write the index again")
 
 
 def _check_object(path: Path, folder: Path, entry: Entry) -> None:

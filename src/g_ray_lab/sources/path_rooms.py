@@ -24,7 +24,6 @@ from g_ray_lab.sources.clip_sampling import (
     check_sampling,
     draw_frames,
     hash_to_unit,
-    is_long_enough,
     normalize_poses,
 )
 from g_ray_lab.sources.draws import check_draws, check_split
@@ -94,7 +93,7 @@ class PathRoomsNVS(NVSSource):
 
     def _group_by_split(self) -> dict[str, list[CameraPath]]:
         file, gap = self.settings.find_file(), self.settings.gap
-        paths = [path for path in read_paths(file).values() if is_long_enough(len(path), gap)]
+        paths = [path for path in read_paths(file).values() if len(path) > gap[0]]
         clips = {
             split: [path for path in paths if low <= hash_to_unit(path.key) < high]
             for split, (low, high) in SPLITS.items()

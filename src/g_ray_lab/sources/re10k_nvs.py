@@ -21,7 +21,6 @@ from g_ray_lab.sources.clip_sampling import (
     check_sampling,
     draw_frames,
     hash_to_unit,
-    is_long_enough,
     normalize_poses,
 )
 from g_ray_lab.sources.draws import check_draws, draw_all_readable, make_generator
@@ -42,14 +41,15 @@ def match_clips(clips: Clips, count: int) -> list[MatchedViews]:
 def match_pairs(clip: Clip) -> list[MatchedViews]:
     """Match pixels in pairs of frames, spread over the clip."""
     step = min(STEP, len(clip) - 1)
-    starts = sorted({int(start) for start in torch.linspace(0, len(clip) - 1 - step, PAIRS)})
-    return [_match_frames(clip, start, start + step) for start in starts] if step else []
-
-
-def _match_frames(clip: Clip, first: int, second: int) -> MatchedViews:
-    one, other = clip.frame(first), clip.frame(second)
-    poses = Pose(clip.poses.world_from_cam[[first, second]])
-    return MatchedViews(match_images(one.image, other.image), (one.camera, other.camera), poses)
+    if not step:
+        return []
+    matched = []
+    for first in sorted({int(start) for start in torch.linspace(0, len(clip) - 1 - step, PAIRS)}):
+        one, other = clip.frame(first), clip.frame(first + step)
+        poses = Pose(clip.poses.world_from_cam[[first, first + step]])
+        pixels = match_images(one.image, other.image)
+        matched.append(MatchedViews(pixels, (one.camera, other.camera), poses))
+    return matched
 
 
 # Batches, as the paper trains and evaluates on them.
@@ -122,7 +122,7 @@ class RE10KNVS(NVSSource):
         unit = torch.from_numpy(random.random(contexts + targets))
         for _ in range(TRIES):
             clip = self.clips.get_clip(keys[int(random.integers(len(keys)))])
-            if is_long_enough(len(clip), gap):
+            if len(clip) > gap[0]:
                 frames = draw_frames(random, len(clip), gap, contexts, targets)
                 return ClipFrames(clip, frames, contexts, compute_zoom_factors(unit, self.settings.zoom_max))
         raise ValueError(f"none of {TRIES} clips drawn has more than {gap[0]} frames: change the frame gap")

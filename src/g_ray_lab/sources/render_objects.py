@@ -63,17 +63,14 @@ def sample_cameras(uid: str, seed: int, size: int) -> ObjectCameras:
     # Rows are directions; columns native, focal, dolly.
     focals = np.stack([focal, zoomed, focal], -1) * size / UNIT_PX
     distances = np.stack([native, native, dolly], -1).clip(min=NEAREST)
-    return ObjectCameras(_make_pinholes(focals.ravel(), size), _make_poses(azimuth, elevation, distances))
+    lengths = torch.from_numpy(focals.ravel())
+    cameras = Pinhole.make(size, size, fx=lengths, fy=lengths, cx=size / 2, cy=size / 2)
+    return ObjectCameras(cameras, _make_poses(azimuth, elevation, distances))
 
 
 def compute_focal_px(fov_deg: float) -> float:
     """Focal length in pixels of an image that is UNIT_PX pixels high."""
     return UNIT_PX / 2 / tan(radians(fov_deg) / 2)
-
-
-def _make_pinholes(focal_px: Float[np.ndarray, "view"], size: int) -> Pinhole:
-    focal = torch.from_numpy(focal_px)
-    return Pinhole.make(size, size, fx=focal, fy=focal, cx=size / 2, cy=size / 2)
 
 
 def _make_poses(
@@ -105,9 +102,7 @@ class ObjectSettings:
     light: bool = True
     depth: bool = False
     up: str | None = None  # "y" or "z"; None is the habit of each file format
-    version: int = (
-        1  # of cameras, light and procedural shapes; raised when the same settings give other images
-    )
+    version: int = 1  # of cameras, light and shapes; raised when the same settings give other images
 
     def __post_init__(self) -> None:
         if not (8 <= self.size <= 8192 and 1 <= self.antialias <= 16 and self.seed >= 0):
@@ -205,9 +200,8 @@ class Cluster:
     kind: str
     jobs: int = 8
     workers: int = 1  # processes in each job
-    options: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # of submitit's executor: slurm_partition, timeout_min, …
+    # Parameters of submitit's executor: slurm_partition, timeout_min, …
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.jobs < 1 or self.workers < 1:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.optim import AdamW, Optimizer
+from torch.optim import AdamW
 
 from g_ray.models.checkpoint import load_weights, resolve_weights
 from g_ray_lab.training.distributed import (
@@ -215,11 +215,6 @@ def compute_learning_rate(schedule: Schedule, step: int) -> float:
     return schedule.final + (schedule.lr - schedule.final) * 0.5 * (1.0 + math.cos(math.pi * done))
 
 
-def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-
-
 # The update.
 
 
@@ -250,15 +245,20 @@ class Learner:
         The backward pass runs even when the loss is not a number: the ranks then stay in step with each other.
         """
         rate = compute_learning_rate(self.recipe.schedule, step)
-        set_learning_rate(self.optimizer, rate)
-        loss, logged = self._forward(move_to_device(batch, self.world.device))
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.model.train()
+        with autocast_to(self.recipe.precision, self.world.device):
+            loss, logged = self.task.compute_loss(self.model, move_to_device(batch, self.world.device))
         (loss * self.scale.scale).backward()
         scale_gradients(self.model, 1.0 / self.scale.scale)
         value, norm = float(loss.detach()), float(compute_gradient_norm(self.model))
         (bad_loss,) = self.world.reduce_any(not math.isfinite(value))
         finite = not bad_loss and math.isfinite(norm)
         if finite:
-            self._clip(norm)
+            limit = self.recipe.optimizer.clip
+            if limit is not None and norm > limit:
+                scale_gradients(self.model, limit / norm)
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         tolerated = not bad_loss and self.scale.tolerates_overflow()
@@ -268,16 +268,6 @@ class Learner:
         scalars = {name: float(scalar.detach()) for name, scalar in logged.items()}
         self.meter.add({"loss": value, **scalars, "gradient_norm": norm, "lr": rate})
         return None
-
-    def _forward(self, batch: Any) -> tuple[Tensor, dict[str, Tensor]]:
-        self.model.train()
-        with autocast_to(self.recipe.precision, self.world.device):
-            return self.task.compute_loss(self.model, batch)
-
-    def _clip(self, norm: float) -> None:
-        limit = self.recipe.optimizer.clip
-        if limit is not None and norm > limit:
-            scale_gradients(self.model, limit / norm)
 
     def _describe_failure(self, value: float, norm: float, bad_loss: bool, batch: Any) -> str:
         """Name this rank's batch if its own loss is not finite, or if the shared gradient alone is not.
