@@ -10,11 +10,11 @@ from PIL import Image
 from scipy.spatial.transform import Rotation
 
 from g_ray.cameras import Pinhole
+from g_ray.demo.random_room import make_random_room
 from g_ray.formats import SCENES, find_scenes, read_scene
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import convert_to_ray_depth
 from g_ray.rays.ray_map import RayMap
-from g_ray_lab.sources.rooms import make_random_room
 
 OPENGL = np.diag([1.0, -1.0, -1.0, 1.0])
 WIDTH, HEIGHT, FOV = 64, 48, pi / 2

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 from g_ray.cameras import OpenCVFisheye
+from g_ray.demo.random_room import make_random_room
 from g_ray.geometry.pose import Pose
 from g_ray.stereo import StereoOptions, StereoView, sweep_view
 from g_ray.stereo.sweep import count_hypotheses
 from g_ray_lab.bench.stereo_pairs import compare_pair, read_pairs
-from g_ray_lab.sources.rooms import make_random_room
 
 SIDE = 480
 NEAR, FAR = 0.5, 8.0

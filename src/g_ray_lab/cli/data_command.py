@@ -16,7 +16,7 @@ from g_ray_lab.cli.data_textured import Levels, TexturedRooms
 from g_ray_lab.cli.data_waymo import Waymo
 
 if TYPE_CHECKING:
-    from g_ray_lab.sources.checks.scene_check import SceneReport
+    from g_ray_lab.sources.scene_check import SceneReport
 
 SELDOM = 50
 """Scenes between two lines of progress without a terminal."""
@@ -45,7 +45,7 @@ class Check:
 
     def run(self) -> int:
         from g_ray.formats import find_scenes
-        from g_ray_lab.sources.checks.scene_check import pick_evenly
+        from g_ray_lab.sources.scene_check import pick_evenly
 
         if self.frames < 0 or self.scenes < 0 or (self.depth_unit is not None and self.depth_unit <= 0):
             raise ValueError("--frames and --scenes must be 0 or more, and --depth-unit positive")
@@ -70,8 +70,8 @@ class Check:
         from g_ray.cli.text import ProgressLine
         from g_ray.formats.masks import add_masks
         from g_ray.formats.posed_scene import PosedScene
-        from g_ray_lab.sources.checks.scene_check import check_scene
-        from g_ray_lab.sources.scenes.scene_store import DepthReading
+        from g_ray_lab.sources.scene_check import check_scene
+        from g_ray_lab.sources.scenes_reconstruction import DepthReading
 
         reading = DepthReading(self.depth_convention, self.depth_unit, self.depth_modality)
 

@@ -69,7 +69,7 @@ def store(job: Job) -> bool | str:
     """Store the covisibility of a scene; return whether it was computed, or why it cannot be."""
     from g_ray.formats import read_scene
     from g_ray_lab.sources.covisibility import store_covisibility
-    from g_ray_lab.sources.scenes.scene_store import DepthReading
+    from g_ray_lab.sources.scenes_reconstruction import DepthReading
 
     reading = DepthReading(job.convention, job.unit, job.modality)
     try:

@@ -10,8 +10,8 @@ import tyro
 from g_ray.cli.text import CountBar, follow_outcomes
 
 if TYPE_CHECKING:
-    from g_ray_lab.sources.objects.object_index import ContextPairs
-    from g_ray_lab.sources.objects.render_objects import ObjectJob, ObjectSettings
+    from g_ray_lab.sources.object_index import ContextPairs
+    from g_ray_lab.sources.render_objects import ObjectJob, ObjectSettings
 
 REFUSED = "refused.json"
 
@@ -58,7 +58,7 @@ class Objects:
         from g_ray.runtime.lock import lock_folder
         from g_ray_lab.datasets.objaverse import PARTIAL
         from g_ray_lab.sources.dataset_folder import claim_folder
-        from g_ray_lab.sources.objects.render_objects import list_object_jobs
+        from g_ray_lab.sources.render_objects import list_object_jobs
 
         settings = self.make_settings()
         jobs = list_object_jobs(self.folder, self.count, self.seed)
@@ -74,7 +74,7 @@ class Objects:
         return None if self.meshes == "none" else Path(self.meshes)
 
     def make_settings(self) -> "ObjectSettings":
-        from g_ray_lab.sources.objects.render_objects import PROCEDURAL, ObjectSettings
+        from g_ray_lab.sources.render_objects import PROCEDURAL, ObjectSettings
 
         return ObjectSettings(
             meshes=PROCEDURAL if self.folder is None else self.folder.resolve().name,
@@ -88,14 +88,13 @@ class Objects:
 
     def render(self, jobs: "list[ObjectJob]", settings: "ObjectSettings") -> dict[str, str]:
         """Render all objects with a progress bar; return the reasons for those that failed, by name."""
-        from g_ray_lab.sources.objects.render_objects import find_unfinished
+        from g_ray_lab.sources.render_objects import find_unfinished
 
         before = len(jobs) - len(find_unfinished(self.out, jobs))
         return follow_outcomes(self.start_rendering(jobs, settings), CountBar(len(jobs), before, "objects"))
 
     def start_rendering(self, jobs: "list[ObjectJob]", settings: "ObjectSettings") -> Any:
-        from g_ray_lab.sources.objects.render_cluster import Cluster, render_on_cluster
-        from g_ray_lab.sources.objects.render_objects import render_objects
+        from g_ray_lab.sources.render_objects import Cluster, render_objects, render_on_cluster
 
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"--workers {self.workers}: give 1 or more")
@@ -174,8 +173,7 @@ class ObjectsIndex:
     """Write the three files in the released format too."""
 
     def run(self) -> None:
-        from g_ray_lab.sources.objects.object_index import PROTOCOLS, read_index, write_indices
-        from g_ray_lab.sources.objects.released_index import write_released
+        from g_ray_lab.sources.object_index import PROTOCOLS, read_index, write_indices, write_released
 
         for name, digest in write_indices(self.root, self.out, self._choose_contexts()).items():
             targets = len(PROTOCOLS[name].list_names((0, 1)))
@@ -187,8 +185,7 @@ class ObjectsIndex:
 
     def _choose_contexts(self) -> "ContextPairs":
         from g_ray_lab.datasets.objaverse import find_objects
-        from g_ray_lab.sources.objects.object_index import draw_contexts
-        from g_ray_lab.sources.objects.released_index import read_released_contexts
+        from g_ray_lab.sources.object_index import draw_contexts, read_released_contexts
 
         if self.released is None:
             return draw_contexts(self.root, self.seed)

@@ -34,7 +34,7 @@ class RE10KCheck:
     def _check_split(self, split: str) -> bool:
         """Print clips and axes of a split; return whether the axes are consistent with the pictures."""
         from g_ray_lab.datasets.re10k import open_clips
-        from g_ray_lab.sources.checks.axes_check import check_axes
+        from g_ray_lab.sources.axes_check import check_axes
         from g_ray_lab.sources.re10k_nvs import match_clips
 
         if self.clips < 1:

@@ -10,6 +10,7 @@ from PIL import Image
 from g_ray.cameras.camera import Camera
 from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
+from g_ray.demo.room import Room
 from g_ray.geometry.pose import Pose
 from g_ray.runtime.files import atomic_path, write_atomically, write_json
 from g_ray_lab.miniatures.colmap_text import write_colmap_text
@@ -20,7 +21,6 @@ from g_ray_lab.miniatures.miniature_room import (
     write_image,
     write_mesh_ply,
 )
-from g_ray_lab.sources.rooms import Room
 
 SCENES = ("cc5237fd77", "acd95847c5", "fb5a96b1a2", "1ada7a0617")
 """Of the validation split and of DA3-BENCH."""

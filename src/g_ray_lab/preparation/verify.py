@@ -10,7 +10,7 @@ from g_ray.runtime.files import write_json
 from g_ray_lab.datasets.dataset_registry import Dataset
 from g_ray_lab.datasets.evaluation_scene import EvaluationFrame, EvaluationScene, Framing
 from g_ray_lab.datasets.image_sources import StoredImage
-from g_ray_lab.sources.checks.scene_check import pick_evenly
+from g_ray_lab.sources.scene_check import pick_evenly
 
 NAMED = 3
 

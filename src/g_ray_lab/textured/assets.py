@@ -18,7 +18,7 @@ from PIL import Image
 
 from g_ray.media.images import FORMATS
 from g_ray_lab.meshes.mesh_files import Mesh, UnreadableMesh, find_meshes, read_meshes
-from g_ray_lab.sources.objects.object_index import assign_split
+from g_ray_lab.sources.object_index import assign_split
 from g_ray_lab.textured.panels import MAX_EDGE, split_creases, subdivide
 from g_ray_lab.textured.sweethome3d import (
     INSTALLED,

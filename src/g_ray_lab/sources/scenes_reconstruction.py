@@ -1,8 +1,10 @@
 """Reconstruction from scene folders with depth: sets are functions of (seed, step, rank)."""
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,23 +13,118 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
+from g_ray.formats import find_scenes, read_scene
+from g_ray.formats.masks import add_masks
 from g_ray.formats.posed_scene import PosedScene, check_depth_size
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
-from g_ray.media.depth import convert_to_ray_depth, resize_depth
+from g_ray.media.depth import Convention, convert_to_ray_depth, resize_depth
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.resample import Box, place_box, resample
 from g_ray.rays.views import Views
+from g_ray_lab.sources.batches import ReconstructionBatch
+from g_ray_lab.sources.clip_sampling import hash_to_unit
 from g_ray_lab.sources.color import ColorChange, ColorJitter
-from g_ray_lab.sources.covisibility import compute_overlap, draw_covisible_views
-from g_ray_lab.sources.reconstruction_batch import ReconstructionBatch, ShapedSets, Size, merge_cameras
+from g_ray_lab.sources.covisibility import compute_overlap, draw_covisible_views, get_scene_covisibility
+from g_ray_lab.sources.draws import HELD_OUT, draw_all_readable, make_generator
+from g_ray_lab.sources.recent_cache import RecentCache
 from g_ray_lab.sources.reconstruction_settings import ScenesViews
-from g_ray_lab.sources.redraw import draw_readable, make_generator
-from g_ray_lab.sources.scenes.scene_store import DepthReading, LoadedScene, SceneStore
-from g_ray_lab.sources.splits import HELD_OUT
+from g_ray_lab.sources.shaped_sets import ShapedSets, Size, merge_cameras
+
+# The scene folders of a training: their list, which are held out, and a cache of scenes.
+
+
+KEPT = 256
+"""Scenes in memory: cameras, poses and overlaps, no pictures."""
+
+
+@dataclass(frozen=True)
+class DepthReading:
+    """How to read depth files where it differs from their format; None keeps the format's."""
+
+    convention: Convention | None = None
+    unit: float | int | None = None
+    modality: str | None = None
+    """Of WAI folders, see `read_wai`."""
+
+    def __post_init__(self) -> None:
+        if self.unit is not None and not self.unit > 0:
+            raise ValueError(f"the unit of depth files, {self.unit}, must be a positive number")
+
+    def apply_to(self, scene: PosedScene) -> PosedScene:
+        changes = {
+            name: value
+            for name, value in (("convention", self.convention), ("unit", self.unit))
+            if value is not None
+        }
+        return replace(scene, depth=tuple(file and replace(file, **changes) for file in scene.depth))
+
+
+class LoadedScene:
+    """A scene that has depth; its covisibility is computed on first use."""
+
+    def __init__(self, scene: PosedScene) -> None:
+        if not scene.depth:
+            raise ValueError(f"{scene.folder}: no depth; reconstruction learns from views with depth maps")
+        self.scene = scene
+        self.with_depth = [view for view, file in enumerate(scene.depth) if file is not None]
+
+    @cached_property
+    def covisibility(self) -> Float[np.ndarray, "view view"]:
+        return get_scene_covisibility(self.scene)
+
+
+class SceneStore:
+    """Scenes of one or more folders, each a scene or a folder of scenes.
+
+    Whether a scene is held out depends on its name alone, not on what else is there; of two scenes or more at least
+    one is, and at least one is not. A single scene is split by its frames instead: see `ScenesReconstruction`.
+    `masks` is a folder inside every scene folder.
+    """
+
+    def __init__(
+        self,
+        folders: Sequence[Path | str],
+        hold_out: float,
+        reading: DepthReading,
+        masks: Path | None = None,
+    ) -> None:
+        if isinstance(folders, str | Path) or not folders:
+            raise ValueError("no scenes: give one or more folders, each a scene or a folder of scenes")
+        scenes = [(Path(root), scene) for root in folders for scene in find_scenes(Path(root))]
+        self.folders = [scene for _, scene in scenes]
+        self.names = [_format_name(root, scene) for root, scene in scenes]
+        self.reading, self.masks = reading, masks
+        order = sorted(range(len(self.names)), key=lambda i: (hash_to_unit(self.names[i]), self.names[i]))
+        count = sum(hash_to_unit(name) < hold_out for name in self.names)
+        count = min(max(1, count), len(order) - 1)
+        self.held_out, self.training = sorted(order[:count]), sorted(order[count:])
+        self.recent: RecentCache[LoadedScene] = RecentCache(KEPT)
+
+    def __getitem__(self, index: int) -> LoadedScene:
+        return self.recent(index, partial(self._load, index))
+
+    def _load(self, index: int) -> LoadedScene:
+        scene = read_scene(self.folders[index], check=False, modality=self.reading.modality)
+        return LoadedScene(
+            self.reading.apply_to(scene if self.masks is None else add_masks(scene, self.masks))
+        )
+
+
+def _format_name(root: Path, scene: Path) -> str:
+    """Return a name that does not depend on where the data is stored."""
+    return (Path(root.resolve().name) / scene.relative_to(root)).as_posix()
+
+
+# Sets of views, each a function of (seed, step, rank).
+
 
 SIZE_STREAM = 0x512E
 """Keeps the draws of sizes independent of those of scenes and shapes."""
+
+
+KEPT_PIXELS = 64 * 168 * 126
+"""Pixels of recently loaded views in memory, of 40 bytes each: 54 MB."""
 
 
 class LoadedView(NamedTuple):
@@ -39,6 +136,10 @@ class LoadedView(NamedTuple):
     ray_depth: Float[Tensor, "h w"]
     points: Float[Tensor, "h w 3"]
     valid: Bool[Tensor, "h w"]
+
+
+def count_pixels(view: LoadedView) -> int:
+    return view.valid.numel()
 
 
 @dataclass(frozen=True)
@@ -65,7 +166,7 @@ class ScenesReconstruction(ShapedSets):
         init=False, repr=False, compare=False
     )
     """With `stored_shape`: the views of every size and scene, for training and for validation."""
-    recent: "RecentViews" = field(init=False, repr=False, compare=False)
+    recent: RecentCache[LoadedView] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         settings = self.settings
@@ -86,14 +187,7 @@ class ScenesReconstruction(ShapedSets):
         object.__setattr__(self, "store", store)
         sizes = [self._count_sizes(rank) for rank in (0, HELD_OUT)] if settings.stored_shape else [{}, {}]
         object.__setattr__(self, "sizes", (sizes[0], sizes[1]))
-        object.__setattr__(self, "recent", RecentViews())
-
-    def make_batch(self, step: int, rank: int = 0) -> ReconstructionBatch:
-        if not self.settings.stored_shape:
-            return super().make_batch(step, rank)
-        shape, first = self.draw_shape(step), step * self.settings.batch
-        numbers = range(first, first + shape.sets)
-        return self.make_sets(numbers, rank, views=shape.views, size=self._draw_size(step, rank))
+        object.__setattr__(self, "recent", RecentCache(KEPT_PIXELS, count_pixels))
 
     def make_sets(
         self, numbers: Sequence[int], rank: int = 0, *, views: int | None = None, size: Size | None = None
@@ -102,28 +196,16 @@ class ScenesReconstruction(ShapedSets):
         views = views or self.settings.views[1]
         if size is None:
             stored, settings = self.settings.stored_shape, self.settings
-            size = self._draw_size(numbers[0], rank) if stored else (settings.width, settings.height)
-        sets: list[list[LoadedView]] = []
-        draws: list[SetDraw] = []
-        redrawn: list[str] = []
-        for number in numbers:
-            (draw, loaded), reasons = self._make_set(number, rank, views, size)
-            sets.append(loaded)
-            draws.append(draw)
-            redrawn += reasons
-        return _make_batch(sets, draws, redrawn)
+            size = self.draw_size(numbers[0], rank) if stored else (settings.width, settings.height)
 
-    def _make_set(
-        self, number: int, rank: int, views: int, size: Size
-    ) -> tuple[tuple["SetDraw", list[LoadedView]], list[str]]:
-        """Make one set, and say why earlier draws of it could not be read."""
-
-        def make(attempt: int) -> tuple[SetDraw, list[LoadedView]]:
+        def make_set(number: int, attempt: int) -> tuple[SetDraw, list[LoadedView]]:
             random = make_generator(attempt, self.seed, rank, number)
             draw = self._draw_set(random, rank, views, size)
             return draw, self._load_views(draw, size)
 
-        return draw_readable(make, " ".join(map(str, self.settings.folders)))
+        made, redrawn = draw_all_readable(make_set, numbers, " ".join(map(str, self.settings.folders)))
+        draws, sets = zip(*made, strict=True)
+        return _make_batch(sets, draws, redrawn)
 
     # Shapes as stored
 
@@ -145,8 +227,10 @@ class ScenesReconstruction(ShapedSets):
             raise ValueError(f"{self.settings.folders[0]}: no scene with two views of one shape")
         return sizes
 
-    def _draw_size(self, step: int, rank: int) -> Size:
+    def draw_size(self, step: int, rank: int) -> Size:
         """Draw the size of a step from (seed, step) alone: all ranks agree. Validation has the most frequent one."""
+        if not self.settings.stored_shape:
+            return super().draw_size(step, rank)
         counts = {size: sum(scenes.values()) for size, scenes in self.sizes[rank == HELD_OUT].items()}
         if rank == HELD_OUT:
             return max(sorted(counts), key=lambda size: counts[size])
@@ -236,11 +320,7 @@ class ScenesReconstruction(ShapedSets):
         if self.settings.zoom_max > 1 or self.settings.off_center > 0:
             return self._load_view(scene, view, box, size)  # no crop comes twice
         key = (scene.images[view], box, size)
-        loaded = self.recent.get(key)
-        if loaded is None:
-            loaded = self._load_view(scene, view, box, size)
-            self.recent[key] = loaded
-        return loaded
+        return self.recent(key, partial(self._load_view, scene, view, box, size))
 
     def _load_view(self, scene: PosedScene, view: int, box: Box, size: Size) -> LoadedView:
         camera, file = scene.cameras[view], scene.depth[view]
@@ -262,21 +342,6 @@ class ScenesReconstruction(ShapedSets):
         return LoadedView(image.clamp(0, 1), small, rays, along, along[..., None] * rays.directions, valid)
 
 
-class RecentViews(OrderedDict[Any, LoadedView]):
-    """The views that were loaded last, up to a number of pixels; a copy for a worker is empty."""
-
-    KEPT = 64 * 168 * 126
-    """Pixels, of 40 bytes each: 54 MB."""
-
-    def __setitem__(self, key: Any, view: LoadedView) -> None:
-        super().__setitem__(key, view)
-        while sum(view.valid.numel() for view in self.values()) > self.KEPT:
-            self.popitem(last=False)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return RecentViews, ()
-
-
 class SetDraw(NamedTuple):
     """One set: its views, a zoom and a place for each in [0, 1), and colors."""
 
@@ -288,27 +353,28 @@ class SetDraw(NamedTuple):
 
 
 def _make_batch(
-    sets: list[list[LoadedView]], draws: list[SetDraw], redrawn: list[str]
+    sets: Sequence[list[LoadedView]], draws: Sequence[SetDraw], redrawn: tuple[str, ...]
 ) -> ReconstructionBatch:
+    def stack(name: str) -> Tensor:
+        return torch.stack([torch.stack([getattr(view, name) for view in views]) for views in sets])
+
     slots = list(zip(*sets, strict=True))
-    images = torch.stack([torch.stack([view.image for view in views]) for views in sets])
     colored = [
         image if draw.colors is None else draw.colors.apply(image)
-        for image, draw in zip(images, draws, strict=True)
+        for image, draw in zip(stack("image"), draws, strict=True)
     ]
-    points = torch.stack([torch.stack([view.points for view in views]) for views in sets])
+    points, valid = stack("points"), stack("valid")
     poses = torch.stack([draw.scene.poses.world_from_cam[draw.views] for draw in draws])
     relative = Pose(poses).relative_to_first().to(torch.float32)
-    valid = torch.stack([torch.stack([view.valid for view in views]) for views in sets])
     return ReconstructionBatch(
         images=torch.stack(colored),
         views=Views([merge_cameras([view.camera for view in slot]) for slot in slots]),
         world_points=transform_points(points, relative) * valid[..., None],
         camera_points=points,
-        ray_depth=torch.stack([torch.stack([view.ray_depth for view in views]) for views in sets]),
+        ray_depth=stack("ray_depth"),
         z_depth=points[..., 2],
         valid=valid,
         poses=relative,
         names=tuple(draw.name for draw in draws),
-        redrawn=tuple(redrawn),
+        redrawn=redrawn,
     )

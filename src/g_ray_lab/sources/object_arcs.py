@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import UInt8
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.geometry.pose import Pose
@@ -18,12 +18,11 @@ from g_ray_lab.meshes.mesh_files import find_meshes
 from g_ray_lab.meshes.textured_scene import MeshScene
 from g_ray_lab.sources.arc_views import ArcDraws, ArcNVS
 from g_ray_lab.sources.clip_sampling import hash_to_unit
+from g_ray_lab.sources.draws import HELD_OUT
 from g_ray_lab.sources.nvs_settings import ObjectArcsData
-from g_ray_lab.sources.objects.object_index import TEST_SHARE
-from g_ray_lab.sources.objects.objects_nvs import HELD_OUT_SHARE
-from g_ray_lab.sources.objects.products import get_product
-from g_ray_lab.sources.objects.render_objects import ObjectJob, ObjectSettings, load_mesh
-from g_ray_lab.sources.splits import HELD_OUT
+from g_ray_lab.sources.object_index import TEST_SHARE, get_product
+from g_ray_lab.sources.objects_nvs import HELD_OUT_SHARE
+from g_ray_lab.sources.render_objects import ObjectJob, ObjectSettings, load_mesh
 
 EXTENT_M = 1.2
 """Longest side of an object. Its corners are within √3/2 · 1.2 = 1.04 m of the middle, cameras at 1.1 m or more."""
@@ -33,7 +32,7 @@ SHARES = {
     "held_out": (TEST_SHARE, TEST_SHARE + HELD_OUT_SHARE),
     "train": (TEST_SHARE + HELD_OUT_SHARE, 1.0),
 }
-"""Of all products: color variants of an object are in one split."""
+"""Range of every split in [0, 1), by product: color variants of an object are in one split."""
 
 OBJECT_FROM_SCENE = ((1.0, 0.0, 0.0), (0.0, 0.0, 1.0), (0.0, -1.0, 0.0))
 """Meshes have z up, scenes y down."""
@@ -43,7 +42,7 @@ OBJECT_FROM_SCENE = ((1.0, 0.0, 0.0), (0.0, 0.0, 1.0), (0.0, -1.0, 0.0))
 class ObjectArcsNVS(ArcNVS):
     """Views around scanned objects. Products of the test split are never trained on."""
 
-    NAME = "object"
+    NAME, AIM_M, LEVEL_M = "object", None, 0.0
 
     settings: ObjectArcsData
 
@@ -66,9 +65,6 @@ class ObjectArcsNVS(ArcNVS):
             )
         return jobs
 
-    def draw_scene(self, number: int, rank: int) -> "ObjectDraws":
-        return ObjectDraws(self, number, rank)
-
     def render(
         self, draws: Sequence[ArcDraws], camera: Pinhole, poses: Pose
     ) -> UInt8[np.ndarray, "scene view 3 h w"]:
@@ -88,12 +84,3 @@ class ObjectArcsNVS(ArcNVS):
     def _get_object(self, draw: ArcDraws) -> ObjectJob:
         jobs = self.jobs["held_out" if draw.rank == HELD_OUT else self.split]
         return jobs[draw.content % len(jobs)]
-
-
-class ObjectDraws(ArcDraws):
-    """All random numbers of an object and its views; cameras look at it."""
-
-    LEVEL = 0.0
-
-    def draw_aim(self) -> Float[np.ndarray, "3"]:
-        return np.zeros(3)

@@ -14,19 +14,20 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.cameras.pinhole import Pinhole
+from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import Room
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
 from g_ray_lab.datasets.re10k import convert_poses
+from g_ray_lab.sources.batches import NVSBatch, NVSSource, compute_zoom_factors
 from g_ray_lab.sources.clip_sampling import (
     check_sampling,
     draw_frames,
     hash_to_unit,
-    is_long_enough,
     normalize_poses,
 )
-from g_ray_lab.sources.nvs_batch import NVSBatch, NVSSource, compute_zoom_factors
+from g_ray_lab.sources.draws import check_draws, check_split
 from g_ray_lab.sources.nvs_settings import PathsData
-from g_ray_lab.sources.rooms import Room, make_random_room
 
 
 @dataclass(frozen=True)
@@ -84,20 +85,15 @@ class PathRoomsNVS(NVSSource):
 
     def __post_init__(self) -> None:
         settings = self.settings
-        if self.split not in SPLITS:
-            raise ValueError(f"unknown split {self.split!r}: choose one of {', '.join(SPLITS)}")
-        if min(settings.batch, settings.antialias) < 1 or self.seed < 0:
-            raise ValueError(
-                f"{settings.batch} scenes, antialias {settings.antialias}, seed {self.seed}: give positive numbers, "
-                "and a seed of 0 or more"
-            )
+        check_split(self.split, SPLITS)
+        check_draws(self.seed, batch=settings.batch, antialias=settings.antialias)
         check_sampling(settings.gap, settings.contexts, settings.targets)
         compute_zoom_factors(torch.zeros(1), settings.zoom_max)
         object.__setattr__(self, "clips", self._group_by_split())
 
     def _group_by_split(self) -> dict[str, list[CameraPath]]:
         file, gap = self.settings.find_file(), self.settings.gap
-        paths = [path for path in read_paths(file).values() if is_long_enough(len(path), gap)]
+        paths = [path for path in read_paths(file).values() if len(path) > gap[0]]
         clips = {
             split: [path for path in paths if low <= hash_to_unit(path.key) < high]
             for split, (low, high) in SPLITS.items()
@@ -126,12 +122,10 @@ class PathRoomsNVS(NVSSource):
         poses = Pose(torch.stack([draw.poses.world_from_cam for draw in draws]))
         camera = Pinhole.stack([draw.camera for draw in draws])
         rgb = rooms.render(camera, poses.to(torch.float32), self.settings.antialias).rgb.movedim(-1, -3)
-        views = Views(
-            [camera[:, view] for view in range(rgb.shape[1])],
-            normalize_poses(poses, self.settings.contexts).to(torch.float32),
-        )
-        known, names = self.settings.contexts, tuple(draw.name for draw in draws)
-        return NVSBatch(rgb[:, :known], views[:known], rgb[:, known:], views[known:], names)
+        contexts = self.settings.contexts
+        world = normalize_poses(poses, contexts).to(torch.float32)
+        views = Views([camera[:, view] for view in range(rgb.shape[1])], world)
+        return NVSBatch.split(rgb, views, contexts, tuple(draw.name for draw in draws))
 
     def draw_path(self, number: int, rank: int, split: str) -> "PlacedPath":
         """One scene before it is rendered."""

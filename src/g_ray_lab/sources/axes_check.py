@@ -1,6 +1,6 @@
 """Check the declared convention of poses: rays to the same point from two views must meet.
 
-Poses come with camera axes (OpenCV, Blender) and a direction (world_from_cam or its inverse), and files do not say
+Poses come with camera axes (OpenCV, Blender) and a direction (world_from_cam or its inverse), and files do not state
 which. Two rays that see the same point meet in front of both cameras under the right reading; under a wrong one most
 of them do not. Nothing here knows where matches come from.
 """
@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -17,13 +18,13 @@ from g_ray.geometry.pose import Pose
 
 DECLARED = "as declared"
 MARGIN_DEG = 0.3
-"""One reading must miss by so much less than another to win a match: about a pixel or two of ordinary video."""
+"""How much less one reading must miss than another to win a match: about a pixel or two of ordinary video."""
 MEET_DEG = 1.0
 """Rays that miss by less count as meeting: pixels, calibration and poses all have errors."""
 MIN_MATCHES = 20
 """Matches by which one reading must lead."""
 CLEARLY = 2
-"""Times as many matches must prefer it, besides: wrong matches prefer any."""
+"""In addition, this many times as many matches must prefer it: wrong matches prefer any reading."""
 
 
 def _swap_opengl_opencv(pose: Pose) -> Pose:
@@ -49,7 +50,7 @@ READINGS: dict[str, Callable[[Pose], Pose]] = {
 
 @dataclass(frozen=True)
 class MatchedViews:
-    """Pixels of two views that show the same points, and the cameras and poses they are said to have."""
+    """Pixels of two views that show the same points, and their declared cameras and poses."""
 
     pixels: Float[Tensor, "2 match 2"]
     cameras: tuple[Camera, Camera]
@@ -165,3 +166,61 @@ def _compute_angle(
 ) -> Float[Tensor, "match"]:
     """Exact for small angles too."""
     return torch.atan2(torch.linalg.cross(first, second).norm(dim=-1), (first * second).sum(-1))
+
+
+# Match points of two images: corners and the patches around them, in plain torch.
+
+
+RADIUS = 7
+"""Pixels from the middle of a patch to its edge."""
+LIKENESS = 0.8
+"""Normalized correlation that a match needs."""
+DISTINCT = 0.7
+"""Squared distance to the best patch, in units of that to the next best, that a match may have."""
+
+
+def match_images(
+    first: Float[Tensor, "3 h w"], second: Float[Tensor, "3 height width"], corners: int = 800
+) -> Float[Tensor, "2 match 2"]:
+    """Pixels of both images (corner origin) that look the same: each the other's best, and better than its next best.
+
+    For views of similar direction and scale, such as frames of a video.
+    """
+    (places, patches), (others, like) = (
+        _extract_patches(image.mean(0), corners) for image in (first, second)
+    )
+    if len(places) < 2 or len(others) < 2:
+        return first.new_empty(2, 0, 2)
+    likeness = patches @ like.mT
+    best, partner = likeness.topk(2, 1)
+    mutual = likeness.argmax(0)[partner[:, 0]] == torch.arange(len(places))
+    # Unit vectors are √(2 − 2 cos) apart. A rival that is nearly as near makes a match doubtful.
+    distinct = 1 - best[:, 0] < DISTINCT * (1 - best[:, 1])
+    good = mutual & distinct & (best[:, 0] > LIKENESS)
+    return torch.stack([places[good], others[partner[good, 0]]])
+
+
+def _extract_patches(
+    luminance: Float[Tensor, "h w"], corners: int
+) -> tuple[Float[Tensor, "corner 2"], Float[Tensor, "corner pixel"]]:
+    """Corners and the patches around them, free of brightness and contrast: products are correlations."""
+    places = _find_corners(luminance, corners)
+    column, row = places.floor().long().unbind(-1)
+    offset = torch.arange(-RADIUS, RADIUS + 1)
+    patches = luminance[(row[:, None] + offset)[:, :, None], (column[:, None] + offset)[:, None]].flatten(1)
+    return places, F.normalize(patches - patches.mean(1, keepdim=True), dim=1)
+
+
+def _find_corners(luminance: Float[Tensor, "h w"], count: int) -> Float[Tensor, "corner 2"]:
+    """Detect corners (Shi and Tomasi 1994), strongest first, none next to a stronger one."""
+    image = luminance[None, None]
+    dx, dy = image[..., 1:-1, 2:] - image[..., 1:-1, :-2], image[..., 2:, 1:-1] - image[..., :-2, 1:-1]
+    xx, yy, xy = (F.avg_pool2d(product, 5, 1) for product in (dx * dx, dy * dy, dx * dy))
+    strength = (xx + yy) / 2 - (((xx - yy) / 2) ** 2 + xy**2).sqrt()
+    strength = F.pad(strength, (3,) * 4)[0, 0]
+    peak = strength == F.max_pool2d(strength[None, None], 7, 1, 3)[0, 0]
+    border = torch.zeros_like(peak)
+    border[RADIUS:-RADIUS, RADIUS:-RADIUS] = True
+    row, column = (peak & border & (strength > 1e-6)).nonzero(as_tuple=True)
+    strongest = strength[row, column].argsort(descending=True)[:count]
+    return torch.stack([column, row], -1)[strongest] + 0.5

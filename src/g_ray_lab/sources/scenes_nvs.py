@@ -14,8 +14,8 @@ from g_ray.formats import read_scene
 from g_ray.geometry.pose import Pose
 from g_ray.rays.resample import fit_box, resample
 from g_ray.rays.views import Views
+from g_ray_lab.sources.batches import NVSBatch, NVSSource
 from g_ray_lab.sources.clip_sampling import scale_to_baseline
-from g_ray_lab.sources.nvs_batch import NVSBatch, NVSSource
 from g_ray_lab.sources.nvs_settings import SceneData
 
 Lenses = tuple[str | None, ...]
@@ -136,7 +136,7 @@ class SceneNVS(NVSSource):
         )
         images = torch.stack(pictures, 1).to(torch.float32) / 255
         names = tuple(self._format_name(sample) for sample in samples)
-        return NVSBatch(images[:, :known], views[:known], images[:, known:], views[known:], names)
+        return NVSBatch.split(images, views, known, names)
 
     def _load_view(self, index: int, view: int) -> tuple[UInt8[Tensor, "3 h w"], Camera]:
         """Return picture and camera at the training size; pictures are cached as bytes, because decoding is slow."""

@@ -1,8 +1,8 @@
-"""Which views of which objects are given and which are asked for: the paper's six protocols as frozen files.
+"""Context and target views of test objects: the paper's six protocols as frozen files.
 
 Appendix "Objaverse Target-View Definitions". Two native views are given, the same two in all six protocols. One file
 per protocol, `{uid: {"context_view_files": [2], "target_view_files": […], "partition": "test", "cameras": digest}}`,
-and `SHA256SUMS` beside them, as `sha256sum -c` takes it.
+and `SHA256SUMS` next to them, as `sha256sum -c` reads it.
 """
 
 import hashlib
@@ -28,11 +28,10 @@ from g_ray_lab.datasets.objaverse import (
     read_cameras,
 )
 from g_ray_lab.sources.clip_sampling import hash_to_unit
-from g_ray_lab.sources.objects.object_cameras import make_object_random
-from g_ray_lab.sources.objects.products import get_product
+from g_ray_lab.sources.draws import make_object_random
 
 TEST_SHARE = 0.1
-"""Of all objects, as in the paper: 8,000 of 80,000."""
+"""Share of test objects, as in the paper: 8,000 of 80,000."""
 
 SUMS = "SHA256SUMS"
 
@@ -42,7 +41,7 @@ ContextPairs = Mapping[str, tuple[int, int]]
 
 @dataclass(frozen=True)
 class TargetKinds:
-    """What is asked for: kinds of views at the two given directions, and at the six others."""
+    """Kinds of target views at the two given directions, and at the six others."""
 
     given: tuple[int, ...]
     other: tuple[int, ...]
@@ -72,7 +71,7 @@ EVERY_VIEW = TargetKinds(given=(FOCAL, DOLLY), other=KINDS)
 
 @dataclass(frozen=True)
 class Entry:
-    """One object: images that are given, images that are asked for, and which cameras took them."""
+    """One object: context images, target images, and a digest of their cameras."""
 
     contexts: tuple[str, str]
     targets: tuple[str, ...]
@@ -176,7 +175,9 @@ def read_index(folder: Path, protocol: str, root: Path) -> ObjectIndex:
     path = folder / f"{protocol}.json"
     content = path.read_bytes()
     digest = hashlib.sha256(content).hexdigest()
-    _check_digest(path, digest)
+    sums = dict(line.split()[::-1] for line in (folder / SUMS).read_text().splitlines())
+    if sums.get(path.name) != digest:
+        raise ValueError(f"{path} does not match {SUMS} next to it: it was changed; write the index again")
     try:
         document = json.loads(content)
         entries = {uid: _parse_entry(entry) for uid, entry in document.items()}
@@ -190,12 +191,6 @@ def read_index(folder: Path, protocol: str, root: Path) -> ObjectIndex:
 def _parse_entry(document: dict[str, Any]) -> Entry:
     first, second = document["context_view_files"]
     return Entry((first, second), tuple(document["target_view_files"]), document["cameras"])
-
-
-def _check_digest(path: Path, digest: str) -> None:
-    sums = dict(line.split()[::-1] for line in (path.parent / SUMS).read_text().splitlines())
-    if sums.get(path.name) != digest:
-        raise ValueError(f"{path} is not what {SUMS} beside it says: it was changed; write the index again")
 
 
 def _check_object(path: Path, folder: Path, entry: Entry) -> None:
@@ -212,3 +207,83 @@ def _check_images(folder: Path, names: tuple[str, ...]) -> None:
     for name in names:
         if not (folder / "views" / name).is_file():
             raise FileNotFoundError(f"{folder / 'views' / name}: no such image")
+
+
+# Which objects are one product in several colors, prints or flavors: all of them train, or all of them test.
+#
+# Objects of Objaverse are named by 32 hexadecimal digits and are each a product of their own. Scanned household objects
+# are named by words: maker and model first, then color, size and a code of the scan,
+# `Womens_Bluefish_2Eye_Boat_Shoe_in_Linen_Oat_IbrSyJdpT3h`.
+
+
+LINES = ("Ballet_Flats", "Bahama", "Girl_Scouts", "Ink_Cartridge", "Lunch_Bag", "Lunch_Box", "Pencil_Case")
+"""Products whose color or print is named first: these words alone name them, wherever they stand."""
+
+WORDS = 2
+"""Leading words that name a product. Some different ones then count as one, which costs nothing but variety."""
+
+
+def get_product(uid: str) -> str:
+    """Return the name of the product that an object is; names of one or two words are their own."""
+    for line in LINES:
+        if line in uid:
+            return line
+    return "_".join(uid.split("_")[:WORDS])
+
+
+# The evaluation index of Objaverse as released with RayRoPE.
+#
+# Files are `objaverse_index_test_context2_{all,radial,spherical}.json`. A file is `{uid: {"context_view_files": […],
+# "target_view_files": […], "partition": "000-155", "num_angles": 8, "total_views": 24, "include_orig_target": …,
+# "include_radial_target": …}}`. Ours has the same first three fields, six target sets instead of three, and a digest
+# of the cameras; `partition` is a folder of Objaverse there.
+
+
+PREFIX = "objaverse_index_test_context2_"
+
+RELEASED = {"mixed": "all", "fov_dolly": "radial", "novel": "spherical"}
+"""Our protocols and the ends of their file names."""
+
+NATIVE_VIEWS = {format_image_name(direction, NATIVE): direction for direction in range(DIRECTIONS)}
+
+
+def read_released_contexts(path: Path) -> ContextPairs:
+    """Read which two directions a released index gives for each object."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        return {uid: _parse_contexts(entry["context_view_files"]) for uid, entry in document.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(
+            f"{path}: not an index of objects with two native context views each "
+            f"({type(error).__name__}: {str(error)[:80]})"
+        ) from None
+
+
+def _parse_contexts(names: list[str]) -> tuple[int, int]:
+    first, second = (NATIVE_VIEWS[name] for name in names)
+    if first == second:
+        raise ValueError(f"the same view twice: {names[0]}")
+    return first, second
+
+
+def write_released(indices: dict[str, ObjectIndex], out: Path) -> list[Path]:
+    """Write the three released files of our protocols of the same objects."""
+    paths = []
+    for protocol, ending in RELEASED.items():
+        document = {uid: _format_entry(entry, protocol) for uid, entry in indices[protocol].entries.items()}
+        paths.append(out / f"{PREFIX}{ending}.json")
+        write_atomically(paths[-1], json.dumps(document, indent=2) + "\n")
+    return paths
+
+
+def _format_entry(entry: Entry, protocol: str) -> dict[str, Any]:
+    """Format an object as released: targets in the order of their names."""
+    return {
+        "context_view_files": list(entry.contexts),
+        "target_view_files": sorted(entry.targets),
+        "partition": "test",
+        "num_angles": DIRECTIONS,
+        "total_views": len(NAMES),
+        "include_orig_target": protocol in ("mixed", "novel"),
+        "include_radial_target": protocol in ("mixed", "fov_dolly"),
+    }

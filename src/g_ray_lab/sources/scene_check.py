@@ -17,11 +17,10 @@ from g_ray.geometry.pose import Pose
 from g_ray.media.depth import is_usable
 from g_ray.media.images import read_photo
 from g_ray.rays.resample import resample
-from g_ray_lab.sources.checks.axes_check import MatchedViews, check_axes
-from g_ray_lab.sources.checks.depth_check import DepthView, Reading, check_depth
-from g_ray_lab.sources.checks.patch_matching import match_images
+from g_ray_lab.sources.axes_check import MatchedViews, check_axes, match_images
 from g_ray_lab.sources.covisibility import read_covisibility
-from g_ray_lab.sources.scenes.scenes_nvs import compute_view_distances
+from g_ray_lab.sources.depth_check import DepthView, Reading, check_depth
+from g_ray_lab.sources.scenes_nvs import compute_view_distances
 
 ALONG = (1, 4)
 """Frames between two views that follow each other in a video; poses that are read wrongly cannot spoil this choice."""
@@ -61,7 +60,7 @@ HARDLY = 0.02
 LITTLE = 0.3
 """If fewer of the visible points agree, something is wrong that no reading explains."""
 SLIGHT = (0.9, 1.1)
-"""A unit so little off is a matter of calibration."""
+"""A unit that is off by less is a matter of calibration."""
 
 Message = tuple[Literal["error", "warning", "note"], str]
 
@@ -202,9 +201,9 @@ def check_scene(
     adapt: Callable[[PosedScene], PosedScene] = lambda scene: scene,
     modality: str | None = None,
 ) -> SceneReport:
-    """Everything that can be said about a scene; contents of files are looked at in `frames` views spread over it.
+    """Check a scene; the contents of files are read in `frames` views spread over it.
 
-    `adapt` changes what the format says about depth; `modality`: see `read_wai`.
+    `adapt` changes how depth is read; `modality`: see `read_wai`.
     """
     findings: list[Finding] = []
     try:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle, islice
 from math import pi, radians
 from typing import Literal
 
@@ -11,16 +12,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
+from g_ray.cameras.equirectangular import Equirectangular
+from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import Rendering, Room
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
+from g_ray_lab.sources.batches import ReconstructionBatch, compute_zoom_factors
 from g_ray_lab.sources.color import ColorChange, ColorJitter
-from g_ray_lab.sources.nvs_batch import compute_zoom_factors
+from g_ray_lab.sources.draws import SPLITS, check_split
 from g_ray_lab.sources.random_lenses import draw_fisheye_coefficients, make_fisheyes, make_pinholes
-from g_ray_lab.sources.reconstruction_batch import ReconstructionBatch, ShapedSets, Size
-from g_ray_lab.sources.reconstruction_settings import RoomsViews
-from g_ray_lab.sources.rooms import Rendering, Room, make_random_room
-from g_ray_lab.sources.splits import SPLITS
+from g_ray_lab.sources.reconstruction_settings import RoomsLenses, RoomsViews
+from g_ray_lab.sources.shaped_sets import ShapedSets, Size
 
 START = 6
 """Numbers that a walk begins with: where around the room (2), height, what it looks at (2), pitch."""
@@ -83,10 +86,35 @@ def _make_poses(eyes: Float[Tensor, "*view 3"], yaw: Tensor, pitch: Tensor, roll
 # Sets of overlapping views, each a function of (seed, step, rank).
 
 
+LensKind = Literal["pinhole", "fisheye", "panorama"]
 LensName = Literal["pinhole", "fisheye", "mixed"]
+
+LENS_STREAM = 0x1E45
+"""Keeps the draws of lens kinds independent of those of rooms and shapes."""
 
 PER_LENS = 9
 """Numbers that a view's camera is drawn from: field of view, principal point (2), zoom, distortion (5)."""
+
+
+@dataclass(frozen=True)
+class Lens:
+    """A kind of lens and the range that its horizontal field of view is drawn from; a panorama has all directions."""
+
+    kind: LensKind
+    fov_deg: tuple[float, float] = (360.0, 360.0)
+
+    def make_cameras(
+        self, unit: Float[Tensor, "set 9"], zoom: Float[Tensor, "set"], off_center: float, size: Size
+    ) -> Camera:
+        """Make one camera per set from the PER_LENS numbers in [0, 1) that are drawn for a view."""
+        if self.kind == "panorama":
+            return Equirectangular(Equirectangular.panorama(*size).params.expand(len(unit), -1), *size)
+        low, high = np.deg2rad(self.fov_deg)
+        fov = low + (high - low) * unit[:, 0]
+        frame = (off_center * (2 * unit[:, 1:3] - 1), zoom, *size)
+        if self.kind == "pinhole":
+            return make_pinholes(fov, *frame)
+        return make_fisheyes(fov, draw_fisheye_coefficients(unit[:, 4:]), *frame)
 
 
 @dataclass(frozen=True)
@@ -109,8 +137,7 @@ class RoomsReconstruction(ShapedSets):
     antialias: int = 1
 
     def __post_init__(self) -> None:
-        if self.split not in SPLITS:
-            raise ValueError(f"unknown split {self.split!r}: choose one of {', '.join(SPLITS)}")
+        check_split(self.split)
         if self.lens not in ("pinhole", "fisheye", "mixed"):
             raise ValueError(f"unknown lens {self.lens!r}: choose pinhole, fisheye or mixed")
         ranges = {"fov_deg": (self.settings.fov_deg, 180), "fisheye_deg": (self.fisheye_deg, 240)}
@@ -166,19 +193,15 @@ class RoomsReconstruction(ShapedSets):
         return {(settings.width, settings.height): 1.0} if settings.aspect == (1.0, 1.0) else {}
 
     def _make_cameras(self, unit: Float[Tensor, "set view number"], size: Size) -> list[Camera]:
-        zoom = compute_zoom_factors(unit[..., 3], self.zoom_max)
-        center = self.settings.off_center * (2 * unit[..., 1:3] - 1)
-        cameras: list[Camera] = []
-        for view in range(unit.shape[1]):
-            frame = (center[:, view], zoom[:, view], *size)
-            if self.choose_lens(view) == "pinhole":
-                cameras.append(
-                    make_pinholes(interpolate_rad(self.settings.fov_deg, unit[:, view, 0]), *frame)
-                )
-            else:
-                k = draw_fisheye_coefficients(unit[:, view, 4:])
-                cameras.append(make_fisheyes(interpolate_rad(self.fisheye_deg, unit[:, view, 0]), k, *frame))
-        return cameras
+        zoom, off_center = compute_zoom_factors(unit[..., 3], self.zoom_max), self.settings.off_center
+        lenses = {
+            "pinhole": Lens("pinhole", self.settings.fov_deg),
+            "fisheye": Lens("fisheye", self.fisheye_deg),
+        }
+        return [
+            lenses[self.choose_lens(view)].make_cameras(unit[:, view], zoom[:, view], off_center, size)
+            for view in range(unit.shape[1])
+        ]
 
     def _change_colors(
         self, rendering: Rendering, draws: "list[SetDraws]"
@@ -201,12 +224,6 @@ class SetDraws:
         per_view = torch.from_numpy(random.random((views, PER_STEP + PER_LENS)))
         self.steps, self.lenses = per_view.split((PER_STEP, PER_LENS), -1)
         self.color = np.random.default_rng((*key, 1))  # a separate stream: colors do not change geometry
-
-
-def interpolate_rad(range_deg: tuple[float, float], unit: Tensor) -> Tensor:
-    """Map numbers in [0, 1) to angles of a range in degrees, in radians."""
-    low, high = np.deg2rad(range_deg)
-    return low + (high - low) * unit
 
 
 def _render(rooms: Room, cameras: list[Camera], poses: Pose, antialias: int) -> Rendering:
@@ -247,3 +264,64 @@ def _make_batch(
         poses=poses.relative_to_first().to(torch.float32),
         names=names,
     )
+
+
+# The same rooms through lenses of any field of view.
+
+
+@dataclass(frozen=True)
+class LensedRooms(ShapedSets):
+    """The rooms and walks of `RoomsReconstruction`, each view of a batch through a lens of its own kind.
+
+    Kinds are drawn for each view of a batch, because a batch has one camera model per view; parameters are drawn for
+    each set. With `lenses`, views take those in turn instead.
+    """
+
+    settings: RoomsLenses
+    seed: int = 0
+    patch: int = 14
+    split: str = "train"
+    lenses: tuple[Lens, ...] = ()
+
+    def __post_init__(self) -> None:
+        low, high = self.settings.fisheye_deg
+        if not 0 < low <= high <= 240:
+            raise ValueError(f"fisheye_deg {(low, high)} must be a range between 0° and 240°")
+        self._get_rooms()
+
+    def make_sets(
+        self, numbers: Sequence[int], rank: int = 0, *, views: int | None = None, size: Size | None = None
+    ) -> ReconstructionBatch:
+        settings, rooms = self.settings, self._get_rooms()
+        views, size = views or settings.views[1], size or (settings.width, settings.height)
+        unit = torch.stack([SetDraws(rooms, number, rank, views).lenses for number in numbers])
+        lenses = self._choose_lenses(numbers[0] // settings.batch, rank, views)
+        native = torch.ones(len(numbers), dtype=unit.dtype)
+        cameras = [
+            lens.make_cameras(unit[:, view], native, settings.off_center, size)
+            for view, lens in enumerate(lenses)
+        ]
+        # The circle makes a fisheye's field of view exact: without it the corners would see up to √2 times as much.
+        cameras = [
+            camera.limit_to_circle(size[0] / 2) if lens.kind == "fisheye" else camera
+            for lens, camera in zip(lenses, cameras, strict=True)
+        ]
+        return rooms.make_sets(numbers, rank, views=views, size=size, cameras=cameras)
+
+    def with_lenses(self, *lenses: Lens) -> "LensedRooms":
+        """Return the same rooms and walks through other lenses."""
+        return replace(self, lenses=lenses)
+
+    def _choose_lenses(self, step: int, rank: int, views: int) -> list[Lens]:
+        if self.lenses:
+            return list(islice(cycle(self.lenses), views))
+        kinds = (
+            Lens("pinhole", self.settings.fov_deg),
+            Lens("fisheye", self.settings.fisheye_deg),
+            Lens("panorama"),
+        )
+        random = np.random.default_rng((self.seed, LENS_STREAM, rank, step))
+        return [kinds[index] for index in random.integers(len(kinds), size=views)]
+
+    def _get_rooms(self) -> RoomsReconstruction:
+        return RoomsReconstruction(self.settings, self.seed, self.patch, self.split)

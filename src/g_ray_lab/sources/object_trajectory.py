@@ -18,10 +18,10 @@ from g_ray.rays.views import Views
 from g_ray_lab.datasets.objaverse import NAMES, ObjectCameras, read_cameras
 from g_ray_lab.meshes.mesh_files import find_meshes
 from g_ray_lab.meshes.textured_scene import MeshScene
+from g_ray_lab.sources.batches import NVSBatch
 from g_ray_lab.sources.dataset_folder import DATASET
-from g_ray_lab.sources.nvs_batch import NVSBatch
-from g_ray_lab.sources.objects.objects_nvs import FARTHEST, RenderedObjects, ViewRequest
-from g_ray_lab.sources.objects.render_objects import PROCEDURAL, ObjectJob, ObjectSettings, load_mesh
+from g_ray_lab.sources.objects_nvs import FARTHEST, RenderedObjects, ViewRequest
+from g_ray_lab.sources.render_objects import PROCEDURAL, ObjectJob, ObjectSettings, load_mesh
 
 ARC_DEG = 30.0
 FOCAL = (0.7, 1.5)
@@ -35,7 +35,7 @@ def read_settings(root: Path) -> ObjectSettings:
         known = {field.name for field in fields(ObjectSettings)}
         return ObjectSettings(**{name: value for name, value in document.items() if name in known})
     except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} does not say how objects were rendered: {error}") from None
+        raise ValueError(f"{path} does not hold the settings of rendered objects: {error}") from None
 
 
 def make_path_cameras(first: ObjectCameras, frames: int) -> ObjectCameras:

@@ -1,6 +1,6 @@
 """Check depth against poses and pictures: points of one view must lie where another view sees them.
 
-Files do not say what their numbers mean: camera axes, direction of poses, z-depth or depth along the ray, the unit.
+Files do not state what their numbers mean: camera axes, direction of poses, z-depth or depth along the ray, the unit.
 Each possible meaning is a reading; the points of a view are moved into another one under it, and depth and color that
 are measured there are compared with the expected ones.
 """
@@ -16,14 +16,14 @@ from torch import Tensor
 from g_ray.cameras.camera import Camera
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import Convention, is_usable
-from g_ray_lab.sources.checks.axes_check import DECLARED, READINGS, is_clear_lead
+from g_ray_lab.sources.axes_check import DECLARED, READINGS, is_clear_lead
 
 UNSEEN = 0.3
 """Error of a point that another view does not see, and the largest of one that it sees: |ln| of two depths."""
 COLOR = 0.2
 """Error of a point whose color is as different as black and white."""
 MARGIN = 0.03
-"""One reading must err by so much less than another to win a point."""
+"""How much less one reading must err than another to win a point."""
 AGREE = 0.1
 """Points that err by less agree."""
 FACTORS = tuple(10 ** (k / 8) for k in range(-32, 33) if k)
@@ -31,7 +31,7 @@ FACTORS = tuple(10 ** (k / 8) for k in range(-32, 33) if k)
 FINER = tuple(10 ** (k / 64) for k in range(-7, 8))
 """What that is then multiplied by."""
 FEW = 8
-"""So many pairs are enough to look for the factor."""
+"""Pairs that are enough to look for the factor."""
 
 
 @dataclass(frozen=True)
@@ -142,17 +142,17 @@ def check_depth(pairs: Sequence[tuple[DepthView, DepthView]]) -> DepthReport:
 
 def _find_simplest_lead(errors: dict[Reading, Tensor], declared: Reading) -> Reading:
     """Return the declared reading, or one that is clearly better; one with more changes must be better again."""
+
+    def is_better(reading: Reading) -> bool:
+        other, than = errors[reading], errors[current]
+        return is_clear_lead(int((other + MARGIN < than).sum()), int((than + MARGIN < other).sum()))
+
     current = declared
     for changes in (1, 2, 3):
-        candidates = [reading for reading in errors if reading.changes == changes]
-        clear = [reading for reading in candidates if _is_clear_lead(errors[reading], errors[current])]
+        clear = [reading for reading in errors if reading.changes == changes and is_better(reading)]
         if clear:
             current = min(clear, key=lambda reading: float(errors[reading].mean()))
     return current
-
-
-def _is_clear_lead(other: Tensor, than: Tensor) -> bool:
-    return is_clear_lead(int((other + MARGIN < than).sum()), int((than + MARGIN < other).sum()))
 
 
 def _measure_agreement(errors: Float[Tensor, "point"]) -> tuple[float, float]:
@@ -189,27 +189,20 @@ def _compute_moved_errors(
     view: DepthView, other: DepthView, reading: Reading, factors: Float[Tensor, "factor"]
 ) -> Float[Tensor, "factor point"]:
     """Compute the errors of one view's points in another view. Depth keeps its unit; poses are converted."""
-    local = _compute_points(view, reading)
+    is_z_depth = (view.convention == "z") != reading.turned_depth
+    along = view.point_depth / view.bearings[..., 2] if is_z_depth else view.point_depth
+    local = along[..., None] * view.bearings
     read = READINGS[reading.poses]
     there_from_here = read(other.pose).inverse() @ read(view.pose)
     there = local @ there_from_here.rotation.mT + there_from_here.translation / factors[:, None, None]
     pixels, imaged = other.camera.project(there)
-    expected = there[..., 2] if _is_z_depth(other, reading) else torch.linalg.vector_norm(there, dim=-1)
+    is_z_depth = (other.convention == "z") != reading.turned_depth
+    expected = there[..., 2] if is_z_depth else torch.linalg.vector_norm(there, dim=-1)
     stored_depth = _look_up(other.depth, pixels, other.camera)
     visible = imaged & other.camera.contains(pixels) & is_usable(stored_depth) & (expected > 0)
     off = (expected.clamp(min=1e-9).log() - stored_depth.clamp(min=1e-9).log()).abs()
     color = (_look_up(other.colors, pixels, other.camera) - view.point_colors).abs().mean(-1)
     return torch.where(visible, (off + COLOR * color).clamp(max=UNSEEN), UNSEEN).nan_to_num(UNSEEN)
-
-
-def _compute_points(view: DepthView, reading: Reading) -> Float[Tensor, "point 3"]:
-    depth = view.point_depth
-    along = depth / view.bearings[..., 2] if _is_z_depth(view, reading) else depth
-    return along[..., None] * view.bearings
-
-
-def _is_z_depth(view: DepthView, reading: Reading) -> bool:
-    return (view.convention == "z") != reading.turned_depth
 
 
 def _look_up(table: Tensor, pixels: Float[Tensor, "*n 2"], camera: Camera) -> Tensor:

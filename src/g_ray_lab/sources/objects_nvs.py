@@ -1,14 +1,13 @@
 """Novel-view synthesis from a folder of rendered objects: images and cameras at one size, poses at one scale."""
 
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import UInt8
 from torch import Tensor
 
 from g_ray.cameras.pinhole import Pinhole
@@ -24,24 +23,23 @@ from g_ray_lab.datasets.objaverse import (
     read_cameras,
     read_image,
 )
+from g_ray_lab.sources.batches import NVSBatch, NVSSource
 from g_ray_lab.sources.clip_sampling import hash_to_unit
-from g_ray_lab.sources.nvs_batch import NVSBatch, NVSSource
+from g_ray_lab.sources.draws import check_draws, draw_all_readable, make_generator
 from g_ray_lab.sources.nvs_settings import ObjectsData
-from g_ray_lab.sources.objects.object_index import (
+from g_ray_lab.sources.object_index import (
     EVERY_VIEW,
     PROTOCOLS,
     TEST_SHARE,
     TargetKinds,
     assign_split,
+    get_product,
     read_tested,
 )
-from g_ray_lab.sources.objects.products import get_product
-from g_ray_lab.sources.redraw import draw_readable, make_generator
+from g_ray_lab.sources.recent_cache import RecentCache
 
 FARTHEST = 0.5
 """Distance of an object's farthest camera from its center, after scaling; as in released code."""
-
-Value = TypeVar("Value")
 
 
 class ViewRequest(NamedTuple):
@@ -63,7 +61,7 @@ class ObjectViews(NamedTuple):
 class RenderedObjects:
     """Reads views of objects below `root`, at one size, and remembers what it read last.
 
-    All 24 cameras of an object count for its scale, so that it is the same whichever views are asked for; released
+    All 24 cameras of an object count for its scale, so that it is the same whichever views are loaded; released
     code takes those of an index entry. The world stays the object's: poses are not made relative to a context.
     """
 
@@ -80,16 +78,15 @@ class RenderedObjects:
             [torch.stack([self.get_image(uid, name) for name in names]) for uid, names in named]
         )
         views = self._make_views([(uid, [NAMES.index(name) for name in names]) for uid, names in named])
-        rgb = images.to(torch.float32) / 255
         folders = tuple(str(self.root / uid) for uid, _ in named)
-        return NVSBatch(rgb[:, :known], views[:known], rgb[:, known:], views[known:], folders)
+        return NVSBatch.split(images.to(torch.float32) / 255, views, known, folders)
 
     def get_image(self, uid: str, name: str) -> UInt8[Tensor, "3 h w"]:
-        return self._images((uid, name), lambda: self._read_image(uid, name))
+        return self._images((uid, name), partial(self._read_image, uid, name))
 
     def get_cameras(self, uid: str) -> ObjectViews:
         """Return the cameras of the files and those of the resized images, with scaled poses."""
-        return self._cameras(uid, lambda: self._read_cameras(uid))
+        return self._cameras(uid, partial(self._read_cameras, uid))
 
     def _make_views(self, selection: list[tuple[str, list[int]]]) -> Views:
         selected = [(self.get_cameras(uid), indices) for uid, indices in selection]
@@ -113,41 +110,23 @@ class RenderedObjects:
             raise ValueError(f"{path}: {size}, but its camera takes {camera.width}×{camera.height}")
         if image.shape[1:] == (self.height, self.width):
             return image
-        return round_to_bytes(resample(image.to(torch.float32), camera, self.width, self.height)[0])
-
-
-def round_to_bytes(levels: Float[Tensor, "3 h w"]) -> UInt8[Tensor, "3 h w"]:
-    return levels.round().clamp(0, 255).to(torch.uint8)
-
-
-class RecentCache(Generic[Value]):
-    """What was made last, up to a number of things; the one that was not used for longest goes first."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.things: OrderedDict[Hashable, Value] = OrderedDict()
-
-    def __call__(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        value = self.things.pop(key) if key in self.things else make()
-        self.things[key] = value
-        if len(self.things) > self.limit:
-            self.things.popitem(last=False)
-        return value
+        levels, _ = resample(image.to(torch.float32), camera, self.width, self.height)
+        return levels.round().clamp(0, 255).to(torch.uint8)
 
 
 # Batches, each a function of (seed, step, rank).
 
 
 HELD_OUT_SHARE = 0.02
-"""Of all objects: neither trained on nor tested on."""
+"""Share of all objects that are neither trained on nor tested on."""
 
 TARGETS: dict[str, TargetKinds] = {"all": EVERY_VIEW, **PROTOCOLS}
-"""What a training step may ask for: every view but the two that are given, or a protocol's targets."""
+"""Targets of a training step: every view but the two that are given, or a protocol's targets."""
 
 
 @dataclass(frozen=True)
 class ObjectsNVS(NVSSource):
-    """Two native views of an object are given, another of its 24 is asked for; all three are drawn for every sample.
+    """Two native views of an object are given, another of its 24 is the target; all three are drawn for every sample.
 
     A sample is a function of (seed, rank, number): `make_batch(step)` holds numbers step · batch and following, for any
     batch size. The objects of the test protocols are never among them.
@@ -160,15 +139,11 @@ class ObjectsNVS(NVSSource):
         settings = self.settings
         if settings.targets not in TARGETS:
             raise ValueError(f"unknown targets {settings.targets!r}: choose one of {', '.join(TARGETS)}")
-        if min(settings.batch, settings.width, settings.height) < 1 or self.seed < 0:
-            raise ValueError(
-                f"{settings.batch} objects of {settings.width}×{settings.height} px, seed {self.seed}: give positive "
-                "numbers, and a seed of 0 or more"
-            )
+        check_draws(self.seed, batch=settings.batch, width=settings.width, height=settings.height)
         if not self.training_names:
             raise ValueError(
                 f"{settings.root} has {len(self._names)} objects to train on: "
-                "render at least 2 besides those for testing"
+                "render at least 2 in addition to those for testing"
             )
 
     @cached_property
@@ -186,7 +161,7 @@ class ObjectsNVS(NVSSource):
     def held_out_names(self) -> list[str]:
         """Objects for validation: the products next to those for testing, at least one."""
         first = hash_to_unit(get_product(self._names[0])) if self._names else 0.0
-        # Below TEST_SHARE there is nobody, unless an index says who is tested.
+        # Nothing is below TEST_SHARE, unless an index lists the objects for testing.
         limit = max(HELD_OUT_SHARE + (TEST_SHARE if self.settings.index is None else 0.0), first)
         return [uid for uid in self._names if hash_to_unit(get_product(uid)) <= limit]
 
@@ -201,15 +176,8 @@ class ObjectsNVS(NVSSource):
 
     def make_batch(self, step: int, rank: int = 0) -> NVSBatch:
         numbers = range(step * self.settings.batch, (step + 1) * self.settings.batch)
-        requests: list[ViewRequest] = []
-        redrawn: list[str] = []
-        for number in numbers:
-            request, reasons = draw_readable(
-                lambda attempt, number=number: self._draw_loaded(rank, number, attempt), self.objects.root
-            )
-            requests.append(request)
-            redrawn += reasons
-        return replace(self.objects.make_batch(requests), redrawn=tuple(redrawn))
+        requests, redrawn = draw_all_readable(partial(self._draw_loaded, rank), numbers, self.objects.root)
+        return replace(self.objects.make_batch(requests), redrawn=redrawn)
 
     def make_held_out(self) -> NVSBatch:
         return self.objects.make_batch(
