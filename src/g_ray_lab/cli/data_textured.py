@@ -100,7 +100,7 @@ class Levels(TexturedWalks):
 
     @property
     def folder(self) -> Path:
-        from g_ray_lab.textured.levels import OPENARENA
+        from g_ray_lab.textured.scene_sources import OPENARENA
 
         return OPENARENA if self.package is None else self.package
 
@@ -108,7 +108,7 @@ class Levels(TexturedWalks):
         return f"levels of {self.folder.resolve().name}"
 
     def list_jobs(self) -> "list[WalkJob]":
-        from g_ray_lab.textured.levels import list_levels
+        from g_ray_lab.textured.scene_sources import list_levels
         from g_ray_lab.textured.walk_writer import list_walks
 
         return list_walks(list_levels(self.folder, self.split), self.scenes)
@@ -153,7 +153,7 @@ class TexturedRooms(TexturedWalks):
         )
 
     def list_jobs(self) -> "list[WalkJob]":
-        from g_ray_lab.textured.room_source import RoomSource
+        from g_ray_lab.textured.scene_sources import RoomSource
         from g_ray_lab.textured.walk_writer import WalkJob
 
         if self.scenes < 1:

@@ -10,14 +10,11 @@ from embreex.rtcore_scene import EmbreeScene
 from jaxtyping import Float
 
 from g_ray_lab.meshes.mesh_files import Mesh
-from g_ray_lab.textured.free_space import Box, FloorPlan, fits
 from g_ray_lab.textured.furniture import Candidate, Covers, Piece, cover_plain_parts
-from g_ray_lab.textured.materials import MaterialSource
-from g_ray_lab.textured.noise import Random, draw_color, to_bytes
+from g_ray_lab.textured.materials import MaterialSource, draw_book_spines, draw_rug
 from g_ray_lab.textured.panels import UP, Surface, make_box, make_picture, place_mesh
-from g_ray_lab.textured.patterns import Material
-from g_ray_lab.textured.pictures import draw_book_spines, draw_rug
-from g_ray_lab.textured.plan import Wall
+from g_ray_lab.textured.patterns import Material, Random, draw_color, to_bytes
+from g_ray_lab.textured.plan import Box, FloorPlan, Wall, fits
 
 LEVEL = 0.012  # meters by which a support may be uneven below a thing
 TRIES = 6  # places tried for each thing

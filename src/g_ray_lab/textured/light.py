@@ -15,8 +15,8 @@ from embreex.rtcore_scene import EmbreeScene
 from jaxtyping import Bool, Float, Int
 
 from g_ray_lab.meshes.mesh_files import Mesh
-from g_ray_lab.textured.noise import Random
 from g_ray_lab.textured.panels import Surface
+from g_ray_lab.textured.patterns import Random
 
 CELL = 0.06  # meters; vertices within such a cube that face the same way share what is traced
 LIFT = 0.012  # meters above its surface from where a ray starts

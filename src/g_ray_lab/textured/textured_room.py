@@ -16,7 +16,6 @@ from g_ray_lab.textured.clutter import (
     stand_on_floor,
     stand_on_furniture,
 )
-from g_ray_lab.textured.free_space import Box, FloorPlan, RoomSpace
 from g_ray_lab.textured.furniture import (
     THEMES,
     Candidate,
@@ -28,10 +27,18 @@ from g_ray_lab.textured.furniture import (
 )
 from g_ray_lab.textured.light import AreaLight, Lighting, Sun, convert_temperature, light_surfaces
 from g_ray_lab.textured.materials import MaterialSource
-from g_ray_lab.textured.noise import Random
 from g_ray_lab.textured.panels import Surface, make_box
-from g_ray_lab.textured.patterns import WHITE
-from g_ray_lab.textured.plan import Opening, draw_openings, draw_plan, list_door_boxes, list_walls
+from g_ray_lab.textured.patterns import WHITE, Random
+from g_ray_lab.textured.plan import (
+    Box,
+    FloorPlan,
+    Opening,
+    RoomSpace,
+    draw_openings,
+    draw_plan,
+    list_door_boxes,
+    list_walls,
+)
 from g_ray_lab.textured.shell import build_shell
 
 BOX_FURNITURE = 6  # pieces made of boxes that are offered beside those of the libraries
