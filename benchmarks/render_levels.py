@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from g_ray_lab.textured.scene_sources import OPENARENA, LevelSource, list_levels
-from g_ray_lab.textured.walk import LensKind, draw_cameras, draw_walk
+from g_ray_lab.textured import OPENARENA, LensKind, LevelSource, draw_cameras, draw_walk, list_levels
 
 KINDS: tuple[LensKind, ...] = ("pinhole", "fisheye", "mixed")
 VIEWS = 8

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import numpy as np
 import torch
@@ -15,7 +14,13 @@ from torch import Tensor
 from g_ray.cameras.camera import Camera
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
-from g_ray_lab.meshes.mesh_files import LINEAR_OF_BYTE, Mesh, linear_to_srgb_bytes
+from g_ray_lab.meshes.mesh_files import (
+    LINEAR_OF_BYTE,
+    Mesh,
+    cross_edges,
+    join_triangles,
+    linear_to_srgb_bytes,
+)
 
 # Textures
 
@@ -29,16 +34,11 @@ class TexelTable:
     def __init__(self, images: Sequence[UInt8[np.ndarray, "_ _ 3"]], levels: int = 1) -> None:
         pyramids = [_build_pyramid(image, levels) for image in images]
         flat = [level for pyramid in pyramids for level in pyramid]
-        ends = np.cumsum([0] + [level.shape[0] * level.shape[1] for level in flat])
-        number = iter(range(len(flat)))
-        self.first = np.empty((len(images), levels), np.int64)
-        self.size = np.empty((len(images), levels, 2), np.int64)  # width, height
-        for i, pyramid in enumerate(pyramids):
-            rows = [next(number) for _ in pyramid]
-            for level in range(levels):
-                at = min(level, len(pyramid) - 1)
-                self.first[i, level] = ends[rows[at]]
-                self.size[i, level] = pyramid[at].shape[1], pyramid[at].shape[0]
+        counts = np.array([len(pyramid) for pyramid in pyramids])
+        own = np.minimum(np.arange(levels), counts[:, None] - 1)
+        at = np.cumsum(counts)[:, None] - counts[:, None] + own
+        self.size = np.array([level.shape[1::-1] for level in flat], np.int64)[at]  # width, height
+        self.first = np.cumsum([0, *(level.shape[0] * level.shape[1] for level in flat)])[at]
         self.texels = np.concatenate([level.reshape(-1, 3) for level in flat])
         self.levels = levels
 
@@ -168,9 +168,8 @@ def _collect_images(
 
 
 def _join_uv(each: Sequence[tuple[Float[np.ndarray, "_ 2"] | None, int]]) -> Float[np.ndarray, "vertex 2"]:
-    return np.concatenate([np.zeros((count, 2)) if uv is None else uv for uv, count in each]).astype(
-        np.float32
-    )
+    joined = [np.zeros((count, 2)) if uv is None else uv for uv, count in each]
+    return np.concatenate(joined).astype(np.float32)
 
 
 def _interpolate(table: np.ndarray, corners: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -178,6 +177,29 @@ def _interpolate(table: np.ndarray, corners: np.ndarray, weights: np.ndarray) ->
 
 
 # Ray casting
+
+
+def build_ray_scene(vertices: Float[np.ndarray, "vertex 3"], faces: Int[np.ndarray, "face 3"]) -> EmbreeScene:
+    """Prepare triangles for rays, none of which slips between two of them."""
+    scene = EmbreeScene(robust=True)
+    TriangleMesh(scene, vertices.astype(np.float32), faces.astype(np.int32))
+    return scene
+
+
+def measure_distances(
+    scene: EmbreeScene, origins: Float[np.ndarray, "ray 3"], direction: Float[np.ndarray, "3"]
+) -> Float[np.ndarray, "ray"]:
+    """Return the distance to the first triangle along parallel rays; a very large one where there is none."""
+    directions = np.broadcast_to(direction, origins.shape).astype(np.float32)
+    return scene.run(origins.astype(np.float32), directions, query="DISTANCE")
+
+
+def spread_over_sphere(count: int, start: float = 0.0) -> Float[np.ndarray, "ray 3"]:
+    """Return directions of equal density on a Fibonacci spiral, turned by `start` of its steps."""
+    height = 1 - (2 * np.arange(count) + 1) / count
+    around = np.pi * (1 + 5**0.5) * (np.arange(count) + start)
+    level = np.sqrt(1 - height**2)
+    return np.stack([np.cos(around) * level, np.sin(around) * level, height], -1)
 
 
 SUN = np.array([0.36, -0.48, 0.80], np.float32)  # towards it, a unit vector; z is up
@@ -235,25 +257,26 @@ class Hits:
 class MeshScene:
     """Meshes ready for rays. Surfaces are opaque and seen from both sides; nothing has to be watertight.
 
-    Light, if asked for, is albedo · (0.7 + 0.3 n·s) with n the triangle's normal on the side that is looked at and s
-    a fixed direction (`SUN`). It depends on the surface alone, so that two cameras agree about every point.
+    With `light`, a surface returns albedo · (0.7 + 0.3 n·s), with n the triangle's normal on the side that is looked at
+    and s a fixed direction (`SUN`). That depends on the surface alone, so that two cameras agree about every point.
 
     With `prefilter`, `view` reads textures at the resolution of a pixel's footprint, which one ray per pixel needs.
     """
 
     def __init__(self, parts: Sequence[Mesh], light: bool = True, prefilter: bool = False) -> None:
-        first = accumulate([0, *(len(part.vertices) for part in parts[:-1])])
-        self.vertices = np.concatenate([part.vertices for part in parts]).astype(np.float32)
-        self.faces = np.concatenate([p.faces + at for p, at in zip(parts, first, strict=True)]).astype(
-            np.int32
-        )
-        self.normals = _compute_normals(self.vertices[self.faces].astype(np.float64)).astype(np.float32)
+        vertices, faces = join_triangles(parts)
+        self.vertices, self.faces = vertices.astype(np.float32), faces.astype(np.int32)
+        normals = cross_edges(self.vertices.astype(np.float64), self.faces)
+        area2 = np.linalg.norm(normals, axis=-1)
+        # Triangles without area, which no ray meets, have neither normal nor texels.
+        length = np.where(area2 > 0, area2, 1)
+        self.normals = (normals / length[:, None]).astype(np.float32)
         self.light, self.prefilter = light, prefilter
         self.paint = PaintTable(parts, self.faces, LEVELS if prefilter else 1)
         self.sky = np.array([part.sky for part in parts])[self.paint.part]
-        self.density = _compute_density(self.vertices[self.faces], self.paint.texels2)
-        self.scene = EmbreeScene(robust=True)  # no ray slips between two triangles
-        TriangleMesh(self.scene, self.vertices, self.faces)
+        # Texels per unit of length on each face.
+        self.density = np.sqrt(np.where(area2 > 0, self.paint.texels2 / (length / 2), 0)).astype(np.float32)
+        self.scene = build_ray_scene(self.vertices, self.faces)
 
     def render_color(self, camera: Camera, pose: Pose, antialias: int = 1) -> UInt8[Tensor, "*batch 3 h w"]:
         """Color alone: the mean light of antialias² rays per pixel. Cameras and poses are [*batch]."""
@@ -318,13 +341,8 @@ class MeshScene:
             light[edges] /= 1 + len(EXTRA)
             sky[edges] /= 1 + len(EXTRA)
         back = self.measure_back_share(solid, rays.directions)
-        return (
-            light.reshape(*size, 3),
-            depth.reshape(size),
-            normals.reshape(*size, 3),
-            sky.reshape(size),
-            back,
-        )
+        color, facing = light.reshape(*size, 3), normals.reshape(*size, 3)
+        return color, depth.reshape(size), facing, sky.reshape(size), back
 
     def _gather(
         self, hits: Hits, directions: np.ndarray, angles: np.ndarray, count: int
@@ -436,7 +454,7 @@ def _measure_angles(steps: Sequence[Float[np.ndarray, "h w 3"]]) -> Float[np.nda
 def _find_edges(
     depth: Float[np.ndarray, "h w"], normals: Float[np.ndarray, "h w 3"]
 ) -> Bool[np.ndarray, "h w"]:
-    """Pixels beside which another surface begins: depth jumps, or the surface turns."""
+    """Pixels next to which another surface begins: depth jumps, or the surface turns."""
     edges = np.zeros(depth.shape, bool)
     for a, b in (
         ((slice(None), slice(1, None)), (slice(None), slice(-1))),
@@ -448,19 +466,3 @@ def _find_edges(
         edges[a] |= differ
         edges[b] |= differ
     return edges
-
-
-def _compute_density(
-    corners: Float[np.ndarray, "face 3 3"], texels2: Float[np.ndarray, "face"]
-) -> Float[np.ndarray, "face"]:
-    """Texels per unit of length on each face; none on faces without area."""
-    edges = corners[:, 1:].astype(np.float64) - corners[:, :1]
-    area = np.linalg.norm(np.cross(edges[:, 0], edges[:, 1]), axis=-1) / 2
-    return np.sqrt(np.where(area > 0, texels2 / np.where(area > 0, area, 1), 0)).astype(np.float32)
-
-
-def _compute_normals(corners: Float[np.ndarray, "face 3 3"]) -> Float[np.ndarray, "face 3"]:
-    """Unit normals; zero for triangles without area, which no ray meets."""
-    normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
-    length = np.linalg.norm(normals, axis=-1, keepdims=True)
-    return normals / np.where(length > 0, length, 1)

@@ -23,6 +23,8 @@ from PIL import Image
 
 from g_ray_lab.meshes.mesh_files import LINEAR_OF_BYTE, Mesh
 
+OPENARENA = Path("/usr/share/games/openarena/baseoa")
+"""Where Debian's openarena packages put their archives."""
 METERS_PER_UNIT = 1 / 39.37
 MAGIC, VERSION, LUMPS = b"IBSP", 46, 17
 ENTITIES, TEXTURES, MODELS, VERTICES, INDICES, FACES, LIGHT_MAPS = 0, 1, 7, 10, 11, 13, 14
@@ -34,7 +36,7 @@ PATCH_STEPS = 6
 FULL_BRIGHT = float(LINEAR_OF_BYTE[100])
 """Light on surfaces that the engine draws unlit; light maps are stored dark, to be doubled once or twice."""
 NEUTRAL = np.full((1, 1, 3), 128, np.uint8)
-"""Of surfaces whose image is missing."""
+"""Texture of surfaces whose image is missing."""
 LARGEST = {".bsp": 256 << 20, ".shader": 4 << 20, ".tga": 64 << 20, ".jpg": 64 << 20, ".png": 64 << 20}
 """Bytes of an unpacked file, at most, by the kinds that are read."""
 IMAGE_PX = 4096
@@ -89,7 +91,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Shader:
-    """What a script says about a surface."""
+    """A surface as a script describes it."""
 
     stages: tuple[Stage, ...] = ()
     keywords: frozenset[str] = frozenset()

@@ -1,4 +1,7 @@
-"""Levels of an installed game as textured scenes: which are for testing, and baked light made even."""
+"""Scenes for walks: levels of an installed game with baked light made even, and a room of its own for each walk.
+
+A source is small and picklable; the process that renders it opens it. Sources also fix which scenes are for testing.
+"""
 
 import re
 from collections.abc import Sequence
@@ -17,17 +20,15 @@ from g_ray_lab.textured.quake3 import LevelPackage
 from g_ray_lab.textured.textured_room import TexturedRoom, make_textured_room
 from g_ray_lab.textured.walk import CLEARANCE_M, FreeSpace, ViewLimits
 
-OPENARENA = Path("/usr/share/games/openarena/baseoa")
-"""Where Debian's openarena packages are installed."""
 TEST_SHARE = 0.2
-"""Of the families of levels."""
+"""Share of the families of levels."""
 AMBIENT = 0.35
 """Light that is added everywhere, as a share of the mean baked light: games leave shadows black."""
 
 
 @dataclass(frozen=True)
 class LevelSource:
-    """A level of a package, opened in the process that renders it."""
+    """A level of a package."""
 
     name: str
     folder: Path
@@ -94,7 +95,7 @@ LIMITS = ViewLimits(
 
 @dataclass(frozen=True)
 class RoomSource:
-    """The room of a number, made in the process that renders it."""
+    """The room of a number."""
 
     number: int
     seed: int

@@ -14,7 +14,7 @@ from g_ray.cameras.camera import Camera
 from g_ray.cameras.equirectangular import Equirectangular
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
-from g_ray_lab.meshes.textured_scene import MeshScene, SurfaceView
+from g_ray_lab.meshes.textured_scene import MeshScene, SurfaceView, spread_over_sphere
 from g_ray_lab.sources.random_lenses import draw_fisheye_coefficients, make_fisheyes, make_pinholes
 
 # Lenses
@@ -229,7 +229,7 @@ class _Walk:
         """Whether nothing is near, surfaces show their fronts, and no ray leaves the scene."""
         if self.is_inside is not None and not self.is_inside(eye):
             return False
-        rays = _SPHERE.astype(np.float32)
+        rays = spread_over_sphere(SPHERE_RAYS).astype(np.float32)
         hits = self.scene.cast(eye, rays)
         if len(hits.ray) < 0.9 * len(rays) or hits.distance.min() < CLEARANCE_M:
             return False
@@ -306,14 +306,3 @@ class _Walk:
 
 def _point(yaw: float, pitch: float) -> Float[np.ndarray, "3"]:
     return np.array([np.cos(yaw) * np.cos(pitch), np.sin(yaw) * np.cos(pitch), np.sin(pitch)])
-
-
-def _spread_over_sphere(count: int) -> Float[np.ndarray, "ray 3"]:
-    """Directions of equal density: a Fibonacci spiral."""
-    height = 1 - (2 * np.arange(count) + 1) / count
-    around = pi * (1 + 5**0.5) * np.arange(count)
-    level = np.sqrt(1 - height**2)
-    return np.stack([np.cos(around) * level, np.sin(around) * level, height], -1)
-
-
-_SPHERE = _spread_over_sphere(SPHERE_RAYS)
