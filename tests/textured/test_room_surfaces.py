@@ -99,7 +99,7 @@ def test_subdivision_keeps_the_surface_and_bounds_edges(cube):
     assert len(subdivide(cube, 0.01, max_faces=100).faces) <= 200
 
 
-ALL = tuple(dict.fromkeys((*patterns.FLOORS, *patterns.WALLS, *patterns.WOODS, *patterns.FABRICS)))
+ALL = tuple(dict.fromkeys((*patterns.FLOORS, *patterns.WALLS, *patterns.FURNITURE, *patterns.FABRICS)))
 
 
 @pytest.mark.parametrize("draw", ALL, ids=lambda draw: draw.__name__)

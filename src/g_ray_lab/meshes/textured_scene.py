@@ -224,7 +224,7 @@ class SurfaceView:
     ray_depth: Float[Tensor, "*batch h w"]
     """Distance along the unit ray through the pixel's center."""
     normals: Float[Tensor, "*batch h w 3"]
-    """Of the triangle in the world, unit vectors towards the camera."""
+    """Unit normals of the triangles in the world, towards the camera."""
     valid: Bool[Tensor, "*batch h w"]
     """Whether that ray meets a surface; the sky is none."""
     sky: Float[Tensor, "*batch h w"]

@@ -1,6 +1,5 @@
-"""Materials of one room: procedural ones, and photographs from the assets where there are any."""
+"""Materials and pictures of one room: procedural ones, and photographs from the assets where there are any."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -75,7 +74,7 @@ class MaterialSource:
         if soft:
             return self._draw(patterns.FABRICS)
         photo = self._draw_furniture_photo() if self.random.random() < PHOTO_SHARE else None
-        return photo or self._draw((*patterns.WOODS, *patterns.WOODS, patterns.draw_plaster))
+        return photo or self._draw(patterns.FURNITURE)
 
     def draw_picture(self) -> UInt8[np.ndarray, "row column 3"]:
         """Draw what hangs in a frame: a painting, or a piece of the texture of a scanned object."""
@@ -89,12 +88,10 @@ class MaterialSource:
                     return crop
         return draw_painting(self.random)
 
-    def _draw(self, kinds: Sequence[Callable[[Random], Material]]) -> Material:
+    def _draw(self, kinds: patterns.Patterns) -> Material:
         return kinds[int(self.random.integers(len(kinds)))](self.random)
 
-    def _draw_photo_or(
-        self, kinds: Sequence[Callable[[Random], Material]], light: tuple[float, float]
-    ) -> Material:
+    def _draw_photo_or(self, kinds: patterns.Patterns, light: tuple[float, float]) -> Material:
         images = self.assets.images
         if images and self.random.random() < PHOTO_SHARE:
             image = self.assets.load_image(images[int(self.random.integers(len(images)))])

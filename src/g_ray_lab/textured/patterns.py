@@ -106,14 +106,11 @@ class Material:
 
 WHITE = Material(np.full((4, 4, 3), 255, np.uint8), 1.0)
 
-Grid = tuple[Float[np.ndarray, "size size"], Float[np.ndarray, "size size"]]
 
-
-def _make_grid() -> Grid:
+def _make_grid() -> list[Float[np.ndarray, "size size"]]:
     """Make the columns and rows of pixel centers, in [0, 1)."""
     axis = (np.arange(SIZE, dtype=np.float32) + 0.5) / SIZE
-    columns, rows = np.meshgrid(axis, axis, indexing="xy")
-    return columns, rows
+    return list(np.meshgrid(axis, axis, indexing="xy"))
 
 
 def _shade(
@@ -251,10 +248,8 @@ def draw_bricks(random: Random) -> Material:
     else:
         color = draw_color(random, hue=(0.0, 0.09), saturation=(0.25, 0.65), value=(0.4, 0.75))
     image = _shade(color, tone + rough)
-    mortar = (
-        np.minimum(_measure_edge_distance(along) * courses / per_course, _measure_edge_distance(y * courses))
-        < 0.07
-    )
+    upright = _measure_edge_distance(along) * courses / per_course
+    mortar = np.minimum(upright, _measure_edge_distance(y * courses)) < 0.07
     joint = 0.8 * color if painted else draw_color(random, saturation=(0.0, 0.15), value=(0.4, 0.8))
     image[mortar] = _shade(joint, rough)[mortar]
     return Material(to_bytes(image), float(per_course * random.uniform(0.2, 0.27)))
@@ -265,10 +260,8 @@ def draw_concrete(random: Random) -> Material:
     count = int(random.integers(1, 4))
     x, y = _make_grid()
     clouds, fine = make_noise(random, SIZE, 1.3, low=1.5), make_noise(random, SIZE, 0.5)
-    image = _shade(
-        draw_color(random, saturation=(0.0, 0.12), value=(0.45, 0.75)),
-        random.uniform(0.05, 0.12) * clouds + 0.04 * fine,
-    )
+    color = draw_color(random, saturation=(0.0, 0.12), value=(0.45, 0.75))
+    image = _shade(color, random.uniform(0.05, 0.12) * clouds + 0.04 * fine)
     joint = (_measure_edge_distance(x * count) < 0.008) | (_measure_edge_distance(y * count) < 0.008)
     image[joint] *= 0.75
     return Material(to_bytes(image), float(count * random.uniform(0.8, 1.6)))
@@ -281,9 +274,8 @@ def draw_panelling(random: Random) -> Material:
     board = np.floor(x * count).astype(int)
     tone = random.normal(0, random.uniform(0.03, 0.12), count)[board]
     painted = random.random() < 0.4
-    color = (
-        draw_color(random, saturation=(0.0, 0.3), value=(0.6, 0.95)) if painted else _draw_wood_color(random)
-    )
+    paint = {"saturation": (0.0, 0.3), "value": (0.6, 0.95)}
+    color = draw_color(random, **paint) if painted else _draw_wood_color(random)
     grain = (0.04 if painted else 0.14) * _draw_grain(random).T
     image = _shade(color, tone + grain)
     image[_measure_edge_distance(x * count) < 0.03] *= 0.6
@@ -329,31 +321,14 @@ def draw_print(random: Random) -> Material:
     return Material(to_bytes(image), float(count * random.uniform(0.12, 0.35)))
 
 
-FLOORS: tuple[Callable[[Random], Material], ...] = (
-    draw_planks,
-    draw_planks,
-    draw_parquet,
-    draw_tiles,
-    draw_carpet,
-    draw_terrazzo,
-)
-WALLS: tuple[Callable[[Random], Material], ...] = (
-    draw_plaster,
-    draw_plaster,
-    draw_wallpaper,
-    draw_striped_wallpaper,
-    draw_bricks,
-    draw_concrete,
-    draw_panelling,
-)
-CEILINGS: tuple[Callable[[Random], Material], ...] = (
-    draw_plaster,
-    draw_plaster,
-    draw_panelling,
-    draw_concrete,
-)
-WOODS: tuple[Callable[[Random], Material], ...] = (draw_wood,)
-FABRICS: tuple[Callable[[Random], Material], ...] = (draw_plaid, draw_cloth, draw_print)
+# What is listed twice is drawn twice as often.
+Patterns = tuple[Callable[[Random], Material], ...]
+FLOORS: Patterns = (draw_planks, draw_planks, draw_parquet, draw_tiles, draw_carpet, draw_terrazzo)
+PAPERS: Patterns = (draw_wallpaper, draw_striped_wallpaper)
+WALLS: Patterns = (draw_plaster, draw_plaster, *PAPERS, draw_bricks, draw_concrete, draw_panelling)
+CEILINGS: Patterns = (draw_plaster, draw_plaster, draw_panelling, draw_concrete)
+FABRICS: Patterns = (draw_plaid, draw_cloth, draw_print)
+FURNITURE: Patterns = (draw_wood, draw_wood, draw_plaster)
 
 
 # Parts

@@ -1,4 +1,4 @@
-"""Plans of rooms: their shape, walls, and where doors and windows are."""
+"""Plans of rooms: shape, walls, doors and windows, and the free space around the boxes of what stands in them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -111,11 +111,7 @@ class RoomSpace:
         return bool(self.is_free(point[None])[0])
 
     def draw_places(
-        self,
-        random: np.random.Generator,
-        count: int,
-        margin: float,
-        heights: tuple[float, float],
+        self, random: np.random.Generator, count: int, margin: float, heights: tuple[float, float]
     ) -> Float[np.ndarray, "place 3"]:
         """Draw free places; fewer than `count`, or none, in rooms that are full."""
         corners = np.array(self.plan.rectangles)
@@ -146,7 +142,7 @@ class Wall:
         return -self.along[1], self.along[0]
 
     def locate(self, along: float, inward: float) -> tuple[float, float]:
-        """Point at so many meters along the wall, and away from it."""
+        """Return the point at distances in meters along the wall and away from it."""
         (x, y), (u, v), (n, m) = self.start, self.along, self.inward
         return x + along * u + inward * n, y + along * v + inward * m
 

@@ -48,30 +48,15 @@ IMAGE_SUFFIXES = (".tga", ".jpg", ".png")
 TEXTURE = np.dtype([("name", "S64"), ("flags", "<i4"), ("contents", "<i4")])
 MODEL = np.dtype([("box", "<f4", 6), ("face", "<i4"), ("faces", "<i4"), ("brushes", "<i4", 2)])
 VERTEX = np.dtype(
-    [
-        ("position", "<f4", 3),
-        ("uv", "<f4", 2),
-        ("light_uv", "<f4", 2),
-        ("normal", "<f4", 3),
-        ("color", "u1", 4),
-    ]
-)
+    [("position", "<f4", 3), ("uv", "<f4", 2), ("light_uv", "<f4", 2), ("normal", "<f4", 3), ("color", "u1", 4)]
+)  # fmt: skip
 FACE = np.dtype(
     [
-        ("texture", "<i4"),
-        ("effect", "<i4"),
-        ("type", "<i4"),
-        ("vertex", "<i4"),
-        ("vertices", "<i4"),
-        ("index", "<i4"),
-        ("indices", "<i4"),
-        ("light_map", "<i4"),
-        ("light_map_place", "<i4", 4),
-        ("light_map_frame", "<f4", 9),
-        ("normal", "<f4", 3),
-        ("patch", "<i4", 2),
+        ("texture", "<i4"), ("effect", "<i4"), ("type", "<i4"), ("vertex", "<i4"), ("vertices", "<i4"),
+        ("index", "<i4"), ("indices", "<i4"), ("light_map", "<i4"), ("light_map_place", "<i4", 4),
+        ("light_map_frame", "<f4", 9), ("normal", "<f4", 3), ("patch", "<i4", 2),
     ]
-)
+)  # fmt: skip
 
 
 # Shader scripts

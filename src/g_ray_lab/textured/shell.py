@@ -1,4 +1,4 @@
-"""The shell of a room: floor, ceiling, walls with their openings, skirting, and the surroundings."""
+"""The shell of a room: floor, ceiling, walls, doors and windows, and what is seen outside."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -254,7 +254,7 @@ def _draw_blind(random: Random) -> np.ndarray:
 
 
 def _build_curtains(opening: Opening, plan: FloorPlan, source: MaterialSource) -> list[Surface]:
-    """Hang two folded sheets beside a window."""
+    """Hang two folded sheets at the sides of a window."""
     random, wall, fabric = source.random, opening.wall, source.draw_cover(soft=True).material
     width = float(random.uniform(0.25, 0.5))
     top = min(opening.high + 0.15, plan.height - 0.02)

@@ -1,4 +1,4 @@
-"""Walks of a camera through the free space of a textured scene: views that overlap and do not face a wall."""
+"""Walks of a camera through the free space of a textured scene: lenses, and views that overlap and face no wall."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -93,7 +93,7 @@ EYE_HEIGHT_M = (0.6, 2.2)
 """Above the floor."""
 ROAM_STEPS = 4
 ROAM_M = 10.0
-"""From a given place a walk goes so many steps of up to this length before its first view."""
+"""Before its first view a walk takes up to ROAM_STEPS steps of up to this length."""
 BASELINE = (0.05, 0.6)
 """Steps between views, as shares of the median depth of the view that is left."""
 LONGEST_STEP_M = 5.0
@@ -107,7 +107,7 @@ class ViewLimits:
     """Which views are worth a picture; depths in meters along rays."""
 
     near_m: float = 0.4
-    """Of the nearest 5 % of the pixels, at least."""
+    """Smallest depth of the nearest 5 % of the pixels."""
     median_m: tuple[float, float] = (1.2, 50.0)
     spread: float = 1.6
     """Depth of the farthest 10 % over that of the nearest 10 %, at least: a wall in front has less."""
@@ -120,7 +120,7 @@ class ViewLimits:
     contrast: float = 0.35
     """Standard deviation of log2 luminance, at least."""
     pitch_deg: tuple[float, float] = (-20.0, 20.0)
-    """Of the optical axis, upwards."""
+    """Range of the optical axis, positive upwards."""
     overlap: float = 0.3
     """Mean share of the pixels that a view and the one it left have in common, at least."""
 

@@ -1,4 +1,8 @@
-"""Write walks through textured scenes as scene folders: images, depth along rays, cameras, poses, covisibility."""
+"""Write walks through textured scenes as scene folders: images, depth along rays, cameras, poses, covisibility.
+
+Images are developed from linear light as photographs are: a random sky, one exposure for a walk, and gentle faults of a
+camera for each view.
+"""
 
 import shutil
 from collections.abc import Generator, Sequence
@@ -242,7 +246,7 @@ def find_unfinished_walks(root: Path, jobs: Sequence[WalkJob]) -> list[WalkJob]:
 def write_walks(
     root: Path, jobs: Sequence[WalkJob], settings: WalkSettings, workers: int = 1
 ) -> Generator[WalkOutcome]:
-    """Write what is not there yet, in so many processes; an outcome as each scene is done, in any order."""
+    """Write what is not there yet, in `workers` processes; yield an outcome as each scene is done, in any order."""
     groups: dict[str, list[WalkJob]] = {}
     for job in find_unfinished_walks(root, jobs):
         groups.setdefault(job.source.name, []).append(job)
