@@ -5,7 +5,7 @@ Coordinates are compared by how well their positional score reflects the angle b
 
 import statistics
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -152,7 +152,7 @@ def _make_operators(tokens: Tokens) -> dict[str, Operator]:
 
 
 def time_interleaved(
-    jobs: dict[Job, Callable[[], object]], repeats: int, progress: Callable[[str], None] = lambda line: None
+    jobs: Mapping[Job, Callable[[], object]], repeats: int, progress: Callable[[str], None] = lambda line: None
 ) -> dict[Job, list[float]]:
     """Return CPU seconds by job and round. Every round runs all jobs, so that a machine's load affects them alike."""
     seconds: dict[Job, list[float]] = {name: [] for name in jobs}
