@@ -12,8 +12,7 @@ import tyro
 from g_ray.cli.text import CountBar, follow_outcomes
 
 if TYPE_CHECKING:
-    from g_ray_lab.textured.assets import AssetFolders
-    from g_ray_lab.textured.walk_writer import WalkJob, WalkSettings
+    from g_ray_lab.textured import AssetFolders, WalkJob, WalkSettings
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class TexturedWalks(ABC):
     def run(self) -> None:
         from g_ray.runtime.lock import lock_folder
         from g_ray_lab.sources.dataset_folder import claim_folder
-        from g_ray_lab.textured.walk_writer import PARTIAL
+        from g_ray_lab.textured import PARTIAL
 
         settings = self.make_settings()
         if self.workers is not None and self.workers < 1:
@@ -67,7 +66,7 @@ class TexturedWalks(ABC):
             raise ValueError(f"{self.out}: no scene could be rendered, see above")
 
     def make_settings(self) -> "WalkSettings":
-        from g_ray_lab.textured.walk_writer import WalkSettings
+        from g_ray_lab.textured import WalkSettings
 
         return WalkSettings(
             source=self.describe_source(),
@@ -81,7 +80,7 @@ class TexturedWalks(ABC):
 
     def _write(self, jobs: "list[WalkJob]", settings: "WalkSettings") -> int:
         """Write all walks with a progress bar; return how many could not be made."""
-        from g_ray_lab.textured.walk_writer import find_unfinished_walks, write_walks
+        from g_ray_lab.textured import find_unfinished_walks, write_walks
 
         bar = CountBar(len(jobs), len(jobs) - len(find_unfinished_walks(self.out, jobs)), "scenes")
         walks = write_walks(self.out, jobs, settings, self.workers or os.cpu_count() or 1)
@@ -100,7 +99,7 @@ class Levels(TexturedWalks):
 
     @property
     def folder(self) -> Path:
-        from g_ray_lab.textured.levels import OPENARENA
+        from g_ray_lab.textured import OPENARENA
 
         return OPENARENA if self.package is None else self.package
 
@@ -108,8 +107,7 @@ class Levels(TexturedWalks):
         return f"levels of {self.folder.resolve().name}"
 
     def list_jobs(self) -> "list[WalkJob]":
-        from g_ray_lab.textured.levels import list_levels
-        from g_ray_lab.textured.walk_writer import list_walks
+        from g_ray_lab.textured import list_levels, list_walks
 
         return list_walks(list_levels(self.folder, self.split), self.scenes)
 
@@ -131,7 +129,7 @@ class TexturedRooms(TexturedWalks):
 
     @property
     def folders(self) -> "AssetFolders":
-        from g_ray_lab.textured.assets import AssetFolders
+        from g_ray_lab.textured import AssetFolders
 
         chosen = {"furniture": self.furniture, "objects": self.objects, "images": self.images}
         given = {name: Path(value) for name, value in chosen.items() if value not in ("none", "installed")}
@@ -142,7 +140,7 @@ class TexturedRooms(TexturedWalks):
         return AssetFolders(**given, **left_out)
 
     def describe_source(self) -> str:
-        from g_ray_lab.textured.assets import open_assets
+        from g_ray_lab.textured import open_assets
 
         assets = open_assets(self.folders, self.split)
         for line in assets.missing:
@@ -153,8 +151,7 @@ class TexturedRooms(TexturedWalks):
         )
 
     def list_jobs(self) -> "list[WalkJob]":
-        from g_ray_lab.textured.room_source import RoomSource
-        from g_ray_lab.textured.walk_writer import WalkJob
+        from g_ray_lab.textured import RoomSource, WalkJob
 
         if self.scenes < 1:
             raise ValueError(f"--scenes {self.scenes}: give 1 or more")
