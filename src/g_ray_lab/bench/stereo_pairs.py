@@ -15,7 +15,7 @@ from g_ray.cameras import Pinhole
 from g_ray.geometry.pose import Pose
 from g_ray.media.images import FORMATS
 from g_ray.stereo import DepthMap, StereoOptions, StereoView, estimate_depths
-from g_ray_lab.datasets.rectified_pairs import find_pairs
+from g_ray_lab.datasets.real_small import find_pairs
 
 TOLERANCES_PX = (1.0, 2.0)
 """A pixel whose disparity is off by more is bad."""

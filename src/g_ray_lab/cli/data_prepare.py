@@ -27,7 +27,7 @@ class Prepare:
     """Freeze the view indices; covisibility of a large dataset takes hours."""
 
     def run(self) -> int:
-        from g_ray_lab.preparation.downloads import DOWNLOADS, explain
+        from g_ray_lab.datasets.dataset_registry import DOWNLOADS
 
         if self.name == "list":
             print("\n".join(f"{name:16} {download.title}" for name, download in DOWNLOADS.items()))
@@ -35,7 +35,7 @@ class Prepare:
         if self.name not in DOWNLOADS:
             raise ValueError(f"unknown dataset {self.name!r}; known are {', '.join(DOWNLOADS)}")
         if self.source is None and self.to is None:
-            print(explain(self.name))
+            print(DOWNLOADS[self.name].explain())
             return 0
         if self.check < 0:
             raise ValueError(f"--check {self.check}: give 0 or more")
@@ -81,6 +81,7 @@ class Miniature:
 
     def run(self) -> None:
         from g_ray_lab.datasets.dataset_registry import DATASETS
+        from g_ray_lab.miniatures import MINIATURES
         from g_ray_lab.miniatures.miniature_room import MiniatureSize
 
         if self.name not in DATASETS:
@@ -90,6 +91,6 @@ class Miniature:
         if self.out.is_dir() and any(self.out.iterdir()):
             raise ValueError(f"{self.out} is not empty: give another folder")
         size = MiniatureSize(self.scenes, self.frames, self.width, self.seed)
-        DATASETS[self.name].write_miniature(self.out, size)
+        MINIATURES[self.name](self.out, size)
         known = DATASETS[self.name].list_scenes(self.out)
         print(f"wrote {', '.join(known)} of {DATASETS[self.name].title} to {self.out}")
