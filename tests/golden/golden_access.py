@@ -184,10 +184,10 @@ def shared_data() -> Path:
 
 def write_miniature(dataset: str, folder: Path, scenes: int, frames: int, width: int) -> None:
     """Rooms in the format of an evaluation dataset."""
-    from g_ray_lab.datasets.dataset_registry import DATASETS
+    from g_ray_lab.miniatures import MINIATURES
     from g_ray_lab.miniatures.miniature_room import MiniatureSize
 
-    DATASETS[dataset].write_miniature(folder, MiniatureSize(scenes, frames, width))
+    MINIATURES[dataset](folder, MiniatureSize(scenes, frames, width))
 
 
 # Sizes

@@ -17,12 +17,12 @@ import torch
 from PIL import Image
 
 from g_ray.cameras import Pinhole
+from g_ray.demo.random_room import make_random_room
 from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import write_cameras
 from g_ray.geometry.pose import Pose
 from g_ray_lab.datasets.dataset_registry import DATASETS
 from g_ray_lab.miniatures.miniature_room import MiniatureSize
-from g_ray_lab.sources.rooms import make_random_room
 
 MAX_FILES = {"g_ray": 264, "g_ray_lab": 228}
 MAX_LINES = {"g_ray": 33_900, "g_ray_lab": 31_900}

@@ -23,7 +23,7 @@ from g_ray.geometry.pose import Pose
 from g_ray.media.images import FORMATS
 from g_ray.stereo import DepthMap, StereoOptions, StereoView, estimate_depths, sweep_view
 from g_ray.stereo.sweep import count_hypotheses
-from g_ray_lab.datasets.rectified_pairs import find_pairs
+from g_ray_lab.datasets.real_small import find_pairs
 
 # Rectified pairs
 

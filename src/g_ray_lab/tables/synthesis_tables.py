@@ -260,7 +260,7 @@ RENDER = "g-ray data objects --meshes MESHES --out FOLDER"
 def render_small_objects(root: Path, size: int) -> Path:
     """Render all scanned objects if they are among the shared data, else procedural ones; skip what is rendered."""
     from g_ray.runtime.files import find_shared_data
-    from g_ray_lab.cli.data_objects import Objects
+    from g_ray_lab.cli.data_rendering import Objects
     from g_ray_lab.sources.nvs_settings import SCANNED
 
     scanned = find_shared_data() / SCANNED
