@@ -16,7 +16,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.field_of_view import FieldOfView, compute_field_of_view
-from g_ray.cameras.fold_maps import Fold
 from g_ray.cameras.ray_grid import compute_ray_grid
 from g_ray.cameras.validation import check_box, check_parameters, check_sizes, checks_enabled
 
@@ -272,10 +271,6 @@ class Camera(ABC):
         None for lenses without a radially symmetric part. If there is more to a lens, this part follows
         `_undistort_plane`.
         """
-        return None
-
-    def _describe_fold(self) -> Fold | None:
-        """Describe where a distortion that is not radially symmetric folds the plane; None for other lenses."""
         return None
 
     def _undistort_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:

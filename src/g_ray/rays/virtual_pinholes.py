@@ -19,7 +19,7 @@ from torch import Tensor
 
 from g_ray.cameras.camera import Camera
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.cameras.pixels import pixel_centers
+from g_ray.cameras.ray_grid import pixel_centers
 from g_ray.geometry.pose import Pose
 from g_ray.rays.pinhole_cover import choose_rotations, look_along
 
