@@ -35,7 +35,7 @@ REGISTRIES = {
     "camera models": "g_ray.cameras:CAMERAS",
     "coordinates": "g_ray.coordinates:COORDINATES",
     "encodings": "g_ray.encodings:ENCODINGS",
-    "input conditionings": "g_ray.encodings:CONDITIONINGS",
+    "input conditionings": "g_ray.nn.conditioning:CONDITIONINGS",
     "calibration sources": "g_ray.formats:CALIBRATIONS",
     "scene folders": "g_ray.formats:SCENES",
     "calibration estimators": "g_ray.calibration.estimators:ESTIMATORS",

@@ -112,10 +112,6 @@ class CameraTransform(Rotary):
             self, max(8, 4 * self.blocks), "half in groups of four channels, half in pairs for every axis"
         )
 
-    @property
-    def pair_blocks(self) -> int | None:
-        return None  # half of the head holds camera matrices, whose channels come in fours
-
     def _prepare(self, queries: Tokens, keys: Tokens) -> Tokenwise:
         forward, backward = self._build_camera_maps(queries)
         turn = self.compute_rotation(queries, self.head_dim // 2)

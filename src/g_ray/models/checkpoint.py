@@ -19,7 +19,6 @@ from g_ray.models.foreign import check_shapes, load_matching
 from g_ray.models.reconstruction_config import ReconstructionConfig, ReconstructionNetwork
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.models.stored_config import check_config, parse_stored_json
-from g_ray.nn.transformer import prepare_for_inference
 from g_ray.runtime.files import atomic_path
 
 Settings = TypeVar("Settings")
@@ -156,7 +155,7 @@ def load_reconstruction(source: str | Path, *, revision: str | None = None) -> R
         raise ValueError(f"{path}: {_shorten(error)}") from None
     if report.missing or report.unused:
         raise ValueError(f"{path} does not fit its own config; {'; '.join(report.format_lines()[1:])}")
-    return prepare_for_inference(model.requires_grad_())
+    return model.requires_grad_().eval()
 
 
 def find_file(source: str | Path, name: str = FILE, *, revision: str | None = None) -> Path:

@@ -22,7 +22,6 @@ from g_ray.models.dpt import DPTHead
 from g_ray.models.foreign import read_foreign, rename_from_hub
 from g_ray.models.reconstruction_config import get_reconstruction_method
 from g_ray.models.reconstruction_network import normalize_images
-from g_ray.nn.transformer import prepare_for_inference
 from g_ray.rays.views import Views
 
 TAPS = (4, 11, 17, 23)
@@ -143,7 +142,7 @@ def build_vggt(state: Mapping[str, Tensor]) -> VGGT:
     _check_tensors(model, named)
     # Tensors are taken as they are, without a second copy: the weights are most of the memory.
     model.load_state_dict({name: named[name].float() for name in model.state_dict()}, assign=True)
-    return prepare_for_inference(model.requires_grad_(False))
+    return model.requires_grad_(False).eval()
 
 
 def is_vggt(names: Mapping[str, object]) -> bool:

@@ -22,7 +22,6 @@ from g_ray.models.checkpoint import (
 from g_ray.models.lvsm import LVSM
 from g_ray.models.lvsm_config import LVSMConfig
 from g_ray.models.stored_config import check_config
-from g_ray.nn.transformer import prepare_for_inference
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.resample import fit_box, resample
 from g_ray.rays.views import Views
@@ -71,7 +70,7 @@ def load_network(weights: str | Path, device: str | torch.device = "cpu") -> Net
         raise ValueError(f"{path}: {' '.join(str(error).split())[:300]}") from None
     load_weights(model, path, tensors)
     return Network(
-        prepare_for_inference(model).to(device),
+        model.eval().to(device),
         card.config.encoding,
         (card.width, card.height),
         card.baseline,

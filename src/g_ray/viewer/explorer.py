@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
-from g_ray.encodings.score import position_score
+from g_ray.encodings.rotation import position_score
 from g_ray.export.result import Reconstruction
 from g_ray.geometry.pose import Pose
 from g_ray.media.images import read_photo

@@ -16,7 +16,7 @@ from g_ray_lab.sources.reconstruction_settings import FolderSettings
 from g_ray_lab.training.recipe import Recipe
 from g_ray_lab.training.run_settings import Run
 
-LIBRARIES = ("g-ray", "torch", "numpy", "einops", "jaxtyping", "pillow", "safetensors", "tensorboard")
+LIBRARIES = ("g-ray", "torch", "numpy", "jaxtyping", "pillow", "safetensors", "tensorboard")
 
 RecipeType = TypeVar("RecipeType", bound=Recipe)
 MethodType = TypeVar("MethodType")
