@@ -21,9 +21,9 @@ import torch
 from torch import nn
 
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.models.checkpoint import load_reconstruction
 from g_ray.models.reconstruction_config import get_reconstruction_method
 from g_ray.models.reconstruction_network import ReconstructionModel
+from g_ray.models.weights import load_reconstruction
 from g_ray.nn.int8 import quantize_blocks
 from g_ray.nn.transformer import Block, prepare_for_inference
 from g_ray.predictors.model_settings import WEIGHTS

@@ -116,7 +116,7 @@ def build_shipped(name: str, changes: dict[str, Any]) -> tuple[Any, torch.nn.Mod
 
 def load_reconstruction(name: str) -> torch.nn.Module:
     """The network of shipped weights, as commands load it."""
-    from g_ray.models.checkpoint import load_reconstruction
+    from g_ray.models.weights import load_reconstruction
 
     return load_reconstruction(shipped_file(name))
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from g_ray.cameras import OpenCVFisheye, Pinhole, RayMapCamera
-from g_ray.models.framing import Framing
+from g_ray.models.inference import Framing
 from g_ray.rays.ray_map import RayMap
 
 LENSES = {

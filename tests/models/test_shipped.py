@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from g_ray.models.checkpoint import FOLDER, find_shipped, list_shipped, read_card, resolve_weights
+from g_ray.models.weights import FOLDER, find_shipped, list_shipped, read_card, resolve_weights
 
 MEGABYTE = 10**6
 

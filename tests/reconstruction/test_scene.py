@@ -15,8 +15,8 @@ from g_ray.cameras import Pinhole
 from g_ray.cli.main import main
 from g_ray.export.result import read_reconstruction
 from g_ray.models import RECONSTRUCTION_SIZES, ReconstructionModel
-from g_ray.models.checkpoint import load_reconstruction
 from g_ray.models.inference import run_inference
+from g_ray.models.weights import load_reconstruction
 from g_ray.predictors import network_cost as planning
 from g_ray.predictors.network_predictor import NetworkPredictor
 from g_ray.reconstruction.reconstruct import KnownGeometry, reconstruct

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from g_ray.runtime.lazy_names import make_getattr
 
 if TYPE_CHECKING:
+    from g_ray.models.heads import Prediction as Prediction
     from g_ray.models.lvsm import LVSM as LVSM
     from g_ray.models.lvsm_config import METHODS as METHODS
     from g_ray.models.lvsm_config import SIZES as SIZES
     from g_ray.models.lvsm_config import LVSMConfig as LVSMConfig
     from g_ray.models.lvsm_config import Method as Method
-    from g_ray.models.network_prediction import Prediction as Prediction
     from g_ray.models.reconstruction_config import RECONSTRUCTION_METHODS as RECONSTRUCTION_METHODS
     from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES as RECONSTRUCTION_SIZES
     from g_ray.models.reconstruction_config import ReconstructionConfig as ReconstructionConfig
@@ -26,7 +26,7 @@ _HOME = {
     "LVSMConfig": "g_ray.models.lvsm_config",
     "METHODS": "g_ray.models.lvsm_config",
     "Method": "g_ray.models.lvsm_config",
-    "Prediction": "g_ray.models.network_prediction",
+    "Prediction": "g_ray.models.heads",
     "RECONSTRUCTION_METHODS": "g_ray.models.reconstruction_config",
     "RECONSTRUCTION_SIZES": "g_ray.models.reconstruction_config",
     "ReconstructionConfig": "g_ray.models.reconstruction_config",

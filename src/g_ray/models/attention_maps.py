@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.encodings.encoding_base import Prepared
-from g_ray.models.framing import Frame
+from g_ray.models.inference import Frame
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.rays.layout import Segment
 from g_ray.rays.views import Tokens, Views

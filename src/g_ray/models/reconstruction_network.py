@@ -16,8 +16,7 @@ from g_ray.models.aggregator import Aggregator
 from g_ray.models.dinov2 import DINOV2_SIZES, DINOv2, PatchEmbed
 from g_ray.models.dpt import DPTHead
 from g_ray.models.frozen_features import FrozenFeatures
-from g_ray.models.heads import LinearPointHead, PoseHead
-from g_ray.models.network_prediction import Prediction
+from g_ray.models.heads import LinearPointHead, PoseHead, Prediction
 from g_ray.models.reconstruction_config import ReconstructionConfig, get_reconstruction_method
 from g_ray.nn.conditioning import RayFeatures
 from g_ray.nn.int8 import check_int8, quantize_blocks

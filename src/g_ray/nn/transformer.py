@@ -117,12 +117,12 @@ class LayerScale(nn.Module):
 class MLP(nn.Module):
     """W₂ GELU(W₁ x)."""
 
-    def __init__(self, dim: int, hidden: int) -> None:
+    def __init__(self, dim: int, hidden: int, out: int | None = None) -> None:
         super().__init__()
         self.fc1 = nn.Linear(dim, hidden)
-        self.fc2 = nn.Linear(hidden, dim)
+        self.fc2 = nn.Linear(hidden, dim if out is None else out)
 
-    def forward(self, x: Float[Tensor, "batch token dim"]) -> Float[Tensor, "batch token dim"]:
+    def forward(self, x: Float[Tensor, "batch token dim"]) -> Float[Tensor, "batch token out"]:
         return self.fc2(nn.functional.gelu(self.fc1(x)))
 
 

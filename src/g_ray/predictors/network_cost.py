@@ -9,7 +9,7 @@ from torch import nn
 
 from g_ray.cameras.camera import Camera
 from g_ray.models.dinov2 import DINOV2_SIZES
-from g_ray.models.framing import Framing
+from g_ray.models.inference import Framing
 from g_ray.models.reconstruction_config import ReconstructionConfig
 
 BASE_MEMORY = 600 * 2**20

@@ -12,16 +12,16 @@ from torch import Tensor
 
 from g_ray.cameras.camera import Camera
 from g_ray.geometry.pose import Pose
-from g_ray.models.checkpoint import (
+from g_ray.models.lvsm import LVSM
+from g_ray.models.lvsm_config import LVSMConfig
+from g_ray.models.weights import (
+    check_config,
     load_weights,
     read_recipe_document,
     read_weights,
     resolve_weights,
     validate_settings,
 )
-from g_ray.models.lvsm import LVSM
-from g_ray.models.lvsm_config import LVSMConfig
-from g_ray.models.stored_config import check_config
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.resample import fit_box, resample
 from g_ray.rays.views import Views

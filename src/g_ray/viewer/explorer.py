@@ -15,7 +15,7 @@ from g_ray.export.result import Reconstruction
 from g_ray.geometry.pose import Pose
 from g_ray.media.images import read_photo
 from g_ray.models.attention_maps import AttentionMaps
-from g_ray.models.framing import Framing
+from g_ray.models.inference import Framing
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.rays.views import Views
 from g_ray.viewer.priors import G_RAY, GRID_ROPE, Bank, TokenGrid, make_token_grids

@@ -202,7 +202,7 @@ class Attention(NetworkAnalysis):
 
     def make_pairs(self, model: "ReconstructionModel") -> "dict[str, list[FovPair]]":
         """Make the pairs of all settings at the size of the network."""
-        from g_ray.models.framing import Framing
+        from g_ray.models.inference import Framing
         from g_ray_lab.scoring.analysis.fov_pairs import PairSource
 
         if not self.data:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from g_ray.cameras import Pinhole
-from g_ray.models.framing import Framing
+from g_ray.models.inference import Framing
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.nn import sdpa

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from g_ray.cameras.camera import Camera
 from g_ray.formats import find_scenes, read_scene
-from g_ray.models.framing import Frame, Framing
+from g_ray.models.inference import Frame, Framing
 from g_ray.rays.resample import Box, place_box, resample
 
 ZOOM = 2.0

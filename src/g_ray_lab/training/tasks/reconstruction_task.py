@@ -43,7 +43,7 @@ class ReconstructionTask(Task):
     def build_model(self) -> ReconstructionModel:
         model, network = ReconstructionModel(self.config), self.network
         if network.encoder not in (None, RANDOM_ENCODER):
-            from g_ray.models.convert import load_encoder
+            from g_ray.models.foreign_weights import load_encoder
 
             load_encoder(model, network.encoder)
         if network.freeze_encoder:
