@@ -5,7 +5,7 @@ Names are imported when first used, so that `import g_ray` (and `g-ray --help`) 
 
 from typing import TYPE_CHECKING
 
-from g_ray.runtime.lazy_names import make_getattr
+from g_ray.runtime import make_getattr
 
 __version__ = "0.1.0"
 

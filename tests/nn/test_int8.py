@@ -17,7 +17,7 @@ from g_ray.predictors.model_settings import ModelSettings
 from g_ray.predictors.network_cost import count_weights
 from g_ray.predictors.network_predictor import load_network
 from g_ray.predictors.peers import make_peer
-from g_ray.runtime.cpu import has_int8_instructions
+from g_ray.runtime.device import has_int8_instructions
 
 CPU = torch.device("cpu")
 needs_int8 = pytest.mark.skipif(not has_int8_instructions(), reason="this CPU has no VNNI instructions")

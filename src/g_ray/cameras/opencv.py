@@ -6,10 +6,8 @@ import torch
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
-from g_ray.cameras.directions import normalize, project_to_tangent_plane
-from g_ray.cameras.distortion import PlanarDistortion, is_within
-from g_ray.cameras.sampling import ParameterSampler
-from g_ray.cameras.validation import check_fold, compute_nearest_edge_distance
+from g_ray.cameras.distortion import PlanarDistortion, is_within, normalize, project_to_tangent_plane
+from g_ray.cameras.parameters import ParameterSampler, check_fold, compute_nearest_edge_distance
 
 
 class OpenCV(Camera):

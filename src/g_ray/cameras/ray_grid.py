@@ -148,7 +148,7 @@ _kept: dict[int, list[np.ndarray]] = {}
 
 
 def allocate_empty(*shape: int, dtype: torch.dtype, device: Any) -> Tensor:
-    """Allocate an uninitialized tensor. On the CPU numpy owns it: numpy asks the kernel for huge pages, torch does not.
+    """Allocate an uninitialized tensor. On the CPU numpy owns it: numpy requests huge pages, torch does not.
 
     Filling a fresh 50 MB tensor takes five times longer in 4 kB pages than in huge ones.
     """

@@ -21,7 +21,7 @@ from g_ray.rays.layout import Layout
 from g_ray.rays.views import CORNERS, Tokens
 
 MAX_CHANNELS = 24
-"""Of the block-diagonal matrix that multiplies several groups at once."""
+"""Width of the block-diagonal matrix that multiplies several groups at once."""
 
 
 @dataclass(frozen=True)

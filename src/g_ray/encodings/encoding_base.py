@@ -145,7 +145,7 @@ class Encoding(ABC):
     def prepare(self, queries: Tokens, keys: Tokens | None = None) -> Prepared:
         """Compute everything about positions that does not depend on features; `keys` for cross-attention.
 
-        In the precision of the cameras, at least float32, whatever autocast says.
+        In the precision of the cameras, at least float32, also under autocast.
         """
         if keys is not None and keys.views.batch != queries.views.batch:
             raise ValueError(
@@ -156,7 +156,7 @@ class Encoding(ABC):
 
     @abstractmethod
     def _prepare(self, queries: Tokens, keys: Tokens) -> Prepared:
-        """Do what `prepare` says; for self-attention `keys` is `queries`."""
+        """Implement `prepare`; for self-attention `keys` is `queries`."""
 
 
 @dataclass(frozen=True)

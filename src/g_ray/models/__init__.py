@@ -6,7 +6,7 @@ torch.
 
 from typing import TYPE_CHECKING
 
-from g_ray.runtime.lazy_names import make_getattr
+from g_ray.runtime import make_getattr
 
 if TYPE_CHECKING:
     from g_ray.models.heads import Prediction as Prediction

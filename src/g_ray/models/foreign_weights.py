@@ -246,7 +246,7 @@ def make_released_options(encoding: str, depth: str) -> EncodingOptions:
 
 ENCODER = "encoder."
 SEED = 0
-"""Of the heads that VGGT does not have."""
+"""Seed of the heads that VGGT does not have."""
 
 
 def convert_checkpoint(

@@ -155,7 +155,7 @@ class PoseHead(nn.Module):
         self.norm = nn.LayerNorm(dim, eps=1e-5)
         self.project = nn.Linear(dim, width)
         self.res_conv = nn.ModuleList(ResidualConv(width) for _ in range(2))
-        # GELU for Pi3's ReLU: as long as poses are beyond the trunk the head learns to say nothing, and units that
+        # GELU for Pi3's ReLU: as long as poses are beyond the trunk the head learns a constant, and units that
         # ReLU has switched off for that do not come back.
         self.more_mlps = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width), nn.GELU())
         self.fc_t = nn.Linear(width, 3)

@@ -85,7 +85,7 @@ class LVSM(nn.Module):
     def _render_target(
         self, context_tokens: Float[Tensor, "batch known dim"], tokens: Tokens, target: int
     ) -> Float[Tensor, "batch 3 height width"]:
-        """One target, in its own sequence; in the last layer only its tokens ask."""
+        """One target, in its own sequence; in the last layer only its tokens are queries."""
         everywhere, mask = self.encoding.prepare(tokens), _make_key_mask(tokens, len(context_tokens))
         here = self.encoding.prepare(tokens.select([target]), tokens)
         target_tokens = self.target_tokens(

@@ -70,7 +70,7 @@ class CameraHead(nn.Module):
         self.pose_branch = MLP(dim, dim // 2, CODE)
 
     def forward(self, tokens: Float[Tensor, "batch view dim"]) -> list[Float[Tensor, "batch view 9"]]:
-        """Return the encoded cameras after each step; the last is the result. Float32 whatever autocast says."""
+        """Return the encoded cameras after each step; the last is the result. Float32 also under autocast."""
         with disable_autocast(tokens):
             tokens = self.token_norm(tokens.to(self.token_norm.weight.dtype))
             raw = self._compute_change(tokens, self.empty_pose_tokens.expand(*tokens.shape[:2], -1))

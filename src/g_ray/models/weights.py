@@ -59,7 +59,7 @@ def resolve_weights(weights: Path) -> Path:
 
 
 class CheckpointError(OSError):
-    """A checkpoint could not be written or read; one line that says which, and what is still there."""
+    """A checkpoint could not be written or read; the message names the file and what is still there, in one line."""
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -88,9 +88,7 @@ def read_recipe_document(path: Path) -> dict[str, Any]:
     except SafetensorError as error:
         raise ValueError(f"{path} is not a safetensors file: {error}") from None
     if RECIPE not in metadata:
-        raise ValueError(
-            f"{path} does not say which recipe it was trained with: use weights from g-ray train"
-        )
+        raise ValueError(f"{path} has no recipe in its metadata: use weights from g-ray train")
     try:
         return parse_stored_json(metadata[RECIPE])
     except ValueError as error:
@@ -242,7 +240,7 @@ def _shorten(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
 
 
-# Configs in files: that of a damaged or malicious file may ask for 10⁹ layers, which takes hours and all memory to
+# Configs in files: that of a damaged or malicious file may have 10⁹ layers, which takes hours and all memory to
 # build. It is checked against the tensors of the file first.
 
 
@@ -262,7 +260,7 @@ def parse_stored_json(text: str) -> dict[str, Any]:
 
 
 def check_config(config: Any, tensors: Mapping[str, Tensor]) -> None:
-    """Raise ValueError if a config (a dataclass) asks for larger numbers, or more layers, than its file can have."""
+    """Raise ValueError if a config (a dataclass) has larger numbers, or more layers, than its file can have."""
     settings = dataclasses.asdict(config)
     largest = max((_find_largest(value) for value in settings.values()), default=0.0)
     if largest > MAX_SIZE:

@@ -24,8 +24,8 @@ def attention(
 ) -> Float[Tensor, "batch head query dim"]:
     """Compute softmax(qkᵀ/√D) v with the encoding's transforms around it (paper, eq:qkv to eq:output).
 
-    Replaces `F.scaled_dot_product_attention(q, k, v)`. `key_mask` is True for keys that count; `query_chunk`
-    evaluates so many queries at a time, exactly, where the backend would otherwise hold all scores. With
+    Replaces `F.scaled_dot_product_attention(q, k, v)`. `key_mask` is True for keys that count; `query_chunk` is
+    the number of queries evaluated at a time, exactly, where the backend would otherwise hold all scores. With
     `windows`, consecutive stretches that fill the sequence (one per view, say), tokens attend inside their own.
     """
     _check(q, k, v, key_mask, query_chunk)

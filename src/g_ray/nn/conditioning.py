@@ -45,7 +45,7 @@ class RayChannels(nn.Module):
     """Six channels per pixel, by the name of a conditioning; no parameters.
 
     "none" gives one fixed random map to all views (repeated where an image is larger): it tells pixels apart, so
-    that a token is not empty, and says nothing of the camera.
+    that a token is not empty, and does not depend on the camera.
     """
 
     def __init__(self, name: str) -> None:

@@ -54,7 +54,7 @@ class MultiHeadAttention(nn.Module):
         queries: slice = EVERYTHING,
         windows: Sequence[slice] | None = None,
     ) -> Float[Tensor, "batch query dim"]:
-        """Let every token attend to every token; with `queries` only those tokens ask, and only they are returned.
+        """Let every token attend to every token; with `queries` only those tokens attend and are returned.
 
         The position must then be prepared for them: `encoding.prepare(tokens.select(views), tokens)`.
         With `windows` (see `attention`) tokens attend inside their own.

@@ -32,7 +32,7 @@ KIND = "NVSRecipe"
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """LVSM with its weights, and what its recipe says about the views of its training."""
+    """LVSM with its weights, and the views of its training as its recipe describes them."""
 
     model: LVSM
     encoding: str
@@ -79,7 +79,7 @@ def load_network(weights: str | Path, device: str | torch.device = "cpu") -> Net
 
 @dataclass(frozen=True)
 class TrainedCard:
-    """What the metadata of weights says of a synthesis network: its config, and the views that it was trained on."""
+    """A synthesis network by the metadata of its weights: its config, and the views that it was trained on."""
 
     config: LVSMConfig
     width: int

@@ -55,7 +55,7 @@ class Objects:
     def run(self) -> None:
         import shutil
 
-        from g_ray.runtime.lock import lock_folder
+        from g_ray.runtime.out_folder import lock_folder
         from g_ray_lab.datasets.objaverse import PARTIAL
         from g_ray_lab.sources.dataset_folder import claim_folder
         from g_ray_lab.sources.objects.render_objects import list_object_jobs

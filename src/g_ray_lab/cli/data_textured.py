@@ -49,7 +49,7 @@ class TexturedWalks(ABC):
         """List the walks through scenes of the split."""
 
     def run(self) -> None:
-        from g_ray.runtime.lock import lock_folder
+        from g_ray.runtime.out_folder import lock_folder
         from g_ray_lab.sources.dataset_folder import claim_folder
         from g_ray_lab.textured.walk_writer import PARTIAL
 
