@@ -29,7 +29,7 @@ PADDING = 1.0
 
 
 @dataclass(frozen=True)
-class Frame:
+class FramedImage:
     """An image as the network sees it, with the camera that takes such images."""
 
     image: Float[Tensor, "3 h w"]
@@ -53,7 +53,7 @@ class Frame:
 def restore_maps(
     maps: Float[Tensor, "h w channel"], valid: Bool[Tensor, "h w"], width: int, height: int, box: Box
 ) -> tuple[Float[Tensor, "height width channel"], Bool[Tensor, "height width"]]:
-    """Resample maps to the pixels of a `width` × `height` image that lies at `box` in them (see `Frame.restore`)."""
+    """Resample maps to the pixels of a `width` × `height` image at `box` in them (see `FramedImage.restore`)."""
     left, top, right, bottom = box
     across = compute_resampling_weights(valid.shape[1], width, left, right).to(maps)
     down = compute_resampling_weights(valid.shape[0], height, top, bottom).to(maps)
@@ -65,7 +65,7 @@ def restore_maps(
 
 
 @dataclass(frozen=True)
-class Framing:
+class PatchFraming:
     """How images of any size become multiples of the patch; `size` is the long side in pixels.
 
     "stretch" scales each side to the nearest multiple: aspect ratios change by a few per cent at most and nothing is
@@ -86,7 +86,7 @@ class Framing:
                 f"choose {max(1, round(self.size / self.patch)) * self.patch}"
             )
 
-    def __call__(self, image: Float[Tensor, "3 height width"], camera: Camera) -> Frame:
+    def __call__(self, image: Float[Tensor, "3 height width"], camera: Camera) -> FramedImage:
         """Frame an image with its camera, a single one of the same size."""
         return self._stretch(image, camera) if self.fit == "stretch" else self._pad(image, camera)
 
@@ -97,20 +97,20 @@ class Framing:
         width, height = (max(1, round(side * scale / self.patch)) * self.patch for side in sides)
         return width, height
 
-    def _stretch(self, image: Tensor, camera: Camera) -> Frame:
+    def _stretch(self, image: Tensor, camera: Camera) -> FramedImage:
         width, height = self.compute_stretched_size(camera)
         small, lens = resample(image, camera, width, height)
         content = torch.ones(height, width, dtype=torch.bool, device=image.device)
-        return Frame(small, lens, content, camera, (0.0, 0.0, float(width), float(height)))
+        return FramedImage(small, lens, content, camera, (0.0, 0.0, float(width), float(height)))
 
-    def _pad(self, image: Tensor, camera: Camera) -> Frame:
+    def _pad(self, image: Tensor, camera: Camera) -> FramedImage:
         scale = self.size / max(camera.width, camera.height)
         width, height = (max(1, round(side * scale)) for side in (camera.width, camera.height))
         small, lens = resample(image, camera, width, height)
         left, top = (self.size - width) // 2, (self.size - height) // 2
         right, bottom = self.size - width - left, self.size - height - top
         content = torch.ones(height, width, dtype=torch.bool, device=image.device)
-        return Frame(
+        return FramedImage(
             F.pad(small, (left, right, top, bottom), value=PADDING),
             lens.pad(left, top, right, bottom),
             F.pad(content, (left, right, top, bottom), value=False),
@@ -187,7 +187,7 @@ class InferredView:
     camera: Camera
     """Takes images of exactly these pixels."""
     calibration: Calibration
-    frame: Frame
+    frame: FramedImage
 
     def fit_pose(self) -> Pose:
         """Fit world_from_cam: the rigid motion from the points along the true rays to the points in the world.
@@ -260,7 +260,7 @@ def run_inference(
 ) -> Inference:
     """Reconstruct one scene from images in [0, 1] with one calibration each; the first view is the world.
 
-    `size` is the long side that the network sees, `fit` how sides become multiples of its patch (see `Framing`).
+    `size` is the long side that the network sees, `fit` how sides become multiples of its patch (see `PatchFraming`).
     `query_chunk` and `precision="bf16"` save memory; the heads always compute in float32. "int8" needs a network that
     `model.quantize()` has prepared.
     Patches without a pixel of the `masks` are masked out as keys, and masked pixels are not valid.
@@ -273,7 +273,7 @@ def run_inference(
         )
     cameras = convert_to_cameras(calibrations)
     _check(images, cameras)
-    framing = Framing(size, model.config.patch, fit)
+    framing = PatchFraming(size, model.config.patch, fit)
     frames = [framing(image, camera) for image, camera in zip(images, cameras, strict=True)]
     if masks is not None:
         frames = [_mask_frame(frame, mask) for frame, mask in zip(frames, masks, strict=True)]
@@ -301,7 +301,7 @@ def run_inference(
     return Inference(tuple(inferred))
 
 
-def _mask_frame(frame: Frame, mask: Bool[Tensor, "_ _"] | None) -> Frame:
+def _mask_frame(frame: FramedImage, mask: Bool[Tensor, "_ _"] | None) -> FramedImage:
     """Leave out the pixels of a frame that lie outside of a mask of the original image."""
     if mask is None:
         return frame

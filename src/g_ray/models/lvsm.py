@@ -19,7 +19,7 @@ from g_ray.nn.transformer import EVERYTHING, MultiHeadAttention
 from g_ray.rays.views import Tokens, Views
 
 
-class Block(nn.Module):
+class LVSMBlock(nn.Module):
     """Pre-norm transformer layer without biases: x + Attention(LN x), then x + W₂ ReLU(W₁ LN x)."""
 
     def __init__(self, config: LVSMConfig, index: int) -> None:
@@ -59,7 +59,7 @@ class LVSM(nn.Module):
         self.context_tokens = nn.Linear((3 + CHANNELS) * area, config.dim, bias=False)
         self.target_tokens = nn.Linear(CHANNELS * area, config.dim, bias=False)
         self.input_norm = nn.LayerNorm(config.dim, eps=1e-5, bias=False)
-        self.blocks = nn.ModuleList(Block(config, index) for index in range(config.layers))
+        self.blocks = nn.ModuleList(LVSMBlock(config, index) for index in range(config.layers))
         self.output_norm = nn.LayerNorm(config.dim, eps=1e-5, bias=False)
         self.pixels = nn.Linear(config.dim, 3 * area, bias=False)
 

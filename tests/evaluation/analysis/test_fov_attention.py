@@ -4,14 +4,14 @@ import pytest
 import torch
 
 from g_ray.cameras import Pinhole
-from g_ray.models.inference import Framing
+from g_ray.models.inference import PatchFraming
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.nn import sdpa
 from g_ray_lab.scoring.analysis.fov_attention import PairAttention, make_scored_run, score_pairs
 from g_ray_lab.scoring.analysis.fov_pairs import make_pair, split_by_texture
 
-FRAMING = Framing(24, 4)
+FRAMING = PatchFraming(24, 4)
 
 
 def build(method: str) -> ReconstructionModel:
