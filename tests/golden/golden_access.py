@@ -200,7 +200,7 @@ def write_miniature(dataset: str, folder: Path, scenes: int, frames: int, width:
 @contextlib.contextmanager
 def smallest_reconstruction() -> Iterator[None]:
     """Give the reconstruction size "tiny" a few thousand parameters, which no option can."""
-    from g_ray.models import RECONSTRUCTION_SIZES
+    from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 
     usual = RECONSTRUCTION_SIZES["tiny"]
     small = {"dim": 8, "pairs": 1, "heads": 1, "taps": (0, 0, 0, 0), "pose_dim": 8}

@@ -40,8 +40,8 @@ REGISTRIES = {
     "scene folders": "g_ray.formats:SCENES",
     "calibration estimators": "g_ray.calibration.estimators:ESTIMATORS",
     "reconstruction models": "g_ray.predictors:MODELS",
-    "synthesis methods": "g_ray.models:METHODS",
-    "reconstruction methods": "g_ray.models:RECONSTRUCTION_METHODS",
+    "synthesis methods": "g_ray.models.lvsm_config:METHODS",
+    "reconstruction methods": "g_ray.models.reconstruction_config:RECONSTRUCTION_METHODS",
     "training recipes": "g_ray_lab.recipes:RECIPES",
 }
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from math import isqrt
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 from safetensors import SafetensorError
@@ -178,7 +178,7 @@ def read_released_config(state: Mapping[str, Tensor], method: str | None, depth:
     `method` is a row of METHODS or CONDITIONING+ENCODING, e.g. plucker+none; None only where depths are predicted,
     which is RayRoPE.
     """
-    layers = len({name.split(".")[1] for name in state if name.startswith("blocks.")})
+    layers = count_layers(state, "blocks.")
     dim, inputs = state["context_tokens.weight"].shape
     patch = isqrt(state["pixels.weight"].shape[0] // COLORS)
     if inputs != (COLORS + CHANNELS) * patch**2:
@@ -277,24 +277,39 @@ def convert_checkpoint(
 def read_vggt_config(
     state: Mapping[str, Tensor], method: str, taps: tuple[int, int, int, int] = (4, 11, 17, 23)
 ) -> ReconstructionConfig:
-    """Read the sizes of a VGGT checkpoint off its shapes; its taps cannot be read."""
-    pairs = len({name.split(".")[2] for name in state if name.startswith("aggregator.frame_blocks.")})
-    dim = state["aggregator.camera_token"].shape[-1]
+    """Read the config of a network to start from VGGT off its shapes; its taps cannot be read."""
+    sizes = read_vggt_sizes(state, "point_head")
+    return ReconstructionConfig(method=method, taps=taps, pose_dim=sizes["dim"] // 2, **sizes)
+
+
+def read_vggt_sizes(state: Mapping[str, Tensor], head: str) -> dict[str, Any]:
+    """Read the sizes of encoder, trunk and a DPT head off the shapes of a VGGT checkpoint."""
     plain = "aggregator.patch_embed.proj.weight" in state
-    stem = state["aggregator.patch_embed." + ("proj.weight" if plain else "patch_embed.proj.weight")]
-    channels = tuple(len(state[f"point_head.projects.{level}.weight"]) for level in range(4))
-    return ReconstructionConfig(
-        method=method,
-        encoder="patch" if plain else find_encoder_size(dim, registers=True),
-        dim=dim,
-        pairs=pairs,
-        heads=dim // len(state["aggregator.frame_blocks.0.attn.q_norm.weight"]),
-        patch=stem.shape[-1],
-        taps=taps,
-        dpt_features=state["point_head.scratch.output_conv1.weight"].shape[1],
-        dpt_channels=(channels[0], channels[1], channels[2], channels[3]),
-        pose_dim=dim // 2,
-    )
+    try:
+        dim = state["aggregator.camera_token"].shape[-1]
+        stem = state["aggregator.patch_embed." + ("proj.weight" if plain else "patch_embed.proj.weight")]
+        head_dim = len(state["aggregator.frame_blocks.0.attn.q_norm.weight"])
+        features = state[f"{head}.scratch.output_conv1.weight"].shape[1]
+        channels = tuple(len(state[f"{head}.projects.{level}.weight"]) for level in range(4))
+    except KeyError as error:
+        raise ValueError(
+            f"tensors of the encoder, the trunk or the dense head are missing ({error}): download the file again"
+        ) from None
+    if dim % head_dim:
+        raise ValueError(f"width {dim} is not a multiple of the head dimension {head_dim}")
+    return {
+        "encoder": "patch" if plain else find_encoder_size(dim, registers=True),
+        "dim": dim,
+        "pairs": count_layers(state, "aggregator.frame_blocks."),
+        "heads": dim // head_dim,
+        "patch": stem.shape[-1],
+        "dpt_features": features,
+        "dpt_channels": channels,
+    }
+
+
+def count_layers(state: Mapping[str, Tensor], prefix: str) -> int:
+    return len({name.removeprefix(prefix).split(".")[0] for name in state if name.startswith(prefix)})
 
 
 def find_encoder_size(dim: int, registers: bool) -> str:

@@ -25,7 +25,7 @@ from g_ray.geometry.precision import disable_autocast
 from g_ray.models.aggregator import Aggregator
 from g_ray.models.dinov2 import DINOV2_SIZES, DINOv2, PatchEmbed
 from g_ray.models.dpt import DPTHead
-from g_ray.models.foreign_weights import find_encoder_size, read_foreign, rename_from_hub
+from g_ray.models.foreign_weights import count_layers, read_foreign, read_vggt_sizes, rename_from_hub
 from g_ray.models.reconstruction_config import get_reconstruction_method
 from g_ray.models.reconstruction_network import normalize_images
 from g_ray.models.weights import FILE, find_file
@@ -239,31 +239,9 @@ def read_config(state: Mapping[str, Tensor]) -> VGGTConfig:
     if not is_vggt(state):
         some = ", ".join(sorted(state)[:3]) or "no tensors"
         raise ValueError(f"not VGGT with camera and depth heads: it has {some}, …")
-    dim = state["aggregator.camera_token"].shape[-1]
-    plain = "aggregator.patch_embed.proj.weight" in state
-    stem = state.get("aggregator.patch_embed." + ("proj.weight" if plain else "patch_embed.proj.weight"))
-    norm = state.get("aggregator.frame_blocks.0.attn.q_norm.weight")
-    fused = state.get("depth_head.scratch.output_conv1.weight")
-    levels = [state.get(f"depth_head.projects.{level}.weight") for level in range(4)]
-    if stem is None or norm is None or fused is None or any(level is None for level in levels):
-        raise ValueError(
-            "tensors of the encoder, the trunk or the depth head are missing: download the file again"
-        )
-    if dim % len(norm):
-        raise ValueError(f"width {dim} is not a multiple of the head dimension {len(norm)}")
-    pairs = _count_layers(state, "aggregator.frame_blocks.")
-    widths = [len(level) for level in levels if level is not None]
-    return VGGTConfig(
-        encoder="patch" if plain else find_encoder_size(dim, registers=True),
-        dim=dim,
-        pairs=pairs,
-        heads=dim // len(norm),
-        patch=stem.shape[-1],
-        taps=TAPS if pairs == 24 else _spread_taps(pairs),
-        dpt_features=fused.shape[1],
-        dpt_channels=(widths[0], widths[1], widths[2], widths[3]),
-        camera_blocks=_count_layers(state, "camera_head.trunk."),
-    )
+    sizes = read_vggt_sizes(state, "depth_head")
+    taps = TAPS if sizes["pairs"] == 24 else _spread_taps(sizes["pairs"])
+    return VGGTConfig(taps=taps, camera_blocks=count_layers(state, "camera_head.trunk."), **sizes)
 
 
 def rename_tensors(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -273,10 +251,6 @@ def rename_tensors(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         name.replace("aggregator.patch_embed.", "encoder.", 1): value
         for name, value in rename_from_hub(kept).items()
     }
-
-
-def _count_layers(state: Mapping[str, Tensor], prefix: str) -> int:
-    return len({name.removeprefix(prefix).split(".")[0] for name in state if name.startswith(prefix)})
 
 
 def _spread_taps(pairs: int) -> tuple[int, int, int, int]:

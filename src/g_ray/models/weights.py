@@ -82,11 +82,7 @@ def load_weights(model: nn.Module, path: Path, tensors: Mapping[str, Tensor] | N
 
 def read_recipe_document(path: Path) -> dict[str, Any]:
     """Read the recipe from the metadata of weights that `g-ray train` has written, as plain JSON."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not a safetensors file: {error}") from None
+    metadata = _read_metadata(path)
     if RECIPE not in metadata:
         raise ValueError(f"{path} has no recipe in its metadata: use weights from g-ray train")
     try:
@@ -95,6 +91,14 @@ def read_recipe_document(path: Path) -> dict[str, Any]:
         raise ValueError(
             f"{path}: its recipe cannot be used ({error}): use weights from g-ray train"
         ) from None
+
+
+def _read_metadata(path: Path) -> dict[str, str]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return file.metadata() or {}
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a safetensors file: {error}") from None
 
 
 # Our weights as one file: safetensors with the config inside, from a path, the package or the Hugging Face hub.
@@ -131,8 +135,7 @@ def save_reconstruction(
 
 def read_untrained(source: str | Path) -> list[str]:
     """Read which parts of a network in a file still have random weights."""
-    with safe_open(find_file(source), "pt") as file:
-        return json.loads((file.metadata() or {}).get(UNTRAINED, "[]"))
+    return json.loads(_read_metadata(find_file(source)).get(UNTRAINED, "[]"))
 
 
 def load_reconstruction(source: str | Path, *, revision: str | None = None) -> ReconstructionModel:
@@ -190,18 +193,14 @@ def _download(source: str, name: str, revision: str | None) -> Path:
 
 
 def _read(path: Path) -> tuple[ReconstructionConfig, dict[str, Tensor]]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not a safetensors file: {error}") from None
+    metadata = _read_metadata(path)
     if CONFIG not in metadata and RECIPE not in metadata:
         raise ValueError(
             f"{path} holds no reconstruction config: convert it first with g-ray weights convert"
         )
     try:
         config = _parse_config(metadata[CONFIG]) if CONFIG in metadata else _parse_recipe(metadata[RECIPE])
+        state = read_weights(path)
         check_config(config, state)
     except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"{path}: {_shorten(error)}") from None

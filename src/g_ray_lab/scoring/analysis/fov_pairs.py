@@ -81,7 +81,7 @@ class PairSource:
     """Cut from the middle; anywhere otherwise, so that attention that prefers the middle gains nothing."""
     seed: int = 0
 
-    def make_pairs(self, framing: Framing) -> list[FovPair]:
+    def make_pairs(self, framing: PatchFraming) -> list[FovPair]:
         """Make all pairs, always the same."""
         random = np.random.default_rng(self.seed)
         scenes = [read_scene(folder, check=False) for folder in find_scenes(self.folder)]
