@@ -23,10 +23,10 @@ from typing import Any
 import torch
 
 from g_ray.cameras import Pinhole
-from g_ray.models import RECONSTRUCTION_SIZES
-from g_ray.models.convert import read_vggt_config
-from g_ray.models.foreign import load_matching, read_foreign, rename_from_vggt
+from g_ray.models.foreign_weights import read_foreign, read_vggt_config, rename_from_vggt
+from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 from g_ray.models.reconstruction_network import ReconstructionModel
+from g_ray.models.weights import load_matching
 from g_ray.rays.views import Views
 
 

@@ -21,11 +21,11 @@ import torch
 from torch import nn
 
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.models.checkpoint import load_reconstruction
 from g_ray.models.reconstruction_config import get_reconstruction_method
 from g_ray.models.reconstruction_network import ReconstructionModel
+from g_ray.models.weights import load_reconstruction
 from g_ray.nn.int8 import quantize_blocks
-from g_ray.nn.transformer import Block, prepare_for_inference
+from g_ray.nn.transformer import Block
 from g_ray.predictors.model_settings import WEIGHTS
 from g_ray.rays.views import Views
 from g_ray.runtime.files import write_json
@@ -90,7 +90,7 @@ def time_block(rounds: int) -> list[dict[str, Any]]:
     frame, across = get_reconstruction_method("gray").build_encodings(VGGT_HEAD, {})
     windows = [span for _, span in tokens.layout.find_runs()]
     for name, encoding, inside in (("frame", frame, windows), ("global", across, None)):
-        plain = prepare_for_inference(Block(VGGT_DIM, encoding, qk_norm=True))
+        plain = Block(VGGT_DIM, encoding, qk_norm=True).eval()
         rough = quantize_blocks(nn.Sequential(copy.deepcopy(plain)))[0]
         position, x = encoding.prepare(tokens), torch.randn(1, len(tokens), VGGT_DIM)
 

@@ -5,7 +5,7 @@ Names are imported when first used, so that `import g_ray` (and `g-ray --help`) 
 
 from typing import TYPE_CHECKING
 
-from g_ray.runtime.lazy_names import make_getattr
+from g_ray.runtime import make_getattr
 
 __version__ = "0.1.0"
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from g_ray.coordinates import tangent as tangent
     from g_ray.encodings import ENCODINGS as ENCODINGS
     from g_ray.encodings import encoding as encoding
+    from g_ray.formats import read_scene as read_scene
     from g_ray.geometry.pose import Pose as Pose
     from g_ray.nn.attention import attention as attention
     from g_ray.rays.ray_map import RayMap as RayMap
@@ -54,6 +55,7 @@ _HOME = {
     "Views": "g_ray.rays.views",
     "attention": "g_ray.nn.attention",
     "encoding": "g_ray.encodings",
+    "read_scene": "g_ray.formats",
     "reconstruct": "g_ray.reconstruction.reconstruct",
     "tangent": "g_ray.coordinates",
 }

@@ -43,7 +43,7 @@ class Coordinates:
 
 
 class Coordinate(ABC):
-    """A way to say where a token is. Stateless; `COORDINATES` lists them by name."""
+    """Positions of tokens in one kind of coordinates. Stateless; `COORDINATES` lists them by name."""
 
     axes: tuple[Axis, ...]
 
@@ -54,7 +54,7 @@ class Coordinate(ABC):
         """Compute values for every token; those of special tokens are overwritten by zeros."""
 
     def __call__(self, tokens: Tokens, samples: Samples = CENTER) -> Coordinates:
-        """Compute where each sample of each token is, in float32 or better whatever autocast says."""
+        """Compute where each sample of each token is, in float32 or better, also under autocast."""
         rays = tokens.rays(samples)
         is_patch = tokens.layout.get_patch_mask(tokens.device)
         with disable_autocast(rays.directions):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from g_ray.cli.main import main
-from g_ray.models.checkpoint import save_reconstruction
+from g_ray.models.weights import save_reconstruction
 from g_ray.runtime.parts import Parts
 from g_ray_lab.bench import paired_runtime
 from g_ray_lab.bench.bench_reconstruction import BenchmarkCase, copy_with_method

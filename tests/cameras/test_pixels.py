@@ -3,15 +3,15 @@
 import pytest
 import torch
 
-from g_ray.cameras import pixels
-from g_ray.cameras.pixels import allocate_empty
+from g_ray.cameras import ray_grid
+from g_ray.cameras.ray_grid import allocate_empty
 
 SIDE = 1500  # 18 MB in float64
 
 
 @pytest.fixture(autouse=True)
 def nothing_kept(monkeypatch):
-    monkeypatch.setattr(pixels, "_kept", {})
+    monkeypatch.setattr(ray_grid, "_kept", {})
 
 
 def allocate(value: float) -> torch.Tensor:
@@ -22,7 +22,7 @@ def test_freed_memory_is_used_again():
     first = allocate(1.0)
     place = first.data_ptr()
     del first
-    assert {size: len(parts) for size, parts in pixels._kept.items()} == {8 * SIDE**2: 1}
+    assert {size: len(parts) for size, parts in ray_grid._kept.items()} == {8 * SIDE**2: 1}
     assert allocate(2.0).data_ptr() == place
 
 
@@ -31,19 +31,19 @@ def test_memory_in_use_is_not():
     row, array = first[3], second.numpy()
     del first, second
     third = allocate(3.0)
-    assert not pixels._kept
+    assert not ray_grid._kept
     assert (row == 1).all() and (array == 2).all() and (third == 3).all()
 
 
 def test_what_is_kept_is_bounded(monkeypatch):
-    monkeypatch.setattr(pixels, "_MOST_KEPT", 20 * SIDE**2)
+    monkeypatch.setattr(ray_grid, "_MOST_KEPT", 20 * SIDE**2)
     maps = [allocate(1.0) for _ in range(4)]
     del maps
-    assert [len(parts) for parts in pixels._kept.values()] == [2]
+    assert [len(parts) for parts in ray_grid._kept.values()] == [2]
 
 
 def test_small_tensors_are_left_to_the_allocator():
     del_me = allocate_empty(10, 10, dtype=torch.float32, device="cpu")
     assert del_me.shape == (10, 10) and del_me.dtype == torch.float32
     del del_me
-    assert not pixels._kept
+    assert not ray_grid._kept

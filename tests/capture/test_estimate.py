@@ -16,7 +16,7 @@ from g_ray.calibration.estimators.estimator import Estimator
 from g_ray.cameras import OpenCVFisheye, Pinhole, RayMapCamera
 from g_ray.geometry.pose import Pose
 from g_ray.media.photos import find_photos
-from g_ray.models.camera_head import EncodedCameras
+from g_ray.models.vggt import EncodedCameras
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from g_ray.cli.main import main
-from g_ray.models.checkpoint import save_reconstruction
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 from g_ray.models.reconstruction_network import ReconstructionModel
+from g_ray.models.weights import save_reconstruction
 from g_ray_lab.tables import evaluation_tables as reproduce_evaluation
 from g_ray_lab.tables import stress_tables as reproduce_stress
 

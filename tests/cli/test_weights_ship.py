@@ -8,7 +8,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from g_ray.cli.main import main
-from g_ray.models.checkpoint import find_shipped, list_shipped, load_reconstruction, read_card
+from g_ray.models.weights import find_shipped, list_shipped, load_reconstruction, read_card
 from g_ray.runtime.files import strip_paths
 from g_ray.synthesis.synthesizer import load_network
 from g_ray_lab.cli.train_command import collect_provenance

@@ -9,7 +9,7 @@ from g_ray.cameras import CAMERAS, OpenCVFisheye, Pinhole, RayMapCamera
 from g_ray.coordinates import COORDINATES, RayCoordinate, get_coordinate, tangent
 from g_ray.encodings import encoding
 from g_ray.encodings.rotary import make_geometric_frequencies
-from g_ray.encodings.score import position_score, probe_score
+from g_ray.encodings.rotation import position_score, probe_score
 from g_ray.nn.attention import attention
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views

@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from g_ray.cameras import Pinhole
-from g_ray.encodings import ENCODINGS, encoding, plucker, raymap
+from g_ray.encodings import ENCODINGS, encoding
 from g_ray.encodings.encoding_base import DirectSum
 from g_ray.encodings.expected_rotation import PerCamera
 from g_ray.geometry.pose import Pose
 from g_ray.nn.attention import attention
+from g_ray.nn.conditioning import plucker, raymap
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Tokens, Views
 

@@ -17,8 +17,9 @@ from g_ray.cli.main import main
 from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import write_cameras
 from g_ray.geometry.pose import Pose
-from g_ray.models import RECONSTRUCTION_SIZES, ReconstructionModel
-from g_ray.models.checkpoint import save_reconstruction
+from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
+from g_ray.models.reconstruction_network import ReconstructionModel
+from g_ray.models.weights import save_reconstruction
 
 COUNT = int(os.environ.get("G_RAY_FUZZ", "12"))
 MAX_S = 20.0

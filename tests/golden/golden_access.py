@@ -112,7 +112,7 @@ def build_shipped(name: str, changes: dict[str, Any]) -> tuple[Any, torch.nn.Mod
 
 def load_reconstruction(name: str) -> torch.nn.Module:
     """The network of shipped weights, as commands load it."""
-    from g_ray.models.checkpoint import load_reconstruction
+    from g_ray.models.weights import load_reconstruction
 
     return load_reconstruction(shipped_file(name))
 
@@ -196,7 +196,7 @@ def write_miniature(dataset: str, folder: Path, scenes: int, frames: int, width:
 @contextlib.contextmanager
 def smallest_reconstruction() -> Iterator[None]:
     """Give the reconstruction size "tiny" a few thousand parameters, which no option can."""
-    from g_ray.models import RECONSTRUCTION_SIZES
+    from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 
     usual = RECONSTRUCTION_SIZES["tiny"]
     small = {"dim": 8, "pairs": 1, "heads": 1, "taps": (0, 0, 0, 0), "pose_dim": 8}

@@ -35,13 +35,13 @@ REGISTRIES = {
     "camera models": "g_ray.cameras:CAMERAS",
     "coordinates": "g_ray.coordinates:COORDINATES",
     "encodings": "g_ray.encodings:ENCODINGS",
-    "input conditionings": "g_ray.encodings:CONDITIONINGS",
+    "input conditionings": "g_ray.nn.conditioning:CONDITIONINGS",
     "calibration sources": "g_ray.formats:CALIBRATIONS",
     "scene folders": "g_ray.formats:SCENES",
     "calibration estimators": "g_ray.calibration.estimators:ESTIMATORS",
     "reconstruction models": "g_ray.predictors:MODELS",
-    "synthesis methods": "g_ray.models:METHODS",
-    "reconstruction methods": "g_ray.models:RECONSTRUCTION_METHODS",
+    "synthesis methods": "g_ray.models.lvsm_config:METHODS",
+    "reconstruction methods": "g_ray.models.reconstruction_config:RECONSTRUCTION_METHODS",
     "training recipes": "g_ray_lab.recipes:RECIPES",
 }
 

@@ -12,7 +12,7 @@ import pytest
 
 import g_ray
 from g_ray.cli.commands import LAB
-from g_ray.models import checkpoint
+from g_ray.models import weights
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -101,6 +101,6 @@ def test_links_of_the_readme_work_on_a_package_page():
 
 
 def test_missing_weights_are_named(monkeypatch):
-    monkeypatch.setattr(checkpoint, "find_spec", lambda name: None)
+    monkeypatch.setattr(weights, "find_spec", lambda name: None)
     with pytest.raises(FileNotFoundError, match="pip install g-ray-weights"):
-        checkpoint.find_shipped("g-ray-rooms")
+        weights.find_shipped("g-ray-rooms")

@@ -8,9 +8,8 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from g_ray.models.convert import build_encoder
 from g_ray.models.dinov2 import DINOV2_SIZES, DINOv2, DINOv2Config
-from g_ray.models.foreign import read_foreign, rename_from_transformers
+from g_ray.models.foreign_weights import build_encoder, read_foreign, rename_from_transformers
 
 transformers = pytest.importorskip("transformers")
 

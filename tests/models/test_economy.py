@@ -8,15 +8,11 @@ from g_ray.cameras import Pinhole
 from g_ray.cameras.camera import Camera
 from g_ray.encodings.encoding_base import Encoding
 from g_ray.geometry.pose import Pose
-from g_ray.models import (
-    LVSM,
-    METHODS,
-    RECONSTRUCTION_METHODS,
-    RECONSTRUCTION_SIZES,
-    SIZES,
-    ReconstructionModel,
-)
 from g_ray.models.inference import run_inference
+from g_ray.models.lvsm import LVSM
+from g_ray.models.lvsm_config import METHODS, SIZES
+from g_ray.models.reconstruction_config import RECONSTRUCTION_METHODS, RECONSTRUCTION_SIZES
+from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.nn.transformer import Block
 from g_ray.rays.views import Views
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from g_ray.cameras import OpenCVFisheye, Pinhole, RayMapCamera
-from g_ray.models.framing import Framing
+from g_ray.models.inference import PatchFraming
 from g_ray.rays.ray_map import RayMap
 
 LENSES = {
@@ -26,7 +26,7 @@ def rays_as_image(camera) -> torch.Tensor:
 @every_fit
 def test_sides_are_whole_patches_and_the_long_one_is_asked_for(lens, fit):
     camera = LENSES[lens]
-    frame = Framing(56, 7, fit)(rays_as_image(camera), camera)
+    frame = PatchFraming(56, 7, fit)(rays_as_image(camera), camera)
     height, width = frame.image.shape[-2:]
     assert height % 7 == width % 7 == 0 and max(height, width) == 56
     assert (
@@ -43,7 +43,7 @@ def test_sides_are_whole_patches_and_the_long_one_is_asked_for(lens, fit):
 @every_fit
 def test_content_keeps_its_ray(lens, fit):
     camera = LENSES[lens]
-    frame = Framing(56, 7, fit)(rays_as_image(camera), camera)
+    frame = PatchFraming(56, 7, fit)(rays_as_image(camera), camera)
     seen = RayMap.from_camera(frame.camera)
     inside = frame.content.clone()
     inside &= torch.nn.functional.max_pool2d(1.0 - inside.double()[None], 5, 1, 2)[0] == 0
@@ -57,7 +57,7 @@ def test_content_keeps_its_ray(lens, fit):
 def test_maps_find_back_to_original_pixels(lens, fit):
     """The frame's own rays, mapped back, are the rays of the original pixels."""
     camera = LENSES[lens]
-    frame = Framing(56, 7, fit)(rays_as_image(camera), camera)
+    frame = PatchFraming(56, 7, fit)(rays_as_image(camera), camera)
     rays = RayMap.from_camera(frame.camera)
     found, valid = frame.restore(rays.directions, rays.valid & frame.content)
     assert found.shape == (camera.height, camera.width, 3) and valid.all()
@@ -68,7 +68,7 @@ def test_maps_find_back_to_original_pixels(lens, fit):
 
 def test_invalid_pixels_have_no_part():
     camera = LENSES["pinhole"]
-    frame = Framing(56, 7)(rays_as_image(camera), camera)
+    frame = PatchFraming(56, 7)(rays_as_image(camera), camera)
     values = torch.ones(*frame.content.shape, 1, dtype=torch.float64)
     valid = frame.content.clone()
     valid[:, :28] = False
@@ -82,6 +82,6 @@ def test_wrong_framings_are_refused():
     with pytest.raises(
         ValueError, match="long side 500 px is not a multiple of the patch of 14 px: choose 504"
     ):
-        Framing(500, 14)
+        PatchFraming(500, 14)
     with pytest.raises(ValueError, match="unknown fit 'crop'"):
-        Framing(518, 14, "crop")
+        PatchFraming(518, 14, "crop")

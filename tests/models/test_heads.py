@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from g_ray.models.dpt import DPTHead, embed_position
-from g_ray.models.heads import ACTIVATIONS, LinearPointHead, Pointmap, PoseHead, get_activation
-from g_ray.models.network_prediction import Prediction
+from g_ray.models.heads import ACTIVATIONS, LinearPointHead, Pointmap, PoseHead, Prediction, get_activation
 
 
 def test_activations_by_hand():

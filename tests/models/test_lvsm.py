@@ -9,7 +9,8 @@ import torch
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.encodings import ENCODINGS
 from g_ray.geometry.pose import Pose
-from g_ray.models import LVSM, METHODS, SIZES, LVSMConfig
+from g_ray.models.lvsm import LVSM
+from g_ray.models.lvsm_config import METHODS, SIZES, LVSMConfig
 from g_ray.rays.views import Views
 
 every_method = pytest.mark.parametrize("method", METHODS)

@@ -12,8 +12,7 @@ from safetensors import safe_open
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.cli.main import main
 from g_ray.geometry.pose import Pose
-from g_ray.models.foreign import detect_kind
-from g_ray.models.released_lvsm import read_released_config, rename_from_released
+from g_ray.models.foreign_weights import detect_kind, read_released_config, rename_from_released
 from g_ray.rays.views import Views
 from g_ray.synthesis.synthesizer import load_network
 from g_ray_lab.recipes.released_recipe import convert_released_lvsm

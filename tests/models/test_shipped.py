@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from g_ray.models.checkpoint import (
+from g_ray.models.weights import (
     find_shipped,
     find_weights_folder,
     list_shipped,

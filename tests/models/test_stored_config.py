@@ -9,10 +9,11 @@ import torch
 from safetensors.torch import save_file
 
 from g_ray.cli.main import main
-from g_ray.models import RECONSTRUCTION_SIZES, ReconstructionModel
-from g_ray.models.checkpoint import load_reconstruction
 from g_ray.models.lvsm import LVSM
 from g_ray.models.lvsm_config import tiny
+from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
+from g_ray.models.reconstruction_network import ReconstructionModel
+from g_ray.models.weights import load_reconstruction
 from g_ray.synthesis.synthesizer import load_network
 from g_ray_lab.recipes.nvs_recipes import tiny as make_recipe
 

@@ -12,8 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from g_ray.cameras import Pinhole
-from g_ray.models.camera_head import EncodedCameras
-from g_ray.models.vggt import VGGT, VGGTConfig, build_vggt, load_vggt, read_config
+from g_ray.models.vggt import VGGT, EncodedCameras, VGGTConfig, build_vggt, load_vggt, read_config
 
 CONFIG = VGGTConfig("patch", 32, 4, 2, 14, (0, 1, 2, 3), 8, (4, 4, 8, 8), camera_blocks=4)
 

@@ -10,12 +10,11 @@ from safetensors.torch import load_file, save_file
 
 from g_ray.cameras import Pinhole
 from g_ray.cli.main import main
-from g_ray.models.checkpoint import FILE, load_reconstruction, save_reconstruction
-from g_ray.models.convert import convert_checkpoint, load_encoder
 from g_ray.models.dinov2 import DINOV2_SIZES, DINOv2, DINOv2Config
-from g_ray.models.foreign import read_foreign
+from g_ray.models.foreign_weights import convert_checkpoint, load_encoder, read_foreign
 from g_ray.models.reconstruction_config import ReconstructionConfig, ReconstructionNetwork
 from g_ray.models.reconstruction_network import ReconstructionModel
+from g_ray.models.weights import FILE, load_reconstruction, save_reconstruction
 from g_ray.predictors.detection import detect_model
 from g_ray.rays.views import Views
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from naive_attention import naive_attention
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from g_ray.encodings import ENCODINGS, encoding
@@ -10,7 +11,6 @@ from g_ray.encodings.expected_rotation import PerCamera
 from g_ray.geometry.pose import Pose
 from g_ray.nn import sdpa
 from g_ray.nn.attention import attention
-from g_ray.nn.reference import naive_attention
 from g_ray.nn.transformer import MultiHeadAttention
 from g_ray.rays.layout import Layout, Segment
 from g_ray.rays.views import Views

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from naive_attention import naive_attention
 
 from g_ray.encodings import encoding
 from g_ray.encodings.encoding_base import Tokenwise
 from g_ray.nn.attention import compute_attention_weights
-from g_ray.nn.reference import naive_attention
 from g_ray.nn.transformer import MultiHeadAttention
 
 HEAD_DIM = 16

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from g_ray.cameras import OpenCVFisheye
-from g_ray.encodings.absolute import CONDITIONINGS
 from g_ray.geometry.pose import Pose
-from g_ray.nn.conditioning import RayChannels
+from g_ray.nn.conditioning import CONDITIONINGS, RayChannels
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views
 

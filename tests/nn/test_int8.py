@@ -6,10 +6,10 @@ from torch import nn
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.encodings import NoPosition
-from g_ray.models.checkpoint import save_reconstruction
 from g_ray.models.inference import run_inference
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 from g_ray.models.reconstruction_network import ReconstructionModel
+from g_ray.models.weights import save_reconstruction
 from g_ray.nn.int8 import Int8Linear, check_int8, quantize_blocks
 from g_ray.nn.transformer import Block
 from g_ray.predictors.device_precision import check_precision
@@ -17,7 +17,7 @@ from g_ray.predictors.model_settings import ModelSettings
 from g_ray.predictors.network_cost import count_weights
 from g_ray.predictors.network_predictor import load_network
 from g_ray.predictors.peers import make_peer
-from g_ray.runtime.cpu import has_int8_instructions
+from g_ray.runtime.device import has_int8_instructions
 
 CPU = torch.device("cpu")
 needs_int8 = pytest.mark.skipif(not has_int8_instructions(), reason="this CPU has no VNNI instructions")

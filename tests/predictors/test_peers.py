@@ -87,7 +87,7 @@ def _tell_oracle(show):
 
 def _fake_native_vggt(monkeypatch):
     """Our own VGGT has no weights here either: it answers as the others do."""
-    from g_ray.models.camera_head import EncodedCameras
+    from g_ray.models.vggt import EncodedCameras
     from g_ray.predictors.peers import vggt_family as vggt
 
     class Native(VGGT):

@@ -16,9 +16,10 @@ from g_ray.export.result import read_reconstruction
 from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import write_cameras
 from g_ray.geometry.pose import Pose
-from g_ray.models import RECONSTRUCTION_SIZES, ReconstructionModel
-from g_ray.models.checkpoint import save_reconstruction
+from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
+from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.models.vggt import VGGT, VGGTConfig
+from g_ray.models.weights import save_reconstruction
 from g_ray.predictors import ModelSettings, choose_model
 from g_ray.predictors.anchoring import measure_factors, scale_to_points
 from g_ray.sfm import SparseScene, Tracks

@@ -155,7 +155,7 @@ def test_weights_without_a_recipe_are_refused(tmp_path):
     from safetensors.torch import save_file
 
     save_file({"a": torch.ones(1)}, tmp_path / "plain.safetensors")
-    with pytest.raises(ValueError, match="does not say which recipe"):
+    with pytest.raises(ValueError, match="has no recipe in its metadata"):
         read_recipe(tmp_path / "plain.safetensors")
     with pytest.raises(ValueError, match="unknown kind of recipe 'Other'"):
         parse_recipe({"kind": "Other", "settings": {}})

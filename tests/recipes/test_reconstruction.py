@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from g_ray.models import RECONSTRUCTION_METHODS
+from g_ray.models.reconstruction_config import RECONSTRUCTION_METHODS
 from g_ray_lab.recipes import reconstruction_recipes
 from g_ray_lab.sources.reconstruction_settings import ScenesViews
 from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction

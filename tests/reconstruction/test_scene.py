@@ -14,9 +14,10 @@ from g_ray.calibration import assign_cameras, find_photos
 from g_ray.cameras import Pinhole
 from g_ray.cli.main import main
 from g_ray.export.result import read_reconstruction
-from g_ray.models import RECONSTRUCTION_SIZES, ReconstructionModel
-from g_ray.models.checkpoint import load_reconstruction
 from g_ray.models.inference import run_inference
+from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
+from g_ray.models.reconstruction_network import ReconstructionModel
+from g_ray.models.weights import load_reconstruction
 from g_ray.predictors import network_cost as planning
 from g_ray.predictors.network_predictor import NetworkPredictor
 from g_ray.reconstruction.reconstruct import KnownGeometry, reconstruct

@@ -2,7 +2,7 @@
 
 import pytest
 
-from g_ray.models.checkpoint import read_card
+from g_ray.models.weights import read_card
 from g_ray.predictors.model_settings import ROOMS_WEIGHTS
 from g_ray.reconstruction.reconstruct import load_network
 from g_ray_lab.recipes import get_recipe

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from g_ray.models.checkpoint import CheckpointError, read_weights
+from g_ray.models.weights import CheckpointError, read_weights
 from g_ray_lab.training import training_checkpoint as module
 from g_ray_lab.training.training_checkpoint import CheckpointStore
 

@@ -7,7 +7,7 @@ import signal
 import pytest
 import torch
 
-from g_ray.models.checkpoint import CheckpointError
+from g_ray.models.weights import CheckpointError
 from g_ray_lab.training import engine
 from g_ray_lab.training.history import History, read_metrics
 from g_ray_lab.training.learner import Learner

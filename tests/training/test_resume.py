@@ -129,16 +129,16 @@ def test_a_run_goes_on_with_another_kind_of_parallelism(runs, tmp_path):
 
 
 def test_one_run_per_folder(runs, tmp_path, monkeypatch):
-    from g_ray.runtime import lock
+    from g_ray.runtime import out_folder
 
-    monkeypatch.setattr(lock, "TIMEOUT_S", 0.0)
+    monkeypatch.setattr(out_folder, "TIMEOUT_S", 0.0)
     with (
-        lock.lock_folder(tmp_path),
+        out_folder.lock_folder(tmp_path),
         pytest.raises(ValueError, match="another run is writing to"),
-        lock.lock_folder(tmp_path),
+        out_folder.lock_folder(tmp_path),
     ):
         pass
-    with lock.lock_folder(tmp_path):
+    with out_folder.lock_folder(tmp_path):
         pass
 
 

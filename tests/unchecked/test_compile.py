@@ -9,7 +9,8 @@ import torch
 
 from g_ray.encodings import ENCODINGS, encoding
 from g_ray.encodings.expected_rotation import PerCamera
-from g_ray.models import LVSM, METHODS, LVSMConfig
+from g_ray.models.lvsm import LVSM
+from g_ray.models.lvsm_config import METHODS, LVSMConfig
 from g_ray.nn.attention import attention
 from g_ray.nn.transformer import MultiHeadAttention
 from g_ray_lab.recipes.reconstruction_recipes import tiny

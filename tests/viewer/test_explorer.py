@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from g_ray.export.result import read_reconstruction
-from g_ray.models import RECONSTRUCTION_SIZES, ReconstructionModel
+from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
+from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.viewer.explorer import Explorer
 from g_ray.viewer.explorer_server import ExplorerServer
 from g_ray.viewer.priors import G_RAY, GRID_ROPE, compute_prior_maps

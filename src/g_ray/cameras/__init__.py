@@ -12,7 +12,7 @@ from g_ray.cameras.fov import FOV as FOV
 from g_ray.cameras.opencv import OpenCV as OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye as OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole as Pinhole
-from g_ray.cameras.pixels import pixel_centers as pixel_centers
+from g_ray.cameras.ray_grid import pixel_centers as pixel_centers
 from g_ray.cameras.ray_map_camera import RayMapCamera as RayMapCamera
 from g_ray.cameras.thin_prism_fisheye import ThinPrismFisheye as ThinPrismFisheye
 from g_ray.cameras.ucm import UCM as UCM

@@ -14,31 +14,24 @@ small blocks that remain each pixel is unprojected by itself, so that masks are 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from g_ray.cameras.chebyshev import (
-    build_nodes,
-    build_polynomials,
-    drop_vanished,
-    measure_tail,
-    transform_values,
-)
-
 # Unprojects pixels [q p 2] of the lenses with the given indices [q] in float64 or, if exact, in the dtype of the map.
 Unproject = Callable[[Tensor, Tensor, bool], tuple[Tensor, Tensor]]
 
-# Nodes along a side of a block that is 1, 1/2, 1/4, … of the longer side of the image: so many let lenses of usual
-# fields of view converge.
+# Nodes along a side of a block that is 1, 1/2, 1/4, … of the longer side of the image: enough for lenses of
+# usual fields of view to converge.
 _NODES = {torch.float64: (34, 20, 16, 13, 11, 9), torch.float32: (24, 15, 12, 10, 8, 6)}
 # The last coefficients that count as vanished, in radians.
 TOLERANCE = {torch.float64: 2e-11, torch.float32: 1e-8}
 INTERPOLATED_DTYPES = tuple(_NODES)
 # Rows of a band. Few large blocks need fewer nodes in all, many small ones fewer multiplications.
 _BAND = 160
-# Below so many pixels per node, unprojecting every pixel is as fast.
+# Below this number of pixels per node, unprojecting every pixel is as fast.
 _PIXELS_PER_NODE = 4
 # Pixels of the smallest block, whatever the number of nodes.
 _SMALLEST_BLOCK = 1 << 10
@@ -74,7 +67,7 @@ class Blocks:
         return self.divide(2 if across == 2 else 1, across)
 
     def tile(self, rows: int, columns: int) -> "Blocks":
-        """Cover each block with smaller ones of about so many rows and columns."""
+        """Cover each block with smaller ones of about this many rows and columns."""
         return self.divide(max(1, round(self.height / rows)), max(1, round(self.width / columns)))
 
     def divide(self, down: int, across: int) -> "Blocks":
@@ -90,7 +83,7 @@ class Blocks:
         return Blocks(lens.flatten(), tops.flatten(), lefts.flatten(), *sizes)
 
     def place(self, down: Float[Tensor, "m"], across: Float[Tensor, "n"]) -> Float[Tensor, "q p 2"]:
-        """Compute the pixels so far below and to the right of the upper left corners of the blocks."""
+        """Compute the pixels at these offsets from the upper left corners of the blocks."""
         u, v = self.left[:, None] + across, self.top[:, None] + down
         shape = (len(self), len(down), len(across))
         return torch.stack([u[:, None, :].expand(shape), v[:, :, None].expand(shape)], -1).flatten(1, 2)
@@ -215,3 +208,56 @@ def _fill_pixels(unproject: Unproject, blocks: Blocks, rays: Tensor, valid: Tens
     for out, mask, value, good in zip(blocks.cut(rays), blocks.cut(valid), values, known, strict=True):
         out.copy_(value)
         mask.copy_(good)
+
+
+# Chebyshev polynomials over a row of pixels, from the center of the first (−1) to that of the last (1).
+
+
+@lru_cache(maxsize=64)
+def build_nodes(m: int) -> tuple[Float[Tensor, "m"], Float[Tensor, "m m"]]:
+    """Compute m nodes on [−1, 1], ends included, and the matrix from values there to coefficients."""
+    angle = torch.arange(m, dtype=torch.float64) * (math.pi / (m - 1))
+    transform = torch.cos(torch.arange(m)[:, None] * angle) * (2 / (m - 1))
+    transform[[0, -1]] /= 2
+    transform[:, [0, -1]] /= 2
+    return torch.cos(angle), transform
+
+
+@lru_cache(maxsize=32)
+def build_polynomials(n: int, m: int) -> Float[Tensor, "n m"]:
+    """Evaluate T_0 … T_{m−1} at n pixel centers, evenly spaced from −1 to 1."""
+    angle = torch.acos(torch.linspace(-1, 1, n, dtype=torch.float64))
+    return torch.cos(angle[:, None] * torch.arange(m))
+
+
+def transform_values(
+    values: Float[Tensor, "channel block rows columns"],
+) -> Float[Tensor, "channel block rows columns"]:
+    """Compute the coefficients of T_i(row) T_j(column) from values at the nodes of both axes."""
+    down, across = (build_nodes(size)[1] for size in values.shape[-2:])
+    return down @ (values @ across.T)
+
+
+def measure_tail(
+    coefficients: Float[Tensor, "channel block rows columns"],
+) -> Float[Tensor, "block"]:
+    """Compute the largest of the last two coefficients along both axes; one alone is 0 for even functions."""
+    size = coefficients.abs()
+    return torch.maximum(size[..., -2:, :].amax((0, 2, 3)), size[..., -2:].amax((0, 2, 3)))
+
+
+def drop_vanished(
+    coefficients: Float[Tensor, "channel block rows columns"], tolerance: float
+) -> Float[Tensor, "channel block r c"]:
+    """Leave out trailing rows and columns of coefficients that are below the tolerance in all blocks."""
+    large = (coefficients.abs() > tolerance).any(0).any(0)
+    rows, columns = (int(large.any(axis).nonzero().amax()) + 1 for axis in (1, 0))
+    return coefficients[..., :rows, :columns]
+
+
+def expand_to_powers(n: int) -> Float[Tensor, "n n"]:
+    """Compute the coefficients of powers in T_0 … T_{n−1}, one polynomial per row: T_{k+1} = 2 x T_k − T_{k−1}."""
+    rows = torch.eye(n, dtype=torch.float64)
+    for k in range(2, n):
+        rows[k] = 2 * rows[k - 1].roll(1) - rows[k - 2]
+    return rows

@@ -16,9 +16,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.field_of_view import FieldOfView, compute_field_of_view
-from g_ray.cameras.fold_maps import Fold
+from g_ray.cameras.parameters import check_box, check_parameters, check_sizes, checks_enabled
 from g_ray.cameras.ray_grid import compute_ray_grid
-from g_ray.cameras.validation import check_box, check_parameters, check_sizes, checks_enabled
 
 CameraType = TypeVar("CameraType", bound="Camera")
 
@@ -98,13 +97,11 @@ class Camera(ABC):
         """Stack cameras of one model and one image size as one batch [len(cameras), *batch]."""
         first = cameras[0]
         if len({camera.circle is None for camera in cameras}) > 1:
-            raise ValueError(
-                "stack: cameras with an image circle beside cameras without; keep a list instead"
-            )
+            raise ValueError("stack: cameras with an image circle and cameras without; keep a list instead")
         for camera in cameras:
             if (type(camera), camera.width, camera.height) != (type(first), first.width, first.height):
                 raise ValueError(
-                    f"stack: {camera.NAME} {camera.width}x{camera.height} beside {first.NAME} "
+                    f"stack: {camera.NAME} {camera.width}x{camera.height} and {first.NAME} "
                     f"{first.width}x{first.height}; a batch has one model and one size, keep a list instead"
                 )
         tensors = {
@@ -236,7 +233,7 @@ class Camera(ABC):
         return self._warp(1.0, 1.0, -left, -top, width, height)
 
     def pad(self: CameraType, left: int, top: int, right: int, bottom: int) -> CameraType:
-        """Add a border; the new pixels see what the lens model says, valid or not."""
+        """Add a border; the lens model gives the rays of the new pixels, valid or not."""
         if min(left, top, right, bottom) < 0:
             raise ValueError(
                 f"pad: negative border {(left, top, right, bottom)}; use crop to cut pixels away"
@@ -272,10 +269,6 @@ class Camera(ABC):
         None for lenses without a radially symmetric part. If there is more to a lens, this part follows
         `_undistort_plane`.
         """
-        return None
-
-    def _describe_fold(self) -> Fold | None:
-        """Describe where a distortion that is not radially symmetric folds the plane; None for other lenses."""
         return None
 
     def _undistort_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:

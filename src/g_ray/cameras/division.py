@@ -6,11 +6,9 @@ import torch
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
-from g_ray.cameras.directions import normalize
-from g_ray.cameras.distortion import RIM_SLACK
+from g_ray.cameras.distortion import RIM_SLACK, normalize
 from g_ray.cameras.eucm import divide_where_positive
-from g_ray.cameras.sampling import ParameterSampler
-from g_ray.cameras.validation import check_fold, compute_nearest_edge_distance
+from g_ray.cameras.parameters import ParameterSampler, check_fold, compute_nearest_edge_distance
 
 
 class Division(Camera):

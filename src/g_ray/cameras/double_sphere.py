@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
-from g_ray.cameras.directions import normalize
+from g_ray.cameras.distortion import normalize
 from g_ray.cameras.eucm import compute_unified_rim, divide_where_positive, is_outside_shadow, lift_unified
-from g_ray.cameras.sampling import ParameterSampler
-from g_ray.cameras.validation import check_values
+from g_ray.cameras.parameters import ParameterSampler, check_values
 
 
 class DoubleSphere(Camera):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from g_ray.cameras.camera import Camera
 from g_ray.cameras.distortion import RIM_SLACK
-from g_ray.cameras.sampling import ParameterSampler
+from g_ray.cameras.parameters import ParameterSampler
 
 
 class Equirectangular(Camera):

@@ -8,10 +8,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
-from g_ray.cameras.directions import normalize
-from g_ray.cameras.distortion import RIM_SLACK
-from g_ray.cameras.sampling import ParameterSampler
-from g_ray.cameras.validation import check_values
+from g_ray.cameras.distortion import RIM_SLACK, normalize
+from g_ray.cameras.parameters import ParameterSampler, check_values
 
 
 class EUCM(Camera):

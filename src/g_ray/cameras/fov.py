@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
-from g_ray.cameras.directions import normalize, polar_angle, project_radially, unproject_radially
-from g_ray.cameras.sampling import ParameterSampler
-from g_ray.cameras.validation import check_values
+from g_ray.cameras.distortion import normalize, polar_angle, project_radially, unproject_radially
+from g_ray.cameras.parameters import ParameterSampler, check_values
 
 
 class FOV(Camera):

@@ -6,11 +6,8 @@ import torch
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
-from g_ray.cameras.directions import normalize, project_to_tangent_plane
-from g_ray.cameras.distortion import PlanarDistortion, is_within
-from g_ray.cameras.fold_maps import Fold
-from g_ray.cameras.sampling import ParameterSampler
-from g_ray.cameras.validation import check_fold, compute_nearest_edge_distance
+from g_ray.cameras.distortion import PlanarDistortion, is_within, normalize, project_to_tangent_plane
+from g_ray.cameras.parameters import ParameterSampler, check_fold, compute_nearest_edge_distance
 
 
 class OpenCV(Camera):
@@ -25,22 +22,8 @@ class OpenCV(Camera):
 
     NAME = "opencv"
     PARAMETERS = (
-        "fx",
-        "fy",
-        "cx",
-        "cy",
-        "k1",
-        "k2",
-        "p1",
-        "p2",
-        "k3",
-        "k4",
-        "k5",
-        "k6",
-        "s1",
-        "s2",
-        "s3",
-        "s4",
+        *("fx", "fy", "cx", "cy", "k1", "k2", "p1", "p2"),
+        *("k3", "k4", "k5", "k6", "s1", "s2", "s3", "s4"),
     )
 
     @classmethod
@@ -61,11 +44,7 @@ class OpenCV(Camera):
 
     def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
         xy, valid = _build_distortion(params).invert(plane, self._compute_limits(plane))
-        return _lift(xy), valid
-
-    def _describe_fold(self) -> Fold:
-        distortion = _build_distortion(self.params)
-        return Fold(distortion, distortion.compute_limit(), _lift)
+        return normalize(torch.cat([xy, torch.ones_like(xy[..., :1])], -1)), valid
 
     def _compute_limits(self, points: Tensor) -> Tensor:
         return self._align(_build_distortion(self.params).compute_limit(), points)
@@ -79,11 +58,6 @@ class OpenCV(Camera):
             compute_nearest_edge_distance(self.params, self.width, self.height),
             "its first critical radius",
         )
-
-
-def _lift(xy: Tensor) -> Tensor:
-    """Map (x/z, y/z) to unit rays."""
-    return normalize(torch.cat([xy, torch.ones_like(xy[..., :1])], -1))
 
 
 def _build_distortion(params: Tensor) -> PlanarDistortion:

@@ -7,10 +7,16 @@ import torch
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
-from g_ray.cameras.directions import polar_angle, project_radially, unproject_radially
-from g_ray.cameras.distortion import critical_angle, invert_rho, is_within, rho
-from g_ray.cameras.sampling import ParameterSampler
-from g_ray.cameras.validation import check_angle_fold
+from g_ray.cameras.distortion import (
+    critical_angle,
+    invert_rho,
+    is_within,
+    polar_angle,
+    project_radially,
+    rho,
+    unproject_radially,
+)
+from g_ray.cameras.parameters import ParameterSampler, check_angle_fold
 
 
 class OpenCVFisheye(Camera):

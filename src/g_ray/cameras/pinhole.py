@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
-from g_ray.cameras.directions import normalize, project_to_tangent_plane
-from g_ray.cameras.sampling import ParameterSampler
+from g_ray.cameras.distortion import normalize, project_to_tangent_plane
+from g_ray.cameras.parameters import ParameterSampler
 
 
 class Pinhole(Camera):

@@ -1,21 +1,32 @@
 """Unit rays of all pixels of a camera: the fastest of several ways that lead to the same rays."""
 
+import contextlib
 import itertools
 import math
-from typing import TYPE_CHECKING
+import weakref
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.block_maps import INTERPOLATED_DTYPES, Unproject, fill_ray_maps
-from g_ray.cameras.fold_maps import FoldedLenses
 from g_ray.cameras.inverse import is_recording_grad
-from g_ray.cameras.pixels import allocate_empty, pixel_centers
 from g_ray.cameras.rim_maps import RadialLenses, fill_rim_maps
 
 if TYPE_CHECKING:
     from g_ray.cameras.camera import Camera
+
+
+def pixel_centers(
+    width: int, height: int, *, dtype: torch.dtype | None = None, device: Any = None
+) -> Float[Tensor, "h w 2"]:
+    """Compute (column + 0.5, row + 0.5) of every pixel."""
+    u = torch.arange(width, dtype=dtype or torch.get_default_dtype(), device=device) + 0.5
+    v = torch.arange(height, dtype=dtype or torch.get_default_dtype(), device=device) + 0.5
+    return torch.stack(torch.meshgrid(u, v, indexing="xy"), -1)
+
 
 # Pixels that are unprojected at once.
 _CHUNK = 1 << 16
@@ -23,10 +34,8 @@ _CHUNK = 1 << 16
 _TOGETHER = 1 << 21
 # The same with a rim, where finding it and the pixels next to it is one computation for all lenses.
 _TOGETHER_WITH_RIM = 1 << 23
-# Below so many pixels, unprojecting each of them is as fast as interpolating.
+# Below this size, unprojecting each of them is as fast as interpolating.
 _SMALLEST_MAP = 1 << 14
-# Points of a rim that are projected to find how far it reaches.
-_RIM_POINTS = 32
 
 
 def compute_ray_grid(camera: "Camera") -> tuple[Float[Tensor, "*batch h w 3"], Bool[Tensor, "*batch h w"]]:
@@ -65,63 +74,41 @@ def _unproject_rows(camera: "Camera", bearings: Tensor, valid: Tensor) -> None:
 
 
 def _interpolate(camera: "Camera", bearings: Tensor, valid: Tensor) -> None:
-    """Write the rays of all pixels: by polynomials over blocks, beside a square root if there is a rim or a fold."""
+    """Write the rays of all pixels: by polynomials over blocks, with a square root where a rim lies in the image."""
     batch, size = math.prod(camera.batch_shape), (camera.height, camera.width)
     flat = camera._replace(params=camera.params.detach().reshape(batch, -1), circle=None)
     rays, known = bearings.view(batch, *size, 3), valid.view(batch, *size)
-    fold, rims = flat.to(torch.float64)._describe_fold(), flat.to(torch.float64)._compute_rim()
-    has_rim = _find_rims(flat, rims)
-    has_fold = _find_rims(flat, None if fold is None else fold.compute_radius())
-    for few in _split(list(zip(has_rim, has_fold, strict=True)), math.prod(size)):
+    has_rim = _find_rims(flat)
+    for few in _split(has_rim, math.prod(size)):
         lenses, maps = flat[few], (rays[few], known[few])
         unproject = _choose_unprojection(lenses)
         if has_rim[few.start]:
-            fill_rim_maps(_fit_radial_part(lenses), unproject, *maps)
-        elif has_fold[few.start] and fold is not None:
-            affine = lenses.params[:, :4].double()
-            fill_rim_maps(FoldedLenses.fit(fold.select(few), affine, flat.dtype), unproject, *maps)
+            fill_rim_maps(RadialLenses.from_cameras(lenses), unproject, *maps)
         else:
             fill_ray_maps(unproject, *maps)
     if camera.circle is not None:
         valid &= _find_circle_pixels(camera)
 
 
-def _split(kinds: list[tuple[bool, bool]], pixels: int) -> list[slice]:
-    """Split a batch in stretches of lenses of one kind, with maps of so many pixels."""
+def _split(has_rim: list[bool], pixels: int) -> list[slice]:
+    """Split a batch in stretches of lenses that all have a rim or all have none; each map has `pixels` pixels."""
     stretches, end = [], 0
-    for kind, group in itertools.groupby(kinds):
+    for rim, group in itertools.groupby(has_rim):
         start, end = end, end + len(list(group))
-        step = max(1, (_TOGETHER_WITH_RIM if any(kind) else _TOGETHER) // pixels)
+        step = max(1, (_TOGETHER_WITH_RIM if rim else _TOGETHER) // pixels)
         stretches += [slice(i, min(i + step, end)) for i in range(start, end, step)]
     return stretches
 
 
-def _find_rims(lenses: "Camera", rims: Float[Tensor, "lens"] | None) -> list[bool]:
-    """Find out which lenses of a flat batch have a rim, of the given radius on the plane, that may lie in the image."""
+def _find_rims(lenses: "Camera") -> list[bool]:
+    """Find the lenses of a flat batch with a circular rim that may lie in the image."""
+    rims = lenses.to(torch.float64)._compute_rim()
     if rims is None:
         return [False] * len(lenses.params)
     fx, fy, cx, cy = lenses.params[..., :4].double().unbind(-1)
     x, y = (torch.maximum(c, n - c) / f for c, n, f in ((cx, lenses.width, fx), (cy, lenses.height, fy)))
     # A lens that shifts points of the plane shifts its rim, by much less than this.
     return (rims < torch.hypot(x, y) * 1.05).tolist()
-
-
-def _fit_radial_part(lenses: "Camera") -> RadialLenses:
-    double = lenses.to(torch.float64)
-    rims = double._compute_rim()
-    assert rims is not None
-
-    def lift(core: Tensor) -> Tensor:
-        return double._lift_core(core, double._align(double.params, core))[0]
-
-    def locate(index: Tensor, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        params = double.params[index, None]
-        return double._undistort_plane((pixels - params[..., 2:4]) / params[..., 0:2], params)
-
-    angle = torch.linspace(0, 2 * math.pi, _RIM_POINTS + 1, dtype=torch.float64)[1:]
-    # On the rim itself rays may point straight back, which has no azimuth.
-    circle = torch.stack([angle.cos(), angle.sin()], -1) * (0.99 * rims[:, None, None])
-    return RadialLenses.fit(rims, double.project(lift(circle))[0], lift, locate, lenses.dtype)
 
 
 def _find_circle_pixels(camera: "Camera") -> Bool[Tensor, "*batch h w"]:
@@ -148,3 +135,41 @@ def _choose_unprojection(lenses: "Camera") -> Unproject:
         return rays.view(*pixels.shape[:2], 3), valid.view(pixels.shape[:2])
 
     return unproject
+
+
+# Memory for maps of all pixels.
+
+
+# Freed maps of this size and above are kept for the next map, up to a bound in bytes: the kernel clears new memory
+# page by page, which takes longer than computing the rays. Smaller ones the C library keeps.
+_SMALLEST_KEPT, _MOST_KEPT = 1 << 24, 1 << 28
+_kept: dict[int, list[np.ndarray]] = {}
+"""By size. Threads share it without a lock: adding to a list and taking from one are single operations."""
+
+
+def allocate_empty(*shape: int, dtype: torch.dtype, device: Any) -> Tensor:
+    """Allocate an uninitialized tensor. On the CPU numpy owns it: numpy requests huge pages, torch does not.
+
+    Filling a fresh 50 MB tensor takes five times longer in 4 kB pages than in huge ones.
+    """
+    if torch.device(device).type != "cpu" or dtype not in (torch.float32, torch.float64):
+        return torch.empty(shape, dtype=dtype, device=device)
+    size = math.prod(shape) * dtype.itemsize
+    try:
+        memory = _kept[size].pop()
+    except (KeyError, IndexError):
+        memory = np.empty(size, np.uint8)
+    if size < _SMALLEST_KEPT:
+        return torch.from_numpy(memory).view(dtype).view(shape)
+    # The tensor holds an array of its own; once nobody holds that any more the memory is free.
+    lent = memory.view()
+    weakref.finalize(lent, _keep, memory).atexit = False
+    return torch.from_numpy(lent).view(dtype).view(shape)
+
+
+def _keep(memory: np.ndarray) -> None:
+    """Keep freed memory, and let go of the oldest of some size where it is too much."""
+    _kept.setdefault(memory.nbytes, []).append(memory)
+    while sum(size * len(parts) for size, parts in list(_kept.items())) > _MOST_KEPT:
+        with contextlib.suppress(IndexError):
+            next(parts for parts in list(_kept.values()) if parts).pop(0)

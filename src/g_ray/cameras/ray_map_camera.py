@@ -15,7 +15,7 @@ from torch import Tensor
 from g_ray.cameras.camera import Camera
 from g_ray.cameras.inverse import solve_2x2
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
-from g_ray.cameras.sampling import ParameterSampler
+from g_ray.cameras.parameters import ParameterSampler
 
 # Nodes per side of the coarse search: a lens is smooth enough that the best of 24 × 24 leads to the right cell.
 _COARSE = 24

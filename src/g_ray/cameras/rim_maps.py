@@ -14,7 +14,7 @@ the plane before a radially symmetric part takes (a, b) from there.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -25,21 +25,24 @@ from g_ray.cameras.block_maps import (
     TOLERANCE,
     Blocks,
     Unproject,
+    build_nodes,
+    build_polynomials,
     count_nodes,
+    drop_vanished,
+    expand_to_powers,
     fill_blocks,
     fill_dark,
     fill_smooth,
-    widen,
-)
-from g_ray.cameras.chebyshev import (
-    build_nodes,
-    build_polynomials,
-    drop_vanished,
-    expand_to_powers,
     measure_tail,
     transform_values,
+    widen,
 )
 
+if TYPE_CHECKING:
+    from g_ray.cameras.camera import Camera
+
+# Points of a rim that are projected to find how far it reaches.
+_RIM_POINTS = 32
 # Radii at which the lens is inverted, and the coefficients that are dropped, in radians.
 _RADII = 40
 _DROPPED = {torch.float64: 1e-12, torch.float32: 1e-8}
@@ -60,31 +63,6 @@ _NEAR_RIM = {torch.float64: 1e-8, torch.float32: 2e-4}
 _NEAR_BACK = 0.02
 
 
-@runtime_checkable
-class RimLenses(Protocol):
-    """A flat batch of lenses that are polynomials in a square root near their rims, which lie in the image."""
-
-    @property
-    def outline(self) -> Tensor:
-        """Pixels [lens n 2] on the rims, or up to 1 % of the radius inside."""
-        ...
-
-    @property
-    def most_nodes(self) -> int:
-        """Number of nodes along a side of a block that always suffices."""
-        ...
-
-    @property
-    def near(self) -> Tensor:
-        """|s²| [lens] up to which pixels are unprojected by themselves, if it is larger than elsewhere."""
-        ...
-
-    def evaluate(self, lens: Tensor, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        """Evaluate the three components of even, those of odd, and s² [7 q p] at pixels [q p 2] of the lenses with the
-        given indices [q], with a mask of those [q p] at which they are known; in float64."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class RadialLenses:
     """A flat batch of lenses with a radially symmetric part, whose rims lie in the image."""
@@ -100,6 +78,25 @@ class RadialLenses:
     locate: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
     """Map pixels [q p 2] of the lenses with the given indices [q] to the plane of the radially symmetric part, with a
     mask of those that have a place there; in float64."""
+
+    @staticmethod
+    def from_cameras(lenses: "Camera") -> "RadialLenses":
+        """Fit the radially symmetric parts of a flat batch of cameras."""
+        double = lenses.to(torch.float64)
+        rims = double._compute_rim()
+        assert rims is not None
+
+        def lift(core: Tensor) -> Tensor:
+            return double._lift_core(core, double._align(double.params, core))[0]
+
+        def locate(index: Tensor, pixels: Tensor) -> tuple[Tensor, Tensor]:
+            params = double.params[index, None]
+            return double._undistort_plane((pixels - params[..., 2:4]) / params[..., 0:2], params)
+
+        angle = torch.linspace(0, 2 * math.pi, _RIM_POINTS + 1, dtype=torch.float64)[1:]
+        # On the rim itself rays may point straight back, which has no azimuth.
+        circle = torch.stack([angle.cos(), angle.sin()], -1) * (0.99 * rims[:, None, None])
+        return RadialLenses.fit(rims, double.project(lift(circle))[0], lift, locate, lenses.dtype)
 
     @staticmethod
     def fit(
@@ -127,17 +124,21 @@ class RadialLenses:
 
     @property
     def most_nodes(self) -> int:
+        """Number of nodes along a side of a block that always suffices."""
         # Polynomials in s² are polynomials in the pixel, so as many nodes suffice; a few more where pixels are shifted.
         return self.powers.shape[1] + _MORE_NODES
 
     @property
     def near(self) -> Float[Tensor, "lens"]:
+        """|s²| up to which pixels are unprojected by themselves, if it is larger than elsewhere."""
         # Where rays at the rim point straight back, rounding turns them about the axis, further from the rim too.
         return torch.where(self.powers[:, 0, 1] < -0.99, _NEAR_BACK, 0.0)
 
     def evaluate(
         self, lens: Int[Tensor, "q"], pixels: Float[Tensor, "q p 2"]
     ) -> tuple[Float[Tensor, "7 q p"], Bool[Tensor, "q p"]]:
+        """Evaluate the three components of even, those of odd, and s² at pixels of the lenses with the given indices,
+        with a mask of those at which they are known; in float64."""
         core, known = self.locate(lens, pixels)
         x, y = core.unbind(-1)
         inside = 1 - (x * x + y * y) / self.rims[lens, None].square()
@@ -152,7 +153,7 @@ class RadialLenses:
 
 
 def fill_rim_maps(
-    lenses: RimLenses,
+    lenses: RadialLenses,
     unproject: Unproject,
     rays: Float[Tensor, "lens h w 3"],
     valid: Bool[Tensor, "lens h w"],
@@ -178,7 +179,7 @@ def fill_rim_maps(
 
 
 def _enclose(outline: Float[Tensor, "lens n 2"], height: int, width: int) -> tuple[Blocks, list[Blocks]]:
-    """Find a rectangle of the image that holds the rims of all lenses, and those beside it."""
+    """Find a rectangle of the image that holds the rims of all lenses, and the rectangles around it."""
     low, high = outline.amin(1), outline.amax(1)
     # The rim is up to 1 % of its radius further out, and bulges by 0.5 % between neighboring points.
     margin = 1 + 0.02 * (high - low)
@@ -194,7 +195,7 @@ def _enclose(outline: Float[Tensor, "lens n 2"], height: int, width: int) -> tup
 
 
 def _interpolate(
-    lenses: RimLenses, blocks: Blocks, dtype: torch.dtype
+    lenses: RadialLenses, blocks: Blocks, dtype: torch.dtype
 ) -> tuple[Float[Tensor, "7 q m n"], Float[Tensor, "7 q m n"], Bool[Tensor, "q"]]:
     """Compute Chebyshev coefficients of even, odd and s², their values at the nodes, and which blocks have them all."""
     size = 0.8 * float((lenses.outline.amax(1) - lenses.outline.amin(1)).amin())

@@ -6,11 +6,15 @@ import torch
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
-from g_ray.cameras.directions import polar_angle, project_radially, unproject_radially
-from g_ray.cameras.distortion import PlanarDistortion, critical_angle, is_within
-from g_ray.cameras.fold_maps import Fold
-from g_ray.cameras.sampling import ParameterSampler
-from g_ray.cameras.validation import check_angle_fold
+from g_ray.cameras.distortion import (
+    PlanarDistortion,
+    critical_angle,
+    is_within,
+    polar_angle,
+    project_radially,
+    unproject_radially,
+)
+from g_ray.cameras.parameters import ParameterSampler, check_angle_fold
 
 
 class ThinPrismFisheye(Camera):
@@ -44,10 +48,8 @@ class ThinPrismFisheye(Camera):
 
     def _from_plane(self, plane: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
         uv, valid = _build_distortion(params).invert(plane, self._compute_limits(plane))
-        return _lift(uv), valid
-
-    def _describe_fold(self) -> Fold:
-        return Fold(_build_distortion(self.params), critical_angle(_select_radial(self.params)), _lift)
+        psi = torch.linalg.vector_norm(uv, dim=-1)
+        return unproject_radially(uv, psi, psi), valid
 
     def _compute_limits(self, points: Tensor) -> Tensor:
         return self._align(critical_angle(_select_radial(self.params)), points)
@@ -58,12 +60,6 @@ class ThinPrismFisheye(Camera):
 
 def _select_radial(params: Tensor) -> Tensor:
     return params[..., [4, 5, 8, 9]]
-
-
-def _lift(uv: Tensor) -> Tensor:
-    """Map ψ (cos φ, sin φ) to unit rays."""
-    psi = torch.linalg.vector_norm(uv, dim=-1)
-    return unproject_radially(uv, psi, psi)
 
 
 def _build_distortion(params: Tensor) -> PlanarDistortion:

@@ -10,7 +10,7 @@ import tyro
 from g_ray.cli.commands import load_converter, load_subcommands
 
 if TYPE_CHECKING:
-    from g_ray.models.foreign import LoadReport
+    from g_ray.models.weights import LoadReport
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,8 @@ class Convert:
     def _convert(self) -> "tuple[str, LoadReport]":
         import torch
 
-        from g_ray.models.checkpoint import find_file
-        from g_ray.models.convert import convert_checkpoint
-        from g_ray.models.foreign import detect_kind, read_foreign
+        from g_ray.models.foreign_weights import convert_checkpoint, detect_kind, read_foreign
+        from g_ray.models.weights import find_file
 
         state = read_foreign(find_file(self.source))
         dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[self.dtype]
@@ -79,8 +78,8 @@ class Show:
     """A file, a folder with model.safetensors or a Hugging Face id."""
 
     def run(self) -> None:
-        from g_ray.models.checkpoint import load_reconstruction
         from g_ray.models.vggt import load_vggt
+        from g_ray.models.weights import load_reconstruction
         from g_ray.predictors.detection import detect_model
 
         load = {"network": load_reconstruction, "vggt": load_vggt}[detect_model(self.source)]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from g_ray.cameras.camera import Camera
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.cameras.pixels import pixel_centers
+from g_ray.cameras.ray_grid import pixel_centers
 from g_ray.coordinates import tangent
 from g_ray.viewer.angle_maps import LensView
 from g_ray.viewer.colors import CAMERA_COLORS

@@ -11,7 +11,6 @@ from math import prod
 from typing import Any
 
 import torch
-from einops import reduce
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -201,9 +200,9 @@ class Room:
         _, points, solid = self._trace(rays, pose)
         rgb = self._compute_view_colors(points, solid)
         weight = rays.valid[..., None].to(rgb)
-        cells = "... (h a) (w b) c -> ... h w c"
         total, count = (
-            reduce(values, cells, "sum", a=antialias, b=antialias) for values in (rgb * weight, weight)
+            values.unflatten(-3, (-1, antialias)).unflatten(-2, (-1, antialias)).sum((-4, -2))
+            for values in (rgb * weight, weight)
         )
         return total / count.clamp(min=1)
 

@@ -4,7 +4,6 @@ from functools import partial
 from inspect import signature
 from typing import Any
 
-from g_ray.encodings.absolute import CONDITIONINGS, camray, plucker, raymap
 from g_ray.encodings.camera_transform import CameraTransform
 from g_ray.encodings.encoding_base import Encoding, NoPosition, Prepared, Tokenwise
 from g_ray.encodings.rayrope import RayRoPE
@@ -12,7 +11,6 @@ from g_ray.encodings.rotary import Rotary
 from g_ray.encodings.rotation import Rotation
 
 __all__ = [
-    "CONDITIONINGS",
     "ENCODINGS",
     "CameraTransform",
     "Encoding",
@@ -22,10 +20,7 @@ __all__ = [
     "Rotary",
     "Rotation",
     "Tokenwise",
-    "camray",
     "encoding",
-    "plucker",
-    "raymap",
 ]
 
 

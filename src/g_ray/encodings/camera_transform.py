@@ -21,7 +21,7 @@ from g_ray.rays.layout import Layout
 from g_ray.rays.views import CORNERS, Tokens
 
 MAX_CHANNELS = 24
-"""Of the block-diagonal matrix that multiplies several groups at once."""
+"""Width of the block-diagonal matrix that multiplies several groups at once."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +111,6 @@ class CameraTransform(Rotary):
         check_split(
             self, max(8, 4 * self.blocks), "half in groups of four channels, half in pairs for every axis"
         )
-
-    @property
-    def pair_blocks(self) -> int | None:
-        return None  # half of the head holds camera matrices, whose channels come in fours
 
     def _prepare(self, queries: Tokens, keys: Tokens) -> Tokenwise:
         forward, backward = self._build_camera_maps(queries)

@@ -43,10 +43,6 @@ class TokenMap(ABC):
         mapped = _Apply.apply(lifted, self)
         return mapped.to(x.dtype)  # pyright: ignore[reportOptionalMemberAccess]
 
-    def apply_in_place(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
-        """Apply the map to tokens that are not needed afterwards: it may write into them."""
-        return self.apply(x)
-
 
 class _Apply(torch.autograd.Function):
     """A linear map whose backward pass is its adjoint: saves no token."""
@@ -134,11 +130,6 @@ class Tokenwise(Prepared):
     value: TokenMap = IDENTITY
     output: TokenMap = IDENTITY
 
-    @property
-    def maps(self) -> dict[str, TokenMap]:
-        """The four maps by the names of their fields."""
-        return {"query": self.query, "key": self.key, "value": self.value, "output": self.output}
-
 
 @dataclass(frozen=True)
 class Encoding(ABC):
@@ -151,15 +142,10 @@ class Encoding(ABC):
     compares_poses: ClassVar[bool] = False
     """Whether views must have poses (GTA, PRoPE, RayRoPE)."""
 
-    @property
-    def pair_blocks(self) -> int | None:
-        """Blocks of rotated pairs that fill the whole head (see the picture in `rotation`); None if other maps do."""
-        return None
-
     def prepare(self, queries: Tokens, keys: Tokens | None = None) -> Prepared:
         """Compute everything about positions that does not depend on features; `keys` for cross-attention.
 
-        In the precision of the cameras, at least float32, whatever autocast says.
+        In the precision of the cameras, at least float32, also under autocast.
         """
         if keys is not None and keys.views.batch != queries.views.batch:
             raise ValueError(
@@ -170,7 +156,7 @@ class Encoding(ABC):
 
     @abstractmethod
     def _prepare(self, queries: Tokens, keys: Tokens) -> Prepared:
-        """Do what `prepare` says; for self-attention `keys` is `queries`."""
+        """Implement `prepare`; for self-attention `keys` is `queries`."""
 
 
 @dataclass(frozen=True)

@@ -197,7 +197,7 @@ class PerCamera(Prepared):
     query_is_patch: Bool[Tensor, "query"]
     key_is_patch: Bool[Tensor, "key"]
     rotate_values: bool
-    # Of this layer's depth intervals, for any batch that shares the views.
+    # Ends of this layer's depth intervals, for any batch that shares the views.
     ends: tuple[Float[Tensor, "samples query 2"], Float[Tensor, "samples key 2"]] | None = None
 
     def with_depth(

@@ -74,10 +74,6 @@ class Rotary(Encoding):
         """Axis blocks: one per sample and axis."""
         return len(self.samples) * len(get_coordinate(self.coordinate).axes)
 
-    @property
-    def pair_blocks(self) -> int | None:
-        return self.blocks
-
     def compute_rotation(self, tokens: Tokens, channels: int) -> Rotation:
         """Compute E = R_Ω(θx) ⊕ R_Ω(θy) of every token, with a head axis (paper, eq:rotation, eq:angular_phase)."""
         where = get_coordinate(self.coordinate)(tokens, self.samples)

@@ -1,33 +1,33 @@
-"""Rotation: the group SO(2)ⁿ, acting on pairs of channels, in the two orders that channels can have.
+"""Rotation: the group SO(2)ⁿ, acting on pairs of channels.
 
 A head of D channels holds one block per axis, and a block of 2n channels one pair per frequency ω₁ … ωₙ. With two axes
 and n = 2, a and b being the two channels of a pair:
 
-    channel                  0     1     2     3     4     5     6     7
-                          ┌───────── x block ────────┬───────── y block ────────┐
-    split halves          │ a ω₁  a ω₂  b ω₁  b ω₂   │ a ω₁  a ω₂  b ω₁  b ω₂   │   `Rotation`; weights on disk
-    adjacent pairs        │ a ω₁  b ω₁  a ω₂  b ω₂   │ a ω₁  b ω₁  a ω₂  b ω₂   │   `AdjacentRotation`; inference
-                          └──────────────────────────┴──────────────────────────┘
+    channel        0     1     2     3     4     5     6     7
+                ┌───────── x block ────────┬───────── y block ────────┐
+                │ a ω₁  a ω₂  b ω₁  b ω₂   │ a ω₁  a ω₂  b ω₁  b ω₂   │
+                └──────────────────────────┴──────────────────────────┘
 
-Split halves pair channel i with channel i + n of the same block, as VGGT and RayRoPE do, so that their weights load as
-they are; the paper writes adjacent pairs, 2i with 2i + 1. One is a permutation of the other (`compute_adjacent_order`).
-With `y_first` the blocks change places. Several samples per token give more blocks: x and y of the first sample, then
-x and y of the second.
+Channel i pairs with channel i + n of the same block (split halves), as in VGGT and RayRoPE, so that their weights load
+as they are; the paper's adjacent pairs, 2i with 2i + 1, are a permutation of it. With `y_first` the blocks change
+places. Several samples per token give more blocks: x and y of the first sample, then x and y of the second.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
-from jaxtyping import Complex, Float, Int
+from jaxtyping import Complex, Float
 from torch import Tensor
 
-from g_ray.encodings._pairs import rotate_adjacent_into, rotate_pairs, rotate_pairs_into
-from g_ray.encodings.encoding_base import Identity, Prepared, TokenMap, Tokenwise
+from g_ray.encodings.encoding_base import TokenMap
+
+TOKENS_AT_ONCE = 256
+"""On a CPU, so that one stretch of tokens stays in the cache over the four passes of `Rotation.apply_into`."""
 
 
 @dataclass(frozen=True)
 class Rotation(TokenMap):
-    """Planar rotations of channel pairs (paper, eq:rotation_bank), in split halves.
+    """Planar rotations of channel pairs: (a, b) ↦ (a cos φ − b sin φ, a sin φ + b cos φ) (paper, eq:rotation_bank).
 
     With |cos + i sin| < 1 the same class holds an expected rotation: then `adjoint` is no longer the inverse.
     """
@@ -47,10 +47,6 @@ class Rotation(TokenMap):
         return cls(torch.ones_like(zeros), zeros)
 
     @property
-    def blocks(self) -> int:
-        return self.cos.shape[-2]
-
-    @property
     def channels(self) -> int:
         return 2 * self.cos.shape[-1] * self.cos.shape[-2]
 
@@ -63,7 +59,7 @@ class Rotation(TokenMap):
 
     def compose(self, other: "Rotation") -> "Rotation":
         """Add the phases of both."""
-        return Rotation(*rotate_pairs(self.cos, self.sin, other.cos, other.sin))
+        return Rotation(*_rotate(self.cos, self.sin, other))
 
     def __matmul__(self, other: "Rotation") -> "Rotation":
         return self.compose(other)
@@ -72,14 +68,24 @@ class Rotation(TokenMap):
         return (self.cos, self.sin)
 
     def apply_plain(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
-        return torch.stack(rotate_pairs(*self._split_halves(x), self.cos, self.sin), -2).flatten(-3)
+        return torch.stack(_rotate(*self._split_halves(x), self), -2).flatten(-3)
 
     def apply_into(self, x: Float[Tensor, "*shape dim"], out: Float[Tensor, "*shape dim"]) -> None:
-        rotate_pairs_into(self._split_halves(x), self.cos, self.sin, self._split_halves(out))
-
-    def to_adjacent(self) -> "AdjacentRotation":
-        """Make the same rotation for channels in the order `compute_adjacent_order`."""
-        return AdjacentRotation(torch.stack([self.cos, self.sin], -1).flatten(-3, -2))
+        first, second = self._split_halves(x)
+        # A GPU would pay for every stretch with four launches, and has no use for them.
+        at_once = TOKENS_AT_ONCE if self.cos.device.type == "cpu" else max(1, first.shape[-3])
+        parts = (
+            first,
+            second,
+            *self._split_halves(out),
+            self.cos.expand_as(first),
+            self.sin.expand_as(first),
+        )
+        for a, b, top, bottom, cos, sin in zip(*(part.split(at_once, -3) for part in parts), strict=True):
+            torch.mul(a, cos, out=top)
+            top.addcmul_(b, sin, value=-1)
+            torch.mul(b, cos, out=bottom)
+            bottom.addcmul_(a, sin)
 
     def to_complex(self) -> Complex[Tensor, "*shape pairs"]:
         """Return cos φ + i sin φ of all pairs, block after block."""
@@ -90,53 +96,26 @@ class Rotation(TokenMap):
         return blocks[..., 0, :], blocks[..., 1, :]
 
 
-@dataclass(frozen=True)
-class AdjacentRotation(TokenMap):
-    """The same rotations in adjacent pairs: seven to fifteen times faster without gradients, see `_pairs`."""
-
-    turn: Float[Tensor, "*shape pair 2"]  # cos, sin
-
-    def apply_plain(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
-        pairs = x.unflatten(-1, (-1, 2)).unbind(-1)
-        return torch.stack(rotate_pairs(*pairs, *self.turn.unbind(-1)), -1).flatten(-2)
-
-    def apply_into(self, x: Float[Tensor, "*shape dim"], out: Float[Tensor, "*shape dim"]) -> None:
-        rotate_adjacent_into(x, self.turn, out)
-
-    def apply_in_place(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
-        if torch.is_grad_enabled() or x.dtype != self.turn.dtype:
-            return self.apply(x)
-        # Fresh memory, which the system hands out page by page, costs more than the multiplication.
-        self.apply_into(x, x)
-        return x
-
-    def adjoint(self) -> "AdjacentRotation":
-        return AdjacentRotation(self.turn * self.turn.new_tensor([1.0, -1.0]))
-
-    def entries(self) -> tuple[Tensor, ...]:
-        return (self.turn,)
+def _rotate(first: Tensor, second: Tensor, by: Rotation) -> tuple[Tensor, Tensor]:
+    return first * by.cos - second * by.sin, first * by.sin + second * by.cos
 
 
-def compute_adjacent_order(
-    channels: int, blocks: int, device: torch.device | str | None = None
-) -> Int[Tensor, "{channels}"]:
-    """Compute the number, in split halves, of the channel that stands at each place in adjacent pairs."""
-    return torch.arange(channels, device=device).unflatten(0, (blocks, 2, -1)).mT.flatten()
+# The positional prior: what attention would see if all features were the same.
 
 
-def has_adjacent_form(position: Prepared | None, blocks: int) -> bool:
-    """Whether an encoding does nothing to tokens but rotate pairs in that many blocks (or leave them alone)."""
-    if position is None:
-        return True
-    return isinstance(position, Tokenwise) and all(
-        isinstance(map_, Identity) or (isinstance(map_, Rotation) and map_.blocks == blocks)
-        for map_ in position.maps.values()
-    )
+def position_score(
+    queries: Float[Tensor, "*query axis"], keys: Float[Tensor, "*key axis"], frequencies: Float[Tensor, "n"]
+) -> Float[Tensor, "..."]:
+    """Compute s(i, j) = Σ_a Σ_k 2 cos(ω_k (ξ_i − ξ_j)) for all pairs (paper, eq:app_score): [*query, *key]."""
+    flat_queries, flat_keys = queries.flatten(0, -2), keys.flatten(0, -2)
+    difference = flat_queries[:, None] - flat_keys[None]
+    score = 2 * (difference[..., None] * frequencies.to(difference)).cos().sum((-1, -2))
+    return score.reshape(*queries.shape[:-1], *keys.shape[:-1])
 
 
-def make_pairs_adjacent(position: Tokenwise) -> Tokenwise:
-    """Make the same encoding for tokens in the order `compute_adjacent_order`; see `has_adjacent_form`."""
-    rotations = {name: map_ for name, map_ in position.maps.items() if isinstance(map_, Rotation)}
-    distinct = {id(rotation): rotation for rotation in rotations.values()}  # q, k and v mostly share theirs
-    adjacent = {number: rotation.to_adjacent() for number, rotation in distinct.items()}
-    return replace(position, **{name: adjacent[id(rotation)] for name, rotation in rotations.items()})
+def probe_score(query: Rotation, key: Rotation) -> Float[Tensor, "... query key"]:
+    """Compute the same by the probe q = k = 1 through the rotations themselves (eq:app_planarro, eq:app_cos)."""
+    ones = query.cos.new_ones(())
+    rotated_query = query.apply_plain(ones.expand(*query.cos.shape[:-2], query.channels))
+    rotated_key = key.apply_plain(ones.expand(*key.cos.shape[:-2], key.channels))
+    return rotated_query @ rotated_key.mT

@@ -11,7 +11,7 @@ import torch
 
 from g_ray.cameras.camera import Camera
 from g_ray.cameras.distortion import PlanarDistortion
-from g_ray.cameras.pixels import pixel_centers
+from g_ray.cameras.ray_grid import pixel_centers
 from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.cameras.ucm import UCM
 

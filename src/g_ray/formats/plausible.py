@@ -6,7 +6,7 @@ A camera model accepts any parameters that make mathematical sense. These checks
 import torch
 
 from g_ray.cameras.camera import Camera
-from g_ray.cameras.directions import polar_angle
+from g_ray.cameras.distortion import polar_angle
 from g_ray.cameras.equirectangular import Equirectangular
 from g_ray.cameras.ray_map_camera import RayMapCamera
 

@@ -7,8 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from g_ray.encodings.encoding_base import Encoding, Prepared
-from g_ray.nn.recompute import run_part
-from g_ray.nn.transformer import Block
+from g_ray.nn.transformer import Block, run_part
 from g_ray.rays.views import Tokens
 
 TOKEN = 0.02

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.encodings.encoding_base import Prepared
-from g_ray.models.framing import Frame
+from g_ray.models.inference import FramedImage
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.rays.layout import Segment
 from g_ray.rays.views import Tokens, Views
@@ -27,7 +27,7 @@ class AttentionMaps:
 
     @classmethod
     @torch.no_grad()
-    def from_model(cls, model: ReconstructionModel, frames: Sequence[Frame]) -> "AttentionMaps":
+    def from_model(cls, model: ReconstructionModel, frames: Sequence[FramedImage]) -> "AttentionMaps":
         """Run the network once over images as they are framed for it."""
         like = next(model.parameters())
         views = Views([frame.camera.to(device=like.device, dtype=like.dtype) for frame in frames])

@@ -9,8 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from g_ray.encodings import NoPosition
-from g_ray.nn.recompute import run_part
-from g_ray.nn.transformer import Block
+from g_ray.nn.transformer import Block, run_part
 
 
 @dataclass(frozen=True)

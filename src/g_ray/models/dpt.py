@@ -10,19 +10,19 @@ from torch import Tensor, nn
 
 from g_ray.geometry.precision import disable_autocast
 from g_ray.models.heads import Pointmap, get_activation
-from g_ray.nn.recompute import run_part
+from g_ray.nn.transformer import run_part
 
 FIRST_GUESS = 0.02
 """Deviation of the last layer's weights: the first maps are nearly flat."""
 
 POSITION_WEIGHT = 0.1
-"""Of the position embedding, beside features of size 1."""
+"""Scale of the position embedding; features have a size of about 1."""
 
 
 class DPTHead(nn.Module):
     """Patch features of four layers → points (3 outputs) or depths (1) with a confidence, for every pixel.
 
-    Computed in float32 or better whatever autocast says, `frames_chunk` images at a time. With `recompute`, backward
+    Computed in float32 or better, also under autocast, `frames_chunk` images at a time. With `recompute`, backward
     keeps the taps alone and computes the maps of one chunk at a time again.
     """
 

@@ -1,14 +1,66 @@
-"""Pointmaps: a point and a confidence for every pixel, and how a network's raw numbers become them."""
+"""Prediction, what the reconstruction network returns for views in the frame of the first one, and its small heads."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from g_ray.geometry.pose import Pose, rotation_from_quaternion
 from g_ray.geometry.precision import disable_autocast
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Maps over the pixels of views of one size, and their poses; up to one scale for the whole scene.
+
+    `camera_points` (DPT head) are in the frame of each camera, `world_points` (linear head) in that of the first
+    view; poses come from a head of their own. The three are independent estimates.
+    """
+
+    world_points: Float[Tensor, "*batch h w 3"]
+    world_confidence: Float[Tensor, "*batch h w"]
+    camera_points: Float[Tensor, "*batch h w 3"]
+    camera_confidence: Float[Tensor, "*batch h w"]
+    translation: Float[Tensor, "*batch 3"]
+    quaternion: Float[Tensor, "*batch 4"]
+
+    @property
+    def rays(self) -> Float[Tensor, "*batch h w 3"]:
+        """Unit directions of the camera-space points."""
+        return F.normalize(self.camera_points, dim=-1)
+
+    @property
+    def ray_depth(self) -> Float[Tensor, "*batch h w"]:
+        """Distance from the camera along the ray."""
+        return self.camera_points.norm(dim=-1)
+
+    @property
+    def z_depth(self) -> Float[Tensor, "*batch h w"]:
+        """Distance from the camera's plane; negative behind it."""
+        return self.camera_points[..., 2]
+
+    @property
+    def poses(self) -> Pose:
+        """world_from_cam, where the world is the first view as predicted (its own pose is not forced to be 1)."""
+        return Pose.from_parts(rotation_from_quaternion(self.quaternion), self.translation)
+
+    def map_tensors(self, change: Callable[[Tensor], Tensor]) -> "Prediction":
+        """Pass each tensor through a function that keeps the last axes."""
+        return Prediction(**{name: change(value) for name, value in vars(self).items()})
+
+    def select_view(self, index: int) -> "Prediction":
+        """Select one view of a prediction whose second batch axis runs over views."""
+        return self.map_tensors(lambda tensor: tensor[:, index])
+
+    def to(self, *args: Any, **kwargs: Any) -> "Prediction":
+        return self.map_tensors(lambda tensor: tensor.to(*args, **kwargs))
+
+
+# Pointmaps: how the raw numbers of a head become a point and a confidence for every pixel.
 
 
 def linear(raw: Float[Tensor, "*shape c"]) -> Float[Tensor, "*shape c"]:
@@ -103,7 +155,7 @@ class PoseHead(nn.Module):
         self.norm = nn.LayerNorm(dim, eps=1e-5)
         self.project = nn.Linear(dim, width)
         self.res_conv = nn.ModuleList(ResidualConv(width) for _ in range(2))
-        # GELU for Pi3's ReLU: as long as poses are beyond the trunk the head learns to say nothing, and units that
+        # GELU for Pi3's ReLU: as long as poses are beyond the trunk the head learns a constant, and units that
         # ReLU has switched off for that do not come back.
         self.more_mlps = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width), nn.GELU())
         self.fc_t = nn.Linear(width, 3)

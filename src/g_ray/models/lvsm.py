@@ -9,18 +9,17 @@ from collections.abc import Sequence
 from math import sqrt
 
 import torch
-from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from g_ray.encodings import Prepared, encoding
 from g_ray.models.lvsm_config import LVSMConfig
-from g_ray.nn.conditioning import CHANNELS, RayChannels
+from g_ray.nn.conditioning import CHANNELS, RayChannels, join_patches, split_into_patches
 from g_ray.nn.transformer import EVERYTHING, MultiHeadAttention
 from g_ray.rays.views import Tokens, Views
 
 
-class Block(nn.Module):
+class LVSMBlock(nn.Module):
     """Pre-norm transformer layer without biases: x + Attention(LN x), then x + W₂ ReLU(W₁ LN x)."""
 
     def __init__(self, config: LVSMConfig, index: int) -> None:
@@ -60,7 +59,7 @@ class LVSM(nn.Module):
         self.context_tokens = nn.Linear((3 + CHANNELS) * area, config.dim, bias=False)
         self.target_tokens = nn.Linear(CHANNELS * area, config.dim, bias=False)
         self.input_norm = nn.LayerNorm(config.dim, eps=1e-5, bias=False)
-        self.blocks = nn.ModuleList(Block(config, index) for index in range(config.layers))
+        self.blocks = nn.ModuleList(LVSMBlock(config, index) for index in range(config.layers))
         self.output_norm = nn.LayerNorm(config.dim, eps=1e-5, bias=False)
         self.pixels = nn.Linear(config.dim, 3 * area, bias=False)
 
@@ -86,7 +85,7 @@ class LVSM(nn.Module):
     def _render_target(
         self, context_tokens: Float[Tensor, "batch known dim"], tokens: Tokens, target: int
     ) -> Float[Tensor, "batch 3 height width"]:
-        """One target, in its own sequence; in the last layer only its tokens ask."""
+        """One target, in its own sequence; in the last layer only its tokens are queries."""
         everywhere, mask = self.encoding.prepare(tokens), _make_key_mask(tokens, len(context_tokens))
         here = self.encoding.prepare(tokens.select([target]), tokens)
         target_tokens = self.target_tokens(
@@ -98,20 +97,13 @@ class LVSM(nn.Module):
         x = self.blocks[-1](x, here, mask, slice(context_tokens.shape[1], None))
         rgb = self.pixels(self.output_norm(x)).sigmoid()
         patch, rows = self.config.patch, tokens.views.cameras[target].height // self.config.patch
-        return rearrange(rgb, "b (r s) (p q c) -> b c (r p) (s q)", p=patch, q=patch, r=rows)
+        return join_patches(rgb, patch, rows).movedim(-1, 1)
 
     def _make_ray_patches(
         self, views: Views, indices: Sequence[int], like: Tensor
     ) -> Float[Tensor, "batch view patch channel"]:
         maps = [split_into_patches(self.ray_channels(views, index), self.config.patch) for index in indices]
         return torch.stack([part.expand(len(like), *part.shape[1:]) for part in maps], 1).to(like)
-
-
-def split_into_patches(
-    maps: Float[Tensor, "*batch h w channel"], patch: int
-) -> Float[Tensor, "*batch token value"]:
-    """Row by row; inside a patch row, column, channel."""
-    return rearrange(maps, "... (r p) (s q) c -> ... (r s) (p q c)", p=patch, q=patch)
 
 
 def _make_key_mask(tokens: Tokens, batch: int) -> Bool[Tensor, "batch token"] | None:

@@ -87,7 +87,7 @@ def get_reconstruction_method(name: str) -> ReconstructionMethod:
     return RECONSTRUCTION_METHODS[name]
 
 
-# What a recipe or weights say about the network.
+# The network as a recipe or a file of weights describes it.
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,10 @@ from g_ray.models.aggregator import Aggregator
 from g_ray.models.dinov2 import DINOV2_SIZES, DINOv2, PatchEmbed
 from g_ray.models.dpt import DPTHead
 from g_ray.models.frozen_features import FrozenFeatures
-from g_ray.models.heads import LinearPointHead, PoseHead
-from g_ray.models.network_prediction import Prediction
+from g_ray.models.heads import LinearPointHead, PoseHead, Prediction
 from g_ray.models.reconstruction_config import ReconstructionConfig, get_reconstruction_method
 from g_ray.nn.conditioning import RayFeatures
 from g_ray.nn.int8 import check_int8, quantize_blocks
-from g_ray.nn.transformer import prepare_for_inference
 from g_ray.rays.views import Tokens, Views
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -80,7 +78,7 @@ class ReconstructionModel(nn.Module):
         """Turn encoder and trunk into 8-bit integers, in place and for good; heads stay float32."""
         check_int8(next(self.parameters()).device)
         if not self.is_quantized:
-            prepare_for_inference(self)
+            self.eval()
             quantize_blocks(self.encoder)
             quantize_blocks(self.aggregator)
             self.is_quantized = True

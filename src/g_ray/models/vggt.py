@@ -2,6 +2,12 @@
 
 Trunk and DPT head are those of the reconstruction network, with positions on the pixel grid. VGGT's point head is left
 out (its authors find depth and cameras more accurate), as is its track head.
+
+Parameters are named as in its checkpoints. It encodes a camera in nine numbers, "absT_quaR_FoV":
+
+    0 1 2    t of cam_from_world
+    3 4 5 6  quaternion (x, y, z, w) of cam_from_world, of any length
+    7 8      vertical and horizontal field of view in radians; the principal point is the middle of the image
 """
 
 from collections.abc import Mapping
@@ -13,26 +19,99 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from g_ray.cameras.pinhole import Pinhole
+from g_ray.encodings import NoPosition
+from g_ray.geometry.pose import Pose, rotation_from_quaternion
+from g_ray.geometry.precision import disable_autocast
 from g_ray.models.aggregator import Aggregator
-from g_ray.models.camera_head import CODE, CameraHead, EncodedCameras
-from g_ray.models.checkpoint import FILE, find_file
-from g_ray.models.convert import find_encoder_size
 from g_ray.models.dinov2 import DINOV2_SIZES, DINOv2, PatchEmbed
 from g_ray.models.dpt import DPTHead
-from g_ray.models.foreign import read_foreign, rename_from_hub
+from g_ray.models.foreign_weights import count_layers, read_foreign, read_vggt_sizes, rename_from_hub
 from g_ray.models.reconstruction_config import get_reconstruction_method
 from g_ray.models.reconstruction_network import normalize_images
-from g_ray.nn.transformer import prepare_for_inference
+from g_ray.models.weights import FILE, find_file
+from g_ray.nn.transformer import MLP, Block
 from g_ray.rays.views import Views
 
 TAPS = (4, 11, 17, 23)
-"""Pairs of layers that VGGT-1B's dense heads read; the weights do not say."""
+"""Pairs of layers that VGGT-1B's dense heads read; the weights do not name them."""
 LEFT_OUT = ("point_head.", "track_head.", "aggregator.patch_embed.mask_token")
 """What is not needed for cameras and depth."""
 HUB_FILES = {"facebook/VGGT-1B-Commercial": "vggt_1B_commercial.pt"}
 """Repositories on the hub whose weights are not called model.safetensors."""
 GRID_VIEW_DEG = 60.0
 """Any field of view: positions on the pixel grid do not depend on it."""
+CODE = 9
+"""Numbers of an encoded camera."""
+
+
+class CameraHead(nn.Module):
+    """Refine an encoded camera per view, from the camera tokens of all views.
+
+    Each step modulates the normalized tokens by the estimate so far, x + g ⊙ (LN(x) ⊙ (1 + s) + b) with (b, s, g) from
+    the estimate, lets the views attend to each other in the trunk, and adds what a small MLP reads there.
+    """
+
+    def __init__(
+        self, dim: int, *, blocks: int = 4, heads: int = 16, layer_scale: float = 0.01, steps: int = 4
+    ) -> None:
+        super().__init__()
+        self.steps = steps
+        self.token_norm = nn.LayerNorm(dim, eps=1e-5)
+        self.empty_pose_tokens = nn.Parameter(torch.zeros(1, 1, CODE))
+        self.embed_pose = nn.Linear(CODE, dim)
+        self.poseLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(dim, 3 * dim))
+        # Without weights of its own: they come from the estimate.
+        self.adaln_norm = nn.LayerNorm(dim, elementwise_affine=False, eps=1e-6)
+        encoding = NoPosition(dim // heads)
+        self.trunk = nn.ModuleList(
+            Block(dim, encoding, layer_scale=layer_scale, eps=1e-5) for _ in range(blocks)
+        )
+        self.trunk_norm = nn.LayerNorm(dim, eps=1e-5)
+        self.pose_branch = MLP(dim, dim // 2, CODE)
+
+    def forward(self, tokens: Float[Tensor, "batch view dim"]) -> list[Float[Tensor, "batch view 9"]]:
+        """Return the encoded cameras after each step; the last is the result. Float32 also under autocast."""
+        with disable_autocast(tokens):
+            tokens = self.token_norm(tokens.to(self.token_norm.weight.dtype))
+            raw = self._compute_change(tokens, self.empty_pose_tokens.expand(*tokens.shape[:2], -1))
+            found = [raw]
+            for _ in range(1, self.steps):
+                # Gradients reach each step by its own change alone.
+                raw = raw.detach() + self._compute_change(tokens, raw.detach())
+                found.append(raw)
+            # Fields of view are made non-negative for the result only: steps go on from the raw numbers.
+            return [torch.cat([code[..., :7], code[..., 7:].relu()], -1) for code in found]
+
+    def _compute_change(self, tokens: Tensor, estimate: Tensor) -> Float[Tensor, "batch view 9"]:
+        shift, scale, gate = self.poseLN_modulation(self.embed_pose(estimate)).chunk(3, -1)
+        x = tokens + gate * (self.adaln_norm(tokens) * (1 + scale) + shift)
+        for block in self.trunk:
+            x = block(x)
+        return self.pose_branch(self.trunk_norm(x))
+
+
+@dataclass(frozen=True)
+class EncodedCameras:
+    """Cameras in VGGT's nine numbers."""
+
+    code: Float[Tensor, "*batch 9"]
+
+    @property
+    def poses(self) -> Pose:
+        """world_from_cam; the code holds its inverse."""
+        rotation = rotation_from_quaternion(self.code[..., 3:7])
+        return Pose.from_parts(rotation, self.code[..., :3]).inverse()
+
+    def compute_intrinsics(self, width: int, height: int) -> Float[Tensor, "*batch 3 3"]:
+        """Compute K in pixels of an image of this size, which count from its corner: W/2 is the middle.
+
+        A field of view of zero has an infinite focal length.
+        """
+        sides = self.code.new_tensor([width, height])
+        fx, fy = (sides / 2 / (self.code[..., [8, 7]] / 2).tan()).unbind(-1)
+        zero, one = torch.zeros_like(fx), torch.ones_like(fx)
+        rows = [fx, zero, one * width / 2, zero, fy, one * height / 2, zero, zero, one]
+        return torch.stack(rows, -1).unflatten(-1, (3, 3))
 
 
 @dataclass(frozen=True)
@@ -54,7 +133,7 @@ class VGGTConfig:
 
 @dataclass(frozen=True)
 class VGGTPrediction:
-    """What VGGT says of views of one size; the first one is the world, and the scale is unknown."""
+    """VGGT's output for views of one size; the first one is the world, and the scale is unknown."""
 
     cameras: EncodedCameras
     """[batch view]"""
@@ -143,7 +222,7 @@ def build_vggt(state: Mapping[str, Tensor]) -> VGGT:
     _check_tensors(model, named)
     # Tensors are taken as they are, without a second copy: the weights are most of the memory.
     model.load_state_dict({name: named[name].float() for name in model.state_dict()}, assign=True)
-    return prepare_for_inference(model.requires_grad_(False))
+    return model.requires_grad_(False).eval()
 
 
 def is_vggt(names: Mapping[str, object]) -> bool:
@@ -160,31 +239,9 @@ def read_config(state: Mapping[str, Tensor]) -> VGGTConfig:
     if not is_vggt(state):
         some = ", ".join(sorted(state)[:3]) or "no tensors"
         raise ValueError(f"not VGGT with camera and depth heads: it has {some}, …")
-    dim = state["aggregator.camera_token"].shape[-1]
-    plain = "aggregator.patch_embed.proj.weight" in state
-    stem = state.get("aggregator.patch_embed." + ("proj.weight" if plain else "patch_embed.proj.weight"))
-    norm = state.get("aggregator.frame_blocks.0.attn.q_norm.weight")
-    fused = state.get("depth_head.scratch.output_conv1.weight")
-    levels = [state.get(f"depth_head.projects.{level}.weight") for level in range(4)]
-    if stem is None or norm is None or fused is None or any(level is None for level in levels):
-        raise ValueError(
-            "tensors of the encoder, the trunk or the depth head are missing: download the file again"
-        )
-    if dim % len(norm):
-        raise ValueError(f"width {dim} is not a multiple of the head dimension {len(norm)}")
-    pairs = _count_layers(state, "aggregator.frame_blocks.")
-    widths = [len(level) for level in levels if level is not None]
-    return VGGTConfig(
-        encoder="patch" if plain else find_encoder_size(dim, registers=True),
-        dim=dim,
-        pairs=pairs,
-        heads=dim // len(norm),
-        patch=stem.shape[-1],
-        taps=TAPS if pairs == 24 else _spread_taps(pairs),
-        dpt_features=fused.shape[1],
-        dpt_channels=(widths[0], widths[1], widths[2], widths[3]),
-        camera_blocks=_count_layers(state, "camera_head.trunk."),
-    )
+    sizes = read_vggt_sizes(state, "depth_head")
+    taps = TAPS if sizes["pairs"] == 24 else _spread_taps(sizes["pairs"])
+    return VGGTConfig(taps=taps, camera_blocks=count_layers(state, "camera_head.trunk."), **sizes)
 
 
 def rename_tensors(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -194,10 +251,6 @@ def rename_tensors(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         name.replace("aggregator.patch_embed.", "encoder.", 1): value
         for name, value in rename_from_hub(kept).items()
     }
-
-
-def _count_layers(state: Mapping[str, Tensor], prefix: str) -> int:
-    return len({name.removeprefix(prefix).split(".")[0] for name in state if name.startswith(prefix)})
 
 
 def _spread_taps(pairs: int) -> tuple[int, int, int, int]:

@@ -21,14 +21,12 @@ def attention(
     key_mask: Bool[Tensor, "batch key"] | None = None,
     query_chunk: int | None = None,
     windows: Sequence[slice] | None = None,
-    consume: bool = False,
 ) -> Float[Tensor, "batch head query dim"]:
     """Compute softmax(qkᵀ/√D) v with the encoding's transforms around it (paper, eq:qkv to eq:output).
 
-    Replaces `F.scaled_dot_product_attention(q, k, v)`. `key_mask` is True for keys that count; `query_chunk`
-    evaluates so many queries at a time, exactly, where the backend would otherwise hold all scores. With
+    Replaces `F.scaled_dot_product_attention(q, k, v)`. `key_mask` is True for keys that count; `query_chunk` is
+    the number of queries evaluated at a time, exactly, where the backend would otherwise hold all scores. With
     `windows`, consecutive stretches that fill the sequence (one per view, say), tokens attend inside their own.
-    With `consume`, q, k and v may be overwritten where no gradient needs them.
     """
     _check(q, k, v, key_mask, query_chunk)
     if position is not None:
@@ -38,14 +36,8 @@ def attention(
     if position is None:
         return _attend(q, k, v, bias, query_chunk, windows)
     if isinstance(position, Tokenwise):
-        maps = (position.query, position.key, position.value)
-        mapped = [
-            map_.apply_in_place(x) if consume else map_.apply(x)
-            for map_, x in zip(maps, (q, k, v), strict=True)
-        ]
-        return position.output.apply_in_place(
-            _attend(mapped[0], mapped[1], mapped[2], bias, query_chunk, windows)
-        )
+        q, k, v = position.query.apply(q), position.key.apply(k), position.value.apply(v)
+        return position.output.apply(_attend(q, k, v, bias, query_chunk, windows))
     assert isinstance(position, PerCamera)
     if windows is not None:
         raise ValueError(

@@ -1,24 +1,51 @@
-"""Absolute conditioning as layers: rays as input channels of every pixel, or as features of every patch."""
+"""Absolute conditioning: rays as input channels of every pixel, or as features of every patch."""
+
+from collections.abc import Callable
 
 import torch
-from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from g_ray.encodings.absolute import CONDITIONINGS
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.precision import disable_autocast
+from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views
 
 CHANNELS = 6
 NOISE_SIZE = 256
 
 
+def plucker(rays: RayMap, pose: Pose) -> Float[Tensor, "*shape 6"]:
+    """Compute [d, o × d]: world direction and moment. Depends on where the world's origin is."""
+    world = rays.to_world(pose)
+    assert world.origins is not None
+    return torch.cat([world.directions, torch.linalg.cross(world.origins, world.directions)], -1)
+
+
+def camray(rays: RayMap, pose: Pose | None = None) -> Float[Tensor, "*shape 6"]:
+    """Compute [d, 0]: the camera-local direction; no pose is used. Six channels, so that it can replace `plucker`."""
+    return torch.cat([rays.directions, torch.zeros_like(rays.directions)], -1)
+
+
+def raymap(rays: RayMap, pose: Pose) -> Float[Tensor, "*shape 6"]:
+    """Compute [o, d]: where the ray starts in the world and where it goes."""
+    world = rays.to_world(pose)
+    assert world.origins is not None
+    return torch.cat([world.origins, world.directions], -1)
+
+
+CONDITIONINGS: dict[str, Callable[..., Float[Tensor, "*shape 6"]]] = {
+    "plucker": plucker,
+    "camray": camray,
+    "raymap": raymap,
+}
+
+
 class RayChannels(nn.Module):
     """Six channels per pixel, by the name of a conditioning; no parameters.
 
     "none" gives one fixed random map to all views (repeated where an image is larger): it tells pixels apart, so
-    that a token is not empty, and says nothing of the camera.
+    that a token is not empty, and does not depend on the camera.
     """
 
     def __init__(self, name: str) -> None:
@@ -62,7 +89,7 @@ class RayFeatures(nn.Module):
     """Two layers over the camera-local unit rays of all pixels of a patch, to be added to image features.
 
     `scale` multiplies the rays: over a patch they hardly vary, and over an image by less than 1, so at scale 1
-    they are small beside image features.
+    they are small compared with image features.
     """
 
     def __init__(self, dim: int, patch: int, scale: float) -> None:
@@ -75,7 +102,24 @@ class RayFeatures(nn.Module):
         with torch.no_grad():
             rays = views.cast_pixel_rays(index)
             directions = self.scale * rays.directions * rays.valid[..., None]
-        patches = rearrange(directions, "... (r p) (s q) c -> ... (r s) (p q c)", p=self.patch, q=self.patch)
+        patches = split_into_patches(directions, self.patch)
         weight = self.layers[0].weight
         assert isinstance(weight, Tensor)
         return self.layers(patches.to(weight)).expand(batch, -1, -1)
+
+
+def split_into_patches(
+    maps: Float[Tensor, "*batch h w channel"], patch: int
+) -> Float[Tensor, "*batch token value"]:
+    """Split maps into patches, row by row; the values of a patch are ordered row, column, channel."""
+    # [… rows p columns q c] → [… (rows columns) (p q c)]
+    cells = maps.unflatten(-2, (-1, patch)).unflatten(-4, (-1, patch))
+    return cells.transpose(-4, -3).flatten(-5, -4).flatten(-3)
+
+
+def join_patches(
+    tokens: Float[Tensor, "*batch token value"], patch: int, rows: int
+) -> Float[Tensor, "*batch h w channel"]:
+    """Undo `split_into_patches`."""
+    cells = tokens.unflatten(-1, (patch, patch, -1)).unflatten(-4, (rows, -1))
+    return cells.transpose(-4, -3).flatten(-3, -2).flatten(-4, -3)

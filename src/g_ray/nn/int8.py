@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from g_ray.nn.transformer import Block
-from g_ray.runtime.cpu import has_int8_instructions
+from g_ray.runtime.device import has_int8_instructions
 
 Network = TypeVar("Network", bound=nn.Module)
 

@@ -1,10 +1,13 @@
 """Attention whose keys look different from every query camera (RayRoPE), and the layer that predicts its depths.
 
 Keys and values have to be rotated anew for each of C query cameras. Plain autograd would keep all C rotated copies;
-`PerCameraAttention` keeps one, and makes the others again in backward. Tokens are complex numbers in it (see
-`g_ray.encodings._pairs`), so that rotating is one multiplication z = x · r, with the gradients
+`PerCameraAttention` keeps one, and makes the others again in backward. Tokens are complex numbers in it, one per
+channel pair, so that rotating is one multiplication z = x · r, with the gradients
 
     dL/dx = dL/dz · conj(r),    dL/dr = Σ_heads conj(x) · dL/dz.
+
+Scores do not change when the channels of queries and keys are permuted alike, so the two channels of a pair are
+adjacent between a rotation and the softmax; outside of this operator they are split halves.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,12 +18,6 @@ from jaxtyping import Complex, Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from g_ray.encodings._pairs import (
-    adjacent_from_complex,
-    complex_from_adjacent,
-    complex_from_halves,
-    halves_from_complex,
-)
 from g_ray.encodings.expected_rotation import PerCamera
 from g_ray.encodings.rotation import Rotation
 from g_ray.geometry.precision import promote_to_float32
@@ -75,7 +72,7 @@ class PerCameraAttention(torch.autograd.Function):
         chunk: int | None,
     ) -> Float[Tensor, "batch head query dim"]:
         turn = position.compute_query_rotation(query_ends).to_complex()
-        rotated = adjacent_from_complex(complex_from_halves(q) * turn, q.dtype)
+        rotated = _adjacent_from_complex(_complex_from_halves(q) * turn, q.dtype)
         keys, values = _RotatedTokens(k, rotate=True), _RotatedTokens(v, rotate=position.rotate_values)
         # Queries of one view are one call of the fused kernel, against all keys as that view's camera sees them.
         out, sums = torch.empty_like(rotated), []
@@ -91,7 +88,7 @@ class PerCameraAttention(torch.autograd.Function):
         ctx.position, ctx.bias, ctx.chunk = position, bias, chunk
         if not position.rotate_values:
             return out.clone()  # `out` is saved for backward, and callers may write into what they get
-        return halves_from_complex(complex_from_adjacent(out) * turn.conj(), q.dtype)
+        return _halves_from_complex(_complex_from_adjacent(out) * turn.conj(), q.dtype)
 
     @staticmethod
     @once_differentiable
@@ -99,13 +96,13 @@ class PerCameraAttention(torch.autograd.Function):
         q, k, v, query_ends, key_ends, out, *sums = ctx.saved_tensors
         position: PerCamera = ctx.position
         turn = _TrackedRotation(position.compute_query_rotation, query_ends)
-        queries, grad = complex_from_halves(q), gradients[0]
+        queries, grad = _complex_from_halves(q), gradients[0]
         if position.rotate_values:
             # Output = conj(r_q) · out: first back through this last rotation.
-            straight = complex_from_halves(grad)
-            turn.add_gradient(torch.mul(straight.conj(), complex_from_adjacent(out)))
-            grad = adjacent_from_complex(straight * turn.value, q.dtype)
-        rotated = adjacent_from_complex(queries * turn.value, q.dtype)
+            straight = _complex_from_halves(grad)
+            turn.add_gradient(torch.mul(straight.conj(), _complex_from_adjacent(out)))
+            grad = _adjacent_from_complex(straight * turn.value, q.dtype)
+        rotated = _adjacent_from_complex(queries * turn.value, q.dtype)
         rotated_grad, key_ends_grad = torch.empty_like(rotated), torch.zeros_like(key_ends)
         keys, values = _RotatedTokens(k, rotate=True), _RotatedTokens(v, rotate=position.rotate_values)
         remaining = iter(sums)  # log-sum-exps, in the order in which forward appended them
@@ -128,9 +125,9 @@ class PerCameraAttention(torch.autograd.Function):
                 values.add_gradient(value_grad, key_rotation)
             if key_rotation is not None:
                 key_ends_grad += key_rotation.compute_ends_gradient()
-        turned_grad = complex_from_adjacent(rotated_grad)
+        turned_grad = _complex_from_adjacent(rotated_grad)
         turn.add_gradient(torch.mul(queries.conj(), turned_grad))
-        q_grad = halves_from_complex(turned_grad * turn.conjugate, q.dtype)
+        q_grad = _halves_from_complex(turned_grad * turn.conjugate, q.dtype)
         return (
             q_grad,
             keys.compute_gradient(),
@@ -168,7 +165,7 @@ class _RotatedTokens:
 
     def __init__(self, x: Float[Tensor, "batch head key dim"], *, rotate: bool) -> None:
         self.x = x
-        self.pairs = complex_from_halves(x) if rotate else None
+        self.pairs = _complex_from_halves(x) if rotate else None
         # Made when first needed: forward has no use for gradients, nor a single camera for a buffer.
         self.conjugate: Tensor | None = None
         self.buffer: Tensor | None = None
@@ -179,10 +176,10 @@ class _RotatedTokens:
         if self.pairs is None:
             return self.x
         if turn is None:
-            return adjacent_from_complex(self.pairs, self.x.dtype)
+            return _adjacent_from_complex(self.pairs, self.x.dtype)
         if self.buffer is None:
             self.buffer = torch.empty_like(self.pairs)
-        return adjacent_from_complex(torch.mul(self.pairs, turn, out=self.buffer), self.x.dtype)
+        return _adjacent_from_complex(torch.mul(self.pairs, turn, out=self.buffer), self.x.dtype)
 
     def add_gradient(
         self, grad: Float[Tensor, "batch head key dim"], rotation: _TrackedRotation | None
@@ -191,7 +188,7 @@ class _RotatedTokens:
         if self.pairs is None:
             self.total = promote_to_float32(grad.clone()) if self.total is None else self.total.add_(grad)
             return
-        pairs = complex_from_adjacent(grad)
+        pairs = _complex_from_adjacent(grad)
         if self.total is None:
             self.total = torch.zeros_like(pairs)
             self.conjugate = self.pairs.conj().resolve_conj()
@@ -206,10 +203,35 @@ class _RotatedTokens:
         assert self.total is not None
         if self.pairs is None:
             return self.total.to(self.x.dtype)
-        return halves_from_complex(self.total, self.x.dtype)
+        return _halves_from_complex(self.total, self.x.dtype)
 
 
 def _split_span(span: slice, chunk: int | None) -> Iterator[slice]:
     step = chunk or span.stop - span.start
     for start in range(span.start, span.stop, step):
         yield slice(start, min(start + step, span.stop))
+
+
+# One complex number per pair of channels, in float32 or better.
+
+
+def _complex_from_halves(x: Float[Tensor, "*shape dim"]) -> Complex[Tensor, "*shape pair"]:
+    """Join channels i and i + D/2."""
+    return torch.complex(*promote_to_float32(x).chunk(2, -1))
+
+
+def _halves_from_complex(
+    pairs: Complex[Tensor, "*shape pair"], dtype: torch.dtype
+) -> Float[Tensor, "*shape dim"]:
+    return torch.cat([pairs.real, pairs.imag], -1).to(dtype)
+
+
+def _complex_from_adjacent(x: Float[Tensor, "*shape dim"]) -> Complex[Tensor, "*shape pair"]:
+    """Join channels 2i and 2i + 1."""
+    return torch.view_as_complex(promote_to_float32(x).unflatten(-1, (-1, 2)).contiguous())
+
+
+def _adjacent_from_complex(
+    pairs: Complex[Tensor, "*shape pair"], dtype: torch.dtype
+) -> Float[Tensor, "*shape dim"]:
+    return torch.view_as_real(pairs).flatten(-2).to(dtype)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from g_ray.models.checkpoint import CONFIG, FILE, RECIPE, find_file
-from g_ray.models.foreign import read_foreign
+from g_ray.models.foreign_weights import read_foreign
 from g_ray.models.vggt import HUB_FILES, is_vggt
+from g_ray.models.weights import CONFIG, FILE, RECIPE, find_file
 
 
 def detect_model(weights: str) -> str:

@@ -6,7 +6,7 @@ import torch
 
 from g_ray.nn.int8 import check_int8
 from g_ray.predictors.model_settings import Precision
-from g_ray.runtime.cpu import has_bf16_instructions
+from g_ray.runtime.device import has_bf16_instructions
 
 SLOW_BF16 = (
     "--precision bf16: this CPU has no bf16 instructions, so that bf16 may be several times slower than fp32"

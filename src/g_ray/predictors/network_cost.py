@@ -9,7 +9,7 @@ from torch import nn
 
 from g_ray.cameras.camera import Camera
 from g_ray.models.dinov2 import DINOV2_SIZES
-from g_ray.models.framing import Framing
+from g_ray.models.inference import PatchFraming
 from g_ray.models.reconstruction_config import ReconstructionConfig
 
 BASE_MEMORY = 600 * 2**20
@@ -66,7 +66,7 @@ def estimate_chunk_cost(
 
 def count_patches(cameras: Sequence[Camera], size: int, patch: int) -> list[int]:
     """Count the patches of every view at a long side of `size` px."""
-    framing = Framing(size, patch)
+    framing = PatchFraming(size, patch)
     return [width * height // patch**2 for width, height in map(framing.compute_stretched_size, cameras)]
 
 

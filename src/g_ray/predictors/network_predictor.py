@@ -11,9 +11,9 @@ import torch
 
 from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.formats.calibration_source import CalibratedView
-from g_ray.models.checkpoint import find_file, load_reconstruction, read_untrained
 from g_ray.models.inference import run_inference
 from g_ray.models.reconstruction_network import ReconstructionModel
+from g_ray.models.weights import find_file, load_reconstruction, read_untrained
 from g_ray.predictors import network_cost
 from g_ray.predictors.anchoring import estimate_matching, place_by_matches
 from g_ray.predictors.chunks import StoredChunks, join_chunks, predict_chunks, split_into_chunks

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from g_ray.cameras.camera import Camera
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.rays.virtual_pinholes import VirtualPinholes, is_closed
+from g_ray.rays.virtual_pinholes import VirtualPinholes
 
 MIN_OVERLAP = 16
 """Pixels that two crops must share for their ratio to count."""
@@ -27,16 +27,6 @@ _FAINT = 1e-4
 """Weight of a crop at its border, relative to its axis: something where no other crop has a depth."""
 
 
-@dataclass(frozen=True)
-class Seams:
-    """Median relative jump of distance where one crop takes over from another, beyond the surface's own slope."""
-
-    raw: float  # hard cuts between the depths as predicted
-    scaled: float  # hard cuts after one scale per crop
-    merged: float  # the result, at the same places and wherever a crop begins
-    count: int  # neighboring pixels compared; 0 if there is one crop only
-
-
 @dataclass(frozen=True, eq=False)
 class MergedDepth:
     """Distance along the photograph's rays and its confidence, zero where not valid; the scale each crop was given."""
@@ -46,7 +36,6 @@ class MergedDepth:
     valid: Bool[Tensor, "height width"]
     scales: Float[Tensor, "crop"]
     groups: Int[Tensor, "crop"]  # crops of different groups share no pixels: their scales are not comparable
-    seams: Seams
 
 
 def merge_depths(
@@ -73,7 +62,6 @@ def merge_depths(
         log_scales, groups = depths.new_zeros(len(depths)), torch.zeros(len(depths), dtype=torch.long)
     scaled = samples.log_distance + log_scales[:, None]
     log_merged, weight, any_known = _average(scaled, samples.weight * samples.known)
-    seams = _measure_seams(samples, scaled, log_merged, photo)
     strongest = (samples.confidence * samples.weight * samples.known).sum(0) / weight.clamp(min=1e-30)
     shape = (photo.height, photo.width)
     return MergedDepth(
@@ -82,7 +70,6 @@ def merge_depths(
         valid=any_known.reshape(shape),
         scales=log_scales.exp(),
         groups=groups,
-        seams=seams,
     )
 
 
@@ -97,7 +84,6 @@ class _Samples:
     weight: Float[Tensor, "crop pixel"]  # feather times confidence
     confidence: Float[Tensor, "crop pixel"]
     known: Bool[Tensor, "crop pixel"]
-    feather: Float[Tensor, "crop pixel"]
 
 
 def _sample_crops(
@@ -136,7 +122,7 @@ def _sample_crops(
         feather[index, chosen] = _compute_feather(direction, crop)
         sure[index, chosen] = trust
         known[index, chosen] = found
-    return _Samples(log_distance, feather * sure, sure, known, feather)
+    return _Samples(log_distance, feather * sure, sure, known)
 
 
 def _resize_mask(pinholes: VirtualPinholes, photo: Camera) -> Bool[Tensor, "height width"]:
@@ -243,43 +229,3 @@ def _average(
     total = agreeing.sum(0)
     mean = center[0] + ((log_distance - center) * agreeing).sum(0) / total.clamp(min=1e-30)
     return mean, weight.sum(0), best > 0
-
-
-# Seams
-
-
-def _measure_seams(samples: _Samples, scaled: Tensor, merged: Tensor, photo: Camera) -> Seams:
-    """Compare neighboring pixels p, q across seams: the step of a depth map less the step of p's crop alone."""
-    shape = (-1, photo.height, photo.width)
-    owner = torch.where(samples.known, samples.feather, -1.0).argmax(0)
-    raw, scaled_maps, known = (part.reshape(shape) for part in (samples.log_distance, scaled, samples.known))
-    cuts = [raw.gather(0, owner.reshape(shape)), scaled_maps.gather(0, owner.reshape(shape))]
-    owner, result = owner.reshape(shape)[0], merged.reshape(shape)[0]
-    jumps: list[list[Tensor]] = [[], [], []]
-    for axis in (0, 1):
-        first, second = _pair_neighbors(photo, axis)
-        mine = owner[first]
-        both = known[(mine, *first)] & known[(mine, *second)]
-        at_cut = both & (mine != owner[second]) & known[(owner[second], *second)]
-        begins = both & (known[(slice(None), *first)] != known[(slice(None), *second)]).any(0)
-        slope = scaled_maps[(mine, *second)] - scaled_maps[(mine, *first)]
-        for values, maps in zip(jumps[:2], cuts, strict=True):
-            values.append((maps[0][second] - maps[0][first] - slope)[at_cut])
-        jumps[2].append((result[second] - result[first] - slope)[at_cut | begins])
-    parts = [torch.cat(values).abs() for values in jumps]
-    medians = [float(torch.expm1(part.median())) if len(part) else 0.0 for part in parts]
-    return Seams(*medians, count=len(parts[0]))
-
-
-def _pair_neighbors(photo: Camera, axis: int) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """(rows, columns) of pixels and of their neighbors below or on the right, around the back of a panorama too."""
-    rows, columns = torch.meshgrid(
-        torch.arange(photo.height, device=photo.device),
-        torch.arange(photo.width, device=photo.device),
-        indexing="ij",
-    )
-    if axis == 0:
-        return (rows[:-1], columns[:-1]), (rows[1:], columns[1:])
-    if is_closed(photo):
-        return (rows, columns), (rows, (columns + 1) % photo.width)
-    return (rows[:, :-1], columns[:, :-1]), (rows[:, 1:], columns[:, 1:])

@@ -29,12 +29,12 @@ CORNERS: Samples = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0))
 class Views:
     """One camera per view, of any model and size, and optionally their poses `world_from_cam` [(batch) view].
 
-    Rays are cast once: a network asks for those of a view several times in one pass (key mask, phases, input channels).
+    Rays are cast once: a network uses those of a view several times in one pass (key mask, phases, input channels).
     """
 
     cameras: Sequence[Camera]
     poses: Pose | None = None
-    # By camera (cameras are hashed by identity) and by what was asked for; parts of these views share it.
+    # By camera (cameras are hashed by identity) and by the samples; parts of these views share it.
     casts: dict[Hashable, RayMap] = field(default_factory=dict, kw_only=True, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -76,7 +76,7 @@ class Views:
     def __add__(self, other: "Views") -> "Views":
         """Join these views and the others."""
         if (self.poses is None) != (other.poses is None):
-            raise ValueError("views with poses beside views without: give poses to all of them or to none")
+            raise ValueError("views with poses and views without: give poses to all of them or to none")
         cameras = [*self.cameras, *other.cameras]
         casts = {**self.casts, **other.casts}
         if self.poses is None or other.poses is None:

@@ -1,4 +1,4 @@
-"""Choose the device that a command runs on."""
+"""Choose the device that a command runs on, and find out what the CPU computes fast."""
 
 import torch
 
@@ -15,9 +15,25 @@ def choose_device(name: str, local_rank: int) -> torch.device:
         raise ValueError(f"--device {name}: g-ray runs on cpu and cuda; use auto, cpu, cuda or cuda:0")
     if device.type == "cuda":
         if not torch.cuda.is_available():
-            raise ValueError(f"--device {name} was asked for, but PyTorch sees no GPU here")
+            raise ValueError(f"--device {name}: PyTorch sees no GPU here")
         if (device.index or 0) >= torch.cuda.device_count():
             raise ValueError(f"--device {name}: there are {torch.cuda.device_count()} GPUs, counted from 0")
         device = torch.device("cuda", local_rank if device.index is None else device.index)
         torch.cuda.set_device(device)
     return device
+
+
+# Instructions of the CPU for 8-bit integers and for bfloat16.
+
+
+def has_int8_instructions() -> bool:
+    """Return whether the CPU multiplies 8-bit integers exactly and fast (VNNI, or AMX, which comes with it).
+
+    Older kernels add pairs of products in 16 bits, where they may saturate.
+    """
+    return torch.cpu._is_vnni_supported()
+
+
+def has_bf16_instructions() -> bool:
+    """Return whether the CPU multiplies bfloat16 itself; without, every product goes through float32."""
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()

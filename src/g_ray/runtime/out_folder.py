@@ -1,11 +1,16 @@
-"""Decide whether a command may write to --out. What a run did not make itself is never overwritten or deleted.
+"""Decide whether a command may write to --out, and lock it. What a run did not make itself is never overwritten or
+deleted.
 
 A folder may be used if it is absent, empty, or carries a mark of an earlier run: a JSON file that g-ray wrote when the
 folder was still empty. Commands check this before they compute anything.
 """
 
+import errno
 import json
 import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +30,7 @@ IGNORED = (".lock", ".DS_Store")
 def check_out(out: Path, *marks: str, ours: bool = False) -> None:
     """Raise ValueError unless a folder can take files: absent, empty, or with one of the marks (paths inside of it).
 
-    `ours` says that the caller has recognized the folder as one of its own by other means.
+    `ours`: the caller has recognized the folder as one of its own by other means.
     """
     if out.is_symlink() and not out.exists():
         raise ValueError(f"--out {out} is a link to nothing: choose another folder")
@@ -86,3 +91,44 @@ def _check_writable(folder: Path) -> None:
         raise ValueError(f"--out {folder}: {nearest} is a file, not a folder")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise ValueError(f"--out {folder}: {nearest} cannot be written to; choose another folder")
+
+
+# A lock, so that only one process at a time writes to a folder.
+
+
+# Data-loader workers of a killed run hold its lock until they notice that their parent is gone.
+TIMEOUT_S = 10.0
+POLL_S = 0.1
+
+
+@contextmanager
+def lock_folder(folder: Path, timeout_s: float | None = None) -> Iterator[None]:
+    """Hold an exclusive lock on `folder/.lock`; the operating system releases it however the process ends.
+
+    ValueError if another process holds it for longer than a time (TIMEOUT_S).
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)
+    try:
+        _acquire(handle, folder, TIMEOUT_S if timeout_s is None else timeout_s)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _acquire(handle: int, folder: Path, timeout_s: float) -> None:
+    """Lock the open file, or raise ValueError if another process still holds it after the timeout."""
+    import fcntl  # not on Windows, where the rest of this file works
+
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                return None  # some network file systems do not support locks: run without one
+            if time.monotonic() > deadline:
+                raise ValueError(
+                    f"another run is writing to {folder}: stop it, or choose another --out"
+                ) from None
+        time.sleep(POLL_S)

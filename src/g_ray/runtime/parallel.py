@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 def run_in_processes(
     run: Callable[[Job], Result], jobs: Sequence[Job], workers: int, get_name: Callable[[Job], str]
 ) -> Iterator[Result]:
-    """Run a picklable function for each job, in so many processes; yield results in any order.
+    """Run a picklable function for each job, in `workers` processes; yield results in any order.
 
     An error in a job ends the run. Leaving the iteration (Ctrl-C) lets the jobs that are under way finish and starts no
     more. With one worker everything happens in this process.

@@ -11,7 +11,7 @@ Names are imported when first used, so that the options can be shown without imp
 
 from typing import TYPE_CHECKING
 
-from g_ray.runtime.lazy_names import make_getattr
+from g_ray.runtime import make_getattr
 
 if TYPE_CHECKING:
     from g_ray.stereo.consistency import check_consistency as check_consistency

@@ -12,17 +12,16 @@ from torch import Tensor
 
 from g_ray.cameras.camera import Camera
 from g_ray.geometry.pose import Pose
-from g_ray.models.checkpoint import (
+from g_ray.models.lvsm import LVSM
+from g_ray.models.lvsm_config import LVSMConfig
+from g_ray.models.weights import (
+    check_config,
     load_weights,
     read_recipe_document,
     read_weights,
     resolve_weights,
     validate_settings,
 )
-from g_ray.models.lvsm import LVSM
-from g_ray.models.lvsm_config import LVSMConfig
-from g_ray.models.stored_config import check_config
-from g_ray.nn.transformer import prepare_for_inference
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.resample import fit_box, resample
 from g_ray.rays.views import Views
@@ -33,7 +32,7 @@ KIND = "NVSRecipe"
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """LVSM with its weights, and what its recipe says about the views of its training."""
+    """LVSM with its weights, and the views of its training as its recipe describes them."""
 
     model: LVSM
     encoding: str
@@ -71,7 +70,7 @@ def load_network(weights: str | Path, device: str | torch.device = "cpu") -> Net
         raise ValueError(f"{path}: {' '.join(str(error).split())[:300]}") from None
     load_weights(model, path, tensors)
     return Network(
-        prepare_for_inference(model).to(device),
+        model.eval().to(device),
         card.config.encoding,
         (card.width, card.height),
         card.baseline,
@@ -80,7 +79,7 @@ def load_network(weights: str | Path, device: str | torch.device = "cpu") -> Net
 
 @dataclass(frozen=True)
 class TrainedCard:
-    """What the metadata of weights says of a synthesis network: its config, and the views that it was trained on."""
+    """A synthesis network by the metadata of its weights: its config, and the views that it was trained on."""
 
     config: LVSMConfig
     width: int

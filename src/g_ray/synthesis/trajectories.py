@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
-from g_ray.geometry.pose import Pose
+from g_ray.geometry.pose import Pose, quaternion_from_rotation
 from g_ray.rays.resample import center_box
 
 
@@ -49,24 +49,11 @@ def find_focus_point(poses: Pose) -> Float[Tensor, "3"]:
 
 
 def vector_from_rotation(rotation: Float[Tensor, "*n 3 3"]) -> Float[Tensor, "*n 3"]:
-    """Convert rotations to axis times angle, at most π.
-
-    The unit quaternion is the eigenvector of a symmetric 4×4 matrix, which is stable at any angle.
-    """
-    r = rotation
-    trace = r.diagonal(dim1=-2, dim2=-1).sum(-1)
-    matrix = r.new_zeros(*r.shape[:-2], 4, 4)
-    matrix[..., :3, :3] = r + r.mT - trace[..., None, None] * torch.eye(3, dtype=r.dtype, device=r.device)
-    twist = torch.stack(
-        [r[..., 2, 1] - r[..., 1, 2], r[..., 0, 2] - r[..., 2, 0], r[..., 1, 0] - r[..., 0, 1]], -1
-    )
-    matrix[..., 3, :3] = matrix[..., :3, 3] = twist
-    matrix[..., 3, 3] = trace
-    quaternion = torch.linalg.eigh(matrix).eigenvectors[..., -1]
-    quaternion = torch.where(quaternion[..., 3:] < 0, -quaternion, quaternion)
+    """Convert rotations to axis times angle, at most π."""
+    quaternion = quaternion_from_rotation(rotation)
     sine = quaternion[..., :3].norm(dim=-1)
     angle = 2 * torch.atan2(sine, quaternion[..., 3])
-    return quaternion[..., :3] * (angle / sine.clamp(min=1e-300))[..., None]
+    return quaternion[..., :3] * (angle / sine.clamp(min=torch.finfo(sine.dtype).tiny))[..., None]
 
 
 def rotation_from_vector(vectors: Float[Tensor, "*n 3"]) -> Float[Tensor, "*n 3 3"]:

@@ -10,12 +10,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
-from g_ray.encodings.score import position_score
+from g_ray.encodings.rotation import position_score
 from g_ray.export.result import Reconstruction
 from g_ray.geometry.pose import Pose
 from g_ray.media.images import read_photo
 from g_ray.models.attention_maps import AttentionMaps
-from g_ray.models.framing import Framing
+from g_ray.models.inference import PatchFraming
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.rays.views import Views
 from g_ray.viewer.priors import G_RAY, GRID_ROPE, Bank, TokenGrid, make_token_grids
@@ -78,7 +78,7 @@ class Explorer:
         patch, side = (
             (PATCH, TOKENS * PATCH) if model is None else (model.config.patch, model.config.long_side)
         )
-        self.framing = Framing(side if size is None else size, patch)
+        self.framing = PatchFraming(side if size is None else size, patch)
         self.views = reconstruction.cameras()
         self.cameras = [
             view.camera.resize(*self.framing.compute_stretched_size(view.camera)) for view in self.views

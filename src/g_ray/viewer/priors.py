@@ -14,7 +14,7 @@ from torch import Tensor
 from g_ray.cameras.camera import Camera
 from g_ray.coordinates import get_coordinate
 from g_ray.encodings.rotary import make_geometric_frequencies
-from g_ray.encodings.score import position_score
+from g_ray.encodings.rotation import position_score
 from g_ray.rays.views import Views
 from g_ray.viewer.angle_maps import LensView
 from g_ray.viewer.theme import Theme, new_figure, use_theme

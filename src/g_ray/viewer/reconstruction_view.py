@@ -10,7 +10,7 @@ import numpy as np
 import viser
 
 from g_ray.export.result import Reconstruction, read_reconstruction
-from g_ray.models.checkpoint import load_reconstruction
+from g_ray.models.weights import load_reconstruction
 from g_ray.viewer.explorer import Answer, Explorer
 from g_ray.viewer.explorer_server import ExplorerServer
 from g_ray.viewer.scene_view import MAX_POINTS, SceneView

@@ -24,7 +24,6 @@ from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 from g_ray.models.reconstruction_network import ReconstructionModel
-from g_ray.nn.transformer import prepare_for_inference
 from g_ray.rays.views import Views
 
 OURS, PLAIN = "gray", "rope"
@@ -137,7 +136,7 @@ class BenchmarkCase:
 
     def build_network(self, method: str) -> ReconstructionModel:
         torch.manual_seed(0)
-        return prepare_for_inference(ReconstructionModel(RECONSTRUCTION_SIZES[self.model](method)))
+        return ReconstructionModel(RECONSTRUCTION_SIZES[self.model](method)).eval()
 
     def make_cameras(self) -> list[Camera]:
         f, c = 0.45 * self.size, 0.5 * self.size
@@ -253,7 +252,7 @@ def copy_with_method(network: ReconstructionModel, method: str) -> Reconstructio
     with torch.device("meta"):
         other = ReconstructionModel(replace(network.config, method=method))
     other.load_state_dict(network.state_dict(), assign=True)
-    return prepare_for_inference(other)
+    return other.eval()
 
 
 def _complete_parts(seconds: dict[str, float]) -> dict[str, float]:

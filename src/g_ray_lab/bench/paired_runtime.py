@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from g_ray.models.checkpoint import find_file, load_reconstruction
 from g_ray.models.inference import run_inference
 from g_ray.models.reconstruction_config import get_reconstruction_method
 from g_ray.models.reconstruction_network import ReconstructionModel
+from g_ray.models.weights import find_file, load_reconstruction
 from g_ray.runtime.parts import Parts, hash_file
 from g_ray_lab.bench.bench_reconstruction import (
     BenchmarkCase,

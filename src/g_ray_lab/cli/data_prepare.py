@@ -49,7 +49,7 @@ class Prepare:
         return self._prepare(self.source, self.to)
 
     def _prepare(self, source: Path, to: Path) -> int:
-        from g_ray.runtime.lock import lock_folder
+        from g_ray.runtime.out_folder import lock_folder
         from g_ray_lab.preparation.prepare import prepare_dataset
 
         with lock_folder(to):

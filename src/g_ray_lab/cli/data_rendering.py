@@ -24,7 +24,7 @@ REFUSED = "refused.json"
 @contextmanager
 def _claim_dataset(out: Path, settings: Any, partial: str) -> Iterator[None]:
     """Lock a folder that is made with these settings, and remove its folder of partial results before and after."""
-    from g_ray.runtime.lock import lock_folder
+    from g_ray.runtime.out_folder import lock_folder
     from g_ray_lab.sources.dataset_folder import claim_folder
 
     with lock_folder(out):

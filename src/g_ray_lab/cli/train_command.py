@@ -15,7 +15,7 @@ from g_ray_lab.recipes import RECIPES, Family, format_name, split_name
 from g_ray_lab.sources.reconstruction_settings import FolderSettings
 from g_ray_lab.training.recipe import Recipe, Run
 
-LIBRARIES = ("g-ray", "torch", "numpy", "einops", "jaxtyping", "pillow", "safetensors", "tensorboard")
+LIBRARIES = ("g-ray", "torch", "numpy", "jaxtyping", "pillow", "safetensors", "tensorboard")
 
 RecipeType = TypeVar("RecipeType", bound=Recipe)
 MethodType = TypeVar("MethodType")

@@ -42,7 +42,7 @@ class Ship:
     def run(self) -> None:
         import json
 
-        from g_ray.models.checkpoint import find_weights_folder
+        from g_ray.models.weights import find_weights_folder
         from g_ray_lab.recipes.shipping import ship_run
 
         folder = self.folder or find_weights_folder()

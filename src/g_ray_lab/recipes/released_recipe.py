@@ -9,11 +9,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from g_ray.models.foreign import LoadReport, load_matching
+from g_ray.models.foreign_weights import read_released_config, rename_from_released
 from g_ray.models.lvsm import LVSM
 from g_ray.models.lvsm_config import LVSMConfig
-from g_ray.models.released_lvsm import read_released_config, rename_from_released
-from g_ray.models.stored_config import check_config
+from g_ray.models.weights import LoadReport, check_config, load_matching
 from g_ray.runtime.files import atomic_path
 from g_ray_lab.recipes.nvs_recipes import NVSRecipe, paper
 from g_ray_lab.sources.nvs_settings import NVSData, ObjectsData, RE10KData

@@ -14,7 +14,7 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from g_ray.models.checkpoint import CONFIG, load_reconstruction, read_weights
+from g_ray.models.weights import CONFIG, load_reconstruction, read_weights
 from g_ray.runtime.files import atomic_path, strip_paths, write_atomically, write_json
 from g_ray.synthesis.synthesizer import load_network
 from g_ray_lab.recipes import get_recipe, list_names

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from g_ray.models.checkpoint import read_recipe_document
+from g_ray.models.weights import read_recipe_document
 from g_ray_lab.recipes.nvs_recipes import NVSRecipe
 from g_ray_lab.recipes.reconstruction_recipes import ReconstructionRecipe
 from g_ray_lab.sources.nvs_settings import NVS_DATA, NVSData

@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 
-from g_ray.nn.transformer import prepare_for_inference
 from g_ray.runtime.files import strip_paths, write_atomically
 from g_ray.runtime.out_folder import claim_out
 from g_ray.runtime.parts import hash_file
@@ -226,7 +225,7 @@ def load_network(recipe: Recipe, weights: Path, device: str = "cpu") -> torch.nn
 
     network = recipe.build_model()
     network.load_state_dict(load_file(weights))
-    return prepare_for_inference(network).to(device)
+    return network.eval().to(device)
 
 
 def _score_stages(job: Job, device: str, shard: Shard = WHOLE) -> None:

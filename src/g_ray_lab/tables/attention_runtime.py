@@ -202,13 +202,13 @@ class Attention(NetworkAnalysis):
 
     def make_pairs(self, model: "ReconstructionModel") -> "dict[str, list[FovPair]]":
         """Make the pairs of all settings at the size of the network."""
-        from g_ray.models.framing import Framing
+        from g_ray.models.inference import PatchFraming
         from g_ray_lab.scoring.analysis.fov_pairs import PairSource
 
         if not self.data:
             raise ValueError("attention needs images with cameras: give --data FOLDER …, scene folders")
         count = self.pairs or PAIRS[self.scale]
-        framing = Framing(model.config.long_side, model.config.patch)
+        framing = PatchFraming(model.config.long_side, model.config.patch)
         return {
             f"{folder.name} {where}": PairSource(folder, count, where == CENTER).make_pairs(framing)
             for folder in self.data

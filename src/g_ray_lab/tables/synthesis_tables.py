@@ -41,8 +41,7 @@ class NVSTable(Table):
 
     def choose_networks(self, study: "Study") -> "Study":
         """Return the study with the given networks as its rows; if none is given, with --lpips in its losses."""
-        from g_ray.models.checkpoint import read_weights
-        from g_ray.models.stored_config import check_config
+        from g_ray.models.weights import check_config, read_weights
         from g_ray_lab.recipes.nvs_recipes import NVSRecipe
         from g_ray_lab.recipes.stored_recipe import read_recipe
 

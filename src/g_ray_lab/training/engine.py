@@ -37,8 +37,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from g_ray.runtime.lock import lock_folder
-from g_ray.runtime.out_folder import claim_out
+from g_ray.runtime.out_folder import claim_out, lock_folder
 from g_ray.runtime.progress import Progress
 from g_ray_lab.sources.draws import BROKEN_SAMPLE, describe_error
 from g_ray_lab.training.distributed import World, join_world

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from g_ray.models.checkpoint import load_weights, resolve_weights
+from g_ray.models.weights import load_weights, resolve_weights
 from g_ray_lab.training.distributed import (
     World,
     compute_gradient_norm,

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from g_ray.models.checkpoint import CheckpointError, read_weights
+from g_ray.models.weights import CheckpointError, read_weights
 from g_ray.runtime.files import write_json
 
 

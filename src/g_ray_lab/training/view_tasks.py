@@ -114,7 +114,7 @@ class ReconstructionTask(ViewTask):
 
         model, network = ReconstructionModel(self.config), self.network
         if network.encoder not in (None, RANDOM_ENCODER):
-            from g_ray.models.convert import load_encoder
+            from g_ray.models.foreign_weights import load_encoder
 
             load_encoder(model, network.encoder)
         if network.freeze_encoder:

@@ -4,20 +4,19 @@ import pytest
 import torch
 
 from g_ray.cameras import Pinhole
-from g_ray.models.framing import Framing
+from g_ray.models.inference import PatchFraming
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.nn import sdpa
-from g_ray.nn.transformer import prepare_for_inference
 from g_ray_lab.scoring.analysis.fov_attention import PairAttention, make_scored_run, score_pairs
 from g_ray_lab.scoring.analysis.fov_pairs import make_pair, split_by_texture
 
-FRAMING = Framing(24, 4)
+FRAMING = PatchFraming(24, 4)
 
 
 def build(method: str) -> ReconstructionModel:
     torch.manual_seed(0)
-    return prepare_for_inference(ReconstructionModel(RECONSTRUCTION_SIZES["tiny"](method)))
+    return ReconstructionModel(RECONSTRUCTION_SIZES["tiny"](method)).eval()
 
 
 def make(place=(0.5, 0.5), fov_deg=70.0):

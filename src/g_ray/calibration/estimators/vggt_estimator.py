@@ -16,8 +16,7 @@ from g_ray.calibration.estimators.estimator import Estimator
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.calibration_source import CalibratedView
 from g_ray.media.photos import Photo
-from g_ray.models.camera_head import EncodedCameras
-from g_ray.models.vggt import load_vggt
+from g_ray.models.vggt import EncodedCameras, load_vggt
 
 LONGER, PATCH = 518, 14
 

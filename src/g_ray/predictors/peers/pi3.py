@@ -12,8 +12,8 @@ from torch import Tensor
 
 from g_ray.cameras.equirectangular import Equirectangular
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.models.checkpoint import find_file
-from g_ray.models.foreign import read_foreign
+from g_ray.models.foreign_weights import read_foreign
+from g_ray.models.weights import find_file
 from g_ray.predictors.peers.adapter import (
     Adapter,
     PeerImage,

@@ -1,6 +1,6 @@
 """The family of VGGT: our own implementation of VGGT itself, and adapters to VGGT-Omega and OmniVGGT.
 
-All predict z-depth with a confidence of at least 1, and cameras in VGGT's nine numbers (`g_ray.models.camera_head`).
+All predict z-depth with a confidence of at least 1, and cameras in VGGT's nine numbers (`g_ray.models.vggt`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from g_ray.models.camera_head import EncodedCameras
-from g_ray.models.checkpoint import find_file
-from g_ray.models.foreign import read_foreign
-from g_ray.models.vggt import VGGT, load_vggt
+from g_ray.models.foreign_weights import read_foreign
+from g_ray.models.vggt import VGGT, EncodedCameras, load_vggt
+from g_ray.models.weights import find_file
 from g_ray.nn.int8 import quantize_blocks
 from g_ray.predictors.peers.adapter import (
     Adapter,

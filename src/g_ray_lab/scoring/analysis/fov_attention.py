@@ -13,8 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.encodings.encoding_base import Tokenwise
-from g_ray.encodings.rotation import Rotation
-from g_ray.encodings.score import probe_score
+from g_ray.encodings.rotation import Rotation, probe_score
 from g_ray.models.attention_maps import AttentionMaps
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.rays.views import Views

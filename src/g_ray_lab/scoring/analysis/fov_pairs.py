@@ -11,7 +11,7 @@ from torch import Tensor
 
 from g_ray.cameras.camera import Camera
 from g_ray.formats import find_scenes, read_scene
-from g_ray.models.framing import Frame, Framing
+from g_ray.models.inference import FramedImage, PatchFraming
 from g_ray.rays.resample import Box, place_box, resample
 
 ZOOM = 2.0
@@ -23,13 +23,13 @@ class FovPair:
     """A wide image and its crop, both as the network sees them."""
 
     name: str
-    wide: Frame
-    narrow: Frame
+    wide: FramedImage
+    narrow: FramedImage
     box: Box
     """The shared field of view, in pixels of the wide frame."""
 
     @property
-    def frames(self) -> tuple[Frame, Frame]:
+    def frames(self) -> tuple[FramedImage, FramedImage]:
         return self.wide, self.narrow
 
     def compute_coverage(self, patch: int) -> Float[Tensor, "row column"]:
@@ -55,7 +55,7 @@ def make_pair(
     name: str,
     image: Float[Tensor, "3 h w"],
     camera: Camera,
-    framing: Framing,
+    framing: PatchFraming,
     place: tuple[float, float] = (0.5, 0.5),
     zoom: float = ZOOM,
 ) -> FovPair:
@@ -64,7 +64,7 @@ def make_pair(
     width, height = wide.camera.width, wide.camera.height
     box = place_box(camera.width, camera.height, camera.width, camera.height, zoom=zoom, place=place)
     crop, lens = resample(image, camera, width, height, box)
-    narrow = Frame(crop, lens, wide.content, lens, (0.0, 0.0, float(width), float(height)))
+    narrow = FramedImage(crop, lens, wide.content, lens, (0.0, 0.0, float(width), float(height)))
     across, down = width / camera.width, height / camera.height
     inside = (box[0] * across, box[1] * down, box[2] * across, box[3] * down)
     return FovPair(name, wide, narrow, inside)
@@ -81,7 +81,7 @@ class PairSource:
     """Cut from the middle; anywhere otherwise, so that attention that prefers the middle gains nothing."""
     seed: int = 0
 
-    def make_pairs(self, framing: Framing) -> list[FovPair]:
+    def make_pairs(self, framing: PatchFraming) -> list[FovPair]:
         """Make all pairs, always the same."""
         random = np.random.default_rng(self.seed)
         scenes = [read_scene(folder, check=False) for folder in find_scenes(self.folder)]

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
-from g_ray.cameras.pixels import pixel_centers
+from g_ray.cameras.ray_grid import pixel_centers
 from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.formats.calibration_source import CalibratedView
 from g_ray.geometry.pointmap import transform_points

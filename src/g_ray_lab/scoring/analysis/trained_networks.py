@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from g_ray.models.checkpoint import find_file, load_reconstruction
 from g_ray.models.reconstruction_config import RECONSTRUCTION_METHODS
 from g_ray.models.reconstruction_network import ReconstructionModel
+from g_ray.models.weights import find_file, load_reconstruction
 from g_ray.runtime.parts import hash_file
 
 

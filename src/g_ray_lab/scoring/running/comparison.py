@@ -219,7 +219,7 @@ def _scale_network(settings: ModelSettings, model: str, scale: float) -> ModelSe
     """Return settings with the size of the input in units of the network's training, rounded to whole patches."""
     if model != "network" or scale == 1 or settings.weights is None:
         return settings
-    from g_ray.models.checkpoint import load_reconstruction
+    from g_ray.models.weights import load_reconstruction
 
     config = load_reconstruction(settings.weights).config
     return replace(settings, size=config.patch * round(scale * config.long_side / config.patch))

@@ -20,8 +20,7 @@ from typing import Any
 import torch
 
 from g_ray.predictors import ModelSettings
-from g_ray.runtime.lock import lock_folder
-from g_ray.runtime.out_folder import claim_out
+from g_ray.runtime.out_folder import claim_out, lock_folder
 from g_ray.runtime.parallel import run_in_processes
 from g_ray_lab.datasets.evaluation_scene import EvaluationScene, EvaluationView
 from g_ray_lab.preparation.prepare import INDICES

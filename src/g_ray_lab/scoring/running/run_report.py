@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from g_ray.runtime.files import strip_paths, write_atomically, write_json
-from g_ray.runtime.lock import lock_folder
+from g_ray.runtime.out_folder import lock_folder
 from g_ray.runtime.provenance import collect_provenance
 from g_ray_lab.scoring.averaging import PIXELS, average_dataset, name_some
 from g_ray_lab.scoring.running.evaluation_run import ROWS, make_key

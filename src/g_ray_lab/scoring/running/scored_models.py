@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from g_ray.formats.calibration_source import CalibratedView
-from g_ray.models.checkpoint import find_file, list_shipped
 from g_ray.models.inference import run_inference
+from g_ray.models.weights import find_file, list_shipped
 from g_ray.predictors import MODELS, ModelSettings, make_predictor
 from g_ray.predictors.network_predictor import NetworkPredictor
 from g_ray.predictors.predictor import Predictor, SceneInput, check_priors

@@ -1,12 +1,15 @@
 """Weights as files: those of the distribution g-ray-weights, and any reconstruction network as one safetensors file.
 
-`NAME.safetensors` has a card (`NAME.json`) and a training log beside it.
+`NAME.safetensors` has a card (`NAME.json`) and a training log next to it. Files of others are read in
+`foreign_weights`.
 """
 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,11 +19,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from g_ray.models.foreign import check_shapes, load_matching
 from g_ray.models.reconstruction_config import ReconstructionConfig, ReconstructionNetwork
 from g_ray.models.reconstruction_network import ReconstructionModel
-from g_ray.models.stored_config import check_config, parse_stored_json
-from g_ray.nn.transformer import prepare_for_inference
 from g_ray.runtime.files import atomic_path
 
 Settings = TypeVar("Settings")
@@ -72,7 +72,7 @@ def resolve_weights(weights: Path) -> Path:
 
 
 class CheckpointError(OSError):
-    """A checkpoint could not be written or read; one line that says which, and what is still there."""
+    """A checkpoint could not be written or read; the message names the file and what is still there, in one line."""
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -95,21 +95,23 @@ def load_weights(model: nn.Module, path: Path, tensors: Mapping[str, Tensor] | N
 
 def read_recipe_document(path: Path) -> dict[str, Any]:
     """Read the recipe from the metadata of weights that `g-ray train` has written, as plain JSON."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not a safetensors file: {error}") from None
+    metadata = _read_metadata(path)
     if RECIPE not in metadata:
-        raise ValueError(
-            f"{path} does not say which recipe it was trained with: use weights from g-ray train"
-        )
+        raise ValueError(f"{path} has no recipe in its metadata: use weights from g-ray train")
     try:
         return parse_stored_json(metadata[RECIPE])
     except ValueError as error:
         raise ValueError(
             f"{path}: its recipe cannot be used ({error}): use weights from g-ray train"
         ) from None
+
+
+def _read_metadata(path: Path) -> dict[str, str]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return file.metadata() or {}
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a safetensors file: {error}") from None
 
 
 # Our weights as one file: safetensors with the config inside, from a path, the package or the Hugging Face hub.
@@ -146,8 +148,7 @@ def save_reconstruction(
 
 def read_untrained(source: str | Path) -> list[str]:
     """Read which parts of a network in a file still have random weights."""
-    with safe_open(find_file(source), "pt") as file:
-        return json.loads((file.metadata() or {}).get(UNTRAINED, "[]"))
+    return json.loads(_read_metadata(find_file(source)).get(UNTRAINED, "[]"))
 
 
 def load_reconstruction(source: str | Path, *, revision: str | None = None) -> ReconstructionModel:
@@ -169,7 +170,7 @@ def load_reconstruction(source: str | Path, *, revision: str | None = None) -> R
         raise ValueError(f"{path}: {_shorten(error)}") from None
     if report.missing or report.unused:
         raise ValueError(f"{path} does not fit its own config; {'; '.join(report.format_lines()[1:])}")
-    return prepare_for_inference(model.requires_grad_())
+    return model.requires_grad_().eval()
 
 
 def find_file(source: str | Path, name: str = FILE, *, revision: str | None = None) -> Path:
@@ -205,18 +206,14 @@ def _download(source: str, name: str, revision: str | None) -> Path:
 
 
 def _read(path: Path) -> tuple[ReconstructionConfig, dict[str, Tensor]]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not a safetensors file: {error}") from None
+    metadata = _read_metadata(path)
     if CONFIG not in metadata and RECIPE not in metadata:
         raise ValueError(
             f"{path} holds no reconstruction config: convert it first with g-ray weights convert"
         )
     try:
         config = _parse_config(metadata[CONFIG]) if CONFIG in metadata else _parse_recipe(metadata[RECIPE])
+        state = read_weights(path)
         check_config(config, state)
     except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"{path}: {_shorten(error)}") from None
@@ -253,3 +250,99 @@ def validate_settings(kind: type[Settings], settings: dict[str, Any]) -> Setting
 
 def _shorten(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
+
+
+# Configs in files: that of a damaged or malicious file may have 10⁹ layers, which takes hours and all memory to
+# build. It is checked against the tensors of the file first.
+
+
+MAX_SIZE = 1 << 20
+"""Largest number in a config."""
+
+
+def parse_stored_json(text: str) -> dict[str, Any]:
+    """Parse an object from the metadata of a file; ValueError if it is none."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError("its config is not JSON: download it again") from None
+    if not isinstance(content, dict):
+        raise ValueError("its config is not an object: download it again")
+    return content
+
+
+def check_config(config: Any, tensors: Mapping[str, Tensor]) -> None:
+    """Raise ValueError if a config (a dataclass) has larger numbers, or more layers, than its file can have."""
+    settings = dataclasses.asdict(config)
+    largest = max((_find_largest(value) for value in settings.values()), default=0.0)
+    if largest > MAX_SIZE:
+        raise ValueError("its config asks for sizes that no network has")
+    for name in ("pairs", "layers"):
+        # Every layer has several tensors.
+        if settings.get(name, 0) > len(tensors):
+            raise ValueError(
+                f"its config asks for {settings[name]} {name}, but it has {len(tensors)} tensors"
+            )
+
+
+def _find_largest(value: Any) -> float:
+    if isinstance(value, dict):
+        return _find_largest(list(value.values()))
+    if isinstance(value, list | tuple):
+        return max(map(_find_largest, value), default=0.0)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0.0
+    # Not float(value), which fails for huge integers; NaN counts as too large.
+    return float(abs(value)) if abs(value) <= MAX_SIZE else 2.0 * MAX_SIZE
+
+
+# Tensors of a file and of a network: which find each other.
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """Which tensors found each other, and which did not."""
+
+    loaded: tuple[str, ...]
+    missing: tuple[str, ...]
+    """Ours that the file does not have: they keep the values they had."""
+    unused: tuple[str, ...]
+    """The file's that we have no place for."""
+
+    def format_lines(self) -> list[str]:
+        """Format for people: tensors counted by the part they belong to."""
+        groups = {"loaded": self.loaded, "not in the file": self.missing, "not used": self.unused}
+        return [f"{what}: {_format_counts(names)}" for what, names in groups.items() if names]
+
+
+def load_matching(module: nn.Module, state: Mapping[str, Tensor]) -> LoadReport:
+    """Copy tensors of equal names; unequal shapes are refused, all other differences reported."""
+    own = module.state_dict()
+    check_shapes(own, state)
+    shared = [name for name in own if name in state]
+    module.load_state_dict({name: state[name] for name in shared}, strict=False)
+    missing = tuple(name for name in own if name not in state)
+    return LoadReport(tuple(shared), missing, tuple(name for name in state if name not in own))
+
+
+def check_shapes(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+    """Raise ValueError if tensors of equal names have other shapes, or no names are equal."""
+    shared = [name for name in own if name in state]
+    wrong = [name for name in shared if own[name].shape != state[name].shape]
+    if wrong:
+        name = wrong[0]
+        raise ValueError(
+            f"{len(wrong)} tensors have other shapes, e.g. {name}: {list(state[name].shape)} in the file, "
+            f"{list(own[name].shape)} in the network; choose the size that the file was trained at"
+        )
+    if not shared:
+        raise ValueError("no tensor of the file belongs to this network: wrong file or wrong size?")
+
+
+def _format_counts(names: Iterable[str]) -> str:
+    def part(name: str) -> str:
+        pieces = name.split(".")
+        return ".".join(pieces[: 2 if pieces[0] in ("vggt", "aggregator") else 1])
+
+    counts = Counter(part(name) for name in names)
+    return ", ".join(f"{name} ({count})" for name, count in counts.items())

@@ -1,6 +1,7 @@
-"""Validation of camera parameters: errors of one line that say what is wrong, where, and what to do."""
+"""Validation of camera parameters, with one-line errors (what is wrong, where, and what to do), and random examples."""
 
 import math
+import random
 
 import torch
 from torch import Tensor
@@ -93,3 +94,27 @@ def check_angle_fold(name: str, params: Tensor, k: Tensor, width: int, height: i
     radius = rho(angle, k)
     first = torch.rad2deg(angle)[radius < edge]
     check_fold(name, radius, edge, f"{first[0].item():.1f}° from the optical axis" if len(first) else "")
+
+
+# Random but sensible parameters for `Camera.example`.
+
+
+class ParameterSampler:
+    """Uniform numbers from a seed: ``draw = ParameterSampler(seed, width, height)``, then ``draw(low, high)``."""
+
+    def __init__(self, seed: int, width: int, height: int) -> None:
+        self.width, self.height = width, height
+        self._random = random.Random(seed)
+
+    def __call__(self, low: float | int, high: float | int) -> float:
+        return self._random.uniform(low, high)
+
+    def sample_intrinsics(self, low: float | int, high: float | int) -> dict[str, float]:
+        """Draw fx, fy between low and high image widths, and a principal point near the middle."""
+        f = self(low, high) * self.width
+        return {
+            "fx": f,
+            "fy": f * self(0.95, 1.05),
+            "cx": self.width * self(0.45, 0.55),
+            "cy": self.height * self(0.45, 0.55),
+        }
