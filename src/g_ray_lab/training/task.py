@@ -44,7 +44,7 @@ class Task(ABC):
 
     @abstractmethod
     def make_batch(self, step: int, rank: int, world: int) -> Any:
-        """Make the batch of one of `world` ranks at a step. A broken file raises an error that names it; the step is skipped."""
+        """Make the batch of one of `world` ranks at a step; a broken file raises an error, and the step is skipped."""
 
     @abstractmethod
     def compute_loss(self, model: nn.Module, batch: Any) -> tuple[Tensor, dict[str, Tensor]]:
