@@ -64,7 +64,11 @@ def resolve_recipe(name: str) -> dict[str, Any]:
 def read_batches(recipe: Any, steps: Sequence[int], ranks: Sequence[int]) -> dict[str, dict[str, Any]]:
     """Batches by "step S rank R", and "held out"; each as named tensors and strings."""
     task = recipe.build_task()
-    batches = {f"step {step} rank {rank}": task.make_batch(step, rank) for step in steps for rank in ranks}
+    batches = {
+        f"step {step} rank {rank}": task.make_batch(step, rank, len(ranks))
+        for step in steps
+        for rank in ranks
+    }
     batches["held out"] = task.data.make_held_out()
     return {name: flatten_batch(batch) for name, batch in batches.items()}
 
@@ -120,7 +124,7 @@ def load_reconstruction(name: str) -> torch.nn.Module:
 @torch.no_grad()
 def score_training(task: Any, model: torch.nn.Module) -> dict[str, float]:
     """The loss of the first batch with its logged terms, and the score on held-out data."""
-    loss, logged = task.compute_loss(model, task.make_batch(0, 0))
+    loss, logged = task.compute_loss(model, task.make_batch(0, 0, 1))
     terms = {name: float(value) for name, value in logged.items()}
     return {"loss": float(loss), **terms, "validation": float(task.validate(model))}
 

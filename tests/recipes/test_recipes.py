@@ -94,7 +94,7 @@ def test_steps_of_every_method(method, precision):
     learner = Learner(recipe.build_task(), recipe, Run(), World(0, 1, torch.device("cpu")))
     before = {name: weight.clone() for name, weight in learner.get_weights().items()}
     for step in range(2):
-        assert learner.update(learner.task.make_batch(step, 0), step) is None
+        assert learner.update(learner.task.make_batch(step, 0, 1), step) is None
     after = learner.get_weights()
     still = {name for name in before if torch.equal(before[name], after[name])}
     assert not still, still
@@ -118,7 +118,7 @@ def test_validation_scenes_are_never_trained_on():
     task = small("plucker").build_task()
     held_out = task._get_held_out(task.build_model())  # pyright: ignore[reportAttributeAccessIssue]
     for step, rank in itertools.product(range(3), range(3)):
-        batch = task.make_batch(step, rank)
+        batch = task.make_batch(step, rank, 3)
         assert not torch.equal(batch.target_images, held_out.target_images)
 
 
@@ -140,7 +140,7 @@ def test_lpips_joins_the_loss(tmp_path):
     np.savez(tmp_path / "lpips.npz", **weights)
     recipe = small("gta", loss=NVSLossSettings(lpips=0.5, lpips_weights=tmp_path / "lpips.npz"))
     task = recipe.build_task()
-    loss, logged = task.compute_loss(task.build_model(), task.make_batch(0, 0))
+    loss, logged = task.compute_loss(task.build_model(), task.make_batch(0, 0, 1))
     assert float(loss) == pytest.approx(float(logged["mse"] + 0.5 * logged["lpips"]), rel=1e-5)
     assert float(logged["lpips"]) > 0
 

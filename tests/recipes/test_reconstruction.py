@@ -100,7 +100,7 @@ def test_a_step_of_every_method(method):
     learner = Learner(recipe.build_task(), recipe, Run(), World(0, 1, torch.device("cpu")))
     before = {name: weight.clone() for name, weight in learner.get_weights().items()}
     for step in range(2):
-        assert learner.update(learner.task.make_batch(step, 0), step) is None
+        assert learner.update(learner.task.make_batch(step, 0, 1), step) is None
     after = learner.get_weights()
     still = {name for name in before if torch.equal(before[name], after[name])}
     assert not still, still
@@ -117,7 +117,7 @@ def test_the_head_sees_pixels_apart_from_the_start():
     """Without variance-preserving weights all pixels come out alike and rays are not learned for thousands of steps."""
     task = miniature("gray").build_task()
     torch.manual_seed(0)
-    model, batch = task.build_model(), task.make_batch(0, 0)
+    model, batch = task.build_model(), task.make_batch(0, 0, 1)
     features: list[torch.Tensor] = []
     model.camera_head.scratch.output_conv2[1].register_forward_hook(lambda *io: features.append(io[-1]))
     first = model(batch.images, batch.views)

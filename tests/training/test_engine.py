@@ -111,17 +111,17 @@ def test_trouble_on_one_rank_is_told_by_it_alone(runs, tmp_path):
 
 def test_the_feed_keeps_order_and_reports_broken_batches(runs):
     class Half(CurveTask):
-        def make_batch(self, step, rank):
+        def make_batch(self, step, rank, world):
             if step % 2:
                 raise ValueError(f"file {step}\nis bad")
-            return step, rank
+            return step, rank, world
 
     task = Half(runs.small())
-    got = list(iterate_batches(task, 2, 6, 1, workers=2))
+    got = list(iterate_batches(task, 2, 6, 1, 3, workers=2))
     assert got == [
-        (2, 1),
+        (2, 1, 3),
         BrokenBatch("ValueError: file 3 is bad"),
-        (4, 1),
+        (4, 1, 3),
         BrokenBatch("ValueError: file 5 is bad"),
     ]
 

@@ -104,10 +104,10 @@ def test_an_error_of_the_log_names_its_folder(tmp_path):
     assert str(tmp_path) in str(caught.value)
 
 
-def die_in_worker(self, step, rank):
+def die_in_worker(self, step, rank, world):
     if step == 6:
         os.kill(os.getpid(), signal.SIGKILL)
-    return _make_batch(self, step, rank)
+    return _make_batch(self, step, rank, world)
 
 
 _make_batch = CurveTask.make_batch

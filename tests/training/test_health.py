@@ -21,10 +21,10 @@ class Trouble(CurveTask):
 
     nan_at, broken_at = (), ()
 
-    def make_batch(self, step, rank):
+    def make_batch(self, step, rank, world):
         if step in self.broken_at:
             raise OSError(f"scene_{step}/images/00001.png: image file is truncated")
-        batch = super().make_batch(step, rank)
+        batch = super().make_batch(step, rank, world)
         if step in self.nan_at:
             batch.y.fill_(float("nan"))
         return batch
@@ -83,10 +83,10 @@ def test_sets_drawn_again_are_counted_and_named(run, monkeypatch, capsys):
 def test_a_folder_that_cannot_be_read_ends_the_run_with_everything_saved(run, monkeypatch, tmp_path):
     whole = Trouble.make_batch
 
-    def lose_folder(self, step, rank):
+    def lose_folder(self, step, rank, world):
         if step == 7:
             raise UnreadableFolder("data/a: 16 sets in a row cannot be read")
-        return whole(self, step, rank)
+        return whole(self, step, rank, world)
 
     monkeypatch.setattr(Trouble, "make_batch", lose_folder)
     with pytest.raises(
@@ -97,7 +97,7 @@ def test_a_folder_that_cannot_be_read_ends_the_run_with_everything_saved(run, mo
 
 
 def test_a_bug_is_not_a_broken_sample(run, monkeypatch):
-    def bug(self, step, rank):
+    def bug(self, step, rank, world):
         raise TypeError("ours")
 
     monkeypatch.setattr(Trouble, "make_batch", bug)

@@ -142,8 +142,8 @@ def fill_batches_of_rank_1_with_nan() -> None:
     """At step 5 alone; batches are named by their rank."""
     original = CurveTask.make_batch
 
-    def batch(self, step, rank):
-        made = original(self, step, rank)
+    def batch(self, step, rank, world):
+        made = original(self, step, rank, world)
         if rank == 1 and step == 5:
             made.y.fill_(float("nan"))
         return made
@@ -156,9 +156,9 @@ def break_batches_of_rank_1() -> None:
     """From step 5 on."""
     original = CurveTask.make_batch
 
-    def batch(self, step, rank):
+    def batch(self, step, rank, world):
         if rank == 1 and step >= 5:
             raise ValueError("broken.png")
-        return original(self, step, rank)
+        return original(self, step, rank, world)
 
     CurveTask.make_batch = batch

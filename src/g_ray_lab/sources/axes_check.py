@@ -2,7 +2,7 @@
 
 Poses come with camera axes (OpenCV, Blender) and a direction (world_from_cam or its inverse), and files do not state
 which. Two rays that see the same point meet in front of both cameras under the right reading; under a wrong one most
-of them do not. Nothing here knows where matches come from.
+of them do not.
 """
 
 from collections.abc import Callable, Sequence

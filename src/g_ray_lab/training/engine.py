@@ -3,7 +3,7 @@
     newest checkpoint ─► weights, moments, counters, step        (nothing there: step 0)      Session.begin
                                                      │
       ┌──────────────────────────────────────────────▼───────────────────────────────────────┐
-      │ feed      batch = make_batch(step, rank), made here or ahead of time by workers      │ feed.py
+      │ feed      batch = make_batch(step, rank, world), here or ahead of time in workers    │ feed.py
       │   │                                                                                  │
       │   │ unreadable on any rank? skip the step     worker lost, Ctrl-C? save and stop     │ Session.run_loop
       │   ▼                                                                                  │
@@ -223,7 +223,8 @@ class Session:
     def _iterate_batches(self) -> Iterator[Any]:
         kind = self.world.device.type
         workers = choose_workers(self.run.workers, kind, *count_local())
-        return iterate_batches(self.task, self.step, self.total, self.world.rank, workers, pin=kind == "cuda")
+        places = (self.world.rank, self.world.size, workers, kind == "cuda")
+        return iterate_batches(self.task, self.step, self.total, *places)
 
     def _check_batch(self, batch: Any, interrupt: Interrupt) -> bool:
         """Agree with all ranks on what to do with their batches: save and stop, or return whether to skip the step."""

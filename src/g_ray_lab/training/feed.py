@@ -35,10 +35,11 @@ class StepDataset(Dataset[Any]):
 
     task: Task
     rank: int
+    world: int
 
     def __getitem__(self, step: int) -> Any:
         try:
-            return self.task.make_batch(step, self.rank)
+            return self.task.make_batch(step, self.rank, self.world)
         except BROKEN_SAMPLE as error:
             is_final = isinstance(error, UnreadableFolder)
             return BrokenBatch(str(error) if is_final else describe_error(error), is_final)
@@ -62,13 +63,13 @@ def count_local() -> tuple[int, int]:
 
 
 def iterate_batches(
-    task: Task, first: int, last: int, rank: int, workers: int, pin: bool = False
+    task: Task, first: int, last: int, rank: int, world: int, workers: int, pin: bool = False
 ) -> Iterator[Any]:
     """Return batches of the steps first … last − 1; `LostLoader` is the last one if a worker dies.
 
     With `pin` workers' batches are in page-locked memory.
     """
-    steps = StepDataset(task, rank)
+    steps = StepDataset(task, rank, world)
     if workers == 0:
         return (steps[step] for step in range(first, last))
     loader = DataLoader(

@@ -27,7 +27,7 @@ def make_step_seed(seed: int, step: int, rank: int) -> int:
 class Task(ABC):
     """A model, its data and its objective.
 
-    `make_batch` is a pure function of (step, rank), with the seed inside the task: a resumed run sees the
+    `make_batch` is a pure function of (step, rank, world), with the seed inside the task: a resumed run sees the
     same data as an uninterrupted one, and no state of the data has to be saved.
     """
 
@@ -43,8 +43,8 @@ class Task(ABC):
         """Build a new model on the CPU; the engine has seeded torch before."""
 
     @abstractmethod
-    def make_batch(self, step: int, rank: int) -> Any:
-        """Make the batch of one rank at a step. A broken file raises an error that names it; the step is skipped."""
+    def make_batch(self, step: int, rank: int, world: int) -> Any:
+        """Make the batch of one of `world` ranks at a step; a broken file raises an error, and the step is skipped."""
 
     @abstractmethod
     def compute_loss(self, model: nn.Module, batch: Any) -> tuple[Tensor, dict[str, Tensor]]:
@@ -106,7 +106,7 @@ class CurveTask(Task):
     def build_model(self) -> nn.Module:
         return Perceptron(self.recipe.width, self.recipe.layers, self.recipe.dropout)
 
-    def make_batch(self, step: int, rank: int) -> CurveBatch:
+    def make_batch(self, step: int, rank: int, world: int) -> CurveBatch:
         time.sleep(self.recipe.pause_s)
         generator = torch.Generator().manual_seed(make_step_seed(self.recipe.seed, step, rank))
         x = 2 * torch.rand(self.batch_size, 1, generator=generator) - 1

@@ -30,7 +30,7 @@ class ViewTask(Task):
     data: BatchSource[Any]
     batch_size: int
 
-    def make_batch(self, step: int, rank: int) -> Any:
+    def make_batch(self, step: int, rank: int, world: int) -> Any:
         return self.data.make_batch(step, rank)
 
     def describe_batch(self, batch: Any) -> str:
