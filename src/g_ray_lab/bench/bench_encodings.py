@@ -152,7 +152,9 @@ def _make_operators(tokens: Tokens) -> dict[str, Operator]:
 
 
 def time_interleaved(
-    jobs: Mapping[Job, Callable[[], object]], repeats: int, progress: Callable[[str], None] = lambda line: None
+    jobs: Mapping[Job, Callable[[], object]],
+    repeats: int,
+    progress: Callable[[str], None] = lambda line: None,
 ) -> dict[Job, list[float]]:
     """Return CPU seconds by job and round. Every round runs all jobs, so that a machine's load affects them alike."""
     seconds: dict[Job, list[float]] = {name: [] for name in jobs}
