@@ -63,7 +63,7 @@ FACE = np.dtype(
 
 
 @dataclass(frozen=True)
-class Stage:
+class ShaderStage:
     """One layer of a shader."""
 
     image: str | None = None
@@ -78,7 +78,7 @@ class Stage:
 class Shader:
     """A surface as a script describes it."""
 
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[ShaderStage, ...] = ()
     keywords: frozenset[str] = frozenset()
     """Its parameters: sky, nodraw, fog, …, and sprite for faces that turn to the viewer."""
 
@@ -99,9 +99,9 @@ class Shader:
         return any(stage.is_light_map for stage in self.stages)
 
     @property
-    def base(self) -> Stage:
+    def base(self) -> ShaderStage:
         """The layer that gives the surface its picture: the first with an image."""
-        return next((stage for stage in self.stages if stage.image is not None), Stage())
+        return next((stage for stage in self.stages if stage.image is not None), ShaderStage())
 
 
 def parse_shaders(text: str) -> dict[str, Shader]:
@@ -135,12 +135,12 @@ def _build_shader(general: list[list[str]], stages: list[list[list[str]]]) -> Sh
     return Shader(tuple(_build_stage(stage) for stage in stages), frozenset(keywords))
 
 
-def _build_stage(lines: list[list[str]]) -> Stage:
+def _build_stage(lines: list[list[str]]) -> ShaderStage:
     """Read the directives that matter here; the first is kept where one comes twice."""
     words = {line[0]: line[1:] for line in reversed(lines) if len(line) > 1}
     image = (words.get("map") or words.get("clampmap") or words.get("animmap", ["", ""])[1:] or [""])[0]
     blend = words.get("blendfunc", [])
-    return Stage(
+    return ShaderStage(
         image=None
         if not image or image.startswith("$") or "environment" in words.get("tcgen", [])
         else image,
@@ -400,7 +400,7 @@ def _build_mesh(
     """Build the mesh of a surface, or None where nothing is drawn that has a depth."""
     # Some tools leave garbage behind the end of the name.
     name = bytes(texture["name"]).split(b"\0")[0].decode("latin-1").lower()
-    shader = package.shaders.get(name, Shader((Stage(name), Stage(is_light_map=True))))
+    shader = package.shaders.get(name, Shader((ShaderStage(name), ShaderStage(is_light_map=True))))
     is_sky = bool(texture["flags"] & SKY_FLAG) or shader.is_sky
     if not is_sky and (texture["flags"] & NOT_DRAWN_FLAG or not shader.is_surface):
         return None
