@@ -165,7 +165,7 @@ def _find_scale(lines: list[list[str]]) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, eq=False)
-class Level:
+class GameLevel:
     """The surfaces of a level, and places where players and things stand, which are in free space. Meters, z up."""
 
     name: str
@@ -196,7 +196,7 @@ class LevelPackage:
         self._shaders: dict[str, Shader] | None = None
         self._images: dict[str, UInt8[np.ndarray, "_ _ 3"] | None] = {}
 
-    def read_level(self, name: str) -> Level:
+    def read_level(self, name: str) -> GameLevel:
         """Read a level by its name; ValueError in one line if it cannot be read."""
         try:
             return build_level(name, self.read(f"maps/{name}.bsp"), self)
@@ -273,7 +273,7 @@ class _Piece:
         self.count += len(vertices)
 
 
-def build_level(name: str, content: bytes, package: LevelPackage) -> Level:
+def build_level(name: str, content: bytes, package: LevelPackage) -> GameLevel:
     """Build the surfaces of a BSP file; textures come from the package. ValueError if the file is not one."""
     lumps = _split_lumps(content)
     textures = np.frombuffer(lumps[TEXTURES], TEXTURE)
@@ -299,7 +299,7 @@ def build_level(name: str, content: bytes, package: LevelPackage) -> Level:
         if entity.get("classname", "").startswith(("info_player", "item_", "weapon_", "ammo_", "team_"))
         and (origin := _parse_vector(entity.get("origin"))) is not None
     ]
-    return Level(name, tuple(parts), np.array(places, np.float64).reshape(-1, 3) * METERS_PER_UNIT)
+    return GameLevel(name, tuple(parts), np.array(places, np.float64).reshape(-1, 3) * METERS_PER_UNIT)
 
 
 def _split_lumps(content: bytes) -> list[bytes]:
