@@ -1,4 +1,4 @@
-"""Time and accuracy of `--precision int8` and `bf16` beside fp32, in turns, in CPU seconds of one thread.
+"""Time and accuracy of `--precision int8` and `bf16` against fp32, in turns, in CPU seconds of one thread.
 
     python benchmarks/int8.py --photos 7scenes_redkitchen100 --tests levels=levels-test-mixed --json FILE
 
@@ -118,7 +118,7 @@ def score(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="int8 and bf16 beside fp32.")
+    parser = argparse.ArgumentParser(description="int8 and bf16 against fp32.")
     parser.add_argument("--photos", type=Path)
     parser.add_argument("--tests", nargs="*", default=[], help="NAME=FOLDER")
     parser.add_argument("--sets", type=int, default=48)

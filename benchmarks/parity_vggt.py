@@ -57,7 +57,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 VIEWS = 3
 STEP = 5
-"""Of stored maps every so many pixels are kept."""
+"""Stored maps keep every fifth pixel along each side."""
 
 
 class Official(nn.Module):

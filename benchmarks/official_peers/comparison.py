@@ -1,4 +1,4 @@
-"""Our adapters beside the official code: images of the loaders, and answers of one network called by both."""
+"""Our adapters compared with the official code: images of the loaders, and answers of one network called by both."""
 
 import tempfile
 from collections.abc import Callable, Sequence

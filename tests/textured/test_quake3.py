@@ -27,7 +27,7 @@ from g_ray.geometry.pose import Pose
 from g_ray_lab.meshes.mesh_files import LINEAR_OF_BYTE
 from g_ray_lab.meshes.textured_scene import MeshScene
 from g_ray_lab.textured import OPENARENA, quake3
-from g_ray_lab.textured.quake3 import LevelPackage, Shader, Stage, parse_shaders
+from g_ray_lab.textured.quake3 import LevelPackage, Shader, ShaderStage, parse_shaders
 
 UNIT_M = 1 / 39.37
 
@@ -165,7 +165,7 @@ def test_shader_scripts():
     assert drawn == {"door": True, "beam": False, "fire": True, "metal": True, "flare": False, "empty": False}
     assert shaders["textures/a/fire"].base.image == "f1.tga"
     assert shaders["textures/a/metal"].base.image == "metal.tga" and shaders["textures/a/metal"].is_lit
-    assert not Shader((Stage("a"),)).is_lit
+    assert not Shader((ShaderStage("a"),)).is_lit
 
 
 def test_later_archives_replace_files_of_earlier_ones(tmp_path):

@@ -39,7 +39,7 @@ BATCH, BATCH_WIDTH, BATCH_HEIGHT = 100, 252, 168
 
 
 @dataclass(frozen=True)
-class Lens:
+class TimedLens:
     """A camera to time, and OpenCV's coefficients for the same points; None: OpenCV does nothing but divide by f."""
 
     camera: Camera
@@ -55,27 +55,27 @@ def _make(model: type[Camera], parameters: dict[str, float]) -> Camera:
 _K = tuple(_FISHEYE.values())
 _ZEROS = (0.0,) * 5
 LENSES = {
-    "pinhole, no coefficients": Lens(_make(Pinhole, _FRAME), None, False),
-    "pinhole": Lens(_make(Pinhole, _FRAME), _ZEROS, False),
-    "OPENCV, 5": Lens(_make(OpenCV, {**_FRAME, **_BROWN}), tuple(_BROWN.values()), False),
-    "OPENCV, 8": Lens(
+    "pinhole, no coefficients": TimedLens(_make(Pinhole, _FRAME), None, False),
+    "pinhole": TimedLens(_make(Pinhole, _FRAME), _ZEROS, False),
+    "OPENCV, 5": TimedLens(_make(OpenCV, {**_FRAME, **_BROWN}), tuple(_BROWN.values()), False),
+    "OPENCV, 8": TimedLens(
         _make(OpenCV, {**_FRAME, **_BROWN, "k4": 0.01, "k5": 0.002, "k6": 0.0003}),
         (*_BROWN.values(), 0.01, 0.002, 0.0003),
         False,
     ),
-    "fisheye": Lens(_make(OpenCVFisheye, {**_FRAME, **_FISHEYE}), _K),
-    "circular fisheye": Lens(_make(OpenCVFisheye, _CIRCULAR), (-0.06, 0.0, 0.0, 0.0)),
-    "thin prism": Lens(_make(ThinPrismFisheye, {**_FRAME, **_FISHEYE, **_PRISM, "sx1": 0.001}), _K),
-    "circular thin prism": Lens(_make(ThinPrismFisheye, {**_CIRCULAR, **_PRISM, "sx1": 0.001}), _K),
-    "Fisheye624": Lens(_make(Fisheye624, {**_FRAME, **_FISHEYE, **_PRISM, "s1": 0.001}), _K),
-    "circular Fisheye624": Lens(_make(Fisheye624, {**_CIRCULAR, **_PRISM, "s1": 0.001}), _K),
-    "UCM": Lens(_make(UCM, {**_FRAME, "alpha": 0.6}), _K),
-    "UCM with rim": Lens(_make(UCM, {**_FRAME, "fx": 500.0, "fy": 500.0, "alpha": 0.7}), _K),
-    "EUCM": Lens(_make(EUCM, {**_FRAME, "alpha": 0.6, "beta": 1.1}), _K),
-    "double sphere": Lens(_make(DoubleSphere, {**_FRAME, "xi": -0.2, "alpha": 0.55}), _K),
-    "FOV": Lens(_make(FOV, {**_FRAME, "omega": 0.9}), _K),
-    "division": Lens(_make(Division, {**_FRAME, "k": -0.2}), _K),
-    "equirectangular": Lens(Equirectangular.panorama(WIDTH, HEIGHT, dtype=torch.float64), _K),
+    "fisheye": TimedLens(_make(OpenCVFisheye, {**_FRAME, **_FISHEYE}), _K),
+    "circular fisheye": TimedLens(_make(OpenCVFisheye, _CIRCULAR), (-0.06, 0.0, 0.0, 0.0)),
+    "thin prism": TimedLens(_make(ThinPrismFisheye, {**_FRAME, **_FISHEYE, **_PRISM, "sx1": 0.001}), _K),
+    "circular thin prism": TimedLens(_make(ThinPrismFisheye, {**_CIRCULAR, **_PRISM, "sx1": 0.001}), _K),
+    "Fisheye624": TimedLens(_make(Fisheye624, {**_FRAME, **_FISHEYE, **_PRISM, "s1": 0.001}), _K),
+    "circular Fisheye624": TimedLens(_make(Fisheye624, {**_CIRCULAR, **_PRISM, "s1": 0.001}), _K),
+    "UCM": TimedLens(_make(UCM, {**_FRAME, "alpha": 0.6}), _K),
+    "UCM with rim": TimedLens(_make(UCM, {**_FRAME, "fx": 500.0, "fy": 500.0, "alpha": 0.7}), _K),
+    "EUCM": TimedLens(_make(EUCM, {**_FRAME, "alpha": 0.6, "beta": 1.1}), _K),
+    "double sphere": TimedLens(_make(DoubleSphere, {**_FRAME, "xi": -0.2, "alpha": 0.55}), _K),
+    "FOV": TimedLens(_make(FOV, {**_FRAME, "omega": 0.9}), _K),
+    "division": TimedLens(_make(Division, {**_FRAME, "k": -0.2}), _K),
+    "equirectangular": TimedLens(Equirectangular.panorama(WIDTH, HEIGHT, dtype=torch.float64), _K),
 }
 
 
@@ -110,7 +110,7 @@ def benchmark_rays(
     return {"settings": {"repeats": repeats, "opencv": cv2.__version__}, "rows": rows}
 
 
-def _time_lens(cv2: Any, name: str, lens: Lens, camera: Camera, repeats: int) -> dict[str, Any]:
+def _time_lens(cv2: Any, name: str, lens: TimedLens, camera: Camera, repeats: int) -> dict[str, Any]:
     jobs = {
         "opencv": _prepare_opencv(cv2, lens, camera),
         "float64": camera.unproject_grid,
@@ -128,7 +128,7 @@ def _time_lens(cv2: Any, name: str, lens: Lens, camera: Camera, repeats: int) ->
     }
 
 
-def _prepare_opencv(cv2: Any, lens: Lens, camera: Camera) -> Callable[[], Any]:
+def _prepare_opencv(cv2: Any, lens: TimedLens, camera: Camera) -> Callable[[], Any]:
     """Return a job that undistorts all pixels of all cameras."""
     # OpenCV puts pixel centers at integers; shifting K and the points by the same half pixel leaves rays unchanged.
     points = pixel_centers(camera.width, camera.height, dtype=torch.float64).reshape(-1, 1, 2).numpy()

@@ -83,7 +83,7 @@ class RayCoordinates:
 
 
 @dataclass(frozen=True)
-class Reconstruction:
+class ReconstructionBench:
     """A whole reconstruction, part by part: CPU seconds and peak memory, G-ray against grid RoPE in the same run."""
 
     views: tuple[int, ...] = (2, 4, 8)
@@ -125,7 +125,7 @@ class Bench:
     what: (
         Annotated[Encodings, tyro.conf.subcommand("encodings")]
         | Annotated[RayMaps, tyro.conf.subcommand("rays")]
-        | Annotated[Reconstruction, tyro.conf.subcommand("reconstruction")]
+        | Annotated[ReconstructionBench, tyro.conf.subcommand("reconstruction")]
         | Annotated[Stereo, tyro.conf.subcommand("stereo")]
         | Annotated[RayCoordinates, tyro.conf.subcommand("coordinates")]
     )

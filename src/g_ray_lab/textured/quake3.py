@@ -63,7 +63,7 @@ FACE = np.dtype(
 
 
 @dataclass(frozen=True)
-class Stage:
+class ShaderStage:
     """One layer of a shader."""
 
     image: str | None = None
@@ -78,7 +78,7 @@ class Stage:
 class Shader:
     """A surface as a script describes it."""
 
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[ShaderStage, ...] = ()
     keywords: frozenset[str] = frozenset()
     """Its parameters: sky, nodraw, fog, …, and sprite for faces that turn to the viewer."""
 
@@ -99,9 +99,9 @@ class Shader:
         return any(stage.is_light_map for stage in self.stages)
 
     @property
-    def base(self) -> Stage:
+    def base(self) -> ShaderStage:
         """The layer that gives the surface its picture: the first with an image."""
-        return next((stage for stage in self.stages if stage.image is not None), Stage())
+        return next((stage for stage in self.stages if stage.image is not None), ShaderStage())
 
 
 def parse_shaders(text: str) -> dict[str, Shader]:
@@ -135,12 +135,12 @@ def _build_shader(general: list[list[str]], stages: list[list[list[str]]]) -> Sh
     return Shader(tuple(_build_stage(stage) for stage in stages), frozenset(keywords))
 
 
-def _build_stage(lines: list[list[str]]) -> Stage:
+def _build_stage(lines: list[list[str]]) -> ShaderStage:
     """Read the directives that matter here; the first is kept where one comes twice."""
     words = {line[0]: line[1:] for line in reversed(lines) if len(line) > 1}
     image = (words.get("map") or words.get("clampmap") or words.get("animmap", ["", ""])[1:] or [""])[0]
     blend = words.get("blendfunc", [])
-    return Stage(
+    return ShaderStage(
         image=None
         if not image or image.startswith("$") or "environment" in words.get("tcgen", [])
         else image,
@@ -165,7 +165,7 @@ def _find_scale(lines: list[list[str]]) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, eq=False)
-class Level:
+class GameLevel:
     """The surfaces of a level, and places where players and things stand, which are in free space. Meters, z up."""
 
     name: str
@@ -196,7 +196,7 @@ class LevelPackage:
         self._shaders: dict[str, Shader] | None = None
         self._images: dict[str, UInt8[np.ndarray, "_ _ 3"] | None] = {}
 
-    def read_level(self, name: str) -> Level:
+    def read_level(self, name: str) -> GameLevel:
         """Read a level by its name; ValueError in one line if it cannot be read."""
         try:
             return build_level(name, self.read(f"maps/{name}.bsp"), self)
@@ -273,7 +273,7 @@ class _Piece:
         self.count += len(vertices)
 
 
-def build_level(name: str, content: bytes, package: LevelPackage) -> Level:
+def build_level(name: str, content: bytes, package: LevelPackage) -> GameLevel:
     """Build the surfaces of a BSP file; textures come from the package. ValueError if the file is not one."""
     lumps = _split_lumps(content)
     textures = np.frombuffer(lumps[TEXTURES], TEXTURE)
@@ -299,7 +299,7 @@ def build_level(name: str, content: bytes, package: LevelPackage) -> Level:
         if entity.get("classname", "").startswith(("info_player", "item_", "weapon_", "ammo_", "team_"))
         and (origin := _parse_vector(entity.get("origin"))) is not None
     ]
-    return Level(name, tuple(parts), np.array(places, np.float64).reshape(-1, 3) * METERS_PER_UNIT)
+    return GameLevel(name, tuple(parts), np.array(places, np.float64).reshape(-1, 3) * METERS_PER_UNIT)
 
 
 def _split_lumps(content: bytes) -> list[bytes]:
@@ -400,7 +400,7 @@ def _build_mesh(
     """Build the mesh of a surface, or None where nothing is drawn that has a depth."""
     # Some tools leave garbage behind the end of the name.
     name = bytes(texture["name"]).split(b"\0")[0].decode("latin-1").lower()
-    shader = package.shaders.get(name, Shader((Stage(name), Stage(is_light_map=True))))
+    shader = package.shaders.get(name, Shader((ShaderStage(name), ShaderStage(is_light_map=True))))
     is_sky = bool(texture["flags"] & SKY_FLAG) or shader.is_sky
     if not is_sky and (texture["flags"] & NOT_DRAWN_FLAG or not shader.is_surface):
         return None

@@ -1,6 +1,6 @@
 """Official VGGT and ours with the same weights on the same images: CPU seconds in turn, memory, and whether they agree.
 
-    PYTHONPATH=folder/with/vggt python benchmarks/beside_vggt.py --views 2 --rounds 3 --json out/beside_vggt.json
+    PYTHONPATH=folder/with/vggt python benchmarks/compare_vggt.py --views 2 --rounds 3 --json out/compare_vggt.json
 
 Needs the `vggt` package to be importable; nothing of it is part of g-ray. Weights are random unless --weights names
 VGGT-1B. "trunk" is everything before the heads: DINOv2 encoder and alternating attention. VGGT runs its camera, depth

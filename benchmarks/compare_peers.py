@@ -1,6 +1,6 @@
-"""Adapters of `g_ray.predictors.peers` beside the official code that they call, with random weights.
+"""Adapters of `g_ray.predictors.peers` compared with the official code that they call, with random weights.
 
-    PYTHONPATH=folders/of/clones python benchmarks/beside_peers.py vggt pi3 pi3x omnivggt vggt-omega da3 mapanything
+    PYTHONPATH=folders/of/clones python benchmarks/compare_peers.py vggt pi3 pi3x omnivggt vggt-omega da3 mapanything
 
 (or worldmirror, moge, unik3d.)
 
@@ -11,7 +11,7 @@ Needs the packages of the named peers to be importable; nothing of them is part 
   priors and, if it takes any, with calibration and poses; poses, depth and lenses are compared after conversion.
 
 All weights are random, gates and adapters that start at zero too: otherwise priors would change nothing. "priors change
-the depth by" says how much they matter; agreement means something only beside it.
+the depth by" states how much they matter; without it, agreement means little.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from official_peers.registry import OFFICIAL
 
 
 def allow_torchvision() -> None:
-    """Let torchvision be imported where its compiled operators do not load (a CUDA build beside a CPU torch)."""
+    """Let torchvision be imported where its compiled operators do not load (a CUDA build with a CPU torch)."""
     spec = importlib.util.find_spec("torchvision")
     if spec is None or spec.origin is None:
         return
