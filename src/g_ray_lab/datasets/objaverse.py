@@ -2,7 +2,7 @@
 
     <root>/<uid>/views/{000..007}_{0,1,2}.jpg    direction, then kind: 0 native, 1 focal variant, 2 dolly variant
     <root>/<uid>/cameras.json                    {"cameras": [24 of them, in the order of their names]}
-    <root>/<uid>/views/…_depth.npz               if asked for: z_depth, float32, 0 where there is no object
+    <root>/<uid>/views/…_depth.npz               optional: z_depth, float32, 0 where there is no object
 
 An object appears under its name when all of it is there, and not before. Intrinsics are in pixels from the top-left
 corner. Extrinsics have Blender axes (x right, y up, z backward).
