@@ -57,7 +57,7 @@ class Objects:
     size: int = 256
     """Width and height of images in pixels."""
     seed: int = 0
-    """Of cameras and procedural meshes; every object has cameras of its own."""
+    """Seed of cameras and procedural meshes; every object has cameras of its own."""
     antialias: int | None = None
     """Rays per pixel and axis; by default 2, and 4 below 128 pixels."""
     light: bool = True
@@ -177,7 +177,7 @@ class ObjectsIndex:
     out: Path
     """Folder for the index files."""
     seed: int = 0
-    """Of the two views that are given."""
+    """Seed of the two views that are given."""
     released: Path | None = None
     """Take objects and given views from an index as released with RayRoPE (objaverse_index_test_context2_all.json)."""
     write_released: bool = False

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from g_ray.formats.documents import parse_number, parse_numbers, read_json_object
-from g_ray.formats.posed_scene import PosedScene, resolve_inside
+from g_ray.formats.posed_scene import PosedScene, SceneFormat, resolve_inside
 from g_ray.formats.recordings import (
     RecordedView,
     build_recorded_scene,
@@ -189,3 +189,10 @@ def _find_domain(folder: Path, domain: str) -> Path:
     """Return where a domain of the building is whose images are in `folder`, which may be below a link."""
     real = folder.resolve()
     return real.parent.parent.parent / domain / real.parent.name / real.name
+
+
+FORMATS = {
+    "matterport": SceneFormat("Matterport3D", MATTERPORT_CAMERAS, is_matterport, read_matterport),
+    "omnidata": SceneFormat("Omnidata", "rgb/hm3d/BUILDING of Omnidata", is_omnidata, read_omnidata),
+    "taskonomy": SceneFormat("Taskonomy", "point_info", is_taskonomy, read_taskonomy),
+}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from g_ray.formats.pose_matrices import make_pose_from_matrix
+from g_ray.formats.recordings import make_world_from_cam
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import DepthFile
 from g_ray.media.images import read_photo_size
@@ -73,9 +73,8 @@ def _read_poses(path: Path, count: int) -> list[Pose]:
         raise ValueError(
             f"{path}: {rows.shape[0]} rows of {rows.shape[1]}, but {count} images take {4 * count} of 4"
         )
-    # OpenGL's cameras look along −z with y up.
-    matrices = rows.reshape(count, 4, 4) * np.array([1.0, -1.0, -1.0, 1.0])
-    return [make_pose_from_matrix(f"{path}: pose {i}", matrix) for i, matrix in enumerate(matrices)]
+    matrices = enumerate(rows.reshape(count, 4, 4))
+    return [make_world_from_cam(f"{path}: pose {i}", matrix, "opengl") for i, matrix in matrices]
 
 
 def _read_focal(path: Path) -> float:

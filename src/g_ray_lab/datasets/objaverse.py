@@ -2,10 +2,10 @@
 
     <root>/<uid>/views/{000..007}_{0,1,2}.jpg    direction, then kind: 0 native, 1 focal variant, 2 dolly variant
     <root>/<uid>/cameras.json                    {"cameras": [24 of them, in the order of their names]}
-    <root>/<uid>/views/…_depth.npz               if asked for: z_depth, float32, 0 where there is no object
+    <root>/<uid>/views/…_depth.npz               optional: z_depth, float32, 0 where there is no object
 
 An object appears under its name when all of it is there, and not before. Intrinsics are in pixels from the top-left
-corner. Extrinsics have Blender axes (x right, y up, z backward).
+corner. Extrinsics have Blender's axes, which are OpenGL's (x right, y up, z backward).
 """
 
 import json
@@ -23,6 +23,7 @@ from PIL import Image
 from torch import Tensor
 
 from g_ray.cameras.pinhole import Pinhole
+from g_ray.formats.recordings import OPENCV_FROM_OPENGL
 from g_ray.geometry.pose import Pose
 from g_ray.media.images import FORMATS
 from g_ray.runtime.files import write_json
@@ -33,9 +34,6 @@ QUALITY, SUBSAMPLING = 95, 0  # of JPEG files; color at full resolution, so that
 DIRECTIONS = 8
 NATIVE, FOCAL, DOLLY = range(3)
 KINDS = (NATIVE, FOCAL, DOLLY)
-
-OPENCV_FROM_BLENDER = np.diag([1.0, -1.0, -1.0, 1.0])
-"""Same camera, y down and z forward; its own inverse."""
 
 
 def format_image_name(direction: int, kind: int) -> str:
@@ -103,7 +101,7 @@ def _publish_folder(scratch: Path, folder: Path) -> None:
 
 def _build_entries(views: ObjectCameras) -> list[dict[str, Any]]:
     """Make the fields of the released files; angles and distance follow from the matrices."""
-    blender = views.poses.world_from_cam.double().numpy() @ OPENCV_FROM_BLENDER
+    blender = views.poses.world_from_cam.double().numpy() @ OPENCV_FROM_OPENGL
     inverse = np.linalg.inv(blender)
     return [
         {
@@ -184,7 +182,7 @@ def _parse_poses(entries: list[dict[str, Any]]) -> Pose:
     blender = np.zeros((len(entries), 4, 4))
     blender[:, :3] = [entry["extrinsics"]["camera_to_world"] for entry in entries]
     blender[:, 3, 3] = 1
-    matrices = blender @ OPENCV_FROM_BLENDER
+    matrices = blender @ OPENCV_FROM_OPENGL
     rotations, centers = matrices[:, :3, :3], matrices[:, :3, 3]
     if not np.allclose(rotations @ rotations.swapaxes(1, 2), np.eye(3), atol=1e-3):
         raise ValueError("camera_to_world is not a rotation and a translation")

@@ -32,11 +32,11 @@ _NUMPY = {
 }
 _BUILT_IN = {"builtins.slice": slice, "builtins.range": range, "__builtin__.slice": slice}
 MAX_BYTES = 1 << 30
-"""Of an unpacked file: a sweep has some 10 MB."""
+"""Largest unpacked file; a sweep has some 10 MB."""
 
 
 class Record:
-    """What a pickle says about an object whose class is not imported: arguments and state."""
+    """Arguments and state of a pickled object whose class is not imported."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.args, self.state = args, dict(kwargs)

@@ -7,7 +7,7 @@ import torch
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.documents import parse_numbers, parse_positive_int, read_json_object
-from g_ray.formats.posed_scene import PosedScene
+from g_ray.formats.posed_scene import PosedScene, SceneFormat
 from g_ray.formats.recordings import RecordedView, build_recorded_scene, make_world_from_cam, read_table
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import DepthFile
@@ -123,3 +123,9 @@ def read_wildrgbd(folder: Path, check: bool = True) -> PosedScene:
         views.append(RecordedView(folder / "rgb" / name, camera, pose, depth))
     masked = ("masks/ holds the objects; not used",) if (folder / "masks").is_dir() else ()
     return build_recorded_scene(folder, "WildRGB-D", views, check, masked)
+
+
+FORMATS = {
+    "arkitscenes": SceneFormat("ARKitScenes", ARKIT_TRAJECTORY, is_arkitscenes, read_arkitscenes),
+    "wildrgbd": SceneFormat("WildRGB-D", "cam_poses.txt and metadata", is_wildrgbd, read_wildrgbd),
+}

@@ -2,7 +2,7 @@
 
 A TFRecord is a length of 8 bytes, its checksum of 4, as many bytes, and their checksum of 4. A message is a row of
 fields: a key, which is a variable-length integer of field number and kind, then a variable-length integer (kind 0), 8
-bytes (1), a length and so many bytes (2), or 4 bytes (5).
+bytes (1), a length and as many bytes (2), or 4 bytes (5).
 """
 
 import struct

@@ -28,7 +28,7 @@ Axes = Literal["opencv", "blender"]
 
 
 @dataclass(frozen=True)
-class Frame:
+class ClipFrame:
     """A picture and its camera."""
 
     image: Float[Tensor, "3 h w"]  # in [0, 1]
@@ -41,7 +41,7 @@ class Clip:
 
     key: str
     poses: Pose  # [frame], OpenCV axes, world_from_cam
-    frame: Callable[[int], Frame]
+    frame: Callable[[int], ClipFrame]
 
     def __len__(self) -> int:
         return len(self.poses.world_from_cam)
@@ -85,7 +85,7 @@ def convert_poses(cam_from_world: Float[Tensor, "frame 4 4"], axes: Axes, where:
     return Pose(cam_from_world).inverse()
 
 
-def decode_frame(encoded: bytes, intrinsics: Tensor, normalized: bool, where: str) -> Frame:
+def decode_frame(encoded: bytes, intrinsics: Tensor, normalized: bool, where: str) -> ClipFrame:
     """Make a frame from JPEG or PNG bytes and fx, fy, cx, cy, in pixels or in units of the picture's size."""
     image = decode_image(encoded, where)
     height, width = image.shape[-2:]
@@ -96,7 +96,7 @@ def decode_frame(encoded: bytes, intrinsics: Tensor, normalized: bool, where: st
             f"{where}: fx {fx:.6g}, fy {fy:.6g}, cx {cx:.6g}, cy {cy:.6g} px do not belong to a picture of "
             f"{width}×{height} px; picture and camera must be resized together"
         )
-    return Frame(image, Pinhole.make(width, height, fx=fx, fy=fy, cx=cx, cy=cy))
+    return ClipFrame(image, Pinhole.make(width, height, fx=fx, fy=fy, cx=cx, cy=cy))
 
 
 def decode_image(encoded: bytes, where: str) -> Float[Tensor, "3 h w"]:
@@ -178,7 +178,7 @@ class ChunkClips(Clips):
             raise ValueError(f"{where}: {table}")
         cameras = table.cameras.load(path).double()
 
-        def frame(number: int) -> Frame:
+        def frame(number: int) -> ClipFrame:
             picture = StoredTensor(int(table.starts[number]), torch.uint8, (int(table.sizes[number]),))
             encoded = picture.read_bytes(path)
             return decode_frame(encoded, cameras[number, :4], True, f"{where}, frame {number}")
@@ -279,7 +279,7 @@ class FolderClips(Clips):
         matrices = torch.tensor([frame["w2c"] for frame in frames], dtype=torch.float64)
         intrinsics = torch.tensor([frame["fxfycxcy"] for frame in frames], dtype=torch.float64)
 
-        def frame(number: int) -> Frame:
+        def frame(number: int) -> ClipFrame:
             where = f"{path}, frame {number}"
             picture = self._find_picture(frames[number]["image_path"], key, where)
             return decode_frame(picture.read_bytes(), intrinsics[number], False, f"{picture}, clip {key}")

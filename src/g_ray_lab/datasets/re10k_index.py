@@ -1,4 +1,4 @@
-"""pixelSplat's evaluation index of RealEstate10K: which frames of which test clips are given and which asked for."""
+"""pixelSplat's evaluation index of RealEstate10K: which frames of which test clips are given and which are targets."""
 
 import hashlib
 import json

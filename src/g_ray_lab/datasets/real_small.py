@@ -95,7 +95,7 @@ class PairFiles:
     left: Path
     right: Path
     disparity: DisparityFile
-    """Of the left image."""
+    """Disparity of the left image."""
     right_disparity: DisparityFile | None = None
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.documents import parse_number, parse_numbers, read_json_object
 from g_ray.formats.pose_matrices import make_pose
-from g_ray.formats.posed_scene import PosedScene
+from g_ray.formats.posed_scene import PosedScene, SceneFormat
 from g_ray.formats.recordings import (
     RecordedView,
     build_recorded_scene,
@@ -307,3 +307,14 @@ def read_omniworld(folder: Path, check: bool = True) -> PosedScene:
         views.append(RecordedView(image, camera, pose.inverse(), depth))
     notes = (f"split {longest} of {len(splits)}, the longest, is read",) if len(splits) > 1 else ()
     return build_recorded_scene(folder, "OmniWorld-Game", views, check, notes)
+
+
+FORMATS = {
+    "hypersim": SceneFormat("Hypersim", "_detail/metadata_scene.csv", is_hypersim, read_hypersim),
+    "midair": SceneFormat("Mid-Air", "color_left next to sensor_records.hdf5", is_midair, read_midair),
+    "omniworld": SceneFormat("OmniWorld-Game", OMNIWORLD_SPLITS, is_omniworld, read_omniworld),
+    "tartanair": SceneFormat("TartanAir", TARTANAIR_POSES, is_tartanair, read_tartanair),
+    "virtual_kitti": SceneFormat(
+        "Virtual KITTI 2", "extrinsic.txt and intrinsic.txt", is_virtual_kitti, read_virtual_kitti
+    ),
+}

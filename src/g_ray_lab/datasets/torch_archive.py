@@ -29,7 +29,7 @@ STORAGES = {
     "LongStorage": torch.int64,
 }
 LOCAL_HEADER = struct.Struct("<4s5H3I2H")
-"""Of an entry of a zip archive; the last two numbers are the lengths of its name and its extra field."""
+"""Header of an entry of a zip archive; the last two numbers are the lengths of its name and its extra field."""
 
 
 class Storage(NamedTuple):

@@ -7,7 +7,7 @@ FOLDER/.prepared/…                    what is done: the same command resumes
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from g_ray.media.images import read_photo_size
@@ -44,7 +44,7 @@ class SceneCheck:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedDataset:
     """What a prepared folder holds."""
 
     checks: tuple[SceneCheck, ...]
@@ -57,7 +57,7 @@ class Prepared:
 
 def prepare_dataset(
     name: str, source: Path, out: Path, report: Report, *, freeze: bool = True, probes: int = 3
-) -> Prepared:
+) -> PreparedDataset:
     """Prepare one of DOWNLOADS; scenes that cannot be read are reported and left out. ValueError if there are none."""
     download = DOWNLOADS[name]
     bring_in(download, source, out, report)
@@ -66,8 +66,10 @@ def prepare_dataset(
             extract_iphone_frames(out, scene, report)
     checks = _verify(download, out, probes, report)
     indices = _freeze(name, checks, out, report) if freeze else {}
-    write_json(out / NOTES / "summary.json", _summarize(name, checks, indices))
-    return Prepared(tuple(checks), indices)
+    digests = {key: index.digest for key, index in indices.items()}
+    summary = {"dataset": name, "scenes": [asdict(check) for check in checks], "indices": digests}
+    write_json(out / NOTES / "summary.json", summary)
+    return PreparedDataset(tuple(checks), indices)
 
 
 def _verify(download: Download, out: Path, probes: int, report: Report) -> list[SceneCheck]:
@@ -173,15 +175,3 @@ def _freeze(name: str, checks: list[SceneCheck], out: Path, report: Report) -> d
         )
         indices[key] = index
     return indices
-
-
-def _summarize(name: str, checks: list[SceneCheck], indices: dict[str, ViewIndex]) -> dict[str, object]:
-    scenes = [
-        {"dataset": check.dataset, "scene": check.scene, "frames": check.frames, "wrong": list(check.wrong)}
-        for check in checks
-    ]
-    return {
-        "dataset": name,
-        "scenes": scenes,
-        "indices": {key: index.digest for key, index in indices.items()},
-    }
