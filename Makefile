@@ -5,14 +5,16 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
-SETUP := pyproject.toml constraints.txt
+SETUP := pyproject.toml constraints.txt packaging/lab/pyproject.toml packaging/weights/pyproject.toml
 OUT ?= out/demo
 # By file, so that fixtures of a module are made once; in order, so that the long files do not come last.
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Tests of cameras, rays, coordinates, encodings and attention.
+LIBRARY := $(addprefix tests/,geometry cameras rays coordinates encodings nn)
 # One thread a process: two test workers then share two cores without fighting.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test quick lint types imports docs generated serve-docs pytest fuzz slow-tests bench format clean
+.PHONY: help demo test quick quick-all package lint types imports docs generated serve-docs pytest fuzz slow-tests bench format clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/' | expand -t 14
@@ -20,9 +22,12 @@ help: ## Show this list
 demo: $(VENV)/.ready-demo ## Set up, then write the demo page to out/demo
 	$(BIN)/g-ray demo --out $(OUT)
 
-test: lint types imports docs pytest ## Set up, then lint, types, import contract, docs, tests
+test: lint types imports docs package pytest ## Set up, then lint, types, import contract, docs, distributions, tests
 
-quick: lint ## Lint and all tests that are not in tests/slow_tests.txt: about a minute
+quick: lint ## Lint and the tests of the library: under a minute
+	$(PYTEST) -q -m "not slow" $(LIBRARY)
+
+quick-all: lint ## Lint and all tests that are not in tests/slow_tests.txt
 	$(PYTEST) -q -m "not slow"
 
 lint: $(VENV)/.ready-dev ## Style and formatting
@@ -37,6 +42,15 @@ imports: $(VENV)/.ready-dev ## Who may import whom
 
 docs: $(VENV)/.ready-dev ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+package: $(VENV)/.ready-dev ## Build the distributions into dist/, and check what is in them
+	@rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist . > dist.log 2>&1 || { cat dist.log; exit 1; }
+	$(BIN)/python -m build --no-isolation --wheel --outdir dist packaging/lab > dist.log 2>&1 || { cat dist.log; exit 1; }
+	$(BIN)/python -m build --no-isolation --wheel --outdir dist packaging/weights > dist.log 2>&1 || { cat dist.log; exit 1; }
+	@rm dist.log
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python packaging/check_dist.py dist
 
 generated: $(VENV)/.ready-dev ## Rewrite the generated tables of the README and the docs
 	$(BIN)/python tests/house/generated_text.py
@@ -71,11 +85,11 @@ clean: ## Remove everything that make has made
 	rm -rf $(VENV) .cache .hypothesis .pytest_cache .ruff_cache .import_linter_cache out site build dist
 
 $(VENV)/.ready-demo: $(SETUP) | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[view,calib]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[tool,view]" -e packaging/weights
 	@touch $@
 
 $(VENV)/.ready-dev: $(SETUP) | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]" -e packaging/lab -e packaging/weights
 	@touch $@ $(VENV)/.ready-demo
 
 # The first Python that is new enough; set PYTHON=… to choose one yourself.

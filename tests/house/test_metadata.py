@@ -11,6 +11,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LAB = tomllib.loads((ROOT / "packaging" / "lab" / "pyproject.toml").read_text())["project"]
+LIBRARY = ("geometry", "cameras", "rays", "coordinates.py", "encodings", "nn")
+OWN = {"g_ray", "g_ray_lab", "g_ray_weights"}
 IMPORT_NAMES = {"PIL": "pillow", "cv2": "opencv-python-headless", "google": "protobuf", "yaml": "pyyaml"}
 
 
@@ -18,33 +21,35 @@ def names(requirements: list[str]) -> set[str]:
     return {re.split(r"[\[<>=~! ]", requirement)[0].lower() for requirement in requirements}
 
 
-def imported(folder: Path) -> set[str]:
-    """Top-level packages that are neither ours nor Python's."""
+def imported(*places: Path) -> set[str]:
+    """Top-level packages that are neither ours nor Python's, in files and folders."""
     found = set()
-    for path in folder.rglob("*.py"):
+    for path in (file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place])):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
                 found |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 found.add(node.module.split(".")[0])
-    return {IMPORT_NAMES.get(n, n).lower() for n in found - {"g_ray"} - set(sys.stdlib_module_names)}
+    return {IMPORT_NAMES.get(n, n).lower() for n in found - OWN - set(sys.stdlib_module_names)}
 
 
-def test_the_package_imports_only_what_it_declares():
+def test_the_library_needs_its_dependencies_and_nothing_else():
+    assert imported(*(ROOT / "src" / "g_ray" / name for name in LIBRARY)) == names(PROJECT["dependencies"])
+
+
+def declared_by_the_tool() -> set[str]:
     extras = PROJECT["optional-dependencies"]
-    declared = names(PROJECT["dependencies"]).union(
-        *(names(extras[name]) for name in ("view", "calib", "render", "depth", "cluster", "hub", "eval"))
-    )
-    assert imported(ROOT / "src") <= declared
+    return names(PROJECT["dependencies"]).union(*(names(extras[n]) for n in ("tool", "view", "depth", "hub")))
 
 
-def test_it_declares_only_what_it_imports():
-    assert names(PROJECT["dependencies"]) <= imported(ROOT / "src")
+def test_the_packages_import_only_what_they_declare():
+    assert imported(ROOT / "src" / "g_ray") <= declared_by_the_tool()
+    assert imported(ROOT / "src" / "g_ray_lab") <= declared_by_the_tool() | names(LAB["dependencies"])
 
 
 def test_tests_import_only_what_dev_installs():
     extras = PROJECT["optional-dependencies"]
-    declared = names(PROJECT["dependencies"]).union(*(names(extra) for extra in extras.values()))
+    declared = declared_by_the_tool() | names(LAB["dependencies"]) | names(extras["dev"])
     own = {path.stem for path in (ROOT / "tests").rglob("*.py")}  # modules that tests share
     assert imported(ROOT / "tests") - own | imported(ROOT / "examples") <= declared
 
@@ -56,7 +61,10 @@ def pins() -> dict[str, str]:
 
 def test_everything_is_pinned_exactly():
     extras = PROJECT["optional-dependencies"]
-    wanted = names(PROJECT["dependencies"]).union(*(names(extra) for extra in extras.values())) - {"g-ray"}
+    wanted = declared_by_the_tool().union(
+        names(LAB["dependencies"]), *(names(extra) for extra in extras.values())
+    )
+    wanted -= {"g-ray", "g-ray-lab", "g-ray-weights"}
     assert wanted <= set(pins())
     assert pins()["torch"] == "2.13.0"
     assert not any("+" in version or "@" in version for version in pins().values())

@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from g_ray.models.checkpoint import FOLDER, find_shipped, list_shipped, read_card, resolve_weights
+from g_ray.models.checkpoint import (
+    find_shipped,
+    find_weights_folder,
+    list_shipped,
+    read_card,
+    resolve_weights,
+)
 
 MEGABYTE = 10**6
 
@@ -17,7 +23,10 @@ def test_every_file_is_small_whole_and_documented(name):
     known = read_card(name)
     assert {"recipe", "step", "command", "scores", "bytes", "provenance"} <= known.keys()
     assert known["bytes"] == path.stat().st_size
-    steps = [json.loads(line)["step"] for line in (FOLDER / f"{name}.log.jsonl").read_text().splitlines()]
+    steps = [
+        json.loads(line)["step"]
+        for line in (find_weights_folder() / f"{name}.log.jsonl").read_text().splitlines()
+    ]
     assert steps == sorted(steps) and steps[-1] == known["step"]
 
 

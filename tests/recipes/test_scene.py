@@ -47,7 +47,7 @@ def test_start_from_shipped_weights_and_refuse_those_of_another_network(
     path = room_scenes.write_weights(tmp_path / "nvs-test.safetensors", scene())
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     (tmp_path / "nvs-test.json").write_text(json.dumps({"sha256": digest}))
-    monkeypatch.setattr(checkpoint, "FOLDER", tmp_path)
+    monkeypatch.setattr(checkpoint, "find_weights_folder", lambda: tmp_path)
     words = ["train", "nvs-scene", "--data.folder", str(folder), "--init", "nvs-test", *QUICK]
     assert main([*words[:-6], "--out", str(tmp_path / "fits")]) == 0
     assert main([*words, "--out", str(tmp_path / "other")]) == 2

@@ -1,12 +1,13 @@
-"""Weights as files: those that come with the package, and any reconstruction network as one safetensors file.
+"""Weights as files: those of the distribution g-ray-weights, and any reconstruction network as one safetensors file.
 
-`weights/NAME.safetensors` in the package has a card (`NAME.json`) and a training log beside it.
+`NAME.safetensors` has a card (`NAME.json`) and a training log beside it.
 """
 
 import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,16 +25,28 @@ from g_ray.runtime.files import atomic_path
 
 Settings = TypeVar("Settings")
 
-FOLDER = Path(__file__).resolve().parents[1] / "weights"
+DISTRIBUTION = "g-ray-weights"
+"""What has the weights that `g-ray` uses by name; a distribution of its own, since they are forty times its code."""
+
+
+def find_weights_folder() -> Path:
+    """Find the folder of the weights' distribution; FileNotFoundError that says what to install if it is missing."""
+    spec = find_spec(DISTRIBUTION.replace("-", "_"))
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError(
+            f"the weights of g-ray are not installed: pip install {DISTRIBUTION} (in a clone: pip install -e "
+            "packaging/weights)"
+        )
+    return Path(spec.origin).parent
 
 
 def list_shipped(folder: Path | None = None) -> list[str]:
-    return sorted(path.stem for path in (folder or FOLDER).glob("*.safetensors"))
+    return sorted(path.stem for path in (folder or find_weights_folder()).glob("*.safetensors"))
 
 
 def find_shipped(name: str, folder: Path | None = None) -> Path:
     """Find the file of shipped weights of that name, and compare its digest with its card's."""
-    path = (folder or FOLDER) / f"{name}.safetensors"
+    path = (folder or find_weights_folder()) / f"{name}.safetensors"
     if not path.is_file():
         known = ", ".join(list_shipped(folder)) or "none"
         raise FileNotFoundError(
@@ -48,7 +61,7 @@ def find_shipped(name: str, folder: Path | None = None) -> Path:
 
 def read_card(name: str, folder: Path | None = None) -> dict[str, Any]:
     """Read what shipped weights are: recipe, command, scores, digest."""
-    return json.loads(((folder or FOLDER) / f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads(((folder or find_weights_folder()) / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def resolve_weights(weights: Path) -> Path:

@@ -42,10 +42,10 @@ class Ship:
     def run(self) -> None:
         import json
 
-        from g_ray.models.checkpoint import FOLDER
+        from g_ray.models.checkpoint import find_weights_folder
         from g_ray_lab.recipes.shipping import ship_run
 
-        folder = self.folder or FOLDER
+        folder = self.folder or find_weights_folder()
         card = ship_run(self.run_folder, self.name, folder, self.scenes, self._build_tests(), self.size)
         path = folder / f"{self.name}.safetensors"
         print(f"{path}: {card['bytes'] / 1e6:.1f} MB, {json.dumps(card['scores'])}")
