@@ -43,11 +43,7 @@ REGISTRIES = {
     "synthesis methods": "g_ray.models:METHODS",
     "reconstruction methods": "g_ray.models:RECONSTRUCTION_METHODS",
     "training recipes": "g_ray_lab.recipes:RECIPES",
-    "evaluation datasets": "g_ray_lab.datasets.dataset_registry:DATASETS",
-    "evaluation protocols": "g_ray_lab.scoring.protocols.protocol_registry:PROTOCOLS",
 }
-DOWNLOADS = "g_ray_lab.preparation.downloads:DOWNLOADS"
-PEERS = "g_ray.predictors.peers:PEERS"
 
 # Functions that convert a camera into another program's, and raise ValueError where that is not exact.
 CAMERA_WRITERS = {
@@ -140,16 +136,16 @@ def find_written_models(camera: Any, convert: Callable[[Any], Any]) -> str:
 def format_downloads() -> str:
     """Return where evaluation datasets are downloaded, and under which license."""
     lines = ["| name | dataset | license | page |", "|---|---|---|---|"]
-    for name, one in load(DOWNLOADS).items():
+    for name, one in load("g_ray_lab.preparation.downloads:DOWNLOADS").items():
         lines.append(f"| `{name}` | {one.title} | {one.license} | <{one.page}> |")
     return "\n".join(lines)
 
 
 def format_datasets() -> str:
     """Return the readers of evaluation datasets, with the download that they read and the first paths of its layout."""
-    downloads = load(DOWNLOADS)
+    downloads = load("g_ray_lab.preparation.downloads:DOWNLOADS")
     lines = ["| reader | reads | download | depth | layout |", "|---|---|---|---|---|"]
-    for name, one in load_registry("evaluation datasets").items():
+    for name, one in load("g_ray_lab.datasets.dataset_registry:DATASETS").items():
         layout = "<br>".join(f"`{path}`" for path in downloads[one.download].layout[:3])
         lines.append(f"| `{name}` | {one.title} | `{one.download}` | {one.depth} | {layout} |")
     return "\n".join(lines)
@@ -161,7 +157,7 @@ def format_protocols() -> str:
         "| protocol | part | reader | scenes | views | depth | decided here |",
         "|---|---|---|---|---|---|---|",
     ]
-    for name, one in load_registry("evaluation protocols").items():
+    for name, one in load("g_ray_lab.scoring.protocols.protocol_registry:PROTOCOLS").items():
         counts = (
             ", ".join(map(str, one.view_counts))
             if any(one.view_counts)
@@ -179,7 +175,7 @@ def format_peers() -> str:
         "|" + "---|" * 7,
     ]
     words = {"pinhole": "pinholes", "forward": "rays with z > 0", "any": "any"}
-    for name, card in load(PEERS).items():
+    for name, card in load("g_ray.predictors.peers:PEERS").items():
         views = "many" if card.many else "one"
         takes = card.describe_inputs() + ("; meters" if card.metric else "")
         lines.append(
