@@ -3,6 +3,7 @@
 import ast
 import importlib
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,13 @@ def test_every_path_exists(page):
     paths = re.findall(r"(?<![\w./-])(?:src|tests|benchmarks|examples|packaging)/[\w./-]*\w", page.read_text())
     for path in {ROOT / path for path in paths}:
         assert (path.parent if path.name.startswith("my_") else path).exists(), path
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.stem)
+def test_every_extra_exists(page):
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = re.findall(r"g-ray\[([\w,]+)\]", page.read_text())
+    assert {extra for extras in named for extra in extras.split(",")} <= set(known)
 
 
 def test_every_labelled_equation_of_the_method_has_its_row(shared_paper):
