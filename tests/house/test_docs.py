@@ -37,7 +37,7 @@ def test_code_that_is_not_run_compiles_and_imports_what_exists(page):
                     assert resolve(f"{node.module}.{alias.name}") is not None
 
 
-# Tables with a sentence per entry are written by hand. Which names exist is checked; docs/registries.md lists all of them.
+# Tables with a sentence per entry are written by hand: their names are checked. docs/registries.md lists all names.
 TABLES = {
     ("conventions", "Coordinates"): "coordinates",
     ("conventions", "Frequency banks"): "encodings",
