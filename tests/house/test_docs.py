@@ -95,8 +95,10 @@ def test_every_dotted_name_exists(page):
 
 @pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.stem)
 def test_every_path_exists(page):
-    """Of the repository's own folders. A file called `my_…` is one that the reader writes: its folder exists."""
-    paths = re.findall(r"(?<![\w./-])(?:src|tests|benchmarks|examples|packaging)/[\w./-]*\w", page.read_text())
+    """A file called `my_…` is one that the reader writes: its folder exists."""
+    paths = re.findall(
+        r"(?<![\w./-])(?:src|tests|benchmarks|examples|packaging)/[\w./-]*\w", page.read_text()
+    )
     for path in {ROOT / path for path in paths}:
         assert (path.parent if path.name.startswith("my_") else path).exists(), path
 
