@@ -15,9 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from g_ray_lab.textured.levels import OPENARENA, LevelSource, list_levels
-from g_ray_lab.textured.walk import draw_walk
-from g_ray_lab.textured.walk_lenses import LensKind, draw_cameras
+from g_ray_lab.textured import OPENARENA, LensKind, LevelSource, draw_cameras, draw_walk, list_levels
 
 KINDS: tuple[LensKind, ...] = ("pinhole", "fisheye", "mixed")
 VIEWS = 8

@@ -6,12 +6,12 @@ from pathlib import Path
 import torch
 
 from g_ray.cameras.camera import Camera
+from g_ray.demo.random_room import make_random_room
 from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.export.result import Reconstruction
 from g_ray.geometry.pose import Pose
 from g_ray_lab.sources.reconstruction_settings import RoomsViews
-from g_ray_lab.sources.rooms import make_random_room
-from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
+from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
 
 
 @cache

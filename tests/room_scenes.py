@@ -10,10 +10,11 @@ from PIL import Image
 
 from g_ray.cameras import OpenCV, OpenCVFisheye, Pinhole
 from g_ray.cameras.camera import Camera
+from g_ray.demo.random_room import make_random_room
 from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import write_cameras
 from g_ray.geometry.pose import Pose
-from g_ray_lab.sources.rooms import make_random_room
+from g_ray_lab.sources.covisibility import CoarseView, compute_pairwise
 
 OPENGL = torch.diag(torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64))
 
@@ -26,6 +27,20 @@ class Shot:
     pixels: np.ndarray
     z_depth: np.ndarray
     ray_depth: np.ndarray
+
+
+def compute_covisibility(cameras, poses: Pose, points: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+    """Covisibility [set view view] of the views of a batch, whose cameras are batched over sets or not at all."""
+    matrices = []
+    for index in range(len(points)):
+        views = [
+            CoarseView(points[index, view], valid[index, view], camera, points[index, view].norm(dim=-1))
+            for view, camera in enumerate(
+                camera[index] if camera.batch_shape else camera for camera in cameras
+            )
+        ]
+        matrices.append(torch.from_numpy(compute_pairwise(views, poses[index])))
+    return torch.stack(matrices)
 
 
 def lens(kind: str, width: int, height: int) -> Camera:
@@ -206,10 +221,10 @@ def write_weights(path: Path, recipe=None, seed: int = 0) -> Path:
     from safetensors.torch import save_file
 
     from g_ray.models.lvsm import LVSM
-    from g_ray_lab.recipes import nvs_recipes as nvs
+    from g_ray_lab.recipes import nvs_recipes
 
     if recipe is None:
-        tiny = nvs.tiny("gta_gray")
+        tiny = nvs_recipes.tiny("gta_gray")
         recipe = replace(tiny, model=replace(tiny.model, dim=48, layers=2, ffn=48))
     torch.manual_seed(seed)
     weights = LVSM(recipe.model).state_dict()

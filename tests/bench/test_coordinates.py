@@ -1,6 +1,6 @@
 """The comparison of ray coordinates says what the conventions page says."""
 
-from g_ray_lab.bench.bench_coordinates import compare_coordinates
+from g_ray_lab.bench.bench_encodings import compare_coordinates
 
 
 def test_all_are_good_in_front_and_tangent_breaks_beyond_180_degrees():

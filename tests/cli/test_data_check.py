@@ -9,7 +9,7 @@ import torch
 
 from g_ray.cli.main import main
 from g_ray.formats import read_scene
-from g_ray_lab.sources.checks.scene_check import _make_depth_view, check_scene
+from g_ray_lab.sources.scene_check import _make_depth_view, check_scene
 
 SIDE = (48, 36)
 """Width and height of the photographs that `room_scenes.shots` takes."""
@@ -160,7 +160,7 @@ FAULTS = {  # how a scene is spoiled, whether that is an error or a warning, and
 def test_faults_are_found(tmp_path, monkeypatch, room_scenes, shots, good, fault):
     spoil, level, said, file = FAULTS[fault]
     if file and level == "error":  # of one file: views need not be compared, which takes a second
-        monkeypatch.setattr("g_ray_lab.sources.checks.scene_check.find_contradiction", lambda *_: None)
+        monkeypatch.setattr("g_ray_lab.sources.scene_check.find_contradiction", lambda *_: None)
     folder = tmp_path / "room"
     shutil.copytree(good, folder)
     spoil(folder, room_scenes, shots)

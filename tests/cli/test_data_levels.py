@@ -6,8 +6,8 @@ import pytest
 from level_files import write_package
 
 from g_ray.cli.main import main
-from g_ray_lab.cli.data_textured import Levels, parse_size
-from g_ray_lab.textured.levels import is_test_level
+from g_ray_lab.cli.data_rendering import Levels, parse_size
+from g_ray_lab.textured.scene_sources import is_test_level
 
 SPLIT = "test" if is_test_level("mini") else "train"
 OTHER = "train" if SPLIT == "test" else "test"

@@ -13,10 +13,10 @@ from PIL import Image
 
 from g_ray.cli.main import main
 from g_ray.cli.text import CountBar
-from g_ray_lab.cli.data_objects import parse_options
+from g_ray_lab.cli.data_rendering import parse_options
 from g_ray_lab.datasets.objaverse import NAMES, PARTIAL, find_objects
 from g_ray_lab.sources.dataset_folder import claim_folder
-from g_ray_lab.sources.objects.render_objects import ObjectSettings
+from g_ray_lab.sources.render_objects import ObjectSettings
 
 COARSE = ["--size", "16", "--antialias", "1"]
 

@@ -6,10 +6,8 @@ import pytest
 
 from g_ray.cli.main import main
 from g_ray.formats import read_scene
-from g_ray_lab.sources.checks.scene_check import check_scene
-from g_ray_lab.textured.assets import AssetFolders, open_assets
-from g_ray_lab.textured.room_source import RoomSource
-from g_ray_lab.textured.textured_room import make_textured_room
+from g_ray_lab.sources.scene_check import check_scene
+from g_ray_lab.textured import AssetFolders, RoomSource, make_textured_room, open_assets
 
 NOTHING = ("--furniture", "none", "--objects", "none", "--images", "none")
 

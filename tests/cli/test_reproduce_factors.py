@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from g_ray.cli.main import main
-from g_ray_lab.recipes import nvs_recipes as nvs
+from g_ray_lab.recipes import nvs_recipes
 from g_ray_lab.sources.nvs_settings import PathsData, RoomsData
 from g_ray_lab.tables import factor_tables as reproduce_factors
 from g_ray_lab.tables import synthesis_tables as reproduce_synthesis
@@ -18,7 +18,7 @@ ZOOMS = ("z1.0", "z1.5", "z2.0", "z2.5")
 @pytest.fixture(autouse=True)
 def miniature(monkeypatch, tmp_path):
     """One step of very small networks on very small images; no LPIPS weights in the cache."""
-    make = nvs.tiny
+    make = nvs_recipes.tiny
 
     def tiny(method):
         recipe = make(method)
@@ -29,8 +29,8 @@ def miniature(monkeypatch, tmp_path):
             schedule=Schedule(lr=1e-3, steps=1),
         )
 
-    monkeypatch.setattr(nvs, "tiny", tiny)
-    monkeypatch.setattr(nvs, "quick", tiny)
+    monkeypatch.setattr(nvs_recipes, "tiny", tiny)
+    monkeypatch.setattr(nvs_recipes, "quick", tiny)
     monkeypatch.setattr(reproduce_synthesis, "TEST_ROOMS", 2)
     monkeypatch.setattr(reproduce_factors, "FACTOR_SCENES", 2)
     monkeypatch.setenv("G_RAY_CACHE", str(tmp_path / "no-weights"))

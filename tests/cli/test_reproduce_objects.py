@@ -10,9 +10,9 @@ from released_states import make_state
 
 from g_ray.cli.main import main
 from g_ray.runtime.out_folder import claim_out
-from g_ray_lab.recipes import nvs_recipes as nvs
+from g_ray_lab.recipes import nvs_recipes
 from g_ray_lab.sources.nvs_settings import OBJECTS
-from g_ray_lab.sources.objects.object_index import PROTOCOLS, assign_split, write_indices
+from g_ray_lab.sources.object_index import PROTOCOLS, assign_split, write_indices
 from g_ray_lab.training.recipe import Schedule
 
 NAMES = [f"object{i}" for i in range(60)]
@@ -29,7 +29,7 @@ def root(tmp_path_factory, write_objects):
 @pytest.fixture
 def miniature(monkeypatch, tmp_path):
     """The small scale with two steps of a very small network; no LPIPS weights."""
-    make = nvs.objects_tiny
+    make = nvs_recipes.objects_tiny
 
     def tiny(method, root=OBJECTS):
         recipe = make(method, root)
@@ -40,7 +40,7 @@ def miniature(monkeypatch, tmp_path):
             schedule=Schedule(lr=1e-3, steps=2),
         )
 
-    monkeypatch.setattr(nvs, "objects_tiny", tiny)
+    monkeypatch.setattr(nvs_recipes, "objects_tiny", tiny)
     monkeypatch.setenv("G_RAY_CACHE", str(tmp_path / "no-weights"))
 
 

@@ -10,10 +10,10 @@ from released_states import make_state
 
 from g_ray.cli.main import main
 from g_ray_lab.datasets.objaverse import ObjectCameras, read_cameras, read_image
-from g_ray_lab.recipes import released_recipe as released
-from g_ray_lab.sources.objects.object_cameras import sample_cameras
-from g_ray_lab.sources.objects.object_index import write_indices
-from g_ray_lab.sources.objects.object_trajectory import TrajectoryObjects, make_path_cameras
+from g_ray_lab.recipes import released_recipe
+from g_ray_lab.sources.object_index import write_indices
+from g_ray_lab.sources.object_trajectory import TrajectoryObjects, make_path_cameras
+from g_ray_lab.sources.render_objects import sample_cameras
 
 SIZE = 24
 
@@ -69,9 +69,9 @@ def test_frames_show_the_object_of_the_given_views(root):
 
 
 def test_the_figure_in_miniature(root, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(released, "GRID", 4)
+    monkeypatch.setattr(released_recipe, "GRID", 4)
     networks = tmp_path / "networks"
-    released.convert_released_lvsm(
+    released_recipe.convert_released_lvsm(
         make_state(patch=6),
         networks / "runs" / "rayrope-seed0" / "model.safetensors",
         method=None,

@@ -112,7 +112,7 @@ def test_a_method_sets_defaults_that_options_override(words, monkeypatch):
 
     def record(name, recipe, run, provenance):
         started[name] = recipe
-        return engine.Outcome(run.out, run.out, 0, 0, None)
+        return engine.TrainingOutcome(run.out, run.out, 0, 0, None)
 
     monkeypatch.setattr(engine, "train", record)
     assert main(["train", *words, "--out", "nowhere", "--model.conditioning", "camray", "--seed", "3"]) == 0
@@ -169,7 +169,7 @@ def test_settings_of_single_folders_on_the_command_line(monkeypatch, capsys):
 
     def record(name, recipe, run, provenance):
         started.append(recipe)
-        return engine.Outcome(run.out, run.out, 0, 0, None)
+        return engine.TrainingOutcome(run.out, run.out, 0, 0, None)
 
     monkeypatch.setattr(engine, "train", record)
     words = ["train", "recon-scenes-stage2", "--out", "nowhere", "--data.folders", "a", "b"]

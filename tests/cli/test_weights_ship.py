@@ -13,18 +13,16 @@ from g_ray.runtime.files import strip_paths
 from g_ray.synthesis.synthesizer import load_network
 from g_ray_lab.cli.train_command import collect_provenance
 from g_ray_lab.cli.weights_commands import Ship
-from g_ray_lab.losses.loss_settings import NVSLossSettings
-from g_ray_lab.recipes import nvs_recipes as nvs
-from g_ray_lab.recipes import reconstruction_recipes as reconstruction
+from g_ray_lab.losses import NVSLossSettings
+from g_ray_lab.recipes import nvs_recipes, reconstruction_recipes
 from g_ray_lab.recipes.shipping import format_command
 from g_ray_lab.training.engine import train
-from g_ray_lab.training.recipe import CurveRecipe, Schedule
-from g_ray_lab.training.run_settings import Run
+from g_ray_lab.training.recipe import CurveRecipe, Run, Schedule
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    tiny = nvs.tiny("gta_gray")
+    tiny = nvs_recipes.tiny("gta_gray")
     recipe = replace(
         tiny,
         model=replace(tiny.model, dim=48, layers=2, ffn=48),
@@ -68,7 +66,7 @@ def test_what_is_shipped_is_the_network_in_half_precision(finished, tmp_path):
 
 
 def test_reconstruction_networks_are_scored_through_the_tables_lenses(tmp_path, capsys):
-    tiny = reconstruction.tiny("gray")
+    tiny = reconstruction_recipes.tiny("gray")
     recipe = replace(
         tiny,
         data=replace(tiny.data, batch=1, views=(2, 3), fov_deg=(70.0, 71.0)),

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from g_ray.cameras import OpenCV, OpenCVFisheye, Pinhole
+from g_ray.demo.random_room import make_random_room
 from g_ray.geometry.pose import Pose
-from g_ray_lab.sources.checks.axes_check import (
+from g_ray_lab.sources.axes_check import (
     DECLARED,
     READINGS,
     MatchedViews,
     check_axes,
     compute_miss_rad,
+    match_images,
     validate_axes,
 )
-from g_ray_lab.sources.checks.patch_matching import match_images
-from g_ray_lab.sources.rooms import make_random_room
 
 TURNED, INVERSE, BOTH, FORWARD = list(READINGS)[1:]
 TURN = torch.diag(torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64))

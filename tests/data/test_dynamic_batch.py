@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from g_ray_lab.sources import RoomsReconstruction, RoomsViews
-from g_ray_lab.sources.reconstruction_batch import BatchShape
+from g_ray_lab.sources.reconstruction_settings import RoomsViews
+from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
+from g_ray_lab.sources.shaped_sets import BatchShape
 
 SETTINGS = RoomsViews(224, 224, 120, (2, 24), (0.33, 1.0), 240)
 PAPER = RoomsReconstruction(SETTINGS)

@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from g_ray_lab.recipes import reconstruction_recipes as reconstruction
+from g_ray_lab.recipes import reconstruction_recipes
 from g_ray_lab.sources.reconstruction_settings import RECONSTRUCTION_DATA, RoomsLenses
-from g_ray_lab.sources.rooms.lensed_rooms import Lens, LensedRooms
-from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
+from g_ray_lab.sources.rooms_reconstruction import Lens, LensedRooms, RoomsReconstruction
 
 ROOMS = LensedRooms(RoomsLenses(32, 32, 3, (3, 3), off_center=0.0), patch=4)
 
@@ -72,8 +71,8 @@ def test_training_sees_every_lens_and_batches_repeat():
 def test_settings_are_checked_and_stored():
     with pytest.raises(ValueError, match="between 0° and 240°"):
         LensedRooms(replace(ROOMS.settings, fisheye_deg=(100.0, 300.0)))
-    recipe = reconstruction.see_through_all_lenses(reconstruction.tiny("gray"))
+    recipe = reconstruction_recipes.see_through_all_lenses(reconstruction_recipes.tiny("gray"))
     assert RECONSTRUCTION_DATA["rooms-lenses"] is type(recipe.data)
     assert isinstance(recipe.data.build_source(0, 4), LensedRooms)
     with pytest.raises(ValueError, match="a recipe on rooms"):
-        reconstruction.see_through_all_lenses(reconstruction.scenes_tiny())
+        reconstruction_recipes.see_through_all_lenses(reconstruction_recipes.scenes_tiny())

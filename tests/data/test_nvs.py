@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+from g_ray.demo.random_room import make_random_room
 from g_ray.demo.room import Room
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.resample import center_box, resample
-from g_ray_lab.sources import NVSBatch, RoomsData, RoomsNVS, make_random_room
-from g_ray_lab.sources.nvs_batch import compute_zoom_factors
-from g_ray_lab.sources.rooms.rooms_nvs import SceneDraws
+from g_ray_lab.sources.arc_views import ArcDraws, RoomsNVS
+from g_ray_lab.sources.batches import NVSBatch, compute_zoom_factors
+from g_ray_lab.sources.nvs_settings import RoomsData
 
 SMALL = RoomsNVS(RoomsData(24, 18, 3))
 
@@ -128,9 +129,9 @@ def test_contexts_show_what_targets_show():
     data = change(SMALL, batch=2, width=96, height=72)
     batch = data.make_batch(3)
     for scene in range(2):
-        draw = SceneDraws(data, 3 * 2 + scene, 0)
+        draw = ArcDraws(data, 3 * 2 + scene, 0)
         room = make_random_room(draw.content, data.settings.solids, coarse=True)
-        first = Pose.look_at(*draw.compute_positions())[0].to(torch.float32)
+        first = Pose.look_at(draw.eyes, draw.aims)[0].to(torch.float32)
         target, pose = batch.targets.cameras[0][scene], batch.targets.poses[scene, 0]
         seen = room.render(target, first @ pose)
         assert torch.allclose(seen.rgb.movedim(-1, 0), batch.target_images[scene, 0], atol=3e-3)
@@ -169,12 +170,11 @@ def test_a_stack_of_rooms_renders_each():
 def test_no_camera_stands_in_a_wall_or_a_solid():
     batch = change(SMALL, batch=40, width=6, height=6, targets=2).make_batch(0)
     for number in range(40):
-        draw = SceneDraws(change(SMALL, targets=2), number, 0)
+        draw = ArcDraws(change(SMALL, targets=2), number, 0)
         room = make_random_room(draw.content, 5, coarse=True, dtype=torch.float64)
-        eyes, _ = draw.compute_positions()
-        local = (room.solids.solid_from_world[:, None] @ (eyes - room.solids.center[:, None])[..., None])[
-            ..., 0
-        ]
+        local = (
+            room.solids.solid_from_world[:, None] @ (draw.eyes - room.solids.center[:, None])[..., None]
+        )[..., 0]
         assert (local[0].abs() < 1).all()
         assert (local[1:].abs().amax(-1) > 1).all()
     assert batch.target_images.isfinite().all()

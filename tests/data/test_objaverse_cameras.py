@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from g_ray_lab.datasets.objaverse import DOLLY, FOCAL, NATIVE
-from g_ray_lab.sources.objects.object_cameras import (
+from g_ray_lab.sources.render_objects import (
     FOV_DEG,
     NEAREST,
     UNIT_PX,

@@ -23,16 +23,17 @@ from g_ray_lab.datasets.objaverse import (
     write_object,
 )
 from g_ray_lab.meshes.mesh_files import find_meshes
+from g_ray_lab.sources import render_objects as cluster
 from g_ray_lab.sources.dataset_folder import claim_folder
-from g_ray_lab.sources.objects import render_cluster as cluster
-from g_ray_lab.sources.objects.object_cameras import sample_cameras
-from g_ray_lab.sources.objects.render_cluster import Cluster, render_on_cluster
-from g_ray_lab.sources.objects.render_objects import (
+from g_ray_lab.sources.render_objects import (
+    Cluster,
     ObjectJob,
     ObjectSettings,
     list_object_jobs,
     render_object,
     render_objects,
+    render_on_cluster,
+    sample_cameras,
 )
 
 TINY = ObjectSettings(size=16, antialias=1)

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from g_ray_lab.sources.arc_views import ArcDraws, RoomsNVS
 from g_ray_lab.sources.nvs_settings import ObjectArcsData, RoomsData
-from g_ray_lab.sources.objects.object_arcs import ObjectArcsNVS
-from g_ray_lab.sources.rooms.rooms_nvs import RoomsNVS
+from g_ray_lab.sources.object_arcs import ObjectArcsNVS
 
 pytest.importorskip("embreex")
 
@@ -45,15 +45,15 @@ def test_a_zoom_magnifies_the_middle(objects):
 
 def test_up_is_up(objects):
     """The object's highest point, found in its mesh, is imaged where the picture has it."""
-    from g_ray_lab.sources.objects.object_arcs import EXTENT_M
-    from g_ray_lab.sources.objects.render_objects import ObjectSettings, load_mesh
+    from g_ray_lab.sources.object_arcs import EXTENT_M
+    from g_ray_lab.sources.render_objects import ObjectSettings, load_mesh
 
     source = replace(
         objects, settings=replace(objects.settings, pose_frame="room", width=64, height=64, batch=4)
     )
     batch = source.make_batch(0)
     for scene in range(4):
-        job = source._get_object(source.draw_scene(scene, 0))
+        job = source._get_object(ArcDraws(source, scene, 0))
         corners = torch.cat(
             [torch.as_tensor(part.vertices, dtype=torch.float64) for part in load_mesh(job, ObjectSettings())]
         )
@@ -67,12 +67,12 @@ def test_up_is_up(objects):
 
 
 def test_products_are_kept_apart(objects):
-    from g_ray_lab.sources.objects.products import get_product
+    from g_ray_lab.sources.object_index import get_product
 
     products = {split: {get_product(job.name) for job in jobs} for split, jobs in objects.jobs.items()}
     assert not products["train"] & products["test"] and not products["train"] & products["held_out"]
     assert 0.05 < len(products["test"]) / sum(map(len, products.values())) < 0.15
-    held_out = objects._get_object(objects.draw_scene(0, 2**31))
+    held_out = objects._get_object(ArcDraws(objects, 0, 2**31))
     assert held_out in objects.jobs["held_out"]
 
 

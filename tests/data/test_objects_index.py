@@ -8,17 +8,17 @@ import pytest
 
 from g_ray.cli.main import main
 from g_ray_lab.sources.nvs_settings import ObjectsData
-from g_ray_lab.sources.objects.object_index import (
+from g_ray_lab.sources.object_index import (
     EVERY_VIEW,
     PROTOCOLS,
     assign_split,
     draw_context_pair,
     draw_contexts,
     read_index,
+    read_released_contexts,
     write_indices,
 )
-from g_ray_lab.sources.objects.objects_nvs import ObjectsNVS
-from g_ray_lab.sources.objects.released_index import read_released_contexts
+from g_ray_lab.sources.objects_nvs import ObjectsNVS
 
 TESTED = [f"object{i}" for i in range(200) if assign_split(f"object{i}") == "test"][:3]
 TRAINED = [f"object{i}" for i in range(200) if assign_split(f"object{i}") == "train"][:2]
@@ -164,7 +164,7 @@ def no_file(root, index):
         (missing_image, f"{MISSING}: no such image"),
         (missing_object, "names an object that is not there"),
         (other_cameras, "made for other cameras"),
-        (edited, "is not what SHA256SUMS beside it says"),
+        (edited, "does not match SHA256SUMS next to it"),
         (no_json, "not an index of objects"),
         (no_file, r"novel_fov_dolly\.json"),
     ],

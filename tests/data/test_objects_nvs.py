@@ -8,8 +8,9 @@ import torch
 
 from g_ray_lab.datasets.objaverse import NAMES, read_cameras
 from g_ray_lab.sources.nvs_settings import ObjectsData
-from g_ray_lab.sources.objects.object_index import EVERY_VIEW, PROTOCOLS, assign_split
-from g_ray_lab.sources.objects.objects_nvs import ObjectsNVS, RecentCache, RenderedObjects, ViewRequest
+from g_ray_lab.sources.object_index import EVERY_VIEW, PROTOCOLS, assign_split
+from g_ray_lab.sources.objects_nvs import ObjectsNVS, RenderedObjects, ViewRequest
+from g_ray_lab.sources.recent_cache import RecentCache
 
 TESTED = [f"object{i}" for i in range(200) if assign_split(f"object{i}") == "test"][:2]
 TRAINED = [f"object{i}" for i in range(200) if assign_split(f"object{i}") == "train"][:5]
@@ -56,7 +57,7 @@ def test_a_batch_is_a_function_of_seed_step_and_rank(source, root):
 def test_a_cache_changes_nothing(source):
     tight = change(source, cache_mb=0)
     assert all(same(source.make_batch(step), tight.make_batch(step)) for step in range(4))
-    assert len(tight.objects._images.things) == 0
+    assert len(tight.objects._images.values) == 0
     assert same(pickle.loads(pickle.dumps(source)).make_batch(2), source.make_batch(2))
 
 
@@ -153,4 +154,4 @@ def test_recent_things_stay():
     assert [make(key) for key in "abaca"] == list("abaca")
     assert made == ["a", "b", "c"]
     make("b")
-    assert made == ["a", "b", "c", "b"] and len(recent.things) == 2
+    assert made == ["a", "b", "c", "b"] and len(recent.values) == 2

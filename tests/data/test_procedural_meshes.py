@@ -9,8 +9,9 @@ from g_ray.geometry.pose import Pose
 from g_ray_lab.datasets.objaverse import NATIVE
 from g_ray_lab.meshes.mesh_files import scale_to_unit_size
 from g_ray_lab.meshes.textured_scene import MeshScene
-from g_ray_lab.sources.objects.object_cameras import make_object_random, sample_cameras
-from g_ray_lab.sources.objects.procedural_meshes import SHAPES, make_random_object
+from g_ray_lab.sources.draws import make_object_random
+from g_ray_lab.sources.procedural_meshes import SHAPES, make_random_object
+from g_ray_lab.sources.render_objects import sample_cameras
 
 
 def made(seed: int):

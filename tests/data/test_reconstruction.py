@@ -8,15 +8,24 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from room_scenes import compute_covisibility
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.cameras.distortion import critical_angle, rho_slope
+from g_ray.demo.random_room import make_random_room
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
-from g_ray_lab.sources import ReconstructionBatch, RoomsReconstruction, RoomsViews, make_random_room
-from g_ray_lab.sources.covisibility import compute_covisibility
+from g_ray_lab.sources.batches import ReconstructionBatch
 from g_ray_lab.sources.random_lenses import MONOTONE_RAD, STRENGTH, draw_fisheye_coefficients
-from g_ray_lab.sources.rooms.rooms_reconstruction import PER_STEP, START, SetDraws, make_walk, reflect_into
+from g_ray_lab.sources.reconstruction_settings import RoomsViews
+from g_ray_lab.sources.rooms_reconstruction import (
+    PER_STEP,
+    START,
+    RoomsReconstruction,
+    SetDraws,
+    make_walk,
+    reflect_into,
+)
 
 SMALL = RoomsReconstruction(RoomsViews(28, 28, 3, step_m=0.5))
 LENSES = [("pinhole", 1.0), ("pinhole", 3.0), ("mixed", 1.0), ("fisheye", 1.0), ("fisheye", 2.0)]

@@ -7,7 +7,7 @@ import torch
 
 from g_ray_lab.sources.random_lenses import draw_contained_fisheyes, reproject_batch
 from g_ray_lab.sources.reconstruction_settings import RoomsViews
-from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
+from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
 
 ROOMS = RoomsReconstruction(
     RoomsViews(192, 192, fov_deg=(70.0, 90.0), off_center=0.0, step_m=0.5), patch=8, split="test"

@@ -6,9 +6,9 @@ import torch
 from PIL import Image
 
 from g_ray.cameras import CAMERAS, OpenCVFisheye, Pinhole
+from g_ray.demo.random_room import make_random_room
 from g_ray.geometry.pose import Pose
 from g_ray.rays.resample import center_box, compute_resampling_weights, resample
-from g_ray_lab.sources import make_random_room
 
 BOXES = [None, (3.25, 1.5, 40.75, 30.0), (0.0, 0.0, 12.3, 9.1), (20.0, 10.0, 48.0, 36.0)]
 

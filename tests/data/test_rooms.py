@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
+from g_ray.demo.random_room import make_random_room
 from g_ray.demo.textures import PATTERNS
 from g_ray.geometry.pose import Pose
-from g_ray_lab.sources import make_random_room
 
 WIDE = Pinhole.from_fov(90.0, 48, 36).to(dtype=torch.float64)
 TELE = Pinhole.from_fov(35.0, 48, 36).to(dtype=torch.float64)

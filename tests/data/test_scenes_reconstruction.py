@@ -9,21 +9,16 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from room_scenes import compute_covisibility
 
 from g_ray.cameras import Pinhole, RayMapCamera
 from g_ray.geometry.pointmap import transform_points
-from g_ray_lab.sources import (
-    MixtureReconstruction,
-    RoomsReconstruction,
-    RoomsViews,
-    ScenesReconstruction,
-    ScenesViews,
-)
-from g_ray_lab.sources.covisibility import compute_covisibility, compute_overlap, draw_covisible_views
-from g_ray_lab.sources.reconstruction_settings import FolderSettings
-from g_ray_lab.sources.redraw import UnreadableFolder
-from g_ray_lab.sources.scenes.scene_store import DepthReading
-from g_ray_lab.sources.splits import HELD_OUT
+from g_ray_lab.sources.covisibility import compute_overlap, draw_covisible_views
+from g_ray_lab.sources.draws import HELD_OUT, UnreadableFolder
+from g_ray_lab.sources.reconstruction_settings import FolderSettings, RoomsViews, ScenesViews
+from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
+from g_ray_lab.sources.scenes_reconstruction import DepthReading, ScenesReconstruction
+from g_ray_lab.sources.shaped_sets import MixtureReconstruction
 
 TENSORS = ("images", "world_points", "camera_points", "ray_depth", "z_depth", "valid")
 SMALL = ScenesViews(28, 28, 2, (2, 3), (0.5, 1.0), zoom_max=1.4, color=False)
@@ -61,7 +56,7 @@ def test_a_batch_is_a_function_of_seed_step_and_rank(data):
     first = data.make_batch(5, 1)
     assert same(first, data.make_batch(5, 1))
     fresh = pickle.loads(pickle.dumps(data))
-    assert not fresh.store._kept and same(first, fresh.make_batch(5, 1))
+    assert not fresh.store.recent.values and same(first, fresh.make_batch(5, 1))
     others = [data.make_batch(5, 0), replace(data, seed=1).make_batch(5, 1), data.make_held_out()]
     assert not any(first.names == other.names for other in others)
     torch.manual_seed(0)
@@ -115,7 +110,7 @@ def test_points_depths_rays_and_poses_are_of_one_world(data):
 
 def test_depth_is_what_the_room_has_on_those_rays(room_scenes, tmp_path):
     """Crops, zooms and resizing move nothing: every pixel's ray, cast again, meets the surface that it is given."""
-    from g_ray_lab.sources import make_random_room
+    from g_ray.demo.random_room import make_random_room
 
     shots = room_scenes.shots(4, ("pinhole", "fisheye"), width=160, height=120)
     room_scenes.write_nerfstudio_depth(tmp_path, shots)
@@ -377,12 +372,12 @@ def test_photographs_of_the_size_of_the_batch_keep_their_pixels(shapes):
 def test_recent_views_are_bounded_and_not_sent_to_workers(shapes, monkeypatch):
     source = ScenesReconstruction(replace(STORED, folders=(shapes / "scene3",)), patch=14)
     first = source.make_batch(0)
-    assert len(source.recent) > 1 and not pickle.loads(pickle.dumps(source)).recent
+    assert len(source.recent.values) > 1 and not pickle.loads(pickle.dumps(source)).recent.values
     assert same(first, source.make_batch(0))
-    monkeypatch.setattr(source.recent, "KEPT", 56 * 42 + 1, raising=False)
+    monkeypatch.setattr(source.recent, "limit", 56 * 42 + 1)
     for step in range(4):
         source.make_batch(step), source.make_held_out()
-    assert len(source.recent) == 1
+    assert len(source.recent.values) == 1
 
 
 @pytest.mark.parametrize("changes", [{"zoom_max": 1.2}, {"off_center": 0.5}, {"aspect": (0.5, 1.0)}])

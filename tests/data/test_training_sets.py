@@ -10,11 +10,12 @@ from PIL import Image
 from scipy.spatial.transform import Rotation
 
 from g_ray.cameras import Pinhole
+from g_ray.demo.random_room import make_random_room
 from g_ray.formats import SCENES, find_scenes, read_scene
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import convert_to_ray_depth
 from g_ray.rays.ray_map import RayMap
-from g_ray_lab.sources.rooms import make_random_room
+from g_ray_lab.datasets.scene_formats import SCENE_FORMATS
 
 OPENGL = np.diag([1.0, -1.0, -1.0, 1.0])
 WIDTH, HEIGHT, FOV = 64, 48, pi / 2
@@ -269,7 +270,7 @@ def test_points_in_the_world_are_where_they_were(layout, tmp_path, room_scenes):
     shots = WRITERS[layout](tmp_path, room_scenes)
     (folder,) = find_scenes(tmp_path)
     scene = read_scene(folder)
-    assert scene.kind == SCENES[layout].title and len(scene) == 4
+    assert scene.kind == {**SCENES, **SCENE_FORMATS}[layout].title and len(scene) == 4
     for view in range(4):
         rays = RayMap.from_camera(scene.cameras[view])
         file = scene.depth[view]

@@ -13,12 +13,12 @@ def miniature_size():
 @pytest.fixture(scope="session")
 def miniature_root(tmp_path_factory, miniature_size):
     """`miniature_root(name)`: the root of a dataset's miniature; datasets that share files share it."""
-    from g_ray_lab.datasets.dataset_registry import DATASETS
+    from g_ray_lab.miniatures import MINIATURES
 
     written = {}
 
     def get(name):
-        write = DATASETS[name].write_miniature
+        write = MINIATURES[name]
         if write not in written:
             written[write] = tmp_path_factory.mktemp("dataset")
             write(written[write], miniature_size)

@@ -11,7 +11,9 @@ from g_ray_lab.scoring.grouped_protocol import make_shapes
 from g_ray_lab.scoring.nvs_scorer import REFERENCES, measure_enlarged, warp_by_rotation
 from g_ray_lab.scoring.rendered_protocols import FovProtocol, PathsProtocol, WhoZoomsProtocol
 from g_ray_lab.scoring.shard import Shard
-from g_ray_lab.sources import NVSBatch, RoomsData, RoomsNVS
+from g_ray_lab.sources.arc_views import RoomsNVS
+from g_ray_lab.sources.batches import NVSBatch
+from g_ray_lab.sources.nvs_settings import RoomsData
 
 PROTOCOL = FovProtocol(24, 24, scenes=5, at_once=2)
 

@@ -12,7 +12,7 @@ from g_ray_lab.recipes.nvs_recipes import objects_tiny as tiny
 from g_ray_lab.scoring.nvs_scorer import REFERENCES, NVSScorer, make_predictor
 from g_ray_lab.scoring.objects_protocol import ObjectsProtocol
 from g_ray_lab.scoring.study_runs import Study, run_study
-from g_ray_lab.sources.objects.object_index import (
+from g_ray_lab.sources.object_index import (
     PROTOCOLS,
     ObjectIndex,
     assign_split,

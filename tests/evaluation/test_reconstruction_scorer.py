@@ -7,11 +7,11 @@ import pytest
 
 from g_ray.cli.main import main
 from g_ray.reconstruction.set_metrics import METRICS, SetGeometry
-from g_ray_lab.recipes import reconstruction_recipes as reconstruction
+from g_ray_lab.recipes import reconstruction_recipes
 from g_ray_lab.scoring.reconstruction_scorer import LENSES, PhotosScorer, RoomsScorer, score_batch
 from g_ray_lab.scoring.study_runs import Study, run_study
 from g_ray_lab.sources.reconstruction_settings import RoomsViews
-from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
+from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
 from g_ray_lab.tables.trained_table import format_early_tables
 from g_ray_lab.training.recipe import Schedule
 
@@ -49,7 +49,7 @@ def test_cameras_that_stand_still_are_the_reference():
 
 
 def test_training_rooms_are_not_test_rooms():
-    recipe = reconstruction.stage1("gray")
+    recipe = reconstruction_recipes.stage1("gray")
     rooms = recipe.data.build_source(0, 14)
     assert isinstance(rooms, RoomsReconstruction)
     scorer = RoomsScorer.from_training(rooms, 4)
@@ -61,7 +61,7 @@ def test_training_rooms_are_not_test_rooms():
 
 
 def miniature(method):
-    recipe = reconstruction.tiny(method)
+    recipe = reconstruction_recipes.tiny(method)
     return replace(recipe, data=replace(recipe.data, batch=1), schedule=Schedule(lr=1e-3, steps=2))
 
 

@@ -232,8 +232,8 @@ WORK = {
     "train": ["g_ray_lab.training.engine.Session.run_loop"],
     "data check": [],
     "data objects": [
-        "g_ray_lab.sources.objects.render_objects.render_objects",
-        "g_ray_lab.sources.objects.render_cluster.render_on_cluster",
+        "g_ray_lab.sources.render_objects.render_objects",
+        "g_ray_lab.sources.render_cluster.render_on_cluster",
     ],
     "rays": ["g_ray.viewer.angle_maps.write_picture"],
     "view": ["g_ray.viewer.reconstruction_view.open_view"],

@@ -64,11 +64,7 @@ def resolve_recipe(name: str) -> dict[str, Any]:
 def read_batches(recipe: Any, steps: Sequence[int], ranks: Sequence[int]) -> dict[str, dict[str, Any]]:
     """Batches by "step S rank R", and "held out"; each as named tensors and strings."""
     task = recipe.build_task()
-    batches = {
-        f"step {step} rank {rank}": task.make_batch(step, rank, len(ranks))
-        for step in steps
-        for rank in ranks
-    }
+    batches = {f"step {step} rank {rank}": task.make_batch(step, rank) for step in steps for rank in ranks}
     batches["held out"] = task.data.make_held_out()
     return {name: flatten_batch(batch) for name, batch in batches.items()}
 
@@ -124,7 +120,7 @@ def load_reconstruction(name: str) -> torch.nn.Module:
 @torch.no_grad()
 def score_training(task: Any, model: torch.nn.Module) -> dict[str, float]:
     """The loss of the first batch with its logged terms, and the score on held-out data."""
-    loss, logged = task.compute_loss(model, task.make_batch(0, 0, 1))
+    loss, logged = task.compute_loss(model, task.make_batch(0, 0))
     terms = {name: float(value) for name, value in logged.items()}
     return {"loss": float(loss), **terms, "validation": float(task.validate(model))}
 
@@ -188,10 +184,10 @@ def shared_data() -> Path:
 
 def write_miniature(dataset: str, folder: Path, scenes: int, frames: int, width: int) -> None:
     """Rooms in the format of an evaluation dataset."""
-    from g_ray_lab.datasets.dataset_registry import DATASETS
+    from g_ray_lab.miniatures import MINIATURES
     from g_ray_lab.miniatures.miniature_room import MiniatureSize
 
-    DATASETS[dataset].write_miniature(folder, MiniatureSize(scenes, frames, width))
+    MINIATURES[dataset](folder, MiniatureSize(scenes, frames, width))
 
 
 # Sizes

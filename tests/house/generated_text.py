@@ -136,14 +136,14 @@ def find_written_models(camera: Any, convert: Callable[[Any], Any]) -> str:
 def format_downloads() -> str:
     """Return where evaluation datasets are downloaded, and under which license."""
     lines = ["| name | dataset | license | page |", "|---|---|---|---|"]
-    for name, one in load("g_ray_lab.preparation.downloads:DOWNLOADS").items():
+    for name, one in load("g_ray_lab.datasets.dataset_registry:DOWNLOADS").items():
         lines.append(f"| `{name}` | {one.title} | {one.license} | <{one.page}> |")
     return "\n".join(lines)
 
 
 def format_datasets() -> str:
     """Return the readers of evaluation datasets, with the download that they read and the first paths of its layout."""
-    downloads = load("g_ray_lab.preparation.downloads:DOWNLOADS")
+    downloads = load("g_ray_lab.datasets.dataset_registry:DOWNLOADS")
     lines = ["| reader | reads | download | depth | layout |", "|---|---|---|---|---|"]
     for name, one in load("g_ray_lab.datasets.dataset_registry:DATASETS").items():
         layout = "<br>".join(f"`{path}`" for path in downloads[one.download].layout[:3])

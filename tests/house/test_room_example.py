@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
+from g_ray.demo.random_room import make_random_room
 from g_ray.formats.cameras_json import read_cameras
 from g_ray.media.images import read_photo
-from g_ray_lab.sources import make_random_room
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOM = ROOT / "examples" / "room"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from g_ray.geometry.pose import Pose, quaternion_from_rotation
-from g_ray_lab.losses.loss_settings import ReconstructionWeights
+from g_ray_lab.losses import ReconstructionWeights
 from g_ray_lab.losses.reconstruction_loss import (
     camera_loss,
     compute_corner_normals,

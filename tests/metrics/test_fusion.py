@@ -24,8 +24,17 @@ from g_ray_lab.metrics.fusion_score import (
     fuse_to_points,
     score_fusion,
 )
-from g_ray_lab.metrics.surface import extract_triangles, sample_triangles, thin_out
-from g_ray_lab.metrics.tsdf import BLOCK, REACH, DepthView, TsdfVolume, fuse_depth, pack_keys, unpack_keys
+from g_ray_lab.metrics.point_cloud import sample_triangles, thin_out
+from g_ray_lab.metrics.tsdf import (
+    BLOCK,
+    REACH,
+    DepthView,
+    TsdfVolume,
+    extract_triangles,
+    fuse_depth,
+    pack_keys,
+    unpack_keys,
+)
 
 LENSES = {
     "pinhole": Pinhole.from_fov(50, 96, 96, dtype=torch.float64),

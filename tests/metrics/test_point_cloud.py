@@ -7,9 +7,15 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 from scipy.spatial.transform import Rotation
 
-from g_ray_lab.metrics.icp import fit_motion, register
-from g_ray_lab.metrics.neighbors import build_tree, find_nearest
-from g_ray_lab.metrics.point_cloud import estimate_normals, score_clouds, score_pointmaps
+from g_ray_lab.metrics.point_cloud import (
+    build_tree,
+    estimate_normals,
+    find_nearest,
+    fit_motion,
+    register,
+    score_clouds,
+    score_pointmaps,
+)
 
 
 def make_surface(seed: int, count: int = 400) -> np.ndarray:

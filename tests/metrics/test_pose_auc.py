@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from g_ray.geometry.pose import Pose
-from g_ray_lab.metrics.pose_auc import THRESHOLDS_DEG, compute_auc, compute_pair_errors, score_pairs
+from g_ray_lab.metrics.pose_metrics import THRESHOLDS_DEG, compute_auc, compute_pair_errors, score_pairs
 
 
 def random_poses(views: int, seed: int) -> Pose:

@@ -5,7 +5,7 @@ import pytest
 from scipy.io import savemat
 
 from g_ray_lab.datasets.dtu_volume import VolumeFiles
-from g_ray_lab.metrics.scan import score_scan
+from g_ray_lab.metrics.point_cloud import score_scan
 
 
 @pytest.fixture

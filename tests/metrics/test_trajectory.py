@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity
-from g_ray_lab.metrics.trajectory_metrics import rotation_angle, score_trajectory
+from g_ray_lab.metrics.pose_metrics import rotation_angle, score_trajectory
 
 
 def make_poses(centers, rotations=None) -> Pose:

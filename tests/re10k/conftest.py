@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 from g_ray.cameras import Pinhole
+from g_ray.demo.random_room import make_random_room
 from g_ray.geometry.pose import Pose
-from g_ray_lab.sources.rooms import make_random_room
 
 WIDTH, HEIGHT, FRAMES = 160, 90, 32
 

@@ -9,20 +9,19 @@ import numpy as np
 import pytest
 import torch
 
-from g_ray_lab.recipes import nvs_recipes as nvs
+from g_ray_lab.recipes import nvs_recipes
 from g_ray_lab.sources.nvs_settings import CAMERA_PATHS
 from g_ray_lab.training.engine import train
-from g_ray_lab.training.recipe import Schedule
-from g_ray_lab.training.run_settings import Run
+from g_ray_lab.training.recipe import Run, Schedule
 
 
 def small(root, **changes):
     """The paper's recipe with a network and pictures of a few kilobytes."""
-    recipe = nvs.re10k_paper("gta_gray")
+    recipe = nvs_recipes.re10k_paper("gta_gray")
     data = replace(recipe.data, width=36, height=24, batch=2, root=root, check=3, zoom_max=2.0, **changes)
     return replace(
-        nvs.tiny("gta_gray"),
-        model=replace(nvs.tiny("gta_gray").model, layers=2),
+        nvs_recipes.tiny("gta_gray"),
+        model=replace(nvs_recipes.tiny("gta_gray").model, layers=2),
         data=data,
         schedule=Schedule(lr=1e-3, steps=3),
     )
@@ -33,8 +32,8 @@ def quick(out):
 
 
 def test_the_papers_numbers():
-    recipe = nvs.re10k_paper("rayrope_gray")
-    assert replace(recipe, data=nvs.paper("rayrope_gray").data) == nvs.paper("rayrope_gray")
+    recipe = nvs_recipes.re10k_paper("rayrope_gray")
+    assert replace(recipe, data=nvs_recipes.paper("rayrope_gray").data) == nvs_recipes.paper("rayrope_gray")
     data = recipe.data
     assert (data.width, data.height, data.batch, data.contexts, data.targets) == (256, 256, 4, 2, 1)
     assert (data.zoom_max, data.gap, data.axes) == (1.0, (25, 100), "opencv")
@@ -77,7 +76,7 @@ def test_a_missing_root_is_one_line(tmp_path):
 
 
 def test_steps_along_real_paths(shared_data, tmp_path):
-    recipe = nvs.paths_tiny("rayrope_gray")
+    recipe = nvs_recipes.paths_tiny("rayrope_gray")
     data = replace(recipe.data, batch=2, paths=shared_data / CAMERA_PATHS)
     recipe = replace(
         recipe, model=replace(recipe.model, layers=2), data=data, schedule=Schedule(lr=1e-3, steps=3)
@@ -89,7 +88,7 @@ def test_steps_along_real_paths(shared_data, tmp_path):
 def test_paths_are_looked_for_among_the_shared_data(tmp_path, monkeypatch):
     monkeypatch.setenv("G_RAY_SHARED_DATA", str(tmp_path))
     with pytest.raises(ValueError, match=r"no camera paths at .*--data\.paths") as refused:
-        nvs.paths_tiny("gta").build_task()
+        nvs_recipes.paths_tiny("gta").build_task()
     assert "\n" not in str(refused.value)
     (tmp_path / "re10k_cameras").mkdir()
     rows = np.zeros((40, 16), np.float32)
@@ -97,7 +96,7 @@ def test_paths_are_looked_for_among_the_shared_data(tmp_path, monkeypatch):
     rows[:, 4:] = torch.eye(4)[:3].flatten()
     rows[:, 15] = -np.linspace(0, 1, 40)
     np.savez(tmp_path / CAMERA_PATHS, **{f"clip{n}": rows for n in range(60)})
-    batch = nvs.paths_tiny("gta").data.build_source(0).make_batch(0)
+    batch = nvs_recipes.paths_tiny("gta").data.build_source(0).make_batch(0)
     assert batch.target_images.shape == (16, 1, 3, 36, 36)
 
 

@@ -10,12 +10,11 @@ from safetensors.torch import load_file, save_file
 
 from g_ray.models.dinov2 import DINOV2_SIZES, DINOv2, DINOv2Config
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
-from g_ray_lab.recipes import reconstruction_recipes as recipes
+from g_ray_lab.recipes import reconstruction_recipes
 from g_ray_lab.training.distributed import World
 from g_ray_lab.training.engine import train
 from g_ray_lab.training.learner import Learner
-from g_ray_lab.training.recipe import Schedule
-from g_ray_lab.training.run_settings import Run
+from g_ray_lab.training.recipe import Run, Schedule
 from g_ray_lab.training.training_checkpoint import CheckpointStore
 
 CPU = World(0, 1, torch.device("cpu"))
@@ -43,7 +42,7 @@ def mini(monkeypatch, tmp_path, folder):
     monkeypatch.setitem(RECONSTRUCTION_SIZES, "dino", partial(RECONSTRUCTION_SIZES["dino"], **small))
     torch.manual_seed(7)
     save_file(DINOv2(size).state_dict(), tmp_path / "dino.safetensors")
-    recipe = recipes.dino("gray")
+    recipe = reconstruction_recipes.dino("gray")
     return replace(
         recipe,
         model=replace(recipe.model, encoder=tmp_path / "dino.safetensors"),
@@ -60,7 +59,7 @@ def test_nothing_of_a_frozen_encoder_is_trained_or_has_moments(mini):
     learner = Learner(mini.build_task(), mini, Run(), CPU)
     before = {name: weight.clone() for name, weight in learner.get_weights().items()}
     for step in range(3):
-        assert learner.update(learner.task.make_batch(step, 0, 1), step) is None
+        assert learner.update(learner.task.make_batch(step, 0), step) is None
     after = learner.get_weights()
     still = {name for name in before if torch.equal(before[name], after[name])}
     assert still == {name for name in before if name.startswith("encoder.")}
@@ -75,7 +74,7 @@ def test_last_blocks_can_be_trained_but_not_kept(mini, tmp_path):
     learner = Learner(recipe.build_task(), recipe, Run(), CPU)
     before = {name: weight.clone() for name, weight in learner.get_weights().items()}
     for step in range(3):
-        assert learner.update(learner.task.make_batch(step, 0, 1), step) is None
+        assert learner.update(learner.task.make_batch(step, 0), step) is None
     after = learner.get_weights()
     changed = {name.split(".")[2] for name in before if name.startswith("encoder.blocks.")} - {
         name.split(".")[2]
@@ -129,7 +128,7 @@ def test_a_frozen_encoder_is_not_sharded(mini, tmp_path):
 def test_features_in_half_precision_change_the_loss_by_less_than_a_thousandth(mini):
     task = mini.build_task()
     torch.manual_seed(0)
-    model, batch = task.build_model(), task.make_batch(0, 0, 1)
+    model, batch = task.build_model(), task.make_batch(0, 0)
     with torch.no_grad():
         rounded = float(task.compute_loss(model, batch)[0])
         model.frozen_features = None
@@ -142,7 +141,7 @@ def test_a_set_is_learned_by_heart(mini):
     recipe = replace(mini, data=data, schedule=Schedule(lr=3e-3, steps=24, warmup=2))
     torch.manual_seed(0)
     learner = Learner(recipe.build_task(), recipe, Run(), CPU)
-    batch = learner.task.make_batch(1, 0, 1)
+    batch = learner.task.make_batch(1, 0)
     losses = []
     for step in range(24):
         assert learner.update(batch, step) is None

@@ -7,31 +7,33 @@ import pytest
 import torch
 
 from g_ray.models.lvsm_config import METHODS
-from g_ray_lab.recipes import nvs_recipes as nvs
+from g_ray_lab.recipes import nvs_recipes
 from g_ray_lab.recipes.stored_recipe import read_recipe
 from g_ray_lab.sources.nvs_settings import ObjectsData
-from g_ray_lab.sources.objects.objects_nvs import TARGETS
+from g_ray_lab.sources.objects_nvs import TARGETS
 from g_ray_lab.training.engine import train
-from g_ray_lab.training.recipe import Schedule
-from g_ray_lab.training.run_settings import Run
+from g_ray_lab.training.recipe import Run, Schedule
 from g_ray_lab.training.training_checkpoint import list_differences
 
 
-@pytest.mark.parametrize("make", [nvs.objects_tiny, nvs.objects_paper])
+@pytest.mark.parametrize("make", [nvs_recipes.objects_tiny, nvs_recipes.objects_paper])
 def test_methods_differ_in_two_names_only(make):
     for one, other in itertools.combinations(METHODS, 2):
         changed = list_differences(make(one).to_settings(), make(other).to_settings())
         assert {line.split(":")[0] for line in changed} <= {"model.conditioning", "model.encoding"}
 
 
-@pytest.mark.parametrize(("ours", "rooms"), [(nvs.objects_tiny, nvs.tiny), (nvs.objects_paper, nvs.paper)])
+@pytest.mark.parametrize(
+    ("ours", "rooms"),
+    [(nvs_recipes.objects_tiny, nvs_recipes.tiny), (nvs_recipes.objects_paper, nvs_recipes.paper)],
+)
 def test_only_the_data_differs_from_rooms(ours, rooms):
     changed = list_differences(ours("gta").to_settings(), rooms("gta").to_settings())
     assert changed and all(line.startswith("data.") for line in changed)
 
 
 def test_sizes():
-    small, large = nvs.objects_tiny("gta").data, nvs.objects_paper("gta").data
+    small, large = nvs_recipes.objects_tiny("gta").data, nvs_recipes.objects_paper("gta").data
     assert (small.width, small.height, small.batch, small.targets) == (48, 48, 16, "mixed")
     assert (large.width, large.height, large.batch, large.targets) == (256, 256, 4, "mixed")
 
@@ -45,7 +47,7 @@ def test_every_choice_of_targets_is_a_setting(tmp_path, write_objects, targets):
 
 def test_a_run_whose_weights_say_what_they_are(tmp_path, write_objects):
     root = write_objects(tmp_path / "objects", ["a", "b", "c", "d"], 24)
-    recipe = nvs.objects_tiny("gta_gray", root)
+    recipe = nvs_recipes.objects_tiny("gta_gray", root)
     recipe = replace(
         recipe,
         model=replace(recipe.model, dim=48, layers=2, heads=1, ffn=48),
@@ -63,4 +65,4 @@ def test_data_that_is_not_there_is_said_before_a_model_is_made(tmp_path):
     with pytest.raises(
         OSError, match="nowhere: no such folder of rendered objects; `g-ray data objects` makes one"
     ):
-        nvs.objects_tiny("gta", tmp_path / "nowhere").build_task()
+        nvs_recipes.objects_tiny("gta", tmp_path / "nowhere").build_task()

@@ -9,15 +9,13 @@ from safetensors.torch import load_file
 
 from g_ray.encodings import ENCODINGS
 from g_ray.models.lvsm_config import METHODS
-from g_ray_lab.losses.loss_settings import NVSLossSettings
-from g_ray_lab.recipes import RECIPES, get_recipe, list_names, split_name
-from g_ray_lab.recipes import nvs_recipes as nvs
+from g_ray_lab.losses import NVSLossSettings
+from g_ray_lab.recipes import RECIPES, get_recipe, list_names, nvs_recipes, split_name
 from g_ray_lab.recipes.stored_recipe import parse_recipe, read_recipe
 from g_ray_lab.training.distributed import World
 from g_ray_lab.training.engine import train
 from g_ray_lab.training.learner import Learner
-from g_ray_lab.training.recipe import OptimizerSettings, Schedule
-from g_ray_lab.training.run_settings import Run
+from g_ray_lab.training.recipe import OptimizerSettings, Run, Schedule
 from g_ray_lab.training.training_checkpoint import list_differences
 
 
@@ -36,7 +34,7 @@ def test_names_are_families_with_their_methods():
     assert split_name("nvs-tiny") == ("nvs-tiny", "gta_gray")
     assert split_name("recon-rooms") == ("recon-rooms", None)
     assert split_name("recon-tiny-rope_normalized") == ("recon-tiny", "rope_normalized")
-    assert get_recipe("nvs-objects-tiny-plucker") == nvs.objects_tiny("plucker")
+    assert get_recipe("nvs-objects-tiny-plucker") == nvs_recipes.objects_tiny("plucker")
     for name in ("nonsense", "nvs-tiny-gray", "recon-rooms-gray", "nvs-tiny-"):
         with pytest.raises(ValueError, match="unknown recipe"):
             split_name(name)
@@ -54,7 +52,7 @@ def test_every_method_has_a_registered_encoding(method):
     assert METHODS[method].encoding in ENCODINGS
 
 
-@pytest.mark.parametrize("make", [nvs.tiny, nvs.paper])
+@pytest.mark.parametrize("make", [nvs_recipes.tiny, nvs_recipes.paper])
 def test_methods_differ_in_two_names_only(make):
     for one, other in itertools.combinations(METHODS, 2):
         changed = list_differences(make(one).to_settings(), make(other).to_settings())
@@ -63,7 +61,7 @@ def test_methods_differ_in_two_names_only(make):
 
 def test_the_papers_numbers():
     """Appendix "Novel View Synthesis"."""
-    recipe = nvs.paper("gta_gray")
+    recipe = nvs_recipes.paper("gta_gray")
     assert recipe.schedule == Schedule(lr=4e-4, steps=80_000, warmup=2_500, start=4e-6)
     assert recipe.optimizer == OptimizerSettings(betas=(0.9, 0.95), weight_decay=0.5, clip=None)
     assert (recipe.precision, recipe.data.batch, recipe.loss.lpips) == ("fp16", 4, 0.5)
@@ -77,7 +75,7 @@ def test_the_papers_numbers():
 
 def small(method, **changes):
     """The tiny recipe in two layers and three scenes."""
-    recipe = nvs.tiny(method)
+    recipe = nvs_recipes.tiny(method)
     return replace(
         recipe,
         model=replace(recipe.model, layers=2),
@@ -96,7 +94,7 @@ def test_steps_of_every_method(method, precision):
     learner = Learner(recipe.build_task(), recipe, Run(), World(0, 1, torch.device("cpu")))
     before = {name: weight.clone() for name, weight in learner.get_weights().items()}
     for step in range(2):
-        assert learner.update(learner.task.make_batch(step, 0, 1), step) is None
+        assert learner.update(learner.task.make_batch(step, 0), step) is None
     after = learner.get_weights()
     still = {name for name in before if torch.equal(before[name], after[name])}
     assert not still, still
@@ -120,14 +118,14 @@ def test_validation_scenes_are_never_trained_on():
     task = small("plucker").build_task()
     held_out = task._get_held_out(task.build_model())  # pyright: ignore[reportAttributeAccessIssue]
     for step, rank in itertools.product(range(3), range(3)):
-        batch = task.make_batch(step, rank, 3)
+        batch = task.make_batch(step, rank)
         assert not torch.equal(batch.target_images, held_out.target_images)
 
 
 def test_lpips_without_weights_is_an_error_that_names_the_command(tmp_path, monkeypatch):
     monkeypatch.setenv("G_RAY_CACHE", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="g-ray weights lpips"):
-        nvs.paper("gta").build_task()
+        nvs_recipes.paper("gta").build_task()
 
 
 def test_lpips_joins_the_loss(tmp_path):
@@ -142,7 +140,7 @@ def test_lpips_joins_the_loss(tmp_path):
     np.savez(tmp_path / "lpips.npz", **weights)
     recipe = small("gta", loss=NVSLossSettings(lpips=0.5, lpips_weights=tmp_path / "lpips.npz"))
     task = recipe.build_task()
-    loss, logged = task.compute_loss(task.build_model(), task.make_batch(0, 0, 1))
+    loss, logged = task.compute_loss(task.build_model(), task.make_batch(0, 0))
     assert float(loss) == pytest.approx(float(logged["mse"] + 0.5 * logged["lpips"]), rel=1e-5)
     assert float(logged["lpips"]) > 0
 

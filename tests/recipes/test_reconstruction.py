@@ -8,20 +8,27 @@ import pytest
 import torch
 
 from g_ray.models import RECONSTRUCTION_METHODS
-from g_ray_lab.recipes import reconstruction_recipes as recipes
-from g_ray_lab.sources.mixture import MixtureReconstruction
+from g_ray_lab.recipes import reconstruction_recipes
 from g_ray_lab.sources.reconstruction_settings import ScenesViews
-from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
+from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
+from g_ray_lab.sources.shaped_sets import MixtureReconstruction
 from g_ray_lab.tables.reproduce import ReconAblation
 from g_ray_lab.training.distributed import World
 from g_ray_lab.training.engine import train
 from g_ray_lab.training.learner import Learner
-from g_ray_lab.training.recipe import OptimizerSettings, Schedule
-from g_ray_lab.training.run_settings import Run
+from g_ray_lab.training.recipe import OptimizerSettings, Run, Schedule
 from g_ray_lab.training.training_checkpoint import list_differences
 
 
-@pytest.mark.parametrize("make", [recipes.tiny, recipes.stage1, recipes.stage2, recipes.ablation])
+@pytest.mark.parametrize(
+    "make",
+    [
+        reconstruction_recipes.tiny,
+        reconstruction_recipes.stage1,
+        reconstruction_recipes.stage2,
+        reconstruction_recipes.ablation,
+    ],
+)
 def test_methods_differ_in_one_name_only(make):
     for one, other in itertools.combinations(RECONSTRUCTION_METHODS, 2):
         (changed,) = list_differences(make(one).to_settings(), make(other).to_settings())
@@ -30,7 +37,14 @@ def test_methods_differ_in_one_name_only(make):
 
 def test_the_papers_numbers():
     """Appendix "3D Reconstruction"; the ablation's 45 epochs are in the section "Ablation Studies"."""
-    first, second, ablation = (make("gray") for make in (recipes.stage1, recipes.stage2, recipes.ablation))
+    first, second, ablation = (
+        make("gray")
+        for make in (
+            reconstruction_recipes.stage1,
+            reconstruction_recipes.stage2,
+            reconstruction_recipes.ablation,
+        )
+    )
     assert first.schedule == Schedule(lr=5e-5, steps=96_000, warmup=4_800, start=1e-8, final=1e-8)
     assert second.schedule == Schedule(lr=1e-7, steps=48_000, final=1e-10)
     assert ablation.schedule.steps == 45 * 800 and ablation.model.size == "small"
@@ -44,7 +58,7 @@ def test_the_papers_numbers():
 
 def test_shapes_of_the_papers_batches():
     """As many sets as images allow: two views come in 120 sets, 24 views in ten."""
-    rooms = recipes.stage1("gray").data.build_source(0, 14)
+    rooms = reconstruction_recipes.stage1("gray").data.build_source(0, 14)
     assert isinstance(rooms, RoomsReconstruction)
     drawn = [rooms.draw_shape(step) for step in range(300)]
     assert {shape.views for shape in drawn} == set(range(2, 25))
@@ -52,7 +66,7 @@ def test_shapes_of_the_papers_batches():
 
 
 def test_the_shipped_recipe_sees_pinholes_of_every_shape():
-    recipe = recipes.rooms()
+    recipe = reconstruction_recipes.rooms()
     rooms = recipe.data.build_source(0, recipe.model.build_config().patch)
     assert isinstance(rooms, RoomsReconstruction)
     assert rooms.lens == "pinhole" and rooms.settings.width == recipe.model.build_config().long_side
@@ -63,13 +77,13 @@ def test_the_shipped_recipe_sees_pinholes_of_every_shape():
 
 
 def test_scenes_continue_what_was_shipped():
-    ours, scenes = recipes.rooms(), recipes.scenes_rooms()
+    ours, scenes = reconstruction_recipes.rooms(), reconstruction_recipes.scenes_rooms()
     assert scenes.model == ours.model and isinstance(scenes.data, ScenesViews)
     assert (scenes.data.width, scenes.data.views, scenes.data.images_max) == (48, (2, 8), 16)
 
 
 def miniature(method, **changes):
-    recipe = recipes.tiny(method)
+    recipe = reconstruction_recipes.tiny(method)
     return replace(
         recipe,
         data=replace(recipe.data, batch=2, views=(2, 2)),
@@ -86,7 +100,7 @@ def test_a_step_of_every_method(method):
     learner = Learner(recipe.build_task(), recipe, Run(), World(0, 1, torch.device("cpu")))
     before = {name: weight.clone() for name, weight in learner.get_weights().items()}
     for step in range(2):
-        assert learner.update(learner.task.make_batch(step, 0, 1), step) is None
+        assert learner.update(learner.task.make_batch(step, 0), step) is None
     after = learner.get_weights()
     still = {name for name in before if torch.equal(before[name], after[name])}
     assert not still, still
@@ -103,7 +117,7 @@ def test_the_head_sees_pixels_apart_from_the_start():
     """Without variance-preserving weights all pixels come out alike and rays are not learned for thousands of steps."""
     task = miniature("gray").build_task()
     torch.manual_seed(0)
-    model, batch = task.build_model(), task.make_batch(0, 0, 1)
+    model, batch = task.build_model(), task.make_batch(0, 0)
     features: list[torch.Tensor] = []
     model.camera_head.scratch.output_conv2[1].register_forward_hook(lambda *io: features.append(io[-1]))
     first = model(batch.images, batch.views)
@@ -137,14 +151,16 @@ def test_scenes_that_make_no_sense_are_refused(changes, message):
 
 
 def test_an_encoder_with_or_without_registers(shared_data):
-    network = recipes.ablation("gray").model
+    network = reconstruction_recipes.ablation("gray").model
     assert network.build_config().encoder == "vits14"
     assert replace(network, registers=False).build_config().encoder == "vits14_noreg"
-    assert replace(recipes.dino("gray").model, registers=True).build_config().encoder == "vits14"
+    assert (
+        replace(reconstruction_recipes.dino("gray").model, registers=True).build_config().encoder == "vits14"
+    )
     with pytest.raises(ValueError, match="size tiny has no DINOv2"):
-        replace(recipes.tiny("gray").model, registers=False).build_config()
+        replace(reconstruction_recipes.tiny("gray").model, registers=False).build_config()
     file = next((shared_data / "dinov2_vits14").glob("*.safetensors"))
-    recipe = replace(recipes.ablation("gray"), model=replace(network, encoder=file))
+    recipe = replace(reconstruction_recipes.ablation("gray"), model=replace(network, encoder=file))
     with pytest.raises(
         ValueError, match=r"is vits14_noreg, but .* vits14; for this file set registers to False"
     ):
@@ -160,7 +176,7 @@ def test_the_papers_ablation_on_folders_that_are_given(tmp_path):
     )
     for recipe in table.build_study().methods.values():
         assert recipe.data == ScenesViews(
-            **recipes.ablation("gray").data.get_shape(), folders=folders, weights=(1.0, 2.0)
+            **reconstruction_recipes.ablation("gray").data.get_shape(), folders=folders, weights=(1.0, 2.0)
         )
         assert recipe.model.encoder == file and recipe.model.registers is False
     with pytest.raises(ValueError, match="belong to --scale paper"):

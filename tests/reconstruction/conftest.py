@@ -10,9 +10,9 @@ from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import write_cameras
 from g_ray.models import RECONSTRUCTION_SIZES, ReconstructionModel
 from g_ray.models.checkpoint import save_reconstruction
-from g_ray_lab.sources.reconstruction_batch import ReconstructionBatch
+from g_ray_lab.sources.batches import ReconstructionBatch
 from g_ray_lab.sources.reconstruction_settings import RoomsViews
-from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
+from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
 
 VIEWS = 8
 

@@ -9,7 +9,7 @@ from g_ray_lab.recipes import get_recipe
 from g_ray_lab.recipes.stored_recipe import parse_recipe
 from g_ray_lab.scoring.reconstruction_scorer import LENSES, RoomsScorer
 from g_ray_lab.sources.reconstruction_settings import RoomsViews
-from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
+from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
 
 ROOMS = 16
 REPEATS = 1e-4

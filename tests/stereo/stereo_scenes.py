@@ -5,9 +5,9 @@ import math
 import torch
 
 from g_ray.cameras import Camera, Equirectangular, OpenCVFisheye, Pinhole
+from g_ray.demo.random_room import make_random_room
 from g_ray.geometry.pose import Pose
 from g_ray.stereo import StereoView
-from g_ray_lab.sources.rooms import make_random_room
 
 
 def make_lens(kind: str, size: int = 160) -> Camera:

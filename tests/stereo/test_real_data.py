@@ -16,7 +16,7 @@ from g_ray.stereo import (
     choose_sources,
     sweep_view,
 )
-from g_ray_lab.bench.stereo_pairs import compare_pair, read_pairs
+from g_ray_lab.bench.bench_stereo import compare_pair, read_pairs
 
 
 def read_image(path):

@@ -26,10 +26,8 @@ from g_ray.cameras import Pinhole
 from g_ray.geometry.pose import Pose
 from g_ray_lab.meshes.mesh_files import LINEAR_OF_BYTE
 from g_ray_lab.meshes.textured_scene import MeshScene
-from g_ray_lab.textured import quake3
-from g_ray_lab.textured.levels import OPENARENA
-from g_ray_lab.textured.quake3 import LevelPackage
-from g_ray_lab.textured.quake3_shaders import Shader, Stage, parse_shaders
+from g_ray_lab.textured import OPENARENA, quake3
+from g_ray_lab.textured.quake3 import LevelPackage, Shader, Stage, parse_shaders
 
 UNIT_M = 1 / 39.37
 

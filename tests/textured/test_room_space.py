@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from g_ray_lab.textured.free_space import Box, FloorPlan, RoomSpace, fits
+from g_ray_lab.textured.plan import Box, FloorPlan, RoomSpace, fits
 
 L_SHAPE = FloorPlan(((0.0, 0.0, 6.0, 2.0), (0.0, 0.0, 2.0, 5.0)), 2.5)
 

@@ -6,7 +6,6 @@ import pytest
 from g_ray_lab.meshes.mesh_files import LINEAR_OF_BYTE, Mesh
 from g_ray_lab.textured import patterns
 from g_ray_lab.textured.materials import DETAIL_LIGHT, is_even, make_detail
-from g_ray_lab.textured.noise import make_noise, mute_colors, set_mean_light
 from g_ray_lab.textured.panels import (
     join_meshes,
     make_box,
@@ -18,7 +17,7 @@ from g_ray_lab.textured.panels import (
     split_creases,
     subdivide,
 )
-from g_ray_lab.textured.patterns import Material
+from g_ray_lab.textured.patterns import Material, make_noise, mute_colors, set_mean_light
 
 GRAY = Material(np.full((4, 4, 3), 128, np.uint8), 0.5)
 
@@ -100,7 +99,7 @@ def test_subdivision_keeps_the_surface_and_bounds_edges(cube):
     assert len(subdivide(cube, 0.01, max_faces=100).faces) <= 200
 
 
-ALL = tuple(dict.fromkeys((*patterns.FLOORS, *patterns.WALLS, *patterns.WOODS, *patterns.FABRICS)))
+ALL = tuple(dict.fromkeys((*patterns.FLOORS, *patterns.WALLS, *patterns.FURNITURE, *patterns.FABRICS)))
 
 
 @pytest.mark.parametrize("draw", ALL, ids=lambda draw: draw.__name__)

@@ -14,7 +14,7 @@ from g_ray_lab.textured.assets import AssetFolders, open_assets
 from g_ray_lab.textured.furniture import THEMES
 from g_ray_lab.textured.light import MAX_LIGHT
 from g_ray_lab.textured.plan import draw_openings, draw_plan, list_walls
-from g_ray_lab.textured.room_source import RoomSource, draw_places
+from g_ray_lab.textured.scene_sources import RoomSource, draw_places
 from g_ray_lab.textured.sweethome3d import INSTALLED
 from g_ray_lab.textured.textured_room import make_textured_room
 

@@ -13,13 +13,22 @@ from g_ray.formats import read_scene
 from g_ray.media.depth import convert_to_ray_depth
 from g_ray.rays.ray_map import RayMap
 from g_ray_lab.sources.reconstruction_settings import ScenesViews
-from g_ray_lab.textured.exposure import NO_FAULTS, CameraFaults, expose_views
-from g_ray_lab.textured.levels import LevelSource, is_test_level
-from g_ray_lab.textured.walk import CLEARANCE_M, ViewLimits, draw_walk
-from g_ray_lab.textured.walk_lenses import FISHEYE_DEG, PINHOLE_DEG, LensKind, draw_cameras
+from g_ray_lab.textured.scene_sources import LevelSource, is_test_level
+from g_ray_lab.textured.walk import (
+    CLEARANCE_M,
+    FISHEYE_DEG,
+    PINHOLE_DEG,
+    LensKind,
+    ViewLimits,
+    draw_cameras,
+    draw_walk,
+)
 from g_ray_lab.textured.walk_writer import (
+    NO_FAULTS,
     PARTIAL,
+    CameraFaults,
     WalkSettings,
+    expose_views,
     find_unfinished_walks,
     list_walks,
     write_walk,

@@ -7,15 +7,17 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from g_ray_lab.sources import RoomsData, RoomsNVS, RoomsReconstruction, RoomsViews
+from g_ray_lab.sources.arc_views import RoomsNVS
+from g_ray_lab.sources.nvs_settings import RoomsData
+from g_ray_lab.sources.reconstruction_settings import RoomsViews
+from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
 from g_ray_lab.training import engine
 from g_ray_lab.training.engine import train
 from g_ray_lab.training.feed import BrokenBatch, choose_workers, iterate_batches
 from g_ray_lab.training.history import read_metrics
 from g_ray_lab.training.learner import move_to_device
 from g_ray_lab.training.recipe import OptimizerSettings, Schedule
-from g_ray_lab.training.task import make_step_seed
-from g_ray_lab.training.tasks.curve_task import CurveTask
+from g_ray_lab.training.task import CurveTask, make_step_seed
 from g_ray_lab.training.training_checkpoint import CheckpointStore, list_differences
 
 
@@ -109,17 +111,17 @@ def test_trouble_on_one_rank_is_told_by_it_alone(runs, tmp_path):
 
 def test_the_feed_keeps_order_and_reports_broken_batches(runs):
     class Half(CurveTask):
-        def make_batch(self, step, rank, world):
+        def make_batch(self, step, rank):
             if step % 2:
                 raise ValueError(f"file {step}\nis bad")
-            return step, rank, world
+            return step, rank
 
     task = Half(runs.small())
-    got = list(iterate_batches(task, 2, 6, 1, 3, workers=2))
+    got = list(iterate_batches(task, 2, 6, 1, workers=2))
     assert got == [
-        (2, 1, 3),
+        (2, 1),
         BrokenBatch("ValueError: file 3 is bad"),
-        (4, 1, 3),
+        (4, 1),
         BrokenBatch("ValueError: file 5 is bad"),
     ]
 

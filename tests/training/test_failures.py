@@ -12,7 +12,7 @@ from g_ray_lab.training import engine
 from g_ray_lab.training.history import History, read_metrics
 from g_ray_lab.training.learner import Learner
 from g_ray_lab.training.recipe import CurveRecipe
-from g_ray_lab.training.tasks.curve_task import CurveTask
+from g_ray_lab.training.task import CurveTask
 from g_ray_lab.training.training_checkpoint import CheckpointStore
 
 
@@ -104,10 +104,10 @@ def test_an_error_of_the_log_names_its_folder(tmp_path):
     assert str(tmp_path) in str(caught.value)
 
 
-def die_in_worker(self, step, rank, world):
+def die_in_worker(self, step, rank):
     if step == 6:
         os.kill(os.getpid(), signal.SIGKILL)
-    return _make_batch(self, step, rank, world)
+    return _make_batch(self, step, rank)
 
 
 _make_batch = CurveTask.make_batch

@@ -6,12 +6,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from g_ray_lab.sources.redraw import UnreadableFolder
+from g_ray_lab.sources.draws import UnreadableFolder
 from g_ray_lab.training import engine
 from g_ray_lab.training.history import read_metrics
 from g_ray_lab.training.learner import SkipCounter, TooManySkipped
 from g_ray_lab.training.recipe import CurveRecipe
-from g_ray_lab.training.tasks.curve_task import CurveTask
+from g_ray_lab.training.task import CurveTask
 
 PLAIN = CurveRecipe(width=4, layers=1, dropout=0.0, batch=4)
 
@@ -21,10 +21,10 @@ class Trouble(CurveTask):
 
     nan_at, broken_at = (), ()
 
-    def make_batch(self, step, rank, world):
+    def make_batch(self, step, rank):
         if step in self.broken_at:
             raise OSError(f"scene_{step}/images/00001.png: image file is truncated")
-        batch = super().make_batch(step, rank, world)
+        batch = super().make_batch(step, rank)
         if step in self.nan_at:
             batch.y.fill_(float("nan"))
         return batch
@@ -83,10 +83,10 @@ def test_sets_drawn_again_are_counted_and_named(run, monkeypatch, capsys):
 def test_a_folder_that_cannot_be_read_ends_the_run_with_everything_saved(run, monkeypatch, tmp_path):
     whole = Trouble.make_batch
 
-    def lose_folder(self, step, rank, world):
+    def lose_folder(self, step, rank):
         if step == 7:
             raise UnreadableFolder("data/a: 16 sets in a row cannot be read")
-        return whole(self, step, rank, world)
+        return whole(self, step, rank)
 
     monkeypatch.setattr(Trouble, "make_batch", lose_folder)
     with pytest.raises(
@@ -97,7 +97,7 @@ def test_a_folder_that_cannot_be_read_ends_the_run_with_everything_saved(run, mo
 
 
 def test_a_bug_is_not_a_broken_sample(run, monkeypatch):
-    def bug(self, step, rank, world):
+    def bug(self, step, rank):
         raise TypeError("ours")
 
     monkeypatch.setattr(Trouble, "make_batch", bug)

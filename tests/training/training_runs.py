@@ -14,15 +14,12 @@ from pathlib import Path
 
 import torch
 
-from g_ray_lab.training.recipe import CurveRecipe, OptimizerSettings, Recipe, Schedule
-from g_ray_lab.training.run_settings import Run
-from g_ray_lab.training.tasks.curve_task import CurveTask
+from g_ray_lab.training.recipe import CurveRecipe, OptimizerSettings, Recipe, Run, Schedule
+from g_ray_lab.training.task import CurveTask
 from g_ray_lab.training.training_checkpoint import CheckpointStore
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(
-    ["torch._dynamo", "g_ray_lab.training.engine", "g_ray_lab.training.tasks.curve_task"]
-)
+CONTEXT.set_forkserver_preload(["torch._dynamo", "g_ray_lab.training.engine", "g_ray_lab.training.task"])
 
 
 def small(steps: int = 40, **changes) -> CurveRecipe:
@@ -145,8 +142,8 @@ def fill_batches_of_rank_1_with_nan() -> None:
     """At step 5 alone; batches are named by their rank."""
     original = CurveTask.make_batch
 
-    def batch(self, step, rank, world):
-        made = original(self, step, rank, world)
+    def batch(self, step, rank):
+        made = original(self, step, rank)
         if rank == 1 and step == 5:
             made.y.fill_(float("nan"))
         return made
@@ -159,9 +156,9 @@ def break_batches_of_rank_1() -> None:
     """From step 5 on."""
     original = CurveTask.make_batch
 
-    def batch(self, step, rank, world):
+    def batch(self, step, rank):
         if rank == 1 and step >= 5:
             raise ValueError("broken.png")
-        return original(self, step, rank, world)
+        return original(self, step, rank)
 
     CurveTask.make_batch = batch

@@ -13,10 +13,11 @@ from g_ray.models import LVSM, METHODS, LVSMConfig
 from g_ray.nn.attention import attention
 from g_ray.nn.transformer import MultiHeadAttention
 from g_ray_lab.recipes.reconstruction_recipes import tiny
-from g_ray_lab.sources import RoomsData, RoomsNVS
+from g_ray_lab.sources.arc_views import RoomsNVS
+from g_ray_lab.sources.nvs_settings import RoomsData
 from g_ray_lab.training.engine import train
 from g_ray_lab.training.learner import compile_blocks
-from g_ray_lab.training.run_settings import Run
+from g_ray_lab.training.recipe import Run
 
 DIM, PATCH = 24, 16
 

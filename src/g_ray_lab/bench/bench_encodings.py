@@ -1,21 +1,28 @@
-"""Measure what a position encoding costs: time relative to plain attention, and memory kept for backward."""
+"""Measure what position encodings cost (time relative to plain attention, memory kept for backward) and are worth.
+
+Coordinates are compared by how well their positional score reflects the angle between two rays, up to 240°.
+"""
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from g_ray.cameras.pinhole import Pinhole
+from g_ray.coordinates import COORDINATES, RayCoordinate
 from g_ray.encodings import encoding
 from g_ray.encodings.expected_rotation import PerCamera
+from g_ray.encodings.rotary import make_geometric_frequencies, round_to_period
 from g_ray.geometry.pose import Pose
 from g_ray.nn.attention import attention
 from g_ray.rays.views import Tokens, Views
@@ -24,6 +31,7 @@ NAMES = ("rope", "gray", "gta", "gta_gray", "prope", "rayrope", "rayrope_gray")
 HEADS, HEAD_DIM, PATCH = 8, 144, 8  # 144 is divisible by the channel groups of every encoding in NAMES
 
 Operator = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+Job = TypeVar("Job", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,12 @@ def benchmark_encodings(
         torch.manual_seed(0)
         inputs = Inputs.draw(batch, views * grid * grid)
         operators = _make_operators(_make_tokens(views, grid, batch))
-        seconds = _time_interleaved(operators, inputs, repeats, progress)
+        jobs = {
+            (name, kind): partial(run, operator, inputs)
+            for name, operator in operators.items()
+            for kind, run in PASSES.items()
+        }
+        seconds = time_interleaved(jobs, repeats, progress)
         saved = {name: measure_saved(operator, inputs) for name, operator in operators.items()}
     finally:
         torch.set_num_threads(threads)
@@ -73,7 +86,7 @@ def benchmark_encodings(
         "views": views, "grid": grid, "batch": batch, "repeats": repeats, "heads": HEADS, "head_dim": HEAD_DIM,
         "threads": 1, "dtype": "float32", "unit": "ratio to sdpa of the median over interleaved repeats",
         "saved_unit": "bytes kept alive for backward, in q tensors",
-        "sdpa_cpu_seconds": {kind: statistics.median(times) for kind, times in seconds["sdpa"].items()},
+        "sdpa_cpu_seconds": {kind: statistics.median(seconds["sdpa", kind]) for kind in PASSES},
     }  # fmt: skip
     return {"settings": settings, "rows": [_make_row(name, seconds, saved[name]) for name in operators]}
 
@@ -138,40 +151,132 @@ def _make_operators(tokens: Tokens) -> dict[str, Operator]:
     return operators
 
 
-def _time_interleaved(
-    operators: dict[str, Operator], inputs: Inputs, repeats: int, progress: Callable[[str], None]
-) -> dict[str, dict[str, list[float]]]:
-    """Time all operators once per round, so that changes in the machine's load affect all of them alike."""
-    seconds: dict[str, dict[str, list[float]]] = {
-        name: {"forward": [], "forward_backward": []} for name in operators
-    }
-    for repeat in range(repeats + 1):  # the first round is a warm-up
+def time_interleaved(
+    jobs: Mapping[Job, Callable[[], object]],
+    repeats: int,
+    progress: Callable[[str], None] = lambda line: None,
+) -> dict[Job, list[float]]:
+    """Return CPU seconds by job and round. Every round runs all jobs, so that a machine's load affects them alike."""
+    seconds: dict[Job, list[float]] = {name: [] for name in jobs}
+    for repeat in range(repeats + 1):  # the first round, in which memory is allocated, does not count
         progress(f"round {repeat} of {repeats}")
-        for name, operator in operators.items():
-            forward, both = _time_operator(operator, inputs)
+        for name, job in jobs.items():
+            start = time.process_time()
+            job()
             if repeat:
-                seconds[name]["forward"].append(forward)
-                seconds[name]["forward_backward"].append(both)
+                seconds[name].append(time.process_time() - start)
     return seconds
 
 
-def _time_operator(operator: Operator, inputs: Inputs) -> tuple[float, float]:
-    """Return the CPU seconds of a forward pass without gradients, and of a forward and backward pass."""
-    with torch.no_grad():
-        start = time.process_time()
-        operator(*inputs.leaves)
-        forward = time.process_time() - start
-    start = time.process_time()
+@torch.no_grad()
+def _run_forward(operator: Operator, inputs: Inputs) -> None:
+    operator(*inputs.leaves)
+
+
+def _run_both(operator: Operator, inputs: Inputs) -> None:
     torch.autograd.grad(operator(*inputs.leaves), inputs.leaves, inputs.grad, allow_unused=True)
-    return forward, time.process_time() - start
 
 
-def _make_row(name: str, seconds: dict[str, dict[str, list[float]]], saved: float) -> dict[str, Any]:
+PASSES = {"forward": _run_forward, "forward_backward": _run_both}
+
+
+def _make_row(name: str, seconds: dict[tuple[str, str], list[float]], saved: float) -> dict[str, Any]:
     """Take ratios within each round, then their median: runs close in time see the same load."""
     ratios = {
         kind: statistics.median(
-            own / plain for own, plain in zip(seconds[name][kind], seconds["sdpa"][kind], strict=True)
+            own / plain for own, plain in zip(seconds[name, kind], seconds["sdpa", kind], strict=True)
         )
-        for kind in ("forward", "forward_backward")
+        for kind in PASSES
     }
     return {"name": name, **ratios, "saved": saved}
+
+
+# Coordinates
+
+
+FREQUENCIES = 16
+NUDGE_DEG = 0.1
+"""Rotation of one ray for `largest_jump`: small, so that only discontinuities change the score noticeably."""
+
+
+def compare_coordinates(
+    fields_of_view_deg: tuple[float, ...] = (60.0, 100.0, 140.0, 180.0, 200.0, 240.0),
+    scale: float = 1.0,
+    rays: int = 600,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Return two figures per coordinate and field of view for the positional score (eq:app_score, α = `scale`).
+
+    `rank_correlation` is that between the score of two rays and their cosine (1: the score orders all pairs by
+    angle). `largest_jump` is the largest change of the score when one ray is rotated by 0.1°, as a share of its
+    range.
+    """
+    rows = []
+    for degrees in fields_of_view_deg:
+        directions = _draw_cone(degrees / 2, rays, torch.Generator().manual_seed(seed))
+        nudged = _nudge(directions)
+        closeness = (directions @ directions.mT).clamp(-1, 1)
+        upper = torch.triu_indices(rays, rays, 1)
+        for name, kind in COORDINATES.items():
+            if not isinstance(kind, RayCoordinate):
+                continue
+            score = _compute_scores(kind, directions, directions, scale)
+            after = _compute_scores(kind, nudged, directions, scale)
+            row = {
+                "coordinate": name,
+                "field_of_view_deg": degrees,
+                "rank_correlation": _compute_rank_correlation(score[tuple(upper)], closeness[tuple(upper)]),
+                "largest_jump": ((score - after).abs().max() / (4.0 * len(kind.axes) * FREQUENCIES)).item(),
+            }
+            rows.append(row)
+    return {
+        "settings": {"scale": scale, "frequencies": FREQUENCIES, "rays": rays, "seed": seed},
+        "rows": rows,
+    }
+
+
+def _draw_cone(half_angle_deg: float, count: int, generator: torch.Generator) -> Float[Tensor, "ray 3"]:
+    """Draw rays uniformly from the spherical cap around the optical axis."""
+    lowest = torch.cos(torch.deg2rad(torch.tensor(half_angle_deg, dtype=torch.float64)))
+    z = 1 - torch.rand(count, generator=generator, dtype=torch.float64) * (1 - lowest)
+    phi = 2 * torch.pi * torch.rand(count, generator=generator, dtype=torch.float64)
+    radius = (1 - z * z).sqrt()
+    return torch.stack([radius * phi.cos(), radius * phi.sin(), z], -1)
+
+
+def _nudge(directions: Float[Tensor, "ray 3"]) -> Float[Tensor, "ray 3"]:
+    """Rotate every ray by 0.1° away from the optical axis, the direction in which wide lenses cross 90°."""
+    step = torch.deg2rad(torch.tensor(NUDGE_DEG, dtype=torch.float64))
+    axis = torch.nn.functional.normalize(
+        torch.stack([-directions[:, 1], directions[:, 0], torch.zeros_like(directions[:, 0])], -1), dim=-1
+    )
+    return directions * step.cos() + torch.linalg.cross(axis, directions) * step.sin()
+
+
+def _compute_scores(
+    kind: RayCoordinate, queries: Tensor, keys: Tensor, scale: float
+) -> Float[Tensor, "query key"]:
+    """Compute Σ_a Σ_k 2 cos(ω_k Δξ_a) for all pairs, with integer frequencies on periodic axes.
+
+    As cos(x − y) = cos x cos y + sin x sin y, all pairs are one matrix product instead of a cosine per pair.
+    """
+    bank = make_geometric_frequencies(FREQUENCIES, scale)
+    query_parts, key_parts = (
+        torch.cat(
+            [
+                part
+                for a, axis in enumerate(kind.axes)
+                for phase in (positions[:, a, None] * round_to_period(bank, axis),)
+                for part in (phase.cos(), phase.sin())
+            ],
+            -1,
+        )
+        for positions in map(kind.compute_for_directions, (queries, keys))
+    )
+    return 2 * query_parts @ key_parts.mT
+
+
+def _compute_rank_correlation(a: Float[Tensor, "pair"], b: Float[Tensor, "pair"]) -> float:
+    """Return Spearman's rank correlation."""
+    ranks = torch.stack([part.argsort().argsort().double() for part in (a, b)])
+    return torch.corrcoef(ranks)[0, 1].item()

@@ -2,7 +2,6 @@
 
 import math
 import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +24,7 @@ from g_ray.cameras import (
     ThinPrismFisheye,
     pixel_centers,
 )
+from g_ray_lab.bench.bench_encodings import time_interleaved
 
 # The size of the fisheye images of ScanNet++, and a lens much like theirs.
 WIDTH, HEIGHT = 1752, 1168
@@ -34,7 +34,7 @@ _FISHEYE = {"k1": -0.029, "k2": -0.0078, "k3": 0.0019, "k4": -0.0004}
 _BROWN = {"k1": -0.1, "k2": 0.02, "p1": 0.001, "p2": 0.0005, "k3": 0.003}
 _PRISM = {"p1": 0.001, "p2": 0.0005}
 
-# Batches: so many different cameras of so many pixels.
+# Batches: the number of different cameras, and their size in pixels.
 BATCH, BATCH_WIDTH, BATCH_HEIGHT = 100, 252, 168
 
 
@@ -111,15 +111,12 @@ def benchmark_rays(
 
 
 def _time_lens(cv2: Any, name: str, lens: Lens, camera: Camera, repeats: int) -> dict[str, Any]:
-    single = camera.to(torch.float32)
-    seconds = _time_interleaved(
-        {
-            "opencv": _prepare_opencv(cv2, lens, camera),
-            "float64": camera.unproject_grid,
-            "float32": single.unproject_grid,
-        },
-        repeats,
-    )
+    jobs = {
+        "opencv": _prepare_opencv(cv2, lens, camera),
+        "float64": camera.unproject_grid,
+        "float32": camera.to(torch.float32).unproject_grid,
+    }
+    seconds = {name: statistics.median(each) for name, each in time_interleaved(jobs, repeats).items()}
     return {
         "lens": name,
         "maps": math.prod(camera.batch_shape),
@@ -137,9 +134,8 @@ def _prepare_opencv(cv2: Any, lens: Lens, camera: Camera) -> Callable[[], Any]:
     points = pixel_centers(camera.width, camera.height, dtype=torch.float64).reshape(-1, 1, 2).numpy()
     d = None if lens.opencv is None else np.array(lens.opencv)
     undistort = cv2.fisheye.undistortPoints if lens.fisheye else cv2.undistortPoints
-    matrices = []
-    for fx, fy, cx, cy in camera.params.reshape(-1, camera.params.shape[-1])[:, :4].tolist():
-        matrices.append(np.array([[fx, 0.0, cx], [0.0, fy, cy], [0.0, 0.0, 1.0]]))
+    frames = camera.params.reshape(-1, camera.params.shape[-1])[:, :4].tolist()
+    matrices = [np.array([[fx, 0.0, cx], [0.0, fy, cy], [0.0, 0.0, 1.0]]) for fx, fy, cx, cy in frames]
     return lambda: [undistort(points, k, d) for k in matrices]
 
 
@@ -148,17 +144,6 @@ def _vary_focal_length(camera: Camera, count: int) -> Camera:
     factor = torch.ones(count, camera.params.shape[-1], dtype=camera.dtype)
     factor[:, :2] = torch.linspace(1, 1.01, count, dtype=camera.dtype)[:, None]
     return type(camera)(camera.params * factor, camera.width, camera.height)
-
-
-def _time_interleaved(jobs: dict[str, Callable[[], Any]], repeats: int, warm_up: int = 1) -> dict[str, float]:
-    """Return median CPU seconds per job, without the first rounds, in which memory is allocated."""
-    times: dict[str, list[float]] = {name: [] for name in jobs}
-    for _ in range(warm_up + repeats):
-        for name, job in jobs.items():
-            start = time.process_time()
-            job()
-            times[name].append(time.process_time() - start)
-    return {name: statistics.median(values[warm_up:]) for name, values in times.items()}
 
 
 def _compute_error(camera: Camera) -> float:

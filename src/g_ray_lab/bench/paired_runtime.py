@@ -102,16 +102,15 @@ def measure_runtime(
 
 def measure_case(case: RuntimeCase, trials: int) -> dict[str, Any]:
     """Return seconds per mode and trial, and peak memory per mode, of one number of views."""
-    if torch.device(case.device).type == "cpu":
-        # A process of its own: memory that an earlier case has freed would hide a peak.
-        seconds = run_in_subprocess(time_trials, case, trials)
-        return {
-            "seconds": seconds,
-            "peak_gib": {mode: run_in_subprocess(measure_peak, case, mode) for mode in MODES},
-        }
+
+    def run(task: Callable[..., Any], *arguments: Any) -> Any:
+        # On a CPU in a process of its own: memory that an earlier case has freed would hide a peak.
+        on_cpu = torch.device(case.device).type == "cpu"
+        return run_in_subprocess(task, *arguments) if on_cpu else task(*arguments)
+
     return {
-        "seconds": time_trials(case, trials),
-        "peak_gib": {mode: measure_peak(case, mode) for mode in MODES},
+        "seconds": run(time_trials, case, trials),
+        "peak_gib": {mode: run(measure_peak, case, mode) for mode in MODES},
     }
 
 

@@ -26,9 +26,7 @@ class Encodings:
     """Write settings and rows to this file."""
 
     def run(self) -> None:
-        for name in ("views", "grid", "batch", "repeats"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}")
+        require_positive(views=self.views, grid=self.grid, batch=self.batch, repeats=self.repeats)
         from g_ray_lab.bench.bench_encodings import benchmark_encodings
 
         report_result(
@@ -47,8 +45,7 @@ class RayMaps:
     """Write settings and rows to this file."""
 
     def run(self) -> None:
-        if self.repeats < 1:
-            raise ValueError(f"--repeats must be at least 1, got {self.repeats}")
+        require_positive(repeats=self.repeats)
         from g_ray_lab.bench.bench_rays import benchmark_rays
 
         report_result(benchmark_rays(self.repeats, progress=print_progress), self.json)
@@ -56,7 +53,7 @@ class RayMaps:
 
 @dataclass(frozen=True)
 class Stereo:
-    """Stereo of a fisheye photograph: CPU seconds by pixels, hypotheses and sources; rectified pairs beside OpenCV."""
+    """Stereo of a fisheye photograph: CPU seconds by pixels, hypotheses and sources; rectified pairs against OpenCV."""
 
     repeats: int = 1
     """Rounds; the fastest counts."""
@@ -66,8 +63,7 @@ class Stereo:
     """Write settings and rows to this file."""
 
     def run(self) -> None:
-        if self.repeats < 1:
-            raise ValueError(f"--repeats must be at least 1, got {self.repeats}")
+        require_positive(repeats=self.repeats)
         from g_ray_lab.bench.bench_stereo import benchmark_stereo
 
         report_result(benchmark_stereo(self.repeats, self.pairs), self.json)
@@ -81,14 +77,14 @@ class RayCoordinates:
     """Write settings and rows to this file."""
 
     def run(self) -> None:
-        from g_ray_lab.bench.bench_coordinates import compare_coordinates
+        from g_ray_lab.bench.bench_encodings import compare_coordinates
 
         report_result(compare_coordinates(), self.json)
 
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """A whole reconstruction, part by part: CPU seconds and peak memory, G-ray beside grid RoPE in the same run."""
+    """A whole reconstruction, part by part: CPU seconds and peak memory, G-ray against grid RoPE in the same run."""
 
     views: tuple[int, ...] = (2, 4, 8)
     """Numbers of views, each a case of its own."""
@@ -136,6 +132,12 @@ class Bench:
 
     def run(self) -> None:
         self.what.run()
+
+
+def require_positive(**counts: int) -> None:
+    for name, count in counts.items():
+        if count < 1:
+            raise ValueError(f"--{name} must be at least 1, got {count}")
 
 
 def print_progress(step: str) -> None:

@@ -1,22 +1,23 @@
-"""`g-ray data`: check scene folders and RealEstate10K, render objects, freeze indices, prepare evaluation datasets."""
+"""`g-ray data`: make data sets, check them (`check`, `re10k-check`), and find which views overlap (`covisibility`)."""
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from g_ray_lab.cli.data_covisibility import Covisibility
-from g_ray_lab.cli.data_objects import Objects, ObjectsIndex, Sheet
-from g_ray_lab.cli.data_prepare import Miniature, Prepare
-from g_ray_lab.cli.data_re10k import RE10KCheck
-from g_ray_lab.cli.data_textured import Levels, TexturedRooms
-from g_ray_lab.cli.data_waymo import Waymo
+from g_ray.cli.text import CountBar, ProgressLine
+from g_ray_lab.cli.data_prepare import Miniature, Prepare, Waymo
+from g_ray_lab.cli.data_rendering import Levels, Objects, ObjectsIndex, Sheet, TexturedRooms, count_workers
 
 if TYPE_CHECKING:
-    from g_ray_lab.sources.checks.scene_check import SceneReport
+    from g_ray_lab.datasets.re10k import Clips
+    from g_ray_lab.sources.scene_check import SceneReport
+    from g_ray_lab.sources.scenes_reconstruction import DepthReading
 
 SELDOM = 50
 """Scenes between two lines of progress without a terminal."""
@@ -31,13 +32,13 @@ class Check:
     frames: int = 24
     """Views per scene whose files are read, and pairs that are compared; 0 reads all files."""
     scenes: int = 0
-    """At most so many scenes, spread over the data set; 0 is all."""
+    """Largest number of scenes, spread over the data set; 0 is all."""
     depth_convention: Literal["z", "ray"] | None = None
-    """What depth files hold, instead of what their format says."""
+    """What depth files hold, where it differs from their format."""
     depth_unit: float | None = None
-    """Length per stored number, instead of what the format says: 0.001 for millimeters."""
+    """Length per stored number, where it differs from the format: 0.001 for millimeters."""
     depth_modality: str | None = None
-    """Of WAI folders: which depth, e.g. pred_depth/mvsanywhere."""
+    """Which depth of WAI folders, e.g. pred_depth/mvsanywhere."""
     masks: Path | None = None
     """Folder of masks inside every scene folder, named as its photographs; else those that transforms.json names."""
     json: Path | None = None
@@ -45,7 +46,8 @@ class Check:
 
     def run(self) -> int:
         from g_ray.formats import find_scenes
-        from g_ray_lab.sources.checks.scene_check import pick_evenly
+        from g_ray.runtime.files import write_json
+        from g_ray_lab.sources.scene_check import pick_evenly
 
         if self.frames < 0 or self.scenes < 0 or (self.depth_unit is not None and self.depth_unit <= 0):
             raise ValueError("--frames and --scenes must be 0 or more, and --depth-unit positive")
@@ -56,22 +58,23 @@ class Check:
             reports.append(report)
             for finding in report.findings:
                 print(f"{finding.level}: {finding.file}: {finding.text}", flush=True)
-        counts = {level: _count_findings(reports, level) for level in ("error", "warning")}
+        levels = [finding.level for report in reports for finding in report.findings]
+        counts = {level: levels.count(level) for level in ("error", "warning")}
         views = sum(report.views for report in reports)
         print(
             f"{self.root}: {_format_count(len(reports), 'scene')} of {len(folders)}, {_format_count(views, 'view')}: "
             f"{_format_count(counts['error'], 'error')}, {_format_count(counts['warning'], 'warning')}"
         )
         if self.json is not None:
-            self._write_json(self.json, reports, counts)
+            head = {"root": str(self.root), "errors": counts["error"], "warnings": counts["warning"]}
+            write_json(self.json, {**head, "scenes": [_to_document(report) for report in reports]})
         return 1 if counts["error"] else 0
 
     def _check_scenes(self, folders: Sequence[Path]) -> "Iterator[SceneReport]":
-        from g_ray.cli.text import ProgressLine
         from g_ray.formats.masks import add_masks
         from g_ray.formats.posed_scene import PosedScene
-        from g_ray_lab.sources.checks.scene_check import check_scene
-        from g_ray_lab.sources.scenes.scene_store import DepthReading
+        from g_ray_lab.sources.scene_check import check_scene
+        from g_ray_lab.sources.scenes_reconstruction import DepthReading
 
         reading = DepthReading(self.depth_convention, self.depth_unit, self.depth_modality)
 
@@ -87,20 +90,6 @@ class Check:
                 line("")
             yield report
 
-    def _write_json(self, path: Path, reports: "Sequence[SceneReport]", counts: dict[str, int]) -> None:
-        from g_ray.runtime.files import write_json
-
-        scenes = [_to_document(report) for report in reports]
-        write_json(
-            path,
-            {
-                "root": str(self.root),
-                "errors": counts["error"],
-                "warnings": counts["warning"],
-                "scenes": scenes,
-            },
-        )
-
 
 def _to_document(report: "SceneReport") -> dict[str, Any]:
     findings = [
@@ -110,15 +99,121 @@ def _to_document(report: "SceneReport") -> dict[str, Any]:
     return {"folder": str(report.folder), "kind": report.kind, "views": report.views, "findings": findings}
 
 
-def _count_findings(reports: "Sequence[SceneReport]", level: str) -> int:
-    return sum(finding.level == level for report in reports for finding in report.findings)
-
-
 def _format_count(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-# `g-ray data`: make data sets, and check them.
+@dataclass(frozen=True)
+class Covisibility:
+    """Compute which views of scenes overlap, and store it next to each scene, so that training only reads it.
+
+    What is stored already is kept: after new views, other depth or Ctrl-C the same command computes what is missing.
+    """
+
+    folders: tyro.conf.Positional[tuple[Path, ...]]
+    """Scene folders with depth, or folders of them."""
+    depth_convention: Literal["z", "ray"] | None = None
+    """What depth files hold, where it differs from their format; as in training."""
+    depth_unit: float | None = None
+    """Length per stored number, where it differs from the format: 0.001 for millimeters."""
+    depth_modality: str | None = None
+    """Which depth of WAI folders, e.g. pred_depth/mvsanywhere."""
+    workers: int | None = None
+    """Processes; by default one for each core."""
+
+    def run(self) -> int:
+        from g_ray.formats import find_scenes
+        from g_ray.runtime.parallel import run_in_processes
+        from g_ray_lab.sources.scenes_reconstruction import DepthReading
+
+        if not self.folders:
+            raise ValueError("no scenes: give one or more folders, each a scene or a folder of scenes")
+        workers = count_workers(self.workers)
+        reading = DepthReading(self.depth_convention, self.depth_unit, self.depth_modality)
+        scenes = [scene for folder in self.folders for scene in find_scenes(folder)]
+        bar, broken, computed = CountBar(len(scenes), 0, "scenes"), 0, 0
+        store = partial(_store_covisibility, reading)
+        outcomes: Any = run_in_processes(store, scenes, min(workers, len(scenes)), lambda scene: scene.name)
+        with closing(outcomes) as done:
+            for number, outcome in enumerate(done, 1):
+                computed += outcome is True
+                if isinstance(outcome, str):
+                    broken += 1
+                    bar.print_line(f"skipped: {outcome}")
+                bar.advance(number)
+        bar.close()
+        print(
+            f"{len(scenes)} scenes: {computed} computed, {len(scenes) - computed - broken} there, {broken} skipped"
+        )
+        return 1 if broken else 0
+
+
+def _store_covisibility(reading: "DepthReading", folder: Path) -> bool | str:
+    """Store the covisibility of a scene; return whether it was computed, or why it cannot be."""
+    from g_ray.formats import read_scene
+    from g_ray_lab.sources.covisibility import store_covisibility
+
+    try:
+        return store_covisibility(reading.apply_to(read_scene(folder, False, reading.modality)))
+    except (ValueError, OSError) as error:
+        return str(error)
+
+
+# RealEstate10K
+
+
+RE10K_SPLITS = ("train", "test")
+
+
+@dataclass(frozen=True)
+class RE10KCheck:
+    """Count the clips of RealEstate10K, compare them with the evaluation index, and check the camera axes."""
+
+    root: tyro.conf.Positional[Path]
+    """Folder with train/ and test/, as pixelSplat's chunks or in LVSM's layout."""
+    index: Path | None = None
+    """pixelSplat's evaluation_index_re10k.json, to compare the test split with."""
+    axes: Literal["opencv", "blender"] = "opencv"
+    """Camera axes that the poses should have."""
+    clips: int = 8
+    """Clips per split whose poses are checked against their pictures."""
+
+    def run(self) -> None:
+        splits = [split for split in RE10K_SPLITS if (self.root / split).is_dir()]
+        verdicts = [self._check_split(split) for split in splits or RE10K_SPLITS[:1]]
+        if not all(verdicts):
+            raise ValueError(f"{self.root}: poses and pictures contradict each other, see above")
+
+    def _check_split(self, split: str) -> bool:
+        """Print clips and axes of a split; return whether the axes are consistent with the pictures."""
+        from g_ray_lab.datasets.re10k import open_clips
+        from g_ray_lab.datasets.re10k_index import read_index
+        from g_ray_lab.sources.axes_check import check_axes
+        from g_ray_lab.sources.re10k_nvs import match_clips
+
+        if self.clips < 1:
+            raise ValueError(f"--clips {self.clips} must be at least 1")
+        clips = open_clips(self.root, split, self.axes)
+        print(f"{split}: {count_clips(clips)}")
+        if split == "test" and self.index is not None:
+            print(f"{split}: {read_index(self.index).select_available(clips.keys).coverage}")
+        report = check_axes(match_clips(clips, self.clips))
+        verdict = "refused" if report.better else "confirmed" if report.certain else "undecided"
+        print(f"{split}: axes {self.axes} {verdict}: {report.verdict}")
+        return report.better is None
+
+
+def count_clips(clips: "Clips") -> str:
+    """Count clips and frames by reading the cameras of every clip, and no picture."""
+    lengths, broken = [], []
+    for key in clips.order_by_file():
+        try:
+            lengths.append(len(clips.get_clip(key)))
+        except (ValueError, OSError) as error:
+            broken.append(str(error))
+    short = sum(length <= 25 for length in lengths)
+    line = f"{len(lengths)} clips with {sum(lengths)} frames, {short} too short to train on"
+    return line if not broken else f"{line}; {len(broken)} cannot be read, the first: {broken[0]}"
 
 
 @dataclass(frozen=True)

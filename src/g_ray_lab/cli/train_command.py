@@ -13,8 +13,7 @@ import tyro
 
 from g_ray_lab.recipes import RECIPES, Family, format_name, split_name
 from g_ray_lab.sources.reconstruction_settings import FolderSettings
-from g_ray_lab.training.recipe import Recipe
-from g_ray_lab.training.run_settings import Run
+from g_ray_lab.training.recipe import Recipe, Run
 
 LIBRARIES = ("g-ray", "torch", "numpy", "einops", "jaxtyping", "pillow", "safetensors", "tensorboard")
 
@@ -146,18 +145,13 @@ def is_leader() -> bool:
 
 
 def collect_provenance() -> dict[str, Any]:
-    """Return what is stored beside every checkpoint: machine, commit, versions and command line."""
-    from g_ray.runtime import provenance as here
+    """Return what is stored with every checkpoint: machine, commit, versions and command line."""
+    from g_ray.runtime import provenance
 
-    return {**here.collect_provenance(), "libraries": read_library_versions(), "command": sys.argv}
-
-
-def read_library_versions() -> dict[str, str]:
-    """Return the installed versions of the libraries that training uses."""
     versions = {}
     for name in LIBRARIES:
         try:
             versions[name] = version(name)
         except PackageNotFoundError:
             versions[name] = "not installed"
-    return versions
+    return {**provenance.collect_provenance(), "libraries": versions, "command": sys.argv}

@@ -35,7 +35,7 @@ class Ship:
     tests: Path | None = None
     """Networks trained on scene folders: folder with NAME-test-pinhole, -zoom, -mixed, -fisheye to score them on."""
     photos: Path | None = None
-    """Beside --tests: a scene folder with depth, whose last 40 % of frames are scored too."""
+    """In addition to --tests: a scene folder with depth, whose last 40 % of frames are scored too."""
     size: int | None = None
     """Long side in pixels that `g-ray reconstruct` gives a reconstruction network, if another than in training."""
 

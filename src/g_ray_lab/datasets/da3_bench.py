@@ -8,11 +8,28 @@ Roots here are eth3d, 7scenes/7Scenes and scannetpp. DA3-BENCH ignores the disto
 7-Scenes' color images with the depth camera's focal length (585 px); here cameras are the true ones.
 """
 
+from functools import partial
 from pathlib import Path
 
-from g_ray_lab.datasets import eth3d, scannetpp
+from g_ray_lab.datasets import dtu, eth3d, scannetpp
 from g_ray_lab.datasets import seven_scenes_sequences as seven_scenes
-from g_ray_lab.datasets.evaluation_scene import EvaluationScene
+from g_ray_lab.datasets.evaluation_scene import Dataset, Download, EvaluationScene
+
+DOWNLOAD = Download(
+    "da3-bench",
+    "DA3-BENCH",
+    "https://huggingface.co/datasets/depth-anything/DA3-BENCH",
+    "those of the datasets in it: ETH3D, 7-Scenes, ScanNet++ (apply there first), DTU",
+    ("eth3d.zip, 7scenes.zip, scannetpp.zip, dtu.zip",),
+    (
+        "eth3d/courtyard/combined_mesh.ply",
+        "7scenes/7Scenes/meshes/chess.ply",
+        "scannetpp/09c1414f1b/merge_dslr_iphone",
+        "dtu/Rectified/scan1",
+        "dtu/SampleSet/mvs_data/ObsMask/ObsMask1_10.mat",
+    ),
+    archives=("eth3d.zip", "7scenes.zip", "scannetpp.zip", "dtu.zip"),
+)
 
 LEFT_OUT: dict[str, tuple[int, ...]] = {
     "delivery_area": tuple(range(711, 715)),
@@ -39,11 +56,23 @@ def read_da3_eth3d(root: Path, name: str) -> EvaluationScene:
     return eth3d.read_eth3d(root, name, "raw", "da3-eth3d", LEFT_OUT.get(name, ()))
 
 
-def read_da3_seven_scenes(root: Path, name: str) -> EvaluationScene:
-    """Read a sequence of 7-Scenes."""
-    return seven_scenes.read_sequence(root, name, "da3-7scenes")
-
-
-def read_da3_scannetpp(root: Path, name: str) -> EvaluationScene:
-    """Read the iPhone's frames of a scene of ScanNet++."""
-    return scannetpp.read_scannetpp_joint(root, name, "da3-scannetpp", scannetpp.IPHONE)
+DATASETS = {
+    "da3-eth3d": Dataset("DA3-BENCH, ETH3D", DOWNLOAD, eth3d.list_eth3d, read_da3_eth3d, folder="eth3d"),
+    "da3-7scenes": Dataset(
+        "DA3-BENCH, 7-Scenes",
+        DOWNLOAD,
+        seven_scenes.list_seven_scenes,
+        partial(seven_scenes.read_sequence, dataset="da3-7scenes"),
+        folder="7scenes/7Scenes",
+    ),
+    "da3-scannetpp": Dataset(
+        "DA3-BENCH, ScanNet++",
+        DOWNLOAD,
+        scannetpp.list_scannetpp_joint,
+        partial(scannetpp.read_scannetpp_joint, dataset="da3-scannetpp", streams=scannetpp.IPHONE),
+        folder="scannetpp",
+    ),
+    "da3-dtu": Dataset(
+        "DA3-BENCH, DTU", DOWNLOAD, dtu.list_dtu_da3, dtu.read_dtu_da3, depth="none", folder="dtu"
+    ),
+}

@@ -4,7 +4,8 @@ ROOT/scan1/images/00000000.jpg, depths/00000000.npy, binary_masks/00000000.png, 
 ROOT/Rectified/scan1/rect_001_3_r5000.png, ROOT/Cameras/00000000_cam.txt, ROOT/Points/stl/stl001_total.ply
 ROOT/depth_raw/Depths/scan1/depth_visual_0000.png, ROOT/SampleSet/mvs_data/ObsMask/{ObsMask1_10.mat, Plane1.mat}
 
-Millimeters. Cameras are MVSNet's, at the size of the depth maps, with pixel centers at whole numbers.
+Millimeters. Cameras are MVSNet's, at the size of the depth maps, with pixel centers at whole numbers: the word
+extrinsic, 4×4 cam_from_world, the word intrinsic, 3×3, then the depth range.
 """
 
 from collections.abc import Iterable
@@ -13,27 +14,39 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
-from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.pose_matrices import make_pose_from_matrix
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import DepthFile
 from g_ray.media.images import read_photo, read_photo_size
+from g_ray.runtime.files import write_atomically
 from g_ray_lab.datasets.dtu_volume import VolumeFiles
 from g_ray_lab.datasets.evaluation_scene import (
+    Dataset,
+    Download,
     EvaluationFrame,
     EvaluationScene,
-    Framing,
     MaskSource,
-    sample_mask,
 )
-from g_ray_lab.datasets.image_sources import StoredImage, StoredMask
-from g_ray_lab.datasets.mvsnet import read_mvsnet_camera
-from g_ray_lab.datasets.true_depth import StoredDepth
+from g_ray_lab.datasets.stored_frames import StoredDepth, StoredImage, StoredMask, make_pinhole
 
+DOWNLOAD = Download(
+    "dtu",
+    "DTU, as Spann3R packs its test scans",
+    "https://github.com/HengyiWang/spann3r",
+    "no license is stated: for research, cite Jensen et al. 2014",
+    ("the archive of DTU that Spann3R's documentation links to",),
+    (
+        "scan1/images/00000000.jpg",
+        "scan1/depths/00000000.npy",
+        "scan1/binary_masks/00000000.png",
+        "scan1/cams/00000000_cam.txt",
+    ),
+    archives=("dtu*.zip",),
+)
 SCANS = tuple(
     f"scan{number}"
     for number in (1, 4, 9, 10, 11, 12, 13, 15, 23, 24, 29, 32, 33, 34, 48, 49, 62, 75, 77, 110, 114, 118)
@@ -42,7 +55,7 @@ ERODED_PX = 10
 FIRST_IN_DA3 = 33
 """DA3-BENCH puts this photograph first."""
 DARK = 10
-"""Of 255: pixels of a picture of the depth that are no brighter show no object."""
+"""Out of 255: pixels of a picture of the depth that are no brighter show no object."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +65,7 @@ class ErodedMask(MaskSource):
     source: StoredMask
     side_px: int
 
-    def sample(self, camera: Camera, framing: Framing) -> Bool[Tensor, "h w"]:
-        return sample_mask(self.load(camera), framing)
-
     def load(self, camera: Camera) -> Bool[Tensor, "h w"]:
-        """Erode the mask of the whole image."""
         outside = 1 - self.source.load(camera)[None, None].float()
         # OpenCV's erosion with a side of even length has its anchor right of the middle; beyond the border all counts.
         before, after = self.side_px // 2, self.side_px - 1 - self.side_px // 2
@@ -70,14 +79,14 @@ class BrightMask(MaskSource):
 
     path: Path
 
-    def sample(self, camera: Camera, framing: Framing) -> Bool[Tensor, "h w"]:
+    def load(self, camera: Camera) -> Bool[Tensor, "h w"]:
         bright = read_photo(self.path)[0] > DARK / 255
         if tuple(bright.shape) != (camera.height, camera.width):
             raise ValueError(
                 f"{self.path} is {bright.shape[1]}×{bright.shape[0]} px, but its photograph "
                 f"{camera.width}×{camera.height}: unpack it again"
             )
-        return sample_mask(bright, framing)
+        return bright
 
 
 def list_dtu(root: Path) -> list[str]:
@@ -136,7 +145,7 @@ def _read_camera(path: Path, image: Path) -> tuple[Camera, Pose]:
     intrinsic, extrinsic = read_mvsnet_camera(path)
     (fx, _, cx), (_, fy, cy) = np.asarray(intrinsic)[:2].tolist()
     size = read_photo_size(image)
-    camera = Pinhole.make(*size, fx=fx, fy=fy, cx=cx + 0.5, cy=cy + 0.5, dtype=torch.float64)
+    camera = make_pinhole(size, fx, fy, cx, cy, center=0)
     if not (0 < cx < size[0] and 0 < cy < size[1]):
         raise ValueError(
             f"{path}: principal point ({cx:g}, {cy:g}), but {image.name} is {size[0]}×{size[1]} px"
@@ -144,5 +153,44 @@ def _read_camera(path: Path, image: Path) -> tuple[Camera, Pose]:
     return camera, make_pose_from_matrix(f"{path}: the pose", extrinsic).inverse()
 
 
+def read_mvsnet_camera(path: Path) -> tuple[Float[np.ndarray, "3 3"], Float[np.ndarray, "4 4"]]:
+    """Read intrinsics (pixel centers at whole numbers) and cam_from_world; ValueError names a damaged file."""
+    if not path.is_file():
+        raise ValueError(f"{path}: no such camera; unpack the dataset again")
+    words = path.read_text(encoding="utf-8").split()
+    try:
+        if words[0] != "extrinsic" or words[17] != "intrinsic" or not 2 <= len(words[27:]) <= 4:
+            raise ValueError
+        extrinsic = np.array(words[1:17], dtype=np.float64).reshape(4, 4)
+        intrinsic = np.array(words[18:27], dtype=np.float64).reshape(3, 3)
+    except (ValueError, IndexError):
+        raise ValueError(
+            f"{path}: not a camera of MVSNet (extrinsic, 16 numbers, intrinsic, 9, then 2–4)"
+        ) from None
+    return intrinsic, extrinsic
+
+
+def write_mvsnet_camera(
+    path: Path,
+    intrinsic: Float[np.ndarray, "3 3"],
+    extrinsic: Float[np.ndarray, "4 4"],
+    depth_range: tuple[float, float],
+) -> None:
+    """Write a camera; the range is the least depth and the interval between hypotheses."""
+    rows = [
+        ["extrinsic"],
+        *extrinsic.tolist(),
+        [""],
+        ["intrinsic"],
+        *intrinsic.tolist(),
+        [""],
+        [*depth_range],
+    ]
+    write_atomically(path, "\n".join(" ".join(map(str, row)) for row in rows) + "\n")
+
+
 def _sort_scans(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: int(name.removeprefix("scan")))
+
+
+DATASETS = {"dtu": Dataset("DTU", DOWNLOAD, list_dtu, read_dtu)}

@@ -10,19 +10,55 @@ sideways are turned upright, with camera and pose.
 """
 
 from collections.abc import Collection
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
 from g_ray.cameras.camera import Camera
+from g_ray.cameras.opencv import OpenCV
+from g_ray.cameras.pinhole import Pinhole
+from g_ray.cameras.thin_prism_fisheye import ThinPrismFisheye
 from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.colmap.colmap_model import is_model
 from g_ray.formats.eth3d_calibration import ETH3DDepthFile
 from g_ray.formats.posed_scene import resolve_inside
-from g_ray_lab.datasets.colmap_views import read_model_views
-from g_ray_lab.datasets.evaluation_scene import DepthSource, EvaluationFrame, EvaluationScene
-from g_ray_lab.datasets.image_sources import StoredImage
-from g_ray_lab.datasets.true_depth import StoredDepth, WarpedDepth
-from g_ray_lab.datasets.turning import turn_camera, turn_pose
+from g_ray.geometry.pose import Pose
+from g_ray.media.depth import DepthFile
+from g_ray.rays.ray_map import RayMap
+from g_ray_lab.datasets.evaluation_scene import (
+    Dataset,
+    DepthSource,
+    Download,
+    EvaluationFrame,
+    EvaluationScene,
+    Framing,
+)
+from g_ray_lab.datasets.stored_frames import StoredDepth, StoredImage, read_model_views
+from g_ray_lab.datasets.undistortion import locate_pixels, pick_pixels
+
+DOWNLOAD = Download(
+    "eth3d",
+    "ETH3D, high-resolution multi-view",
+    "https://www.eth3d.net/datasets",
+    "CC BY-NC-SA 4.0",
+    (
+        "of the 13 training scenes SCENE_dslr_jpg.7z, SCENE_dslr_undistorted.7z and SCENE_dslr_depth.7z, from "
+        "https://www.eth3d.net/data/",
+    ),
+    (
+        "courtyard/images/dslr_images/DSC_0286.JPG",
+        "courtyard/images/dslr_images_undistorted/DSC_0286.JPG",
+        "courtyard/dslr_calibration_jpg/cameras.txt",
+        "courtyard/dslr_calibration_undistorted/cameras.txt",
+        "courtyard/ground_truth_depth/dslr_images/DSC_0286.JPG",
+    ),
+    archives=("*_dslr_jpg.7z", "*_dslr_undistorted.7z", "*_dslr_depth.7z"),
+)
 
 Images = Literal["raw", "undistorted"]
 CALIBRATIONS: dict[Images, str] = {
@@ -55,20 +91,13 @@ def list_eth3d_undistorted(root: Path) -> list[str]:
     return [name for name in list_eth3d(root) if is_model(root / name / CALIBRATIONS["undistorted"])]
 
 
-def read_eth3d_raw(root: Path, name: str) -> EvaluationScene:
-    """Read a scene with its images as taken, through a THIN_PRISM_FISHEYE lens."""
-    return read_eth3d(root, name, "raw", "eth3d-raw")
-
-
-def read_eth3d_undistorted(root: Path, name: str) -> EvaluationScene:
-    """Read a scene with its undistorted images, which are pinholes of different sizes."""
-    return read_eth3d(root, name, "undistorted", "eth3d")
-
-
 def read_eth3d(
     root: Path, name: str, images: Images, dataset: str, leave_out: Collection[int] = ()
 ) -> EvaluationScene:
-    """Read a scene without the photographs whose numbers are in `leave_out`."""
+    """Read a scene without the photographs whose numbers are in `leave_out`.
+
+    "raw" images are as taken, through a THIN_PRISM_FISHEYE lens; "undistorted" ones are pinholes of different sizes.
+    """
     folder = root / name
     originals = {PurePosixPath(view.name).name: view for view in _read_views(folder, "raw")}
     views = list(originals.values()) if images == "raw" else _read_views(folder, images)
@@ -117,3 +146,93 @@ def _get_number(name: str) -> int:
     """Return the number of a photograph: 711 of DSC_0711.JPG."""
     digits = "".join(letter for letter in PurePosixPath(name).stem if letter.isdigit())
     return int(digits or -1)
+
+
+# Depth of another lens
+
+
+@dataclass(frozen=True, eq=False)
+class WarpedDepth(DepthSource):
+    """A map of z-depth through another lens in the same place: each ray takes the nearest stored pixel on it.
+
+    Both cameras have one frame of reference, so that z is the same for both.
+    """
+
+    file: DepthFile
+    source_camera: Camera
+    turns: int = 0
+    """Quarter turns, clockwise, of the frame's camera against the one of the map."""
+
+    @property
+    def path(self) -> Path:  # type: ignore[override]
+        return self.file.path
+
+    def sample(self, frame: EvaluationFrame, framing: Framing) -> Float[Tensor, "h w"]:
+        depth = self.file.read()
+        size = (self.source_camera.height, self.source_camera.width)
+        if tuple(depth.shape) != size:
+            raise OSError(
+                f"{self.file.path} is {depth.shape[1]}×{depth.shape[0]} px, but its camera takes {size[1]}×{size[0]}"
+            )
+        rays = RayMap.from_camera(framing.apply(frame.camera))
+        turned = RayMap(turn_back(rays.directions, self.turns), rays.valid)
+        pixels, inside = locate_pixels(self.source_camera, turned)
+        return torch.where(inside, pick_pixels(depth, pixels), 0)
+
+
+def turn_back(directions: Float[Tensor, "*shape 3"], turns: int) -> Float[Tensor, "*shape 3"]:
+    """Express rays of a camera that was turned clockwise by quarter turns in the frame before: x = y′, y = −x′."""
+    for _ in range(turns % 4):
+        x, y, z = directions.unbind(-1)
+        directions = torch.stack([y, -x, z], -1)
+    return directions
+
+
+# Photographs that are stored sideways
+
+# A quarter turn clockwise maps pixel (u, v) of a W×H image to (H − v, u), and the camera's axes to x′ = −y, y′ = x.
+# Radial terms stay; tangential and thin-prism terms go with the axes: p1′ = p2, p2′ = −p1, s_x′ = −s_y, s_y′ = s_x.
+_DISTORTION: dict[type[Camera], dict[str, str]] = {
+    Pinhole: {},
+    OpenCV: {"p1": "p2", "p2": "-p1", "s1": "-s3", "s2": "-s4", "s3": "s1", "s4": "s2"},
+    ThinPrismFisheye: {"p1": "p2", "p2": "-p1", "sx1": "-sy1", "sy1": "sx1"},
+}
+
+
+def turn_camera(camera: Camera, turns: int) -> Camera:
+    """Return the camera of an image that is turned clockwise by quarter turns; ValueError for an unknown lens."""
+    if type(camera) not in _DISTORTION:
+        raise ValueError(
+            f"camera model {camera.NAME} cannot be turned; known are pinhole, opencv, thin_prism_fisheye"
+        )
+    if isinstance(camera, Pinhole) and turns % 2 and bool((camera.parameter("skew") != 0).any()):
+        raise ValueError("a pinhole with skew has none that is turned by a quarter")
+    for _ in range(turns % 4):
+        old = dict(zip(camera.PARAMETERS, camera.params.tolist(), strict=True))
+        affine = {"fx": old["fy"], "fy": old["fx"], "cx": camera.height - old["cy"], "cy": old["cx"]}
+        signed = {**old, **{f"-{name}": -value for name, value in old.items()}}
+        terms = {name: signed[source] for name, source in _DISTORTION[type(camera)].items()}
+        camera = type(camera).make(
+            camera.height, camera.width, dtype=camera.dtype, **{**old, **affine, **terms}
+        )
+    return camera
+
+
+def turn_pose(pose: Pose, turns: int) -> Pose:
+    """Return the pose of a camera that is turned clockwise by quarter turns about its optical axis."""
+    old_from_new = torch.tensor([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 1.0]], dtype=pose.dtype)
+    turn = torch.linalg.matrix_power(old_from_new, turns % 4)
+    return Pose.from_parts(pose.rotation @ turn, pose.translation)
+
+
+DATASETS = {
+    "eth3d": Dataset(
+        "ETH3D, undistorted",
+        DOWNLOAD,
+        list_eth3d_undistorted,
+        partial(read_eth3d, images="undistorted", dataset="eth3d"),
+    ),
+    "eth3d-raw": Dataset(
+        "ETH3D, with its lens", DOWNLOAD, list_eth3d, partial(read_eth3d, images="raw", dataset="eth3d-raw")
+    ),
+}

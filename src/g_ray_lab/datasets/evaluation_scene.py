@@ -1,12 +1,13 @@
-"""Scenes that models are evaluated on: frames with camera, pose and true depth, cut to the size of a protocol.
+"""Evaluation datasets: where one is downloaded, and its scenes of frames with camera, pose and true depth.
 
-A frame's image and truth are sources that are opened when they are asked for. A source of depth gives a map for any
-part of the image at any size, so that a mesh is cast at and LiDAR projected with the very rays that are scored.
+The image and the truth of a frame are sources, which are read when a part of the frame is loaded at the size of a
+protocol. A source of depth returns a map for any part at any size, so that meshes are cast at and LiDAR points are
+projected with exactly the rays that are scored.
 """
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -23,10 +24,10 @@ from g_ray.rays.resample import Box, fit_box, resample
 from g_ray_lab.datasets.dtu_volume import VolumeFiles
 
 Unit = Literal["m", "mm", "none"]
-"""Of a scene's world; "none" where the dataset has no unit."""
+"""Unit of a scene's world; "none" where the dataset has no unit."""
 
 ROUNDED = 6
-"""Decimals of cameras and poses that tell one version of a dataset from another."""
+"""Decimals of cameras and poses that a fingerprint includes."""
 
 
 @dataclass(frozen=True)
@@ -55,54 +56,67 @@ class Framing:
         return camera.resize(self.width, self.height, self.box)
 
 
-class ImageSource(ABC):
-    """Where the pixels of a frame come from."""
+class FileSource(ABC):
+    """Something of a frame that is stored in a file."""
 
-    def load_framed(self, camera: Camera, framing: Framing) -> Float[Tensor, "3 h w"]:
-        """Read a part of the image at a size, antialiased; ValueError if the image has not the camera's size."""
-        image = self.load()
-        check_image_size(self, image, camera)
-        return resample(image, camera, framing.width, framing.height, framing.box)[0]
+    path: Path
+
+    def list_files(self) -> tuple[Path, ...]:
+        """List the files that are read."""
+        return (self.path,)
+
+
+class ImageSource(FileSource):
+    """Where the pixels of a frame come from."""
 
     @abstractmethod
     def load(self) -> Float[Tensor, "3 h w"]:
         """Read red, green and blue in [0, 1]; OSError or ValueError names a file that cannot be read."""
 
-    @abstractmethod
-    def list_files(self) -> tuple[Path, ...]:
-        """List the files that are read."""
+    def load_for(self, camera: Camera) -> Float[Tensor, "3 h w"]:
+        """Read the image; ValueError if its size differs from its camera's."""
+        image = self.load()
+        size, expected = (image.shape[2], image.shape[1]), (camera.width, camera.height)
+        if size != expected:
+            raise ValueError(
+                f"{self.path} is {size[0]}×{size[1]} px, but its camera takes {expected[0]}×{expected[1]}: "
+                "unpack the original file again"
+            )
+        return image
+
+    def load_framed(self, camera: Camera, framing: Framing) -> Float[Tensor, "3 h w"]:
+        """Read a part of the image at a size, antialiased; ValueError if the image has not the camera's size."""
+        return resample(self.load_for(camera), camera, framing.width, framing.height, framing.box)[0]
 
 
-class DepthSource(ABC):
+class DepthSource(FileSource):
     """Where the true depth of a frame comes from."""
 
-    convention: Convention
+    convention: Convention = "z"
 
     @abstractmethod
     def sample(self, frame: "EvaluationFrame", framing: Framing) -> Float[Tensor, "h w"]:
         """Return depth at the pixel centers of a part of the frame; 0 or not finite where none is known."""
 
-    @abstractmethod
-    def list_files(self) -> tuple[Path, ...]:
-        """List the files that are read."""
 
+class MaskSource:
+    """Which pixels of a frame are scored; subclasses define `load`, or `sample` where it is not a lookup."""
 
-class MaskSource(ABC):
-    """Which pixels of a frame are scored."""
+    def load(self, camera: Camera) -> Bool[Tensor, "h w"]:
+        """Read the mask of the whole image."""
+        raise NotImplementedError
 
-    @abstractmethod
     def sample(self, camera: Camera, framing: Framing) -> Bool[Tensor, "h w"]:
-        """Return the mask at the pixel centers of a part of the image, whose camera is given."""
+        """Look the mask up at the pixel centers of a part of the image that `camera` takes."""
+        mask, (left, top, right, bottom) = self.load(camera), framing.box
+        columns = _locate_centers(framing.width, left, right, mask.shape[1])
+        rows = _locate_centers(framing.height, top, bottom, mask.shape[0])
+        return mask[rows[:, None], columns]
 
 
-def check_image_size(source: ImageSource, image: Float[Tensor, "3 h w"], camera: Camera) -> None:
-    """Raise ValueError if an image has not the size that its camera takes."""
-    size, expected = (image.shape[2], image.shape[1]), (camera.width, camera.height)
-    if size != expected:
-        raise ValueError(
-            f"{source.list_files()[0]} is {size[0]}×{size[1]} px, but its camera takes {expected[0]}×{expected[1]}: "
-            "unpack the original file again"
-        )
+def _locate_centers(count: int, start: float, stop: float, size: int) -> Tensor:
+    places = start + (torch.arange(count, dtype=torch.float64) + 0.5) * (stop - start) / count
+    return places.long().clamp(0, size - 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,19 +178,6 @@ class EvaluationFrame:
         )
 
 
-def sample_mask(mask: Bool[Tensor, "h w"], framing: Framing) -> Bool[Tensor, "height width"]:
-    """Look up the mask at the nearest pixel of each new one."""
-    left, top, right, bottom = framing.box
-    columns = _locate_centers(framing.width, left, right, mask.shape[1])
-    rows = _locate_centers(framing.height, top, bottom, mask.shape[0])
-    return mask[rows[:, None], columns]
-
-
-def _locate_centers(count: int, start: float, stop: float, size: int) -> Tensor:
-    places = start + (torch.arange(count, dtype=torch.float64) + 0.5) * (stop - start) / count
-    return places.long().clamp(0, size - 1)
-
-
 @dataclass(frozen=True, eq=False)
 class EvaluationScene:
     """The frames of a scene, in the order of the dataset, in one world."""
@@ -189,7 +190,7 @@ class EvaluationScene:
     surface: Path | None = None
     """True mesh or point cloud in the same world, where the dataset has one."""
     volume: VolumeFiles | None = None
-    """Part of space that the surface covers, where the dataset says so."""
+    """Part of space that the surface covers, where the dataset has files of it."""
     notes: tuple[str, ...] = ()
     """What was decided or left out while reading, a sentence each."""
     by_name: dict[str, int] = field(init=False, repr=False)
@@ -250,6 +251,64 @@ class EvaluationScene:
     def list_missing_files(self) -> Iterator[Path]:
         """Yield the files of images and depth that are not there."""
         for frame in self.frames:
-            files: Sequence[Path] = frame.image.list_files()
-            files = (*files, *(() if frame.depth is None else frame.depth.list_files()))
-            yield from (path for path in files if not path.is_file())
+            sources = (frame.image, frame.depth)
+            paths = [path for source in sources if source is not None for path in source.list_files()]
+            yield from (path for path in paths if not path.is_file())
+
+
+# Datasets
+
+
+@dataclass(frozen=True)
+class Download:
+    """A dataset as it is distributed; several readers may share one.
+
+    Licenses are as far as they are known; the provider's page decides. Nothing is downloaded automatically: several
+    datasets require an account and consent.
+    """
+
+    name: str
+    """What `g-ray data prepare` takes."""
+    title: str
+    page: str
+    license: str
+    files: tuple[str, ...]
+    """What to download, a sentence each."""
+    layout: tuple[str, ...]
+    """Paths that must be there after unpacking, for people."""
+    archives: tuple[str, ...] = ()
+    """Patterns of archives that are unpacked; folders that are unpacked already are linked."""
+    nested: tuple[str, ...] = ()
+    """Patterns of archives inside of them, each unpacked next to itself."""
+    real_levels: int = 0
+    """Levels of folders that are made instead of linked, so that something can be put into them."""
+
+    def explain(self) -> str:
+        """Describe where the dataset is downloaded, under which license, and what must be there."""
+        lines = [self.title, f"  page     {self.page}", f"  license  {self.license}"]
+        for head, texts in (("files", self.files), ("layout", self.layout)):
+            lines += [f"  {head if i == 0 else '':8} {text}" for i, text in enumerate(texts)]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One way to read a download."""
+
+    title: str
+    source: Download
+    list_scenes: Callable[[Path], list[str]]
+    read: Callable[[Path, str], EvaluationScene]
+    """`read(root, scene)`; ValueError or OSError in one line if anything is wrong."""
+    depth: Literal["dense", "sparse", "none"] = "dense"
+    folder: str = ""
+    """Where its scenes are in the download; they may also lie in the root itself."""
+
+    @property
+    def download(self) -> str:
+        """Key of `DOWNLOADS`."""
+        return self.source.name
+
+    def find_root(self, root: Path) -> Path:
+        """Return the folder that `list_scenes` and `read` take, of a prepared download or of itself."""
+        return root / self.folder if (root / self.folder).is_dir() else root

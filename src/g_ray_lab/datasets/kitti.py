@@ -10,15 +10,31 @@ A frame is a depth map with the image of the same name; a map without its image 
 from pathlib import Path
 
 import numpy as np
-import torch
 from jaxtyping import Float
 
-from g_ray.cameras.pinhole import Pinhole
 from g_ray.media.depth import DepthFile
 from g_ray.media.images import read_photo_size
-from g_ray_lab.datasets.evaluation_scene import EvaluationFrame, EvaluationScene
-from g_ray_lab.datasets.image_sources import StoredImage
-from g_ray_lab.datasets.true_depth import StoredDepth
+from g_ray_lab.datasets.evaluation_scene import Dataset, Download, EvaluationFrame, EvaluationScene
+from g_ray_lab.datasets.stored_frames import StoredDepth, StoredImage, make_pinhole
+
+DOWNLOAD = Download(
+    "kitti",
+    "KITTI, annotated depth and raw drives",
+    "https://www.cvlibs.net/datasets/kitti",
+    "CC BY-NC-SA 3.0",
+    (
+        "data_depth_annotated.zip",
+        "the 13 raw drives of its validation split, synced and rectified (2011_09_26_drive_0002_sync.zip, …)",
+        "the calibrations of their five days (2011_09_26_calib.zip, …)",
+    ),
+    (
+        "val/2011_09_26_drive_0002_sync/proj_depth/groundtruth/image_02/0000000005.png",
+        "2011_09_26/2011_09_26_drive_0002_sync/image_02/data/0000000005.png",
+        "2011_09_26/calib_cam_to_cam.txt",
+    ),
+    archives=("data_depth_annotated.zip", "2011_*_sync.zip", "2011_*_calib.zip"),
+    real_levels=1,
+)
 
 DRIVES = (
     *(f"2011_09_26_drive_{number:04d}_sync" for number in (2, 5, 13, 20, 23, 36, 79, 95, 113)),
@@ -48,9 +64,7 @@ def read_kitti(root: Path, name: str) -> EvaluationScene:
         )
     matrix = _read_projection(day / "calib_cam_to_cam.txt")
     (fx, _, cx, _), (_, fy, cy, _) = matrix[:2].tolist()
-    width, height = read_photo_size(images[0]) if images else (1, 1)
-    # Its pixel centers are whole numbers, ours lie at +0.5.
-    camera = Pinhole.make(width, height, fx=fx, fy=fy, cx=cx + 0.5, cy=cy + 0.5, dtype=torch.float64)
+    camera = make_pinhole(read_photo_size(images[0]) if images else (1, 1), fx, fy, cx, cy, center=0)
     frames = tuple(
         EvaluationFrame(
             path.name, StoredImage(image), camera, None, StoredDepth(DepthFile(path, "z", 1 / PER_METER))
@@ -72,3 +86,6 @@ def _read_projection(path: Path) -> Float[np.ndarray, "3 4"]:
             except ValueError:
                 raise ValueError(f"{path}: {COLOR} is not 12 numbers; unpack it again") from None
     raise ValueError(f"{path}: no {COLOR} in it; unpack it again")
+
+
+DATASETS = {"kitti": Dataset("KITTI depth", DOWNLOAD, list_kitti, read_kitti, depth="sparse")}

@@ -10,23 +10,29 @@ import re
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.pose_matrices import make_pose_from_matrix
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import DepthFile
 from g_ray.media.images import read_photo_size
-from g_ray_lab.datasets.evaluation_scene import EvaluationFrame, EvaluationScene
-from g_ray_lab.datasets.image_sources import StoredImage
-from g_ray_lab.datasets.true_depth import StoredDepth
+from g_ray_lab.datasets.evaluation_scene import Dataset, Download, EvaluationFrame, EvaluationScene
+from g_ray_lab.datasets.stored_frames import StoredDepth, StoredImage, make_pinhole
 
+DOWNLOAD = Download(
+    "nrgbd",
+    "Neural RGB-D Surface Reconstruction, synthetic scenes",
+    "https://github.com/dazinovic/neural-rgbd-surface-reconstruction",
+    "no license is stated with the archive: see the project's page",
+    ("neural_rgbd_data.zip",),
+    ("breakfast_room/images/img0.png", "breakfast_room/depth/depth0.png", "breakfast_room/poses.txt"),
+    archives=("neural_rgbd_data.zip",),
+)
 SCENES = (
     *("breakfast_room", "complete_kitchen", "green_room", "grey_white_room", "kitchen", "morning_apartment"),
     *("staircase", "thin_geometry", "whiteroom"),
 )
 FOCAL_PX = 554.2562584220408
-"""Of all scenes, where focal.txt is missing."""
+"""All scenes have it; for those without a focal.txt."""
 LIMITS_M = (1e-3, 10.0)
 
 
@@ -44,20 +50,13 @@ def read_nrgbd(root: Path, name: str) -> EvaluationScene:
     poses = _read_poses(folder / "poses.txt", len(images))
     width, height = read_photo_size(images[0])
     focal = _read_focal(folder / "focal.txt")
-    camera = Pinhole.make(width, height, fx=focal, fy=focal, cx=width / 2, cy=height / 2, dtype=torch.float64)
-    frames = tuple(
-        EvaluationFrame(
-            image.name,
-            StoredImage(image),
-            camera,
-            pose,
-            StoredDepth(
-                DepthFile(folder / "depth" / f"depth{_get_number(image)}.png", "z", 1e-3), limits=LIMITS_M
-            ),
-        )
-        for image, pose in zip(images, poses, strict=True)
-    )
-    return EvaluationScene(name, "nrgbd", frames)
+    camera = make_pinhole((width, height), focal, focal, width / 2, height / 2)
+    frames = []
+    for image, pose in zip(images, poses, strict=True):
+        file = DepthFile(folder / "depth" / f"depth{_get_number(image)}.png", "z", 1e-3)
+        depth = StoredDepth(file, limits=LIMITS_M)
+        frames.append(EvaluationFrame(image.name, StoredImage(image), camera, pose, depth))
+    return EvaluationScene(name, "nrgbd", tuple(frames))
 
 
 def _get_number(path: Path) -> int:
@@ -86,3 +85,6 @@ def _read_focal(path: Path) -> float:
         return float(path.read_text().split()[0])
     except (ValueError, IndexError):
         raise ValueError(f"{path}: not a focal length in pixels") from None
+
+
+DATASETS = {"nrgbd": Dataset("Neural RGB-D", DOWNLOAD, list_nrgbd, read_nrgbd)}

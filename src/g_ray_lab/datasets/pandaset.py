@@ -12,28 +12,119 @@ to tens of milliseconds. The car itself, in the lowest rows of the back camera, 
 """
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
+from torch import Tensor
 
 from g_ray.cameras.camera import Camera
-from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.pose_matrices import make_pose
 from g_ray.geometry.pose import Pose
 from g_ray.media.images import read_photo_size
-from g_ray_lab.datasets.evaluation_scene import EvaluationFrame, EvaluationScene
-from g_ray_lab.datasets.image_sources import StoredImage, TopRows
+from g_ray_lab.datasets.evaluation_scene import (
+    Dataset,
+    DepthSource,
+    Download,
+    EvaluationFrame,
+    EvaluationScene,
+    Framing,
+    MaskSource,
+)
 from g_ray_lab.datasets.pandas_pickle import read_table
-from g_ray_lab.datasets.true_depth import OcclusionWindow, PointsDepth, SweepReader
+from g_ray_lab.datasets.stored_frames import StoredImage, locate_points, make_pinhole, splat_depth
 
+DOWNLOAD = Download(
+    "pandaset",
+    "PandaSet",
+    "https://pandaset.org",
+    "CC BY 4.0 with PandaSet's terms of use",
+    (
+        "the official page is discontinued at times; copies: huggingface.co/datasets/georghess/pandaset, and on "
+        "kaggle.com usharengaraju/pandaset-dataset (.pkl instead of .pkl.gz)",
+    ),
+    ("001/camera/front_camera/00.jpg", "001/camera/front_camera/poses.json", "001/lidar/00.pkl.gz"),
+    archives=("pandaset*.zip", "[0-9][0-9][0-9].zip"),
+)
 CAMERAS = ("front", "front_left", "front_right", "left", "right", "back")
 EGO_SHARE = 260 / 1080
 """Lowest rows of the back camera, which show the car."""
 SWEEPS = (".pkl.gz", ".pkl")
-WINDOW = OcclusionWindow()
+
+
+# Depth and masks
+
+
+@dataclass(frozen=True)
+class OcclusionWindow:
+    """When a point of a LiDAR is hidden from a camera: another one in the square window around it is nearer by more
+    than a share of its z-depth."""
+
+    radius: float = 8 / 1920
+    """In widths of the native image."""
+    margin: float = 0.05
+
+
+class SweepReader:
+    """Reads sweeps of a LiDAR and keeps the last one: the cameras of a rig follow each other at one instant."""
+
+    def __init__(self, read: Callable[[Path], Float[np.ndarray, "point 3"]]) -> None:
+        self._read = read
+        self._last: tuple[Path, Float[Tensor, "point 3"]] | None = None
+
+    def load(self, path: Path) -> Float[Tensor, "point 3"]:
+        """Return points in the world, float64."""
+        if self._last is None or self._last[0] != path:
+            self._last = path, torch.from_numpy(self._read(path)).double()
+        return self._last[1]
+
+
+@dataclass(frozen=True, eq=False)
+class PointsDepth(DepthSource):
+    """z-depth of points in the world, the nearest in every pixel; sparse."""
+
+    path: Path
+    reader: SweepReader
+
+    def sample(self, frame: EvaluationFrame, framing: Framing) -> Float[Tensor, "h w"]:
+        local = frame.get_pose().inverse().apply(self.reader.load(self.path))
+        visible = find_unhidden(frame.camera, local, OcclusionWindow())
+        return splat_depth(framing.apply(frame.camera), local[visible])
+
+
+def find_unhidden(
+    camera: Camera, points: Float[Tensor, "point 3"], window: OcclusionWindow
+) -> Bool[Tensor, "point"]:
+    """Return which points are imaged and have no much nearer one in the window around them."""
+    place, keep = locate_points(camera, points)
+    nearest = splat_depth(camera, points)
+    # A maximum filter of −z, rows then columns, is the minimum of z over the square window.
+    inverted = torch.where(nearest > 0, -nearest, -torch.inf)[None, None].float()
+    pad = max(1, round(window.radius * camera.width))
+    size = 2 * pad + 1
+    for kernel, padding in (((1, size), (0, pad)), ((size, 1), (pad, 0))):
+        inverted = torch.nn.functional.max_pool2d(inverted, kernel, 1, padding)
+    front = -inverted.flatten()[place.clamp(0, inverted.numel() - 1)]
+    return keep & (points[:, 2] <= (1 + window.margin) * front)
+
+
+@dataclass(frozen=True)
+class TopRows(MaskSource):
+    """The share of an image's rows, from the top, that is scored."""
+
+    share: float
+
+    def sample(self, camera: Camera, framing: Framing) -> Bool[Tensor, "h w"]:
+        _, top, _, bottom = framing.box
+        centers = top + (torch.arange(framing.height) + 0.5) * (bottom - top) / framing.height
+        return (centers < self.share * camera.height)[:, None].expand(framing.height, framing.width)
+
+
+# Sequences
 
 
 def list_pandaset(root: Path) -> list[str]:
@@ -67,7 +158,7 @@ def _read_camera(folder: Path, camera: str, reader: SweepReader) -> list[Evaluat
             image=StoredImage(image),
             camera=lens,
             pose=pose,
-            depth=PointsDepth(_find_sweep(folder, image.stem), reader, WINDOW),
+            depth=PointsDepth(_find_sweep(folder, image.stem), reader),
             mask=mask,
             device=camera,
         )
@@ -93,9 +184,7 @@ def _find_sweep(folder: Path, stem: str) -> Path:
 def _read_lens(path: Path, size: tuple[int, int]) -> Camera:
     document = _read_json(path)
     try:
-        fx, fy, cx, cy = (float(document[key]) for key in ("fx", "fy", "cx", "cy"))
-        # OpenCV's pixel centers are whole numbers, ours lie at +0.5.
-        return Pinhole.make(*size, fx=fx, fy=fy, cx=cx + 0.5, cy=cy + 0.5, dtype=torch.float64)
+        return make_pinhole(size, *(float(document[key]) for key in ("fx", "fy", "cx", "cy")), center=0)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: not the intrinsics of a camera ({error}); unpack it again") from None
 
@@ -123,3 +212,6 @@ def _read_json(path: Path) -> Any:
         raise ValueError(f"{path}: no such file; unpack the dataset again") from None
     except ValueError as error:
         raise ValueError(f"{path}: not JSON ({error}); unpack the dataset again") from None
+
+
+DATASETS = {"pandaset": Dataset("PandaSet", DOWNLOAD, list_pandaset, read_pandaset, depth="sparse")}

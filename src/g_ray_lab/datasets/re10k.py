@@ -67,7 +67,7 @@ class Clips(ABC):
 def convert_poses(cam_from_world: Float[Tensor, "frame 4 4"], axes: Axes, where: str) -> Pose:
     """Convert poses of a file, whose camera axes are `axes`, to OpenCV axes.
 
-    pixelSplat's and LVSM's own files have OpenCV axes. Only pictures can tell: see `sources.checks.axes_check`.
+    pixelSplat's and LVSM's own files have OpenCV axes. Only pictures can tell: see `sources.axes_check`.
     """
     rotation = cam_from_world[:, :3, :3]
     error = (rotation @ rotation.mT - torch.eye(3, dtype=rotation.dtype)).abs().amax((1, 2))

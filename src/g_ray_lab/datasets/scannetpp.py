@@ -13,30 +13,78 @@ mesh along the true ray of each pixel. Anonymized pixels are not scored.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+import torch
+from jaxtyping import Float
 from PIL import Image
+from torch import Tensor
 
 from g_ray.cameras.camera import Camera
 from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.colmap.colmap_model import is_model
 from g_ray.formats.posed_scene import resolve_inside
 from g_ray.media.images import JPEG_QUALITY, read_photo_size
-from g_ray.media.video import read_frames
+from g_ray.media.video import read_frame, read_frame_times, read_frames
+from g_ray.rays.ray_map import RayMap
 from g_ray.runtime.files import atomic_path
-from g_ray_lab.datasets.colmap_views import read_model_views
-from g_ray_lab.datasets.evaluation_scene import EvaluationFrame, EvaluationScene, ImageSource
-from g_ray_lab.datasets.image_sources import (
-    StoredImage,
-    StoredMask,
+from g_ray_lab.datasets.evaluation_scene import (
+    Dataset,
+    DepthSource,
+    Download,
+    EvaluationFrame,
+    EvaluationScene,
+    Framing,
+    ImageSource,
+)
+from g_ray_lab.datasets.stored_frames import StoredImage, StoredMask, read_model_views
+from g_ray_lab.datasets.undistortion import (
     UndistortedImage,
     UndistortedMask,
-    VideoImage,
+    choose_benchmark_pinhole,
+    choose_inner_pinhole,
 )
-from g_ray_lab.datasets.true_depth import MeshDepth, MeshSurface
-from g_ray_lab.datasets.undistortion import choose_benchmark_pinhole, choose_inner_pinhole
+from g_ray_lab.meshes.mesh_files import read_meshes
 
+if TYPE_CHECKING:
+    from g_ray_lab.meshes.textured_scene import MeshScene
+
+LICENSE = "ScanNet++ terms of use: non-commercial research, after an application"
+DOWNLOAD = Download(
+    "scannetpp",
+    "ScanNet++ v2",
+    "https://kaldir.vc.in.tum.de/scannetpp",
+    LICENSE,
+    (
+        "with the official download script: split nvs_sem_val; dslr/colmap, dslr/resized_images, "
+        "dslr/resized_anon_masks, iphone/colmap, iphone/rgb.mkv, scans/mesh_aligned_0.05.ply",
+        "for the zoom figure also dslr/original_images",
+        "for Wid3R's protocol scannetpp_mv-recon_seq-id-map.json from github.com/jdk9405/Wid3R, "
+        "evaluation/datasets/seq-id-maps",
+    ),
+    (
+        "data/7b6477cb95/dslr/colmap/cameras.txt",
+        "data/7b6477cb95/dslr/resized_images/DSC03667.JPG",
+        "data/7b6477cb95/iphone/colmap/cameras.txt",
+        "data/7b6477cb95/iphone/rgb.mkv",
+        "data/7b6477cb95/scans/mesh_aligned_0.05.ply",
+    ),
+)
+JOINT_DOWNLOAD = Download(
+    "scannetpp-joint",
+    "ScanNet++, both devices in one COLMAP model",
+    "https://huggingface.co/datasets/haotongl/scannetpp_zipnerf",
+    LICENSE,
+    ("the dataset of that page, or scannetpp.zip of depth-anything/DA3-BENCH",),
+    (
+        "09c1414f1b/merge_dslr_iphone/colmap/sparse_render_rgb/cameras.bin",
+        "09c1414f1b/merge_dslr_iphone/images/iphone/frame_000000.jpg",
+        "09c1414f1b/scans/mesh_aligned_0.05.ply",
+    ),
+    archives=("scannetpp.zip",),
+)
 Device = Literal["dslr", "iphone"]
 _NVS_SEM_VAL = """
 7b6477cb95 c50d2d1d42 cc5237fd77 acd95847c5 fb5a96b1a2 a24f64f7fb 1ada7a0617 5eb31827b7 3e8bba0176 3f15a9266d
@@ -73,8 +121,68 @@ FISHEYE = (Stream("dslr", undistorted=False),)
 IPHONE = (Stream("iphone", undistorted=True),)
 
 
+# Frames of videos, and depth from the mesh
+
+
+@dataclass(frozen=True)
+class VideoImage(ImageSource):
+    """A frame of a video, counted from 0."""
+
+    path: Path
+    index: int
+
+    def load(self) -> Float[Tensor, "3 h w"]:
+        times = read_frame_times(self.path)
+        if self.index >= len(times):
+            raise OSError(f"{self.path}: {len(times)} frames, no frame {self.index}: download it again")
+        return read_frame(self.path, times[self.index])
+
+
+class MeshSurface:
+    """A mesh on disk, prepared for rays when it is first cast at; the frames of a scene share it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def scene(self) -> "MeshScene":
+        try:
+            from g_ray_lab.meshes.textured_scene import MeshScene
+        except ImportError:
+            raise ValueError(
+                f"{self.path}: casting at meshes needs embree; pip install 'g-ray[render]'"
+            ) from None
+        if not self.path.is_file():
+            raise OSError(f"{self.path}: no such mesh; download the scans of the scene")
+        return MeshScene(read_meshes(self.path, up="z"), light=False)
+
+
+@dataclass(frozen=True, eq=False)
+class MeshDepth(DepthSource):
+    """Distance to the first triangle of a mesh along the true ray of every pixel, for any lens."""
+
+    surface: MeshSurface
+    convention = "ray"
+
+    @property
+    def path(self) -> Path:  # type: ignore[override]
+        return self.surface.path
+
+    def sample(self, frame: EvaluationFrame, framing: Framing) -> Float[Tensor, "h w"]:
+        rays = RayMap.from_camera(framing.apply(frame.camera))
+        pose = frame.get_pose().to(torch.float64)
+        directions = pose.rotate(rays.directions.double()).reshape(-1, 3)
+        hits = self.surface.scene.cast(pose.translation.numpy(), directions.float().numpy())
+        depth = torch.zeros(rays.valid.numel())
+        depth[torch.from_numpy(hits.ray)] = torch.from_numpy(hits.distance)
+        return depth.reshape(rays.shape) * rays.valid
+
+
+# Scenes
+
+
 def list_scannetpp(root: Path, streams: Sequence[Stream] = FISHEYE) -> list[str]:
-    """List the scenes that have calibrations of some devices, and the full-size photographs if they are asked for."""
+    """List the scenes that have calibrations of some devices, and the full-size photographs if a stream needs them."""
     models = [Path(stream.device) / "colmap" for stream in streams]
     known = _list_scenes(root, models)
     if any(stream.original for stream in streams):
@@ -123,23 +231,19 @@ def read_scannetpp_joint(root: Path, name: str, dataset: str, streams: Sequence[
 def _read_stream(
     folder: Path, stream: Stream, surface: MeshSurface, extracted: Path
 ) -> list[EvaluationFrame]:
-    place = folder / stream.device
+    place, is_phone = folder / stream.device, stream.device == "iphone"
     views = read_model_views(place / "colmap", f"download {stream.device}/colmap of scene {folder.name}")
-    if stream.device == "iphone":
-        masks = place / "rgb_masks"
-        return [
-            _make_frame(
-                view, stream, _find_iphone_image(place, extracted, view), _find_mask(masks, view), surface
-            )
-            for view in views
-        ]
     kind = "original" if stream.original else "resized"
-    images, masks = place / f"{kind}_images", place / f"{kind}_anon_masks"
-    views = _resize_views(images, views) if stream.original else views
-    return [
-        _make_frame(view, stream, StoredImage(images / _get_name(view)), _find_mask(masks, view), surface)
-        for view in views
-    ]
+    images, masks = place / f"{kind}_images", place / ("rgb_masks" if is_phone else f"{kind}_anon_masks")
+    frames = []
+    for view in _resize_views(images, views) if stream.original else views:
+        image = (
+            _find_iphone_image(place, extracted, view) if is_phone else StoredImage(images / _get_name(view))
+        )
+        mask = masks / f"{PurePosixPath(view.name).stem}.png"
+        stored = StoredMask(mask, whole=True) if mask.is_file() else None
+        frames.append(_make_frame(view, stream, image, stored, surface))
+    return frames
 
 
 def _make_frame(
@@ -165,11 +269,6 @@ def choose_pinhole(camera: Camera) -> Camera:
 
 def _get_name(view: CalibratedView) -> str:
     return PurePosixPath(view.name).name
-
-
-def _find_mask(folder: Path, view: CalibratedView) -> StoredMask | None:
-    path = folder / f"{PurePosixPath(view.name).stem}.png"
-    return StoredMask(path, whole=True) if path.is_file() else None
 
 
 def _find_iphone_image(place: Path, extracted: Path, view: CalibratedView) -> ImageSource:
@@ -212,3 +311,27 @@ def _resize_views(images: Path, views: list[CalibratedView]) -> list[CalibratedV
         if id(view.camera) not in resized:
             resized[id(view.camera)] = view.camera.resize(*read_photo_size(images / _get_name(view)))
     return [CalibratedView(view.name, resized[id(view.camera)], view.pose) for view in views]
+
+
+def _describe(key: str, title: str, streams: tuple[Stream, ...]) -> Dataset:
+    listing, reading = partial(list_scannetpp, streams=streams), partial(read_scannetpp, streams=streams)
+    return Dataset(f"ScanNet++, {title}", DOWNLOAD, listing, partial(reading, dataset=key))
+
+
+DATASETS = {
+    **{
+        key: _describe(key, title, streams)
+        for key, title, streams in (
+            ("scannetpp-mixed", "DSLR fisheye and iPhone", MIXED),
+            ("scannetpp-undistorted", "both devices undistorted", UNDISTORTED),
+            ("scannetpp-high-resolution", "full-size DSLR, undistorted", HIGH_RESOLUTION),
+            ("scannetpp-fisheye", "DSLR fisheye", FISHEYE),
+        )
+    },
+    "scannetpp-joint": Dataset(
+        "ScanNet++, DSLR fisheye and iPhone calibrated together",
+        JOINT_DOWNLOAD,
+        list_scannetpp_joint,
+        partial(read_scannetpp_joint, dataset="scannetpp-joint", streams=MIXED),
+    ),
+}

@@ -7,8 +7,8 @@ there already. A sequence that is still packed (seq-03.zip) is not read; `g-ray 
 from pathlib import Path
 
 from g_ray.formats.seven_scenes import is_seven_scenes, read_seven_scenes
-from g_ray_lab.datasets.evaluation_scene import EvaluationScene
-from g_ray_lab.datasets.posed_folders import convert_scene
+from g_ray_lab.datasets.evaluation_scene import Dataset, Download, EvaluationScene
+from g_ray_lab.datasets.stored_frames import convert_scene
 
 LIMITS_M = (1e-3, 10.0)
 TEST_SEQUENCES: dict[str, tuple[int, ...]] = {
@@ -24,6 +24,17 @@ TEST_SCENES = tuple(
     f"{scene}/seq-{number:02d}" for scene, numbers in TEST_SEQUENCES.items() for number in numbers
 )
 """The 18 test sequences by name."""
+DOWNLOAD = Download(
+    "7scenes",
+    "7-Scenes",
+    "https://www.microsoft.com/en-us/research/project/rgb-d-dataset-7-scenes",
+    "Microsoft Research license: non-commercial",
+    (", ".join(f"{scene}.zip" for scene in TEST_SEQUENCES),),
+    ("chess/seq-03/frame-000000.color.png", "chess/seq-03/frame-000000.pose.txt"),
+    archives=tuple(f"{scene}.zip" for scene in TEST_SEQUENCES),
+    nested=("*/seq-*.zip",),
+    real_levels=1,
+)
 
 
 def list_seven_scenes(root: Path) -> list[str]:
@@ -37,3 +48,6 @@ def read_sequence(root: Path, name: str, dataset: str = "7scenes") -> Evaluation
     mesh = root / "meshes" / f"{Path(name).parent}.ply"
     scene = read_seven_scenes(root / name, check=False)
     return convert_scene(scene, name, dataset, LIMITS_M, mesh if mesh.is_file() else None)
+
+
+DATASETS = {"7scenes": Dataset("7-Scenes", DOWNLOAD, list_seven_scenes, read_sequence)}

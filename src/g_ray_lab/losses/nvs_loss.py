@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray_lab.losses.loss_settings import NVSLossSettings
+from g_ray_lab.losses import NVSLossSettings
 
 
 @dataclass(frozen=True)

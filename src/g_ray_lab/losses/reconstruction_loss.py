@@ -14,7 +14,7 @@ from torch import Tensor
 from g_ray.geometry.pointmap import compute_mean_distance, transform_points
 from g_ray.geometry.pose import Pose, quaternion_from_rotation
 from g_ray.geometry.precision import disable_autocast, promote_to_float32
-from g_ray_lab.losses.loss_settings import ReconstructionWeights
+from g_ray_lab.losses import ReconstructionWeights
 
 SLACK = 1e-3
 """Added to the number of valid pixels."""
@@ -23,7 +23,7 @@ SCALES = (1e-6, 1e6)
 """A mean distance outside of these is taken for one of them."""
 
 FARTHEST = 100.0
-"""Coordinates beyond so many mean distances are cut there: the sky must not rule the loss."""
+"""Coordinates are clamped at this many mean distances: the sky must not rule the loss."""
 
 
 @runtime_checkable
@@ -149,7 +149,7 @@ def compute_corner_normals(points: Float[Tensor, "*view h w 3"]) -> Vectors:
     """Cross products at the four corners of every 2×2 block: the way down times the way right, along both sides.
 
     These are the normals between each pixel's four pairs of adjacent neighbors, counted block by block; the first
-    axis tells the left from the right way down, the second the upper from the lower way right.
+    axis separates the left and right way down, the second the upper and lower way right.
     """
     (dx, rx), (dy, ry), (dz, rz) = (_compute_steps(part.contiguous()) for part in points.unbind(-1))
     return dy * rz - dz * ry, dz * rx - dx * rz, dx * ry - dy * rx

@@ -84,13 +84,32 @@ class Mesh:
             raise ValueError("it has uv coordinates that are not finite numbers")
 
 
-def scale_to_unit_size(parts: Sequence[Mesh]) -> tuple[Mesh, ...]:
-    """Move and scale an object so that its bounding box is centered at the origin with a longest side of 1.
+def join_triangles(
+    parts: Sequence[Mesh],
+) -> tuple[Float[np.ndarray, "vertex 3"], Int[np.ndarray, "face 3"]]:
+    """Join the vertices and faces of several meshes."""
+    first = np.cumsum([0, *(len(part.vertices) for part in parts[:-1])])
+    faces = [part.faces + at for part, at in zip(parts, first, strict=True)]
+    return np.concatenate([part.vertices for part in parts]), np.concatenate(faces)
 
-    Vertices that no triangle uses do not count.
-    """
+
+def cross_edges(
+    vertices: Float[np.ndarray, "vertex 3"], faces: Int[np.ndarray, "face 3"]
+) -> Float[np.ndarray, "face 3"]:
+    """Return the normals of triangles, twice their area long."""
+    a, b, c = vertices[faces].swapaxes(0, 1)
+    return np.cross(b - a, c - a)
+
+
+def find_bounds(parts: Sequence[Mesh]) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
+    """Return the lowest and highest coordinates of the vertices that triangles use."""
     used = np.concatenate([part.vertices[np.unique(part.faces)] for part in parts])
-    low, high = used.min(0), used.max(0)
+    return used.min(0), used.max(0)
+
+
+def scale_to_unit_size(parts: Sequence[Mesh]) -> tuple[Mesh, ...]:
+    """Move and scale an object so that its bounding box is centered at the origin with a longest side of 1."""
+    low, high = find_bounds(parts)
     extent = float((high - low).max())
     if not 0 < extent < np.inf:
         raise ValueError("all its vertices are one point")
@@ -112,7 +131,7 @@ class UnreadableMesh(ValueError):
 
 
 def read_meshes(path: Path, up: str | None = None) -> tuple[Mesh, ...]:
-    """Read all meshes of a file, z up. `up` says which axis points up in it, "y" or "z"; by default `UP`."""
+    """Read all meshes of a file, z up. `up` names the axis that points up in it, "y" or "z"; by default `UP`."""
     suffix = path.suffix.lower()
     if suffix not in UP:
         raise UnreadableMesh(f"{path}: meshes are {', '.join(UP)} files")
@@ -126,7 +145,7 @@ def read_meshes(path: Path, up: str | None = None) -> tuple[Mesh, ...]:
 
 
 def format_reason(error: Exception) -> str:
-    """Say in one line why a parser failed."""
+    """Format in one line why a parser failed."""
     text = " ".join(str(error).split())
     return text if isinstance(error, ValueError) and text else f"{type(error).__name__} {text}".strip()
 
@@ -172,7 +191,9 @@ def _hash_path(path: Path, folder: Path) -> str:
 def _read_npz(path: Path) -> tuple[Mesh, ...]:
     """Read a quantized mesh: vertices = lo + v / 65535 · scale, uv / 65535, triangles f, the bytes of an image tex, and
     wrap, whether it repeats."""
-    with _load_arrays(path) as stored:
+    if not zipfile.is_zipfile(path):
+        raise ValueError("not an npz archive")
+    with np.load(path, allow_pickle=False) as stored:
         missing = [name for name in ("v", "f", "lo", "scale", "uv", "tex") if name not in stored]
         if missing:
             raise ValueError(f"it has no array {', '.join(missing)}")
@@ -190,12 +211,6 @@ def _read_npz(path: Path) -> tuple[Mesh, ...]:
         )
 
 
-def _load_arrays(path: Path) -> Any:
-    if not zipfile.is_zipfile(path):
-        raise ValueError("not an npz archive")
-    return np.load(path, allow_pickle=False)
-
-
 # trimesh
 
 
@@ -211,8 +226,7 @@ def _read_trimesh(path: Path) -> tuple[Mesh, ...]:
 
 
 def _convert_mesh(surface: Any, linear: bool) -> Mesh:
-    vertices = np.array(surface.vertices, dtype=np.float64)
-    faces = np.array(surface.faces, dtype=np.int64)
+    vertices, faces = np.array(surface.vertices, dtype=np.float64), np.array(surface.faces, dtype=np.int64)
     visual = surface.visual
     if visual.kind == "texture":
         return _make_textured(vertices, faces, visual)

@@ -2,20 +2,104 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import numpy as np
 import torch
 from embreex.mesh_construction import TriangleMesh
 from embreex.rtcore_scene import EmbreeScene
 from jaxtyping import Bool, Float, Int, UInt8
+from PIL import Image
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
-from g_ray_lab.meshes.mesh_files import Mesh, linear_to_srgb_bytes
-from g_ray_lab.meshes.texels import TexelTable
+from g_ray_lab.meshes.mesh_files import (
+    LINEAR_OF_BYTE,
+    Mesh,
+    cross_edges,
+    join_triangles,
+    linear_to_srgb_bytes,
+)
+
+# Textures
+
+
+class TexelTable:
+    """Images behind each other in one table, with `levels` copies of each, every one half as large as the one before.
+
+    An image that is one texel wide or high stays so; levels after the last of an image repeat it.
+    """
+
+    def __init__(self, images: Sequence[UInt8[np.ndarray, "_ _ 3"]], levels: int = 1) -> None:
+        pyramids = [_build_pyramid(image, levels) for image in images]
+        flat = [level for pyramid in pyramids for level in pyramid]
+        counts = np.array([len(pyramid) for pyramid in pyramids])
+        own = np.minimum(np.arange(levels), counts[:, None] - 1)
+        at = np.cumsum(counts)[:, None] - counts[:, None] + own
+        self.size = np.array([level.shape[1::-1] for level in flat], np.int64)[at]  # width, height
+        self.first = np.cumsum([0, *(level.shape[0] * level.shape[1] for level in flat)])[at]
+        self.texels = np.concatenate([level.reshape(-1, 3) for level in flat])
+        self.levels = levels
+
+    def sample(
+        self,
+        image: Int[np.ndarray, "hit"],
+        uv: Float[np.ndarray, "hit 2"],
+        repeat: Bool[np.ndarray, "hit"],
+        level: Int[np.ndarray, "hit"] | None = None,
+    ) -> Float[np.ndarray, "hit 3"]:
+        """Linear light, bilinear between the centers of texels: uv (0, 0) is the lower left corner of an image, its
+        rows run downwards."""
+        at = image * self.levels + (0 if level is None else level)
+        width, height = (self.size[..., axis].take(at) for axis in (0, 1))
+        first = self.first.take(at)
+        u, v = (np.where(repeat, uv[:, i] - np.floor(uv[:, i]), uv[:, i].clip(0, 1)) for i in (0, 1))
+        columns, across = _find_neighbors(u * width - 0.5, width, repeat)
+        rows, down = _find_neighbors((1 - v) * height - 0.5, height, repeat)
+        total = np.zeros((len(uv), 3), np.float32)
+        for row, share_down in zip(rows, (1 - down, down), strict=True):
+            start = first + row * width
+            for column, share_across in zip(columns, (1 - across, across), strict=True):
+                texel = self.texels.take(start + column, axis=0)
+                total += (share_across * share_down)[:, None] * LINEAR_OF_BYTE.take(texel)
+        return total
+
+
+def _find_neighbors(
+    place: np.ndarray, size: np.ndarray, repeat: np.ndarray
+) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+    """Return the texels before and after a place along one axis, and the share of the second."""
+    low = np.floor(place)
+    share = (place - low).astype(np.float32)
+    index = low.astype(np.int64)
+    return (_wrap_or_clamp(index, size, repeat), _wrap_or_clamp(index + 1, size, repeat)), share
+
+
+def _wrap_or_clamp(index: np.ndarray, size: np.ndarray, repeat: np.ndarray) -> np.ndarray:
+    """Move an index that is one step outside the texture inside: wrap around, or clamp to the border."""
+    outside = (index < 0).astype(np.int64) - (index >= size)
+    return index + outside * np.where(repeat, size, 1)
+
+
+def _build_pyramid(image: UInt8[np.ndarray, "row column 3"], levels: int) -> list[np.ndarray]:
+    pyramid = [image]
+    light = LINEAR_OF_BYTE[image] if levels > 1 else None
+    while len(pyramid) < levels and light is not None and max(light.shape[:2]) > 1:
+        light = _halve(light)
+        pyramid.append(linear_to_srgb_bytes(light))
+    return pyramid
+
+
+def _halve(light: Float[np.ndarray, "row column 3"]) -> Float[np.ndarray, "row2 column2 3"]:
+    """Average the area of each new texel: light is averaged, not stored values."""
+    rows, columns = light.shape[:2]
+    if rows % 2 == 0 and columns % 2 == 0:
+        return (light[::2, ::2] + light[1::2, ::2] + light[::2, 1::2] + light[1::2, 1::2]) / 4
+    size = (max(1, columns // 2), max(1, rows // 2))
+    channels = [np.ascontiguousarray(light[..., i]) for i in range(3)]
+    return np.stack([np.asarray(Image.fromarray(c).resize(size, Image.Resampling.BOX)) for c in channels], -1)
+
 
 WHITE = np.full((1, 1, 3), 255, np.uint8)
 LEVELS = 10
@@ -84,9 +168,8 @@ def _collect_images(
 
 
 def _join_uv(each: Sequence[tuple[Float[np.ndarray, "_ 2"] | None, int]]) -> Float[np.ndarray, "vertex 2"]:
-    return np.concatenate([np.zeros((count, 2)) if uv is None else uv for uv, count in each]).astype(
-        np.float32
-    )
+    joined = [np.zeros((count, 2)) if uv is None else uv for uv, count in each]
+    return np.concatenate(joined).astype(np.float32)
 
 
 def _interpolate(table: np.ndarray, corners: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -94,6 +177,29 @@ def _interpolate(table: np.ndarray, corners: np.ndarray, weights: np.ndarray) ->
 
 
 # Ray casting
+
+
+def build_ray_scene(vertices: Float[np.ndarray, "vertex 3"], faces: Int[np.ndarray, "face 3"]) -> EmbreeScene:
+    """Prepare triangles for rays, none of which slips between two of them."""
+    scene = EmbreeScene(robust=True)
+    TriangleMesh(scene, vertices.astype(np.float32), faces.astype(np.int32))
+    return scene
+
+
+def measure_distances(
+    scene: EmbreeScene, origins: Float[np.ndarray, "ray 3"], direction: Float[np.ndarray, "3"]
+) -> Float[np.ndarray, "ray"]:
+    """Return the distance to the first triangle along parallel rays; a very large one where there is none."""
+    directions = np.broadcast_to(direction, origins.shape).astype(np.float32)
+    return scene.run(origins.astype(np.float32), directions, query="DISTANCE")
+
+
+def spread_over_sphere(count: int, start: float = 0.0) -> Float[np.ndarray, "ray 3"]:
+    """Return directions of equal density on a Fibonacci spiral, turned by `start` of its steps."""
+    height = 1 - (2 * np.arange(count) + 1) / count
+    around = np.pi * (1 + 5**0.5) * (np.arange(count) + start)
+    level = np.sqrt(1 - height**2)
+    return np.stack([np.cos(around) * level, np.sin(around) * level, height], -1)
 
 
 SUN = np.array([0.36, -0.48, 0.80], np.float32)  # towards it, a unit vector; z is up
@@ -118,7 +224,7 @@ class SurfaceView:
     ray_depth: Float[Tensor, "*batch h w"]
     """Distance along the unit ray through the pixel's center."""
     normals: Float[Tensor, "*batch h w 3"]
-    """Of the triangle in the world, unit vectors towards the camera."""
+    """Unit normals of the triangles in the world, towards the camera."""
     valid: Bool[Tensor, "*batch h w"]
     """Whether that ray meets a surface; the sky is none."""
     sky: Float[Tensor, "*batch h w"]
@@ -151,25 +257,26 @@ class Hits:
 class MeshScene:
     """Meshes ready for rays. Surfaces are opaque and seen from both sides; nothing has to be watertight.
 
-    Light, if asked for, is albedo · (0.7 + 0.3 n·s) with n the triangle's normal on the side that is looked at and s
-    a fixed direction (`SUN`). It depends on the surface alone, so that two cameras agree about every point.
+    With `light`, a surface returns albedo · (0.7 + 0.3 n·s), with n the triangle's normal on the side that is looked at
+    and s a fixed direction (`SUN`). That depends on the surface alone, so that two cameras agree about every point.
 
     With `prefilter`, `view` reads textures at the resolution of a pixel's footprint, which one ray per pixel needs.
     """
 
     def __init__(self, parts: Sequence[Mesh], light: bool = True, prefilter: bool = False) -> None:
-        first = accumulate([0, *(len(part.vertices) for part in parts[:-1])])
-        self.vertices = np.concatenate([part.vertices for part in parts]).astype(np.float32)
-        self.faces = np.concatenate([p.faces + at for p, at in zip(parts, first, strict=True)]).astype(
-            np.int32
-        )
-        self.normals = _compute_normals(self.vertices[self.faces].astype(np.float64)).astype(np.float32)
+        vertices, faces = join_triangles(parts)
+        self.vertices, self.faces = vertices.astype(np.float32), faces.astype(np.int32)
+        normals = cross_edges(self.vertices.astype(np.float64), self.faces)
+        area2 = np.linalg.norm(normals, axis=-1)
+        # Triangles without area, which no ray meets, have neither normal nor texels.
+        length = np.where(area2 > 0, area2, 1)
+        self.normals = (normals / length[:, None]).astype(np.float32)
         self.light, self.prefilter = light, prefilter
         self.paint = PaintTable(parts, self.faces, LEVELS if prefilter else 1)
         self.sky = np.array([part.sky for part in parts])[self.paint.part]
-        self.density = _compute_density(self.vertices[self.faces], self.paint.texels2)
-        self.scene = EmbreeScene(robust=True)  # no ray slips between two triangles
-        TriangleMesh(self.scene, self.vertices, self.faces)
+        # Texels per unit of length on each face.
+        self.density = np.sqrt(np.where(area2 > 0, self.paint.texels2 / (length / 2), 0)).astype(np.float32)
+        self.scene = build_ray_scene(self.vertices, self.faces)
 
     def render_color(self, camera: Camera, pose: Pose, antialias: int = 1) -> UInt8[Tensor, "*batch 3 h w"]:
         """Color alone: the mean light of antialias² rays per pixel. Cameras and poses are [*batch]."""
@@ -234,13 +341,8 @@ class MeshScene:
             light[edges] /= 1 + len(EXTRA)
             sky[edges] /= 1 + len(EXTRA)
         back = self.measure_back_share(solid, rays.directions)
-        return (
-            light.reshape(*size, 3),
-            depth.reshape(size),
-            normals.reshape(*size, 3),
-            sky.reshape(size),
-            back,
-        )
+        color, facing = light.reshape(*size, 3), normals.reshape(*size, 3)
+        return color, depth.reshape(size), facing, sky.reshape(size), back
 
     def _gather(
         self, hits: Hits, directions: np.ndarray, angles: np.ndarray, count: int
@@ -352,7 +454,7 @@ def _measure_angles(steps: Sequence[Float[np.ndarray, "h w 3"]]) -> Float[np.nda
 def _find_edges(
     depth: Float[np.ndarray, "h w"], normals: Float[np.ndarray, "h w 3"]
 ) -> Bool[np.ndarray, "h w"]:
-    """Pixels beside which another surface begins: depth jumps, or the surface turns."""
+    """Pixels next to which another surface begins: depth jumps, or the surface turns."""
     edges = np.zeros(depth.shape, bool)
     for a, b in (
         ((slice(None), slice(1, None)), (slice(None), slice(-1))),
@@ -364,19 +466,3 @@ def _find_edges(
         edges[a] |= differ
         edges[b] |= differ
     return edges
-
-
-def _compute_density(
-    corners: Float[np.ndarray, "face 3 3"], texels2: Float[np.ndarray, "face"]
-) -> Float[np.ndarray, "face"]:
-    """Texels per unit of length on each face; none on faces without area."""
-    edges = corners[:, 1:].astype(np.float64) - corners[:, :1]
-    area = np.linalg.norm(np.cross(edges[:, 0], edges[:, 1]), axis=-1) / 2
-    return np.sqrt(np.where(area > 0, texels2 / np.where(area > 0, area, 1), 0)).astype(np.float32)
-
-
-def _compute_normals(corners: Float[np.ndarray, "face 3 3"]) -> Float[np.ndarray, "face 3"]:
-    """Unit normals; zero for triangles without area, which no ray meets."""
-    normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
-    length = np.linalg.norm(normals, axis=-1, keepdims=True)
-    return normals / np.where(length > 0, length, 1)

@@ -9,10 +9,16 @@ from jaxtyping import Float
 
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity, fit_similarity
-from g_ray_lab.metrics.neighbors import Points, build_tree, check_points, find_nearest
-from g_ray_lab.metrics.surface import extract_triangles, sample_triangles, thin_out
-from g_ray_lab.metrics.trajectory_metrics import check_poses
-from g_ray_lab.metrics.tsdf import DepthView, fuse_depth
+from g_ray_lab.metrics.point_cloud import (
+    Points,
+    build_tree,
+    check_points,
+    find_nearest,
+    sample_triangles,
+    thin_out,
+)
+from g_ray_lab.metrics.pose_metrics import check_poses
+from g_ray_lab.metrics.tsdf import DepthView, extract_triangles, fuse_depth
 
 SAMPLES = 1_000_000
 """Points that are drawn on a surface before they are thinned out."""
@@ -66,7 +72,7 @@ class SurfaceScores:
 
 
 def score_fusion(
-    truth: Points, views: Sequence[DepthView], true_poses: Pose, settings: FusionSettings, *, workers: int = 1
+    truth: Points, views: Sequence[DepthView], true_poses: Pose, settings: FusionSettings
 ) -> SurfaceScores:
     """Align predicted views to the true poses [view], fuse their depth, and compare the surface with true points.
 
@@ -74,7 +80,7 @@ def score_fusion(
     published, mask out the pixels without true depth before, since nothing can be said about these.
     """
     points = fuse_to_points(align_views(views, true_poses), settings)
-    return compare_surfaces(truth, points, settings, workers=workers)
+    return compare_surfaces(truth, points, settings)
 
 
 def fuse_to_points(views: Sequence[DepthView], settings: FusionSettings, *, seed: int = 0) -> Points:
@@ -84,9 +90,7 @@ def fuse_to_points(views: Sequence[DepthView], settings: FusionSettings, *, seed
     return sample_triangles(extract_triangles(volume), settings.samples, seed=seed)
 
 
-def compare_surfaces(
-    truth: Points, predicted: Points, settings: FusionSettings, *, workers: int = 1
-) -> SurfaceScores:
+def compare_surfaces(truth: Points, predicted: Points, settings: FusionSettings) -> SurfaceScores:
     """Thin out both clouds and compare nearest neighbors."""
     check_points("true", truth)
     if settings.crop_margin is not None:
@@ -97,8 +101,8 @@ def compare_surfaces(
         return SurfaceScores(inf, inf, inf, 0.0, 0.0, 0.0)
     check_points("predicted", predicted)
     truth, predicted = (thin_out(points, settings.scoring_voxel) for points in (truth, predicted))
-    to_truth, _ = find_nearest(build_tree(truth), predicted, workers=workers)
-    to_prediction, _ = find_nearest(build_tree(predicted), truth, workers=workers)
+    to_truth, _ = find_nearest(build_tree(truth), predicted)
+    to_prediction, _ = find_nearest(build_tree(predicted), truth)
     precision, recall = (float((far < settings.threshold).mean()) for far in (to_truth, to_prediction))
     accuracy, completeness = float(to_truth.mean()), float(to_prediction.mean())
     both = precision + recall

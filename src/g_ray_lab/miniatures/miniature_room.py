@@ -8,15 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int, UInt8, UInt16
 from PIL import Image
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
+from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import Room
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 from g_ray.runtime.files import atomic_path, write_atomically
-from g_ray_lab.sources.rooms import Room, make_random_room
 
 EYE_HEIGHT_M = -0.35
 """Above all furniture; y is down."""
@@ -24,7 +25,7 @@ EYE_HEIGHT_M = -0.35
 
 @dataclass(frozen=True)
 class MiniatureSize:
-    """How much of a dataset is written. Datasets with a fixed image size ignore `width`."""
+    """Size of a miniature. Datasets with a fixed image size ignore `width`."""
 
     scenes: int = 1
     frames: int = 6
@@ -119,12 +120,11 @@ def make_mesh(room: Room) -> tuple[Float[np.ndarray, "vertex 3"], Int[np.ndarray
 # Files that several datasets share
 
 
-def write_image(path: Path, pixels: UInt8[np.ndarray, "h w 3"]) -> None:
+def write_image(path: Path, pixels: UInt8[np.ndarray, "h w *channel"] | UInt16[np.ndarray, "h w"]) -> None:
     """Write a PNG, or a JPEG with little loss; OpenCV's and COLMAP's tools read either."""
+    kind = "png" if path.suffix.lower() == ".png" else "jpeg"
     with atomic_path(path) as scratch:
-        Image.fromarray(pixels).save(
-            scratch, format="png" if path.suffix.lower() == ".png" else "jpeg", quality=97, subsampling=0
-        )
+        Image.fromarray(pixels).save(scratch, format=kind, quality=97, subsampling=0)
 
 
 def write_png_depth(
@@ -132,8 +132,7 @@ def write_png_depth(
 ) -> None:
     """Write depth as 16-bit PNG; pixels without depth get `nothing`."""
     stored = np.where(depth > 0, (depth * per_meter).round().clip(1, 65534), nothing).astype(np.uint16)
-    with atomic_path(path) as scratch:
-        Image.fromarray(stored).save(scratch, format="png")
+    write_image(path, stored)
 
 
 def write_mesh_ply(path: Path, room: Room) -> None:

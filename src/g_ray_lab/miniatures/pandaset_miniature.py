@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from g_ray.cameras.pinhole import Pinhole
 from g_ray.geometry.pose import Pose, quaternion_from_rotation
 from g_ray.runtime.files import write_atomically, write_json
+from g_ray_lab.datasets.stored_frames import make_pinhole
 from g_ray_lab.miniatures.miniature_room import MiniatureSize, scan_room, take_shot, write_image
 
 SIZE = (1920, 1080)
@@ -37,9 +37,7 @@ def write_pandaset(root: Path, size: MiniatureSize) -> None:
         for name, (numbers, yaw_deg, offset) in RIG.items():
             fx, fy, cx, cy = (value * size.width / SIZE[0] for value in numbers)
             # The file counts pixels as OpenCV does: centers at whole numbers.
-            camera = Pinhole.make(
-                size.width, height, fx=fx, fy=fy, cx=cx + 0.5, cy=cy + 0.5, dtype=torch.float64
-            )
+            camera = make_pinhole((size.width, height), fx, fy, cx, cy, center=0)
             poses = [place @ _mount(yaw_deg, offset) for place in rig]
             place = folder / "camera" / f"{name}_camera"
             for instant, pose in enumerate(poses):
@@ -95,40 +93,26 @@ def write_sweep(path: Path, points: np.ndarray, time_s: float) -> None:
 
 
 def _pickle_table(names: np.ndarray, blocks: list[tuple[np.ndarray, tuple[int, int]]], rows: int) -> bytes:
-    columns = _call(
-        "pandas.core.indexes.base",
-        "_new_Index",
-        _global("pandas.core.indexes.base", "Index") + _value({"data": names, "name": None}),
+    axes = _list(
+        _index("base", "Index", data=names), _index("range", "RangeIndex", start=0, stop=rows, step=1)
     )
-    index = _call(
-        "pandas.core.indexes.base",
-        "_new_Index",
-        _global("pandas.core.indexes.range", "RangeIndex")
-        + _value({"name": None, "start": 0, "stop": rows, "step": 1}),
-    )
-    axes = _list(columns, index)
-    items = [
-        _call(
-            "pandas.core.indexes.base",
-            "_new_Index",
-            _global("pandas.core.indexes.base", "Index") + _value({"data": names[first:stop], "name": None}),
-        )
-        for _, (first, stop) in blocks
-    ]
-    stored = [
-        _dict(
-            ("values", _value(values)),
-            ("mgr_locs", _call("builtins", "slice", _value(first) + _value(stop) + _value(1))),
-        )
-        for values, (first, stop) in blocks
-    ]
+    items = [_index("base", "Index", data=names[first:stop]) for _, (first, stop) in blocks]
+    stored = []
+    for values, (first, stop) in blocks:
+        place = _call("builtins", "slice", _value(first) + _value(stop) + _value(1))
+        stored.append(_dict(("values", _value(values)), ("mgr_locs", place)))
     state = _dict(("0.14.1", _dict(("axes", axes), ("blocks", _list(*stored)))))
-    manager_state = (
-        b"(" + axes + _list(*(_value(values) for values, _ in blocks)) + _list(*items) + state + b"t"
-    )
+    arrays = _list(*(_value(values) for values, _ in blocks))
+    manager_state = b"(" + axes + arrays + _list(*items) + state + b"t"
     manager = _new("pandas.core.internals.managers", "BlockManager") + manager_state + b"b"
     frame_state = _dict(("_data", manager), ("_typ", _value("dataframe")), ("_metadata", _value([])))
     return b"\x80\x03" + _new("pandas.core.frame", "DataFrame") + frame_state + b"b."
+
+
+def _index(module: str, name: str, **values: object) -> bytes:
+    """Pickle an index as pandas does: a call of _new_Index with its class and its values."""
+    known = _global(f"pandas.core.indexes.{module}", name) + _value({"name": None, **values})
+    return _call("pandas.core.indexes.base", "_new_Index", known)
 
 
 def _value(value: object) -> bytes:

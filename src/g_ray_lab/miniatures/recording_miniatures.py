@@ -1,4 +1,4 @@
-"""Miniatures of recordings with one pinhole: TUM RGB-D, 7-Scenes, Sintel, KITTI, Neural RGB-D, DTU."""
+"""Miniatures of recordings: TUM RGB-D, 7-Scenes, Sintel, KITTI, Neural RGB-D, DTU, and MapAnything's layout."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,18 +6,18 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float
-from PIL import Image
 
 from g_ray.cameras.camera import Camera
-from g_ray.cameras.pinhole import Pinhole
+from g_ray.formats.frames import camera_to_frame
 from g_ray.formats.seven_scenes import COLOR_FOCAL_PX, COLOR_FROM_DEPTH, DEPTH_FOCAL_PX, KINECT_SIZE
 from g_ray.geometry.pose import Pose, quaternion_from_rotation
+from g_ray.media.depth import check_exr_available
 from g_ray.media.ply import write_ply
-from g_ray.runtime.files import atomic_path, write_atomically
+from g_ray.runtime.files import atomic_path, write_atomically, write_json
 from g_ray_lab.datasets import da3_bench, dtu, kitti, nrgbd, real_small, sintel, tum
 from g_ray_lab.datasets import seven_scenes_sequences as seven_scenes
-from g_ray_lab.datasets.mvsnet import write_mvsnet_camera
-from g_ray_lab.datasets.sintel_files import write_cam, write_dpt
+from g_ray_lab.datasets.stored_frames import make_pinhole
+from g_ray_lab.miniatures.colmap_miniatures import make_fisheye
 from g_ray_lab.miniatures.miniature_room import (
     MiniatureSize,
     Shot,
@@ -34,10 +34,6 @@ from g_ray_lab.miniatures.miniature_room import (
 START_S = 1341845688.538082
 
 
-def _make_pinhole(width: int, height: int, fx: float, fy: float, cx: float, cy: float) -> Pinhole:
-    return Pinhole.make(width, height, fx=fx, fy=fy, cx=cx, cy=cy, dtype=torch.float64)
-
-
 def _get_matrix(camera: Camera) -> np.ndarray:
     """Return the 3×3 matrix for pixel centers at whole numbers, as OpenCV and most datasets count."""
     return camera.central_intrinsics().numpy() - np.array([[0, 0, 0.5], [0, 0, 0.5], [0, 0, 0]])
@@ -48,10 +44,9 @@ def _get_matrix(camera: Camera) -> np.ndarray:
 
 def write_tum(root: Path, size: MiniatureSize) -> None:
     """Write sequences of Freiburg 3: images at 30 Hz, a trajectory at 100 Hz that begins before and ends after them."""
-    camera = _make_pinhole(*tum.SIZE, **tum.CAMERA)
     for number, name in enumerate(tum.SEQUENCES[: size.scenes]):
         folder, lists = root / name, {"rgb": ["# color images"], "depth": ["# depth maps"]}
-        shots = take_shots(size.make_room(number), camera, make_path(size.frames, step_rad=0.05))
+        shots = take_shots(size.make_room(number), tum.CAMERA, make_path(size.frames, step_rad=0.05))
         for index, shot in enumerate(shots):
             stamp, later = f"{START_S + index / 30:.6f}", f"{START_S + index / 30 + 0.008:.6f}"
             write_image(folder / "rgb" / f"{stamp}.png", shot.pixels)
@@ -83,8 +78,8 @@ def write_seven_scenes(
     """Write sequences with the Kinect's two cameras: depth and poses are the depth camera's."""
     names = names or seven_scenes.TEST_SCENES
     middle = KINECT_SIZE[0] / 2, KINECT_SIZE[1] / 2
-    color = _make_pinhole(*KINECT_SIZE, COLOR_FOCAL_PX, COLOR_FOCAL_PX, *middle)
-    depth = _make_pinhole(*KINECT_SIZE, DEPTH_FOCAL_PX, DEPTH_FOCAL_PX, *middle)
+    color = make_pinhole(KINECT_SIZE, COLOR_FOCAL_PX, COLOR_FOCAL_PX, *middle)
+    depth = make_pinhole(KINECT_SIZE, DEPTH_FOCAL_PX, DEPTH_FOCAL_PX, *middle)
     color_from_depth = Pose(torch.tensor(COLOR_FROM_DEPTH, dtype=torch.float64))
     for number, name in enumerate(names[: size.scenes]):
         room, poses = size.make_room(number), make_path(size.frames)
@@ -120,16 +115,18 @@ def write_sintel(root: Path, size: MiniatureSize) -> None:
     """Write sequences of the final pass, with 1024×436 scaled to the width."""
     width, scale = size.width, size.width / 1024
     height = round(436 * scale)
-    camera = _make_pinhole(width, height, 1120 * scale, 1120 * scale, width / 2, height / 2)
+    camera = make_pinhole((width, height), 1120 * scale, 1120 * scale, width / 2, height / 2)
     for number, name in enumerate(sintel.SEQUENCES[: size.scenes]):
         folder = root / "training"
         shots = take_shots(size.make_room(number), camera, make_path(size.frames, step_rad=0.05))
         for index, shot in enumerate(shots, 1):
             stem = f"frame_{index:04d}"
             write_image(folder / sintel.PASS / name / f"{stem}.png", shot.pixels)
-            write_dpt(folder / "depth" / name / f"{stem}.dpt", shot.z_depth)
+            sintel.write_dpt(folder / "depth" / name / f"{stem}.dpt", shot.z_depth)
             cam_from_world = shot.pose.cam_from_world[:3].numpy()
-            write_cam(folder / "camdata_left" / name / f"{stem}.cam", _get_matrix(camera), cam_from_world)
+            sintel.write_cam(
+                folder / "camdata_left" / name / f"{stem}.cam", _get_matrix(camera), cam_from_world
+            )
 
 
 # KITTI
@@ -143,9 +140,8 @@ def write_kitti(root: Path, size: MiniatureSize) -> None:
     """Write drives whose depth is known at one pixel in three, with 1242×375 scaled to the width."""
     scale = size.width / 1242
     height = round(375 * scale)
-    camera = _make_pinhole(
-        size.width, height, *(value * scale for value in (721.5377, 721.5377, 609.5593, 172.854))
-    )
+    numbers = [value * scale for value in (721.5377, 721.5377, 609.5593, 172.854)]
+    camera = make_pinhole((size.width, height), *numbers)
     for number, name in enumerate(kitti.DRIVES[: size.scenes]):
         day, random = root / name[:10], np.random.default_rng(number)
         shots = take_shots(size.make_room(number), camera, make_path(size.frames, step_rad=0.05))
@@ -167,7 +163,7 @@ def write_nrgbd(root: Path, size: MiniatureSize) -> None:
     """Write scenes with OpenGL's poses, with 640×480 scaled to the width."""
     scale = size.width / 640
     height, focal = round(480 * scale), nrgbd.FOCAL_PX * scale
-    camera = _make_pinhole(size.width, height, focal, focal, size.width / 2, height / 2)
+    camera = make_pinhole((size.width, height), focal, focal, size.width / 2, height / 2)
     axes = torch.diag(torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64))
     for number, name in enumerate(nrgbd.SCENES[: size.scenes]):
         rows: list[str] = []
@@ -195,8 +191,7 @@ def write_dtu(root: Path, size: MiniatureSize) -> None:
                 np.save(file, (1000 * shot.z_depth).astype(np.float32))
             mask = np.zeros(shot.z_depth.shape, np.uint8)
             mask[2:-2, 2:-2] = 255  # the object; the rest is background
-            with atomic_path(folder / "binary_masks" / f"{stem}.png") as scratch:
-                Image.fromarray(mask).save(scratch, format="png")
+            write_image(folder / "binary_masks" / f"{stem}.png", mask)
 
 
 def write_da3_dtu(root: Path, size: MiniatureSize) -> None:
@@ -207,10 +202,7 @@ def write_da3_dtu(root: Path, size: MiniatureSize) -> None:
             _write_dtu_camera(root / "Cameras" / f"{index:08d}_cam.txt", shot)
             bright = (255 * shot.z_depth / shot.z_depth.max()).clip(0, 255).astype(np.uint8)
             bright[:2] = 0  # background
-            with atomic_path(
-                root / "depth_raw" / "Depths" / name / f"depth_visual_{index:04d}.png"
-            ) as scratch:
-                Image.fromarray(bright).save(scratch, format="png")
+            write_image(root / "depth_raw" / "Depths" / name / f"depth_visual_{index:04d}.png", bright)
         points = 1000 * make_mesh(size.make_room(number))[0]
         count = len(points)
         path = root / "Points" / "stl" / f"stl{int(name.removeprefix('scan')):03d}_total.ply"
@@ -235,10 +227,54 @@ def _write_scanned_volume(folder: Path, scan: str, points: Float[np.ndarray, "po
 def _take_dtu_shots(size: MiniatureSize, scan: int) -> list[Shot]:
     scale = size.width / 1600
     numbers = [value * scale for value in (2892.33, 2883.18, 823.205, 619.071)]
-    camera = _make_pinhole(size.width, round(1200 * scale), *numbers)
+    camera = make_pinhole((size.width, round(1200 * scale)), *numbers)
     return take_shots(size.make_room(scan), camera, make_path(size.frames, step_rad=0.05))
 
 
 def _write_dtu_camera(path: Path, shot: Shot) -> None:
     extrinsic = shot.pose.scale_translation(1000.0).cam_from_world.numpy()
-    write_mvsnet_camera(path, _get_matrix(shot.camera), extrinsic, (425.0, 2.5))
+    dtu.write_mvsnet_camera(path, _get_matrix(shot.camera), extrinsic, (425.0, 2.5))
+
+
+# WAI: fisheyes and pinholes in one scene, depth as half floats
+
+
+WAI_SCENES = ("courtyard", "office", "pipes", "relief")
+"""Named as ETH3D's, which MapAnything distributes in this layout."""
+
+
+def write_wai(root: Path, size: MiniatureSize) -> None:
+    """Write scenes with scene_meta.json, images and z-depth."""
+    height = round(size.width * 2 / 3)
+    focal = 0.8 * size.width
+    pinhole = make_pinhole((size.width, height), focal, focal, size.width / 2, height / 2 - 1)
+    lenses: list[Camera] = [pinhole, make_fisheye(size.width)]
+    for number, name in enumerate(WAI_SCENES[: size.scenes]):
+        room, folder, poses = size.make_room(number), root / name, make_path(size.frames)
+        frames = []
+        for index in range(size.frames):
+            stem, camera = f"view_{index:03d}", lenses[index % 2]
+            shot = take_shot(room, camera, poses[index])
+            write_image(folder / "images" / f"{stem}.png", shot.pixels)
+            _write_half_exr(folder / "depth" / f"{stem}.exr", shot.z_depth)
+            paths = {
+                **dict.fromkeys(("file_path", "image"), f"images/{stem}.png"),
+                "depth": f"depth/{stem}.exr",
+            }
+            matrix = poses[index].world_from_cam.tolist()
+            frames.append(
+                {"frame_name": stem, **paths, "transform_matrix": matrix, **camera_to_frame(camera)}
+            )
+        modalities = {name: {"frame_key": name, "format": name} for name in ("image", "depth")}
+        head = {"scene_name": name, "dataset_name": "rooms", "version": "0.1", "shared_intrinsics": False}
+        head |= {"camera_model": "PINHOLE", "camera_convention": "opencv", "scale_type": "metric"}
+        write_json(folder / "scene_meta.json", {**head, "frames": frames, "frame_modalities": modalities})
+
+
+def _write_half_exr(path: Path, depth: np.ndarray) -> None:
+    check_exr_available()
+    import OpenEXR
+
+    header = {"compression": OpenEXR.ZIP_COMPRESSION, "type": OpenEXR.scanlineimage}
+    with atomic_path(path) as scratch:
+        OpenEXR.File(header, {"Y": depth.astype(np.float16)}).write(str(scratch))

@@ -1,1 +1,1 @@
-"""Prepare downloaded datasets for evaluation: unpack, verify, and freeze which frames are scored."""
+"""Downloads of evaluation datasets become folders that are unpacked, verified and frozen."""

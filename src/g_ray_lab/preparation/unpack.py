@@ -10,11 +10,11 @@ import shutil
 import subprocess
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from g_ray.runtime.files import write_json
-from g_ray_lab.preparation.downloads import Download
+from g_ray_lab.datasets.evaluation_scene import Download
 
 NOTES = ".prepared"
 TAR = (".tgz", ".tar", ".gz")
@@ -30,7 +30,7 @@ def bring_in(download: Download, source: Path, out: Path, report: Report) -> Non
         {path for pattern in download.archives for path in source.glob(pattern) if path.is_file()}
     )
     for archive in archives:
-        _unpack_once(archive, out / download.unpack_into, out / NOTES, report)
+        _unpack_once(archive, out, out / NOTES, report)
     if source.resolve() != out.resolve():
         _link_entries(source, out, download.real_levels, skip=set(archives))
     for archive in sorted(path for pattern in download.nested for path in out.glob(pattern)):
@@ -91,14 +91,10 @@ def _unpack_7z(archive: Path, target: Path) -> None:
 
 def _move_into(scratch: Path, target: Path) -> None:
     """Move files into a folder that may have some of the same folders: archives of a scene complete each other."""
-    for path in _iterate_files(scratch):
+    for path in sorted(path for path in scratch.rglob("*") if path.is_file()):
         place = target / path.relative_to(scratch)
         place.parent.mkdir(parents=True, exist_ok=True)
         os.replace(path, place)
-
-
-def _iterate_files(folder: Path) -> Iterator[Path]:
-    yield from sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def _link_entries(source: Path, out: Path, levels: int, skip: set[Path]) -> None:

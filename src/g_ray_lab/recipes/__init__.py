@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from g_ray.models.lvsm_config import METHODS
 from g_ray.models.reconstruction_config import RECONSTRUCTION_METHODS
-from g_ray_lab.recipes import nvs_recipes as nvs
-from g_ray_lab.recipes import reconstruction_recipes as reconstruction
+from g_ray_lab.recipes import nvs_recipes, reconstruction_recipes
 from g_ray_lab.training.recipe import CurveRecipe, Recipe
 
 
@@ -47,25 +46,25 @@ def _reconstruction(make: Callable[[str], Recipe]) -> Family:
 
 RECIPES: dict[str, Family] = {
     "curve": Family(CurveRecipe),
-    "nvs-tiny": _synthesis(nvs.tiny),
-    "nvs-paper": _synthesis(nvs.paper),
-    "nvs-objects-tiny": _synthesis(nvs.objects_tiny),
-    "nvs-objects-paper": _synthesis(nvs.objects_paper),
-    "nvs-re10k-paper": _synthesis(nvs.re10k_paper),
-    "nvs-paths-tiny": _synthesis(nvs.paths_tiny),
-    "nvs-scene": Family(nvs.scene),
-    "recon-tiny": _reconstruction(reconstruction.tiny),
-    "recon-rooms": Family(reconstruction.rooms),
-    "recon-stage1": _reconstruction(reconstruction.stage1),
-    "recon-stage2": _reconstruction(reconstruction.stage2),
-    "recon-dino": _reconstruction(reconstruction.dino),
-    "recon-dino-small": _reconstruction(reconstruction.dino_small),
-    "recon-scenes-tiny": Family(reconstruction.scenes_tiny),
-    "recon-scenes-rooms": Family(reconstruction.scenes_rooms),
-    "recon-scenes-stage1": Family(reconstruction.scenes_stage1),
-    "recon-scenes-stage2": Family(reconstruction.scenes_stage2),
-    "recon-mixture-stage1": Family(reconstruction.mixture_stage1),
-    "recon-mixture-stage2": Family(reconstruction.mixture_stage2),
+    "nvs-tiny": _synthesis(nvs_recipes.tiny),
+    "nvs-paper": _synthesis(nvs_recipes.paper),
+    "nvs-objects-tiny": _synthesis(nvs_recipes.objects_tiny),
+    "nvs-objects-paper": _synthesis(nvs_recipes.objects_paper),
+    "nvs-re10k-paper": _synthesis(nvs_recipes.re10k_paper),
+    "nvs-paths-tiny": _synthesis(nvs_recipes.paths_tiny),
+    "nvs-scene": Family(nvs_recipes.scene),
+    "recon-tiny": _reconstruction(reconstruction_recipes.tiny),
+    "recon-rooms": Family(reconstruction_recipes.rooms),
+    "recon-stage1": _reconstruction(reconstruction_recipes.stage1),
+    "recon-stage2": _reconstruction(reconstruction_recipes.stage2),
+    "recon-dino": _reconstruction(reconstruction_recipes.dino),
+    "recon-dino-small": _reconstruction(reconstruction_recipes.dino_small),
+    "recon-scenes-tiny": Family(reconstruction_recipes.scenes_tiny),
+    "recon-scenes-rooms": Family(reconstruction_recipes.scenes_rooms),
+    "recon-scenes-stage1": Family(reconstruction_recipes.scenes_stage1),
+    "recon-scenes-stage2": Family(reconstruction_recipes.scenes_stage2),
+    "recon-mixture-stage1": Family(reconstruction_recipes.mixture_stage1),
+    "recon-mixture-stage2": Family(reconstruction_recipes.mixture_stage2),
 }
 
 

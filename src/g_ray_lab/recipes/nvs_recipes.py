@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from g_ray.models.lvsm_config import METHODS, SIZES, LVSMConfig
-from g_ray_lab.losses.loss_settings import NVSLossSettings
+from g_ray_lab.losses import NVSLossSettings
 from g_ray_lab.sources.nvs_settings import (
     OBJECTS,
     NVSData,
@@ -45,16 +45,14 @@ class NVSRecipe(Recipe):
         return LVSM(self.model)
 
     def build_task(self) -> "Task":
-        from g_ray_lab.losses.nvs_loss import nvs_loss
         from g_ray_lab.metrics.lpips import load_lpips
-        from g_ray_lab.training.tasks.nvs_task import NVSTask
+        from g_ray_lab.training.view_tasks import NVSTask
 
         self.data.check_patch(self.model.patch)
         files = () if self.loss.lpips_weights is None else (self.loss.lpips_weights,)
         return NVSTask(
             config=self.model,
             data=self.data.build_source(self.seed),
-            objective=nvs_loss,
             perceptual=load_lpips(*files) if self.loss.lpips else None,
             weight=self.loss.lpips,
             batch_size=self.data.batch,
@@ -95,7 +93,7 @@ def quick(method: str) -> NVSRecipe:
 def paper(method: str) -> NVSRecipe:
     """The appendix "Novel View Synthesis" on rooms: 256×256, batch 4 on one GPU, fp16, 80,000 steps.
 
-    The warm-up starts at a hundredth of the peak, as in released code; the paper does not say where. There is no
+    The warm-up starts at a hundredth of the peak, as in released code; the paper does not state it. There is no
     gradient clipping: the paper mentions none for synthesis.
     """
     return NVSRecipe(
@@ -116,7 +114,7 @@ def objects_tiny(method: str, root: Path = OBJECTS) -> NVSRecipe:
 def objects_paper(method: str, root: Path = OBJECTS) -> NVSRecipe:
     """The settings of nvs-paper on rendered objects.
 
-    Training uses the targets of the original mixed protocol. The paper does not say which targets it trains on; its
+    Training uses the targets of the original mixed protocol. The paper does not state its training targets; its
     11 dB at new viewpoints with changed FoV, next to 26 dB at the given ones, indicate that it never trained on the
     former.
     """

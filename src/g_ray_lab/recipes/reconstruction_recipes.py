@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from g_ray.models.reconstruction_config import ReconstructionNetwork, SizeName
-from g_ray_lab.losses.loss_settings import ReconstructionWeights
+from g_ray_lab.losses import ReconstructionWeights
 from g_ray_lab.sources.reconstruction_settings import ReconstructionData, RoomsLenses, RoomsViews, ScenesViews
 from g_ray_lab.training.recipe import OptimizerSettings, Recipe, Schedule
 
@@ -29,8 +29,7 @@ class ReconstructionRecipe(Recipe):
         return {**settings, "data": {"kind": self.data.KIND, **settings["data"]}}
 
     def build_task(self) -> "Task":
-        from g_ray_lab.losses.reconstruction_loss import reconstruction_loss
-        from g_ray_lab.training.tasks.reconstruction_task import ReconstructionTask
+        from g_ray_lab.training.view_tasks import ReconstructionTask
 
         if self.model.freeze_encoder and self.model.encoder is None and self.init is None:
             raise ValueError(
@@ -41,7 +40,6 @@ class ReconstructionRecipe(Recipe):
         return ReconstructionTask(
             config=config,
             data=self.data.build_source(self.seed, config.patch),
-            objective=reconstruction_loss,
             weights=self.loss,
             network=self.model,
             batch_size=self.data.batch,

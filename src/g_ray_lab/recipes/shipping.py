@@ -27,7 +27,7 @@ from g_ray_lab.scoring.rendered_protocols import FovProtocol
 from g_ray_lab.scoring.study import ScoredRun, make_rows
 from g_ray_lab.sources.nvs_settings import RoomsData
 from g_ray_lab.sources.reconstruction_settings import RoomsViews
-from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
+from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
 from g_ray_lab.training.history import METRICS
 from g_ray_lab.training.recipe import Recipe
 from g_ray_lab.training.training_checkpoint import WEIGHTS, CheckpointStore
@@ -169,7 +169,7 @@ def score_reconstruction(
 
 
 def score_on_folders(recipe: ReconstructionRecipe, weights: Path, tests: FoldersScorer) -> dict[str, Any]:
-    """Score a network on test folders and photographs, beside `standing`, which is calibration alone."""
+    """Score a network on test folders and photographs, next to `standing`, which is calibration alone."""
     network = load_reconstruction(weights)
     scores = {setting: tests.score_network(network, setting) for setting in tests.settings}
     rows = make_rows([ScoredRun("", recipe.seed, 0, 0.0, scores)])

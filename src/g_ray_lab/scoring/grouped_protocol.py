@@ -10,7 +10,7 @@ from g_ray_lab.scoring.nvs_scorer import NVSProtocol
 from g_ray_lab.scoring.rendered_protocols import FovProtocol
 from g_ray_lab.scoring.shard import Shard
 from g_ray_lab.scoring.study import GROUP
-from g_ray_lab.sources.nvs_batch import NVSBatch
+from g_ray_lab.sources.batches import NVSBatch
 
 
 @dataclass(frozen=True)

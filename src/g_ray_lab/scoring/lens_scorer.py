@@ -10,8 +10,8 @@ from torch import Tensor
 from g_ray.runtime.parts import hash_key
 from g_ray_lab.scoring.reconstruction_scorer import SetsScorer, make_test_views
 from g_ray_lab.scoring.shard import split_range
-from g_ray_lab.sources.reconstruction_batch import ReconstructionBatch
-from g_ray_lab.sources.rooms.lensed_rooms import Lens, LensedRooms
+from g_ray_lab.sources.batches import ReconstructionBatch
+from g_ray_lab.sources.rooms_reconstruction import Lens, LensedRooms
 from g_ray_lab.training.recipe import to_plain
 
 LENS_TESTS: dict[str, tuple[Lens, ...]] = {

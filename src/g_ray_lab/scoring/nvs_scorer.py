@@ -24,7 +24,7 @@ from g_ray_lab.metrics.image_metrics import Distance, SceneScores, score_scenes
 from g_ray_lab.metrics.lpips import LPIPS, SMALLEST, load_lpips
 from g_ray_lab.scoring.shard import Shard, split_range
 from g_ray_lab.scoring.study import WHOLE, BatchScores, Scorer, Scores, join_batches
-from g_ray_lab.sources.nvs_batch import NVSBatch
+from g_ray_lab.sources.batches import NVSBatch
 from g_ray_lab.training.recipe import to_plain
 
 PAPER_SHEET = "z2.0"

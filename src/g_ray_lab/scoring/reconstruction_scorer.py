@@ -20,11 +20,11 @@ from g_ray.reconstruction.set_metrics import DepthName, ReconstructionScores, Se
 from g_ray.runtime.parts import hash_key
 from g_ray_lab.scoring.shard import split_range
 from g_ray_lab.scoring.study import ScoredRun, Scorer
+from g_ray_lab.sources.batches import ReconstructionBatch
 from g_ray_lab.sources.random_lenses import draw_contained_fisheyes, reproject_batch
-from g_ray_lab.sources.reconstruction_batch import ReconstructionBatch
 from g_ray_lab.sources.reconstruction_settings import RoomsViews, ScenesViews
-from g_ray_lab.sources.rooms.rooms_reconstruction import LensName, RoomsReconstruction
-from g_ray_lab.sources.scenes.scenes_reconstruction import ScenesReconstruction
+from g_ray_lab.sources.rooms_reconstruction import LensName, RoomsReconstruction
+from g_ray_lab.sources.scenes_reconstruction import ScenesReconstruction
 from g_ray_lab.training.recipe import to_plain
 
 Predict = Callable[[ReconstructionBatch], SetGeometry]

@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from g_ray_lab.scoring.nvs_scorer import NVSProtocol, ZoomsProtocol
-from g_ray_lab.sources.arc_views import ArcNVS
-from g_ray_lab.sources.nvs_batch import NVSBatch
+from g_ray_lab.sources.arc_views import ArcNVS, RoomsNVS
+from g_ray_lab.sources.batches import NVSBatch
 from g_ray_lab.sources.nvs_settings import ObjectArcsData, PathsData, PoseFrame, RoomsData
-from g_ray_lab.sources.rooms.path_rooms import PathRoomsNVS
-from g_ray_lab.sources.rooms.rooms_nvs import RoomsNVS
+from g_ray_lab.sources.path_rooms import PathRoomsNVS
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class ObjectFovProtocol(FovProtocol):
     """The paper's protocol around scanned objects, from where cameras stand in rooms."""
 
     def build_source(self) -> ArcNVS:
-        from g_ray_lab.sources.objects.object_arcs import (
+        from g_ray_lab.sources.object_arcs import (
             ObjectArcsNVS,  # embree, which tests in rooms do not need
         )
 

@@ -10,8 +10,7 @@ from g_ray_lab.scoring.shard import Shard
 from g_ray_lab.scoring.study import WHOLE, Scorer
 from g_ray_lab.training.feed import choose_workers, count_local
 from g_ray_lab.training.history import METRICS
-from g_ray_lab.training.recipe import Recipe
-from g_ray_lab.training.run_settings import Run
+from g_ray_lab.training.recipe import Recipe, Run
 from g_ray_lab.training.training_checkpoint import WEIGHTS, CheckpointStore
 
 SAVE_EVERY = 250  # steps between checkpoints of small networks: little is lost when a study is interrupted

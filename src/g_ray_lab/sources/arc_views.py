@@ -1,4 +1,4 @@
-"""Views of a scene from an arc around its middle: what rooms and scanned objects have in common.
+"""Novel-view synthesis from an arc around the middle of a scene: rooms, and what scanned objects share with them.
 
 A scene is a function of (seed, split, rank, number): `make_batch(step)` holds numbers step · batch and following, for
 any batch size.
@@ -6,7 +6,7 @@ any batch size.
 
 import contextlib
 import hashlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -17,15 +17,18 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from g_ray.cameras.pinhole import Pinhole
+from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import Room
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
 from g_ray.runtime.files import atomic_path
-from g_ray_lab.sources.nvs_batch import NVSBatch, NVSSource, compute_zoom_factors
-from g_ray_lab.sources.nvs_settings import ArcData
-from g_ray_lab.sources.splits import HELD_OUT, SPLITS
+from g_ray_lab.sources.batches import NVSBatch, NVSSource, compute_zoom_factors
+from g_ray_lab.sources.draws import HELD_OUT, SPLITS, check_draws, check_split
+from g_ray_lab.sources.nvs_settings import ArcData, RoomsData
 
 VERSION = 1
-"""Of the pictures: rooms that look otherwise get another number, and no cached picture of the old ones is used."""
+"""Version of the pictures: rooms that look otherwise get another number, and cached pictures of the old ones are not
+used."""
 
 NOT_PICTURED = ("batch", "cache", "distinct", "pose_frame")
 """Settings that no picture depends on."""
@@ -33,7 +36,7 @@ NOT_PICTURED = ("batch", "cache", "distinct", "pose_frame")
 
 @dataclass(frozen=True)
 class ArcNVS(NVSSource):
-    """Views that are rendered when asked for, through the zoomed cameras themselves.
+    """Views that are rendered on demand, through the zoomed cameras themselves.
 
     Cameras stand on an arc around the middle of the scene: contexts at its ends (further ones in between), targets
     between them. Poses are in meters, relative to the first context or to the scene.
@@ -41,6 +44,11 @@ class ArcNVS(NVSSource):
 
     NAME: ClassVar[str]
     """What a scene is called in messages."""
+    AIM_M: ClassVar[tuple[float, float, float] | None]
+    """Half extent of the box around the middle from which the point that all cameras look at is drawn; None does not
+    draw it."""
+    LEVEL_M: ClassVar[float]
+    """Mean height of the points that cameras look at; y is down."""
 
     settings: ArcData
     seed: int = 0
@@ -53,13 +61,9 @@ class ArcNVS(NVSSource):
 
     def __post_init__(self) -> None:
         settings = self.settings
-        if self.split not in SPLITS:
-            raise ValueError(f"unknown split {self.split!r}: choose one of {', '.join(SPLITS)}")
-        if min(settings.batch, settings.contexts, settings.targets, settings.antialias) < 1 or self.seed < 0:
-            raise ValueError(
-                f"{settings.batch} scenes with {settings.contexts} contexts and {settings.targets} targets, antialias "
-                f"{settings.antialias}, seed {self.seed}: give positive numbers, and a seed of 0 or more"
-            )
+        check_split(self.split)
+        names = ("batch", "contexts", "targets", "antialias")
+        check_draws(self.seed, **{name: getattr(settings, name) for name in names})
         if not 0 < settings.fov_deg[0] <= settings.fov_deg[1] < 180:
             raise ValueError(f"fields of view {settings.fov_deg} must be a range between 0° and 180°")
         if settings.distinct is not None and (settings.distinct < 1 or settings.distinct % settings.batch):
@@ -75,10 +79,6 @@ class ArcNVS(NVSSource):
                 f"zooms {self.zooms}: give a number of at least 1 for each of "
                 f"{settings.contexts} contexts and {settings.targets} targets"
             )
-
-    @abstractmethod
-    def draw_scene(self, number: int, rank: int) -> "ArcDraws":
-        """Draw a scene and its cameras."""
 
     @abstractmethod
     def render(
@@ -97,19 +97,18 @@ class ArcNVS(NVSSource):
 
     def make_scenes(self, numbers: range, rank: int = 0) -> NVSBatch:
         """Make a range of the stream, e.g. the first 256 scenes of the test split."""
-        draws = [self.draw_scene(number, rank) for number in numbers]
+        draws = [ArcDraws(self, number, rank) for number in numbers]
         poses = Pose.look_at(
-            *(torch.stack(parts) for parts in zip(*(draw.compute_positions() for draw in draws), strict=True))
+            torch.stack([draw.eyes for draw in draws]), torch.stack([draw.aims for draw in draws])
         )
         camera = self._make_cameras(
-            torch.stack([draw.fov_rad for draw in draws]), torch.stack([draw.unit for draw in draws])
+            torch.stack([draw.fov_rad for draw in draws]), torch.stack([draw.zoom_unit for draw in draws])
         )
         rgb = torch.from_numpy(self._load_or_render(draws, camera, poses, numbers, rank)).float() / 255
         world = poses.relative_to_first() if self.settings.pose_frame == "first_context" else poses
         views = Views([camera[:, view] for view in range(rgb.shape[1])], world.to(torch.float32))
-        known = self.settings.contexts
         names = tuple(f"{self.NAME} {number} of rank {rank}" for number in numbers)
-        return NVSBatch(rgb[:, :known], views[:known], rgb[:, known:], views[known:], names)
+        return NVSBatch.split(rgb, views, self.settings.contexts, names)
 
     def _load_or_render(
         self, draws: "Sequence[ArcDraws]", camera: Pinhole, poses: Pose, numbers: range, rank: int
@@ -149,48 +148,53 @@ class ArcNVS(NVSSource):
         return Pinhole.make(width, height, fx=focal, fy=focal, cx=width / 2, cy=height / 2)
 
 
-class ArcDraws(ABC):
+class ArcDraws:
     """All random numbers of one scene, in an order that no setting changes but the number of views.
 
-    `content` is the number that stands for the scene itself.
+    `content` is the number that stands for the scene itself. Cameras (`eyes`) are above all furniture and inside every
+    room, so that none is in a wall, and at least 1.1 m from the middle; `aims` are the points they look at.
     """
 
-    LEVEL: ClassVar[float]
-    """Mean height of the points that cameras look at, meters (y is down)."""
-
-    def __init__(self, data: ArcNVS, number: int, rank: int) -> None:
-        settings = data.settings
-        self.random = np.random.default_rng((data.seed, SPLITS.index(data.split), rank, number))
-        self.settings = settings
-        self.rank = rank
-        self.content = int(self.random.integers(2**62))
-        self.fov_rad = torch.tensor(np.deg2rad(self.random.uniform(*settings.fov_deg)))
-        self.unit = torch.from_numpy(self.random.random(settings.contexts + settings.targets))
-
-    def compute_positions(self) -> tuple[Float[Tensor, "view 3"], Float[Tensor, "view 3"]]:
-        """Draw the positions of cameras and of the points they look at; y is down.
-
-        Cameras are above all furniture and inside every room, so that none is in a wall, and 1.1 m from the middle at
-        least.
-        """
-        count, random = self.settings.contexts + self.settings.targets, self.random
-        arc = np.deg2rad(random.uniform(*self.settings.arc_deg)) * random.choice([-1, 1])
-        angle = random.uniform(0, 2 * np.pi) + arc * self._draw_along()
+    def __init__(self, source: ArcNVS, number: int, rank: int) -> None:
+        settings, self.rank = source.settings, rank
+        random = np.random.default_rng((source.seed, SPLITS.index(source.split), rank, number))
+        count = settings.contexts + settings.targets
+        self.content = int(random.integers(2**62))
+        self.fov_rad = torch.tensor(np.deg2rad(random.uniform(*settings.fov_deg)))
+        self.zoom_unit = torch.from_numpy(random.random(count))
+        arc = np.deg2rad(random.uniform(*settings.arc_deg)) * random.choice([-1, 1])
+        start = random.uniform(0, 2 * np.pi)
+        # Places on the arc: contexts at 0 and 1 and between, targets between.
+        along = random.uniform(0.2, 0.8, count)
+        along[0] = 0.0
+        along[settings.contexts - 1] = 1.0 if settings.contexts > 1 else 0.0
+        angle = start + arc * along
         radius = random.uniform(1.3, 2.0) + random.uniform(-0.2, 0.2, count)
         height = random.uniform(-0.5, -0.1) + random.uniform(-0.1, 0.1, count)
-        eyes = np.stack([radius * np.sin(angle), height, radius * np.cos(angle)], -1)
-        aims = self.draw_aim() + random.uniform(-0.15, 0.15, (count, 3))
-        aims[:, 1] += self.LEVEL
-        return torch.from_numpy(eyes), torch.from_numpy(aims)
+        self.eyes = torch.from_numpy(np.stack([radius * np.sin(angle), height, radius * np.cos(angle)], -1))
+        middle = np.zeros(3) if source.AIM_M is None else random.uniform(-1, 1, 3) * source.AIM_M
+        aims = middle + random.uniform(-0.15, 0.15, (count, 3))
+        aims[:, 1] += source.LEVEL_M
+        self.aims = torch.from_numpy(aims)
 
-    @abstractmethod
-    def draw_aim(self) -> Float[np.ndarray, "3"]:
-        """Draw the point around which all cameras look, up to LEVEL."""
 
-    def _draw_along(self) -> np.ndarray:
-        """Draw positions on the arc: contexts at 0 and 1 and between, targets between."""
-        contexts, targets = self.settings.contexts, self.settings.targets
-        between = self.random.uniform(0.2, 0.8, contexts + targets)
-        between[0] = 0.0
-        between[contexts - 1] = 1.0 if contexts > 1 else 0.0
-        return between
+@dataclass(frozen=True)
+class RoomsNVS(ArcNVS):
+    """Views around the furniture of procedural rooms, whose seed is `content`.
+
+    Cameras look at about their own height: a zoomed view shows what a wide one shows, and not the furniture on the
+    floor alone.
+    """
+
+    NAME, AIM_M, LEVEL_M = "room", (1.0, 0.5, 1.0), -0.2
+
+    settings: RoomsData
+
+    def render(
+        self, draws: Sequence[ArcDraws], camera: Pinhole, poses: Pose
+    ) -> UInt8[np.ndarray, "scene view 3 h w"]:
+        rooms = Room.stack(
+            [make_random_room(draw.content, self.settings.solids, coarse=True) for draw in draws]
+        )
+        rgb = rooms.render(camera, poses.to(torch.float32), self.settings.antialias).rgb.movedim(-1, -3)
+        return (255 * rgb).round().to(torch.uint8).contiguous().numpy()

@@ -25,10 +25,6 @@ def draw_frames(
     return [first, *(int(n) for n in inner), first + length, *(int(n) for n in wanted)]
 
 
-def is_long_enough(frames: int, gap: tuple[int, int]) -> bool:
-    return frames > gap[0]
-
-
 def check_sampling(gap: tuple[int, int], contexts: int, targets: int) -> None:
     """Raise ValueError for settings with which `draw_frames` can fail."""
     if contexts < 2 or targets < 1:

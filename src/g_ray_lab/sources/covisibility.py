@@ -23,26 +23,6 @@ TOLERANCE_SHARE = 0.005
 """Depths that differ by no more than this are of one surface: 0.17 m and half a per cent, as MapAnything's."""
 
 
-def compute_covisibility(
-    cameras: Sequence[Camera],
-    poses: Pose,
-    camera_points: Float[Tensor, "set view h w 3"],
-    valid: Bool[Tensor, "set view h w"],
-) -> Float[Tensor, "set view view"]:
-    """Share of the pixels of view i whose points view j images too, unhidden, at [i, j]; pixels without depth count
-    as unseen.
-
-    Depth is the distance along the ray, so that any lens will do; one lookup at the nearest pixel.
-    """
-    depth = torch.linalg.vector_norm(camera_points, dim=-1)
-    world = transform_points(camera_points, poses)
-    columns = [
-        find_visible(camera, poses[:, view : view + 1].inverse(), world, depth[:, view]) & valid
-        for view, camera in enumerate(cameras)
-    ]
-    return torch.stack([column.float().mean((-2, -1)) for column in columns], -1)
-
-
 def find_visible(
     camera: Camera,
     cam_from_world: Pose,
@@ -84,7 +64,7 @@ def get_scene_covisibility(scene: PosedScene) -> Float[np.ndarray, "view view"]:
 
 
 def store_covisibility(scene: PosedScene) -> bool:
-    """Compute and store the matrix beside a scene, unless it is there; return whether it had to be computed."""
+    """Compute and store the matrix of a scene, unless it is there; return whether it had to be computed."""
     path = find_stored_path(scene)
     if scene.covisibility is not None or path.is_file():
         return False
@@ -97,7 +77,7 @@ def store_covisibility(scene: PosedScene) -> bool:
 def find_stored_path(scene: PosedScene) -> Path:
     """Return where `store_covisibility` keeps the matrix of a scene: the name is a digest of all that it depends on.
 
-    Of depth files that is their name, size and meaning: to read them would take as long as to compute the matrix.
+    Depth files count by name, size and meaning: reading them would take as long as computing the matrix.
     """
     digest = hashlib.blake2b(f"{POINTS_PX} {LOOKUP_PX} {NEAR}".encode(), digest_size=16)
     for view, (name, camera) in enumerate(zip(scene.names, scene.cameras, strict=True)):
@@ -132,15 +112,14 @@ def compute_scene_covisibility(scene: PosedScene) -> Float[np.ndarray, "view vie
     if not scene.depth:
         raise ValueError(f"{scene.folder}: neither depth nor covisibility: it is unknown which views overlap")
     views = [_make_coarse_view(*pair) for pair in zip(scene.cameras, scene.depth, strict=True)]
-    distances = [torch.linalg.vector_norm(view.points, dim=-1)[view.valid] for view in views]
-    distance = torch.cat(distances)
+    distance = torch.cat([torch.linalg.vector_norm(view.points, dim=-1)[view.valid] for view in views])
     near = NEAR * float(distance.median()) if len(distance) else 0.0
     return compute_pairwise(views, scene.poses, near)
 
 
 @dataclass(frozen=True, eq=False)
 class CoarseView:
-    """What of a view is looked for in others, and what others are looked up in."""
+    """A grid of points to look for in other views, and a map of depth to look points of other views up in."""
 
     points: Float[Tensor, "h w 3"]
     """On a coarse grid of its pixels, in its camera's frame."""
@@ -148,54 +127,49 @@ class CoarseView:
     camera: Camera
     """At the size of the map."""
     ray_depth: Float[Tensor, "rows columns"]
-    """Along the camera's rays; 0 where unknown."""
+    """Along the camera's rays, so that any lens will do; 0 where unknown."""
 
 
 def compute_pairwise(
     views: Sequence[CoarseView], poses: Pose, tolerance: float = TOLERANCE_M
 ) -> Float[np.ndarray, "view view"]:
-    """Share of view i's grid that view j sees, at [i, j]; grids of all views have one size, cameras are any."""
+    """Share of view i's grid that view j images too, unhidden, at [i, j]; points without depth count as unseen.
+
+    Grids of all views have one size, cameras are any.
+    """
     poses = poses.to(torch.float32)
-    local, valid = (
-        torch.stack([view.points for view in views])[None],
-        torch.stack([v.valid for v in views])[None],
-    )
-    world = transform_points(local, poses[None])
-    columns = [
-        find_visible(view.camera, poses[None, i : i + 1].inverse(), world, view.ray_depth[None], tolerance)
-        & valid
-        for i, view in enumerate(views)
-    ]
-    return torch.stack([column.float().mean((-2, -1))[0] for column in columns], -1).numpy()
+    world = transform_points(torch.stack([view.points for view in views])[None], poses[None])
+    valid = torch.stack([view.valid for view in views])
+    columns = []
+    for index, view in enumerate(views):
+        cam_from_world = poses[None, index : index + 1].inverse()
+        visible = find_visible(view.camera, cam_from_world, world, view.ray_depth[None], tolerance)[0]
+        columns.append((visible & valid).float().mean((-2, -1)))
+    return torch.stack(columns, -1).numpy()
 
 
 def _make_coarse_view(camera: Camera, file: DepthFile | None) -> CoarseView:
     depth = None if file is None else file.read()
-    points, valid, _ = _load_ray_depth(camera, file, depth, _fit_size(camera, POINTS_PX, square=True))
-    _, _, (fine, small) = _load_ray_depth(camera, file, depth, _fit_size(camera, LOOKUP_PX))
-    return CoarseView(points, valid, small, fine)
+    scale = min(1.0, LOOKUP_PX / max(camera.width, camera.height))
+    grid = camera.resize(POINTS_PX, POINTS_PX).to(torch.float32)
+    width, height = (max(2, round(side * scale)) for side in (camera.width, camera.height))
+    lookup = camera.resize(width, height).to(torch.float32)
+    along, valid, rays = _sample_ray_depth(camera, grid, file, depth)
+    return CoarseView(
+        along[..., None] * rays.directions, valid, lookup, _sample_ray_depth(camera, lookup, file, depth)[0]
+    )
 
 
-def _load_ray_depth(
-    camera: Camera, file: DepthFile | None, depth: Tensor | None, size: tuple[int, int]
-) -> tuple[Tensor, Tensor, tuple[Tensor, Camera]]:
-    """Points and validity on a small grid, the depth along its rays, and the camera that takes it."""
-    small = camera.resize(*size).to(torch.float32)
+def _sample_ray_depth(
+    camera: Camera, small: Camera, file: DepthFile | None, depth: Tensor | None
+) -> tuple[Tensor, Tensor, RayMap]:
+    """Sample depth along the rays of the camera of a smaller image, with its validity and the rays."""
     rays = RayMap.from_camera(small)
     if file is None or depth is None:
-        along, valid = torch.zeros(rays.shape), torch.zeros(rays.shape, dtype=torch.bool)
-    else:
-        box = (0.0, 0.0, float(camera.width), float(camera.height))
-        sampled = resize_depth(depth, (camera.width, camera.height), *size, box)
-        along, valid = convert_to_ray_depth(sampled, rays, file.convention)
-    return along[..., None] * rays.directions, valid, (along, small)
-
-
-def _fit_size(camera: Camera, longest: int, square: bool = False) -> tuple[int, int]:
-    if square:
-        return longest, longest
-    scale = min(1.0, longest / max(camera.width, camera.height))
-    return max(2, round(camera.width * scale)), max(2, round(camera.height * scale))
+        return torch.zeros(rays.shape), torch.zeros(rays.shape, dtype=torch.bool), rays
+    box = (0.0, 0.0, float(camera.width), float(camera.height))
+    sampled = resize_depth(depth, (camera.width, camera.height), small.width, small.height, box)
+    return *convert_to_ray_depth(sampled, rays, file.convention), rays
 
 
 # Which views of a scene make a set: a walk from view to view, each step to one that sees much of the same.
@@ -206,8 +180,10 @@ RESTARTS = 4
 
 
 def compute_overlap(covisibility: Float[np.ndarray, "view view"], view: int) -> Float[np.ndarray, "view"]:
-    """Of one view with every other: the mean of both directions over what it sees of itself, its share of pixels with
-    depth; 0 with itself. As MapAnything samples its sets: c_ij = (C_ij + C_ji) / 2 C_ii."""
+    """Compute the overlap of one view i with every other j, as MapAnything samples its sets; 0 with itself.
+
+    c_ij = (C_ij + C_ji) / 2 C_ii, where C_ii is the share of its pixels with depth.
+    """
     both = (covisibility[view] + covisibility[:, view]) / 2
     shared = both / (covisibility[view, view] + 1e-8)
     shared[view] = 0
@@ -225,7 +201,7 @@ def draw_covisible_views(
     """`count` of the allowed views, the first any of them; every further one overlaps with an earlier one by more than
     `threshold`.
 
-    A walk that is stuck continues from the previous view. If no walk finds so many views, views of the longest one come
+    A walk that is stuck continues from the previous view. If no walk finds `count` views, views of the longest one come
     more than once. `groups` names a group of every view, such as its device: no group then gets more than its equal
     share of the views.
     """

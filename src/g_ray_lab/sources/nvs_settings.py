@@ -5,12 +5,13 @@ which keeps it as `settings`.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
-    from g_ray_lab.sources.nvs_batch import NVSSource
+    from g_ray_lab.sources.batches import NVSSource
 
 PoseFrame = Literal["first_context", "room"]
 
@@ -24,9 +25,21 @@ CAMERA_PATHS = Path("re10k_cameras") / "re10k_test_600.npz"
 """Camera paths in the folder of shared data."""
 
 
+def _find_shared(given: Path | None, shared: Path, missing: str, exists: Callable[[Path], bool]) -> Path:
+    """Return a given path, or one in the folder of shared data; ValueError if it is not there."""
+    from g_ray.runtime.files import find_shared_data
+
+    path = find_shared_data() / shared if given is None else given
+    if not exists(path):
+        raise ValueError(
+            f"no {missing.format(path)}, or set G_RAY_SHARED_DATA to the folder that holds {shared}"
+        )
+    return path
+
+
 @dataclass(frozen=True)
 class NVSData(ABC):
-    """Size of the images and of a batch; subclasses say where scenes come from."""
+    """Size of the images and of a batch; subclasses are the sources of scenes."""
 
     KIND: ClassVar[str]
     """Name of the class in stored recipes, see NVS_DATA."""
@@ -52,17 +65,31 @@ class NVSData(ABC):
 
 
 @dataclass(frozen=True)
-class ArcData(NVSData):
-    """Scenes that are rendered on the fly from an arc around their middle: contexts and targets of one per sample."""
+class ZoomedData(NVSData):
+    """Contexts and targets of one scene per sample, zoomed as in the paper's protocol."""
 
     contexts: int = 2
     """Views that are given."""
     targets: int = 1
-    """Views that are asked for."""
-    fov_deg: tuple[float, float] = (60.0, 80.0)
-    """Horizontal field of view of a scene's cameras, drawn between these."""
+    """Views to be synthesized."""
     zoom_max: float = 1.0
     """All views but the first context are zoomed by z ~ U[1, zoom_max]."""
+
+
+@dataclass(frozen=True)
+class ClipData(ZoomedData):
+    """Views from a range of a clip: contexts at both ends, targets between them."""
+
+    gap: tuple[int, int] = (25, 100)
+    """Frames between the first and the last context, drawn between these."""
+
+
+@dataclass(frozen=True)
+class ArcData(ZoomedData):
+    """Scenes that are rendered on the fly from an arc around their middle."""
+
+    fov_deg: tuple[float, float] = (60.0, 80.0)
+    """Horizontal field of view of a scene's cameras, drawn between these."""
     arc_deg: tuple[float, float] = (10.0, 35.0)
     """Angle around the room between the first and the last context, drawn between these."""
     antialias: int = 1
@@ -86,7 +113,7 @@ class RoomsData(ArcData):
     """Pieces of furniture."""
 
     def build_source(self, seed: int) -> "NVSSource":
-        from g_ray_lab.sources.rooms.rooms_nvs import RoomsNVS
+        from g_ray_lab.sources.arc_views import RoomsNVS
 
         return RoomsNVS(self, seed)
 
@@ -102,72 +129,51 @@ class ObjectArcsData(ArcData):
     """Folder of meshes; if not given, the one in the folder of shared data."""
 
     def build_source(self, seed: int) -> "NVSSource":
-        from g_ray_lab.sources.objects.object_arcs import ObjectArcsNVS
+        from g_ray_lab.sources.object_arcs import ObjectArcsNVS
 
         return ObjectArcsNVS(self, seed)
 
     def find_meshes(self) -> Path:
         """Return the folder of meshes: the given one, or the one in the folder of shared data."""
-        from g_ray.runtime.files import find_shared_data
-
-        folder = find_shared_data() / SCANNED if self.meshes is None else self.meshes
-        if not folder.is_dir():
-            raise ValueError(
-                f"no meshes at {folder}: give a folder with --data.meshes, or set G_RAY_SHARED_DATA to the folder "
-                f"that holds {SCANNED}"
-            )
-        return folder
+        return _find_shared(
+            self.meshes, SCANNED, "meshes at {}: give a folder with --data.meshes", Path.is_dir
+        )
 
 
 @dataclass(frozen=True)
-class PathsData(NVSData):
+class PathsData(ClipData):
     """Procedural rooms, seen along the paths and through the lenses of real cameras."""
 
     KIND = "paths"
 
     paths: Path | None = None
     """File of camera paths (.npz); if not given, the one in the folder of shared data."""
-    contexts: int = 2
-    """Views that are given."""
-    targets: int = 1
-    """Views that are asked for."""
-    zoom_max: float = 1.0
-    """All views but the first context are zoomed by z ~ U[1, zoom_max]."""
-    gap: tuple[int, int] = (25, 100)
-    """Frames between the first and the last context, drawn between these."""
     solids: int = 5
     """Pieces of furniture."""
     antialias: int = 1
     """Rays per pixel and axis."""
 
     def build_source(self, seed: int) -> "NVSSource":
-        from g_ray_lab.sources.rooms.path_rooms import PathRoomsNVS
+        from g_ray_lab.sources.path_rooms import PathRoomsNVS
 
         return PathRoomsNVS(self, seed)
 
     def find_file(self) -> Path:
         """Return the file of camera paths: the given one, or the one in the folder of shared data."""
-        from g_ray.runtime.files import find_shared_data
-
-        file = find_shared_data() / CAMERA_PATHS if self.paths is None else self.paths
-        if not file.is_file():
-            raise ValueError(
-                f"no camera paths at {file}: give a file with --data.paths, or set G_RAY_SHARED_DATA to the folder "
-                f"that holds {CAMERA_PATHS}"
-            )
-        return file
+        missing = "camera paths at {}: give a file with --data.paths"
+        return _find_shared(self.paths, CAMERA_PATHS, missing, Path.is_file)
 
 
 @dataclass(frozen=True)
 class ObjectsData(NVSData):
-    """Rendered objects on disk: two native views are given, one other view is asked for."""
+    """Rendered objects on disk: two native views are given, one other view is the target."""
 
     KIND = "objects"
 
     root: Path = OBJECTS
     """Folder of rendered objects, as `g-ray data objects` writes them."""
     targets: Literal["all", "fov", "novel", "novel_fov", "fov_dolly", "novel_fov_dolly", "mixed"] = "all"
-    """Views that a step may ask for: every view but the two that are given, or the targets of a protocol."""
+    """Targets: every view but the two that are given, or those of a protocol."""
     index: Path | None = None
     """Folder of an index whose objects are for testing, as `g-ray data objects-index` writes it; without, one product
     in ten is, by its name."""
@@ -175,14 +181,14 @@ class ObjectsData(NVSData):
     """Decoded images that each process keeps in memory."""
 
     def build_source(self, seed: int) -> "NVSSource":
-        from g_ray_lab.sources.objects.objects_nvs import ObjectsNVS
+        from g_ray_lab.sources.objects_nvs import ObjectsNVS
 
         return ObjectsNVS(self, seed)
 
 
 @dataclass(frozen=True)
-class RE10KData(NVSData):
-    """Ranges of RealEstate10K clips: contexts at both ends, targets between them."""
+class RE10KData(ClipData):
+    """RealEstate10K clips."""
 
     KIND = "re10k"
 
@@ -192,18 +198,10 @@ class RE10KData(NVSData):
     """Camera axes of the poses in the files; pixelSplat and LVSM use OpenCV's."""
     check: int = 4
     """Clips whose poses are compared with their pictures before training; 0 trusts `axes`."""
-    contexts: int = 2
-    """Views that are given."""
-    targets: int = 1
-    """Views that are asked for."""
-    zoom_max: float = 1.0
-    """All views but the first context are zoomed by z ~ U[1, zoom_max]."""
-    gap: tuple[int, int] = (25, 100)
-    """Frames between the first and the last context, drawn between these."""
 
     def build_source(self, seed: int) -> "NVSSource":
         from g_ray_lab.datasets.re10k import open_clips
-        from g_ray_lab.sources.checks.axes_check import validate_axes
+        from g_ray_lab.sources.axes_check import validate_axes
         from g_ray_lab.sources.re10k_nvs import RE10KNVS, match_clips
 
         clips = open_clips(self.root, "train", self.axes)
@@ -223,7 +221,7 @@ class SceneData(NVSData):
     contexts: int = 2
     """Views that are given."""
     targets: int = 1
-    """Views that are asked for."""
+    """Views to be synthesized."""
     near: int = 8
     """Contexts are drawn from this many views around the target."""
     hold_out: int = 8
@@ -232,7 +230,7 @@ class SceneData(NVSData):
     """Distance from the first context to the farthest other one, after scaling the poses; about 0.7 m in rooms."""
 
     def build_source(self, seed: int) -> "NVSSource":
-        from g_ray_lab.sources.scenes.scenes_nvs import SceneNVS
+        from g_ray_lab.sources.scenes_nvs import SceneNVS
 
         return SceneNVS(self, seed)
 

@@ -17,7 +17,7 @@ from g_ray.cameras.pinhole import Pinhole
 from g_ray.geometry.pointmap import transform_points
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views
-from g_ray_lab.sources.reconstruction_batch import ReconstructionBatch
+from g_ray_lab.sources.batches import ReconstructionBatch
 
 MONOTONE_RAD = 2 * pi / 3
 """Up to this angle from the axis ρ(ψ) grows: 240° of lens, more than any image here shows."""
@@ -80,7 +80,7 @@ def compute_zoomed_center(
 FINER = 4
 """Rays per pixel and axis: a new pixel is the mean of what they see."""
 NARROWER = 0.9
-"""A fisheye's width in angles beside that of the photograph it is cut from, so that its corners find content."""
+"""A fisheye's field of view over that of the photograph it is cut from, so that its corners find content."""
 
 
 def reproject_batch(batch: ReconstructionBatch, cameras: Sequence[Camera]) -> ReconstructionBatch:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -14,18 +15,16 @@ from g_ray.geometry.pose import Pose
 from g_ray.rays.resample import fit_box, resample
 from g_ray.rays.views import Views
 from g_ray_lab.datasets.re10k import Clip, Clips
-from g_ray_lab.sources.checks.axes_check import MatchedViews
-from g_ray_lab.sources.checks.patch_matching import match_images
+from g_ray_lab.sources.axes_check import MatchedViews, match_images
+from g_ray_lab.sources.batches import NVSBatch, NVSSource, compute_zoom_factors
 from g_ray_lab.sources.clip_sampling import (
     check_sampling,
     draw_frames,
     hash_to_unit,
-    is_long_enough,
     normalize_poses,
 )
-from g_ray_lab.sources.nvs_batch import NVSBatch, NVSSource, compute_zoom_factors
+from g_ray_lab.sources.draws import check_draws, draw_all_readable, make_generator
 from g_ray_lab.sources.nvs_settings import RE10KData
-from g_ray_lab.sources.redraw import draw_readable, make_generator
 
 STEP = 15
 """Frames between two views of a pair: enough motion for rays to part, little enough to recognize things."""
@@ -42,14 +41,15 @@ def match_clips(clips: Clips, count: int) -> list[MatchedViews]:
 def match_pairs(clip: Clip) -> list[MatchedViews]:
     """Match pixels in pairs of frames, spread over the clip."""
     step = min(STEP, len(clip) - 1)
-    starts = sorted({int(start) for start in torch.linspace(0, len(clip) - 1 - step, PAIRS)})
-    return [_match_frames(clip, start, start + step) for start in starts] if step else []
-
-
-def _match_frames(clip: Clip, first: int, second: int) -> MatchedViews:
-    one, other = clip.frame(first), clip.frame(second)
-    poses = Pose(clip.poses.world_from_cam[[first, second]])
-    return MatchedViews(match_images(one.image, other.image), (one.camera, other.camera), poses)
+    if not step:
+        return []
+    matched = []
+    for first in sorted({int(start) for start in torch.linspace(0, len(clip) - 1 - step, PAIRS)}):
+        one, other = clip.frame(first), clip.frame(first + step)
+        poses = Pose(clip.poses.world_from_cam[[first, first + step]])
+        pixels = match_images(one.image, other.image)
+        matched.append(MatchedViews(pixels, (one.camera, other.camera), poses))
+    return matched
 
 
 # Batches, as the paper trains and evaluates on them.
@@ -86,10 +86,7 @@ class RE10KNVS(NVSSource):
 
     def __post_init__(self) -> None:
         settings = self.settings
-        if settings.batch < 1 or self.seed < 0:
-            raise ValueError(
-                f"{settings.batch} scenes with seed {self.seed}: give at least 1, and a seed of 0 or more"
-            )
+        check_draws(self.seed, batch=settings.batch)
         check_sampling(settings.gap, settings.contexts, settings.targets)
         compute_zoom_factors(torch.zeros(1), settings.zoom_max)
         ordered = sorted(self.clips.keys, key=hash_to_unit)
@@ -113,16 +110,8 @@ class RE10KNVS(NVSSource):
         return replace(self, settings=replace(self.settings, zoom_max=zoom_max))
 
     def _load(self, keys: tuple[str, ...], rank: int, numbers: range) -> NVSBatch:
-        scenes: list[LoadedClip] = []
-        redrawn: list[str] = []
-        for number in numbers:
-            scene, reasons = draw_readable(
-                lambda attempt, number=number: self._load_clip(keys, rank, number, attempt),
-                self.settings.root,
-            )
-            scenes.append(scene)
-            redrawn += reasons
-        return replace(_stack_scenes(scenes), redrawn=tuple(redrawn))
+        scenes, redrawn = draw_all_readable(partial(self._load_clip, keys, rank), numbers, self.settings.root)
+        return replace(_stack_scenes(scenes), redrawn=redrawn)
 
     def _load_clip(self, keys: tuple[str, ...], rank: int, number: int, attempt: int) -> "LoadedClip":
         frames = self._draw_frames(keys, make_generator(attempt, self.seed, rank, number))
@@ -133,7 +122,7 @@ class RE10KNVS(NVSSource):
         unit = torch.from_numpy(random.random(contexts + targets))
         for _ in range(TRIES):
             clip = self.clips.get_clip(keys[int(random.integers(len(keys)))])
-            if is_long_enough(len(clip), gap):
+            if len(clip) > gap[0]:
                 frames = draw_frames(random, len(clip), gap, contexts, targets)
                 return ClipFrames(clip, frames, contexts, compute_zoom_factors(unit, self.settings.zoom_max))
         raise ValueError(f"none of {TRIES} clips drawn has more than {gap[0]} frames: change the frame gap")
@@ -161,7 +150,7 @@ def _stack_scenes(loaded: Sequence[LoadedClip]) -> NVSBatch:
     )
     pictures = torch.stack([each.pictures for each in loaded])
     names = tuple(f"clip {each.scene.clip.key}, frames {list(each.scene.frames)}" for each in loaded)
-    return NVSBatch(pictures[:, :contexts], views[:contexts], pictures[:, contexts:], views[contexts:], names)
+    return NVSBatch.split(pictures, views, contexts, names)
 
 
 def _load_scene(scene: ClipFrames, width: int, height: int) -> LoadedClip:

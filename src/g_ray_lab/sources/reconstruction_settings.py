@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
-    from g_ray_lab.sources.reconstruction_batch import ReconstructionSource, ShapedSets
-    from g_ray_lab.sources.scenes.scenes_reconstruction import ScenesReconstruction
+    from g_ray_lab.sources.batches import ReconstructionSource
+    from g_ray_lab.sources.scenes_reconstruction import ScenesReconstruction
+    from g_ray_lab.sources.shaped_sets import ShapedSets
 
 
 @dataclass(frozen=True)
 class ReconstructionData(ABC):
-    """Shape of a batch; subclasses say where sets of views come from.
+    """Shape of a batch; subclasses are the sources of sets of views.
 
     The paper's first stage is 224×224 px, 120 sets, 2 to 24 views, aspect 0.33 to 1 and at most 240 images: two views
     come in 120 sets, 24 views in ten.
@@ -72,7 +73,7 @@ class RoomsViews(ReconstructionData):
     """Color augmentation."""
 
     def build_source(self, seed: int, patch: int) -> "ReconstructionSource":
-        from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
+        from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
 
         return RoomsReconstruction(self, seed, patch)
 
@@ -87,7 +88,7 @@ class RoomsLenses(RoomsViews):
     """Field of view of fisheyes across their image circle; that of pinholes is `fov_deg`."""
 
     def build_source(self, seed: int, patch: int) -> "ReconstructionSource":
-        from g_ray_lab.sources.rooms.lensed_rooms import LensedRooms
+        from g_ray_lab.sources.rooms_reconstruction import LensedRooms
 
         return LensedRooms(self, seed, patch)
 
@@ -103,7 +104,7 @@ class FolderSettings:
     zoom_max: float | None = None
     depth_max: float | None = None
     depth_unit: float | None = None
-    """Length per stored number, instead of what the format says: 0.001 for millimeters."""
+    """Length per stored number, instead of that of the format: 0.001 for millimeters."""
     depth_convention: Literal["z", "ray"] | None = None
     depth_modality: str | None = None
     """Of WAI folders: which depth, e.g. pred_depth/mvsanywhere."""
@@ -171,8 +172,8 @@ class ScenesViews(ReconstructionData):
     is the size at which they are stored, pixels are taken as they are. Needs zoom_max 1, off_center 0, aspect 1."""
 
     def build_source(self, seed: int, patch: int) -> "ReconstructionSource":
-        from g_ray_lab.sources.mixture import MixtureReconstruction
-        from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
+        from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
+        from g_ray_lab.sources.shaped_sets import MixtureReconstruction
 
         self._check_mixture()
         is_mixed = bool(self.weights or self.per_folder)
@@ -195,8 +196,7 @@ class ScenesViews(ReconstructionData):
         self, folders: tuple[Path, ...], own: FolderSettings, seed: int, patch: int
     ) -> "ScenesReconstruction":
         """Build the stream of some folders with the settings that are their own."""
-        from g_ray_lab.sources.scenes.scene_store import DepthReading
-        from g_ray_lab.sources.scenes.scenes_reconstruction import ScenesReconstruction
+        from g_ray_lab.sources.scenes_reconstruction import DepthReading, ScenesReconstruction
 
         names = ("overlap", "zoom_max", "depth_max")
         changes = {name: value for name in names if (value := getattr(own, name)) is not None}

@@ -54,7 +54,7 @@ class Coordinates(Table):
         from g_ray_lab.recipes.reconstruction_recipes import see_through_all_lenses
         from g_ray_lab.scoring.lens_scorer import LensScorer
         from g_ray_lab.scoring.study_runs import Study
-        from g_ray_lab.sources.rooms.lensed_rooms import LensedRooms
+        from g_ray_lab.sources.rooms_reconstruction import LensedRooms
 
         recipes = {
             row: see_through_all_lenses(make_row(self.scale, method, options))
@@ -101,7 +101,7 @@ class FrequencyRecon(Table):
     def build_study(self) -> "Study":
         from g_ray_lab.scoring.reconstruction_scorer import RoomsScorer
         from g_ray_lab.scoring.study_runs import Study
-        from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
+        from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
 
         recipes = {
             f"alpha_{alpha:g}": make_row(self.scale, "gray", {"scale": float(alpha)}) for alpha in ALPHAS
@@ -121,9 +121,9 @@ class FrequencyRecon(Table):
 
 def make_row(scale: str, method: str, options: "EncodingOptions") -> "ReconstructionRecipe":
     """Return the recipe of a method whose encodings have other options."""
-    from g_ray_lab.recipes import reconstruction_recipes as reconstruction
+    from g_ray_lab.recipes import reconstruction_recipes
 
-    recipe = {"small": reconstruction.tiny, "paper": reconstruction.ablation}[scale](method)
+    recipe = {"small": reconstruction_recipes.tiny, "paper": reconstruction_recipes.ablation}[scale](method)
     if scale == "small":
         schedule = replace(recipe.schedule, steps=STEPS, warmup=STEPS // 20)
         recipe = replace(recipe, schedule=schedule)

@@ -181,12 +181,12 @@ class EvaluationTable(ABC):
 
 def write_small_dataset(name: str, folder: Path, width: int) -> Path:
     """Write a miniature of a dataset, unless it is there; rooms have textures, which stereo needs."""
-    from g_ray_lab.datasets.dataset_registry import DATASETS
+    from g_ray_lab.miniatures import MINIATURES
     from g_ray_lab.miniatures.miniature_room import MiniatureSize
 
     root, done = folder / name, folder / f"{name}.done"
     if not done.is_file():
-        DATASETS[name].write_miniature(root, MiniatureSize(SMALL_SCENES, SMALL_FRAMES, width, fine=True))
+        MINIATURES[name](root, MiniatureSize(SMALL_SCENES, SMALL_FRAMES, width, fine=True))
         done.touch()
     return root
 

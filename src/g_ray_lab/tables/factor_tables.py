@@ -48,11 +48,11 @@ class FactorTable(FovTable):
 
     def build_recipe(self, method: str) -> "NVSRecipe":
         """Return the recipe that the variants change: shorter than that of other tables at small scale."""
-        from g_ray_lab.recipes import nvs_recipes as nvs
+        from g_ray_lab.recipes import nvs_recipes
 
         if self.scale == "paper":
             return super().build_recipe(method)
-        return cache_pictures(nvs.quick(method), self.out)
+        return cache_pictures(nvs_recipes.quick(method), self.out)
 
     def build_protocol(self) -> "NVSProtocol":
         from g_ray_lab.scoring.grouped_protocol import GroupedProtocol, make_shapes

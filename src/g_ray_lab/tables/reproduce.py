@@ -63,12 +63,12 @@ class ReconAblation(Table):
 
     def build_study(self) -> "Study":
         from g_ray.models.reconstruction_config import RECONSTRUCTION_METHODS
-        from g_ray_lab.recipes import reconstruction_recipes as reconstruction
+        from g_ray_lab.recipes import reconstruction_recipes
         from g_ray_lab.scoring.reconstruction_scorer import RoomsScorer
         from g_ray_lab.scoring.study_runs import Study
-        from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
+        from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
 
-        make = {"small": reconstruction.tiny, "paper": reconstruction.ablation}[self.scale]
+        make = {"small": reconstruction_recipes.tiny, "paper": reconstruction_recipes.ablation}[self.scale]
         if self.scale == "small" and (self.data or self.weights or self.encoder or not self.registers):
             raise ValueError(
                 "--data, --weights, --encoder and --no-registers belong to --scale paper; --scale small makes rooms"
@@ -119,7 +119,7 @@ class ReconAblationDino(Table):
 
     def build_study(self) -> "Study":
         from g_ray.models.reconstruction_config import RANDOM_ENCODER
-        from g_ray_lab.recipes import reconstruction_recipes as reconstruction
+        from g_ray_lab.recipes import reconstruction_recipes
         from g_ray_lab.scoring.study_runs import Study
 
         if self.scale != "small":
@@ -128,7 +128,7 @@ class ReconAblationDino(Table):
             raise ValueError("recon-ablation-dino needs --data FOLDER of textured scenes and --encoder FILE")
         recipes = {}
         for method in PAPER_ROWS:
-            recipe = reconstruction.dino_small(method)
+            recipe = reconstruction_recipes.dino_small(method)
             recipes[method] = replace(
                 recipe,
                 model=replace(recipe.model, encoder=self.encoder),
@@ -179,7 +179,7 @@ class ReconPhotos(Table):
     """A scene folder with depth, e.g. 7-Scenes: its first 60 % of frames train the second row, the others test both."""
 
     def build_study(self) -> "Study":
-        from g_ray_lab.recipes import reconstruction_recipes as reconstruction
+        from g_ray_lab.recipes import reconstruction_recipes
         from g_ray_lab.scoring.reconstruction_scorer import PhotosScorer
         from g_ray_lab.scoring.study_runs import Study
 
@@ -187,8 +187,8 @@ class ReconPhotos(Table):
             raise ValueError("recon-photos has a small scale only: --scale small")
         if self.data is None or not self.data.is_dir():
             raise ValueError("recon-photos needs photographs with depth: give --data FOLDER")
-        rooms = reconstruction.tiny("gray")
-        both = reconstruction.scenes_and_rooms(self.data, (0.0, TRAINED))
+        rooms = reconstruction_recipes.tiny("gray")
+        both = reconstruction_recipes.scenes_and_rooms(self.data, (0.0, TRAINED))
         scorer = PhotosScorer(self.data, rooms.data.width, rooms.model.build_config().patch, (TRAINED, 1.0))
         pairs = (("rooms_and_photos", "rooms"),)
         return Study("recon-photos", self.scale, {"rooms": rooms, "rooms_and_photos": both}, scorer, pairs)

@@ -90,11 +90,11 @@ class FovTable(NVSTable):
 
     def build_recipe(self, method: str) -> "NVSRecipe":
         """Return the recipe of one row at the scale of the table."""
-        from g_ray_lab.recipes import nvs_recipes as nvs
+        from g_ray_lab.recipes import nvs_recipes
 
         if self.scale == "small":
             return make_rooms_recipe(method, self.out)
-        recipe = nvs.re10k_paper(method)
+        recipe = nvs_recipes.re10k_paper(method)
         return replace(recipe, data=replace(recipe.data, root=self._get_paths()[0], axes=self.axes))
 
     def choose_networks(self, study: "Study") -> "Study":
@@ -204,14 +204,14 @@ class NVSObjects(NVSTable):
 
     def build_study(self) -> "Study":
         from g_ray.models.lvsm_config import METHODS
-        from g_ray_lab.recipes import nvs_recipes as nvs
+        from g_ray_lab.recipes import nvs_recipes
         from g_ray_lab.scoring.study_runs import Study
 
         if self.scale == "paper" and self.data is None:
             raise ValueError(
                 f"--scale paper needs --data FOLDER with rendered objects; make it with {RENDER}"
             )
-        make = {"small": nvs.objects_tiny, "paper": nvs.objects_paper}[self.scale]
+        make = {"small": nvs_recipes.objects_tiny, "paper": nvs_recipes.objects_paper}[self.scale]
         size = make("gta").data.width
         root = self.data or render_small_objects(self.out / "data", size)
         recipes = {
@@ -228,9 +228,9 @@ class NVSObjects(NVSTable):
 
 def make_rooms_recipe(method: str, out: Path) -> "NVSRecipe":
     """Return the recipe of one row at small scale."""
-    from g_ray_lab.recipes import nvs_recipes as nvs
+    from g_ray_lab.recipes import nvs_recipes
 
-    return cache_pictures(nvs.tiny(method), out)
+    return cache_pictures(nvs_recipes.tiny(method), out)
 
 
 def cache_pictures(recipe: "NVSRecipe", out: Path) -> "NVSRecipe":
@@ -260,7 +260,7 @@ RENDER = "g-ray data objects --meshes MESHES --out FOLDER"
 def render_small_objects(root: Path, size: int) -> Path:
     """Render all scanned objects if they are among the shared data, else procedural ones; skip what is rendered."""
     from g_ray.runtime.files import find_shared_data
-    from g_ray_lab.cli.data_objects import Objects
+    from g_ray_lab.cli.data_rendering import Objects
     from g_ray_lab.sources.nvs_settings import SCANNED
 
     scanned = find_shared_data() / SCANNED
@@ -273,7 +273,7 @@ def render_small_objects(root: Path, size: int) -> Path:
 
 def freeze_protocol(root: Path, index: Path, size: int) -> "ObjectsProtocol":
     """Write the index of test views if there is none, and check it against the objects before anything is trained."""
-    from g_ray_lab.sources.objects.object_index import (
+    from g_ray_lab.sources.object_index import (
         SUMS,
         assign_split,
         draw_contexts,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from g_ray_lab.sources.nvs_batch import NVSBatch
+    from g_ray_lab.sources.batches import NVSBatch
 
 FIGURE = "trajectory_{}.png"
 
@@ -39,8 +39,8 @@ class NVSTrajectory:
         from g_ray.runtime.files import find_shared_data, write_json
         from g_ray.runtime.out_folder import claim_out
         from g_ray.runtime.provenance import collect_provenance
-        from g_ray_lab.sources.objects.object_index import read_index
-        from g_ray_lab.sources.objects.object_trajectory import TrajectoryObjects
+        from g_ray_lab.sources.object_index import read_index
+        from g_ray_lab.sources.object_trajectory import TrajectoryObjects
 
         if self.objects < 1:
             raise ValueError(f"--objects {self.objects}: give 1 or more")

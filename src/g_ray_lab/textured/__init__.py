@@ -1,1 +1,38 @@
-"""Textured scenes: surfaces for any camera, walks through free space, and scene folders on disk."""
+"""Render walks through furnished rooms and game levels as scene folders with exact depth.
+
+This is the whole interface: code outside this package imports from here, not from the modules below.
+"""
+
+from g_ray_lab.textured.assets import AssetFolders, open_assets
+from g_ray_lab.textured.quake3 import OPENARENA
+from g_ray_lab.textured.scene_sources import LevelSource, RoomSource, is_test_level, list_levels
+from g_ray_lab.textured.textured_room import make_textured_room
+from g_ray_lab.textured.walk import LensKind, draw_cameras, draw_walk
+from g_ray_lab.textured.walk_writer import (
+    PARTIAL,
+    WalkJob,
+    WalkSettings,
+    find_unfinished_walks,
+    list_walks,
+    write_walks,
+)
+
+__all__ = [
+    "OPENARENA",
+    "PARTIAL",
+    "AssetFolders",
+    "LensKind",
+    "LevelSource",
+    "RoomSource",
+    "WalkJob",
+    "WalkSettings",
+    "draw_cameras",
+    "draw_walk",
+    "find_unfinished_walks",
+    "is_test_level",
+    "list_levels",
+    "list_walks",
+    "make_textured_room",
+    "open_assets",
+    "write_walks",
+]

@@ -1,4 +1,4 @@
-"""What rooms are furnished with, as far as present: furniture libraries, scanned objects, images of a game.
+"""Find what rooms are furnished with, as far as present: furniture libraries, scanned objects, images of a game.
 
 Nothing is copied: all is read when a room is made. One in ten of all products belongs to the test split and is
 seen by no room of the training split: variants of a model are on one side (see `objects.products`).
@@ -18,8 +18,9 @@ from PIL import Image
 
 from g_ray.media.images import FORMATS
 from g_ray_lab.meshes.mesh_files import Mesh, UnreadableMesh, find_meshes, read_meshes
-from g_ray_lab.sources.objects.object_index import assign_split
+from g_ray_lab.sources.object_index import assign_split
 from g_ray_lab.textured.panels import MAX_EDGE, split_creases, subdivide
+from g_ray_lab.textured.quake3 import OPENARENA
 from g_ray_lab.textured.sweethome3d import (
     INSTALLED,
     FurnitureEntry,
@@ -28,9 +29,6 @@ from g_ray_lab.textured.sweethome3d import (
     read_catalog,
     read_furniture,
 )
-
-GAME_IMAGES = Path("/usr/share/games/openarena/baseoa")
-"""Where Debian's openarena packages put their archives."""
 
 ROOM_SPLITS = ("train", "test")
 MAX_IMAGE_BYTES = 16 << 20
@@ -51,7 +49,7 @@ class AssetFolders:
 
     furniture: Path | None = INSTALLED
     objects: Path | None = None
-    images: Path | None = GAME_IMAGES
+    images: Path | None = OPENARENA
 
 
 @dataclass(frozen=True)
@@ -110,11 +108,8 @@ def open_assets(folders: AssetFolders, split: str = "train") -> RoomAssets:
     """List the assets of a split that are there; the rest is named in `missing`."""
     if split not in ROOM_SPLITS:
         raise ValueError(f"unknown split {split!r}: choose one of {', '.join(ROOM_SPLITS)}")
-    furniture, objects, images = (
-        _list_furniture(folders.furniture),
-        _list_objects(folders.objects),
-        _list_images(folders.images),
-    )
+    furniture, objects = _list_furniture(folders.furniture), _list_objects(folders.objects)
+    images = _list_images(folders.images)
     missing = [
         f"no {what} in {folder}; {instead}"
         for what, folder, found, instead in (
@@ -145,7 +140,7 @@ def _list_objects(folder: Path | None) -> list[Path]:
 
 
 def _list_images(folder: Path | None) -> list[ArchiveImage]:
-    """List the images of walls and floors, told by their names."""
+    """List the images of walls and floors, recognized by their names."""
     found: dict[str, ArchiveImage] = {}
     for archive in sorted(folder.glob("*.pk3")) if folder is not None else []:
         if not zipfile.is_zipfile(archive):

@@ -5,19 +5,15 @@ from dataclasses import dataclass
 from math import pi
 
 import numpy as np
-from embreex.mesh_construction import TriangleMesh
-from embreex.rtcore_scene import EmbreeScene
 from jaxtyping import Float
 
-from g_ray_lab.meshes.mesh_files import Mesh
-from g_ray_lab.textured.free_space import Box, FloorPlan, fits
+from g_ray_lab.meshes.mesh_files import Mesh, join_triangles
+from g_ray_lab.meshes.textured_scene import build_ray_scene, measure_distances
 from g_ray_lab.textured.furniture import Candidate, Covers, Piece, cover_plain_parts
-from g_ray_lab.textured.materials import MaterialSource
-from g_ray_lab.textured.noise import Random, draw_color, to_bytes
+from g_ray_lab.textured.materials import MaterialSource, draw_book_spines, draw_rug
 from g_ray_lab.textured.panels import UP, Surface, make_box, make_picture, place_mesh
-from g_ray_lab.textured.patterns import Material
-from g_ray_lab.textured.pictures import draw_book_spines, draw_rug
-from g_ray_lab.textured.plan import Wall
+from g_ray_lab.textured.patterns import Material, Random, draw_color, to_bytes
+from g_ray_lab.textured.plan import Box, FloorPlan, Wall, fits
 
 LEVEL = 0.012  # meters by which a support may be uneven below a thing
 TRIES = 6  # places tried for each thing
@@ -86,15 +82,15 @@ def stand_on_furniture(
     hosts = [piece for piece in pieces if piece.box.low < 0.5 and min(piece.box.size) > 0.2]
     if not things or not hosts:
         return []
-    scene = _make_scene([part for piece in pieces for part in piece.parts])
+    scene = build_ray_scene(*join_triangles([part for piece in pieces for part in piece.parts]))
     areas = np.array([piece.box.size[0] * piece.box.size[1] for piece in hosts])
     chosen = random.choice(len(hosts), (len(things), TRIES), p=areas / areas.sum())
     drops = [
         _draw_drop(things[i], hosts[chosen[i, j]], random) for i in range(len(things)) for j in range(TRIES)
     ]
     feet = np.concatenate([drop[1] for drop in drops])
-    down = _measure_distance(scene, feet, -UP).reshape(-1, 5)
-    above = _measure_distance(scene, feet, UP).reshape(-1, 5)
+    down = measure_distances(scene, feet, -UP).reshape(-1, 5)
+    above = measure_distances(scene, feet, UP).reshape(-1, 5)
     placed: list[Piece] = []
     for i, thing in enumerate(things):
         for j in range(TRIES):
@@ -126,20 +122,6 @@ def _draw_drop(thing: Thing, host: Piece, random: Random) -> tuple[float, Float[
     corners = Box((x, y), thing.size[:2], 0.0, 1.0, yaw).compute_corners()
     points = np.concatenate([[[x, y]], corners])
     return yaw, np.concatenate([points, np.full((5, 1), z)], -1)
-
-
-def _make_scene(parts: Sequence[Mesh]) -> EmbreeScene:
-    scene = EmbreeScene(robust=True)
-    for part in parts:
-        TriangleMesh(scene, part.vertices.astype(np.float32), part.faces.astype(np.int32))
-    return scene
-
-
-def _measure_distance(
-    scene: EmbreeScene, origins: Float[np.ndarray, "ray 3"], direction: Float[np.ndarray, "3"]
-) -> Float[np.ndarray, "ray"]:
-    directions = np.broadcast_to(direction, origins.shape).astype(np.float32)
-    return scene.run(origins.astype(np.float32), directions, query="DISTANCE")
 
 
 # On the floor

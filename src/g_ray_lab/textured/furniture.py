@@ -9,11 +9,10 @@ import numpy as np
 
 from g_ray_lab.meshes.mesh_files import Mesh
 from g_ray_lab.textured.assets import RoomAssets
-from g_ray_lab.textured.free_space import Box, FloorPlan, fits
 from g_ray_lab.textured.materials import DETAIL_LIGHT, Cover
-from g_ray_lab.textured.noise import Random
 from g_ray_lab.textured.panels import make_box, map_material, place_mesh
-from g_ray_lab.textured.plan import Wall
+from g_ray_lab.textured.patterns import Random
+from g_ray_lab.textured.plan import Box, FloorPlan, Wall, fits
 from g_ray_lab.textured.sweethome3d import FurnitureEntry
 
 INDOORS = {"Bathroom", "Bedroom", "Kitchen", "Living room", "Office", "Miscellaneous", "Lights"}

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-from embreex.mesh_construction import TriangleMesh
 from embreex.rtcore_scene import EmbreeScene
 from jaxtyping import Bool, Float, Int
 
-from g_ray_lab.meshes.mesh_files import Mesh
-from g_ray_lab.textured.noise import Random
+from g_ray_lab.meshes.mesh_files import Mesh, cross_edges, join_triangles
+from g_ray_lab.meshes.textured_scene import build_ray_scene, measure_distances, spread_over_sphere
 from g_ray_lab.textured.panels import Surface
+from g_ray_lab.textured.patterns import Random
 
 CELL = 0.06  # meters; vertices within such a cube that face the same way share what is traced
 LIFT = 0.012  # meters above its surface from where a ray starts
@@ -69,11 +69,8 @@ def convert_temperature(kelvin: float) -> Float[np.ndarray, "3"]:
     """Convert the temperature of a black body to linear RGB of mean 1 (fits of its chromaticity, 2000–12000 K)."""
     t = kelvin / 1000
     red = 1.0 if t < 6.5 else (t / 6.5) ** -0.55
-    green = (
-        0.30 + 0.70 * (1 - np.exp(-(t - 1) / 2.0)) / (1 - np.exp(-5.5 / 2.0))
-        if t < 6.5
-        else (t / 6.5) ** -0.25
-    )
+    warm = 0.30 + 0.70 * (1 - np.exp(-(t - 1) / 2.0)) / (1 - np.exp(-5.5 / 2.0))
+    green = warm if t < 6.5 else (t / 6.5) ** -0.25
     blue = max(0.02, (t - 1.4) / 5.1) if t < 6.5 else 1.0
     color = np.array([red, green, blue])
     return color / color.mean()
@@ -82,14 +79,14 @@ def convert_temperature(kelvin: float) -> Float[np.ndarray, "3"]:
 def light_surfaces(surfaces: Sequence[Surface], lighting: Lighting, random: Random) -> tuple[Mesh, ...]:
     """Multiply the tints of all surfaces that do not glow by the light they receive."""
     lit = [surface.mesh for surface in surfaces if not surface.glows]
-    vertices, faces = _concatenate(lit)
+    vertices, faces = join_triangles(lit)
+    vertices = vertices.astype(np.float64)
     normals = _compute_vertex_normals(vertices, faces)
-    scene = EmbreeScene(robust=True)
-    TriangleMesh(scene, vertices.astype(np.float32), faces.astype(np.int32))
+    scene = build_ray_scene(vertices, faces)
     first, cell = _share_cells(vertices, normals)
     places, facing = _pull_inward(vertices, faces)[first], normals[first]
     openness = _measure_openness(scene, places, facing)
-    # Files do not always say which side of a triangle is outside: it is the side with more space.
+    # Files do not always define which side of a triangle is outside: it is the side with more space.
     inside = openness[:, 1] > openness[:, 0] + 0.05
     facing = np.where(inside[:, None], -facing, facing)
     normals = np.where(inside[cell, None], -normals, normals)
@@ -125,27 +122,19 @@ def _expose(
     return MAX_LIGHT * -np.expm1(-light / MAX_LIGHT)
 
 
-def _concatenate(meshes: Sequence[Mesh]) -> tuple[Float[np.ndarray, "vertex 3"], Int[np.ndarray, "face 3"]]:
-    first = np.cumsum([0, *(len(mesh.vertices) for mesh in meshes[:-1])])
-    return (
-        np.concatenate([mesh.vertices for mesh in meshes]).astype(np.float64),
-        np.concatenate([mesh.faces + at for mesh, at in zip(meshes, first, strict=True)]),
-    )
+def _sum_at_vertices(
+    values: Float[np.ndarray, "face channel"], faces: Int[np.ndarray, "face 3"], count: int
+) -> Float[np.ndarray, "vertex channel"]:
+    """Add the values of the triangles around each vertex."""
+    corners = faces.ravel()
+    return np.stack([np.bincount(corners, np.repeat(one, 3), minlength=count) for one in values.T], -1)
 
 
 def _compute_vertex_normals(
     vertices: Float[np.ndarray, "vertex 3"], faces: Int[np.ndarray, "face 3"]
 ) -> Float[np.ndarray, "vertex 3"]:
     """Average the normals of the triangles around each vertex, weighted by area."""
-    corners = vertices[faces]
-    normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
-    total = np.stack(
-        [
-            np.bincount(faces.ravel(), np.repeat(normals[:, axis], 3), minlength=len(vertices))
-            for axis in range(3)
-        ],
-        -1,
-    )
+    total = _sum_at_vertices(cross_edges(vertices, faces), faces, len(vertices))
     return total / np.maximum(np.linalg.norm(total, axis=-1, keepdims=True), 1e-12)
 
 
@@ -153,12 +142,9 @@ def _pull_inward(
     vertices: Float[np.ndarray, "vertex 3"], faces: Int[np.ndarray, "face 3"]
 ) -> Float[np.ndarray, "vertex 3"]:
     """Move vertices a little into their triangles: where two surfaces meet, rays from the very edge are all blocked."""
-    middles = vertices[faces].mean(1)
     count = np.maximum(np.bincount(faces.ravel(), minlength=len(vertices)), 1)
-    total = [
-        np.bincount(faces.ravel(), np.repeat(middles[:, k], 3), minlength=len(vertices)) for k in range(3)
-    ]
-    towards = np.stack(total, -1) / count[:, None] - vertices
+    middles = _sum_at_vertices(vertices[faces].mean(1), faces, len(vertices)) / count[:, None]
+    towards = middles - vertices
     length = np.maximum(np.linalg.norm(towards, axis=-1, keepdims=True), 1e-9)
     return vertices + towards * np.minimum(PULL / length, 0.5)
 
@@ -167,9 +153,8 @@ def _weigh_vertices(
     vertices: Float[np.ndarray, "vertex 3"], faces: Int[np.ndarray, "face 3"]
 ) -> Float[np.ndarray, "vertex"]:
     """Area that belongs to each vertex, so that dense models count no more than large walls."""
-    corners = vertices[faces]
-    area = np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=-1)
-    return np.bincount(faces.ravel(), np.repeat(area, 3), minlength=len(vertices)) + 1e-12
+    area = np.linalg.norm(cross_edges(vertices, faces), axis=-1, keepdims=True)
+    return _sum_at_vertices(area, faces, len(vertices))[:, 0] + 1e-12
 
 
 def _share_cells(
@@ -195,31 +180,16 @@ def _measure_openness(
     cells: random ones would speckle the walls.
     """
     total, weights = np.zeros((len(places), 2)), np.zeros((len(places), 2))
-    for direction in _spread_directions(DIRECTIONS):
+    for direction in spread_over_sphere(DIRECTIONS, start=0.5):
         slope = normals @ direction
         side = (slope < 0).astype(int)
         away = np.where(side == 0, LIFT, -LIFT)
-        distance = _measure_distance(scene, places + away[:, None] * normals, direction)
+        distance = measure_distances(scene, places + away[:, None] * normals, direction)
         rows = np.arange(len(places))
         seen = np.where(distance < OUTSIDE, np.sqrt(np.minimum(distance / OPEN, 1.0)), 0.0)
         total[rows, side] += np.abs(slope) * seen
         weights[rows, side] += np.abs(slope)
     return total / np.maximum(weights, 1e-9)
-
-
-def _measure_distance(
-    scene: EmbreeScene, origins: Float[np.ndarray, "ray 3"], direction: Float[np.ndarray, "3"]
-) -> Float[np.ndarray, "ray"]:
-    directions = np.broadcast_to(direction.astype(np.float32), origins.shape)
-    return scene.run(origins.astype(np.float32), np.ascontiguousarray(directions), query="DISTANCE")
-
-
-def _spread_directions(count: int) -> Float[np.ndarray, "direction 3"]:
-    """Spread unit vectors evenly over the sphere (a Fibonacci spiral)."""
-    number = np.arange(count) + 0.5
-    height, angle = 1 - 2 * number / count, np.pi * (1 + 5**0.5) * number
-    radius = np.sqrt(1 - height**2)
-    return np.stack([radius * np.cos(angle), radius * np.sin(angle), height], -1)
 
 
 def trace_direct_light(

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Bool, Float
 
-from g_ray_lab.meshes.mesh_files import Mesh
+from g_ray_lab.meshes.mesh_files import Mesh, cross_edges, join_triangles
 from g_ray_lab.textured.patterns import Material
 
 Vector = Sequence[float | int] | np.ndarray
@@ -110,16 +110,10 @@ def make_box(
 
 def join_meshes(parts: Sequence[Mesh]) -> Mesh:
     """Join meshes that share the texture of the first."""
-    first = np.cumsum([0, *(len(part.vertices) for part in parts[:-1])])
-    return replace(
-        parts[0],
-        vertices=np.concatenate([part.vertices for part in parts]),
-        faces=np.concatenate([part.faces + at for part, at in zip(parts, first, strict=True)]),
-        tint=np.concatenate([part.tint for part in parts]),
-        uv=None
-        if parts[0].uv is None
-        else np.concatenate([part.uv for part in parts if part.uv is not None]),
-    )
+    vertices, faces = join_triangles(parts)
+    tint = np.concatenate([part.tint for part in parts])
+    uv = [part.uv for part in parts if part.uv is not None]
+    return replace(parts[0], vertices=vertices, faces=faces, tint=tint, uv=np.concatenate(uv) if uv else None)
 
 
 def place_mesh(mesh: Mesh, position: Vector, yaw_rad: float = 0.0) -> Mesh:
@@ -137,8 +131,7 @@ def split_creases(mesh: Mesh) -> Mesh:
 
     Models share vertices across the edges of a box, where light and box-mapped textures jump.
     """
-    corners = mesh.vertices[mesh.faces]
-    normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    normals = cross_edges(mesh.vertices, mesh.faces)
     axis = np.abs(normals).argmax(-1)
     direction = 2 * axis + (np.take_along_axis(normals, axis[:, None], 1)[:, 0] < 0)
     keys, index = np.unique(mesh.faces * 6 + direction[:, None], return_inverse=True)
@@ -154,8 +147,7 @@ def split_creases(mesh: Mesh) -> Mesh:
 
 def map_material(mesh: Mesh, material: Material, tint: Float[np.ndarray, "vertex 3"]) -> Mesh:
     """Cover a mesh that `split_creases` cut with a material, projected along the axis that each triangle faces."""
-    corners = mesh.vertices[mesh.faces]
-    axis = np.abs(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])).argmax(-1)
+    axis = np.abs(cross_edges(mesh.vertices, mesh.faces)).argmax(-1)
     along = np.zeros(len(mesh.vertices), np.int64)
     along[mesh.faces] = axis[:, None]
     # Upright surfaces show the material upright: its second axis is z.

@@ -3,13 +3,94 @@
 Every function draws one image that repeats without a seam, together with the meters that one repetition covers.
 """
 
+import colorsys
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from g_ray_lab.textured.noise import Random, draw_color, draw_palette, make_noise, to_bytes
+from g_ray_lab.meshes.mesh_files import linear_to_srgb_bytes, srgb_to_linear
+
+Random = np.random.Generator
+
+HUES, HUE_SHARES = ((0.02, 0.15), (0.53, 0.65), (-0.04, 0.03), (0.0, 1.0)), (0.5, 0.18, 0.12, 0.2)
+
+
+def make_noise(
+    random: Random, size: int, slope: float, stretch: tuple[float, float] = (1.0, 1.0), low: float = 1.0
+) -> Float[np.ndarray, "size size"]:
+    """Make periodic noise of deviation 1 whose amplitude falls as 1 / frequency^slope (rows, columns stretched).
+
+    Natural images have slopes near 1. Frequencies below `low` cycles per image are damped, so that a repeated tile
+    does not show.
+    """
+    rows = np.fft.fftfreq(size, 1 / size)[:, None] * stretch[0]
+    columns = np.fft.rfftfreq(size, 1 / size)[None] * stretch[1]
+    frequency = np.sqrt(rows**2 + columns**2 + low**2)
+    white = random.standard_normal((size, size)).astype(np.float32)
+    spectrum = np.fft.rfft2(white) / frequency**slope
+    spectrum[0, 0] = 0
+    noise = np.fft.irfft2(spectrum, (size, size)).astype(np.float32)
+    return noise / max(float(noise.std()), 1e-6)
+
+
+def draw_color(
+    random: Random,
+    hue: tuple[float, float] | None = None,
+    saturation: tuple[float, float] = (0.0, 0.6),
+    value: tuple[float, float] = (0.3, 0.9),
+) -> Float[np.ndarray, "3"]:
+    """Draw an sRGB color; hue, saturation and value are ranges in [0, 1]. Without a hue, one of an interior."""
+    tone = random.uniform(*hue) if hue else draw_hue(random)
+    rgb = colorsys.hsv_to_rgb(tone % 1.0, random.uniform(*saturation), random.uniform(*value))
+    return np.array(rgb, np.float32)
+
+
+def draw_hue(random: Random) -> float:
+    """Draw a hue: interiors are mostly of warm colors, then blue; green and purple are rare."""
+    low, high = HUES[int(random.choice(len(HUES), p=HUE_SHARES))]
+    return float(random.uniform(low, high))
+
+
+def draw_palette(random: Random, count: int, saturation: float = 0.6) -> Float[np.ndarray, "color 3"]:
+    """Draw sRGB colors around one or two hues, from dark to light: what a printed fabric has."""
+    base, other = draw_hue(random), draw_hue(random)
+    values = np.sort(random.uniform(0.12, 0.95, count))
+    hues = np.where(random.random(count) < 0.65, base, other) + random.normal(0, 0.03, count)
+    colors = [
+        colorsys.hsv_to_rgb(float(hue % 1), float(random.uniform(0.1, saturation)), float(value))
+        for hue, value in zip(hues, values, strict=True)
+    ]
+    return np.array(colors, np.float32)
+
+
+def to_bytes(srgb: Float[np.ndarray, "row column 3"]) -> UInt8[np.ndarray, "row column 3"]:
+    """Round sRGB values in [0, 1] to 8 bits."""
+    return (255 * srgb.clip(0, 1) + 0.5).astype(np.uint8)
+
+
+def mute_colors(
+    image: UInt8[np.ndarray, "row column 3"], saturation: float = 0.35
+) -> UInt8[np.ndarray, "row column 3"]:
+    """Mix an image with its gray version until its mean color is no more saturated than this."""
+    mean = image.reshape(-1, 3).mean(0)
+    present = float(1 - mean.min() / max(float(mean.max()), 1.0))
+    if present <= saturation:
+        return image
+    gray = image.mean(-1, keepdims=True)
+    return (gray + (image - gray) * (saturation / present) + 0.5).clip(0, 255).astype(np.uint8)
+
+
+def set_mean_light(
+    image: UInt8[np.ndarray, "row column 3"], light: float
+) -> UInt8[np.ndarray, "row column 3"]:
+    """Scale the linear light of an image so that its mean is `light`, unless that would clip more than it should."""
+    linear = srgb_to_linear(image.astype(np.float32) / 255)
+    factor = light / max(float(linear.mean()), 1e-3)
+    peak = float(np.quantile(linear, 0.98))
+    return linear_to_srgb_bytes(linear * min(factor, 0.95 / max(peak, 1e-3)))
+
 
 SIZE = 512  # pixels, square
 
@@ -25,14 +106,11 @@ class Material:
 
 WHITE = Material(np.full((4, 4, 3), 255, np.uint8), 1.0)
 
-Grid = tuple[Float[np.ndarray, "size size"], Float[np.ndarray, "size size"]]
 
-
-def _make_grid() -> Grid:
+def _make_grid() -> list[Float[np.ndarray, "size size"]]:
     """Make the columns and rows of pixel centers, in [0, 1)."""
     axis = (np.arange(SIZE, dtype=np.float32) + 0.5) / SIZE
-    columns, rows = np.meshgrid(axis, axis, indexing="xy")
-    return columns, rows
+    return list(np.meshgrid(axis, axis, indexing="xy"))
 
 
 def _shade(
@@ -170,10 +248,8 @@ def draw_bricks(random: Random) -> Material:
     else:
         color = draw_color(random, hue=(0.0, 0.09), saturation=(0.25, 0.65), value=(0.4, 0.75))
     image = _shade(color, tone + rough)
-    mortar = (
-        np.minimum(_measure_edge_distance(along) * courses / per_course, _measure_edge_distance(y * courses))
-        < 0.07
-    )
+    upright = _measure_edge_distance(along) * courses / per_course
+    mortar = np.minimum(upright, _measure_edge_distance(y * courses)) < 0.07
     joint = 0.8 * color if painted else draw_color(random, saturation=(0.0, 0.15), value=(0.4, 0.8))
     image[mortar] = _shade(joint, rough)[mortar]
     return Material(to_bytes(image), float(per_course * random.uniform(0.2, 0.27)))
@@ -184,10 +260,8 @@ def draw_concrete(random: Random) -> Material:
     count = int(random.integers(1, 4))
     x, y = _make_grid()
     clouds, fine = make_noise(random, SIZE, 1.3, low=1.5), make_noise(random, SIZE, 0.5)
-    image = _shade(
-        draw_color(random, saturation=(0.0, 0.12), value=(0.45, 0.75)),
-        random.uniform(0.05, 0.12) * clouds + 0.04 * fine,
-    )
+    color = draw_color(random, saturation=(0.0, 0.12), value=(0.45, 0.75))
+    image = _shade(color, random.uniform(0.05, 0.12) * clouds + 0.04 * fine)
     joint = (_measure_edge_distance(x * count) < 0.008) | (_measure_edge_distance(y * count) < 0.008)
     image[joint] *= 0.75
     return Material(to_bytes(image), float(count * random.uniform(0.8, 1.6)))
@@ -200,9 +274,8 @@ def draw_panelling(random: Random) -> Material:
     board = np.floor(x * count).astype(int)
     tone = random.normal(0, random.uniform(0.03, 0.12), count)[board]
     painted = random.random() < 0.4
-    color = (
-        draw_color(random, saturation=(0.0, 0.3), value=(0.6, 0.95)) if painted else _draw_wood_color(random)
-    )
+    paint = {"saturation": (0.0, 0.3), "value": (0.6, 0.95)}
+    color = draw_color(random, **paint) if painted else _draw_wood_color(random)
     grain = (0.04 if painted else 0.14) * _draw_grain(random).T
     image = _shade(color, tone + grain)
     image[_measure_edge_distance(x * count) < 0.03] *= 0.6
@@ -248,31 +321,14 @@ def draw_print(random: Random) -> Material:
     return Material(to_bytes(image), float(count * random.uniform(0.12, 0.35)))
 
 
-FLOORS: tuple[Callable[[Random], Material], ...] = (
-    draw_planks,
-    draw_planks,
-    draw_parquet,
-    draw_tiles,
-    draw_carpet,
-    draw_terrazzo,
-)
-WALLS: tuple[Callable[[Random], Material], ...] = (
-    draw_plaster,
-    draw_plaster,
-    draw_wallpaper,
-    draw_striped_wallpaper,
-    draw_bricks,
-    draw_concrete,
-    draw_panelling,
-)
-CEILINGS: tuple[Callable[[Random], Material], ...] = (
-    draw_plaster,
-    draw_plaster,
-    draw_panelling,
-    draw_concrete,
-)
-WOODS: tuple[Callable[[Random], Material], ...] = (draw_wood,)
-FABRICS: tuple[Callable[[Random], Material], ...] = (draw_plaid, draw_cloth, draw_print)
+# What is listed twice is drawn twice as often.
+Patterns = tuple[Callable[[Random], Material], ...]
+FLOORS: Patterns = (draw_planks, draw_planks, draw_parquet, draw_tiles, draw_carpet, draw_terrazzo)
+PAPERS: Patterns = (draw_wallpaper, draw_striped_wallpaper)
+WALLS: Patterns = (draw_plaster, draw_plaster, *PAPERS, draw_bricks, draw_concrete, draw_panelling)
+CEILINGS: Patterns = (draw_plaster, draw_plaster, draw_panelling, draw_concrete)
+FABRICS: Patterns = (draw_plaid, draw_cloth, draw_print)
+FURNITURE: Patterns = (draw_wood, draw_wood, draw_plaster)
 
 
 # Parts

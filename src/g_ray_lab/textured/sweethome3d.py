@@ -16,12 +16,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from g_ray_lab.meshes.mesh_files import (
-    Mesh,
-    UnreadableMesh,
-    format_reason,
-    rotate_z_up,
-)
+from g_ray_lab.meshes.mesh_files import Mesh, UnreadableMesh, find_bounds, format_reason, rotate_z_up
 from g_ray_lab.textured.wavefront import parse_obj
 
 CATALOG = "PluginFurnitureCatalog.properties"
@@ -195,10 +190,7 @@ def _has_cutout(image: Image.Image) -> bool:
 
 def _reduce_image(part: Mesh) -> Mesh:
     """Reduce large images."""
-    if part.texture is None:
-        return part
-    height, width = part.texture.shape[:2]
-    if max(height, width) <= MAX_TEXTURE:
+    if part.texture is None or max(part.texture.shape[:2]) <= MAX_TEXTURE:
         return part
     image = Image.fromarray(part.texture)
     image.thumbnail((MAX_TEXTURE, MAX_TEXTURE), Image.Resampling.BOX)
@@ -212,8 +204,7 @@ def _rotate(part: Mesh, rotation: tuple[float, ...] | None) -> Mesh:
 
 
 def _scale_to_size(parts: Sequence[Mesh], size: tuple[float, float, float], where: str) -> tuple[Mesh, ...]:
-    used = np.concatenate([part.vertices[np.unique(part.faces)] for part in parts])
-    low, high = used.min(0), used.max(0)
+    low, high = find_bounds(parts)
     if not (high - low > 0).any():
         raise UnreadableMesh(f"{where}: all its vertices are one point")
     # A flat model, such as a poster, has no extent along one axis: that axis is left as it is.

@@ -16,7 +16,6 @@ from g_ray_lab.textured.clutter import (
     stand_on_floor,
     stand_on_furniture,
 )
-from g_ray_lab.textured.free_space import Box, FloorPlan, RoomSpace
 from g_ray_lab.textured.furniture import (
     THEMES,
     Candidate,
@@ -28,13 +27,21 @@ from g_ray_lab.textured.furniture import (
 )
 from g_ray_lab.textured.light import AreaLight, Lighting, Sun, convert_temperature, light_surfaces
 from g_ray_lab.textured.materials import MaterialSource
-from g_ray_lab.textured.noise import Random
 from g_ray_lab.textured.panels import Surface, make_box
-from g_ray_lab.textured.patterns import WHITE
-from g_ray_lab.textured.plan import Opening, draw_openings, draw_plan, list_door_boxes, list_walls
+from g_ray_lab.textured.patterns import WHITE, Random
+from g_ray_lab.textured.plan import (
+    Box,
+    FloorPlan,
+    Opening,
+    RoomSpace,
+    draw_openings,
+    draw_plan,
+    list_door_boxes,
+    list_walls,
+)
 from g_ray_lab.textured.shell import build_shell
 
-BOX_FURNITURE = 6  # pieces made of boxes that are offered beside those of the libraries
+BOX_FURNITURE = 6  # pieces made of boxes that are offered in addition to those of the libraries
 LAMP = 3.0  # brightness of lamps, where a white wall in full light has 1
 
 
@@ -127,14 +134,9 @@ def _draw_lamps(plan: FloorPlan, random: Random) -> list[tuple[Surface, AreaLigh
             normal=np.array([0.0, 0.0, -1.0]),
             radiance=color * random.uniform(0.5, 1.5) / (width * depth),
         )
-        lamps.append(
-            (Surface(_set_tint(box, tint), glows=True), light, Box((x, y), (width, depth), low, high))
-        )
+        surface = Surface(replace(box, tint=tint), glows=True)
+        lamps.append((surface, light, Box((x, y), (width, depth), low, high)))
     return lamps
-
-
-def _set_tint(mesh: Mesh, tint: Float[np.ndarray, "vertex 3"]) -> Mesh:
-    return replace(mesh, tint=tint)
 
 
 def _draw_lighting(lamps: Sequence[AreaLight], openings: Sequence[Opening], random: Random) -> Lighting:
@@ -144,7 +146,7 @@ def _draw_lighting(lamps: Sequence[AreaLight], openings: Sequence[Opening], rand
     day = float(random.uniform(0.5, 2.0)) if windows and random.random() < 0.75 else 0.0
     on = float(random.choice([0.0, 0.3, 1.0])) if day else 1.0
     lights = [_make_window_light(window, sky * day) for window in windows] if day else []
-    lit = [AreaLight(lamp.center, lamp.halves, lamp.normal, lamp.radiance * on) for lamp in lamps if on]
+    lit = [replace(lamp, radiance=lamp.radiance * on) for lamp in lamps if on]
     sun = _draw_sun(windows, random) if day and random.random() < 0.45 else None
     return Lighting(
         lamps=(*lights, *lit),
@@ -157,18 +159,10 @@ def _draw_lighting(lamps: Sequence[AreaLight], openings: Sequence[Opening], rand
 def _make_window_light(window: Opening, radiance: Float[np.ndarray, "3"]) -> AreaLight:
     wall = window.wall
     x, y = wall.locate((window.left + window.right) / 2, 0.01)
+    across = [side * (window.right - window.left) / 2 for side in wall.along]
     return AreaLight(
         center=np.array([x, y, (window.low + window.high) / 2]),
-        halves=np.array(
-            [
-                [
-                    wall.along[0] * (window.right - window.left) / 2,
-                    wall.along[1] * (window.right - window.left) / 2,
-                    0,
-                ],
-                [0, 0, (window.high - window.low) / 2],
-            ]
-        ),
+        halves=np.array([[*across, 0], [0, 0, (window.high - window.low) / 2]]),
         normal=np.array([*wall.inward, 0.0]),
         radiance=radiance,
     )
@@ -180,6 +174,5 @@ def _draw_sun(windows: Sequence[Opening], random: Random) -> Sun:
     turn, rise = random.uniform(-1.0, 1.0), random.uniform(0.25, 0.95)
     yaw = np.arctan2(-wall.inward[1], -wall.inward[0]) + turn
     direction = np.array([np.cos(yaw) * np.cos(rise), np.sin(yaw) * np.cos(rise), np.sin(rise)])
-    return Sun(
-        direction, convert_temperature(float(random.uniform(4000, 6000))) * random.uniform(1.0, 4.0) * pi / 4
-    )
+    color = convert_temperature(float(random.uniform(4000, 6000)))
+    return Sun(direction, color * random.uniform(1.0, 4.0) * pi / 4)

@@ -1,8 +1,9 @@
-"""Walks of a camera through the free space of a textured scene: views that overlap and do not face a wall."""
+"""Walks of a camera through the free space of a textured scene: lenses, and views that overlap and face no wall."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import pi, radians
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -10,9 +11,78 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
+from g_ray.cameras.equirectangular import Equirectangular
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
-from g_ray_lab.meshes.textured_scene import MeshScene, SurfaceView
+from g_ray_lab.meshes.textured_scene import MeshScene, SurfaceView, spread_over_sphere
+from g_ray_lab.sources.random_lenses import draw_fisheye_coefficients, make_fisheyes, make_pinholes
+
+# Lenses
+
+
+LensKind = Literal["pinhole", "zoom", "fisheye", "mixed"]
+PINHOLE_DEG = (30.0, 110.0)
+FISHEYE_DEG = (100.0, 200.0)
+"""Fields of view along the longer side of the image."""
+PANORAMAS = 0.08
+"""Share of full panoramas among the views of mixed sets; the others are pinholes or fisheyes, half each."""
+SAME_LENS = 0.5
+"""Share of pinhole walks with one lens; in the others it varies by up to VARIED about that of the walk."""
+VARIED = 1.25
+OFF_CENTER = 0.04
+"""The principal point is up to this far from the middle, in image sizes."""
+
+
+def draw_cameras(
+    kind: LensKind, random: np.random.Generator, count: int, width: int, height: int
+) -> list[Camera]:
+    """Draw the camera of each view of a walk."""
+    if kind not in get_args(LensKind):
+        raise ValueError(f"lenses {kind!r}: choose one of {', '.join(get_args(LensKind))}")
+    if kind == "pinhole":
+        middle, varied = _draw_angle(PINHOLE_DEG, random), random.random() >= SAME_LENS
+        spread = VARIED ** (2 * random.random(count) - 1) if varied else np.ones(count)
+        return [_make_pinhole(np.clip(middle * s, *PINHOLE_DEG), random, width, height) for s in spread]
+    if kind == "zoom":
+        # Stratified, so that every set has long and short focal lengths.
+        share = random.permutation((np.arange(count) + random.random(count)) / count)
+        low, high = np.log(PINHOLE_DEG)
+        return [_make_pinhole(np.exp(low + (high - low) * s), random, width, height) for s in share]
+    if kind == "fisheye":
+        return [_make_fisheye(random, width, height) for _ in range(count)]
+    return [_make_any(random, width, height) for _ in range(count)]
+
+
+def _make_any(random: np.random.Generator, width: int, height: int) -> Camera:
+    choice = random.random()
+    if choice < PANORAMAS:
+        return Equirectangular.panorama(width, height)
+    if choice < (1 + PANORAMAS) / 2:
+        return _make_pinhole(_draw_angle(PINHOLE_DEG, random), random, width, height)
+    return _make_fisheye(random, width, height)
+
+
+def _draw_angle(range_deg: tuple[float, float], random: np.random.Generator) -> float:
+    low, high = range_deg
+    return low + (high - low) * random.random()
+
+
+def _make_pinhole(fov_deg: float, random: np.random.Generator, width: int, height: int) -> Camera:
+    center, zoom = _draw_frame(random, width, height)
+    return make_pinholes(torch.tensor(radians(fov_deg)), center, zoom, width, height)
+
+
+def _make_fisheye(random: np.random.Generator, width: int, height: int) -> Camera:
+    fov = torch.tensor(radians(_draw_angle(FISHEYE_DEG, random)))
+    k = draw_fisheye_coefficients(torch.from_numpy(random.random(5)).float())
+    return make_fisheyes(fov, k, *_draw_frame(random, width, height), width, height)
+
+
+def _draw_frame(random: np.random.Generator, width: int, height: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Principal point, and the zoom that makes an angle along the width one along the longer side."""
+    center = torch.from_numpy(OFF_CENTER * (2 * random.random(2) - 1)).float()
+    return center, torch.tensor(max(width, height) / width)
+
 
 COARSE_PX = 24
 """Longer side of the images by which views are judged before they are rendered."""
@@ -23,7 +93,7 @@ EYE_HEIGHT_M = (0.6, 2.2)
 """Above the floor."""
 ROAM_STEPS = 4
 ROAM_M = 10.0
-"""From a given place a walk goes so many steps of up to this length before its first view."""
+"""Before its first view a walk takes up to ROAM_STEPS steps of up to this length."""
 BASELINE = (0.05, 0.6)
 """Steps between views, as shares of the median depth of the view that is left."""
 LONGEST_STEP_M = 5.0
@@ -37,7 +107,7 @@ class ViewLimits:
     """Which views are worth a picture; depths in meters along rays."""
 
     near_m: float = 0.4
-    """Of the nearest 5 % of the pixels, at least."""
+    """Smallest depth of the nearest 5 % of the pixels."""
     median_m: tuple[float, float] = (1.2, 50.0)
     spread: float = 1.6
     """Depth of the farthest 10 % over that of the nearest 10 %, at least: a wall in front has less."""
@@ -50,7 +120,7 @@ class ViewLimits:
     contrast: float = 0.35
     """Standard deviation of log2 luminance, at least."""
     pitch_deg: tuple[float, float] = (-20.0, 20.0)
-    """Of the optical axis, upwards."""
+    """Range of the optical axis, positive upwards."""
     overlap: float = 0.3
     """Mean share of the pixels that a view and the one it left have in common, at least."""
 
@@ -159,7 +229,7 @@ class _Walk:
         """Whether nothing is near, surfaces show their fronts, and no ray leaves the scene."""
         if self.is_inside is not None and not self.is_inside(eye):
             return False
-        rays = _SPHERE.astype(np.float32)
+        rays = spread_over_sphere(SPHERE_RAYS).astype(np.float32)
         hits = self.scene.cast(eye, rays)
         if len(hits.ray) < 0.9 * len(rays) or hits.distance.min() < CLEARANCE_M:
             return False
@@ -236,14 +306,3 @@ class _Walk:
 
 def _point(yaw: float, pitch: float) -> Float[np.ndarray, "3"]:
     return np.array([np.cos(yaw) * np.cos(pitch), np.sin(yaw) * np.cos(pitch), np.sin(pitch)])
-
-
-def _spread_over_sphere(count: int) -> Float[np.ndarray, "ray 3"]:
-    """Directions of equal density: a Fibonacci spiral."""
-    height = 1 - (2 * np.arange(count) + 1) / count
-    around = pi * (1 + 5**0.5) * np.arange(count)
-    level = np.sqrt(1 - height**2)
-    return np.stack([np.cos(around) * level, np.sin(around) * level, height], -1)
-
-
-_SPHERE = _spread_over_sphere(SPHERE_RAYS)

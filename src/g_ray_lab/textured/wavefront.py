@@ -21,7 +21,7 @@ ReadFile = Callable[[str], bytes]
 
 @dataclass(frozen=True)
 class ObjMaterial:
-    """What a material file says about a material, as far as it is used."""
+    """The properties of a material that are used."""
 
     color: tuple[float, float, float] = (DEFAULT_COLOR, DEFAULT_COLOR, DEFAULT_COLOR)  # Kd
     opacity: float = 1.0  # d
@@ -125,8 +125,7 @@ def _parse_faces(lines: list[bytes]) -> Iterator[Int[np.ndarray, "triangle 3 2"]
     """Parse polygons of equally many corners together, and cut them into fans; yields (point, uv) numbers."""
     groups: dict[tuple[int, int], list[bytes]] = {}
     for line in lines:
-        words = line.count(b"/")
-        groups.setdefault((len(line.split()), words), []).append(line)
+        groups.setdefault((len(line.split()), line.count(b"/")), []).append(line)
     for (count, slashes), same in groups.items():
         if count < 3:
             continue  # a line or a point

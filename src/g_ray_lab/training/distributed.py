@@ -117,6 +117,11 @@ def join_world(device: str, group_of_one: bool = False) -> Iterator[World]:
 FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
+def iterate_blocks(model: nn.Module) -> Iterator[nn.Module]:
+    """Yield every entry of a ModuleList: a transformer's blocks."""
+    return (block for holder in model.modules() if isinstance(holder, nn.ModuleList) for block in holder)
+
+
 def distribute_model(model: nn.Module, world: World, parallel: str) -> nn.Module:
     """Wrap the model for the training step."""
     if not dist.is_initialized():
@@ -142,11 +147,9 @@ def shard_model(model: nn.Module, world: World) -> nn.Module:
     for it.
     """
     mesh = init_device_mesh(world.device.type, (world.size,))
-    for holder in model.modules():
-        if isinstance(holder, nn.ModuleList):
-            for block in holder:
-                if any(parameter.requires_grad for parameter in block.parameters()):
-                    fully_shard(block, mesh=mesh)
+    for block in list(iterate_blocks(model)):
+        if any(parameter.requires_grad for parameter in block.parameters()):
+            fully_shard(block, mesh=mesh)
     frozen = {parameter for parameter in model.parameters() if not parameter.requires_grad}
     fully_shard(model, mesh=mesh, ignored_params=frozen)
     return model

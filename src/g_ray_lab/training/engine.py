@@ -1,12 +1,37 @@
-"""The training loop: resume, step, log, validate, save, and stop cleanly on Ctrl-C or SIGTERM."""
+"""The training loop: resume, step, log, validate, save, and stop cleanly on Ctrl-C or SIGTERM.
+
+    newest checkpoint ─► weights, moments, counters, step        (nothing there: step 0)      Session.begin
+                                                     │
+      ┌──────────────────────────────────────────────▼───────────────────────────────────────┐
+      │ feed      batch = make_batch(step, rank), made here or ahead of time by workers      │ feed.py
+      │   │                                                                                  │
+      │   │ unreadable on any rank? skip the step     worker lost, Ctrl-C? save and stop     │ Session.run_loop
+      │   ▼                                                                                  │
+      │ forward ─► loss ─► backward ─► gradient norm ─► clip ─► AdamW                        │ Learner.update
+      │ (autocast) (fp32)  (× loss scale,     │                                              │
+      │                     summed over       └─ not finite on any rank? skip the step       │
+      │                     ranks)                                                           │
+      │   ▼                                                                                  │
+      │ step + 1 ─► log ─► save ─► validate ─► samples, each every n steps                   │ Session._after_step
+      └──────────────────────────────────────────────┬───────────────────────────────────────┘
+                                                     ▼
+                              model.safetensors: the last checkpoint's weights                Session.publish_outcome
+
+Everything random in a step is a function of (seed, step, rank), and everything else that a step depends on is in the
+checkpoint. A run that is killed at any moment and resumed therefore ends, on the CPU, with the same bits as an
+uninterrupted one. Ranks agree on every decision (`World.reduce_any`): one that skipped or stopped on its own would
+leave the others waiting for its gradients.
+"""
 
 import os
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
 
 import torch
@@ -15,14 +40,12 @@ from torch import nn
 from g_ray.runtime.lock import lock_folder
 from g_ray.runtime.out_folder import claim_out
 from g_ray.runtime.progress import Progress
-from g_ray_lab.sources.redraw import BROKEN_SAMPLE
+from g_ray_lab.sources.draws import BROKEN_SAMPLE, describe_error
 from g_ray_lab.training.distributed import World, join_world
 from g_ray_lab.training.feed import BrokenBatch, LostLoader, choose_workers, count_local, iterate_batches
 from g_ray_lab.training.history import History
-from g_ray_lab.training.interrupt import Interrupt
 from g_ray_lab.training.learner import Learner
-from g_ray_lab.training.recipe import Recipe
-from g_ray_lab.training.run_settings import Run
+from g_ray_lab.training.recipe import Recipe, Run
 from g_ray_lab.training.task import make_step_seed
 from g_ray_lab.training.training_checkpoint import CheckpointStore, check_same
 
@@ -32,13 +55,8 @@ CHECKPOINT_COPIES = 3
 Result = TypeVar("Result")
 
 
-# Everything random in a step is a function of (seed, step, rank), and everything else that a step depends on is in the
-# checkpoint. A run that is killed at any moment and resumed therefore ends, on the CPU, with the same bits as an
-# uninterrupted one.
-
-
 @dataclass(frozen=True)
-class Outcome:
+class TrainingOutcome:
     """Result of a finished run."""
 
     folder: Path
@@ -48,7 +66,9 @@ class Outcome:
     validation: float | None
 
 
-def train(name: str, recipe: Recipe, run: Run, provenance: Mapping[str, Any] | None = None) -> Outcome:
+def train(
+    name: str, recipe: Recipe, run: Run, provenance: Mapping[str, Any] | None = None
+) -> TrainingOutcome:
     """Train the recipe called `name`, or resume it from the newest checkpoint in its folder.
 
     Raises `KeyboardInterrupt` after Ctrl-C, with everything saved; `ValueError` or `OSError` with one line for what a
@@ -62,9 +82,44 @@ def train(name: str, recipe: Recipe, run: Run, provenance: Mapping[str, Any] | N
                 stack.enter_context(lock_folder(folder))
         session = Session(name, recipe, run, folder, world, dict(provenance or {}))
         session.begin()
-        with Interrupt() as interrupt:
+        with catch_interrupt() as interrupt:
             session.run_loop(interrupt)
         return session.publish_outcome()
+
+
+@dataclass
+class Interrupt:
+    """The signal to stop, once it was received."""
+
+    received: int | None = None
+
+    def reraise(self) -> None:
+        """Do what the signal would have done, now that everything is saved."""
+        if self.received == signal.SIGTERM:
+            raise SystemExit(128 + signal.SIGTERM)
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def catch_interrupt() -> Iterator[Interrupt]:
+    """While entered, the first Ctrl-C or SIGTERM only sets `received`; the next one acts as usual."""
+    interrupt = Interrupt()
+    before: dict[int, Any] = {}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        interrupt.received = number
+        restore()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, note)
+    try:
+        yield interrupt
+    finally:
+        restore()
 
 
 class Session:
@@ -156,37 +211,49 @@ class Session:
             stack.callback(self.progress.close)
             if not self.validated:  # the run was stopped between saving and validating
                 self._validate(history)
-            kind = self.world.device.type
-            workers = choose_workers(self.run.workers, kind, *count_local())
-            places = (self.world.rank, self.world.size, workers, kind == "cuda")
-            batches = iterate_batches(self.task, self.step, self.total, *places)
-            clock = _Clock(self)
-            for batch in batches:
-                if isinstance(batch, LostLoader):
-                    self.failure = OSError(batch.reason)
-                is_broken = isinstance(batch, BrokenBatch)
-                redrawn = () if is_broken or isinstance(batch, LostLoader) else self.task.list_redrawn(batch)
-                broken, final, stop, failed, again = self.world.reduce_any(
-                    is_broken,
-                    is_broken and batch.is_final,
-                    interrupt.received is not None,
-                    self.failure is not None,
-                    bool(redrawn),
-                )
-                if failed:
-                    self._fail()
-                if stop:
-                    self._stop(interrupt)
-                if final:
-                    self._give_up(batch)
-                if again:
-                    self._report_redrawn(redrawn)
+            self._clock = time.monotonic(), time.process_time()
+            for batch in self._iterate_batches():
+                broken = self._check_batch(batch, interrupt)
                 self._run_step(batch, broken)
-                clock.tick()
+                self._count_time()
                 self._after_step(history)
             (failed,) = self.world.reduce_any(self.failure is not None)
             if failed:
                 self._fail()
+
+    def _iterate_batches(self) -> Iterator[Any]:
+        kind = self.world.device.type
+        workers = choose_workers(self.run.workers, kind, *count_local())
+        return iterate_batches(self.task, self.step, self.total, self.world.rank, workers, pin=kind == "cuda")
+
+    def _check_batch(self, batch: Any, interrupt: Interrupt) -> bool:
+        """Agree with all ranks on what to do with their batches: save and stop, or return whether to skip the step."""
+        if isinstance(batch, LostLoader):
+            self.failure = OSError(batch.reason)
+        is_broken = isinstance(batch, BrokenBatch)
+        redrawn = () if is_broken or isinstance(batch, LostLoader) else self.task.list_redrawn(batch)
+        broken, final, stop, failed, again = self.world.reduce_any(
+            is_broken,
+            is_broken and batch.is_final,
+            interrupt.received is not None,
+            self.failure is not None,
+            bool(redrawn),
+        )
+        if failed:
+            self._fail()
+        if stop:
+            self._stop(interrupt)
+        if final:
+            self._give_up(batch)
+        if again:
+            self._report_redrawn(redrawn)
+        return broken
+
+    def _count_time(self) -> None:
+        """Add wall and CPU time since the last call to the totals of the run."""
+        before, self._clock = self._clock, (time.monotonic(), time.process_time())
+        self.seconds += self._clock[0] - before[0]
+        self.cpu_seconds += self._clock[1] - before[1]
 
     def _open_history(self) -> History:
         history = History(self.folder, self.step, self.run.tensorboard)
@@ -215,20 +282,15 @@ class Session:
 
     def _give_up(self, batch: Any) -> None:
         """Save and end the run on all ranks: on one of them a whole folder cannot be read."""
-        if self.step > self.saved_step:
-            self.save()
+        self._save_unsaved()
         with self.world.fail_together():
             if isinstance(batch, BrokenBatch) and batch.is_final:
                 raise ValueError(f"step {self.step}: {batch.reason}; its last checkpoint is in {self.folder}")
 
     def _gather_reasons(self, text: str) -> list[str]:
-        """Return what ranks say, with their numbers where there are several, without those that say nothing."""
-        gathered = self.world.gather(text)
-        return [
-            f"rank {rank}: {text}" if self.world.size > 1 else text
-            for rank, text in enumerate(gathered)
-            if text
-        ]
+        """Return the texts of all ranks that are not empty, with the rank where there are several."""
+        gathered = [(rank, text) for rank, text in enumerate(self.world.gather(text)) if text]
+        return [f"rank {rank}: {text}" if self.world.size > 1 else text for rank, text in gathered]
 
     def _skip(self, trouble: str) -> None:
         reasons = self._gather_reasons(trouble)
@@ -262,12 +324,12 @@ class Session:
             self.failure = self.failure or error
 
     def _evaluate(self, function: Callable[[nn.Module], Result], what: str) -> Result | None:
-        """Evaluate the model, or say why held-out data cannot be used; None on all ranks if one of them fails."""
+        """Evaluate the model, or print why held-out data cannot be used; None on all ranks if one of them fails."""
         found, trouble = None, ""
         try:
             found = self.learner.evaluate(function)
         except BROKEN_SAMPLE as error:
-            trouble = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            trouble = describe_error(error)
         troubles = [text for text in self.world.gather(trouble) if text]
         if troubles:
             self.progress.print_line(f"step {self.step}: no {what}, {troubles[0]}")
@@ -301,10 +363,9 @@ class Session:
     def _fail(self) -> None:
         """Save what can be saved, and end all ranks with the error of the one that met it."""
         self.progress.close()
-        failure, unsaved = self.failure, self.step > self.saved_step
+        failure = self.failure
         try:
-            if unsaved:
-                self.save()
+            self._save_unsaved()
         except OSError as error:
             raise OSError(f"{failure or 'another rank failed'}; {error}") from None
         with self.world.fail_together():
@@ -315,8 +376,7 @@ class Session:
 
     def _stop(self, interrupt: Interrupt) -> None:
         self.progress.close()
-        if self.step > self.saved_step:
-            self.save()
+        self._save_unsaved()
         self.progress.print_line(
             f"saved step {self.step} in {self.folder}; the same command continues from there"
         )
@@ -325,6 +385,10 @@ class Session:
         interrupt.reraise()
 
     # The end
+
+    def _save_unsaved(self) -> None:
+        if self.step > self.saved_step:
+            self.save()
 
     def save(self, *, validated: bool = True) -> None:
         """Save a checkpoint; without `validated`, its validation follows."""
@@ -339,40 +403,18 @@ class Session:
         }
         with self.world.fail_together():
             if self.world.is_leader:
-                self.store.save(
-                    self.step,
-                    weights,
-                    state,
-                    self.documents,
-                    self.validation if validated else None,
-                    validated=validated,
-                )
+                validation = self.validation if validated else None
+                self.store.save(self.step, weights, state, self.documents, validation, validated=validated)
         self.saved_step = self.step
 
-    def publish_outcome(self) -> Outcome:
+    def publish_outcome(self) -> TrainingOutcome:
         """Put the final weights where they are easy to find."""
         weights = self.folder / "model.safetensors"
         if self.world.is_leader:
             newest, _ = self.store.find_newest()
             assert newest is not None
             publish_file(newest.weights, weights)
-        return Outcome(self.folder, weights, self.step, self.learner.health.total, self.validation)
-
-
-@dataclass
-class _Clock:
-    """Adds the time of each step to the session's totals, wall and CPU."""
-
-    session: Session
-
-    def __post_init__(self) -> None:
-        self.last = time.monotonic(), time.process_time()
-
-    def tick(self) -> None:
-        now = time.monotonic(), time.process_time()
-        self.session.seconds += now[0] - self.last[0]
-        self.session.cpu_seconds += now[1] - self.last[1]
-        self.last = now
+        return TrainingOutcome(self.folder, weights, self.step, self.learner.health.total, self.validation)
 
 
 def publish_file(source: Path, target: Path) -> None:

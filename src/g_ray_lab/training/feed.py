@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
-from g_ray_lab.sources.redraw import BROKEN_SAMPLE, UnreadableFolder, describe_error
+from g_ray_lab.sources.draws import BROKEN_SAMPLE, UnreadableFolder, describe_error
 from g_ray_lab.training.task import Task
 
 
@@ -35,11 +35,10 @@ class StepDataset(Dataset[Any]):
 
     task: Task
     rank: int
-    world: int
 
     def __getitem__(self, step: int) -> Any:
         try:
-            return self.task.make_batch(step, self.rank, self.world)
+            return self.task.make_batch(step, self.rank)
         except BROKEN_SAMPLE as error:
             is_final = isinstance(error, UnreadableFolder)
             return BrokenBatch(str(error) if is_final else describe_error(error), is_final)
@@ -49,10 +48,10 @@ MAX_WORKERS = 8
 """Per rank, if their number is not given: more processes mostly hold more scenes in memory."""
 
 
-def choose_workers(asked: int | None, device: str, cores: int, ranks: int) -> int:
+def choose_workers(wanted: int | None, device: str, cores: int, ranks: int) -> int:
     """Return how many processes make batches for one of `ranks` on a machine, on a device of the given type."""
-    if asked is not None:
-        return asked
+    if wanted is not None:
+        return wanted
     # One core is left to the rank itself, which launches the GPU's work.
     return 0 if device == "cpu" else min(MAX_WORKERS, max(1, cores // ranks - 1))
 
@@ -63,13 +62,13 @@ def count_local() -> tuple[int, int]:
 
 
 def iterate_batches(
-    task: Task, first: int, last: int, rank: int, world: int, workers: int, pin: bool = False
+    task: Task, first: int, last: int, rank: int, workers: int, pin: bool = False
 ) -> Iterator[Any]:
     """Return batches of the steps first … last − 1; `LostLoader` is the last one if a worker dies.
 
     With `pin` workers' batches are in page-locked memory.
     """
-    steps = StepDataset(task, rank, world)
+    steps = StepDataset(task, rank)
     if workers == 0:
         return (steps[step] for step in range(first, last))
     loader = DataLoader(

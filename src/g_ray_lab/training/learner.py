@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.optim import AdamW, Optimizer
+from torch.optim import AdamW
 
 from g_ray.models.checkpoint import load_weights, resolve_weights
 from g_ray_lab.training.distributed import (
@@ -18,11 +18,11 @@ from g_ray_lab.training.distributed import (
     distribute_model,
     get_optimizer_state,
     get_weights,
+    iterate_blocks,
     restore_state,
     scale_gradients,
 )
-from g_ray_lab.training.recipe import OptimizerSettings, PrecisionName, Recipe, Schedule
-from g_ray_lab.training.run_settings import Run
+from g_ray_lab.training.recipe import OptimizerSettings, PrecisionName, Recipe, Run, Schedule
 from g_ray_lab.training.task import Task
 
 
@@ -43,6 +43,7 @@ class SkipCounter:
     """Sets that were drawn again, because a file of the first draw cannot be read."""
 
     REMEMBERED = 20
+    STORED = ("total", "in_a_row", "redrawn", "recent")
 
     def record_success(self) -> None:
         self.in_a_row = 0
@@ -66,12 +67,11 @@ class SkipCounter:
         raise TooManySkipped(f"{how} had to be skipped, stopping; the last one: {self.recent[-1]}")
 
     def state_dict(self) -> dict[str, Any]:
-        counts = {"total": self.total, "in_a_row": self.in_a_row, "redrawn": self.redrawn}
-        return {**counts, "recent": list(self.recent)}
+        return {name: getattr(self, name) for name in self.STORED}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.total, self.in_a_row, self.recent = state["total"], state["in_a_row"], list(state["recent"])
-        self.redrawn = state.get("redrawn", 0)  # not in checkpoints of earlier versions
+        for name in state:
+            setattr(self, name, state[name])
 
 
 # Means of logged scalars since the last entry.
@@ -109,7 +109,7 @@ def build_optimizer(model: nn.Module, settings: OptimizerSettings, *, fused: boo
     """Build AdamW with weight decay for matrices, and none for vectors; `fused` updates all weights in one kernel.
 
     Deciding by the number of axes and not by name keeps decay away from biases as well as norms; the released NVS code
-    asks for "norm" in the name and so pulls the bias of RayRoPE's depth predictor, which starts at 3, towards zero.
+    looks for "norm" in the name and so pulls the bias of RayRoPE's depth predictor, which starts at 3, towards zero.
     """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
@@ -128,10 +128,8 @@ def compile_blocks(model: nn.Module, backend: str = "inductor") -> None:
 
     Numbers of views and rows change from step to step, so sizes are symbols from the start.
     """
-    for holder in model.modules():
-        if isinstance(holder, nn.ModuleList):
-            for block in holder:
-                block.compile(backend=backend, dynamic=True)
+    for block in iterate_blocks(model):
+        block.compile(backend=backend, dynamic=True)
 
 
 # Batches on a device.
@@ -140,7 +138,7 @@ def compile_blocks(model: nn.Module, backend: str = "inductor") -> None:
 def move_to_device(value: Any, device: torch.device) -> Any:
     """Return the same structure with every tensor, and everything else that has `.to`, on `device`."""
     if hasattr(value, "to"):
-        # From page-locked memory the copy runs beside the work that was launched before it.
+        # From page-locked memory the copy overlaps with work that was launched before it.
         return value.to(device, non_blocking=True) if device.type == "cuda" else value.to(device)
     if is_dataclass(value) and not isinstance(value, type):
         moved = {f.name: move_to_device(getattr(value, f.name), device) for f in fields(value) if f.init}
@@ -217,11 +215,6 @@ def compute_learning_rate(schedule: Schedule, step: int) -> float:
     return schedule.final + (schedule.lr - schedule.final) * 0.5 * (1.0 + math.cos(math.pi * done))
 
 
-def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-
-
 # The update.
 
 
@@ -252,15 +245,20 @@ class Learner:
         The backward pass runs even when the loss is not a number: the ranks then stay in step with each other.
         """
         rate = compute_learning_rate(self.recipe.schedule, step)
-        set_learning_rate(self.optimizer, rate)
-        loss, logged = self._forward(move_to_device(batch, self.world.device))
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.model.train()
+        with autocast_to(self.recipe.precision, self.world.device):
+            loss, logged = self.task.compute_loss(self.model, move_to_device(batch, self.world.device))
         (loss * self.scale.scale).backward()
         scale_gradients(self.model, 1.0 / self.scale.scale)
         value, norm = float(loss.detach()), float(compute_gradient_norm(self.model))
         (bad_loss,) = self.world.reduce_any(not math.isfinite(value))
         finite = not bad_loss and math.isfinite(norm)
         if finite:
-            self._clip(norm)
+            limit = self.recipe.optimizer.clip
+            if limit is not None and norm > limit:
+                scale_gradients(self.model, limit / norm)
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         tolerated = not bad_loss and self.scale.tolerates_overflow()
@@ -270,16 +268,6 @@ class Learner:
         scalars = {name: float(scalar.detach()) for name, scalar in logged.items()}
         self.meter.add({"loss": value, **scalars, "gradient_norm": norm, "lr": rate})
         return None
-
-    def _forward(self, batch: Any) -> tuple[Tensor, dict[str, Tensor]]:
-        self.model.train()
-        with autocast_to(self.recipe.precision, self.world.device):
-            return self.task.compute_loss(self.model, batch)
-
-    def _clip(self, norm: float) -> None:
-        limit = self.recipe.optimizer.clip
-        if limit is not None and norm > limit:
-            scale_gradients(self.model, limit / norm)
 
     def _describe_failure(self, value: float, norm: float, bad_loss: bool, batch: Any) -> str:
         """Name this rank's batch if its own loss is not finite, or if the shared gradient alone is not.

@@ -25,7 +25,7 @@ from g_ray_lab.scoring.analysis.predicted_sets import (
 )
 from g_ray_lab.scoring.study import ScoredRun
 from g_ray_lab.sources.reconstruction_settings import RoomsViews
-from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
+from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
 from g_ray_lab.tables.calibration_tables import format_tests
 
 PINHOLE = Pinhole.make(24, 16, fx=20.0, fy=30.0, cx=12.0, cy=7.0)

@@ -11,8 +11,8 @@ from g_ray.rays.ray_map import RayMap
 from g_ray_lab.datasets.dataset_registry import DATASETS, open_scene
 from g_ray_lab.datasets.dtu import ErodedMask
 from g_ray_lab.datasets.evaluation_scene import Framing
-from g_ray_lab.datasets.image_sources import StoredMask
-from g_ray_lab.datasets.tum_files import associate, read_stamped_lines
+from g_ray_lab.datasets.stored_frames import StoredMask
+from g_ray_lab.datasets.tum import associate, read_stamped_lines
 
 TIMES = st.lists(st.integers(0, 400), min_size=1, max_size=25, unique=True)
 

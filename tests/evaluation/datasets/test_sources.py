@@ -12,15 +12,16 @@ import torch
 from g_ray.cameras import OpenCV, OpenCVFisheye, Pinhole
 from g_ray.cameras.thin_prism_fisheye import ThinPrismFisheye
 from g_ray.geometry.pose import Pose
+from g_ray.rays.ray_map import RayMap
 from g_ray.rays.resample import resample
+from g_ray_lab.datasets.eth3d import turn_camera, turn_pose
 from g_ray_lab.datasets.evaluation_scene import Framing
-from g_ray_lab.datasets.image_sources import locate_pixels
 from g_ray_lab.datasets.pandas_pickle import read_table
-from g_ray_lab.datasets.true_depth import OcclusionWindow, find_unhidden, splat_depth
-from g_ray_lab.datasets.turning import turn_camera, turn_pose
-from g_ray_lab.datasets.undistortion import choose_benchmark_pinhole, choose_inner_pinhole
+from g_ray_lab.datasets.pandaset import OcclusionWindow, find_unhidden
+from g_ray_lab.datasets.stored_frames import splat_depth
+from g_ray_lab.datasets.undistortion import choose_benchmark_pinhole, choose_inner_pinhole, locate_pixels
+from g_ray_lab.miniatures.colmap_miniatures import make_fisheye, make_phone
 from g_ray_lab.miniatures.pandaset_miniature import write_sweep
-from g_ray_lab.miniatures.scannetpp_miniature import make_fisheye, make_phone
 
 POINTS = np.random.default_rng(0).normal(size=(50, 3))
 
@@ -173,6 +174,6 @@ def test_the_inner_pinhole_has_no_empty_pixel_and_is_the_widest(k1):
     values = dict(zip(phone.PARAMETERS, phone.params.tolist(), strict=True)) | {"k1": k1, "k2": 0.0}
     phone = OpenCV.make(192, 144, **values, dtype=torch.float64)
     pinhole = choose_inner_pinhole(phone)
-    assert bool(locate_pixels(phone, pinhole)[1].all())
+    assert bool(locate_pixels(phone, RayMap.from_camera(pinhole))[1].all())
     wider = replace(pinhole, params=pinhole.params * torch.tensor([0.97, 0.97, 1, 1, 1], dtype=torch.float64))
-    assert not bool(locate_pixels(phone, wider)[1].all())
+    assert not bool(locate_pixels(phone, RayMap.from_camera(wider))[1].all())

@@ -11,10 +11,10 @@ import torch
 
 from g_ray.cli.main import main
 from g_ray.media.images import read_photo
-from g_ray_lab.datasets.dataset_registry import DATASETS
+from g_ray_lab.datasets.dataset_registry import DATASETS, DOWNLOADS
 from g_ray_lab.datasets.evaluation_scene import Framing
+from g_ray_lab.miniatures import MINIATURES
 from g_ray_lab.preparation import unpack
-from g_ray_lab.preparation.downloads import DOWNLOADS, explain
 from g_ray_lab.preparation.prepare import prepare_dataset
 
 QUIET = lambda text: None  # noqa: E731
@@ -27,15 +27,16 @@ def zip_folder(folder, archive, prefix=""):
                 file.write(path, prefix + str(path.relative_to(folder)))
 
 
-def test_every_dataset_has_a_download_and_every_download_a_dataset():
-    assert {dataset.download for dataset in DATASETS.values()} == set(DOWNLOADS)
+def test_every_dataset_has_a_miniature_and_every_download_one_description():
+    assert list(MINIATURES) == list(DATASETS)
+    assert {dataset.source for dataset in DATASETS.values()} == set(DOWNLOADS.values())
 
 
 @pytest.mark.parametrize("name", DOWNLOADS)
 def test_every_download_is_explained(name, capsys):
     assert main(["data", "prepare", name]) == 0
     text = capsys.readouterr().out
-    assert text.strip() == explain(name)
+    assert text.strip() == DOWNLOADS[name].explain()
     assert DOWNLOADS[name].page in text
     assert DOWNLOADS[name].license in text
 

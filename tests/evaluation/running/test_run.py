@@ -18,8 +18,8 @@ from PIL import Image
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.cli.main import main
 from g_ray.geometry.pose import Pose
-from g_ray_lab.datasets.dataset_registry import DATASETS
 from g_ray_lab.datasets.evaluation_scene import EvaluationView
+from g_ray_lab.miniatures import MINIATURES
 from g_ray_lab.preparation.prepare import INDICES
 from g_ray_lab.scoring.running import evaluation_run as run
 from g_ray_lab.scoring.running import scored_models as models
@@ -233,7 +233,7 @@ def test_missing_scenes_are_named(evaluate, tmp_path):
 def test_scenes_that_cannot_be_read_are_told_from_missing_ones(evaluate, miniature_size, tmp_path):
     """A scene that is damaged before views are drawn: no set is planned for it, and the run says so."""
     root = tmp_path / "two"
-    DATASETS["sintel"].write_miniature(root, replace(miniature_size, scenes=2))
+    MINIATURES["sintel"](root, replace(miniature_size, scenes=2))
     damaged = sorted(path.parent.name for path in root.rglob("camdata_left/*/frame_0001.cam"))[0]
     for path in root.rglob(f"camdata_left/{damaged}/*.cam"):
         path.write_bytes(b"")

@@ -14,9 +14,9 @@ from g_ray_lab.scoring.analysis.perturbations import Perturbation
 from g_ray_lab.scoring.reconstruction_scorer import predict_static, score_batch
 from g_ray_lab.scoring.shard import split_range
 from g_ray_lab.scoring.study import ScoredRun, Scores
-from g_ray_lab.sources.reconstruction_batch import ReconstructionBatch
+from g_ray_lab.sources.batches import ReconstructionBatch
 from g_ray_lab.sources.reconstruction_settings import ScenesViews
-from g_ray_lab.sources.scenes.scenes_reconstruction import ScenesReconstruction
+from g_ray_lab.sources.scenes_reconstruction import ScenesReconstruction
 
 Predict = Callable[[ReconstructionBatch], SetGeometry]
 PHOTO_ZOOM = 2.0

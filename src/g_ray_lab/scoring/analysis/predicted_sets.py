@@ -22,7 +22,7 @@ from g_ray.rays.ray_map import RayMap
 from g_ray.reconstruction.set_metrics import METRICS, SetGeometry, score_sets
 from g_ray_lab.scoring.analysis.conditioned_sets import ConditionedSets, compute_changes
 from g_ray_lab.scoring.study import ScoredRun, compute_differences, make_rows
-from g_ray_lab.sources.reconstruction_batch import ReconstructionBatch
+from g_ray_lab.sources.batches import ReconstructionBatch
 
 
 @dataclass(frozen=True)

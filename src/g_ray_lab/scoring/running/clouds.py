@@ -14,10 +14,14 @@ from g_ray.rays.ray_map import RayMap
 from g_ray_lab.datasets.evaluation_scene import EvaluationScene, EvaluationView
 from g_ray_lab.meshes.mesh_files import UnreadableMesh, read_meshes
 from g_ray_lab.metrics.fusion_score import DA3_BENCH, align_views, score_fusion
-from g_ray_lab.metrics.point_cloud import ICP_LIMIT_DTU_MM, ICP_LIMIT_M, score_pointmaps
-from g_ray_lab.metrics.pose_auc import score_pairs
-from g_ray_lab.metrics.scan import score_scan
-from g_ray_lab.metrics.surface import sample_triangles
+from g_ray_lab.metrics.point_cloud import (
+    ICP_LIMIT_DTU_MM,
+    ICP_LIMIT_M,
+    sample_triangles,
+    score_pointmaps,
+    score_scan,
+)
+from g_ray_lab.metrics.pose_metrics import score_pairs
 from g_ray_lab.metrics.tsdf import DepthView
 from g_ray_lab.scoring.protocols.protocol import Protocol
 from g_ray_lab.scoring.running.set_prediction import PredictedSet, PredictedView

@@ -12,7 +12,7 @@ from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 from g_ray.reconstruction.set_metrics import SetGeometry, compute_depth, norm_inliers, score_sets
 from g_ray_lab.datasets.evaluation_scene import EvaluationScene, EvaluationView
-from g_ray_lab.metrics.trajectory_metrics import score_trajectory
+from g_ray_lab.metrics.pose_metrics import score_trajectory
 from g_ray_lab.metrics.video_depth import score_video_depth
 from g_ray_lab.scoring.protocols.protocol import Alignment, Protocol
 from g_ray_lab.scoring.running.clouds import score_da3, score_points

@@ -1,1 +1,0 @@
-"""Checks of a data set before training: whether its poses, depth and pictures agree."""

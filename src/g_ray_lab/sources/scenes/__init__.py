@@ -1,1 +1,0 @@
-"""Training data from a user's own scene folders."""

@@ -1,1 +1,0 @@
-"""Tasks: each combines a model, data and an objective."""
