@@ -233,7 +233,7 @@ WORK = {
     "data check": [],
     "data objects": [
         "g_ray_lab.sources.render_objects.render_objects",
-        "g_ray_lab.sources.render_cluster.render_on_cluster",
+        "g_ray_lab.sources.render_objects.render_on_cluster",
     ],
     "rays": ["g_ray.viewer.angle_maps.write_picture"],
     "view": ["g_ray.viewer.reconstruction_view.open_view"],

@@ -16,8 +16,7 @@ from g_ray.cli.text import CountBar, follow_outcomes
 if TYPE_CHECKING:
     from g_ray_lab.sources.object_index import ContextPairs
     from g_ray_lab.sources.render_objects import ObjectJob, ObjectSettings
-    from g_ray_lab.textured.assets import AssetFolders
-    from g_ray_lab.textured.walk_writer import WalkJob
+    from g_ray_lab.textured import AssetFolders, WalkJob
 
 REFUSED = "refused.json"
 
@@ -245,7 +244,7 @@ class TexturedWalks(ABC):
         """List the walks through scenes of the split."""
 
     def run(self) -> None:
-        from g_ray_lab.textured.walk_writer import PARTIAL, WalkSettings, find_unfinished_walks, write_walks
+        from g_ray_lab.textured import PARTIAL, WalkSettings, find_unfinished_walks, write_walks
 
         settings = WalkSettings(
             source=self.describe_source(),
@@ -277,7 +276,7 @@ class Levels(TexturedWalks):
 
     @property
     def folder(self) -> Path:
-        from g_ray_lab.textured.quake3 import OPENARENA
+        from g_ray_lab.textured import OPENARENA
 
         return OPENARENA if self.package is None else self.package
 
@@ -285,8 +284,7 @@ class Levels(TexturedWalks):
         return f"levels of {self.folder.resolve().name}"
 
     def list_jobs(self) -> "list[WalkJob]":
-        from g_ray_lab.textured.scene_sources import list_levels
-        from g_ray_lab.textured.walk_writer import list_walks
+        from g_ray_lab.textured import list_levels, list_walks
 
         return list_walks(list_levels(self.folder, self.split), self.scenes)
 
@@ -308,7 +306,7 @@ class TexturedRooms(TexturedWalks):
 
     @property
     def folders(self) -> "AssetFolders":
-        from g_ray_lab.textured.assets import AssetFolders
+        from g_ray_lab.textured import AssetFolders
 
         chosen = {"furniture": self.furniture, "objects": self.objects, "images": self.images}
         given = {name: Path(value) for name, value in chosen.items() if value not in ("none", "installed")}
@@ -319,7 +317,7 @@ class TexturedRooms(TexturedWalks):
         return AssetFolders(**given, **left_out)
 
     def describe_source(self) -> str:
-        from g_ray_lab.textured.assets import open_assets
+        from g_ray_lab.textured import open_assets
 
         assets = open_assets(self.folders, self.split)
         for line in assets.missing:
@@ -330,8 +328,7 @@ class TexturedRooms(TexturedWalks):
         )
 
     def list_jobs(self) -> "list[WalkJob]":
-        from g_ray_lab.textured.scene_sources import RoomSource
-        from g_ray_lab.textured.walk_writer import WalkJob
+        from g_ray_lab.textured import RoomSource, WalkJob
 
         if self.scenes < 1:
             raise ValueError(f"--scenes {self.scenes}: give 1 or more")
