@@ -30,7 +30,7 @@ ENCODING_ROWS = {
 }
 
 
-# What is chosen by name: the kind, and the package and name of the dict. If one is renamed, change its line.
+# What is chosen by name: the kind, and the module and name of the dict. If one is renamed, change its line.
 REGISTRIES = {
     "camera models": "g_ray.cameras:CAMERAS",
     "coordinates": "g_ray.coordinates:COORDINATES",
@@ -65,7 +65,7 @@ def load_registry(kind: str) -> Mapping[str, Any]:
 
 def format_registries() -> str:
     """Return the table of registries: what is chosen by name, where the names are defined, and the names."""
-    lines = ["| kind | registry in `src/g_ray` | names |", "|---|---|---|"]
+    lines = ["| kind | registry | names |", "|---|---|---|"]
     for kind, place in REGISTRIES.items():
         names = ", ".join(f"`{entry}`" for entry in load_registry(kind))
         lines.append(f"| {kind} | `{place.split(':')[1]}` in `{find_definition(place)}` | {names} |")
@@ -73,12 +73,12 @@ def format_registries() -> str:
 
 
 def find_definition(place: str) -> Path:
-    """Return the file, below src/g_ray, that defines `package:name`."""
+    """Return the file, relative to the repository, that defines `module:name`."""
     module, name = place.split(":")
     file = Path(import_module(module).__file__ or "")
     files = sorted(file.parent.rglob("*.py")) if file.name == "__init__.py" else [file]
     (found,) = (path for path in files if re.search(rf"^{name}\b.*=", path.read_text(), re.MULTILINE))
-    return found.relative_to(ROOT / "src" / "g_ray")
+    return found.relative_to(ROOT)
 
 
 def format_recipes() -> str:
@@ -186,10 +186,18 @@ def format_peers() -> str:
 
 
 def format_layers() -> str:
-    """Return the import contract of pyproject.toml as a picture: a package imports only from lines below its own."""
+    """Return the layers of pyproject.toml as a picture: a package imports only from lines below its own."""
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
-    (contract,) = tools["importlinter"]["contracts"]
-    return "\n".join(["```text", *contract["layers"], "```"])
+    layers = {
+        root: contract["layers"]
+        for contract in tools["importlinter"]["contracts"]
+        if contract["type"] == "layers"
+        for root in contract["containers"]
+    }
+    lines = ["```text"]
+    for root in sorted(layers, reverse=True):  # the laboratory imports the library
+        lines += [root, *(f"  {layer}" for layer in layers[root])]
+    return "\n".join([*lines, "```"])
 
 
 def format_extras() -> str:
@@ -218,7 +226,7 @@ def format_speed(suffix: str = "") -> str:
 
 
 def format_ray_speed() -> str:
-    """Return the table of ray maps beside OpenCV."""
+    """Return the table of ray maps compared with OpenCV."""
     rows = json.loads((BENCHMARKS / "rays.json").read_text())["rows"]
     lines = [
         "| lens | one map of 1752×1168: OpenCV | float64 | float32 | 100 maps of 252×168: OpenCV | float64 | float32 |",
@@ -242,7 +250,7 @@ def _read_rows(file: str) -> dict[str, dict[str, float]]:
 
 
 BLOCKS: dict[tuple[str, str], Callable[[], str]] = {
-    ("README.md", "registries"): format_registries,
+    ("docs/registries.md", "registries"): format_registries,
     ("CONTRIBUTING.md", "layers"): format_layers,
     ("docs/index.md", "extras"): format_extras,
     ("docs/cameras-json.md", "camera parameters"): format_camera_parameters,

@@ -111,3 +111,18 @@ def test_options_in_prose_belong_to_a_command_of_the_docs(page, monkeypatch):
     known = set(re.findall(r"--[\w.-]+", help_texts))
     prefixes = {option[: option.rindex(".") + 1] for option in known if "." in option}  # `--model.…`
     assert find_inline_options(page.read_text()) <= known | prefixes
+
+
+def test_the_command_line_page_has_the_commands_in_the_order_of_the_help():
+    listed = re.findall(r"^  ([a-z]+)  +[A-Z]", read_overview(), re.MULTILINE)
+    page = (ROOT / "docs" / "cli.md").read_text()
+    assert listed
+    assert re.findall(r"^## `g-ray (\w+)`", page, re.MULTILINE) == listed
+
+
+def read_overview() -> str:
+    """Return what `g-ray --help` prints."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
+        main(["--help"])
+    return output.getvalue()

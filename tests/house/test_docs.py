@@ -1,8 +1,9 @@
-"""The docs tell the truth: their code runs, their commands run, the paper map leads somewhere."""
+"""The docs are correct: their code runs, the names and paths in them exist, and their tables name what the code has."""
 
 import ast
 import importlib
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from .generated_text import load_registry
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
+# Pages that describe the present state; the log is about the past.
+CURRENT = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(page for page in PAGES if page.name != "log.md")]
 
 
 def python_blocks(page: Path) -> list[str]:
@@ -24,7 +27,7 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page):
         exec(compile(block, f"{page.name}, block {number}", "exec"), scope)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.stem)
 def test_code_that_is_not_run_compiles_and_imports_what_exists(page):
     """Blocks marked `py` need data or a browser, and are not run."""
     for block in re.findall(r"^```py\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
@@ -34,7 +37,7 @@ def test_code_that_is_not_run_compiles_and_imports_what_exists(page):
                     assert resolve(f"{node.module}.{alias.name}") is not None
 
 
-# Tables with a sentence per entry are written by hand. Which names exist is checked; the README lists all of them.
+# Tables with a sentence per entry are written by hand: their names are checked. docs/registries.md lists all names.
 TABLES = {
     ("conventions", "Coordinates"): "coordinates",
     ("conventions", "Frequency banks"): "encodings",
@@ -75,7 +78,7 @@ def resolve(dotted: str) -> object:
 
 
 PAPER_MAP = (ROOT / "docs" / "paper-map.md").read_text()
-NAMES = sorted(set(re.findall(r"`(g_ray\.[\w.]+)`", PAPER_MAP)))
+NAMES = sorted(set(re.findall(r"`(g_ray(?:_lab)?\.[\w.]+)`", PAPER_MAP)))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -83,10 +86,28 @@ def test_the_paper_map_names_code_that_exists(name):
     assert callable(resolve(name))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_dotted_name_in_the_docs_exists(page):
-    for name in set(re.findall(r"`(g_ray\.[\w.]+)`", page.read_text())):
-        assert resolve(name) is not None
+@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.stem)
+def test_every_dotted_name_exists(page):
+    """In prose and in code."""
+    for name in set(re.findall(r"(?<![\w./-])g_ray(?:_lab)?(?:\.[A-Za-z_]\w*)+", page.read_text())):
+        assert resolve(name) is not None, name
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.stem)
+def test_every_path_exists(page):
+    """A file called `my_…` is one that the reader writes: its folder exists."""
+    paths = re.findall(
+        r"(?<![\w./-])(?:src|tests|benchmarks|examples|packaging)/[\w./-]*\w", page.read_text()
+    )
+    for path in {ROOT / path for path in paths}:
+        assert (path.parent if path.name.startswith("my_") else path).exists(), path
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.stem)
+def test_every_extra_exists(page):
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = re.findall(r"g-ray\[([\w,]+)\]", page.read_text())
+    assert {extra for extras in named for extra in extras.split(",")} <= set(known)
 
 
 def test_every_labelled_equation_of_the_method_has_its_row(shared_paper):

@@ -117,7 +117,7 @@ def open_calibration(path: str | os.PathLike[str]) -> CalibrationSource:
     raise ValueError(f"{path}: no calibration format that is known ({known})")
 
 
-def read_scene(folder: Path, check: bool = True, modality: str | None = None) -> PosedScene:
+def read_scene(folder: Path | str, check: bool = True, modality: str | None = None) -> PosedScene:
     """Read photographs with known cameras, and depth if there is any, from a folder in any format of SCENES.
 
     `scene.kind` is the format, and `scene.notes` says what is not used. Without `check` photographs are not opened

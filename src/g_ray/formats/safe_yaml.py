@@ -13,7 +13,7 @@ def parse_yaml(text: str) -> Any:
     try:
         import yaml
     except ImportError:
-        raise OSError("YAML files need PyYAML; pip install 'g-ray[calib]'") from None
+        raise OSError("YAML files need PyYAML; pip install 'g-ray[tool]'") from None
     try:
         documents = [one for one in yaml.load_all(_to_standard(text), _make_loader()) if one is not None]
     except yaml.YAMLError as error:

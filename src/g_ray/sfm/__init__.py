@@ -6,7 +6,7 @@
     scene = refine_poses(photos, cameras, poses).scene      # the same for poses from elsewhere, even if they are off
     scene = localize(scene, more_photos, more_cameras)      # further photographs in a finished scene
 
-Features and matching are COLMAP's SIFT (pycolmap, `pip install 'g-ray[calib]'`); lenses are held fixed at the given
+Features and matching are COLMAP's SIFT (pycolmap, `pip install 'g-ray[tool]'`); lenses are held fixed at the given
 calibration. COLMAP computes with its own model of a lens where it has one, and on the sphere of viewing directions
 where it has none or where the lens sees more than half of all directions. Errors are those of the true lens.
 """

@@ -160,7 +160,5 @@ def _import_opencv() -> Any:
     try:
         import cv2
     except ImportError as error:
-        raise ValueError(
-            "bench rays: OpenCV is missing; install it with pip install 'g-ray[calib]'"
-        ) from error
+        raise ValueError("bench rays: OpenCV is missing; install it with pip install 'g-ray[lab]'") from error
     return cv2

@@ -150,7 +150,7 @@ class MeshSurface:
             from g_ray_lab.meshes.textured_scene import MeshScene
         except ImportError:
             raise ValueError(
-                f"{self.path}: casting at meshes needs embree; pip install 'g-ray[render]'"
+                f"{self.path}: casting at meshes needs embree; pip install 'g-ray[lab]'"
             ) from None
         if not self.path.is_file():
             raise OSError(f"{self.path}: no such mesh; download the scans of the scene")

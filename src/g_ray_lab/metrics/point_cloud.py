@@ -26,7 +26,7 @@ def build_tree(points: Points) -> Any:
     try:
         from scipy.spatial import KDTree
     except ImportError:
-        raise OSError("metrics of point clouds need SciPy; pip install 'g-ray[eval]'") from None
+        raise OSError("metrics of point clouds need SciPy; pip install 'g-ray[lab]'") from None
     # Balancing costs more than it saves: depth maps make clouds without clusters of equal coordinates.
     return KDTree(points, balanced_tree=False)
 

@@ -238,7 +238,7 @@ def _make_executor(root: Path, cluster: Cluster) -> Any:
     try:
         import submitit
     except ModuleNotFoundError:
-        raise ValueError("--cluster needs submitit; install it with: pip install 'g-ray[cluster]'") from None
+        raise ValueError("--cluster needs submitit; install it with: pip install 'g-ray[lab]'") from None
     try:
         executor = submitit.AutoExecutor(folder=root / LOGS, cluster=cluster.kind)
         executor.update_parameters(

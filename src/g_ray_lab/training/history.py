@@ -32,7 +32,7 @@ class History:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ModuleNotFoundError:
-            self.note = f"no TensorBoard here (pip install 'g-ray[train]'): metrics go to {METRICS} only"
+            self.note = f"no TensorBoard here (pip install 'g-ray[lab]'): metrics go to {METRICS} only"
             return None
         return SummaryWriter(str(self.folder / "tensorboard"), purge_step=first + 1 if first else None)
 

@@ -43,7 +43,7 @@ class ColmapEstimator(Estimator):
     """SIMPLE_RADIAL for every device, OPENCV_FISHEYE when asked. Needs a few photos that overlap."""
 
     NAME = "colmap"
-    INSTALL = "pip install 'g-ray[calib]'"
+    INSTALL = "pip install 'g-ray[tool]'"
 
     def __init__(self, fisheye: bool = False, longer: int = LONGER, threads: int = -1) -> None:
         super().__init__(fisheye)

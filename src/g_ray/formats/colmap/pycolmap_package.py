@@ -14,7 +14,7 @@ def import_pycolmap() -> Any:
         import pycolmap
     except ImportError as error:
         raise CannotMatch(
-            f"structure from motion needs pycolmap ({error}); run: pip install 'g-ray[calib]'"
+            f"structure from motion needs pycolmap ({error}); run: pip install 'g-ray[tool]'"
         ) from None
     if not hasattr(pycolmap, "FeatureExtractor"):
         raise CannotMatch(
