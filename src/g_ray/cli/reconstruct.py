@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import tyro
 
@@ -14,9 +14,26 @@ if TYPE_CHECKING:
     from g_ray.export.result import Reconstruction
 
 
+GROUPS = {
+    "photographs": ("every", "frames", "as-stored", "masks", "rig", "into"),
+    "calibration": ("calibration", "resize-calibration", "poses", "metric", "distance", "truth"),
+    "model": (
+        *("model", "weights", "size", "device", "max-memory", "at-once", "precision", "lenses", "fit"),
+        *("refine", "place-by", "fill", "unplaced"),
+    ),
+    "output": (
+        *("out", "confidence", "edges", "voxel", "sky", "max-points", "max-tracks"),
+        *("depth-size", "depth-exr", "depth-npy"),
+    ),
+}
+"""Options by the heading that the help lists them under."""
+
+
 @dataclass(frozen=True)
 class Reconstruct:
     """Reconstruct a scene from photographs with known (or estimated) calibration, whatever their lenses and sizes."""
+
+    GROUPS: ClassVar = GROUPS
 
     images: tyro.conf.Positional[tuple[str, ...]]
     """Photographs: files, folders, patterns, or a video."""

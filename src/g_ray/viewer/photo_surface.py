@@ -77,6 +77,27 @@ def build_photo_surface(camera: Camera, photo: UInt8[np.ndarray, "h w 3"], size:
     return Trimesh(vertices, faces, visual=texture, process=False)
 
 
+def find_surface_share(
+    surface: Trimesh, origin: Float[np.ndarray, "3"], direction: Float[np.ndarray, "3"]
+) -> Float[np.ndarray, "2"] | None:
+    """Return where a ray first meets a photograph, in shares of its width and height (Möller and Trumbore, 1997)."""
+    corner, *others = np.moveaxis(surface.triangles, 1, 0)
+    first, second = (other - corner for other in others)
+    across = np.cross(direction, second)
+    start, scale = origin - corner, (first * across).sum(-1)
+    up = np.cross(start, first)
+    with np.errstate(divide="ignore", invalid="ignore"):  # triangles seen edge-on
+        b, c, distance = (
+            (x * y).sum(-1) / scale for x, y in ((start, across), (direction, up), (second, up))
+        )
+        hits = np.nonzero((b >= 0) & (c >= 0) & (b + c <= 1) & (distance > 0))[0]
+    if not len(hits):
+        return None
+    hit = hits[distance[hits].argmin()]
+    weights = np.array([1 - b[hit] - c[hit], b[hit], c[hit]])
+    return (weights @ surface.visual.uv[surface.faces[hit]]) * [1, -1] + [0, 1]
+
+
 def _cast_rays(
     camera: Camera, shares: Float[np.ndarray, "n 2"]
 ) -> tuple[Float[np.ndarray, "n 3"], np.ndarray]:
