@@ -193,7 +193,7 @@ def test_a_click_on_a_photograph_chooses_its_pixel(view, browser_page):
 
     _wait_for(click)
     camera = scene.views[1].view.camera
-    u, v = panel.x.value, panel.y.value
+    u, v = float(panel.x.value), float(panel.y.value)
     # The canvas shows the photograph in its middle, as wide as the window allows.
     assert camera.width * 0.5 < u < camera.width * 0.7 and camera.height * 0.3 < v < camera.height * 0.5
     point = view.explorer.probe(1, u, v).point

@@ -85,8 +85,13 @@ def _describe_field(field: StructFieldSpec) -> StructFieldSpec:
 
 
 def _contains_dataclass(kind: Any) -> bool:
-    """Return whether a type is a group of options or a subcommand instead of an option."""
-    return is_dataclass(get_origin(kind) or kind) or any(map(_contains_dataclass, get_args(kind)))
+    """Return whether a type is a group of options or a choice of subcommands instead of an option.
+
+    A sequence of dataclasses is an option: the registry of its command defines how it is written.
+    """
+    origin = get_origin(kind)
+    inner = get_args(kind) if origin not in (tuple, list) else ()
+    return is_dataclass(origin or kind) or any(map(_contains_dataclass, inner))
 
 
 def _format_default(label: str) -> str:
