@@ -20,10 +20,14 @@ from websockets.sync import client as websocket
 
 from g_ray.cli.main import main
 from g_ray.export.result import read_reconstruction
-from g_ray.viewer import photo_surface
-from g_ray.viewer.photo_surface import build_photo_surface, find_surface_share, undo_tone_mapping
+from g_ray.viewer import scene_objects
 from g_ray.viewer.reconstruction_view import ReconstructionView, check_address, open_view
-from g_ray.viewer.scene_guides import round_length
+from g_ray.viewer.scene_objects import (
+    build_photo_surface,
+    find_surface_share,
+    round_length,
+    undo_tone_mapping,
+)
 
 PATIENCE_S = 120
 """What a busy machine may take."""
@@ -102,10 +106,10 @@ def test_photographs_survive_tone_mapping():
     photo = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
     gray = np.linspace(0, 255, 64).round().astype(np.uint8).reshape(8, 8, 1).repeat(3, -1)
     for given, tolerance in ((gray, 0.01), (photo // 2 + 64, 0.02)):
-        v = _to_linear(undo_tone_mapping(given)) / 0.6 @ photo_surface.A.T
+        v = _to_linear(undo_tone_mapping(given)) / 0.6 @ scene_objects.A.T
         fit = (v * (v + 0.0245786) - 0.000090537) / (v * (0.983729 * v + 0.4329510) + 0.238081)
-        shown = (fit @ photo_surface.B.T).clip(0, 1)
-        assert np.abs(shown - photo_surface.WHITE * _to_linear(given)).max() < tolerance
+        shown = (fit @ scene_objects.B.T).clip(0, 1)
+        assert np.abs(shown - scene_objects.WHITE * _to_linear(given)).max() < tolerance
 
 
 def _to_linear(values):

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # File names and foreign labels may hold characters that a terminal's encoding lacks.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    # OpenMP's threads spin while they wait for one another; beside other programs that took 30 times as long as one
+    # OpenMP's threads spin while they wait for one another; next to other programs that took 30 times as long as one
     # thread (docs: benchmarks). Read when torch is imported, which is later.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     warnings.formatwarning = _format_warning

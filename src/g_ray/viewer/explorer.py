@@ -164,7 +164,7 @@ class ExplorerPanel:
                 step=1,
                 initial_value=max(1, explorer.layers),
                 visible=explorer.layers > 1,
-                hint="Of global attention; averaged over heads",
+                hint="A layer of global attention, averaged over heads",
             )
             self.stretch = gui.add_checkbox("Stretch colors", False, hint="Use a range of values per picture")
             self.text = gui.add_markdown("")

@@ -17,8 +17,7 @@ from g_ray.export.points import PointCloud, collect_points
 from g_ray.export.result import Reconstruction
 from g_ray.formats.calibration_source import CalibratedView
 from g_ray.viewer.colors import CAMERA_COLORS
-from g_ray.viewer.photo_surface import build_photo_surface, find_surface_share, read_thumbnail
-from g_ray.viewer.scene_guides import SceneGuides
+from g_ray.viewer.scene_objects import SceneGuides, build_photo_surface, find_surface_share, read_thumbnail
 from g_ray.viewer.viewpoint import choose_viewpoint
 
 MAX_POINTS = 600_000
@@ -114,7 +113,7 @@ class SceneView:
         self.update_visibility()
 
     def update_visibility(self, *_: object) -> None:
-        """Show and hide what the switches say; the points themselves are not sent again."""
+        """Show and hide objects as the switches are set; the points themselves are not sent again."""
         inside = self.looking is not None
         for view in self.views:
             # Inside of a frustum, those of other views would stand in the way.
@@ -240,7 +239,7 @@ class SceneView:
             max=99,
             step=1,
             initial_value=START_HIDDEN,
-            hint="Of the points, the least confident",
+            hint="Share of the points, the least confident first",
         )
         self.point_size = gui.add_slider(
             "Points",
@@ -248,7 +247,7 @@ class SceneView:
             max=0.2,
             step=0.005,
             initial_value=0.035,
-            hint="Their size, in sizes of a frustum",
+            hint="Size of points, relative to a frustum",
         )
         self.frusta = gui.add_checkbox("Cameras", initial_value=True)
         self.photos = gui.add_checkbox("Photographs", initial_value=True)

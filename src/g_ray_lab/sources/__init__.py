@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from g_ray.runtime.lazy_names import make_getattr
 
 if TYPE_CHECKING:
-    from g_ray.demo.random_room import make_random_room as make_random_room
     from g_ray.demo.room import Rendering as Rendering
     from g_ray.demo.room import Room as Room
+    from g_ray.demo.room import make_random_room as make_random_room
     from g_ray.rays.resample import resample as resample
     from g_ray_lab.sources.mixture import MixtureReconstruction as MixtureReconstruction
     from g_ray_lab.sources.nvs_batch import NVSBatch as NVSBatch
@@ -39,7 +39,7 @@ _HOME = {
     "RoomsViews": "g_ray_lab.sources.reconstruction_settings",
     "ScenesReconstruction": "g_ray_lab.sources.scenes.scenes_reconstruction",
     "ScenesViews": "g_ray_lab.sources.reconstruction_settings",
-    "make_random_room": "g_ray.demo.random_room",
+    "make_random_room": "g_ray.demo.room",
     "resample": "g_ray.rays.resample",
 }
 

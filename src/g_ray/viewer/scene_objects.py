@@ -1,10 +1,12 @@
-"""Draw a photograph in 3D on the rays of its own lens: flat for a pinhole, curved for a fisheye, a sphere for a
-panorama."""
+"""What the browser draws in 3D: photographs on the rays of their own lenses, and a grid with a scale bar."""
 
+import math
 from pathlib import Path
 
 import numpy as np
 import torch
+import viser
+import viser.transforms as tf
 from jaxtyping import Float, UInt8
 from PIL import Image
 from trimesh import Trimesh
@@ -13,10 +15,12 @@ from trimesh.visual.material import PBRMaterial
 
 from g_ray.cameras.camera import Camera
 from g_ray.export.frusta import FLAT_DEG
+from g_ray.export.result import Unit
 from g_ray.media.images import open_photo
+from g_ray.viewer.viewpoint import make_upright_basis
 
-CELLS = 24
-"""Of the mesh, across and down."""
+MESH_CELLS = 24
+"""Cells of the mesh of a photograph, across and down."""
 
 
 def read_thumbnail(path: Path, side: int) -> UInt8[np.ndarray, "h w 3"]:
@@ -56,7 +60,7 @@ def build_photo_surface(camera: Camera, photo: UInt8[np.ndarray, "h w 3"], size:
 
     None if no cell of the mesh has rays at all of its corners.
     """
-    u, v = np.meshgrid(np.linspace(0, 1, CELLS + 1), np.linspace(0, 1, CELLS + 1))
+    u, v = np.meshgrid(np.linspace(0, 1, MESH_CELLS + 1), np.linspace(0, 1, MESH_CELLS + 1))
     shares = np.stack([u, v], -1).reshape(-1, 2)
     rays, valid = _cast_rays(camera, shares)
     flat = valid.all() and rays[:, 2].min() > np.cos(np.deg2rad(FLAT_DEG))
@@ -109,8 +113,100 @@ def _cast_rays(
 
 def _triangulate(valid: np.ndarray) -> np.ndarray:
     """Return two triangles for each cell of the grid whose four corners are valid."""
-    corner = np.arange((CELLS + 1) ** 2).reshape(CELLS + 1, CELLS + 1)
+    corner = np.arange((MESH_CELLS + 1) ** 2).reshape(MESH_CELLS + 1, MESH_CELLS + 1)
     a, b, c, d = (x.flatten() for x in (corner[:-1, :-1], corner[:-1, 1:], corner[1:, 1:], corner[1:, :-1]))
     cells = np.stack([a, b, c, d], -1)
     cells = cells[valid[cells].all(1)]
     return np.concatenate([cells[:, [0, 1, 2]], cells[:, [0, 2, 3]]])
+
+
+CELL = 0.3
+"""Approximate side of a cell of the grid, in median depths of the points."""
+GRID_CELLS = 40
+"""Largest number of cells along a side of the grid."""
+LINES, SECTIONS, BAR = (150, 155, 165), (120, 125, 135), (255, 79, 154)
+"""Visible on white and on black."""
+
+
+def round_length(length: float) -> float:
+    """Return the largest of 1, 2 and 5 times a power of ten that is no longer than `length`."""
+    power = 10.0 ** math.floor(math.log10(length))
+    return max(step * power for step in (1, 2, 5) if step * power <= length * (1 + 1e-9))
+
+
+def format_length(length: float, unit: Unit) -> str:
+    """Format a length: in meters only if the scale is known."""
+    if unit == "metre":
+        return f"{length:g} m"
+    return f"{length:g} unit" if length == 1 else f"{length:g} units"
+
+
+class SceneGuides:
+    """Grid and scale bar. A cell of the grid is as long as the bar."""
+
+    def __init__(
+        self,
+        server: viser.ViserServer,
+        points: Float[np.ndarray, "n 3"],
+        centers: Float[np.ndarray, "view 3"],
+        up: Float[np.ndarray, "3"],
+        depth: float,
+        unit: Unit,
+    ) -> None:
+        self.length = round_length(CELL * depth)
+        basis = make_upright_basis(up)
+        # x and y of the grid are horizontal, z is up: right, forward, −down.
+        axes = np.stack([basis[:, 0], basis[:, 2], up], 1)
+        inside = points @ axes
+        low, high = np.quantile(inside, (0.02, 0.98), axis=0)
+        # Cameras are few and matter all: the grid reaches below each of them.
+        low[:2], high[:2] = (
+            np.minimum(low, (centers @ axes).min(0))[:2],
+            np.maximum(high, (centers @ axes).max(0))[:2],
+        )
+        cells = np.clip(np.ceil((high - low)[:2] / self.length) + 1, 4, GRID_CELLS)
+        middle = np.round((low + high) / 2 / self.length) * self.length
+        middle[2] = low[2]
+        width, height = (cells * self.length).tolist()
+        self.grid = server.scene.add_grid(
+            "/guides/grid",
+            width,
+            height,
+            cell_size=self.length,
+            section_size=5 * self.length,
+            cell_color=LINES,
+            section_color=SECTIONS,
+            fade_distance=200 * depth,
+            shadow_opacity=0.0,
+            wxyz=tf.SO3.from_matrix(axes).wxyz,
+            position=axes @ middle,
+        )
+        # On the floor below the cameras: in front of the first viewpoint, and not behind their photographs.
+        place = np.median(centers @ axes, axis=0)
+        place[2] = low[2]
+        self._add_bar(server, place, axes, unit)
+
+    def _add_bar(
+        self,
+        server: viser.ViserServer,
+        middle: Float[np.ndarray, "3"],
+        axes: Float[np.ndarray, "3 3"],
+        unit: Unit,
+    ) -> None:
+        """Add a bar with a tick at each end and its length below; `middle` is in the axes of the grid."""
+        ends = [axes @ (middle + side * self.length * np.array([0.5, 0, 0])) for side in (-1, 1)]
+        tick = 0.1 * self.length * axes[:, 1]
+        lines = [ends, *((end - tick, end + tick) for end in ends)]
+        self.bar = server.scene.add_line_segments(
+            "/guides/bar", np.array(lines, np.float32), BAR, thickness=4.0, thickness_units="screen"
+        )
+        self.label = server.scene.add_label(
+            "/guides/length",
+            format_length(self.length, unit),
+            position=(ends[0] + ends[1]) / 2,
+            anchor="top-center",
+        )
+
+    def show(self, visible: bool) -> None:
+        for part in (self.grid, self.bar, self.label):
+            part.visible = visible
