@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from g_ray import OpenCVFisheye, Pinhole, Pose, Views, attention, encoding
-from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import make_random_room
 
 PATCH = 16
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from g_ray import OpenCVFisheye, Pinhole, Pose
-from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import make_random_room
 from g_ray.synthesis.synthesizer import Synthesizer, load_network
 from g_ray.viewer.animation import save_picture
 from g_ray_lab.metrics.image_metrics import psnr

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from g_ray.cameras.camera import Camera
-from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import make_random_room
 from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.export.result import Reconstruction
 from g_ray.geometry.pose import Pose

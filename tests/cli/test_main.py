@@ -1,8 +1,13 @@
 """The command line: quick help, one-line errors, exit codes."""
 
+import contextlib
+import io
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Sequence
+from functools import cache
 
 import pytest
 
@@ -10,6 +15,7 @@ from g_ray import __version__
 from g_ray.cli import commands
 from g_ray.cli.demo import Demo
 from g_ray.cli.main import main
+from g_ray.cli.reconstruct import GROUPS
 
 
 def g_ray(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -116,3 +122,63 @@ def test_only_the_chosen_command_is_imported():
         "assert 'g_ray.cli.reconstruct' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def list_help_pages() -> list[list[str]]:
+    """Every command, and the subcommands and recipes that their help lists."""
+    pages = [[name] for name in commands.list_commands()]
+    for page in pages:
+        shown = show_help(page)
+        pages += [[*page, name] for name in re.findall(r"^ {4}• ([\w-]+)", shown, re.MULTILINE)]
+    return pages
+
+
+def show_help(words: Sequence[str]) -> str:
+    """Return what `g-ray WORDS --help` prints."""
+    return _show_help(*words)
+
+
+@cache
+def _show_help(*words: str) -> str:
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), pytest.raises(SystemExit) as stop:
+        main([*words, "--help"])
+    assert stop.value.code == 0
+    return output.getvalue()
+
+
+def test_help_has_plain_placeholders_and_no_empty_defaults():
+    pages = list_help_pages()
+    assert len(pages) > 50
+    for words in pages:
+        shown = show_help(words)
+        unwanted = re.search(r"\{None|\|None|\[\[|\(default: (None)?\)|\b(STR|INT|FLOAT)\b", shown)
+        assert unwanted is None, (words, unwanted)
+
+
+def test_options_of_reconstruct_are_in_groups():
+    shown = show_help(["reconstruct"])
+    titles = re.findall(r"^ (\w[\w ]*)\n -+$", shown, re.MULTILINE)
+    assert titles == ["positional arguments", *GROUPS, "options"]
+    assert re.findall(r"^  (-\S+)", shown.partition("\n options\n")[2], re.MULTILINE) == ["-h,"]
+    assert all(f"\n  --{name}" in shown for names in GROUPS.values() for name in names)
+    assert "  --size N " in shown and "  --masks PATH " in shown
+    assert re.search(r"--confidence NUMBER[^-]+\(default:\s+0\.2\)", shown)
+
+
+@pytest.mark.parametrize("words", ["--help", "reconstruct --help"])
+def test_a_closed_pipe_ends_quietly(words):
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {sys.executable} -m g_ray {words} | true"],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["rays", "a.json"]])
+def test_without_the_packages_of_the_tool_it_names_what_to_install(words):
+    code = f"import sys; sys.modules['tyro'] = None; from g_ray.cli.main import main; sys.exit(main({words}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "g-ray: the command line needs more packages: pip install 'g-ray[tool]'\n"

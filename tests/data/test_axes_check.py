@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from g_ray.cameras import OpenCV, OpenCVFisheye, Pinhole
-from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import make_random_room
 from g_ray.geometry.pose import Pose
 from g_ray_lab.sources.axes_check import (
     DECLARED,

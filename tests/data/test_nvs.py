@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from g_ray.demo.random_room import make_random_room
-from g_ray.demo.room import Room
+from g_ray.demo.room import Room, make_random_room
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.resample import center_box, resample

@@ -12,7 +12,7 @@ from room_scenes import compute_covisibility
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.cameras.distortion import critical_angle, rho_slope
-from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import make_random_room
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 from g_ray_lab.sources.batches import ReconstructionBatch

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from g_ray.cameras import CAMERAS, OpenCVFisheye, Pinhole
-from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import make_random_room
 from g_ray.geometry.pose import Pose
 from g_ray.rays.resample import center_box, compute_resampling_weights, resample
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
-from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import make_random_room
 from g_ray.demo.textures import PATTERNS
 from g_ray.geometry.pose import Pose
 

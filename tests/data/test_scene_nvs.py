@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 
-from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import make_random_room
 from g_ray.geometry.pose import Pose
 from g_ray.rays.resample import fit_box
 from g_ray_lab.metrics.image_metrics import psnr

@@ -110,7 +110,7 @@ def test_points_depths_rays_and_poses_are_of_one_world(data):
 
 def test_depth_is_what_the_room_has_on_those_rays(room_scenes, tmp_path):
     """Crops, zooms and resizing move nothing: every pixel's ray, cast again, meets the surface that it is given."""
-    from g_ray.demo.random_room import make_random_room
+    from g_ray.demo.room import make_random_room
 
     shots = room_scenes.shots(4, ("pinhole", "fisheye"), width=160, height=120)
     room_scenes.write_nerfstudio_depth(tmp_path, shots)

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
-from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import make_random_room
 from g_ray.formats import read_scene
 from g_ray.formats.seven_scenes import COLOR_FROM_DEPTH, KinectDepthFile
 from g_ray.geometry.pose import Pose

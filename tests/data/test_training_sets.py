@@ -10,7 +10,7 @@ from PIL import Image
 from scipy.spatial.transform import Rotation
 
 from g_ray.cameras import Pinhole
-from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import make_random_room
 from g_ray.formats import SCENES, find_scenes, read_scene
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import convert_to_ray_depth

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import make_random_room
 from g_ray.formats.cameras_json import read_cameras
 from g_ray.media.images import read_photo
 

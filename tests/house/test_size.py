@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 
 from g_ray.cameras import Pinhole
-from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import make_random_room
 from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import write_cameras
 from g_ray.geometry.pose import Pose

@@ -9,7 +9,7 @@ import torch
 pytest.importorskip("pycolmap", reason="structure from motion needs pycolmap")
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
-from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import make_random_room
 from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.formats.calibration_source import CalibratedView
 from g_ray.geometry.pose import Pose

@@ -14,7 +14,7 @@ pytest.importorskip("pycolmap", reason="structure from motion needs pycolmap")
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.cli.main import main
-from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import make_random_room
 from g_ray.export.result import read_reconstruction
 from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import read_cameras, write_cameras

@@ -9,7 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from g_ray.cameras import CAMERAS, Equirectangular, OpenCVFisheye, Pinhole, RayMapCamera
-from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import make_random_room
 from g_ray.geometry.pose import Pose
 from g_ray.rays.pinhole_merge import merge_depths, solve_log_scales
 from g_ray.rays.virtual_pinholes import VirtualPinholes, cover_with_pinholes, is_closed, look_along

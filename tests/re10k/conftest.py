@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from g_ray.cameras import Pinhole
-from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import make_random_room
 from g_ray.geometry.pose import Pose
 
 WIDTH, HEIGHT, FRAMES = 160, 90, 32

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g_ray.cameras import Pinhole
-from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import make_random_room
 from g_ray.geometry.pose import Pose
 from g_ray.rays.resample import fit_box
 from g_ray_lab.datasets.re10k import open_clips

@@ -178,7 +178,7 @@ def test_as_a_library(capture, room):
         (["--at-once", "5", "--max-memory", "1"], "give one of them"),
         (["--max-memory", "0"], "above 0"),
         (["--max-memory", "0.000001"], "raise --max-memory or lower --size"),
-        (["--metric", "--poses", "ignore"], "leaves them aside"),
+        (["--metric", "--poses", "ignore"], "does not use them"),
         (["--metric", "--calibration", "LENSES"], "0 of 8 views have one"),
         (["--poses", "ignore", "--distance", "v0.png", "nobody.png", "1"], "none of the photographs"),
         (["--poses", "ignore", "--distance", "v0.png", "v0.png", "1"], "twice"),

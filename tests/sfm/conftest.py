@@ -8,7 +8,7 @@ import torch
 pytest.importorskip("pycolmap", reason="structure from motion needs pycolmap")
 
 from g_ray.cameras import DoubleSphere, Equirectangular, OpenCV, OpenCVFisheye, Pinhole, RayMapCamera
-from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import make_random_room
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import fit_similarity_to_poses
 

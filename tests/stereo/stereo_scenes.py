@@ -5,7 +5,7 @@ import math
 import torch
 
 from g_ray.cameras import Camera, Equirectangular, OpenCVFisheye, Pinhole
-from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import make_random_room
 from g_ray.geometry.pose import Pose
 from g_ray.stereo import StereoView
 

@@ -16,8 +16,7 @@ from g_ray.export.export_options import ExportOptions
 from g_ray.export.result import read_reconstruction
 from g_ray.export.write_files import write_reconstruction
 from g_ray.viewer.colors import NOTHING, map_to_heat
-from g_ray.viewer.reconstruction_report import write_report
-from g_ray.viewer.report_pictures import Scales, make_view_pictures
+from g_ray.viewer.reconstruction_report import Scales, make_view_pictures, write_report
 
 from ..html_page import Page
 

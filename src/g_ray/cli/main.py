@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # File names and foreign labels may hold characters that a terminal's encoding lacks.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    # OpenMP's threads spin while they wait for one another; beside other programs that took 30 times as long as one
+    # OpenMP's threads spin while they wait for one another; next to other programs that took 30 times as long as one
     # thread (docs: benchmarks). Read when torch is imported, which is later.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     warnings.formatwarning = _format_warning
@@ -44,11 +44,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         code = parse_command(arguments).run()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader, such as `head`, has had enough. Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         return _print_error("stopped", 130)
     except ModuleNotFoundError as error:
         if error.name and error.name.startswith("g_ray"):
             raise
+        if error.name == "tyro":
+            return _print_error("the command line needs more packages: pip install 'g-ray[tool]'", 2)
         return _print_error(
             f"this command needs {error.name}; install it with: {_suggest_install(arguments)}", 2
         )
@@ -71,7 +78,7 @@ def parse_command(arguments: Sequence[str]) -> Any:
     check_no_empty_argument(arguments)
     name, words = (arguments[0], list(arguments[1:])) if arguments else ("", [])
     if name in ("-h", "--help"):
-        print(format_overview())
+        print(format_overview(), flush=True)
         raise SystemExit(0)
     if name not in (*TOOL, *LAB, *list_commands()):
         print(format_overview(), file=sys.stderr)
@@ -88,10 +95,12 @@ def parse_words(name: str, command: Any, words: Sequence[str]) -> Any:
     """
     import tyro
 
+    from g_ray.cli.option_help import group_options, make_registry
+
     kind, words, registry = command.prepare(words) if hasattr(command, "prepare") else (command, words, None)
-    said = io.StringIO()
+    printed, complaint = io.StringIO(), io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
+        with make_registry(), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(complaint):
             return tyro.cli(
                 kind,
                 prog=f"g-ray {name}",
@@ -106,7 +115,10 @@ def parse_words(name: str, command: Any, words: Sequence[str]) -> Any:
         error = _find_own_error(stop)
         if error is not None:
             raise error from None
-        sys.stderr.write(said.getvalue())
+        sys.stderr.write(complaint.getvalue())
+        lines = group_options(printed.getvalue(), getattr(command, "GROUPS", {})).splitlines()
+        sys.stdout.writelines(f"{line.rstrip()}\n" for line in lines)
+        sys.stdout.flush()
         raise
 
 

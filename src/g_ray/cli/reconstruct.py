@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import tyro
 
@@ -14,9 +14,26 @@ if TYPE_CHECKING:
     from g_ray.export.result import Reconstruction
 
 
+GROUPS = {
+    "photographs": ("every", "frames", "as-stored", "masks", "rig", "into"),
+    "calibration": ("calibration", "resize-calibration", "poses", "metric", "distance", "truth"),
+    "model": (
+        *("model", "weights", "size", "device", "max-memory", "at-once", "precision", "lenses", "fit"),
+        *("refine", "place-by", "fill", "unplaced"),
+    ),
+    "output": (
+        *("out", "confidence", "edges", "voxel", "sky", "max-points", "max-tracks"),
+        *("depth-size", "depth-exr", "depth-npy"),
+    ),
+}
+"""Options by the heading that the help lists them under."""
+
+
 @dataclass(frozen=True)
 class Reconstruct:
     """Reconstruct a scene from photographs with known (or estimated) calibration, whatever their lenses and sizes."""
+
+    GROUPS: ClassVar = GROUPS
 
     images: tyro.conf.Positional[tuple[str, ...]]
     """Photographs: files, folders, patterns, or a video."""
@@ -25,7 +42,7 @@ class Reconstruct:
     calibration: tuple[str, ...] = ()
     """Where cameras come from: a file or folder (COLMAP, nerfstudio, OpenCV, Kalibr, ROS, ScanNet++, ETH3D, Aria,
     CamOdoCal, ORB-SLAM, Basalt, Open3D, Metashape, cameras.json, ray maps), exif, estimate[:NAME], or several as
-    PATTERN=SOURCE. Without it, a COLMAP model, transforms.json, cameras.json or other scene folder beside the
+    PATTERN=SOURCE. Without it, a COLMAP model, transforms.json, cameras.json or other scene folder next to the
     photographs, or an estimate."""
     model: ModelName | None = None
     """stereo (default): structure from motion with the lenses as they are, then depth by comparing photographs along
@@ -48,9 +65,9 @@ class Reconstruct:
     """A scene folder with depth maps (nerfstudio, COLMAP, WAI, 7-Scenes) or a COLMAP model with points: the result is
     scored with them."""
     every: int | None = None
-    """Of a video take every n-th frame."""
+    """Take every n-th frame of a video."""
     frames: int | None = None
-    """Of a video take so many frames, evenly spread (32)."""
+    """Take this many frames of a video, evenly spread (default: 32)."""
     resize_calibration: bool = False
     """Scale calibrations that were made at another size of the same photograph."""
     as_stored: bool = False
@@ -139,7 +156,7 @@ class Reconstruct:
             )
         if self.metric and self.poses == "ignore":
             raise ValueError(
-                "--metric says that known poses are in meters, but --poses ignore leaves them aside"
+                "--metric declares known poses to be in meters, but --poses ignore does not use them"
             )
         if self.distance is not None and not 0 < self.distance[2] < math.inf:
             raise ValueError(f"--distance {self.distance[2]} m: give a length above 0")

@@ -49,7 +49,7 @@ class Synthesize:
     fps: int | None = None
     """Frames per second (24)."""
     weights: Path = Path("nvs-rooms")
-    """A file that g-ray train has written, or the name of weights that come with g-ray."""
+    """A file written by g-ray train, or the name of weights that come with g-ray."""
     baseline: float | None = None
     """Scale poses so that the farthest context is this far from the first; if not given, as in the training."""
     full_size: bool = False
@@ -102,7 +102,7 @@ class Synthesize:
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"--{name} must be positive and finite, got {value}")
             if value is not None and name != "baseline" and self.path is None:
-                raise ValueError(f"--{name} goes with --path; leave it away or give one")
+                raise ValueError(f"--{name} needs --path: add it, or leave out the option")
         if self.frames is not None and self.frames > MAX_FRAMES:
             raise ValueError(f"--frames {self.frames}: a path has {MAX_FRAMES} frames at most")
         if self.path == "interpolate" and self.extent is not None:

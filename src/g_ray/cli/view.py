@@ -12,7 +12,7 @@ class View:
     """Look at a reconstruction in the browser: points, cameras, and where attention goes from a clicked pixel."""
 
     folder: Annotated[Path, tyro.conf.Positional]
-    """What g-ray reconstruct has written."""
+    """A folder written by g-ray reconstruct."""
     weights: str | None = None
     """Also show a network's own attention: a file, a folder, a Hugging Face id owner/name, or g-ray-rooms."""
     size: int | None = None
@@ -20,7 +20,7 @@ class View:
     host: str = "127.0.0.1"
     """Address to listen on; 127.0.0.1 serves this machine alone, 0.0.0.0 everyone who can reach it."""
     port: int = 8080
-    """Port of the page; the 3D scene takes the next free one."""
+    """Port of the page; 0 takes a free one."""
     max_points: int = 600_000
     """Points in the scene, at most."""
 
@@ -38,5 +38,5 @@ class View:
             max_points=self.max_points,
         )
         with view:
-            print(f"{self.folder}: open {view.address} in a browser; Ctrl-C ends it", flush=True)
+            print(f"{self.folder}: open {view.address} in a browser; Ctrl-C stops it", flush=True)
             view.wait()

@@ -24,7 +24,7 @@ from g_ray.demo.phases import (
     draw_phase_figure,
     draw_shared_ray_pairs,
 )
-from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import make_random_room
 from g_ray.geometry.pose import Pose
 from g_ray.viewer.angle_maps import LensView, draw_angle_maps
 from g_ray.viewer.colors import CAMERA_COLORS

@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.cameras.camera import Camera
-from g_ray.demo.random_room import OBJECT_COLORS, make_random_room
-from g_ray.demo.room import Room
+from g_ray.demo.room import OBJECT_COLORS, Room, make_random_room
 from g_ray.demo.textures import PATTERNS
 from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.export.result import Reconstruction

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -42,22 +42,22 @@ BANKS = (GRID_ROPE, G_RAY, G_RAY_FINE)
 
 @dataclass(frozen=True)
 class TokenGrid:
-    """Coordinates of one view's patch tokens, and the rays through their centers."""
+    """Coordinates of one view's patch tokens, the rays through their centers, and which of them exist."""
 
     positions: Float[Tensor, "row column 2"]
     directions: Float[Tensor, "row column 3"]
+    valid: Bool[Tensor, "row column"]
 
 
 def make_token_grids(cameras: Sequence[Camera], patch: int, name: str) -> list[TokenGrid]:
     """Make the patch tokens of each camera in the named coordinate."""
     tokens = Views(list(cameras)).tokens(patch)
     positions = get_coordinate(name)(tokens).values[0, :, 0]
-    directions = tokens.rays().directions[0, :, 0]
-    grids = []
-    for segment, span in tokens.layout.iterate_spans():
-        shape = (segment.rows, segment.columns)
-        grids.append(TokenGrid(positions[span].unflatten(0, shape), directions[span].unflatten(0, shape)))
-    return grids
+    parts = (positions, tokens.rays().directions[0, :, 0], tokens.valid().reshape(-1))
+    return [
+        TokenGrid(*(part[span].unflatten(0, (segment.rows, segment.columns)) for part in parts))
+        for segment, span in tokens.layout.iterate_spans()
+    ]
 
 
 def compute_prior_maps(

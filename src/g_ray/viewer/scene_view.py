@@ -1,6 +1,7 @@
 """Show a reconstruction in 3D in the browser: points, cameras with their photographs, and controls for them."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +17,7 @@ from g_ray.export.points import PointCloud, collect_points
 from g_ray.export.result import Reconstruction
 from g_ray.formats.calibration_source import CalibratedView
 from g_ray.viewer.colors import CAMERA_COLORS
-from g_ray.viewer.photo_surface import build_photo_surface, read_thumbnail
-from g_ray.viewer.scene_guides import SceneGuides
+from g_ray.viewer.scene_objects import SceneGuides, build_photo_surface, find_surface_share, read_thumbnail
 from g_ray.viewer.viewpoint import choose_viewpoint
 
 MAX_POINTS = 600_000
@@ -76,7 +76,13 @@ class SceneView:
     ) -> None:
         self.server = server
         self.looking: Look | None = None
+        self.on_pixel: Callable[[int, float, float], None] = lambda view, u, v: None
+        """Called with a view and a pixel of its photograph when somebody who looks from there clicks on it."""
         self.reconstruction = reconstruction
+        self.thumbnails = [
+            read_thumbnail(reconstruction.get_image_path(view.name), THUMBNAIL)
+            for view in reconstruction.cameras()
+        ]
         cloud = collect_points(reconstruction, ExportOptions(confidence=0.0, max_points=max_points))
         self.confidence = np.sort(cloud.confidence)
         self.size = choose_frustum_size(reconstruction, cloud)
@@ -107,7 +113,7 @@ class SceneView:
         self.update_visibility()
 
     def update_visibility(self, *_: object) -> None:
-        """Show and hide what the switches say; the points themselves are not sent again."""
+        """Show and hide objects as the switches are set; the points themselves are not sent again."""
         inside = self.looking is not None
         for view in self.views:
             # Inside of a frustum, those of other views would stand in the way.
@@ -145,12 +151,25 @@ class SceneView:
         # A window narrower than the photograph needs a larger vertical angle to show its sides.
         needed = max(high, 2 * math.atan(math.tan(across / 2) / max(client.camera.aspect, 0.1)))
         self._end_look()
-        surface = self._build_surface(view, SHARP)
+        sharp = read_thumbnail(self.reconstruction.get_image_path(view.name), SHARP)
+        surface = build_photo_surface(view.camera, sharp, self.size)
         photo = None if surface is None else self._add_surface("/looking", surface, view)
+        if photo is not None:
+            photo.on_click(lambda event: self._pick_pixel(number, surface, event))
         self.looking = Look(client.client_id, center, photo)
         self.choice.value = view.name  # also after a click, so that "overview" can be chosen
         self._move(client, center, center + self.depth * forward, -down, needed)
         self.update_visibility()
+
+    def _pick_pixel(self, number: int, surface: Trimesh, event: Any) -> None:
+        """Pass on the pixel of a click on the photograph that a browser looks at."""
+        view = self.views[number].view
+        assert view.pose is not None
+        pose = view.pose.world_from_cam.double().numpy(force=True)
+        ray = np.stack([np.array(event.ray_origin) - pose[:3, 3], event.ray_direction]) @ pose[:3, :3]
+        share = find_surface_share(surface, *ray)
+        if share is not None:
+            self.on_pixel(number, *(share * [view.camera.width, view.camera.height]).tolist())
 
     def show_overview(self, client: viser.ClientHandle) -> None:
         """Move a browser's camera to where it was at first."""
@@ -220,7 +239,7 @@ class SceneView:
             max=99,
             step=1,
             initial_value=START_HIDDEN,
-            hint="Of the points, the least confident",
+            hint="Share of the points, the least confident first",
         )
         self.point_size = gui.add_slider(
             "Points",
@@ -228,7 +247,7 @@ class SceneView:
             max=0.2,
             step=0.005,
             initial_value=0.035,
-            hint="Their size, in sizes of a frustum",
+            hint="Size of points, relative to a frustum",
         )
         self.frusta = gui.add_checkbox("Cameras", initial_value=True)
         self.photos = gui.add_checkbox("Photographs", initial_value=True)
@@ -295,7 +314,7 @@ class SceneView:
             cast_shadow=False,
             position=center,
         )
-        surface = self._build_surface(view, THUMBNAIL)
+        surface = build_photo_surface(view.camera, self.thumbnails[number], self.size)
         photo = None if surface is None else self._add_surface(f"/views/{number}/photo", surface, view)
         for handle in (ball, photo):
             if handle is not None:
@@ -307,10 +326,6 @@ class SceneView:
         floor = self.compute_floor(hidden_percent)
         count = int(np.searchsorted(-cloud.confidence, -floor, side="right"))
         return cloud.positions[:count].astype(np.float32), cloud.colors[:count]
-
-    def _build_surface(self, view: CalibratedView, side: int) -> Trimesh | None:
-        photo = read_thumbnail(self.reconstruction.get_image_path(view.name), side)
-        return build_photo_surface(view.camera, photo, self.size)
 
     def _add_surface(self, name: str, surface: Trimesh, view: CalibratedView) -> Any:
         assert view.pose is not None

@@ -9,9 +9,9 @@ from jaxtyping import Float
 from g_ray.geometry.pose import Pose
 
 MIN_AGREEMENT = 0.2
-"""Length of a mean of unit vectors below which they point everywhere, and the mean says nothing."""
+"""Length of a mean of unit vectors below which they point everywhere, and the mean is meaningless."""
 MEAN_WEIGHT = 0.02
-"""Of the mean up direction beside the horizontal axes, in squared sines."""
+"""Weight of the mean up direction compared with the horizontal axes, in squared sines."""
 BEHIND, ABOVE = 0.9, 0.55
 """How far the first viewpoint is behind and above the cameras, in median depths."""
 

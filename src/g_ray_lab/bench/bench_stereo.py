@@ -18,7 +18,7 @@ from PIL import Image
 from torch import Tensor
 
 from g_ray.cameras import OpenCVFisheye, Pinhole
-from g_ray.demo.random_room import make_random_room
+from g_ray.demo.room import make_random_room
 from g_ray.geometry.pose import Pose
 from g_ray.media.images import FORMATS
 from g_ray.stereo import DepthMap, StereoOptions, StereoView, estimate_depths, sweep_view

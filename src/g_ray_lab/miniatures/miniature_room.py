@@ -13,8 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
-from g_ray.demo.random_room import make_random_room
-from g_ray.demo.room import Room
+from g_ray.demo.room import Room, make_random_room
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 from g_ray.runtime.files import atomic_path, write_atomically

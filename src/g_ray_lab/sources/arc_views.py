@@ -17,8 +17,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.demo.random_room import make_random_room
-from g_ray.demo.room import Room
+from g_ray.demo.room import Room, make_random_room
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
 from g_ray.runtime.files import atomic_path

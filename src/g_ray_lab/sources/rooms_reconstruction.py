@@ -13,8 +13,7 @@ from torch import Tensor
 
 from g_ray.cameras.camera import Camera
 from g_ray.cameras.equirectangular import Equirectangular
-from g_ray.demo.random_room import make_random_room
-from g_ray.demo.room import Rendering, Room
+from g_ray.demo.room import Rendering, Room, make_random_room
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
