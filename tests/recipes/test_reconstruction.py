@@ -12,7 +12,7 @@ from g_ray_lab.recipes import reconstruction_recipes as recipes
 from g_ray_lab.sources.mixture import MixtureReconstruction
 from g_ray_lab.sources.reconstruction_settings import ScenesViews
 from g_ray_lab.sources.rooms.rooms_reconstruction import RoomsReconstruction
-from g_ray_lab.tables.reproduce import ReconAblation
+from g_ray_lab.tables.ablation_tables import ReconAblation
 from g_ray_lab.training.distributed import World
 from g_ray_lab.training.engine import train
 from g_ray_lab.training.learner import Learner

@@ -17,7 +17,6 @@ from g_ray.models.checkpoint import find_file, load_reconstruction
 from g_ray.models.inference import run_inference
 from g_ray.models.reconstruction_config import get_reconstruction_method
 from g_ray.models.reconstruction_network import ReconstructionModel
-from g_ray.runtime.parts import Parts, hash_file
 from g_ray_lab.bench.bench_reconstruction import (
     BenchmarkCase,
     ResidentMemory,
@@ -25,6 +24,7 @@ from g_ray_lab.bench.bench_reconstruction import (
     run_in_subprocess,
 )
 from g_ray_lab.metrics.intervals import compute_run_interval
+from g_ray_lab.scoring.store import Store, hash_file
 
 OURS = "gray"
 MODES = (OURS, "rope_vo", "rope")
@@ -82,7 +82,7 @@ def measure_runtime(
     trials: int,
     precision: str,
     device: str,
-    parts: Parts,
+    store: Store,
     progress: Callable[[str], None] = lambda line: None,
 ) -> list[dict[str, Any]]:
     """Return a row per number of views: seconds of every trial and mode, paired differences and peak memory."""
@@ -95,7 +95,7 @@ def measure_runtime(
         case = RuntimeCase(weights, model, count, size, precision, device)
         progress(f"{count} views: {trials} trials of {len(MODES)} modes")
         key = {**case.identify(), "trials": trials}
-        measured = parts.measure(f"views-{count}", key, lambda case=case: measure_case(case, trials))
+        measured = store.measure(f"views-{count}", key, lambda case=case: measure_case(case, trials))
         rows.append({"views": count, **summarize_trials(measured["seconds"]), **measured})
     return rows
 

@@ -16,11 +16,9 @@ from g_ray_lab.datasets.scannetpp import extract_iphone_frames, list_scannetpp
 from g_ray_lab.preparation.downloads import DOWNLOADS, Download
 from g_ray_lab.preparation.unpack import NOTES, bring_in
 from g_ray_lab.preparation.verify import SceneCheck, verify_dataset
-from g_ray_lab.scoring.protocols.protocol_registry import PROTOCOLS
-from g_ray_lab.scoring.protocols.view_index import ViewIndex, freeze_views, write_view_index
+from g_ray_lab.scoring.protocol_registry import PROTOCOLS
+from g_ray_lab.scoring.view_index import COVISIBILITY, INDICES, ViewIndex, freeze_views, write_view_index
 
-INDICES = "indices"
-COVISIBILITY = "covisibility"
 Report = Callable[[str], None]
 
 
