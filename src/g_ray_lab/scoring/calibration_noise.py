@@ -46,7 +46,8 @@ from g_ray_lab.scoring.reconstruction_scorer import (
     score_batch,
 )
 from g_ray_lab.scoring.store import Store, split_range
-from g_ray_lab.scoring.study import Progress, TrainedNetwork
+from g_ray_lab.scoring.study import Progress
+from g_ray_lab.scoring.trained_networks import TrainedNetwork
 from g_ray_lab.sources.reconstruction_batch import ReconstructionBatch
 from g_ray_lab.sources.reconstruction_settings import ScenesViews
 from g_ray_lab.sources.scenes.scenes_reconstruction import ScenesReconstruction

@@ -1,4 +1,4 @@
-"""References of evaluations: what needs no weights, from the truth itself to cameras that do not move."""
+"""Models that can be evaluated: every model behind `Predictor`, and references that need no weights."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from g_ray.rays.ray_map import RayMap
 from g_ray.runtime.files import strip_paths
 from g_ray.sfm import SfMOptions, SparseScene, reconstruct_cameras
 from g_ray_lab.datasets.evaluation_scene import EvaluationView
-from g_ray_lab.scoring.set_prediction import PredictedSet, PredictedView, convert_view
+from g_ray_lab.scoring.set_prediction import PredictedSet, PredictedView, convert_view, stand_still
 from g_ray_lab.scoring.store import hash_file, hash_key
 
 
@@ -97,13 +97,12 @@ class StandingModel(EvaluatedModel):
         return {}
 
     def predict(self, views: Sequence[EvaluationView]) -> PredictedSet:
-        still = Pose.identity(dtype=torch.float64)
-        return PredictedSet(
-            tuple(
-                PredictedView(still, torch.ones_like(view.ray_depth), RayMap.from_camera(view.camera).valid)
-                for view in views
-            )
-        )
+        return PredictedSet(tuple(self._predict_view(RayMap.from_camera(view.camera)) for view in views))
+
+    def _predict_view(self, rays: RayMap) -> PredictedView:
+        still = stand_still(rays.directions[None, None])
+        depth = still.camera_points.norm(dim=-1)[0, 0]
+        return PredictedView(still.poses[0, 0].to(torch.float64), depth, rays.valid)
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +197,7 @@ def make_inputs(views: Sequence[EvaluationView], poses: bool) -> SceneInput:
 
 
 def predict_heads(predictor: NetworkPredictor, inputs: SceneInput) -> PredictedSet:
-    """Run the reconstruction network and keep what its heads say, as the paper scores it.
+    """Run the reconstruction network and keep the outputs of its heads, as the paper scores it.
 
     World points, camera points (and with them rays and depth) and poses are independent estimates; the tool for
     photographs puts depth on the calibrated rays instead, which would hide the error of rays.
@@ -239,7 +238,7 @@ and COLMAP what structure from motion knows without depth maps."""
 
 
 def make_model(name: str | None, settings: ModelSettings, poses: bool = False) -> EvaluatedModel:
-    """Make a model or a reference by its name; ValueError or OSError says what is wrong or must be installed."""
+    """Make a model or a reference by its name; ValueError or OSError names what is wrong or must be installed."""
     if name in REFERENCES:
         if settings != ModelSettings() or poses:
             raise ValueError(f"--model {name} is a reference: leave out --poses and the settings of models")
@@ -249,6 +248,6 @@ def make_model(name: str | None, settings: ModelSettings, poses: bool = False) -
     predictor = make_predictor(name, settings)
     if isinstance(predictor, NetworkPredictor) and settings.place_by is None:
         predictor = replace(predictor, place_by="network")  # tables are about networks, not about matches
-    # Once per model: large files take a while, and rows are asked for the hash again and again.
+    # Once per model: large files take a while, and every row has the hash in its key.
     weights = hash_weights(predictor.describe_settings().get("weights"))
     return PredictorModel(predictor, poses, predictor.NAME, weights)

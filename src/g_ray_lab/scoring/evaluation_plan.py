@@ -24,7 +24,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Limits:
-    """Options that make a run partial; the table says so."""
+    """Options that make a run partial, which the table then states."""
 
     scenes: tuple[str, ...] = ()
     """Only these scenes."""
@@ -84,7 +84,7 @@ class Plan:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Scenes that were asked for and are not in the index."""
+        """Selected scenes that are not in the index."""
         return tuple(
             scene for scene in self.index.missing if not self.limits.scenes or scene in self.limits.scenes
         )
@@ -115,7 +115,7 @@ def make_plan(
     limits: Limits,
     report: Report = lambda text: None,
 ) -> Plan:
-    """Read the view index beside the dataset, or freeze one into `indices`, and choose the sets."""
+    """Read the view index of the dataset, or freeze one into `indices`, and choose the sets."""
     if not root.is_dir():
         download = DATASETS[protocol.dataset].download
         raise ValueError(f"{root}: no such folder; g-ray data prepare {download} makes it")
@@ -151,9 +151,9 @@ def load_index(
     name: str, protocol: Protocol, root: Path, indices: Path, limits: Limits, report: Report
 ) -> ViewIndex:
     """Return the index that was frozen with the dataset or by an earlier run, or freeze it now into `indices`."""
-    beside, own = root / INDICES / f"{name}.json", indices / f"{name}.json"
-    if beside.is_file():
-        return read_view_index(beside, protocol)
+    shipped, own = root / INDICES / f"{name}.json", indices / f"{name}.json"
+    if shipped.is_file():
+        return read_view_index(shipped, protocol)
     if own.is_file():
         index = read_view_index(own, protocol)
         # An earlier run may have been limited to other scenes.

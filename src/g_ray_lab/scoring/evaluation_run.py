@@ -45,7 +45,7 @@ class Evaluation:
     """What is evaluated on what; picklable, so that worker processes can be given it."""
 
     name: str
-    """Of the protocol."""
+    """Name of the protocol."""
     protocol: Protocol
     data: Path
     out: Path

@@ -1,4 +1,9 @@
-"""Pairs of a wide image and a narrow one that is cut from it: the same center of projection, another field of view."""
+"""Where global attention looks in pairs of a wide image and a crop of it (paper, fig:attention), as numbers and maps.
+
+Weights are the network's own: softmax of its q and k after norm and encoding, averaged over global layers and heads.
+The position-only prior has the same softmax over constant features q = k = 1 (eq:app_score): what the encoding alone
+would attend to.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -40,7 +40,7 @@ class NVSProtocol(ABC):
     shard: Shard = field(default=WHOLE, kw_only=True)
     """Share of the batches of every setting; all of them by default."""
     limit: int | None = field(default=None, kw_only=True)
-    """Only so many scenes, to try things out; all of them by default."""
+    """Number of scenes, to try things out; all of them by default."""
 
     @property
     @abstractmethod
@@ -293,3 +293,16 @@ def make_shapes(square: FovProtocol, *, factors: bool = True) -> GroupedProtocol
         parts["aspect"] = square.reshape(side, half, fov_px=side)
         parts["fov"] = square.reshape(side, side, fov_px=half)
     return GroupedProtocol(parts)
+
+
+def make_path_shapes(side: int, scenes: int) -> GroupedProtocol:
+    """Return tests along real camera paths, wide and square; the lens is cropped to each shape."""
+    PathsData(side, side).find_file()  # fails now if there is none, not after training
+    square = PathsProtocol(side, side, scenes)
+    return GroupedProtocol({"wide": replace(square, height=side // 2), "square": square})
+
+
+def make_object_shapes(side: int, scenes: int) -> GroupedProtocol:
+    """Return tests on scanned objects, wide and square."""
+    ObjectArcsData(side, side).find_meshes()  # fails now if there are none
+    return make_shapes(ObjectFovProtocol(side, side, scenes), factors=False)

@@ -1,4 +1,8 @@
-"""Which frames of a scene form the sets that models are given: the published ways, each a small frozen dataclass."""
+"""Evaluation protocols: which frames of which dataset form sets, at which size, aligned and scored how.
+
+A protocol is a frozen description; its view index lists the frames by name. Samplings are the published ways to choose
+them, each a small frozen dataclass.
+"""
 
 import json
 import random
@@ -27,7 +31,7 @@ class ViewSet:
 
     views: tuple[str, ...]
     zooms: tuple[float, ...] = ()
-    """Of each view; empty if none is zoomed."""
+    """Zoom of each view; empty if none is zoomed."""
 
     @property
     def repeated(self) -> int:
@@ -45,7 +49,7 @@ class SamplingInput:
 
     scene: EvaluationScene
     number: int
-    """Of the scene in its protocol, which seeds depend on."""
+    """Position of the scene in its protocol, which seeds depend on."""
     root: Path
     compute_covisibility: Callable[[], Matrix]
 
@@ -57,7 +61,7 @@ class Sampling(ABC):
 
     @abstractmethod
     def draw(self, given: SamplingInput, count: int) -> list[tuple[int, ...]]:
-        """Return the sets of a scene with so many views (0: as many as there are), as indices of frames."""
+        """Return the sets of a scene with `count` views (0: as many as there are), as indices of frames."""
 
 
 @dataclass(frozen=True)
@@ -252,7 +256,7 @@ class Protocol:
     depth_range: tuple[float, float] = (0.0, float("inf"))
     """True depths that are scored, in the unit of the dataset."""
     reference: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Published values by model and metric, to print beside ours."""
+    """Published values by model and metric, to print next to ours."""
     notes: tuple[str, ...] = ()
     """What the publications leave open and was decided here."""
 

@@ -2,6 +2,7 @@
 
 `RoomsScorer` renders the same rooms through several kinds of lens. `PhotosScorer` uses real photographs as they are
 and re-projected into fisheye images. `FoldersScorer` has a setting for each kind of test folder, and photographs.
+`LensScorer` has lenses from 60° to the whole sphere.
 """
 
 from abc import abstractmethod
@@ -15,9 +16,9 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from g_ray.geometry.pose import Pose
 from g_ray.reconstruction.set_metrics import DepthName, ReconstructionScores, SetGeometry, score_sets
 from g_ray_lab.scoring.scorer import BatchScores, Scorer, join_shares
+from g_ray_lab.scoring.set_prediction import stand_still
 from g_ray_lab.scoring.store import WHOLE, Shard, hash_key, split_range
 from g_ray_lab.sources.random_lenses import draw_contained_fisheyes, reproject_batch
 from g_ray_lab.sources.reconstruction_batch import ReconstructionBatch
@@ -268,10 +269,8 @@ def score_batch(
 
 
 def predict_static(batch: ReconstructionBatch) -> SetGeometry:
-    """Predict points at distance 1 along the true rays, with all cameras at the origin."""
-    rays = batch.rays().directions
-    still = torch.eye(4).expand(*batch.images.shape[:2], 4, 4).to(rays)
-    return SetGeometry(rays, rays, rays, Pose(still))
+    """Predict static cameras and constant depth along the rays that a model is given."""
+    return stand_still(batch.rays().directions)
 
 
 LENS_TESTS: dict[str, tuple[Lens, ...]] = {

@@ -1,4 +1,4 @@
-"""What a model says of one set of views, at the pixels that are scored, and how it is stored."""
+"""The prediction of one set of views, at the pixels that are scored, and how it is stored."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,6 +13,7 @@ from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
+from g_ray.reconstruction.set_metrics import SetGeometry
 from g_ray_lab.datasets.evaluation_scene import EvaluationView
 
 ROTATION_SLACK = 1e-2
@@ -55,7 +56,7 @@ class PredictedSet:
     views: tuple[PredictedView | None, ...]
     notes: tuple[str, ...] = ()
     cpu_seconds: float = 0.0
-    """Of the prediction, all threads together."""
+    """For the prediction, all threads together."""
 
     @property
     def placed(self) -> tuple[int, ...]:
@@ -68,6 +69,12 @@ class PredictedSet:
         """Return the views that have a prediction, and their predictions."""
         pairs = [(view, one) for view, one in zip(views, self.views, strict=True) if one is not None]
         return [view for view, _ in pairs], [one for _, one in pairs]
+
+
+def stand_still(rays: Float[Tensor, "set view h w 3"]) -> SetGeometry:
+    """Predict points at distance 1 along the rays and cameras that do not move: what calibration alone gives."""
+    still = torch.eye(4).expand(*rays.shape[:2], 4, 4).to(rays)
+    return SetGeometry(rays, rays, rays, Pose(still))
 
 
 def convert_view(view: ReconstructedView, photo: EvaluationView) -> PredictedView:

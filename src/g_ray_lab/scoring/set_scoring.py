@@ -1,4 +1,4 @@
-"""Score the prediction of a set as its protocol says: SCORERS has a function for each way of alignment."""
+"""Score the prediction of a set by its protocol: SCORERS has a function for each way of alignment."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -191,15 +191,9 @@ def score_points(
     """
     pairs = [(view, one) for view, one in zip(views, predicted.views, strict=True) if one is not None]
     truth = np.concatenate([_list_true_points(view, view.valid) for view in views])
-    both = [view.valid & one.valid for view, one in pairs]
-    matched = np.concatenate(
-        [_list_true_points(view, mask) for (view, _), mask in zip(pairs, both, strict=True)]
-    )
+    matched = np.concatenate([_list_true_points(view, view.valid & one.valid) for view, one in pairs])
     predicted_points = np.concatenate(
-        [
-            one.get_world_points(view)[mask].double().numpy()
-            for (view, one), mask in zip(pairs, both, strict=True)
-        ]
+        [one.get_world_points(view)[view.valid & one.valid].double().numpy() for view, one in pairs]
     )
     limit = ICP_LIMIT_DTU_MM if scene.unit == "mm" else ICP_LIMIT_M
     return score_pointmaps(matched, predicted_points, icp_limit=limit, surface=truth).rows()
@@ -225,32 +219,22 @@ def score_da3(
     scan, with which all points of the object are compared.
     """
     placed, predictions = predicted.select_placed(views)
-    poses = Pose(torch.stack([_get_pose(view).world_from_cam.double() for view in placed]))
-    predicted_poses = Pose(torch.stack([one.pose.world_from_cam.double() for one in predictions]))
-    pairs = score_pairs(poses, predicted_poses, "da3-bench")
-    scores = {name: pairs[name] for name in ("auc_3", "auc_30")}
+    poses, predicted_poses = _stack_both_poses(views, predicted)
+    areas = score_pairs(poses, predicted_poses, "da3-bench")
+    scores = {name: areas[name] for name in ("auc_3", "auc_30")}
     if scene.surface is None or len(predictions) < 3:
         return scores
+    pairs = list(zip(placed, predictions, strict=True))
     if scene.volume is not None:
         depth = [
-            _make_depth_view(view, one, one.valid & _load_mask(protocol, scene, view))
-            for view, one in zip(placed, predictions, strict=True)
+            _make_depth_view(view, one, one.valid & _load_mask(protocol, scene, view)) for view, one in pairs
         ]
         points = torch.cat([view.list_points() for view in align_views(depth, poses)]).double().numpy()
         return {**scores, **score_scan(points, read_cloud(scene.surface), scene.volume.load())}
-    depth = [
-        _make_depth_view(view, one, one.valid & view.valid)
-        for view, one in zip(placed, predictions, strict=True)
-    ]
+    depth = [_make_depth_view(view, one, one.valid & view.valid) for view, one in pairs]
     settings = DA3_BENCH[protocol.dataset.removeprefix("da3-")]
     truth = sample_triangles(read_triangles(scene.surface), settings.samples)
     return {**scores, **score_fusion(truth, depth, poses, settings).rows()}
-
-
-def _get_pose(view: EvaluationView) -> Pose:
-    if view.pose is None:
-        raise ValueError(f"view {view.name} has no pose to score")
-    return view.pose
 
 
 def _make_depth_view(view: EvaluationView, one: PredictedView, valid: torch.Tensor) -> DepthView:
@@ -262,7 +246,7 @@ def _make_depth_view(view: EvaluationView, one: PredictedView, valid: torch.Tens
 
 
 def _load_mask(protocol: Protocol, scene: EvaluationScene, view: EvaluationView) -> Bool[Tensor, "h w"]:
-    """Return which pixels of a view show the object; all if the dataset does not say."""
+    """Return which pixels of a view show the object; all if the dataset has no mask."""
     frame = scene[view.name]
     if frame.mask is None:
         return torch.ones_like(view.valid)

@@ -4,7 +4,8 @@
  "missing": [SCENE, …], "sha256": HASH of all the rest}
 
 `settings` is the hash of the protocol and `dataset` that of a scene's names, cameras and poses: a dataset that is not
-the one that the index was made for is named, and not scored.
+the one that the index was made for is named, and not scored. Walks over overlapping views need covisibility, which is
+computed once per scene, across devices and camera models, and stored.
 """
 
 import hashlib

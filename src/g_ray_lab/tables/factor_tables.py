@@ -6,7 +6,6 @@ Rows are variants of a recipe, named VARIANT_METHOD. A variant on other scenes i
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from g_ray_lab.tables.recipe_changes import (
@@ -74,24 +73,10 @@ class FactorTable(FovTable):
         assert isinstance(protocol, RE10KProtocol)
         return GroupedProtocol({"wide": protocol, "square": replace(protocol, height=protocol.width)})
 
-    def build_paths_protocol(self) -> "NVSProtocol":
-        """Return the tests along real camera paths, at the two shapes; the lens is cropped to each of them."""
-        from g_ray_lab.scoring.nvs_protocols import GroupedProtocol, PathsProtocol
-        from g_ray_lab.sources.nvs_settings import PathsData
-
-        side = self.build_recipe(self.COMPARED[1]).data.width
-        PathsData(side, side).find_file()  # fails now if there is none, not after the training of other rows
-        square = PathsProtocol(side, side, FACTOR_SCENES)
-        return GroupedProtocol({"wide": replace(square, height=side // 2), "square": square})
-
-    def build_objects_protocol(self) -> "NVSProtocol":
-        """Return the tests on scanned objects, at the two shapes."""
-        from g_ray_lab.scoring.nvs_protocols import ObjectFovProtocol, make_shapes
-        from g_ray_lab.sources.nvs_settings import ObjectArcsData
-
-        side = self.build_recipe(self.COMPARED[1]).data.width
-        ObjectArcsData(side, side).find_meshes()  # fails now if there are none
-        return make_shapes(ObjectFovProtocol(side, side, FACTOR_SCENES), factors=False)
+    @property
+    def side(self) -> int:
+        """Width of the images of training."""
+        return self.build_recipe(self.COMPARED[1]).data.width
 
     def build_study(self) -> "Study":
         from g_ray_lab.scoring.study import Study
@@ -146,6 +131,8 @@ class NVSRayRoPE(FactorTable):
     COMPARED: ClassVar[tuple[str, str]] = ("rayrope_gray", "rayrope")
 
     def list_variants(self) -> Mapping[str, Variant]:
+        from g_ray_lab.scoring.nvs_protocols import make_path_shapes
+
         both = ("rayrope", "rayrope_gray")
         if self.scale == "paper":  # heads of 144 channels and LPIPS are in the recipe
             return {
@@ -153,7 +140,9 @@ class NVSRayRoPE(FactorTable):
                 "mse": Variant(both, lambda recipe: set_lpips(recipe, 0.0, None)),
                 "lpips_clamped": Variant(("rayrope_gray",), clamp_angles),
             }
-        paths, weights = self.build_paths_protocol(), self._find_weights()
+        paths, weights = make_path_shapes(self.side, FACTOR_SCENES), find_lpips(self.lpips)
+        if weights is None:
+            raise ValueError("nvs-rayrope trains with LPIPS: give its weights with --lpips FILE")
         return {
             "mse": Variant(both),
             "lpips": Variant(both, lambda recipe: set_lpips(recipe, PAPER_LPIPS, weights)),
@@ -164,12 +153,6 @@ class NVSRayRoPE(FactorTable):
             ),
         }
 
-    def _find_weights(self) -> Path:
-        weights = find_lpips(self.lpips)
-        if weights is None:
-            raise ValueError("nvs-rayrope trains with LPIPS: give its weights with --lpips FILE")
-        return weights
-
 
 @dataclass(frozen=True)
 class NVSPlucker(FactorTable):
@@ -179,6 +162,8 @@ class NVSPlucker(FactorTable):
     COMPARED: ClassVar[tuple[str, str]] = ("gta_gray", "plucker")
 
     def list_variants(self) -> Mapping[str, Variant]:
+        from g_ray_lab.scoring.nvs_protocols import make_object_shapes, make_path_shapes
+
         both = ("plucker", "gta_gray")
         if self.scale == "paper":
             return {"re10k": Variant(both)}
@@ -188,6 +173,10 @@ class NVSPlucker(FactorTable):
             "all": Variant(both),
             # GTA compares poses, so that the frame of the world changes nothing in it.
             "all_room": Variant(("plucker",), use_room_frame, in_room),
-            "paths": Variant(both, use_paths, self.build_paths_protocol(), shows_references=True),
-            "objects": Variant(both, use_objects, self.build_objects_protocol(), shows_references=True),
+            "paths": Variant(
+                both, use_paths, make_path_shapes(self.side, FACTOR_SCENES), shows_references=True
+            ),
+            "objects": Variant(
+                both, use_objects, make_object_shapes(self.side, FACTOR_SCENES), shows_references=True
+            ),
         }

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tyro
 
-from g_ray_lab.tables.ablation_tables import ReconAblation, ReconAblationDino, ReconPhotos
+from g_ray_lab.tables.ablation_tables import ReconAblation
 from g_ray_lab.tables.attention_table import Attention
 from g_ray_lab.tables.calibration_tables import CalibrationEstimated, CalibrationNoise
 from g_ray_lab.tables.coordinate_tables import Coordinates, FrequencyRecon
@@ -13,6 +13,7 @@ from g_ray_lab.tables.dataset_tables import Heterogeneous, Homogeneous, RealSmal
 from g_ray_lab.tables.factor_tables import NVSPlucker, NVSRayRoPE
 from g_ray_lab.tables.object_table import NVSObjects
 from g_ray_lab.tables.runtime_table import Runtime
+from g_ray_lab.tables.scene_tables import ReconAblationDino, ReconPhotos
 from g_ray_lab.tables.stress_tables import FovStress, Resolution
 from g_ray_lab.tables.trajectory_figure import NVSTrajectory
 from g_ray_lab.tables.zoom_tables import NVSFov, NVSFrequency, NVSZoom
