@@ -110,7 +110,12 @@ def test_scanned_objects_are_used_where_they_are(shared_data, tmp_path, monkeypa
     from g_ray_lab.tables import object_table
 
     asked = []
-    monkeypatch.setattr(rendering, "render_objects", lambda *given: asked.append(given) or [])
+
+    def render(*given):
+        asked.append(given)
+        yield from ()
+
+    monkeypatch.setattr(rendering, "render_objects", render)
     object_table.render_small_objects(tmp_path, 48)
     (_, jobs, settings, _) = asked[0]
     assert len(jobs) == len(rendering.list_object_jobs(shared_data / "gso_mini", None, 0))

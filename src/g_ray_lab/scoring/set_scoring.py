@@ -28,7 +28,7 @@ from g_ray_lab.scoring.protocol import Alignment, Protocol
 from g_ray_lab.scoring.set_prediction import PredictedSet, PredictedView
 
 Metrics = dict[str, float]
-Scorer = Callable[[Protocol, EvaluationScene, Sequence[EvaluationView], PredictedSet], Metrics]
+ScoreSet = Callable[[Protocol, EvaluationScene, Sequence[EvaluationView], PredictedSet], Metrics]
 
 
 def score_set(
@@ -272,7 +272,7 @@ def read_cloud(path: Path) -> Points:
         raise OSError(f"{path}: no points can be read ({error!r})") from None
 
 
-SCORERS: dict[Alignment, Scorer] = {
+SCORERS: dict[Alignment, ScoreSet] = {
     "mean distance": score_geometry,
     "sim3": score_poses,
     "scale": score_depth_video,
