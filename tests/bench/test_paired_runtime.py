@@ -8,7 +8,6 @@ import torch
 
 from g_ray.cli.main import main
 from g_ray.models.weights import save_reconstruction
-from g_ray.runtime.parts import Parts
 from g_ray_lab.bench import paired_runtime
 from g_ray_lab.bench.bench_reconstruction import BenchmarkCase, copy_with_method
 from g_ray_lab.bench.paired_runtime import (
@@ -19,7 +18,8 @@ from g_ray_lab.bench.paired_runtime import (
     summarize_trials,
     time_trials,
 )
-from g_ray_lab.tables.attention_runtime import Runtime
+from g_ray_lab.scoring.store import Store
+from g_ray_lab.tables.runtime_table import Runtime
 
 MEASURED = {"seconds": {key: [1.0, 2.0] for key in MODES}, "peak_gib": dict.fromkeys(MODES, None)}
 TINY = RuntimeCase(None, "tiny", views=2, size=24)
@@ -99,7 +99,7 @@ def test_the_command_resumes(tmp_path, weights, in_this_process, monkeypatch, ca
 
 @pytest.mark.parametrize(("views", "trials"), [((), 2), ((0,), 2), ((1,), 1)])
 def test_numbers_that_make_no_table_are_refused(tmp_path, views, trials):
-    options = {"model": "tiny", "size": 24, "precision": "fp32", "device": "cpu", "parts": Parts(tmp_path)}
+    options = {"model": "tiny", "size": 24, "precision": "fp32", "device": "cpu", "store": Store(tmp_path)}
     with pytest.raises(ValueError, match="two trials or more, and positive numbers"):
         measure_runtime(None, views, trials=trials, **options)
 

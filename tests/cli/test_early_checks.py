@@ -15,7 +15,7 @@ from g_ray.formats.calibration_source import CalibratedView
 from g_ray.geometry.pose import Pose
 from g_ray.reconstruction.inputs import collect_known
 from g_ray.runtime.device import choose_device
-from g_ray_lab.tables.synthesis_tables import find_lpips
+from g_ray_lab.tables.synthesis_table import find_lpips
 
 SOURCE = Path(__file__).parents[2] / "src" / "g_ray"
 

@@ -10,15 +10,16 @@ from g_ray.cli.main import main
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.models.weights import save_reconstruction
-from g_ray_lab.tables import evaluation_tables as reproduce_evaluation
+from g_ray_lab.tables import dataset_tables, evaluation_table
 from g_ray_lab.tables import stress_tables as reproduce_stress
 
 
 @pytest.fixture
 def reproduce(tmp_path, monkeypatch):
     """`reproduce(table, *options)`: make a table on a tiny miniature; returns result.json and table.md."""
-    for name, value in (("WIDTH", 48), ("SCENES", 1), ("FRAMES", 3), ("VIEWS", (2,)), ("SETS", 1)):
-        monkeypatch.setattr(reproduce_evaluation, f"SMALL_{name}", value)
+    for name, value in (("WIDTH", 48), ("SCENES", 1), ("FRAMES", 3), ("SETS", 1)):
+        monkeypatch.setattr(evaluation_table, f"SMALL_{name}", value)
+    monkeypatch.setattr(dataset_tables, "SMALL_VIEWS", (2,))
 
     def run(table, *options):
         assert main(["reproduce", table, "--out", str(tmp_path / "out"), *options]) == 0
@@ -30,7 +31,7 @@ def reproduce(tmp_path, monkeypatch):
 
 
 def test_heterogeneous_with_a_model_that_is_not_installed(reproduce, tmp_path, monkeypatch):
-    monkeypatch.setattr(reproduce_evaluation, "HETEROGENEOUS", ("eth3d-fov",))
+    monkeypatch.setattr(dataset_tables, "HETEROGENEOUS", ("eth3d-fov",))
     result, table = reproduce("recon-heterogeneous", "--models", "truth", "standing", "mapanything")
     assert [(row["method"], row["views"]) for row in result["rows"]] == [("truth", 2), ("standing", 2)]
     truth, standing = (row["metrics"]["points_rel"]["mean"] for row in result["rows"])
@@ -43,7 +44,7 @@ def test_heterogeneous_with_a_model_that_is_not_installed(reproduce, tmp_path, m
 
 
 def test_homogeneous(reproduce, monkeypatch):
-    monkeypatch.setattr(reproduce_evaluation, "SMALL_HOMOGENEOUS", ("sintel-pose", "sintel-depth"))
+    monkeypatch.setattr(dataset_tables, "SMALL_HOMOGENEOUS", ("sintel-pose", "sintel-depth"))
     result, _ = reproduce("recon-homogeneous", "--models", "truth")
     poses, depth = (row["metrics"] for row in result["rows"])
     assert poses["ate"]["mean"] < 1e-6 and depth["delta_1.25"]["mean"] == 1
@@ -99,7 +100,7 @@ def test_fov_stress(reproduce, monkeypatch, tmp_path):
 
 
 def test_networks_are_rows_alone_and_placed_by_matches(tmp_path):
-    rows = reproduce_evaluation.RealSmall(tmp_path, models=("network", "network+matches")).build_rows()
+    rows = dataset_tables.RealSmall(tmp_path, models=("network", "network+matches")).build_rows()
     places = {name: row.settings[0].place_by for name, row in rows.items()}
     assert places == {"g-ray-photos": None, "g-ray-rooms": None, "g-ray-photos+matches": "matches"}
 

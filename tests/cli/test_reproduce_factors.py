@@ -9,7 +9,7 @@ from g_ray.cli.main import main
 from g_ray_lab.recipes import nvs_recipes
 from g_ray_lab.sources.nvs_settings import PathsData, RoomsData
 from g_ray_lab.tables import factor_tables as reproduce_factors
-from g_ray_lab.tables import synthesis_tables as reproduce_synthesis
+from g_ray_lab.tables import synthesis_table as reproduce_synthesis
 from g_ray_lab.training.recipe import Schedule
 
 ZOOMS = ("z1.0", "z1.5", "z2.0", "z2.5")

@@ -92,27 +92,34 @@ def test_objects_of_another_folder_are_refused_before_training(
 
 def test_without_a_folder_objects_are_rendered_first(tmp_path, monkeypatch, miniature):
     """Procedural ones where no scanned objects lie; the second call finds them there."""
-    from g_ray_lab.tables import synthesis_tables as reproduce_synthesis
+    from g_ray_lab.tables import object_table
 
     pytest.importorskip("embreex", reason="rendering needs embreex")
     monkeypatch.setenv("G_RAY_SHARED_DATA", str(tmp_path / "nothing"))
-    monkeypatch.setattr(reproduce_synthesis, "MADE", 3)
-    root = reproduce_synthesis.render_small_objects(tmp_path / "data", SIZE)
+    monkeypatch.setattr(object_table, "MADE", 3)
+    root = object_table.render_small_objects(tmp_path / "data", SIZE)
     cameras = sorted(root.glob("procedural_*/cameras.json"))
     assert len(cameras) == 3 and len(list(root.glob("*/views/*.jpg"))) == 3 * 24
     written = [path.stat().st_mtime_ns for path in cameras]
-    assert reproduce_synthesis.render_small_objects(root, SIZE) == root
+    assert object_table.render_small_objects(root, SIZE) == root
     assert [path.stat().st_mtime_ns for path in cameras] == written
 
 
 def test_scanned_objects_are_used_where_they_are(shared_data, tmp_path, monkeypatch):
-    from g_ray_lab.cli import data_command as data
-    from g_ray_lab.tables import synthesis_tables as reproduce_synthesis
+    from g_ray_lab.sources.render_objects import render_objects as rendering
+    from g_ray_lab.tables import object_table
 
     asked = []
-    monkeypatch.setattr(data.Objects, "run", lambda self: asked.append(self))
-    reproduce_synthesis.render_small_objects(tmp_path, 48)
-    assert asked[0].folder == shared_data / "gso_mini" and asked[0].count is None and asked[0].size == 48
+
+    def render(*given):
+        asked.append(given)
+        yield from ()
+
+    monkeypatch.setattr(rendering, "render_objects", render)
+    object_table.render_small_objects(tmp_path, 48)
+    (_, jobs, settings, _) = asked[0]
+    assert len(jobs) == len(rendering.list_object_jobs(shared_data / "gso_mini", None, 0))
+    assert settings.meshes == "gso_mini" and settings.size == 48
 
 
 def test_paper_scale_needs_data_and_names_the_command(tmp_path, capsys):

@@ -8,8 +8,7 @@ import torch
 
 from g_ray.cli.main import main
 from g_ray.reconstruction.set_metrics import METRICS, SetGeometry
-from g_ray_lab.scoring.lens_scorer import BEHIND, LENS_TESTS, LensScorer
-from g_ray_lab.scoring.reconstruction_scorer import score_batch
+from g_ray_lab.scoring.reconstruction_scorer import BEHIND, LENS_TESTS, LensScorer, score_batch
 from g_ray_lab.sources.reconstruction_settings import RoomsLenses
 from g_ray_lab.sources.rooms_reconstruction import LensedRooms
 from g_ray_lab.tables import coordinate_tables as reproduce_coordinates

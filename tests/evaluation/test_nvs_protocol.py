@@ -7,10 +7,15 @@ import torch
 
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
-from g_ray_lab.scoring.grouped_protocol import make_shapes
-from g_ray_lab.scoring.nvs_scorer import REFERENCES, measure_enlarged, warp_by_rotation
-from g_ray_lab.scoring.rendered_protocols import FovProtocol, PathsProtocol, WhoZoomsProtocol
-from g_ray_lab.scoring.shard import Shard
+from g_ray_lab.scoring.nvs_protocols import (
+    FovProtocol,
+    PathsProtocol,
+    WhoZoomsProtocol,
+    make_shapes,
+    measure_enlarged,
+)
+from g_ray_lab.scoring.nvs_scorer import REFERENCES, warp_by_rotation
+from g_ray_lab.scoring.store import Shard
 from g_ray_lab.sources.arc_views import RoomsNVS
 from g_ray_lab.sources.batches import NVSBatch
 from g_ray_lab.sources.nvs_settings import RoomsData

@@ -9,7 +9,7 @@ from g_ray.cli.main import main
 from g_ray.reconstruction.set_metrics import METRICS, SetGeometry
 from g_ray_lab.recipes import reconstruction_recipes
 from g_ray_lab.scoring.reconstruction_scorer import LENSES, PhotosScorer, RoomsScorer, score_batch
-from g_ray_lab.scoring.study_runs import Study, run_study
+from g_ray_lab.scoring.study import Study, run_study
 from g_ray_lab.sources.reconstruction_settings import RoomsViews
 from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
 from g_ray_lab.tables.trained_table import format_early_tables
@@ -43,7 +43,8 @@ def test_settings_differ_in_lenses_alone():
 def test_cameras_that_stand_still_are_the_reference():
     (run,) = RoomsScorer(ROOMS, 8, 8).score_references()
     for setting in LENSES:
-        means = {metric: sum(values) / len(values) for metric, values in run.scores[setting].items()}
+        rows = run.rows[setting]
+        means = {metric: sum(row.metrics[metric] for row in rows) / len(rows) for metric in METRICS}
         assert set(means) == set(METRICS)
         assert means["rays_deg"] < 0.05 and 0.08 < means["pose_ate"] < 0.2 and means["points_rel"] > 0.2
 
@@ -83,7 +84,7 @@ def test_a_table_in_miniature(tmp_path):
     again = run_study(study, tmp_path, seeds=1)
     assert again["rows"] == result["rows"]
 
-    from g_ray_lab.tables.trained_table import draw_reconstructions
+    from g_ray_lab.figures.prediction_sheets import draw_reconstructions
 
     draw_reconstructions(study, result, tmp_path)
     assert (tmp_path / "depth_mixed.png").is_file() and (tmp_path / "rays_deg.png").is_file()

@@ -6,29 +6,29 @@ from math import nan
 import pytest
 
 from g_ray.runtime.files import write_json
-from g_ray_lab.scoring.study import (
+from g_ray_lab.scoring.averages import (
     ScoredRun,
     compute_changes,
-    compute_difference,
     compute_differences,
-    format_changes_markdown,
-    format_differences_markdown,
-    format_markdown,
     format_scores_csv,
     make_rows,
+)
+from g_ray_lab.scoring.table_writer import (
+    describe_limits,
+    format_changes,
+    format_differences,
+    format_methods,
     split_groups,
 )
-from g_ray_lab.tables.trained_table import describe_limits
 
 
 def run(method: str, seed: int, *values: float) -> ScoredRun:
-    return ScoredRun(
-        method,
-        seed,
-        100,
-        10.0 + seed,
-        {"z1.0": {"psnr": list(values)}, "z2.0": {"psnr": [v - 1 for v in values]}},
-    )
+    scores = {"z1.0": {"psnr": list(values)}, "z2.0": {"psnr": [v - 1 for v in values]}}
+    return ScoredRun.from_scores(method, seed, scores, 100, 10.0 + seed)
+
+
+def compare(runs: list[ScoredRun]) -> dict[str, float]:
+    return compute_differences(runs, [("gta_gray", "gta")])[0]["psnr"]
 
 
 RUNS = [
@@ -59,7 +59,7 @@ def test_scenes_without_a_score_are_left_out_and_counted():
     row = make_rows(runs)[0]
     assert row["metrics"]["psnr"]["mean"] == 21.5 and row["per_seed"]["psnr"] == [21.0, 22.0]
     assert row["unscored"] == {"psnr": 1} and "unscored" not in make_rows(RUNS)[0]
-    assert compute_difference(runs, "gta_gray", "gta", "z1.0").mean == 3.5
+    assert compare(runs)["mean"] == 3.5
     assert "not in the means: z1.0 (1), z2.0 (1)." in describe_limits(
         {"rows": make_rows(runs), "settings": {}}
     )
@@ -68,24 +68,24 @@ def test_scenes_without_a_score_are_left_out_and_counted():
 
 
 def test_paired_difference_is_narrower_than_the_rows():
-    gain = compute_difference(RUNS, "gta_gray", "gta", "z1.0")
-    assert gain.mean == 3.5
-    assert 3.0 <= gain.low <= gain.high <= 4.0
+    gain = compare(RUNS)
+    assert gain["mean"] == 3.5
+    assert 3.0 <= gain["low"] <= gain["high"] <= 4.0
 
 
 def test_differences_of_pairs_whose_rows_are_there():
     listed = compute_differences(RUNS, [("gta_gray", "gta"), ("rayrope_gray", "rayrope")])
     assert [(row["method"], row["minus"], row["setting"]) for row in listed] == [
-        ("gta_gray", "gta", setting) for setting in RUNS[0].scores
+        ("gta_gray", "gta", setting) for setting in RUNS[0].rows
     ]
     assert listed[0]["psnr"]["mean"] == 3.5
-    text = format_differences_markdown({"differences": listed})
+    text = format_differences({"differences": listed}, "psnr")
     assert text.splitlines()[2].startswith("| gta_gray − gta | 3.50 ± ")
 
 
 def test_differences_pair_seeds_by_their_number():
     shuffled = [*reversed(RUNS)]
-    assert compute_difference(shuffled, "gta_gray", "gta", "z1.0").mean == 3.5
+    assert compare(shuffled)["mean"] == 3.5
 
 
 def test_changes_are_paired_by_scene():
@@ -94,17 +94,15 @@ def test_changes_are_paired_by_scene():
     assert [(row["method"], row["from"], row["setting"]) for row in listed] == [
         (method, "z1.0", "z2.0") for method in ("gta", "gta_gray")
     ]
-    assert listed[0]["psnr"] == {"mean": -1.0, "low": -1.0, "high": -1.0}
-    text = format_changes_markdown({"changes": listed}, group="wide")
+    assert listed[0]["metrics"]["psnr"] == {"mean": -1.0, "low": -1.0, "high": -1.0}
+    text = format_changes({"changes": listed}, "psnr", "wide")
     assert text.splitlines()[0] == "| psnr, change from z1.0, wide | z2.0 |"
     assert text.splitlines()[2] == "| gta | -1.00 ± 0.00 |"
 
 
 def test_groups_of_columns():
     grouped = [
-        replace(
-            run, scores={f"{shape}/{s}": m for shape in ("wide", "square") for s, m in run.scores.items()}
-        )
+        replace(run, rows={f"{shape}/{s}": m for shape in ("wide", "square") for s, m in run.rows.items()})
         for run in RUNS
     ]
     differences = compute_differences(grouped, [("gta_gray", "gta")])
@@ -115,21 +113,21 @@ def test_groups_of_columns():
     assert [row["setting"] for row in wide["rows"]] == ["z1.0", "z2.0"] * 2
     assert [row["setting"] for row in wide["differences"]] == ["z1.0", "z2.0"]
     assert [row["setting"] for row in wide["changes"]] == ["z2.0"] * 2 and wide["references"] == []
-    assert format_markdown(wide, group="wide").startswith("| psnr, wide | z1.0 | z2.0 |")
+    assert format_methods(wide, "psnr", "wide").startswith("| psnr, wide | z1.0 | z2.0 |")
 
 
 def test_scores_are_listed_scene_by_scene():
     text = format_scores_csv(RUNS)
     lines = text.splitlines()
     assert lines[0] == "method,seed,setting,metric,scene,value"
-    values = sum(len(v) for r in RUNS for metrics in r.scores.values() for v in metrics.values())
+    values = sum(len(row.metrics) for r in RUNS for rows in r.rows.values() for row in rows)
     assert len(lines) == 1 + values
     assert lines[1].split(",")[:5] == [RUNS[0].method, str(RUNS[0].seed), *lines[1].split(",")[2:4], "0"]
 
 
 def test_markdown_and_json(tmp_path):
     result = {"rows": make_rows(RUNS), "references": make_rows([run("mean_colour", 0, 14.0, 15.0)])}
-    text = format_markdown(result)
+    text = format_methods(result, "psnr")
     assert text.splitlines()[0] == "| psnr | z1.0 | z2.0 |"
     assert "| gta | 21.50 ± " in text
     assert text.splitlines()[-1].startswith("| mean_colour | 14.50 ± ")

@@ -12,13 +12,13 @@ from g_ray.viewer.contact_sheet import draw_contact_sheet
 from g_ray.viewer.theme import LIGHT, encode_png
 from g_ray_lab.figures.table_figures import draw_curves
 from g_ray_lab.recipes.nvs_recipes import tiny
-from g_ray_lab.scoring import study_jobs
-from g_ray_lab.scoring.grouped_protocol import make_shapes
+from g_ray_lab.scoring import study as study_jobs
+from g_ray_lab.scoring.nvs_protocols import FovProtocol, WhoZoomsProtocol, make_shapes
 from g_ray_lab.scoring.nvs_scorer import NVSScorer, predict_mean_color
-from g_ray_lab.scoring.rendered_protocols import FovProtocol, WhoZoomsProtocol
-from g_ray_lab.scoring.shard import Shard
-from g_ray_lab.scoring.study import format_markdown, join_shares
-from g_ray_lab.scoring.study_runs import SCORES, Effort, Job, Study, load_network, run_study
+from g_ray_lab.scoring.scorer import join_shares
+from g_ray_lab.scoring.store import Shard
+from g_ray_lab.scoring.study import Effort, Job, Study, load_network, run_study
+from g_ray_lab.scoring.table_writer import SCORES, format_methods
 from g_ray_lab.training.recipe import Schedule
 
 PROTOCOL = FovProtocol(24, 24, scenes=4, zooms=(1.0, 2.0), at_once=4)
@@ -76,7 +76,7 @@ def test_networks_of_another_table_are_scored_and_left_alone(finished, tmp_path)
     other = replace(STUDY, scorer=NVSScorer(WhoZoomsProtocol(24, 24, scenes=4)), networks=out)
     rows = run_study(other, tmp_path, seeds=1)["rows"]
     native = {row["method"]: row["metrics"]["psnr"]["mean"] for row in rows if row["setting"] == "none"}
-    expected = json.loads(before)["scores"]["z1.0"]["psnr"]
+    expected = json.loads(before)["value"]["z1.0"]["psnr"]
     assert native["gta"] == pytest.approx(sum(expected) / len(expected))
     assert theirs.read_bytes() == before
     assert not (tmp_path / "runs").exists()
@@ -99,14 +99,14 @@ def test_pictures_and_table(finished):
         draw_contact_sheet(columns, {"gta": ["1 dB", "2 dB"]}, LIGHT),
     ):
         assert encode_png(figure).startswith(b"\x89PNG")
-    assert "| gta_gray |" in format_markdown(result)
+    assert "| gta_gray |" in format_methods(result, "psnr")
 
 
 def test_references_are_scored_once(finished, tmp_path, monkeypatch):
     out, _, _ = finished
     study = replace(STUDY, networks=out)
     first = run_study(study, tmp_path, seeds=1)
-    monkeypatch.setattr(NVSScorer, "score_references", lambda self: pytest.fail("scored again"))
+    monkeypatch.setattr(NVSScorer, "score_reference_shares", lambda *given: pytest.fail("scored again"))
     assert run_study(study, tmp_path, seeds=1)["references"] == first["references"]
 
 

@@ -240,7 +240,7 @@ WORK = {
     "view": ["g_ray.viewer.reconstruction_view.open_view"],
     "weights show": ["huggingface_hub.hf_hub_download"],
     "weights convert": ["huggingface_hub.hf_hub_download"],
-    "reproduce": ["g_ray_lab.scoring.study_runs.run_study"],
+    "reproduce": ["g_ray_lab.scoring.study.run_study"],
 }
 """What takes long, or reaches for the network, by command."""
 

@@ -157,7 +157,7 @@ def format_protocols() -> str:
         "| protocol | part | reader | scenes | views | depth | decided here |",
         "|---|---|---|---|---|---|---|",
     ]
-    for name, one in load("g_ray_lab.scoring.protocols.protocol_registry:PROTOCOLS").items():
+    for name, one in load("g_ray_lab.scoring.protocol_registry:PROTOCOLS").items():
         counts = (
             ", ".join(map(str, one.view_counts))
             if any(one.view_counts)

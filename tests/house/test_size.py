@@ -21,7 +21,7 @@ from g_ray.demo.room import make_random_room
 from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import write_cameras
 from g_ray.geometry.pose import Pose
-from g_ray_lab.datasets.dataset_registry import DATASETS
+from g_ray_lab.miniatures import MINIATURES
 from g_ray_lab.miniatures.miniature_room import MiniatureSize
 
 MAX_FILES = {"g_ray": 264, "g_ray_lab": 228}
@@ -148,7 +148,7 @@ def write_photographs(folder: Path) -> None:
 
 
 def write_miniature(folder: Path) -> None:
-    DATASETS["eth3d"].write_miniature(folder / "eth3d", MiniatureSize(1, 4, 64))
+    MINIATURES["eth3d"](folder / "eth3d", MiniatureSize(1, 4, 64))
 
 
 INPUTS = {"reconstruct": write_photographs, "evaluate": write_miniature}

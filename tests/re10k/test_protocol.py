@@ -113,7 +113,7 @@ def test_an_index_of_other_clips_is_refused(miniature):
 
 
 def test_the_papers_table_says_what_is_scored(miniature, tmp_path, capsys):
-    from g_ray_lab.tables.synthesis_tables import NVSFov
+    from g_ray_lab.tables.zoom_tables import NVSFov
 
     table = NVSFov(tmp_path, scale="paper", data=miniature.chunks, index=miniature.index)
     study = table.build_study()

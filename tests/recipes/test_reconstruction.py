@@ -12,7 +12,7 @@ from g_ray_lab.recipes import reconstruction_recipes
 from g_ray_lab.sources.reconstruction_settings import ScenesViews
 from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
 from g_ray_lab.sources.shaped_sets import MixtureReconstruction
-from g_ray_lab.tables.reproduce import ReconAblation
+from g_ray_lab.tables.ablation_tables import ReconAblation
 from g_ray_lab.training.distributed import World
 from g_ray_lab.training.engine import train
 from g_ray_lab.training.learner import Learner

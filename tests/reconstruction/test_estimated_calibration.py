@@ -8,19 +8,19 @@ import torch
 
 from g_ray.cameras import OpenCV, Pinhole
 from g_ray.predictors.predictor import Cost, ScenePrediction
-from g_ray.runtime.parts import Parts
-from g_ray_lab.scoring.analysis.estimated_calibration import (
+from g_ray_lab.scoring.estimated_calibration import (
     CalibrationScene,
     camera_from_values,
     camera_to_values,
+    estimate_all,
     estimate_cameras,
     guess_camera,
     score_calibration,
     score_camera,
     score_reconstructions,
 )
-from g_ray_lab.tables import calibration_tables as reproduce_calibration
-from g_ray_lab.tables.calibration_tables import estimate_all
+from g_ray_lab.scoring.store import Store
+from g_ray_lab.tables.calibration_tables import format_accuracy
 
 from ..room_results import view
 from ..room_scenes import shots, write_nerfstudio_depth
@@ -100,26 +100,24 @@ def _make_view(given, known):
 def test_reconstruction_is_as_wrong_as_its_camera(scene):
     true = estimate_cameras(scene, "truth", print)
     exact = score_reconstructions(scene, true, ExactModel())
-    assert len(exact) == 2 and all(one["coverage"] == pytest.approx(1.0) for one in exact)
-    assert all(one["scores"]["points_rel"] < 2e-3 and one["scores"]["rays_deg"] < 1e-3 for one in exact)
+    assert len(exact) == 2 and all(one.metrics["coverage"] == pytest.approx(1.0) for one in exact)
+    assert all(one.metrics["points_rel"] < 2e-3 and one.metrics["rays_deg"] < 1e-3 for one in exact)
     guessed = estimate_cameras(scene, "guess", print)
     wrong = score_reconstructions(scene, guessed, ExactModel())
     expected = score_calibration(scene, guessed)["rays_deg"]
-    assert expected > 2 and all(one["scores"]["points_rel"] > 0.02 for one in wrong)
-    assert wrong[0]["scores"]["rays_deg"] == pytest.approx(expected, rel=0.05)
+    assert expected > 2 and all(one.metrics["points_rel"] > 0.02 for one in wrong)
+    assert wrong[0].metrics["rays_deg"] == pytest.approx(expected, rel=0.05)
     failed = score_reconstructions(scene, true, ExactModel(fails=True))
-    assert [one["reason"] for one in failed] == ["no feature matches"] * 2
+    assert [one.message for one in failed] == ["no feature matches"] * 2
 
 
 def test_what_is_not_available_is_listed(scene, tmp_path):
-    cameras, rows = estimate_all(scene, ("truth", "guess", "anycalib"), Parts(tmp_path))
+    cameras, rows = estimate_all(scene, ("truth", "guess", "anycalib"), Store(tmp_path), print)
     assert list(cameras) == ["truth", "guess"]
     assert (
         rows[0]["scores"]["rays_deg"] == 0
         and rows[2]["scores"] == {}
         and "not available" in rows[2]["reason"]
     )
-    table = reproduce_calibration.CalibrationEstimated(tmp_path).format_tables(
-        {"accuracy": rows, "tests": {}}
-    )
+    table = format_accuracy(rows)
     assert "| room | truth | 0.00 | 0.0 | 0.0 |" in table and "| room | anycalib | not available" in table

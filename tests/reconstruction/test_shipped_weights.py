@@ -31,7 +31,10 @@ def scorer() -> RoomsScorer:
 @pytest.fixture(scope="module")
 def standing(scorer):
     (run,) = scorer.score_references()
-    return run.scores
+    return {
+        setting: {metric: [row.metrics[metric] for row in rows] for metric in rows[0].metrics}
+        for setting, rows in run.rows.items()
+    }
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,12 @@
 
 import pytest
 
-from g_ray.runtime.parts import Parts, hash_file, hash_key
+from g_ray_lab.scoring.store import Store, hash_file, hash_key
 
 
 @pytest.fixture
 def parts(tmp_path):
-    return Parts(tmp_path / "parts")
+    return Store(tmp_path / "parts")
 
 
 def test_a_part_is_computed_once_per_key(parts):

@@ -17,7 +17,6 @@ from g_ray.models.inference import run_inference
 from g_ray.models.reconstruction_config import get_reconstruction_method
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.models.weights import find_file, load_reconstruction
-from g_ray.runtime.parts import Parts, hash_file
 from g_ray_lab.bench.bench_reconstruction import (
     BenchmarkCase,
     ResidentMemory,
@@ -25,6 +24,7 @@ from g_ray_lab.bench.bench_reconstruction import (
     run_in_subprocess,
 )
 from g_ray_lab.metrics.intervals import compute_run_interval
+from g_ray_lab.scoring.store import Store, hash_file
 
 OURS = "gray"
 MODES = (OURS, "rope_vo", "rope")
@@ -82,7 +82,7 @@ def measure_runtime(
     trials: int,
     precision: str,
     device: str,
-    parts: Parts,
+    store: Store,
     progress: Callable[[str], None] = lambda line: None,
 ) -> list[dict[str, Any]]:
     """Return a row per number of views: seconds of every trial and mode, paired differences and peak memory."""
@@ -95,22 +95,23 @@ def measure_runtime(
         case = RuntimeCase(weights, model, count, size, precision, device)
         progress(f"{count} views: {trials} trials of {len(MODES)} modes")
         key = {**case.identify(), "trials": trials}
-        measured = parts.measure(f"views-{count}", key, lambda case=case: measure_case(case, trials))
+        measured = store.measure(f"views-{count}", key, lambda case=case: measure_case(case, trials))
         rows.append({"views": count, **summarize_trials(measured["seconds"]), **measured})
     return rows
 
 
 def measure_case(case: RuntimeCase, trials: int) -> dict[str, Any]:
     """Return seconds per mode and trial, and peak memory per mode, of one number of views."""
-
-    def run(task: Callable[..., Any], *arguments: Any) -> Any:
-        # On a CPU in a process of its own: memory that an earlier case has freed would hide a peak.
-        on_cpu = torch.device(case.device).type == "cpu"
-        return run_in_subprocess(task, *arguments) if on_cpu else task(*arguments)
-
+    if torch.device(case.device).type == "cpu":
+        # A process of its own: memory that an earlier case has freed would hide a peak.
+        seconds = run_in_subprocess(time_trials, case, trials)
+        return {
+            "seconds": seconds,
+            "peak_gib": {mode: run_in_subprocess(measure_peak, case, mode) for mode in MODES},
+        }
     return {
-        "seconds": run(time_trials, case, trials),
-        "peak_gib": {mode: run(measure_peak, case, mode) for mode in MODES},
+        "seconds": time_trials(case, trials),
+        "peak_gib": {mode: measure_peak(case, mode) for mode in MODES},
     }
 
 

@@ -32,23 +32,23 @@ class Evaluate:
     poses: bool = False
     """Give the model the true poses."""
     scenes: tuple[str, ...] = ()
-    """Only these scenes. The table says so, as for the next three options."""
+    """Only these scenes. The table states it, as for the next three options."""
     views: tuple[int, ...] = ()
     """Only sets with these numbers of views."""
     limit: int | None = None
-    """Only so many sets of each scene and number of views."""
+    """Number of sets of each scene and number of views; all by default."""
     width: int | None = None
     """Width of the images in pixels, instead of the protocol's."""
     jobs: int = 1
     """Processes that share the work on this machine."""
     shard: str | None = None
-    """Share of the work, e.g. 2/8. By default all, or what torchrun's environment says."""
+    """Share of the work, e.g. 2/8. By default all, or the share that torchrun assigns."""
     cache: bool = True
     """Keep predictions, so that they can be scored again without the model."""
     settings: Annotated[ModelSettings, tyro.conf.arg(name="")] = field(default_factory=ModelSettings)
 
     def run(self) -> int:
-        from g_ray_lab.scoring.protocols.protocol_registry import PROTOCOLS
+        from g_ray_lab.scoring.protocol_registry import PROTOCOLS
 
         if self.protocol == "list":
             print("\n".join(f"{name:22} {protocol.title}" for name, protocol in PROTOCOLS.items()))
@@ -63,11 +63,11 @@ class Evaluate:
         return self._evaluate(self.data, self.out)
 
     def _evaluate(self, data: Path, out: Path) -> int:
-        from g_ray_lab.scoring.protocols.protocol_registry import PROTOCOLS
-        from g_ray_lab.scoring.running.evaluation_run import Evaluation, run_evaluation
-        from g_ray_lab.scoring.running.plan import Limits
-        from g_ray_lab.scoring.running.run_report import format_table, write_report
-        from g_ray_lab.scoring.shard import Shard
+        from g_ray_lab.scoring.evaluation_plan import Limits
+        from g_ray_lab.scoring.evaluation_results import write_report
+        from g_ray_lab.scoring.evaluation_run import Evaluation, run_evaluation
+        from g_ray_lab.scoring.protocol_registry import PROTOCOLS
+        from g_ray_lab.scoring.store import Shard
 
         shard = Shard.parse(self.shard)
         evaluation = Evaluation(
@@ -88,9 +88,9 @@ class Evaluate:
             )
         finally:
             progress.close()
-        result = write_report(plan, model, out)
-        print(f"{format_table(result)}\n\n{out / 'result.json'}, table.md and rows.csv beside it")
-        # torchrun ends all processes as soon as one fails: only the last one may say that a set has no score.
+        result, table = write_report(plan, model, out)
+        print(f"{table}\n\n{out / 'result.json'}, table.md and rows.csv")
+        # torchrun ends all processes as soon as one fails: only the last one may fail because a set has no score.
         others_work = self.shard is None and shard.count > 1 and result["sets"]["not_run"] > 0
         has_problems = result["problems"] or result["unreadable_scenes"]
         return 1 if has_problems and not others_work else 0

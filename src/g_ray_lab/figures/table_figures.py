@@ -1,6 +1,6 @@
 """Figures of result tables: curves, bars, points with intervals, and contact sheets of predictions and objects."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-from g_ray.viewer.theme import Theme, new_figure, use_theme
+from g_ray.viewer.theme import LIGHT, Theme, new_figure, use_theme, write_png
 from g_ray_lab.datasets.objaverse import DOLLY, FOCAL, NATIVE, find_objects, format_image_name, read_image
 
 LINES = {"plucker": ":", "prope": ":", "gta": "--", "rayrope": "--"}
@@ -44,6 +44,19 @@ UNITS = {
     "comp": "completeness: mean distance from the truth",
     "nc": "normal consistency",
 }
+
+
+def write_metrics(
+    result: Mapping[str, Any],
+    out: Path,
+    draw: Callable[..., Figure],
+    metrics: Sequence[str] | None = None,
+    prefix: str = "",
+    **options: Any,
+) -> None:
+    """Write a picture for each metric, by default for those of the first row."""
+    for metric in result["rows"][0]["metrics"] if metrics is None else metrics:
+        write_png(draw(result, metric, LIGHT, **options), out / f"{prefix}{metric}.png")
 
 
 def draw_curves(

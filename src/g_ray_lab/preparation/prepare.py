@@ -23,12 +23,10 @@ from g_ray_lab.datasets.evaluation_scene import (
 from g_ray_lab.datasets.scannetpp import extract_iphone_frames, list_scannetpp
 from g_ray_lab.datasets.stored_frames import StoredImage
 from g_ray_lab.preparation.unpack import NOTES, Report, bring_in
-from g_ray_lab.scoring.protocols.protocol_registry import PROTOCOLS
-from g_ray_lab.scoring.protocols.view_index import ViewIndex, freeze_views, write_view_index
+from g_ray_lab.scoring.protocol_registry import PROTOCOLS
+from g_ray_lab.scoring.view_index import COVISIBILITY, INDICES, ViewIndex, freeze_views, write_view_index
 from g_ray_lab.sources.scene_check import pick_evenly
 
-INDICES = "indices"
-COVISIBILITY = "covisibility"
 NAMED = 3
 """Mistakes of a scene that are named."""
 

@@ -21,10 +21,10 @@ from g_ray_lab.recipes import get_recipe, list_names
 from g_ray_lab.recipes.nvs_recipes import NVSRecipe
 from g_ray_lab.recipes.reconstruction_recipes import ReconstructionRecipe
 from g_ray_lab.recipes.stored_recipe import read_recipe
+from g_ray_lab.scoring.averages import ScoredRun, make_rows
+from g_ray_lab.scoring.nvs_protocols import FovProtocol
 from g_ray_lab.scoring.nvs_scorer import make_predictor
 from g_ray_lab.scoring.reconstruction_scorer import FoldersScorer, RoomsScorer
-from g_ray_lab.scoring.rendered_protocols import FovProtocol
-from g_ray_lab.scoring.study import ScoredRun, make_rows
 from g_ray_lab.sources.nvs_settings import RoomsData
 from g_ray_lab.sources.reconstruction_settings import RoomsViews
 from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
@@ -150,8 +150,8 @@ def score_reconstruction(
     assert isinstance(rooms, RoomsReconstruction)
     scorer = RoomsScorer.from_training(rooms, scenes)
     network = load_reconstruction(weights)
-    scores = {setting: scorer.score_network(network, setting) for setting in scorer.settings}
-    table = make_rows([ScoredRun("", recipe.seed, 0, 0.0, scores)])
+    scores = scorer.score_settings(network)
+    table = make_rows([ScoredRun.from_scores("", recipe.seed, scores)])
     test = scorer.rooms.settings
     low, high = test.fov_deg
     return {
@@ -171,8 +171,8 @@ def score_reconstruction(
 def score_on_folders(recipe: ReconstructionRecipe, weights: Path, tests: FoldersScorer) -> dict[str, Any]:
     """Score a network on test folders and photographs, next to `standing`, which is calibration alone."""
     network = load_reconstruction(weights)
-    scores = {setting: tests.score_network(network, setting) for setting in tests.settings}
-    rows = make_rows([ScoredRun("", recipe.seed, 0, 0.0, scores)])
+    scores = tests.score_settings(network)
+    rows = make_rows([ScoredRun.from_scores("", recipe.seed, scores)])
     references = make_rows(tests.score_references())
     return {
         "protocol": f"{tests.sets} sets of {tests.views} views of {tests.side} px from test folders, "

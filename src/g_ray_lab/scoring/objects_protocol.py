@@ -16,8 +16,8 @@ from torch import Tensor
 
 from g_ray_lab.metrics.image_metrics import SceneScores, score_images
 from g_ray_lab.metrics.lpips import LPIPS
-from g_ray_lab.scoring.nvs_scorer import NVSProtocol, Predict, enlarge_for
-from g_ray_lab.scoring.shard import Shard
+from g_ray_lab.scoring.nvs_protocols import NVSProtocol, Predict, enlarge_for
+from g_ray_lab.scoring.store import Shard
 from g_ray_lab.sources.batches import NVSBatch
 from g_ray_lab.sources.object_index import PROTOCOLS, ObjectIndex, read_index
 from g_ray_lab.sources.objects_nvs import RenderedObjects, ViewRequest

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray.runtime.parts import hash_key
 from g_ray_lab.datasets.re10k import Axes, Clips, open_clips
 from g_ray_lab.datasets.re10k_index import EvaluationIndex, IndexedScene, read_index
-from g_ray_lab.scoring.nvs_scorer import ZoomsProtocol
+from g_ray_lab.scoring.nvs_protocols import ZoomsProtocol
+from g_ray_lab.scoring.store import hash_key
 from g_ray_lab.sources.batches import NVSBatch, compute_zoom_factors
 from g_ray_lab.sources.clip_sampling import hash_to_unit
 from g_ray_lab.sources.re10k_nvs import ClipFrames, load_scenes

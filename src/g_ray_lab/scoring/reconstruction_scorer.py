@@ -2,6 +2,7 @@
 
 `RoomsScorer` renders the same rooms through several kinds of lens. `PhotosScorer` uses real photographs as they are
 and re-projected into fisheye images. `FoldersScorer` has a setting for each kind of test folder, and photographs.
+`LensScorer` has lenses from 60° to the whole sphere.
 """
 
 from abc import abstractmethod
@@ -15,21 +16,22 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from g_ray.geometry.pose import Pose
 from g_ray.reconstruction.set_metrics import DepthName, ReconstructionScores, SetGeometry, score_sets
-from g_ray.runtime.parts import hash_key
-from g_ray_lab.scoring.shard import split_range
-from g_ray_lab.scoring.study import ScoredRun, Scorer
+from g_ray_lab.scoring.scorer import BatchScores, Scorer, join_shares
+from g_ray_lab.scoring.set_prediction import stand_still
+from g_ray_lab.scoring.store import WHOLE, Shard, hash_key, split_range
 from g_ray_lab.sources.batches import ReconstructionBatch
 from g_ray_lab.sources.random_lenses import draw_contained_fisheyes, reproject_batch
 from g_ray_lab.sources.reconstruction_settings import RoomsViews, ScenesViews
-from g_ray_lab.sources.rooms_reconstruction import LensName, RoomsReconstruction
+from g_ray_lab.sources.rooms_reconstruction import Lens, LensedRooms, LensName, RoomsReconstruction
 from g_ray_lab.sources.scenes_reconstruction import ScenesReconstruction
 from g_ray_lab.training.recipe import to_plain
 
 Predict = Callable[[ReconstructionBatch], SetGeometry]
 Rooms = TypeVar("Rooms", bound=RoomsViews)
 
+STANDING = "standing"
+"""Name of the row without training: what calibration alone gives."""
 VIEWS = 4  # per test set, or fewer if training has fewer
 ZOOM_MAX = 3.0
 LENSES: dict[str, tuple[LensName, float]] = {
@@ -50,6 +52,30 @@ def make_test_views(trained: Rooms) -> Rooms:
     return replace(trained, height=trained.width, aspect=(1.0, 1.0), views=views, color=False)
 
 
+def make_scenes_views(
+    folders: tuple[Path, ...],
+    side: int,
+    views: int,
+    *,
+    zoom_max: float = 1.0,
+    stored_shape: bool = False,
+    frames: tuple[float, float] | None = None,
+) -> ScenesViews:
+    """Return the settings of test sets from scene folders; `frames` is a range of frames of a single scene."""
+    settings = ScenesViews(
+        side,
+        side,
+        views=(views, views),
+        folders=folders,
+        zoom_max=zoom_max,
+        off_center=0.0,
+        color=False,
+        stored_shape=stored_shape,
+    )
+    # One scene at least is never drawn.
+    return replace(settings, hold_out=0.01) if frames is None else replace(settings, frames=frames)
+
+
 class SetsScorer(Scorer):
     """Score sets of views with known points and poses, under several settings."""
 
@@ -65,21 +91,24 @@ class SetsScorer(Scorer):
         """Return the pixels that are scored under a setting; None for all of them."""
         return None
 
+    def score_share(self, network: nn.Module, shard: Shard = WHOLE) -> BatchScores:
+        return {setting: self._score(make_predictor(network), setting, shard) for setting in self.settings}
+
     def score_network(self, network: nn.Module, setting: str) -> dict[str, list[float]]:
-        return self._score_predictions(make_predictor(network), setting)
+        """Return one value per set for each metric, under one setting."""
+        return join_shares([{setting: self._score(make_predictor(network), setting, WHOLE)}])[setting]
 
-    def score_references(self) -> list[ScoredRun]:
+    def score_reference_shares(self, shard: Shard = WHOLE) -> dict[str, BatchScores]:
         """Score `standing`: true rays at constant depth from static cameras, i.e. what calibration alone gives."""
-        scores = {setting: self._score_predictions(predict_static, setting) for setting in self.settings}
-        return [ScoredRun("standing", 0, 0, 0.0, scores)]
+        return {STANDING: {setting: self._score(predict_static, setting, shard) for setting in self.settings}}
 
-    def _score_predictions(self, predict: Predict, setting: str) -> dict[str, list[float]]:
+    def _score(self, predict: Predict, setting: str, shard: Shard) -> list[dict[str, list[float]]]:
         parts = [
             score_batch(batch, predict(batch), self.choose_depth(setting), self.select_pixels(batch, setting))
-            for batch in self.make_batches(setting)
+            for position, batch in enumerate(self.make_batches(setting))
+            if shard.takes(position)
         ]
-        rows = ReconstructionScores.concatenate(parts).rows()
-        return {metric: values.tolist() for metric, values in rows.items()}
+        return [{metric: values.tolist() for metric, values in part.rows().items()} for part in parts]
 
 
 @dataclass(frozen=True)
@@ -91,8 +120,9 @@ class RoomsScorer(SetsScorer):
     at_once: int = 16
 
     @staticmethod
-    def from_training(rooms: RoomsReconstruction, sets: int) -> "RoomsScorer":
+    def from_training(rooms: object, sets: int) -> "RoomsScorer":
         """Make test rooms with the settings of a training source."""
+        assert isinstance(rooms, RoomsReconstruction)
         return RoomsScorer(replace(rooms, settings=make_test_views(rooms.settings), split="test"), sets)
 
     @property
@@ -157,16 +187,7 @@ class PhotosScorer(SetsScorer):
             yield batch
 
     def _make_source(self, side: int) -> ScenesReconstruction:
-        settings = ScenesViews(
-            side,
-            side,
-            views=(self.views, self.views),
-            folders=(self.folder,),
-            zoom_max=1.0,
-            off_center=0.0,
-            frames=self.frames,
-            color=False,
-        )
+        settings = make_scenes_views((self.folder,), side, self.views, frames=self.frames)
         return ScenesReconstruction(settings, patch=self.patch)
 
 
@@ -215,17 +236,7 @@ class FoldersScorer(SetsScorer):
             assert self.photos is not None
             yield from self.photos.make_batches("fisheye" if setting == "photos_fisheye" else "pinhole")
             return
-        settings = ScenesViews(
-            self.side,
-            self.side,
-            views=(self.views, self.views),
-            folders=self.folders[setting],
-            zoom_max=1.0,
-            off_center=0.0,
-            hold_out=0.01,  # one scene at least is never drawn
-            color=False,
-            stored_shape=True,
-        )
+        settings = make_scenes_views(self.folders[setting], self.side, self.views, stored_shape=True)
         source = ScenesReconstruction(settings, patch=self.patch)
         yield from map(source.make_sets, split_range(self.sets, self.at_once))
 
@@ -257,7 +268,66 @@ def score_batch(
 
 
 def predict_static(batch: ReconstructionBatch) -> SetGeometry:
-    """Predict points at distance 1 along the true rays, with all cameras at the origin."""
-    rays = batch.rays().directions
-    still = torch.eye(4).expand(*batch.images.shape[:2], 4, 4).to(rays)
-    return SetGeometry(rays, rays, rays, Pose(still))
+    """Predict static cameras and constant depth along the rays that a model is given."""
+    return stand_still(batch.rays().directions)
+
+
+LENS_TESTS: dict[str, tuple[Lens, ...]] = {
+    "pinhole_60": (Lens("pinhole", (60.0, 60.0)),),
+    "pinhole_90": (Lens("pinhole", (90.0, 90.0)),),
+    "fisheye_120": (Lens("fisheye", (120.0, 120.0)),),
+    "fisheye_180": (Lens("fisheye", (180.0, 180.0)),),
+    "fisheye_220": (Lens("fisheye", (220.0, 220.0)),),
+    "panorama": (Lens("panorama"),),
+    "mixed": (
+        Lens("pinhole", (60.0, 90.0)),
+        Lens("fisheye", (180.0, 220.0)),
+        Lens("panorama"),
+        Lens("fisheye", (120.0, 180.0)),
+    ),
+}
+"""Columns: lenses of the views, in turn. Rooms and camera paths are the same in all of them."""
+BEHIND = {"fisheye_220_behind": "fisheye_220", "panorama_behind": "panorama"}
+"""Columns that score only pixels more than 90° from the optical axis, where the paper's pair of angles jumps."""
+
+
+@dataclass(frozen=True)
+class LensScorer(SetsScorer):
+    """Score the first `sets` rooms of the test split; depth is along the ray."""
+
+    rooms: LensedRooms
+    sets: int = 64
+    at_once: int = 16
+
+    @staticmethod
+    def from_training(rooms: object, sets: int) -> "LensScorer":
+        """Make test rooms with the settings of a training source."""
+        assert isinstance(rooms, LensedRooms)
+        return LensScorer(replace(rooms, settings=make_test_views(rooms.settings), split="test"), sets)
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        return (*LENS_TESTS, *BEHIND)
+
+    @property
+    def key(self) -> dict[str, str]:
+        return {"protocol": hash_key([to_plain(asdict(self)), self._list_tests()])}
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "protocol": to_plain(asdict(self)),
+            "protocol_digest": self.key["protocol"],
+            "tests": self._list_tests(),
+            "behind": BEHIND,
+            "depth": "ray",
+        }
+
+    def make_batches(self, setting: str) -> Iterator[ReconstructionBatch]:
+        rooms = self.rooms.with_lenses(*LENS_TESTS[BEHIND.get(setting, setting)])
+        yield from map(rooms.make_sets, split_range(self.sets, self.at_once))
+
+    def select_pixels(self, batch: ReconstructionBatch, setting: str) -> Bool[Tensor, "set view h w"] | None:
+        return batch.rays().directions[..., 2] < 0 if setting in BEHIND else None
+
+    def _list_tests(self) -> dict[str, Any]:
+        return {name: [to_plain(asdict(lens)) for lens in lenses] for name, lenses in LENS_TESTS.items()}

@@ -1,278 +1,433 @@
-"""Tables of the paper: one row per trained method, one column per setting, several seeds each.
+"""Studies, the tables of trained networks: train every method with every seed, and score all on the same test scenes.
 
-`Scorer` is the interface between a task and its table. The functions aggregate scores per scene and seed into means
-with confidence intervals, compare methods in pairs, and format Markdown. `study_runs` trains and scores the networks.
+OUT/runs/ROW-seedN/                 a run of the training engine, and scores.json of its network
+OUT/scores/ROW-seedN.json           scores of networks that were trained elsewhere
+OUT/references.json                 scores of rows without training
+OUT/scores.csv.gz                   every score
+
+Finished runs and scores are reused and interrupted runs are resumed, so the same command continues a study after Ctrl-C
+or a crash.
 """
 
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
+from multiprocessing.queues import Queue
+from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
 
-from g_ray_lab.metrics.intervals import Interval, compute_run_interval
-from g_ray_lab.scoring.shard import Shard
+from g_ray.runtime.files import strip_paths
+from g_ray.runtime.out_folder import claim_out
+from g_ray_lab.scoring.averages import (
+    ScoredRun,
+    Scores,
+    compute_changes,
+    compute_differences,
+    format_scores_csv,
+    make_rows,
+)
+from g_ray_lab.scoring.scorer import BatchScores, Scorer, join_shares
+from g_ray_lab.scoring.store import WHOLE, Shard, Store, hash_file
+from g_ray_lab.scoring.table_writer import write_scores
+from g_ray_lab.training.engine import train
+from g_ray_lab.training.feed import choose_workers, count_local
+from g_ray_lab.training.history import METRICS
+from g_ray_lab.training.recipe import Recipe, Run
+from g_ray_lab.training.training_checkpoint import WEIGHTS, CheckpointStore
 
-Scores = Mapping[str, Mapping[str, list[float]]]
-"""setting → metric → one value per scene."""
+SAVE_EVERY = 250  # steps between checkpoints of small networks: little is lost when a study is interrupted
+POLL_S = 2.0  # seconds between updates of the progress line
+LOG = "log.txt"
 
-GROUP = "/"
-"""Between the group and the column in the name of a setting, where a table has groups of columns."""
-
-
-BatchScores = Mapping[str, list[dict[str, list[float]]]]
-"""setting → batch → metric → one value per scene of the batch."""
-
-WHOLE = Shard()
-"""All of the work."""
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class ScoredRun:
-    """Scores of one trained network, or of one reference without training, under all settings."""
+class Study:
+    """Definition of a table: recipes by row name, and the scorer that defines the columns."""
+
+    name: str
+    scale: str
+    methods: Mapping[str, Recipe]
+    scorer: Scorer
+    pairs: tuple[tuple[str, str], ...] = ()
+    """Rows to compare scene by scene: (with ray angles, without)."""
+    networks: Path | None = None
+    """Folder of another study with the same rows, whose networks are scored instead of training new ones."""
+    features: Path | None = None
+    """Folder for features of a frozen encoder, which all rows and seeds share."""
+    weights: Mapping[str, Path] = field(default_factory=dict)
+    """Files of networks that are scored as they are, by row; the others are trained."""
+    row_scorers: Mapping[str, Scorer] = field(default_factory=dict)
+    """Rows that are scored on test scenes of their own, with the columns of `scorer`."""
+    reference_scorers: Mapping[str, Scorer] = field(default_factory=dict)
+    """Scorers among those of `row_scorers` whose scenes get rows without training too, named with these prefixes."""
+    show_changes: bool = False
+    """Whether to compute how each row changes from the first column of a group to the others."""
+    early: tuple[int, ...] = ()
+    """Steps of training after which networks are scored too."""
+
+    def check_early(self) -> None:
+        """Raise ValueError for steps at which some network of the study is not in training."""
+        if self.early and self.weights:
+            raise ValueError(
+                f"scores after {self.early[0]} steps: {next(iter(self.weights))} is a given network and is not trained "
+                "here; leave one of both away"
+            )
+        last = min(recipe.schedule.steps for recipe in self.methods.values())
+        if wrong := [step for step in self.early if not 1 <= step < last]:
+            raise ValueError(
+                f"scores after {wrong[0]} steps: give steps from 1 to {last - 1}, before training ends"
+            )
+
+    def find_reference_scorers(self) -> dict[str, Scorer]:
+        """Return the scorers of rows without training, by prefix: that of the table, and others that some row uses."""
+        used = [self.row_scorers.get(method) for method in self.methods]
+        others = {
+            f"{prefix}_": scorer
+            for prefix, scorer in self.reference_scorers.items()
+            if any(scorer is one for one in used)
+        }
+        return {"": self.scorer, **others}
+
+    def list_jobs(self, out: Path, seeds: int) -> "list[Job]":
+        """Return a job per seed and method, all methods of a seed before the next seed."""
+        return [self.make_job(out, method, seed) for seed in range(seeds) for method in self.methods]
+
+    def make_job(self, out: Path, method: str, seed: int) -> "Job":
+        """Return one network: trained here or by another study, or given as a file."""
+        name = f"{method}-seed{seed}"
+        folder = (self.networks or out) / "runs" / name
+        is_own = self.networks is None and method not in self.weights
+        return Job(
+            method,
+            replace(self.methods[method], seed=seed),
+            self.row_scorers.get(method, self.scorer),
+            folder,
+            folder / "scores.json" if is_own else out / "scores" / f"{name}.json",
+            self.features,
+            self.weights.get(method),
+            self.early,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Return how networks are trained and scored, without the folders of this machine."""
+        settings = strip_paths(self.scorer.describe())
+        if self.row_scorers:
+            settings["row_scorers"] = {
+                row: strip_paths(scorer.describe()) for row, scorer in self.row_scorers.items()
+            }
+        recipes = {method: strip_paths(recipe.to_settings()) for method, recipe in self.methods.items()}
+        return {**settings, "recipes": recipes}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A network after some steps of its training."""
+
+    steps: int
+    weights: Path
+    scores: Path
+    """File of its scores."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One network to train and score."""
 
     method: str
-    seed: int
-    steps: int
-    cpu_seconds: float
-    scores: Scores
-
-
-class Scorer(ABC):
-    """Score networks of one task on the same test scenes; `settings` are the columns of the table."""
-
-    @property
-    @abstractmethod
-    def settings(self) -> tuple[str, ...]:
-        """Names of the columns."""
+    recipe: Recipe
+    scorer: Scorer
+    folder: Path
+    scores: Path
+    features: Path | None = None
+    weights: Path | None = None
+    """File of a network that is scored as it is."""
+    early: tuple[int, ...] = ()
+    """Steps after which the network is scored during its training."""
 
     @property
-    @abstractmethod
-    def key(self) -> dict[str, str]:
-        """Values that change with anything that changes a score; stored scores with the same key are reused."""
+    def network(self) -> Path:
+        """File of the network: the given one, or where its training leaves it."""
+        return self.weights or self.folder / WEIGHTS
 
-    @abstractmethod
-    def describe(self) -> dict[str, Any]:
-        """Return the protocol as plain values for result.json."""
+    @property
+    def last(self) -> Stage:
+        """The network after all of its training."""
+        return Stage(self.recipe.schedule.steps, self.network, self.scores)
 
-    @abstractmethod
-    def score_network(self, network: nn.Module, setting: str) -> dict[str, list[float]]:
-        """Return one value per scene for each metric."""
+    def find_early(self, step: int) -> Stage:
+        """Return the network during its training, or raise ValueError if its checkpoint was not kept."""
+        scores = self.scores.with_name(f"{self.scores.stem}-step-{step}.json")
+        for checkpoint in CheckpointStore(self.folder / "checkpoints").list_checkpoints():
+            if checkpoint.step == step:
+                return Stage(step, checkpoint.weights, scores)
+        raise ValueError(
+            f"{self.folder} has kept no checkpoint of step {step}: it was trained without --early {step}, use another "
+            "--out"
+        )
 
-    def score_settings(self, network: nn.Module) -> Scores:
-        """Return the scores under all settings."""
-        return {setting: self.score_network(network, setting) for setting in self.settings}
+    def find_stages(self) -> list[Stage]:
+        """Return all stages of a finished network that are scored, in the order of training."""
+        return [*map(self.find_early, self.early), self.last]
 
-    def score_share(self, network: nn.Module, shard: Shard = WHOLE) -> BatchScores:
-        """Return the scores of the batches of a share, for processes that score one network together."""
-        raise ValueError(f"{type(self).__name__} scores in one process: leave --shard away")
+    def read_steps_done(self) -> int:
+        """Return the steps that the run has logged: reading its file needs no communication between processes."""
+        with contextlib.suppress(OSError, IndexError, ValueError, KeyError):
+            return json.loads((self.folder / METRICS).read_text().splitlines()[-1])["step"]
+        return 0
 
-    def score_reference_shares(self, shard: Shard = WHOLE) -> dict[str, BatchScores]:
-        """Return the same for rows without training, by their names; none by default."""
-        return {}
+    def read_cpu_seconds(self) -> float:
+        """Return the CPU seconds of training over all its starts, from the newest checkpoint."""
+        if not self.folder.is_dir():  # a given network, not one of this study
+            return 0.0
+        newest, _ = CheckpointStore(self.folder / "checkpoints", 1, None).find_newest()
+        return newest.load_state()["cpu_seconds"] if newest else 0.0
 
-    def score_references(self) -> list[ScoredRun]:
-        """Return rows without training, for scale."""
-        return [
-            ScoredRun(name, 0, 0, 0.0, {setting: join_batches(parts) for setting, parts in batches.items()})
-            for name, batches in self.score_reference_shares().items()
-        ]
+    def get_key(self, stage: Stage) -> dict[str, str]:
+        """Return what the scores of a stage depend on."""
+        return {"weights": hash_file(stage.weights), **self.scorer.key}
 
+    def read_run(self, stage: Stage) -> ScoredRun | None:
+        """Read the scores of a stage, or return None; CPU seconds are those of the whole training."""
+        scores, _ = Store(stage.scores.parent).read(stage.scores.stem, self.get_key(stage))
+        if scores is None:
+            return None
+        seed, seconds = self.recipe.seed, self.read_cpu_seconds()
+        return ScoredRun.from_scores(self.method, seed, scores, stage.steps, seconds)
 
-def join_batches(parts: Sequence[Mapping[str, list[float]]]) -> dict[str, list[float]]:
-    """Join the values of batches in their order."""
-    return {metric: [value for part in parts for value in part[metric]] for metric in parts[0]}
-
-
-def join_shares(shares: Sequence[BatchScores]) -> dict[str, dict[str, list[float]]]:
-    """Join shares 1 to n of n: batch p of a setting is in share p mod n."""
-    joined = {}
-    for setting in shares[0]:
-        batches = [share[setting] for share in shares]
-        count = sum(map(len, batches))
-        if [len(part) for part in batches] != [len(range(k, count, len(shares))) for k in range(len(shares))]:
-            raise ValueError(
-                f"shares of {setting} do not belong together: remove their files and score again"
+    def score_stages(self, device: str, shard: Shard = WHOLE) -> None:
+        """Score all stages, unless scores of these weights by this protocol are already stored."""
+        for stage in self.find_stages():
+            Store(stage.scores.parent).measure_share(
+                stage.scores.stem,
+                self.get_key(stage),
+                shard,
+                lambda stage=stage: self.scorer.score_share(
+                    load_network(self.recipe, stage.weights, device), shard
+                ),
+                join_shares,
             )
-        joined[setting] = join_batches([batches[p % len(shares)][p // len(shares)] for p in range(count)])
-    return joined
 
 
-def make_rows(runs: list[ScoredRun]) -> list[dict[str, Any]]:
-    """Return a row per method and setting, in the order of the runs: means and 95 % intervals over seeds."""
-    methods = list(dict.fromkeys(run.method for run in runs))
-    settings = list(dict.fromkeys(setting for run in runs for setting in run.scores))
-    return [
-        _make_row([run for run in runs if run.method == method], setting)
-        for method in methods
-        for setting in settings
-    ]
+def load_network(recipe: Recipe, weights: Path, device: str = "cpu") -> torch.nn.Module:
+    """Load a trained network in evaluation mode."""
+    from safetensors.torch import load_file
+
+    network = recipe.build_model()
+    network.load_state_dict(load_file(weights))
+    return network.eval().to(device)
 
 
-def _make_row(runs: list[ScoredRun], setting: str) -> dict[str, Any]:
-    metrics = list(runs[0].scores[setting])
-    values = {metric: torch.tensor([run.scores[setting][metric] for run in runs]) for metric in metrics}
-    unscored = {metric: int(per_scene.isnan().all(0).sum()) for metric, per_scene in values.items()}
-    return {
-        "method": runs[0].method,
-        "setting": setting,
-        "metrics": {
-            metric: _to_document(compute_run_interval(per_scene)) for metric, per_scene in values.items()
-        },
-        "per_seed": {metric: per_scene.nanmean(1).tolist() for metric, per_scene in values.items()},
-        # A set of views without a valid pixel has no error of points, for instance.
-        **({"unscored": unscored} if any(unscored.values()) else {}),
-        "seeds": len(runs),
-        "steps": runs[0].steps,
-        "cpu_seconds": round(sum(run.cpu_seconds for run in runs) / len(runs), 1),
-    }
+@dataclass(frozen=True)
+class Effort:
+    """How a study is run: nothing here changes its numbers."""
+
+    jobs: int = 1
+    """Networks trained at a time, distributed over `devices`; one per GPU keeps all of them busy."""
+    devices: Sequence[str] = ("cpu",)
+    workers: int | None = None
+    """Processes that make batches for each network; None divides the cores among the networks that train on GPUs."""
+    save_every: int = SAVE_EVERY
+    """Steps between checkpoints."""
+    shard: Shard = WHOLE
+    """Share of the scoring of finished networks; with a share nothing is trained."""
+    score: bool = True
+    """Whether networks are scored, or only trained."""
+
+    def __post_init__(self) -> None:
+        if self.jobs < 1:
+            raise ValueError(f"--jobs {self.jobs} must be at least 1")
+
+    def make_run(self, job: Job, device: str) -> Run:
+        """Return how one network is trained."""
+        kind, cores = device.split(":")[0], count_local()[0]
+        return Run(
+            out=job.folder,
+            device=device,
+            workers=choose_workers(self.workers, kind, cores, self.jobs),
+            cache=job.features,
+            sample_every=None,
+            tensorboard=False,
+            save_every=self.save_every,
+            milestones=job.early,
+        )
+
+    def count_threads(self) -> int:
+        """Return the threads of each of several processes: one on a CPU, which trains in all cores, else its share."""
+        return 1 if self.devices[0] == "cpu" else max(1, count_local()[0] // self.jobs)
 
 
-def compute_difference(
-    runs: list[ScoredRun], method: str, other: str, setting: str, metric: str = "psnr"
-) -> Interval:
-    """Return the mean of `method` − `other`, paired by scene and seed, with its interval."""
-    both = [
-        {r.seed: torch.tensor(r.scores[setting][metric]) for r in runs if r.method == name}
-        for name in (method, other)
-    ]
-    seeds = sorted(both[0].keys() & both[1].keys())
-    paired: Float[Tensor, "seed scene"] = torch.stack([both[0][seed] - both[1][seed] for seed in seeds])
-    return compute_run_interval(paired)
+def list_devices() -> list[str]:
+    """Return all GPUs, or the CPU if there is none."""
+    return [f"cuda:{index}" for index in range(torch.cuda.device_count())] or ["cpu"]
 
 
-def compute_differences(runs: list[ScoredRun], pairs: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
-    """Compute the differences of all pairs that have runs, in every metric: a row per pair and setting."""
-    methods = {run.method for run in runs}
-    return [
-        {"method": method, "minus": other, "setting": setting}
-        | {
-            metric: _to_document(compute_difference(runs, method, other, setting, metric))
-            for metric in metrics
-        }
-        for method, other in pairs
-        if {method, other} <= methods
-        for setting, metrics in runs[0].scores.items()
-    ]
+def choose_job_count(devices: Sequence[str]) -> int:
+    """Return one job per GPU, or one per core without GPUs."""
+    return len(devices) if devices[0] != "cpu" else max(1, os.cpu_count() or 1)
 
 
-def compute_changes(runs: list[ScoredRun]) -> list[dict[str, Any]]:
-    """Compute how each row changes from the first column of a group to the others, paired by scene: a row per setting.
+# Running a study
 
-    For settings that show the same scenes, such as zooms of them.
+
+def run_study(
+    study: Study, out: Path, seeds: int, effort: Effort | None = None, progress: Progress = lambda line: None
+) -> dict[str, Any] | None:
+    """Train and score everything, write all scores, and return the content of `result.json`.
+
+    None if networks are only trained, or if shares of the scoring are still missing.
     """
-    rows = []
-    for method in dict.fromkeys(run.method for run in runs):
-        of_method = [run for run in runs if run.method == method]
-        for settings in group_settings(of_method[0].scores).values():
-            first, *others = settings
-            rows += [
-                {"method": method, "from": first, "setting": setting}
-                | {
-                    metric: _to_document(_compute_change(of_method, setting, first, metric))
-                    for metric in of_method[0].scores[setting]
-                }
-                for setting in others
-            ]
-    return rows
-
-
-def _compute_change(runs: list[ScoredRun], setting: str, first: str, metric: str) -> Interval:
-    """Return the mean of one setting minus another over the runs of one row, paired by scene, with its interval."""
-    after, before = (torch.tensor([run.scores[name][metric] for run in runs]) for name in (setting, first))
-    return compute_run_interval(after - before)
-
-
-def group_settings(settings: Iterable[str]) -> dict[str, list[str]]:
-    """Return the settings of every group in their order; those without a group are the group ""."""
-    groups: dict[str, list[str]] = {}
-    for setting in settings:
-        groups.setdefault(setting.rpartition(GROUP)[0], []).append(setting)
-    return groups
-
-
-def split_groups(result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Split a result into one for every group of columns, whose settings have the names of the columns alone."""
-    groups = group_settings(dict.fromkeys(row["setting"] for row in result["rows"]))
-    return {group: _select_settings(result, settings) for group, settings in groups.items()}
-
-
-def _select_settings(result: Mapping[str, Any], settings: list[str]) -> dict[str, Any]:
-    parts = {
-        name: [
-            {**row, "setting": row["setting"].rpartition(GROUP)[2]}
-            for row in result.get(name, [])
-            if row["setting"] in settings
-        ]
-        for name in ("rows", "references", "differences", "changes")
-    }
-    return {**result, **parts}
-
-
-def format_scores_csv(runs: Iterable[ScoredRun]) -> str:
-    """Format every score as a line of CSV, so that anyone can recompute means and intervals."""
-    lines = ["method,seed,setting,metric,scene,value"]
-    for run in runs:
-        for setting, metrics in run.scores.items():
-            for metric, values in metrics.items():
-                lines += [
-                    f"{run.method},{run.seed},{setting},{metric},{scene},{value:.6g}"
-                    for scene, value in enumerate(values)
-                ]
-    return "\n".join(lines) + "\n"
-
-
-def _to_document(interval: Interval) -> dict[str, float]:
-    return {"mean": interval.mean, "low": interval.low, "high": interval.high}
-
-
-def format_markdown(result: Mapping[str, Any], metric: str = "psnr", digits: int = 2, group: str = "") -> str:
-    """Format a table of methods (rows) by settings (columns): mean ± half the width of the interval."""
-    rows = [*result["rows"], *result.get("references", [])]
-    cells = [(row["method"], row["setting"], row["metrics"].get(metric)) for row in rows]
-    return _format_by_setting(metric, group, cells, digits)
-
-
-def format_differences_markdown(
-    result: Mapping[str, Any], metric: str = "psnr", digits: int = 2, group: str = ""
-) -> str:
-    """Format a table of pairs (rows) by settings (columns): mean difference ± half the width of the interval."""
-    cells = [
-        (f"{row['method']} − {row['minus']}", row["setting"], row[metric]) for row in result["differences"]
+    effort = effort or Effort()
+    if seeds < 1:
+        raise ValueError(f"--seeds {seeds} must be at least 1")
+    study.check_early()
+    jobs = study.list_jobs(out, seeds)
+    _run_jobs(jobs, effort, progress)
+    if not effort.score:
+        return None
+    progress("scoring references")
+    parts = [
+        _score_references(scorer, out, effort.shard, prefix)
+        for prefix, scorer in study.find_reference_scorers().items()
     ]
-    return _format_by_setting(f"{metric}, difference", group, cells, digits)
+    stages = {step: [job.read_run(job.find_early(step)) for job in jobs] for step in study.early}
+    stages[0] = [job.read_run(job.last) for job in jobs]
+    if None in parts or any(None in runs for runs in stages.values()):
+        return None
+    references = [run for part in parts for run in part or ()]
+    early = {step: [run for run in runs if run is not None] for step, runs in stages.items()}
+    runs = early.pop(0)
+    write_scores(out, format_scores_csv([*runs, *references]))
+    return {
+        "name": study.name,
+        "scale": study.scale,
+        **_summarize(study, runs, references),
+        "references": make_rows(references),
+        **({"early": [{"steps": s, **_summarize(study, own)} for s, own in early.items()]} if early else {}),
+        "settings": study.describe(),
+    }
 
 
-def format_changes_markdown(
-    result: Mapping[str, Any], metric: str = "psnr", digits: int = 2, group: str = ""
-) -> str:
-    """Format a table of methods (rows) by settings (columns): change from the first column ± half the interval."""
-    rows = result["changes"]
-    first = rows[0]["from"].rpartition(GROUP)[2]
-    cells = [(row["method"], row["setting"], row[metric]) for row in rows]
-    return _format_by_setting(f"{metric}, change from {first}", group, cells, digits)
+def _summarize(study: Study, runs: list[ScoredRun], references: Sequence[ScoredRun] = ()) -> dict[str, Any]:
+    """Return the rows of a table and the comparisons among them."""
+    changes = compute_changes([*runs, *references]) if study.show_changes else []
+    return {
+        "rows": make_rows(runs),
+        "differences": compute_differences(runs, study.pairs),
+        "changes": [
+            {"method": row["method"], "from": row["from"], "setting": row["setting"], **row["metrics"]}
+            for row in changes
+        ],
+    }
 
 
-def _format_by_setting(
-    title: str, group: str, cells: Sequence[tuple[str, str, Mapping[str, float] | None]], digits: int
-) -> str:
-    """Format (name, setting, interval) as a table of names (rows) by settings (columns)."""
-    settings = list(dict.fromkeys(setting for _, setting, _ in cells))
-    titles = [f"{title}, {group}" if group else title, *settings]
-    lines = [f"| {' | '.join(titles)} |", "|---|" + "---|" * len(settings)]
-    for name in dict.fromkeys(name for name, _, _ in cells):
-        own = {setting: interval for other, setting, interval in cells if other == name}
-        lines.append(f"| {name} | {' | '.join(format_cell(own.get(one), digits) for one in settings)} |")
-    return "\n".join(lines)
+def _score_references(scorer: Scorer, out: Path, shard: Shard, prefix: str) -> list[ScoredRun] | None:
+    """Score rows without training, or read their scores: they depend on the protocol alone and are computed once.
+
+    None if shares of other processes are missing.
+    """
+    scores = Store(out).measure_share(
+        f"{prefix}references",
+        scorer.key,
+        shard,
+        lambda: scorer.score_reference_shares(shard),
+        _join_reference_shares,
+    )
+    if scores is None:
+        return None
+    return [ScoredRun.from_scores(f"{prefix}{name}", 0, values) for name, values in scores.items()]
 
 
-def format_cell(interval: Mapping[str, float] | None, digits: int) -> str:
-    """Format a mean ± half the width of its interval, or a dash if there is none."""
-    if interval is None or not math.isfinite(interval["mean"]):
-        return "–"
-    half = (interval["high"] - interval["low"]) / 2
-    return f"{interval['mean']:.{digits}f} ± {half:.{digits}f}"
+def _join_reference_shares(shares: Sequence[Mapping[str, BatchScores]]) -> dict[str, Scores]:
+    return {name: join_shares([share[name] for share in shares]) for name in shares[0]}
+
+
+def _run_jobs(jobs: list[Job], effort: Effort, progress: Progress) -> None:
+    """Train and score all jobs, one after the other in this process, or in several processes."""
+    if effort.jobs == 1:
+        for number, job in enumerate(jobs):
+            progress(f"network {number + 1} of {len(jobs)}: {job.folder.name}")
+            train_and_score(job, effort, effort.devices[0])
+        return
+    started = time.monotonic()
+    before = sum(job.read_steps_done() for job in jobs)
+    context = get_context("spawn")
+    # Each worker process takes one device from this queue when it starts, and keeps it.
+    free_devices = context.Queue()
+    for worker in range(effort.jobs):
+        free_devices.put(effort.devices[worker % len(effort.devices)])
+    starter = (free_devices, effort.count_threads())
+    with ProcessPoolExecutor(effort.jobs, context, initializer=_take_device, initargs=starter) as pool:
+        futures = [pool.submit(train_and_score, job, effort) for job in jobs]
+        try:
+            for _ in _poll_until_done(futures):
+                progress(_format_state(jobs, futures, before, started))
+        except BrokenProcessPool:
+            raise OSError(
+                "the process of a network was killed (out of memory?): train fewer at the same time with --jobs; the "
+                "same command continues from the last checkpoints"
+            ) from None
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _poll_until_done(futures: list[Future[None]]) -> Iterator[None]:
+    """Yield every POLL_S until all jobs are done; raise the exception of the first job that fails."""
+    pending = set(futures)
+    while pending:
+        done, pending = wait(pending, timeout=POLL_S)
+        for future in done:
+            future.result()  # raises here if the job failed
+        yield
+
+
+def _format_state(jobs: list[Job], futures: list[Future[None]], before: int, started: float) -> str:
+    """Format jobs done, share of all steps and an estimate of the time left."""
+    total = sum(job.recipe.schedule.steps for job in jobs)
+    steps = sum(job.read_steps_done() for job in jobs)
+    pace = (steps - before) / max(time.monotonic() - started, 1e-6)
+    left = f", about {(total - steps) / pace / 60:.0f} min left" if pace > 0 else ""
+    done = sum(future.done() for future in futures)
+    return f"{done} of {len(jobs)} networks done, {100 * steps / total:.0f} % of all steps{left}"
+
+
+_device = "cpu"
+"""The device of this worker process; set once by `_take_device`, which the pool calls in every new process."""
+
+
+def _take_device(free_devices: "Queue[str]", threads: int) -> None:
+    global _device
+    _device = free_devices.get()
+    torch.set_num_threads(threads)
+
+
+def train_and_score(job: Job, effort: Effort, device: str | None = None) -> None:
+    """Train one network, or resume or reuse its run, then score it; output goes to LOG in its folder."""
+    device = _device if device is None else device
+    if job.weights is not None or effort.shard.count > 1:
+        if not job.network.is_file():
+            advice = "train it first, with --no-score" if job.weights is None else "give a file of weights"
+            raise ValueError(f"{job.network}: no such file; {advice}")
+        if effort.score:
+            job.score_stages(device, effort.shard)
+        return
+    # The log is opened before training claims the folder, which would refuse a folder with a foreign file.
+    claim_out(job.folder, "train", ours=(job.folder / LOG).is_file())
+    with (
+        (job.folder / LOG).open("a") as log,
+        contextlib.redirect_stdout(log),
+        contextlib.redirect_stderr(log),
+    ):
+        train(job.method, job.recipe, effort.make_run(job, device))
+        if effort.score:
+            job.score_stages(device)

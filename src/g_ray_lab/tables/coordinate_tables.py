@@ -6,12 +6,13 @@ The paper has the pair of angles `tangent` and the frequency scale α = 1; these
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from g_ray_lab.tables.trained_table import Table
+from g_ray_lab.tables.ablation_tables import build_rooms
+from g_ray_lab.tables.trained_table import TrainedTable
 
 if TYPE_CHECKING:
     from g_ray.models.lvsm_config import EncodingOptions
     from g_ray_lab.recipes.reconstruction_recipes import ReconstructionRecipe
-    from g_ray_lab.scoring.study_runs import Study
+    from g_ray_lab.scoring.study import Study
 
 STEPS = 500  # small scale: minutes per network on one core
 TEST_SETS = 32
@@ -47,37 +48,30 @@ COORDINATE_PAIRS = (
 
 
 @dataclass(frozen=True)
-class Coordinates(Table):
+class Coordinates(TrainedTable):
     """Ray coordinates, with and without rays as input, as fields of view grow from 60° to 360°."""
 
     def build_study(self) -> "Study":
         from g_ray_lab.recipes.reconstruction_recipes import see_through_all_lenses
-        from g_ray_lab.scoring.lens_scorer import LensScorer
-        from g_ray_lab.scoring.study_runs import Study
-        from g_ray_lab.sources.rooms_reconstruction import LensedRooms
+        from g_ray_lab.scoring.reconstruction_scorer import LensScorer
+        from g_ray_lab.scoring.study import Study
 
         recipes = {
             row: see_through_all_lenses(make_row(self.scale, method, options))
             for row, (method, options) in COORDINATE_ROWS.items()
         }
-        first = recipes["tangent"]
-        rooms = first.data.build_source(0, first.model.build_config().patch)
-        assert isinstance(rooms, LensedRooms)
-        scorer = LensScorer.from_training(rooms, TEST_SETS)
+        scorer = LensScorer.from_training(build_rooms(recipes["tangent"]), TEST_SETS)
         return Study("coordinates", self.scale, recipes, scorer, COORDINATE_PAIRS)
 
-    def draw(self, study: "Study", result: dict[str, Any]) -> None:
-        from g_ray.viewer.theme import LIGHT, write_png
-        from g_ray_lab.figures.table_figures import draw_curves
+    def draw(self, result: dict[str, Any]) -> None:
+        from g_ray_lab.figures.table_figures import draw_curves, write_metrics
 
-        shown = select_single_lenses(result)
-        for metric in result["rows"][0]["metrics"]:
-            write_png(draw_curves(shown, metric, LIGHT, "test lens"), self.out / f"{metric}.png")
+        write_metrics(select_single_lenses(result), self.out, draw_curves, axis="test lens")
 
 
 def select_single_lenses(result: dict[str, Any]) -> dict[str, Any]:
     """Return rows and references of tests with one lens, which have an order, under labels of several short lines."""
-    from g_ray_lab.scoring.lens_scorer import LENS_TESTS
+    from g_ray_lab.scoring.reconstruction_scorer import LENS_TESTS
 
     single = {name for name, lenses in LENS_TESTS.items() if len(lenses) == 1}
     return {
@@ -95,35 +89,26 @@ PAPER_ALPHA = "alpha_1"
 
 
 @dataclass(frozen=True)
-class FrequencyRecon(Table):
+class FrequencyRecon(TrainedTable):
     """G-ray in the reconstruction network with frequency scales α from 0.25 to 8; the paper has 1."""
 
     def build_study(self) -> "Study":
         from g_ray_lab.scoring.reconstruction_scorer import RoomsScorer
-        from g_ray_lab.scoring.study_runs import Study
-        from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
+        from g_ray_lab.scoring.study import Study
 
         recipes = {
             f"alpha_{alpha:g}": make_row(self.scale, "gray", {"scale": float(alpha)}) for alpha in ALPHAS
         }
-        first = recipes[PAPER_ALPHA]
-        rooms = first.data.build_source(0, first.model.build_config().patch)
-        assert isinstance(rooms, RoomsReconstruction)
         pairs = tuple((row, PAPER_ALPHA) for row in recipes if row != PAPER_ALPHA)
-        scorer = RoomsScorer.from_training(rooms, TEST_SETS)
+        scorer = RoomsScorer.from_training(build_rooms(recipes[PAPER_ALPHA]), TEST_SETS)
         return Study("frequency-recon", self.scale, recipes, scorer, pairs)
-
-    def draw(self, study: "Study", result: dict[str, Any]) -> None:
-        from g_ray_lab.tables.trained_table import draw_metrics
-
-        draw_metrics(result, self.out)
 
 
 def make_row(scale: str, method: str, options: "EncodingOptions") -> "ReconstructionRecipe":
     """Return the recipe of a method whose encodings have other options."""
-    from g_ray_lab.recipes import reconstruction_recipes
+    from g_ray_lab.recipes import reconstruction_recipes as reconstruction
 
-    recipe = {"small": reconstruction_recipes.tiny, "paper": reconstruction_recipes.ablation}[scale](method)
+    recipe = {"small": reconstruction.tiny, "paper": reconstruction.ablation}[scale](method)
     if scale == "small":
         schedule = replace(recipe.schedule, steps=STEPS, warmup=STEPS // 20)
         recipe = replace(recipe, schedule=schedule)

@@ -6,15 +6,24 @@ Rows are variants of a recipe, named VARIANT_METHOD. A variant on other scenes i
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from g_ray_lab.tables.synthesis_tables import FovTable, cache_pictures
+from g_ray_lab.tables.recipe_changes import (
+    cache_pictures,
+    clamp_angles,
+    limit_scenes,
+    replace_frames,
+    set_lpips,
+    use_objects,
+    use_paths,
+    use_room_frame,
+)
+from g_ray_lab.tables.synthesis_table import FovTable, find_lpips
 
 if TYPE_CHECKING:
     from g_ray_lab.recipes.nvs_recipes import NVSRecipe
-    from g_ray_lab.scoring.nvs_scorer import NVSProtocol
-    from g_ray_lab.scoring.study_runs import Study
+    from g_ray_lab.scoring.nvs_protocols import NVSProtocol
+    from g_ray_lab.scoring.study import Study
 
 FACTOR_SCENES = 128
 """Test scenes of the small scale."""
@@ -48,16 +57,15 @@ class FactorTable(FovTable):
 
     def build_recipe(self, method: str) -> "NVSRecipe":
         """Return the recipe that the variants change: shorter than that of other tables at small scale."""
-        from g_ray_lab.recipes import nvs_recipes
+        from g_ray_lab.recipes import nvs_recipes as nvs
 
         if self.scale == "paper":
             return super().build_recipe(method)
-        return cache_pictures(nvs_recipes.quick(method), self.out)
+        return cache_pictures(nvs.quick(method), self.out)
 
     def build_protocol(self) -> "NVSProtocol":
-        from g_ray_lab.scoring.grouped_protocol import GroupedProtocol, make_shapes
+        from g_ray_lab.scoring.nvs_protocols import FovProtocol, GroupedProtocol, make_shapes
         from g_ray_lab.scoring.re10k_protocol import RE10KProtocol
-        from g_ray_lab.scoring.rendered_protocols import FovProtocol
 
         protocol = super().build_protocol()
         if isinstance(protocol, FovProtocol):
@@ -65,29 +73,13 @@ class FactorTable(FovTable):
         assert isinstance(protocol, RE10KProtocol)
         return GroupedProtocol({"wide": protocol, "square": replace(protocol, height=protocol.width)})
 
-    def build_paths_protocol(self) -> "NVSProtocol":
-        """Return the tests along real camera paths, at the two shapes; the lens is cropped to each of them."""
-        from g_ray_lab.scoring.grouped_protocol import GroupedProtocol
-        from g_ray_lab.scoring.rendered_protocols import PathsProtocol
-        from g_ray_lab.sources.nvs_settings import PathsData
-
-        side = self.build_recipe(self.COMPARED[1]).data.width
-        PathsData(side, side).find_file()  # fails now if there is none, not after the training of other rows
-        square = PathsProtocol(side, side, FACTOR_SCENES)
-        return GroupedProtocol({"wide": replace(square, height=side // 2), "square": square})
-
-    def build_objects_protocol(self) -> "NVSProtocol":
-        """Return the tests on scanned objects, at the two shapes."""
-        from g_ray_lab.scoring.grouped_protocol import make_shapes
-        from g_ray_lab.scoring.rendered_protocols import ObjectFovProtocol
-        from g_ray_lab.sources.nvs_settings import ObjectArcsData
-
-        side = self.build_recipe(self.COMPARED[1]).data.width
-        ObjectArcsData(side, side).find_meshes()  # fails now if there are none
-        return make_shapes(ObjectFovProtocol(side, side, FACTOR_SCENES), factors=False)
+    @property
+    def side(self) -> int:
+        """Width of the images of training."""
+        return self.build_recipe(self.COMPARED[1]).data.width
 
     def build_study(self) -> "Study":
-        from g_ray_lab.scoring.study_runs import Study
+        from g_ray_lab.scoring.study import Study
 
         variants = self.list_variants()
         recipes, scorers, references = {}, {}, {}
@@ -121,14 +113,13 @@ class FactorTable(FovTable):
                 pairs.append((f"{name}_{first}", f"{host}_{second}"))
         return pairs
 
-    def draw(self, study: "Study", result: dict[str, Any]) -> None:
-        from g_ray.viewer.theme import LIGHT, write_png
-        from g_ray_lab.figures.table_figures import draw_curves
-        from g_ray_lab.scoring.study import split_groups
-        from g_ray_lab.tables.trained_table import draw_group_differences
+    def draw(self, result: dict[str, Any]) -> None:
+        from g_ray_lab.figures.prediction_sheets import draw_group_differences
+        from g_ray_lab.figures.table_figures import draw_curves, write_metrics
+        from g_ray_lab.scoring.table_writer import split_groups
 
         wide = split_groups(result)["wide"]
-        write_png(draw_curves({**wide, "references": []}, "psnr", LIGHT), self.out / "psnr.png")
+        write_metrics({**wide, "references": []}, self.out, draw_curves, ["psnr"])
         draw_group_differences(result, self.out)
 
 
@@ -140,6 +131,8 @@ class NVSRayRoPE(FactorTable):
     COMPARED: ClassVar[tuple[str, str]] = ("rayrope_gray", "rayrope")
 
     def list_variants(self) -> Mapping[str, Variant]:
+        from g_ray_lab.scoring.nvs_protocols import make_path_shapes
+
         both = ("rayrope", "rayrope_gray")
         if self.scale == "paper":  # heads of 144 channels and LPIPS are in the recipe
             return {
@@ -147,7 +140,9 @@ class NVSRayRoPE(FactorTable):
                 "mse": Variant(both, lambda recipe: set_lpips(recipe, 0.0, None)),
                 "lpips_clamped": Variant(("rayrope_gray",), clamp_angles),
             }
-        paths, weights = self.build_paths_protocol(), self._find_weights()
+        paths, weights = make_path_shapes(self.side, FACTOR_SCENES), find_lpips(self.lpips)
+        if weights is None:
+            raise ValueError("nvs-rayrope trains with LPIPS: give its weights with --lpips FILE")
         return {
             "mse": Variant(both),
             "lpips": Variant(both, lambda recipe: set_lpips(recipe, PAPER_LPIPS, weights)),
@@ -158,14 +153,6 @@ class NVSRayRoPE(FactorTable):
             ),
         }
 
-    def _find_weights(self) -> Path:
-        from g_ray_lab.tables.synthesis_tables import find_lpips
-
-        weights = find_lpips(self.lpips)
-        if weights is None:
-            raise ValueError("nvs-rayrope trains with LPIPS: give its weights with --lpips FILE")
-        return weights
-
 
 @dataclass(frozen=True)
 class NVSPlucker(FactorTable):
@@ -175,6 +162,8 @@ class NVSPlucker(FactorTable):
     COMPARED: ClassVar[tuple[str, str]] = ("gta_gray", "plucker")
 
     def list_variants(self) -> Mapping[str, Variant]:
+        from g_ray_lab.scoring.nvs_protocols import make_object_shapes, make_path_shapes
+
         both = ("plucker", "gta_gray")
         if self.scale == "paper":
             return {"re10k": Variant(both)}
@@ -184,61 +173,10 @@ class NVSPlucker(FactorTable):
             "all": Variant(both),
             # GTA compares poses, so that the frame of the world changes nothing in it.
             "all_room": Variant(("plucker",), use_room_frame, in_room),
-            "paths": Variant(both, use_paths, self.build_paths_protocol(), shows_references=True),
-            "objects": Variant(both, use_objects, self.build_objects_protocol(), shows_references=True),
+            "paths": Variant(
+                both, use_paths, make_path_shapes(self.side, FACTOR_SCENES), shows_references=True
+            ),
+            "objects": Variant(
+                both, use_objects, make_object_shapes(self.side, FACTOR_SCENES), shows_references=True
+            ),
         }
-
-
-# Changes of a recipe.
-
-
-def set_lpips(recipe: "NVSRecipe", weight: float, weights: Path | None) -> "NVSRecipe":
-    """Return the recipe with another weight of LPIPS in the loss; 0 is the squared error alone."""
-    return replace(recipe, loss=replace(recipe.loss, lpips=weight, lpips_weights=weights))
-
-
-def clamp_angles(recipe: "NVSRecipe") -> "NVSRecipe":
-    """Return the recipe with ray angles limited to ±π/2."""
-    options = {**recipe.model.encoding_options, "clamp_angles": True}
-    return replace(recipe, model=replace(recipe.model, encoding_options=options))
-
-
-def use_paths(recipe: "NVSRecipe") -> "NVSRecipe":
-    """Return the recipe on rooms along real camera paths."""
-    from g_ray_lab.sources.nvs_settings import PathsData
-
-    data = recipe.data
-    return replace(recipe, data=PathsData(data.width, data.height, data.batch))
-
-
-def use_objects(recipe: "NVSRecipe") -> "NVSRecipe":
-    """Return the recipe on scanned objects, with the cameras of rooms."""
-    from g_ray_lab.sources.nvs_settings import ObjectArcsData, RoomsData
-
-    data = recipe.data
-    assert isinstance(data, RoomsData)
-    return replace(recipe, data=ObjectArcsData(data.width, data.height, data.batch, cache=data.cache))
-
-
-def limit_scenes(count: int) -> "Callable[[NVSRecipe], NVSRecipe]":
-    """Return a change to that many different training scenes."""
-    return lambda recipe: replace(recipe, data=replace(recipe.data, distinct=count))
-
-
-def use_room_frame(recipe: "NVSRecipe") -> "NVSRecipe":
-    """Return the recipe with poses in the frame of the room."""
-    return replace(recipe, data=replace(recipe.data, pose_frame="room"))
-
-
-def replace_frames(protocol: "NVSProtocol") -> "NVSProtocol":
-    """Return the tests in rooms with poses in the frame of the room."""
-    from g_ray_lab.scoring.grouped_protocol import GroupedProtocol
-    from g_ray_lab.scoring.rendered_protocols import FovProtocol
-
-    assert isinstance(protocol, GroupedProtocol)
-    parts = {
-        name: replace(part, pose_frame="room")
-        for name, part in protocol.parts.items()
-        if isinstance(part, FovProtocol)
-    }
-    return GroupedProtocol(parts)

@@ -1,68 +1,80 @@
-"""Curves of finished models over the zoom of their views and over the size of their inputs."""
+"""`g-ray reproduce fov-stress` and `resolution`: curves of finished models over zooms and over input sizes."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from g_ray_lab.tables.evaluation_tables import EvaluationTable, list_metrics
+from g_ray_lab.tables.evaluation_table import EvaluationTable
 
 if TYPE_CHECKING:
-    from g_ray_lab.scoring.running.comparison import Column
+    from g_ray_lab.scoring.evaluation_results import Column
 
 ZOOMS = (1, 2, 3, 4, 5)
 FACTORS = (1.0, 1.25, 1.5, 1.75, 2.0)
 """Input sizes in units of the training size."""
 FIELDS_OF_VIEW = ("native", "zoomed")
-"""Of the table over input sizes: the photographs', and with zooms of up to 3 in all views but the first."""
+"""Columns of the table over input sizes: the photographs', and with zooms of up to 3 in all views but the first."""
 
 
 @dataclass(frozen=True)
-class FovStress(EvaluationTable):
+class SeriesTable(EvaluationTable):
+    """Tables whose columns are steps along an axis: a table and a picture for each metric."""
+
+    AXIS: ClassVar[str]
+
+    def format_tables(self, result: dict[str, Any]) -> str:
+        from g_ray_lab.scoring.table_writer import format_series
+
+        return format_series(result)
+
+    def draw(self, result: dict[str, Any], prefix: str = "") -> None:
+        """Write curves, and those of the differences where rows were compared."""
+        from g_ray_lab.figures.table_figures import draw_curves, write_metrics
+        from g_ray_lab.scoring.table_writer import list_metrics
+
+        metrics = list_metrics(result["rows"])
+        write_metrics(result, self.out, draw_curves, metrics, prefix, axis=self.AXIS)
+        pairs = [{**row, "method": f"{row['method']} − {row['minus']}"} for row in result["differences"]]
+        if pairs:
+            zeros = {metric: dict.fromkeys(("mean", "low", "high"), 0.0) for metric in metrics}
+            none = [{**row, "method": "no difference", "metrics": zeros} for row in pairs]
+            curves = {"rows": pairs, "references": none}
+            write_metrics(curves, self.out, draw_curves, metrics, f"{prefix}difference_", axis=self.AXIS)
+
+
+@dataclass(frozen=True)
+class FovStress(SeriesTable):
     """Views zoomed by up to 1 … 5 on full-size photographs of ScanNet++."""
 
-    @property
-    def name(self) -> str:
-        return "fov-stress"
+    NAME: ClassVar[str] = "fov-stress"
+    AXIS: ClassVar[str] = "largest zoom"
 
     def build_columns(self) -> "dict[str, Column]":
-        from g_ray_lab.scoring.protocols.protocol_registry import PROTOCOLS
-        from g_ray_lab.scoring.running.comparison import Column
-        from g_ray_lab.scoring.running.plan import Limits
+        from g_ray_lab.scoring.evaluation_plan import Limits
+        from g_ray_lab.scoring.evaluation_results import Column
+        from g_ray_lab.scoring.protocol_registry import PROTOCOLS
 
         base = PROTOCOLS["scannetpp-zoom"]
         data = self.find_data(base)
         limits = Limits(sets=self.get_limit(), width=self.get_width())
         counts = (4,) if self.scale == "small" else base.view_counts
+        zoomed = {zoom: replace(base, zoom_max=float(zoom), view_counts=counts) for zoom in ZOOMS}
         return {
-            str(zoom): Column(
-                f"scannetpp-zoom-{zoom}",
-                replace(base, zoom_max=float(zoom), view_counts=counts),
-                data,
-                limits,
-            )
-            for zoom in ZOOMS
+            str(zoom): Column(f"scannetpp-zoom-{zoom}", protocol, data, limits)
+            for zoom, protocol in zoomed.items()
         }
-
-    def format_tables(self, result: dict[str, Any]) -> str:
-        return format_metric_tables(result)
-
-    def draw(self, result: dict[str, Any]) -> None:
-        """Write curves over the zoom."""
-        draw_series(result, "largest zoom", self.out)
 
 
 @dataclass(frozen=True)
-class Resolution(EvaluationTable):
+class Resolution(SeriesTable):
     """Inputs of 1 … 2 times the training size on ETH3D: native fields of view, and zoomed by up to 3."""
 
-    @property
-    def name(self) -> str:
-        return "resolution"
+    NAME: ClassVar[str] = "resolution"
+    AXIS: ClassVar[str] = "input size / training size"
 
     def build_columns(self) -> "dict[str, Column]":
-        from g_ray_lab.scoring.protocols.protocol_registry import PROTOCOLS
-        from g_ray_lab.scoring.running.comparison import Column
-        from g_ray_lab.scoring.running.plan import Limits
+        from g_ray_lab.scoring.evaluation_plan import Limits
+        from g_ray_lab.scoring.evaluation_results import Column
+        from g_ray_lab.scoring.protocol_registry import PROTOCOLS
 
         zoomed = replace(PROTOCOLS["eth3d-fov"], view_counts=(4,))
         protocols = {"eth3d-native": PROTOCOLS["eth3d-native"], "eth3d-fov-4": zoomed}
@@ -79,50 +91,15 @@ class Resolution(EvaluationTable):
             for factor in FACTORS
         }
 
-    def format_tables(self, result: dict[str, Any]) -> str:
-        return format_metric_tables(result)
-
-    def draw(self, result: dict[str, Any]) -> None:
+    def draw(self, result: dict[str, Any], prefix: str = "") -> None:
         """Write curves over the size for both fields of view."""
         for kind in FIELDS_OF_VIEW:
-            chosen = {name: _select_rows(result[name], f"{kind} ") for name in ("rows", "differences")}
-            draw_series(chosen, "input size / training size", self.out, f"{kind}_")
-
-
-def _select_rows(rows: list[dict[str, Any]], prefix: str) -> list[dict[str, Any]]:
-    """Return the rows of the settings with a prefix, without it."""
-    return [
-        {**row, "setting": row["setting"].removeprefix(prefix)}
-        for row in rows
-        if row["setting"].startswith(prefix)
-    ]
-
-
-def draw_series(result: dict[str, Any], axis: str, out: Path, prefix: str = "") -> None:
-    """Write a picture for each metric, and one for the differences where rows were compared."""
-    from g_ray.viewer.theme import LIGHT, write_png
-    from g_ray_lab.figures.table_figures import draw_curves
-
-    pairs = [{**row, "method": f"{row['method']} − {row['minus']}"} for row in result["differences"]]
-    for metric in list_metrics(result):
-        write_png(draw_curves(result, metric, LIGHT, axis), out / f"{prefix}{metric}.png")
-        if pairs:
-            figure = draw_curves(
-                {"rows": pairs, "references": _make_zeros(pairs, metric)}, metric, LIGHT, axis
-            )
-            write_png(figure, out / f"{prefix}difference_{metric}.png")
-
-
-def _make_zeros(rows: list[dict[str, Any]], metric: str) -> list[dict[str, Any]]:
-    """Return a row without a difference for each setting."""
-    none = {metric: dict.fromkeys(("mean", "low", "high"), 0.0)}
-    settings = dict.fromkeys(row["setting"] for row in rows)
-    return [{"method": "no difference", "setting": setting, "metrics": none} for setting in settings]
-
-
-def format_metric_tables(result: dict[str, Any]) -> str:
-    """Format a table for each metric, whose columns are steps along an axis."""
-    from g_ray_lab.scoring.running.comparison_tables import format_series
-    from g_ray_lab.scoring.running.run_report import TITLES, format_metric
-
-    return format_series(result, list_metrics(result), TITLES, format_metric)
+            chosen = {
+                name: [
+                    {**row, "setting": row["setting"].removeprefix(f"{kind} ")}
+                    for row in result[name]
+                    if row["setting"].startswith(f"{kind} ")
+                ]
+                for name in ("rows", "differences")
+            }
+            super().draw(chosen, f"{kind}_")

@@ -81,7 +81,7 @@ def load_networks(folder: Path) -> tuple[dict[str, Any], int]:
     from g_ray.models.lvsm_config import METHODS
     from g_ray_lab.recipes.nvs_recipes import NVSRecipe
     from g_ray_lab.recipes.stored_recipe import read_recipe
-    from g_ray_lab.scoring.study_runs import load_network
+    from g_ray_lab.scoring.study import load_network
     from g_ray_lab.sources.nvs_settings import ObjectsData
     from g_ray_lab.training.training_checkpoint import WEIGHTS
 

@@ -13,20 +13,22 @@ from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 from g_ray.predictors.predictor import Cost, ScenePrediction
 from g_ray.reconstruction.set_metrics import METRICS, SetGeometry
-from g_ray_lab.scoring.analysis import conditioned_sets
-from g_ray_lab.scoring.analysis.conditioned_sets import ConditionedSets, compute_changes
-from g_ray_lab.scoring.analysis.perturbations import CONDITIONS, distort, scale_focal, shift_center, shuffle
-from g_ray_lab.scoring.analysis.predicted_sets import (
-    PredictedRun,
-    compare_conditions,
-    compare_methods,
+from g_ray_lab.scoring import calibration_noise as conditioned_sets
+from g_ray_lab.scoring.averages import ScoredRun, SetRow, compute_changes, compute_differences, make_rows
+from g_ray_lab.scoring.calibration_noise import (
+    CONDITIONS,
+    ConditionedSets,
+    distort,
+    list_condition_changes,
+    predict_static,
+    scale_focal,
     score_predictor,
-    summarize_predictions,
+    shift_center,
+    shuffle,
 )
-from g_ray_lab.scoring.study import ScoredRun
+from g_ray_lab.scoring.table_writer import format_conditions
 from g_ray_lab.sources.reconstruction_settings import RoomsViews
 from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
-from g_ray_lab.tables.calibration_tables import format_tests
 
 PINHOLE = Pinhole.make(24, 16, fx=20.0, fy=30.0, cx=12.0, cy=7.0)
 FISHEYE = OpenCVFisheye.make(24, 16, fx=20.0, fy=20.0, cx=12.0, cy=8.0, k1=0.01)
@@ -100,7 +102,7 @@ def test_only_the_conditioning_changes(rooms):
         # Distances stay; the unit of length, the mean distance of world points, changes a little with the rays.
         assert max(values["depth_rel"]) < 0.1
         assert condition == "correct" or min(values["points_rel"]) > 1e-3
-    alone = rooms.score_calibration()
+    alone = rooms.score(predict_static)
     assert alone["shuffled"]["rays_deg"] == pytest.approx(scores["shuffled"]["rays_deg"], abs=1e-3)
 
 
@@ -147,17 +149,26 @@ def test_a_predictor_with_a_known_answer(rooms):
     ).make_batches()
     found = score_predictor(rooms, KnownPredictor(batch, fails=(3,)), finer=2)
     assert [len(results) for results in found.values()] == [2] * len(CONDITIONS)
-    assert all(one.scores["points_rel"] < 0.03 for one in found["correct"]), "depth is read at other pixels"
-    assert found["focal +20 %"][0].reason == "nothing matches" and not found["focal +20 %"][0].scores
-    assert found["focal +10 %"][0].scores["rays_deg"] > found["focal +5 %"][0].scores["rays_deg"] > 0.3
-    run = PredictedRun("known", 0, {name: [vars(one) for one in group] for name, group in found.items()})
-    answered = {row["setting"]: (row["answered"], row["sets"]) for row in summarize_predictions([run])}
+    assert all(one.metrics["points_rel"] < 0.03 for one in found["correct"]), "depth is read at other pixels"
+    assert found["focal +20 %"][0].message == "nothing matches" and not found["focal +20 %"][0].metrics
+    assert found["focal +10 %"][0].metrics["rays_deg"] > found["focal +5 %"][0].metrics["rays_deg"] > 0.3
+    rows = make_rows([ScoredRun("known", 0, found)])
+    answered = {row["setting"]: (row["answered"], row["sets"]) for row in rows}
     assert answered["correct"] == (2, 2) and answered["focal +20 %"] == (1, 2)
-    (nothing,) = summarize_predictions([PredictedRun("known", 0, {"a": [NO_ANSWER]})])
+    (nothing,) = make_rows([make_run("known", 0, a=[None])])
     assert nothing["metrics"] == {} and nothing["reasons"] == ["no"] and nothing["setting"] == "a"
 
 
-NO_ANSWER = {"scores": {}, "coverage": 0.0, "reason": "no"}
+def make_run(method, seed, **values):
+    """A run with the same value of every metric in a set; None for a set without an answer."""
+    return ScoredRun(method, seed, {name: [*map(answer, range(9), given)] for name, given in values.items()})
+
+
+def answer(number, value):
+    if value is None:
+        return SetRow("", "", str(number), str(number), 3, "failed", "no")
+    metrics = {**dict.fromkeys(METRICS, value), "coverage": 1.0}
+    return SetRow("", "", str(number), str(number), 3, "scored", metrics=metrics)
 
 
 def test_sets_can_be_scored_one_by_one(rooms):
@@ -174,41 +185,36 @@ def test_sets_can_be_scored_one_by_one(rooms):
 
 
 def test_one_set_has_no_interval():
-    found = {"correct": [answer(1.0), NO_ANSWER], "wrong": [answer(3.0), answer(1.0)]}
-    runs = [PredictedRun("stereo", 0, found)]
-    test = {"rows": summarize_predictions(runs), "references": [], "differences": []}
-    table = format_tests({"tests": {"photos": {**test, "changes": compare_conditions(runs)}}})
+    runs = [make_run("stereo", 0, correct=[1.0, None], wrong=[3.0, 1.0])]
+    test = {"rows": make_rows(runs), "references": [], "differences": []}
+    table = format_conditions({"photos": {**test, "changes": list_condition_changes(runs)}})
     assert "| stereo | correct | 1.000 | 1.00 |" in table and "1 of 2, 100 % of pixels" in table
     assert "| stereo, change | wrong | 2.000 | 2.00 |" in table
     assert "| stereo | wrong | 2.000 ± " in table
 
 
-def answer(value):
-    return {"scores": dict.fromkeys(METRICS, value), "coverage": 1.0, "reason": None}
-
-
 def test_only_sets_that_all_networks_answer_are_compared():
     runs = [
-        PredictedRun("gray", 0, {"truth": [answer(1.0), answer(5.0)], "guess": [answer(2.0), answer(9.0)]}),
-        PredictedRun("gray", 1, {"truth": [answer(3.0), answer(7.0)], "guess": [answer(6.0), NO_ANSWER]}),
-        PredictedRun("rope", 0, {"truth": [answer(0.0), answer(0.0)], "guess": [answer(0.0), answer(0.0)]}),
-        PredictedRun("rope", 1, {"truth": [answer(2.0), answer(2.0)], "guess": [NO_ANSWER, answer(0.0)]}),
+        make_run("gray", 0, truth=[1.0, 5.0], guess=[2.0, 9.0]),
+        make_run("gray", 1, truth=[3.0, 7.0], guess=[6.0, None]),
+        make_run("rope", 0, truth=[0.0, 0.0], guess=[0.0, 0.0]),
+        make_run("rope", 1, truth=[2.0, 2.0], guess=[None, 0.0]),
     ]
-    gray_truth, gray_guess, *_ = summarize_predictions(runs)
+    gray_truth, gray_guess, *_ = make_rows(runs)
     # Networks of means 3 and 5: Student's 95 % interval of two runs is 12.706 deviations of the mean wide.
     assert gray_truth["metrics"]["rays_deg"]["mean"] == 4.0 and gray_truth["seeds"] == 2
     assert gray_truth["metrics"]["rays_deg"]["high"] == pytest.approx(4.0 + 12.706, abs=1e-3)
     assert gray_guess["metrics"]["rays_deg"]["mean"] == 4.0 and gray_guess["answered"] == 3
-    listed = compare_conditions(runs)
+    listed = compute_changes(runs)
     assert [row["answered"] for row in listed] == [2, 2]  # one set by two networks
     changes = {row["method"]: row["metrics"]["rays_deg"]["mean"] for row in listed}
     assert changes == {"gray": pytest.approx((1.0 + 3.0) / 2), "rope": pytest.approx(-1.0)}
-    (truth,) = compare_methods(runs, [("gray", "rope")])  # no set is answered by all under the guess
+    (truth,) = compute_differences(runs, [("gray", "rope")])  # no set is answered by all under the guess
     assert truth["setting"] == "truth" and truth["rays_deg"]["mean"] == pytest.approx(3.0)
 
 
 def test_changes_are_paired():
     scores = {"correct": {"rays_deg": [1.0, 5.0, 9.0]}, "wrong": {"rays_deg": [2.0, 6.0, 10.0]}}
-    (row,) = compute_changes([ScoredRun("gray", 0, 0, 0.0, scores)])
+    (row,) = compute_changes([ScoredRun.from_scores("gray", 0, scores)])
     assert (row["method"], row["setting"]) == ("gray", "wrong")
     assert row["metrics"]["rays_deg"] == {"mean": 1.0, "low": 1.0, "high": 1.0}

@@ -4,14 +4,19 @@ import pytest
 import torch
 
 from g_ray.cameras import Pinhole
-from g_ray.models.inference import PatchFraming
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.nn import sdpa
-from g_ray_lab.scoring.analysis.fov_attention import PairAttention, make_scored_run, score_pairs
-from g_ray_lab.scoring.analysis.fov_pairs import make_pair, split_by_texture
+from g_ray_lab.datasets.evaluation_scene import Framing
+from g_ray_lab.scoring.fov_attention import (
+    PairAttention,
+    make_pair,
+    make_scored_run,
+    score_pairs,
+    split_by_texture,
+)
 
-FRAMING = PatchFraming(24, 4)
+FRAMING = Framing(24, 4)
 
 
 def build(method: str) -> ReconstructionModel:
@@ -84,9 +89,13 @@ def test_settings_and_texture():
     pairs = {"a": [make(), make((0.0, 0.0))], "b": [make((1.0, 1.0))]}
     scores = score_pairs(build("gray"), pairs)
     run = make_scored_run("gray", 0, scores["attention"], {"a": [3.0, 1.0], "b": [2.0]})
-    assert set(run.scores) == {"a", "b", "weak texture", "rich texture"}
-    assert run.scores["weak texture"]["inside"] == [scores["attention"]["a"][1]["inside"]]
-    assert run.scores["rich texture"]["inside"] == [scores["attention"]["a"][0]["inside"]]
+    assert set(run.rows) == {"a", "b", "weak texture", "rich texture"}
+    assert [row.metrics["inside"] for row in run.rows["weak texture"]] == [
+        scores["attention"]["a"][1]["inside"]
+    ]
+    assert [row.metrics["inside"] for row in run.rows["rich texture"]] == [
+        scores["attention"]["a"][0]["inside"]
+    ]
     assert split_by_texture([5.0, 1.0, 3.0, 2.0, 4.0, 6.0]) == ([1, 3], [0, 5])
     flat = make_pair("flat", torch.full((3, 48, 48), 0.5), Pinhole.from_fov(70.0, 48, 48), FRAMING)
     assert flat.measure_texture() == 0 < make().measure_texture()

@@ -12,18 +12,20 @@ import torch
 from g_ray.cameras import Pinhole
 from g_ray.rays.ray_map import RayMap
 from g_ray_lab.datasets.dataset_registry import DATASETS
-from g_ray_lab.scoring.protocols.protocol import AlignedSize, ImageSize
-from g_ray_lab.scoring.protocols.protocol_registry import PROTOCOLS, VIEW_COUNTS
-from g_ray_lab.scoring.protocols.sampling import (
+from g_ray_lab.scoring.protocol import (
+    AlignedSize,
     CovisibilityWalk,
+    ImageSize,
     SamplingInput,
     Shuffled,
     Strided,
     draw_zooms,
 )
-from g_ray_lab.scoring.protocols.scene_covisibility import compute_scene_covisibility, load_or_compute
-from g_ray_lab.scoring.protocols.view_index import (
+from g_ray_lab.scoring.protocol_registry import PROTOCOLS, VIEW_COUNTS
+from g_ray_lab.scoring.view_index import (
+    compute_scene_covisibility,
     freeze_views,
+    load_or_compute,
     load_views,
     read_view_index,
     write_view_index,

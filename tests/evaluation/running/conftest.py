@@ -5,7 +5,7 @@ import json
 import pytest
 
 from g_ray.cli.main import main
-from g_ray_lab.scoring.protocols.protocol_registry import PROTOCOLS
+from g_ray_lab.scoring.protocol_registry import PROTOCOLS
 
 
 @pytest.fixture

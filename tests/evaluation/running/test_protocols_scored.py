@@ -5,10 +5,10 @@ from functools import partial
 
 import pytest
 
-from g_ray_lab.scoring.protocols.protocol_registry import PROTOCOLS
-from g_ray_lab.scoring.running import clouds
-from g_ray_lab.scoring.running import scored_models as models
-from g_ray_lab.scoring.running.scored_models import TruthModel
+from g_ray_lab.scoring import evaluated_models as models
+from g_ray_lab.scoring import set_scoring as clouds
+from g_ray_lab.scoring.evaluated_models import TruthModel
+from g_ray_lab.scoring.protocol_registry import PROTOCOLS
 
 SHARES = {"points_inlier", "depth_inlier", "coverage", "delta_1.25", "delta_1.25_shift", "auc_3", "auc_30"}
 NORMALS = {"nc", "nc_median"}

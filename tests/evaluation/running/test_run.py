@@ -20,13 +20,13 @@ from g_ray.cli.main import main
 from g_ray.geometry.pose import Pose
 from g_ray_lab.datasets.evaluation_scene import EvaluationView
 from g_ray_lab.miniatures import MINIATURES
-from g_ray_lab.preparation.prepare import INDICES
-from g_ray_lab.scoring.running import evaluation_run as run
-from g_ray_lab.scoring.running import scored_models as models
-from g_ray_lab.scoring.running.clouds import read_triangles
-from g_ray_lab.scoring.running.evaluation_run import LoadedViews
-from g_ray_lab.scoring.running.scored_models import StandingModel
-from g_ray_lab.scoring.shard import Shard
+from g_ray_lab.scoring import evaluated_models as models
+from g_ray_lab.scoring import evaluation_run as run
+from g_ray_lab.scoring.evaluated_models import StandingModel
+from g_ray_lab.scoring.evaluation_run import LoadedViews
+from g_ray_lab.scoring.set_scoring import read_triangles
+from g_ray_lab.scoring.store import Shard
+from g_ray_lab.scoring.view_index import INDICES
 
 
 def read_rows(folder):

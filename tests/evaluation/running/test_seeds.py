@@ -2,8 +2,7 @@
 
 import pytest
 
-from g_ray_lab.scoring.averaging import PIXELS
-from g_ray_lab.scoring.running.rows import SetRow, average_seeds, subtract_rows
+from g_ray_lab.scoring.averages import PIXELS, SetRow, average_seeds, subtract_rows
 
 
 def make_row(name, status="scored", placed=4, **metrics):

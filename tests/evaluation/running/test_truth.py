@@ -9,11 +9,10 @@ from g_ray.geometry.pose import Pose
 from g_ray.reconstruction.set_metrics import SetGeometry, score_sets
 from g_ray_lab.datasets.dataset_registry import DATASETS
 from g_ray_lab.datasets.evaluation_scene import Framing
-from g_ray_lab.scoring.protocols.protocol import ImageSize
-from g_ray_lab.scoring.protocols.protocol_registry import PROTOCOLS
-from g_ray_lab.scoring.protocols.sampling import ViewSet, draw_zooms
-from g_ray_lab.scoring.protocols.view_index import load_views
-from g_ray_lab.scoring.running.set_scoring import build_truth
+from g_ray_lab.scoring.protocol import ImageSize, ViewSet, draw_zooms
+from g_ray_lab.scoring.protocol_registry import PROTOCOLS
+from g_ray_lab.scoring.set_scoring import build_truth
+from g_ray_lab.scoring.view_index import load_views
 
 MAIN = [name for name, protocol in PROTOCOLS.items() if "points_rel" in protocol.metrics]
 

@@ -1,1 +1,0 @@
-"""Measurements of trained reconstruction networks: where they attend, and what calibration errors cost."""

@@ -1,0 +1,355 @@
+"""Results of finished models: the report of one run, and tables of several models on several protocols.
+
+OUT/rows.csv, result.json, table.md     of a run
+OUT/runs/ROW/COLUMN/…                   of a table: the run of a cell, as `g-ray evaluate` makes it
+OUT/runs/ROW-seed1/…                    the second of several networks that make one row
+OUT/indices/…                           view indices that all rows share, where the datasets have none
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from g_ray.predictors import ModelSettings
+from g_ray.runtime.files import strip_paths, write_atomically
+from g_ray.runtime.out_folder import lock_folder
+from g_ray_lab.scoring.averages import (
+    PIXELS,
+    Rows,
+    SetRow,
+    average_networks,
+    average_seeds,
+    format_rows_csv,
+    name_some,
+    subtract_networks,
+)
+from g_ray_lab.scoring.evaluated_models import EvaluatedModel
+from g_ray_lab.scoring.evaluation_plan import Limits, Plan, Report
+from g_ray_lab.scoring.evaluation_run import Evaluation, LoadedViews, make_key, read_row, run_evaluation
+from g_ray_lab.scoring.protocol import Protocol
+from g_ray_lab.scoring.table_writer import TITLES, format_run, write_table
+from g_ray_lab.scoring.view_index import INDICES
+
+CSV = "rows.csv"
+INTERVAL = ("mean", "low", "high")
+KEPT_BYTES = 2**29
+"""Size of the views that are kept in memory from one row to the next."""
+
+
+# A run
+
+
+def write_report(plan: Plan, model: EvaluatedModel, out: Path) -> tuple[dict[str, Any], str]:
+    """Write rows.csv, result.json and table.md with the rows that exist; return the result and the table."""
+    # Shares that end together take turns: the last one to read the rows is the last one to write.
+    with lock_folder(out, timeout_s=math.inf):
+        rows = collect_rows(plan, out, model)
+        result = summarize_run(plan, model, rows)
+        title = f"## {result['title']}: {result['model_title']}"
+        text = "\n\n".join([title, format_run(result), *describe_gaps(result)])
+        write_atomically(out / CSV, format_rows_csv(rows))
+        write_table(out, result, text)
+    return result, text
+
+
+def collect_rows(plan: Plan, out: Path, model: EvaluatedModel) -> list[SetRow]:
+    """Read the rows of this model that any process has written."""
+    digest = model.digest()
+    rows = (read_row(out, one.name, make_key(plan, digest, one))[0] for one in plan.sets)
+    return [row for row in rows if row is not None]
+
+
+def summarize_run(plan: Plan, model: EvaluatedModel, rows: Rows) -> dict[str, Any]:
+    """Return the content of result.json."""
+    unreadable = plan.list_unreadable()
+    return {
+        "protocol": plan.name,
+        "title": plan.protocol.title,
+        "dataset": plan.protocol.dataset,
+        "model": model.name,
+        "model_title": model.title,
+        "settings": strip_paths(model.describe()),
+        "rows": [average_views(plan, [group], views) for views, group in group_scored(rows).items()],
+        "published": plan.protocol.reference,
+        "partial": plan.partial,
+        "missing_scenes": [scene for scene in plan.missing if scene not in unreadable],
+        "unreadable_scenes": unreadable,
+        "sets": count_sets(rows, len(plan.sets)),
+        "problems": [
+            {"set": row.set, "status": row.status, "message": row.message}
+            for row in rows
+            if not row.is_scored
+        ],
+        "notes": list(plan.protocol.notes),
+        "view_index": plan.index.digest,
+        "protocol_digest": plan.protocol.digest(),
+    }
+
+
+def group_scored(rows: Rows) -> dict[int, list[SetRow]]:
+    """Group rows by the protocol's number of views; groups without a scored set are left out."""
+    groups: dict[int, list[SetRow]] = {}
+    for row in rows:
+        groups.setdefault(row.views, []).append(row)
+    return {views: groups[views] for views in sorted(groups) if any(row.is_scored for row in groups[views])}
+
+
+def average_views(plan: Plan, networks: Sequence[Rows], views: int) -> dict[str, Any]:
+    """Return the means over the scored sets with a number of views, with intervals, and the sets that they lack."""
+    weight = PIXELS if plan.protocol.alignment == "scale" else None
+    averages, per_seed = average_networks(networks, weight)
+    scored = [row for row in average_seeds(networks) if row.is_scored]
+    return {
+        "views": views,
+        "sets": len(scored),
+        "scenes": len({row.scene for row in scored}),
+        "metrics": {
+            name: {**asdict(one.interval), "sets": one.sets, "scenes": one.scenes, "absent": list(one.absent)}
+            for name, one in averages.items()
+        },
+        "cpu_seconds": sum(row.cpu_seconds for row in scored) / max(1, len(scored)),
+        **({"per_seed": per_seed} if len(networks) > 1 else {}),
+    }
+
+
+def count_sets(rows: Rows, planned: int) -> dict[str, int]:
+    """Count sets by their status and by what they lack."""
+    scored, status = [row for row in rows if row.is_scored], [row.status for row in rows]
+    return {
+        "planned": planned,
+        "scored": len(scored),
+        "failed": status.count("failed"),
+        "unreadable": status.count("unreadable"),
+        "not_run": planned - len(rows),
+        "with_repeated_frames": sum(row.repeated > 0 for row in scored),
+        "with_views_not_placed": sum(row.placed < row.given for row in scored),
+        "empty_views": sum(row.empty for row in scored),
+        "single_view": sum(row.given == 1 for row in scored),
+    }
+
+
+MISSING_SCENES = {
+    "missing_scenes": "Missing scenes",
+    "unreadable_scenes": "Scenes that cannot be read",
+}
+PROBLEMS = {"failed": "the model gave no usable prediction", "unreadable": "the data cannot be used"}
+FLAWS = {
+    "with_repeated_frames": "sets have frames more than once, because their scenes are too small",
+    "with_views_not_placed": "sets have views that the model did not place",
+    "empty_views": "views have no pixel of known depth, and count for poses only",
+    "single_view": "sets are single views: they have no pose errors",
+}
+
+
+def describe_gaps(result: Mapping[str, Any]) -> list[str]:
+    """Describe in a sentence each what a table does not contain, and what its sets lack."""
+    sets, sentences = result["sets"], []
+    if result["partial"]:
+        sentences.append(f"**Partial**: {'; '.join(result['partial'])}.")
+    for key, text in MISSING_SCENES.items():
+        if result[key]:
+            sentences.append(f"{text}, not in the means: {name_some(result[key])} ({len(result[key])}).")
+    if sets["not_run"]:
+        sentences.append(f"**Unfinished**: {sets['not_run']} of {sets['planned']} sets have not been run.")
+    for status, text in PROBLEMS.items():
+        problems = [row for row in result["problems"] if row["status"] == status]
+        if problems:
+            names = name_some([f"{row['set']} ({row['message']})" for row in problems], most=3)
+            count = f"{len(problems)} of {sets['planned']} sets are not in the means"
+            sentences.append(f"{count}, {text}: {names}.")
+    for row in result["rows"]:
+        for name, value in row["metrics"].items():
+            if value["absent"] and name in TITLES:
+                absent = name_some(value["absent"])
+                sentences.append(f"{len(value['absent'])} scored sets have no {name}: {absent}.")
+    return sentences + [f"{sets[key]} {text}." for key, text in FLAWS.items() if sets[key]]
+
+
+# Several models on several protocols
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A row: a model with its settings, or networks that differ in their seeds alone."""
+
+    model: str
+    settings: tuple[ModelSettings, ...] = (ModelSettings(),)
+    """One per network; scores are averaged over them set by set."""
+    poses: bool = False
+
+
+@dataclass(frozen=True)
+class Column:
+    """A protocol on a dataset, and the size that networks see."""
+
+    name: str
+    """Name of the protocol."""
+    protocol: Protocol
+    data: Path
+    limits: Limits = field(default_factory=Limits)
+    network_scale: float = 1.0
+    """Long side that networks see, in units of that of their training."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """The finished runs of one row on one column."""
+
+    row: str
+    column: str
+    plan: Plan
+    results: tuple[dict[str, Any], ...]
+    """Per network, as in its result.json."""
+    rows: tuple[list[SetRow], ...]
+    """Per network, one per set."""
+
+    def make_table_rows(self) -> list[dict[str, Any]]:
+        """Return a row per number of views; those of several networks have the mean of each and intervals over them."""
+        return self._average(self.rows, {"method": self.row, "setting": self.column})
+
+    def subtract(self, other: "Cell") -> list[dict[str, Any]]:
+        """Return the differences to another row, paired by set, per number of views."""
+        labels = {"method": self.row, "minus": other.row, "setting": self.column}
+        return self._average(subtract_networks(self.rows, other.rows), labels)
+
+    def _average(self, networks: Sequence[Rows], labels: dict[str, str]) -> list[dict[str, Any]]:
+        rows = []
+        for views in group_scored(average_seeds(networks)):
+            of_views = [[row for row in one if row.views == views] for one in networks]
+            averaged = average_views(self.plan, of_views, views)
+            intervals = {
+                name: {end: one[end] for end in INTERVAL} for name, one in averaged["metrics"].items()
+            }
+            rows.append({**labels, **averaged, "metrics": intervals})
+        return rows
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """All finished cells, and what is missing."""
+
+    cells: tuple[Cell, ...]
+    gaps: tuple[str, ...]
+    compared: tuple[str, ...] = ()
+
+    def make_document(self) -> dict[str, Any]:
+        """Return a row per model, column and number of views, and the differences of compared rows."""
+        return {
+            "rows": [row for cell in self.cells for row in cell.make_table_rows()],
+            "differences": [row for one, other in self._list_pairs() for row in one.subtract(other)],
+            "seeds": {cell.row: len(cell.rows) for cell in self.cells},
+            "gaps": list(self.gaps),
+        }
+
+    def _list_pairs(self) -> list[tuple[Cell, Cell]]:
+        by_place = {(cell.row, cell.column): cell for cell in self.cells}
+        return [
+            (by_place[self.compared[0], column], by_place[other, column])
+            for column in dict.fromkeys(cell.column for cell in self.cells)
+            for other in self.compared[1:]
+            if {(self.compared[0], column), (other, column)} <= by_place.keys()
+        ]
+
+    def format_scores(self) -> str:
+        """Format the scores of every set by every network as CSV."""
+        labeled = [
+            ({"row": cell.row, "column": cell.column, "seed": seed}, row)
+            for cell in self.cells
+            for seed, rows in enumerate(cell.rows)
+            for row in rows
+        ]
+        return format_rows_csv([row for _, row in labeled], [labels for labels, _ in labeled])
+
+
+def run_comparison(
+    rows: Mapping[str, Contender],
+    columns: Mapping[str, Column],
+    out: Path,
+    *,
+    compared: Sequence[str] = (),
+    jobs: int = 1,
+    report: Report = lambda text: None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Comparison:
+    """Run every cell; a row that cannot be made, or a cell without a score, is named and left out of the tables.
+
+    `compared` are rows of which the first is compared with each of the others.
+    """
+    if not rows or not columns:
+        raise ValueError("nothing to compare: give one model and one protocol or more")
+    cells: list[Cell] = []
+    gaps: dict[tuple[str, str], list[str]] = {}
+    loaded = LoadedViews(KEPT_BYTES)
+    places = [(row, column) for column in columns for row in rows]
+    for number, (row, column) in enumerate(places, 1):
+        progress(f"{row} on {column}, {number} of {len(places)}")
+        try:
+            cell = _run_cell(row, rows[row], column, columns[column], out, jobs, report, loaded)
+        except (ValueError, OSError) as error:
+            gaps.setdefault((column, f"not run: {error}."), []).append(row)
+            report(f"{row} on {column}: {error}")
+            continue
+        cells.append(cell)
+        for sentence in dict.fromkeys(gap for result in cell.results for gap in describe_gaps(result)):
+            gaps.setdefault((column, sentence), []).append(row)
+    sentences = _format_gaps(gaps, len(rows))
+    if not any(row.is_scored for cell in cells for row in average_seeds(cell.rows)):
+        raise ValueError(f"no cell of the table has a score; first: {next(iter(sentences), 'none was run')}")
+    return Comparison(tuple(cells), tuple(sentences), tuple(compared))
+
+
+def _format_gaps(gaps: Mapping[tuple[str, str], Sequence[str]], rows: int) -> list[str]:
+    """Describe what cells lack, once for all columns, and without naming rows if it is all of them."""
+    places: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (column, sentence), names in gaps.items():
+        places.setdefault((sentence, tuple(names)), []).append(column)
+    return [
+        ("" if len(names) == rows else f"{', '.join(names)} on ") + f"{', '.join(columns)}: {sentence}"
+        for (sentence, names), columns in places.items()
+    ]
+
+
+def _run_cell(
+    row: str,
+    contender: Contender,
+    name: str,
+    column: Column,
+    out: Path,
+    jobs: int,
+    report: Report,
+    loaded: LoadedViews,
+) -> Cell:
+    plan: Plan | None = None
+    results, rows = [], []
+    for seed, settings in enumerate(contender.settings):
+        # The first network has the folder of a row with a single one: adding seeds to a table keeps its runs.
+        folder = out / "runs" / (f"{row}-seed{seed}" if seed else row) / name
+        evaluation = Evaluation(
+            column.name,
+            column.protocol,
+            column.data,
+            folder,
+            contender.model,
+            _scale_network(settings, contender.model, column.network_scale),
+            contender.poses,
+            column.limits,
+            indices=out / INDICES,
+        )
+        plan, model = run_evaluation(evaluation, jobs=jobs, report=report, loaded=loaded)
+        results.append(write_report(plan, model, folder)[0])
+        rows.append(collect_rows(plan, folder, model))
+    if plan is None:
+        raise ValueError(f"row {row} has no model")
+    return Cell(row, name, plan, tuple(results), tuple(rows))
+
+
+def _scale_network(settings: ModelSettings, model: str, scale: float) -> ModelSettings:
+    """Return settings with the size of the input in units of the network's training, rounded to whole patches."""
+    if model != "network" or scale == 1 or settings.weights is None:
+        return settings
+    from g_ray.models.weights import load_reconstruction
+
+    config = load_reconstruction(settings.weights).config
+    return replace(settings, size=config.patch * round(scale * config.long_side / config.patch))

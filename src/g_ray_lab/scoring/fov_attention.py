@@ -1,0 +1,233 @@
+"""Where global attention looks in pairs of a wide image and a crop of it (paper, fig:attention), as numbers and maps.
+
+Weights are the network's own: softmax of its q and k after norm and encoding, averaged over global layers and heads.
+The position-only prior has the same softmax over constant features q = k = 1 (eq:app_score): what the encoding alone
+would attend to.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from g_ray.cameras.camera import Camera
+from g_ray.encodings.encoding_base import Tokenwise
+from g_ray.encodings.rotation import Rotation, probe_score
+from g_ray.formats import find_scenes, read_scene
+from g_ray.models.attention_maps import AttentionMaps
+from g_ray.models.inference import FramedImage, PatchFraming
+from g_ray.models.reconstruction_network import ReconstructionModel
+from g_ray.rays.resample import Box, place_box, resample
+from g_ray.rays.views import Views
+from g_ray_lab.scoring.averages import ScoredRun
+
+ZOOM = 2.0
+"""The narrow image shows 1/ZOOM of each side, a quarter of the wide one."""
+
+
+@dataclass(frozen=True)
+class FovPair:
+    """A wide image and its crop, both as the network sees them."""
+
+    name: str
+    wide: FramedImage
+    narrow: FramedImage
+    box: Box
+    """The shared field of view, in pixels of the wide frame."""
+
+    @property
+    def frames(self) -> tuple[FramedImage, FramedImage]:
+        return self.wide, self.narrow
+
+    def compute_coverage(self, patch: int) -> Float[Tensor, "row column"]:
+        """Compute the share of every patch of the wide image that lies in the shared field of view."""
+        left, top, right, bottom = self.box
+        across = _compute_overlap(self.wide.camera.width // patch, patch, left, right)
+        down = _compute_overlap(self.wide.camera.height // patch, patch, top, bottom)
+        return down[:, None] * across
+
+    def measure_texture(self) -> float:
+        """Return the mean absolute difference of neighboring pixels in the wide image: low without texture."""
+        gray = self.wide.image.mean(0)
+        return float((gray.diff(dim=0).abs().mean() + gray.diff(dim=1).abs().mean()) / 2)
+
+
+def _compute_overlap(count: int, patch: int, start: float, stop: float) -> Float[Tensor, "patch"]:
+    """Compute the share of each of `count` stretches of `patch` pixels that lies between start and stop."""
+    edges = torch.arange(count + 1, dtype=torch.float64) * patch
+    return (edges[1:].clamp(max=stop) - edges[:-1].clamp(min=start)).clamp(min=0) / patch
+
+
+def make_pair(
+    name: str,
+    image: Float[Tensor, "3 h w"],
+    camera: Camera,
+    framing: PatchFraming,
+    place: tuple[float, float] = (0.5, 0.5),
+    zoom: float = ZOOM,
+) -> FovPair:
+    """Cut the narrow image out of the wide one at `place` (in [0, 1]², see `place_box`) and frame both alike."""
+    wide = framing(image, camera)
+    width, height = wide.camera.width, wide.camera.height
+    box = place_box(camera.width, camera.height, camera.width, camera.height, zoom=zoom, place=place)
+    crop, lens = resample(image, camera, width, height, box)
+    narrow = FramedImage(crop, lens, wide.content, lens, (0.0, 0.0, float(width), float(height)))
+    across, down = width / camera.width, height / camera.height
+    inside = (box[0] * across, box[1] * down, box[2] * across, box[3] * down)
+    return FovPair(name, wide, narrow, inside)
+
+
+@dataclass(frozen=True)
+class PairSource:
+    """Pairs of the images of scene folders, evenly spread over scenes and their views."""
+
+    folder: Path
+    """A scene folder, or a folder of scene folders."""
+    count: int = 48
+    is_centered: bool = True
+    """Cut from the middle; anywhere otherwise, so that attention that prefers the middle gains nothing."""
+    seed: int = 0
+
+    def make_pairs(self, framing: PatchFraming) -> list[FovPair]:
+        """Make all pairs, always the same."""
+        random = np.random.default_rng(self.seed)
+        scenes = [read_scene(folder, check=False) for folder in find_scenes(self.folder)]
+        pairs = []
+        for number in range(self.count):
+            scene = scenes[number % len(scenes)]
+            rounds = -(-self.count // len(scenes))  # images of each scene
+            view = (number // len(scenes)) * len(scene) // rounds
+            place = (0.5, 0.5) if self.is_centered else tuple(random.random(2).tolist())
+            name = f"{scene.folder.name}/{scene.names[view]}"
+            photo = scene.load_photo(view).clamp(0, 1)
+            pairs.append(make_pair(name, photo, scene.cameras[view].to(torch.float32), framing, place))
+        return pairs
+
+
+def split_by_texture(textures: Sequence[float]) -> tuple[list[int], list[int]]:
+    """Return the indices of the third with the least texture and of the third with the most."""
+    order = sorted(range(len(textures)), key=lambda index: textures[index])
+    third = len(order) // 3
+    return sorted(order[:third]), sorted(order[len(order) - third :])
+
+
+def choose_examples(group: Sequence[FovPair]) -> list[FovPair]:
+    """Return a pair with little texture and one with much: at the borders of the outer sixths."""
+    ordered = sorted(group, key=lambda pair: pair.measure_texture())
+    return [ordered[len(ordered) // 6], ordered[-1 - len(ordered) // 6]]
+
+
+WIDE, NARROW = 0, 1
+PRIOR = "position only"
+CHANCE = "uniform"
+WEAK, RICH = "weak texture", "rich texture"
+ATTENTION_METRICS = {
+    "inside": "share of the attention to the narrow image that comes from patches of the wide one inside the shared "
+    "field of view",
+    "inside_back": "share of the attention of the narrow image to the wide one that stays inside the shared field of "
+    "view",
+    "angle_deg": "mean angle, weighted by attention, between a patch inside the shared field of view and the patches "
+    "of the narrow image that it attends to",
+}
+
+
+@dataclass(frozen=True)
+class PairAttention:
+    """How much every patch of one image of a pair attends to every patch of the other."""
+
+    wide_to_narrow: Float[Tensor, "wide narrow"]
+    narrow_to_wide: Float[Tensor, "narrow wide"]
+
+    @classmethod
+    def from_model(cls, model: ReconstructionModel, pair: FovPair) -> "PairAttention":
+        """Run the network on the two images, the wide one first."""
+        maps = AttentionMaps.from_model(model, pair.frames)
+        return cls(maps.average_between(WIDE, NARROW), maps.average_between(NARROW, WIDE))
+
+    @classmethod
+    @torch.no_grad()
+    def from_positions(cls, model: ReconstructionModel, pair: FovPair) -> "PairAttention":
+        """Attend by the global encoding of the network alone, over the patches of both images.
+
+        Rays that are an input (CamRay) are features, so that they are no part of it.
+        """
+        tokens = Views([frame.camera for frame in pair.frames]).tokens(model.config.patch)
+        position = model.aggregator.across.prepare(tokens)
+        if not isinstance(position, Tokenwise):
+            raise ValueError(f"method {model.config.method}: its encoding has no position-only prior")
+        if not isinstance(position.query, Rotation) or not isinstance(position.key, Rotation):
+            return cls.from_chance(pair, model.config.patch)  # no position: constant features are all alike
+        score = probe_score(position.query, position.key)[0, 0] / model.config.head_dim**0.5
+        weights, count = score.softmax(-1), len(tokens) // 2
+        return cls(weights[:count, count:], weights[count:, :count])
+
+    @classmethod
+    def from_chance(cls, pair: FovPair, patch: int) -> "PairAttention":
+        """Attend to everything alike."""
+        count = pair.compute_coverage(patch).numel()
+        even = torch.full((count, count), 0.5 / count)
+        return cls(even, even)
+
+    def compute_map(self, rows: int) -> Float[Tensor, "row column"]:
+        """Compute how much the narrow image gets from each patch of the wide one: the paper's map."""
+        return self.wide_to_narrow.sum(-1).unflatten(0, (rows, -1))
+
+    def score(self, pair: FovPair, patch: int) -> dict[str, float]:
+        """Compute ATTENTION_METRICS."""
+        coverage = pair.compute_coverage(patch).flatten()
+        given, back = self.wide_to_narrow.double(), self.narrow_to_wide.double().sum(0)
+        rays = (
+            Views([frame.camera for frame in pair.frames]).tokens(patch).rays().directions[0, :, 0].double()
+        )
+        wide, narrow = rays.split(len(coverage))
+        # 2 asin(‖a − b‖/2) keeps its digits at small angles.
+        chord = (wide[:, None] - narrow).norm(dim=-1)
+        angles = torch.rad2deg(2 * torch.asin((chord / 2).clamp(max=1)))
+        mean_angle = (given * angles).sum(-1) / given.sum(-1)
+        return {
+            "inside": float(given.sum(-1) @ coverage / given.sum()),
+            "inside_back": float(back @ coverage / back.sum()),
+            "angle_deg": float(mean_angle @ coverage / coverage.sum()),
+        }
+
+
+PairScores = Mapping[str, list[dict[str, float]]]
+"""setting → the scores of each pair"""
+
+
+def score_pairs(
+    model: ReconstructionModel, pairs: Mapping[str, Sequence[FovPair]]
+) -> dict[str, dict[str, list[dict[str, float]]]]:
+    """Score the attention of a network, its position-only prior, and chance, on all pairs of all settings."""
+    patch = model.config.patch
+    makers: dict[str, Callable[[FovPair], PairAttention]] = {
+        "attention": lambda pair: PairAttention.from_model(model, pair),
+        "prior": lambda pair: PairAttention.from_positions(model, pair),
+        "chance": lambda pair: PairAttention.from_chance(pair, patch),
+    }
+    return {
+        kind: {setting: [make(pair).score(pair, patch) for pair in group] for setting, group in pairs.items()}
+        for kind, make in makers.items()
+    }
+
+
+def make_scored_run(
+    method: str, seed: int, scores: PairScores, textures: Mapping[str, Sequence[float]]
+) -> ScoredRun:
+    """Return the scores by metric, with two more settings: the pairs of all settings with least and most texture."""
+    pooled = [one for setting in scores for one in scores[setting]]
+    weak, rich = split_by_texture([value for setting in scores for value in textures[setting]])
+    groups = {
+        **scores,
+        WEAK: [pooled[index] for index in weak],
+        RICH: [pooled[index] for index in rich],
+    }
+    by_metric = {
+        setting: {metric: [one[metric] for one in group] for metric in ATTENTION_METRICS}
+        for setting, group in groups.items()
+    }
+    return ScoredRun.from_scores(method, seed, by_metric)

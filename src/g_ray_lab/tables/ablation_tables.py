@@ -1,0 +1,85 @@
+"""`g-ray reproduce recon-ablation`: methods of a reconstruction network, trained on rooms or scene folders."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from g_ray_lab.tables.scene_tables import build_folders_scorer
+from g_ray_lab.tables.trained_table import TrainedTable
+
+if TYPE_CHECKING:
+    from g_ray_lab.recipes.reconstruction_recipes import ReconstructionRecipe
+    from g_ray_lab.scoring.study import Study
+
+RECONSTRUCTION_PAIRS = (
+    ("gray", "rope"),
+    ("gray", "camray"),
+    ("gray", "gray_qk"),
+    ("gray", "rope_vo"),
+    ("gray_qk", "rope"),
+    ("gray_camray", "camray"),
+)
+TEST_SETS = 128
+
+
+@dataclass(frozen=True)
+class ReconAblation(TrainedTable):
+    """Eight methods of a reconstruction network: trained on pinholes, tested on other lenses too."""
+
+    data: tuple[Path, ...] = ()
+    """Scene folders with depth, or folders of them, to train on instead of procedural rooms (paper scale only)."""
+    weights: tuple[float, ...] = ()
+    """How often each folder is drawn from; without any, all scenes are equally frequent."""
+    encoder: Path | None = None
+    """Weights of DINOv2 ViT-S/14, or an id such as facebook/dinov2-with-registers-small, that training starts from
+    (paper scale only)."""
+    registers: bool = True
+    """Whether the encoder has registers; with --no-registers it is of DINOv2's first release (paper scale only)."""
+    tests: Path | None = None
+    """Folder with NAME-test-pinhole, -zoom, -mixed, -fisheye to score on, as `g-ray data levels` makes them; without,
+    procedural rooms."""
+    early: tuple[int, ...] = ()
+    """Steps of training after which networks are scored too, e.g. 100 250 500; early.md has these tables."""
+
+    def build_study(self) -> "Study":
+        from g_ray.models.reconstruction_config import RECONSTRUCTION_METHODS
+        from g_ray_lab.recipes import reconstruction_recipes as reconstruction
+        from g_ray_lab.scoring.reconstruction_scorer import RoomsScorer
+        from g_ray_lab.scoring.study import Study
+
+        make = {"small": reconstruction.tiny, "paper": reconstruction.ablation}[self.scale]
+        if self.scale == "small" and (self.data or self.weights or self.encoder or not self.registers):
+            raise ValueError(
+                "--data, --weights, --encoder and --no-registers belong to --scale paper; --scale small makes rooms"
+            )
+        recipes = {method: self._start_from(make(method)) for method in RECONSTRUCTION_METHODS}
+        if self.tests is None:
+            scorer = RoomsScorer.from_training(build_rooms(make("gray")), TEST_SETS)
+        else:
+            scorer = build_folders_scorer(recipes["gray"], self.tests, None)
+        return Study("recon-ablation", self.scale, recipes, scorer, RECONSTRUCTION_PAIRS, early=self.early)
+
+    def _start_from(self, recipe: "ReconstructionRecipe") -> "ReconstructionRecipe":
+        """Return the recipe on the folders and with the encoder that were given."""
+        from g_ray_lab.sources.reconstruction_settings import ScenesViews
+
+        if self.encoder is not None:
+            recipe = replace(recipe, model=replace(recipe.model, encoder=self.encoder))
+        if not self.registers:
+            recipe = replace(recipe, model=replace(recipe.model, registers=False))
+        if not self.data:
+            return recipe
+        folders = ScenesViews(**recipe.data.get_shape(), folders=self.data, weights=self.weights)
+        return replace(recipe, data=folders)
+
+    def draw(self, result: dict[str, Any]) -> None:
+        if self.tests is not None:
+            return super().draw(result)
+        from g_ray_lab.figures.prediction_sheets import draw_reconstructions
+
+        return draw_reconstructions(self.study, result, self.out)
+
+
+def build_rooms(recipe: "ReconstructionRecipe") -> Any:
+    """Return the source of training rooms of a recipe, whose settings test rooms share."""
+    return recipe.data.build_source(0, recipe.model.build_config().patch)

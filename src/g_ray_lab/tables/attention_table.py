@@ -1,0 +1,120 @@
+"""`g-ray reproduce attention`: where networks attend across fields of view (paper, fig:attention)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from g_ray_lab.tables.paper_table import Measured, NetworkAnalysis, compare_with_first
+
+if TYPE_CHECKING:
+    from g_ray.models.reconstruction_network import ReconstructionModel
+    from g_ray_lab.figures.attention_figure import AttentionRow
+    from g_ray_lab.scoring.fov_attention import FovPair
+
+PAIRS = {"small": 48, "paper": 200}
+CENTER, ANYWHERE = "center", "anywhere"
+
+
+@dataclass(frozen=True)
+class Attention(NetworkAnalysis):
+    """Where global attention looks between a wide image and a crop of it: inside the shared field of view or not."""
+
+    data: tuple[Path, ...] = ()
+    """Scene folders, or folders of them: a setting each, with crops from the middle and with crops from anywhere."""
+    pairs: int | None = None
+    """Pairs per setting; 48 by default, at paper scale 200."""
+
+    def measure(self) -> Measured:
+        from g_ray.cli.text import ProgressLine
+        from g_ray_lab.scoring.averages import compute_differences, make_rows
+        from g_ray_lab.scoring.fov_attention import (
+            ATTENTION_METRICS,
+            CHANCE,
+            PRIOR,
+            make_scored_run,
+            score_pairs,
+        )
+        from g_ray_lab.scoring.store import Store
+        from g_ray_lab.scoring.table_writer import format_trained_tables
+
+        networks, progress = self.find_networks(), ProgressLine()
+        pairs = self.make_pairs(networks[0].load())
+        textures = {setting: [pair.measure_texture() for pair in group] for setting, group in pairs.items()}
+        names = {setting: [pair.name for pair in group] for setting, group in pairs.items()}
+        runs, references = [], {}
+        for network in networks:
+            progress(f"attention of {network.name}")
+            key = {"weights": network.digest, "pairs": names, "textures": textures}
+            scores = Store(self.out / "parts").measure(
+                network.name, key, lambda network=network: score_pairs(network.load(), pairs)
+            )
+            runs.append(make_scored_run(network.method, network.seed, scores["attention"], textures))
+            # Rows with one encoding have one prior, which does not depend on the seed.
+            prior = make_scored_run(f"{network.method}, {PRIOR}", 0, scores["prior"], textures)
+            references.setdefault(prior.method, prior)
+            references.setdefault(CHANCE, make_scored_run(CHANCE, 0, scores["chance"], textures))
+        result = {
+            "name": "attention",
+            "rows": make_rows(runs),
+            "references": make_rows(list(references.values())),
+            "differences": compute_differences(runs, compare_with_first(networks)),
+            "settings": {
+                "metrics": ATTENTION_METRICS,
+                "folders": [str(f) for f in self.data],
+                "pairs": names,
+            },
+        }
+        return Measured(result, format_trained_tables(result))
+
+    def make_pairs(self, model: "ReconstructionModel") -> "dict[str, list[FovPair]]":
+        """Make the pairs of all settings at the size of the network."""
+        from g_ray.models.inference import PatchFraming
+        from g_ray_lab.scoring.fov_attention import PairSource
+
+        if not self.data:
+            raise ValueError("attention needs images with cameras: give --data FOLDER …, scene folders")
+        count = self.pairs or PAIRS[self.scale]
+        framing = PatchFraming(model.config.long_side, model.config.patch)
+        return {
+            f"{folder.name} {where}": PairSource(folder, count, where == CENTER).make_pairs(framing)
+            for folder in self.data
+            for where in (CENTER, ANYWHERE)
+        }
+
+    def draw(self, result: dict[str, Any]) -> None:
+        from g_ray.viewer.theme import LIGHT, write_png
+        from g_ray_lab.figures.attention_figure import draw_attention
+        from g_ray_lab.scoring.fov_attention import choose_examples
+
+        first = {network.method: network for network in reversed(self.find_networks())}
+        models = {method: first[method].load() for method in reversed(first)}
+        groups = self.make_pairs(next(iter(models.values())))
+        rows = [
+            make_attention_row(models, pair)
+            for setting, group in groups.items()
+            if setting.endswith(ANYWHERE)
+            for pair in choose_examples(group)
+        ]
+        write_png(draw_attention(rows, LIGHT), self.out / "attention.png")
+
+
+def make_attention_row(models: "dict[str, ReconstructionModel]", pair: "FovPair") -> "AttentionRow":
+    """Return the maps of all methods and of the first two distinct priors for one pair."""
+    from g_ray_lab.figures.attention_figure import AttentionRow
+    from g_ray_lab.scoring.fov_attention import PRIOR, PairAttention
+
+    patch = next(iter(models.values())).config.patch
+    coverage = pair.compute_coverage(patch)
+    attentions = [(method, PairAttention.from_model(model, pair)) for method, model in models.items()]
+    # Rows with one coordinate have one prior.
+    coordinates = {
+        method: getattr(model.aggregator.across, "coordinate", "none") for method, model in models.items()
+    }
+    priors = {coordinates[method]: (method, model) for method, model in reversed(models.items())}
+    for method, model in reversed(priors.values()):
+        attentions.append((f"{method}, {PRIOR}", PairAttention.from_positions(model, pair)))
+    maps = tuple(
+        (title, attention.compute_map(len(coverage)), attention.score(pair, patch)["inside"])
+        for title, attention in attentions
+    )
+    return AttentionRow(pair.wide.image, pair.narrow.image, pair.box, maps, float(coverage.mean()))

@@ -1,0 +1,149 @@
+"""What tables of finished models share: models as rows, evaluation protocols or miniatures of them as columns."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from g_ray_lab.tables.paper_table import Measured, Scale, Table
+
+if TYPE_CHECKING:
+    from g_ray_lab.scoring.evaluation_results import Column, Contender
+    from g_ray_lab.scoring.protocol import Protocol
+
+GIVEN = "+poses"
+"""End of the name of a row whose model is given the true poses."""
+MATCHED = "+matches"
+"""End of the name of a row whose network is placed by matches, as by `g-ray reconstruct`, instead of by itself."""
+SMALL_WIDTH = 224
+"""Pixels that models are shown; networks resize them to those of their training."""
+SMALL_SCENES, SMALL_FRAMES = 4, 8
+"""Size of a miniature."""
+SMALL_SETS = 1
+
+
+@dataclass(frozen=True)
+class EvaluationTable(Table):
+    """Options that all tables of finished models have."""
+
+    NAME: ClassVar[str]
+    out: Path
+    """Folder for runs, result.json, table.md and pictures; finished runs in it are reused."""
+    scale: Scale = "small"
+    """small: rooms written in the datasets' formats, minutes on a CPU. paper: the datasets in --data."""
+    data: Path | None = None
+    """Folder with a folder for each dataset (pandaset, eth3d, scannetpp, …), as `g-ray data prepare` makes them."""
+    models: tuple[str, ...] = ("standing", "colmap", "stereo", "network")
+    """Rows: models as for `g-ray evaluate`; network is a row for each of the weights that come with g-ray, alone;
+    network+matches is its default weights as `g-ray reconstruct` uses them; stereo+poses is stereo with the true
+    poses."""
+    weights: tuple[str, ...] = ()
+    """Further rows, NAME=FILE: weights of the reconstruction network, e.g. with grid RoPE. Files with one name are
+    networks trained alike with other seeds: a row of their means. The first name is compared with all others."""
+    limit: int | None = None
+    """Sets of each scene and number of views; 1 at small scale, all at paper scale."""
+    jobs: int = 1
+    """Processes that share the work."""
+
+    @abstractmethod
+    def build_columns(self) -> "dict[str, Column]":
+        """Return the protocols and their data."""
+
+    def format_tables(self, result: dict[str, Any]) -> str:
+        """Format a table for each column."""
+        from g_ray_lab.scoring.table_writer import format_comparison
+
+        return format_comparison(result)
+
+    def draw(self, result: dict[str, Any]) -> None:
+        """Write bars for the metrics of all columns."""
+        draw_largest_sets(result, self.out)
+
+    def measure(self) -> Measured:
+        from g_ray.cli.text import ProgressLine
+        from g_ray_lab.scoring.evaluation_results import run_comparison
+        from g_ray_lab.scoring.table_writer import describe_intervals
+
+        rows, columns, compared = self.build_rows(), self.build_columns(), list(self.group_weights())
+        options = {"compared": compared, "jobs": self.jobs, "report": print, "progress": ProgressLine()}
+        comparison = run_comparison(rows, columns, self.out, **options)
+        result = {"name": self.NAME, **comparison.make_document()}
+        notes = [f"- {line}" for line in [*describe_intervals(result), *result["gaps"]]]
+        text = "\n\n".join([self.format_tables(result), "\n".join(notes)])
+        return Measured(result, text, comparison.format_scores())
+
+    def build_rows(self) -> "dict[str, Contender]":
+        """Return the models; ValueError for weights that are no NAME=FILE."""
+        from g_ray.predictors.model_settings import ROOMS_WEIGHTS, WEIGHTS, ModelSettings
+        from g_ray_lab.scoring.evaluation_results import Contender
+
+        rows: dict[str, Contender] = {}
+        for model in self.models:
+            if model == "network":
+                for weights in (WEIGHTS, ROOMS_WEIGHTS):
+                    rows[weights] = Contender("network", (ModelSettings(weights=weights),))
+            elif model == "network" + MATCHED:
+                settings = ModelSettings(weights=WEIGHTS, place_by="matches")
+                rows[WEIGHTS + MATCHED] = Contender("network", (settings,))
+            else:
+                rows[model] = Contender(model.removesuffix(GIVEN), poses=model.endswith(GIVEN))
+        for name, files in self.group_weights().items():
+            if name in rows:
+                raise ValueError(f"--weights {name}={files[0]}: there is a row {name}; give another name")
+            rows[name] = Contender("network", tuple(ModelSettings(weights=file) for file in files))
+        return rows
+
+    def group_weights(self) -> dict[str, list[str]]:
+        """Return the files of each name; ValueError for what is no NAME=FILE or is there twice."""
+        groups: dict[str, list[str]] = {}
+        for entry in self.weights:
+            name, _, file = entry.partition("=")
+            if not name or not file or file in groups.get(name, ()):
+                raise ValueError(f"--weights {entry}: give NAME=FILE, each file once")
+            if not Path(file).is_file():
+                raise ValueError(f"--weights {entry}: no such file")
+            groups.setdefault(name, []).append(file)
+        return groups
+
+    def get_limit(self) -> int | None:
+        """Return the sets of each scene and number of views."""
+        return SMALL_SETS if self.limit is None and self.scale == "small" else self.limit
+
+    def get_width(self) -> int | None:
+        """Return the width of images, or None for that of the protocol."""
+        return SMALL_WIDTH if self.scale == "small" else None
+
+    def find_data(self, protocol: "Protocol") -> Path:
+        """Return the folder of a protocol's dataset; at small scale a miniature is written into OUT/data first."""
+        from g_ray_lab.datasets.dataset_registry import DATASETS
+
+        if self.scale == "paper":
+            if self.data is None:
+                raise ValueError("--scale paper needs --data FOLDER with a folder for each dataset")
+            return self.data / DATASETS[protocol.dataset].download
+        if self.data is not None:
+            raise ValueError("--data belongs to --scale paper; --scale small writes rooms of its own")
+        # Zooming into an image needs more pixels than are shown.
+        width = (2 if protocol.zoom_max > 1 else 1) * SMALL_WIDTH
+        return write_small_dataset(protocol.dataset, self.out / "data", width)
+
+
+def write_small_dataset(name: str, folder: Path, width: int) -> Path:
+    """Write a miniature of a dataset, unless it is there; rooms have textures, which stereo needs."""
+    from g_ray_lab.miniatures import MINIATURES
+    from g_ray_lab.miniatures.miniature_room import MiniatureSize
+
+    root, done = folder / name, folder / f"{name}.done"
+    if not done.is_file():
+        MINIATURES[name](root, MiniatureSize(SMALL_SCENES, SMALL_FRAMES, width, fine=True))
+        done.touch()
+    return root
+
+
+def draw_largest_sets(result: dict[str, Any], out: Path, prefix: str = "") -> None:
+    """Write bars for each metric of the sets with most views."""
+    from g_ray_lab.figures.table_figures import draw_bars, write_metrics
+    from g_ray_lab.scoring.table_writer import list_metrics, select_rows
+
+    table = select_rows(result, views=max(row["views"] for row in result["rows"]))
+    write_metrics(table, out, draw_bars, list_metrics(table["rows"]), prefix)

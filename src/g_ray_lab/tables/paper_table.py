@@ -1,0 +1,94 @@
+"""A table of the paper as a command: what all of them share, from the result to its files."""
+
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from g_ray_lab.scoring.trained_networks import TrainedNetwork
+
+Scale = Literal["small", "paper"]
+
+
+class Measured(NamedTuple):
+    """A table before it is written."""
+
+    result: dict[str, Any]
+    """Content of result.json."""
+    text: str
+    """The tables in Markdown."""
+    scores: str | None = None
+    """All scores as CSV, if they are not written yet."""
+
+
+@dataclass(frozen=True)
+class Table(ABC):
+    """Options that all tables have."""
+
+    out: Path
+    """Folder for result.json, table.md and pictures; finished parts in it are reused."""
+    scale: Scale = "small"
+    """small: sizes for a CPU. paper: the settings of the paper, for GPUs and real data."""
+
+    @abstractmethod
+    def measure(self) -> Measured | None:
+        """Measure everything that is not measured yet; None if other processes have not finished."""
+
+    @abstractmethod
+    def draw(self, result: dict[str, Any]) -> None:
+        """Write the pictures of the table."""
+
+    def run(self) -> None:
+        from g_ray.runtime.files import strip_paths
+        from g_ray.runtime.out_folder import claim_out
+        from g_ray_lab.scoring.table_writer import RESULT, write_table
+
+        claim_out(self.out, "reproduce", ours=is_table_folder(self.out))
+        measured = self.measure()
+        if measured is None:
+            return
+        result = {"scale": self.scale, **strip_paths(measured.result)}
+        write_table(self.out, result, measured.text, measured.scores)
+        self.draw(result)
+        print(f"{measured.text}\n\n{self.out / RESULT} and pictures next to it")
+
+
+def is_table_folder(folder: Path) -> bool:
+    """Return whether an earlier run, perhaps of an earlier version, has made a folder."""
+    # Scored on a frozen index, which `g-ray data objects-index` may have put there before the first run.
+    if any(folder.glob("runs/*/checkpoints")) or (folder / "index" / "novel.json").is_file():
+        return True
+    try:
+        result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(result, dict) and {"name", "scale", "rows", "provenance"} <= set(result)
+
+
+@dataclass(frozen=True)
+class NetworkAnalysis(Table):
+    """Options of measurements of trained networks; finished parts are kept in OUT/parts and reused."""
+
+    networks: Path | None = None
+    """Folder of a finished study with runs/ROW-seedN (the --out of recon-ablation-dino), or a file of weights; by
+    default the weights that come with g-ray."""
+    methods: tuple[str, ...] = ()
+    """Only these rows; all that are finished if none is given."""
+    seeds: int | None = None
+    """Number of networks of each row; all that are finished if not given. Intervals are Student's over the networks of
+    a row; with a single one they are over pairs or sets."""
+
+    def find_networks(self) -> "list[TrainedNetwork]":
+        """Find the networks to measure."""
+        from g_ray.predictors.model_settings import WEIGHTS
+        from g_ray_lab.scoring.trained_networks import find_networks
+
+        return find_networks(self.networks or Path(WEIGHTS), self.methods, self.seeds)
+
+
+def compare_with_first(networks: "list[TrainedNetwork]") -> tuple[tuple[str, str], ...]:
+    """Return pairs of the first row and each of the others."""
+    rows = list(dict.fromkeys(network.method for network in networks))
+    return tuple((rows[0], row) for row in rows[1:])
