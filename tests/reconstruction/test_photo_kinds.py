@@ -62,7 +62,7 @@ class FlatWall:
     def predict(self, scene, work=None, progress=lambda stage, share: None) -> ScenePrediction:
         views = []
         for number, view in enumerate(scene.views):
-            shape = view.load_photo().shape[1:]
+            shape = view.load_image().shape[1:]
             assert shape == (view.camera.height, view.camera.width)
             pose = Pose.from_parts(torch.eye(3).double(), torch.tensor([0.1 * number, 0.0, 0.0]).double())
             maps = torch.ones(shape), torch.ones(shape), torch.ones(shape, dtype=torch.bool)

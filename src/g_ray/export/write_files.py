@@ -22,13 +22,12 @@ from g_ray.export.result import (
 )
 from g_ray.export.write_colmap import write_colmap
 from g_ray.export.write_masks import MASKS, get_mask_path, write_masks
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.frames import camera_to_frame, pose_to_frame
 from g_ray.formats.nerfstudio import TRANSFORMS, write_nerfstudio
 from g_ray.media.depth import check_exr_available, write_exr
 from g_ray.media.glb import write_glb
-from g_ray.media.images import PhotoLike
 from g_ray.media.ply import write_ply
+from g_ray.media.view import Image, View
 from g_ray.runtime.files import atomic_path
 from g_ray.runtime.out_folder import RESULT
 
@@ -37,7 +36,7 @@ POINTS = "points.ply"
 
 def write_reconstruction(
     reconstruction: Reconstruction,
-    images: Iterable[PhotoLike],
+    images: Iterable[Image],
     options: ExportOptions | None = None,
     page: Page | None = None,
 ) -> Reconstruction:
@@ -131,7 +130,7 @@ def _write_transforms(reconstruction: Reconstruction, options: ExportOptions) ->
     return notes
 
 
-def _make_frame(folder: Path, view: CalibratedView, options: ExportOptions) -> dict[str, Any]:
+def _make_frame(folder: Path, view: View, options: ExportOptions) -> dict[str, Any]:
     assert view.pose is not None
     frame = {
         "file_path": f"images/{make_image_name(view.name)}",

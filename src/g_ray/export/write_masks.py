@@ -15,7 +15,7 @@ from torch import Tensor
 
 from g_ray.cameras.camera import Camera
 from g_ray.export.result import make_image_name
-from g_ray.formats.calibration_source import CalibratedView
+from g_ray.media.view import View
 from g_ray.runtime.files import atomic_path
 
 MASKS = "masks"
@@ -30,7 +30,7 @@ def get_mask_path(folder: Path, name: str) -> Path:
     return folder / MASKS / f"{make_image_name(name)}.png"
 
 
-def write_masks(folder: Path, views: Sequence[CalibratedView]) -> None:
+def write_masks(folder: Path, views: Sequence[View]) -> None:
     """Write the masks of views that have pixels without a ray, or a mask; masks that are there already are kept."""
     rays: dict[int, Bool[Tensor, "h w"] | None] = {}
     for view in views:

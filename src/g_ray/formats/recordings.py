@@ -1,7 +1,7 @@
 """Build scenes from recordings: what datasets with a layout of their own have in common."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from math import isfinite, tan
 from pathlib import Path
 from typing import Literal
@@ -13,48 +13,35 @@ from jaxtyping import Float
 from g_ray.cameras.camera import Camera
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.pose_matrices import make_pose_from_matrix
-from g_ray.formats.posed_scene import PosedScene, check_photos, find_covisibility_file
+from g_ray.formats.posed_scene import PosedScene, check_images, find_covisibility_file
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import DepthFile
+from g_ray.media.view import View
 
 OPENCV_FROM_OPENGL = np.diag([1.0, -1.0, -1.0, 1.0])
 """From x right, y up, looking along −z, to x right, y down, looking along z."""
 
 
-@dataclass(frozen=True)
-class RecordedView:
-    """One photograph of a recording."""
-
-    image: Path
-    camera: Camera
-    pose: Pose
-    """world_from_cam, OpenCV axes."""
-    depth: DepthFile | None = None
+def make_recorded_view(image: Path, camera: Camera, pose: Pose, depth: DepthFile | None = None) -> View:
+    """Make the view of one photograph of a recording; `build_recorded_scene` names it after its place."""
+    return View(image.name, camera, pose, image=image, depth=depth)
 
 
 def build_recorded_scene(
-    folder: Path, title: str, views: Sequence[RecordedView], check: bool, notes: tuple[str, ...] = ()
+    folder: Path, title: str, views: Sequence[View], check: bool, notes: tuple[str, ...] = ()
 ) -> PosedScene:
     """Build the scene of a folder, in the order of the views; ValueError if there is none."""
     if not views:
         raise ValueError(f"{folder}: no image with a pose in it; unpack this part of {title} again")
-    images = tuple(view.image for view in views)
-    names = tuple(image.relative_to(folder).as_posix() for image in images)
-    cameras = tuple(view.camera for view in views)
+    named = [
+        replace(view, name=view.image.relative_to(folder).as_posix(), source=title)
+        for view in views
+        if isinstance(view.image, Path)
+    ]
+    scene = PosedScene(folder, title, tuple(named), notes, find_covisibility_file(folder))
     if check:
-        check_photos(names, images, cameras)
-    depth = tuple(view.depth for view in views)
-    return PosedScene(
-        folder,
-        title,
-        names,
-        images,
-        cameras,
-        Pose(torch.stack([view.pose.world_from_cam for view in views])),
-        notes,
-        depth if any(depth) else (),
-        find_covisibility_file(folder),
-    )
+        check_images(scene.names, scene.images, scene.cameras)
+    return scene
 
 
 def read_table(path: Path, columns: int, skip: int = 0) -> Float[np.ndarray, "row {columns}"]:

@@ -11,6 +11,7 @@ unless frame-000000.depth.proj.png has it in the color camera already. A folder 
 recorder's whose depth is registered to color: one camera and one pose for both.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,11 +25,12 @@ from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.calibration_source import CalibrationSource, Example, Lens
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.frames import find_nearest_rotation
-from g_ray.formats.posed_scene import PosedScene, check_photos, find_covisibility_file
+from g_ray.formats.posed_scene import PosedScene, check_images, find_covisibility_file
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import DepthFile
 from g_ray.media.depth_registration import register_depth
 from g_ray.media.images import read_photo_size
+from g_ray.media.view import View
 from g_ray.runtime.files import write_atomically
 
 POSE = ".pose.txt"
@@ -83,25 +85,20 @@ def read_seven_scenes(folder: Path, check: bool = True) -> PosedScene:
         raise ValueError(f"{images[0]}: no such image; check its name and folder")
     is_kinect = _is_kinect(folder, images[0])
     camera = _make_kinect(COLOR_FOCAL_PX).to(torch.float64) if is_kinect else _read_camera(folder, images[0])
-    cameras = (camera,) * len(stems)
     if check:
-        check_photos(names, images, cameras)
+        check_images(names, images, (camera,) * len(stems))
     poses = Pose(torch.stack([_read_pose(folder / f"{stem}{POSE}") for stem in stems]))
     if is_kinect:
         poses = poses @ Pose(torch.tensor(COLOR_FROM_DEPTH, dtype=torch.float64)).inverse()
-    depth = tuple(_find_depth(folder, stem, is_kinect) for stem in stems)
-    has_depth = any(file.path.is_file() for file in depth)
-    return PosedScene(
-        folder,
-        "7-Scenes",
-        names,
-        images,
-        cameras,
-        poses,
-        notes=(_describe(is_kinect, depth if has_depth else ()),),
-        depth=depth if has_depth else (),
-        covisibility=find_covisibility_file(folder),
-    )
+    depth = [_find_depth(folder, stem, is_kinect) for stem in stems]
+    if not any(file.path.is_file() for file in depth):
+        depth = []
+    views = [
+        View(name, camera, poses[index], "7-Scenes", image, depth=depth[index] if depth else None)
+        for index, (name, image) in enumerate(zip(names, images, strict=True))
+    ]
+    notes = (_describe(is_kinect, depth),)
+    return PosedScene(folder, "7-Scenes", tuple(views), notes, find_covisibility_file(folder))
 
 
 def _is_kinect(folder: Path, image: Path) -> bool:
@@ -126,7 +123,7 @@ def _find_depth(folder: Path, stem: str, is_kinect: bool) -> DepthFile:
     return file_type(folder / f"{stem}{DEPTH}", "z", MILLIMETER, NOTHING)
 
 
-def _describe(is_kinect: bool, depth: tuple[DepthFile, ...]) -> str:
+def _describe(is_kinect: bool, depth: Sequence[DepthFile]) -> str:
     """Say which camera is whose, and which depth has been moved."""
     if not is_kinect:
         return f"7-Scenes format: {INTRINSICS} is taken for color and depth, which is taken as registered to color"
@@ -189,10 +186,7 @@ class SevenScenesSource(CalibrationSource):
     @classmethod
     def open(cls, file: ParsedFile) -> "SevenScenesSource":
         scene = read_seven_scenes(file.path, check=False)
-        lenses = [
-            Lens.from_camera(name, camera, scene.poses[index])
-            for index, (name, camera) in enumerate(zip(scene.names, scene.cameras, strict=True))
-        ]
+        lenses = [Lens.from_camera(view.name, view.camera, view.pose) for view in scene.views]
         return cls(file.path, lenses, scene.notes)
 
     @classmethod

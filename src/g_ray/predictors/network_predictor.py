@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from g_ray.export.reconstructed_view import ReconstructedView
-from g_ray.formats.calibration_source import CalibratedView
+from g_ray.media.view import View
 from g_ray.models.checkpoint import find_file, load_reconstruction, read_untrained
 from g_ray.models.inference import run_inference
 from g_ray.models.reconstruction_network import ReconstructionModel
@@ -83,7 +83,7 @@ class NetworkPredictor:
             settings["weights_bytes"] = stat.st_size
         return settings
 
-    def count_at_once(self, views: Sequence[CalibratedView]) -> int:
+    def count_at_once(self, views: Sequence[View]) -> int:
         """Return the number of views in a chunk."""
         if self.max_memory is None:
             return min(self.at_once or len(views), len(views))
@@ -156,19 +156,19 @@ class NetworkPredictor:
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
 
-    def _count_patches(self, views: Sequence[CalibratedView]) -> list[int]:
+    def _count_patches(self, views: Sequence[View]) -> list[int]:
         return network_cost.count_patches([view.camera for view in views], self.size, self.model.config.patch)
 
     @staticmethod
     def _split(count: int, at_once: int) -> list[tuple[int, ...]]:
         return split_into_chunks(count, at_once, min(OVERLAP, at_once - 1))
 
-    def __call__(self, views: Sequence[CalibratedView]) -> list[ReconstructedView]:
+    def __call__(self, views: Sequence[View]) -> list[ReconstructedView]:
         """Predict a few views at once, at the network's own resolution."""
         try:
             inference = run_inference(
                 self.model,
-                [view.load_photo() for view in views],
+                [view.load_image() for view in views],
                 [view.camera for view in views],
                 size=self.size,
                 query_chunk=self.query_chunk,

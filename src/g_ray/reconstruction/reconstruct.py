@@ -1,6 +1,6 @@
 """Reconstruct photographs with cameras, in four steps: inputs, prediction, alignment and assembly, writing.
 
-1. Inputs: every photograph with its camera becomes a `CalibratedView` (`g_ray.reconstruction.inputs`).
+1. Inputs: every photograph with its camera is a `View` (`g_ray.reconstruction.inputs`).
 2. A model predicts poses and depth (`g_ray.predictors`).
 3. The scene is brought to what is known of it (`g_ray.reconstruction.alignment`), scored and judged
    (`g_ray.reconstruction.verdict`).
@@ -18,9 +18,9 @@ from jaxtyping import Int
 from g_ray.cameras.camera import Camera
 from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.export.result import FeatureTracks, Reconstruction, Unit
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.geometry.similarity import Similarity
-from g_ray.media.photos import Image, Mask
+from g_ray.media.photos import Photo
+from g_ray.media.view import Image, Mask, View
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.predictors import ModelSettings, choose_model, make_predictor
 from g_ray.predictors.model_settings import WEIGHTS, PlaceBy, Precision
@@ -74,7 +74,7 @@ def reconstruct(
     sources = sources or ["given"] * len(images)
     masks = masks or [None] * len(images)
     views = [
-        CalibratedView(name, camera, None, source, image, mask)
+        View(name, camera, None, source, image, mask)
         for name, camera, source, image, mask in zip(names, cameras, sources, images, masks, strict=True)
     ]
     if model is None or isinstance(model, str):
@@ -151,9 +151,12 @@ def assemble(
     poses = known.poses or [None] * len(views)
     assembled = tuple(
         replace(
-            view.transform(similarity), calibration=scene.views[index].source or "unknown", true_pose=pose
+            view.transform(similarity),
+            calibration=given.source or "unknown",
+            true_pose=pose,
+            photo=given.image if isinstance(given.image, Photo) else None,
         )
-        for index, view, pose in zip(placed, views, poses, strict=True)
+        for given, view, pose in zip([scene.views[index] for index in placed], views, poses, strict=True)
     )
     metrics: dict[str, Any] = {} if alignment is None else alignment.to_metrics()
     if known.truth:

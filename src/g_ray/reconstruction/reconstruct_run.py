@@ -18,19 +18,19 @@ from g_ray.export.result import (
     write_views,
 )
 from g_ray.export.write_masks import write_masks
-from g_ray.formats.calibration_source import CalibratedView
-from g_ray.media.images import PhotoLike
 from g_ray.media.photos import Photo
+from g_ray.media.view import View
 from g_ray.predictors.network_cost import format_estimate
 from g_ray.predictors.predictor import Predictor, Progress, SceneInput
 from g_ray.reconstruction.inputs import KnownGeometry
 from g_ray.reconstruction.reconstruct import assemble, reconstruct_views
 from g_ray.runtime.files import write_json
 from g_ray.runtime.out_folder import RESULT, UNFINISHED, check_out, read_mark
+from g_ray.viewer.report_pictures import SIDE
 
 GIB = 2**30
-COPIED = (".jpg", ".jpeg", ".png")
-"""Suffixes of photographs that are copied instead of encoded again."""
+PICTURES_KEPT = 100
+"""Photographs whose picture for the report is kept since they were decoded; further ones are decoded again."""
 KEY_FORMAT = "g-ray-run"
 
 
@@ -62,6 +62,8 @@ def run_reconstruction(
         f"{cost.text}: about {format_estimate(cost.seconds)}, "
         f"{cost.memory / GIB:.1f} GiB of memory (estimates for the whole run)"
     )
+    for view in scene.views[:PICTURES_KEPT]:
+        view.expect_copy(SIDE)
     work = open_work_folder(out, make_resume_key(scene, known, predictor))
     try:
         result = reconstruct_views(scene, predictor, known=known, work=work, progress=progress)
@@ -73,7 +75,7 @@ def run_reconstruction(
     write_masks(out, [photos[view.name] for view in result.views])
     stored = result.save(
         out,
-        [get_stored_photo(photos[view.name]) for view in result.views],
+        [_get_photo(photos[view.name]) for view in result.views],
         options,
         {"model": predictor.NAME, **predictor.describe_settings(), "export": asdict(options)},
     )
@@ -96,7 +98,7 @@ def _write_finished(
         return
     views = assemble(scene, prediction, known, predictor).views
     photos = {view.name: view for view in scene.views}
-    write_views(out, views, [get_stored_photo(photos[view.name]) for view in views])
+    write_views(out, views, [_get_photo(photos[view.name]) for view in views])
     report(f"\n{len(views)} of {len(scene.views)} views are in {out}; the same command resumes the run")
 
 
@@ -147,14 +149,7 @@ def _hash(values: torch.Tensor) -> str:
     return hashlib.sha256(values.numpy(force=True).tobytes()).hexdigest()[:16]
 
 
-def get_stored_photo(view: CalibratedView) -> PhotoLike:
-    """Return the file of a photograph if it can be copied as it is, or its pixels."""
-    photo = _get_photo(view)
-    plain = photo.time is None and not photo.is_turned and photo.path.suffix.lower() in COPIED
-    return photo.path if plain and photo.orientation == 1 else photo.load()
-
-
-def _get_photo(view: CalibratedView) -> Photo:
-    if not isinstance(view.photo, Photo):
+def _get_photo(view: View) -> Photo:
+    if not isinstance(view.image, Photo):
         raise ValueError(f"view {view.name!r} has no photograph on disk")
-    return view.photo
+    return view.image

@@ -13,6 +13,7 @@ from g_ray.sfm.diagnosis import match_rays
 from g_ray.sfm.match_tracks import make_track_scene
 from g_ray.sfm.pairs import Pair
 from g_ray.sfm.refinement import arrange_frames, make_scene_problem, retriangulate
+from g_ray.sfm.sfm_options import MAX_ERROR_PX
 from g_ray.sfm.sparse_scene import PoseAgreement
 from g_ray.sfm.workspace import Workspace
 
@@ -24,7 +25,7 @@ def measure_agreement(
     space: Workspace, geometries: Mapping[Pair, Any], poses: Sequence[Pose | None]
 ) -> PoseAgreement:
     """Compare matches, whose pairs were verified by relative poses of their own, with the given poses."""
-    limit = space.options.max_error_px
+    limit = MAX_ERROR_PX
     epipolar = _measure_matches(space, geometries, poses)
     view, error = _measure_tracks(space, geometries, poses)
     return PoseAgreement(
@@ -49,7 +50,7 @@ def explain_contradiction(
 ) -> str | None:
     """Find a reading of given poses that explains a share `good` of the matches, and clearly more than they do."""
     posed = [index for index, pose in enumerate(poses) if pose is not None]
-    limit = space.options.max_error_px
+    limit = MAX_ERROR_PX
 
     def measure(changed: Sequence[Pose | None]) -> float:
         return _compute_share(_measure_matches(space, geometries, changed), limit)

@@ -9,9 +9,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.formats.colmap.pycolmap_package import CannotMatch
+from g_ray.media.view import View
 from g_ray.sfm.pairs import Pair
-from g_ray.sfm.sfm_inputs import InputView
-from g_ray.sfm.workspace import Workspace
+from g_ray.sfm.sfm_options import MIN_INLIERS
+from g_ray.sfm.workspace import Workspace, hash_view
 
 
 class NothingMatches(CannotMatch):
@@ -25,7 +26,7 @@ ROTATION_PX = 1.5
 ROUNDS = 8
 
 
-def check_views(views: Sequence[InputView]) -> list[str]:
+def check_views(views: Sequence[View]) -> list[str]:
     """Raise ValueError where no reconstruction is possible; return notes about photographs given twice."""
     if len(views) < 2:
         raise ValueError(
@@ -34,7 +35,7 @@ def check_views(views: Sequence[InputView]) -> list[str]:
     first: dict[str, str] = {}
     twice = []
     for view in views:
-        name = first.setdefault(view.compute_hash(), view.name)
+        name = first.setdefault(hash_view(view), view.name)
         if name != view.name:
             twice.append(f"{view.name} is the same photograph as {name}")
     if len(first) == 1:
@@ -57,7 +58,7 @@ def check_matches(space: Workspace, geometries: Mapping[Pair, Any]) -> None:
         )
     if not geometries:
         raise NothingMatches(
-            f"the {len(space.views)} photographs share nothing: no two of them have {space.options.min_inliers} "
+            f"the {len(space.views)} photographs share nothing: no two of them have {MIN_INLIERS} "
             "matches that agree with a relative pose; give photographs that overlap, and their own calibrations"
         )
     moving = (pair for pair, geometry in geometries.items() if not _is_rotation(space, pair, geometry))
@@ -85,7 +86,7 @@ def _explain(space: Workspace, index: int, partners: dict[int, int], registered:
     if not len(space.features[index]):
         return "no features: it is blank, blurred or masked everywhere"
     if not partners:
-        return f"no other photograph has {space.options.min_inliers} matches that agree with a relative pose"
+        return f"no other photograph has {MIN_INLIERS} matches that agree with a relative pose"
     known = {other: count for other, count in partners.items() if other in registered}
     if not known:
         best = max(partners, key=partners.__getitem__)

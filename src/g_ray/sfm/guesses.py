@@ -19,6 +19,7 @@ from g_ray.sfm.mapping import drop_outliers
 from g_ray.sfm.match_tracks import make_track_scene
 from g_ray.sfm.pairs import Pair
 from g_ray.sfm.refinement import MIN_HELD_OUT, refine
+from g_ray.sfm.sfm_options import MIN_INLIERS
 from g_ray.sfm.sparse_scene import SparseScene, Tracks
 from g_ray.sfm.workspace import Workspace
 
@@ -128,8 +129,8 @@ def _adjust_guesses(space: Workspace, scene: SparseScene, fixed: Sequence[int]) 
     scene = drop_outliers(space, scene)
     supported = scene.count_observations()
     places = [index for index in range(len(scene.names)) if index not in fixed]
-    good = sum(int(supported[index]) >= space.options.min_inliers for index in places)
+    good = sum(int(supported[index]) >= MIN_INLIERS for index in places)
     return scene, (
         f"guessed poses of {len(places)} photographs: {outcome}; {good} of them fit "
-        f"{space.options.min_inliers} features or more"
+        f"{MIN_INLIERS} features or more"
     )

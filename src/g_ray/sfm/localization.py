@@ -10,17 +10,23 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from g_ray.cameras.camera import Camera
 from g_ray.formats.colmap.colmap_lens import ColmapLens, make_colmap_lens
 from g_ray.formats.colmap.pycolmap_package import import_pycolmap
 from g_ray.geometry.pose import Pose
+from g_ray.media.view import View
 from g_ray.sfm.bundle import State, adjust, make_problem
 from g_ray.sfm.features import Features, normalize_descriptors
 from g_ray.sfm.pairs import compute_retrieval_vectors
-from g_ray.sfm.sfm_inputs import InputView, MaskInput, PhotoInput, collect_views
-from g_ray.sfm.sfm_options import SfMOptions
+from g_ray.sfm.sfm_options import MAX_ERROR_PX, MIN_INLIERS, WORKING_SIZE, SfMOptions
 from g_ray.sfm.sparse_scene import SparseScene, Tracks, measure_reprojection_px
-from g_ray.sfm.workspace import Report, Workspace, choose_folder, ignore_progress, load_features
+from g_ray.sfm.workspace import (
+    Report,
+    Workspace,
+    choose_folder,
+    ignore_progress,
+    load_features,
+    prepare_views,
+)
 
 MAX_RATIO = 0.8
 """Distance to the best descriptor over the distance to the second."""
@@ -29,11 +35,8 @@ MIN_INLIER_RATIO = 0.1
 
 def localize(
     scene: SparseScene,
-    photos: Sequence[PhotoInput],
-    cameras: Sequence[Camera],
+    views: Sequence[View],
     *,
-    names: Sequence[str] | None = None,
-    masks: Sequence[MaskInput] | None = None,
     options: SfMOptions | None = None,
     work_folder: Path | None = None,
     report: Report | None = None,
@@ -45,7 +48,7 @@ def localize(
     options = options or SfMOptions()
     if not len(scene.points):
         raise ValueError("localize: the scene has no points; reconstruct or triangulate it first")
-    views = collect_views(photos, cameras, names, masks)
+    views = prepare_views(views)
     both = sorted(set(scene.names) & {view.name for view in views})
     if both:
         raise ValueError(
@@ -56,7 +59,7 @@ def localize(
         features = load_features(pycolmap, views, options, folder, report or ignore_progress)
     known = _split_by_view(scene)
     for view, part in zip(views, features, strict=True):
-        lens = make_colmap_lens(pycolmap, view.camera, options.max_image_size)
+        lens = make_colmap_lens(pycolmap, view.camera, WORKING_SIZE)
         scene = _localize(pycolmap, _append(scene, view), len(scene.names), lens, part, known, options)
     return scene
 
@@ -70,7 +73,7 @@ def localize_views(space: Workspace, scene: SparseScene, missing: Sequence[int])
     return scene
 
 
-def _append(scene: SparseScene, view: InputView) -> SparseScene:
+def _append(scene: SparseScene, view: View) -> SparseScene:
     """The scene with one more view that has no pose yet."""
     rig = scene.rig
     return replace(
@@ -113,11 +116,11 @@ def _estimate_pose(
 ) -> tuple[Pose | None, Tensor, str | None]:
     """The pose, which matches agree with it, and why there is none."""
     nothing = torch.zeros(0, dtype=torch.int64)
-    if len(rows) < options.min_inliers:
+    if len(rows) < MIN_INLIERS:
         return None, nothing, f"only {len(rows)} of its features match points of the scene"
     places, _ = lens.convert_pixels(features.pixels[rows.numpy()])
     settings = pycolmap.AbsolutePoseEstimationOptions()
-    settings.ransac.max_error = 2 * options.max_error_px
+    settings.ransac.max_error = 2 * MAX_ERROR_PX
     settings.ransac.random_seed = options.seed
     settings.ransac.min_inlier_ratio = MIN_INLIER_RATIO / 2
     settings.ransac.max_num_trials = 20000
@@ -125,7 +128,7 @@ def _estimate_pose(
         places, scene.points[points].numpy(), lens.make_camera(pycolmap, 1), settings
     )
     count = 0 if answer is None else int(np.sum(answer["inlier_mask"]))
-    if answer is None or count < max(options.min_inliers, MIN_INLIER_RATIO * len(rows)):
+    if answer is None or count < max(MIN_INLIERS, MIN_INLIER_RATIO * len(rows)):
         return None, nothing, f"only {count} of its {len(rows)} matches with the scene agree with one pose"
     matrix = torch.from_numpy(np.asarray(answer["cam_from_world"].matrix(), dtype=np.float64).copy())
     cam_from_world = Pose.from_parts(matrix[:, :3], matrix[:, 3])
@@ -134,10 +137,10 @@ def _estimate_pose(
     problem = make_problem(tracks.select(agreeing), [lens.camera], [lens.scale])
     state = State(cam_from_world.world_from_cam[None], scene.points)
     free = torch.ones(1, dtype=torch.bool)
-    state = adjust(problem, state, free, move_points=False, loss_px=options.max_error_px / 2)
+    state = adjust(problem, state, free, move_points=False, loss_px=MAX_ERROR_PX / 2)
     pose = Pose(state.frame_from_world[0]).inverse()
     error = measure_reprojection_px(lens.camera, pose, scene.points[points], tracks.pixel) * lens.scale
-    return pose, (error <= options.max_error_px).nonzero()[:, 0], None
+    return pose, (error <= MAX_ERROR_PX).nonzero()[:, 0], None
 
 
 def match_scene(

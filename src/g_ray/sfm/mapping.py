@@ -13,6 +13,7 @@ import torch
 from g_ray.formats.colmap.pycolmap_package import count_threads
 from g_ray.geometry.pose import Pose
 from g_ray.sfm.pairs import Pair
+from g_ray.sfm.sfm_options import MAX_ERROR_PX, MIN_INLIERS
 from g_ray.sfm.sparse_scene import SparseScene, Tracks, drop_weak_tracks
 from g_ray.sfm.workspace import Report, Workspace, convert_pose
 
@@ -103,7 +104,7 @@ def make_mapping_options(space: Workspace, level: Level, first: Pair | None = No
     options.random_seed = options.mapper.random_seed = options.triangulation.random_seed = settings.seed
     options.extract_colors = False
     options.min_model_size, options.max_num_models = 2, 5
-    options.min_num_matches = settings.min_inliers
+    options.min_num_matches = MIN_INLIERS
     options.ba_refine_focal_length = options.ba_refine_principal_point = False
     options.ba_refine_extra_params = options.ba_refine_sensor_from_rig = False
     options.mapper.abs_pose_refine_focal_length = options.mapper.abs_pose_refine_extra_params = False
@@ -112,14 +113,14 @@ def make_mapping_options(space: Workspace, level: Level, first: Pair | None = No
     options.max_extra_param = 1e9
     options.mapper.init_min_num_inliers = level.first_inliers
     options.mapper.init_min_tri_angle = level.first_angle_deg
-    options.mapper.init_max_error = settings.max_error_px
+    options.mapper.init_max_error = MAX_ERROR_PX
     options.mapper.abs_pose_min_num_inliers = level.inliers
     options.mapper.abs_pose_min_inlier_ratio = level.inlier_ratio
-    options.mapper.abs_pose_max_error = 3 * settings.max_error_px
-    options.mapper.filter_max_reproj_error = settings.max_error_px
+    options.mapper.abs_pose_max_error = 3 * MAX_ERROR_PX
+    options.mapper.filter_max_reproj_error = MAX_ERROR_PX
     options.mapper.filter_min_tri_angle = options.triangulation.min_angle = level.min_angle_deg
-    options.triangulation.merge_max_reproj_error = settings.max_error_px
-    options.triangulation.complete_max_reproj_error = settings.max_error_px
+    options.triangulation.merge_max_reproj_error = MAX_ERROR_PX
+    options.triangulation.complete_max_reproj_error = MAX_ERROR_PX
     options.triangulation.ignore_two_view_tracks = len(space.views) > FEW_VIEWS
     return options
 
@@ -201,7 +202,7 @@ def drop_outliers(space: Workspace, scene: SparseScene) -> SparseScene:
     """Drop observations beyond the error limit in the true lens, which is given in working pixels."""
     scale = torch.tensor([lens.scale for lens in space.lenses], dtype=torch.float64)
     working = scene.compute_errors_px() * scale[scene.tracks.view]
-    return drop_weak_tracks(scene, working <= space.options.max_error_px)
+    return drop_weak_tracks(scene, working <= MAX_ERROR_PX)
 
 
 def _read_pose(image: Any) -> Pose:

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from g_ray.cameras.camera import Camera
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import read_cameras, write_cameras
 from g_ray.geometry.pose import Pose
+from g_ray.media.view import View
 from g_ray.runtime.files import atomic_path, write_json
 from g_ray.sfm.rig import Rig
 from g_ray.sfm.sparse_scene import PoseAgreement, ScaleEstimate, SparseScene, Tracks
@@ -28,7 +28,7 @@ def save_scene(scene: SparseScene, folder: Path) -> None:
     """Write a scene; the file that `load_scene` looks for is written last."""
     lenses: dict[int, Camera] = {id(camera): camera for camera in scene.cameras}
     order = list(lenses)
-    named = [CalibratedView(f"lens {index}", camera) for index, camera in enumerate(lenses.values())]
+    named = [View(f"lens {index}", camera) for index, camera in enumerate(lenses.values())]
     folder.mkdir(parents=True, exist_ok=True)
     write_cameras(folder / "lenses.json", named)
     tracks = scene.tracks

@@ -7,10 +7,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from g_ray.media.view import View
+from g_ray.stereo.depth_map import DepthMap
 from g_ray.stereo.stereo_options import DEFAULTS, StereoOptions
-from g_ray.stereo.stereo_view import DepthMap, StereoView
 from g_ray.stereo.warp import Trajectories
 
+MAX_REPROJECTION_PX = 1.5
+"""Largest reprojection error of two depths that agree."""
 CONFIRMATIONS = 2
 """Views that have to agree with a candidate: where texture is weak, or repeats, one may do so by chance."""
 SHARE_LOGIT, NO_SHARE_LOGIT = 3.3, -1.6
@@ -18,10 +21,11 @@ SHARE_LOGIT, NO_SHARE_LOGIT = 3.3, -1.6
 
 
 def check_consistency(
-    views: Sequence[StereoView],
+    views: Sequence[View],
     depths: Sequence[DepthMap],
     neighbors: Sequence[Sequence[int]],
     options: StereoOptions = DEFAULTS,
+    max_reprojection_px: float = MAX_REPROJECTION_PX,
 ) -> list[DepthMap]:
     """Drop depths that fewer than `options.min_views` neighbors agree with, candidates that fewer than two do.
 
@@ -36,18 +40,19 @@ def check_consistency(
         )
     merged = [depth.merge_candidates() for depth in depths]
     return [
-        _check_view(views, merged, index, neighbors[index], depths[index].valid, options)
+        _check_view(views, merged, index, neighbors[index], depths[index].valid, options, max_reprojection_px)
         for index in range(len(views))
     ]
 
 
 def _check_view(
-    views: Sequence[StereoView],
+    views: Sequence[View],
     depths: Sequence[DepthMap],
     index: int,
     neighbors: Sequence[int],
     supported: Bool[Tensor, "h w"],
     options: StereoOptions,
+    max_reprojection_px: float,
 ) -> DepthMap:
     """Return the depths of a view that hold, of depth maps that include their candidates."""
     view, depth = views[index], depths[index]
@@ -60,8 +65,8 @@ def _check_view(
         tolerance = (measure_pixel_angles(rays) / widest.clamp_min(1e-6)).clamp(options.max_depth_error, 0.2)
         exact = torch.full_like(tolerance, options.max_depth_error)
         for meeting in meetings:
-            agreeing += meeting.find_agreeing(tolerance, options.max_reprojection_px)
-            strictly += meeting.find_agreeing(exact, options.max_reprojection_px)
+            agreeing += meeting.find_agreeing(tolerance, max_reprojection_px)
+            strictly += meeting.find_agreeing(exact, max_reprojection_px)
             seeing += meeting.in_frame
     confirmed = strictly >= max(options.min_views, CONFIRMATIONS)
     held = supported & (agreeing >= min(options.min_views, max(1, len(neighbors))))
@@ -82,9 +87,7 @@ class _Meeting:
     return_px: Float[Tensor, "h w"]
 
     @staticmethod
-    def of(
-        view: StereoView, rays: Tensor, depth: DepthMap, other: StereoView, theirs: DepthMap
-    ) -> "_Meeting":
+    def of(view: View, rays: Tensor, depth: DepthMap, other: View, theirs: DepthMap) -> "_Meeting":
         ways = Trajectories.between(view, other, rays)
         inverse = torch.where(depth.valid, 1 / depth.ray_depth.clamp_min(1e-12), 0.0)
         pixels, imaged = ways.project(inverse)

@@ -8,9 +8,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from g_ray.geometry.pose import Pose
+from g_ray.media.view import View
+from g_ray.stereo.depth_map import DepthMap
 from g_ray.stereo.lookup import accelerate
 from g_ray.stereo.stereo_options import DEFAULTS, StereoOptions
-from g_ray.stereo.stereo_view import DepthMap, StereoView
 
 MIN_WEIGHT = 1e-3
 """Smallest weight of a depth in an average, whatever its confidence."""
@@ -29,7 +30,7 @@ class FusedPoints:
 
 
 def fuse_points(
-    views: Sequence[StereoView],
+    views: Sequence[View],
     depths: Sequence[DepthMap],
     neighbors: Sequence[Sequence[int]],
     options: StereoOptions = DEFAULTS,
@@ -77,17 +78,17 @@ def _difference(points: Tensor, valid: Tensor, dim: int) -> Tensor:
     return total
 
 
-def _lift(view: StereoView, depth: DepthMap) -> tuple[Tensor, Tensor]:
+def _lift(view: View, depth: DepthMap) -> tuple[Tensor, Tensor]:
     """Points in the world and their normals, [h, w, 3] each."""
     rays, _ = view.camera.to(torch.float32).unproject_grid()
     local = rays * depth.ray_depth[..., None]
     normals = estimate_normals(local, depth.valid, torch.zeros(3, device=rays.device))
-    pose = Pose(view.pose.world_from_cam.to(local))
+    pose = Pose(view.get_pose().world_from_cam.to(local))
     return local @ pose.rotation.mT + pose.translation, normals @ pose.rotation.mT
 
 
 def _fuse_view(
-    views: Sequence[StereoView],
+    views: Sequence[View],
     depths: Sequence[DepthMap],
     clouds: Sequence[tuple[Tensor, Tensor]],
     used: list[Tensor],
@@ -122,19 +123,19 @@ def _fuse_view(
     return position, normal, color, count[keep], torch.full_like(count[keep], index), pixels
 
 
-def _list_colors(view: StereoView) -> Float[Tensor, "h w 3"]:
-    return view.image.float().permute(1, 2, 0)
+def _list_colors(view: View) -> Float[Tensor, "h w 3"]:
+    return view.load_image().float().permute(1, 2, 0)
 
 
 def _find_partners(
-    other: StereoView,
+    other: View,
     depth: DepthMap,
     used: Bool[Tensor, "h w"],
     points: Float[Tensor, "point 3"],
     options: StereoOptions,
 ) -> tuple[Int[Tensor, "point"], Int[Tensor, "point"], Bool[Tensor, "point"]]:
     """Row and column of each point in another view, and whether the depth there agrees and is still free for it."""
-    local = other.pose.to(torch.float64).inverse().apply(points.double())
+    local = other.get_pose().to(torch.float64).inverse().apply(points.double())
     pixels, imaged = accelerate(other.camera.to(torch.float32)).project(local.float())
     height, width = other.size
     seen = imaged & other.camera.contains(pixels)

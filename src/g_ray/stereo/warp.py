@@ -17,8 +17,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
+from g_ray.media.view import View
 from g_ray.stereo.lookup import ProjectionTable, accelerate
-from g_ray.stereo.stereo_view import StereoView
 
 NODES = 6
 """Exact projections per group of hypotheses; a polynomial of degree 5 runs through them."""
@@ -35,10 +35,10 @@ class Trajectories:
     camera: Camera | ProjectionTable  # of the source
 
     @staticmethod
-    def between(reference: StereoView, source: StereoView, rays: Float[Tensor, "h w 3"]) -> "Trajectories":
+    def between(reference: View, source: View, rays: Float[Tensor, "h w 3"]) -> "Trajectories":
         """Curves of the rays of a reference view (one for each of its pixels) in a source view."""
         # Relative poses in float64: world coordinates may be large.
-        relative = source.pose.to(torch.float64).inverse() @ reference.pose.to(torch.float64)
+        relative = source.get_pose().to(torch.float64).inverse() @ reference.get_pose().to(torch.float64)
         rotation, shift = relative.rotation.to(rays), relative.translation.to(rays)
         return Trajectories(rays @ rotation.mT, shift, accelerate(source.camera.to(rays.dtype)))
 

@@ -14,7 +14,7 @@ import numpy as np
 from g_ray.export.frusta import Frustum, build_frustum, choose_frustum_size
 from g_ray.export.points import PointCloud, subsample_indices
 from g_ray.export.result import Reconstruction
-from g_ray.formats.calibration_source import CalibratedView
+from g_ray.media.view import View
 from g_ray.runtime.files import write_atomically
 from g_ray.viewer.colors import CAMERA_COLORS
 from g_ray.viewer.embed import encode_array, encode_script_json, read_asset
@@ -85,7 +85,7 @@ def _select_points(cloud: PointCloud) -> PointCloud:
 
 def _build_scene(
     reconstruction: Reconstruction,
-    cameras: Sequence[CalibratedView],
+    cameras: Sequence[View],
     frusta: Sequence[Frustum],
     cloud: PointCloud,
 ) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def _format_filled_legend(reconstruction: Reconstruction) -> str:
 
 
 def _format_facts(
-    reconstruction: Reconstruction, cameras: Sequence[CalibratedView], drawn: PointCloud, cloud: PointCloud
+    reconstruction: Reconstruction, cameras: Sequence[View], drawn: PointCloud, cloud: PointCloud
 ) -> str:
     models = Counter(view.camera.NAME for view in cameras)
     widest = max(float(view.camera.fov().diagonal_deg) for view in cameras)
@@ -181,9 +181,7 @@ def _format_facts(
     return "".join(f"<li><b>{escape(value)}</b>{escape(text)}</li>" for value, text in facts)
 
 
-def _iterate_cards(
-    reconstruction: Reconstruction, cameras: Sequence[CalibratedView], scales: Scales
-) -> Iterator[str]:
+def _iterate_cards(reconstruction: Reconstruction, cameras: Sequence[View], scales: Scales) -> Iterator[str]:
     pictured = set(subsample_indices(len(cameras), MAX_PICTURED).tolist())
     budget = BUDGET // max(1, len(pictured))
     for number, view in enumerate(cameras):
@@ -193,7 +191,7 @@ def _iterate_cards(
         yield _format_card(number, view, pictures)
 
 
-def _format_card(number: int, view: CalibratedView, pictures: ViewPictures | None) -> str:
+def _format_card(number: int, view: View, pictures: ViewPictures | None) -> str:
     name, camera = escape(view.name), view.camera
     images = ""
     if pictures is not None:
@@ -215,9 +213,9 @@ def _format_card(number: int, view: CalibratedView, pictures: ViewPictures | Non
     )
 
 
-def _format_calibration(cameras: Sequence[CalibratedView]) -> str:
+def _format_calibration(cameras: Sequence[View]) -> str:
     """Format one row per lens: views of the same camera and source share it."""
-    lenses: dict[tuple[object, ...], list[CalibratedView]] = {}
+    lenses: dict[tuple[object, ...], list[View]] = {}
     for view in cameras:
         lenses.setdefault(_identify_lens(view), []).append(view)
     rows = [
@@ -234,7 +232,7 @@ def _format_calibration(cameras: Sequence[CalibratedView]) -> str:
     return _format_table(("views", "size", "model", "FoV h × v", "diagonal", "calibration from"), rows)
 
 
-def _identify_lens(view: CalibratedView) -> tuple[object, ...]:
+def _identify_lens(view: View) -> tuple[object, ...]:
     """Return what two views of the same lens have in common; a camera with tables of its own is like no other."""
     camera = view.camera
     tensors = (camera.params, camera.circle)
@@ -247,7 +245,7 @@ def _format_names(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= 2 else f"{names[0]}, …, {names[-1]} ({len(names)})"
 
 
-def _format_fov(view: CalibratedView) -> str:
+def _format_fov(view: View) -> str:
     fov = view.camera.fov()
     return f"{float(fov.horizontal_deg):.1f}° × {float(fov.vertical_deg):.1f}°"
 

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, UInt8
 from PIL import Image
+from torch import Tensor
 
 from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.export.result import Reconstruction
 from g_ray.media.images import read_photo
+from g_ray.media.photos import reduce_image
 from g_ray.viewer.colors import NOTHING, map_to_heat
 from g_ray.viewer.embed import encode_jpeg, make_data_uri
 
@@ -68,11 +70,7 @@ def make_view_pictures(
     reconstruction: Reconstruction, view: ReconstructedView, scales: Scales, budget: int
 ) -> ViewPictures:
     """Make three pictures of at most `budget` bytes, smaller ones if needed."""
-    photo = (
-        (read_photo(reconstruction.get_image_path(view.name)).movedim(0, -1).numpy() * 255)
-        .round()
-        .astype(np.uint8)
-    )
+    photo = (255 * _read_small(reconstruction, view).movedim(0, -1).numpy()).round().astype(np.uint8)
     depth, confidence, valid = (x.numpy(force=True) for x in (view.ray_depth, view.confidence, view.valid))
     filled = np.zeros_like(valid) if view.filled is None else view.filled.numpy(force=True)
     side = SIDE
@@ -93,6 +91,13 @@ def make_view_pictures(
 
 def _encode(picture: UInt8[np.ndarray, "h w 3"]) -> str:
     return make_data_uri(encode_jpeg(picture, quality=82), "jpeg")
+
+
+def _read_small(reconstruction: Reconstruction, view: ReconstructedView) -> Float[Tensor, "3 h w"]:
+    """Read the photograph of a view at the size of a picture: as the run has kept it, or from the folder."""
+    if view.photo is not None:
+        return view.photo.load_copy(SIDE)
+    return reduce_image(read_photo(reconstruction.get_image_path(view.name)), SIDE)
 
 
 def _compute_size(width: int, height: int, side: int) -> tuple[int, int]:

@@ -14,7 +14,8 @@ from torch import Tensor
 from g_ray.cameras import Pinhole
 from g_ray.geometry.pose import Pose
 from g_ray.media.images import FORMATS
-from g_ray.stereo import DepthMap, StereoOptions, StereoView, estimate_depths
+from g_ray.media.view import View
+from g_ray.stereo import DepthMap, StereoOptions, estimate_depths
 from g_ray_lab.datasets.rectified_pairs import find_pairs
 
 TOLERANCES_PX = (1.0, 2.0)
@@ -39,15 +40,15 @@ class RectifiedPair:
         """Disparities that are tried, in pixels: a few more than there are."""
         return int(self.disparity.max()) + 4
 
-    def make_views(self) -> list[StereoView]:
+    def make_views(self) -> list[View]:
         """Pinholes with f = width and baseline 1, so that disparity = width / z."""
         height, width = self.disparity.shape
         middle = {"cx": width / 2, "cy": height / 2}
         camera = Pinhole.make(width, height, fx=float(width), fy=float(width), **middle, dtype=torch.float64)
         beside = Pose.from_parts(torch.eye(3).double(), torch.tensor([1.0, 0.0, 0.0]).double())
         return [
-            StereoView(self.left, camera, Pose.identity(dtype=torch.float64)),
-            StereoView(self.right, camera, beside),
+            View("left", camera, Pose.identity(dtype=torch.float64), image=self.left),
+            View("right", camera, beside, image=self.right),
         ]
 
 

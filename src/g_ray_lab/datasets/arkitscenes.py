@@ -17,7 +17,7 @@ import torch
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.posed_scene import PosedScene
-from g_ray.formats.recordings import RecordedView, build_recorded_scene, make_world_from_cam, read_table
+from g_ray.formats.recordings import build_recorded_scene, make_recorded_view, make_world_from_cam, read_table
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import DepthFile
 from g_ray_lab.datasets.tum_files import associate
@@ -51,7 +51,7 @@ def read_arkitscenes(folder: Path, check: bool = True) -> PosedScene:
         camera = _read_camera(lenses[list(lenses)[lens_of[i]]])
         pose = _make_pose(f"{folder / TRAJECTORY}, line {j + 1}", trajectory[j])
         depth = DepthFile(depths[list(depths)[depth_of[i]]], "z", MILLIMETER) if i in depth_of else None
-        views.append(RecordedView(images[times[i]], camera, pose, depth))
+        views.append(make_recorded_view(images[times[i]], camera, pose, depth))
     left_out = len(images) - len(views)
     notes = (f"{left_out} of {len(images)} images have no pose or no intrinsics",) if left_out else ()
     return build_recorded_scene(folder, TITLE, views, check, notes)

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.colmap.colmap_model import is_model
 from g_ray.formats.colmap.colmap_scene import read_lenses
+from g_ray.media.view import View
 
 
-def read_model_views(place: Path, advice: str) -> list[CalibratedView]:
+def read_model_views(place: Path, advice: str) -> list[View]:
     """Read all images of a model, by name; images of one lens share its camera. ValueError ends with the advice."""
     if not is_model(place):
         raise ValueError(f"{place}: no calibration; {advice}")
@@ -16,7 +16,7 @@ def read_model_views(place: Path, advice: str) -> list[CalibratedView]:
         if lens.size is None or lens.pose is None:
             raise ValueError(f"{place}: {lens.label} has no camera or no pose; {advice}")
         try:
-            views.append(CalibratedView(lens.label, lens.build(*lens.size), lens.pose))
+            views.append(View(lens.label, lens.build(*lens.size), lens.pose))
         except ValueError as error:
             raise ValueError(f"{place}: {lens.label}: {error}; {advice}") from None
     return sorted(views, key=lambda view: view.name)

@@ -14,10 +14,10 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from g_ray.cameras.camera import Camera
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.colmap.colmap_model import is_model
 from g_ray.formats.eth3d_calibration import ETH3DDepthFile
 from g_ray.formats.posed_scene import resolve_inside
+from g_ray.media.view import View
 from g_ray_lab.datasets.colmap_views import read_model_views
 from g_ray_lab.datasets.evaluation_scene import DepthSource, EvaluationFrame, EvaluationScene
 from g_ray_lab.datasets.image_sources import StoredImage
@@ -80,12 +80,12 @@ def read_eth3d(
     return EvaluationScene(name, dataset, frames, surface=mesh if mesh.is_file() else None, notes=notes)
 
 
-def _read_views(folder: Path, images: Images) -> list[CalibratedView]:
+def _read_views(folder: Path, images: Images) -> list[View]:
     archive = {"raw": "dslr_jpg", "undistorted": "dslr_undistorted"}[images]
     return read_model_views(folder / CALIBRATIONS[images], f"unpack {folder.name}_{archive}.7z of ETH3D")
 
 
-def _make_frame(folder: Path, view: CalibratedView, originals: dict[str, CalibratedView]) -> EvaluationFrame:
+def _make_frame(folder: Path, view: View, originals: dict[str, View]) -> EvaluationFrame:
     name = PurePosixPath(view.name).name
     turns = _count_turns(folder.name, name)
     if name not in originals or view.pose is None:

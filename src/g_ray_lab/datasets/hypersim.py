@@ -20,7 +20,7 @@ import torch
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.posed_scene import PosedScene
-from g_ray.formats.recordings import RecordedView, build_recorded_scene, make_world_from_cam
+from g_ray.formats.recordings import build_recorded_scene, make_recorded_view, make_world_from_cam
 from g_ray.media.depth import DepthFile, read_hdf5
 
 TITLE = "Hypersim"
@@ -55,7 +55,7 @@ def read_hypersim(folder: Path, check: bool = True) -> PosedScene:
                 continue  # a few frames of the release have no pose
             depth = DepthFile(geometry / f"{stem}.depth_meters.hdf5", "ray")
             views.append(
-                RecordedView(image, camera, make_world_from_cam(str(image), matrix, "opengl"), depth)
+                make_recorded_view(image, camera, make_world_from_cam(str(image), matrix, "opengl"), depth)
             )
     return build_recorded_scene(folder, TITLE, views, check)
 

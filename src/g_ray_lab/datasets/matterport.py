@@ -16,7 +16,7 @@ import torch
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.posed_scene import PosedScene, resolve_inside
-from g_ray.formats.recordings import RecordedView, build_recorded_scene, make_world_from_cam
+from g_ray.formats.recordings import build_recorded_scene, make_recorded_view, make_world_from_cam
 from g_ray.media.depth import DepthFile
 from g_ray.media.images import read_photo_size
 
@@ -51,7 +51,7 @@ def read_matterport(folder: Path, check: bool = True) -> PosedScene:
             size = size or read_photo_size(image)
             pose = make_world_from_cam(what, np.reshape(_parse(what, words[3:], 16), (4, 4)), "opengl")
             depth = DepthFile(resolve_inside(folder / DEPTH, words[1]), "z", 1 / PER_METER)
-            views.append(RecordedView(image, _make_camera(lens, *size), pose, depth))
+            views.append(make_recorded_view(image, _make_camera(lens, *size), pose, depth))
     return build_recorded_scene(folder, TITLE, views, check)
 
 

@@ -19,7 +19,7 @@ import torch
 
 from g_ray.formats.pose_matrices import make_pose
 from g_ray.formats.posed_scene import PosedScene
-from g_ray.formats.recordings import RecordedView, build_recorded_scene, make_centered_pinhole
+from g_ray.formats.recordings import build_recorded_scene, make_centered_pinhole, make_recorded_view
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import DepthFile, read_hdf5
 from g_ray.media.images import read_photo_size
@@ -59,6 +59,6 @@ def read_midair(folder: Path, check: bool = True) -> PosedScene:
         )
         depth = climate / "depth" / folder.name / f"{image.stem}.PNG"
         views.append(
-            RecordedView(image, camera, pose, DepthFile(depth, "ray", limit=SKY_M, half_floats=True))
+            make_recorded_view(image, camera, pose, DepthFile(depth, "ray", limit=SKY_M, half_floats=True))
         )
     return build_recorded_scene(folder, TITLE, views, check)

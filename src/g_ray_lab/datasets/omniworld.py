@@ -21,7 +21,7 @@ from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.documents import parse_number, parse_numbers, read_json_object
 from g_ray.formats.pose_matrices import make_pose
 from g_ray.formats.posed_scene import PosedScene
-from g_ray.formats.recordings import RecordedView, build_recorded_scene
+from g_ray.formats.recordings import build_recorded_scene, make_recorded_view
 from g_ray.media.depth import DepthFile
 from g_ray.media.images import read_photo_size
 
@@ -69,6 +69,6 @@ def read_omniworld(folder: Path, check: bool = True) -> PosedScene:
         w, x, y, z = parse_numbers(quaternion, f"{what}: its rotation", (4,))
         pose = make_pose(what, (x, y, z, w), parse_numbers(position, f"{what}: its translation", (3,)))
         depth = GameDepthFile(folder / "depth" / image.name)
-        views.append(RecordedView(image, camera, pose.inverse(), depth))
+        views.append(make_recorded_view(image, camera, pose.inverse(), depth))
     notes = (f"split {longest} of {len(splits)}, the longest, is read",) if len(splits) > 1 else ()
     return build_recorded_scene(folder, TITLE, views, check, notes)

@@ -15,7 +15,12 @@ import torch
 
 from g_ray.formats.pose_matrices import make_pose
 from g_ray.formats.posed_scene import PosedScene
-from g_ray.formats.recordings import RecordedView, build_recorded_scene, make_centered_pinhole, read_table
+from g_ray.formats.recordings import (
+    build_recorded_scene,
+    make_centered_pinhole,
+    make_recorded_view,
+    read_table,
+)
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import DepthFile
 from g_ray.media.images import read_photo_size
@@ -43,5 +48,5 @@ def read_tartanair(folder: Path, check: bool = True) -> PosedScene:
     for number, (image, row) in enumerate(zip(images, table.tolist(), strict=True)):
         pose = make_pose(f"{path}, line {number + 1}", row[3:], row[:3]) @ turn
         depth = folder / "depth_left" / f"{image.stem}_depth.npy"
-        views.append(RecordedView(image, camera, pose, DepthFile(depth, "z", limit=SKY_M)))
+        views.append(make_recorded_view(image, camera, pose, DepthFile(depth, "z", limit=SKY_M)))
     return build_recorded_scene(folder, TITLE, views, check)

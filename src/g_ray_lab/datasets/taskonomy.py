@@ -19,13 +19,14 @@ from jaxtyping import Float
 from g_ray.formats.documents import parse_number, parse_numbers, read_json_object
 from g_ray.formats.posed_scene import PosedScene
 from g_ray.formats.recordings import (
-    RecordedView,
     build_recorded_scene,
     make_centered_pinhole,
+    make_recorded_view,
     make_world_from_cam,
 )
 from g_ray.media.depth import DepthFile
 from g_ray.media.images import read_photo_size
+from g_ray.media.view import View
 
 TITLE = "Taskonomy"
 RGB = "_domain_rgb.png"
@@ -54,7 +55,7 @@ class DepthDomain(NamedTuple):
     convention: Literal["z", "ray"]
 
 
-def read_views(rgb: Path, infos: Path, depth: DepthDomain) -> list[RecordedView]:
+def read_views(rgb: Path, infos: Path, depth: DepthDomain) -> list[View]:
     """Read the views of a building from the folders of its images, cameras and depth."""
     images = sorted(rgb.glob(f"point_*{RGB}"))
     size = read_photo_size(images[0])
@@ -75,7 +76,7 @@ def read_views(rgb: Path, infos: Path, depth: DepthDomain) -> list[RecordedView]
         camera = make_centered_pinhole(str(path), *size, fov)
         pose = make_world_from_cam(str(path), matrix, "opengl")
         views.append(
-            RecordedView(image, camera, pose, DepthFile(file, depth.convention, 1 / PER_METER, NOTHING))
+            make_recorded_view(image, camera, pose, DepthFile(file, depth.convention, 1 / PER_METER, NOTHING))
         )
     return views
 

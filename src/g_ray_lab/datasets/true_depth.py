@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
-from g_ray.formats.posed_scene import check_depth_size
 from g_ray.media.depth import Convention, DepthFile, resize_depth
+from g_ray.media.view import check_depth_size
 from g_ray.rays.ray_map import RayMap
 from g_ray_lab.datasets.evaluation_scene import DepthSource, EvaluationFrame, Framing
 from g_ray_lab.datasets.image_sources import turn_pixels

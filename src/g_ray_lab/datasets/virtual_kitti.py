@@ -15,7 +15,7 @@ import torch
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.posed_scene import PosedScene
-from g_ray.formats.recordings import RecordedView, build_recorded_scene, make_world_from_cam, read_table
+from g_ray.formats.recordings import build_recorded_scene, make_recorded_view, make_world_from_cam, read_table
 from g_ray.media.depth import DepthFile
 from g_ray.media.images import read_photo_size
 
@@ -48,5 +48,7 @@ def read_virtual_kitti(folder: Path, check: bool = True) -> PosedScene:
         what = f"{folder / EXTRINSIC}: frame {frame} of camera {number}"
         pose = make_world_from_cam(what, np.reshape(row[2:], (4, 4))).inverse()
         depth = folder / "frames" / "depth" / f"Camera_{number}" / f"depth_{frame:05d}.png"
-        views.append(RecordedView(image, camera, pose, DepthFile(depth, "z", CENTIMETER, limit=FARTHEST)))
+        views.append(
+            make_recorded_view(image, camera, pose, DepthFile(depth, "z", CENTIMETER, limit=FARTHEST))
+        )
     return build_recorded_scene(folder, TITLE, views, check)

@@ -15,7 +15,7 @@ import torch
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.documents import parse_numbers, parse_positive_int, read_json_object
 from g_ray.formats.posed_scene import PosedScene
-from g_ray.formats.recordings import RecordedView, build_recorded_scene, make_world_from_cam, read_table
+from g_ray.formats.recordings import build_recorded_scene, make_recorded_view, make_world_from_cam, read_table
 from g_ray.media.depth import DepthFile
 
 TITLE = "WildRGB-D"
@@ -42,6 +42,6 @@ def read_wildrgbd(folder: Path, check: bool = True) -> PosedScene:
         name = f"{int(row[0]):05d}.png"
         pose = make_world_from_cam(f"{folder / POSES}: frame {int(row[0])}", np.reshape(row[1:], (4, 4)))
         depth = DepthFile(folder / "depth" / name, "z", MILLIMETER)
-        views.append(RecordedView(folder / "rgb" / name, camera, pose, depth))
+        views.append(make_recorded_view(folder / "rgb" / name, camera, pose, depth))
     masked = ("masks/ holds the objects; not used",) if (folder / "masks").is_dir() else ()
     return build_recorded_scene(folder, TITLE, views, check, masked)

@@ -12,9 +12,9 @@ from g_ray.calibration.estimators.estimator import Estimator, suggest_lens
 from g_ray.calibration.estimators.geocalib import GeoCalibEstimator
 from g_ray.calibration.estimators.unik3d_estimator import UniK3DEstimator
 from g_ray.calibration.estimators.vggt_estimator import VGGTEstimator
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.plausible import check_plausible
 from g_ray.media.photos import Photo
+from g_ray.media.view import View
 
 KEYWORD = "estimate"
 FISHEYE, PINHOLE = "fisheye", "pinhole"
@@ -28,9 +28,7 @@ ESTIMATORS: dict[str, type[Estimator]] = {
 }
 
 
-def estimate_cameras(
-    text: str, photos: Sequence[Photo], report: Callable[[str], None]
-) -> list[CalibratedView]:
+def estimate_cameras(text: str, photos: Sequence[Photo], report: Callable[[str], None]) -> list[View]:
     """Estimate the cameras, and poses where possible, of photos; those that cannot be calibrated are left out."""
     estimator = choose_estimator(text)
     views = estimator.estimate(list(photos), report)

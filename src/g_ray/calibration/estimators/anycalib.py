@@ -13,8 +13,8 @@ from g_ray.calibration.estimators.estimator import Estimator, suggest_lens
 from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.media.photos import Photo
+from g_ray.media.view import View
 
 
 class AnyCalibEstimator(Estimator):
@@ -24,11 +24,11 @@ class AnyCalibEstimator(Estimator):
     HAS_PINHOLE = True
     INSTALL = "pip install git+https://github.com/javrtg/AnyCalib"
 
-    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedView]:
+    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[View]:
         model = self.import_package("anycalib").AnyCalib(model_id="anycalib_gen").eval()
         return [self._estimate_photo(model, photo) for photo in photos]
 
-    def _estimate_photo(self, model: Any, photo: Photo) -> CalibratedView:
+    def _estimate_photo(self, model: Any, photo: Photo) -> View:
         cam_id, lens = ("kb:4", OpenCVFisheye) if self.fisheye else ("radial:2", OpenCV)
         if self.pinhole:
             cam_id, lens = "pinhole", Pinhole

@@ -11,8 +11,8 @@ import torch
 from g_ray.calibration.estimators.estimator import Estimator
 from g_ray.cameras.camera import Camera
 from g_ray.cameras.opencv import OpenCV
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.media.photos import Photo
+from g_ray.media.view import View
 
 
 class GeoCalibEstimator(Estimator):
@@ -21,7 +21,7 @@ class GeoCalibEstimator(Estimator):
     NAME = "geocalib"
     INSTALL = "pip install git+https://github.com/cvg/GeoCalib"
 
-    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedView]:
+    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[View]:
         if self.fisheye:
             raise ValueError("estimate:geocalib has no fisheye model; use estimate:anycalib:fisheye")
         model = self.import_package("geocalib").GeoCalib(weights="distorted").eval()

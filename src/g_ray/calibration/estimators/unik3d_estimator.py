@@ -11,8 +11,8 @@ import torch
 
 from g_ray.calibration.estimators.estimator import Estimator
 from g_ray.cameras.ray_map_camera import RayMapCamera
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.media.photos import Photo
+from g_ray.media.view import View
 
 
 class UniK3DEstimator(Estimator):
@@ -22,11 +22,11 @@ class UniK3DEstimator(Estimator):
     INSTALL = "pip install git+https://github.com/lpiccinelli-eth/UniK3D (weights: non-commercial)"
     WEIGHTS = "lpiccinelli/unik3d-vitl"
 
-    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedView]:
+    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[View]:
         model = self.import_package("unik3d.models").UniK3D.from_pretrained(self.WEIGHTS).eval()
         return [self._estimate_photo(model, photo) for photo in photos]
 
-    def _estimate_photo(self, model: Any, photo: Photo) -> CalibratedView:
+    def _estimate_photo(self, model: Any, photo: Photo) -> View:
         with torch.inference_mode():
             rays = model.infer((photo.load() * 255).round())["rays"]
         rays = rays.reshape(rays.shape[-3:]).movedim(0, -1).detach().float().cpu().clone()

@@ -22,9 +22,10 @@ from g_ray.formats.calibration_source import CalibrationSource, Example, Lens
 from g_ray.formats.colmap.colmap_cameras import camera_from_colmap, camera_to_colmap
 from g_ray.formats.colmap.colmap_model import ColmapModel, RawCamera, RawImage, is_model, read_model
 from g_ray.formats.documents import MAX_NUMBER, ParsedFile
-from g_ray.formats.posed_scene import PosedScene, check_photos, find_covisibility_file, resolve_inside
+from g_ray.formats.posed_scene import PosedScene, check_images, find_covisibility_file, resolve_inside
 from g_ray.geometry.pose import Pose, quaternion_from_rotation
 from g_ray.media.depth import DepthFile
+from g_ray.media.view import View
 from g_ray.runtime.files import write_atomically
 
 DEPTH_PLACES = ("depth", "depths")
@@ -62,20 +63,20 @@ def read_colmap(folder: Path, check: bool = True) -> PosedScene:
     paths = tuple(resolve_inside(pictures, name) for name in names)
     cameras = tuple(_convert_cameras(place, model, ordered))
     if check:
-        check_photos(names, paths, cameras)
-    poses = Pose(torch.stack([convert_pose(place, image).world_from_cam for image in ordered]))
-    depth = tuple(_find_depth(folder, name) for name in names)
-    return PosedScene(
-        folder,
-        "COLMAP",
-        names,
-        paths,
-        cameras,
-        poses,
-        _collect_notes(folder, place),
-        depth if any(depth) else (),
-        find_covisibility_file(folder),
-    )
+        check_images(names, paths, cameras)
+    views = [
+        View(
+            image.name,
+            camera,
+            convert_pose(place, image),
+            "COLMAP",
+            path,
+            depth=_find_depth(folder, image.name),
+        )
+        for image, camera, path in zip(ordered, cameras, paths, strict=True)
+    ]
+    notes = _collect_notes(folder, place)
+    return PosedScene(folder, "COLMAP", tuple(views), notes, find_covisibility_file(folder))
 
 
 def convert_pose(place: Path, image: RawImage) -> Pose:

@@ -17,11 +17,11 @@ from g_ray.cameras.camera import Camera
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.formats import read_scene
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.posed_scene import PosedScene
 from g_ray.media.photos import Photo
+from g_ray.media.view import View
 from g_ray.predictors.predictor import Predictor
-from g_ray.reconstruction.score import TrueView, read_truth, score_against_truth
+from g_ray.reconstruction.score import read_truth, score_against_truth
 from g_ray.reconstruction.set_metrics import ray_error_deg
 from g_ray_lab.scoring.analysis.predicted_sets import PredictedSet, predict_all
 
@@ -134,21 +134,16 @@ def score_reconstructions(
     truth = read_truth(scene.scene.folder, [photo.name for photo in photos], true_cameras)
     results = []
     for chosen in scene.list_sets():
-        views = [CalibratedView(photos[i].name, cameras[i], photo=photos[i]) for i in chosen]
-        result = _score_set(views, [truth[i] for i in chosen], [true_cameras[i] for i in chosen], predictor)
+        views = [View(photos[i].name, cameras[i], image=photos[i]) for i in chosen]
+        result = _score_set(views, [truth[i] for i in chosen], predictor)
         results.append(asdict(result))
     return results
 
 
-def _score_set(
-    views: list[CalibratedView],
-    truth: list[TrueView | None],
-    true_cameras: list[Camera],
-    predictor: Predictor,
-) -> PredictedSet:
+def _score_set(views: list[View], truth: list[View | None], predictor: Predictor) -> PredictedSet:
     try:
         placed = predict_all(predictor, views)
-        scores, _ = score_against_truth(placed, truth, true_cameras)
+        scores, _ = score_against_truth(placed, truth)
     except ValueError as error:
         return PredictedSet.from_error(error)
     if not all(value == value for value in scores.values()):
@@ -156,13 +151,13 @@ def _score_set(
     return PredictedSet(scores, _measure_coverage(placed, truth))
 
 
-def _measure_coverage(views: Sequence[ReconstructedView], truth: Sequence[TrueView | None]) -> float:
+def _measure_coverage(views: Sequence[ReconstructedView], truth: Sequence[View | None]) -> float:
     """Return the share of the pixels with known depth that have a prediction."""
     known = predicted = 0
     for view, true in zip(views, truth, strict=True):
         if true is None:
             continue
-        rows, columns = true.valid.nonzero(as_tuple=True)
+        rows, columns = (true.load_ray_depth() > 0).nonzero(as_tuple=True)
         step = max(1, len(rows) // 5000)
         pixels = torch.stack([columns[::step], rows[::step]], -1).double() + 0.5
         known, predicted = known + len(pixels), predicted + int(view.sample(pixels)[2].sum())

@@ -14,9 +14,9 @@ from torch import Tensor
 from g_ray.cameras.camera import Camera
 from g_ray.cameras.pixels import pixel_centers
 from g_ray.export.reconstructed_view import ReconstructedView
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
+from g_ray.media.view import View
 from g_ray.predictors.predictor import Predictor, SceneInput
 from g_ray.rays.ray_map import RayMap
 from g_ray.reconstruction.set_metrics import METRICS, SetGeometry, score_sets
@@ -39,7 +39,7 @@ class PredictedSet:
         return PredictedSet({}, 0.0, " ".join(str(error).split())[:120])
 
 
-def predict_all(predictor: Predictor, views: Sequence[CalibratedView]) -> list[ReconstructedView]:
+def predict_all(predictor: Predictor, views: Sequence[View]) -> list[ReconstructedView]:
     """Predict a set of views; raise ValueError if one of them is left out."""
     placed = [view for view in predictor.predict(SceneInput(views)).views if view is not None]
     if len(placed) < len(views):
@@ -91,7 +91,7 @@ def _score_set(
     cameras: list[Camera],
 ) -> PredictedSet:
     views = [
-        CalibratedView(f"{view:02d}.png", camera.to(torch.float64), photo=large.images[index, view])
+        View(f"{view:02d}.png", camera.to(torch.float64), image=large.images[index, view])
         for view, camera in enumerate(cameras)
     ]
     try:

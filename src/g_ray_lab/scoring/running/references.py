@@ -10,6 +10,7 @@ import torch
 
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity
+from g_ray.media.view import View
 from g_ray.rays.ray_map import RayMap
 from g_ray.runtime.parts import hash_key
 from g_ray.sfm import SfMOptions, SparseScene, reconstruct_cameras
@@ -109,9 +110,10 @@ class ColmapModel(EvaluatedModel):
 
     def predict(self, views: Sequence[EvaluationView]) -> PredictedSet:
         scene = reconstruct_cameras(
-            [view.image for view in views],
-            [view.camera.to(torch.float64) for view in views],
-            names=[f"{place:03d}-{view.name}" for place, view in enumerate(views)],
+            [
+                View(f"{place:03d}-{view.name}", view.camera.to(torch.float64), image=view.image)
+                for place, view in enumerate(views)
+            ]
         )
         predictions = tuple(self._read_view(scene, place, view) for place, view in enumerate(views))
         return PredictedSet(predictions, scene.notes)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from g_ray.formats.calibration_source import CalibratedView
+from g_ray.media.view import View
 from g_ray.models.checkpoint import find_file, list_shipped
 from g_ray.models.inference import run_inference
 from g_ray.predictors import MODELS, ModelSettings, make_predictor
@@ -67,7 +67,7 @@ def make_inputs(views: Sequence[EvaluationView], poses: bool) -> SceneInput:
     """Return what a model is shown. Names begin with the place in the set: a repeated frame comes again."""
     return SceneInput(
         [
-            CalibratedView(
+            View(
                 f"{place:03d}-{view.name}",
                 view.camera if view.camera.NAME == "ray_map" else view.camera.to(torch.float64),
                 view.pose if poses else None,
@@ -87,7 +87,7 @@ def predict_heads(predictor: NetworkPredictor, inputs: SceneInput) -> PredictedS
     """
     inference = run_inference(
         predictor.model,
-        [view.load_photo() for view in inputs.views],
+        [view.load_image() for view in inputs.views],
         [view.camera for view in inputs.views],
         size=predictor.size,
         query_chunk=predictor.query_chunk,

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from g_ray.formats import find_scenes, read_scene
 from g_ray.formats.masks import add_masks
 from g_ray.formats.posed_scene import PosedScene
-from g_ray.media.depth import Convention
+from g_ray.media.depth import Convention, DepthFile
 from g_ray_lab.sources.clip_sampling import hash_to_unit
 from g_ray_lab.sources.covisibility import get_scene_covisibility
 
@@ -40,7 +40,11 @@ class DepthReading:
             for name, value in (("convention", self.convention), ("unit", self.unit))
             if value is not None
         }
-        return replace(scene, depth=tuple(file and replace(file, **changes) for file in scene.depth))
+        views = [
+            replace(view, depth=replace(view.depth, **changes)) if isinstance(view.depth, DepthFile) else view
+            for view in scene.views
+        ]
+        return replace(scene, views=tuple(views))
 
 
 class LoadedScene:
