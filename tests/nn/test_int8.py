@@ -12,11 +12,11 @@ from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.nn.int8 import Int8Linear, check_int8, quantize_blocks
 from g_ray.nn.transformer import Block
+from g_ray.predictors import make_predictor
 from g_ray.predictors.device_precision import check_precision
 from g_ray.predictors.model_settings import ModelSettings
 from g_ray.predictors.network_cost import count_weights
 from g_ray.predictors.network_predictor import load_network
-from g_ray.predictors.peers import make_peer
 from g_ray.runtime.cpu import has_int8_instructions
 
 CPU = torch.device("cpu")
@@ -115,7 +115,7 @@ def test_int8_is_refused_where_it_is_not_faster(monkeypatch):
     with pytest.raises(ValueError, match="no VNNI"):
         load_network(make_network(), "cpu", "int8")
     with pytest.raises(ValueError, match="no int8"):
-        make_peer("pi3", ModelSettings(precision="int8"))
+        make_predictor("pi3", ModelSettings(precision="int8"))
 
 
 def test_bf16_warns_without_instructions_for_it(monkeypatch):

@@ -53,10 +53,12 @@ class NetworkPredictor:
         return "network"
 
     @staticmethod
-    def from_settings(settings: ModelSettings) -> "NetworkPredictor":
-        """Load the weights."""
+    def from_settings(
+        settings: ModelSettings, model: ReconstructionModel | None = None
+    ) -> "NetworkPredictor":
+        """Make the predictor of a network that is loaded already, or load the weights."""
         weights = settings.weights or WEIGHTS
-        model = load_network(weights, settings.device, settings.precision)
+        model = model or load_network(weights, settings.device, settings.precision)
         return NetworkPredictor(
             model,
             settings.size or model.config.long_side,

@@ -75,7 +75,7 @@ class StereoPredictor:
     def from_settings(settings: ModelSettings) -> "StereoPredictor":
         options = StereoOptions() if settings.size is None else StereoOptions(long_side=settings.size)
         network = None
-        if settings.fill is not None or settings.unplaced is not None:
+        if settings.adds_network:
             network = NetworkPredictor.from_settings(replace(settings, size=None, max_memory=None))
         return StereoPredictor(
             stereo=options,

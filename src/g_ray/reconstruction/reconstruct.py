@@ -100,25 +100,15 @@ def _make_predictor(
     """Make a model by its name; unlike on the command line, our network may be loaded already or have a chunk size."""
     is_loaded = isinstance(weights, ReconstructionModel)
     name = name or ("network" if is_loaded else choose_model(settings))
-    if name == "network":
-        if settings.refine:
-            raise ValueError("model 'network' has place_by: leave out refine")
-        network = load_network(WEIGHTS if weights is None else weights, settings.device, settings.precision)
-        return NetworkPredictor(
-            network,
-            settings.size or network.config.long_side,
-            settings.precision,
-            query_chunk,
-            settings.at_once,
-            place_by=settings.place_by or "matches",
-        )
-    if is_loaded or query_chunk is not None:
-        raise ValueError(f"model {name!r} is not our network: leave out its weights and query_chunk")
-    if name == "stereo" and (
-        weights is not None or settings.at_once is not None or settings.precision != "fp32"
-    ):
-        raise ValueError("model 'stereo' is no network: leave out weights, at_once, precision")
-    return make_predictor(name, settings)
+    if name != "network":
+        if is_loaded or query_chunk is not None:
+            raise ValueError(f"model {name!r} is not our network: leave out its weights and query_chunk")
+        return make_predictor(name, settings)
+    settings = settings.adapt_to(name)
+    network = load_network(weights or WEIGHTS, settings.device, settings.precision)
+    return replace(
+        NetworkPredictor.from_settings(settings, network), query_chunk=query_chunk, weights="given"
+    )
 
 
 def reconstruct_views(
