@@ -16,7 +16,7 @@ from g_ray.models.dinov2 import DINOV2_SIZES, DINOv2, DINOv2Config
 from g_ray.models.foreign import read_foreign
 from g_ray.models.reconstruction_config import ReconstructionConfig, ReconstructionNetwork
 from g_ray.models.reconstruction_network import ReconstructionModel
-from g_ray.predictors.detection import detect_model
+from g_ray.predictors.network_predictor import detect_model
 from g_ray.rays.views import Views
 
 TAPS = (0, 1, 2, 2)

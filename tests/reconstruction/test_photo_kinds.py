@@ -18,7 +18,7 @@ from g_ray.geometry.pose import Pose
 from g_ray.media.images import read_photo, rotate_upright
 from g_ray.predictors.predictor import Cost, SceneInput, ScenePrediction
 from g_ray.reconstruction.inputs import KnownGeometry, PhotoOptions, read_views
-from g_ray.reconstruction.reconstruct_run import run_reconstruction
+from g_ray.reconstruction.reconstruct import run_reconstruction
 
 TURNED = (5, 6, 7, 8)
 WIDTH, HEIGHT = 48, 36

@@ -8,7 +8,7 @@ from g_ray.geometry.similarity import Similarity
 from g_ray.sfm import Rig, load_scene, reconstruct_cameras, save_scene
 from g_ray.sfm import structure_from_motion as sfm_reconstruction
 from g_ray.sfm.bundle import exponentiate
-from g_ray.sfm.guesses import align_guesses
+from g_ray.sfm.localization import align_guesses
 from g_ray.sfm.workspace import prepare_views
 
 from .sfm_views import make_views

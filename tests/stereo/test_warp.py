@@ -5,8 +5,7 @@ import torch
 
 from g_ray.cameras import CAMERAS, Equirectangular, Pinhole
 from g_ray.geometry.pose import Pose
-from g_ray.stereo.lookup import ProjectionTable
-from g_ray.stereo.warp import NODES, Trajectories
+from g_ray.stereo.warp import NODES, ProjectionTable, Trajectories
 
 from .stereo_scenes import make_view
 

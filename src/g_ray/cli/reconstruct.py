@@ -73,7 +73,7 @@ class Reconstruct:
             read_rig,
             read_views,
         )
-        from g_ray.reconstruction.reconstruct_run import check_result_folder, run_reconstruction
+        from g_ray.reconstruction.reconstruct import check_result_folder, run_reconstruction
         from g_ray.runtime.device import choose_device
 
         choose_device(self.settings.device, 0)

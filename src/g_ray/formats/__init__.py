@@ -15,8 +15,7 @@ from g_ray.formats.basalt import BasaltSource
 from g_ray.formats.calibration_source import CalibrationSource, Example, Lens
 from g_ray.formats.cameras_json import CamerasJsonSource
 from g_ray.formats.camodocal import CamOdoCalSource
-from g_ray.formats.colmap.colmap_devices import ColmapDevicesSource
-from g_ray.formats.colmap.colmap_scene import ColmapSource, is_colmap, read_colmap
+from g_ray.formats.colmap.colmap_scene import ColmapDevicesSource, ColmapSource, is_colmap, read_colmap
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.eth3d_calibration import ETH3DSource
 from g_ray.formats.euroc import EurocSource

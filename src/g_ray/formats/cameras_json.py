@@ -26,9 +26,8 @@ from g_ray.cameras.camera import Camera
 from g_ray.cameras.eucm import EUCM
 from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.formats.calibration_source import CalibrationSource, Example, Lens
-from g_ray.formats.documents import MAX_NUMBER, MAX_SIDE, ParsedFile, describe, read_json_object
+from g_ray.formats.documents import MAX_NUMBER, MAX_SIDE, ParsedFile, describe, load_array, read_json_object
 from g_ray.geometry.pose import Pose
-from g_ray.media.arrays import load_array
 from g_ray.media.photos import Photo
 from g_ray.media.view import View
 from g_ray.runtime.files import atomic_path, write_atomically

@@ -24,12 +24,12 @@ from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.documents import (
     MAX_NUMBER,
     describe,
+    names_lens,
     parse_number,
     parse_numbers,
     parse_positive_int,
     read_json_object,
 )
-from g_ray.formats.lens_keys import names_lens
 from g_ray.formats.posed_scene import PosedScene, check_images, resolve_inside
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import DepthFile

@@ -1,5 +1,6 @@
 """Build scenes from recordings: what datasets with a layout of their own have in common."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite, tan
@@ -12,9 +13,9 @@ from jaxtyping import Float
 
 from g_ray.cameras.camera import Camera
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.formats.pose_matrices import make_pose_from_matrix
+from g_ray.formats.frames import find_nearest_rotation
 from g_ray.formats.posed_scene import PosedScene, check_images, find_covisibility_file
-from g_ray.geometry.pose import Pose
+from g_ray.geometry.pose import Pose, rotation_from_quaternion
 from g_ray.media.depth import DepthFile
 from g_ray.media.view import View
 
@@ -70,3 +71,28 @@ def make_centered_pinhole(what: str, width: int, height: int, fov_rad: float) ->
         raise ValueError(f"{what}: a field of view of {fov_rad} rad; a pinhole's lies between 0 and π")
     focal = width / 2 / tan(fov_rad / 2)
     return Pinhole.make(width, height, fx=focal, fy=focal, cx=width / 2, cy=height / 2, dtype=torch.float64)
+
+
+# Poses as matrices
+
+
+def make_pose(what: str, quaternion_xyzw: Sequence[float], position: Sequence[float]) -> Pose:
+    """Make `world_from_cam` of a rotation and a center; ValueError, beginning with `what`, if they are none."""
+    length = math.sqrt(sum(part * part for part in quaternion_xyzw))
+    if not all(map(math.isfinite, (*quaternion_xyzw, *position))) or not 0.9 < length < 1.1:
+        raise ValueError(
+            f"{what} is not a rotation and a position of finite numbers; unpack the dataset again"
+        )
+    rotation = rotation_from_quaternion(torch.tensor(quaternion_xyzw, dtype=torch.float64))
+    return Pose.from_parts(rotation, torch.tensor(position, dtype=torch.float64))
+
+
+def make_pose_from_matrix(what: str, matrix: Float[np.ndarray, "row 4"]) -> Pose:
+    """Make a pose of a 3×4 or 4×4 matrix; ValueError, beginning with `what`, if it is no rigid motion."""
+    numbers = torch.from_numpy(np.asarray(matrix, dtype=np.float64))
+    rotation = find_nearest_rotation(numbers[:3, :3]) if bool(torch.isfinite(numbers).all()) else None
+    if rotation is None:
+        raise ValueError(
+            f"{what} is not a rotation and a position of finite numbers; unpack the dataset again"
+        )
+    return Pose.from_parts(rotation, numbers[:3, 3])

@@ -58,6 +58,6 @@ def choose_model(settings: ModelSettings) -> str:
     """Return the model that the given weights belong to, or the default."""
     if settings.weights is None or settings.adds_network:
         return DEFAULT_MODEL
-    from g_ray.predictors.detection import detect_model
+    from g_ray.predictors.network_predictor import detect_model
 
     return detect_model(settings.weights)

@@ -12,13 +12,12 @@ calibration. COLMAP computes with its own model of a lens where it has one, and 
 where it has none or where the lens sees more than half of all directions. Errors are those of the true lens.
 """
 
-from g_ray.formats.colmap.pycolmap_package import CannotMatch
+from g_ray.formats.colmap.colmap_cameras import CannotMatch
 from g_ray.sfm.localization import localize
 from g_ray.sfm.refinement import Refinement, refine
 from g_ray.sfm.rig import Rig, read_aria_rig, read_kalibr_rig, read_rig_cameras, read_rig_config
 from g_ray.sfm.sfm_options import SfMOptions
-from g_ray.sfm.sparse_scene import PoseAgreement, ScaleEstimate, SparseScene, Tracks
-from g_ray.sfm.storage import load_scene, save_scene
+from g_ray.sfm.sparse_scene import PoseAgreement, ScaleEstimate, SparseScene, Tracks, load_scene, save_scene
 from g_ray.sfm.structure_from_motion import reconstruct_cameras, refine_poses, triangulate
 from g_ray.sfm.workspace import Report
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate, max_pool2d
 
 from g_ray.cameras.camera import Camera
-from g_ray.formats.colmap.colmap_lens import compute_working_scale, measure_angles_deg
+from g_ray.formats.colmap.colmap_cameras import compute_working_scale, measure_angles_deg
 from g_ray.media.view import View
 from g_ray.rays.virtual_pinholes import VirtualPinholes, cover_with_pinholes
 from g_ray.sfm.sfm_options import WORKING_SIZE, SfMOptions

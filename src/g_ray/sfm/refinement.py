@@ -9,10 +9,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from g_ray.formats.colmap.colmap_lens import compute_working_scale, measure_pixels_per_rad
+from g_ray.formats.colmap.colmap_cameras import compute_working_scale, measure_pixels_per_rad
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity, fit_similarity_to_poses
 from g_ray.sfm.bundle import (
+    PosePrior,
     Problem,
     State,
     adjust,
@@ -20,7 +21,6 @@ from g_ray.sfm.bundle import (
     make_problem,
     triangulate_rays,
 )
-from g_ray.sfm.pose_prior import PosePrior
 from g_ray.sfm.rig import Rig
 from g_ray.sfm.sfm_options import MAX_ERROR_PX, WORKING_SIZE, SfMOptions
 from g_ray.sfm.sparse_scene import ScaleEstimate, SparseScene

@@ -10,16 +10,25 @@ from typing import Any
 
 import torch
 
-from g_ray.formats.colmap.colmap_lens import ColmapLens, make_colmap_lens
-from g_ray.formats.colmap.pycolmap_package import import_pycolmap
+from g_ray.formats.colmap.colmap_cameras import ColmapLens, import_pycolmap, make_colmap_lens
 from g_ray.geometry.pose import Pose
 from g_ray.media.view import View
-from g_ray.sfm.agreement import explain_contradiction, measure_agreement
-from g_ray.sfm.diagnosis import NothingMatches, check_matches, check_views, explain_missing
-from g_ray.sfm.guesses import place_by_guesses, start_from_guesses
-from g_ray.sfm.localization import localize_views
-from g_ray.sfm.mapping import convert_model, drop_outliers, map_views, triangulate_with_poses
-from g_ray.sfm.match_tracks import make_track_scene
+from g_ray.sfm.diagnosis import (
+    NothingMatches,
+    check_matches,
+    check_views,
+    explain_contradiction,
+    explain_missing,
+    measure_agreement,
+)
+from g_ray.sfm.localization import localize_views, place_by_guesses, start_from_guesses
+from g_ray.sfm.mapping import (
+    convert_model,
+    drop_outliers,
+    make_track_scene,
+    map_views,
+    triangulate_with_poses,
+)
 from g_ray.sfm.pairs import Pair, choose_pairs
 from g_ray.sfm.refinement import (
     Refinement,
@@ -71,7 +80,7 @@ def reconstruct_cameras(
     first registered view is not special: the world is COLMAP's, up to a similarity, or in the rig's unit where a
     rig with a baseline is given. With a `work_folder` features and matches are stored, and an interrupted run
     continues. Where matching does not place all photographs, `guess_poses` is asked for poses of all of them, in
-    any world (see `g_ray.sfm.guesses`).
+    any world (see `g_ray.sfm.localization`).
     """
     options, report = options or SfMOptions(), report or ignore_progress
     views = prepare_views(views)

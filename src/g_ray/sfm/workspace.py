@@ -19,8 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from g_ray.formats.colmap.colmap_lens import ColmapLens
-from g_ray.formats.colmap.pycolmap_package import count_threads
+from g_ray.formats.colmap.colmap_cameras import ColmapLens, count_threads
 from g_ray.geometry.pose import Pose
 from g_ray.media.photos import Photo
 from g_ray.media.view import Image, Mask, View

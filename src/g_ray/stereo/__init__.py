@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from g_ray.runtime.lazy_names import make_getattr
 
 if TYPE_CHECKING:
+    from g_ray.stereo.consistency import FusedPoints as FusedPoints
     from g_ray.stereo.consistency import check_consistency as check_consistency
+    from g_ray.stereo.consistency import fuse_points as fuse_points
     from g_ray.stereo.depth_map import DepthMap as DepthMap
     from g_ray.stereo.depth_map import SparsePoints as SparsePoints
-    from g_ray.stereo.point_fusion import FusedPoints as FusedPoints
-    from g_ray.stereo.point_fusion import fuse_points as fuse_points
     from g_ray.stereo.sources import choose_range as choose_range
     from g_ray.stereo.sources import choose_sources as choose_sources
     from g_ray.stereo.stereo_driver import estimate_depths as estimate_depths
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 _HOME = {
     "DepthMap": "g_ray.stereo.depth_map",
-    "FusedPoints": "g_ray.stereo.point_fusion",
+    "FusedPoints": "g_ray.stereo.consistency",
     "SparsePoints": "g_ray.stereo.depth_map",
     "StereoOptions": "g_ray.stereo.stereo_options",
     "check_consistency": "g_ray.stereo.consistency",
     "choose_range": "g_ray.stereo.sources",
     "choose_sources": "g_ray.stereo.sources",
     "estimate_depths": "g_ray.stereo.stereo_driver",
-    "fuse_points": "g_ray.stereo.point_fusion",
+    "fuse_points": "g_ray.stereo.consistency",
     "sweep_view": "g_ray.stereo.sweep",
 }
 

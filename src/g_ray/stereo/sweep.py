@@ -10,9 +10,8 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from g_ray.media.view import View
-from g_ray.stereo.aggregation import aggregate_costs
 from g_ray.stereo.depth_map import DepthMap
-from g_ray.stereo.matching import NO_SCORE, Patches, SourceImage, average_best, average_boxes
+from g_ray.stereo.matching import NO_SCORE, Patches, SourceImage, aggregate_costs, average_best, average_boxes
 from g_ray.stereo.stereo_options import DEFAULTS, StereoOptions
 from g_ray.stereo.warp import Trajectories
 

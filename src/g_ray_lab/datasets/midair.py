@@ -17,9 +17,13 @@ from pathlib import Path
 
 import torch
 
-from g_ray.formats.pose_matrices import make_pose
 from g_ray.formats.posed_scene import PosedScene
-from g_ray.formats.recordings import build_recorded_scene, make_centered_pinhole, make_recorded_view
+from g_ray.formats.recordings import (
+    build_recorded_scene,
+    make_centered_pinhole,
+    make_pose,
+    make_recorded_view,
+)
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import DepthFile, read_hdf5
 from g_ray.media.images import read_photo_size

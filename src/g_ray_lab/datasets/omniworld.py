@@ -19,9 +19,8 @@ from torch import Tensor
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.documents import parse_number, parse_numbers, read_json_object
-from g_ray.formats.pose_matrices import make_pose
 from g_ray.formats.posed_scene import PosedScene
-from g_ray.formats.recordings import build_recorded_scene, make_recorded_view
+from g_ray.formats.recordings import build_recorded_scene, make_pose, make_recorded_view
 from g_ray.media.depth import DepthFile
 from g_ray.media.images import read_photo_size
 

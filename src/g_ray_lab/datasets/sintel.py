@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.formats.pose_matrices import make_pose_from_matrix
+from g_ray.formats.recordings import make_pose_from_matrix
 from g_ray.media.images import read_photo_size
 from g_ray_lab.datasets.evaluation_scene import EvaluationFrame, EvaluationScene
 from g_ray_lab.datasets.image_sources import StoredImage

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import torch
 
-from g_ray.formats.pose_matrices import make_pose
 from g_ray.formats.posed_scene import PosedScene
 from g_ray.formats.recordings import (
     build_recorded_scene,
     make_centered_pinhole,
+    make_pose,
     make_recorded_view,
     read_table,
 )

@@ -18,8 +18,8 @@ from g_ray.cameras.pinhole import Pinhole
 from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.geometry.pose import Pose
 from g_ray.media.view import View
+from g_ray.predictors.peers import Lenses
 from g_ray.predictors.peers.adapter import PeerImage, PeerView
-from g_ray.predictors.peers.card import Lenses
 from g_ray.predictors.peers.peer_framing import Filter, Placement, Size, resize_image
 from g_ray.rays.pinhole_merge import merge_depths
 from g_ray.rays.virtual_pinholes import VirtualPinholes, cover_with_pinholes

@@ -22,8 +22,8 @@ from g_ray.predictors.network_cost import (
     estimate_chunk_cost,
     measure_operations_per_second,
 )
+from g_ray.predictors.peers import PeerCard
 from g_ray.predictors.peers.adapter import Adapter, PeerImage, PeerView
-from g_ray.predictors.peers.card import PeerCard
 from g_ray.predictors.peers.peer_framing import Placement
 from g_ray.predictors.peers.peer_photographs import CropsPlan, Plan, Shown, plan_photographs
 from g_ray.predictors.predictor import Cost, Prior, Progress, SceneInput, ScenePrediction
