@@ -74,7 +74,7 @@ __all__ = ["PEERS", "PeerCard", "make_peer"]
 PEERS: dict[str, PeerCard] = {
     "vggt": PeerCard(
         "VGGT",
-        "vggt:NativeVGGT",
+        "vggt_family:NativeVGGT",
         package=None,
         install="pip install 'g-ray[hub]' to download the weights",
         weights="facebook/VGGT-1B",
@@ -82,7 +82,7 @@ PEERS: dict[str, PeerCard] = {
     ),
     "vggt-omega": PeerCard(
         "VGGT-Omega",
-        "vggt:VGGTOmega",
+        "vggt_family:VGGTOmega",
         package="vggt_omega",
         install="pip install git+https://github.com/facebookresearch/vggt-omega",
         weights="facebook/VGGT-Omega",
@@ -155,7 +155,7 @@ PEERS: dict[str, PeerCard] = {
     ),
     "omnivggt": PeerCard(
         "OmniVGGT",
-        "vggt:OmniVGGT",
+        "vggt_family:OmniVGGT",
         package="omnivggt",
         install="git clone https://github.com/Livioni/OmniVGGT-official, and put the folder on PYTHONPATH",
         weights="Livioni/OmniVGGT",
