@@ -11,9 +11,9 @@ from PIL import Image
 from g_ray.cameras import OpenCV, OpenCVFisheye, Pinhole
 from g_ray.cameras.camera import Camera
 from g_ray.demo.room import make_random_room
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import write_cameras
 from g_ray.geometry.pose import Pose
+from g_ray.media.view import View
 from g_ray_lab.sources.covisibility import CoarseView, compute_pairwise
 
 OPENGL = torch.diag(torch.tensor([1.0, -1.0, -1.0, 1.0], dtype=torch.float64))
@@ -210,7 +210,7 @@ def write_colmap(folder: Path, views: list[Shot], text: bool = False) -> None:
 
 
 def write_camera_file(path: Path, views: list[Shot], poses: bool = True) -> Path:
-    write_cameras(path, [CalibratedView(s.name, s.camera, s.pose if poses else None) for s in views])
+    write_cameras(path, [View(s.name, s.camera, s.pose if poses else None) for s in views])
     return path
 
 

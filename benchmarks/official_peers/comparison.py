@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from g_ray.cameras import Pinhole
-from g_ray.formats.calibration_source import CalibratedView
+from g_ray.formats.calibration_source import View
 from g_ray.geometry.pose import Pose
 from g_ray.predictors.model_settings import ModelSettings
 from g_ray.predictors.peers import PEERS
@@ -87,8 +87,8 @@ def compare_outputs(name: str, build: Callable[[], nn.Module], call: Official) -
     lenses = [Pinhole.make(160, 120, fx=130.0, fy=135.0, cx=80.0, cy=60.0), Pinhole.from_fov(70.0, 160, 120)]
     stands = [Pose.look_at((0.0, 0.0, 0.0), (0.1, 0.0, 1.0)), Pose.look_at((0.6, 0.1, 0.2), (0.0, 0.1, 2.0))]
     views = [
-        CalibratedView(
-            f"v{number}.png", lens, photo=torch.from_numpy(make_photo(160, 120, number)).movedim(-1, 0) / 255
+        View(
+            f"v{number}.png", lens, image=torch.from_numpy(make_photo(160, 120, number)).movedim(-1, 0) / 255
         )
         for number, lens in enumerate(lenses)
     ]
@@ -108,7 +108,7 @@ def compare_outputs(name: str, build: Callable[[], nn.Module], call: Official) -
 
         predictor.adapter.predict = spy
         posed = [
-            CalibratedView(view.name, view.camera, stand if priors else None, photo=view.photo)
+            View(view.name, view.camera, stand if priors else None, image=view.photo)
             for view, stand in zip(views, stands, strict=True)
         ]
         try:

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from g_ray.cameras import CAMERAS, Pinhole
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import read_cameras, write_cameras
 from g_ray.geometry.pose import Pose
+from g_ray.media.view import View
 
 
 def written(tmp_path, **changes):
@@ -38,7 +38,7 @@ def refusal(path) -> str:
 def test_every_model_comes_back(tmp_path):
     pose = Pose.look_at((1.0, 2.0, 3.0), (0.0, 0.0, 0.0)).to(torch.float64)
     cameras = [
-        CalibratedView(name, model.example(i), pose if i % 2 else None)
+        View(name, model.example(i), pose if i % 2 else None)
         for i, (name, model) in enumerate(CAMERAS.items())
     ]
     write_cameras(tmp_path / "cameras.json", cameras)
@@ -98,7 +98,7 @@ def test_files_that_are_no_camera_files(tmp_path):
 def test_names_are_unique(tmp_path):
     path = tmp_path / "cameras.json"
     camera = Pinhole.from_fov(60.0, 8, 6)
-    write_cameras(path, [CalibratedView("a", camera), CalibratedView("a", camera)])
+    write_cameras(path, [View("a", camera), View("a", camera)])
     assert "used twice" in refusal(path)
 
 
@@ -114,5 +114,5 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
     before = path.read_bytes()
     batch = Pinhole.stack([Pinhole.from_fov(60.0, 8, 6)] * 2)
     with pytest.raises(ValueError, match="batch"):
-        write_cameras(path, [CalibratedView("many", batch)])
+        write_cameras(path, [View("many", batch)])
     assert path.read_bytes() == before and len(list(tmp_path.iterdir())) == 1

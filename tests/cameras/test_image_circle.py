@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from g_ray.cameras import CAMERAS, Fisheye624, OpenCVFisheye, RayMapCamera
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import read_cameras, write_cameras
+from g_ray.media.view import View
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views
 
@@ -56,7 +56,7 @@ def test_circle_reaches_ray_maps_and_tokens():
 
 def test_circle_is_stored_and_stacked(tmp_path):
     camera = Fisheye624.example(1).limit_to_circle(20).resize(128, 48)
-    write_cameras(tmp_path / "cameras.json", [CalibratedView("a", camera)])
+    write_cameras(tmp_path / "cameras.json", [View("a", camera)])
     (again,) = read_cameras(tmp_path / "cameras.json")
     assert again.camera.circle is not None
     assert again.camera.circle.tolist() == camera.circle.tolist()

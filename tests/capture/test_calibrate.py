@@ -9,16 +9,16 @@ import torch
 from g_ray.calibration.assign import assign_cameras, find_calibration
 from g_ray.cameras import CAMERAS, Equirectangular, OpenCVFisheye, Pinhole, RayMapCamera
 from g_ray.formats import CALIBRATIONS
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import write_cameras
 from g_ray.formats.plausible import check_plausible
 from g_ray.geometry.pose import Pose
 from g_ray.media.photos import find_photos
+from g_ray.media.view import View
 
 
 def camera_file(path, names=("camera",), size=(640, 480), pose=None):
     lens = Pinhole.from_fov(60.0, *size, dtype=torch.float64)
-    write_cameras(path, [CalibratedView(name, lens, pose) for name in names])
+    write_cameras(path, [View(name, lens, pose) for name in names])
     return str(path)
 
 

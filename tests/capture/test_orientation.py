@@ -11,9 +11,9 @@ from g_ray.calibration.assign import assign_cameras
 from g_ray.cameras import Pinhole
 from g_ray.cli.main import main
 from g_ray.formats import CALIBRATIONS, SCENES, read_scene
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import write_cameras
 from g_ray.media.photos import Photo, find_photos, orient_photo
+from g_ray.media.view import View
 
 STORED, UPRIGHT = (64, 48), (48, 64)
 TRANSPOSED, HALF_TURN = 6, 3
@@ -21,7 +21,7 @@ TRANSPOSED, HALF_TURN = 6, 3
 
 def camera_file(path, size):
     lens = Pinhole.from_fov(60.0, *size, dtype=torch.float64)
-    write_cameras(path, [CalibratedView("camera", lens)])
+    write_cameras(path, [View("camera", lens)])
     return str(path)
 
 
@@ -48,10 +48,10 @@ def test_the_size_of_the_camera_decides(tmp_path, shoot, size, upright):
         find_photos([path]), camera_file(tmp_path / "c.json", size), report=reports.append
     )
     assert (view.camera.width, view.camera.height) == size
-    assert torch.equal(view.load_photo(), expected_pixels(path, upright))
+    assert torch.equal(view.load_image(), expected_pixels(path, upright))
     assert bool(reports) is not upright and all("used as stored" in report for report in reports)
     scene = read_scene(nerfstudio_scene(path.parent, path.name, size))
-    assert torch.equal(scene.load_photo(0), expected_pixels(path, upright))
+    assert torch.equal(scene.views[0].load_image(), expected_pixels(path, upright))
 
 
 def test_where_the_size_cannot_tell_photos_are_upright_and_scene_folders_as_stored(tmp_path, shoot):
@@ -60,13 +60,13 @@ def test_where_the_size_cannot_tell_photos_are_upright_and_scene_folders_as_stor
     (view,) = assign_cameras(
         find_photos([path]), camera_file(tmp_path / "c.json", STORED), report=reports.append
     )
-    assert torch.equal(view.load_photo(), expected_pixels(path, upright=True))
+    assert torch.equal(view.load_image(), expected_pixels(path, upright=True))
     assert "turned upright as EXIF says" in reports[0]
     folder = nerfstudio_scene(path.parent, path.name, STORED)
     stored = expected_pixels(path, upright=False)
-    assert torch.equal(read_scene(folder).load_photo(0), stored)
+    assert torch.equal(read_scene(folder).views[0].load_image(), stored)
     (view,) = assign_cameras(find_photos([path]), str(folder), report=reports.append)
-    assert torch.equal(view.load_photo(), stored) and "used as stored" in reports[1]
+    assert torch.equal(view.load_image(), stored) and "used as stored" in reports[1]
 
 
 def test_a_calibration_of_stored_pixels_without_a_size_is_not_taken_for_a_turned_photo(tmp_path, shoot):
@@ -82,7 +82,7 @@ def test_as_stored_is_as_stored(tmp_path, shoot):
     path = shoot("a.png", STORED, {274: HALF_TURN})
     photos = find_photos([path], upright=False)
     (view,) = assign_cameras(photos, camera_file(tmp_path / "c.json", STORED))
-    assert torch.equal(view.load_photo(), expected_pixels(path, upright=False))
+    assert torch.equal(view.load_image(), expected_pixels(path, upright=False))
     turned = find_photos([shoot("b.png", STORED, {274: TRANSPOSED})], upright=False)
     with pytest.raises(ValueError, match="turned by 90°"):
         assign_cameras(turned, camera_file(tmp_path / "d.json", UPRIGHT))

@@ -35,7 +35,7 @@ def test_it_is_recognised_and_gives_its_camera(sample):
     opened = open_calibration(example.path)
     assert type(opened) is source
     view = opened.find_camera(photo)
-    assert view is not None and view.name == photo.name and view.photo == photo
+    assert view is not None and view.name == photo.name and view.image == photo
     assert (view.camera.NAME, view.camera.width, view.camera.height) == (
         example.camera.NAME,
         example.camera.width,

@@ -272,13 +272,15 @@ def turned(scene):
 
     from g_ray.geometry.pose import Pose
 
-    return replace(scene, poses=Pose(scene.poses.world_from_cam @ TURN))
+    views = (replace(view, pose=Pose(view.pose.world_from_cam @ TURN)) for view in scene.views)
+    return replace(scene, views=tuple(views))
 
 
 def with_depth(scene, **changes):
     from dataclasses import replace
 
-    return replace(scene, depth=tuple(replace(file, **changes) for file in scene.depth))
+    views = (replace(view, depth=replace(view.depth, **changes)) for view in scene.views)
+    return replace(scene, views=tuple(views))
 
 
 @pytest.mark.parametrize("case", REAL)

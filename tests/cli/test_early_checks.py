@@ -11,8 +11,8 @@ import torch
 from g_ray.cameras import Pinhole
 from g_ray.cli import main as entry
 from g_ray.cli.main import main
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.geometry.pose import Pose
+from g_ray.media.view import View
 from g_ray.reconstruction.inputs import collect_known
 from g_ray.runtime.device import choose_device
 from g_ray_lab.tables.synthesis_table import find_lpips
@@ -28,7 +28,7 @@ def test_lpips_weights_are_opened_before_the_training(tmp_path):
 
 def test_a_distance_beside_known_poses():
     camera = Pinhole.from_fov(60.0, 48, 36)
-    views = [CalibratedView(name, camera, Pose(torch.eye(4).double())) for name in ("a", "b")]
+    views = [View(name, camera, Pose(torch.eye(4).double())) for name in ("a", "b")]
     options = {"metric": False, "truth": None, "report": print}
     with pytest.raises(ValueError, match="leave it out, or add --poses ignore"):
         collect_known(views, poses="given", distance=("a", "b", 2.0), **options)
@@ -39,7 +39,7 @@ def test_estimated_poses_have_no_unit_until_a_distance_gives_one():
     camera = Pinhole.from_fov(60.0, 48, 36)
     poses = [Pose(torch.eye(4).double()), Pose.look_at(torch.tensor([4.0, 0, 0]), torch.zeros(3))]
     views = [
-        CalibratedView(name, camera, pose, "estimated by colmap")
+        View(name, camera, pose, "estimated by colmap")
         for name, pose in zip(("a", "b", "c"), [*poses, None], strict=True)
     ]
     options = {"poses": "given", "truth": None, "report": print}

@@ -11,8 +11,8 @@ from PIL import Image
 
 from g_ray.cameras import OpenCVFisheye
 from g_ray.cli.main import main
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import write_cameras
+from g_ray.media.view import View
 from g_ray_lab.training.recipe import CurveRecipe
 
 
@@ -30,12 +30,10 @@ def place(tmp_path_factory, room_scenes):
     room_scenes.write_camera_file(folder / "others.json", others)
     room_scenes.write_camera_file(folder / "small.json", room_scenes.shots(2, width=40, height=36))
     fisheye = OpenCVFisheye.make(80, 80, fx=24.0, fy=24.0, cx=40.0, cy=40.0, dtype=torch.float64)
-    write_cameras(folder / "target.json", [CalibratedView("fish eye", fisheye, views[3].pose)])
-    write_cameras(folder / "lens.json", [CalibratedView("fish eye", fisheye)])
-    write_cameras(
-        folder / "targets.json", [CalibratedView(f"t{i}", views[i].camera, views[i].pose) for i in (3, 4)]
-    )
-    write_cameras(folder / "alike.json", [CalibratedView(n, fisheye, views[3].pose) for n in ("a b", "a?b")])
+    write_cameras(folder / "target.json", [View("fish eye", fisheye, views[3].pose)])
+    write_cameras(folder / "lens.json", [View("fish eye", fisheye)])
+    write_cameras(folder / "targets.json", [View(f"t{i}", views[i].camera, views[i].pose) for i in (3, 4)])
+    write_cameras(folder / "alike.json", [View(n, fisheye, views[3].pose) for n in ("a b", "a?b")])
     write_cameras(folder / "empty.json", [])
     room_scenes.write_colmap(folder / "scene", views)
     room_scenes.write_weights(folder / "model.safetensors")

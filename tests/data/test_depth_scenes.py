@@ -218,6 +218,7 @@ def test_covisibility_is_stored_once_and_read(tmp_path, room_scenes, views, monk
     # Another unit of depth, or another camera, is another matrix.
     scene = read_scene(tmp_path)
     other = DepthReading(unit=0.5).apply_to(scene)
-    moved = replace(scene, cameras=tuple(camera.crop(1, 0, 40, 36) for camera in scene.cameras))
+    cropped = (replace(view, camera=view.camera.crop(1, 0, 40, 36)) for view in scene.views)
+    moved = replace(scene, views=tuple(cropped))
     paths = {find_stored_path(each) for each in (scene, other, moved)}
     assert len(paths) == 3

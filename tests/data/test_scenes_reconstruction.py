@@ -363,7 +363,7 @@ def test_photographs_of_the_size_of_the_batch_keep_their_pixels(shapes):
     scene = source.store[0].scene
     for index, names in enumerate(batch.names):
         for view, name in enumerate(names.split(": ")[1].split()):
-            photo = scene.load_photo(scene.find_index(name))
+            photo = scene.views[scene.find_index(name)].load_image()
             assert torch.equal(batch.images[index, view], photo)
             depth = scene.depth[scene.find_index(name)].read()
             assert torch.allclose(batch.z_depth[index, view], depth, rtol=1e-6)

@@ -8,10 +8,9 @@ from PIL import Image
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.demo.room import make_random_room
 from g_ray.formats import read_scene
-from g_ray.formats.seven_scenes import COLOR_FROM_DEPTH, KinectDepthFile
+from g_ray.formats.seven_scenes import COLOR_FROM_DEPTH, KinectDepthFile, register_depth
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import DepthFile
-from g_ray.media.depth_registration import register_depth
 
 COLOR = Pose(torch.tensor(COLOR_FROM_DEPTH, dtype=torch.float64))
 

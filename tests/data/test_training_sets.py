@@ -280,7 +280,7 @@ def test_points_in_the_world_are_where_they_were(layout, tmp_path, room_scenes):
         # Centimeters and half floats round by up to a centimeter at the room's size.
         assert (points - shots.points[view]).abs().max() < 0.012, view
         assert (
-            scene.load_photo(view) - torch.from_numpy(shots.pixels[view]).movedim(-1, 0) / 255
+            scene.views[view].load_image() - torch.from_numpy(shots.pixels[view]).movedim(-1, 0) / 255
         ).abs().mean() < 0.05
 
 

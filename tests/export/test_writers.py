@@ -85,7 +85,10 @@ def test_an_image_circle_becomes_masks(tmp_path, room_results):
     assert np.array_equal(np.asarray(Image.open(path)) > 0, inside)
     assert any("masks/ has 1 masks" in note for note in stored.notes)
     scene = read_nerfstudio(tmp_path)
-    assert torch.equal(scene.load_mask(0), torch.from_numpy(inside)) and scene.load_mask(1) is None
+    assert (
+        torch.equal(scene.views[0].load_mask(), torch.from_numpy(inside))
+        and scene.views[1].load_mask() is None
+    )
 
 
 # COLMAP

@@ -14,9 +14,9 @@ from PIL import Image
 
 from g_ray.cameras import Pinhole
 from g_ray.cli.main import main
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import write_cameras
 from g_ray.geometry.pose import Pose
+from g_ray.media.view import View
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.models.weights import save_reconstruction
@@ -212,9 +212,7 @@ def places(tmp_path_factory) -> dict[str, str]:
         pixels = generator.integers(0, 255, (36, 48, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(photos / f"{number}.png")
         pose = Pose.from_parts(torch.eye(3).double(), torch.tensor([0.1 * number, 0.0, 0.0]).double())
-        cameras.append(
-            CalibratedView(f"{number}.png", Pinhole.from_fov(60.0, 48, 36).to(torch.float64), pose)
-        )
+        cameras.append(View(f"{number}.png", Pinhole.from_fov(60.0, 48, 36).to(torch.float64), pose))
     write_cameras(root / "cameras.json", cameras)
     torch.manual_seed(0)
     save_reconstruction(

@@ -18,7 +18,7 @@ from PIL import Image
 
 from g_ray.cameras import Pinhole
 from g_ray.demo.room import make_random_room
-from g_ray.formats.calibration_source import CalibratedView
+from g_ray.formats.calibration_source import View
 from g_ray.formats.cameras_json import write_cameras
 from g_ray.geometry.pose import Pose
 from g_ray_lab.miniatures import MINIATURES
@@ -142,7 +142,7 @@ def write_photographs(folder: Path) -> None:
     for turn in (-0.15, 0.0, 0.15):
         eye = torch.tensor([1.3 * math.sin(turn), -0.1, -1.2 - 0.8 * math.cos(turn)])
         pixels = room.render(camera, Pose.look_at(eye, torch.tensor([0.0, 0.3, 1.0]))).rgb
-        views.append(CalibratedView(f"v{len(views)}.png", camera))
+        views.append(View(f"v{len(views)}.png", camera))
         Image.fromarray((255 * pixels).round().byte().numpy()).save(folder / "photos" / views[-1].name)
     write_cameras(folder / "cameras.json", views)
 

@@ -15,7 +15,7 @@ from g_ray.models.foreign_weights import convert_checkpoint, load_encoder, read_
 from g_ray.models.reconstruction_config import ReconstructionConfig, ReconstructionNetwork
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.models.weights import FILE, load_reconstruction, save_reconstruction
-from g_ray.predictors.detection import detect_model
+from g_ray.predictors.network_predictor import detect_model
 from g_ray.rays.views import Views
 
 TAPS = (0, 1, 2, 2)

@@ -12,11 +12,10 @@ from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.models.weights import save_reconstruction
 from g_ray.nn.int8 import Int8Linear, check_int8, quantize_blocks
 from g_ray.nn.transformer import Block
-from g_ray.predictors.device_precision import check_precision
+from g_ray.predictors import make_predictor
 from g_ray.predictors.model_settings import ModelSettings
-from g_ray.predictors.network_cost import count_weights
+from g_ray.predictors.network_cost import check_precision, count_weights
 from g_ray.predictors.network_predictor import load_network
-from g_ray.predictors.peers import make_peer
 from g_ray.runtime.device import has_int8_instructions
 
 CPU = torch.device("cpu")
@@ -115,11 +114,11 @@ def test_int8_is_refused_where_it_is_not_faster(monkeypatch):
     with pytest.raises(ValueError, match="no VNNI"):
         load_network(make_network(), "cpu", "int8")
     with pytest.raises(ValueError, match="no int8"):
-        make_peer("pi3", ModelSettings(precision="int8"))
+        make_predictor("pi3", ModelSettings(precision="int8"))
 
 
 def test_bf16_warns_without_instructions_for_it(monkeypatch):
-    monkeypatch.setattr("g_ray.predictors.device_precision.has_bf16_instructions", lambda: False)
+    monkeypatch.setattr("g_ray.predictors.network_cost.has_bf16_instructions", lambda: False)
     with pytest.warns(UserWarning, match="no bf16 instructions") as caught:
         load_network(make_network(), "cpu", "bf16")
     (warning,) = caught
@@ -128,6 +127,6 @@ def test_bf16_warns_without_instructions_for_it(monkeypatch):
 
 
 def test_bf16_is_silent_with_instructions_for_it(monkeypatch, recwarn):
-    monkeypatch.setattr("g_ray.predictors.device_precision.has_bf16_instructions", lambda: True)
+    monkeypatch.setattr("g_ray.predictors.network_cost.has_bf16_instructions", lambda: True)
     load_network(make_network(), "cpu", "bf16")
     assert not recwarn.list

@@ -11,9 +11,9 @@ pytest.importorskip("pycolmap", reason="structure from motion needs pycolmap")
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.demo.room import make_random_room
 from g_ray.export.reconstructed_view import ReconstructedView
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import fit_similarity_to_poses
+from g_ray.media.view import View
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.predictors import ModelSettings, make_predictor
@@ -49,7 +49,7 @@ def truth():
         camera = lenses[number % 2]
         shot = room.render(camera, pose, antialias=2)
         name = f"v{number}.png"
-        views.append(CalibratedView(name, camera, pose.to(torch.float64), "test", shot.rgb.movedim(-1, 0)))
+        views.append(View(name, camera, pose.to(torch.float64), "test", shot.rgb.movedim(-1, 0)))
         valid = torch.isfinite(shot.ray_depth)
         perfect.append(
             ReconstructedView(name, camera, pose, shot.ray_depth, torch.ones_like(shot.ray_depth), valid)

@@ -9,8 +9,8 @@ from fake_peers import ORACLE, ray_depth
 from safetensors.torch import save_file
 
 from g_ray.cameras import Equirectangular, OpenCVFisheye, Pinhole
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.geometry.pose import Pose
+from g_ray.media.view import View
 from g_ray.models.vggt import VGGT, VGGTConfig, VGGTPrediction
 from g_ray.predictors import MODELS, ModelSettings, make_predictor
 from g_ray.predictors.model_settings import ModelName
@@ -46,7 +46,7 @@ def make_views(kinds=("pinhole", "pinhole", "pinhole"), *, posed=False):
         camera = lens(kind)
         photo = torch.rand(3, camera.height, camera.width, generator=torch.Generator().manual_seed(number))
         pose = POSES[number] if posed else None
-        views.append(CalibratedView(f"v{number}.png", camera, pose, "test", photo))
+        views.append(View(f"v{number}.png", camera, pose, "test", photo))
     return views
 
 
@@ -202,7 +202,7 @@ def test_a_view_of_another_shape(name, peers):
     """A portrait among landscapes: cropped, padded or stretched, its pixels keep their rays."""
     views = make_views()
     tall = Pinhole.make(72, 96, fx=80.0, fy=80.0, cx=36.0, cy=48.0)
-    views[1] = CalibratedView("v1.png", tall, None, "test", torch.rand(3, 96, 72))
+    views[1] = View("v1.png", tall, None, "test", torch.rand(3, 96, 72))
     prediction = peers(name).predict(SceneInput(views))
     for number, view in enumerate(prediction.views):
         true = ray_depth(view.camera, POSES[number])

@@ -16,10 +16,10 @@ from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.cli.main import main
 from g_ray.demo.room import make_random_room
 from g_ray.export.result import read_reconstruction
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import read_cameras, write_cameras
 from g_ray.formats.colmap.colmap_scene import read_colmap
 from g_ray.geometry.pose import Pose
+from g_ray.media.view import View
 from g_ray.predictors.predictor import SceneInput
 from g_ray.predictors.stereo_predictor import StereoPredictor
 from g_ray.stereo import StereoOptions
@@ -47,9 +47,9 @@ def capture(tmp_path_factory):
         pixels = (255 * shot.rgb).round().byte().numpy()
         Image.fromarray(pixels).save(folder / "photos" / f"v{view}.png")
         depths.append(shot.ray_depth)
-        cameras.append(CalibratedView(f"v{view}.png", camera, pose.to(torch.float64)))
+        cameras.append(View(f"v{view}.png", camera, pose.to(torch.float64)))
     write_cameras(folder / "cameras.json", cameras)
-    write_cameras(folder / "lenses.json", [CalibratedView(one.name, one.camera) for one in cameras])
+    write_cameras(folder / "lenses.json", [View(one.name, one.camera) for one in cameras])
     torch.save(torch.stack(depths), folder / "depths.pt")
     return folder
 
@@ -193,14 +193,12 @@ def test_photographs_that_share_nothing(capture, tmp_path, capsys):
         Image.fromarray(noise).save(tmp_path / f"{name}.png")
     camera = Pinhole.from_fov(60, WIDTH, HEIGHT)
     words = ["reconstruct", str(tmp_path / "a.png"), str(tmp_path / "b.png"), "--out", str(tmp_path / "o")]
-    write_cameras(tmp_path / "c.json", [CalibratedView(f"{name}.png", camera) for name in ("a", "b")])
+    write_cameras(tmp_path / "c.json", [View(f"{name}.png", camera) for name in ("a", "b")])
     assert main([*words, "--calibration", str(tmp_path / "c.json")]) == 2
     assert "share nothing" in capsys.readouterr().err
     # Known poses do not help: how far the scene is would be a guess.
     poses = {name: Pose.look_at([x, 0.0, 0.0], [x, 0.0, 1.0]) for name, x in (("a", 0.0), ("b", 0.2))}
-    write_cameras(
-        tmp_path / "p.json", [CalibratedView(f"{name}.png", camera, pose) for name, pose in poses.items()]
-    )
+    write_cameras(tmp_path / "p.json", [View(f"{name}.png", camera, pose) for name, pose in poses.items()])
     started = time.process_time()
     assert main([*words, "--calibration", str(tmp_path / "p.json"), "--out", str(tmp_path / "q")]) == 2
     assert "no feature of any photograph matches another one" in capsys.readouterr().err
@@ -213,7 +211,7 @@ def load_photo(path):
 
 def test_no_depth_at_all_is_said(capture):
     views = read_cameras(capture / "cameras.json")
-    scene = SceneInput([replace(view, photo=load_photo(capture / "photos" / view.name)) for view in views])
+    scene = SceneInput([replace(view, image=load_photo(capture / "photos" / view.name)) for view in views])
     nothing = StereoPredictor(stereo=StereoOptions(long_side=64, min_score=2.0))
     with pytest.raises(ValueError, match="no pixel has a depth that two photographs agree on"):
         nothing.predict(scene)

@@ -13,9 +13,9 @@ from safetensors.torch import save_file
 from g_ray.cli.main import main
 from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.export.result import read_reconstruction
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import write_cameras
 from g_ray.geometry.pose import Pose
+from g_ray.media.view import View
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.models.vggt import VGGT, VGGTConfig
@@ -35,10 +35,8 @@ def capture(tmp_path_factory):
     taken = shots(3, ("pinhole", "fisheye"), width=60, height=44)
     for shot in taken:
         Image.fromarray(shot.pixels).save(folder / "photos" / shot.name)
-    write_cameras(folder / "lenses.json", [CalibratedView(shot.name, shot.camera) for shot in taken])
-    write_cameras(
-        folder / "cameras.json", [CalibratedView(shot.name, shot.camera, shot.pose) for shot in taken]
-    )
+    write_cameras(folder / "lenses.json", [View(shot.name, shot.camera) for shot in taken])
+    write_cameras(folder / "cameras.json", [View(shot.name, shot.camera, shot.pose) for shot in taken])
     torch.manual_seed(0)
     model = VGGT(CONFIG)
     with torch.no_grad():  # four steps of 0.25 rad: a field of view of a radian

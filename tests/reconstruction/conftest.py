@@ -6,8 +6,8 @@ import pytest
 import torch
 from PIL import Image
 
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import write_cameras
+from g_ray.media.view import View
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.models.weights import save_reconstruction
@@ -34,9 +34,9 @@ def capture(room, tmp_path_factory) -> Path:
     for view, camera in enumerate(room.views.cameras):
         pixels = (255 * room.images[0, view]).round().byte().movedim(0, -1)
         Image.fromarray(pixels.numpy()).save(folder / "photos" / f"v{view}.png")
-        cameras.append(CalibratedView(f"v{view}.png", camera[0], room.poses[0, view].to(torch.float64)))
+        cameras.append(View(f"v{view}.png", camera[0], room.poses[0, view].to(torch.float64)))
     write_cameras(folder / "cameras.json", cameras)
-    write_cameras(folder / "lenses.json", [CalibratedView(one.name, one.camera) for one in cameras])
+    write_cameras(folder / "lenses.json", [View(one.name, one.camera) for one in cameras])
     torch.manual_seed(0)
     network = ReconstructionModel(RECONSTRUCTION_SIZES["tiny"]("gray"))
     save_reconstruction(network, folder / "weights.safetensors")

@@ -18,7 +18,7 @@ from g_ray.geometry.pose import Pose
 from g_ray.media.images import read_photo, rotate_upright
 from g_ray.predictors.predictor import Cost, SceneInput, ScenePrediction
 from g_ray.reconstruction.inputs import KnownGeometry, PhotoOptions, read_views
-from g_ray.reconstruction.reconstruct_run import run_reconstruction
+from g_ray.reconstruction.reconstruct import run_reconstruction
 
 TURNED = (5, 6, 7, 8)
 WIDTH, HEIGHT = 48, 36
@@ -62,7 +62,7 @@ class FlatWall:
     def predict(self, scene, work=None, progress=lambda stage, share: None) -> ScenePrediction:
         views = []
         for number, view in enumerate(scene.views):
-            shape = view.load_photo().shape[1:]
+            shape = view.load_image().shape[1:]
             assert shape == (view.camera.height, view.camera.width)
             pose = Pose.from_parts(torch.eye(3).double(), torch.tensor([0.1 * number, 0.0, 0.0]).double())
             maps = torch.ones(shape), torch.ones(shape), torch.ones(shape, dtype=torch.bool)

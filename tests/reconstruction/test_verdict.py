@@ -8,8 +8,8 @@ import torch
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.export.reconstructed_view import ReconstructedView
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.geometry.pose import Pose
+from g_ray.media.view import View
 from g_ray.predictors.predictor import Cost, Prior, SceneInput, ScenePrediction
 from g_ray.reconstruction.verdict import judge
 from g_ray.sfm.sparse_scene import SparseScene, Tracks
@@ -75,7 +75,7 @@ def make_sparse(views):
 
 
 def ask(prediction):
-    scene = SceneInput([CalibratedView(one.name, CAMERA) for one in prediction.views])
+    scene = SceneInput([View(one.name, CAMERA) for one in prediction.views])
     return judge(scene, prediction, prediction.views, None, "unknown", Silent())
 
 

@@ -3,7 +3,7 @@
 import torch
 
 from g_ray.geometry.pose import Pose
-from g_ray.sfm.agreement import measure_epipolar_px
+from g_ray.sfm.diagnosis import measure_epipolar_px
 
 FLOAT64 = torch.float64
 POSE = Pose.look_at([0.5, 0.1, 0.0], [0.0, 0.0, 3.0]).to(FLOAT64)  # world (first camera) from the second

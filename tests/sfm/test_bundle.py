@@ -7,6 +7,7 @@ from torch import Tensor
 from g_ray.cameras import CAMERAS, OpenCVFisheye, Pinhole
 from g_ray.geometry.pose import Pose
 from g_ray.sfm.bundle import (
+    PosePrior,
     State,
     adjust,
     compute_residuals,
@@ -16,7 +17,6 @@ from g_ray.sfm.bundle import (
     make_problem,
     triangulate_rays,
 )
-from g_ray.sfm.pose_prior import PosePrior
 from g_ray.sfm.sparse_scene import Tracks
 
 FLOAT64 = torch.float64

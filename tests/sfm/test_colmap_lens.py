@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from g_ray.cameras import CAMERAS, Equirectangular, OpenCVFisheye, Pinhole
-from g_ray.formats.colmap.colmap_lens import make_colmap_lens
+from g_ray.formats.colmap.colmap_cameras import make_colmap_lens
 
 
 @pytest.mark.parametrize("name", CAMERAS)

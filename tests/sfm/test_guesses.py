@@ -8,8 +8,10 @@ from g_ray.geometry.similarity import Similarity
 from g_ray.sfm import Rig, load_scene, reconstruct_cameras, save_scene
 from g_ray.sfm import structure_from_motion as sfm_reconstruction
 from g_ray.sfm.bundle import exponentiate
-from g_ray.sfm.guesses import align_guesses
-from g_ray.sfm.sfm_inputs import collect_views
+from g_ray.sfm.localization import align_guesses
+from g_ray.sfm.workspace import prepare_views
+
+from .sfm_views import make_views
 
 VIEWS = 6
 ELSEWHERE = Similarity(
@@ -39,7 +41,7 @@ def test_guesses_are_brought_to_the_world_of_the_others(room, known):
     """Two cameras suffice: their orientations and their distance fix the similarity."""
     images, cameras, truth = room
     poses = [truth[index] if index < known else None for index in range(VIEWS)]
-    scene = sfm_reconstruction.make_empty_scene(collect_views(images, cameras, None, None), poses, ())
+    scene = sfm_reconstruction.make_empty_scene(prepare_views(make_views(images, cameras)), poses, ())
     aligned = align_guesses(scene, guess(truth))
     for index in range(VIEWS):
         assert torch.allclose(aligned[index].world_from_cam, truth[index].world_from_cam, atol=1e-6)
@@ -49,10 +51,10 @@ def test_guesses_are_brought_to_the_world_of_the_others(room, known):
 def test_a_photograph_without_matches_takes_its_guess(room, compare_poses, tmp_path):
     images, cameras, truth = room
     images = [*images[:-1], torch.full_like(images[-1], 0.5)]
-    alone = reconstruct_cameras(images, cameras, work_folder=tmp_path / "work")
+    alone = reconstruct_cameras(make_views(images, cameras), work_folder=tmp_path / "work")
     assert alone.registered == tuple(range(VIEWS - 1)) and alone.guessed == ()
     scene = reconstruct_cameras(
-        images, cameras, work_folder=tmp_path / "work", guess_poses=lambda: guess(truth)
+        make_views(images, cameras), work_folder=tmp_path / "work", guess_poses=lambda: guess(truth)
     )
     assert scene.registered == tuple(range(VIEWS)) and scene.guessed == (VIEWS - 1,)
     assert scene.reasons == (None,) * VIEWS
@@ -69,8 +71,8 @@ def test_guesses_are_adjusted_to_the_matches_that_there_are(room, compare_poses,
     noisy = guess(truth, 0.03)
     monkeypatch.setattr(sfm_reconstruction, "map_views", lambda space, report: [])
     with pytest.raises(ValueError, match="no two photographs can be oriented"):
-        reconstruct_cameras(images, cameras, work_folder=tmp_path)
-    scene = reconstruct_cameras(images, cameras, work_folder=tmp_path, guess_poses=lambda: noisy)
+        reconstruct_cameras(make_views(images, cameras), work_folder=tmp_path)
+    scene = reconstruct_cameras(make_views(images, cameras), work_folder=tmp_path, guess_poses=lambda: noisy)
     assert scene.guessed == tuple(range(VIEWS)) and len(scene.points) > 50
     before = compare_poses(sfm_reconstruction.replace(scene, poses=tuple(noisy)), truth)
     after = compare_poses(scene, truth)
@@ -82,7 +84,7 @@ def test_without_any_match_guesses_stay_as_they_are(room, tmp_path):
     torch.manual_seed(0)
     blurred = [torch.rand(3, *image.shape[-2:]) for image in images]
     given = guess(truth)
-    scene = reconstruct_cameras(blurred, cameras, work_folder=tmp_path, guess_poses=lambda: given)
+    scene = reconstruct_cameras(make_views(blurred, cameras), work_folder=tmp_path, guess_poses=lambda: given)
     assert scene.guessed == tuple(range(VIEWS)) and not len(scene.points)
     for found, pose in zip(scene.poses, given, strict=True):
         assert found is not None and torch.equal(found.world_from_cam, pose.world_from_cam)
@@ -94,11 +96,11 @@ def test_a_guess_is_asked_for_only_where_it_is_needed(room, tmp_path):
     def never():
         raise AssertionError
 
-    assert reconstruct_cameras(images, cameras, guess_poses=never).guessed == ()
+    assert reconstruct_cameras(make_views(images, cameras), guess_poses=never).guessed == ()
 
 
 def test_a_rig_and_guesses_exclude_each_other(room):
     images, cameras, truth = room
     rig = Rig({"a": truth[0]}, tuple(("a", str(index)) for index in range(VIEWS)))
     with pytest.raises(ValueError, match="ignore the rig"):
-        reconstruct_cameras(images, cameras, rig=rig, guess_poses=lambda: guess(truth))
+        reconstruct_cameras(make_views(images, cameras), rig=rig, guess_poses=lambda: guess(truth))

@@ -13,6 +13,8 @@ from g_ray.media.images import read_photo
 from g_ray.rays.resample import resample
 from g_ray.sfm import SfMOptions, reconstruct_cameras, refine, triangulate
 
+from .sfm_views import make_views
+
 SMALL = 480
 """Longer side, in pixels, of the castle's photographs in tests."""
 
@@ -32,7 +34,7 @@ def castle(shared_data: Path):
 
 def test_castle_is_registered(castle, compare_poses):
     images, cameras, truth = castle
-    scene = reconstruct_cameras(images, cameras, options=SfMOptions(max_features=2000))
+    scene = reconstruct_cameras(make_views(images, cameras), options=SfMOptions(max_features=2000))
     assert len(scene.registered) == 11
     position, angle_deg = compare_poses(scene, truth)
     assert position < 0.01
@@ -50,13 +52,13 @@ def kitchen(shared_data: Path):
 
 def test_kitchen_is_registered_and_agrees_with_its_poses(kitchen, tmp_path, compare_poses):
     files, cameras, truth = kitchen
-    scene = reconstruct_cameras(files, cameras, work_folder=tmp_path)
+    scene = reconstruct_cameras(make_views(files, cameras), work_folder=tmp_path)
     assert len(scene.registered) == 10
     assert compare_poses(scene, truth)[0] < 0.05
-    given = triangulate(files, cameras, [truth[i] for i in range(10)], work_folder=tmp_path)
+    given = triangulate(make_views(files, cameras, [truth[i] for i in range(10)]), work_folder=tmp_path)
     assert given.agreement is not None and given.agreement.share > 0.7
     # The poses come from a depth camera; the pictures know better where the color camera was.
     better = refine(given)
     assert better.kept and better.after_px < 0.6 * better.before_px
     with pytest.raises(ValueError, match="contradict the pictures"):
-        triangulate(files, cameras, [truth[i].inverse() for i in range(10)], work_folder=tmp_path)
+        triangulate(make_views(files, cameras, [truth[i].inverse() for i in range(10)]), work_folder=tmp_path)

@@ -7,7 +7,11 @@ import torch
 from g_ray.cameras import Camera, Equirectangular, OpenCVFisheye, Pinhole
 from g_ray.demo.room import make_random_room
 from g_ray.geometry.pose import Pose
-from g_ray.stereo import StereoView
+from g_ray.media.view import View
+
+
+def make_view(image, camera, pose, mask=None) -> View:
+    return View("view.png", camera, pose, image=image, mask=mask)
 
 
 def make_lens(kind: str, size: int = 160) -> Camera:
@@ -39,20 +43,20 @@ def place_on_arc(number: int, step: float) -> Pose:
 
 def make_scene(
     cameras: list[Camera], seed: int = 5, step: float = 0.2
-) -> tuple[list[StereoView], list[torch.Tensor]]:
+) -> tuple[list[View], list[torch.Tensor]]:
     """Views on an arc through a furnished room with texture everywhere, and their true ray depth."""
     room, views, depths = make_random_room(seed, coarse=True), [], []
     for number, camera in enumerate(cameras):
         pose = place_on_arc(number - len(cameras) // 2, step)
         seen = room.render(camera, pose)
-        views.append(StereoView(paint(seen.points), camera, pose))
+        views.append(make_view(paint(seen.points), camera, pose))
         depths.append(seen.ray_depth)
     return views, depths
 
 
 def make_plane(
     camera: Camera, poses: list[Pose], distance: float = 4.0
-) -> tuple[list[StereoView], list[torch.Tensor]]:
+) -> tuple[list[View], list[torch.Tensor]]:
     """A textured plane z = distance in the world, seen by one camera from several poses, with exact ray depth."""
     rays = camera.to(torch.float64).unproject_grid()[0]
     views, depths = [], []
@@ -60,6 +64,6 @@ def make_plane(
         directions = rays @ pose.rotation.double().mT
         depth = (distance - pose.translation[2].double()) / directions[..., 2]
         points = pose.translation.double() + depth[..., None] * directions
-        views.append(StereoView(paint(points), camera, pose))
+        views.append(make_view(paint(points), camera, pose))
         depths.append(depth.float())
     return views, depths

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from g_ray.stereo.aggregation import aggregate_costs
+from g_ray.stereo.matching import aggregate_costs
 from g_ray.stereo.stereo_options import StereoOptions
 
 OPTIONS = StereoOptions(small_penalty=0.1, large_penalty=0.7, edge=0.05)

@@ -13,7 +13,9 @@ from g_ray.geometry.pose import Pose
 from g_ray.rays.virtual_pinholes import VirtualPinholes, cover_with_pinholes
 from g_ray.sfm.bundle import State, make_problem, triangulate_rays
 from g_ray.sfm.sparse_scene import Tracks
-from g_ray.stereo import StereoOptions, StereoView, estimate_depths
+from g_ray.stereo import StereoOptions, estimate_depths
+
+from .stereo_scenes import make_view
 
 cv2 = pytest.importorskip("cv2")
 SIZE = (1280, 800)
@@ -152,11 +154,11 @@ def test_sweep_of_raw_fisheyes_measures_the_board(pairs):
     """The depth map of the left photograph at the corners, which the sweep knows nothing of."""
     index, long_side = 13, 640
     views = [
-        StereoView(pairs.read(camera, index).double(), pairs.cameras[camera], pairs.poses[camera])
+        make_view(pairs.read(camera, index).double(), pairs.cameras[camera], pairs.poses[camera])
         for camera in (0, 1)
     ]
     views = [view.limit_size(long_side) for view in views]
-    views = [StereoView(view.image.float(), view.camera, view.pose) for view in views]
+    views = [make_view(view.image.float(), view.camera, view.pose) for view in views]
     depth = estimate_depths(views, None, StereoOptions(long_side=long_side, near=0.12, far=3.0))[0]
     corners = pairs.corners[0][index]
     inverse, known = _interpolate_inverse(depth, corners * long_side / SIZE[0])

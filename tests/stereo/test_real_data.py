@@ -11,12 +11,13 @@ from g_ray.cameras import OpenCV
 from g_ray.geometry.pose import Pose
 from g_ray.stereo import (
     SparsePoints,
-    StereoView,
     choose_range,
     choose_sources,
     sweep_view,
 )
 from g_ray_lab.bench.bench_stereo import compare_pair, read_pairs
+
+from .stereo_scenes import make_view
 
 
 def read_image(path):
@@ -41,7 +42,7 @@ def castle(shared_data):
         )
         matrix = np.vstack([image.cam_from_world().matrix(), [0, 0, 0, 1]])
         pixels = read_image(folder / "images" / image.name)
-        view = StereoView(pixels.double(), camera, Pose(torch.tensor(np.linalg.inv(matrix)))).limit_size(480)
+        view = make_view(pixels.double(), camera, Pose(torch.tensor(np.linalg.inv(matrix)))).limit_size(480)
         views.append(replace(view, image=view.image.float()))
         seen = [(point.xy, numbers[point.point3D_id]) for point in image.points2D if point.has_point3D()]
         places = torch.tensor(np.array([xy for xy, _ in seen])) * view.size[1] / lens.width

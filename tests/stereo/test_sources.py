@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from g_ray.geometry.pose import Pose
-from g_ray.stereo import SparsePoints, StereoOptions, StereoView, choose_range, choose_sources
+from g_ray.stereo import SparsePoints, StereoOptions, choose_range, choose_sources
 
-from .stereo_scenes import make_lens
+from .stereo_scenes import make_lens, make_view
 
 
 def views_at(eyes, target=(0.0, 0.0, 4.0), size=64):
     camera = make_lens("pinhole", size)
     image = torch.zeros(3, camera.height, camera.width)
-    return [StereoView(image, camera, Pose.look_at(eye, target)) for eye in eyes]
+    return [make_view(image, camera, Pose.look_at(eye, target)) for eye in eyes]
 
 
 def cloud(count=200):
@@ -55,7 +55,7 @@ def test_visibility_decides_and_strangers_get_nothing():
 
 def test_without_points_the_poses_decide():
     eyes = [(0.0, 0.0, 0.0), (0.5, 0.0, 0.0)]
-    away = StereoView(
+    away = make_view(
         torch.zeros(3, 48, 64), make_lens("pinhole", 64), Pose.look_at((0.2, 0.0, 0.0), (0.0, 0.0, -4.0))
     )
     chosen = choose_sources([*views_at(eyes), away], None, StereoOptions(near=2.0, far=8.0))

@@ -7,9 +7,9 @@ import torch
 
 from g_ray.cameras import CAMERAS, Pinhole
 from g_ray.geometry.pose import Pose
-from g_ray.stereo import DepthMap, StereoOptions, StereoView, estimate_depths, sweep_view
+from g_ray.stereo import DepthMap, StereoOptions, estimate_depths, sweep_view
 
-from .stereo_scenes import make_lens, make_plane, make_scene
+from .stereo_scenes import make_lens, make_plane, make_scene, make_view
 
 OPTIONS = StereoOptions(near=0.5, far=8.0)
 
@@ -94,7 +94,7 @@ def test_blank_areas_come_out_empty():
         image = view.image.clone()
         image[:, :30] = 0.5
         image += 0.001 * torch.randn(image.shape, generator=torch.Generator().manual_seed(len(blank)))
-        blank.append(StereoView(image.clamp(0, 1), view.camera, view.pose))
+        blank.append(make_view(image.clamp(0, 1), view.camera, view.pose))
     depth = sweep_view(blank[0], blank[1:], 2.0, 8.0)
     assert depth.valid[:24].float().mean() < 0.05
     assert depth.valid[36:].float().mean() > 0.8
@@ -108,7 +108,7 @@ def test_masked_pixels_have_no_depth_and_no_influence():
     masked = []
     for number, view in enumerate(views):
         noise = torch.rand(3, 72, 96, generator=torch.Generator().manual_seed(number))
-        masked.append(StereoView(torch.where(mask, view.image, noise), view.camera, view.pose, mask))
+        masked.append(make_view(torch.where(mask, view.image, noise), view.camera, view.pose, mask))
     depth = sweep_view(masked[0], masked[1:], 2.0, 8.0)
     assert not depth.valid[~mask].any()
     within, given = share_within(depth, truths[0], 0.03)
@@ -143,7 +143,7 @@ def test_a_gradient_without_texture_gives_no_candidates():
     views, _ = make_plane(camera, poses_along((0, 0), (-0.4, 0), (0.4, 0)))
     sky = torch.linspace(0.7, 0.75, 36)[:, None].expand(36, 96)
     cloudy = [
-        StereoView(torch.cat([sky.expand(3, 36, 96), view.image[:, 36:]], 1), view.camera, view.pose)
+        make_view(torch.cat([sky.expand(3, 36, 96), view.image[:, 36:]], 1), view.camera, view.pose)
         for view in views
     ]
     depth = sweep_view(cloudy[0], cloudy[1:], 2.0, 8.0)
@@ -155,7 +155,7 @@ def test_a_gradient_without_texture_gives_no_candidates():
 def test_scale_of_the_world_does_not_matter():
     camera = Pinhole.from_fov(60, 80, 60)
     views, _ = make_plane(camera, poses_along((0, 0), (-0.4, 0)))
-    large = [StereoView(v.image, v.camera, v.pose.scale_translation(1000.0)) for v in views]
+    large = [make_view(v.image, v.camera, v.pose.scale_translation(1000.0)) for v in views]
     one, thousand = sweep_view(views[0], views[1:], 2.0, 8.0), sweep_view(large[0], large[1:], 2000.0, 8000.0)
     both = one.valid & thousand.valid
     assert both.float().mean() > 0.95 * one.valid.float().mean()
@@ -172,8 +172,8 @@ def test_refusals():
         estimate_depths([view])
     with pytest.raises(ValueError, match="no parallax"):
         estimate_depths([view, view])
-    with pytest.raises(ValueError, match="resize them together"):
-        StereoView(torch.zeros(3, 10, 10), view.camera, view.pose)
+    with pytest.raises(ValueError, match="its camera takes"):
+        make_view(torch.zeros(3, 10, 10), view.camera, view.pose).load_image()
     with pytest.raises(ValueError, match="odd side"):
         StereoOptions(window=4)
     with pytest.raises(ValueError, match="not below far"):

@@ -5,15 +5,15 @@ import torch
 
 from g_ray.cameras import CAMERAS, Equirectangular, Pinhole
 from g_ray.geometry.pose import Pose
-from g_ray.stereo.lookup import ProjectionTable
-from g_ray.stereo.stereo_view import StereoView
-from g_ray.stereo.warp import NODES, Trajectories
+from g_ray.stereo.warp import NODES, ProjectionTable, Trajectories
+
+from .stereo_scenes import make_view
 
 MAX_ERROR_PX = 0.05
 
 
 def blank_view(camera, pose):
-    return StereoView(torch.zeros(3, camera.height, camera.width), camera, pose)
+    return make_view(torch.zeros(3, camera.height, camera.width), camera, pose)
 
 
 def make_trajectories(source_camera, reference_camera=None):

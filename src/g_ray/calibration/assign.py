@@ -8,9 +8,10 @@ from pathlib import Path
 
 from g_ray.calibration.estimators import KEYWORD, estimate_cameras
 from g_ray.formats import CALIBRATIONS, open_calibration
-from g_ray.formats.calibration_source import CalibratedView, CalibrationSource
+from g_ray.formats.calibration_source import CalibrationSource
 from g_ray.formats.documents import ParsedFile
 from g_ray.media.photos import Photo
+from g_ray.media.view import View
 
 CAMERAS_JSON = "cameras.json"
 MAX_SHOWN = 3
@@ -33,18 +34,18 @@ def assign_cameras(
     *,
     resize: bool = False,
     report: Callable[[str], None] | None = None,
-) -> list[CalibratedView]:
+) -> list[View]:
     """Assign cameras to photos; returns views in the order of the photos.
 
     `sources` are paths, "exif", "estimate[:NAME]", or PATTERN=SOURCE for photos whose names match; SOURCE may end in
     :LABEL to name a camera of a rig. The first pattern that matches a photo counts. `resize` scales calibrations that
     were made at another size of the same photo. `report` is called with a sentence for everything that users should
-    know and that is no mistake. `view.photo` is the photo the way up that its camera was calibrated for. ValueError in
+    know and that is no mistake. `view.image` is the photo the way up that its camera was calibrated for. ValueError in
     one line names a photo without a camera and an argument without use.
     """
     rules = [parse_rule(text) for text in ([sources] if isinstance(sources, str) else sources)]
     report = report or _ignore
-    calibrated: dict[str, CalibratedView] = {}
+    calibrated: dict[str, View] = {}
     parts = _assign_photos(photos, rules)
     for rule, chosen in parts:
         for view in _read_cameras(rule, chosen, resize, report):
@@ -112,9 +113,7 @@ def _assign_photos(photos: Sequence[Photo], rules: Sequence[Rule]) -> list[tuple
     return result
 
 
-def _read_cameras(
-    rule: Rule, photos: list[Photo], resize: bool, report: Callable[[str], None]
-) -> list[CalibratedView]:
+def _read_cameras(rule: Rule, photos: list[Photo], resize: bool, report: Callable[[str], None]) -> list[View]:
     if rule.source.split(":")[0] == KEYWORD and not Path(rule.source).exists():
         return estimate_cameras(rule.source, photos, report)
     source, label = _open_calibration(rule.source)
@@ -137,11 +136,9 @@ def _open_calibration(text: str) -> tuple[CalibrationSource, str | None]:
     return open_calibration(text), None
 
 
-def _report_orientations(
-    views: Sequence[CalibratedView], turned: set[str], report: Callable[[str], None]
-) -> None:
+def _report_orientations(views: Sequence[View], turned: set[str], report: Callable[[str], None]) -> None:
     """Report photos whose EXIF asks for another orientation, where their size does not show which one is right."""
-    photos = [view.photo for view in views if view.name in turned and isinstance(view.photo, Photo)]
+    photos = [view.image for view in views if view.name in turned and isinstance(view.image, Photo)]
     stored = [photo.name for photo in photos if not photo.upright]
     if stored:
         report(

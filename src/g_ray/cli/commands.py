@@ -14,7 +14,7 @@ CONVERTERS = "g_ray.converters"
 
 TOOL = {
     "reconstruct": "g_ray.cli.reconstruct:Reconstruct",
-    "view": "g_ray.cli.view:View",
+    "view": "g_ray.cli.view:ViewResult",
     "rays": "g_ray.cli.rays:Rays",
     "synthesize": "g_ray.cli.synthesize:Synthesize",
     "demo": "g_ray.cli.demo:Demo",

@@ -90,7 +90,7 @@ class Reconstruct:
             read_rig,
             read_views,
         )
-        from g_ray.reconstruction.reconstruct_run import check_result_folder, run_reconstruction
+        from g_ray.reconstruction.reconstruct import check_result_folder, run_reconstruction
         from g_ray.runtime.device import choose_device
 
         choose_device(self.settings.device, 0)
@@ -134,16 +134,11 @@ class Reconstruct:
 
     def _check(self) -> None:
         """Refuse what is wrong with the options alone, before anything is loaded."""
-        settings = self.settings
         if not self.images:
             raise ValueError("no images: give files, folders, patterns or a video")
-        if settings.max_memory is not None and not 0 < settings.max_memory < math.inf:
-            raise ValueError(f"--max-memory {settings.max_memory} GiB: give a number above 0")
-        if settings.at_once is not None and settings.max_memory is not None:
-            raise ValueError("--at-once and --max-memory both fix the views in a chunk: give one of them")
         if self.into is not None and (
             self.model not in (None, "stereo")
-            or settings.weights
+            or self.settings.weights
             or self.metric
             or self.distance
             or self.truth
@@ -160,8 +155,6 @@ class Reconstruct:
             )
         if self.distance is not None and not 0 < self.distance[2] < math.inf:
             raise ValueError(f"--distance {self.distance[2]} m: give a length above 0")
-        if settings.size is not None and settings.size < 1:
-            raise ValueError(f"--size {settings.size}: give a number of pixels")
 
 
 def report(sentence: str) -> None:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from g_ray.media.view import View
 from g_ray.runtime.out_folder import check_out_file, claim_out
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from g_ray.cameras.camera import Camera
-    from g_ray.formats.calibration_source import CalibratedView
     from g_ray.formats.posed_scene import PosedScene
     from g_ray.geometry.pose import Pose
     from g_ray.synthesis.synthesizer import Synthesizer
@@ -72,7 +72,7 @@ class Synthesize:
         contexts = read_contexts(self.context, self.cameras, scene, print, upright=not self.as_stored)
         lenses = [view.camera for view in contexts]
         poses = Pose(torch.stack([view.pose.world_from_cam for view in contexts if view.pose is not None]))
-        photos = [view.load_photo() for view in contexts]
+        photos = [view.load_image() for view in contexts]
         stage = Synthesizer(network, photos, lenses, poses, self.baseline)
         trained = "{}×{}".format(*network.size)
         print(f"network: {self.weights} ({network.encoding}), patch {network.patch}, trained at {trained} px")
@@ -141,7 +141,7 @@ class Synthesize:
 
     # Output
 
-    def _write_pictures(self, stage: "Synthesizer", targets: "list[CalibratedView]") -> None:
+    def _write_pictures(self, stage: "Synthesizer", targets: "list[View]") -> None:
         from g_ray.cli.text import make_file_name
         from g_ray.synthesis.synthesizer import describe_size
         from g_ray.viewer.animation import save_picture

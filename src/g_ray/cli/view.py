@@ -8,7 +8,7 @@ import tyro
 
 
 @dataclass(frozen=True)
-class View:
+class ViewResult:
     """Look at a reconstruction in the browser: points, cameras, and where attention goes from a clicked pixel."""
 
     folder: Annotated[Path, tyro.conf.Positional]

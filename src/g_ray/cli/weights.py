@@ -80,7 +80,7 @@ class Show:
     def run(self) -> None:
         from g_ray.models.vggt import load_vggt
         from g_ray.models.weights import load_reconstruction
-        from g_ray.predictors.detection import detect_model
+        from g_ray.predictors.network_predictor import detect_model
 
         load = {"network": load_reconstruction, "vggt": load_vggt}[detect_model(self.source)]
         model = load(self.source)

@@ -14,9 +14,10 @@ from g_ray.demo.textures import PATTERNS
 from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.export.result import Reconstruction
 from g_ray.geometry.pose import Pose
+from g_ray.media.view import View
 from g_ray.predictors.model_settings import ROOMS_WEIGHTS
 from g_ray.reconstruction.reconstruct import KnownGeometry, reconstruct
-from g_ray.reconstruction.score import SCORES, TrueView, score_views
+from g_ray.reconstruction.score import SCORES, score_views
 from g_ray.viewer.colors import color_depth
 from g_ray.viewer.contact_sheet import draw_contact_sheet
 from g_ray.viewer.theme import LIGHT, write_png
@@ -39,7 +40,7 @@ class DemoScene:
     """[3, h, w] in [0, 1]."""
     cameras: dict[str, Camera]
     """By the names of the photographs."""
-    truth: list[TrueView]
+    truth: list[View]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,12 +94,12 @@ def place_camera(number: int, count: int) -> Pose:
 def photograph_room() -> DemoScene:
     """Render the photographs of the room, with exact depth."""
     room, cameras = make_room(), make_cameras()
-    images, truth = list[torch.Tensor](), list[TrueView]()
-    for number, camera in enumerate(cameras.values()):
+    images, truth = list[torch.Tensor](), list[View]()
+    for number, (name, camera) in enumerate(cameras.items()):
         pose = place_camera(number, len(cameras))
         rendering = room.render(camera.to(dtype=torch.float32), pose.to(torch.float32), antialias=2)
         images.append(rendering.rgb.movedim(-1, 0).contiguous())
-        truth.append(TrueView(rendering.ray_depth, rendering.valid, pose))
+        truth.append(View(name, camera, pose, depth=torch.where(rendering.valid, rendering.ray_depth, 0)))
     return DemoScene(images, cameras, truth)
 
 
@@ -140,8 +141,8 @@ def score_standing_still(result: Reconstruction, scene: DemoScene) -> dict[str, 
     """Return the scores of a guess that needs no photographs: one place and direction, and one depth for all pixels."""
     here = Pose.identity()
     views = [
-        ReconstructedView(name, camera, here, torch.ones_like(true.ray_depth), true.valid.float(), true.valid)
-        for (name, camera), true in zip(scene.cameras.items(), scene.truth, strict=True)
+        ReconstructedView(true.name, true.camera, here, torch.ones(known.shape), known.float(), known)
+        for true, known in ((true, true.load_ray_depth() > 0) for true in scene.truth)
     ]
     scores = score_views(views, scene.truth)
     return {
@@ -156,17 +157,17 @@ def sample_depth(view: ReconstructedView, scene: DemoScene) -> tuple[torch.Tenso
     """Return ray depth and validity [h, w] at the pixels of a photograph, whatever the size of the depth map."""
     full = view.restore_size()
     true = scene.truth[list(scene.cameras).index(view.name)]
-    return full.ray_depth, full.valid & true.valid
+    return full.ray_depth, full.valid & (true.load_ray_depth() > 0)
 
 
 def draw_depths(scene: DemoScene, results: dict[str, Reconstruction]) -> Figure:
     """Draw a column per lens: photograph, true depth along the ray, and each model's; black where there is none."""
-    far = max(float(true.ray_depth.max()) for true in scene.truth)
+    far = max(float(true.load_ray_depth().max()) for true in scene.truth)
     columns, labels = [], {}
     for number, (name, camera) in enumerate(scene.cameras.items()):
-        true = scene.truth[number]
+        true_depth = scene.truth[number].load_ray_depth()
         title = f"{name.removesuffix('.png').replace('_', ' ')}, {float(camera.fov().horizontal_deg):.0f}°"
-        pictures = [scene.images[number], color_depth(true.ray_depth / far, true.valid)]
+        pictures = [scene.images[number], color_depth(true_depth / far, true_depth > 0)]
         texts = ["", "true depth"]
         for model, result in results.items():
             view = next((view for view in result.views if view.name == name), None)
@@ -175,8 +176,8 @@ def draw_depths(scene: DemoScene, results: dict[str, Reconstruction]) -> Figure:
                 texts.append(f"{model}: not placed")
                 continue
             depth, valid = sample_depth(view, scene)
-            depth = depth * fit_scale(depth, true.ray_depth, valid)
-            error = ((depth - true.ray_depth).abs() / true.ray_depth.clamp_min(1e-6))[valid].mean()
+            depth = depth * fit_scale(depth, true_depth, valid)
+            error = ((depth - true_depth).abs() / true_depth.clamp_min(1e-6))[valid].mean()
             pictures.append(color_depth(depth / far, valid))
             texts.append(f"{model}: off by {float(error):.1%}")
         columns.append((title, torch.stack(pictures)))

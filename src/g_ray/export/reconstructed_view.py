@@ -10,6 +10,7 @@ from g_ray.cameras.camera import Camera
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity
+from g_ray.media.photos import Photo
 
 SAME_SURFACE = 0.03
 """Relative difference of two adjacent depths between which depth is interpolated."""
@@ -38,6 +39,8 @@ class ReconstructedView:
     """Pixels whose depth is not the model's own but was filled in; None: none."""
     pose_guessed: bool = False
     """The pose started as a network's guess, because matching could not place the photograph."""
+    photo: Photo | None = None
+    """The photograph on disk, while the run that reconstructs it lasts; stored results have a copy."""
 
     @property
     def original_camera(self) -> Camera:

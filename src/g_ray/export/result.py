@@ -25,13 +25,12 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from g_ray.export.reconstructed_view import ReconstructedView
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.cameras_json import read_cameras, write_cameras
 from g_ray.formats.documents import read_json_object
 from g_ray.formats.posed_scene import resolve_inside
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity
-from g_ray.media.images import PhotoLike, store_photo
+from g_ray.media.view import Image, View, store_image
 from g_ray.runtime.files import atomic_path, write_json
 from g_ray.runtime.out_folder import MARKER, RESULT, UNFINISHED, claim_out, read_mark
 
@@ -49,7 +48,7 @@ class StoredViews(Sequence):
     Not Sequence[ReconstructedView]: run-time type checks would then read one.
     """
 
-    def __init__(self, folder: Path, cameras: Sequence[CalibratedView]) -> None:
+    def __init__(self, folder: Path, cameras: Sequence[View]) -> None:
         self.folder, self.cameras = folder, tuple(cameras)
 
     def __len__(self) -> int:
@@ -123,7 +122,7 @@ class Reconstruction:
         """Whether all files are in its folder."""
         return self.folder is not None and (self.folder / RESULT).is_file()
 
-    def cameras(self) -> list[CalibratedView]:
+    def cameras(self) -> list[View]:
         """Return the cameras of all views with their poses, without reading any depth."""
         if isinstance(self.views, StoredViews):
             return list(self.views.cameras)
@@ -139,7 +138,7 @@ class Reconstruction:
     def save(
         self,
         folder: str | os.PathLike[str],
-        images: Sequence[PhotoLike],
+        images: Sequence[Image],
         options: "ExportOptions | None" = None,
         settings: dict[str, Any] | None = None,
     ) -> "Reconstruction":
@@ -159,8 +158,8 @@ class Reconstruction:
         return written
 
 
-def _to_calibrated(view: ReconstructedView) -> CalibratedView:
-    return CalibratedView(view.name, view.original_camera, view.pose, view.calibration)
+def _to_calibrated(view: ReconstructedView) -> View:
+    return View(view.name, view.original_camera, view.pose, view.calibration)
 
 
 # Paths in the folder
@@ -215,7 +214,7 @@ def _resolve_below(folder: Path, name: str, file: str) -> Path:
 
 
 def write_views(
-    folder: str | os.PathLike[str], views: Iterable[ReconstructedView], images: Iterable[PhotoLike]
+    folder: str | os.PathLike[str], views: Iterable[ReconstructedView], images: Iterable[Image]
 ) -> None:
     """Write photographs and depth of views, then cameras.json with these and the views that it has already.
 
@@ -226,7 +225,7 @@ def write_views(
     (folder / RESULT).unlink(missing_ok=True)
     written = {stored.name: stored for stored in _read_existing_cameras(folder)}
     for view, image in zip(views, images, strict=True):
-        store_photo(image, get_image_path(folder, view.name), view.original_camera)
+        store_image(image, get_image_path(folder, view.name), view.original_camera)
         _write_depth(get_depth_path(folder, view.name), view)
         written[view.name] = _to_calibrated(view)
     write_cameras(folder / CAMERAS, list(written.values()))
@@ -250,7 +249,7 @@ def finish_reconstruction(reconstruction: Reconstruction) -> None:
     write_json(folder / RESULT, content)
 
 
-def _read_existing_cameras(folder: Path) -> list[CalibratedView]:
+def _read_existing_cameras(folder: Path) -> list[View]:
     return read_cameras(folder / CAMERAS) if (folder / CAMERAS).is_file() else []
 
 
@@ -301,7 +300,7 @@ def read_reconstruction(folder: str | os.PathLike[str]) -> Reconstruction:
     return Reconstruction(StoredViews(folder, finished), folder)
 
 
-def _read_finished(folder: Path, cameras: list[CalibratedView]) -> Reconstruction:
+def _read_finished(folder: Path, cameras: list[View]) -> Reconstruction:
     path = folder / RESULT
     try:
         content = read_json_object(path, "a result")
@@ -346,7 +345,7 @@ def _check_maps(depth: Tensor, confidence: Tensor, valid: Tensor) -> None:
         raise ValueError("depth of valid pixels is not above 0")
 
 
-def _read_view(folder: Path, view: CalibratedView) -> ReconstructedView:
+def _read_view(folder: Path, view: View) -> ReconstructedView:
     path = get_depth_path(folder, view.name)
     try:
         if not zipfile.is_zipfile(path):

@@ -1,17 +1,23 @@
 """Write all files of a reconstruction, in an order that never lets an incomplete folder look finished."""
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import PIL.Image
+import torch
+from jaxtyping import Bool
+from torch import Tensor
 
+from g_ray.cameras.camera import Camera
 from g_ray.export.export_options import ExportOptions
 from g_ray.export.frusta import build_frustum, choose_frustum_size
 from g_ray.export.points import PointCloud, collect_points, subsample_indices
 from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.export.result import (
+    FeatureTracks,
     Page,
     Reconstruction,
     finish_reconstruction,
@@ -20,15 +26,13 @@ from g_ray.export.result import (
     read_reconstruction,
     write_views,
 )
-from g_ray.export.write_colmap import write_colmap
-from g_ray.export.write_masks import MASKS, get_mask_path, write_masks
-from g_ray.formats.calibration_source import CalibratedView
+from g_ray.formats.colmap.colmap_model import RawCamera, RawImage, write_model
+from g_ray.formats.colmap.colmap_scene import make_raw_camera, make_raw_image
 from g_ray.formats.frames import camera_to_frame, pose_to_frame
 from g_ray.formats.nerfstudio import TRANSFORMS, write_nerfstudio
 from g_ray.media.depth import check_exr_available, write_exr
-from g_ray.media.glb import write_glb
-from g_ray.media.images import PhotoLike
-from g_ray.media.ply import write_ply
+from g_ray.media.scene_files import write_glb, write_ply
+from g_ray.media.view import Image, View
 from g_ray.runtime.files import atomic_path
 from g_ray.runtime.out_folder import RESULT
 
@@ -37,7 +41,7 @@ POINTS = "points.ply"
 
 def write_reconstruction(
     reconstruction: Reconstruction,
-    images: Iterable[PhotoLike],
+    images: Iterable[Image],
     options: ExportOptions | None = None,
     page: Page | None = None,
 ) -> Reconstruction:
@@ -131,7 +135,7 @@ def _write_transforms(reconstruction: Reconstruction, options: ExportOptions) ->
     return notes
 
 
-def _make_frame(folder: Path, view: CalibratedView, options: ExportOptions) -> dict[str, Any]:
+def _make_frame(folder: Path, view: View, options: ExportOptions) -> dict[str, Any]:
     assert view.pose is not None
     frame = {
         "file_path": f"images/{make_image_name(view.name)}",
@@ -145,3 +149,191 @@ def _make_frame(folder: Path, view: CalibratedView, options: ExportOptions) -> d
         path = get_depth_path(folder, view.name, ".npy")
         frame["depth_file_path"] = path.relative_to(folder).as_posix()
     return frame
+
+
+# Masks
+#
+# OUT/masks/NAME.png, of the photograph's size: 0 where a pixel has no ray or is masked out, 255 elsewhere. The names
+# are COLMAP's (images/a.jpg has masks/a.jpg.png); transforms.json names them as `mask_path`.
+
+
+MASKS = "masks"
+STRIDE = 16
+"""Pixels between those that are tried first: most lenses have a ray everywhere, and photographs are large."""
+ROWS = 64
+"""Rows whose rays are computed at once."""
+
+
+def get_mask_path(folder: Path, name: str) -> Path:
+    """Return where the mask of a photograph is, if it has one."""
+    return folder / MASKS / f"{make_image_name(name)}.png"
+
+
+def write_masks(folder: Path, views: Sequence[View]) -> None:
+    """Write the masks of views that have pixels without a ray, or a mask; masks that are there already are kept."""
+    rays: dict[int, Bool[Tensor, "h w"] | None] = {}
+    for view in views:
+        path = get_mask_path(folder, view.name)
+        if path.is_file():
+            continue
+        if id(view.camera) not in rays:
+            rays[id(view.camera)] = find_rays(view.camera)
+        parts = [part for part in (rays[id(view.camera)], view.load_mask()) if part is not None]
+        if parts:
+            used = torch.stack([part.cpu() for part in parts]).all(0)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_path(path) as scratch:
+                PIL.Image.fromarray(used.numpy().astype(np.uint8) * 255).save(scratch, format="PNG")
+
+
+def find_rays(camera: Camera) -> Bool[Tensor, "h w"] | None:
+    """Return which pixels have a ray; None if all have."""
+    width, height = camera.width, camera.height
+    columns = torch.arange(width, dtype=camera.dtype, device=camera.device) + 0.5
+    rows = torch.arange(height, dtype=camera.dtype, device=camera.device) + 0.5
+    coarse = torch.cartesian_prod(_thin(columns), _thin(rows))
+    if bool(camera.unproject(coarse)[1].all()):
+        return None
+    parts = []
+    for block in rows.split(ROWS):
+        v, u = torch.meshgrid(block, columns, indexing="ij")
+        parts.append(camera.unproject(torch.stack([u, v], -1))[1])
+    valid = torch.cat(parts)
+    return None if bool(valid.all()) else valid
+
+
+def _thin(values: Tensor) -> Tensor:
+    """Every few values, the first and the last among them: corners are the farthest from the center."""
+    return torch.cat([values[::STRIDE], values[-1:]])
+
+
+# COLMAP
+#
+# Points and observations are the feature tracks of structure from motion where the reconstruction has them. Otherwise
+# they come from the depth maps.
+#
+# A view whose camera COLMAP cannot express exactly is left out, and a note says so. Observations are projections of
+# the exported points: of a view's own points, and of other views' points where the view's depth agrees with them.
+
+
+AGREEMENT = 0.02
+"""A view observes another view's point if its depth there is the point's distance up to this share."""
+
+
+def write_colmap(reconstruction: Reconstruction, cloud: PointCloud, options: ExportOptions) -> list[str]:
+    """Write cameras, images and points; returns notes about what is left out."""
+    lenses, notes = _convert_cameras(reconstruction)
+    if not lenses:
+        return [*notes, "colmap/ is not written: no view's camera is one that COLMAP has"]
+    if reconstruction.tracks is not None:
+        _write_tracks(reconstruction, reconstruction.tracks, lenses, options.max_tracks)
+        return notes
+    cloud = cloud[np.nonzero(np.isin(cloud.view, list(lenses)))[0]]
+    cloud = cloud[subsample_indices(len(cloud), options.max_tracks)]
+    cameras: dict[RawCamera, int] = {}
+    features = []
+    for number, lens in lenses.items():
+        cameras.setdefault(lens, len(cameras) + 1)
+        view = reconstruction.views[number]
+        features.append(
+            (view, cameras[lens], _find_observations(view, number, cloud, lens.model == "EQUIRECTANGULAR"))
+        )
+    kept, images = _build_images(features, len(cloud))
+    folder = reconstruction.saved_folder / "colmap" / "sparse" / "0"
+    by_number = {number: lens for lens, number in cameras.items()}
+    write_model(folder, by_number, images, cloud.positions[kept], cloud.colors[kept])
+    return notes
+
+
+def _write_tracks(
+    reconstruction: Reconstruction, tracks: FeatureTracks, lenses: dict[int, RawCamera], limit: int
+) -> None:
+    """Write the features that were detected, and the points that were triangulated from them."""
+    keep = np.isin(tracks.view, list(lenses))
+    seen = np.bincount(tracks.point[keep], minlength=len(tracks.positions))
+    strong = seen >= 2  # a point that one exported view observes is no point
+    kept = np.nonzero(strong)[0]
+    strong[np.delete(kept, subsample_indices(len(kept), limit))] = False
+    keep &= strong[tracks.point]
+    numbers = np.cumsum(strong)  # from 1
+    cameras: dict[RawCamera, int] = {}
+    images = []
+    views = reconstruction.cameras()
+    for index, lens in lenses.items():
+        cameras.setdefault(lens, len(cameras) + 1)
+        mine = keep & (tracks.view == index)
+        pose = views[index].pose
+        assert pose is not None
+        images.append(
+            make_raw_image(
+                make_image_name(views[index].name),
+                cameras[lens],
+                pose,
+                tracks.pixels[mine],
+                numbers[tracks.point[mine]],
+            )
+        )
+    folder = reconstruction.saved_folder / "colmap" / "sparse" / "0"
+    by_number = {number: lens for lens, number in cameras.items()}
+    write_model(folder, by_number, images, tracks.positions[strong], tracks.colors[strong])
+
+
+def _convert_cameras(reconstruction: Reconstruction) -> tuple[dict[int, RawCamera], list[str]]:
+    """Convert the cameras of views, by the view's index; returns notes about those that COLMAP does not have."""
+    lenses, notes = {}, []
+    for number, view in enumerate(reconstruction.cameras()):
+        try:
+            lenses[number] = make_raw_camera(view.camera)
+        except ValueError as error:
+            notes.append(f"colmap/ leaves out {view.name}: {error}")
+    return lenses, notes
+
+
+@dataclass(frozen=True, eq=False)
+class _Observations:
+    """Points that one view observes, and where."""
+
+    points: np.ndarray
+    """Indices into the cloud."""
+    pixels: np.ndarray
+
+
+def _find_observations(
+    view: ReconstructedView, number: int, cloud: PointCloud, backwards: bool
+) -> _Observations:
+    """Find the points that a view observes: its own at their pixels, and others that project to where its depth agrees.
+
+    COLMAP's lenses, other than panoramas, see nothing behind the image plane.
+    """
+    pose = view.pose.to(torch.float64).inverse()
+    points = torch.from_numpy(cloud.positions) @ pose.rotation.mT + pose.translation
+    camera = view.original_camera.to(torch.float64)
+    pixels, projects = camera.project(points)
+    ahead = (points[:, 2] > 0) | backwards
+    candidates = torch.nonzero(projects & camera.contains(pixels) & ahead)[:, 0]
+    distance = points[candidates].norm(dim=1)
+    depth, _, valid = view.sample(pixels[candidates])
+    own = torch.from_numpy(cloud.view == number)[candidates]
+    agrees = valid & ((depth - distance).abs() < AGREEMENT * distance)
+    indices = candidates[own | agrees].numpy(force=True)
+    where = pixels[indices].numpy(force=True)
+    mine = cloud.view[indices] == number
+    where[mine] = cloud.pixels[indices[mine]]
+    return _Observations(indices, where)
+
+
+def _build_images(
+    features: list[tuple[ReconstructedView, int, _Observations]], count: int
+) -> tuple[np.ndarray, list[RawImage]]:
+    """Return the indices of points that any view observes, and images that refer to them by number."""
+    used = np.zeros(count, dtype=bool)
+    for _, _, observations in features:
+        used[observations.points] = True
+    numbers = np.cumsum(used)  # from 1
+    images = [
+        make_raw_image(
+            make_image_name(view.name), camera, view.pose, observations.pixels, numbers[observations.points]
+        )
+        for view, camera, observations in features
+    ]
+    return np.nonzero(used)[0], images

@@ -12,11 +12,10 @@ from pathlib import Path
 
 from g_ray.formats.aria import AriaSource
 from g_ray.formats.basalt import BasaltSource
-from g_ray.formats.calibration_source import CalibratedView, CalibrationSource, Example, Lens
+from g_ray.formats.calibration_source import CalibrationSource, Example, Lens
 from g_ray.formats.cameras_json import CamerasJsonSource
 from g_ray.formats.camodocal import CamOdoCalSource
-from g_ray.formats.colmap.colmap_devices import ColmapDevicesSource
-from g_ray.formats.colmap.colmap_scene import ColmapSource, is_colmap, read_colmap
+from g_ray.formats.colmap.colmap_scene import ColmapDevicesSource, ColmapSource, is_colmap, read_colmap
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.eth3d_calibration import ETH3DSource
 from g_ray.formats.euroc import EurocSource
@@ -35,16 +34,17 @@ from g_ray.formats.ros import ROSSource
 from g_ray.formats.scannetpp_calibration import ScanNetPPSource
 from g_ray.formats.seven_scenes import SevenScenesSource, is_seven_scenes, read_seven_scenes
 from g_ray.formats.wai import SCENE_META, is_wai, read_wai
+from g_ray.media.view import View
 
 __all__ = [
     "CALIBRATIONS",
     "SCENES",
-    "CalibratedView",
     "CalibrationSource",
     "Example",
     "Lens",
     "PosedScene",
     "SceneFormat",
+    "View",
     "find_scenes",
     "open_calibration",
     "read_colmap",

@@ -1,6 +1,6 @@
-"""What calibration formats share: a view with its camera, and the search for a photo's camera in a calibration file.
+"""What calibration formats share: the search for a photo's camera in a calibration file.
 
-`CalibratedView` is the result, `CalibrationSource` the base class of all formats in `g_ray.formats.CALIBRATIONS`.
+`CalibrationSource` is the base class of all formats in `g_ray.formats.CALIBRATIONS`.
 """
 
 import os
@@ -12,59 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 from typing import ClassVar
 
-from jaxtyping import Bool, Float
-from torch import Tensor
-
 from g_ray.cameras.camera import Camera
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.plausible import check_plausible
 from g_ray.geometry.pose import Pose
-from g_ray.media.mask_file import MaskFile
-from g_ray.media.photos import Image, Mask, Photo, has_same_aspect, orient_photo
-
-ESTIMATED_BY = "estimated by "
-"""How the source of an estimated calibration begins."""
+from g_ray.media.photos import Photo, has_same_aspect, orient_photo
+from g_ray.media.view import MaskFile, View
 
 
-@dataclass(frozen=True, eq=False)
-class CalibratedView:
-    """A camera with its name, and what else is known of the view: pose, origin of the calibration, photograph."""
-
-    name: str
-    """Of the photograph, e.g. "dslr/a.jpg", or of the device in a file about a rig."""
-    camera: Camera
-    """At the photograph's size; float64, but for ray maps (float32); pixels count from the top-left corner."""
-    pose: Pose | None = None
-    """`world_from_cam` with OpenCV axes, in the world and the unit of the source."""
-    source: str | None = None
-    """Where the calibration came from, for people to read: "fisheye.yaml (OpenCV)"."""
-    photo: Image | None = None
-    """The photograph, the way up that the camera was calibrated for."""
-    mask: Mask | None = None
-    """Pixels of the photograph that may be used; None: all."""
-
-    @property
-    def is_estimated(self) -> bool:
-        """Whether the camera, and the pose if there is one, were estimated from the photographs."""
-        return (self.source or "").startswith(ESTIMATED_BY)
-
-    def get_photo(self) -> Image:
-        """Return the photograph, loaded or not; ValueError if the view has none."""
-        if self.photo is None:
-            raise ValueError(f"view {self.name!r} has no photograph")
-        return self.photo
-
-    def load_mask(self) -> Bool[Tensor, "h w"] | None:
-        """Return which pixels may be used, or None if all may."""
-        return self.mask if self.mask is None or isinstance(self.mask, Tensor) else self.mask.load()
-
-    def load_photo(self) -> Float[Tensor, "3 h w"]:
-        """Return red, green and blue in [0, 1]; ValueError if the view has no photograph."""
-        photo = self.get_photo()
-        return photo if isinstance(photo, Tensor) else photo.load()
-
-
-def format_calibration_table(views: Sequence[CalibratedView]) -> str:
+def format_calibration_table(views: Sequence[View]) -> str:
     """Format a line for each lens: photos, size, model, horizontal field of view, source, whether poses are known."""
     head = ("photo", "size", "model", "FoV", "calibration", "pose")
     groups: dict[tuple[str, ...], list[str]] = {}
@@ -83,13 +39,13 @@ def _format_names(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)})"
 
 
-def _format_row(view: CalibratedView, fov_deg: float) -> tuple[str, ...]:
+def _format_row(view: View, fov_deg: float) -> tuple[str, ...]:
     size = f"{view.camera.width}×{view.camera.height}"
     pose = "–" if view.pose is None else "estimated" if view.is_estimated else "known"
     return (view.name, size, view.camera.NAME, f"{fov_deg:.1f}°", view.source or "–", pose)
 
 
-def _compute_fields_of_view(views: Sequence[CalibratedView]) -> list[float]:
+def _compute_fields_of_view(views: Sequence[View]) -> list[float]:
     """Compute horizontal fields of view, once for each camera: photos of one lens share it."""
     known: dict[int, float] = {}
     for view in views:
@@ -215,9 +171,7 @@ class CalibrationSource(ABC):
     def description(self) -> str:
         return f"{self.path.name} ({self.TITLE})"
 
-    def find_camera(
-        self, photo: Photo, resize: bool = False, label: str | None = None
-    ) -> CalibratedView | None:
+    def find_camera(self, photo: Photo, resize: bool = False, label: str | None = None) -> View | None:
         """Return the photo with its camera, or None if the source does not have it.
 
         `resize` scales a calibration made for the same photo at another size; `label` names the camera to take.
@@ -233,7 +187,7 @@ class CalibrationSource(ABC):
             name = f"camera {lens.label!r}: " if lens.label else ""
             raise ValueError(f"{self.path}: {name}{error}") from None
         mask = None if lens.mask is None else MaskFile.fit(lens.mask, photo)
-        return CalibratedView(photo.name, camera, lens.pose, self.description, photo, mask)
+        return View(photo.name, camera, lens.pose, self.description, photo, mask)
 
     def find_unused(self, photos: Sequence[Photo]) -> list[str]:
         """Return the names of images that the source has and that are not among the photos."""

@@ -25,11 +25,11 @@ from g_ray.cameras import CAMERAS
 from g_ray.cameras.camera import Camera
 from g_ray.cameras.eucm import EUCM
 from g_ray.cameras.ray_map_camera import RayMapCamera
-from g_ray.formats.calibration_source import CalibratedView, CalibrationSource, Example, Lens
-from g_ray.formats.documents import MAX_NUMBER, MAX_SIDE, ParsedFile, describe, read_json_object
+from g_ray.formats.calibration_source import CalibrationSource, Example, Lens
+from g_ray.formats.documents import MAX_NUMBER, MAX_SIDE, ParsedFile, describe, load_array, read_json_object
 from g_ray.geometry.pose import Pose
-from g_ray.media.arrays import load_array
 from g_ray.media.photos import Photo
+from g_ray.media.view import View
 from g_ray.runtime.files import atomic_path, write_atomically
 
 Number = Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER, allow_inf_nan=False)]
@@ -59,7 +59,7 @@ class _CameraFile(_Strict):
     cameras: list[_CameraEntry]
 
 
-def read_cameras(path: str | os.PathLike[str]) -> list[CalibratedView]:
+def read_cameras(path: str | os.PathLike[str]) -> list[View]:
     """Read all cameras of a file; ValueError in one line if anything in it is wrong."""
     path = Path(path)
     content = _validate_file(path)
@@ -70,7 +70,7 @@ def read_cameras(path: str | os.PathLike[str]) -> list[CalibratedView]:
     return [_build_view(path, entry) for entry in content.cameras]
 
 
-def write_cameras(path: str | os.PathLike[str], cameras: Sequence[CalibratedView]) -> None:
+def write_cameras(path: str | os.PathLike[str], cameras: Sequence[View]) -> None:
     """Write a cameras.json, and beside it a .npy for every ray table, each atomically."""
     path = Path(path)
     entries = [_build_entry(path, i, named) for i, named in enumerate(cameras)]
@@ -104,9 +104,9 @@ def _describe_entry(entry: Any, index: int) -> str:
     return f"camera {describe(name)}" if isinstance(name, str) else f"camera number {index}"
 
 
-def _build_view(path: Path, entry: _CameraEntry) -> CalibratedView:
+def _build_view(path: Path, entry: _CameraEntry) -> View:
     try:
-        return CalibratedView(entry.name, _build_camera(path, entry), _build_pose(entry), entry.source)
+        return View(entry.name, _build_camera(path, entry), _build_pose(entry), entry.source)
     except ValueError as error:
         raise ValueError(f"{path}: camera {entry.name!r}: {error}") from error
 
@@ -159,7 +159,7 @@ def _build_pose(entry: _CameraEntry) -> Pose | None:
     return Pose(matrix)
 
 
-def _build_entry(path: Path, index: int, named: CalibratedView) -> dict[str, Any]:
+def _build_entry(path: Path, index: int, named: View) -> dict[str, Any]:
     camera = named.camera
     if camera.batch_shape:
         raise ValueError(
@@ -230,5 +230,5 @@ class CamerasJsonSource(CalibrationSource):
     def example(cls, folder: Path) -> Example:
         affine = {"fx": 260.0, "fy": 261.0, "cx": 320.0, "cy": 240.0}
         camera = EUCM.make(640, 480, **affine, alpha=0.6, beta=1.1, dtype=torch.float64)
-        write_cameras(folder / "cameras.json", [CalibratedView("left", camera)])
+        write_cameras(folder / "cameras.json", [View("left", camera)])
         return Example(folder / "cameras.json", "left.png", camera)

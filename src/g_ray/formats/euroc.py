@@ -9,9 +9,8 @@ import torch
 
 from g_ray.cameras.opencv import OpenCV
 from g_ray.formats.calibration_source import CalibrationSource, Example, Lens
-from g_ray.formats.documents import ParsedFile, parse_numbers, parse_positive_int
+from g_ray.formats.documents import ParsedFile, names_lens, parse_numbers, parse_positive_int
 from g_ray.formats.kalibr import parse_lens
-from g_ray.formats.lens_keys import names_lens
 from g_ray.runtime.files import write_atomically
 
 DISTORTIONS = {"radial-tangential": "radtan"}

@@ -9,11 +9,12 @@ import torch
 from PIL import Image
 
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.formats.calibration_source import CalibratedView, CalibrationSource, Example
+from g_ray.formats.calibration_source import CalibrationSource, Example
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.plausible import check_plausible
 from g_ray.media.images import open_photo
 from g_ray.media.photos import Photo, has_same_aspect
+from g_ray.media.view import View
 
 KEYWORD = "exif"
 _MAKE, _MODEL, _DETAILS = 271, 272, 0x8769
@@ -95,7 +96,7 @@ class ExifSource(CalibrationSource):
     def description(self) -> str:
         return self.TITLE
 
-    def find_camera(self, photo: Photo, resize: bool = False, label: str | None = None) -> CalibratedView:
+    def find_camera(self, photo: Photo, resize: bool = False, label: str | None = None) -> View:
         exif = read_exif(photo)
         try:
             focal = compute_focal_px(exif)
@@ -106,7 +107,7 @@ class ExifSource(CalibrationSource):
             check_plausible(camera)
         except ValueError as error:
             raise ValueError(f"{photo.path}: {error}") from None
-        return CalibratedView(photo.name, camera, None, self.description, photo)
+        return View(photo.name, camera, None, self.description, photo)
 
     @classmethod
     def example(cls, folder: Path) -> Example:

@@ -24,16 +24,17 @@ from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.documents import (
     MAX_NUMBER,
     describe,
+    names_lens,
     parse_number,
     parse_numbers,
     parse_positive_int,
     read_json_object,
 )
-from g_ray.formats.lens_keys import names_lens
-from g_ray.formats.posed_scene import PosedScene, check_photos, resolve_inside
+from g_ray.formats.posed_scene import PosedScene, check_images, resolve_inside
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import DepthFile
 from g_ray.media.images import read_photo_size
+from g_ray.media.view import View
 
 Axes = Literal["opencv", "opengl"]
 
@@ -324,7 +325,7 @@ def build_scene(
     known_cameras: dict[tuple[Any, ...], Camera] = {}
     lens_keys = [key for key in LENS_KEYS if key in document or any(key in frame for frame in frames)]
     poses = _parse_poses(frames, axes)
-    cameras, single_poses, depth = [], [], []
+    cameras, single_poses, depth = [], [], list[DepthFile | None]()
     for frame, image in zip(frames, images, strict=True):
         try:
             settings = {**document, **frame}
@@ -340,9 +341,10 @@ def build_scene(
         except ValueError as error:
             raise ValueError(f"{path}: frame {frame['file_path'][:200]}: {error}") from None
     if check:
-        check_photos(names, images, cameras)
-    known_depth = tuple(depth) if any(depth) else ()
+        check_images(names, images, cameras)
     world_from_cam = Pose(torch.stack(single_poses) if poses is None else poses)
-    return PosedScene(
-        path.parent, kind, names, images, tuple(cameras), world_from_cam, notes, known_depth, covisibility
-    )
+    views = [
+        View(name, camera, world_from_cam[index], kind, image, depth=depth[index])
+        for index, (name, camera, image) in enumerate(zip(names, cameras, images, strict=True))
+    ]
+    return PosedScene(path.parent, kind, tuple(views), notes, covisibility)

@@ -14,8 +14,7 @@ from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.calibration_source import CalibrationSource, Example, Lens
-from g_ray.formats.documents import ParsedFile, describe, parse_numbers, parse_positive_int
-from g_ray.formats.lens_keys import names_lens
+from g_ray.formats.documents import ParsedFile, describe, names_lens, parse_numbers, parse_positive_int
 from g_ray.formats.mei import make_mei_builder
 from g_ray.runtime.files import write_atomically
 

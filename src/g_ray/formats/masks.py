@@ -17,8 +17,8 @@ from g_ray.formats.frames import get_frames, read_document
 from g_ray.formats.nerfstudio import TRANSFORMS
 from g_ray.formats.posed_scene import PosedScene, resolve_inside
 from g_ray.media.images import read_header
-from g_ray.media.mask_file import MaskFile
 from g_ray.media.photos import Photo
+from g_ray.media.view import MaskFile
 
 SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".pgm")
 """Formats without loss: compression would leave zeros that are not zero."""
@@ -68,7 +68,8 @@ def add_masks(scene: PosedScene, folder: Path) -> PosedScene:
     ]
     notes: list[str] = []
     masks = find_masks(scene.folder / folder, photos, notes.append)
-    return replace(scene, masks=tuple(masks), notes=(*scene.notes, *notes))
+    views = tuple(replace(view, mask=mask) for view, mask in zip(scene.views, masks, strict=True))
+    return replace(scene, views=views, notes=(*scene.notes, *notes))
 
 
 def valid_pixels(camera: Camera, mask: Bool[Tensor, "h w"] | None = None) -> Bool[Tensor, "h w"]:

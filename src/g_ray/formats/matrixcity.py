@@ -15,9 +15,9 @@ import numpy as np
 from g_ray.formats.documents import parse_number, parse_numbers, read_json_object
 from g_ray.formats.posed_scene import PosedScene
 from g_ray.formats.recordings import (
-    RecordedView,
     build_recorded_scene,
     make_centered_pinhole,
+    make_recorded_view,
     make_world_from_cam,
 )
 from g_ray.media.depth import DepthFile
@@ -63,5 +63,5 @@ def read_matrixcity(folder: Path, check: bool = True) -> PosedScene:
         image = folder / "rgb" / f"{index:04d}.png"
         camera = camera or make_centered_pinhole(what, *read_photo_size(image), fov)
         depth = DepthFile(folder / "depth" / f"{index:04d}.exr", "z", CENTIMETER, limit=SKY)
-        views.append(RecordedView(image, camera, make_world_from_cam(what, matrix, "opengl"), depth))
+        views.append(make_recorded_view(image, camera, make_world_from_cam(what, matrix, "opengl"), depth))
     return build_recorded_scene(folder, TITLE, views, check)

@@ -33,7 +33,7 @@ from g_ray.formats.frames import (
 )
 from g_ray.formats.posed_scene import PosedScene, find_covisibility_file, resolve_inside
 from g_ray.media.depth import Convention, DepthFile
-from g_ray.media.mask_file import MaskFile
+from g_ray.media.view import MaskFile
 from g_ray.runtime.files import write_atomically, write_json
 
 TRANSFORMS = "transforms.json"
@@ -91,10 +91,11 @@ def read_nerfstudio(
         notes=(*_collect_notes(document, frames), *missing),
         covisibility=find_covisibility_file(folder),
     )
-    masks = tuple(
-        _find_mask(folder, frame, camera, check) for frame, camera in zip(frames, scene.cameras, strict=True)
-    )
-    return replace(scene, masks=masks) if any(masks) else scene
+    views = [
+        replace(view, mask=_find_mask(folder, frame, view.camera, check))
+        for frame, view in zip(frames, scene.views, strict=True)
+    ]
+    return replace(scene, views=tuple(views))
 
 
 def _find_mask(folder: Path, frame: dict[str, Any], camera: Camera, check: bool) -> MaskFile | None:
@@ -230,10 +231,12 @@ class NerfstudioSource(CalibrationSource):
     def open(cls, file: ParsedFile) -> "NerfstudioSource":
         path = file.path / TRANSFORMS if file.path.is_dir() else file.path
         scene = read_nerfstudio(path.parent, check=False, name=path.name, lenses_only=True)
-        masks = scene.masks or (None,) * len(scene)
         lenses = [
-            replace(Lens.from_camera(name, camera, scene.poses[index]), mask=mask and mask.path)
-            for index, (name, camera, mask) in enumerate(zip(scene.names, scene.cameras, masks, strict=True))
+            replace(
+                Lens.from_camera(view.name, view.camera, view.pose),
+                mask=view.mask.path if isinstance(view.mask, MaskFile) else None,
+            )
+            for view in scene.views
         ]
         return cls(path, lenses, scene.notes)
 

@@ -12,7 +12,7 @@ from typing import Any
 from g_ray.formats.documents import parse_number
 from g_ray.formats.frames import get_frames, pose_from_frame, read_document
 from g_ray.formats.posed_scene import PosedScene
-from g_ray.formats.recordings import RecordedView, build_recorded_scene, make_centered_pinhole
+from g_ray.formats.recordings import build_recorded_scene, make_centered_pinhole, make_recorded_view
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import DepthFile
 from g_ray.media.images import read_photo_size
@@ -40,7 +40,7 @@ def read_omniobject3d(folder: Path, check: bool = True) -> PosedScene:
     views = []
     for frame, image in zip(frames, images, strict=True):
         depth = DepthFile(folder / "depths" / f"{image.stem}_depth.exr", "z", limit=BACKGROUND)
-        views.append(RecordedView(image, camera, Pose(pose_from_frame(frame, "opengl")), depth))
+        views.append(make_recorded_view(image, camera, Pose(pose_from_frame(frame, "opengl")), depth))
     return build_recorded_scene(folder, TITLE, views, check)
 
 

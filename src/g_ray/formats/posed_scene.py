@@ -3,19 +3,17 @@
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from jaxtyping import Bool, Float
-from torch import Tensor
+import torch
 
 from g_ray.cameras.camera import Camera
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.documents import describe
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import DepthFile
-from g_ray.media.images import read_photo, read_photo_size
-from g_ray.media.mask_file import MaskFile
-from g_ray.media.photos import Photo, orient_photo
+from g_ray.media.images import read_photo_size
+from g_ray.media.view import View, orient_for_camera
 
 
 @dataclass(frozen=True)
@@ -46,23 +44,39 @@ class PosedScene:
     folder: Path
     kind: str
     """Title of its format: nerfstudio, COLMAP, WAI or 7-Scenes."""
-    names: tuple[str, ...]
-    """As the file names its images."""
-    images: tuple[Path, ...]
-    cameras: tuple[Camera, ...]
-    poses: Pose
-    """[view, 4, 4]"""
+    views: tuple[View, ...]
+    """With image (a path), camera and pose; depth and mask where the folder has them. Files may be missing."""
     notes: tuple[str, ...] = ()
     """What the folder holds and this reader does not use, a sentence each."""
-    depth: tuple[DepthFile | None, ...] = ()
-    """One per view, None where a view has none; empty if no view has any. Files may be missing."""
     covisibility: Path | None = None
     """A matrix [view, view] on disk: how much of view i view j sees."""
-    masks: tuple[MaskFile | None, ...] = ()
-    """One per view, None where all pixels may be used; empty if no view has any. Files may be missing."""
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """As the file names its images."""
+        return tuple(view.name for view in self.views)
+
+    @cached_property
+    def images(self) -> tuple[Path, ...]:
+        return tuple(view.image for view in self.views if isinstance(view.image, Path))
+
+    @cached_property
+    def cameras(self) -> tuple[Camera, ...]:
+        return tuple(view.camera for view in self.views)
+
+    @cached_property
+    def poses(self) -> Pose:
+        """[view, 4, 4]"""
+        return Pose(torch.stack([view.get_pose().world_from_cam for view in self.views]))
+
+    @cached_property
+    def depth(self) -> tuple[DepthFile | None, ...]:
+        """One per view, None where a view has none; empty if no view has any."""
+        files = tuple(view.depth if isinstance(view.depth, DepthFile) else None for view in self.views)
+        return files if any(files) else ()
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.views)
 
     @property
     def summary(self) -> str:
@@ -86,26 +100,6 @@ class PosedScene:
             raise ValueError(f"{self.folder}: {what} named {name!r}; it has {some}")
         return matches[0]
 
-    def get_view(self, view: int) -> CalibratedView:
-        """Return camera and pose of a view."""
-        return CalibratedView(self.names[view], self.cameras[view], self.poses[view], self.kind)
-
-    def load_mask(self, view: int) -> Bool[Tensor, "h w"] | None:
-        """Read which pixels of a view may be used; None: all. OSError or ValueError if the mask cannot be used."""
-        mask = self.masks[view] if self.masks else None
-        return None if mask is None else mask.load()
-
-    def load_photo(self, view: int) -> Float[Tensor, "3 h w"]:
-        """Read the photograph of a view in [0, 1], the way up that its camera was calibrated for.
-
-        OSError if it cannot be read, ValueError if it does not have the size that its camera takes.
-        """
-        path, camera = self.images[view], self.cameras[view]
-        photo = read_photo(path)
-        if not _has_size(camera, photo.shape[-1], photo.shape[-2]):
-            photo = _orient_for_camera(path, camera).load()
-        return photo
-
 
 def resolve_inside(folder: Path, name: str) -> Path:
     """Return the path of a file that a document names; ValueError if it leads out of the folder."""
@@ -126,52 +120,18 @@ def find_covisibility_file(folder: Path) -> Path | None:
     return next(iter(sorted(folder.glob("covisibility/v0/*.npy"))), None)
 
 
-def check_photos(names: Sequence[str], images: Sequence[Path], cameras: Sequence[Camera]) -> None:
+def check_images(names: Sequence[str], images: Sequence[Path], cameras: Sequence[Camera]) -> None:
     """Check that images exist and have the size that their camera takes; ValueError names the first that does not."""
     missing = [name for name, path in zip(names, images, strict=True) if not path.is_file()]
     if missing:
         some = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
-        raise ValueError(
-            f"{len(missing)} of {len(names)} images are missing: {some}; looked for {_find_first_missing(images)}"
-        )
+        first = next(path for path in images if not path.is_file())
+        raise ValueError(f"{len(missing)} of {len(names)} images are missing: {some}; looked for {first}")
     for path, camera in zip(images, cameras, strict=True):
         check_photo_size(path, camera)
 
 
 def check_photo_size(path: Path, camera: Camera) -> None:
     """Check that a photograph has the size that its camera takes, as stored or upright."""
-    if not _has_size(camera, *read_photo_size(path)):
-        _orient_for_camera(path, camera)
-
-
-def _orient_for_camera(path: Path, camera: Camera) -> Photo:
-    """Return a photograph the way up that its camera was calibrated for; ValueError if neither has its size."""
-    photo = orient_photo(Photo.from_file(path, path.name), (camera.width, camera.height), ignores_exif=True)
-    if not _has_size(camera, photo.width, photo.height):
-        turned = (photo.height, photo.width) == (camera.width, camera.height)
-        hint = "it is stored turned by 90°" if turned else "resize image and calibration together"
-        raise ValueError(
-            f"{path} is {photo.width}×{photo.height} px, but its camera takes {camera.width}×{camera.height}: {hint}"
-        )
-    return photo
-
-
-def _has_size(camera: Camera, width: int, height: int) -> bool:
-    return (width, height) == (camera.width, camera.height)
-
-
-def check_depth_size(path: Path, depth: Float[Tensor, "h w"], camera: Camera) -> None:
-    """Check that a depth map has the shape of its photograph; it may be coarser or finer."""
-    height, width = depth.shape
-    wrong = max(
-        abs(width * camera.height / camera.width - height), abs(height * camera.width / camera.height - width)
-    )
-    if wrong > 1:
-        raise ValueError(
-            f"{path} is {width}×{height} px, its photograph {camera.width}×{camera.height}: not of one shape; "
-            "make depth maps for the photographs as they are"
-        )
-
-
-def _find_first_missing(images: Sequence[Path]) -> Path:
-    return next(path for path in images if not path.is_file())
+    if read_photo_size(path) != (camera.width, camera.height):
+        orient_for_camera(path, camera)

@@ -13,8 +13,7 @@ from g_ray.cameras.camera import Camera
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.formats.calibration_source import CalibrationSource, Example, Lens
-from g_ray.formats.documents import ParsedFile
-from g_ray.media.arrays import load_array
+from g_ray.formats.documents import ParsedFile, load_array
 from g_ray.media.photos import Photo
 from g_ray.runtime.files import atomic_path
 

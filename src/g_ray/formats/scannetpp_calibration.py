@@ -11,12 +11,13 @@ from pathlib import Path
 import torch
 
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
-from g_ray.formats.calibration_source import CalibratedView, CalibrationSource, Example, Lens
+from g_ray.formats.calibration_source import CalibrationSource, Example, Lens
 from g_ray.formats.colmap.colmap_model import is_model
 from g_ray.formats.colmap.colmap_scene import read_lenses
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.nerfstudio import TRANSFORMS, read_nerfstudio
 from g_ray.media.photos import Photo
+from g_ray.media.view import View
 from g_ray.runtime.files import write_atomically
 
 DSLR, DSLR_NERFSTUDIO, IPHONE = Path("dslr/colmap"), Path("dslr/nerfstudio"), Path("iphone/colmap")
@@ -55,9 +56,7 @@ class ScanNetPPSource(CalibrationSource):
             lenses += read_lenses(folder / IPHONE)
         return cls(folder, lenses, notes)
 
-    def find_camera(
-        self, photo: Photo, resize: bool = False, label: str | None = None
-    ) -> CalibratedView | None:
+    def find_camera(self, photo: Photo, resize: bool = False, label: str | None = None) -> View | None:
         if any("undistorted" in part for part in photo.place.parts):
             raise ValueError(
                 f"{photo.name} is an undistorted image, and {self.path} has the cameras of the original ones: "

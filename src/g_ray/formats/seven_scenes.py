@@ -11,6 +11,7 @@ unless frame-000000.depth.proj.png has it in the color camera already. A folder 
 recorder's whose depth is registered to color: one camera and one pose for both.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,15 +21,16 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
+from g_ray.cameras.camera import Camera
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.calibration_source import CalibrationSource, Example, Lens
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.frames import find_nearest_rotation
-from g_ray.formats.posed_scene import PosedScene, check_photos, find_covisibility_file
+from g_ray.formats.posed_scene import PosedScene, check_images, find_covisibility_file
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import DepthFile
-from g_ray.media.depth_registration import register_depth
 from g_ray.media.images import read_photo_size
+from g_ray.media.view import View
 from g_ray.runtime.files import write_atomically
 
 POSE = ".pose.txt"
@@ -83,25 +85,20 @@ def read_seven_scenes(folder: Path, check: bool = True) -> PosedScene:
         raise ValueError(f"{images[0]}: no such image; check its name and folder")
     is_kinect = _is_kinect(folder, images[0])
     camera = _make_kinect(COLOR_FOCAL_PX).to(torch.float64) if is_kinect else _read_camera(folder, images[0])
-    cameras = (camera,) * len(stems)
     if check:
-        check_photos(names, images, cameras)
+        check_images(names, images, (camera,) * len(stems))
     poses = Pose(torch.stack([_read_pose(folder / f"{stem}{POSE}") for stem in stems]))
     if is_kinect:
         poses = poses @ Pose(torch.tensor(COLOR_FROM_DEPTH, dtype=torch.float64)).inverse()
-    depth = tuple(_find_depth(folder, stem, is_kinect) for stem in stems)
-    has_depth = any(file.path.is_file() for file in depth)
-    return PosedScene(
-        folder,
-        "7-Scenes",
-        names,
-        images,
-        cameras,
-        poses,
-        notes=(_describe(is_kinect, depth if has_depth else ()),),
-        depth=depth if has_depth else (),
-        covisibility=find_covisibility_file(folder),
-    )
+    depth = [_find_depth(folder, stem, is_kinect) for stem in stems]
+    if not any(file.path.is_file() for file in depth):
+        depth = []
+    views = [
+        View(name, camera, poses[index], "7-Scenes", image, depth=depth[index] if depth else None)
+        for index, (name, image) in enumerate(zip(names, images, strict=True))
+    ]
+    notes = (_describe(is_kinect, depth),)
+    return PosedScene(folder, "7-Scenes", tuple(views), notes, find_covisibility_file(folder))
 
 
 def _is_kinect(folder: Path, image: Path) -> bool:
@@ -126,7 +123,7 @@ def _find_depth(folder: Path, stem: str, is_kinect: bool) -> DepthFile:
     return file_type(folder / f"{stem}{DEPTH}", "z", MILLIMETER, NOTHING)
 
 
-def _describe(is_kinect: bool, depth: tuple[DepthFile, ...]) -> str:
+def _describe(is_kinect: bool, depth: Sequence[DepthFile]) -> str:
     """Say which camera is whose, and which depth has been moved."""
     if not is_kinect:
         return f"7-Scenes format: {INTRINSICS} is taken for color and depth, which is taken as registered to color"
@@ -189,10 +186,7 @@ class SevenScenesSource(CalibrationSource):
     @classmethod
     def open(cls, file: ParsedFile) -> "SevenScenesSource":
         scene = read_seven_scenes(file.path, check=False)
-        lenses = [
-            Lens.from_camera(name, camera, scene.poses[index])
-            for index, (name, camera) in enumerate(zip(scene.names, scene.cameras, strict=True))
-        ]
+        lenses = [Lens.from_camera(view.name, view.camera, view.pose) for view in scene.views]
         return cls(file.path, lenses, scene.notes)
 
     @classmethod
@@ -203,3 +197,44 @@ class SevenScenesSource(CalibrationSource):
         write_atomically(folder / INTRINSICS, "585 0 320\n0 585 240\n0 0 1\n")
         write_atomically(folder / "frame-000000.pose.txt", "1 0 0 0.5\n0 1 0 0\n0 0 1 2\n0 0 0 1\n")
         return Example(folder, name, _make_kinect(COLOR_FOCAL_PX).to(torch.float64))
+
+
+# Depth as another camera next to the depth camera would see it
+
+
+SAME_SURFACE = 0.03
+"""Relative difference of two depths up to which the pixel between them may lie on the same surface."""
+
+
+def register_depth(
+    depth: Float[Tensor, "h w"], source: Camera, target: Camera, target_from_source: Pose
+) -> Float[Tensor, "height width"]:
+    """Move a map of z-depth into another camera; 0 means none, in both.
+
+    Every pixel becomes a point, lands in the pixel of the target that contains its projection, and the nearest point
+    wins. A pixel that rounding left empty between two opposite neighbors of one surface gets their mean.
+    """
+    rays, valid = source.unproject_grid()
+    known = valid & torch.isfinite(depth) & (depth > 0) & (rays[..., 2] > 0)
+    rays = rays[known]
+    points = rays * (depth[known].to(rays) / rays[:, 2])[:, None]
+    moved = target_from_source.apply(points)
+    pixels, seen = target.project(moved)
+    column, row = pixels.floor().long().unbind(-1)
+    inside = (column >= 0) & (column < target.width) & (row >= 0) & (row < target.height)
+    keep = seen & inside & (moved[:, 2] > 0)
+    nearest = moved.new_full((target.height * target.width,), torch.inf)
+    nearest.scatter_reduce_(0, (row * target.width + column)[keep], moved[keep, 2], "amin")
+    splat = torch.where(torch.isfinite(nearest), nearest, 0.0).reshape(target.height, target.width)
+    return _fill_pinpricks(splat).to(depth.dtype)
+
+
+def _fill_pinpricks(depth: Float[Tensor, "h w"]) -> Float[Tensor, "h w"]:
+    """Fill empty pixels between two filled neighbors, left and right or above and below, that lie on one surface."""
+    for axis in (0, 1):  # one after the other, so that crossing gaps close too
+        padded = torch.nn.functional.pad(depth, (1, 1, 0, 0) if axis == 1 else (0, 0, 1, 1))
+        one, other = padded.narrow(axis, 0, depth.shape[axis]), padded.narrow(axis, 2, depth.shape[axis])
+        near, far = torch.minimum(one, other), torch.maximum(one, other)
+        between = (depth == 0) & (near > 0) & (far <= (1 + SAME_SURFACE) * near)
+        depth = torch.where(between, (near + far) / 2, depth)
+    return depth

@@ -1,6 +1,5 @@
-"""Read image files as tensors in [0, 1], turn them upright, and store photographs in the folder of a reconstruction."""
+"""Read image files as tensors in [0, 1], and turn them upright."""
 
-import shutil
 import struct
 import zlib
 from collections.abc import Iterator
@@ -12,10 +11,8 @@ import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 from PIL import Image, UnidentifiedImageError, features
+from PIL.PngImagePlugin import PngImageFile
 from torch import Tensor
-
-from g_ray.cameras.camera import Camera
-from g_ray.runtime.files import atomic_path
 
 FORMATS = (
     *("JPEG", "PNG", "TIFF", "BMP", "WEBP", "PPM", "JPEG2000", "GIF"),
@@ -27,11 +24,14 @@ ORIENTATION = 274
 """EXIF tag: how a viewer has to turn the stored pixels."""
 TURNED = (5, 6, 7, 8)
 """Orientations that exchange width and height."""
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+PNG_METADATA = (b"eXIf", b"tEXt", b"zTXt", b"iTXt")
+"""Chunks that may hold an orientation."""
 EIGHT_BIT = ("RGB", "RGBA", "L", "LA", "P", "CMYK", "YCbCr", "1", "HSV", "LAB", "PA", "RGBX", "La", "RGBa")
 """Modes that Pillow converts to 8-bit RGB without loss of range."""
 
 
-# What Pillow raises for damaged files, beside OSError: its decoders trust the numbers in a header.
+# What Pillow raises for damaged files, in addition to OSError: its decoders trust the numbers in a header.
 _DECODER_ERRORS = (
     *(
         OSError,
@@ -58,19 +58,39 @@ class ImageHeader:
 
 
 def read_header(path: Path) -> ImageHeader:
-    """Read size and orientation; OSError names a file that is no image.
-
-    Pillow decodes a whole PNG in search of its EXIF, so `read_photo_size` is faster where the size is enough.
-    """
+    """Read size and orientation without decoding the pixels; OSError names a file that is no image."""
     with open_photo(path) as image:
-        orientation = _read_orientation(image)
+        orientation = read_orientation(image)
         return ImageHeader(*_read_stored_size(image, orientation), orientation)
 
 
-def _read_orientation(image: Image.Image) -> int:
+def read_orientation(image: Image.Image) -> int:
     """Return the EXIF orientation; values that EXIF does not define, such as 0 of some editors, mean 1."""
-    orientation = image.getexif().get(ORIENTATION, 1)
+    # Pillow decodes a whole PNG in search of EXIF behind the pixels, where hardly any program writes it.
+    early = isinstance(image, PngImageFile) and not _has_late_metadata(image)
+    exif = Image.Image.getexif(image) if early else image.getexif()
+    orientation = exif.get(ORIENTATION, 1)
     return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
+
+
+def _has_late_metadata(image: PngImageFile) -> bool:
+    """Return whether a PNG has EXIF or text behind its pixels; only the heads of its chunks are read."""
+    file = image.fp
+    if file is None:
+        return False
+    place, late = file.tell(), False
+    file.seek(len(PNG_SIGNATURE))
+    while len(head := file.read(8)) == 8:
+        length, kind = struct.unpack(">I4s", head)
+        if kind == b"IDAT":
+            late = True
+        elif late and kind in PNG_METADATA:
+            break
+        file.seek(length + 4, 1)  # 4: its checksum
+    else:
+        late = False
+    file.seek(place)
+    return late
 
 
 def read_photo_size(path: Path) -> tuple[int, int]:
@@ -78,7 +98,7 @@ def read_photo_size(path: Path) -> tuple[int, int]:
     with open_photo(path) as image:
         if image.format != "TIFF":
             return image.size
-        return _read_stored_size(image, _read_orientation(image))
+        return _read_stored_size(image, read_orientation(image))
 
 
 def _read_stored_size(image: Image.Image, orientation: int) -> tuple[int, int]:
@@ -159,7 +179,7 @@ def rotate_upright(image: Shaped[Tensor, "c h w"], orientation: int) -> Shaped[T
 
 def _read_values(path: Path, image: Image.Image) -> np.ndarray:
     """Return stored pixels as float32 [h, w, 3] in [0, 1]."""
-    orientation = _read_orientation(image)
+    orientation = read_orientation(image)
     values = _convert_values(path, image)
     if image.format != "TIFF" or orientation == 1:
         return values
@@ -190,45 +210,3 @@ def _find_white(path: Path, mode: str, luminance: np.ndarray) -> float:
         f"{path}: pixels of mode {mode} with values from {low:g} to {high:g}; "
         "give 8 or 16 bits per channel, or floats between 0 and 1"
     )
-
-
-# Photographs in the folder of a reconstruction: upright, 8 bits, of the size that their camera has.
-
-
-PhotoLike = Path | Float[Tensor, "3 _ _"]
-"""An image file whose stored pixels are wanted, or red, green and blue in [0, 1]."""
-
-JPEG_QUALITY = 95
-
-
-def store_photo(photo: PhotoLike, path: Path, camera: Camera) -> None:
-    """Write a photograph to `path`: a file is copied bit by bit if it can be, and encoded again if not."""
-    if isinstance(photo, Path):
-        if photo.absolute() == path.absolute():
-            return
-        _check_size(path, camera, *read_photo_size(photo))
-        if _can_copy(photo, path):
-            with atomic_path(path) as scratch:
-                shutil.copyfile(photo, scratch)
-            return
-        photo = read_photo(photo)
-    _check_size(path, camera, photo.shape[2], photo.shape[1])
-    pixels = (255 * photo.clamp(0, 1)).round().byte().movedim(0, -1).numpy(force=True)
-    with atomic_path(path) as scratch:
-        Image.fromarray(pixels).save(scratch, quality=JPEG_QUALITY)  # lossless formats ignore the quality
-
-
-def _can_copy(photo: Path, path: Path) -> bool:
-    with open_photo(photo) as image:
-        orientation, mode = _read_orientation(image), image.mode
-    # A copied orientation tag would turn the pixels again in every program that opens the copy.
-    if orientation != 1:
-        raise ValueError(f"{photo} is stored turned (EXIF orientation); give its upright pixels instead")
-    return mode == "RGB" and photo.suffix.lower() == path.suffix.lower()
-
-
-def _check_size(path: Path, camera: Camera, width: int, height: int) -> None:
-    if (width, height) != (camera.width, camera.height):
-        raise ValueError(
-            f"{path}: a photograph of {width}×{height} px, but its camera takes {camera.width}×{camera.height}"
-        )

@@ -10,16 +10,17 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.media import video
 from g_ray.media.images import TURNED, check_decodable, read_header, read_photo
+from g_ray.rays.resample import resample_image
 from g_ray.runtime.out_folder import is_output
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".pgm", ".jp2", ".avif")
@@ -55,28 +56,56 @@ DEPTH_ENDINGS = (".depth.png", ".depth.proj.png")
 
 @runtime_checkable
 class Loadable(Protocol):
-    """A photograph that is read when it is needed, e.g. a `Photo`."""
+    """An image or a mask that is read when it is needed, e.g. a `Photo`."""
 
-    def load(self) -> Float[Tensor, "3 h w"]:
-        """Read red, green and blue in [0, 1]."""
+    def load(self) -> Tensor:
+        """Read the pixels: red, green and blue in [0, 1] of an image, which ones may be used of a mask."""
         ...
 
 
-Image = Loadable | Float[Tensor, "3 _ _"]
-"""A photograph that can be loaded, or its red, green and blue in [0, 1]."""
+class ReducedCopies:
+    """Small copies of one photograph, so that it is decoded once for all sizes that are needed.
+
+    Whoever needs a copy says so beforehand (`expect`). The next time the photograph is decoded, for whatever purpose,
+    all expected copies are made from it; each is released when it has been taken as often as it was expected.
+    """
+
+    def __init__(self) -> None:
+        self._expected: Counter[int] = Counter()
+        self._copies: dict[int, Float[Tensor, "3 h w"]] = {}
+
+    def expect(self, long_side: int) -> None:
+        self._expected[long_side] += 1
+
+    def make(self, image: Float[Tensor, "3 h w"]) -> None:
+        """Make the copies that are expected and not there yet."""
+        for long_side in +self._expected:
+            if long_side not in self._copies:
+                self._copies[long_side] = reduce_image(image, long_side)
+
+    def take(self, long_side: int) -> Float[Tensor, "3 h w"] | None:
+        """Return a copy if it is there."""
+        copy = self._copies.get(long_side)
+        self._expected[long_side] -= 1
+        if self._expected[long_side] <= 0:
+            self._copies.pop(long_side, None)
+        return copy
 
 
-@runtime_checkable
-class LoadableMask(Protocol):
-    """A mask that is read when it is needed."""
+def reduce_image(image: Float[Tensor, "3 _ _"], long_side: int) -> Float[Tensor, "3 h w"]:
+    """Return an image whose longer side has at most `long_side` pixels, antialiased."""
+    height, width = image.shape[-2:]
+    if max(width, height) <= long_side:
+        return image
+    return resample_image(image, *fit_size(width, height, long_side)).clamp(0, 1)
 
-    def load(self) -> Bool[Tensor, "h w"]:
-        """Read which pixels may be used."""
-        ...
 
-
-Mask = LoadableMask | Bool[Tensor, "_ _"]
-"""Pixels of a photograph that may be used, loaded or not."""
+def fit_size(width: int, height: int, long_side: int) -> tuple[int, int]:
+    """Return width and height, reduced so that the longer side has at most `long_side` pixels."""
+    longest = max(width, height)
+    if longest <= long_side:
+        return width, height
+    return max(2, round(width * long_side / longest)), max(2, round(height * long_side / longest))
 
 
 @dataclass(frozen=True)
@@ -95,6 +124,7 @@ class Photo:
     """Whether `load` turns the stored pixels by `orientation`."""
     time: int | None = None
     """Time stamp of a frame in its video."""
+    copies: ReducedCopies = field(default_factory=ReducedCopies, init=False, repr=False, compare=False)
 
     @classmethod
     def from_file(cls, path: Path, name: str, upright: bool = True) -> "Photo":
@@ -106,8 +136,16 @@ class Photo:
     def load(self) -> Float[Tensor, "3 h w"]:
         """Read red, green and blue in [0, 1]; OSError names a file that is damaged."""
         if self.time is not None:
-            return video.read_frame(self.path, self.time)
-        return read_photo(self.path, self.orientation if self.upright else 1)
+            image = video.read_frame(self.path, self.time)
+        else:
+            image = read_photo(self.path, self.orientation if self.upright else 1)
+        self.copies.make(image)
+        return image
+
+    def load_copy(self, long_side: int) -> Float[Tensor, "3 h w"]:
+        """Read the photograph with at most `long_side` pixels on its longer side, from `copies` if it is there."""
+        copy = self.copies.take(long_side)
+        return reduce_image(self.load(), long_side) if copy is None else copy
 
     @property
     def is_turned(self) -> bool:

@@ -4,7 +4,6 @@ A new model is a file with a `Predictor` and a line in MODELS; nothing here impo
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -36,7 +35,7 @@ def _make_network(settings: ModelSettings) -> "Predictor":
     """The reconstruction network."""
     from g_ray.predictors.network_predictor import NetworkPredictor
 
-    return NetworkPredictor.from_settings(replace(settings, place_by=settings.place_by or "matches"))
+    return NetworkPredictor.from_settings(settings)
 
 
 MODELS: "dict[str, Callable[[ModelSettings], Predictor]]" = {
@@ -52,24 +51,13 @@ def make_predictor(name: str | None, settings: ModelSettings | None = None) -> "
     name = name or choose_model(settings)
     if name not in MODELS:
         raise ValueError(f"unknown model {name!r}: choose one of {', '.join(MODELS)}")
-    asks_network = settings.fill is not None or settings.unplaced is not None
-    if name == "stereo" and settings.weights is not None and not asks_network:
-        raise ValueError("--model stereo has no weights: leave out --weights, or add --fill network")
-    if name != "stereo" and asks_network:
-        raise ValueError(f"--fill and --unplaced add a network to stereo: leave them out with --model {name}")
-    if name != "network" and settings.place_by is not None:
-        raise ValueError(f"--place-by is for --model network: leave it out with --model {name}")
-    if name == "network" and settings.refine:
-        raise ValueError("--refine is for other models: leave it out, --model network has --place-by")
-    if name not in PEERS and settings.lenses == "predicted":
-        raise ValueError(f"--model {name} finds no lenses: leave out --lenses predicted")
-    return MODELS[name](settings)
+    return MODELS[name](settings.adapt_to(name))
 
 
 def choose_model(settings: ModelSettings) -> str:
     """Return the model that the given weights belong to, or the default."""
-    if settings.weights is None or settings.fill is not None or settings.unplaced is not None:
+    if settings.weights is None or settings.adds_network:
         return DEFAULT_MODEL
-    from g_ray.predictors.detection import detect_model
+    from g_ray.predictors.network_predictor import detect_model
 
     return detect_model(settings.weights)

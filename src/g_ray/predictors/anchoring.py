@@ -20,6 +20,7 @@ from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity, fit_similarity_to_poses
 from g_ray.predictors.predictor import Progress, SceneInput
 from g_ray.sfm import SfMOptions, SparseScene, reconstruct_cameras, refine_poses, triangulate
+from g_ray.sfm.sfm_options import WORKING_SIZE
 
 MIN_POINTS = 10
 """Triangulated points of a view without which its depth keeps its scale."""
@@ -40,7 +41,7 @@ PAIR_SECONDS = 0.12
 def estimate_matching(cameras: Sequence[Camera], options: SfMOptions) -> tuple[int, float]:
     """Estimate how many pairs are matched, and the CPU seconds of features and matches."""
     pairs = len(cameras) * min(len(cameras) - 1, options.exhaustive_views) / 2
-    scale = sum(count_pixels(camera, options.max_image_size) / (1600 * 1200) for camera in cameras)
+    scale = sum(count_pixels(camera, WORKING_SIZE) / (1600 * 1200) for camera in cameras)
     return round(pairs), FEATURE_SECONDS * scale + PAIR_SECONDS * pairs
 
 
@@ -81,7 +82,7 @@ def keep_given_poses(
         given = Pose(torch.stack([_get(known[index]).world_from_cam.double() for index in rows]))
         similarity = fit_similarity_to_poses(ours, given)
         views = [view.transform(similarity) for view in views]
-    sparse = triangulate(*_list_inputs(scene), known, **_list_options(scene, options, work, progress))
+    sparse = triangulate(scene.views, **_list_options(options, work, progress))
     moved: list[ReconstructedView | None] = []
     reasons: list[str | None] = []
     for view, pose, found in zip(views, known, sparse.poses, strict=True):
@@ -102,9 +103,8 @@ def refine_views(
     progress: Progress,
 ) -> Anchored:
     """Adjust a peer's poses by bundle adjustment with the true lenses, if held-out tracks improve; scale its depth."""
-    refinement = refine_poses(
-        *_list_inputs(scene), [view.pose for view in views], **_list_options(scene, options, work, progress)
-    )
+    posed = [replace(given, pose=view.pose) for given, view in zip(scene.views, views, strict=True)]
+    refinement = refine_poses(posed, **_list_options(options, work, progress))
     outcome = "kept" if refinement.kept else "not kept"
     note = (
         f"refinement {outcome}: reprojection error of {refinement.held_out} held-out tracks "
@@ -138,9 +138,9 @@ def place_by_matches(
     `placed` says whether the views have poses of the network: photographs that matching cannot place then take those.
     """
     sparse = reconstruct_cameras(
-        *_list_inputs(scene),
+        scene.views,
         guess_poses=(lambda: [view.pose for view in views]) if placed else None,
-        **_list_options(scene, options, work, progress),
+        **_list_options(options, work, progress),
     )
     posed: list[ReconstructedView | None] = [
         None
@@ -237,16 +237,8 @@ def _collect_figures(sparse: SparseScene) -> dict[str, Any]:
     return {**sparse.compute_statistics(), "long_side_px": float(sides.median())}
 
 
-def _list_inputs(scene: SceneInput) -> tuple[list[Any], list[Any]]:
-    return [view.get_photo() for view in scene.views], [view.camera for view in scene.views]
-
-
-def _list_options(
-    scene: SceneInput, options: SfMOptions, work: Path | None, progress: Progress
-) -> dict[str, Any]:
+def _list_options(options: SfMOptions, work: Path | None, progress: Progress) -> dict[str, Any]:
     return {
-        "names": [view.name for view in scene.views],
-        "masks": [view.load_mask() for view in scene.views],
         "options": options,
         "work_folder": None if work is None else work / "sfm",
         "report": progress,

@@ -11,9 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.export.reconstructed_view import ReconstructedView
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import fit_similarity_robustly
+from g_ray.media.view import View
 from g_ray.predictors.model_settings import OVERLAP
 from g_ray.runtime.files import atomic_path
 
@@ -23,7 +23,7 @@ SAMPLES = 20_000
 MAX_DISAGREEMENT = 0.1
 """Share of depth by which two chunks may disagree before users are told."""
 
-FewViews = Callable[[Sequence[CalibratedView]], list[ReconstructedView]]
+FewViews = Callable[[Sequence[View]], list[ReconstructedView]]
 """Predicts views that fit into memory together, in a world of their own."""
 
 
@@ -51,7 +51,7 @@ class StoredChunks:
         self.folder = folder
 
     def load(
-        self, chunk: int, numbers: Sequence[int], views: Sequence[CalibratedView]
+        self, chunk: int, numbers: Sequence[int], views: Sequence[View]
     ) -> list[ReconstructedView] | None:
         """Load a chunk with the views of these numbers; None if it is not finished, or its file is damaged."""
         try:
@@ -78,7 +78,7 @@ class StoredChunks:
 
 def predict_chunks(
     predict: FewViews,
-    views: Sequence[CalibratedView],
+    views: Sequence[View],
     chunks: Sequence[Sequence[int]],
     work: StoredChunks | None = None,
     progress: Callable[[int, int], None] = lambda done, chunks: None,
@@ -97,7 +97,7 @@ def predict_chunks(
 
 
 def _restore_view(
-    view: CalibratedView,
+    view: View,
     ray_depth: torch.Tensor,
     confidence: torch.Tensor,
     valid: torch.Tensor,

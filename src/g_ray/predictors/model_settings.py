@@ -1,6 +1,10 @@
-"""How models are run. This module does not import torch, so that the command line can show the options at once."""
+"""How models are run, and which setting belongs to which model.
 
-from dataclasses import dataclass
+This module does not import torch, so that the command line can show the options at once.
+"""
+
+import math
+from dataclasses import dataclass, replace
 from typing import Literal
 
 WEIGHTS = "g-ray-photos"
@@ -71,3 +75,37 @@ class ModelSettings:
     def __post_init__(self) -> None:
         if self.at_once is not None and self.at_once < MIN_CHUNK:
             raise ValueError(f"--at-once {self.at_once}: chunks need {MIN_CHUNK} views or more to be joined")
+        if self.max_memory is not None and not 0 < self.max_memory < math.inf:
+            raise ValueError(f"--max-memory {self.max_memory} GiB: give a number above 0")
+        if self.at_once is not None and self.max_memory is not None:
+            raise ValueError("--at-once and --max-memory both fix the views in a chunk: give one of them")
+        if self.size is not None and self.size < 1:
+            raise ValueError(f"--size {self.size}: give a number of pixels")
+
+    @property
+    def adds_network(self) -> bool:
+        """Whether a network completes what stereo leaves open."""
+        return self.fill is not None or self.unplaced is not None
+
+    def adapt_to(self, model: str) -> "ModelSettings":
+        """Return the settings with the defaults of a model; ValueError for one that the model would ignore."""
+        if model == "stereo" and not self.adds_network:
+            if self.weights is not None:
+                raise ValueError("--model stereo has no weights: leave out --weights, or add --fill network")
+            if self.at_once is not None or self.precision != "fp32":
+                raise ValueError("--model stereo is no network: leave out --at-once and --precision")
+        if model != "stereo" and self.adds_network:
+            raise ValueError(
+                f"--fill and --unplaced add a network to stereo: leave them out with --model {model}"
+            )
+        if model != "network" and self.place_by is not None:
+            raise ValueError(f"--place-by is for --model network: leave it out with --model {model}")
+        if model == "network" and self.refine:
+            raise ValueError("--refine is for other models: leave it out, --model network has --place-by")
+        if model in ("stereo", "network") and self.lenses == "predicted":
+            raise ValueError(f"--model {model} finds no lenses: leave out --lenses predicted")
+        if model not in ("stereo", "network", "vggt") and self.precision == "int8":
+            raise ValueError(f"--model {model} runs in its own code, which has no int8: use fp32 or bf16")
+        if model == "network":
+            return replace(self, weights=self.weights or WEIGHTS, place_by=self.place_by or "matches")
+        return self

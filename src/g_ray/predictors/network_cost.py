@@ -1,6 +1,7 @@
 """Estimate the operations and the memory of a reconstruction before it starts, and choose the size of its chunks."""
 
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,9 @@ from g_ray.cameras.camera import Camera
 from g_ray.models.dinov2 import DINOV2_SIZES
 from g_ray.models.inference import PatchFraming
 from g_ray.models.reconstruction_config import ReconstructionConfig
+from g_ray.nn.int8 import check_int8
+from g_ray.predictors.model_settings import Precision
+from g_ray.runtime.device import has_bf16_instructions
 
 BASE_MEMORY = 600 * 2**20
 """Bytes of a process that has imported torch and holds photographs and results of a small scene."""
@@ -111,3 +115,19 @@ def find_chunk_size(
     raise ValueError(
         f"{min(smallest, len(patches))} views need about {need / 2**30:.2f} GiB: raise --max-memory or lower --size"
     )
+
+
+# Arithmetic
+
+
+SLOW_BF16 = (
+    "--precision bf16: this CPU has no bf16 instructions, so that bf16 may be several times slower than fp32"
+)
+
+
+def check_precision(precision: Precision, device: torch.device) -> None:
+    """Warn of bf16 on a CPU that only imitates it; raise ValueError for int8 where it is not faster."""
+    if precision == "int8":
+        check_int8(device)
+    elif precision == "bf16" and device.type == "cpu" and not has_bf16_instructions():
+        warnings.warn(SLOW_BF16, stacklevel=2)

@@ -2,23 +2,26 @@
 
 import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from safetensors import SafetensorError, safe_open
 
 from g_ray.export.reconstructed_view import ReconstructedView
-from g_ray.formats.calibration_source import CalibratedView
+from g_ray.media.view import View
+from g_ray.models.foreign_weights import read_foreign
 from g_ray.models.inference import run_inference
 from g_ray.models.reconstruction_network import ReconstructionModel
-from g_ray.models.weights import find_file, load_reconstruction, read_untrained
+from g_ray.models.vggt import HUB_FILES, is_vggt
+from g_ray.models.weights import CONFIG, FILE, RECIPE, find_file, load_reconstruction, read_untrained
 from g_ray.predictors import network_cost
 from g_ray.predictors.anchoring import estimate_matching, place_by_matches
 from g_ray.predictors.chunks import StoredChunks, join_chunks, predict_chunks, split_into_chunks
-from g_ray.predictors.device_precision import check_precision
 from g_ray.predictors.model_settings import MIN_CHUNK, OVERLAP, WEIGHTS, ModelSettings, PlaceBy, Precision
+from g_ray.predictors.network_cost import check_precision
 from g_ray.predictors.predictor import Cost, Prior, Progress, SceneInput, ScenePrediction
 from g_ray.runtime.device import choose_device
 from g_ray.sfm import CannotMatch, SfMOptions
@@ -53,10 +56,12 @@ class NetworkPredictor:
         return "network"
 
     @staticmethod
-    def from_settings(settings: ModelSettings) -> "NetworkPredictor":
-        """Load the weights."""
+    def from_settings(
+        settings: ModelSettings, model: ReconstructionModel | None = None
+    ) -> "NetworkPredictor":
+        """Make the predictor of a network that is loaded already, or load the weights."""
         weights = settings.weights or WEIGHTS
-        model = load_network(weights, settings.device, settings.precision)
+        model = model or load_network(weights, settings.device, settings.precision)
         return NetworkPredictor(
             model,
             settings.size or model.config.long_side,
@@ -83,7 +88,7 @@ class NetworkPredictor:
             settings["weights_bytes"] = stat.st_size
         return settings
 
-    def count_at_once(self, views: Sequence[CalibratedView]) -> int:
+    def count_at_once(self, views: Sequence[View]) -> int:
         """Return the number of views in a chunk."""
         if self.max_memory is None:
             return min(self.at_once or len(views), len(views))
@@ -156,19 +161,19 @@ class NetworkPredictor:
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
 
-    def _count_patches(self, views: Sequence[CalibratedView]) -> list[int]:
+    def _count_patches(self, views: Sequence[View]) -> list[int]:
         return network_cost.count_patches([view.camera for view in views], self.size, self.model.config.patch)
 
     @staticmethod
     def _split(count: int, at_once: int) -> list[tuple[int, ...]]:
         return split_into_chunks(count, at_once, min(OVERLAP, at_once - 1))
 
-    def __call__(self, views: Sequence[CalibratedView]) -> list[ReconstructedView]:
+    def __call__(self, views: Sequence[View]) -> list[ReconstructedView]:
         """Predict a few views at once, at the network's own resolution."""
         try:
             inference = run_inference(
                 self.model,
-                [view.load_photo() for view in views],
+                [view.load_image() for view in views],
                 [view.camera for view in views],
                 size=self.size,
                 query_chunk=self.query_chunk,
@@ -224,3 +229,30 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or bool(
         re.search("out of memory|allocate memory", str(error))
     )
+
+
+# Which model weights belong to
+
+
+def detect_model(weights: str) -> str:
+    """Return "network" for weights of ours, "vggt" for VGGT's; ValueError for others."""
+    path = find_file(weights, HUB_FILES.get(weights, FILE))
+    names, is_ours = _read_names(path)
+    if is_ours:
+        return "network"
+    if is_vggt(dict.fromkeys(names)):
+        return "vggt"
+    raise ValueError(
+        f"{path} is neither a network of g-ray nor VGGT: say with --model which model it belongs to"
+    )
+
+
+def _read_names(path: Path) -> tuple[Iterable[str], bool]:
+    """Return the names of the tensors, and whether the file holds a config or a recipe of ours."""
+    if path.suffix != ".safetensors":
+        return read_foreign(path), False
+    try:
+        with safe_open(path, framework="pt") as file:
+            return list(file.keys()), bool({CONFIG, RECIPE} & (file.metadata() or {}).keys())
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a safetensors file: {error}") from None

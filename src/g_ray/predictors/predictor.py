@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from g_ray.export.reconstructed_view import ReconstructedView
-from g_ray.formats.calibration_source import CalibratedView
+from g_ray.media.view import View
 
 if TYPE_CHECKING:
     from g_ray.export.points import PointCloud
@@ -24,7 +24,7 @@ Progress = Callable[[str, float], None]
 class SceneInput:
     """Photographs with cameras; a view's `pose` and `mask` are given where they are known."""
 
-    views: Sequence[CalibratedView]
+    views: Sequence[View]
     rig: "Rig | None" = None
     """Cameras that move together."""
 

@@ -9,15 +9,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.export.points import PointCloud
 from g_ray.export.reconstructed_view import ReconstructedView
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.geometry.pose import Pose
+from g_ray.media.view import View
 from g_ray.predictors.anchoring import count_pixels, estimate_matching
-from g_ray.predictors.fill import fill_views
 from g_ray.predictors.model_settings import ModelSettings
 from g_ray.predictors.network_predictor import NetworkPredictor
 from g_ray.predictors.predictor import Cost, Prior, Progress, SceneInput, ScenePrediction
@@ -29,12 +28,11 @@ from g_ray.stereo import (
     DepthMap,
     SparsePoints,
     StereoOptions,
-    StereoView,
     choose_sources,
     estimate_depths,
     fuse_points,
 )
-from g_ray.stereo.sweep import BAND
+from g_ray.stereo.sweep import BAND, MAX_HYPOTHESES
 
 # CPU seconds and bytes, measured on photographs of several sizes (docs: benchmarks).
 SWEEP_SECONDS = 1.1e-7
@@ -76,7 +74,7 @@ class StereoPredictor:
     def from_settings(settings: ModelSettings) -> "StereoPredictor":
         options = StereoOptions() if settings.size is None else StereoOptions(long_side=settings.size)
         network = None
-        if settings.fill is not None or settings.unplaced is not None:
+        if settings.adds_network:
             network = NetworkPredictor.from_settings(replace(settings, size=None, max_memory=None))
         return StereoPredictor(
             stereo=options,
@@ -124,7 +122,7 @@ class StereoPredictor:
         pixels = [count_pixels(view.camera, self.stereo.long_side) for view in scene.views]
         largest = max(view.camera.width * view.camera.height for view in scene.views)
         fixed_bytes = BASE_MEMORY + PHOTO_BYTES * largest + VIEW_BYTES * sum(pixels)
-        return fixed_bytes, VOLUME_BYTES * max(pixels) * self.stereo.hypotheses
+        return fixed_bytes, VOLUME_BYTES * max(pixels) * MAX_HYPOTHESES
 
     def predict(
         self, scene: SceneInput, work: Path | None = None, progress: Progress = lambda stage, share: None
@@ -137,7 +135,10 @@ class StereoPredictor:
         sparse, keeps_poses, figures = self._place_views(scene, work, progress)
         placed = list(sparse.registered)
         device = choose_device(self.device, 0)
-        views = [_load_stereo_view(scene.views[i], sparse.poses[i], self.stereo, device) for i in placed]
+        views = [
+            replace(scene.views[i], pose=sparse.poses[i]).limit_size(self.stereo.long_side).to(device)
+            for i in placed
+        ]
         points = _collect_sparse_points(sparse, placed)
         depths = self._estimate_depths(scene, views, points, work, progress)
         progress("fusion", 0.0)
@@ -152,7 +153,7 @@ class StereoPredictor:
             progress("fill", 0.0)
             predicted = _fill(self.fill, scene, placed, predicted, views)
             filled = sum(int(view.filled.sum()) for view in predicted if view and view.filled is not None)
-            figures["share_filled"] = filled / sum(view.image[0].numel() for view in views)
+            figures["share_filled"] = filled / sum(view.camera.width * view.camera.height for view in views)
         sides = [max(camera.width, camera.height) for camera in sparse.cameras]
         figures["long_side_px"] = float(np.median(sides))
         figures["share_with_depth"] = _measure_coverage(depths, views)
@@ -171,9 +172,10 @@ class StereoPredictor:
         self, scene: SceneInput, work: Path | None, progress: Progress
     ) -> tuple[SparseScene, bool, dict[str, Any]]:
         """Return poses and points, whether the poses are the given ones, and figures of a refinement."""
-        poses = [view.pose for view in scene.views]
-        keeps_poses = sum(pose is not None for pose in poses) >= 2
-        sparse = self._estimate_cameras(scene, poses if keeps_poses else None, work, progress)
+        keeps_poses = sum(view.pose is not None for view in scene.views) >= 2
+        for view in scene.views:
+            view.expect_copy(self.stereo.long_side)  # made when features are extracted
+        sparse = self._estimate_cameras(scene, keeps_poses, work, progress)
         self._check_points(sparse)
         figures: dict[str, Any] = {}
         if self.refine:
@@ -187,7 +189,7 @@ class StereoPredictor:
     def _estimate_depths(
         self,
         scene: SceneInput,
-        views: Sequence[StereoView],
+        views: Sequence[View],
         points: SparsePoints | None,
         work: Path | None,
         progress: Progress,
@@ -227,21 +229,17 @@ class StereoPredictor:
         return None
 
     def _estimate_cameras(
-        self, scene: SceneInput, poses: Sequence[Pose | None] | None, work: Path | None, progress: Progress
+        self, scene: SceneInput, keeps_poses: bool, work: Path | None, progress: Progress
     ) -> SparseScene:
-        photos = [view.get_photo() for view in scene.views]
-        cameras = [view.camera for view in scene.views]
         options = {
-            "names": [view.name for view in scene.views],
-            "masks": [view.load_mask() for view in scene.views],
             "options": self.sfm,
             "work_folder": None if work is None else work / "sfm",
             "report": progress,
             "guess_poses": None if self.unplaced is None else partial(_guess_poses, self.unplaced, scene),
         }
-        if poses is not None:
-            return triangulate(photos, cameras, poses, **options)
-        return reconstruct_cameras(photos, cameras, rig=scene.rig, **options)
+        if keeps_poses:
+            return triangulate(scene.views, **options)
+        return reconstruct_cameras(scene.views, rig=scene.rig, **options)
 
 
 class StoredDepths(MutableMapping[int, DepthMap]):
@@ -294,15 +292,6 @@ def _refine(
     return scene, figures, keeps_poses and not refinement.kept
 
 
-def _load_stereo_view(
-    view: CalibratedView, pose: Pose | None, options: StereoOptions, device: torch.device
-) -> StereoView:
-    """Load a photograph and its mask at the size at which depth is estimated."""
-    assert pose is not None
-    full = StereoView(view.load_photo(), view.camera, pose, view.load_mask())
-    return full.limit_size(options.long_side).to(device)
-
-
 def _collect_sparse_points(sparse: SparseScene, placed: Sequence[int]) -> SparsePoints | None:
     """Return the points with the views that observe them; None if there are none."""
     if not len(sparse.points):
@@ -316,11 +305,11 @@ def _collect_sparse_points(sparse: SparseScene, placed: Sequence[int]) -> Sparse
 
 
 def _fuse(
-    views: Sequence[StereoView],
+    views: Sequence[View],
     depths: Sequence[DepthMap],
     points: SparsePoints | None,
     placed: Sequence[int],
-    inputs: Sequence[CalibratedView],
+    inputs: Sequence[View],
     options: StereoOptions,
 ) -> PointCloud | None:
     """Fuse depth maps; None if no two views agree anywhere."""
@@ -341,11 +330,11 @@ def _fuse(
     )
 
 
-def _make_view(view: CalibratedView, stereo: StereoView, depth: DepthMap) -> ReconstructedView:
+def _make_view(view: View, stereo: View, depth: DepthMap) -> ReconstructedView:
     return ReconstructedView(
         view.name,
         stereo.camera.to("cpu"),
-        stereo.pose.to("cpu"),
+        stereo.get_pose().to("cpu"),
         depth.ray_depth.cpu(),
         depth.confidence.cpu(),
         depth.valid.cpu(),
@@ -358,7 +347,7 @@ def _fill(
     scene: SceneInput,
     placed: Sequence[int],
     predicted: Sequence[ReconstructedView | None],
-    views: Sequence[StereoView],
+    views: Sequence[View],
 ) -> list[ReconstructedView | None]:
     """Fill the placed views by a network that sees all of them."""
     inputs = SceneInput([replace(scene.views[i], pose=None) for i in placed])
@@ -376,20 +365,88 @@ def _guess_poses(network: NetworkPredictor, scene: SceneInput) -> list[Pose]:
     return [view.pose for view in views if view is not None]
 
 
-def _measure_coverage(depths: Sequence[DepthMap], views: Sequence[StereoView]) -> float:
+def _measure_coverage(depths: Sequence[DepthMap], views: Sequence[View]) -> float:
     """Return the share of usable pixels that have a depth."""
     pixels = sum(int(_find_usable(view).sum()) for view in views)
     return sum(int(depth.valid.sum()) for depth in depths) / max(1, pixels)
 
 
-def _find_usable(view: StereoView) -> Bool[Tensor, "h w"]:
-    valid = view.camera.unproject_grid()[1]
-    return valid if view.mask is None else valid & view.mask
+def _find_usable(view: View) -> Bool[Tensor, "h w"]:
+    valid, mask = view.camera.unproject_grid()[1], view.load_mask()
+    return valid if mask is None else valid & mask
 
 
 def _count_samples(pixels: float, sources: int, options: StereoOptions) -> float:
     """Pixels × hypotheses × sources that a sweep samples: the whole range, or half the resolution and then a band."""
-    whole = pixels * options.hypotheses * sources
+    whole = pixels * MAX_HYPOTHESES * sources
     if whole <= options.full_volume:
         return whole
     return whole / 8 + pixels * (2 * BAND + 1) * sources
+
+
+# Filling pixels without depth
+
+
+MIN_SHARED = 50
+"""Pixels with both depths without which a view is not filled."""
+ROUNDS = 10
+SHRINK = 0.1
+"""Confidence of filled pixels, as a share of the median of the view."""
+
+
+def fill_views(
+    views: Sequence[ReconstructedView | None],
+    predicted: Sequence[ReconstructedView],
+    usable: Sequence[Bool[Tensor, "h w"]],
+) -> list[ReconstructedView | None]:
+    """Fill the views; `filled` of a view marks the pixels whose depth is the network's."""
+    return [
+        None if view is None else _fill_view(view, other, pixels)
+        for view, other, pixels in zip(views, predicted, usable, strict=True)
+    ]
+
+
+def _fill_view(
+    view: ReconstructedView, predicted: ReconstructedView, usable: Bool[Tensor, "h w"]
+) -> ReconstructedView:
+    size = (view.camera.height, view.camera.width)
+    inverse = torch.where(predicted.valid, 1 / predicted.ray_depth.clamp_min(1e-9), 0.0)
+    # Networks see fewer pixels than stereo; inverse depth is smooth on planes, so it is what is interpolated.
+    guess = torch.nn.functional.interpolate(inverse[None, None], size, mode="bilinear", align_corners=False)[
+        0, 0
+    ]
+    known = torch.nn.functional.interpolate(predicted.valid[None, None].float(), size)[0, 0] > 0
+    both = view.valid & known & (guess > 0)
+    if int(both.sum()) < MIN_SHARED:
+        return view
+    scale, shift = fit_inverse_depth(guess[both], 1 / view.ray_depth[both])
+    aligned = scale * guess + shift
+    nearest = 1 / view.ray_depth[view.valid].min()
+    filled = usable & known & ~view.valid & (aligned > 0) & (aligned < nearest)
+    confidence = SHRINK * view.confidence[view.valid].median()
+    return replace(
+        view,
+        ray_depth=torch.where(filled, 1 / aligned.clamp_min(1e-9), view.ray_depth),
+        confidence=torch.where(filled, confidence, view.confidence),
+        valid=view.valid | filled,
+        filled=filled,
+    )
+
+
+def fit_inverse_depth(
+    source: Float[Tensor, "n"], target: Float[Tensor, "n"]
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """Fit target ≈ scale · source + shift robustly: iteratively reweighted least squares for the sum of |residuals|."""
+    source, target = source.double(), target.double()
+    weight = torch.ones_like(source)
+    for _ in range(ROUNDS):
+        total = weight.sum()
+        mean, goal = (weight * source).sum() / total, (weight * target).sum() / total
+        variance = (weight * (source - mean) ** 2).sum()
+        scale = (weight * (source - mean) * (target - goal)).sum() / variance.clamp_min(1e-30)
+        # A network that contradicts stereo in its order of depths gives one distance, not a mirrored scene.
+        scale = scale.clamp_min(0)
+        shift = goal - scale * mean
+        residual = (scale * source + shift - target).abs()
+        weight = 1 / residual.clamp_min(residual.median().clamp_min(1e-12) * 0.1)
+    return scale.float(), shift.float()

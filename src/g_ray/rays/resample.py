@@ -31,12 +31,23 @@ def resample(
             "resize them together"
         )
     changed = camera.resize(width, height, box)
-    left, top, right, bottom = map(float, box or (0, 0, camera.width, camera.height))
-    if (width, height) == (camera.width, camera.height) == (right, bottom) and (left, top) == (0, 0):
-        return image, changed  # the weights would be those of the identity
-    across = compute_resampling_weights(camera.width, width, left, right).to(image)
-    down = compute_resampling_weights(camera.height, height, top, bottom).to(image)
-    return down @ image @ across.mT, changed
+    return resample_image(image, width, height, box), changed
+
+
+def resample_image(
+    image: Float[Tensor, "*batch channel h w"],
+    width: int,
+    height: int,
+    box: Sequence[float | int] | None = None,
+) -> Float[Tensor, "*batch channel height width"]:
+    """Resample the part `box` of an image to a new size."""
+    rows, columns = image.shape[-2:]
+    left, top, right, bottom = map(float, box or (0, 0, columns, rows))
+    if (width, height) == (columns, rows) == (right, bottom) and (left, top) == (0, 0):
+        return image  # the weights would be those of the identity
+    across = compute_resampling_weights(columns, width, left, right).to(image)
+    down = compute_resampling_weights(rows, height, top, bottom).to(image)
+    return down @ image @ across.mT
 
 
 def compute_resampling_weights(

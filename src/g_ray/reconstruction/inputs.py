@@ -12,15 +12,16 @@ from typing import Literal
 from g_ray.calibration.assign import assign_cameras, find_calibration
 from g_ray.cameras.camera import Camera
 from g_ray.export.result import read_reconstruction
-from g_ray.formats.calibration_source import CalibratedView, rescale_camera
+from g_ray.formats.calibration_source import rescale_camera
 from g_ray.formats.cameras_json import CamerasJsonSource, read_cameras
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.masks import find_masks
 from g_ray.formats.posed_scene import PosedScene
 from g_ray.geometry.pose import Pose
 from g_ray.media.photos import Photo, check_photos, find_photos, orient_photo
+from g_ray.media.view import View
 from g_ray.reconstruction.alignment import scale_to_distance
-from g_ray.reconstruction.score import TrueView, read_truth
+from g_ray.reconstruction.score import read_truth
 from g_ray.sfm.rig import Rig, read_rig_cameras
 
 Report = Callable[[str], None]
@@ -45,7 +46,7 @@ class PhotoOptions:
 
 def read_views(
     images: Sequence[str], calibrations: Sequence[str], options: PhotoOptions, report: Report
-) -> list[CalibratedView]:
+) -> list[View]:
     """Find photographs and assign their cameras, in natural order of their names.
 
     Without calibrations, one beside the photographs is taken, or it is estimated (`find_calibration`).
@@ -69,7 +70,7 @@ def read_views(
             )
         return views
     # Photographs are turned by the time that they have cameras: masks must follow them.
-    turned = [view.photo for view in views if isinstance(view.photo, Photo)]
+    turned = [view.image for view in views if isinstance(view.image, Photo)]
     masks = find_masks(options.masks, turned, report)
     return [replace(view, mask=mask) for view, mask in zip(views, masks, strict=True)]
 
@@ -87,7 +88,7 @@ class KnownGeometry:
     """The known poses are in meters."""
     distance: tuple[int, int, float] | None = None
     """Two views, and the distance between their cameras in meters."""
-    truth: Sequence[TrueView | None] = ()
+    truth: Sequence[View | None] = ()
     """Known depth of views (`read_truth`); the scene is scored with it."""
 
     keep_poses: bool = True
@@ -116,7 +117,7 @@ class KnownGeometry:
 
 
 def collect_known(
-    views: Sequence[CalibratedView],
+    views: Sequence[View],
     *,
     poses: Literal["given", "align", "ignore"],
     metric: bool,
@@ -160,7 +161,7 @@ def collect_known(
     return KnownGeometry(known, metric, pair, true_views, keep_poses=poses == "given")
 
 
-def read_finished_views(folder: Path) -> tuple[list[CalibratedView], KnownGeometry]:
+def read_finished_views(folder: Path) -> tuple[list[View], KnownGeometry]:
     """Read the views of a finished result, with their poses as known ones, to add photographs to them."""
     result = read_reconstruction(folder)
     if not result.finished:
@@ -168,13 +169,13 @@ def read_finished_views(folder: Path) -> tuple[list[CalibratedView], KnownGeomet
     views = []
     for view in result.cameras():
         photo = Photo.from_file(result.get_image_path(view.name), view.name, upright=False)
-        views.append(replace(view, photo=photo))
+        views.append(replace(view, image=photo))
     return views, KnownGeometry([view.pose for view in views], metric=result.unit == "metre")
 
 
 def join_views(
-    old: Sequence[CalibratedView], known: KnownGeometry, new: Sequence[CalibratedView], report: Report
-) -> tuple[list[CalibratedView], KnownGeometry]:
+    old: Sequence[View], known: KnownGeometry, new: Sequence[View], report: Report
+) -> tuple[list[View], KnownGeometry]:
     """Put new photographs, whose poses are to be found, behind the views of a finished result."""
     names = {view.name for view in old}
     twice = [view.name for view in new if view.name in names]
@@ -186,7 +187,7 @@ def join_views(
     return views, replace(known, poses=[*known.poses, *(None for _ in new)])
 
 
-def read_rig(source: str, views: Sequence[CalibratedView]) -> Rig:
+def read_rig(source: str, views: Sequence[View]) -> Rig:
     """Read where cameras stand on a rig, and assign the photographs to them by their names."""
     path = Path(source)
     if not path.is_file():
@@ -207,7 +208,7 @@ def _find_distance(distance: tuple[str, str, float], names: list[str]) -> tuple[
 
 
 def _scale_poses(
-    poses: Sequence[Pose | None], pair: tuple[int, int, float], views: Sequence[CalibratedView]
+    poses: Sequence[Pose | None], pair: tuple[int, int, float], views: Sequence[View]
 ) -> list[Pose | None]:
     """Return estimated poses in meters, in which the cameras of two views are so far apart."""
     first, second, length = pair
@@ -219,11 +220,9 @@ def _scale_poses(
     return [None if pose is None else scale.transform_pose(pose) for pose in poses]
 
 
-def _read_truth_of_views(
-    folder: Path, views: Sequence[CalibratedView], report: Report
-) -> list[TrueView | None]:
+def _read_truth_of_views(folder: Path, views: Sequence[View], report: Report) -> list[View | None]:
     # Depth maps are made for stored pixels, and are not turned with the photographs.
-    turned = [view.name for view in views if isinstance(view.photo, Photo) and view.photo.is_turned]
+    turned = [view.name for view in views if isinstance(view.image, Photo) and view.image.is_turned]
     if turned:
         raise ValueError(
             f"--truth is about pixels as they are stored, but {turned[0]} is turned upright: add --as-stored"
@@ -242,14 +241,14 @@ def read_contexts(
     scene: PosedScene | None,
     report: Report,
     upright: bool = True,
-) -> list[CalibratedView]:
+) -> list[View]:
     """Read photographs with camera and pose, from a calibration or a scene folder, in the order given."""
     twice = next((photo for photo in photos if photos.count(photo) > 1), None)
     if twice is not None:
         raise ValueError(f"--context names {twice} twice: give every photograph once")
     if scene is not None:
         indices = [scene.find_index(photo) for photo in photos]
-        return [replace(scene.get_view(index), photo=scene.load_photo(index)) for index in indices]
+        return [scene.views[index] for index in indices]
     assert calibration is not None
     paths = [Path(photo) for photo in photos]
     if CamerasJsonSource.recognizes(ParsedFile(calibration)):
@@ -267,9 +266,7 @@ def read_contexts(
     return views
 
 
-def _match_cameras(
-    paths: Sequence[Path], cameras: Sequence[CalibratedView], file: Path, report: Report
-) -> list[CalibratedView]:
+def _match_cameras(paths: Sequence[Path], cameras: Sequence[View], file: Path, report: Report) -> list[View]:
     """Match cameras by the names of photographs, with or without suffix; in order if no name fits and counts agree."""
     by_name = {camera.name: camera for camera in cameras}
     matches = [by_name.get(path.name) or by_name.get(path.stem) for path in paths]
@@ -287,16 +284,16 @@ def _match_cameras(
     )
 
 
-def _attach_photo(view: CalibratedView, path: Path, file: Path, upright: bool) -> CalibratedView:
+def _attach_photo(view: View, path: Path, file: Path, upright: bool) -> View:
     photo = Photo.from_file(path, path.name, upright)
     photo = orient_photo(photo, (view.camera.width, view.camera.height))
     try:
-        return replace(view, camera=rescale_camera(view.camera, photo, resize=False), photo=photo)
+        return replace(view, camera=rescale_camera(view.camera, photo, resize=False), image=photo)
     except ValueError as error:
         raise ValueError(f"{file}: camera {view.name!r}: {error}") from None
 
 
-def read_targets(target: str, scene: PosedScene | None) -> list[CalibratedView]:
+def read_targets(target: str, scene: PosedScene | None) -> list[View]:
     """Read cameras with poses, from a file, or those of one image of the scene."""
     cameras = _read_target_cameras(target, scene)
     without = next((camera.name for camera in cameras if camera.pose is None), None)
@@ -315,7 +312,7 @@ def choose_lens(target: str | None, scene: PosedScene | None, default: Camera) -
     return cameras[0].camera
 
 
-def _read_target_cameras(target: str, scene: PosedScene | None) -> list[CalibratedView]:
+def _read_target_cameras(target: str, scene: PosedScene | None) -> list[View]:
     if Path(target).suffix == ".json":
         cameras = read_cameras(target)
         if not cameras:
@@ -323,4 +320,4 @@ def _read_target_cameras(target: str, scene: PosedScene | None) -> list[Calibrat
         return cameras
     if scene is None:
         raise ValueError(f"--target {target}: give a .json file with cameras (image names go with --scene)")
-    return [scene.get_view(scene.find_index(target))]
+    return [replace(scene.views[scene.find_index(target)], image=None)]

@@ -1,37 +1,52 @@
 """Reconstruct photographs with cameras, in four steps: inputs, prediction, alignment and assembly, writing.
 
-1. Inputs: every photograph with its camera becomes a `CalibratedView` (`g_ray.reconstruction.inputs`).
+1. Inputs: every photograph with its camera is a `View` (`g_ray.reconstruction.inputs`).
 2. A model predicts poses and depth (`g_ray.predictors`).
 3. The scene is brought to what is known of it (`g_ray.reconstruction.alignment`), scored and judged
    (`g_ray.reconstruction.verdict`).
 4. `Reconstruction.save` writes the files (`g_ray.export`).
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Int
 
 from g_ray.cameras.camera import Camera
+from g_ray.export.export_options import ExportOptions
 from g_ray.export.reconstructed_view import ReconstructedView
-from g_ray.export.result import FeatureTracks, Reconstruction, Unit
-from g_ray.formats.calibration_source import CalibratedView
+from g_ray.export.result import (
+    FeatureTracks,
+    Reconstruction,
+    Unit,
+    check_view_names,
+    write_views,
+)
+from g_ray.export.write_files import write_masks
 from g_ray.geometry.similarity import Similarity
-from g_ray.media.photos import Image, Mask
+from g_ray.media.photos import Photo
+from g_ray.media.view import Image, Mask, View
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.predictors import ModelSettings, choose_model, make_predictor
 from g_ray.predictors.model_settings import WEIGHTS, PlaceBy, Precision
+from g_ray.predictors.network_cost import format_estimate
 from g_ray.predictors.network_predictor import NetworkPredictor, load_network
 from g_ray.predictors.predictor import Predictor, Progress, SceneInput, ScenePrediction, check_priors
 from g_ray.reconstruction.alignment import Alignment, align_to_poses, scale_to_distance
 from g_ray.reconstruction.inputs import KnownGeometry
 from g_ray.reconstruction.score import score_views
 from g_ray.reconstruction.verdict import judge
+from g_ray.runtime.files import write_json
+from g_ray.runtime.out_folder import RESULT, UNFINISHED, check_out, read_mark
 from g_ray.sfm.rig import Rig
-from g_ray.viewer.reconstruction_report import write_report
+from g_ray.viewer.reconstruction_report import SIDE, write_report
 
 __all__ = ["WEIGHTS", "KnownGeometry", "Reconstruction", "load_network", "reconstruct", "reconstruct_views"]
 
@@ -74,7 +89,7 @@ def reconstruct(
     sources = sources or ["given"] * len(images)
     masks = masks or [None] * len(images)
     views = [
-        CalibratedView(name, camera, None, source, image, mask)
+        View(name, camera, None, source, image, mask)
         for name, camera, source, image, mask in zip(names, cameras, sources, images, masks, strict=True)
     ]
     if model is None or isinstance(model, str):
@@ -100,25 +115,15 @@ def _make_predictor(
     """Make a model by its name; unlike on the command line, our network may be loaded already or have a chunk size."""
     is_loaded = isinstance(weights, ReconstructionModel)
     name = name or ("network" if is_loaded else choose_model(settings))
-    if name == "network":
-        if settings.refine:
-            raise ValueError("model 'network' has place_by: leave out refine")
-        network = load_network(WEIGHTS if weights is None else weights, settings.device, settings.precision)
-        return NetworkPredictor(
-            network,
-            settings.size or network.config.long_side,
-            settings.precision,
-            query_chunk,
-            settings.at_once,
-            place_by=settings.place_by or "matches",
-        )
-    if is_loaded or query_chunk is not None:
-        raise ValueError(f"model {name!r} is not our network: leave out its weights and query_chunk")
-    if name == "stereo" and (
-        weights is not None or settings.at_once is not None or settings.precision != "fp32"
-    ):
-        raise ValueError("model 'stereo' is no network: leave out weights, at_once, precision")
-    return make_predictor(name, settings)
+    if name != "network":
+        if is_loaded or query_chunk is not None:
+            raise ValueError(f"model {name!r} is not our network: leave out its weights and query_chunk")
+        return make_predictor(name, settings)
+    settings = settings.adapt_to(name)
+    network = load_network(weights or WEIGHTS, settings.device, settings.precision)
+    return replace(
+        NetworkPredictor.from_settings(settings, network), query_chunk=query_chunk, weights="given"
+    )
 
 
 def reconstruct_views(
@@ -151,9 +156,12 @@ def assemble(
     poses = known.poses or [None] * len(views)
     assembled = tuple(
         replace(
-            view.transform(similarity), calibration=scene.views[index].source or "unknown", true_pose=pose
+            view.transform(similarity),
+            calibration=given.source or "unknown",
+            true_pose=pose,
+            photo=given.image if isinstance(given.image, Photo) else None,
         )
-        for index, view, pose in zip(placed, views, poses, strict=True)
+        for given, view, pose in zip([scene.views[index] for index in placed], views, poses, strict=True)
     )
     metrics: dict[str, Any] = {} if alignment is None else alignment.to_metrics()
     if known.truth:
@@ -236,3 +244,133 @@ def _number_placed(prediction: ScenePrediction, placed: Sequence[int]) -> Int[np
     numbers = np.full(len(prediction.views), -1)
     numbers[list(placed)] = np.arange(len(placed))
     return numbers
+
+
+# Reconstruction into a folder
+
+
+GIB = 2**30
+PICTURES_KEPT = 100
+"""Photographs whose picture for the report is kept since they were decoded; further ones are decoded again."""
+KEY_FORMAT = "g-ray-run"
+
+
+def check_result_folder(out: Path) -> None:
+    """Raise ValueError if a folder cannot take a result; call it before anything is computed."""
+    if read_mark(out / RESULT) is not None:
+        raise ValueError(f"{out} holds a finished result: choose another --out, or delete it")
+    check_out(out, UNFINISHED)
+
+
+def run_reconstruction(
+    scene: SceneInput,
+    known: KnownGeometry,
+    predictor: Predictor,
+    out: Path,
+    options: ExportOptions,
+    *,
+    report: Callable[[str], None],
+    progress: Progress,
+) -> Reconstruction:
+    """Reconstruct views into the folder `out`, or resume there; `report` is called with sentences for users.
+
+    On Ctrl-C finished parts stay in `out`, and the same command resumes the run.
+    """
+    check_result_folder(out)
+    check_view_names(out, [view.name for view in scene.views])
+    cost = predictor.estimate_cost(scene)
+    report(
+        f"{cost.text}: about {format_estimate(cost.seconds)}, "
+        f"{cost.memory / GIB:.1f} GiB of memory (estimates for the whole run)"
+    )
+    for view in scene.views[:PICTURES_KEPT]:
+        view.expect_copy(SIDE)
+    work = open_work_folder(out, make_resume_key(scene, known, predictor))
+    try:
+        result = reconstruct_views(scene, predictor, known=known, work=work, progress=progress)
+    except KeyboardInterrupt:
+        _write_finished(scene, known, predictor, out, work, report)
+        raise
+    report("\nwriting files")
+    photos = {view.name: view for view in scene.views}
+    write_masks(out, [photos[view.name] for view in result.views])
+    stored = result.save(
+        out,
+        [_get_photo(photos[view.name]) for view in result.views],
+        options,
+        {"model": predictor.NAME, **predictor.describe_settings(), "export": asdict(options)},
+    )
+    shutil.rmtree(work, ignore_errors=True)
+    return stored
+
+
+def _write_finished(
+    scene: SceneInput,
+    known: KnownGeometry,
+    predictor: Predictor,
+    out: Path,
+    work: Path,
+    report: Callable[[str], None],
+) -> None:
+    """Write what an interrupted run has finished, so that it can be looked at, and say how to resume."""
+    prediction = predictor.load_finished(scene, work)
+    if prediction is None:
+        report(f"\nfinished parts are in {work}; the same command resumes the run")
+        return
+    views = assemble(scene, prediction, known, predictor).views
+    photos = {view.name: view for view in scene.views}
+    write_views(out, views, [_get_photo(photos[view.name]) for view in views])
+    report(f"\n{len(views)} of {len(scene.views)} views are in {out}; the same command resumes the run")
+
+
+def open_work_folder(out: Path, key: dict[str, Any]) -> Path:
+    """Open or create OUT/unfinished; ValueError if an unfinished run with other inputs or settings is there."""
+    stored_key = json.loads(json.dumps({"format": KEY_FORMAT, **key}))
+    path = out / UNFINISHED
+    folder = path.parent
+    before = read_mark(path)
+    if before is not None:
+        changed = [name for name in {**before, **stored_key} if before.get(name) != stored_key.get(name)]
+        if changed:
+            raise ValueError(
+                f"{out} holds an unfinished run with other {', '.join(changed)}: "
+                "repeat its command, choose another --out, or delete the folder"
+            )
+    else:
+        # Deleted as a whole when the run is finished, so it must not hold anything else.
+        check_out(folder)
+        write_json(path, stored_key)
+    return folder
+
+
+def make_resume_key(scene: SceneInput, known: KnownGeometry, predictor: Predictor) -> dict[str, Any]:
+    """Collect everything that changes a finished part; a run with another key cannot resume."""
+    files = {str(path): path.stat() for path in (_get_photo(view).path for view in scene.views)}
+    poses = known.poses if known.keep_poses and "poses" in predictor.USES else ()
+    return {
+        "photographs": [view.name for view in scene.views],
+        "files": {path: [stat.st_size, stat.st_mtime_ns] for path, stat in files.items()},
+        "calibration": [[view.source, hash_camera(view.camera)] for view in scene.views],
+        "poses": [None if pose is None else _hash(pose.world_from_cam) for pose in poses],
+        "masks": [
+            None if mask is None else _hash(mask) for mask in (view.load_mask() for view in scene.views)
+        ],
+        "rig": scene.rig is not None,
+        "model": predictor.NAME,
+        "settings": predictor.describe_settings(),
+    }
+
+
+def hash_camera(camera: Camera) -> str:
+    """Return a digest that changes with any number of a calibration, whatever its model: of rays over the image."""
+    return _hash(camera.resize(8, 8).unproject_grid()[0].to(torch.float64))
+
+
+def _hash(values: torch.Tensor) -> str:
+    return hashlib.sha256(values.numpy(force=True).tobytes()).hexdigest()[:16]
+
+
+def _get_photo(view: View) -> Photo:
+    if not isinstance(view.image, Photo):
+        raise ValueError(f"view {view.name!r} has no photograph on disk")
+    return view.image

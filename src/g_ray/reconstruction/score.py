@@ -1,11 +1,11 @@
 """Score a reconstruction with known depth: of depth maps, or of the points of a COLMAP model."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -14,27 +14,18 @@ from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.formats import read_scene
 from g_ray.formats.colmap.colmap_model import ColmapModel, RawImage, read_model
 from g_ray.formats.colmap.colmap_scene import convert_pose, find_model
-from g_ray.formats.posed_scene import PosedScene, check_depth_size
+from g_ray.formats.posed_scene import PosedScene
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
-from g_ray.media.depth import DepthFile, convert_to_ray_depth, resize_depth
-from g_ray.rays.ray_map import RayMap
+from g_ray.media.view import View
 from g_ray.reconstruction.set_metrics import SetGeometry, score_sets
 
 
-@dataclass(frozen=True, eq=False)
-class TrueView:
-    """Depth along the ray where it is known, which may be at a few pixels only, and the camera's true pose."""
+def read_truth(folder: Path, names: Sequence[str], cameras: Sequence[Camera]) -> list[View | None]:
+    """Read the true depth and pose of photographs from a scene folder; None for those that it does not have.
 
-    ray_depth: Float[Tensor, "h w"]
-    valid: Bool[Tensor, "h w"]
-    pose: Pose
-
-
-def read_truth(folder: Path, names: Sequence[str], cameras: Sequence[Camera]) -> list[TrueView | None]:
-    """Read the known depth of photographs from a scene folder; None for those that it does not have.
-
-    Depth maps are taken where the scene has them, the points of its COLMAP model otherwise.
+    `depth` of a view is the distance along each pixel's ray, 0 where it is not known. Depth maps are taken where the
+    scene has them, the points of its COLMAP model otherwise.
     """
     scene = read_scene(Path(folder), check=False)
     model = None if scene.depth else _read_model_with_points(scene)
@@ -46,7 +37,7 @@ def read_truth(folder: Path, names: Sequence[str], cameras: Sequence[Camera]) ->
     return true_views
 
 
-def _read_view(scene: PosedScene, model: ColmapModel | None, name: str, camera: Camera) -> TrueView | None:
+def _read_view(scene: PosedScene, model: ColmapModel | None, name: str, camera: Camera) -> View | None:
     try:
         index = scene.find_index(name)
     except ValueError:
@@ -60,20 +51,11 @@ def _read_view(scene: PosedScene, model: ColmapModel | None, name: str, camera: 
     if model is not None:
         image = next(image for image in model.images if image.name == scene.names[index])
         return _project_points(model, image, camera)
-    file = scene.depth[index]
-    return None if file is None else _read_depth_map(file, camera, scene.poses[index])
+    view = replace(scene.views[index], camera=camera)
+    return None if view.depth is None else replace(view, depth=view.load_ray_depth())
 
 
-def _read_depth_map(file: DepthFile, camera: Camera, true_pose: Pose) -> TrueView:
-    depth = file.read()
-    check_depth_size(file.path, depth, camera)
-    size = (camera.width, camera.height)
-    near = resize_depth(depth, size, *size, (0, 0, *size))
-    along, valid = convert_to_ray_depth(near, RayMap(*camera.unproject_grid()), file.convention)
-    return TrueView(along.float(), valid, true_pose)
-
-
-def _project_points(model: ColmapModel, image: RawImage, camera: Camera) -> TrueView | None:
+def _project_points(model: ColmapModel, image: RawImage, camera: Camera) -> View | None:
     """Return the distance of an image's points from its camera, at the pixels of their features."""
     assert model.points is not None
     where = convert_pose(Path(image.name), image)
@@ -88,7 +70,7 @@ def _project_points(model: ColmapModel, image: RawImage, camera: Camera) -> True
     points = torch.tensor([feature[2] for feature in visible], dtype=torch.float64).reshape(-1, 3)
     depth = torch.zeros(camera.height, camera.width)
     depth[rows, columns] = (points - where.translation).norm(dim=-1).float()
-    return TrueView(depth, depth > 0, where) if bool((depth > 0).any()) else None
+    return View(image.name, camera, where, depth=depth) if bool((depth > 0).any()) else None
 
 
 def _read_model_with_points(scene: PosedScene) -> ColmapModel:
@@ -116,7 +98,7 @@ SCORES = {
 }
 
 
-def score_views(views: Sequence[ReconstructedView], truth: Sequence[TrueView | None]) -> dict[str, float]:
+def score_views(views: Sequence[ReconstructedView], truth: Sequence[View | None]) -> dict[str, float]:
     """Compute the paper's metrics over the views whose depth is known, by names for people."""
     scores, pixels = score_against_truth(views, truth)
     named = {f"{title}, against truth": scores[name] for name, title in SCORES.items()}
@@ -124,43 +106,38 @@ def score_views(views: Sequence[ReconstructedView], truth: Sequence[TrueView | N
 
 
 def score_against_truth(
-    views: Sequence[ReconstructedView],
-    truth: Sequence[TrueView | None],
-    true_cameras: Sequence[Camera] | None = None,
+    views: Sequence[ReconstructedView], truth: Sequence[View | None]
 ) -> tuple[dict[str, float], int]:
     """Compute the six metrics of the paper and the number of pixels that they are over.
 
-    True points lie on the rays of `true_cameras`; without them the views were reconstructed with the true ones.
+    True points lie on the rays of the true views' cameras, which may differ from those of the reconstruction.
     """
-    lenses = [view.original_camera for view in views] if true_cameras is None else true_cameras
-    pairs = [
-        (view, true, lens) for view, true, lens in zip(views, truth, lenses, strict=True) if true is not None
-    ]
-    samples = [_sample_pixels(view, true, lens) for view, true, lens in pairs]
+    pairs = [(view, true) for view, true in zip(views, truth, strict=True) if true is not None]
+    samples = [_sample_pixels(view, true) for view, true in pairs]
     true_rays, rays, true_depth, estimated_depth = (
         pad_sequence(list(parts), batch_first=True) for parts in zip(*samples, strict=True)
     )
     valid = true_depth > 0  # views with fewer pixels are padded with zeros
-    exact = _make_geometry(true_rays, true_depth, [true.pose for _, true, _ in pairs])
-    predicted = _make_geometry(rays, estimated_depth, [view.pose for view, _, _ in pairs])
+    exact = _make_geometry(true_rays, true_depth, [true.get_pose() for _, true in pairs])
+    predicted = _make_geometry(rays, estimated_depth, [view.pose for view, _ in pairs])
     known = valid[None, :, None]
     scores = score_sets(exact, predicted, known, depth_kind="ray", known_rays=known).rows()
     return {name: float(values) for name, values in scores.items()}, int(valid.sum())
 
 
-def _sample_pixels(
-    view: ReconstructedView, true: TrueView, lens: Camera
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _sample_pixels(view: ReconstructedView, true: View) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return true rays, assumed rays, true depth and estimated depth of pixels where both depths are known."""
-    rows, columns = true.valid.nonzero(as_tuple=True)
+    true_depth = true.load_ray_depth()
+    rows, columns = (true_depth > 0).nonzero(as_tuple=True)
     pixels = torch.stack([columns, rows], -1).double() + 0.5
     depth, _, valid = view.sample(pixels)
     both = valid.nonzero()[:, 0]
     chosen = both[:: max(1, -(-len(both) // MAX_PIXELS))]
     true_rays, rays = (
-        camera.to(torch.float64).unproject(pixels[chosen])[0] for camera in (lens, view.original_camera)
+        camera.to(torch.float64).unproject(pixels[chosen])[0]
+        for camera in (true.camera, view.original_camera)
     )
-    return true_rays, rays, true.ray_depth.double()[rows[chosen], columns[chosen]], depth.double()[chosen]
+    return true_rays, rays, true_depth.double()[rows[chosen], columns[chosen]], depth.double()[chosen]
 
 
 def _make_geometry(

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.export.result import Unit
+from g_ray.media.view import View
 from g_ray.predictors.model_settings import ROOMS_WEIGHTS
 from g_ray.predictors.predictor import Predictor, SceneInput, ScenePrediction
 from g_ray.reconstruction.alignment import Alignment
-from g_ray.stereo import DepthMap, StereoOptions, StereoView, check_consistency, choose_sources
+from g_ray.stereo import DepthMap, StereoOptions, check_consistency, choose_sources
 
 GOOD_SHARE = 0.9
 """Of the photographs that are placed."""
@@ -125,15 +126,14 @@ def _describe_reprojection(figures: dict[str, Any]) -> str:
 
 def _measure_agreeing(views: Sequence[ReconstructedView]) -> float:
     """Return the share of depths with which another view's agree."""
-    options = StereoOptions(max_depth_error=AGREEMENT, max_reprojection_px=math.inf)
-    blank = [torch.zeros(3, *view.valid.shape) for view in views]
-    stereo = [StereoView(image, view.camera, view.pose) for image, view in zip(blank, views, strict=True)]
+    options = StereoOptions(max_depth_error=AGREEMENT)
+    inputs = [View(view.name, view.camera, view.pose) for view in views]
     depths = [DepthMap(view.ray_depth, torch.ones_like(view.ray_depth), view.valid) for view in views]
     try:
-        sources = choose_sources(stereo, None, options)
+        sources = choose_sources(inputs, None, options)
     except ValueError:  # all cameras in one place: nothing to compare
         return 0.0
-    checked = check_consistency(stereo, depths, sources, options)
+    checked = check_consistency(inputs, depths, sources, options, max_reprojection_px=math.inf)
     count = sum(int(depth.valid.sum()) for depth in depths)
     return sum(int(depth.valid.sum()) for depth in checked) / max(1, count)
 

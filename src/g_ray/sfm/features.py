@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.nn.functional import interpolate, max_pool2d
 
 from g_ray.cameras.camera import Camera
-from g_ray.formats.colmap.colmap_lens import compute_working_scale, measure_angles_deg
+from g_ray.formats.colmap.colmap_cameras import compute_working_scale, measure_angles_deg
+from g_ray.media.view import View
 from g_ray.rays.virtual_pinholes import VirtualPinholes, cover_with_pinholes
-from g_ray.sfm.sfm_inputs import InputView
-from g_ray.sfm.sfm_options import SfMOptions
+from g_ray.sfm.sfm_options import WORKING_SIZE, SfMOptions
 
 RAW_ANGLE_DEG = 75.0
 """A lens is cropped if more than a tenth of its pixels look further away from the axis."""
@@ -43,10 +43,10 @@ class Features:
         return Features(self.pixels[keep], self.descriptors[keep], self.colors[keep])
 
 
-def extract_features(pycolmap: Any, view: InputView, options: SfMOptions) -> Features:
+def extract_features(pycolmap: Any, view: View, options: SfMOptions) -> Features:
     """Find features where the lens has rays and the mask allows them."""
-    image = view.load_pixels()
-    working = _resize_to_working(image, view.camera, options.max_image_size)
+    image = view.load_image().detach().float().cpu()
+    working = _resize_to_working(image, view.camera, WORKING_SIZE)
     if needs_crops(view.camera):
         features = _extract_from_crops(pycolmap, view.camera, working, options)
     else:
@@ -55,7 +55,7 @@ def extract_features(pycolmap: Any, view: InputView, options: SfMOptions) -> Fea
     usable = view.camera.unproject(torch.from_numpy(features.pixels).double())[1].numpy()
     mask = view.load_mask()
     if mask is not None:
-        usable &= _sample_nearest(mask, features.pixels)
+        usable &= _sample_nearest(mask.cpu(), features.pixels)
     return features.select(usable)
 
 

@@ -2,17 +2,20 @@
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Int
 
-from g_ray.formats.colmap.pycolmap_package import count_threads
+from g_ray.formats.colmap.colmap_cameras import count_threads
 from g_ray.geometry.pose import Pose
+from g_ray.sfm.bundle import State, make_problem, triangulate_rays
 from g_ray.sfm.pairs import Pair
+from g_ray.sfm.sfm_options import MAX_ERROR_PX, MIN_INLIERS
 from g_ray.sfm.sparse_scene import SparseScene, Tracks, drop_weak_tracks
 from g_ray.sfm.workspace import Report, Workspace, convert_pose
 
@@ -103,7 +106,7 @@ def make_mapping_options(space: Workspace, level: Level, first: Pair | None = No
     options.random_seed = options.mapper.random_seed = options.triangulation.random_seed = settings.seed
     options.extract_colors = False
     options.min_model_size, options.max_num_models = 2, 5
-    options.min_num_matches = settings.min_inliers
+    options.min_num_matches = MIN_INLIERS
     options.ba_refine_focal_length = options.ba_refine_principal_point = False
     options.ba_refine_extra_params = options.ba_refine_sensor_from_rig = False
     options.mapper.abs_pose_refine_focal_length = options.mapper.abs_pose_refine_extra_params = False
@@ -112,14 +115,14 @@ def make_mapping_options(space: Workspace, level: Level, first: Pair | None = No
     options.max_extra_param = 1e9
     options.mapper.init_min_num_inliers = level.first_inliers
     options.mapper.init_min_tri_angle = level.first_angle_deg
-    options.mapper.init_max_error = settings.max_error_px
+    options.mapper.init_max_error = MAX_ERROR_PX
     options.mapper.abs_pose_min_num_inliers = level.inliers
     options.mapper.abs_pose_min_inlier_ratio = level.inlier_ratio
-    options.mapper.abs_pose_max_error = 3 * settings.max_error_px
-    options.mapper.filter_max_reproj_error = settings.max_error_px
+    options.mapper.abs_pose_max_error = 3 * MAX_ERROR_PX
+    options.mapper.filter_max_reproj_error = MAX_ERROR_PX
     options.mapper.filter_min_tri_angle = options.triangulation.min_angle = level.min_angle_deg
-    options.triangulation.merge_max_reproj_error = settings.max_error_px
-    options.triangulation.complete_max_reproj_error = settings.max_error_px
+    options.triangulation.merge_max_reproj_error = MAX_ERROR_PX
+    options.triangulation.complete_max_reproj_error = MAX_ERROR_PX
     options.triangulation.ignore_two_view_tracks = len(space.views) > FEW_VIEWS
     return options
 
@@ -201,9 +204,91 @@ def drop_outliers(space: Workspace, scene: SparseScene) -> SparseScene:
     """Drop observations beyond the error limit in the true lens, which is given in working pixels."""
     scale = torch.tensor([lens.scale for lens in space.lenses], dtype=torch.float64)
     working = scene.compute_errors_px() * scale[scene.tracks.view]
-    return drop_weak_tracks(scene, working <= space.options.max_error_px)
+    return drop_weak_tracks(scene, working <= MAX_ERROR_PX)
 
 
 def _read_pose(image: Any) -> Pose:
     matrix = torch.from_numpy(np.asarray(image.cam_from_world().matrix(), dtype=np.float64).copy())
     return Pose.from_parts(matrix[:, :3], matrix[:, 3]).inverse()
+
+
+# Tracks of verified matches
+
+
+def make_track_scene(
+    space: Workspace, geometries: Mapping[Pair, Any], poses: Sequence[Pose | None]
+) -> SparseScene:
+    """All tracks of views with poses, their points triangulated with these, whether they fit or not."""
+    posed = {index for index, pose in enumerate(poses) if pose is not None}
+    usable = {pair: geometry for pair, geometry in geometries.items() if posed.issuperset(pair)}
+    view, row, point = connect_features(space, usable)
+    features = space.features
+    tracks = Tracks(
+        torch.from_numpy(view),
+        torch.from_numpy(point),
+        torch.tensor(_gather([part.pixels for part in features], view, row), dtype=torch.float64),
+        torch.from_numpy(_gather([part.descriptors for part in features], view, row)),
+    )
+    count = int(point.max()) + 1 if len(point) else 0
+    colors = torch.zeros(count, 3, dtype=torch.uint8)
+    colors[tracks.point] = torch.from_numpy(_gather([part.colors for part in features], view, row))
+    eye = torch.eye(4, dtype=torch.float64)
+    cam_from_world = torch.stack([eye if pose is None else pose.cam_from_world for pose in poses])
+    cameras = tuple(view.camera for view in space.views)
+    problem = make_problem(tracks, cameras, [lens.scale for lens in space.lenses])
+    nowhere = torch.zeros(count, 3, dtype=torch.float64)
+    return SparseScene(
+        names=tuple(view.name for view in space.views),
+        cameras=cameras,
+        poses=tuple(poses),
+        reasons=tuple("no pose was given" if pose is None else None for pose in poses),
+        points=triangulate_rays(problem, State(cam_from_world, nowhere)),
+        colors=colors,
+        tracks=tracks,
+    )
+
+
+def connect_features(
+    space: Workspace, geometries: Mapping[Pair, Any]
+) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n"], Int[np.ndarray, "n"]]:
+    """View, feature and point of every matched feature; points are connected features.
+
+    Points with two features in one view are wrong somewhere and left out.
+    """
+    starts = np.cumsum([0, *(len(features) for features in space.features)])
+    edges = np.concatenate(
+        [np.zeros((0, 2), np.int64)]
+        + [
+            np.asarray(geometry.inlier_matches, dtype=np.int64) + starts[list(pair)]
+            for pair, geometry in geometries.items()
+        ]
+    )
+    matched = np.unique(edges)
+    view = np.searchsorted(starts, matched, side="right") - 1
+    label = _label_components(int(starts[-1]), edges)[matched]
+    members = np.bincount(label, minlength=starts[-1])
+    views = np.bincount(np.unique(np.stack([label, view], 1), axis=0)[:, 0], minlength=starts[-1])
+    keep = members[label] == views[label]
+    point = np.unique(label[keep], return_inverse=True)[1].reshape(-1)
+    return view[keep], (matched - starts[view])[keep], point.astype(np.int64)
+
+
+def _label_components(count: int, edges: Int[np.ndarray, "edge 2"]) -> Int[np.ndarray, "node"]:
+    """The smallest member of each node's component: labels sink along edges, and jump to the labels of their labels."""
+    labels = np.arange(count)
+    first, second = edges[:, 0], edges[:, 1]
+    while True:
+        least = np.minimum(labels[first], labels[second])
+        sunk = labels.copy()
+        np.minimum.at(sunk, first, least)
+        np.minimum.at(sunk, second, least)
+        sunk = sunk[sunk]
+        if np.array_equal(sunk, labels):
+            return labels
+        labels = sunk
+
+
+def _gather(tables: Sequence[np.ndarray], view: np.ndarray, row: np.ndarray) -> np.ndarray:
+    """Rows of the tables of their views."""
+    starts = np.cumsum([0, *(len(table) for table in tables)])
+    return np.concatenate(tables)[starts[view] + row]

@@ -23,15 +23,11 @@ FEATURES_PER_VIEW = 2000
 def choose_pairs(features: Sequence[Features], options: SfMOptions) -> list[Pair]:
     """Return pairs (i, j) with i < j, sorted."""
     count = len(features)
-    pairing = options.pairing
-    if pairing == "auto":
-        pairing = "exhaustive" if count <= options.exhaustive_views else "sequential"
-    if pairing == "exhaustive":
+    if count <= options.exhaustive_views:
         pairs = {(i, j) for i in range(count) for j in range(i + 1, count)}
     else:
         pairs = find_similar_pairs(features, options.similar, options.seed)
-        if pairing == "sequential":
-            pairs |= make_sequential_pairs(count, options.overlap)
+        pairs |= make_sequential_pairs(count, options.overlap)
     return sorted(pair for pair in pairs if all(len(features[i]) for i in pair))
 
 

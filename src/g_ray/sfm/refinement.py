@@ -9,10 +9,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from g_ray.formats.colmap.colmap_lens import compute_working_scale, measure_pixels_per_rad
+from g_ray.formats.colmap.colmap_cameras import compute_working_scale, measure_pixels_per_rad
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity, fit_similarity_to_poses
 from g_ray.sfm.bundle import (
+    PosePrior,
     Problem,
     State,
     adjust,
@@ -20,9 +21,8 @@ from g_ray.sfm.bundle import (
     make_problem,
     triangulate_rays,
 )
-from g_ray.sfm.pose_prior import PosePrior
 from g_ray.sfm.rig import Rig
-from g_ray.sfm.sfm_options import SfMOptions
+from g_ray.sfm.sfm_options import MAX_ERROR_PX, WORKING_SIZE, SfMOptions
 from g_ray.sfm.sparse_scene import ScaleEstimate, SparseScene
 
 CLIP_PX = 20.0
@@ -139,7 +139,7 @@ def arrange_frames(scene: SparseScene) -> Frames:
 
 
 def make_scene_problem(scene: SparseScene, options: SfMOptions, frames: Frames) -> Problem:
-    scales = [compute_working_scale(camera, options.max_image_size) for camera in scene.cameras]
+    scales = [compute_working_scale(camera, WORKING_SIZE) for camera in scene.cameras]
     return make_problem(scene.tracks, scene.cameras, scales, frames.frame_of_view, frames.cam_from_frame)
 
 
@@ -164,7 +164,7 @@ def adjust_scene(
         problem.select(used[problem.point]),
         State(start, scene.points),
         free,
-        loss_px=loss_factor * options.max_error_px / 2,
+        loss_px=loss_factor * MAX_ERROR_PX / 2,
         prior=prior,
     )
     poses = frames.compute_view_poses(state.frame_from_world)
@@ -182,7 +182,7 @@ def retriangulate(scene: SparseScene, problem: Problem, frames: Frames, options:
     state = State(frames.compute_frame_poses(scene), scene.points)
     start = State(state.frame_from_world, triangulate_rays(problem, state))
     none = torch.zeros(frames.count, dtype=torch.bool)
-    points = adjust(problem, start, none, loss_px=options.max_error_px / 2, iterations=10).points
+    points = adjust(problem, start, none, loss_px=MAX_ERROR_PX / 2, iterations=10).points
     return replace(scene, points=points)
 
 
@@ -196,7 +196,7 @@ def estimate_scale(scene: SparseScene, options: SfMOptions) -> ScaleEstimate | N
     free = torch.zeros(frames.count, dtype=torch.bool)
     free[frames.frame_of_view[list(scene.registered)]] = True
     free[frames.frame_of_view[scene.registered[0]]] = False
-    deviation = estimate_scale_deviation(problem, state, free, options.max_error_px / 2)
+    deviation = estimate_scale_deviation(problem, state, free, MAX_ERROR_PX / 2)
     reach = min(INTERVAL * deviation, 50.0)
     return ScaleEstimate(
         math.exp(-reach), math.exp(reach), f"a rig with a baseline of {scene.rig.baseline:.4g}"

@@ -10,16 +10,25 @@ from typing import Any
 
 import torch
 
-from g_ray.cameras.camera import Camera
-from g_ray.formats.colmap.colmap_lens import ColmapLens, make_colmap_lens
-from g_ray.formats.colmap.pycolmap_package import import_pycolmap
+from g_ray.formats.colmap.colmap_cameras import ColmapLens, import_pycolmap, make_colmap_lens
 from g_ray.geometry.pose import Pose
-from g_ray.sfm.agreement import explain_contradiction, measure_agreement
-from g_ray.sfm.diagnosis import NothingMatches, check_matches, check_views, explain_missing
-from g_ray.sfm.guesses import place_by_guesses, start_from_guesses
-from g_ray.sfm.localization import localize_views
-from g_ray.sfm.mapping import convert_model, drop_outliers, map_views, triangulate_with_poses
-from g_ray.sfm.match_tracks import make_track_scene
+from g_ray.media.view import View
+from g_ray.sfm.diagnosis import (
+    NothingMatches,
+    check_matches,
+    check_views,
+    explain_contradiction,
+    explain_missing,
+    measure_agreement,
+)
+from g_ray.sfm.localization import localize_views, place_by_guesses, start_from_guesses
+from g_ray.sfm.mapping import (
+    convert_model,
+    drop_outliers,
+    make_track_scene,
+    map_views,
+    triangulate_with_poses,
+)
 from g_ray.sfm.pairs import Pair, choose_pairs
 from g_ray.sfm.refinement import (
     Refinement,
@@ -30,8 +39,7 @@ from g_ray.sfm.refinement import (
     refine,
 )
 from g_ray.sfm.rig import Rig
-from g_ray.sfm.sfm_inputs import InputView, MaskInput, PhotoInput, collect_views
-from g_ray.sfm.sfm_options import SfMOptions
+from g_ray.sfm.sfm_options import MAX_ERROR_PX, WORKING_SIZE, SfMOptions
 from g_ray.sfm.sparse_scene import PoseAgreement, SparseScene, Tracks
 from g_ray.sfm.workspace import (
     Report,
@@ -41,6 +49,7 @@ from g_ray.sfm.workspace import (
     ignore_progress,
     load_features,
     match_pairs,
+    prepare_views,
     read_two_view_geometries,
 )
 
@@ -56,11 +65,8 @@ UNKNOWN_SCALE = 2.0
 
 
 def reconstruct_cameras(
-    photos: Sequence[PhotoInput],
-    cameras: Sequence[Camera],
+    views: Sequence[View],
     *,
-    names: Sequence[str] | None = None,
-    masks: Sequence[MaskInput] | None = None,
     rig: Rig | None = None,
     options: SfMOptions | None = None,
     work_folder: Path | None = None,
@@ -69,14 +75,15 @@ def reconstruct_cameras(
 ) -> SparseScene:
     """Estimate the pose of every photograph, and sparse points, with the given calibrations held fixed.
 
-    Photographs that share a camera object share a lens. Views that cannot be registered have a reason and the rest is
-    finished; ValueError where nothing can be reconstructed at all. The first registered view is not special: the
-    world is COLMAP's, up to a similarity, or in the rig's unit where a rig with a baseline is given. With a
-    `work_folder` features and matches are stored, and an interrupted run continues. Where matching does not place all
-    photographs, `guess_poses` is asked for poses of all of them, in any world (see `g_ray.sfm.guesses`).
+    Views that share a camera object share a lens; poses that they have are not used. Views that cannot be
+    registered have a reason and the rest is finished; ValueError where nothing can be reconstructed at all. The
+    first registered view is not special: the world is COLMAP's, up to a similarity, or in the rig's unit where a
+    rig with a baseline is given. With a `work_folder` features and matches are stored, and an interrupted run
+    continues. Where matching does not place all photographs, `guess_poses` is asked for poses of all of them, in
+    any world (see `g_ray.sfm.localization`).
     """
     options, report = options or SfMOptions(), report or ignore_progress
-    views = collect_views(photos, cameras, names, masks)
+    views = prepare_views(views)
     if rig is not None and len(rig.places) != len(views):
         raise ValueError(
             f"rig: {len(rig.places)} places for {len(views)} photographs; give one, or None, for each"
@@ -114,7 +121,7 @@ NO_MATCHES = "no two photographs have matching features: nothing checks the give
 
 
 def make_empty_scene(
-    views: Sequence[InputView], poses: Sequence[Pose | None], notes: tuple[str, ...]
+    views: Sequence[View], poses: Sequence[Pose | None], notes: tuple[str, ...]
 ) -> SparseScene:
     """Make a scene of given poses without points."""
     reasons = tuple("it has no pose, and no matches to find one" if pose is None else None for pose in poses)
@@ -131,26 +138,22 @@ def make_empty_scene(
 
 
 def triangulate(
-    photos: Sequence[PhotoInput],
-    cameras: Sequence[Camera],
-    poses: Sequence[Pose | None],
+    views: Sequence[View],
     *,
-    names: Sequence[str] | None = None,
-    masks: Sequence[MaskInput] | None = None,
     options: SfMOptions | None = None,
     work_folder: Path | None = None,
     report: Report | None = None,
     guess_poses: GuessPoses | None = None,
 ) -> SparseScene:
-    """Compute sparse points with given poses, which are kept as they are.
+    """Compute sparse points with the poses of the views, which are kept as they are.
 
     `agreement` of the scene says how well the poses explain the pictures; ValueError if they contradict them
     (`SfMOptions.min_agreement`). Views whose pose is None are localized in the result; where
     that fails, `guess_poses` is asked as in `reconstruct_cameras`.
     """
     options, report = options or SfMOptions(), report or ignore_progress
-    views = collect_views(photos, cameras, names, masks)
-    exact = _check_poses(views, poses)
+    views = prepare_views(views)
+    exact = _check_poses(views)
     notes = check_views(views)
     with open_workspace(views, None, options, work_folder, report) as space:
         geometries = read_two_view_geometries(space)
@@ -177,25 +180,21 @@ def triangulate(
 
 
 def refine_poses(
-    photos: Sequence[PhotoInput],
-    cameras: Sequence[Camera],
-    poses: Sequence[Pose],
+    views: Sequence[View],
     *,
-    names: Sequence[str] | None = None,
-    masks: Sequence[MaskInput] | None = None,
     rig: Rig | None = None,
     options: SfMOptions | None = None,
     work_folder: Path | None = None,
     report: Report | None = None,
 ) -> Refinement:
-    """Improve poses from anywhere by bundle adjustment with the true lenses, if the pictures support it.
+    """Improve the poses of views, from anywhere, by bundle adjustment with the true lenses, if the pictures support it.
 
     Tracks come from matches alone, so that poses that are off by several degrees still have them. They are first
     pulled together with a loss that tolerates large errors, then `refine` decides on held-out tracks.
     """
     options, report = options or SfMOptions(), report or ignore_progress
-    views = collect_views(photos, cameras, names, masks)
-    exact = _check_poses(views, poses)
+    views = prepare_views(views)
+    exact = _check_poses(views)
     notes = check_views(views)
     with open_workspace(views, rig, options, work_folder, report) as space:
         geometries = read_two_view_geometries(space)
@@ -221,7 +220,7 @@ def name_full_disk(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def open_workspace(
-    views: Sequence[InputView],
+    views: Sequence[View],
     rig: Rig | None,
     options: SfMOptions,
     folder: Path | None,
@@ -238,12 +237,10 @@ def open_workspace(
         yield space
 
 
-def make_lenses(pycolmap: Any, views: Sequence[InputView], options: SfMOptions) -> list[ColmapLens]:
+def make_lenses(pycolmap: Any, views: Sequence[View], options: SfMOptions) -> list[ColmapLens]:
     """One a camera object."""
     cameras = {id(view.camera): view.camera for view in views}
-    made = {
-        key: make_colmap_lens(pycolmap, camera, options.max_image_size) for key, camera in cameras.items()
-    }
+    made = {key: make_colmap_lens(pycolmap, camera, WORKING_SIZE) for key, camera in cameras.items()}
     return [made[id(view.camera)] for view in views]
 
 
@@ -311,11 +308,9 @@ def _list_views(model: Any) -> list[int]:
     return sorted(image.image_id - 1 for image in model.images.values() if image.has_pose)
 
 
-def _check_poses(views: Sequence[InputView], poses: Sequence[Pose | None]) -> list[Pose | None]:
+def _check_poses(views: Sequence[View]) -> list[Pose | None]:
     """Poses in float64; ValueError for what is not one."""
-    if len(poses) != len(views):
-        raise ValueError(f"{len(views)} photographs but {len(poses)} poses; give one, or None, for each")
-    exact = [None if pose is None else pose.to("cpu").to(torch.float64) for pose in poses]
+    exact = [None if view.pose is None else view.pose.to("cpu").to(torch.float64) for view in views]
     for view, pose in zip(views, exact, strict=True):
         if pose is None:
             continue
@@ -335,11 +330,11 @@ def _check_poses(views: Sequence[InputView], poses: Sequence[Pose | None]) -> li
 
 
 def _judge_agreement(
-    views: Sequence[InputView], agreement: PoseAgreement, hint: str | None, options: SfMOptions
+    views: Sequence[View], agreement: PoseAgreement, hint: str | None, options: SfMOptions
 ) -> list[str]:
     """Return notes; ValueError if the poses contradict the pictures. `hint` is how they would fit."""
     figures = (
-        f"{agreement.match_share:.0%} of {agreement.matches} matches lie within {options.max_error_px:g} px of the "
+        f"{agreement.match_share:.0%} of {agreement.matches} matches lie within {MAX_ERROR_PX:g} px of the "
         f"epipolar lines, {agreement.track_share:.0%} of {agreement.observations} features within it of their points "
         f"(median reprojection error {agreement.track_median_px:.1f} px)"
     )

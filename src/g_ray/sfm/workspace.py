@@ -11,21 +11,23 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from g_ray.formats.colmap.colmap_lens import ColmapLens
-from g_ray.formats.colmap.pycolmap_package import count_threads
+from g_ray.formats.colmap.colmap_cameras import ColmapLens, count_threads
 from g_ray.geometry.pose import Pose
+from g_ray.media.photos import Photo
+from g_ray.media.view import Image, Mask, View
 from g_ray.runtime.files import atomic_path, write_json
 from g_ray.sfm.features import Features, extract_features
 from g_ray.sfm.pairs import Pair
 from g_ray.sfm.rig import Rig
-from g_ray.sfm.sfm_inputs import InputView
-from g_ray.sfm.sfm_options import SfMOptions
+from g_ray.sfm.sfm_options import MAX_ERROR_PX, MIN_INLIERS, WORKING_SIZE, SfMOptions
 
 Report = Callable[[str, float], None]
 """Called with the name of the stage and the share of it that is done."""
@@ -50,13 +52,57 @@ def ignore_progress(stage: str, share: float) -> None:
     """Report nothing."""
 
 
+def prepare_views(views: Sequence[View]) -> list[View]:
+    """Check that every view has one camera and a name of its own, and return them with cameras in float64.
+
+    Views that share a camera object share a lens, before and after.
+    """
+    names = [view.name for view in views]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{twice} is the name of two photographs; rename one of them")
+    for view in views:
+        if view.camera.batch_shape:
+            raise ValueError(
+                f"{view.name}: a batch of cameras of shape {view.camera.batch_shape}; give one camera for each view"
+            )
+    exact = {id(view.camera): view.camera.to("cpu").to(dtype=torch.float64) for view in views}
+    return [replace(view, camera=exact[id(view.camera)]) for view in views]
+
+
+def hash_view(view: View) -> str:
+    """Identify the pixels, the mask and the lens, whatever the file is called."""
+    digest = hashlib.sha1()
+    for part in (view.image, view.mask):
+        digest.update(_collect_bytes(part))
+    digest.update(f"{view.camera.NAME} {view.camera.width} {view.camera.height}".encode())
+    for tensor in view.camera._collect_tensors().values():
+        digest.update(_collect_bytes(tensor))
+    return digest.hexdigest()
+
+
+def _collect_bytes(part: Image | Mask | Tensor | None) -> bytes:
+    if part is None:
+        return b"-"
+    if isinstance(part, Tensor):
+        return np.ascontiguousarray(part.detach().cpu().numpy()).tobytes()
+    if isinstance(part, Photo):
+        return f"{part.orientation} {part.upright} {part.time}".encode() + part.path.read_bytes()
+    if not isinstance(part, Path):
+        return _collect_bytes(part.load())
+    try:
+        return part.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{part}: cannot be read ({error.strerror}); check its name and folder") from None
+
+
 @dataclass(frozen=True, eq=False)
 class Workspace:
     """What COLMAP reads: views, their lenses and features, and a database beside them."""
 
     pycolmap: Any
     folder: Path
-    views: Sequence[InputView]
+    views: Sequence[View]
     lenses: Sequence[ColmapLens]
     features: Sequence[Features]
     rig: Rig | None
@@ -68,12 +114,12 @@ class Workspace:
 
 
 def load_features(
-    pycolmap: Any, views: Sequence[InputView], options: SfMOptions, folder: Path, report: Report
+    pycolmap: Any, views: Sequence[View], options: SfMOptions, folder: Path, report: Report
 ) -> list[Features]:
     """Read the features of every view, or extract and store them."""
     done = 0
 
-    def load(view: InputView) -> Features:
+    def load(view: View) -> Features:
         nonlocal done
         features = _load_or_extract(pycolmap, view, options, folder / "features")
         done += 1
@@ -84,8 +130,8 @@ def load_features(
         return list(pool.map(load, views))
 
 
-def _load_or_extract(pycolmap: Any, view: InputView, options: SfMOptions, folder: Path) -> Features:
-    settings = f"{view.compute_hash()} {options.max_image_size} {options.max_features}"
+def _load_or_extract(pycolmap: Any, view: View, options: SfMOptions, folder: Path) -> Features:
+    settings = f"{hash_view(view)} {WORKING_SIZE} {options.max_features}"
     path = folder / f"{hashlib.sha1(settings.encode()).hexdigest()}.npz"
     if path.is_file():
         with np.load(path) as file:
@@ -134,8 +180,8 @@ def match_pairs(space: Workspace, pairs: Sequence[Pair], report: Report) -> None
 
 def make_verification_options(space: Workspace) -> Any:
     verification = space.pycolmap.TwoViewGeometryOptions()
-    verification.min_num_inliers = space.options.min_inliers
-    verification.ransac.max_error = space.options.max_error_px
+    verification.min_num_inliers = MIN_INLIERS
+    verification.ransac.max_error = MAX_ERROR_PX
     verification.ransac.random_seed = space.options.seed
     verification.compute_relative_pose = True
     # A mask says what does not move with the world; a guess from the picture's border would be wrong for fisheyes.
@@ -183,7 +229,7 @@ def _compute_key(space: Workspace) -> str:
         for label, pose in sorted(space.rig.rig_from_cam.items()):
             digest.update(label.encode() + pose.world_from_cam.numpy().tobytes())
     options = space.options
-    digest.update(f"{options.min_inliers} {options.max_error_px} {options.seed}".encode())
+    digest.update(f"{MIN_INLIERS} {MAX_ERROR_PX} {options.seed}".encode())
     return digest.hexdigest()
 
 

@@ -4,13 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from g_ray.geometry.pose import Pose
+from g_ray.media.view import View
+from g_ray.stereo.depth_map import DepthMap
 from g_ray.stereo.stereo_options import DEFAULTS, StereoOptions
-from g_ray.stereo.stereo_view import DepthMap, StereoView
-from g_ray.stereo.warp import Trajectories
+from g_ray.stereo.warp import Trajectories, accelerate
 
+MAX_REPROJECTION_PX = 1.5
+"""Largest reprojection error of two depths that agree."""
 CONFIRMATIONS = 2
 """Views that have to agree with a candidate: where texture is weak, or repeats, one may do so by chance."""
 SHARE_LOGIT, NO_SHARE_LOGIT = 3.3, -1.6
@@ -18,10 +22,11 @@ SHARE_LOGIT, NO_SHARE_LOGIT = 3.3, -1.6
 
 
 def check_consistency(
-    views: Sequence[StereoView],
+    views: Sequence[View],
     depths: Sequence[DepthMap],
     neighbors: Sequence[Sequence[int]],
     options: StereoOptions = DEFAULTS,
+    max_reprojection_px: float = MAX_REPROJECTION_PX,
 ) -> list[DepthMap]:
     """Drop depths that fewer than `options.min_views` neighbors agree with, candidates that fewer than two do.
 
@@ -36,18 +41,19 @@ def check_consistency(
         )
     merged = [depth.merge_candidates() for depth in depths]
     return [
-        _check_view(views, merged, index, neighbors[index], depths[index].valid, options)
+        _check_view(views, merged, index, neighbors[index], depths[index].valid, options, max_reprojection_px)
         for index in range(len(views))
     ]
 
 
 def _check_view(
-    views: Sequence[StereoView],
+    views: Sequence[View],
     depths: Sequence[DepthMap],
     index: int,
     neighbors: Sequence[int],
     supported: Bool[Tensor, "h w"],
     options: StereoOptions,
+    max_reprojection_px: float,
 ) -> DepthMap:
     """Return the depths of a view that hold, of depth maps that include their candidates."""
     view, depth = views[index], depths[index]
@@ -60,8 +66,8 @@ def _check_view(
         tolerance = (measure_pixel_angles(rays) / widest.clamp_min(1e-6)).clamp(options.max_depth_error, 0.2)
         exact = torch.full_like(tolerance, options.max_depth_error)
         for meeting in meetings:
-            agreeing += meeting.find_agreeing(tolerance, options.max_reprojection_px)
-            strictly += meeting.find_agreeing(exact, options.max_reprojection_px)
+            agreeing += meeting.find_agreeing(tolerance, max_reprojection_px)
+            strictly += meeting.find_agreeing(exact, max_reprojection_px)
             seeing += meeting.in_frame
     confirmed = strictly >= max(options.min_views, CONFIRMATIONS)
     held = supported & (agreeing >= min(options.min_views, max(1, len(neighbors))))
@@ -82,9 +88,7 @@ class _Meeting:
     return_px: Float[Tensor, "h w"]
 
     @staticmethod
-    def of(
-        view: StereoView, rays: Tensor, depth: DepthMap, other: StereoView, theirs: DepthMap
-    ) -> "_Meeting":
+    def of(view: View, rays: Tensor, depth: DepthMap, other: View, theirs: DepthMap) -> "_Meeting":
         ways = Trajectories.between(view, other, rays)
         inverse = torch.where(depth.valid, 1 / depth.ray_depth.clamp_min(1e-12), 0.0)
         pixels, imaged = ways.project(inverse)
@@ -123,3 +127,144 @@ def measure_pixel_angles(rays: Float[Tensor, "h w 3"]) -> Float[Tensor, "h w"]:
     """Angle between horizontally adjacent rays, in radians; the last column repeats."""
     across = (rays[:, 1:] - rays[:, :-1]).norm(dim=-1)
     return torch.cat([across, across[:, -1:]], 1).clamp_min(1e-6)
+
+
+# Fusion
+
+
+MIN_WEIGHT = 1e-3
+"""Smallest weight of a depth in an average, whatever its confidence."""
+
+
+@dataclass(frozen=True, eq=False)
+class FusedPoints:
+    """Points that several views agree on."""
+
+    positions: Float[Tensor, "point 3"]
+    normals: Float[Tensor, "point 3"]  # unit, towards the views
+    colors: Float[Tensor, "point 3"]  # in [0, 1]
+    views: Int[Tensor, "point"]  # how many views agree
+    view: Int[Tensor, "point"]  # index of the view whose pixel started the point
+    pixels: Float[Tensor, "point 2"]  # center of that pixel
+
+
+def fuse_points(
+    views: Sequence[View],
+    depths: Sequence[DepthMap],
+    neighbors: Sequence[Sequence[int]],
+    options: StereoOptions = DEFAULTS,
+    min_views: int = 2,
+) -> FusedPoints:
+    """Average the depths that views agree on into points; every pixel takes part in one point at most.
+
+    Views are visited in turn. A pixel that no earlier point has used gathers the agreeing pixels of its neighbors,
+    weighted by confidence; `min_views` of them, itself included, make a point.
+    """
+    used = [torch.zeros_like(depth.valid) for depth in depths]
+    clouds = [_lift(view, depth) for view, depth in zip(views, depths, strict=True)]
+    parts = [
+        _fuse_view(views, depths, clouds, used, index, neighbors[index], options, min_views)
+        for index in range(len(views))
+    ]
+    if not parts:
+        raise ValueError("fuse_points: no views")
+    return FusedPoints(*(torch.cat(part) for part in zip(*parts, strict=True)))
+
+
+def estimate_normals(
+    points: Float[Tensor, "h w 3"], valid: Bool[Tensor, "h w"], toward: Float[Tensor, "3"]
+) -> Float[Tensor, "h w 3"]:
+    """Normals of a map of points from differences of neighbors up to two pixels away, turned to `toward`."""
+    right, down = (_difference(points, valid, dim) for dim in (1, 0))
+    normal = torch.linalg.cross(right, down)
+    sight = toward - points
+    length = normal.norm(dim=-1, keepdim=True)
+    # Where neighbors are missing the line of sight is the best guess.
+    normal = torch.where(
+        length > 1e-20, normal / length.clamp_min(1e-20), torch.nn.functional.normalize(sight, dim=-1)
+    )
+    return normal * torch.where((normal * sight).sum(-1, keepdim=True) < 0, -1.0, 1.0)
+
+
+def _difference(points: Tensor, valid: Tensor, dim: int) -> Tensor:
+    """Sum of the differences to both neighbors at distance 2 along an axis, where these are valid."""
+    total = torch.zeros_like(points)
+    for step in (-2, 2):
+        other, known = points.roll(-step, dim), valid.roll(-step, dim) & valid
+        edge = known.narrow(dim, 0 if step < 0 else known.shape[dim] - 2, 2)
+        edge.fill_(False)
+        total += torch.where(known[..., None], (other - points) * (1 if step > 0 else -1), 0.0)
+    return total
+
+
+def _lift(view: View, depth: DepthMap) -> tuple[Tensor, Tensor]:
+    """Points in the world and their normals, [h, w, 3] each."""
+    rays, _ = view.camera.to(torch.float32).unproject_grid()
+    local = rays * depth.ray_depth[..., None]
+    normals = estimate_normals(local, depth.valid, torch.zeros(3, device=rays.device))
+    pose = Pose(view.get_pose().world_from_cam.to(local))
+    return local @ pose.rotation.mT + pose.translation, normals @ pose.rotation.mT
+
+
+def _fuse_view(
+    views: Sequence[View],
+    depths: Sequence[DepthMap],
+    clouds: Sequence[tuple[Tensor, Tensor]],
+    used: list[Tensor],
+    index: int,
+    neighbors: Sequence[int],
+    options: StereoOptions,
+    min_views: int,
+) -> tuple[Tensor, ...]:
+    """Fuse the pixels of one view that no earlier point has used; returns the fields of `FusedPoints`."""
+    depth, view = depths[index], views[index]
+    start = depth.valid & ~used[index]
+    weight = depth.confidence[start].clamp_min(MIN_WEIGHT)
+    points, normals = (part[start] for part in clouds[index])
+    sums = [values * weight[:, None] for values in (points, normals, _list_colors(view)[start])]
+    count = torch.ones_like(weight, dtype=torch.int64)
+    claims = []
+    for other in neighbors:
+        row, column, agrees = _find_partners(views[other], depths[other], used[other], points, options)
+        share = torch.where(agrees, depths[other].confidence[row, column].clamp_min(MIN_WEIGHT), 0.0)[:, None]
+        for total, values in zip(sums, (*clouds[other], _list_colors(views[other])), strict=True):
+            total += values[row, column] * share
+        weight, count = weight + share[:, 0], count + agrees
+        claims.append((other, row, column, agrees))
+    keep = count >= min_views
+    used[index][start] = keep
+    for other, row, column, agrees in claims:
+        taken = agrees & keep
+        used[other][row[taken], column[taken]] = True
+    position, normal, color = (total[keep] / weight[keep, None] for total in sums)
+    normal = torch.nn.functional.normalize(normal, dim=-1)
+    pixels = start.nonzero()[keep].flip(-1) + 0.5
+    return position, normal, color, count[keep], torch.full_like(count[keep], index), pixels
+
+
+def _list_colors(view: View) -> Float[Tensor, "h w 3"]:
+    return view.load_image().float().permute(1, 2, 0)
+
+
+def _find_partners(
+    other: View,
+    depth: DepthMap,
+    used: Bool[Tensor, "h w"],
+    points: Float[Tensor, "point 3"],
+    options: StereoOptions,
+) -> tuple[Int[Tensor, "point"], Int[Tensor, "point"], Bool[Tensor, "point"]]:
+    """Row and column of each point in another view, and whether the depth there agrees and is still free for it."""
+    local = other.get_pose().to(torch.float64).inverse().apply(points.double())
+    pixels, imaged = accelerate(other.camera.to(torch.float32)).project(local.float())
+    height, width = other.size
+    seen = imaged & other.camera.contains(pixels)
+    column, row = pixels[..., 0].long().clamp(0, width - 1), pixels[..., 1].long().clamp(0, height - 1)
+    distance = local.norm(dim=-1).float()
+    close = (depth.ray_depth[row, column] - distance).abs() <= options.max_depth_error * distance
+    agrees = seen & close & depth.valid[row, column] & ~used[row, column]
+    # Of several points on one pixel the first takes it.
+    order = torch.arange(len(points), device=points.device)
+    place = row * width + column
+    first = torch.full((height * width,), len(points), device=points.device)
+    first.scatter_reduce_(0, place[agrees], order[agrees], "amin")
+    return row, column, agrees & (first[place] == order)

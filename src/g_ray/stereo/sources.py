@@ -6,8 +6,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from g_ray.media.view import View
+from g_ray.stereo.depth_map import SparsePoints
 from g_ray.stereo.stereo_options import DEFAULTS, StereoOptions
-from g_ray.stereo.stereo_view import SparsePoints, StereoView
 
 GOOD_ANGLE_DEG = (5.0, 20.0)
 """Triangulation angles that are wide enough for precise depth and narrow enough for patches to look alike."""
@@ -21,7 +22,7 @@ GUESSED_RANGE = (2.0, 1000.0)
 
 
 def choose_sources(
-    views: Sequence[StereoView], points: SparsePoints | None = None, options: StereoOptions = DEFAULTS
+    views: Sequence[View], points: SparsePoints | None = None, options: StereoOptions = DEFAULTS
 ) -> list[list[int]]:
     """List the best source views of each view, best first; a view that shares nothing gets an empty list.
 
@@ -33,7 +34,7 @@ def choose_sources(
         raise ValueError(
             f"visibility of {len(points.visible)} views for {len(views)} views: give one row per view"
         )
-    centers = torch.stack([view.pose.translation for view in views]).float()
+    centers = torch.stack([view.get_pose().translation for view in views]).float()
     chosen = []
     for index in range(len(views)):
         positions, visible = _collect_points(views, points, index, options)
@@ -43,7 +44,7 @@ def choose_sources(
 
 
 def choose_range(
-    views: Sequence[StereoView],
+    views: Sequence[View],
     points: SparsePoints | None,
     index: int,
     options: StereoOptions = DEFAULTS,
@@ -57,9 +58,9 @@ def choose_range(
     return near, far
 
 
-def guess_range(views: Sequence[StereoView]) -> tuple[float, float]:
+def guess_range(views: Sequence[View]) -> tuple[float, float]:
     """Multiples of the distance of each camera to its nearest neighbors."""
-    centers = torch.stack([view.pose.translation for view in views]).double()
+    centers = torch.stack([view.get_pose().translation for view in views]).double()
     distance = torch.cdist(centers, centers)
     apart = distance[distance > 1e-6 * distance.amax().clamp_min(1e-30)]
     if not len(apart):
@@ -69,32 +70,31 @@ def guess_range(views: Sequence[StereoView]) -> tuple[float, float]:
     return GUESSED_RANGE[0] * typical, GUESSED_RANGE[1] * typical
 
 
-def find_visible(view: StereoView, positions: Float[Tensor, "point 3"]) -> Bool[Tensor, "point"]:
+def find_visible(view: View, positions: Float[Tensor, "point 3"]) -> Bool[Tensor, "point"]:
     """Whether points fall into the frame of a view, onto a usable pixel; occlusion is not considered."""
-    local = view.pose.to(torch.float64).inverse().apply(positions.double())
+    local = view.get_pose().to(torch.float64).inverse().apply(positions.double())
     pixels, imaged = view.camera.to(torch.float64).project(local)
     seen = imaged & view.camera.contains(pixels)
-    if view.mask is None:
+    mask = view.load_mask()
+    if mask is None:
         return seen
     height, width = view.size
     column, row = pixels[..., 0].long().clamp(0, width - 1), pixels[..., 1].long().clamp(0, height - 1)
-    return seen & view.mask[row, column]
+    return seen & mask[row, column]
 
 
-def _measure_range(
-    views: Sequence[StereoView], points: SparsePoints, index: int
-) -> tuple[float, float] | None:
+def _measure_range(views: Sequence[View], points: SparsePoints, index: int) -> tuple[float, float] | None:
     view = views[index]
     seen = find_visible(view, points.positions) if points.visible is None else points.visible[index]
     if int(seen.sum()) < MIN_SHARED:
         return None
-    distance = (points.positions[seen].double() - view.pose.translation.double()).norm(dim=-1)
+    distance = (points.positions[seen].double() - view.get_pose().translation.double()).norm(dim=-1)
     nearest, farthest = torch.quantile(distance, distance.new_tensor([0.01, 0.99])).tolist()
     return 0.75 * nearest, 1.5 * farthest
 
 
 def _collect_points(
-    views: Sequence[StereoView], points: SparsePoints | None, index: int, options: StereoOptions
+    views: Sequence[View], points: SparsePoints | None, index: int, options: StereoOptions
 ) -> tuple[Float[Tensor, "point 3"], Bool[Tensor, "view point"]]:
     """Points that a view sees, evenly thinned, and which views see them."""
     if points is None:
@@ -112,17 +112,17 @@ def _thin(indices: Tensor) -> Tensor:
     return indices[:: max(1, len(indices) // POINTS_PER_VIEW)]
 
 
-def _sample_rays(view: StereoView, near: float, far: float) -> Float[Tensor, "point 3"]:
+def _sample_rays(view: View, near: float, far: float) -> Float[Tensor, "point 3"]:
     """Points along a few hundred rays of a view, uniform in inverse distance."""
     camera = view.camera.to(torch.float32).resize(20, 15)
     rays, valid = camera.unproject_grid()
     inverse = torch.linspace(1 / far, 1 / near, 6, device=rays.device)[1:-1]
     local = (rays[valid] / inverse[:, None, None]).flatten(0, 1)
-    return view.pose.to(torch.float32).apply(local)
+    return view.get_pose().to(torch.float32).apply(local)
 
 
 def _score_pairs(
-    views: Sequence[StereoView],
+    views: Sequence[View],
     centers: Float[Tensor, "view 3"],
     index: int,
     positions: Float[Tensor, "point 3"],
@@ -171,7 +171,7 @@ def _pick_diverse(
     return chosen
 
 
-def _measure_resolution(view: StereoView) -> float:
+def _measure_resolution(view: View) -> float:
     """Pixels per radian near the middle of the image."""
     height, width = view.size
     camera = view.camera.to(torch.float64)

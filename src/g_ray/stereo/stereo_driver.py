@@ -5,10 +5,11 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import torch
 
+from g_ray.media.view import View
 from g_ray.stereo.consistency import check_consistency
+from g_ray.stereo.depth_map import DepthMap, SparsePoints
 from g_ray.stereo.sources import choose_range, choose_sources
 from g_ray.stereo.stereo_options import DEFAULTS, StereoOptions
-from g_ray.stereo.stereo_view import DepthMap, SparsePoints, StereoView
 from g_ray.stereo.sweep import sweep_view
 
 ROUGH_SIDE, ROUGH_POINTS = 128, 500
@@ -16,7 +17,7 @@ ROUGH_SIDE, ROUGH_POINTS = 128, 500
 
 
 def estimate_depths(
-    views: Sequence[StereoView],
+    views: Sequence[View],
     points: SparsePoints | None = None,
     options: StereoOptions = DEFAULTS,
     progress: Callable[[int], None] | None = None,
@@ -25,7 +26,7 @@ def estimate_depths(
 ) -> list[DepthMap]:
     """Estimate a depth map for every view, each checked against the others.
 
-    Views larger than `options.long_side` are reduced first (`StereoView.limit_size`); a depth map has the size of
+    Views larger than `options.long_side` are reduced first (`View.limit_size`); a depth map has the size of
     the reduced view. A view without sources gets an empty depth map. Without points and a range, a first pass over
     small images finds out where the scene lies. `progress` is called with the number of views done. Depth maps in
     `finished`, by the index of their view, are not computed again, and new ones are put there. On a CPU, `at_once`
@@ -41,7 +42,7 @@ def estimate_depths(
 
 
 def _estimate(
-    views: Sequence[StereoView],
+    views: Sequence[View],
     points: SparsePoints | None,
     sources: Sequence[Sequence[int]],
     options: StereoOptions,
@@ -92,9 +93,7 @@ def _sweep_at_once(
         torch.set_num_threads(threads)
 
 
-def _find_rough_points(
-    views: Sequence[StereoView], options: StereoOptions, at_once: int
-) -> SparsePoints | None:
+def _find_rough_points(views: Sequence[View], options: StereoOptions, at_once: int) -> SparsePoints | None:
     """Points of a first pass over small images and a wide range, which then limit the range and choose the sources."""
     small = [view.limit_size(ROUGH_SIDE) for view in views]
     depths = _estimate(small, None, choose_sources(small, None, options), options, at_once)
@@ -102,12 +101,12 @@ def _find_rough_points(
     for view, depth in zip(small, depths, strict=True):
         rays = view.camera.to(torch.float32).unproject_grid()[0][depth.valid]
         local = rays * depth.ray_depth[depth.valid][:, None]
-        points = local @ view.pose.rotation.to(local).mT + view.pose.translation.to(local)
+        points = local @ view.get_pose().rotation.to(local).mT + view.get_pose().translation.to(local)
         found.append(points[:: max(1, len(points) // ROUGH_POINTS)])
     positions = torch.cat(found)
     return SparsePoints(positions) if len(positions) else None
 
 
-def _make_empty(view: StereoView) -> DepthMap:
+def _make_empty(view: View) -> DepthMap:
     zero = torch.zeros(view.size, device=view.device)
     return DepthMap(zero, zero, torch.zeros(view.size, dtype=torch.bool, device=view.device))

@@ -11,8 +11,6 @@ class StereoOptions:
     """Pixels of the longer image side at which depth is estimated; larger views are reduced, none is enlarged."""
     full_volume: int = 60_000_000
     """Pixels × hypotheses × sources that are swept at full resolution; larger sweeps begin at half of it."""
-    hypotheses: int = 256
-    """At most so many inverse distances are tried; fewer where `step_px` allows it."""
     sources: int = 4
     """Views that each reference view is compared with."""
     best: int = 2
@@ -25,9 +23,6 @@ class StereoOptions:
     """Smallest ray distance, in the unit of the poses; None derives it from the points or from the poses."""
     far: float | None = None
     """Largest ray distance; None derives it as `near`."""
-    step_px: float = 0.5
-    """How far neighboring hypotheses may lie apart in the source views, in pixels; twice that in a sweep at half
-    resolution, which finer steps follow."""
     noise: float = 0.002
     """Standard deviation of image noise, of full scale 1. Texture weaker than this is no texture."""
     small_penalty: float = 0.15
@@ -36,10 +31,6 @@ class StereoOptions:
     """Aggregation: cost of a depth discontinuity where the image has no edge."""
     edge: float = 0.03
     """Aggregation: the image difference at which `large_penalty` is halved."""
-    max_cost: float = 0.3
-    """Costs are capped here before they are aggregated; occluded pixels then follow their neighbors."""
-    anchor: float = 0.15
-    """Refinement: score that it costs to leave the aggregated estimate by one step, and four times that by two."""
     min_score: float = 0.25
     """Depths with a smaller correlation are dropped."""
     min_support: float = 0.01
@@ -49,16 +40,12 @@ class StereoOptions:
     """Other views that have to agree with a depth; in a scene of two views one is all there is."""
     max_depth_error: float = 0.02
     """Largest relative difference of two ray distances that agree."""
-    max_reprojection_px: float = 1.5
-    """Largest reprojection error of two depths that agree."""
 
     def __post_init__(self) -> None:
         if self.window < 3 or self.window % 2 == 0:
             raise ValueError(f"window {self.window}: a patch needs an odd side of at least 3 pixels")
         if not 1 <= self.best <= self.sources:
             raise ValueError(f"best {self.best} of {self.sources} sources: give 1 ≤ best ≤ sources")
-        if self.hypotheses < 8:
-            raise ValueError(f"{self.hypotheses} hypotheses are too few: give at least 8")
         if self.long_side < 16:
             raise ValueError(f"long_side {self.long_side} is too small: give at least 16 pixels")
         for name in ("near", "far"):

@@ -9,17 +9,25 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from g_ray.stereo.aggregation import aggregate_costs
-from g_ray.stereo.matching import NO_SCORE, Patches, SourceImage, average_best, average_boxes
+from g_ray.media.view import View
+from g_ray.stereo.depth_map import DepthMap
+from g_ray.stereo.matching import NO_SCORE, Patches, SourceImage, aggregate_costs, average_best, average_boxes
 from g_ray.stereo.stereo_options import DEFAULTS, StereoOptions
-from g_ray.stereo.stereo_view import DepthMap, StereoView
 from g_ray.stereo.warp import Trajectories
 
 GROUP = 32
 """Hypotheses whose source pixels are interpolated together, see `warp`."""
 ELEMENTS_AT_ONCE = 1 << 18
 """Pixels times hypotheses scored in one go: a megabyte per intermediate stays in the cache."""
-MIN_HYPOTHESES = 16
+MIN_HYPOTHESES, MAX_HYPOTHESES = 16, 256
+"""Inverse distances that are tried; between these, as many as `STEP_PX` asks for."""
+STEP_PX = 0.5
+"""How far neighboring hypotheses may lie apart in the source views, in pixels; twice that in a sweep at half
+resolution, which finer steps follow."""
+MAX_COST = 0.3
+"""Costs are capped here before they are aggregated; occluded pixels then follow their neighbors."""
+ANCHOR = 0.15
+"""Refinement: score that it costs to leave the aggregated estimate by one step, and four times that by two."""
 BAND = 8
 """At full resolution so many steps to either side of a half-resolution estimate are tried."""
 NEARBY = ((0, 2), (0, -2), (2, 0), (-2, 0))
@@ -38,8 +46,8 @@ LUMA = (0.299, 0.587, 0.114)
 
 
 def sweep_view(
-    reference: StereoView,
-    sources: Sequence[StereoView],
+    reference: View,
+    sources: Sequence[View],
     near: float,
     far: float,
     options: StereoOptions = DEFAULTS,
@@ -57,22 +65,22 @@ def sweep_view(
         raise ValueError(f"sweep_view: near {near} and far {far} must satisfy 0 < near < far")
     low, high = 1 / far, 1 / near
     fine = Scorer.make(reference, sources, options)
-    count = fine.count_hypotheses(low, high, options.step_px)
+    count = fine.count_hypotheses(low, high)
     start = torch.full_like(fine.gray, low)
-    if fine.gray.numel() * min(count, options.hypotheses) * len(sources) <= options.full_volume:
-        count = max(MIN_HYPOTHESES, min(options.hypotheses, count))
+    if fine.gray.numel() * min(count, MAX_HYPOTHESES) * len(sources) <= options.full_volume:
+        count = max(MIN_HYPOTHESES, min(MAX_HYPOTHESES, count))
         step = (high - low) / (count - 1)
         estimate = _solve(fine, start, step, count, options)
     else:
         halves = [view.limit_size((max(view.size) + 1) // 2) for view in (reference, *sources)]
         coarse = Scorer.make(halves[0], halves[1:], options)
         # Half as many pixels along a curve, and twice as far apart: the band makes up for it.
-        count = max(MIN_HYPOTHESES, min(options.hypotheses, count // 4))
+        count = max(MIN_HYPOTHESES, min(MAX_HYPOTHESES, count // 4))
         step = (high - low) / (count - 1)
         first = _solve(coarse, torch.full_like(coarse.gray, low), step, count, options)
         step /= 2
         estimate = _solve_band(fine, first, low, step, options)
-    inverse, score = fine.refine(estimate.inverse, step, options.anchor)
+    inverse, score = fine.refine(estimate.inverse, step)
     possible = fine.usable & (score >= options.min_score) & (inverse > 0)
     valid = possible & (estimate.support >= options.min_support)
     # A gradient without texture, as in the sky, correlates at all distances: views that agree on one do so by chance.
@@ -89,11 +97,11 @@ def sweep_view(
 
 
 def count_hypotheses(
-    reference: StereoView, sources: Sequence[StereoView], near: float, far: float, options: StereoOptions
+    reference: View, sources: Sequence[View], near: float, far: float, options: StereoOptions
 ) -> int:
     """How many inverse distances a sweep of the whole range at full resolution tries."""
-    count = Scorer.make(reference, sources, options).count_hypotheses(1 / far, 1 / near, options.step_px)
-    return max(MIN_HYPOTHESES, min(options.hypotheses, count))
+    count = Scorer.make(reference, sources, options).count_hypotheses(1 / far, 1 / near)
+    return max(MIN_HYPOTHESES, min(MAX_HYPOTHESES, count))
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +116,7 @@ def _solve(
     scorer: "Scorer", start: Float[Tensor, "h w"], step: float, count: int, options: StereoOptions
 ) -> Estimate:
     """Sweep the same `count` steps for all pixels, aggregate, and pick the cheapest."""
-    volume = scorer.fill_volume(start, step, count, options.max_cost)
+    volume = scorer.fill_volume(start, step, count)
     index = _pick_best(aggregate_costs(volume, scorer.gray, options))
     return Estimate(start + index * step, _measure_support(volume, index))
 
@@ -124,7 +132,7 @@ def _solve_band(
     inverse = scorer.propagate(inverse)
     base = ((inverse - low) / step).round().long() - BAND
     start = low + base * step
-    volume = scorer.fill_volume(start, step, 2 * BAND + 1, options.max_cost)
+    volume = scorer.fill_volume(start, step, 2 * BAND + 1)
     index = _pick_best(aggregate_costs(volume, scorer.gray, options, base))
     # Uniqueness is a matter of the whole range, so that the first estimate's support counts.
     return Estimate(start + index * step, support)
@@ -142,21 +150,22 @@ class Scorer:
     best: int
 
     @staticmethod
-    def make(reference: StereoView, sources: Sequence[StereoView], options: StereoOptions) -> "Scorer":
+    def make(reference: View, sources: Sequence[View], options: StereoOptions) -> "Scorer":
         rays, valid = reference.camera.to(torch.float32).unproject_grid()
-        usable = valid if reference.mask is None else valid & reference.mask
+        mask = reference.load_mask()
+        usable = valid if mask is None else valid & mask
         gray = _measure_gray(reference)
         return Scorer(
             gray,
             usable,
-            Patches.make(reference.image.float(), gray, usable, options),
+            Patches.make(reference.load_image().float(), gray, usable, options),
             [Trajectories.between(reference, source, rays) for source in sources],
-            [SourceImage.make(_measure_gray(source), source.mask) for source in sources],
+            [SourceImage.make(_measure_gray(source), source.load_mask()) for source in sources],
             min(options.best, len(sources)),
         )
 
-    def count_hypotheses(self, low: float, high: float, step_px: float) -> int:
-        """How many steps keep neighboring hypotheses `step_px` apart in nearly all of the source pixels."""
+    def count_hypotheses(self, low: float, high: float) -> int:
+        """Count the steps that keep neighboring hypotheses `STEP_PX` apart in nearly all of the source pixels."""
         stride = max(1, min(self.gray.shape) // 24)
         inverse = torch.linspace(low, high, 65, device=self.gray.device)
         longest = 0.0
@@ -167,11 +176,9 @@ class Scorer:
             moves = (pixels[1:] - pixels[:-1]).norm(dim=-1)[seen[1:] & seen[:-1]]
             if len(moves):
                 longest = max(longest, 64 * float(moves.quantile(0.9)))
-        return math.ceil(longest / step_px) + 1
+        return math.ceil(longest / STEP_PX) + 1
 
-    def fill_volume(
-        self, start: Float[Tensor, "h w"], step: float, count: int, max_cost: float
-    ) -> Float[Tensor, "h d w"]:
+    def fill_volume(self, start: Float[Tensor, "h w"], step: float, count: int) -> Float[Tensor, "h d w"]:
         """Costs 1 − score of the inverse distances start, start + step, …
 
         They are capped: where a surface is occluded all hypotheses are wrong, the best of them too, and their
@@ -183,7 +190,7 @@ class Scorer:
         for first in range(0, count, GROUP):
             for place, scores in self.score(start, offsets[first : first + GROUP]):
                 at = first + place
-                volume[:, at : at + len(scores)] = (1 - scores).clamp_max_(max_cost).transpose(0, 1)
+                volume[:, at : at + len(scores)] = (1 - scores).clamp_max_(MAX_COST).transpose(0, 1)
         return volume
 
     def score(
@@ -211,18 +218,18 @@ class Scorer:
         return best
 
     def refine(
-        self, inverse: Float[Tensor, "h w"], step: float, anchor: float
+        self, inverse: Float[Tensor, "h w"], step: float
     ) -> tuple[Float[Tensor, "h w"], Float[Tensor, "h w"]]:
         """Search around an estimate, each pixel around its own: patches then follow the slope of the surface.
 
-        Leaving the estimate costs `anchor` per squared step, so that noise does not decide where texture is weak.
+        Leaving the estimate costs `ANCHOR` per squared step, so that noise does not decide where texture is weak.
         Returns the inverse distances and their scores.
         """
         offsets = torch.arange(-FINE_STEPS, FINE_STEPS + 1, device=inverse.device) / FINE_PER_STEP
         scores = torch.cat([part for _, part in self.score(inverse, (offsets * step).to(inverse))])
         # Neighbors are displaced from their own estimates alike, so that their scores may be averaged.
         shared = average_boxes(scores.transpose(0, 1), FINE_WINDOW).transpose(0, 1)
-        held = shared - anchor * offsets[:, None, None] ** 2
+        held = shared - ANCHOR * offsets[:, None, None] ** 2
         index = held.argmax(0)
         moved = inverse + (index - FINE_STEPS + _fit_parabola(held, index)) * (step / FINE_PER_STEP)
         return moved, scores.gather(0, index[None])[0]
@@ -231,9 +238,9 @@ class Scorer:
         return next(self.score(inverse, inverse.new_zeros(1)))[1][0]
 
 
-def _measure_gray(view: StereoView) -> Float[Tensor, "h w"]:
+def _measure_gray(view: View) -> Float[Tensor, "h w"]:
     """Luma around zero, where sums of squares lose fewer digits."""
-    image = view.image.float()
+    image = view.load_image().float()
     return torch.einsum("chw,c->hw", image, image.new_tensor(LUMA)) - 0.5
 
 

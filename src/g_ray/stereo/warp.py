@@ -13,12 +13,145 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
-from g_ray.stereo.lookup import ProjectionTable, accelerate
-from g_ray.stereo.stereo_view import StereoView
+from g_ray.cameras.ray_map_camera import RayMapCamera
+from g_ray.media.view import View
+
+# Projection by table
+#
+# `RayMapCamera.project` inverts a table of rays by Newton's method, 10 µs a point; a sweep needs millions of points.
+# Here the pixels of directions on the six faces of a cube are computed once and interpolated between.
+
+
+ERROR_PX = 0.006
+"""Largest error of bilinear interpolation that the spacing of the nodes is chosen for."""
+BEND = 0.65
+"""Largest second derivative of atan, the bend that a cube face adds to a lens that is linear in the angle."""
+GROWTH = 2
+"""Rounds in which nodes that the lens does not image are extrapolated from their neighbors."""
+
+
+@dataclass(frozen=True, eq=False)
+class ProjectionTable:
+    """Pixels at the nodes of a cube map; projects as a `Camera` does."""
+
+    pixels: Float[Tensor, "6 n n 2"]
+    known: Bool[Tensor, "6 n n"]
+    usable: Bool[Tensor, "h w"]  # pixels that have a ray
+
+    @staticmethod
+    def make(camera: Camera) -> "ProjectionTable":
+        """Tabulate a camera's projection, only in the directions that it may see."""
+        rays, usable = camera.unproject_grid()
+        focal = _measure_pixels_per_radian(rays, usable)
+        side = max(16, math.ceil(2 * math.sqrt(BEND * focal / (8 * ERROR_PX)))) + 1
+        directions = _list_directions(side, rays)
+        axis = torch.nn.functional.normalize(rays[usable].mean(0), dim=0)
+        # A margin of three nodes around the widest ray.
+        widest = (rays[usable] @ axis).clamp(-1, 1).amin().acos() + 6 / side
+        near = (directions @ axis).clamp(-1, 1).acos() <= widest
+        pixels = torch.zeros(*directions.shape[:-1], 2, dtype=rays.dtype, device=rays.device)
+        known = torch.zeros_like(near)
+        pixels[near], known[near] = camera.project(directions[near])
+        for _ in range(GROWTH):
+            pixels, known = _grow(pixels, known)
+        return ProjectionTable(pixels, known, usable)
+
+    @property
+    def width(self) -> int:
+        return self.usable.shape[1]
+
+    @property
+    def height(self) -> int:
+        return self.usable.shape[0]
+
+    def contains(self, pixels: Float[Tensor, "*shape 2"]) -> Bool[Tensor, "*shape"]:
+        """Whether pixels lie in the frame."""
+        u, v = pixels.unbind(-1)
+        return (u >= 0) & (u <= self.width) & (v >= 0) & (v <= self.height)
+
+    def project(
+        self, points: Float[Tensor, "*shape 3"]
+    ) -> tuple[Float[Tensor, "*shape 2"], Bool[Tensor, "*shape"]]:
+        """Camera-frame points to pixels, and whether a pixel with a ray is there."""
+        side = self.pixels.shape[1]
+        face, place = _find_faces(points)
+        at = (place + 1) * ((side - 1) / 2)
+        corner = at.floor().clamp(0, side - 2)
+        x, y = (at - corner).unbind(-1)
+        column, row = corner.long().unbind(-1)
+        first = (face * side + row) * side + column
+        values, known = self.pixels.flatten(0, 2), self.known.flatten()
+        corners = [first, first + 1, first + side, first + side + 1]
+        weights = [(1 - x) * (1 - y), x * (1 - y), (1 - x) * y, x * y]
+        nodes = torch.stack([values[index] for index in corners])
+        pixels = (nodes * torch.stack(weights)[..., None]).sum(0)
+        valid = torch.stack([known[index] for index in corners]).all(0)
+        # Between both sides of a seam there is no pixel.
+        size = pixels.new_tensor([self.width, self.height])
+        valid &= ((nodes.amax(0) - nodes.amin(0)) < size / 16).all(-1)
+        u, v = pixels.unbind(-1)
+        inside = self.contains(pixels)
+        seen = self.usable[v.long().clamp(0, self.height - 1), u.long().clamp(0, self.width - 1)]
+        return pixels, valid & inside & seen
+
+
+def accelerate(camera: Camera) -> Camera | ProjectionTable:
+    """A camera, or a table in its place where its own projection is slow."""
+    return ProjectionTable.make(camera) if isinstance(camera, RayMapCamera) else camera
+
+
+def _list_directions(side: int, like: Tensor) -> Float[Tensor, "6 n n 3"]:
+    """Unit directions of the nodes; faces +x −x +y −y +z −z, as `_find_faces`."""
+    line = torch.linspace(-1, 1, side, dtype=like.dtype, device=like.device)
+    b, a = torch.meshgrid(line, line, indexing="ij")
+    one = torch.ones_like(a)
+    faces = []
+    for axis in range(3):
+        for sign in (1, -1):
+            parts = [a, b]
+            parts.insert(axis, sign * one)
+            faces.append(torch.stack(parts, -1))
+    return torch.nn.functional.normalize(torch.stack(faces), dim=-1)
+
+
+def _find_faces(
+    points: Float[Tensor, "*shape 3"],
+) -> tuple[Int[Tensor, "*shape"], Float[Tensor, "*shape 2"]]:
+    """The cube face that points fall onto, and where on it, in [−1, 1]."""
+    size, axis = points.abs().max(-1)
+    main = points.gather(-1, axis[..., None])[..., 0]
+    x, y, z = points.unbind(-1)
+    a, b = torch.where(axis == 0, y, x), torch.where(axis == 2, y, z)
+    return 2 * axis + (main < 0), torch.stack([a, b], -1) / size.clamp_min(1e-30)[..., None]
+
+
+def _grow(
+    pixels: Float[Tensor, "6 n n 2"], known: Bool[Tensor, "6 n n"]
+) -> tuple[Float[Tensor, "6 n n 2"], Bool[Tensor, "6 n n"]]:
+    """Extrapolate linearly to unknown nodes from two known ones in a row, along rows and columns."""
+    total, count = torch.zeros_like(pixels), torch.zeros_like(pixels[..., 0])
+    for dim in (1, 2):
+        for step in (-1, 1):
+            first, second = pixels.roll(step, dim), pixels.roll(2 * step, dim)
+            both = known.roll(step, dim) & known.roll(2 * step, dim)
+            # What rolled in from the opposite border is no neighbor.
+            both.narrow(dim, 0 if step > 0 else both.shape[dim] - 2, 2).fill_(False)
+            total += torch.where(both[..., None], 2 * first - second, 0.0)
+            count += both
+    found = ~known & (count > 0)
+    grown = torch.where(found[..., None], total / count.clamp_min(1)[..., None], pixels)
+    return grown, known | found
+
+
+def _measure_pixels_per_radian(rays: Float[Tensor, "h w 3"], usable: Bool[Tensor, "h w"]) -> float:
+    """The finest resolution of a ray map, but for outliers."""
+    step = (rays[:, 1:] - rays[:, :-1]).norm(dim=-1)[usable[:, 1:] & usable[:, :-1]]
+    return 1 / max(float(step.quantile(0.05)) if len(step) < 1 << 20 else float(step.median()), 1e-6)
+
 
 NODES = 6
 """Exact projections per group of hypotheses; a polynomial of degree 5 runs through them."""
@@ -35,10 +168,10 @@ class Trajectories:
     camera: Camera | ProjectionTable  # of the source
 
     @staticmethod
-    def between(reference: StereoView, source: StereoView, rays: Float[Tensor, "h w 3"]) -> "Trajectories":
+    def between(reference: View, source: View, rays: Float[Tensor, "h w 3"]) -> "Trajectories":
         """Curves of the rays of a reference view (one for each of its pixels) in a source view."""
         # Relative poses in float64: world coordinates may be large.
-        relative = source.pose.to(torch.float64).inverse() @ reference.pose.to(torch.float64)
+        relative = source.get_pose().to(torch.float64).inverse() @ reference.get_pose().to(torch.float64)
         rotation, shift = relative.rotation.to(rays), relative.translation.to(rays)
         return Trajectories(rays @ rotation.mT, shift, accelerate(source.camera.to(rays.dtype)))
 

@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, UInt8
 from PIL import Image
+from torch import Tensor
 
 from g_ray.export.frusta import Frustum, build_frustum, choose_frustum_size
 from g_ray.export.points import PointCloud, subsample_indices
 from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.export.result import Reconstruction
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.media.images import read_photo
+from g_ray.media.photos import reduce_image
+from g_ray.media.view import View
 from g_ray.runtime.files import write_atomically
 from g_ray.viewer.colors import CAMERA_COLORS, NOTHING, map_to_heat
 from g_ray.viewer.embed import encode_array, encode_jpeg, encode_script_json, make_data_uri, read_asset
@@ -80,11 +82,7 @@ def make_view_pictures(
     reconstruction: Reconstruction, view: ReconstructedView, scales: Scales, budget: int
 ) -> ViewPictures:
     """Make three pictures of at most `budget` bytes, smaller ones if needed."""
-    photo = (
-        (read_photo(reconstruction.get_image_path(view.name)).movedim(0, -1).numpy() * 255)
-        .round()
-        .astype(np.uint8)
-    )
+    photo = (255 * _read_small(reconstruction, view).movedim(0, -1).numpy()).round().astype(np.uint8)
     depth, confidence, valid = (x.numpy(force=True) for x in (view.ray_depth, view.confidence, view.valid))
     filled = np.zeros_like(valid) if view.filled is None else view.filled.numpy(force=True)
     side = SIDE
@@ -101,6 +99,13 @@ def make_view_pictures(
         if sum(map(len, encoded)) <= budget or side <= MIN_SIDE:
             return ViewPictures(width, height, *encoded)
         side = max(MIN_SIDE, int(side * 0.75))
+
+
+def _read_small(reconstruction: Reconstruction, view: ReconstructedView) -> Float[Tensor, "3 h w"]:
+    """Read the photograph of a view at the size of a picture: as the run has kept it, or from the folder."""
+    if view.photo is not None:
+        return view.photo.load_copy(SIDE)
+    return reduce_image(read_photo(reconstruction.get_image_path(view.name)), SIDE)
 
 
 def _encode(picture: UInt8[np.ndarray, "h w 3"]) -> str:
@@ -191,7 +196,7 @@ def _select_points(cloud: PointCloud) -> PointCloud:
 
 def _build_scene(
     reconstruction: Reconstruction,
-    cameras: Sequence[CalibratedView],
+    cameras: Sequence[View],
     frusta: Sequence[Frustum],
     cloud: PointCloud,
 ) -> dict[str, Any]:
@@ -268,7 +273,7 @@ def _format_filled_legend(reconstruction: Reconstruction) -> str:
 
 
 def _format_facts(
-    reconstruction: Reconstruction, cameras: Sequence[CalibratedView], drawn: PointCloud, cloud: PointCloud
+    reconstruction: Reconstruction, cameras: Sequence[View], drawn: PointCloud, cloud: PointCloud
 ) -> str:
     models = Counter(view.camera.NAME for view in cameras)
     widest = max(float(view.camera.fov().diagonal_deg) for view in cameras)
@@ -287,9 +292,7 @@ def _format_facts(
     return "".join(f"<li><b>{escape(value)}</b>{escape(text)}</li>" for value, text in facts)
 
 
-def _iterate_cards(
-    reconstruction: Reconstruction, cameras: Sequence[CalibratedView], scales: Scales
-) -> Iterator[str]:
+def _iterate_cards(reconstruction: Reconstruction, cameras: Sequence[View], scales: Scales) -> Iterator[str]:
     pictured = set(subsample_indices(len(cameras), MAX_PICTURED).tolist())
     budget = BUDGET // max(1, len(pictured))
     for number, view in enumerate(cameras):
@@ -299,7 +302,7 @@ def _iterate_cards(
         yield _format_card(number, view, pictures)
 
 
-def _format_card(number: int, view: CalibratedView, pictures: ViewPictures | None) -> str:
+def _format_card(number: int, view: View, pictures: ViewPictures | None) -> str:
     name, camera = escape(view.name), view.camera
     images = ""
     if pictures is not None:
@@ -321,9 +324,9 @@ def _format_card(number: int, view: CalibratedView, pictures: ViewPictures | Non
     )
 
 
-def _format_calibration(cameras: Sequence[CalibratedView]) -> str:
+def _format_calibration(cameras: Sequence[View]) -> str:
     """Format one row per lens: views of the same camera and source share it."""
-    lenses: dict[tuple[object, ...], list[CalibratedView]] = {}
+    lenses: dict[tuple[object, ...], list[View]] = {}
     for view in cameras:
         lenses.setdefault(_identify_lens(view), []).append(view)
     rows = [
@@ -340,7 +343,7 @@ def _format_calibration(cameras: Sequence[CalibratedView]) -> str:
     return _format_table(("views", "size", "model", "FoV h × v", "diagonal", "calibration from"), rows)
 
 
-def _identify_lens(view: CalibratedView) -> tuple[object, ...]:
+def _identify_lens(view: View) -> tuple[object, ...]:
     """Return what two views of the same lens have in common; a camera with tables of its own is like no other."""
     camera = view.camera
     tensors = (camera.params, camera.circle)
@@ -353,7 +356,7 @@ def _format_names(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= 2 else f"{names[0]}, …, {names[-1]} ({len(names)})"
 
 
-def _format_fov(view: CalibratedView) -> str:
+def _format_fov(view: View) -> str:
     fov = view.camera.fov()
     return f"{float(fov.horizontal_deg):.1f}° × {float(fov.vertical_deg):.1f}°"
 

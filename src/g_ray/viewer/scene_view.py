@@ -15,7 +15,7 @@ from g_ray.export.export_options import ExportOptions
 from g_ray.export.frusta import SIZE, build_frustum, choose_frustum_size
 from g_ray.export.points import PointCloud, collect_points
 from g_ray.export.result import Reconstruction
-from g_ray.formats.calibration_source import CalibratedView
+from g_ray.media.view import View
 from g_ray.viewer.colors import CAMERA_COLORS
 from g_ray.viewer.scene_objects import SceneGuides, build_photo_surface, find_surface_share, read_thumbnail
 from g_ray.viewer.viewpoint import choose_viewpoint
@@ -47,7 +47,7 @@ def get_view_color(view: int) -> tuple[int, int, int]:
 class ViewHandles:
     """What stands for one view in the scene. Its points are sorted, the most confident first."""
 
-    view: CalibratedView
+    view: View
     points: Any
     frustum: Any
     ball: Any
@@ -289,7 +289,7 @@ class SceneView:
         names = [handles.view.name for handles in self.views]
         return self.look_from(event.client, names.index(self.choice.value))
 
-    def _add_view(self, number: int, view: CalibratedView, cloud: PointCloud) -> ViewHandles:
+    def _add_view(self, number: int, view: View, cloud: PointCloud) -> ViewHandles:
         assert view.pose is not None
         scene, color = self.server.scene, get_view_color(number)
         points = scene.add_point_cloud(
@@ -328,7 +328,7 @@ class SceneView:
         count = int(np.searchsorted(-cloud.confidence, -floor, side="right"))
         return cloud.positions[:count].astype(np.float32), cloud.colors[:count]
 
-    def _add_surface(self, name: str, surface: Trimesh, view: CalibratedView) -> Any:
+    def _add_surface(self, name: str, surface: Trimesh, view: View) -> Any:
         assert view.pose is not None
         pose = view.pose.world_from_cam.double().numpy(force=True)
         return self.server.scene.add_mesh_trimesh(

@@ -10,13 +10,14 @@ from jaxtyping import Float
 from g_ray.formats.documents import parse_number, parse_numbers, read_json_object
 from g_ray.formats.posed_scene import PosedScene, SceneFormat, resolve_inside
 from g_ray.formats.recordings import (
-    RecordedView,
     build_recorded_scene,
     make_centered_pinhole,
+    make_recorded_view,
     make_world_from_cam,
 )
 from g_ray.media.depth import DepthFile
 from g_ray.media.images import read_photo_size
+from g_ray.media.view import View
 from g_ray_lab.datasets.stored_frames import make_pinhole
 
 # Matterport3D: houses scanned from tripods, as undistorted photographs.
@@ -63,7 +64,7 @@ def read_matterport(folder: Path, check: bool = True) -> PosedScene:
                 resolve_inside(folder / MATTERPORT_DEPTH, words[1]), "z", 1 / MATTERPORT_PER_METER
             )
             fx, _, cx, _, fy, cy, *_ = lens
-            views.append(RecordedView(image, make_pinhole(size, fx, fy, cx, size[1] - cy), pose, depth))
+            views.append(make_recorded_view(image, make_pinhole(size, fx, fy, cx, size[1] - cy), pose, depth))
     return build_recorded_scene(folder, "Matterport3D", views, check)
 
 
@@ -114,7 +115,7 @@ class DepthDomain(NamedTuple):
     convention: Literal["z", "ray"]
 
 
-def _read_taskonomy_views(rgb: Path, infos: Path, depth: DepthDomain) -> list[RecordedView]:
+def _read_taskonomy_views(rgb: Path, infos: Path, depth: DepthDomain) -> list[View]:
     """Read the views of a building from the folders of its images, cameras and depth."""
     images = sorted(rgb.glob(f"point_*{TASKONOMY_RGB}"))
     size = read_photo_size(images[0])
@@ -137,7 +138,7 @@ def _read_taskonomy_views(rgb: Path, infos: Path, depth: DepthDomain) -> list[Re
         camera = make_centered_pinhole(str(path), *size, fov)
         pose = make_world_from_cam(str(path), matrix, "opengl")
         views.append(
-            RecordedView(
+            make_recorded_view(
                 image,
                 camera,
                 pose,

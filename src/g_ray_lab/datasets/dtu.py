@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
-from g_ray.formats.pose_matrices import make_pose_from_matrix
+from g_ray.formats.recordings import make_pose_from_matrix
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import DepthFile
 from g_ray.media.images import read_photo, read_photo_size

@@ -23,7 +23,7 @@ from g_ray.cameras.camera import Camera
 from g_ray.cameras.opencv import OpenCV
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.cameras.thin_prism_fisheye import ThinPrismFisheye
-from g_ray.formats.calibration_source import CalibratedView
+from g_ray.formats.calibration_source import View
 from g_ray.formats.colmap.colmap_model import is_model
 from g_ray.formats.eth3d_calibration import ETH3DDepthFile
 from g_ray.formats.posed_scene import resolve_inside
@@ -109,12 +109,12 @@ def read_eth3d(
     return EvaluationScene(name, dataset, frames, surface=mesh if mesh.is_file() else None, notes=notes)
 
 
-def _read_views(folder: Path, images: Images) -> list[CalibratedView]:
+def _read_views(folder: Path, images: Images) -> list[View]:
     archive = {"raw": "dslr_jpg", "undistorted": "dslr_undistorted"}[images]
     return read_model_views(folder / CALIBRATIONS[images], f"unpack {folder.name}_{archive}.7z of ETH3D")
 
 
-def _make_frame(folder: Path, view: CalibratedView, originals: dict[str, CalibratedView]) -> EvaluationFrame:
+def _make_frame(folder: Path, view: View, originals: dict[str, View]) -> EvaluationFrame:
     name = PurePosixPath(view.name).name
     turns = _count_turns(folder.name, name)
     if name not in originals or view.pose is None:

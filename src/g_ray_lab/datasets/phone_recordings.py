@@ -8,7 +8,7 @@ import torch
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.documents import parse_numbers, parse_positive_int, read_json_object
 from g_ray.formats.posed_scene import PosedScene, SceneFormat
-from g_ray.formats.recordings import RecordedView, build_recorded_scene, make_world_from_cam, read_table
+from g_ray.formats.recordings import build_recorded_scene, make_recorded_view, make_world_from_cam, read_table
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import DepthFile
 from g_ray_lab.datasets.stored_frames import make_pinhole
@@ -58,7 +58,7 @@ def read_arkitscenes(folder: Path, check: bool = True) -> PosedScene:
         camera = _read_pincam(lenses[list(lenses)[lens_of[i]]])
         pose = _make_arkit_pose(f"{folder / ARKIT_TRAJECTORY}, line {j + 1}", trajectory[j])
         depth = DepthFile(depths[list(depths)[depth_of[i]]], "z", MILLIMETER) if i in depth_of else None
-        views.append(RecordedView(images[times[i]], camera, pose, depth))
+        views.append(make_recorded_view(images[times[i]], camera, pose, depth))
     left_out = len(images) - len(views)
     notes = (f"{left_out} of {len(images)} images have no pose or no intrinsics",) if left_out else ()
     return build_recorded_scene(folder, "ARKitScenes", views, check, notes)
@@ -120,7 +120,7 @@ def read_wildrgbd(folder: Path, check: bool = True) -> PosedScene:
         name = f"{int(row[0]):05d}.png"
         pose = make_world_from_cam(f"{folder / WILD_POSES}: frame {int(row[0])}", np.reshape(row[1:], (4, 4)))
         depth = DepthFile(folder / "depth" / name, "z", MILLIMETER)
-        views.append(RecordedView(folder / "rgb" / name, camera, pose, depth))
+        views.append(make_recorded_view(folder / "rgb" / name, camera, pose, depth))
     masked = ("masks/ holds the objects; not used",) if (folder / "masks").is_dir() else ()
     return build_recorded_scene(folder, "WildRGB-D", views, check, masked)
 

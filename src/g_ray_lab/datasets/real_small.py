@@ -24,11 +24,11 @@ from torch import Tensor
 
 from g_ray.formats.colmap.colmap_model import ColmapModel, read_model
 from g_ray.formats.colmap.colmap_scene import find_model, read_colmap
-from g_ray.formats.posed_scene import check_depth_size
 from g_ray.formats.seven_scenes import is_seven_scenes, read_seven_scenes
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import resize_depth
 from g_ray.media.images import FORMATS, read_header
+from g_ray.media.view import check_depth_size
 from g_ray_lab.datasets.evaluation_scene import (
     Dataset,
     DepthSource,

@@ -23,11 +23,11 @@ from PIL import Image
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.colmap.colmap_model import is_model
 from g_ray.formats.posed_scene import resolve_inside
-from g_ray.media.images import JPEG_QUALITY, read_photo_size
+from g_ray.media.images import read_photo_size
 from g_ray.media.video import read_frame, read_frame_times, read_frames
+from g_ray.media.view import JPEG_QUALITY, View
 from g_ray.rays.ray_map import RayMap
 from g_ray.runtime.files import atomic_path
 from g_ray_lab.datasets.evaluation_scene import (
@@ -247,7 +247,7 @@ def _read_stream(
 
 
 def _make_frame(
-    view: CalibratedView, stream: Stream, image: ImageSource, mask: StoredMask | None, surface: MeshSurface
+    view: View, stream: Stream, image: ImageSource, mask: StoredMask | None, surface: MeshSurface
 ) -> EvaluationFrame:
     assert view.pose is not None
     name, depth = f"{stream.device}/{_get_name(view)}", MeshDepth(surface)
@@ -267,11 +267,11 @@ def choose_pinhole(camera: Camera) -> Camera:
     return choose_benchmark_pinhole(camera) if is_fisheye else choose_inner_pinhole(camera)
 
 
-def _get_name(view: CalibratedView) -> str:
+def _get_name(view: View) -> str:
     return PurePosixPath(view.name).name
 
 
-def _find_iphone_image(place: Path, extracted: Path, view: CalibratedView) -> ImageSource:
+def _find_iphone_image(place: Path, extracted: Path, view: View) -> ImageSource:
     """Return the extracted frame, or the frame of the video whose number is in the name."""
     paths = [folder / _get_name(view) for folder in (place / "rgb", extracted)]
     path = next((path for path in paths if path.is_file()), paths[0])
@@ -304,13 +304,13 @@ def extract_iphone_frames(root: Path, name: str, report: Callable[[str], None]) 
             Image.fromarray(pixels).save(scratch, format="jpeg", quality=JPEG_QUALITY, subsampling=0)
 
 
-def _resize_views(images: Path, views: list[CalibratedView]) -> list[CalibratedView]:
+def _resize_views(images: Path, views: list[View]) -> list[View]:
     """Scale cameras, which belong to the resized photographs, to the size of the original ones."""
     resized: dict[int, Camera] = {}
     for view in views:
         if id(view.camera) not in resized:
             resized[id(view.camera)] = view.camera.resize(*read_photo_size(images / _get_name(view)))
-    return [CalibratedView(view.name, resized[id(view.camera)], view.pose) for view in views]
+    return [View(view.name, resized[id(view.camera)], view.pose) for view in views]
 
 
 def _describe(key: str, title: str, streams: tuple[Stream, ...]) -> Dataset:

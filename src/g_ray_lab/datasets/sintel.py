@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray.formats.pose_matrices import make_pose_from_matrix
+from g_ray.formats.recordings import make_pose_from_matrix
 from g_ray.media.depth import DepthFile
 from g_ray.media.images import read_photo_size
 from g_ray.runtime.files import write_atomically

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from g_ray.cameras.camera import Camera
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.formats.calibration_source import CalibratedView
+from g_ray.formats.calibration_source import View
 from g_ray.formats.colmap.colmap_model import is_model
 from g_ray.formats.colmap.colmap_scene import read_lenses
-from g_ray.formats.posed_scene import PosedScene, check_depth_size
+from g_ray.formats.posed_scene import PosedScene
 from g_ray.media.depth import Convention, DepthFile, resize_depth
 from g_ray.media.images import read_photo
-from g_ray.media.mask_file import MaskFile
+from g_ray.media.view import MaskFile, check_depth_size
 from g_ray_lab.datasets.evaluation_scene import (
     DepthSource,
     EvaluationFrame,
@@ -110,7 +110,7 @@ def make_pinhole(
     return Pinhole.make(*size, fx=fx, fy=fy, cx=cx + shift, cy=cy + shift, dtype=torch.float64)
 
 
-def read_model_views(place: Path, advice: str) -> list[CalibratedView]:
+def read_model_views(place: Path, advice: str) -> list[View]:
     """Read all images of a COLMAP model, sorted by name, with one camera object per lens.
 
     ValueError ends with the advice.
@@ -122,7 +122,7 @@ def read_model_views(place: Path, advice: str) -> list[CalibratedView]:
         if lens.size is None or lens.pose is None:
             raise ValueError(f"{place}: {lens.label} has no camera or no pose; {advice}")
         try:
-            views.append(CalibratedView(lens.label, lens.build(*lens.size), lens.pose))
+            views.append(View(lens.label, lens.build(*lens.size), lens.pose))
         except ValueError as error:
             raise ValueError(f"{place}: {lens.label}: {error}; {advice}") from None
     return sorted(views, key=lambda view: view.name)

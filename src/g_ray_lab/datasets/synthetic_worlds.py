@@ -13,12 +13,12 @@ from torch import Tensor
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.documents import parse_number, parse_numbers, read_json_object
-from g_ray.formats.pose_matrices import make_pose
 from g_ray.formats.posed_scene import PosedScene, SceneFormat
 from g_ray.formats.recordings import (
-    RecordedView,
     build_recorded_scene,
     make_centered_pinhole,
+    make_pose,
+    make_recorded_view,
     make_world_from_cam,
     read_table,
 )
@@ -82,7 +82,7 @@ def read_hypersim(folder: Path, check: bool = True) -> PosedScene:
                 continue  # a few frames of the release have no pose
             depth = DepthFile(geometry / f"{stem}.depth_meters.hdf5", "ray")
             views.append(
-                RecordedView(image, camera, make_world_from_cam(str(image), matrix, "opengl"), depth)
+                make_recorded_view(image, camera, make_world_from_cam(str(image), matrix, "opengl"), depth)
             )
     return build_recorded_scene(folder, "Hypersim", views, check)
 
@@ -156,7 +156,7 @@ def read_tartanair(folder: Path, check: bool = True) -> PosedScene:
     for number, (image, row) in enumerate(zip(images, table.tolist(), strict=True)):
         pose = make_pose(f"{path}, line {number + 1}", row[3:], row[:3]) @ NED_FROM_OPENCV
         depth = folder / "depth_left" / f"{image.stem}_depth.npy"
-        views.append(RecordedView(image, camera, pose, DepthFile(depth, "z", limit=TARTANAIR_SKY_M)))
+        views.append(make_recorded_view(image, camera, pose, DepthFile(depth, "z", limit=TARTANAIR_SKY_M)))
     return build_recorded_scene(folder, "TartanAir", views, check)
 
 
@@ -204,7 +204,7 @@ def read_midair(folder: Path, check: bool = True) -> PosedScene:
         body = make_pose(f"{records}: {group}, sample {sample}", (x, y, z, w), positions[sample].tolist())
         path = climate / "depth" / folder.name / f"{image.stem}.PNG"
         depth = DepthFile(path, "ray", limit=MIDAIR_SKY_M, half_floats=True)
-        views.append(RecordedView(image, camera, body @ NED_FROM_OPENCV, depth))
+        views.append(make_recorded_view(image, camera, body @ NED_FROM_OPENCV, depth))
     return build_recorded_scene(folder, "Mid-Air", views, check)
 
 
@@ -243,7 +243,9 @@ def read_virtual_kitti(folder: Path, check: bool = True) -> PosedScene:
         pose = make_world_from_cam(what, np.reshape(row[2:], (4, 4))).inverse()
         depth = folder / "frames" / "depth" / f"Camera_{number}" / f"depth_{frame:05d}.png"
         views.append(
-            RecordedView(image, camera, pose, DepthFile(depth, "z", VKITTI_CENTIMETER, limit=VKITTI_FARTHEST))
+            make_recorded_view(
+                image, camera, pose, DepthFile(depth, "z", VKITTI_CENTIMETER, limit=VKITTI_FARTHEST)
+            )
         )
     return build_recorded_scene(folder, "Virtual KITTI 2", views, check)
 
@@ -304,7 +306,7 @@ def read_omniworld(folder: Path, check: bool = True) -> PosedScene:
         w, x, y, z = parse_numbers(quaternion, f"{what}: its rotation", (4,))
         pose = make_pose(what, (x, y, z, w), parse_numbers(position, f"{what}: its translation", (3,)))
         depth = GameDepthFile(folder / "depth" / image.name)
-        views.append(RecordedView(image, camera, pose.inverse(), depth))
+        views.append(make_recorded_view(image, camera, pose.inverse(), depth))
     notes = (f"split {longest} of {len(splits)}, the longest, is read",) if len(splits) > 1 else ()
     return build_recorded_scene(folder, "OmniWorld-Game", views, check, notes)
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from g_ray.formats.pose_matrices import make_pose
 from g_ray.formats.posed_scene import resolve_inside
+from g_ray.formats.recordings import make_pose
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import DepthFile
 from g_ray_lab.datasets.evaluation_scene import (

@@ -26,7 +26,7 @@ from PIL import Image
 from g_ray.cameras.opencv import OpenCV
 from g_ray.formats.frames import camera_to_frame, pose_to_frame
 from g_ray.formats.nerfstudio import DEPTH_UNIT, TRANSFORMS
-from g_ray.formats.pose_matrices import make_pose_from_matrix
+from g_ray.formats.recordings import make_pose_from_matrix
 from g_ray.geometry.pose import Pose
 from g_ray.runtime.files import atomic_path, write_atomically, write_json
 from g_ray_lab.datasets.protocol_buffers import (

@@ -12,7 +12,7 @@ from g_ray.formats.frames import camera_to_frame
 from g_ray.formats.seven_scenes import COLOR_FOCAL_PX, COLOR_FROM_DEPTH, DEPTH_FOCAL_PX, KINECT_SIZE
 from g_ray.geometry.pose import Pose, quaternion_from_rotation
 from g_ray.media.depth import check_exr_available
-from g_ray.media.ply import write_ply
+from g_ray.media.scene_files import write_ply
 from g_ray.runtime.files import atomic_path, write_atomically, write_json
 from g_ray_lab.datasets import da3_bench, dtu, kitti, nrgbd, real_small, sintel, tum
 from g_ray_lab.datasets import seven_scenes_sequences as seven_scenes

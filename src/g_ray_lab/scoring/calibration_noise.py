@@ -18,7 +18,7 @@ from g_ray.cameras.pinhole import Pinhole
 from g_ray.cameras.ray_grid import pixel_centers
 from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.export.reconstructed_view import ReconstructedView
-from g_ray.formats.calibration_source import CalibratedView
+from g_ray.formats.calibration_source import View
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 from g_ray.models.dinov2 import DINOv2
@@ -269,7 +269,7 @@ def measure_stereo(name: str, sets: ConditionedSets, store: Store, progress: Pro
 # Models that take whole photographs; a set without an answer is a row without scores
 
 
-def predict_all(predictor: Predictor, views: Sequence[CalibratedView]) -> list[ReconstructedView]:
+def predict_all(predictor: Predictor, views: Sequence[View]) -> list[ReconstructedView]:
     """Predict a set of views; raise ValueError if one of them is left out."""
     placed = [view for view in predictor.predict(SceneInput(views)).views if view is not None]
     if len(placed) < len(views):
@@ -322,7 +322,7 @@ def _score_answer(
 ) -> dict[str, float]:
     """Predict from the larger images, and score at the pixels of the smaller ones."""
     views = [
-        CalibratedView(f"{view:02d}.png", camera.to(torch.float64), photo=large.images[index, view])
+        View(f"{view:02d}.png", camera.to(torch.float64), image=large.images[index, view])
         for view, camera in enumerate(cameras)
     ]
     placed = predict_all(predictor, views)

@@ -18,13 +18,13 @@ from g_ray.cameras.camera import Camera
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.formats import read_scene
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.posed_scene import PosedScene
 from g_ray.media.photos import Photo
+from g_ray.media.view import View
 from g_ray.predictors.network_predictor import NetworkPredictor
 from g_ray.predictors.predictor import Predictor
 from g_ray.predictors.stereo_predictor import StereoPredictor
-from g_ray.reconstruction.score import TrueView, read_truth, score_against_truth
+from g_ray.reconstruction.score import read_truth, score_against_truth
 from g_ray.reconstruction.set_metrics import ray_error_deg
 from g_ray_lab.scoring.averages import COVERAGE, ScoredRun, SetRow, compute_differences, make_rows
 from g_ray_lab.scoring.calibration_noise import STEREO, list_condition_changes, make_answer, predict_all
@@ -137,36 +137,35 @@ def score_reconstructions(
     scene: CalibrationScene, cameras: Sequence[Camera], predictor: Predictor
 ) -> list[SetRow]:
     """Reconstruct every set with these cameras, and score it against true rays, depth and poses."""
-    photos, true_cameras = scene.list_photos(), scene.list_true_cameras()
-    truth = read_truth(scene.scene.folder, [photo.name for photo in photos], true_cameras)
+    photos = scene.list_photos()
+    truth = read_truth(scene.scene.folder, [photo.name for photo in photos], scene.list_true_cameras())
     rows = []
     for number, chosen in enumerate(scene.list_sets()):
-        views = [CalibratedView(photos[i].name, cameras[i], photo=photos[i]) for i in chosen]
-        known = [truth[i] for i in chosen], [true_cameras[i] for i in chosen]
-        rows.append(make_answer(number, len(chosen), partial(_score_set, predictor, views, *known)))
+        views = [View(photos[i].name, cameras[i], image=photos[i]) for i in chosen]
+        known = [truth[i] for i in chosen]
+        rows.append(make_answer(number, len(chosen), partial(_score_set, predictor, views, known)))
     return rows
 
 
 def _score_set(
     predictor: Predictor,
-    views: list[CalibratedView],
-    truth: list[TrueView | None],
-    true_cameras: list[Camera],
+    views: list[View],
+    truth: list[View | None],
 ) -> dict[str, float]:
     placed = predict_all(predictor, views)
-    scores, _ = score_against_truth(placed, truth, true_cameras)
+    scores, _ = score_against_truth(placed, truth)
     if not all(value == value for value in scores.values()):
         raise ValueError("no depth where the truth is known")
     return {**scores, COVERAGE: _measure_coverage(placed, truth)}
 
 
-def _measure_coverage(views: Sequence[ReconstructedView], truth: Sequence[TrueView | None]) -> float:
+def _measure_coverage(views: Sequence[ReconstructedView], truth: Sequence[View | None]) -> float:
     """Return the share of the pixels with known depth that have a prediction."""
     known = predicted = 0
     for view, true in zip(views, truth, strict=True):
         if true is None:
             continue
-        rows, columns = true.valid.nonzero(as_tuple=True)
+        rows, columns = (true.load_ray_depth() > 0).nonzero(as_tuple=True)
         step = max(1, len(rows) // 5000)
         pixels = torch.stack([columns[::step], rows[::step]], -1).double() + 0.5
         known, predicted = known + len(pixels), predicted + int(view.sample(pixels)[2].sum())

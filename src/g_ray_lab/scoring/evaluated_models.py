@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity
+from g_ray.media.view import View
 from g_ray.models.inference import run_inference
 from g_ray.models.weights import find_file, list_shipped
 from g_ray.predictors import MODELS, ModelSettings, make_predictor
@@ -116,9 +116,10 @@ class ColmapModel(EvaluatedModel):
 
     def predict(self, views: Sequence[EvaluationView]) -> PredictedSet:
         scene = reconstruct_cameras(
-            [view.image for view in views],
-            [view.camera.to(torch.float64) for view in views],
-            names=[f"{place:03d}-{view.name}" for place, view in enumerate(views)],
+            [
+                View(f"{place:03d}-{view.name}", view.camera.to(torch.float64), image=view.image)
+                for place, view in enumerate(views)
+            ]
         )
         predictions = tuple(self._read_view(scene, place, view) for place, view in enumerate(views))
         return PredictedSet(predictions, scene.notes)
@@ -184,7 +185,7 @@ def make_inputs(views: Sequence[EvaluationView], poses: bool) -> SceneInput:
     """Return what a model is shown. Names begin with the place in the set: a repeated frame comes again."""
     return SceneInput(
         [
-            CalibratedView(
+            View(
                 f"{place:03d}-{view.name}",
                 view.camera if view.camera.NAME == "ray_map" else view.camera.to(torch.float64),
                 view.pose if poses else None,
@@ -204,7 +205,7 @@ def predict_heads(predictor: NetworkPredictor, inputs: SceneInput) -> PredictedS
     """
     inference = run_inference(
         predictor.model,
-        [view.load_photo() for view in inputs.views],
+        [view.load_image() for view in inputs.views],
         [view.camera for view in inputs.views],
         size=predictor.size,
         query_chunk=predictor.query_chunk,

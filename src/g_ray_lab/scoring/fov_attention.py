@@ -103,7 +103,7 @@ class PairSource:
             view = (number // len(scenes)) * len(scene) // rounds
             place = (0.5, 0.5) if self.is_centered else tuple(random.random(2).tolist())
             name = f"{scene.folder.name}/{scene.names[view]}"
-            photo = scene.load_photo(view).clamp(0, 1)
+            photo = scene.views[view].load_image().clamp(0, 1)
             pairs.append(make_pair(name, photo, scene.cameras[view].to(torch.float32), framing, place))
         return pairs
 

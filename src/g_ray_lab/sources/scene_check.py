@@ -12,10 +12,11 @@ from torch import Tensor
 
 from g_ray.cameras.camera import Camera
 from g_ray.formats import read_scene
-from g_ray.formats.posed_scene import PosedScene, check_depth_size
+from g_ray.formats.posed_scene import PosedScene
 from g_ray.geometry.pose import Pose
 from g_ray.media.depth import is_usable
 from g_ray.media.images import read_photo
+from g_ray.media.view import MaskFile, check_depth_size
 from g_ray.rays.resample import resample
 from g_ray_lab.sources.axes_check import MatchedViews, check_axes, match_images
 from g_ray_lab.sources.covisibility import read_covisibility
@@ -132,7 +133,7 @@ def _load_small(scene: PosedScene, view: int, longest: int) -> tuple[Float[Tenso
     """Read a photograph at no more than the needed size, with its camera."""
     camera = scene.cameras[view]
     try:
-        photo = scene.load_photo(view)
+        photo = scene.views[view].load_image()
     except (ValueError, OSError):
         return None
     scale = min(1.0, longest / max(camera.width, camera.height))
@@ -144,7 +145,7 @@ def _load_small(scene: PosedScene, view: int, longest: int) -> tuple[Float[Tenso
 def _load_mask(scene: PosedScene, view: int) -> Bool[Tensor, "h w"] | None:
     """Read the mask of a view; None if it has none, or one that is reported as damaged."""
     try:
-        return scene.load_mask(view)
+        return scene.views[view].load_mask()
     except (ValueError, OSError):
         return None
 
@@ -268,9 +269,8 @@ def _check_depth_files(scene: PosedScene) -> Iterator[Finding]:
 def _check_masks(scene: PosedScene, frames: int) -> Iterator[Finding]:
     """Report masks that cannot be used, and how much the others hide."""
     hidden = []
-    for view in pick_evenly([view for view, mask in enumerate(scene.masks) if mask is not None], frames):
-        file = scene.masks[view]
-        assert file is not None
+    files = [view.mask for view in scene.views if isinstance(view.mask, MaskFile)]
+    for file in (files[index] for index in pick_evenly(range(len(files)), frames)):
         try:
             hidden.append(1 - float(file.load().float().mean()))
         except (ValueError, OSError) as error:

@@ -144,7 +144,7 @@ class SceneNVS(NVSSource):
         path, camera = scene.images[view], scene.cameras[view]
         box = fit_box(camera.width, camera.height, *self.size)
         if path not in self._photos:
-            picture, _ = resample(scene.load_photo(view), camera, *self.size, box)
+            picture, _ = resample(scene.views[view].load_image(), camera, *self.size, box)
             self._photos[path] = (picture * 255).round().to(torch.uint8)
         return self._photos[path], camera.resize(*self.size, box)
 

@@ -15,10 +15,11 @@ from torch import Tensor
 from g_ray.cameras.camera import Camera
 from g_ray.formats import find_scenes, read_scene
 from g_ray.formats.masks import add_masks
-from g_ray.formats.posed_scene import PosedScene, check_depth_size
+from g_ray.formats.posed_scene import PosedScene
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
-from g_ray.media.depth import Convention, convert_to_ray_depth, resize_depth
+from g_ray.media.depth import Convention, DepthFile, convert_to_ray_depth, resize_depth
+from g_ray.media.view import check_depth_size
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.resample import Box, place_box, resample
 from g_ray.rays.views import Views
@@ -57,7 +58,11 @@ class DepthReading:
             for name, value in (("convention", self.convention), ("unit", self.unit))
             if value is not None
         }
-        return replace(scene, depth=tuple(file and replace(file, **changes) for file in scene.depth))
+        views = [
+            replace(view, depth=replace(view.depth, **changes)) if isinstance(view.depth, DepthFile) else view
+            for view in scene.views
+        ]
+        return replace(scene, views=tuple(views))
 
 
 class LoadedScene:
@@ -325,7 +330,7 @@ class ScenesReconstruction(ShapedSets):
     def _load_view(self, scene: PosedScene, view: int, box: Box, size: Size) -> LoadedView:
         camera, file = scene.cameras[view], scene.depth[view]
         assert file is not None
-        photo, depth = scene.load_photo(view), file.read()
+        photo, depth = scene.views[view].load_image(), file.read()
         check_depth_size(file.path, depth, camera)
         image, small = resample(photo, camera, *size, box)
         small = small.to(torch.float32)
@@ -334,7 +339,7 @@ class ScenesReconstruction(ShapedSets):
         if self.settings.depth_max is not None:
             near = torch.where(near <= self.settings.depth_max, near, 0)
         along, valid = convert_to_ray_depth(near, rays, file.convention)
-        mask = scene.load_mask(view)
+        mask = scene.views[view].load_mask()
         if mask is not None:
             # A pixel that is partly masked out teaches nothing, and shows nothing: it is black.
             used = resample(mask[None].to(image), camera, *size, box)[0][0] > 0.999

@@ -174,7 +174,7 @@ def answer(number, value):
 def test_sets_can_be_scored_one_by_one(rooms):
     class Recorder(KnownPredictor):
         def predict(self, scene, work=None, progress=None):
-            self.seen = [*getattr(self, "seen", []), scene.views[0].photo]
+            self.seen = [*getattr(self, "seen", []), scene.views[0].image]
             raise ValueError("no")
 
     whole, second = Recorder(None), Recorder(None)

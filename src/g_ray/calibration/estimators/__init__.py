@@ -1,20 +1,22 @@
 """Estimate calibrations from the photos themselves: `--calibration estimate[:NAME[:fisheye or :pinhole]]`.
 
-One file an estimator; all but COLMAP's are adapters to packages that people install themselves. There is no
+All but COLMAP's and VGGT's are adapters to packages that people install themselves. There is no
 single-image estimator of our own here.
 """
 
 from collections.abc import Callable, Sequence
 
-from g_ray.calibration.estimators.anycalib import AnyCalibEstimator
 from g_ray.calibration.estimators.colmap_estimator import ColmapEstimator
 from g_ray.calibration.estimators.estimator import Estimator, suggest_lens
-from g_ray.calibration.estimators.geocalib import GeoCalibEstimator
-from g_ray.calibration.estimators.unik3d_estimator import UniK3DEstimator
+from g_ray.calibration.estimators.single_photo_estimators import (
+    AnyCalibEstimator,
+    GeoCalibEstimator,
+    UniK3DEstimator,
+)
 from g_ray.calibration.estimators.vggt_estimator import VGGTEstimator
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.plausible import check_plausible
 from g_ray.media.photos import Photo
+from g_ray.media.view import View
 
 KEYWORD = "estimate"
 FISHEYE, PINHOLE = "fisheye", "pinhole"
@@ -28,9 +30,7 @@ ESTIMATORS: dict[str, type[Estimator]] = {
 }
 
 
-def estimate_cameras(
-    text: str, photos: Sequence[Photo], report: Callable[[str], None]
-) -> list[CalibratedView]:
+def estimate_cameras(text: str, photos: Sequence[Photo], report: Callable[[str], None]) -> list[View]:
     """Estimate the cameras, and poses where possible, of photos; those that cannot be calibrated are left out."""
     estimator = choose_estimator(text)
     views = estimator.estimate(list(photos), report)

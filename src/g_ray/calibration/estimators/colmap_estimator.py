@@ -18,11 +18,11 @@ from torch.nn.functional import interpolate
 
 from g_ray.calibration.estimators.estimator import Estimator, suggest_lens
 from g_ray.cameras.camera import Camera
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.formats.colmap.colmap_cameras import camera_from_colmap as camera_of
 from g_ray.formats.exif import compute_focal_px, read_exif
 from g_ray.geometry.pose import Pose
 from g_ray.media.photos import Photo
+from g_ray.media.view import View
 from g_ray.sfm.sfm_options import SfMOptions
 
 LONGER = 1600
@@ -49,7 +49,7 @@ class ColmapEstimator(Estimator):
         super().__init__(fisheye)
         self.longer, self.threads = longer, threads
 
-    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedView]:
+    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[View]:
         if len(photos) < 2:
             raise ValueError(
                 f"{photos[0].name}: estimate:colmap needs two photos or more; use another estimator"
@@ -185,7 +185,7 @@ def group_by_device(photos: Sequence[Photo]) -> list[list[Photo]]:
 
 def _collect_views(
     estimator: ColmapEstimator, groups: list[list[Photo]], model: Any
-) -> tuple[dict[str, CalibratedView], list[str]]:
+) -> tuple[dict[str, View], list[str]]:
     """Return views by name, and photos without a pose; these have a camera if another photo of their device has one."""
     images = {image.name: image for image in model.images.values() if image.has_pose}
     views, lost = {}, []

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from g_ray.cameras.camera import Camera
-from g_ray.formats.calibration_source import ESTIMATED_BY, CalibratedView
 from g_ray.geometry.pose import Pose
 from g_ray.media.photos import Photo
+from g_ray.media.view import ESTIMATED_BY, View
 
 
 def suggest_lens(estimator: "Estimator") -> str:
@@ -32,7 +32,7 @@ class Estimator(ABC):
         self.fisheye = fisheye
 
     @abstractmethod
-    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedView]:
+    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[View]:
         """Estimate the cameras of photos.
 
         A photo that cannot be calibrated is left out with a sentence to `report`, or is a ValueError that names it.
@@ -49,6 +49,6 @@ class Estimator(ABC):
                 f"({' '.join(str(error).split())}): {self.INSTALL}"
             ) from None
 
-    def make_calibrated(self, photo: Photo, camera: Camera, pose: Pose | None = None) -> CalibratedView:
+    def make_calibrated(self, photo: Photo, camera: Camera, pose: Pose | None = None) -> View:
         """Return the photo with an estimated camera and, if the estimator has one, its pose."""
-        return CalibratedView(photo.name, camera, pose, f"{ESTIMATED_BY}{self.NAME}", photo)
+        return View(photo.name, camera, pose, f"{ESTIMATED_BY}{self.NAME}", photo)

@@ -14,8 +14,8 @@ from torch.nn.functional import interpolate
 
 from g_ray.calibration.estimators.estimator import Estimator
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.media.photos import Photo
+from g_ray.media.view import View
 from g_ray.models.vggt import EncodedCameras, load_vggt
 
 LONGER, PATCH = 518, 14
@@ -28,7 +28,7 @@ class VGGTEstimator(Estimator):
     INSTALL = "pip install 'g-ray[hub]' to download the weights"
     WEIGHTS = "facebook/VGGT-1B"
 
-    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[CalibratedView]:
+    def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[View]:
         if self.fisheye:
             raise ValueError(
                 "estimate:vggt knows pinholes only; use estimate:anycalib:fisheye or estimate:unik3d"

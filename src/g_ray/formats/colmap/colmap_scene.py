@@ -17,14 +17,23 @@ import numpy as np
 import torch
 
 from g_ray.cameras.camera import Camera
+from g_ray.cameras.division import Division
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.formats.calibration_source import CalibrationSource, Example, Lens
 from g_ray.formats.colmap.colmap_cameras import camera_from_colmap, camera_to_colmap
-from g_ray.formats.colmap.colmap_model import ColmapModel, RawCamera, RawImage, is_model, read_model
+from g_ray.formats.colmap.colmap_model import (
+    ColmapModel,
+    RawCamera,
+    RawImage,
+    is_model,
+    read_model,
+    read_raw_cameras,
+)
 from g_ray.formats.documents import MAX_NUMBER, ParsedFile
-from g_ray.formats.posed_scene import PosedScene, check_photos, find_covisibility_file, resolve_inside
+from g_ray.formats.posed_scene import PosedScene, check_images, find_covisibility_file, resolve_inside
 from g_ray.geometry.pose import Pose, quaternion_from_rotation
 from g_ray.media.depth import DepthFile
+from g_ray.media.view import View
 from g_ray.runtime.files import write_atomically
 
 DEPTH_PLACES = ("depth", "depths")
@@ -62,20 +71,20 @@ def read_colmap(folder: Path, check: bool = True) -> PosedScene:
     paths = tuple(resolve_inside(pictures, name) for name in names)
     cameras = tuple(_convert_cameras(place, model, ordered))
     if check:
-        check_photos(names, paths, cameras)
-    poses = Pose(torch.stack([convert_pose(place, image).world_from_cam for image in ordered]))
-    depth = tuple(_find_depth(folder, name) for name in names)
-    return PosedScene(
-        folder,
-        "COLMAP",
-        names,
-        paths,
-        cameras,
-        poses,
-        _collect_notes(folder, place),
-        depth if any(depth) else (),
-        find_covisibility_file(folder),
-    )
+        check_images(names, paths, cameras)
+    views = [
+        View(
+            image.name,
+            camera,
+            convert_pose(place, image),
+            "COLMAP",
+            path,
+            depth=_find_depth(folder, image.name),
+        )
+        for image, camera, path in zip(ordered, cameras, paths, strict=True)
+    ]
+    notes = _collect_notes(folder, place)
+    return PosedScene(folder, "COLMAP", tuple(views), notes, find_covisibility_file(folder))
 
 
 def convert_pose(place: Path, image: RawImage) -> Pose:
@@ -201,3 +210,52 @@ def _find_model(path: Path) -> Path | None:
         return find_model(path)
     named = path.stem in ("cameras", "images", "points3D") and path.suffix in (".bin", ".txt")
     return path.parent if named and is_model(path.parent) else None
+
+
+# Cameras without images
+
+
+FILES = ("cameras.bin", "cameras.txt")
+
+
+class ColmapDevicesSource(CalibrationSource):
+    """A camera serves photos of its size, or those in a folder of its number."""
+
+    NAME, TITLE, CENTER, PER_PHOTO = "colmap_devices", "COLMAP cameras", 0.5, False
+    IGNORES_EXIF = True
+
+    @classmethod
+    def recognizes(cls, file: ParsedFile) -> bool:
+        return _find_file(file.path) is not None
+
+    @classmethod
+    def open(cls, file: ParsedFile) -> "ColmapDevicesSource":
+        path = _find_file(file.path)
+        assert path is not None
+        lenses = []
+        for number, raw in read_raw_cameras(path).items():
+            lenses.append(Lens(str(number), _make_builder(raw), (raw.width, raw.height)))
+        return cls(file.path, lenses)
+
+    @classmethod
+    def example(cls, folder: Path) -> Example:
+        write_atomically(
+            folder / "cameras.txt", "# CAMERA_ID MODEL …\n7 SIMPLE_DIVISION 640 480 500 321 239 -0.05\n"
+        )
+        affine = {"fx": 500.0, "fy": 500.0, "cx": 321.0, "cy": 239.0}
+        camera = Division.make(640, 480, **affine, k=-0.05, dtype=torch.float64)
+        return Example(folder, "a.png", camera)
+
+
+def _make_builder(raw: RawCamera):
+    return lambda width, height: camera_from_colmap(raw.model, width, height, raw.parameters)
+
+
+def _find_file(path: Path) -> Path | None:
+    """Return the file of cameras at a path, unless there are images beside it: then it is a whole model."""
+    folder = path if path.is_dir() else path.parent
+    if is_model(folder):
+        return None
+    if path.is_dir():
+        return next((path / name for name in FILES if (path / name).is_file()), None)
+    return path if path.name in FILES and path.is_file() else None

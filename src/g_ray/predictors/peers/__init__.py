@@ -3,11 +3,68 @@
 A new peer is a class in a file here and a line in PEERS. Adapters import a peer's own package when it is loaded.
 """
 
+from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from g_ray.predictors.model_settings import ModelSettings
-from g_ray.predictors.peers.card import PeerCard
+
+# What a peer takes and gives
+
+
+Lenses = Literal["pinhole", "forward", "any"]
+"""Images that a peer understands: of pinholes; of any lens whose rays all point forward (z > 0); of any lens.
+
+Photographs that a peer does not understand reach it as virtual pinholes.
+"""
+
+Calibration = Literal["no", "yes", "with poses"]
+"""Whether a peer takes calibration, and whether it uses it without poses."""
+
+Poses = Literal["no", "all", "first", "two"]
+"""Whether a peer takes poses: of all views, of some with the first among them, or of two views or more."""
+
+
+@dataclass(frozen=True)
+class PeerCard:
+    """One line of `PEERS`."""
+
+    title: str
+    adapter: str
+    """module:class below `g_ray.predictors.peers`."""
+    package: str | None
+    """What must be importable; None for what g-ray implements itself."""
+    install: str
+    """The command that brings the package."""
+    weights: str
+    """Hugging Face id or file that is loaded without --weights."""
+    license: str
+    """Of the weights."""
+    lenses: Lenses = "pinhole"
+    calibration: Calibration = "no"
+    poses: Poses = "no"
+    many: bool = True
+    """Whether it compares views; otherwise it estimates depth of single photographs."""
+    metric: bool = False
+    """Whether its depth is in meters."""
+    poses_alone: bool = False
+    """Whether it takes poses without calibration."""
+    takes: str | None = None
+    """What it takes of a calibration, where that is less than all of it."""
+
+    def describe_inputs(self) -> str:
+        """Say in a few words what it takes beside photographs."""
+        if self.calibration == "no":
+            taken = []
+        elif self.calibration == "with poses":
+            taken = ["calibration together with poses"]
+        else:
+            rays = {"pinhole": "intrinsics", "forward": "rays with z > 0", "any": "rays of any lens"}
+            taken = [self.takes or rays[self.lenses]]
+        if self.poses != "no" and self.calibration != "with poses":
+            taken.append("poses")
+        return ", ".join(taken) or "nothing"
+
 
 if TYPE_CHECKING:
     from g_ray.predictors.peers.peer_predictor import PeerPredictor
@@ -17,7 +74,7 @@ __all__ = ["PEERS", "PeerCard", "make_peer"]
 PEERS: dict[str, PeerCard] = {
     "vggt": PeerCard(
         "VGGT",
-        "vggt:NativeVGGT",
+        "vggt_family:NativeVGGT",
         package=None,
         install="pip install 'g-ray[hub]' to download the weights",
         weights="facebook/VGGT-1B",
@@ -25,7 +82,7 @@ PEERS: dict[str, PeerCard] = {
     ),
     "vggt-omega": PeerCard(
         "VGGT-Omega",
-        "vggt:VGGTOmega",
+        "vggt_family:VGGTOmega",
         package="vggt_omega",
         install="pip install git+https://github.com/facebookresearch/vggt-omega",
         weights="facebook/VGGT-Omega",
@@ -98,7 +155,7 @@ PEERS: dict[str, PeerCard] = {
     ),
     "omnivggt": PeerCard(
         "OmniVGGT",
-        "vggt:OmniVGGT",
+        "vggt_family:OmniVGGT",
         package="omnivggt",
         install="git clone https://github.com/Livioni/OmniVGGT-official, and put the folder on PYTHONPATH",
         weights="Livioni/OmniVGGT",
@@ -158,8 +215,6 @@ def make_peer(name: str, settings: ModelSettings) -> "PeerPredictor":
     """Load a peer by its name; OSError says what must be installed."""
     from g_ray.predictors.peers.peer_predictor import PeerPredictor
 
-    if settings.precision == "int8" and name != "vggt":
-        raise ValueError(f"--model {name} runs in its own code, which has no int8: use fp32 or bf16")
     card = PEERS[name]
     module, adapter = card.adapter.split(":")
     make = getattr(import_module(f"g_ray.predictors.peers.{module}"), adapter)

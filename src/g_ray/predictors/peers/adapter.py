@@ -15,9 +15,9 @@ from g_ray.cameras.pinhole import Pinhole
 from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.geometry.pose import Pose
 from g_ray.models.reconstruction_network import DEVIATION, MEAN
-from g_ray.predictors.device_precision import check_precision
 from g_ray.predictors.model_settings import ModelSettings
-from g_ray.predictors.peers.card import PeerCard
+from g_ray.predictors.network_cost import check_precision
+from g_ray.predictors.peers import PeerCard
 from g_ray.predictors.peers.peer_framing import Filter, Placement, Size
 from g_ray.runtime.device import choose_device
 

@@ -16,10 +16,10 @@ from torch import Tensor
 from g_ray.cameras.camera import Camera
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.export.reconstructed_view import ReconstructedView
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.geometry.pose import Pose
+from g_ray.media.view import View
+from g_ray.predictors.peers import Lenses
 from g_ray.predictors.peers.adapter import PeerImage, PeerView
-from g_ray.predictors.peers.card import Lenses
 from g_ray.predictors.peers.peer_framing import Filter, Placement, Size, resize_image
 from g_ray.rays.pinhole_merge import merge_depths
 from g_ray.rays.virtual_pinholes import VirtualPinholes, cover_with_pinholes
@@ -36,7 +36,7 @@ MAX_SPREAD_DEG = 3.0
 class Plan(ABC):
     """One photograph of a scene, before it is loaded."""
 
-    view: CalibratedView
+    view: View
 
     @property
     @abstractmethod
@@ -58,7 +58,7 @@ class Shown(ABC):
         """Bring what a peer said of the images back to the photograph; also notes. Poses are the peer's or 1."""
 
 
-def plan_photographs(views: Sequence[CalibratedView], accepts: Lenses, *, given: bool = True) -> list[Plan]:
+def plan_photographs(views: Sequence[View], accepts: Lenses, *, given: bool = True) -> list[Plan]:
     """Plan how photographs reach a peer; with `given` false their calibration is not used, and all go as they are."""
     covers: dict[int, VirtualPinholes] = {}
     plans: list[Plan] = []
@@ -112,7 +112,7 @@ class WholePlan(Plan):
 
     def show(self, places: Sequence[Placement], filter: Filter) -> "ShownPhoto":
         (place,) = places
-        small = resize_image(self.view.load_photo(), place.width, place.height, filter)
+        small = resize_image(self.view.load_image(), place.width, place.height, filter)
         camera = place.place_camera(self.view.camera) if self.given else None
         image = PeerImage(place.place_image(small), camera, self.view.pose)
         return ShownPhoto([image], self.view, place, self.given)
@@ -123,7 +123,7 @@ class ShownPhoto(Shown):
     """A whole photograph."""
 
     images: list[PeerImage]
-    view: CalibratedView
+    view: View
     place: Placement
     given: bool
 
@@ -197,7 +197,7 @@ class CropsPlan(Plan):
         # Crops are rendered at the size that the peer sees: one resampling instead of two.
         crop = self.cover.crop.resize(first.width, first.height)
         cover = replace(self.cover, crop=crop)
-        rendered, valid = cover.render(self.view.load_photo())
+        rendered, valid = cover.render(self.view.load_image())
         images = []
         for index, (place, pixels) in enumerate(zip(places, rendered, strict=True)):
             turned = None
@@ -215,7 +215,7 @@ class ShownCrops(Shown):
     """Crops of a photograph."""
 
     images: list[PeerImage]
-    view: CalibratedView
+    view: View
     places: list[Placement]
     cover: VirtualPinholes
     """With crops of the size that they have on the canvas."""

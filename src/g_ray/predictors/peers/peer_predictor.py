@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import torch
 
 from g_ray.export.reconstructed_view import ReconstructedView
-from g_ray.formats.calibration_source import CalibratedView
 from g_ray.geometry.similarity import Similarity
+from g_ray.media.view import View
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 from g_ray.predictors.anchoring import Anchored, keep_given_poses, place_by_matches, refine_views
 from g_ray.predictors.chunks import StoredChunks, join_chunks, predict_chunks, split_into_chunks
@@ -22,8 +22,8 @@ from g_ray.predictors.network_cost import (
     estimate_chunk_cost,
     measure_operations_per_second,
 )
+from g_ray.predictors.peers import PeerCard
 from g_ray.predictors.peers.adapter import Adapter, PeerImage, PeerView
-from g_ray.predictors.peers.card import PeerCard
 from g_ray.predictors.peers.peer_framing import Placement
 from g_ray.predictors.peers.peer_photographs import CropsPlan, Plan, Shown, plan_photographs
 from g_ray.predictors.predictor import Cost, Prior, Progress, SceneInput, ScenePrediction
@@ -162,7 +162,7 @@ class PeerPredictor:
         return [view.transform(to_first) for view in views]
 
     def predict_few(
-        self, views: Sequence[CalibratedView], notes: dict[str, None] | None = None
+        self, views: Sequence[View], notes: dict[str, None] | None = None
     ) -> list[ReconstructedView]:
         """Predict photographs that fit into memory together, in a world of their own; `notes` are added to."""
         notes = {} if notes is None else notes
@@ -242,7 +242,7 @@ class PeerPredictor:
 
     # Shared parts
 
-    def _plan(self, views: Sequence[CalibratedView]) -> list[Plan]:
+    def _plan(self, views: Sequence[View]) -> list[Plan]:
         return plan_photographs(views, self.card.lenses, given=self.settings.lenses == "given")
 
     def _place(self, plans: Sequence[Plan]) -> list[list[Placement]]:

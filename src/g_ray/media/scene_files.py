@@ -1,4 +1,4 @@
-"""Write points and lines as binary glTF 2.0 (.glb), for Blender, browsers and MeshLab.
+"""Write points and lines as binary glTF 2.0 (.glb) and as PLY, for Blender, browsers and MeshLab.
 
 glTF's world has y up and z towards the viewer; a node above all others turns ours (y down, z forward) into it, so the
 numbers in the file stay those of the world. Meshes in glTF are read in `g_ray_lab.meshes.mesh_files`.
@@ -86,3 +86,40 @@ def _encode_container(document: dict[str, Any], data: bytes) -> bytes:
     chunks = struct.pack("<II", len(text), JSON_CHUNK) + text
     chunks += struct.pack("<II", len(data), BINARY_CHUNK) + data
     return struct.pack("<III", MAGIC, 2, 12 + len(chunks)) + chunks
+
+
+# Point clouds as PLY
+#
+# Meshes in PLY are read in `g_ray_lab.meshes.mesh_files`.
+
+
+VERTEX = [
+    *((axis, "<f4") for axis in ("x", "y", "z")),
+    *((channel, "u1") for channel in ("red", "green", "blue")),
+    ("confidence", "<f4"),
+]
+NORMAL = [(axis, "<f4") for axis in ("nx", "ny", "nz")]
+TYPES = {"f": "float", "u": "uchar"}
+
+
+def write_ply(
+    path: Path,
+    positions: Float[np.ndarray, "n 3"],
+    colors: UInt8[np.ndarray, "n 3"],
+    confidence: Float[np.ndarray, "n"],
+    normals: Float[np.ndarray, "n 3"] | None = None,
+) -> None:
+    """Write points; positions are stored in their own world, with OpenCV axes: y down."""
+    kind = np.dtype(VERTEX if normals is None else VERTEX + NORMAL)
+    table = np.empty(len(positions), kind)
+    for index, axis in enumerate(("x", "y", "z")):
+        table[axis] = positions[:, index]
+    for index, channel in enumerate(("red", "green", "blue")):
+        table[channel] = colors[:, index]
+    table["confidence"] = confidence
+    if normals is not None:
+        for index, (axis, _) in enumerate(NORMAL):
+            table[axis] = normals[:, index]
+    properties = [f"property {TYPES[kind[name].kind]} {name}" for name in kind.names or ()]
+    head = ["ply", "format binary_little_endian 1.0", "comment made by g-ray", f"element vertex {len(table)}"]
+    write_atomically(path, "\n".join([*head, *properties, "end_header\n"]).encode() + table.tobytes())
