@@ -153,7 +153,7 @@ def test_the_same_command_gives_the_same_picture(place):
         ([*CAMERAS, *TARGET], {"weights": "nowhere.safetensors"}, "nowhere.safetensors: no such file"),
         ([*CAMERAS, *TARGET], {"weights": "broken.safetensors"}, "is not a safetensors file"),
         ([*CAMERAS, *TARGET], {"weights": "target.json"}, "is not a safetensors file"),
-        ([*CAMERAS, *TARGET, "--frames", "3"], {}, "--frames goes with --path"),
+        ([*CAMERAS, *TARGET, "--frames", "3"], {}, "--frames needs --path"),
         ([*CAMERAS, "--path", "orbit", "--frames", "0"], {"out": "x.gif"}, "--frames must be positive"),
         ([*CAMERAS, "--path", "orbit", "--frames", "1000000000"], {"out": "x.gif"}, "has 10000 frames at most"),
         ([*CAMERAS, "--path", "interpolate", "--extent", "3"], {"out": "x.gif"}, "--extent goes with --path orbit"),

@@ -203,7 +203,7 @@ def test_a_click_on_a_photograph_chooses_its_pixel(view, browser_page):
     point = view.explorer.probe(1, u, v).point
     _wait_for(lambda: scene.marker.visible and np.allclose(scene.marker.position, point, atol=1e-5))
     assert np.abs(panel.images[2].image.astype(int) - before).max() > 40
-    _wait_for(lambda: page.run("document.body.innerText").count("the chosen pixel") == 1)
+    _wait_for(lambda: page.run("document.body.innerText").count(": the chosen pixel") == 1)
     assert page.console == []
     scene.show_overview(client)
 

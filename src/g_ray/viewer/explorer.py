@@ -181,7 +181,7 @@ class ExplorerPanel:
         camera = self.explorer.views[view].camera
         self.view.value = self.names[view]
         for slider, at, end in ((self.x, u, camera.width), (self.y, v, camera.height)):
-            slider.max, slider.value = end, round(min(max(at, 0), end))
+            slider.max, slider.value = end, min(max(round(at), 0), end)
         self.update()
 
     def update(self) -> None:

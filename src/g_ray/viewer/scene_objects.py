@@ -99,9 +99,8 @@ def find_surface_share(
         return None
     hit = hits[distance[hits].argmin()]
     weights = np.array([1 - b[hit] - c[hit], b[hit], c[hit]])
-    texture = surface.visual
-    assert isinstance(texture, TextureVisuals) and texture.uv is not None
-    return (weights @ texture.uv[surface.faces[hit]]) * [1, -1] + [0, 1]
+    texture: TextureVisuals = surface.visual  # pyright: ignore[reportAssignmentType]
+    return (weights @ np.asarray(texture.uv)[surface.faces[hit]]) * [1, -1] + [0, 1]
 
 
 def _cast_rays(

@@ -153,10 +153,9 @@ class SceneView:
         self._end_look()
         sharp = read_thumbnail(self.reconstruction.get_image_path(view.name), SHARP)
         surface = build_photo_surface(view.camera, sharp, self.size)
-        photo = None
-        if surface is not None:
-            photo = self._add_surface("/looking", surface, view)
-            photo.on_click(lambda event: self._pick_pixel(number, surface, event))
+        photo = None if surface is None else self._add_surface("/looking", surface, view)
+        if surface is not None and photo is not None:
+            photo.on_click(lambda event, mesh=surface: self._pick_pixel(number, mesh, event))
         self.looking = Look(client.client_id, center, photo)
         self.choice.value = view.name  # also after a click, so that "overview" can be chosen
         self._move(client, center, center + self.depth * forward, -down, needed)
