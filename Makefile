@@ -10,7 +10,7 @@ OUT ?= out/demo
 # By file, so that fixtures of a module are made once; in order, so that the long files do not come last.
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 # Tests of cameras, rays, coordinates, encodings and attention.
-LIBRARY := $(addprefix tests/,geometry cameras rays coordinates encodings nn)
+LIBRARY := $(addprefix tests/g_ray/,geometry cameras rays coordinates encodings nn)
 # One thread a process: two test workers then share two cores without fighting.
 export OMP_NUM_THREADS ?= 1
 

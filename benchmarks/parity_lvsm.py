@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from g_ray.cameras.pinhole import Pinhole
-from g_ray.cli.weights import Convert
+from g_ray.cli.weights_command import Convert
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
 from g_ray.runtime.provenance import collect_provenance

@@ -71,9 +71,14 @@ def seed_random_numbers(name: str) -> None:
     random.seed(seed)
 
 
+def name_test(item) -> str:
+    """Return the name of a test without its folder, so that moving a file does not change its random numbers."""
+    return item.nodeid.rsplit("/", 1)[-1]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    seed_random_numbers(item.nodeid)
+    seed_random_numbers(name_test(item))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -85,7 +90,7 @@ def pytest_fixture_setup(fixturedef):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    seed_random_numbers(f"{item.nodeid} itself")  # fixtures have drawn other numbers
+    seed_random_numbers(f"{name_test(item)} itself")  # fixtures have drawn other numbers
     before = slow_tests.read_cpu_seconds()
     result = yield
     seconds = slow_tests.read_cpu_seconds() - before

@@ -52,7 +52,9 @@ def test_a_colmap_model_becomes_tokens(tmp_path, monkeypatch):
 
 
 CLI_PAGE = commands((ROOT / "docs" / "cli.md").read_text())
-TESTED_ELSEWHERE = {"g-ray demo --out out/demo"}  # takes ten seconds, and tests/cli/test_demo.py runs it
+TESTED_ELSEWHERE = {
+    "g-ray demo --out out/demo"
+}  # takes ten seconds, and tests/g_ray/demo/test_demo.py runs it
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,12 @@ CONVERTERS = "g_ray.converters"
 """Functions that convert weights of other projects, by kind: see `models.foreign.detect_kind`."""
 
 TOOL = {
-    "reconstruct": "g_ray.cli.reconstruct:Reconstruct",
-    "view": "g_ray.cli.view:ViewResult",
-    "rays": "g_ray.cli.rays:Rays",
-    "synthesize": "g_ray.cli.synthesize:Synthesize",
-    "demo": "g_ray.cli.demo:Demo",
-    "weights": "g_ray.cli.weights:Weights",
+    "reconstruct": "g_ray.cli.reconstruct_command:Reconstruct",
+    "view": "g_ray.cli.view_command:ViewResult",
+    "rays": "g_ray.cli.rays_command:Rays",
+    "synthesize": "g_ray.cli.synthesize_command:Synthesize",
+    "demo": "g_ray.cli.demo_command:Demo",
+    "weights": "g_ray.cli.weights_command:Weights",
 }
 """Commands of the tool, in the order in which people need them."""
 

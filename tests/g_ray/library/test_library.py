@@ -11,7 +11,7 @@ from PIL import Image
 
 import g_ray
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+README = Path(__file__).resolve().parents[3] / "README.md"
 NAMES = "from g_ray import OpenCVFisheye, Pinhole, Pose, Views, attention, encoding"
 MOST_SECONDS = 0.35
 """For the imports of the twenty lines beyond those of torch; about 0.08 on a quiet core."""

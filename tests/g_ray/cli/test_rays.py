@@ -11,7 +11,7 @@ from g_ray.cameras import CAMERAS, Equirectangular, OpenCVFisheye, Pinhole
 from g_ray.cli.main import main
 from g_ray.viewer.angle_maps import describe_camera
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "cameras.json"
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "cameras.json"
 
 
 def test_a_pinhole_by_hand():

@@ -13,9 +13,9 @@ import pytest
 
 from g_ray import __version__
 from g_ray.cli import commands
-from g_ray.cli.demo import Demo
+from g_ray.cli.demo_command import Demo
 from g_ray.cli.main import main
-from g_ray.cli.reconstruct import GROUPS
+from g_ray.cli.reconstruct_command import GROUPS
 
 
 def g_ray(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -119,7 +119,7 @@ def test_only_the_chosen_command_is_imported():
         "import sys\nfrom g_ray.cli.main import main\n"
         "try:\n    main(['rays', '--help'])\nexcept SystemExit:\n    pass\n"
         "assert not [name for name in sys.modules if name.startswith('g_ray_lab')]\n"
-        "assert 'g_ray.cli.reconstruct' not in sys.modules\n"
+        "assert 'g_ray.cli.reconstruct_command' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 

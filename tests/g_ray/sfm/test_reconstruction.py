@@ -52,7 +52,7 @@ def test_lenses_beyond_180_degrees_are_registered(photograph_room, compare_poses
     assert int(behind.sum()) > 5
 
 
-LENSES = Path(__file__).parents[2] / "examples" / "lenses"
+LENSES = Path(__file__).parents[3] / "examples" / "lenses"
 
 
 def read_example():

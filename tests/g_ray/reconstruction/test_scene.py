@@ -22,7 +22,7 @@ from g_ray.predictors import network_cost as planning
 from g_ray.predictors.network_predictor import NetworkPredictor
 from g_ray.reconstruction.reconstruct import KnownGeometry, open_work_folder, reconstruct
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
 
 
 def command(capture, out, *more):

@@ -15,7 +15,7 @@ from g_ray.media.images import read_photo
 
 from ..html_page import Page
 
-LENSES = Path(__file__).resolve().parents[2] / "examples" / "lenses"
+LENSES = Path(__file__).resolve().parents[3] / "examples" / "lenses"
 
 
 @pytest.fixture(scope="module")

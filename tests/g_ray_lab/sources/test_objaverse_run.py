@@ -225,7 +225,7 @@ def test_a_number_of_procedural_objects_is_needed(count):
 @pytest.fixture
 def on_path(monkeypatch):
     """Jobs are processes of their own: they have to find the package that is being tested."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2] / "src"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[3] / "src"))
 
 
 def test_jobs_of_a_cluster_render_their_shares(tmp_path, mesh_folder, on_path):

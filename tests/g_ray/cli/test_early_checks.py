@@ -17,7 +17,7 @@ from g_ray.reconstruction.inputs import collect_known
 from g_ray.runtime.device import choose_device
 from g_ray_lab.tables.synthesis_table import find_lpips
 
-SOURCE = Path(__file__).parents[2] / "src" / "g_ray"
+SOURCE = Path(__file__).parents[3] / "src" / "g_ray"
 
 
 def test_lpips_weights_are_opened_before_the_training(tmp_path):
