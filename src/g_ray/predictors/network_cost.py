@@ -30,7 +30,7 @@ EFFICIENCY = 0.5
 
 
 @dataclass(frozen=True)
-class Cost:
+class ChunkCost:
     """What one chunk costs."""
 
     operations: float
@@ -41,7 +41,7 @@ class Cost:
 
 def estimate_chunk_cost(
     config: ReconstructionConfig, weights: int, patches: Sequence[int], query_chunk: int | None = None
-) -> Cost:
+) -> ChunkCost:
     """Estimate the cost of a chunk from the number of weights and the patches of each of its views."""
     tokens = sum(patches) + SPECIAL * len(patches)
     dim = config.dim
@@ -65,7 +65,7 @@ def estimate_chunk_cost(
         + HEAD * config.dpt_features * chunk
         + 16 * pixels
     )
-    return Cost(linear + inside + across + head, int(memory))
+    return ChunkCost(linear + inside + across + head, int(memory))
 
 
 def count_patches(cameras: Sequence[Camera], size: int, patch: int) -> list[int]:

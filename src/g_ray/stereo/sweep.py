@@ -64,7 +64,7 @@ def sweep_view(
     if not 0 < near < far:
         raise ValueError(f"sweep_view: near {near} and far {far} must satisfy 0 < near < far")
     low, high = 1 / far, 1 / near
-    fine = Scorer.make(reference, sources, options)
+    fine = SweepScorer.make(reference, sources, options)
     count = fine.count_hypotheses(low, high)
     start = torch.full_like(fine.gray, low)
     if fine.gray.numel() * min(count, MAX_HYPOTHESES) * len(sources) <= options.full_volume:
@@ -73,7 +73,7 @@ def sweep_view(
         estimate = _solve(fine, start, step, count, options)
     else:
         halves = [view.limit_size((max(view.size) + 1) // 2) for view in (reference, *sources)]
-        coarse = Scorer.make(halves[0], halves[1:], options)
+        coarse = SweepScorer.make(halves[0], halves[1:], options)
         # Half as many pixels along a curve, and twice as far apart: the band makes up for it.
         count = max(MIN_HYPOTHESES, min(MAX_HYPOTHESES, count // 4))
         step = (high - low) / (count - 1)
@@ -100,7 +100,7 @@ def count_hypotheses(
     reference: View, sources: Sequence[View], near: float, far: float, options: StereoOptions
 ) -> int:
     """How many inverse distances a sweep of the whole range at full resolution tries."""
-    count = Scorer.make(reference, sources, options).count_hypotheses(1 / far, 1 / near)
+    count = SweepScorer.make(reference, sources, options).count_hypotheses(1 / far, 1 / near)
     return max(MIN_HYPOTHESES, min(MAX_HYPOTHESES, count))
 
 
@@ -113,7 +113,7 @@ class Estimate:
 
 
 def _solve(
-    scorer: "Scorer", start: Float[Tensor, "h w"], step: float, count: int, options: StereoOptions
+    scorer: "SweepScorer", start: Float[Tensor, "h w"], step: float, count: int, options: StereoOptions
 ) -> Estimate:
     """Sweep the same `count` steps for all pixels, aggregate, and pick the cheapest."""
     volume = scorer.fill_volume(start, step, count)
@@ -122,7 +122,7 @@ def _solve(
 
 
 def _solve_band(
-    scorer: "Scorer", first: Estimate, low: float, step: float, options: StereoOptions
+    scorer: "SweepScorer", first: Estimate, low: float, step: float, options: StereoOptions
 ) -> Estimate:
     """As `_solve`, near an estimate of lower resolution: whole steps from `low`, so that bands of neighbors match."""
     # Bilinear enlargement invents depths between two surfaces, which propagation replaces.
@@ -139,7 +139,7 @@ def _solve_band(
 
 
 @dataclass(frozen=True, eq=False)
-class Scorer:
+class SweepScorer:
     """Scores inverse distances of the pixels of a reference view by its sources."""
 
     gray: Float[Tensor, "h w"]
@@ -150,12 +150,12 @@ class Scorer:
     best: int
 
     @staticmethod
-    def make(reference: View, sources: Sequence[View], options: StereoOptions) -> "Scorer":
+    def make(reference: View, sources: Sequence[View], options: StereoOptions) -> "SweepScorer":
         rays, valid = reference.camera.to(torch.float32).unproject_grid()
         mask = reference.load_mask()
         usable = valid if mask is None else valid & mask
         gray = _measure_gray(reference)
-        return Scorer(
+        return SweepScorer(
             gray,
             usable,
             Patches.make(reference.load_image().float(), gray, usable, options),

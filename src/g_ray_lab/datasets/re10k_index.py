@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class IndexedScene:
+class IndexedClip:
     """Numbers of the frames of one clip."""
 
     key: str
@@ -21,7 +21,7 @@ class IndexedScene:
 class EvaluationIndex:
     """Scenes in the order of their keys. Clips without a suitable pair of frames are null in the file."""
 
-    scenes: tuple[IndexedScene, ...]
+    scenes: tuple[IndexedClip, ...]
     without: int = 0
     """Entries that are null."""
     missing: int = 0
@@ -64,11 +64,11 @@ def read_index(path: Path) -> EvaluationIndex:
     return EvaluationIndex(scenes, without=len(entries) - len(scenes))
 
 
-def _parse_scene(path: Path, key: str, entry: Any) -> IndexedScene:
+def _parse_scene(path: Path, key: str, entry: Any) -> IndexedClip:
     try:
         context, target = (tuple(entry[name]) for name in ("context", "target"))
     except (TypeError, KeyError):
         context, target = (), ()
     if not context or not target or not all(isinstance(n, int) and n >= 0 for n in (*context, *target)):
         raise ValueError(f"{path}, clip {key}: expected numbers of frames under context and target")
-    return IndexedScene(key, context, target)
+    return IndexedClip(key, context, target)

@@ -282,7 +282,7 @@ def _mean_of_usable(
 
 
 @runtime_checkable
-class Prediction(Protocol):
+class PredictedGeometry(Protocol):
     """What a network has to give. Poses are world_from_cam with the first view as the world."""
 
     @property
@@ -321,7 +321,7 @@ class ReconstructionLoss:
 
 
 def reconstruction_loss(
-    prediction: Prediction, truth: Truth, weights: ReconstructionWeights = PAPER
+    prediction: PredictedGeometry, truth: Truth, weights: ReconstructionWeights = PAPER
 ) -> ReconstructionLoss:
     """Compute λ L_camera + L_camera points + L_world points, in float32 even under autocast."""
     known = normalize_truth(truth)

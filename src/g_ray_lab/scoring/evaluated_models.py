@@ -106,7 +106,7 @@ class StandingModel(EvaluatedModel):
 
 
 @dataclass(frozen=True, eq=False)
-class ColmapModel(EvaluatedModel):
+class ColmapReference(EvaluatedModel):
     """Poses by pycolmap with the given lenses, and depth at the features that it triangulates: few, but good pixels."""
 
     name: str = "colmap"
@@ -232,7 +232,7 @@ def hash_weights(weights: Any) -> str | None:
 REFERENCES: dict[str, Callable[[], EvaluatedModel]] = {
     "truth": TruthModel,
     "standing": StandingModel,
-    "colmap": ColmapModel,
+    "colmap": ColmapReference,
 }
 """Models that need no weights: the truth shows that a set-up is right, standing cameras what calibration alone gives,
 and COLMAP what structure from motion knows without depth maps."""

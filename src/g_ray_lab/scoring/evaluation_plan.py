@@ -66,7 +66,7 @@ class PlannedSet:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class EvaluationPlan:
     """All sets of a run, in the order in which they are scored."""
 
     name: str
@@ -114,7 +114,7 @@ def make_plan(
     indices: Path,
     limits: Limits,
     report: Report = lambda text: None,
-) -> Plan:
+) -> EvaluationPlan:
     """Read the view index of the dataset, or freeze one into `indices`, and choose the sets."""
     if not root.is_dir():
         download = DATASETS[protocol.dataset].download
@@ -135,7 +135,7 @@ def make_plan(
     if not sets:
         raise ValueError(f"no set of {name} is left to score: none of its scenes in {root} can be read")
     resized = protocol if limits.width is None else replace(protocol, size=protocol.size.resize(limits.width))
-    return Plan(name, resized, root, index, limits, sets)
+    return EvaluationPlan(name, resized, root, index, limits, sets)
 
 
 def _check_scenes(name: str, protocol: Protocol, root: Path, limits: Limits) -> None:

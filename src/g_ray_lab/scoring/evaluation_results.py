@@ -26,7 +26,7 @@ from g_ray_lab.scoring.averages import (
     subtract_networks,
 )
 from g_ray_lab.scoring.evaluated_models import EvaluatedModel
-from g_ray_lab.scoring.evaluation_plan import Limits, Plan, Report
+from g_ray_lab.scoring.evaluation_plan import EvaluationPlan, Limits, Report
 from g_ray_lab.scoring.evaluation_run import Evaluation, LoadedViews, make_key, read_row, run_evaluation
 from g_ray_lab.scoring.protocol import Protocol
 from g_ray_lab.scoring.table_writer import TITLES, format_run, write_table
@@ -41,7 +41,7 @@ KEPT_BYTES = 2**29
 # A run
 
 
-def write_report(plan: Plan, model: EvaluatedModel, out: Path) -> tuple[dict[str, Any], str]:
+def write_report(plan: EvaluationPlan, model: EvaluatedModel, out: Path) -> tuple[dict[str, Any], str]:
     """Write rows.csv, result.json and table.md with the rows that exist; return the result and the table."""
     # Shares that end together take turns: the last one to read the rows is the last one to write.
     with lock_folder(out, timeout_s=math.inf):
@@ -54,14 +54,14 @@ def write_report(plan: Plan, model: EvaluatedModel, out: Path) -> tuple[dict[str
     return result, text
 
 
-def collect_rows(plan: Plan, out: Path, model: EvaluatedModel) -> list[SetRow]:
+def collect_rows(plan: EvaluationPlan, out: Path, model: EvaluatedModel) -> list[SetRow]:
     """Read the rows of this model that any process has written."""
     digest = model.digest()
     rows = (read_row(out, one.name, make_key(plan, digest, one))[0] for one in plan.sets)
     return [row for row in rows if row is not None]
 
 
-def summarize_run(plan: Plan, model: EvaluatedModel, rows: Rows) -> dict[str, Any]:
+def summarize_run(plan: EvaluationPlan, model: EvaluatedModel, rows: Rows) -> dict[str, Any]:
     """Return the content of result.json."""
     unreadable = plan.list_unreadable()
     return {
@@ -96,7 +96,7 @@ def group_scored(rows: Rows) -> dict[int, list[SetRow]]:
     return {views: groups[views] for views in sorted(groups) if any(row.is_scored for row in groups[views])}
 
 
-def average_views(plan: Plan, networks: Sequence[Rows], views: int) -> dict[str, Any]:
+def average_views(plan: EvaluationPlan, networks: Sequence[Rows], views: int) -> dict[str, Any]:
     """Return the means over the scored sets with a number of views, with intervals, and the sets that they lack."""
     weight = PIXELS if plan.protocol.alignment == "scale" else None
     averages, per_seed = average_networks(networks, weight)
@@ -199,7 +199,7 @@ class Cell:
 
     row: str
     column: str
-    plan: Plan
+    plan: EvaluationPlan
     results: tuple[dict[str, Any], ...]
     """Per network, as in its result.json."""
     rows: tuple[list[SetRow], ...]
@@ -321,7 +321,7 @@ def _run_cell(
     report: Report,
     loaded: LoadedViews,
 ) -> Cell:
-    plan: Plan | None = None
+    plan: EvaluationPlan | None = None
     results, rows = [], []
     for seed, settings in enumerate(contender.settings):
         # The first network has the folder of a row with a single one: adding seeds to a table keeps its runs.

@@ -25,7 +25,7 @@ from g_ray.runtime.parallel import run_in_processes
 from g_ray_lab.datasets.evaluation_scene import EvaluationScene, EvaluationView
 from g_ray_lab.scoring.averages import SetRow
 from g_ray_lab.scoring.evaluated_models import EvaluatedModel, make_model
-from g_ray_lab.scoring.evaluation_plan import Limits, Plan, PlannedSet, Report, make_plan
+from g_ray_lab.scoring.evaluation_plan import EvaluationPlan, Limits, PlannedSet, Report, make_plan
 from g_ray_lab.scoring.protocol import Protocol
 from g_ray_lab.scoring.set_prediction import PredictedSet, check_prediction, from_arrays, to_arrays
 from g_ray_lab.scoring.set_scoring import score_set
@@ -58,7 +58,7 @@ class Evaluation:
     indices: Path | None = None
     """Folder of view indices that are frozen here; None: in `out`."""
 
-    def make_plan(self, report: Report = lambda text: None) -> Plan:
+    def make_plan(self, report: Report = lambda text: None) -> EvaluationPlan:
         """Choose the sets."""
         indices = self.indices or self.out / INDICES
         return make_plan(self.name, self.protocol, self.data, indices, self.limits, report)
@@ -76,7 +76,7 @@ def run_evaluation(
     report: Report = lambda text: None,
     advance: Callable[[int, int], None] = lambda done, total: None,
     loaded: "LoadedViews | None" = None,
-) -> tuple[Plan, EvaluatedModel]:
+) -> tuple[EvaluationPlan, EvaluatedModel]:
     """Score all sets of a share that have no row yet; return the plan and the model.
 
     `report` gets a line for each problem, `advance` the sets done and all sets of the share. `loaded` keeps views for
@@ -136,7 +136,7 @@ def _watch_rows(folder: Path, sets: Sequence[PlannedSet], advance: Callable[[int
 
 def _run_share(
     evaluation: Evaluation,
-    plan: Plan,
+    plan: EvaluationPlan,
     model: EvaluatedModel,
     sets: Sequence[PlannedSet],
     report: Report,
@@ -155,7 +155,7 @@ class SetRunner:
     """Takes a set from files to its row. Remembers the last scene that it opened."""
 
     evaluation: Evaluation
-    plan: Plan
+    plan: EvaluationPlan
     model: EvaluatedModel
     model_digest: str
     report: Report
@@ -297,7 +297,7 @@ def _count_bytes(views: Sequence[EvaluationView]) -> int:
     return sum(tensor.nbytes for view in views for tensor in (view.image, view.ray_depth, view.valid))
 
 
-def make_key(plan: Plan, model_digest: str, planned: PlannedSet) -> Key:
+def make_key(plan: EvaluationPlan, model_digest: str, planned: PlannedSet) -> Key:
     """Return what every result of a set depends on."""
     return {"model": model_digest, "views": plan.hash_views(planned)}
 

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray_lab.datasets.re10k import Axes, Clips, open_clips
-from g_ray_lab.datasets.re10k_index import EvaluationIndex, IndexedScene, read_index
+from g_ray_lab.datasets.re10k_index import EvaluationIndex, IndexedClip, read_index
 from g_ray_lab.scoring.nvs_protocols import ZoomsProtocol
 from g_ray_lab.scoring.store import hash_key
 from g_ray_lab.sources.batches import NVSBatch, compute_zoom_factors
@@ -69,7 +69,7 @@ class RE10KProtocol(ZoomsProtocol):
                 frames = [self._make_clip_frames(scene, zoom_max) for scene in batch]
                 yield load_scenes(frames, self.width, self.height)
 
-    def _group_scenes(self) -> Iterator[list[IndexedScene]]:
+    def _group_scenes(self) -> Iterator[list[IndexedClip]]:
         """Yield the scenes of every batch: neighbors with equal numbers of views."""
         scenes = self.scenes.scenes[: self.limit]
         for _, alike in groupby(scenes, key=lambda scene: (len(scene.context), len(scene.target))):
@@ -77,14 +77,14 @@ class RE10KProtocol(ZoomsProtocol):
             for first in range(0, len(group), self.at_once):
                 yield group[first : first + self.at_once]
 
-    def _make_clip_frames(self, scene: IndexedScene, zoom_max: float) -> ClipFrames:
+    def _make_clip_frames(self, scene: IndexedClip, zoom_max: float) -> ClipFrames:
         zoom = compute_zoom_factors(hash_to_units(scene, self.seed), zoom_max)
         return ClipFrames(
             self.clips.get_clip(scene.key), [*scene.context, *scene.target], len(scene.context), zoom
         )
 
 
-def hash_to_units(scene: IndexedScene, seed: int) -> Float[Tensor, "view"]:
+def hash_to_units(scene: IndexedClip, seed: int) -> Float[Tensor, "view"]:
     """Return numbers in [0, 1) for contexts, then targets, by hash: independent of any library's random generator."""
     roles = [("context", n) for n in scene.context] + [("target", n) for n in scene.target]
     texts = [f"{seed} {scene.key} {role} {number}" for role, number in roles]

@@ -23,7 +23,7 @@ from g_ray_lab.scoring.store import WHOLE, Shard, hash_key, split_range
 from g_ray_lab.sources.batches import ReconstructionBatch
 from g_ray_lab.sources.random_lenses import draw_contained_fisheyes, reproject_batch
 from g_ray_lab.sources.reconstruction_settings import RoomsViews, ScenesViews
-from g_ray_lab.sources.rooms_reconstruction import Lens, LensedRooms, LensName, RoomsReconstruction
+from g_ray_lab.sources.rooms_reconstruction import LensedRooms, LensName, LensRange, RoomsReconstruction
 from g_ray_lab.sources.scenes_reconstruction import ScenesReconstruction
 from g_ray_lab.training.recipe import to_plain
 
@@ -272,18 +272,18 @@ def predict_static(batch: ReconstructionBatch) -> SetGeometry:
     return stand_still(batch.rays().directions)
 
 
-LENS_TESTS: dict[str, tuple[Lens, ...]] = {
-    "pinhole_60": (Lens("pinhole", (60.0, 60.0)),),
-    "pinhole_90": (Lens("pinhole", (90.0, 90.0)),),
-    "fisheye_120": (Lens("fisheye", (120.0, 120.0)),),
-    "fisheye_180": (Lens("fisheye", (180.0, 180.0)),),
-    "fisheye_220": (Lens("fisheye", (220.0, 220.0)),),
-    "panorama": (Lens("panorama"),),
+LENS_TESTS: dict[str, tuple[LensRange, ...]] = {
+    "pinhole_60": (LensRange("pinhole", (60.0, 60.0)),),
+    "pinhole_90": (LensRange("pinhole", (90.0, 90.0)),),
+    "fisheye_120": (LensRange("fisheye", (120.0, 120.0)),),
+    "fisheye_180": (LensRange("fisheye", (180.0, 180.0)),),
+    "fisheye_220": (LensRange("fisheye", (220.0, 220.0)),),
+    "panorama": (LensRange("panorama"),),
     "mixed": (
-        Lens("pinhole", (60.0, 90.0)),
-        Lens("fisheye", (180.0, 220.0)),
-        Lens("panorama"),
-        Lens("fisheye", (120.0, 180.0)),
+        LensRange("pinhole", (60.0, 90.0)),
+        LensRange("fisheye", (180.0, 220.0)),
+        LensRange("panorama"),
+        LensRange("fisheye", (120.0, 180.0)),
     ),
 }
 """Columns: lenses of the views, in turn. Rooms and camera paths are the same in all of them."""

@@ -35,7 +35,7 @@ FEW = 8
 
 
 @dataclass(frozen=True)
-class DepthView:
+class SampledDepth:
     """Points of a view, on a grid of pixels, and what it takes to look points of other views up in it."""
 
     camera: Camera
@@ -55,7 +55,7 @@ class DepthView:
         depth: Float[Tensor, "h w"],
         colors: Float[Tensor, "3 rows columns"],
         points: int = 400,
-    ) -> "DepthView":
+    ) -> "SampledDepth":
         camera = camera.to(torch.float32)
         step = (camera.width * camera.height / points) ** 0.5
         u, v = (torch.arange(step / 2, size, step) for size in (camera.width, camera.height))
@@ -65,7 +65,7 @@ class DepthView:
         good = valid & is_usable(at) & (bearings[..., 2] > 0.05)
         image = colors.movedim(0, -1)
         pixels = pixels[good]
-        return DepthView(
+        return SampledDepth(
             camera,
             pose.to(torch.float32),
             convention,
@@ -119,7 +119,7 @@ class DepthReport:
         return f"{share}, but {self.agreeing_better:.0%} with {self.better.describe(convention)}"
 
 
-def check_depth(pairs: Sequence[tuple[DepthView, DepthView]]) -> DepthReport:
+def check_depth(pairs: Sequence[tuple[SampledDepth, SampledDepth]]) -> DepthReport:
     """Compare readings on pairs of views that overlap. A few pairs with some motion between them tell more than one."""
     if not pairs:
         raise ValueError("no pair of views with depth to check: give at least one")
@@ -161,7 +161,7 @@ def _measure_agreement(errors: Float[Tensor, "point"]) -> tuple[float, float]:
     return float((errors < AGREE).sum() / visible.sum().clamp(min=1)), float(visible.float().mean())
 
 
-def _find_best_factor(pairs: Sequence[tuple[DepthView, DepthView]], reading: Reading) -> Reading:
+def _find_best_factor(pairs: Sequence[tuple[SampledDepth, SampledDepth]], reading: Reading) -> Reading:
     """Return the same reading with another unit of depth."""
     few, factor = pairs[:: -(-len(pairs) // FEW)], 1.0
     for factors in (FACTORS, FINER):
@@ -171,12 +171,14 @@ def _find_best_factor(pairs: Sequence[tuple[DepthView, DepthView]], reading: Rea
     return replace(reading, factor=factor)
 
 
-def _compute_errors(pairs: Sequence[tuple[DepthView, DepthView]], reading: Reading) -> Float[Tensor, "point"]:
+def _compute_errors(
+    pairs: Sequence[tuple[SampledDepth, SampledDepth]], reading: Reading
+) -> Float[Tensor, "point"]:
     return _compute_all_errors(pairs, reading, torch.tensor([reading.factor]))[0]
 
 
 def _compute_all_errors(
-    pairs: Sequence[tuple[DepthView, DepthView]],
+    pairs: Sequence[tuple[SampledDepth, SampledDepth]],
     reading: Reading,
     factors: Float[Tensor, "factor"],
 ) -> Float[Tensor, "factor point"]:
@@ -186,7 +188,7 @@ def _compute_all_errors(
 
 
 def _compute_moved_errors(
-    view: DepthView, other: DepthView, reading: Reading, factors: Float[Tensor, "factor"]
+    view: SampledDepth, other: SampledDepth, reading: Reading, factors: Float[Tensor, "factor"]
 ) -> Float[Tensor, "factor point"]:
     """Compute the errors of one view's points in another view. Depth keeps its unit; poses are converted."""
     is_z_depth = (view.convention == "z") != reading.turned_depth

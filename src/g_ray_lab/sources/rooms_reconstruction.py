@@ -96,7 +96,7 @@ PER_LENS = 9
 
 
 @dataclass(frozen=True)
-class Lens:
+class LensRange:
     """A kind of lens and the range that its horizontal field of view is drawn from; a panorama has all directions."""
 
     kind: LensKind
@@ -194,8 +194,8 @@ class RoomsReconstruction(ShapedSets):
     def _make_cameras(self, unit: Float[Tensor, "set view number"], size: Size) -> list[Camera]:
         zoom, off_center = compute_zoom_factors(unit[..., 3], self.zoom_max), self.settings.off_center
         lenses = {
-            "pinhole": Lens("pinhole", self.settings.fov_deg),
-            "fisheye": Lens("fisheye", self.fisheye_deg),
+            "pinhole": LensRange("pinhole", self.settings.fov_deg),
+            "fisheye": LensRange("fisheye", self.fisheye_deg),
         }
         return [
             lenses[self.choose_lens(view)].make_cameras(unit[:, view], zoom[:, view], off_center, size)
@@ -280,7 +280,7 @@ class LensedRooms(ShapedSets):
     seed: int = 0
     patch: int = 14
     split: str = "train"
-    lenses: tuple[Lens, ...] = ()
+    lenses: tuple[LensRange, ...] = ()
 
     def __post_init__(self) -> None:
         low, high = self.settings.fisheye_deg
@@ -307,17 +307,17 @@ class LensedRooms(ShapedSets):
         ]
         return rooms.make_sets(numbers, rank, views=views, size=size, cameras=cameras)
 
-    def with_lenses(self, *lenses: Lens) -> "LensedRooms":
+    def with_lenses(self, *lenses: LensRange) -> "LensedRooms":
         """Return the same rooms and walks through other lenses."""
         return replace(self, lenses=lenses)
 
-    def _choose_lenses(self, step: int, rank: int, views: int) -> list[Lens]:
+    def _choose_lenses(self, step: int, rank: int, views: int) -> list[LensRange]:
         if self.lenses:
             return list(islice(cycle(self.lenses), views))
         kinds = (
-            Lens("pinhole", self.settings.fov_deg),
-            Lens("fisheye", self.settings.fisheye_deg),
-            Lens("panorama"),
+            LensRange("pinhole", self.settings.fov_deg),
+            LensRange("fisheye", self.settings.fisheye_deg),
+            LensRange("panorama"),
         )
         random = np.random.default_rng((self.seed, LENS_STREAM, rank, step))
         return [kinds[index] for index in random.integers(len(kinds), size=views)]

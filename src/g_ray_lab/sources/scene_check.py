@@ -20,7 +20,7 @@ from g_ray.media.view import MaskFile, check_depth_size
 from g_ray.rays.resample import resample
 from g_ray_lab.sources.axes_check import MatchedViews, check_axes, match_images
 from g_ray_lab.sources.covisibility import read_covisibility
-from g_ray_lab.sources.depth_check import DepthView, Reading, check_depth
+from g_ray_lab.sources.depth_check import Reading, SampledDepth, check_depth
 from g_ray_lab.sources.scenes_nvs import compute_view_distances
 
 ALONG = (1, 4)
@@ -113,7 +113,7 @@ def _check_matches(scene: PosedScene, pairs: Sequence[tuple[int, int]]) -> Messa
     return None if report.certain else ("note", f"camera axes are not confirmed: {report.verdict}")
 
 
-def _make_depth_view(scene: PosedScene, view: int) -> DepthView | None:
+def _make_depth_view(scene: PosedScene, view: int) -> SampledDepth | None:
     file, small = scene.depth[view], _load_small(scene, view, COLOR_PX)
     assert file is not None
     if small is None:
@@ -126,7 +126,7 @@ def _make_depth_view(scene: PosedScene, view: int) -> DepthView | None:
     mask = _load_mask(scene, view)
     if mask is not None:
         depth = torch.where(_resize_mask(mask, *depth.shape), depth, 0.0)
-    return DepthView.make(scene.cameras[view], scene.poses[view], file.convention, depth, small[0])
+    return SampledDepth.make(scene.cameras[view], scene.poses[view], file.convention, depth, small[0])
 
 
 def _load_small(scene: PosedScene, view: int, longest: int) -> tuple[Float[Tensor, "3 h w"], Camera] | None:

@@ -48,7 +48,7 @@ COORDINATE_PAIRS = (
 
 
 @dataclass(frozen=True)
-class Coordinates(TrainedTable):
+class CoordinatesTable(TrainedTable):
     """Ray coordinates, with and without rays as input, as fields of view grow from 60° to 360°."""
 
     def build_study(self) -> "Study":

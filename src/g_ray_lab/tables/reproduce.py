@@ -8,7 +8,7 @@ import tyro
 from g_ray_lab.tables.ablation_tables import ReconAblation
 from g_ray_lab.tables.attention_table import Attention
 from g_ray_lab.tables.calibration_tables import CalibrationEstimated, CalibrationNoise
-from g_ray_lab.tables.coordinate_tables import Coordinates, FrequencyRecon
+from g_ray_lab.tables.coordinate_tables import CoordinatesTable, FrequencyRecon
 from g_ray_lab.tables.dataset_tables import Heterogeneous, Homogeneous, RealSmall
 from g_ray_lab.tables.factor_tables import NVSPlucker, NVSRayRoPE
 from g_ray_lab.tables.object_table import NVSObjects
@@ -34,7 +34,7 @@ class Reproduce:
         | Annotated[ReconAblation, tyro.conf.subcommand("recon-ablation")]
         | Annotated[ReconAblationDino, tyro.conf.subcommand("recon-ablation-dino")]
         | Annotated[ReconPhotos, tyro.conf.subcommand("recon-photos")]
-        | Annotated[Coordinates, tyro.conf.subcommand("coordinates")]
+        | Annotated[CoordinatesTable, tyro.conf.subcommand("coordinates")]
         | Annotated[FrequencyRecon, tyro.conf.subcommand("frequency-recon")]
         | Annotated[Attention, tyro.conf.subcommand("attention")]
         | Annotated[CalibrationNoise, tyro.conf.subcommand("calibration-noise")]

@@ -11,7 +11,7 @@ import torch
 from released_states import make_state
 
 from g_ray.cli.main import main
-from g_ray_lab.datasets.re10k_index import IndexedScene
+from g_ray_lab.datasets.re10k_index import IndexedClip
 from g_ray_lab.recipes.released_recipe import convert_released_lvsm
 from g_ray_lab.scoring import re10k_protocol
 from g_ray_lab.scoring.nvs_scorer import REFERENCES
@@ -60,10 +60,10 @@ def test_zooms_are_frozen_and_grow_with_z_max(protocol):
 
 def test_units_never_change():
     """The protocol: written down, so that nobody changes it unawares."""
-    units = hash_to_units(IndexedScene("7e57aa", (0, 31), (8, 15, 22)), 0)
+    units = hash_to_units(IndexedClip("7e57aa", (0, 31), (8, 15, 22)), 0)
     expected = [0.40608, 0.74052, 0.21463, 0.91992, 0.71823]
     assert torch.allclose(units, torch.tensor(expected, dtype=torch.float64), atol=1e-5), units.tolist()
-    many = torch.cat([hash_to_units(IndexedScene(str(n), (0, 1), (2, 3)), 0) for n in range(500)])
+    many = torch.cat([hash_to_units(IndexedClip(str(n), (0, 1), (2, 3)), 0) for n in range(500)])
     assert abs(float(many.mean()) - 0.5) < 0.03 and many.min() >= 0 and many.max() < 1
 
 

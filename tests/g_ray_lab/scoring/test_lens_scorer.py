@@ -12,7 +12,7 @@ from g_ray_lab.scoring.reconstruction_scorer import BEHIND, LENS_TESTS, LensScor
 from g_ray_lab.sources.reconstruction_settings import RoomsLenses
 from g_ray_lab.sources.rooms_reconstruction import LensedRooms
 from g_ray_lab.tables import coordinate_tables as reproduce_coordinates
-from g_ray_lab.tables.coordinate_tables import ALPHAS, COORDINATE_ROWS, Coordinates, FrequencyRecon
+from g_ray_lab.tables.coordinate_tables import ALPHAS, COORDINATE_ROWS, CoordinatesTable, FrequencyRecon
 
 ROOMS = LensedRooms(RoomsLenses(24, 24), patch=4, split="test")
 SCORER = LensScorer(ROOMS, 2, 2)
@@ -66,7 +66,7 @@ def shrink(study):
 @pytest.mark.parametrize(
     ("table", "rows", "settings"),
     [
-        (Coordinates, ("tangent",), ["pinhole_60", "panorama", "panorama_behind"]),
+        (CoordinatesTable, ("tangent",), ["pinhole_60", "panorama", "panorama_behind"]),
         (FrequencyRecon, ("alpha_4",), ["pinhole", "zoom", "mixed", "fisheye"]),
     ],
 )
@@ -89,7 +89,7 @@ def test_a_table_in_miniature(tmp_path, monkeypatch, table, rows, settings):
 def test_rows_differ_in_their_encodings_alone(tmp_path):
     coordinates = {
         name: recipe.build_task().build_model().aggregator
-        for name, recipe in Coordinates(tmp_path).build_study().methods.items()
+        for name, recipe in CoordinatesTable(tmp_path).build_study().methods.items()
     }
     assert set(coordinates) == set(COORDINATE_ROWS)
     used = {name: (model.frame.coordinate, model.across.coordinate) for name, model in coordinates.items()}
@@ -102,7 +102,7 @@ def test_rows_differ_in_their_encodings_alone(tmp_path):
 
 
 def test_the_paper_scale_builds(tmp_path):
-    study = Coordinates(tmp_path, scale="paper").build_study()
+    study = CoordinatesTable(tmp_path, scale="paper").build_study()
     recipe = study.methods["equidistant"]
     assert (recipe.model.size, recipe.data.width) == ("small", 224)
     assert recipe.model.build_config().encoding_options == {"coordinate": "equidistant"}

@@ -7,7 +7,7 @@ import torch
 
 from g_ray_lab.recipes import reconstruction_recipes
 from g_ray_lab.sources.reconstruction_settings import RECONSTRUCTION_DATA, RoomsLenses
-from g_ray_lab.sources.rooms_reconstruction import Lens, LensedRooms, RoomsReconstruction
+from g_ray_lab.sources.rooms_reconstruction import LensedRooms, LensRange, RoomsReconstruction
 
 ROOMS = LensedRooms(RoomsLenses(32, 32, 3, (3, 3), off_center=0.0), patch=4)
 
@@ -18,7 +18,7 @@ def angles_from_axis(batch) -> torch.Tensor:
 
 @pytest.mark.parametrize("degrees", [120.0, 180.0, 220.0])
 def test_a_fisheye_sees_its_field_of_view_and_nothing_beyond(degrees):
-    batch = ROOMS.with_lenses(Lens("fisheye", (degrees, degrees))).make_sets(range(2))
+    batch = ROOMS.with_lenses(LensRange("fisheye", (degrees, degrees))).make_sets(range(2))
     widest = angles_from_axis(batch)[batch.valid].max()
     # The outermost pixel centers are within a pixel and a half of the rim: 16 px on the radius, slopes of 1 ± 0.6.
     assert degrees / 2 * (1 - 1.6 * 1.5 / 16) < widest <= degrees / 2 + 1e-3
@@ -27,13 +27,13 @@ def test_a_fisheye_sees_its_field_of_view_and_nothing_beyond(degrees):
 
 
 def test_a_panorama_sees_everything():
-    batch = ROOMS.with_lenses(Lens("panorama")).make_sets(range(2))
+    batch = ROOMS.with_lenses(LensRange("panorama")).make_sets(range(2))
     assert batch.valid.all() and angles_from_axis(batch).max() > 170
     assert (batch.z_depth < 0).float().mean() == 0.5
 
 
 @pytest.mark.parametrize(
-    "lens", [Lens("pinhole", (90.0, 90.0)), Lens("fisheye", (220.0, 220.0)), Lens("panorama")]
+    "lens", [LensRange("pinhole", (90.0, 90.0)), LensRange("fisheye", (220.0, 220.0)), LensRange("panorama")]
 )
 def test_points_lie_on_their_rays(lens):
     batch = ROOMS.with_lenses(lens).make_sets(range(2))
@@ -52,7 +52,7 @@ def test_points_lie_on_their_rays(lens):
 
 
 def test_rooms_and_walks_are_those_of_other_rooms():
-    ours = ROOMS.with_lenses(Lens("pinhole", ROOMS.settings.fov_deg)).make_sets(range(3))
+    ours = ROOMS.with_lenses(LensRange("pinhole", ROOMS.settings.fov_deg)).make_sets(range(3))
     theirs = RoomsReconstruction(ROOMS.settings, patch=4).make_sets(range(3))
     assert torch.equal(ours.poses.world_from_cam, theirs.poses.world_from_cam)
     assert torch.allclose(ours.images, theirs.images, atol=1e-4)

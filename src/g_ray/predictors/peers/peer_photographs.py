@@ -33,7 +33,7 @@ MAX_SPREAD_DEG = 3.0
 
 
 @dataclass(frozen=True, eq=False)
-class Plan(ABC):
+class PhotoPlan(ABC):
     """One photograph of a scene, before it is loaded."""
 
     view: View
@@ -58,10 +58,10 @@ class Shown(ABC):
         """Bring what a peer said of the images back to the photograph; also notes. Poses are the peer's or 1."""
 
 
-def plan_photographs(views: Sequence[View], accepts: Lenses, *, given: bool = True) -> list[Plan]:
-    """Plan how photographs reach a peer; with `given` false their calibration is not used, and all go as they are."""
+def plan_photographs(views: Sequence[View], accepts: Lenses, *, given: bool = True) -> list[PhotoPlan]:
+    """PhotoPlan how photographs reach a peer; with `given` false their calibration is not used, and all go as they are."""
     covers: dict[int, VirtualPinholes] = {}
-    plans: list[Plan] = []
+    plans: list[PhotoPlan] = []
     for view in views:
         if not given or understands(view.camera, accepts):
             plans.append(WholePlan(view, given))
@@ -100,7 +100,7 @@ def shrink_camera(camera: Camera, scale: float) -> Camera:
 
 
 @dataclass(frozen=True, eq=False)
-class WholePlan(Plan):
+class WholePlan(PhotoPlan):
     """The photograph as it is."""
 
     given: bool = True
@@ -183,7 +183,7 @@ def resize_mask(mask: Bool[Tensor, "_ _"], width: int, height: int) -> Bool[Tens
 
 
 @dataclass(frozen=True, eq=False)
-class CropsPlan(Plan):
+class CropsPlan(PhotoPlan):
     """Overlapping pinhole crops of the photograph, at its own resolution."""
 
     cover: VirtualPinholes

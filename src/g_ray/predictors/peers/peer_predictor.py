@@ -25,7 +25,7 @@ from g_ray.predictors.network_cost import (
 from g_ray.predictors.peers import PeerCard
 from g_ray.predictors.peers.adapter import Adapter, PeerImage, PeerView
 from g_ray.predictors.peers.peer_framing import Placement
-from g_ray.predictors.peers.peer_photographs import CropsPlan, Plan, Shown, plan_photographs
+from g_ray.predictors.peers.peer_photographs import CropsPlan, PhotoPlan, Shown, plan_photographs
 from g_ray.predictors.predictor import Cost, Prior, Progress, SceneInput, ScenePrediction
 from g_ray.sfm import SfMOptions
 
@@ -84,7 +84,7 @@ class PeerPredictor:
             f"{text}, by {self.card.title}",
         )
 
-    def count_at_once(self, plans: Sequence[Plan]) -> int:
+    def count_at_once(self, plans: Sequence[PhotoPlan]) -> int:
         """Return the number of photographs in a chunk."""
         limit = self.settings.max_memory
         if limit is None:
@@ -105,7 +105,7 @@ class PeerPredictor:
     def _estimate_memory(self, patches: Sequence[int]) -> int:
         return estimate_chunk_cost(TYPICAL, self._weights, patches).memory + BASE_MEMORY
 
-    def _count_patches(self, plans: Sequence[Plan]) -> list[list[int]]:
+    def _count_patches(self, plans: Sequence[PhotoPlan]) -> list[list[int]]:
         """Count the patches of every image of every photograph."""
         area = TYPICAL.patch**2
         return [
@@ -242,10 +242,10 @@ class PeerPredictor:
 
     # Shared parts
 
-    def _plan(self, views: Sequence[View]) -> list[Plan]:
+    def _plan(self, views: Sequence[View]) -> list[PhotoPlan]:
         return plan_photographs(views, self.card.lenses, given=self.settings.lenses == "given")
 
-    def _place(self, plans: Sequence[Plan]) -> list[list[Placement]]:
+    def _place(self, plans: Sequence[PhotoPlan]) -> list[list[Placement]]:
         """Place all images of all photographs together: peers see them in one size."""
         flat = iter(self.adapter.place([size for plan in plans for size in plan.sizes]))
         return [[next(flat) for _ in plan.sizes] for plan in plans]
