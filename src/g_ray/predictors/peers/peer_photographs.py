@@ -59,7 +59,7 @@ class Shown(ABC):
 
 
 def plan_photographs(views: Sequence[View], accepts: Lenses, *, given: bool = True) -> list[PhotoPlan]:
-    """PhotoPlan how photographs reach a peer; with `given` false their calibration is not used, and all go as they are."""
+    """Plan how photographs reach a peer; with `given` false their calibration is not used, and all go as they are."""
     covers: dict[int, VirtualPinholes] = {}
     plans: list[PhotoPlan] = []
     for view in views:
