@@ -232,7 +232,7 @@ def write_views(
 
 
 def finish_reconstruction(reconstruction: Reconstruction) -> None:
-    """Write result.json, the last step, which says that all files are there."""
+    """Write result.json last: its presence means that all other files are complete."""
     folder, cameras = reconstruction.saved_folder, reconstruction.cameras()
     content = {
         "format": FORMAT,

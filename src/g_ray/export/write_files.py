@@ -212,7 +212,7 @@ def _thin(values: Tensor) -> Tensor:
 # Points and observations are the feature tracks of structure from motion where the reconstruction has them. Otherwise
 # they come from the depth maps.
 #
-# A view whose camera COLMAP cannot express exactly is left out, and a note says so. Observations are projections of
+# A view whose camera COLMAP cannot express exactly is left out, with a note. Observations are projections of
 # the exported points: of a view's own points, and of other views' points where the view's depth agrees with them.
 
 

@@ -2,7 +2,7 @@
 
 Cameras have labels (camera-rgb, camera-slam-left, …). The first generation's file names no image size: the sensor's
 is meant. The 1408 × 1408 images of camera-rgb are its inner 2816 × 2816 pixels at half the size, the eye cameras' 320 ×
-240 all of 640 × 480. Pixel centres lie at integers.
+240 all of 640 × 480. Pixel centers lie at integers.
 
 MPS before June 2023 wrote the cameras of a line as a string, in Python's notation: 'Label', True.
 

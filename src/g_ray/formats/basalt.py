@@ -1,4 +1,4 @@
-"""Read Basalt's calibration.json: cameras of a rig, by their place cam0, cam1, … Pixel centres lie at integers."""
+"""Read Basalt's calibration.json: cameras of a rig, by their place cam0, cam1, … Pixel centers lie at integers."""
 
 import json
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Read EuRoC's sensor.yaml (the ASL format): one camera per file, with Kalibr's models under other names.
 
-Pixel centres lie at integers.
+Pixel centers lie at integers.
 """
 
 from pathlib import Path

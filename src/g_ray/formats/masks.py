@@ -97,7 +97,7 @@ class _MaskFinder:
     files: dict[str, Path]
 
     def find(self, photo: Photo) -> Path | None:
-        """Look beside the photograph's own relative path first, then with fewer and fewer of its folders."""
+        """Look up the photograph's own relative path first, then with fewer and fewer of its folders."""
         parts = PurePosixPath(photo.name).parts
         for start in range(len(parts)):
             name = PurePosixPath(*parts[start:])

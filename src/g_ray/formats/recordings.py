@@ -46,7 +46,7 @@ def build_recorded_scene(
 
 
 def read_table(path: Path, columns: int, skip: int = 0) -> Float[np.ndarray, "row {columns}"]:
-    """Read lines of numbers, so many per line, below `skip` lines of heading; ValueError names the file."""
+    """Read lines of `columns` numbers each, after `skip` header lines; a ValueError names the file."""
     try:
         table = np.loadtxt(path, dtype=np.float64, ndmin=2, skiprows=skip)
     except OSError:

@@ -30,7 +30,7 @@ DISTRIBUTION = "g-ray-weights"
 
 
 def find_weights_folder() -> Path:
-    """Find the folder of the weights' distribution; FileNotFoundError that says what to install if it is missing."""
+    """Find the folder of the weights' distribution; raise FileNotFoundError naming what to install if it is missing."""
     spec = find_spec(DISTRIBUTION.replace("-", "_"))
     if spec is None or spec.origin is None:
         raise FileNotFoundError(

@@ -36,7 +36,7 @@ from g_ray.stereo.sweep import BAND, MAX_HYPOTHESES
 
 # CPU seconds and bytes, measured on photographs of several sizes (docs: benchmarks).
 SWEEP_SECONDS = 1.1e-7
-"""Of a pixel, hypothesis and source."""
+"""Per pixel, hypothesis and source."""
 BASE_MEMORY = 700 * 2**20
 PHOTO_BYTES = 40
 """Per pixel of the largest photograph: decoded, as floats, and as features."""
@@ -211,7 +211,7 @@ class StereoPredictor:
         return depths
 
     def _check_points(self, sparse: SparseScene) -> None:
-        """Stop where nothing says how far the scene is: a search through all distances takes long and finds chance."""
+        """Stop if the scene's distance is unknown: searching all distances is slow and finds only chance matches."""
         if len(sparse.points) or (self.stereo.near is not None and self.stereo.far is not None):
             return
         if sparse.guessed:

@@ -17,7 +17,7 @@ class Alignment:
     similarity: Similarity
     cameras: int
     position_rmse: float
-    """Of camera centers, in the unit of the known poses."""
+    """Root mean square error of the camera centers, in the unit of the known poses."""
     position_extent: float
     """Root mean square distance of the known centers from their middle: what position_rmse compares with."""
     rotation_deg: float

@@ -75,7 +75,7 @@ class PosePrior:
 CG_STEPS = 60
 CG_TOLERANCE = 1e-3
 MAX_STRETCH = 3.0
-"""Near the poles of a panorama pixels are narrow. J is limited to so many times the lens's median resolution."""
+"""Near the poles of a panorama pixels are narrow. J is limited to this multiple of the lens's median resolution."""
 
 
 @dataclass(frozen=True, eq=False)

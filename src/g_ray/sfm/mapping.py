@@ -20,7 +20,7 @@ from g_ray.sfm.sparse_scene import SparseScene, Tracks, drop_weak_tracks
 from g_ray.sfm.workspace import Report, Workspace, convert_pose
 
 FEW_VIEWS = 4
-"""Up to so many views, points that only two of them see are kept."""
+"""With at most this many views, points that only two of them see are kept."""
 
 
 @dataclass(frozen=True)

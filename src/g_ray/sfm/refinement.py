@@ -68,8 +68,8 @@ def refine(
     with the given one, so that its place, and its scale where no rig fixes it, stay. `coarse` first pulls together
     tracks with errors of many pixels.
 
-    Poses that were `measured` by other means are evidence beside the pictures: leaving them costs what their own noise
-    makes of it, as the reprojection error of the held-out tracks shows it (see `PosePrior`).
+    Poses `measured` by other means are evidence in addition to the pictures: moving away from them is penalized
+    according to their noise, which is estimated from the reprojection error of the held-out tracks (see `PosePrior`).
     """
     options = options or SfMOptions()
     if len(scene.registered) < 2:

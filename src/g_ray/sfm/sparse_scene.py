@@ -71,13 +71,13 @@ class PoseAgreement:
     matches: int
     """Matches that agree with some relative pose of their pair."""
     match_share: float
-    """Of these, the share within the error limit of the epipolar lines of the given poses, in front of both cameras."""
+    """Share of the matches within the error limit of the given poses' epipolar lines, in front of both cameras."""
     match_median_px: float
     """Median distance to the epipolar line."""
     observations: int
     """Observations in tracks: features that are connected by matches."""
     track_share: float
-    """Of these, the share within the error limit of the point that fits the track and the given poses best."""
+    """Share of the observations within the error limit of the point that best fits the track and the given poses."""
     track_median_px: float
     """Median reprojection error of these points."""
     view_shares: tuple[float, ...]

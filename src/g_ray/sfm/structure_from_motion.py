@@ -56,7 +56,7 @@ from g_ray.sfm.workspace import (
 GOOD_AGREEMENT = 0.7
 """Poses that explain a smaller share of the matches are noted."""
 GOOD_MATCHES, FURTHER_STARTS = 0.9, 4
-"""Models that explain a smaller share of the matches are mapped again, from so many other first pairs."""
+"""Models that explain less than this share of the matches are mapped again, from up to this many other first pairs."""
 GuessPoses = Callable[[], Sequence[Pose]]
 """Returns poses of all photographs in some world of its own."""
 
@@ -79,7 +79,7 @@ def reconstruct_cameras(
     registered have a reason and the rest is finished; ValueError where nothing can be reconstructed at all. The
     first registered view is not special: the world is COLMAP's, up to a similarity, or in the rig's unit where a
     rig with a baseline is given. With a `work_folder` features and matches are stored, and an interrupted run
-    continues. Where matching does not place all photographs, `guess_poses` is asked for poses of all of them, in
+    continues. Where matching does not place all photographs, `guess_poses` is called for poses of all of them, in
     any world (see `g_ray.sfm.localization`).
     """
     options, report = options or SfMOptions(), report or ignore_progress
@@ -147,9 +147,9 @@ def triangulate(
 ) -> SparseScene:
     """Compute sparse points with the poses of the views, which are kept as they are.
 
-    `agreement` of the scene says how well the poses explain the pictures; ValueError if they contradict them
+    `agreement` of the scene measures how well the poses explain the pictures; ValueError if they contradict them
     (`SfMOptions.min_agreement`). Views whose pose is None are localized in the result; where
-    that fails, `guess_poses` is asked as in `reconstruct_cameras`.
+    that fails, `guess_poses` is called as in `reconstruct_cameras`.
     """
     options, report = options or SfMOptions(), report or ignore_progress
     views = prepare_views(views)
@@ -158,7 +158,7 @@ def triangulate(
     with open_workspace(views, None, options, work_folder, report) as space:
         geometries = read_two_view_geometries(space)
         if not geometries:
-            # Poses are known, so that stereo can do without points if it is told the range of depth.
+            # Poses are known, so stereo can work without points if the depth range is given.
             return make_empty_scene(views, exact, (*notes, NO_MATCHES))
         check_matches(space, geometries)
         agreement = measure_agreement(space, geometries, exact)

@@ -262,7 +262,7 @@ def _find_partners(
     distance = local.norm(dim=-1).float()
     close = (depth.ray_depth[row, column] - distance).abs() <= options.max_depth_error * distance
     agrees = seen & close & depth.valid[row, column] & ~used[row, column]
-    # Of several points on one pixel the first takes it.
+    # If several points fall on one pixel, the first takes it.
     order = torch.arange(len(points), device=points.device)
     place = row * width + column
     first = torch.full((height * width,), len(points), device=points.device)

@@ -153,7 +153,7 @@ class ColmapLens:
     width: int
     height: int
     pixels_per_rad: float
-    """Of the working image."""
+    """Angular resolution of the working image."""
 
     @property
     def is_native(self) -> bool:

@@ -35,17 +35,17 @@ class PeerImage:
 
 @dataclass(frozen=True, eq=False)
 class PeerView:
-    """What a peer says of one image."""
+    """A peer's prediction for one image."""
 
     depth: Float[Tensor, "h w"]
-    """z or distance along the ray, as the adapter's `KIND` says; not positive or not finite where there is none."""
+    """z or distance along the ray, depending on the adapter's `KIND`; not positive or not finite where unknown."""
     confidence: Float[Tensor, "h w"]
     pose: Pose | None = None
     """None from peers that see single photographs."""
     camera: Camera | None = None
     """The lens that it found; None if it finds none."""
     valid: Bool[Tensor, "h w"] | None = None
-    """Where the peer itself says that there is a depth; None: everywhere."""
+    """Where the peer itself marks depth as valid; None: everywhere."""
 
 
 class Adapter(ABC):
@@ -65,7 +65,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def load(self) -> Any:
-        """Load the network; OSError says what must be installed."""
+        """Load the network; raises OSError naming the missing package."""
 
     @abstractmethod
     def place(self, sizes: Sequence[Size]) -> list[Placement]:
