@@ -144,7 +144,7 @@ def _choose_unprojection(lenses: "Camera") -> Unproject:
 # page by page, which takes longer than computing the rays. Smaller ones the C library keeps.
 _SMALLEST_KEPT, _MOST_KEPT = 1 << 24, 1 << 28
 _kept: dict[int, list[np.ndarray]] = {}
-"""By size. Threads share it without a lock: adding to a list and taking from one are single operations."""
+"""Buffers by size. Threads share it without a lock: adding to a list and taking from one are single operations."""
 
 
 def allocate_empty(*shape: int, dtype: torch.dtype, device: Any) -> Tensor:

@@ -33,7 +33,7 @@ SENSORS = {
 HALVED = {"camera-rgb": 32, "camera-et-left": 0, "camera-et-right": 0}
 """Cameras that also record at half the size, with the border that is cut off first."""
 VALID_RADIUS = {"camera-rgb": 1415.0, "camera-slam-left": 330.0, "camera-slam-right": 330.0}
-"""In pixels of the sensor about the principal point, for the first generation, whose files do not have it."""
+"""Valid radius about the principal point, in sensor pixels, for the first generation, whose files lack it."""
 _K, _P, _S = tuple(Fisheye624.PARAMETERS[4:10]), ("p1", "p2"), ("s1", "s2", "s3", "s4")
 PROJECTIONS: dict[str, tuple[type[Camera], tuple[str, ...]]] = {
     "FisheyeRadTanThinPrism": (Fisheye624, (*_K, *_P, *_S)),

@@ -130,7 +130,7 @@ class CalibrationSource(ABC):
 
     NAME: ClassVar[str]
     TITLE: ClassVar[str]
-    """For people, in tables and messages."""
+    """Display name, for tables and messages."""
     CENTER: ClassVar[float]
     """Where the file puts the center of the first pixel: 0 or 0.5. Ours is 0.5."""
     PER_PHOTO: ClassVar[bool]

@@ -211,13 +211,13 @@ MATRIX = ("cameramatrix", "k", "mtx", "m", "cameramtx", "kmatrix")
 VECTORS = ("d", "mdist", "mtxdist", "coeffs", "coefficients")
 """Names of distortion vectors, in addition to all that begin with "dist"."""
 COEFFICIENTS = ("k1", "k2", "p1", "p2", "k3", "k4", "k5", "k6", "s1", "s2", "s3", "s4", "tauX", "tauY")
-"""In OpenCV's order."""
+"""Distortion coefficients in OpenCV's order."""
 SIZE_PAIRS = (("imagewidth", "imageheight"), ("imgwidth", "imgheight"), ("width", "height"), ("w", "h"))
 SIZES = ("imagesize", "imgsize", "resolution", "imageresolution", "cameraresolution", "framesize")
 SUFFIX = r"(\d{0,2}|left|right|l|r)"
-"""What tells cameras of a pair or a rig apart: K1 and K2, cameraMatrixL and cameraMatrixR."""
+"""What distinguishes cameras of a pair or a rig: K1 and K2, cameraMatrixL and cameraMatrixR."""
 STATISTIC = "stddev"
-"""In names of standard deviations, which begin as the name of what they belong to."""
+"""Part of the names of standard deviations, which begin with the name of their quantity."""
 FISHEYE_FLAGS = ("fisheyemodel", "fisheye", "isfisheye", "usefisheye")
 MODELS = ("distortionmodel", "distortiontype", "cameramodel", "cameratype", "lensmodel", "lenstype", "model")
 XI, SKEW = "xi", "skew"
@@ -344,7 +344,7 @@ def _is_distortion(name: str, suffix: str) -> bool:
 
 
 def find_model(entries: dict[str, tuple[str, Any]]) -> str | None:
-    """Return "fisheye", "omnidir" or "perspective", or None where the file does not say; ValueError if unknown."""
+    """Return "fisheye", "omnidir" or "perspective", or None if the file names none; ValueError if unknown."""
     said = {_parse_flag(*entries[name]) for name in FISHEYE_FLAGS if name in entries}
     for name in MODELS:
         if name in entries:

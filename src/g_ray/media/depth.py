@@ -180,7 +180,7 @@ READERS = {
     ".bin": _read_colmap,
     ".hdf5": lambda file: read_hdf5(file.path),
 }
-"""By the suffix of a file's name."""
+"""Readers of depth maps by file suffix."""
 
 
 def check_exr_available() -> None:

@@ -50,11 +50,11 @@ class View:
     name: str
     """Name of the photograph, e.g. "dslr/a.jpg", or of the device in a file about a rig."""
     camera: Camera
-    """At the image's size; pixels count from the top-left corner. Files give float64, but for ray maps (float32)."""
+    """The lens at the image's size; pixels count from the top-left corner. float64 from files, float32 for ray maps."""
     pose: Pose | None = None
     """`world_from_cam` with OpenCV axes, in the world and the unit of the source."""
     source: str | None = None
-    """Where the calibration came from, for people to read: "fisheye.yaml (OpenCV)"."""
+    """Human-readable origin of the calibration: "fisheye.yaml (OpenCV)"."""
     image: Image | None = None
     """The photograph, the way up that the camera was calibrated for."""
     mask: Mask | None = None

@@ -310,7 +310,7 @@ class LoadReport:
     """The file's that we have no place for."""
 
     def format_lines(self) -> list[str]:
-        """Format for people: tensors counted by the part they belong to."""
+        """Format for display: tensors counted by the part they belong to."""
         groups = {"loaded": self.loaded, "not in the file": self.missing, "not used": self.unused}
         return [f"{what}: {_format_counts(names)}" for what, names in groups.items() if names]
 

@@ -148,6 +148,7 @@ def place_by_matches(
         else replace(view, pose=pose.to(view.pose.dtype), pose_guessed=index in sparse.guessed)
         for index, (view, pose) in enumerate(zip(views, sparse.poses, strict=True))
     ]
+    # Matches do not determine the scale of the world: it is chosen such that the depth maps keep their unit.
     factors = [factor for factor in measure_factors(posed, sparse) if factor is not None]
     if factors:
         similarity = Similarity.from_scale(1 / float(torch.tensor(factors).double().median()))

@@ -61,7 +61,7 @@ class ScenePrediction:
     cloud: "PointCloud | None" = None
     """Points that several views agree on; None: take the pixels of the views."""
     figures: dict[str, Any] = field(default_factory=dict)
-    """Numbers that say how good it is."""
+    """Quality figures."""
     notes: tuple[str, ...] = ()
 
 
@@ -73,7 +73,7 @@ class Cost:
     memory: int
     """Bytes of the whole process at its peak."""
     text: str
-    """The same for people: what is done, and in which steps."""
+    """Human-readable form: what is done, and in which steps."""
 
 
 @runtime_checkable

@@ -24,7 +24,7 @@ class Alignment:
     """Mean angle between estimated and known orientations."""
 
     def to_metrics(self) -> dict[str, float]:
-        """Return the agreement by names for people."""
+        """Return the agreement, keyed by display names."""
         return {
             "cameras with known poses": float(self.cameras),
             "position error (RMSE)": self.position_rmse,

@@ -33,7 +33,7 @@ def judge(
     unit: Unit,
     predictor: Predictor,
 ) -> dict[str, Any]:
-    """Return figures by name, "grade" (good, partial, unverified) and "verdict", sentences for people."""
+    """Return figures by name, "grade" (good, partial, unverified) and "verdict", readable sentences."""
     figures: dict[str, Any] = {"model": predictor.NAME, "views": len(scene.views), "placed": len(views)}
     figures |= prediction.figures
     sentences = [_describe_placed(scene, prediction, len(views))]

@@ -157,6 +157,7 @@ def adjust(
     cost = compute_cost(problem, state, loss_px, prior)
     for _ in range(iterations):
         system = _linearize(problem, state, loss_px, prior)
+        # Levenberg–Marquardt: the damping grows until a step lowers the cost, and shrinks after each success.
         while True:
             proposal = _step(system, problem, state, free, move_points, damping)
             new_cost = compute_cost(problem, proposal, loss_px, prior)

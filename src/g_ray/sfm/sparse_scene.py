@@ -142,7 +142,7 @@ class SparseScene:
         return torch.bincount(self.tracks.view, minlength=len(self.names))
 
     def compute_statistics(self) -> dict[str, float]:
-        """Figures that say how good the scene is."""
+        """Compute quality figures of the scene."""
         errors = self.compute_errors_px()
         points = max(1, len(self.points))
         return {
@@ -203,6 +203,7 @@ FORMAT = "g-ray-sparse-scene"
 
 def save_scene(scene: SparseScene, folder: Path) -> None:
     """Write a scene; the file that `load_scene` looks for is written last."""
+    # Views that share a camera object share a lens: it is written once, so that they share it again when loaded.
     lenses: dict[int, Camera] = {id(camera): camera for camera in scene.cameras}
     order = list(lenses)
     named = [View(f"lens {index}", camera) for index, camera in enumerate(lenses.values())]

@@ -101,10 +101,12 @@ def reconstruct_cameras(
         except NothingMatches as error:
             if guess_poses is None:
                 raise
+            # Without registered views there is no world to align the guesses with: they become the poses of all views.
             empty = make_empty_scene(views, [None] * len(views), (*notes, str(error)))
             return start_from_guesses(space, geometries, empty, guess_poses())
         scene = convert_model(space, models[0])
         scene = replace(scene, rig=rig, notes=(*notes, *_describe_groups(space, models)))
+        # Lenses that COLMAP lacks were given to it as panoramas, whose pixels weigh errors differently.
         if not all(lens.is_native for lens in space.lenses):
             scene = _polish(space, scene)
         reasons = explain_missing(space, geometries, scene.registered)
@@ -238,7 +240,7 @@ def open_workspace(
 
 
 def make_lenses(pycolmap: Any, views: Sequence[View], options: SfMOptions) -> list[ColmapLens]:
-    """One a camera object."""
+    """Make one lens per camera object."""
     cameras = {id(view.camera): view.camera for view in views}
     made = {key: make_colmap_lens(pycolmap, camera, WORKING_SIZE) for key, camera in cameras.items()}
     return [made[id(view.camera)] for view in views]
@@ -247,8 +249,8 @@ def make_lenses(pycolmap: Any, views: Sequence[View], options: SfMOptions) -> li
 def _map_consistently(space: Workspace, geometries: Mapping[Pair, Any], report: Report) -> list[Any]:
     """Map the views, again from other first pairs where the model contradicts the matches.
 
-    Two relative poses may explain a pair alike, if its scene is flat or a lens is narrow. A model that starts from the
-    wrong one can contain all views, but it explains fewer of the verified matches.
+    Two relative poses may explain a pair equally well, if its scene is flat or a lens is narrow. A model that starts
+    from the wrong one can contain all views, but it explains fewer of the verified matches.
     """
     models = map_views(space, report)
     if not models or len(space.views) > space.options.exhaustive_views:
@@ -289,7 +291,7 @@ def _describe_failure(space: Workspace, geometries: Mapping[Pair, Any]) -> str:
 
 
 def _describe_groups(space: Workspace, models: Sequence[Any]) -> list[str]:
-    """Name groups of views that hang together but not with the rest."""
+    """Name groups of views that are connected with each other but not with the rest."""
     used = set(_list_views(models[0]))
     notes = []
     for model in models[1:]:
@@ -349,6 +351,7 @@ def _judge_agreement(
     if agreement.share < GOOD_AGREEMENT:
         advice = f"; it looks as if {hint}" if hint else ""
         notes.append(f"the given poses explain the pictures badly: {figures}{advice}")
+    # Good agreement of all views together can hide single wrong poses, so these are named in any case.
     bad = [
         view.name
         for view, share in zip(views, agreement.view_shares, strict=True)

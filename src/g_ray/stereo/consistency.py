@@ -231,6 +231,7 @@ def _fuse_view(
             total += values[row, column] * share
         weight, count = weight + share[:, 0], count + agrees
         claims.append((other, row, column, agrees))
+    # Pixels are claimed only now: points with too few views are dropped, and leave their pixels to later views.
     keep = count >= min_views
     used[index][start] = keep
     for other, row, column, agrees in claims:

@@ -181,8 +181,8 @@ class Scorer:
     def fill_volume(self, start: Float[Tensor, "h w"], step: float, count: int) -> Float[Tensor, "h d w"]:
         """Costs 1 − score of the inverse distances start, start + step, …
 
-        They are capped: where a surface is occluded all hypotheses are wrong, the best of them too, and their
-        order must not weigh more than what the neighbors say.
+        They are capped: where a surface is occluded all hypotheses are wrong, even the best, and their order must
+        not outweigh the neighbors.
         """
         height, width = self.gray.shape
         volume = self.gray.new_empty(height, count, width)

@@ -163,7 +163,7 @@ def _has_likely_distortion(camera: Any) -> bool:
 
 
 def _set_focal_lengths(pycolmap: Any, database: Path, start: float) -> None:
-    """Set the focal lengths, over the longer side, that EXIF does not tell."""
+    """Set the focal lengths, over the longer side, that EXIF lacks."""
     with pycolmap.Database.open(database) as opened:
         for camera in opened.read_all_cameras():
             if not camera.has_prior_focal_length:

@@ -1,4 +1,4 @@
-"""Estimators that see one photo at a time, each an adapter to a package that people install themselves."""
+"""Estimators that see one photo at a time, each an adapter to a package that users install themselves."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

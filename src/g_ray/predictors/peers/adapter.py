@@ -27,9 +27,9 @@ class PeerImage:
     """An image as a peer sees it. Camera and pose are there if it is to use them."""
 
     image: Float[Tensor, "3 h w"]
-    """In [0, 1]."""
+    """Pixel values in [0, 1]."""
     camera: Camera | None = None
-    """At this size; pixels count from the corner, centers are at +0.5."""
+    """The lens at this size; pixels count from the corner, centers are at +0.5."""
     pose: Pose | None = None
 
 
@@ -54,7 +54,7 @@ class Adapter(ABC):
     KIND: ClassVar[Literal["z", "ray"]] = "z"
     """What `PeerView.depth` is."""
     FILTER: ClassVar[Filter] = "bicubic"
-    """How its own loader resizes."""
+    """Resampling filter of the peer's own loader."""
 
     def __init__(self, card: PeerCard, settings: ModelSettings) -> None:
         self.card, self.settings = card, settings

@@ -1,4 +1,4 @@
-"""How peers resize photographs: rules that say for all images of a scene where each lies on the network's canvas.
+"""How peers resize photographs: rules that place each image of a scene on the network's canvas.
 
 Photographs are resized to whole pixels, then cropped or padded with white; cameras go the same way, so every pixel
 keeps its ray. Results are cut back to the resized photograph, of which cropped parts have no depth.
@@ -204,7 +204,7 @@ def fit_shapes(sizes: Sequence[Size], shapes: Sequence[Size]) -> list[Placement]
 
 
 def limit_long_side(sizes: Sequence[Size], side: int) -> list[Placement]:
-    """As they are, or smaller if the long side is beyond `side`: for networks that resize by themselves."""
+    """Keep sizes, or shrink to a long side of `side` if it is longer: for networks that resize by themselves."""
     places = []
     for width, height in sizes:
         scale = min(1.0, side / max(width, height))

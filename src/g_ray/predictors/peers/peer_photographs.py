@@ -218,9 +218,9 @@ class ShownCrops(Shown):
     view: View
     places: list[Placement]
     cover: VirtualPinholes
-    """With crops of the size that they have on the canvas."""
+    """Virtual pinholes, with crops at their size on the canvas."""
     seen: Bool[Tensor, "crop h w"]
-    """Where crops show usable photograph."""
+    """Pixels of the crops that show a usable part of the photograph."""
     full_size: Size
     """Size of a crop at the resolution of the photograph."""
 
@@ -234,6 +234,7 @@ class ShownCrops(Shown):
             if result.valid is not None:
                 usable = usable & (place.restore_map(result.valid.float())[0] > 0.5)
             valid.append(usable)
+        # The result has no more detail than the crops that the peer saw, so it gets no more pixels either.
         photo = self._choose_size()
         merged = merge_depths(
             self.cover,
