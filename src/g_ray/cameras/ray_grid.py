@@ -63,7 +63,7 @@ def _can_interpolate(camera: "Camera") -> bool:
 
 
 def _unproject_rows(camera: "Camera", bearings: Tensor, valid: Tensor) -> None:
-    """Write the ray of every pixel, each by itself."""
+    """Write the ray of every pixel, one by one."""
     grid = pixel_centers(camera.width, camera.height, dtype=camera.dtype, device=camera.device)
     # A few rows at a time stay in the processor's cache; temporaries of the whole map would not.
     rows = max(1, _CHUNK // (camera.width * max(1, math.prod(camera.batch_shape))))

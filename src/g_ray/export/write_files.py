@@ -251,7 +251,7 @@ def _write_tracks(
     """Write the features that were detected, and the points that were triangulated from them."""
     keep = np.isin(tracks.view, list(lenses))
     seen = np.bincount(tracks.point[keep], minlength=len(tracks.positions))
-    strong = seen >= 2  # a point that one exported view observes is no point
+    strong = seen >= 2  # a point needs observations in two exported views
     kept = np.nonzero(strong)[0]
     strong[np.delete(kept, subsample_indices(len(kept), limit))] = False
     keep &= strong[tracks.point]

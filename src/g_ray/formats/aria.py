@@ -46,7 +46,7 @@ PROJECTIONS: dict[str, tuple[type[Camera], tuple[str, ...]]] = {
 
 
 class AriaSource(CalibrationSource):
-    """Cameras of the device; their place on it (T_Device_Camera) is no pose in the world and not used."""
+    """Cameras of the device; their place on it (T_Device_Camera) is not a pose in the world, and is not used."""
 
     NAME, TITLE, CENTER, PER_PHOTO = "aria", "Project Aria", 0.0, False
 

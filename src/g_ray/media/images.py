@@ -58,7 +58,7 @@ class ImageHeader:
 
 
 def read_header(path: Path) -> ImageHeader:
-    """Read size and orientation without decoding the pixels; OSError names a file that is no image."""
+    """Read size and orientation without decoding the pixels; OSError names a file that is not an image."""
     with open_photo(path) as image:
         orientation = read_orientation(image)
         return ImageHeader(*_read_stored_size(image, orientation), orientation)

@@ -128,7 +128,7 @@ class Photo:
 
     @classmethod
     def from_file(cls, path: Path, name: str, upright: bool = True) -> "Photo":
-        """Read the header of an image file; OSError names a file that is no image."""
+        """Read the header of an image file; OSError names a file that is not an image."""
         header = read_header(path)
         stored = cls(name, path, header.width, header.height, header.orientation, upright=False)
         return stored.turn(upright)
@@ -165,7 +165,7 @@ class Photo:
 
 
 def orient_photo(photo: Photo, size: tuple[int, int] | None, ignores_exif: bool = False) -> Photo:
-    """Return the photo the way up that its camera was calibrated for; see the module's rule.
+    """Return the photo in the orientation that its camera was calibrated for; see the module's rule.
 
     `size` is the width and height that the camera was calibrated at, if known; `ignores_exif` is true if the tool that
     calibrated it works on stored pixels. A photo that the user wants as stored is returned as it is.

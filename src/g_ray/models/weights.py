@@ -65,7 +65,7 @@ def read_card(name: str, folder: Path | None = None) -> dict[str, Any]:
 
 
 def resolve_weights(weights: Path) -> Path:
-    """Return a file as it is; look for a bare name that is no file among the shipped weights."""
+    """Return a file as it is; look for a bare name that is not a file among the shipped weights."""
     if weights.exists() or weights.suffix or len(weights.parts) != 1:
         return weights
     return find_shipped(weights.name)

@@ -155,11 +155,11 @@ def adjust_scene(
     loss_factor: float = 1.0,
     prior: PosePrior | None = None,
 ) -> SparseScene:
-    """Move poses and the used points to where the used tracks fit best; the world stays in its place."""
+    """Move poses and the used points to where the used tracks fit best; the world does not move."""
     start = frames.compute_frame_poses(scene)
     free = torch.zeros(frames.count, dtype=torch.bool)
     free[frames.frame_of_view[list(scene.registered)]] = True
-    # Something has to hold the world in its place: a prior does so by itself.
+    # The gauge has to be fixed: a prior does so by itself, otherwise one view stays.
     stay = list(fixed) or ([] if prior is not None else [scene.registered[0]])
     free[frames.frame_of_view[stay]] = False
     state = adjust(

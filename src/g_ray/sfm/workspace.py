@@ -284,7 +284,7 @@ def make_rigs(space: Workspace, cameras: Sequence[int]) -> list[Any]:
 
 
 def make_frames(space: Workspace, cameras: Sequence[int]) -> list[Any]:
-    """One frame an instant of the rig, and one a view outside of it."""
+    """Make one frame per instant of the rig, and one per view outside of it."""
     pycolmap = space.pycolmap
     groups: dict[tuple[int, str], list[int]] = {}
     for index, camera in enumerate(cameras):

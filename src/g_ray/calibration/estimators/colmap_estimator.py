@@ -66,7 +66,7 @@ class ColmapEstimator(Estimator):
 
     def _run_colmap(self, pycolmap: Any, groups: list[list[Photo]], folder: Path) -> Any:
         images, database = folder / "images", folder / "database.db"
-        # A start without a model is no error; that none has one is said below.
+        # A start without a model is not an error; only if all fail is an error raised below.
         pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
         for number, group in enumerate(groups):
             for index, photo in enumerate(group):
