@@ -15,7 +15,7 @@ from g_ray.media.view import View
 
 CAMERAS_JSON = "cameras.json"
 MAX_SHOWN = 3
-"""Names in a message before it says "…"."""
+"""Names listed in a message before "…"."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +63,15 @@ def find_calibration(photos: Sequence[Photo], report: Callable[[str], None]) -> 
     """Return the calibration in the folder of the photos or the one above it, or "estimate" where there is none.
 
     Only calibrations that are recognized by their place are found: a scene folder (COLMAP's sparse/, transforms.json,
-    …) or a cameras.json. Ray maps are not, since any array beside the photos may be something else.
+    …) or a cameras.json. Ray maps are not, since any array next to the photos may be something else.
     """
     folder = Path(os.path.commonpath([photo.place.absolute().parent for photo in photos]))
     sources = [source for name, source in CALIBRATIONS.items() if name != "ray_maps"]
     for place in (folder, folder / CAMERAS_JSON, folder.parent, folder.parent / CAMERAS_JSON):
         if place.exists() and any(source.recognizes(ParsedFile(place)) for source in sources):
-            report(f"calibration: {place}, found beside the photographs (--calibration chooses another one)")
+            report(f"calibration: {place}, found next to the photographs (--calibration chooses another one)")
             return str(place)
-    report("calibration: none is given or lies beside the photographs, so it is estimated from them")
+    report("calibration: none is given or found next to the photographs, so it is estimated from them")
     return KEYWORD
 
 
@@ -142,13 +142,14 @@ def _report_orientations(views: Sequence[View], turned: set[str], report: Callab
     stored = [photo.name for photo in photos if not photo.upright]
     if stored:
         report(
-            f"{_abbreviate(stored)}: used as stored, not upright as EXIF says: their cameras are of the stored pixels"
+            f"{_abbreviate(stored)}: used as stored, not upright according to EXIF: "
+            "their cameras are of the stored pixels"
         )
     ambiguous = [photo for photo in photos if photo.upright and _keeps_size(photo)]
     if ambiguous:
         names = _abbreviate([photo.name for photo in ambiguous])
         report(
-            f"{names}: turned upright as EXIF says; calibrations are taken to be of the upright photos "
+            f"{names}: turned upright according to EXIF; calibrations are taken to be of the upright photos "
             "(--as-stored leaves the pixels as they are)"
         )
 

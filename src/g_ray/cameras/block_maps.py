@@ -200,7 +200,7 @@ def fill_dark(blocks: Blocks, rays: Tensor, valid: Tensor) -> None:
 
 
 def _fill_pixels(unproject: Unproject, blocks: Blocks, rays: Tensor, valid: Tensor) -> None:
-    """Unproject every pixel of the blocks by itself."""
+    """Unproject every pixel of the blocks individually."""
     size = (blocks.height, blocks.width)
     down, across = (torch.arange(n, dtype=rays.dtype) + 0.5 for n in size)
     values, known = _unproject_in_chunks(unproject, blocks.lens, blocks.place(down, across), True)

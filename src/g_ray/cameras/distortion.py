@@ -209,7 +209,7 @@ class PlanarDistortion:
 
     def compute_limit(self) -> Float[Tensor, "..."]:
         """Compute the first critical radius of r R(r²), or its first pole, or MAX_RADIUS."""
-        pole = find_first_positive_root(self.denominator) * (1 - 1e-6)  # at the pole itself R is no number
+        pole = find_first_positive_root(self.denominator) * (1 - 1e-6)  # R is undefined at the pole itself
         turn = find_first_positive_root(self._build_turning_polynomial())
         return torch.minimum(pole, turn).sqrt().clamp(max=MAX_RADIUS)
 

@@ -14,9 +14,9 @@ from g_ray.cameras.parameters import ParameterSampler, check_values
 class FOV(Camera):
     """(a, b) = r_d (cos φ, sin φ),  r_d = atan(2 r tan(ω/2)) / ω  with r = |(x, y)| / z.
 
-    fx, fy, cx, cy in pixels; omega, the ω of the publication, in radians, 0 ≤ ω < π: 0 is a pinhole. Of an ideal
-    fisheye ω would be the angle per unit of r_d. The order of parameters is COLMAP's. Valid in front of the camera,
-    so for r_d < π / (2ω): the model is defined through r, which 90° sends to infinity.
+    fx, fy, cx, cy in pixels; omega, the ω of the publication, in radians, 0 ≤ ω < π: 0 is a pinhole. For an
+    ideal fisheye, ω would be the angle per unit of r_d. The order of parameters is COLMAP's. Valid in front of the
+    camera, so for r_d < π / (2ω): the model is defined through r, which 90° sends to infinity.
     """
 
     NAME = "fov"

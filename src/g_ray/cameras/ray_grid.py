@@ -63,7 +63,7 @@ def _can_interpolate(camera: "Camera") -> bool:
 
 
 def _unproject_rows(camera: "Camera", bearings: Tensor, valid: Tensor) -> None:
-    """Write the ray of every pixel, each by itself."""
+    """Write the ray of every pixel, one by one."""
     grid = pixel_centers(camera.width, camera.height, dtype=camera.dtype, device=camera.device)
     # A few rows at a time stay in the processor's cache; temporaries of the whole map would not.
     rows = max(1, _CHUNK // (camera.width * max(1, math.prod(camera.batch_shape))))
@@ -144,7 +144,7 @@ def _choose_unprojection(lenses: "Camera") -> Unproject:
 # page by page, which takes longer than computing the rays. Smaller ones the C library keeps.
 _SMALLEST_KEPT, _MOST_KEPT = 1 << 24, 1 << 28
 _kept: dict[int, list[np.ndarray]] = {}
-"""By size. Threads share it without a lock: adding to a list and taking from one are single operations."""
+"""Buffers by size. Threads share it without a lock: adding to a list and taking from one are single operations."""
 
 
 def allocate_empty(*shape: int, dtype: torch.dtype, device: Any) -> Tensor:

@@ -282,7 +282,7 @@ def _unproject_singly(
     rays: Tensor,
     valid: Tensor,
 ) -> None:
-    """Unproject pixels, given by their place in the flattened block, each by itself."""
+    """Unproject pixels, given by their place in the flattened block, one by one."""
     counts = torch.tensor([0 if part is None else len(part) for part in places])
     if not counts.any():
         return

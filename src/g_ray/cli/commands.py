@@ -20,7 +20,7 @@ TOOL = {
     "demo": "g_ray.cli.demo_command:Demo",
     "weights": "g_ray.cli.weights_command:Weights",
 }
-"""Commands of the tool, in the order in which people need them."""
+"""Commands of the tool, in the order in which users need them."""
 
 LAB = ("train", "evaluate", "reproduce", "data", "bench")
 """Commands that `pip install 'g-ray[lab]'` adds, in the order of the help."""

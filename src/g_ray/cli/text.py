@@ -36,10 +36,10 @@ def make_file_name(name: str) -> str:
 
 
 class ProgressLine:
-    """Progress on one line of a terminal; a line each time that something changed, elsewhere."""
+    """Progress on one line of a terminal; elsewhere, a new line whenever the text changes."""
 
-    def __init__(self, beside_output: bool = False) -> None:
-        self.stream = sys.stderr if beside_output else sys.stdout
+    def __init__(self, on_stderr: bool = False) -> None:
+        self.stream = sys.stderr if on_stderr else sys.stdout
         self.last = ""
 
     def __call__(self, text: str) -> None:

@@ -104,7 +104,7 @@ def photograph_room() -> DemoScene:
 
 
 def write_reconstruction_demo(folder: Path, weights: str = ROOMS_WEIGHTS) -> ReconstructionDemo:
-    """Reconstruct the room by stereo into `folder`, and score it beside the network and cameras that stand still.
+    """Reconstruct the room by stereo into `folder`, and compare its scores with the network and static cameras.
 
     The lenses are given, the poses are not: they are estimated, and the known ones only score them.
     """

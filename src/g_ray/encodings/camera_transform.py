@@ -95,7 +95,7 @@ class CameraTransform(Rotary):
 
     `matrices`: "pose" takes M = cam_from_world (GTA); "projection" takes M = K' cam_from_world with the central
     pinhole K' of the view (PRoPE); "token projection" takes the pinhole that agrees with the lens around each
-    token (per-token PRoPE, for lenses that are no pinholes). With the coordinate `tangent` in place of `grid`,
+    token (per-token PRoPE, for lenses that are not pinholes). With the coordinate `tangent` in place of `grid`,
     GTA becomes GTA + G-ray.
     """
 

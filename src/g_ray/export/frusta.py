@@ -29,7 +29,7 @@ class Frustum:
     center: Float[Tensor, "3"]
     outline: Float[Tensor, "n 3"]
     corners: tuple[int, ...]
-    """Of the outline: top left, top right, bottom right, bottom left."""
+    """Indices into the outline: top left, top right, bottom right, bottom left."""
     ribs: tuple[Float[Tensor, "m 3"], ...]
     """Middle row and middle column of a wide camera, which show how it bends."""
 

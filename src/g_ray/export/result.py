@@ -77,7 +77,7 @@ class FeatureTracks:
     """Index of the view of each observation."""
     point: Int[np.ndarray, "observation"]
     pixels: Float[np.ndarray, "observation 2"]
-    """In the photograph, from its top-left corner."""
+    """Pixel coordinates in the photograph, from its top-left corner."""
 
     def transform(self, similarity: Similarity) -> "FeatureTracks":
         """Return the tracks in another world."""
@@ -102,7 +102,7 @@ class Reconstruction:
     notes: tuple[str, ...] = ()
     """What users should know, e.g. views that a format cannot hold."""
     quality: dict[str, Any] = field(default_factory=dict)
-    """How good it is: figures, and under "verdict" sentences for people (`g_ray.reconstruction.verdict`)."""
+    """Quality figures, and under "verdict" readable sentences (`g_ray.reconstruction.verdict`)."""
     tracks: FeatureTracks | None = None
     """Feature tracks for the COLMAP export; without them points of the depth maps are exported."""
     cloud: Any = None
@@ -232,7 +232,7 @@ def write_views(
 
 
 def finish_reconstruction(reconstruction: Reconstruction) -> None:
-    """Write result.json, the last step, which says that all files are there."""
+    """Write result.json last: its presence means that all other files are complete."""
     folder, cameras = reconstruction.saved_folder, reconstruction.cameras()
     content = {
         "format": FORMAT,

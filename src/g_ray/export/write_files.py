@@ -212,7 +212,7 @@ def _thin(values: Tensor) -> Tensor:
 # Points and observations are the feature tracks of structure from motion where the reconstruction has them. Otherwise
 # they come from the depth maps.
 #
-# A view whose camera COLMAP cannot express exactly is left out, and a note says so. Observations are projections of
+# A view whose camera COLMAP cannot express exactly is left out, with a note. Observations are projections of
 # the exported points: of a view's own points, and of other views' points where the view's depth agrees with them.
 
 
@@ -251,7 +251,7 @@ def _write_tracks(
     """Write the features that were detected, and the points that were triangulated from them."""
     keep = np.isin(tracks.view, list(lenses))
     seen = np.bincount(tracks.point[keep], minlength=len(tracks.positions))
-    strong = seen >= 2  # a point that one exported view observes is no point
+    strong = seen >= 2  # a point needs observations in two exported views
     kept = np.nonzero(strong)[0]
     strong[np.delete(kept, subsample_indices(len(kept), limit))] = False
     keep &= strong[tracks.point]

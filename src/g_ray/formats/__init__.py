@@ -120,7 +120,7 @@ def open_calibration(path: str | os.PathLike[str]) -> CalibrationSource:
 def read_scene(folder: Path | str, check: bool = True, modality: str | None = None) -> PosedScene:
     """Read photographs with known cameras, and depth if there is any, from a folder in any format of SCENES.
 
-    `scene.kind` is the format, and `scene.notes` says what is not used. Without `check` photographs are not opened
+    `scene.kind` is the format, and `scene.notes` lists what is not used. Without `check` photographs are not opened
     before they are needed. `modality` names the depth to take in formats that can have several (see `read_wai`).
     ValueError in one line for anything that cannot be read.
     """

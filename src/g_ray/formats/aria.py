@@ -2,7 +2,7 @@
 
 Cameras have labels (camera-rgb, camera-slam-left, …). The first generation's file names no image size: the sensor's
 is meant. The 1408 × 1408 images of camera-rgb are its inner 2816 × 2816 pixels at half the size, the eye cameras' 320 ×
-240 all of 640 × 480. Pixel centres lie at integers.
+240 all of 640 × 480. Pixel centers lie at integers.
 
 MPS before June 2023 wrote the cameras of a line as a string, in Python's notation: 'Label', True.
 
@@ -33,7 +33,7 @@ SENSORS = {
 HALVED = {"camera-rgb": 32, "camera-et-left": 0, "camera-et-right": 0}
 """Cameras that also record at half the size, with the border that is cut off first."""
 VALID_RADIUS = {"camera-rgb": 1415.0, "camera-slam-left": 330.0, "camera-slam-right": 330.0}
-"""In pixels of the sensor about the principal point, for the first generation, whose files do not have it."""
+"""Valid radius about the principal point, in sensor pixels, for the first generation, whose files lack it."""
 _K, _P, _S = tuple(Fisheye624.PARAMETERS[4:10]), ("p1", "p2"), ("s1", "s2", "s3", "s4")
 PROJECTIONS: dict[str, tuple[type[Camera], tuple[str, ...]]] = {
     "FisheyeRadTanThinPrism": (Fisheye624, (*_K, *_P, *_S)),
@@ -46,7 +46,7 @@ PROJECTIONS: dict[str, tuple[type[Camera], tuple[str, ...]]] = {
 
 
 class AriaSource(CalibrationSource):
-    """Cameras of the device; their place on it (T_Device_Camera) is no pose in the world and not used."""
+    """Cameras of the device; their place on it (T_Device_Camera) is not a pose in the world, and is not used."""
 
     NAME, TITLE, CENTER, PER_PHOTO = "aria", "Project Aria", 0.0, False
 

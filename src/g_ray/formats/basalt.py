@@ -1,4 +1,4 @@
-"""Read Basalt's calibration.json: cameras of a rig, by their place cam0, cam1, … Pixel centres lie at integers."""
+"""Read Basalt's calibration.json: cameras of a rig, by their place cam0, cam1, … Pixel centers lie at integers."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ AFFINE = ("fx", "fy", "cx", "cy")
 
 
 class BasaltSource(CalibrationSource):
-    """Cameras are cam0, cam1, … in their order; their places on the rig (T_imu_cam) are no poses in the world."""
+    """Cameras are cam0, cam1, … in their order; their places on the rig (T_imu_cam) are not poses in the world."""
 
     NAME, TITLE, CENTER, PER_PHOTO = "basalt", "Basalt", 0.0, False
 

@@ -59,7 +59,7 @@ def _compute_fields_of_view(views: Sequence[View]) -> list[float]:
 
 RESIZE = "--resize-calibration"
 MAX_OFFSET = 0.1
-"""Of a principal point from the middle, as a share of the side. That of a 4:3 image turned by 90° has 0.17."""
+"""Largest offset of a principal point from the middle, as a share of the side; 0.17 for a 4:3 image turned by 90°."""
 _NUMBER, _SIDE = re.compile(r"\d+"), re.compile("left|right")
 
 
@@ -130,9 +130,9 @@ class CalibrationSource(ABC):
 
     NAME: ClassVar[str]
     TITLE: ClassVar[str]
-    """For people, in tables and messages."""
+    """Display name, for tables and messages."""
     CENTER: ClassVar[float]
-    """Where the file puts the centre of the first pixel: 0 or 0.5. Ours is 0.5."""
+    """Where the file puts the center of the first pixel: 0 or 0.5. Ours is 0.5."""
     PER_PHOTO: ClassVar[bool]
     """True: the file names images. False: it names devices; a device's camera serves all photos of its size, or those
     that have its name as a folder or as their own."""

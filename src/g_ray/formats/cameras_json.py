@@ -7,7 +7,7 @@
 
 Pixels: the origin is the image's top-left corner. Distortion that is not named is zero. ``world_from_cam`` is optional.
 A ``ray_map`` has "table": the path, inside the file's folder, of a float .npy [rows, columns, 3] with NaN where no ray
-is known. ``source``, optional too, says where the calibration came from. Unknown keys are refused.
+is known. ``source``, also optional, is where the calibration came from. Unknown keys are refused.
 """
 
 import json
@@ -71,7 +71,7 @@ def read_cameras(path: str | os.PathLike[str]) -> list[View]:
 
 
 def write_cameras(path: str | os.PathLike[str], cameras: Sequence[View]) -> None:
-    """Write a cameras.json, and beside it a .npy for every ray table, each atomically."""
+    """Write a cameras.json, and next to it a .npy for every ray table, each atomically."""
     path = Path(path)
     entries = [_build_entry(path, i, named) for i, named in enumerate(cameras)]
     content = {"format": "g-ray-cameras", "version": 1, "cameras": entries}

@@ -1,6 +1,6 @@
 """Read CamOdoCal's camera files, which VINS-Mono, VINS-Fusion and KITTI-360 (image_02.yaml) use too.
 
-`model_type` is PINHOLE, PINHOLE_FULL, KANNALA_BRANDT or MEI; SCARAMUZZA has no counterpart here. Pixel centres lie at
+`model_type` is PINHOLE, PINHOLE_FULL, KANNALA_BRANDT or MEI; SCARAMUZZA has no counterpart here. Pixel centers lie at
 integers.
 """
 

@@ -225,7 +225,7 @@ def parse_numbers(value: Any, name: str, counts: Sequence[int] = ()) -> list[flo
         if "rows" in value and "cols" in value:
             rows, columns = (parse_number(value[key], f"{name}.{key}") for key in ("rows", "cols"))
             if rows * columns != len(data):
-                raise ValueError(f"{name} says {rows:g}×{columns:g} values and has {len(data)}")
+                raise ValueError(f"{name} declares {rows:g}×{columns:g} values but has {len(data)}")
     elif isinstance(value, list):
         rows = [item if isinstance(item, list) else [item] for item in value]
         data = [parse_number(item, name) for row in rows for item in row]

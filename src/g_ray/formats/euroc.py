@@ -1,6 +1,6 @@
 """Read EuRoC's sensor.yaml (the ASL format): one camera per file, with Kalibr's models under other names.
 
-Pixel centres lie at integers.
+Pixel centers lie at integers.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ LENS_KEYS = ("camera_model", "distortion_model", "distortion_coefficients")
 
 
 class EurocSource(CalibrationSource):
-    """The camera has the name of its folder, mav0/cam0; its place on the body (T_BS) is no pose in the world."""
+    """The camera has the name of its folder, mav0/cam0; its place on the body (T_BS) is not a pose in the world."""
 
     NAME, TITLE, CENTER, PER_PHOTO = "euroc", "EuRoC", 0.0, False
 

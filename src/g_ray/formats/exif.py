@@ -26,7 +26,7 @@ FILM_DIAGONAL = math.hypot(36.0, 24.0)
 
 @dataclass(frozen=True)
 class Exif:
-    """What EXIF says about a camera; zero or empty means unknown. Sizes are those of the stored pixels."""
+    """EXIF data about a camera; zero or empty means unknown. Sizes are those of the stored pixels."""
 
     width: int
     height: int
@@ -69,7 +69,7 @@ def compute_focal_px(exif: Exif) -> float:
         return exif.focal_35mm * math.hypot(exif.width, exif.height) / FILM_DIAGONAL
     if exif.focal_mm and exif.plane_x:
         return exif.focal_mm * exif.plane_x * exif.width / (exif.taken_width or exif.width)
-    has = "a focal length in millimetres, but not the sensor's size" if exif.focal_mm else "no focal length"
+    has = "a focal length in millimeters, but not the sensor's size" if exif.focal_mm else "no focal length"
     raise ValueError(
         f"its EXIF has {has} (FocalLengthIn35mmFilm, or FocalLength with FocalPlaneXResolution); "
         "give a calibration file, or let one be estimated"

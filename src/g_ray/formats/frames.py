@@ -159,7 +159,7 @@ def _find_model(settings: dict[str, Any]) -> str:
 
 
 def _is_set(value: Any) -> bool:
-    """Return whether a key says anything: not null, false, 0, or a list of zeros."""
+    """Return whether a value carries information: not null, false, 0, or a list of zeros."""
     return any(map(_is_set, value)) if isinstance(value, list) else bool(value)
 
 
@@ -258,7 +258,7 @@ def pose_from_frame(frame: dict[str, Any], axes: Axes) -> Float[Tensor, "4 4"]:
 
 
 def _parse_poses(frames: Sequence[dict[str, Any]], axes: Axes) -> Float[Tensor, "frame 4 4"] | None:
-    """Convert the poses of all frames at once; None if any is unusual: `pose_from_frame` then says which, and why."""
+    """Convert the poses of all frames at once; None if any is unusual: `pose_from_frame` then reports which."""
     try:
         matrices = torch.from_numpy(np.array([frame.get("transform_matrix") for frame in frames], np.float64))
     except (TypeError, ValueError, OverflowError):
@@ -277,7 +277,7 @@ def _parse_poses(frames: Sequence[dict[str, Any]], axes: Axes) -> Float[Tensor, 
 
 
 def _freeze(value: Any) -> Any:
-    """Return a value that can be a key; those of unknown kinds are told apart by their identity."""
+    """Return a hashable value; values of unknown types are compared by identity."""
     if isinstance(value, list):
         return tuple(map(_freeze, value))
     return value if isinstance(value, int | float | str | bool | None) else id(value)

@@ -25,7 +25,7 @@ INTRINSICS = {
     "eucm": ("alpha", "beta", "fx", "fy", "cx", "cy"),
 }
 DISTORTIONS = {"none": 0, "radtan": 4, "equidistant": 4, "equi": 4, "fov": 1}
-"""With their numbers of coefficients."""
+"""Distortion models with their numbers of coefficients."""
 
 KEYS = {
     *("camera_model", "intrinsics", "distortion_model", "distortion_coeffs", "resolution", "rostopic"),
@@ -37,7 +37,7 @@ Build = Callable[[int, int], Camera]
 
 
 class KalibrSource(CalibrationSource):
-    """cam0, cam1, …; their poses relative to each other (T_cn_cnm1) are no poses in the world: give them to --rig."""
+    """cam0, cam1, …; their poses relative to each other (T_cn_cnm1) are not poses in the world: give them to --rig."""
 
     NAME, TITLE, CENTER, PER_PHOTO = "kalibr", "Kalibr", 0.0, False
 

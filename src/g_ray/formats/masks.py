@@ -97,13 +97,13 @@ class _MaskFinder:
     files: dict[str, Path]
 
     def find(self, photo: Photo) -> Path | None:
-        """Look beside the photograph's own relative path first, then with fewer and fewer of its folders."""
+        """Look up the photograph's own relative path first, then with fewer and fewer of its folders."""
         parts = PurePosixPath(photo.name).parts
         for start in range(len(parts)):
             name = PurePosixPath(*parts[start:])
             stems = (name.as_posix(), name.with_suffix("").as_posix())
             found = [self.files[stem + end] for stem in stems for end in SUFFIXES if stem + end in self.files]
-            # The folder may hold the photographs too: a PNG is no mask of itself.
+            # The folder may hold the photographs too: a PNG is not its own mask.
             found = [path for path in found if path.resolve() != photo.path.resolve()]
             if found:
                 return found[0]

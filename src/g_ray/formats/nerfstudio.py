@@ -1,6 +1,6 @@
 """Read and write nerfstudio's transforms.json: one camera or one per frame, OpenGL axes (x right, y up, z backward).
 
-`applied_transform` and `applied_scale` say how nerfstudio has moved the world since COLMAP: poses of frames include
+`applied_transform` and `applied_scale` describe how nerfstudio moved the world since COLMAP: poses of frames include
 it, so they are in the moved world and nothing is undone. Depth maps (`depth_file_path`) hold z-depth in units of
 `depth_unit_scale_factor` meters, 0.001 by default; with `depth_convention` "ray", which is our own key, depth along
 each pixel's ray, as lenses beyond 180° need it. Masks (`mask_path`) are not zero where a pixel may be used. Point

@@ -1,6 +1,6 @@
 """Read Open3D's PinholeCameraIntrinsic as JSON, alone or in PinholeCameraParameters: a pinhole without distortion.
 
-The matrix is stored column by column; pixel centres lie at integers.
+The matrix is stored column by column; pixel centers lie at integers.
 """
 
 import json

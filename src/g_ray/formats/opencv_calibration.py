@@ -2,7 +2,7 @@
 
 One camera (`camera_matrix` or K or mtx, `distortion_coefficients` or D or dist …), a pair of cameras (M1 D1 M2 D2 of
 OpenCV's stereo sample, K1 D1 …), a fisheye (cv2.fisheye: `fisheye_model: 1`), or an omnidirectional camera
-(cv2.omnidir: `xi` beside K and D).
+(cv2.omnidir: `xi` in addition to K and D).
 """
 
 import re
@@ -30,7 +30,7 @@ Entries = dict[str, tuple[str, Any]]
 
 
 class OpenCVSource(CalibrationSource):
-    """`camera_matrix` and `distortion_coefficients`; `fisheye_model: 1` says that they are cv2.fisheye's.
+    """`camera_matrix` and `distortion_coefficients`; with `fisheye_model: 1` they are cv2.fisheye's.
 
     Two cameras have the labels 1 and 2, or those of their numbers.
     """
@@ -42,7 +42,7 @@ class OpenCVSource(CalibrationSource):
         try:
             return file.document is not None and bool(keys.find_matrices(keys.normalize_keys(file.document)))
         except ValueError:
-            return True  # `open` says what is wrong
+            return True  # `open` then raises with the reason
 
     @classmethod
     def open(cls, file: ParsedFile) -> "OpenCVSource":
@@ -50,7 +50,7 @@ class OpenCVSource(CalibrationSource):
             entries = keys.normalize_keys(file.document or {})
             matrices = keys.find_matrices(entries)
             if len(matrices) > 1 and "" in matrices:
-                raise ValueError("a camera matrix without a number beside numbered ones: keep one kind")
+                raise ValueError("a camera matrix without a number alongside numbered ones: keep one kind")
             size, used = _parse_size(entries)
             model = keys.find_model(entries)
             used |= {*matrices.values(), *keys.FISHEYE_FLAGS, *keys.MODELS, keys.SKEW}
@@ -177,7 +177,7 @@ def _make_builder(
         return make_lens_builder(matrix, distortion, None if model is None else model == "fisheye", center)
     if keys.XI + suffix not in entries:
         raise ValueError(
-            f"an omnidirectional camera needs {keys.XI + suffix}: write it beside the camera matrix"
+            f"an omnidirectional camera needs {keys.XI + suffix}: write it next to the camera matrix"
         )
     value = entries[keys.XI + suffix][1]
     (xi,) = parse_numbers(value if keys.is_array(value) else [value], "xi", (1,))
@@ -209,15 +209,15 @@ def _parse_size(entries: Entries) -> tuple[tuple[int, int] | None, set[str]]:
 
 MATRIX = ("cameramatrix", "k", "mtx", "m", "cameramtx", "kmatrix")
 VECTORS = ("d", "mdist", "mtxdist", "coeffs", "coefficients")
-"""Distortion, beside all names that begin with "dist"."""
+"""Names of distortion vectors, in addition to all that begin with "dist"."""
 COEFFICIENTS = ("k1", "k2", "p1", "p2", "k3", "k4", "k5", "k6", "s1", "s2", "s3", "s4", "tauX", "tauY")
-"""In OpenCV's order."""
+"""Distortion coefficients in OpenCV's order."""
 SIZE_PAIRS = (("imagewidth", "imageheight"), ("imgwidth", "imgheight"), ("width", "height"), ("w", "h"))
 SIZES = ("imagesize", "imgsize", "resolution", "imageresolution", "cameraresolution", "framesize")
 SUFFIX = r"(\d{0,2}|left|right|l|r)"
-"""What tells cameras of a pair or a rig apart: K1 and K2, cameraMatrixL and cameraMatrixR."""
+"""What distinguishes cameras of a pair or a rig: K1 and K2, cameraMatrixL and cameraMatrixR."""
 STATISTIC = "stddev"
-"""In names of standard deviations, which begin as the name of what they belong to."""
+"""Part of the names of standard deviations, which begin with the name of their quantity."""
 FISHEYE_FLAGS = ("fisheyemodel", "fisheye", "isfisheye", "usefisheye")
 MODELS = ("distortionmodel", "distortiontype", "cameramodel", "cameratype", "lensmodel", "lenstype", "model")
 XI, SKEW = "xi", "skew"
@@ -268,7 +268,7 @@ HARMLESS = {
     *("framescount", "calibrationflags", "usedimgs", "usedimages", "om", "vidpid"),
     *("newcameramatrix", "optimalcameramatrix", "newmtx", "newcameramtx", "r1", "r2", "format", "frameid"),
 }
-"""What calibration tools write beside the lens, and what does not change it: times, errors, boards, extrinsics."""
+"""What calibration tools write in addition to the lens and does not change it: times, errors, boards, extrinsics."""
 HARMLESS_STARTS = (
     *(
         "board",
@@ -344,7 +344,7 @@ def _is_distortion(name: str, suffix: str) -> bool:
 
 
 def find_model(entries: dict[str, tuple[str, Any]]) -> str | None:
-    """Return "fisheye", "omnidir" or "perspective", or None where the file does not say; ValueError if unknown."""
+    """Return "fisheye", "omnidir" or "perspective", or None if the file names none; ValueError if unknown."""
     said = {_parse_flag(*entries[name]) for name in FISHEYE_FLAGS if name in entries}
     for name in MODELS:
         if name in entries:

@@ -1,6 +1,6 @@
 """Read the settings of ORB-SLAM2 and ORB-SLAM3: flat YAML with Camera.fx, or Camera1.fx and Camera2.fx.
 
-`Camera.type` is PinHole, KannalaBrandt8 or Rectified (no distortion). Pixel centres lie at integers.
+`Camera.type` is PinHole, KannalaBrandt8 or Rectified (no distortion). Pixel centers lie at integers.
 """
 
 import re

@@ -14,7 +14,7 @@ FOCAL_RANGE = (0.05, 60.0)
 """Focal length over the longer side: a circular 250° fisheye has 0.2, an 800 mm lens on film 22."""
 MAX_ASPECT = 2.0
 MAX_TANGENTIAL = 0.05
-"""A lens whose elements are centred to a degree stays below 0.01."""
+"""A lens whose elements are centered to within a degree stays below 0.01."""
 MIN_VALID = 0.9
 """Smallest share of pixels with a ray of a perspective lens; a fisheye may have black corners."""
 DISTORTED = ("opencv", "opencv_fisheye", "thin_prism_fisheye", "fisheye624")
@@ -45,7 +45,7 @@ def _check_focal(camera: Camera, values: dict[str, float]) -> None:
         if share < FOCAL_RANGE[0]:
             raise ValueError(
                 f"{name} = {values[name]:g} px is too short for an image of {longer} px: "
-                "is it in millimetres or normalised? Focal lengths are in pixels"
+                "is it in millimeters or normalized? Focal lengths are in pixels"
             )
         if share > FOCAL_RANGE[1]:
             raise ValueError(

@@ -21,7 +21,7 @@ class SceneFormat:
     """How scene folders of one kind are recognized and read."""
 
     title: str
-    """For people; `PosedScene.kind`."""
+    """Display name; `PosedScene.kind`."""
     marker: str
     """What a folder of this kind holds, for messages."""
     recognizes: Callable[[Path], bool]
@@ -53,7 +53,7 @@ class PosedScene:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """As the file names its images."""
+        """Names of the images as in the file."""
         return tuple(view.name for view in self.views)
 
     @cached_property

@@ -1,6 +1,6 @@
 """Read ray maps: a .npy [height, width, 3] of viewing directions per photo, or one for all photos of its size.
 
-Rays belong to pixel centres and have the camera's frame with OpenCV axes; their lengths do not matter, and zeros or NaN
+Rays belong to pixel centers and have the camera's frame with OpenCV axes; their lengths do not matter, and zeros or NaN
 mean that no ray is known. Directions are camera-local: what moves with the pose is not in them.
 """
 

@@ -46,7 +46,7 @@ def build_recorded_scene(
 
 
 def read_table(path: Path, columns: int, skip: int = 0) -> Float[np.ndarray, "row {columns}"]:
-    """Read lines of numbers, so many per line, below `skip` lines of heading; ValueError names the file."""
+    """Read lines of `columns` numbers each, after `skip` header lines; a ValueError names the file."""
     try:
         table = np.loadtxt(path, dtype=np.float64, ndmin=2, skiprows=skip)
     except OSError:
@@ -88,7 +88,7 @@ def make_pose(what: str, quaternion_xyzw: Sequence[float], position: Sequence[fl
 
 
 def make_pose_from_matrix(what: str, matrix: Float[np.ndarray, "row 4"]) -> Pose:
-    """Make a pose of a 3×4 or 4×4 matrix; ValueError, beginning with `what`, if it is no rigid motion."""
+    """Make a pose of a 3×4 or 4×4 matrix; ValueError, beginning with `what`, if it is not a rigid motion."""
     numbers = torch.from_numpy(np.asarray(matrix, dtype=np.float64))
     rotation = find_nearest_rotation(numbers[:3, :3]) if bool(torch.isfinite(numbers).all()) else None
     if rotation is None:

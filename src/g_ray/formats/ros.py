@@ -49,7 +49,7 @@ KEYS = {
 
 
 class ROSSource(CalibrationSource):
-    """`distortion_model` beside `camera_matrix` (or K) tells it from OpenCV's own file.
+    """`distortion_model` next to `camera_matrix` (or K) distinguishes it from OpenCV's own file.
 
     The unrectified camera is meant: rectification_matrix and projection_matrix are not used.
     """

@@ -129,7 +129,7 @@ def _describe(is_kinect: bool, depth: Sequence[DepthFile]) -> str:
         return f"7-Scenes format: {INTRINSICS} is taken for color and depth, which is taken as registered to color"
     moved = sum(isinstance(file, KinectDepthFile) for file in depth)
     sentences = [
-        f"7-Scenes: color camera f = {COLOR_FOCAL_PX:g} px, 2.5 cm beside the depth camera (f = {DEPTH_FOCAL_PX:g} px) "
+        f"7-Scenes: color camera f = {COLOR_FOCAL_PX:g} px, 2.5 cm from the depth camera (f = {DEPTH_FOCAL_PX:g} px) "
         + "that the poses belong to; poses are moved to the color camera"
     ]
     sentences += [f"{moved} depth maps are registered to it"] * (moved > 0)

@@ -2,12 +2,12 @@
 
 FOLDER/scene_meta.json       frames with `transform_matrix` (world_from_cam, OpenCV axes), one camera or one per frame
 FOLDER/images/…              photographs
-FOLDER/depth/…, rendered_depth/…            z-depth as EXR of half floats, metres; 0 is none
+FOLDER/depth/…, rendered_depth/…            z-depth as EXR of half floats, in meters; 0 is none
 FOLDER/covisibility/v0/pairwise_covisibility--NxN.npy      share of view i that view j sees, in the order of frames
 
-`frame_modalities` says under which key a frame names its depth. Depth that a network has predicted (`pred_depth`) is
+`frame_modalities` holds the key under which a frame names its depth. Depth that a network predicted (`pred_depth`) is
 used only if its modality is named. Principal points count from the top-left corner here, as COLMAP's and nerfstudio's,
-where most of these files come from; MapAnything's own loaders put pixel centres at whole numbers.
+where most of these files come from; MapAnything's own loaders put pixel centers at whole numbers.
 """
 
 from pathlib import Path

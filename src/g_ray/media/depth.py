@@ -22,7 +22,7 @@ Convention = Literal["z", "ray"]
 """Along the optical axis, or along each pixel's own ray."""
 SIXTEEN_BIT = ("I;16", "I;16B", "I;16L", "I")
 DEPTH_CHANNELS = ("Z", "depth", "Depth", "Y", "V", "R")
-"""Channels of an EXR file that are taken for depth, the first that is there."""
+"""Channels of an EXR file that are read as depth: the first that is present."""
 FORWARD = 1e-6
 """z of a unit ray, below which z-depth does not determine a distance."""
 
@@ -180,7 +180,7 @@ READERS = {
     ".bin": _read_colmap,
     ".hdf5": lambda file: read_hdf5(file.path),
 }
-"""By the suffix of a file's name."""
+"""Readers of depth maps by file suffix."""
 
 
 def check_exr_available() -> None:

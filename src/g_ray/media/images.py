@@ -18,8 +18,8 @@ FORMATS = (
     *("JPEG", "PNG", "TIFF", "BMP", "WEBP", "PPM", "JPEG2000", "GIF"),
     *(("AVIF",) if features.check("avif") else ()),
 )
-"""What Pillow may take a file for, whatever its name says. Its other formats are no photographs, and for one of them
-(EPS) it starts an external program."""
+"""Formats that Pillow may decode, whatever the file's suffix. Its other formats are not photographs, and for one of
+them (EPS) it starts an external program."""
 ORIENTATION = 274
 """EXIF tag: how a viewer has to turn the stored pixels."""
 TURNED = (5, 6, 7, 8)
@@ -58,7 +58,7 @@ class ImageHeader:
 
 
 def read_header(path: Path) -> ImageHeader:
-    """Read size and orientation without decoding the pixels; OSError names a file that is no image."""
+    """Read size and orientation without decoding the pixels; OSError names a file that is not an image."""
     with open_photo(path) as image:
         orientation = read_orientation(image)
         return ImageHeader(*_read_stored_size(image, orientation), orientation)

@@ -1,8 +1,8 @@
 """Photographs: find them in files, folders, patterns and videos, and decide which way up their pixels are used.
 
-One rule holds for every command (`orient_photo`). Pixels are turned upright as EXIF says, unless the user asks for them
-as stored, or the cameras come from a tool that ignores EXIF (COLMAP, nerfstudio and other scene folders). Where only
-one of the two orientations has the shape that the camera was calibrated for, that one is taken.
+One rule holds for every command (`orient_photo`). Pixels are turned upright according to EXIF, unless the user wants
+them as stored, or the cameras come from a tool that ignores EXIF (COLMAP, nerfstudio and other scene folders). Where
+only one of the two orientations has the shape that the camera was calibrated for, that one is taken.
 """
 
 import glob
@@ -43,7 +43,7 @@ UNREAD = (
     ),
     *(".orf", ".rw2", ".pef", ".srw", ".gpr", ".3fr", ".psd"),
 )
-"""Photographs that nothing here decodes: users are told that they are left out."""
+"""Photographs that nothing here decodes: they are left out with a note."""
 MAX_FILES = 100_000
 """Files and folders below a given one, beyond which it cannot be meant, such as a home folder or a whole disk."""
 MIN_SIZE = 32
@@ -51,7 +51,7 @@ MIN_SIZE = 32
 FRAMES = 32
 """Frames of a video if the user gives no number."""
 DEPTH_ENDINGS = (".depth.png", ".depth.proj.png")
-"""Depth maps beside photographs, as 7-Scenes names them: images, but no photographs."""
+"""Depth maps next to photographs, as 7-Scenes names them: images, but not photographs."""
 
 
 @runtime_checkable
@@ -66,7 +66,7 @@ class Loadable(Protocol):
 class ReducedCopies:
     """Small copies of one photograph, so that it is decoded once for all sizes that are needed.
 
-    Whoever needs a copy says so beforehand (`expect`). The next time the photograph is decoded, for whatever purpose,
+    Code that needs a copy announces it beforehand (`expect`). When the photograph is next decoded, for any purpose,
     all expected copies are made from it; each is released when it has been taken as often as it was expected.
     """
 
@@ -128,7 +128,7 @@ class Photo:
 
     @classmethod
     def from_file(cls, path: Path, name: str, upright: bool = True) -> "Photo":
-        """Read the header of an image file; OSError names a file that is no image."""
+        """Read the header of an image file; OSError names a file that is not an image."""
         header = read_header(path)
         stored = cls(name, path, header.width, header.height, header.orientation, upright=False)
         return stored.turn(upright)
@@ -165,9 +165,9 @@ class Photo:
 
 
 def orient_photo(photo: Photo, size: tuple[int, int] | None, ignores_exif: bool = False) -> Photo:
-    """Return the photo the way up that its camera was calibrated for; see the module's rule.
+    """Return the photo in the orientation that its camera was calibrated for; see the module's rule.
 
-    `size` is the width and height that the camera was calibrated at, if known; `ignores_exif` says that the tool which
+    `size` is the width and height that the camera was calibrated at, if known; `ignores_exif` is true if the tool that
     calibrated it works on stored pixels. A photo that the user wants as stored is returned as it is.
     """
     if not photo.is_turned:
@@ -198,9 +198,9 @@ def find_photos(
 ) -> list[Photo]:
     """Find photos in files, folders (with all below them), patterns with * ? [ ] and **, and videos.
 
-    Of a video every `every`-th frame is taken, or `frames` spread evenly over it (32 if neither is given).
+    From a video, every `every`-th frame is taken, or `frames` spread evenly over it (32 if neither is given).
     `upright=False` leaves pixels as stored instead of turning them by EXIF. Depth maps of 7-Scenes in a folder or a
-    pattern are left out, and `note` is called with a line that says so. Anything else that cannot be used is a
+    pattern are left out, and reported in one line to `note`. Anything else that cannot be used is a
     ValueError or an OSError in one line that names it.
     """
     if isinstance(patterns, str | os.PathLike):
@@ -290,7 +290,7 @@ def _find_images(folder: Path, note: Callable[[str], None]) -> list[Path]:
     if outputs:
         visible = [path for path in visible if not set(path.parents) & set(outputs)]
         note(f"{folder}: left out is what g-ray wrote into {_abbreviate(outputs)}")
-    # Pipes and links to nothing stay in the list: opening them says what is wrong.
+    # Pipes and dangling links stay in the list: opening them raises a clear error.
     images = [path for path in visible if path.suffix.lower() in SUFFIXES and not path.is_dir()]
     films = [path for path in visible if _is_video(path)]
     unread = [path for path in visible if path.suffix.lower() in UNREAD]

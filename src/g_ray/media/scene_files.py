@@ -52,7 +52,7 @@ def write_glb(
 
 
 class _Buffer:
-    """The binary chunk, its views, and the accessors that say what the numbers are."""
+    """The binary chunk, its views, and the accessors that describe its numbers."""
 
     def __init__(self) -> None:
         self.data, self.views, self.accessors = bytearray(), [], []

@@ -50,13 +50,13 @@ class View:
     name: str
     """Name of the photograph, e.g. "dslr/a.jpg", or of the device in a file about a rig."""
     camera: Camera
-    """At the image's size; pixels count from the top-left corner. Files give float64, but for ray maps (float32)."""
+    """The lens at the image's size; pixels count from the top-left corner. float64 from files, float32 for ray maps."""
     pose: Pose | None = None
     """`world_from_cam` with OpenCV axes, in the world and the unit of the source."""
     source: str | None = None
-    """Where the calibration came from, for people to read: "fisheye.yaml (OpenCV)"."""
+    """Human-readable origin of the calibration: "fisheye.yaml (OpenCV)"."""
     image: Image | None = None
-    """The photograph, the way up that the camera was calibrated for."""
+    """The photograph, in the orientation that the camera was calibrated for."""
     mask: Mask | None = None
     """Pixels of the image that may be used; None: all. Pixels without a ray need no mask: the camera knows them."""
     depth: DepthFile | Float[Tensor, "_ _"] | None = None
@@ -194,7 +194,7 @@ class MaskFile:
     def load(self) -> Bool[Tensor, "h w"]:
         """Read which pixels may be used; an error names a file that cannot be read or that leaves no pixel."""
         with open_photo(self.path) as image:
-            # Colors of palettes and of gray with alpha; alpha itself is no mask.
+            # Colors of palettes and of gray with alpha; alpha itself is not a mask.
             values = np.asarray(image.convert("RGB") if image.mode in ("P", "LA", "RGBA", "PA") else image)
         used = torch.from_numpy(np.atleast_3d(values != 0).any(-1))
         used = rotate_upright(used[None], self.orientation)
@@ -211,7 +211,7 @@ class MaskFile:
 
 
 def orient_for_camera(path: Path, camera: Camera) -> Photo:
-    """Return a photograph the way up that its camera was calibrated for; ValueError if neither has its size.
+    """Return a photograph in the orientation of its camera's calibration; ValueError if neither has its size.
 
     The tools that write scene folders ignore EXIF orientation, so that stored pixels are tried first.
     """

@@ -37,7 +37,7 @@ DINOV2_SIZES: dict[str, DINOv2Config] = {
     **WITH_REGISTERS,
     **{f"{name}_noreg": replace(size, registers=0) for name, size in WITH_REGISTERS.items()},
 }
-"""By name; `_noreg` is the first release, dinov2_vits14 and so on, the others are its dinov2_vits14_reg."""
+"""Sizes by name; `_noreg` is the first release, dinov2_vits14 and so on, the others are its dinov2_vits14_reg."""
 
 
 class PatchEmbed(nn.Module):

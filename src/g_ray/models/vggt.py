@@ -140,7 +140,7 @@ class VGGTPrediction:
     depth: Float[Tensor, "batch view h w"]
     """z, along the axis of the camera."""
     confidence: Float[Tensor, "batch view h w"]
-    """At least 1."""
+    """Confidence of the depth, at least 1."""
 
 
 class VGGT(nn.Module):

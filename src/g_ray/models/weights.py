@@ -30,7 +30,7 @@ DISTRIBUTION = "g-ray-weights"
 
 
 def find_weights_folder() -> Path:
-    """Find the folder of the weights' distribution; FileNotFoundError that says what to install if it is missing."""
+    """Find the folder of the weights' distribution; raise FileNotFoundError naming what to install if it is missing."""
     spec = find_spec(DISTRIBUTION.replace("-", "_"))
     if spec is None or spec.origin is None:
         raise FileNotFoundError(
@@ -65,7 +65,7 @@ def read_card(name: str, folder: Path | None = None) -> dict[str, Any]:
 
 
 def resolve_weights(weights: Path) -> Path:
-    """Return a file as it is; look for a bare name that is no file among the shipped weights."""
+    """Return a file as it is; look for a bare name that is not a file among the shipped weights."""
     if weights.exists() or weights.suffix or len(weights.parts) != 1:
         return weights
     return find_shipped(weights.name)
@@ -310,7 +310,7 @@ class LoadReport:
     """The file's that we have no place for."""
 
     def format_lines(self) -> list[str]:
-        """Format for people: tensors counted by the part they belong to."""
+        """Format for display: tensors counted by the part they belong to."""
         groups = {"loaded": self.loaded, "not in the file": self.missing, "not used": self.unused}
         return [f"{what}: {_format_counts(names)}" for what, names in groups.items() if names]
 

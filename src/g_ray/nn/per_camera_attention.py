@@ -1,6 +1,6 @@
 """Attention whose keys look different from every query camera (RayRoPE), and the layer that predicts its depths.
 
-Keys and values have to be rotated anew for each of C query cameras. Plain autograd would keep all C rotated copies;
+Keys and values have to be rotated again for each of C query cameras. Plain autograd would keep all C rotated copies;
 `PerCameraAttention` keeps one, and makes the others again in backward. Tokens are complex numbers in it, one per
 channel pair, so that rotating is one multiplication z = x · r, with the gradients
 

@@ -33,9 +33,9 @@ MAX_CORRECTION = math.log(2)
 
 # CPU seconds, measured on photographs of several sizes (docs: benchmarks).
 FEATURE_SECONDS = 1.6
-"""Of a photograph with a long side of 1600 px."""
+"""To extract features from a photograph with a long side of 1600 px."""
 PAIR_SECONDS = 0.12
-"""Of matching two photographs with about 8,000 features each."""
+"""To match two photographs with about 8,000 features each."""
 
 
 def estimate_matching(cameras: Sequence[Camera], options: SfMOptions) -> tuple[int, float]:
@@ -73,7 +73,7 @@ def keep_given_poses(
 ) -> Anchored:
     """Move views to the known poses, which stay as they are; views without one follow by a similarity.
 
-    `placed` says whether the views have poses of the peer. Depth is scaled to points that the known poses triangulate.
+    `placed` is true if the views have poses from the peer. Depth is scaled to points that the known poses triangulate.
     """
     known = [view.pose for view in scene.views]
     rows = [index for index, pose in enumerate(known) if pose is not None]
@@ -135,7 +135,7 @@ def place_by_matches(
 ) -> Anchored:
     """Place depth maps by structure from motion; the world gets the unit of the depth maps.
 
-    `placed` says whether the views have poses of the network: photographs that matching cannot place then take those.
+    `placed` is true if the views have poses from the network: photographs that matching cannot place then use those.
     """
     sparse = reconstruct_cameras(
         scene.views,
@@ -148,6 +148,7 @@ def place_by_matches(
         else replace(view, pose=pose.to(view.pose.dtype), pose_guessed=index in sparse.guessed)
         for index, (view, pose) in enumerate(zip(views, sparse.poses, strict=True))
     ]
+    # Matches do not determine the scale of the world: it is chosen such that the depth maps keep their unit.
     factors = [factor for factor in measure_factors(posed, sparse) if factor is not None]
     if factors:
         similarity = Similarity.from_scale(1 / float(torch.tensor(factors).double().median()))

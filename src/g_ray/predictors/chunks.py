@@ -21,7 +21,7 @@ ARRAYS = ("ray_depth", "confidence", "valid", "world_from_cam")
 SAMPLES = 20_000
 """Pixels of the shared views that determine a similarity; more do not make it better."""
 MAX_DISAGREEMENT = 0.1
-"""Share of depth by which two chunks may disagree before users are told."""
+"""Relative depth difference between two chunks beyond which a warning is issued."""
 
 FewViews = Callable[[Sequence[View]], list[ReconstructedView]]
 """Predicts views that fit into memory together, in a world of their own."""

@@ -117,7 +117,7 @@ class NetworkPredictor:
     def predict(
         self, scene: SceneInput, work: Path | None = None, progress: Progress = lambda stage, share: None
     ) -> ScenePrediction:
-        """Predict chunks and join them; then place them by matches, if that is asked for."""
+        """Predict chunks and join them; then place them by matches, if requested."""
         chunks = self._split(len(scene.views), self.count_at_once(scene.views))
         stored = None if work is None else StoredChunks(work)
         predicted = predict_chunks(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from g_ray.sfm.sparse_scene import SparseScene
 
 Prior = Literal["poses", "masks", "rig"]
-"""What a user may know beside photographs and cameras."""
+"""What a user may know in addition to photographs and cameras."""
 
 Progress = Callable[[str, float], None]
 """Called with the name of a stage and the share of it that is done."""
@@ -35,7 +35,7 @@ class SceneInput:
             raise ValueError(f"two views are named {twice!r}: give every view its own name")
 
     def list_priors(self) -> list[Prior]:
-        """List what is known beside photographs and cameras."""
+        """List what is known in addition to photographs and cameras."""
         known: dict[Prior, bool] = {
             "poses": any(view.pose is not None for view in self.views),
             "masks": any(view.mask is not None for view in self.views),
@@ -46,7 +46,7 @@ class SceneInput:
 
 @dataclass(frozen=True, eq=False)
 class ScenePrediction:
-    """What a model says of a scene: all views in one world, whose scale is unknown unless poses or a rig gave it."""
+    """A model's prediction for a scene: all views in one world, whose scale is unknown unless poses or a rig fix it."""
 
     views: tuple[ReconstructedView | None, ...]
     """In the order of the input; None for a view that the model could not place."""
@@ -61,7 +61,7 @@ class ScenePrediction:
     cloud: "PointCloud | None" = None
     """Points that several views agree on; None: take the pixels of the views."""
     figures: dict[str, Any] = field(default_factory=dict)
-    """Numbers that say how good it is."""
+    """Quality figures."""
     notes: tuple[str, ...] = ()
 
 
@@ -73,7 +73,7 @@ class Cost:
     memory: int
     """Bytes of the whole process at its peak."""
     text: str
-    """The same for people: what is done, and in which steps."""
+    """Human-readable form: what is done, and in which steps."""
 
 
 @runtime_checkable

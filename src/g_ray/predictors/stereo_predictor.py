@@ -36,7 +36,7 @@ from g_ray.stereo.sweep import BAND, MAX_HYPOTHESES
 
 # CPU seconds and bytes, measured on photographs of several sizes (docs: benchmarks).
 SWEEP_SECONDS = 1.1e-7
-"""Of a pixel, hypothesis and source."""
+"""Per pixel, hypothesis and source."""
 BASE_MEMORY = 700 * 2**20
 PHOTO_BYTES = 40
 """Per pixel of the largest photograph: decoded, as floats, and as features."""
@@ -45,7 +45,7 @@ VIEW_BYTES = 40
 VOLUME_BYTES = 20
 """Per pixel and hypothesis: the cost volume, its aggregation and a copy."""
 MEMORY_SHARE = 0.5
-"""Share of the machine's memory that views at the same time may take, where --max-memory does not say."""
+"""Share of the machine's memory that simultaneous views may take, unless --max-memory is given."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +143,7 @@ class StereoPredictor:
         depths = self._estimate_depths(scene, views, points, work, progress)
         progress("fusion", 0.0)
         cloud = _fuse(views, depths, points, placed, scene.views, self.stereo)
+        # Results are in the order of the input: views that could not be placed stay None.
         predicted: list[ReconstructedView | None] = [None] * len(scene.views)
         for i, view, depth in zip(placed, views, depths, strict=True):
             predicted[i] = replace(_make_view(scene.views[i], view, depth), pose_guessed=i in sparse.guessed)
@@ -211,7 +212,7 @@ class StereoPredictor:
         return depths
 
     def _check_points(self, sparse: SparseScene) -> None:
-        """Stop where nothing says how far the scene is: a search through all distances takes long and finds chance."""
+        """Stop if the scene's distance is unknown: searching all distances is slow and finds only chance matches."""
         if len(sparse.points) or (self.stereo.near is not None and self.stereo.far is not None):
             return
         if sparse.guessed:

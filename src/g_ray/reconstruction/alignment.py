@@ -17,14 +17,14 @@ class Alignment:
     similarity: Similarity
     cameras: int
     position_rmse: float
-    """Of camera centers, in the unit of the known poses."""
+    """Root mean square error of the camera centers, in the unit of the known poses."""
     position_extent: float
     """Root mean square distance of the known centers from their middle: what position_rmse compares with."""
     rotation_deg: float
     """Mean angle between estimated and known orientations."""
 
     def to_metrics(self) -> dict[str, float]:
-        """Return the agreement by names for people."""
+        """Return the agreement, keyed by display names."""
         return {
             "cameras with known poses": float(self.cameras),
             "position error (RMSE)": self.position_rmse,

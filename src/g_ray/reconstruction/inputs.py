@@ -32,9 +32,9 @@ class PhotoOptions:
     """Which photographs are taken, and how their pixels and cameras are brought together."""
 
     every: int | None = None
-    """Of a video take every n-th frame."""
+    """Take every n-th frame of a video."""
     frames: int | None = None
-    """Of a video take so many frames, evenly spread."""
+    """Take this many frames of a video, evenly spread."""
     upright: bool = True
     """Turn pixels upright by EXIF instead of taking them as stored."""
     resize_calibration: bool = False
@@ -49,7 +49,7 @@ def read_views(
 ) -> list[View]:
     """Find photographs and assign their cameras, in natural order of their names.
 
-    Without calibrations, one beside the photographs is taken, or it is estimated (`find_calibration`).
+    Without calibrations, one found next to the photographs is used, or it is estimated (`find_calibration`).
     """
     photos = find_photos(
         images, every=options.every, frames=options.frames, upright=options.upright, note=report
@@ -75,12 +75,12 @@ def read_views(
     return [replace(view, mask=mask) for view, mask in zip(views, masks, strict=True)]
 
 
-# What users know of a scene beside its cameras
+# What users know about a scene in addition to its cameras
 
 
 @dataclass(frozen=True)
 class KnownGeometry:
-    """What is known of a scene beside its cameras."""
+    """What is known about a scene in addition to its cameras."""
 
     poses: Sequence[Pose | None] = ()
     """`world_from_cam` of views, in one world; the scene is aligned to them and scored with them."""
@@ -135,7 +135,7 @@ def collect_known(
     if metric and (count < 2 or estimated):
         problem = "they are estimated" if estimated else f"{count} of {len(views)} views have one"
         raise ValueError(
-            f"--metric says that known poses are in meters, but {problem}: "
+            f"--metric means that known poses are in meters, but {problem}: "
             "give a calibration with poses, or leave it out"
         )
     kind = "estimated" if estimated else "known"

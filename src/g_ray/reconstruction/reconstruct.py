@@ -312,7 +312,7 @@ def _write_finished(
     work: Path,
     report: Callable[[str], None],
 ) -> None:
-    """Write what an interrupted run has finished, so that it can be looked at, and say how to resume."""
+    """Write what an interrupted run has finished, so that it can be viewed, and report how to resume."""
     prediction = predictor.load_finished(scene, work)
     if prediction is None:
         report(f"\nfinished parts are in {work}; the same command resumes the run")

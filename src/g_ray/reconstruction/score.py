@@ -99,7 +99,7 @@ SCORES = {
 
 
 def score_views(views: Sequence[ReconstructedView], truth: Sequence[View | None]) -> dict[str, float]:
-    """Compute the paper's metrics over the views whose depth is known, by names for people."""
+    """Compute the paper's metrics over the views whose depth is known, keyed by display names."""
     scores, pixels = score_against_truth(views, truth)
     named = {f"{title}, against truth": scores[name] for name, title in SCORES.items()}
     return {**named, "pixels with known depth": float(pixels)}

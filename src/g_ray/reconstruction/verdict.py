@@ -1,4 +1,4 @@
-"""Say how good a reconstruction is: figures, and sentences that put them beside cameras that stand still."""
+"""Report how good a reconstruction is: figures, and sentences that compare them with cameras that stand still."""
 
 import math
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from g_ray.reconstruction.alignment import Alignment
 from g_ray.stereo import DepthMap, StereoOptions, check_consistency, choose_sources
 
 GOOD_SHARE = 0.9
-"""Of the photographs that are placed."""
+"""Share of the photographs that are placed."""
 GOOD_ERROR = 1 / 1000
 """Median reprojection error over the long side of the photograph: 0.6 px of 600."""
 GOOD_COVERAGE = 0.2
-"""Of the pixels that have a depth."""
+"""Share of the pixels that have a depth."""
 AGREEMENT = 0.05
 """Relative difference up to which depths of two views agree, where a model does not compare pictures itself."""
 
@@ -33,7 +33,7 @@ def judge(
     unit: Unit,
     predictor: Predictor,
 ) -> dict[str, Any]:
-    """Return figures by name, "grade" (good, partial, unverified) and "verdict", sentences for people."""
+    """Return figures by name, "grade" (good, partial, unverified) and "verdict", readable sentences."""
     figures: dict[str, Any] = {"model": predictor.NAME, "views": len(scene.views), "placed": len(views)}
     figures |= prediction.figures
     sentences = [_describe_placed(scene, prediction, len(views))]

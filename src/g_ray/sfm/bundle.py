@@ -75,7 +75,7 @@ class PosePrior:
 CG_STEPS = 60
 CG_TOLERANCE = 1e-3
 MAX_STRETCH = 3.0
-"""Near the poles of a panorama pixels are narrow. J is limited to so many times the lens's median resolution."""
+"""Near the poles of a panorama pixels are narrow. J is limited to this multiple of the lens's median resolution."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,6 +157,7 @@ def adjust(
     cost = compute_cost(problem, state, loss_px, prior)
     for _ in range(iterations):
         system = _linearize(problem, state, loss_px, prior)
+        # Levenberg–Marquardt: the damping grows until a step lowers the cost, and shrinks after each success.
         while True:
             proposal = _step(system, problem, state, free, move_points, damping)
             new_cost = compute_cost(problem, proposal, loss_px, prior)

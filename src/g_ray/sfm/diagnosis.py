@@ -163,7 +163,7 @@ def measure_agreement(
 FLIPPED = ((1.0, 0, 0, 0), (0, -1.0, 0, 0), (0, 0, -1.0, 0), (0, 0, 0, 1.0))
 """From OpenGL's camera axes (y up, z backward) to OpenCV's."""
 CLEAR_LEAD = 0.2
-"""A reading of the poses must explain so many more of the matches."""
+"""Another reading of the poses must explain this much more, as a share of the matches."""
 
 
 def explain_contradiction(

@@ -76,7 +76,7 @@ def localize_views(space: Workspace, scene: SparseScene, missing: Sequence[int])
 
 
 def _append(scene: SparseScene, view: View) -> SparseScene:
-    """The scene with one more view that has no pose yet."""
+    """Return the scene with one more view that has no pose yet."""
     rig = scene.rig
     return replace(
         scene,
@@ -97,7 +97,7 @@ def _localize(
     known: dict[int, tuple[Tensor, Features]],
     options: SfMOptions,
 ) -> SparseScene:
-    """The scene with a pose and observations of one view, or with a reason."""
+    """Return the scene with a pose and observations of one view, or with a reason."""
     rows, points = match_scene(features, known, options)
     pose, inliers, reason = _estimate_pose(pycolmap, scene, lens, features, rows, points, options)
     poses, reasons, tracks = list(scene.poses), list(scene.reasons), scene.tracks
@@ -116,11 +116,13 @@ def _estimate_pose(
     points: Int[Tensor, "match"],
     options: SfMOptions,
 ) -> tuple[Pose | None, Tensor, str | None]:
-    """The pose, which matches agree with it, and why there is none."""
+    """Return the pose and the matches that agree with it, or the reason why there is none."""
     nothing = torch.zeros(0, dtype=torch.int64)
     if len(rows) < MIN_INLIERS:
         return None, nothing, f"only {len(rows)} of its features match points of the scene"
     places, _ = lens.convert_pixels(features.pixels[rows.numpy()])
+    # RANSAC measures errors in COLMAP's lens, a panorama where COLMAP lacks the true one, with a loose limit. The pose
+    # is then adjusted in the true lens, which also decides which matches agree with it.
     settings = pycolmap.AbsolutePoseEstimationOptions()
     settings.ransac.max_error = 2 * MAX_ERROR_PX
     settings.ransac.random_seed = options.seed
@@ -148,7 +150,7 @@ def _estimate_pose(
 def match_scene(
     features: Features, known: dict[int, tuple[Tensor, Features]], options: SfMOptions
 ) -> tuple[Int[Tensor, "match"], Int[Tensor, "match"]]:
-    """Features of a photograph and the points they show: what most views of the scene say."""
+    """Features of a photograph and the points they show, by a majority vote of the scene's views."""
     if not len(features):
         return torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
     votes: dict[int, dict[int, int]] = {}
@@ -307,7 +309,7 @@ def _select_tracks(
 
 
 def _adjust_guesses(space: Workspace, scene: SparseScene, fixed: Sequence[int]) -> tuple[SparseScene, str]:
-    """Adjust all but the fixed views if held-out tracks then fit better, drop what does not fit, and say so."""
+    """Adjust all but the fixed views if held-out tracks then fit better, drop what does not fit, and describe that."""
     outcome = f"{len(scene.points)} tracks reach them, too few to adjust them"
     seen = scene.count_observations()
     # A view without features would drift freely, so it stays where the guess puts it.

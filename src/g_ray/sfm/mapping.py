@@ -20,12 +20,12 @@ from g_ray.sfm.sparse_scene import SparseScene, Tracks, drop_weak_tracks
 from g_ray.sfm.workspace import Report, Workspace, convert_pose
 
 FEW_VIEWS = 4
-"""Up to so many views, points that only two of them see are kept."""
+"""With at most this many views, points that only two of them see are kept."""
 
 
 @dataclass(frozen=True)
 class Level:
-    """How much evidence mapping asks for."""
+    """How much evidence mapping requires."""
 
     first_inliers: int
     """Matches of the first pair."""
@@ -35,7 +35,7 @@ class Level:
     """Points that a further view must see."""
     inlier_ratio: float
     min_angle_deg: float
-    """Between the rays of a point."""
+    """Smallest angle between the rays of a point."""
 
 
 LEVELS = (
@@ -165,7 +165,7 @@ def make_posed_model(space: Workspace, poses: Sequence[Pose | None]) -> Any:
 
 
 def convert_model(space: Workspace, model: Any) -> SparseScene:
-    """COLMAP's model as a scene, with pixels of the original images; observations that the true lens rejects go."""
+    """Convert COLMAP's model to pixels of the original images, and drop observations that the true lens rejects."""
     poses: list[Pose | None] = [None] * len(space.views)
     numbers = {number: row for row, number in enumerate(model.points3D)}
     points = np.array([point.xyz for point in model.points3D.values()]).reshape(-1, 3)
@@ -179,6 +179,7 @@ def convert_model(space: Workspace, model: Any) -> SparseScene:
         seen = [(i, numbers[p.point3D_id]) for i, p in enumerate(image.points2D) if p.has_point3D()]
         rows, owners = np.array(seen, dtype=np.int64).reshape(-1, 2).T.copy()
         features = space.features[index]
+        # COLMAP does not extract colors here (see `make_mapping_options`): points take those of their features.
         colors[owners] = features.colors[rows]
         parts.append(
             Tracks(
@@ -218,7 +219,7 @@ def _read_pose(image: Any) -> Pose:
 def make_track_scene(
     space: Workspace, geometries: Mapping[Pair, Any], poses: Sequence[Pose | None]
 ) -> SparseScene:
-    """All tracks of views with poses, their points triangulated with these, whether they fit or not."""
+    """Make a scene of all tracks of views with poses, triangulated with these, whether they fit or not."""
     posed = {index for index, pose in enumerate(poses) if pose is not None}
     usable = {pair: geometry for pair, geometry in geometries.items() if posed.issuperset(pair)}
     view, row, point = connect_features(space, usable)
@@ -232,6 +233,7 @@ def make_track_scene(
     count = int(point.max()) + 1 if len(point) else 0
     colors = torch.zeros(count, 3, dtype=torch.uint8)
     colors[tracks.point] = torch.from_numpy(_gather([part.colors for part in features], view, row))
+    # The identity only fills the rows of views without a pose: no track refers to them.
     eye = torch.eye(4, dtype=torch.float64)
     cam_from_world = torch.stack([eye if pose is None else pose.cam_from_world for pose in poses])
     cameras = tuple(view.camera for view in space.views)

@@ -26,7 +26,7 @@ from g_ray.sfm.sfm_options import MAX_ERROR_PX, WORKING_SIZE, SfMOptions
 from g_ray.sfm.sparse_scene import ScaleEstimate, SparseScene
 
 CLIP_PX = 20.0
-"""Errors beyond count as this much, so that single wrong matches do not decide."""
+"""Larger errors count as this much, so that single wrong matches do not dominate."""
 INTERVAL = 1.96
 """Standard deviations on either side of a 95 % interval."""
 COARSE_LOSSES = (20.0, 5.0)
@@ -34,7 +34,7 @@ COARSE_LOSSES = (20.0, 5.0)
 MIN_NOISE_PX = 0.1
 """Poses are not taken for more precise than this, however well the pictures agree with them."""
 MIN_HELD_OUT = 10
-"""Points without which nothing can be said about an improvement."""
+"""Fewest held-out points from which an improvement can be judged."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class Refinement:
     before_px: float
     """Mean reprojection error of the held-out tracks, in original pixels, with the given poses …"""
     after_px: float
-    """… and with the refined ones. Both times the points are triangulated anew."""
+    """… and with the refined ones. In both cases the points are triangulated again."""
     held_out: int
     """Tracks that were not used."""
 
@@ -68,8 +68,8 @@ def refine(
     with the given one, so that its place, and its scale where no rig fixes it, stay. `coarse` first pulls together
     tracks with errors of many pixels.
 
-    Poses that were `measured` by other means are evidence beside the pictures: leaving them costs what their own noise
-    makes of it, as the reprojection error of the held-out tracks shows it (see `PosePrior`).
+    Poses `measured` by other means are evidence in addition to the pictures: moving away from them is penalized
+    according to their noise, which is estimated from the reprojection error of the held-out tracks (see `PosePrior`).
     """
     options = options or SfMOptions()
     if len(scene.registered) < 2:
@@ -87,11 +87,13 @@ def refine(
     before = _measure_held_out(scene, scene, problem, frames, held, options)
     prior = _make_prior(scene, frames, before) if measured else None
     moved = scene
+    # A wide loss first: with the final one, tracks with large errors would be treated as outliers and pull too little.
     for factor in (*COARSE_LOSSES, 1.0) if coarse else (1.0,):
         moved = adjust_scene(moved, problem, frames, options, ~held, fixed, factor, prior)
     after = _measure_held_out(scene, moved, problem, frames, held, options)
     kept = after < before
     if kept:
+        # Held-out points were not adjusted together with the poses.
         scene = retriangulate(moved, problem, frames, options)
     return Refinement(scene, kept, before, after, int(held.sum()))
 
@@ -101,7 +103,7 @@ def refine(
 
 @dataclass(frozen=True, eq=False)
 class Frames:
-    """Which views move together: frame of each view, and where its camera stands on it."""
+    """Groups of views that move together: the frame of each view, and where its camera is mounted on it."""
 
     frame_of_view: Int[Tensor, "view"]
     cam_from_frame: Float[Tensor, "view 4 4"]
@@ -123,7 +125,7 @@ class Frames:
 
 
 def arrange_frames(scene: SparseScene) -> Frames:
-    """One frame an instant of the scene's rig, and one a view outside of it."""
+    """Make one frame per instant of the scene's rig, and one per view outside of it."""
     rig: Rig | None = scene.rig
     keys: dict[tuple[str, str], int] = {}
     frame_of_view, mounts = [], []
@@ -153,11 +155,11 @@ def adjust_scene(
     loss_factor: float = 1.0,
     prior: PosePrior | None = None,
 ) -> SparseScene:
-    """Move poses and the used points to where the used tracks fit best; the world stays in its place."""
+    """Move poses and the used points to where the used tracks fit best; the world does not move."""
     start = frames.compute_frame_poses(scene)
     free = torch.zeros(frames.count, dtype=torch.bool)
     free[frames.frame_of_view[list(scene.registered)]] = True
-    # Something has to hold the world in its place: a prior does so by itself.
+    # The gauge has to be fixed: a prior does so by itself, otherwise one view stays.
     stay = list(fixed) or ([] if prior is not None else [scene.registered[0]])
     free[frames.frame_of_view[stay]] = False
     state = adjust(
@@ -187,7 +189,7 @@ def retriangulate(scene: SparseScene, problem: Problem, frames: Frames, options:
 
 
 def estimate_scale(scene: SparseScene, options: SfMOptions) -> ScaleEstimate | None:
-    """How well the rig's baselines fix the scale of a scene; None without a rig whose cameras are apart."""
+    """Estimate how well the rig's baselines fix the scale of a scene; None without a rig whose cameras are apart."""
     if scene.rig is None or scene.rig.baseline == 0 or not len(scene.points):
         return None
     frames = arrange_frames(scene)
@@ -215,7 +217,7 @@ def _make_prior(scene: SparseScene, frames: Frames, error_px: float) -> PosePrio
 
 
 def _align(scene: SparseScene, poses: Pose) -> Similarity:
-    """From the refined world to the given one. A rig fixes the scale: then only place and orientation change."""
+    """Fit a similarity from the refined world to the given one; where a rig fixes the scale, it is rigid."""
     rows = torch.tensor(scene.registered)
     target = scene.stack_poses()
     try:

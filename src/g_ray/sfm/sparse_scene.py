@@ -71,13 +71,13 @@ class PoseAgreement:
     matches: int
     """Matches that agree with some relative pose of their pair."""
     match_share: float
-    """Of these, the share within the error limit of the epipolar lines of the given poses, in front of both cameras."""
+    """Share of the matches within the error limit of the given poses' epipolar lines, in front of both cameras."""
     match_median_px: float
     """Median distance to the epipolar line."""
     observations: int
     """Observations in tracks: features that are connected by matches."""
     track_share: float
-    """Of these, the share within the error limit of the point that fits the track and the given poses best."""
+    """Share of the observations within the error limit of the point that best fits the track and the given poses."""
     track_median_px: float
     """Median reprojection error of these points."""
     view_shares: tuple[float, ...]
@@ -142,7 +142,7 @@ class SparseScene:
         return torch.bincount(self.tracks.view, minlength=len(self.names))
 
     def compute_statistics(self) -> dict[str, float]:
-        """Figures that say how good the scene is."""
+        """Compute quality figures of the scene."""
         errors = self.compute_errors_px()
         points = max(1, len(self.points))
         return {
@@ -203,6 +203,7 @@ FORMAT = "g-ray-sparse-scene"
 
 def save_scene(scene: SparseScene, folder: Path) -> None:
     """Write a scene; the file that `load_scene` looks for is written last."""
+    # Views that share a camera object share a lens: it is written once, so that they share it again when loaded.
     lenses: dict[int, Camera] = {id(camera): camera for camera in scene.cameras}
     order = list(lenses)
     named = [View(f"lens {index}", camera) for index, camera in enumerate(lenses.values())]

@@ -56,7 +56,7 @@ from g_ray.sfm.workspace import (
 GOOD_AGREEMENT = 0.7
 """Poses that explain a smaller share of the matches are noted."""
 GOOD_MATCHES, FURTHER_STARTS = 0.9, 4
-"""Models that explain a smaller share of the matches are mapped again, from so many other first pairs."""
+"""Models that explain less than this share of the matches are mapped again, from up to this many other first pairs."""
 GuessPoses = Callable[[], Sequence[Pose]]
 """Returns poses of all photographs in some world of its own."""
 
@@ -79,7 +79,7 @@ def reconstruct_cameras(
     registered have a reason and the rest is finished; ValueError where nothing can be reconstructed at all. The
     first registered view is not special: the world is COLMAP's, up to a similarity, or in the rig's unit where a
     rig with a baseline is given. With a `work_folder` features and matches are stored, and an interrupted run
-    continues. Where matching does not place all photographs, `guess_poses` is asked for poses of all of them, in
+    continues. Where matching does not place all photographs, `guess_poses` is called for poses of all of them, in
     any world (see `g_ray.sfm.localization`).
     """
     options, report = options or SfMOptions(), report or ignore_progress
@@ -101,10 +101,12 @@ def reconstruct_cameras(
         except NothingMatches as error:
             if guess_poses is None:
                 raise
+            # Without registered views there is no world to align the guesses with: they become the poses of all views.
             empty = make_empty_scene(views, [None] * len(views), (*notes, str(error)))
             return start_from_guesses(space, geometries, empty, guess_poses())
         scene = convert_model(space, models[0])
         scene = replace(scene, rig=rig, notes=(*notes, *_describe_groups(space, models)))
+        # Lenses that COLMAP lacks were given to it as panoramas, whose pixels weigh errors differently.
         if not all(lens.is_native for lens in space.lenses):
             scene = _polish(space, scene)
         reasons = explain_missing(space, geometries, scene.registered)
@@ -147,9 +149,9 @@ def triangulate(
 ) -> SparseScene:
     """Compute sparse points with the poses of the views, which are kept as they are.
 
-    `agreement` of the scene says how well the poses explain the pictures; ValueError if they contradict them
+    `agreement` of the scene measures how well the poses explain the pictures; ValueError if they contradict them
     (`SfMOptions.min_agreement`). Views whose pose is None are localized in the result; where
-    that fails, `guess_poses` is asked as in `reconstruct_cameras`.
+    that fails, `guess_poses` is called as in `reconstruct_cameras`.
     """
     options, report = options or SfMOptions(), report or ignore_progress
     views = prepare_views(views)
@@ -158,7 +160,7 @@ def triangulate(
     with open_workspace(views, None, options, work_folder, report) as space:
         geometries = read_two_view_geometries(space)
         if not geometries:
-            # Poses are known, so that stereo can do without points if it is told the range of depth.
+            # Poses are known, so stereo can work without points if the depth range is given.
             return make_empty_scene(views, exact, (*notes, NO_MATCHES))
         check_matches(space, geometries)
         agreement = measure_agreement(space, geometries, exact)
@@ -238,7 +240,7 @@ def open_workspace(
 
 
 def make_lenses(pycolmap: Any, views: Sequence[View], options: SfMOptions) -> list[ColmapLens]:
-    """One a camera object."""
+    """Make one lens per camera object."""
     cameras = {id(view.camera): view.camera for view in views}
     made = {key: make_colmap_lens(pycolmap, camera, WORKING_SIZE) for key, camera in cameras.items()}
     return [made[id(view.camera)] for view in views]
@@ -247,8 +249,8 @@ def make_lenses(pycolmap: Any, views: Sequence[View], options: SfMOptions) -> li
 def _map_consistently(space: Workspace, geometries: Mapping[Pair, Any], report: Report) -> list[Any]:
     """Map the views, again from other first pairs where the model contradicts the matches.
 
-    Two relative poses may explain a pair alike, if its scene is flat or a lens is narrow. A model that starts from the
-    wrong one can contain all views, but it explains fewer of the verified matches.
+    Two relative poses may explain a pair equally well, if its scene is flat or a lens is narrow. A model that starts
+    from the wrong one can contain all views, but it explains fewer of the verified matches.
     """
     models = map_views(space, report)
     if not models or len(space.views) > space.options.exhaustive_views:
@@ -289,7 +291,7 @@ def _describe_failure(space: Workspace, geometries: Mapping[Pair, Any]) -> str:
 
 
 def _describe_groups(space: Workspace, models: Sequence[Any]) -> list[str]:
-    """Name groups of views that hang together but not with the rest."""
+    """Name groups of views that are connected with each other but not with the rest."""
     used = set(_list_views(models[0]))
     notes = []
     for model in models[1:]:
@@ -349,6 +351,7 @@ def _judge_agreement(
     if agreement.share < GOOD_AGREEMENT:
         advice = f"; it looks as if {hint}" if hint else ""
         notes.append(f"the given poses explain the pictures badly: {figures}{advice}")
+    # Good agreement of all views together can hide single wrong poses, so these are named in any case.
     bad = [
         view.name
         for view, share in zip(views, agreement.view_shares, strict=True)

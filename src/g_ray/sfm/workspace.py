@@ -98,7 +98,7 @@ def _collect_bytes(part: Image | Mask | Tensor | None) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class Workspace:
-    """What COLMAP reads: views, their lenses and features, and a database beside them."""
+    """What COLMAP reads: views, their lenses and features, and the database with their matches."""
 
     pycolmap: Any
     folder: Path
@@ -184,7 +184,7 @@ def make_verification_options(space: Workspace) -> Any:
     verification.ransac.max_error = MAX_ERROR_PX
     verification.ransac.random_seed = space.options.seed
     verification.compute_relative_pose = True
-    # A mask says what does not move with the world; a guess from the picture's border would be wrong for fisheyes.
+    # Masks exclude what does not move with the world; a guess from the picture's border would be wrong for fisheyes.
     verification.detect_watermark = False
     return verification
 
@@ -284,7 +284,7 @@ def make_rigs(space: Workspace, cameras: Sequence[int]) -> list[Any]:
 
 
 def make_frames(space: Workspace, cameras: Sequence[int]) -> list[Any]:
-    """One frame an instant of the rig, and one a view outside of it."""
+    """Make one frame per instant of the rig, and one per view outside of it."""
     pycolmap = space.pycolmap
     groups: dict[tuple[int, str], list[int]] = {}
     for index, camera in enumerate(cameras):

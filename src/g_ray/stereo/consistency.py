@@ -231,6 +231,7 @@ def _fuse_view(
             total += values[row, column] * share
         weight, count = weight + share[:, 0], count + agrees
         claims.append((other, row, column, agrees))
+    # Pixels are claimed only now: points with too few views are dropped, and leave their pixels to later views.
     keep = count >= min_views
     used[index][start] = keep
     for other, row, column, agrees in claims:
@@ -262,7 +263,7 @@ def _find_partners(
     distance = local.norm(dim=-1).float()
     close = (depth.ray_depth[row, column] - distance).abs() <= options.max_depth_error * distance
     agrees = seen & close & depth.valid[row, column] & ~used[row, column]
-    # Of several points on one pixel the first takes it.
+    # If several points fall on one pixel, the first takes it.
     order = torch.arange(len(points), device=points.device)
     place = row * width + column
     first = torch.full((height * width,), len(points), device=points.device)

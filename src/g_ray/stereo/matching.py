@@ -29,7 +29,7 @@ class SourceImage:
     def sample(
         self, pixels: Float[Tensor, "n h w 2"], imaged: Bool[Tensor, "n h w"]
     ) -> tuple[Float[Tensor, "n h w"], Bool[Tensor, "n h w"]]:
-        """Interpolate bilinearly among usable pixels, and tell where there are any.
+        """Interpolate bilinearly among usable pixels, and return where there are any.
 
         Masked pixels and the outside have weight zero; dividing by the sampled weight renormalizes.
         """
@@ -213,6 +213,7 @@ def _add_paths(
         stepped = state + small
         torch.minimum(best[:, 1:], stepped[:, :-1], out=best[:, 1:])
         torch.minimum(best[:, :-1], stepped[:, 1:], out=best[:, :-1])
+        # Subtracting the lowest cost, the same for all hypotheses of a pixel, keeps path costs from growing.
         state = best.sub_(lowest).add_(costs[row])
         total[row] += state.sum(0)
 

@@ -14,7 +14,7 @@ GOOD_ANGLE_DEG = (5.0, 20.0)
 """Triangulation angles that are wide enough for precise depth and narrow enough for patches to look alike."""
 POINTS_PER_VIEW = 2000
 MIN_SHARED = 8
-"""Fewer shared points are taken for false matches."""
+"""Fewer shared points are treated as false matches."""
 MIN_DIVERSITY = 0.2
 """Weight of a source that stands where another one does."""
 GUESSED_RANGE = (2.0, 1000.0)

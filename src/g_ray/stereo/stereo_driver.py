@@ -56,6 +56,7 @@ def _estimate(
         near, far = choose_range(views, points, index, options)
         return sweep_view(views[index], [views[j] for j in sources[index]], near, far, options)
 
+    # Stored maps are unchecked: consistency depends on the maps of all views, so it is computed at the end.
     depths = {}
     if finished is not None:
         stored = ((index, finished.get(index)) for index in range(len(views)))

@@ -24,7 +24,7 @@ class StereoOptions:
     far: float | None = None
     """Largest ray distance; None derives it as `near`."""
     noise: float = 0.002
-    """Standard deviation of image noise, of full scale 1. Texture weaker than this is no texture."""
+    """Standard deviation of image noise, at a full scale of 1. Weaker texture does not count as texture."""
     small_penalty: float = 0.15
     """Aggregation: cost of a step to a neighboring hypothesis between adjacent pixels."""
     large_penalty: float = 2.0

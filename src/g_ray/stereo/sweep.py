@@ -29,19 +29,19 @@ MAX_COST = 0.3
 ANCHOR = 0.15
 """Refinement: score that it costs to leave the aggregated estimate by one step, and four times that by two."""
 BAND = 8
-"""At full resolution so many steps to either side of a half-resolution estimate are tried."""
+"""Steps tried at full resolution to either side of a half-resolution estimate."""
 NEARBY = ((0, 2), (0, -2), (2, 0), (-2, 0))
 """Offsets of pixels whose estimates a pixel may take over, if its score improves by PROPAGATION_MARGIN."""
 PROPAGATION_MARGIN = 0.02
 FINE_STEPS, FINE_PER_STEP, FINE_WINDOW = 3, 3, 5
-"""Refinement tries so many steps to either side, so many of which make one step of the sweep, and averages their
-scores over a square of this side."""
+"""Refinement tries FINE_STEPS steps to either side, FINE_PER_STEP of which make one step of the sweep, and averages
+their scores over a square with sides of FINE_WINDOW pixels."""
 SUPPORT_WINDOW, SUPPORT_STEPS = 5, 2
 """Side of the neighborhood, and steps that do not count as another hypothesis."""
 SUPPORT_LOGIT, SCORE_LOGIT, BASE_LOGIT = 30.0, 1.0, -1.0
 """Confidence is the logistic function of SUPPORT_LOGIT × support + SCORE_LOGIT × score + BASE_LOGIT."""
 TEXTURE_NOISE = 2.0
-"""Candidates need texture of so many times the noise."""
+"""Smallest texture of a candidate, as a multiple of the noise."""
 LUMA = (0.299, 0.587, 0.114)
 
 
@@ -181,8 +181,8 @@ class SweepScorer:
     def fill_volume(self, start: Float[Tensor, "h w"], step: float, count: int) -> Float[Tensor, "h d w"]:
         """Costs 1 − score of the inverse distances start, start + step, …
 
-        They are capped: where a surface is occluded all hypotheses are wrong, the best of them too, and their
-        order must not weigh more than what the neighbors say.
+        They are capped: where a surface is occluded all hypotheses are wrong, even the best, and their order must
+        not outweigh the neighbors.
         """
         height, width = self.gray.shape
         volume = self.gray.new_empty(height, count, width)

@@ -138,7 +138,7 @@ def _grow(
         for step in (-1, 1):
             first, second = pixels.roll(step, dim), pixels.roll(2 * step, dim)
             both = known.roll(step, dim) & known.roll(2 * step, dim)
-            # What rolled in from the opposite border is no neighbor.
+            # Pixels rolled in from the opposite border are not neighbors.
             both.narrow(dim, 0 if step > 0 else both.shape[dim] - 2, 2).fill_(False)
             total += torch.where(both[..., None], 2 * first - second, 0.0)
             count += both

@@ -88,7 +88,7 @@ class TrainedCard:
 
 
 def read_card(path: Path) -> TrainedCard:
-    """Read the card of weights that `g-ray train` has written; ValueError in one line if it has none of synthesis."""
+    """Read the card of weights that `g-ray train` has written; ValueError in one line if it has none for synthesis."""
     recipe = read_recipe_document(path)
     if recipe.get("kind") != KIND:
         raise ValueError(f"{path} is a {recipe.get('kind')}: give weights of a novel-view synthesis recipe")

@@ -40,7 +40,7 @@ class Answer:
     ray_deg: tuple[float, float]
     point: Float[Tensor, "3"] | None
     maps: dict[str, list[Tensor]]
-    """By kind, [row, column] per view; NaN where no ray reaches the patch."""
+    """Maps by kind, [row, column] per view; NaN where no ray reaches the patch."""
     landing_px: list[tuple[float, float] | None]
     """Per view, the projection of the point into the photograph; occlusion is not checked."""
 

@@ -81,7 +81,7 @@ class Check:
         def adapt(scene: PosedScene) -> PosedScene:
             return reading.apply_to(scene if self.masks is None else add_masks(scene, self.masks))
 
-        line, terminal = ProgressLine(beside_output=True), sys.stderr.isatty()
+        line, terminal = ProgressLine(on_stderr=True), sys.stderr.isatty()
         for number, folder in enumerate(folders):
             if len(folders) > 1 and (terminal or (number and number % SELDOM == 0)):
                 line(f"scene {number + 1} of {len(folders)}: {folder.name}")

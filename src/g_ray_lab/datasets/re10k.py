@@ -172,7 +172,7 @@ class ChunkClips(Clips):
         where = f"{path}, clip {key}"
         if table is None:
             raise ValueError(
-                f"{path} has no clip {key}, though index.json says so: download or convert it again"
+                f"{path} has no clip {key}, although index.json lists it: download or convert it again"
             )
         if isinstance(table, str):
             raise ValueError(f"{where}: {table}")

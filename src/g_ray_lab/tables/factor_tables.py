@@ -29,7 +29,7 @@ FACTOR_SCENES = 128
 """Test scenes of the small scale."""
 PAPER_LPIPS = 0.5
 DISTINCT = (64, 512)
-"""Training scenes of nvs-plucker, besides new ones at every step."""
+"""Training scenes of nvs-plucker, in addition to new ones at every step."""
 
 
 @dataclass(frozen=True)

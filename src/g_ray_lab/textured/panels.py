@@ -50,7 +50,7 @@ def make_panel(
 ) -> Mesh:
     """Make a flat grid, corner + s · along + t · up for unit vectors, that shows `material` at its size.
 
-    `steps` are the values of s and t. Of the cells between them only those in `keep` are made. The front side, which
+    `steps` are the values of s and t. Only the cells between them that are in `keep` are made. The front side, which
     sees along × up towards it, is lit like the back side.
     """
     s, t = np.meshgrid(*steps, indexing="xy")

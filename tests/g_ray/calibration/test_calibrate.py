@@ -86,7 +86,7 @@ def test_what_is_not_used_is_said(tmp_path, imagine):
     said.clear()
     half_turn = imagine("t.jpg", orientation=3)
     assign_cameras([half_turn], camera_file(tmp_path / "one.json"), report=said.append)
-    assert len(said) == 1 and "turned upright as EXIF says" in said[0]
+    assert len(said) == 1 and "turned upright according to EXIF" in said[0]
 
 
 def test_sizes(tmp_path, imagine):
@@ -186,7 +186,7 @@ def test_exif_by_the_focal_plane_and_after_scaling(shoot, imagine):
     assert focal(shoot("c.jpg", (640, 480), {**tags, 274: 6})) == pytest.approx(1000.0)
     with pytest.raises(ValueError, match=r"d.jpg: it is 480×480, but was taken at 640×480"):
         focal(shoot("d.jpg", (480, 480), tags))
-    with pytest.raises(ValueError, match="in millimetres, but not the sensor's size"):
+    with pytest.raises(ValueError, match="in millimeters, but not the sensor's size"):
         focal(shoot("e.jpg", (640, 480), {37386: 10.0}))
 
 
@@ -196,7 +196,7 @@ def test_exif_by_the_focal_plane_and_after_scaling(shoot, imagine):
 @pytest.mark.parametrize(
     ("camera", "text"),
     [
-        (Pinhole.make(640, 480, fx=24.0, fy=24.0, cx=320.0, cy=240.0), "in millimetres or normalised"),
+        (Pinhole.make(640, 480, fx=24.0, fy=24.0, cx=320.0, cy=240.0), "in millimeters or normalized"),
         (Pinhole.make(640, 480, fx=60000.0, fy=60000.0, cx=320.0, cy=240.0), "too long"),
         (Pinhole.make(640, 480, fx=500.0, fy=90.0, cx=320.0, cy=240.0), "fx = 500 and fy = 90"),
         (Pinhole.make(640, 480, fx=500.0, fy=500.0, cx=800.0, cy=240.0), "cx = 800 lies outside"),

@@ -61,7 +61,7 @@ def test_where_the_size_cannot_tell_photos_are_upright_and_scene_folders_as_stor
         find_photos([path]), camera_file(tmp_path / "c.json", STORED), report=reports.append
     )
     assert torch.equal(view.load_image(), expected_pixels(path, upright=True))
-    assert "turned upright as EXIF says" in reports[0]
+    assert "turned upright according to EXIF" in reports[0]
     folder = nerfstudio_scene(path.parent, path.name, STORED)
     stored = expected_pixels(path, upright=False)
     assert torch.equal(read_scene(folder).views[0].load_image(), stored)

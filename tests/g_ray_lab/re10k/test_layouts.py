@@ -113,7 +113,7 @@ def nan_pose():
 
 DAMAGED = {
     "not a list": ({"key": "a"}, "is not a chunk of RealEstate10K"),
-    "other clip": (chunk(key="b"), r"has no clip a, though index\.json says so"),
+    "other clip": (chunk(key="b"), r"has no clip a, although index\.json lists it"),
     "no cameras": (chunk(cameras=None), r"cameras must be a tensor \[frame, 18\]"),
     "short cameras": (chunk(cameras=torch.zeros(3, 16)), r"cameras must be a tensor \[frame, 18\]"),
     "one picture short": (chunk(images=[torch.zeros(9, dtype=torch.uint8)]), "1 pictures but 3 cameras"),

@@ -1,6 +1,6 @@
 """Estimate calibrations from the photos themselves: `--calibration estimate[:NAME[:fisheye or :pinhole]]`.
 
-All but COLMAP's and VGGT's are adapters to packages that people install themselves. There is no
+All but COLMAP's and VGGT's are adapters to packages that users install themselves. There is no
 single-image estimator of our own here.
 """
 

@@ -66,7 +66,7 @@ class ColmapEstimator(Estimator):
 
     def _run_colmap(self, pycolmap: Any, groups: list[list[Photo]], folder: Path) -> Any:
         images, database = folder / "images", folder / "database.db"
-        # A start without a model is no error; that none has one is said below.
+        # A start without a model is not an error; only if all fail is an error raised below.
         pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
         for number, group in enumerate(groups):
             for index, photo in enumerate(group):
@@ -163,7 +163,7 @@ def _has_likely_distortion(camera: Any) -> bool:
 
 
 def _set_focal_lengths(pycolmap: Any, database: Path, start: float) -> None:
-    """Set the focal lengths, over the longer side, that EXIF does not tell."""
+    """Set the focal lengths, over the longer side, that EXIF lacks."""
     with pycolmap.Database.open(database) as opened:
         for camera in opened.read_all_cameras():
             if not camera.has_prior_focal_length:

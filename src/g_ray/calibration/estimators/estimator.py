@@ -39,7 +39,7 @@ class Estimator(ABC):
         """
 
     def import_package(self, module: str) -> Any:
-        """Import a module of the estimator's package when it is first needed; OSError says how to install it."""
+        """Import a module of the estimator's package when it is first needed; raises OSError naming what to install."""
         try:
             return importlib.import_module(module)
         except ImportError as error:

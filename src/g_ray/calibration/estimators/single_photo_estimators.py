@@ -1,4 +1,4 @@
-"""Estimators that see one photo at a time, each an adapter to a package that people install themselves."""
+"""Estimators that see one photo at a time, each an adapter to a package that users install themselves."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -43,7 +43,7 @@ def _estimate_camera(model: Any, photo: Photo) -> Camera:
 
 # AnyCalib (Tirado-Garín and Civera 2025)
 #
-# Parameters are for the image as it is given, with pixel centres at +0.5, as here. A fit that fails comes back as
+# Parameters are for the image as it is given, with pixel centers at +0.5, as here. A fit that fails comes back as
 # ones with `success` False.
 
 
@@ -80,7 +80,7 @@ class AnyCalibEstimator(Estimator):
 
 # UniK3D (Piccinelli et al. 2025)
 #
-# Images go in with values from 0 to 255, rays come out at the image's size for pixel centres at +0.5, as here. The
+# Images go in with values from 0 to 255, rays come out at the image's size for pixel centers at +0.5, as here. The
 # network ignores what it should use unless it is in eval mode.
 
 

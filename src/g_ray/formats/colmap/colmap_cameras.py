@@ -33,7 +33,7 @@ class Model(NamedTuple):
     number: int
     """Its id in binary files."""
     parameters: str
-    """In COLMAP's order, by our names; f stands for fx and fy."""
+    """Parameters in COLMAP's order, by our names; f stands for fx and fy."""
     ours: type[Camera]
 
 
@@ -153,7 +153,7 @@ class ColmapLens:
     width: int
     height: int
     pixels_per_rad: float
-    """Of the working image."""
+    """Angular resolution of the working image."""
 
     @property
     def is_native(self) -> bool:

@@ -21,7 +21,7 @@ from g_ray.runtime.files import write_atomically
 Part = TypeVar("Part")
 
 NO_POINT = -1
-"""In `point_ids`: the pixel belongs to no 3D point."""
+"""Entry of `point_ids` for a pixel without a 3D point."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def _read_binary_points(path: Path) -> dict[int, RawPoint]:
     file, points = _ByteReader(path), {}
     for _ in range(file.read_count()):
         number, *position, red, green, blue, error = file.read_struct("Q3d3Bd")
-        file.read_struct(f"{8 * file.read_count()}x")  # the track: images say the same
+        file.read_struct(f"{8 * file.read_count()}x")  # the track, which the images repeat
         points[number] = RawPoint(tuple(position), (red, green, blue), error)
     file.check_end()
     return points

@@ -149,7 +149,7 @@ def _collect_notes(folder: Path, place: Path) -> tuple[str, ...]:
     others = [path for path in sorted(place.parent.glob("*")) if path != place and is_model(path)]
     if not others or place == folder:
         return ()
-    return (f"{place} is read; {len(others)} further models beside it are not",)
+    return (f"{place} is read; {len(others)} other models next to it are not",)
 
 
 # A model as a calibration
@@ -252,7 +252,7 @@ def _make_builder(raw: RawCamera):
 
 
 def _find_file(path: Path) -> Path | None:
-    """Return the file of cameras at a path, unless there are images beside it: then it is a whole model."""
+    """Return the file of cameras at a path, unless there are images next to it: then it is a whole model."""
     folder = path if path.is_dir() else path.parent
     if is_model(folder):
         return None

@@ -39,7 +39,7 @@ class PeerCard:
     weights: str
     """Hugging Face id or file that is loaded without --weights."""
     license: str
-    """Of the weights."""
+    """License of the weights."""
     lenses: Lenses = "pinhole"
     calibration: Calibration = "no"
     poses: Poses = "no"
@@ -53,7 +53,7 @@ class PeerCard:
     """What it takes of a calibration, where that is less than all of it."""
 
     def describe_inputs(self) -> str:
-        """Say in a few words what it takes beside photographs."""
+        """Describe in a few words what it takes in addition to photographs."""
         if self.calibration == "no":
             taken = []
         elif self.calibration == "with poses":
@@ -212,7 +212,7 @@ PEERS: dict[str, PeerCard] = {
 
 
 def make_peer(name: str, settings: ModelSettings) -> "PeerPredictor":
-    """Load a peer by its name; OSError says what must be installed."""
+    """Load a peer by its name; raises OSError naming the missing package."""
     from g_ray.predictors.peers.peer_predictor import PeerPredictor
 
     card = PEERS[name]

@@ -27,25 +27,25 @@ class PeerImage:
     """An image as a peer sees it. Camera and pose are there if it is to use them."""
 
     image: Float[Tensor, "3 h w"]
-    """In [0, 1]."""
+    """Pixel values in [0, 1]."""
     camera: Camera | None = None
-    """At this size; pixels count from the corner, centers are at +0.5."""
+    """The lens at this size; pixels count from the corner, centers are at +0.5."""
     pose: Pose | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class PeerView:
-    """What a peer says of one image."""
+    """A peer's prediction for one image."""
 
     depth: Float[Tensor, "h w"]
-    """z or distance along the ray, as the adapter's `KIND` says; not positive or not finite where there is none."""
+    """z or distance along the ray, depending on the adapter's `KIND`; not positive or not finite where unknown."""
     confidence: Float[Tensor, "h w"]
     pose: Pose | None = None
     """None from peers that see single photographs."""
     camera: Camera | None = None
     """The lens that it found; None if it finds none."""
     valid: Bool[Tensor, "h w"] | None = None
-    """Where the peer itself says that there is a depth; None: everywhere."""
+    """Where the peer itself marks depth as valid; None: everywhere."""
 
 
 class Adapter(ABC):
@@ -54,7 +54,7 @@ class Adapter(ABC):
     KIND: ClassVar[Literal["z", "ray"]] = "z"
     """What `PeerView.depth` is."""
     FILTER: ClassVar[Filter] = "bicubic"
-    """How its own loader resizes."""
+    """Resampling filter of the peer's own loader."""
 
     def __init__(self, card: PeerCard, settings: ModelSettings) -> None:
         self.card, self.settings = card, settings
@@ -65,7 +65,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def load(self) -> Any:
-        """Load the network; OSError says what must be installed."""
+        """Load the network; raises OSError naming the missing package."""
 
     @abstractmethod
     def place(self, sizes: Sequence[Size]) -> list[Placement]:

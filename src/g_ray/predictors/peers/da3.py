@@ -1,7 +1,7 @@
 """Depth Anything 3: z-depth and cameras of many views; K only together with the poses of all views.
 
 Its `inference` is not used: it crops views of different sizes, returns given poses as its prediction or aligned ones
-beside depth of another scale, and runs in float16 on a CPU. The network below it takes tensors and has none of that.
+with depth of another scale, and runs in float16 on a CPU. The network below it takes tensors and has none of that.
 """
 
 from collections.abc import Sequence

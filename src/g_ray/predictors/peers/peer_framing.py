@@ -1,4 +1,4 @@
-"""How peers resize photographs: rules that say for all images of a scene where each lies on the network's canvas.
+"""How peers resize photographs: rules that place each image of a scene on the network's canvas.
 
 Photographs are resized to whole pixels, then cropped or padded with white; cameras go the same way, so every pixel
 keeps its ray. Results are cut back to the resized photograph, of which cropped parts have no depth.
@@ -24,9 +24,9 @@ Filter = Literal["bicubic", "lanczos", "lanczos_or_bicubic", "area"]
 """Pillow's; lanczos_or_bicubic: Lanczos if shrinking, bicubic if enlarging; area: OpenCV's INTER_AREA if shrinking."""
 WHITE = 1.0
 MIN_SHARE = 0.999
-"""Of a photograph on the canvas below which users are told."""
+"""Share of a photograph on the canvas, below which a warning is issued."""
 MAX_STRETCH = 0.1
-"""Change of the aspect ratio, as a logarithm, beyond which users are told: whole patches alone change it by less."""
+"""Log change of the aspect ratio beyond which a warning is issued; rounding to whole patches changes it by less."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def fit_tokens(sizes: Sequence[Size], side: int, multiple: int) -> list[Placemen
 
 
 def fit_first(sizes: Sequence[Size], pixels: int, multiple: int) -> list[Placement]:
-    """All are stretched to one size: the shape of the first, at most so many pixels (π³)."""
+    """Stretch all to one size: the shape of the first, with at most `pixels` pixels (π³)."""
     width, height = sizes[0]
     scale = math.sqrt(pixels / (width * height))
     across, down = round(width * scale / multiple), round(height * scale / multiple)
@@ -204,7 +204,7 @@ def fit_shapes(sizes: Sequence[Size], shapes: Sequence[Size]) -> list[Placement]
 
 
 def limit_long_side(sizes: Sequence[Size], side: int) -> list[Placement]:
-    """As they are, or smaller if the long side is beyond `side`: for networks that resize by themselves."""
+    """Keep sizes, or shrink to a long side of `side` if it is longer: for networks that resize by themselves."""
     places = []
     for width, height in sizes:
         scale = min(1.0, side / max(width, height))

@@ -29,7 +29,7 @@ Kind = Literal["z", "ray"]
 MIN_Z = 0.1
 """Rays count as forward if their z is above: up to 84° from the axis."""
 MAX_SPREAD_DEG = 3.0
-"""Rotation between the poses that crops of one photograph give, beyond which users are told."""
+"""Rotation between the poses from crops of one photograph, beyond which a warning is issued."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +135,7 @@ class ShownPhoto(Shown):
         rays, seen = (part.cpu() for part in camera.unproject_grid())
         along = rays[..., 2].to(depth)
         if kind == "z":
-            # z / cos of the angle to the axis; a ray beside or behind the camera has no z in front of it.
+            # z / cos of the angle to the axis; rays at 90° or more from the axis have no positive z.
             seen = seen & (along > 1e-3)
             depth = depth / along.clamp(min=1e-3)
         valid = seen & inside & torch.isfinite(depth) & (depth > 0) & self._resize_mask()
@@ -218,11 +218,11 @@ class ShownCrops(Shown):
     view: View
     places: list[Placement]
     cover: VirtualPinholes
-    """With crops of the size that they have on the canvas."""
+    """Virtual pinholes, with crops at their size on the canvas."""
     seen: Bool[Tensor, "crop h w"]
-    """Where crops show usable photograph."""
+    """Pixels of the crops that show a usable part of the photograph."""
     full_size: Size
-    """Of a crop with the resolution of the photograph."""
+    """Size of a crop at the resolution of the photograph."""
 
     def restore(self, results: Sequence[PeerView], kind: Kind) -> tuple[ReconstructedView, list[str]]:
         depths, confidences, valid = [], [], []
@@ -234,6 +234,7 @@ class ShownCrops(Shown):
             if result.valid is not None:
                 usable = usable & (place.restore_map(result.valid.float())[0] > 0.5)
             valid.append(usable)
+        # The result has no more detail than the crops that the peer saw, so it gets no more pixels either.
         photo = self._choose_size()
         merged = merge_depths(
             self.cover,

@@ -193,7 +193,7 @@ class PeerPredictor:
         return views
 
     def _choose_inputs(self, images: Sequence[PeerImage], notes: dict[str, None]) -> list[PeerImage]:
-        """Leave the peer what it can use; notes say what it is not given, and what happens with it instead."""
+        """Keep what the peer can use; notes name what it is not given, and what happens with it instead."""
         card, given = self.card, [image.pose is not None for image in images]
         allowed = {
             "no": False,

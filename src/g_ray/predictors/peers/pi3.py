@@ -58,7 +58,7 @@ class Pi3X(Pi3):
         return self.prepare(self.import_module("pi3.models.pi3x").Pi3X.from_pretrained(self.weights))
 
     def predict(self, images: Sequence[PeerImage]) -> list[PeerView]:
-        # Masks [1 view] say for which views a prior holds; without them all views would count as known.
+        # Masks [1 view] mark the views that have a prior; without them all views would count as known.
         with_rays = all(image.camera is not None for image in images)
         posed = torch.tensor([[image.pose is not None and with_rays for image in images]])
         priors: dict[str, Any] = {}

@@ -85,7 +85,7 @@ class OmniVGGT(Adapter):
     def predict(self, images: Sequence[PeerImage]) -> list[PeerView]:
         stacked = self.stack_images(images)
         known = [index for index, image in enumerate(images) if image.pose is not None and image.camera]
-        # Depth is asked for its device even where no view has one; empty lists, not None, mean "nothing is known".
+        # The model reads the device from `depth` even if none is known; empty lists, not None, mean "nothing is known".
         depth = torch.zeros(1, len(images), *stacked.shape[-2:], device=self.device)
         extrinsics = intrinsics = None
         if known:
