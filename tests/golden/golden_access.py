@@ -101,7 +101,7 @@ def _flatten_views(name: str, views: Any) -> dict[str, Any]:
 
 
 def shipped_file(name: str) -> Path:
-    return Path(str(files("g_ray"))) / "weights" / f"{name}.safetensors"
+    return Path(str(files("g_ray_weights"))) / f"{name}.safetensors"
 
 
 def build_shipped(name: str, changes: dict[str, Any]) -> tuple[Any, torch.nn.Module]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from g_ray.media.view import View
 from g_ray.runtime.out_folder import check_out_file, claim_out
 
 if TYPE_CHECKING:
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from g_ray.cameras.camera import Camera
     from g_ray.formats.posed_scene import PosedScene
     from g_ray.geometry.pose import Pose
+    from g_ray.media.view import View
     from g_ray.synthesis.synthesizer import Synthesizer
 
 FRAMES, FPS = 60, 24

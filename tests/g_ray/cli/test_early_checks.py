@@ -85,7 +85,7 @@ def test_what_nobody_foresaw(monkeypatch, capsys):
     def fail(arguments):
         raise ZeroDivisionError("once\nmore")
 
-    monkeypatch.setattr(entry, "expand_recipe_name", fail)
+    monkeypatch.setattr(entry, "load_command", fail)
     with pytest.raises(ZeroDivisionError):
         main(["demo"])
     monkeypatch.delenv("G_RAY_TRACEBACK")

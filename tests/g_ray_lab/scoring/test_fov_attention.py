@@ -7,7 +7,7 @@ from g_ray.cameras import Pinhole
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.nn import sdpa
-from g_ray_lab.datasets.evaluation_scene import Framing
+from g_ray.models.inference import PatchFraming
 from g_ray_lab.scoring.fov_attention import (
     PairAttention,
     make_pair,
@@ -16,7 +16,7 @@ from g_ray_lab.scoring.fov_attention import (
     split_by_texture,
 )
 
-FRAMING = Framing(24, 4)
+FRAMING = PatchFraming(24, 4)
 
 
 def build(method: str) -> ReconstructionModel:

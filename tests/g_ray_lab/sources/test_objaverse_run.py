@@ -264,7 +264,7 @@ def test_leaving_cancels_the_jobs(tmp_path, on_path):
 
 def test_without_submitit_one_line_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "submitit", None)
-    with pytest.raises(ValueError, match=r"pip install 'g-ray\[cluster\]'"):
+    with pytest.raises(ValueError, match=r"pip install 'g-ray\[lab\]'"):
         list(render_on_cluster(tmp_path, [ObjectJob("cup")], TINY, Cluster("local")))
 
 

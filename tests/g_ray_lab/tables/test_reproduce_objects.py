@@ -106,7 +106,7 @@ def test_without_a_folder_objects_are_rendered_first(tmp_path, monkeypatch, mini
 
 
 def test_scanned_objects_are_used_where_they_are(shared_data, tmp_path, monkeypatch):
-    from g_ray_lab.sources.render_objects import render_objects as rendering
+    from g_ray_lab.sources import render_objects as rendering
     from g_ray_lab.tables import object_table
 
     asked = []
