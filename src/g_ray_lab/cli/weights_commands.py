@@ -15,7 +15,7 @@ class Lpips:
     """Download the LPIPS weights (AlexNet, v0.1) into the cache, once; training and tables use them from there."""
 
     def run(self) -> None:
-        from g_ray_lab.metrics.lpips_weights import fetch_weights
+        from g_ray_lab.metrics.lpips import fetch_weights
 
         fetch_weights()
 

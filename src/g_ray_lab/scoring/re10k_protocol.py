@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray_lab.datasets.re10k import Axes, Clips, open_clips
-from g_ray_lab.datasets.re10k_index import EvaluationIndex, IndexedClip, read_index
+from g_ray_lab.datasets.re10k import Axes, Clips, EvaluationIndex, IndexedClip, open_clips, read_index
 from g_ray_lab.scoring.nvs_protocols import ZoomsProtocol
 from g_ray_lab.scoring.store import hash_key
 from g_ray_lab.sources.batches import NVSBatch, compute_zoom_factors

@@ -134,7 +134,7 @@ class FovTable(NVSTable):
 
 def find_lpips(path: Path | None) -> Path | None:
     """Return the given file, which must exist, or the cached one; print a note and return None if there is none."""
-    from g_ray_lab.metrics.lpips_weights import COMMAND, get_cache_file, read_weights
+    from g_ray_lab.metrics.lpips import COMMAND, get_cache_file, read_weights
 
     if path is not None:
         if not path.is_file():

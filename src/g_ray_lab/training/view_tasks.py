@@ -62,7 +62,7 @@ class NVSTask(ViewTask):
         return LVSM(self.config)
 
     def compute_loss(self, model: nn.Module, batch: NVSBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        from g_ray_lab.losses.nvs_loss import nvs_loss
+        from g_ray_lab.losses.view_losses import nvs_loss
 
         predicted, truth = model(batch.context_images, batch.contexts, batch.targets), batch.target_images
         perceptual = None if self.perceptual is None else self.perceptual.to(truth.device)
@@ -122,7 +122,7 @@ class ReconstructionTask(ViewTask):
         return model
 
     def compute_loss(self, model: nn.Module, batch: ReconstructionBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        from g_ray_lab.losses.reconstruction_loss import reconstruction_loss
+        from g_ray_lab.losses.view_losses import reconstruction_loss
 
         terms = reconstruction_loss(model(batch.images, batch.views), batch, self.weights)
         logged = {name: value.detach() for name, value in terms.named_terms().items() if name != "total"}
