@@ -32,6 +32,9 @@ from g_ray_lab.scoring.protocol_registry import PROTOCOLS
 from g_ray_lab.scoring.view_index import COVISIBILITY, INDICES, ViewIndex, freeze_views, write_view_index
 from g_ray_lab.sources.scene_check import pick_evenly
 
+NOTES = ".prepared"
+TAR = (".tgz", ".tar", ".gz")
+Report = Callable[[str], None]
 NAMED = 3
 """Mistakes of a scene that are named."""
 
@@ -184,10 +187,6 @@ def _freeze(name: str, checks: list[SceneCheck], out: Path, report: Report) -> d
 #
 # What is done is noted in FOLDER/.prepared, so that an interrupted run resumes. An archive is unpacked into a scratch
 # folder first: a file of the dataset is there whole or not at all.
-
-NOTES = ".prepared"
-TAR = (".tgz", ".tar", ".gz")
-Report = Callable[[str], None]
 
 
 def bring_in(download: Download, source: Path, out: Path, report: Report) -> None:

@@ -320,7 +320,7 @@ class RE10KCheck:
 
     def _check_split(self, split: str) -> bool:
         """Print clips and axes of a split; return whether the axes are consistent with the pictures."""
-        from g_ray_lab.datasets.re10k import open_clips, read_index
+        from g_ray_lab.datasets.re10k import open_clips, read_clip_index
         from g_ray_lab.sources.axes_check import check_axes
         from g_ray_lab.sources.re10k_nvs import match_clips
 
@@ -329,7 +329,7 @@ class RE10KCheck:
         clips = open_clips(self.root, split, self.axes)
         print(f"{split}: {count_clips(clips)}")
         if split == "test" and self.index is not None:
-            print(f"{split}: {read_index(self.index).select_available(clips.keys).coverage}")
+            print(f"{split}: {read_clip_index(self.index).select_available(clips.keys).coverage}")
         report = check_axes(match_clips(clips, self.clips))
         verdict = "refused" if report.better else "confirmed" if report.certain else "undecided"
         print(f"{split}: axes {self.axes} {verdict}: {report.verdict}")

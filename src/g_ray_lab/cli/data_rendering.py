@@ -25,7 +25,7 @@ REFUSED = "refused.json"
 def _claim_dataset(out: Path, settings: Any, partial: str) -> Iterator[None]:
     """Lock a folder that is made with these settings, and remove its folder of partial results before and after."""
     from g_ray.runtime.out_folder import lock_folder
-    from g_ray_lab.sources.dataset_folder import claim_folder
+    from g_ray_lab.sources.render_objects import claim_folder
 
     with lock_folder(out):
         claim_folder(out, settings)

@@ -386,7 +386,7 @@ class EvaluationIndex:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
-def read_index(path: Path) -> EvaluationIndex:
+def read_clip_index(path: Path) -> EvaluationIndex:
     """Read an index file {key: null or {"context": […], "target": […]}}."""
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))

@@ -40,7 +40,7 @@ class NVSTrajectory:
         from g_ray.runtime.out_folder import claim_out
         from g_ray.runtime.provenance import collect_provenance
         from g_ray_lab.sources.object_index import read_index
-        from g_ray_lab.sources.object_trajectory import TrajectoryObjects
+        from g_ray_lab.sources.objects_nvs import TrajectoryObjects
 
         if self.objects < 1:
             raise ValueError(f"--objects {self.objects}: give 1 or more")
