@@ -26,7 +26,7 @@ from g_ray.sfm import SfMOptions, SparseScene, reconstruct_cameras
 from g_ray_lab.datasets.evaluation_scene import EvaluationView
 from g_ray_lab.scoring.set_prediction import PredictedSet, PredictedView, convert_view, stand_still
 from g_ray_lab.scoring.store import hash_file, hash_key
-from g_ray_lab.training.training_checkpoint import WEIGHTS
+from g_ray_lab.training.run_files import WEIGHTS
 
 
 class EvaluatedModel(ABC):

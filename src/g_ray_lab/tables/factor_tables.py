@@ -112,8 +112,7 @@ class FactorTable(FovTable):
         return pairs
 
     def draw(self, result: dict[str, Any]) -> None:
-        from g_ray_lab.figures.prediction_sheets import draw_group_differences
-        from g_ray_lab.figures.table_figures import draw_curves, write_metrics
+        from g_ray_lab.figures import draw_curves, draw_group_differences, write_metrics
         from g_ray_lab.scoring.table_writer import split_groups
 
         wide = split_groups(result)["wide"]

@@ -66,7 +66,7 @@ class NVSTable(TrainedTable):
         return replace(recipe, loss=replace(recipe.loss, lpips_weights=self.lpips))
 
     def draw(self, result: dict[str, Any]) -> None:
-        from g_ray_lab.figures.prediction_sheets import draw_views
+        from g_ray_lab.figures import draw_views
 
         draw_views(self.study, result, self.out)
 

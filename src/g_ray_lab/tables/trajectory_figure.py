@@ -83,7 +83,7 @@ def load_networks(folder: Path) -> tuple[dict[str, Any], int]:
     from g_ray_lab.recipes.stored_recipe import read_recipe
     from g_ray_lab.scoring.study import load_network
     from g_ray_lab.sources.nvs_settings import ObjectsData
-    from g_ray_lab.training.training_checkpoint import WEIGHTS
+    from g_ray_lab.training.run_files import WEIGHTS
 
     files = {method: folder / "runs" / f"{method}-seed0" / WEIGHTS for method in METHODS}
     recipes = {method: read_recipe(path) for method, path in files.items() if path.is_file()}
