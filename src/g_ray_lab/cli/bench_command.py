@@ -46,7 +46,7 @@ class RayMaps:
 
     def run(self) -> None:
         require_positive(repeats=self.repeats)
-        from g_ray_lab.bench.bench_rays import benchmark_rays
+        from g_ray_lab.bench.bench_opencv import benchmark_rays
 
         report_result(benchmark_rays(self.repeats, progress=print_progress), self.json)
 
@@ -64,7 +64,7 @@ class Stereo:
 
     def run(self) -> None:
         require_positive(repeats=self.repeats)
-        from g_ray_lab.bench.bench_stereo import benchmark_stereo
+        from g_ray_lab.bench.bench_opencv import benchmark_stereo
 
         report_result(benchmark_stereo(self.repeats, self.pairs), self.json)
 

@@ -25,7 +25,7 @@ REFUSED = "refused.json"
 def _claim_dataset(out: Path, settings: Any, partial: str) -> Iterator[None]:
     """Lock a folder that is made with these settings, and remove its folder of partial results before and after."""
     from g_ray.runtime.out_folder import lock_folder
-    from g_ray_lab.sources.dataset_folder import claim_folder
+    from g_ray_lab.sources.render_objects import claim_folder
 
     with lock_folder(out):
         claim_folder(out, settings)
@@ -155,7 +155,7 @@ class Sheet:
     def run(self) -> None:
         from g_ray.runtime.files import atomic_path
         from g_ray.runtime.out_folder import check_out_file
-        from g_ray_lab.figures.table_figures import draw_object_sheet
+        from g_ray_lab.figures import draw_object_sheet
 
         check_out_file(self.out)
         picture = draw_object_sheet(self.root, self.count)

@@ -15,7 +15,7 @@ class Lpips:
     """Download the LPIPS weights (AlexNet, v0.1) into the cache, once; training and tables use them from there."""
 
     def run(self) -> None:
-        from g_ray_lab.metrics.lpips_weights import fetch_weights
+        from g_ray_lab.metrics.lpips import fetch_weights
 
         fetch_weights()
 
@@ -53,7 +53,7 @@ class Ship:
     def _build_tests(self) -> "FoldersScorer | None":
         from g_ray_lab.recipes.stored_recipe import read_recipe
         from g_ray_lab.tables.scene_tables import build_folders_scorer
-        from g_ray_lab.training.training_checkpoint import WEIGHTS
+        from g_ray_lab.training.run_files import WEIGHTS
 
         if self.tests is None:
             return None

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -21,7 +21,9 @@ from g_ray.geometry.pose import Pose
 from g_ray.media.depth import Convention, convert_to_ray_depth
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.resample import Box, fit_box, resample
-from g_ray_lab.datasets.dtu_volume import VolumeFiles
+
+if TYPE_CHECKING:
+    from g_ray_lab.datasets.dtu import VolumeFiles
 
 Unit = Literal["m", "mm", "none"]
 """Unit of a scene's world; "none" where the dataset has no unit."""
@@ -189,7 +191,7 @@ class EvaluationScene:
     unit: Unit = "m"
     surface: Path | None = None
     """True mesh or point cloud in the same world, where the dataset has one."""
-    volume: VolumeFiles | None = None
+    volume: "VolumeFiles | None" = None
     """Part of space that the surface covers, where the dataset has files of it."""
     notes: tuple[str, ...] = ()
     """What was decided or left out while reading, a sentence each."""

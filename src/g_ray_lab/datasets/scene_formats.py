@@ -1,10 +1,9 @@
 """SCENE_FORMATS: datasets that are read as scene folders, in addition to `g_ray.formats.SCENES`."""
 
 from g_ray.formats.posed_scene import SceneFormat
-from g_ray_lab.datasets import building_scans, phone_recordings, synthetic_worlds
+from g_ray_lab.datasets import scanned_scenes, synthetic_worlds
 
 SCENE_FORMATS: dict[str, SceneFormat] = {
-    **phone_recordings.FORMATS,
-    **building_scans.FORMATS,
+    **scanned_scenes.FORMATS,
     **synthetic_worlds.FORMATS,
 }

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import fit_similarity
-from g_ray_lab.datasets.dtu_volume import ScannedVolume
+from g_ray_lab.datasets.dtu import ScannedVolume
 
 # Nearest neighbors, by SciPy's k-d tree
 

@@ -3,6 +3,7 @@
 The methods of a family differ in nothing but how the network is given cameras.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from g_ray_lab.losses import NVSLossSettings
 from g_ray_lab.sources.nvs_settings import (
     OBJECTS,
     NVSData,
+    ObjectArcsData,
     ObjectsData,
     PathsData,
     RE10KData,
@@ -46,7 +48,7 @@ class NVSRecipe(Recipe):
 
     def build_task(self) -> "Task":
         from g_ray_lab.metrics.lpips import load_lpips
-        from g_ray_lab.training.view_tasks import NVSTask
+        from g_ray_lab.training.task import NVSTask
 
         self.data.check_patch(self.model.patch)
         files = () if self.loss.lpips_weights is None else (self.loss.lpips_weights,)
@@ -138,3 +140,45 @@ def scene() -> NVSRecipe:
         data=SceneData(width=48, height=36, batch=8),
         schedule=Schedule(lr=5e-4, steps=2000, warmup=50, start=5e-6),
     )
+
+
+# Changes of recipes, of which rows of tables are made
+
+
+def cache_pictures(recipe: NVSRecipe, out: Path) -> NVSRecipe:
+    """Return the recipe with a cache in OUT: all rows of a seed see the same rooms, which are rendered once."""
+    return replace(recipe, data=replace(recipe.data, cache=out / "pictures"))
+
+
+def set_lpips(recipe: NVSRecipe, weight: float, weights: Path | None) -> NVSRecipe:
+    """Return the recipe with another weight of LPIPS in the loss; 0 is the squared error alone."""
+    return replace(recipe, loss=replace(recipe.loss, lpips=weight, lpips_weights=weights))
+
+
+def clamp_angles(recipe: NVSRecipe) -> NVSRecipe:
+    """Return the recipe with ray angles limited to ±π/2."""
+    options = {**recipe.model.encoding_options, "clamp_angles": True}
+    return replace(recipe, model=replace(recipe.model, encoding_options=options))
+
+
+def use_paths(recipe: NVSRecipe) -> NVSRecipe:
+    """Return the recipe on rooms along real camera paths."""
+    data = recipe.data
+    return replace(recipe, data=PathsData(data.width, data.height, data.batch))
+
+
+def use_objects(recipe: NVSRecipe) -> NVSRecipe:
+    """Return the recipe on scanned objects, with the cameras of rooms."""
+    data = recipe.data
+    assert isinstance(data, RoomsData)
+    return replace(recipe, data=ObjectArcsData(data.width, data.height, data.batch, cache=data.cache))
+
+
+def limit_scenes(count: int) -> Callable[[NVSRecipe], NVSRecipe]:
+    """Return a change to that many different training scenes."""
+    return lambda recipe: replace(recipe, data=replace(recipe.data, distinct=count))
+
+
+def use_room_frame(recipe: NVSRecipe) -> NVSRecipe:
+    """Return the recipe with poses in the frame of the room."""
+    return replace(recipe, data=replace(recipe.data, pose_frame="room"))

@@ -29,7 +29,7 @@ class ReconstructionRecipe(Recipe):
         return {**settings, "data": {"kind": self.data.KIND, **settings["data"]}}
 
     def build_task(self) -> "Task":
-        from g_ray_lab.training.view_tasks import ReconstructionTask
+        from g_ray_lab.training.task import ReconstructionTask
 
         if self.model.freeze_encoder and self.model.encoder is None and self.init is None:
             raise ValueError(

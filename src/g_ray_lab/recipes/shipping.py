@@ -28,9 +28,8 @@ from g_ray_lab.scoring.reconstruction_scorer import FoldersScorer, RoomsScorer
 from g_ray_lab.sources.nvs_settings import RoomsData
 from g_ray_lab.sources.reconstruction_settings import RoomsViews
 from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
-from g_ray_lab.training.history import METRICS
 from g_ray_lab.training.recipe import Recipe
-from g_ray_lab.training.training_checkpoint import WEIGHTS, CheckpointStore
+from g_ray_lab.training.run_files import METRICS, WEIGHTS, CheckpointStore
 
 MAX_BYTES = 60 * 10**6
 """Largest file of weights in the package, so that it stays a small download."""

@@ -39,6 +39,7 @@ from g_ray_lab.scoring.averages import (
     compute_differences,
     make_rows,
 )
+from g_ray_lab.scoring.evaluated_models import TrainedNetwork
 from g_ray_lab.scoring.reconstruction_scorer import (
     make_predictor,
     make_scenes_views,
@@ -47,7 +48,6 @@ from g_ray_lab.scoring.reconstruction_scorer import (
 )
 from g_ray_lab.scoring.store import Store, split_range
 from g_ray_lab.scoring.study import Progress
-from g_ray_lab.scoring.trained_networks import TrainedNetwork
 from g_ray_lab.sources.batches import ReconstructionBatch
 from g_ray_lab.sources.reconstruction_settings import ScenesViews
 from g_ray_lab.sources.scenes_reconstruction import ScenesReconstruction

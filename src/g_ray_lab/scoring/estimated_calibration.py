@@ -28,9 +28,9 @@ from g_ray.reconstruction.score import read_truth, score_against_truth
 from g_ray.reconstruction.set_metrics import ray_error_deg
 from g_ray_lab.scoring.averages import COVERAGE, ScoredRun, SetRow, compute_differences, make_rows
 from g_ray_lab.scoring.calibration_noise import STEREO, list_condition_changes, make_answer, predict_all
+from g_ray_lab.scoring.evaluated_models import TrainedNetwork
 from g_ray_lab.scoring.store import Store
 from g_ray_lab.scoring.study import Progress
-from g_ray_lab.scoring.trained_networks import TrainedNetwork
 
 TRUTH, GUESS = "truth", "guess"
 SOURCES = (TRUTH, GUESS, *ESTIMATORS)

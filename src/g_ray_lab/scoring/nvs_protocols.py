@@ -23,7 +23,7 @@ from g_ray_lab.scoring.store import WHOLE, Shard, hash_key, split_range
 from g_ray_lab.sources.arc_views import ArcNVS, RoomsNVS
 from g_ray_lab.sources.batches import NVSBatch
 from g_ray_lab.sources.nvs_settings import ObjectArcsData, PathsData, PoseFrame, RoomsData
-from g_ray_lab.sources.path_rooms import PathRoomsNVS
+from g_ray_lab.sources.re10k_nvs import PathRoomsNVS
 
 PAPER_SHEET = "z2.0"
 """Setting of the paper's qualitative figure on RealEstate10K."""
@@ -183,7 +183,7 @@ class ObjectFovProtocol(FovProtocol):
     """The paper's protocol around scanned objects, from where cameras stand in rooms."""
 
     def build_source(self) -> ArcNVS:
-        from g_ray_lab.sources.object_arcs import ObjectArcsNVS
+        from g_ray_lab.sources.objects_nvs import ObjectArcsNVS
 
         settings = ObjectArcsData(self.width, self.height, fov_deg=self.fov_deg, pose_frame=self.pose_frame)
         return ObjectArcsNVS(settings, self.seed, split="test", fov_px=self.fov_px)
@@ -303,3 +303,14 @@ def make_object_shapes(side: int, scenes: int) -> GroupedProtocol:
     """Return tests on scanned objects, wide and square."""
     ObjectArcsData(side, side).find_meshes()  # fails now if there are none
     return make_shapes(ObjectFovProtocol(side, side, scenes), factors=False)
+
+
+def replace_frames(protocol: NVSProtocol) -> NVSProtocol:
+    """Return the tests in rooms with poses in the frame of the room."""
+    assert isinstance(protocol, GroupedProtocol)
+    parts = {
+        name: replace(part, pose_frame="room")
+        for name, part in protocol.parts.items()
+        if isinstance(part, FovProtocol)
+    }
+    return GroupedProtocol(parts)

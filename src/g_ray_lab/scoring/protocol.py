@@ -19,8 +19,8 @@ from g_ray.cameras.camera import Camera
 from g_ray.media.depth import Convention
 from g_ray_lab.datasets.evaluation_scene import EvaluationScene, Framing
 from g_ray_lab.scoring.store import hash_key
-from g_ray_lab.sources.clip_sampling import hash_to_unit
 from g_ray_lab.sources.covisibility import draw_covisible_views
+from g_ray_lab.sources.draws import hash_to_unit
 
 Matrix = Float[np.ndarray, "view view"]
 

@@ -15,7 +15,6 @@ from g_ray.rays.ray_map import RayMap
 from g_ray.reconstruction.set_metrics import SetGeometry, compute_depth, norm_inliers, score_sets
 from g_ray_lab.datasets.evaluation_scene import EvaluationScene, EvaluationView
 from g_ray_lab.meshes.mesh_files import UnreadableMesh, read_meshes
-from g_ray_lab.metrics.fusion_score import DA3_BENCH, align_views, score_fusion
 from g_ray_lab.metrics.point_cloud import (
     ICP_LIMIT_DTU_MM,
     ICP_LIMIT_M,
@@ -24,7 +23,7 @@ from g_ray_lab.metrics.point_cloud import (
     score_scan,
 )
 from g_ray_lab.metrics.pose_metrics import score_pairs, score_trajectory
-from g_ray_lab.metrics.tsdf import DepthView
+from g_ray_lab.metrics.tsdf import DA3_BENCH, DepthView, align_views, score_fusion
 from g_ray_lab.metrics.video_depth import score_video_depth
 from g_ray_lab.scoring.averages import COVERAGE
 from g_ray_lab.scoring.protocol import Alignment, Protocol

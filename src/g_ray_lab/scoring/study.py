@@ -38,10 +38,9 @@ from g_ray_lab.scoring.scorer import BatchScores, Scorer, join_shares
 from g_ray_lab.scoring.store import WHOLE, Shard, Store, hash_file
 from g_ray_lab.scoring.table_writer import write_scores
 from g_ray_lab.training.engine import train
-from g_ray_lab.training.feed import choose_workers, count_local
-from g_ray_lab.training.history import METRICS
 from g_ray_lab.training.recipe import Recipe, Run
-from g_ray_lab.training.training_checkpoint import WEIGHTS, CheckpointStore
+from g_ray_lab.training.run_files import METRICS, WEIGHTS, CheckpointStore
+from g_ray_lab.training.task import choose_workers, count_local
 
 SAVE_EVERY = 250  # steps between checkpoints of small networks: little is lost when a study is interrupted
 POLL_S = 2.0  # seconds between updates of the progress line

@@ -129,7 +129,7 @@ class ObjectArcsData(ArcData):
     """Folder of meshes; if not given, the one in the folder of shared data."""
 
     def build_source(self, seed: int) -> "NVSSource":
-        from g_ray_lab.sources.object_arcs import ObjectArcsNVS
+        from g_ray_lab.sources.objects_nvs import ObjectArcsNVS
 
         return ObjectArcsNVS(self, seed)
 
@@ -154,7 +154,7 @@ class PathsData(ClipData):
     """Rays per pixel and axis."""
 
     def build_source(self, seed: int) -> "NVSSource":
-        from g_ray_lab.sources.path_rooms import PathRoomsNVS
+        from g_ray_lab.sources.re10k_nvs import PathRoomsNVS
 
         return PathRoomsNVS(self, seed)
 

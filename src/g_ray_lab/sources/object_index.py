@@ -27,8 +27,7 @@ from g_ray_lab.datasets.objaverse import (
     format_image_name,
     read_cameras,
 )
-from g_ray_lab.sources.clip_sampling import hash_to_unit
-from g_ray_lab.sources.draws import make_object_random
+from g_ray_lab.sources.draws import hash_to_unit, make_object_random
 
 TEST_SHARE = 0.1
 """Share of test objects, as in the paper: 8,000 of 80,000."""

@@ -1,9 +1,10 @@
 """From meshes to a folder of rendered objects, 24 views each: in parallel processes or on a cluster, resumable."""
 
+import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from math import log, radians, tan
 from pathlib import Path
@@ -15,12 +16,40 @@ from jaxtyping import Float
 
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.geometry.pose import Pose
+from g_ray.runtime.files import write_json
+from g_ray.runtime.out_folder import check_out
 from g_ray.runtime.parallel import run_in_processes
 from g_ray_lab.datasets.objaverse import DIRECTIONS, ObjectCameras, is_finished, write_object
 from g_ray_lab.meshes.mesh_files import Mesh, UnreadableMesh, find_meshes, read_meshes, scale_to_unit_size
 from g_ray_lab.meshes.textured_scene import MeshScene
 from g_ray_lab.sources.draws import make_object_random
 from g_ray_lab.sources.procedural_meshes import make_random_object
+
+# The folder of a data set that is made here: it keeps its settings, and refuses others
+
+DATASET = "dataset.json"
+
+
+def claim_folder(root: Path, settings: Any) -> None:
+    """Note the settings (a dataclass) in the folder, or refuse it if it was made with others."""
+    path = root / DATASET
+    wanted = json.loads(json.dumps(asdict(settings)))  # as the file has it: lists, not tuples
+    if not path.exists():
+        check_out(root)
+        write_json(path, wanted)
+        return
+    try:
+        stored = dict(json.loads(path.read_text()))
+    except ValueError:
+        raise ValueError(f"{path} is not the settings file of a data set; choose another --out") from None
+    others = [
+        f"{key} {stored.get(key)} instead of {value}"
+        for key, value in wanted.items()
+        if stored.get(key) != value
+    ]
+    if others:
+        raise ValueError(f"{root} was made with {', '.join(others)}; use the same settings, or another --out")
+
 
 # The 24 cameras around an object of unit size: eight directions, each native, with another focal length, and from
 # another distance (appendix "Objaverse Target-View Definitions").

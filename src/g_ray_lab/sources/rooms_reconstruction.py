@@ -18,11 +18,10 @@ from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 from g_ray.rays.views import Views
 from g_ray_lab.sources.batches import ReconstructionBatch, compute_zoom_factors
-from g_ray_lab.sources.color import ColorChange, ColorJitter
 from g_ray_lab.sources.draws import SPLITS, check_split
 from g_ray_lab.sources.random_lenses import draw_fisheye_coefficients, make_fisheyes, make_pinholes
 from g_ray_lab.sources.reconstruction_settings import RoomsLenses, RoomsViews
-from g_ray_lab.sources.shaped_sets import ShapedSets, Size
+from g_ray_lab.sources.shaped_sets import ColorChange, ColorJitter, ShapedSets, Size
 
 START = 6
 """Numbers that a walk begins with: where around the room (2), height, what it looks at (2), pitch."""

@@ -15,7 +15,7 @@ from g_ray.geometry.pose import Pose
 from g_ray.rays.resample import fit_box, resample
 from g_ray.rays.views import Views
 from g_ray_lab.sources.batches import NVSBatch, NVSSource
-from g_ray_lab.sources.clip_sampling import scale_to_baseline
+from g_ray_lab.sources.draws import scale_to_baseline
 from g_ray_lab.sources.nvs_settings import SceneData
 
 Lenses = tuple[str | None, ...]

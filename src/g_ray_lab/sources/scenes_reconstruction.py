@@ -23,14 +23,11 @@ from g_ray.media.view import check_depth_size
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.resample import Box, place_box, resample
 from g_ray.rays.views import Views
-from g_ray_lab.sources.batches import ReconstructionBatch
-from g_ray_lab.sources.clip_sampling import hash_to_unit
-from g_ray_lab.sources.color import ColorChange, ColorJitter
+from g_ray_lab.sources.batches import RecentCache, ReconstructionBatch
 from g_ray_lab.sources.covisibility import compute_overlap, draw_covisible_views, get_scene_covisibility
-from g_ray_lab.sources.draws import HELD_OUT, draw_all_readable, make_generator
-from g_ray_lab.sources.recent_cache import RecentCache
+from g_ray_lab.sources.draws import HELD_OUT, draw_all_readable, hash_to_unit, make_generator
 from g_ray_lab.sources.reconstruction_settings import ScenesViews
-from g_ray_lab.sources.shaped_sets import ShapedSets, Size, merge_cameras
+from g_ray_lab.sources.shaped_sets import ColorChange, ColorJitter, ShapedSets, Size, merge_cameras
 
 # The scene folders of a training: their list, which are held out, and a cache of scenes.
 

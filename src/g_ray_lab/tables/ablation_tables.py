@@ -75,7 +75,7 @@ class ReconAblation(TrainedTable):
     def draw(self, result: dict[str, Any]) -> None:
         if self.tests is not None:
             return super().draw(result)
-        from g_ray_lab.figures.prediction_sheets import draw_reconstructions
+        from g_ray_lab.figures import draw_reconstructions
 
         return draw_reconstructions(self.study, result, self.out)
 

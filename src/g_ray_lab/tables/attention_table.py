@@ -8,7 +8,7 @@ from g_ray_lab.tables.paper_table import Measured, NetworkAnalysis, compare_with
 
 if TYPE_CHECKING:
     from g_ray.models.reconstruction_network import ReconstructionModel
-    from g_ray_lab.figures.attention_figure import AttentionRow
+    from g_ray_lab.figures import AttentionRow
     from g_ray_lab.scoring.fov_attention import FovPair
 
 PAIRS = {"small": 48, "paper": 200}
@@ -83,7 +83,7 @@ class Attention(NetworkAnalysis):
 
     def draw(self, result: dict[str, Any]) -> None:
         from g_ray.viewer.theme import LIGHT, write_png
-        from g_ray_lab.figures.attention_figure import draw_attention
+        from g_ray_lab.figures import draw_attention
         from g_ray_lab.scoring.fov_attention import choose_examples
 
         first = {network.method: network for network in reversed(self.find_networks())}
@@ -100,7 +100,7 @@ class Attention(NetworkAnalysis):
 
 def make_attention_row(models: "dict[str, ReconstructionModel]", pair: "FovPair") -> "AttentionRow":
     """Return the maps of all methods and of the first two distinct priors for one pair."""
-    from g_ray_lab.figures.attention_figure import AttentionRow
+    from g_ray_lab.figures import AttentionRow
     from g_ray_lab.scoring.fov_attention import PRIOR, PairAttention
 
     patch = next(iter(models.values())).config.patch

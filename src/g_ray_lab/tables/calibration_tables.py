@@ -22,7 +22,7 @@ class CalibrationTable(NetworkAnalysis):
     def draw(self, result: dict[str, Any]) -> None:
         """Write a figure per test with a panel per metric."""
         from g_ray.viewer.theme import LIGHT, write_png
-        from g_ray_lab.figures.table_figures import draw_conditions
+        from g_ray_lab.figures import draw_conditions
 
         for name, test in result["tests"].items():
             write_png(draw_conditions(test, LIGHT), self.out / f"{name}.png")

@@ -64,7 +64,7 @@ class CoordinatesTable(TrainedTable):
         return Study("coordinates", self.scale, recipes, scorer, COORDINATE_PAIRS)
 
     def draw(self, result: dict[str, Any]) -> None:
-        from g_ray_lab.figures.table_figures import draw_curves, write_metrics
+        from g_ray_lab.figures import draw_curves, write_metrics
 
         write_metrics(select_single_lenses(result), self.out, draw_curves, axis="test lens")
 

@@ -48,7 +48,7 @@ class Heterogeneous(EvaluationTable):
         }
 
     def draw(self, result: dict[str, Any]) -> None:
-        from g_ray_lab.figures.table_figures import draw_curves, write_metrics
+        from g_ray_lab.figures import draw_curves, write_metrics
         from g_ray_lab.scoring.table_writer import list_metrics, select_rows
 
         super().draw(result)

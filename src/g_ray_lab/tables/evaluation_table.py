@@ -142,7 +142,7 @@ def write_small_dataset(name: str, folder: Path, width: int) -> Path:
 
 def draw_largest_sets(result: dict[str, Any], out: Path, prefix: str = "") -> None:
     """Write bars for each metric of the sets with most views."""
-    from g_ray_lab.figures.table_figures import draw_bars, write_metrics
+    from g_ray_lab.figures import draw_bars, write_metrics
     from g_ray_lab.scoring.table_writer import list_metrics, select_rows
 
     table = select_rows(result, views=max(row["views"] for row in result["rows"]))

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from g_ray_lab.tables.recipe_changes import (
+from g_ray_lab.recipes.nvs_recipes import (
+    NVSRecipe,
     cache_pictures,
     clamp_angles,
     limit_scenes,
-    replace_frames,
+    quick,
     set_lpips,
     use_objects,
     use_paths,
@@ -21,7 +22,6 @@ from g_ray_lab.tables.recipe_changes import (
 from g_ray_lab.tables.synthesis_table import FovTable, find_lpips
 
 if TYPE_CHECKING:
-    from g_ray_lab.recipes.nvs_recipes import NVSRecipe
     from g_ray_lab.scoring.nvs_protocols import NVSProtocol
     from g_ray_lab.scoring.study import Study
 
@@ -37,7 +37,7 @@ class Variant:
     """One change of a recipe, the methods that are trained with it, and test scenes other than those of the table."""
 
     methods: tuple[str, ...]
-    change: "Callable[[NVSRecipe], NVSRecipe]" = lambda recipe: recipe
+    change: Callable[[NVSRecipe], NVSRecipe] = lambda recipe: recipe
     protocol: "NVSProtocol | None" = None
     shows_references: bool = False
     """Whether to score predictions without a network on its test scenes too, because they look otherwise."""
@@ -55,17 +55,15 @@ class FactorTable(FovTable):
     def list_variants(self) -> Mapping[str, Variant]:
         """Return the variants by name."""
 
-    def build_recipe(self, method: str) -> "NVSRecipe":
+    def build_recipe(self, method: str) -> NVSRecipe:
         """Return the recipe that the variants change: shorter than that of other tables at small scale."""
-        from g_ray_lab.recipes import nvs_recipes as nvs
-
         if self.scale == "paper":
             return super().build_recipe(method)
-        return cache_pictures(nvs.quick(method), self.out)
+        return cache_pictures(quick(method), self.out)
 
     def build_protocol(self) -> "NVSProtocol":
+        from g_ray_lab.scoring.indexed_protocols import RE10KProtocol
         from g_ray_lab.scoring.nvs_protocols import FovProtocol, GroupedProtocol, make_shapes
-        from g_ray_lab.scoring.re10k_protocol import RE10KProtocol
 
         protocol = super().build_protocol()
         if isinstance(protocol, FovProtocol):
@@ -114,8 +112,7 @@ class FactorTable(FovTable):
         return pairs
 
     def draw(self, result: dict[str, Any]) -> None:
-        from g_ray_lab.figures.prediction_sheets import draw_group_differences
-        from g_ray_lab.figures.table_figures import draw_curves, write_metrics
+        from g_ray_lab.figures import draw_curves, draw_group_differences, write_metrics
         from g_ray_lab.scoring.table_writer import split_groups
 
         wide = split_groups(result)["wide"]
@@ -162,7 +159,7 @@ class NVSPlucker(FactorTable):
     COMPARED: ClassVar[tuple[str, str]] = ("gta_gray", "plucker")
 
     def list_variants(self) -> Mapping[str, Variant]:
-        from g_ray_lab.scoring.nvs_protocols import make_object_shapes, make_path_shapes
+        from g_ray_lab.scoring.nvs_protocols import make_object_shapes, make_path_shapes, replace_frames
 
         both = ("plucker", "gta_gray")
         if self.scale == "paper":

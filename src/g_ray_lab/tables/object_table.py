@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from g_ray_lab.tables.synthesis_table import PAIRS, NVSTable
 
 if TYPE_CHECKING:
-    from g_ray_lab.scoring.objects_protocol import ObjectsProtocol
+    from g_ray_lab.scoring.indexed_protocols import ObjectsProtocol
     from g_ray_lab.scoring.study import Study
 
 MADE = 600  # procedural objects, where no scanned ones are found
@@ -57,8 +57,8 @@ def render_small_objects(root: Path, size: int) -> Path:
     from g_ray.runtime.files import find_shared_data
     from g_ray.runtime.out_folder import lock_folder
     from g_ray_lab.datasets.objaverse import PARTIAL
-    from g_ray_lab.sources.dataset_folder import claim_folder
     from g_ray_lab.sources.nvs_settings import SCANNED
+    from g_ray_lab.sources.render_objects import claim_folder
     from g_ray_lab.sources.render_objects import render_objects as rendering
 
     scanned = find_shared_data() / SCANNED
@@ -97,7 +97,7 @@ def freeze_protocol(root: Path, index: Path, size: int) -> "ObjectsProtocol":
 
 def read_protocol(root: Path, index: Path, size: int) -> "ObjectsProtocol":
     """Return the protocol of an index, checked against the objects."""
-    from g_ray_lab.scoring.objects_protocol import ObjectsProtocol
+    from g_ray_lab.scoring.indexed_protocols import ObjectsProtocol
 
     protocol = ObjectsProtocol(root, index, size, size)
     protocol.check()

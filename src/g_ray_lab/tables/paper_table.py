@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from g_ray_lab.scoring.trained_networks import TrainedNetwork
+    from g_ray_lab.scoring.evaluated_models import TrainedNetwork
 
 Scale = Literal["small", "paper"]
 
@@ -83,7 +83,7 @@ class NetworkAnalysis(Table):
     def find_networks(self) -> "list[TrainedNetwork]":
         """Find the networks to measure."""
         from g_ray.predictors.model_settings import WEIGHTS
-        from g_ray_lab.scoring.trained_networks import find_networks
+        from g_ray_lab.scoring.evaluated_models import find_networks
 
         return find_networks(self.networks or Path(WEIGHTS), self.methods, self.seeds)
 

@@ -51,6 +51,6 @@ class Runtime(Table):
 
     def draw(self, result: dict[str, Any]) -> None:
         from g_ray.viewer.theme import LIGHT, write_png
-        from g_ray_lab.figures.table_figures import draw_runtime
+        from g_ray_lab.figures import draw_runtime
 
         write_png(draw_runtime(result["rows"], LIGHT), self.out / "runtime.png")

@@ -28,7 +28,7 @@ class SeriesTable(EvaluationTable):
 
     def draw(self, result: dict[str, Any], prefix: str = "") -> None:
         """Write curves, and those of the differences where rows were compared."""
-        from g_ray_lab.figures.table_figures import draw_curves, write_metrics
+        from g_ray_lab.figures import draw_curves, write_metrics
         from g_ray_lab.scoring.table_writer import list_metrics
 
         metrics = list_metrics(result["rows"])

@@ -4,11 +4,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from g_ray_lab.tables.recipe_changes import cache_pictures
+from g_ray_lab.recipes.nvs_recipes import NVSRecipe, cache_pictures, re10k_paper, tiny
 from g_ray_lab.tables.trained_table import TrainedTable
 
 if TYPE_CHECKING:
-    from g_ray_lab.recipes.nvs_recipes import NVSRecipe
     from g_ray_lab.scoring.nvs_protocols import NVSProtocol
     from g_ray_lab.scoring.nvs_scorer import NVSScorer
     from g_ray_lab.scoring.study import Study
@@ -42,7 +41,6 @@ class NVSTable(TrainedTable):
     def choose_networks(self, study: "Study") -> "Study":
         """Return the study with the given networks as its rows; if none is given, with --lpips in its losses."""
         from g_ray.models.weights import check_config, read_weights
-        from g_ray_lab.recipes.nvs_recipes import NVSRecipe
         from g_ray_lab.recipes.stored_recipe import read_recipe
 
         if not self.weights:
@@ -63,14 +61,12 @@ class NVSTable(TrainedTable):
 
     def _set_lpips(self, recipe: "Recipe") -> "Recipe":
         """Return a recipe whose loss reads the given LPIPS weights, if it needs any."""
-        from g_ray_lab.recipes.nvs_recipes import NVSRecipe
-
         if self.lpips is None or not isinstance(recipe, NVSRecipe) or not recipe.loss.lpips:
             return recipe
         return replace(recipe, loss=replace(recipe.loss, lpips_weights=self.lpips))
 
     def draw(self, result: dict[str, Any]) -> None:
-        from g_ray_lab.figures.prediction_sheets import draw_views
+        from g_ray_lab.figures import draw_views
 
         draw_views(self.study, result, self.out)
 
@@ -87,13 +83,11 @@ class FovTable(NVSTable):
     """Camera axes that poses are read with (paper scale only). Networks released with RayRoPE need blender: they were
     trained with cameras that were read so, although the files have OpenCV's axes."""
 
-    def build_recipe(self, method: str) -> "NVSRecipe":
+    def build_recipe(self, method: str) -> NVSRecipe:
         """Return the recipe of one row at the scale of the table."""
-        from g_ray_lab.recipes import nvs_recipes as nvs
-
         if self.scale == "small":
-            return cache_pictures(nvs.tiny(method), self.out)
-        recipe = nvs.re10k_paper(method)
+            return cache_pictures(tiny(method), self.out)
+        recipe = re10k_paper(method)
         return replace(recipe, data=replace(recipe.data, root=self._get_paths()[0], axes=self.axes))
 
     def choose_networks(self, study: "Study") -> "Study":
@@ -109,8 +103,8 @@ class FovTable(NVSTable):
         return study
 
     def build_protocol(self) -> "NVSProtocol":
+        from g_ray_lab.scoring.indexed_protocols import RE10KProtocol
         from g_ray_lab.scoring.nvs_protocols import FovProtocol
-        from g_ray_lab.scoring.re10k_protocol import RE10KProtocol
 
         if self.scale == "small":
             if self.data or self.index or self.axes != "opencv":
@@ -134,7 +128,7 @@ class FovTable(NVSTable):
 
 def find_lpips(path: Path | None) -> Path | None:
     """Return the given file, which must exist, or the cached one; print a note and return None if there is none."""
-    from g_ray_lab.metrics.lpips_weights import COMMAND, get_cache_file, read_weights
+    from g_ray_lab.metrics.lpips import COMMAND, get_cache_file, read_weights
 
     if path is not None:
         if not path.is_file():

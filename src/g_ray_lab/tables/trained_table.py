@@ -82,7 +82,7 @@ class TrainedTable(Table):
 
     def draw(self, result: dict[str, Any]) -> None:
         """Write bars for each metric."""
-        from g_ray_lab.figures.table_figures import draw_bars, write_metrics
+        from g_ray_lab.figures import draw_bars, write_metrics
 
         write_metrics(result, self.out, draw_bars)
 

@@ -40,7 +40,7 @@ class NVSTrajectory:
         from g_ray.runtime.out_folder import claim_out
         from g_ray.runtime.provenance import collect_provenance
         from g_ray_lab.sources.object_index import read_index
-        from g_ray_lab.sources.object_trajectory import TrajectoryObjects
+        from g_ray_lab.sources.objects_nvs import TrajectoryObjects
 
         if self.objects < 1:
             raise ValueError(f"--objects {self.objects}: give 1 or more")
@@ -83,7 +83,7 @@ def load_networks(folder: Path) -> tuple[dict[str, Any], int]:
     from g_ray_lab.recipes.stored_recipe import read_recipe
     from g_ray_lab.scoring.study import load_network
     from g_ray_lab.sources.nvs_settings import ObjectsData
-    from g_ray_lab.training.training_checkpoint import WEIGHTS
+    from g_ray_lab.training.run_files import WEIGHTS
 
     files = {method: folder / "runs" / f"{method}-seed0" / WEIGHTS for method in METHODS}
     recipes = {method: read_recipe(path) for method, path in files.items() if path.is_file()}

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from g_ray_lab.recipes.nvs_recipes import cache_pictures, tiny
 from g_ray_lab.tables import synthesis_table
-from g_ray_lab.tables.recipe_changes import cache_pictures
 from g_ray_lab.tables.synthesis_table import PAIRS, FovTable, NVSTable
 
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ class NVSZoom(NVSTable):
 
     def build_study(self) -> "Study":
         from g_ray.models.lvsm_config import METHODS
-        from g_ray_lab.recipes import nvs_recipes as nvs
         from g_ray_lab.scoring.nvs_protocols import WhoZoomsProtocol
         from g_ray_lab.scoring.study import Study
 
@@ -66,7 +65,7 @@ class NVSZoom(NVSTable):
             raise ValueError(
                 f"--networks {self.networks}: no runs/ in it; give the --out of a finished nvs-fov"
             )
-        recipes = {method: cache_pictures(nvs.tiny(method), self.networks or self.out) for method in METHODS}
+        recipes = {method: cache_pictures(tiny(method), self.networks or self.out) for method in METHODS}
         data = recipes["gta"].data
         protocol = WhoZoomsProtocol(data.width, data.height, synthesis_table.TEST_ROOMS)
         return Study("nvs-zoom", self.scale, recipes, self.build_scorer(protocol), PAIRS, self.networks)

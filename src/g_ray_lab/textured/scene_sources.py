@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from g_ray_lab.meshes.mesh_files import LINEAR_OF_BYTE, Mesh, linear_to_srgb_bytes
 from g_ray_lab.meshes.textured_scene import MeshScene
-from g_ray_lab.sources.clip_sampling import hash_to_unit
+from g_ray_lab.sources.draws import hash_to_unit
 from g_ray_lab.textured.assets import ROOM_SPLITS, AssetFolders, RoomAssets, open_assets
 from g_ray_lab.textured.quake3 import LevelPackage
 from g_ray_lab.textured.textured_room import TexturedRoom, make_textured_room

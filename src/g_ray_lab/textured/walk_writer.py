@@ -26,8 +26,8 @@ from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 from g_ray.runtime.parallel import run_in_processes
 from g_ray_lab.meshes.mesh_files import linear_to_srgb_bytes
-from g_ray_lab.sources.clip_sampling import hash_to_unit
 from g_ray_lab.sources.covisibility import compute_scene_covisibility
+from g_ray_lab.sources.draws import hash_to_unit
 from g_ray_lab.textured.walk import FreeSpace, LensKind, draw_cameras, draw_walk
 
 PARTIAL = ".partial"

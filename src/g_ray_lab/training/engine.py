@@ -41,12 +41,17 @@ from g_ray.runtime.out_folder import claim_out, lock_folder
 from g_ray.runtime.progress import Progress
 from g_ray_lab.sources.draws import BROKEN_SAMPLE, describe_error
 from g_ray_lab.training.distributed import World, join_world
-from g_ray_lab.training.feed import BrokenBatch, LostLoader, choose_workers, count_local, iterate_batches
-from g_ray_lab.training.history import History
 from g_ray_lab.training.learner import Learner
 from g_ray_lab.training.recipe import Recipe, Run
-from g_ray_lab.training.task import make_step_seed
-from g_ray_lab.training.training_checkpoint import CheckpointStore, check_same
+from g_ray_lab.training.run_files import CheckpointStore, History, check_same
+from g_ray_lab.training.task import (
+    BrokenBatch,
+    LostLoader,
+    choose_workers,
+    count_local,
+    iterate_batches,
+    make_step_seed,
+)
 
 CHECKPOINT_COPIES = 3
 """A checkpoint has the weights and two moments of each."""

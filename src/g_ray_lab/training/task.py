@@ -1,18 +1,33 @@
-"""The interface of what the engine trains, seeds that are functions of the step, and the smallest task."""
+"""Tasks: what the engine trains (a curve, view synthesis, reconstruction), seeds of steps, and batches in order."""
 
 import hashlib
+import os
+import signal
+import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
+from g_ray.models.lvsm_config import LVSMConfig
+from g_ray.models.reconstruction_config import RANDOM_ENCODER, ReconstructionConfig, ReconstructionNetwork
+from g_ray_lab.losses import ReconstructionWeights
+from g_ray_lab.sources.batches import BatchSource, NVSBatch, ReconstructionBatch
+from g_ray_lab.sources.draws import BROKEN_SAMPLE, UnreadableFolder, describe_error
 from g_ray_lab.training.recipe import CurveRecipe
+
+if TYPE_CHECKING:
+    from g_ray.models.frozen_features import FrozenFeatures
+    from g_ray.models.lvsm import LVSM
+    from g_ray.models.reconstruction_network import ReconstructionModel
 
 
 def make_step_seed(seed: int, step: int, rank: int) -> int:
@@ -131,3 +146,230 @@ class CurveTask(Task):
 
 def evaluate_curve(x: Float[Tensor, "batch 1"]) -> Float[Tensor, "batch 1"]:
     return torch.sin(3 * x) + 0.5 * torch.cos(7 * x)
+
+
+# Novel-view synthesis and multi-view reconstruction: a network, a stream of batches and a loss
+
+MAX_SHOWN = 2
+"""Scenes in a picture."""
+
+
+@dataclass(kw_only=True)
+class ViewTask(Task):
+    """A task on batches of views, which name what they show and what had to be drawn again."""
+
+    data: BatchSource[Any]
+    batch_size: int
+
+    def make_batch(self, step: int, rank: int, world: int) -> Any:
+        return self.data.make_batch(step, rank)
+
+    def describe_batch(self, batch: Any) -> str:
+        return ", ".join(batch.names)
+
+    def list_redrawn(self, batch: Any) -> tuple[str, ...]:
+        return batch.redrawn
+
+    def validate(self, model: nn.Module) -> float:
+        return float(self.compute_loss(model, self._get_held_out(model))[0])
+
+    def _get_held_out(self, model: nn.Module) -> Any:
+        """Return the held-out batch, rendered in full precision although the engine validates under autocast."""
+        with torch.autocast("cpu", enabled=False):
+            return self.data.make_held_out().to(next(model.parameters()).device)
+
+
+@dataclass(kw_only=True)
+class NVSTask(ViewTask):
+    """LVSM learns to render targets: squared error + `weight` · LPIPS (`perceptual`)."""
+
+    config: LVSMConfig
+    perceptual: nn.Module | None
+    weight: float
+
+    def build_model(self) -> "LVSM":
+        from g_ray.models.lvsm import LVSM
+
+        return LVSM(self.config)
+
+    def compute_loss(self, model: nn.Module, batch: NVSBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        from g_ray_lab.losses.view_losses import nvs_loss
+
+        predicted, truth = model(batch.context_images, batch.contexts, batch.targets), batch.target_images
+        perceptual = None if self.perceptual is None else self.perceptual.to(truth.device)
+        # In fp32 even under autocast: squares of small errors underflow in fp16.
+        with torch.autocast(truth.device.type, enabled=False):
+            terms = nvs_loss(truth, predicted.float(), perceptual=perceptual, weight=self.weight)
+        logged = {"mse": terms.mse.mean(), "psnr": -10 * terms.mse.detach().log10().mean()}
+        if perceptual is not None:
+            logged["lpips"] = terms.perceptual.mean()
+        return terms.total.mean(), logged
+
+    def render_samples(self, model: nn.Module) -> Float[Tensor, "n 3 h w"] | None:
+        """Return for each scene the contexts, the true and the predicted targets."""
+        batch = self._get_held_out(model)
+        if batch.context_images.shape[-2:] != batch.target_images.shape[-2:]:
+            return None
+        predicted = model(batch.context_images, batch.contexts, batch.targets).to(batch.target_images)
+        rows = torch.cat([batch.context_images, batch.target_images, predicted], 1)
+        return rows[:MAX_SHOWN].flatten(0, 1)
+
+
+@dataclass(kw_only=True)
+class ReconstructionTask(ViewTask):
+    """The reconstruction network learns points, depths and poses; features of a frozen encoder may be cached."""
+
+    config: ReconstructionConfig
+    network: ReconstructionNetwork
+    weights: ReconstructionWeights
+    features: "FrozenFeatures | None" = None
+
+    def __post_init__(self) -> None:
+        from g_ray.models.frozen_features import FrozenFeatures
+
+        network = self.network
+        if network.trained_blocks and not network.freeze_encoder:
+            raise ValueError("--model.trained-blocks is for frozen encoders: add --model.freeze-encoder")
+        if network.freeze_encoder and not network.trained_blocks:
+            self.features = FrozenFeatures()
+
+    def use_cache(self, folder: Path, max_bytes: int) -> None:
+        from g_ray.models.frozen_features import FrozenFeatures
+
+        if self.features is None:
+            super().use_cache(folder, max_bytes)
+        self.features = FrozenFeatures(folder, max_bytes)
+
+    def build_model(self) -> "ReconstructionModel":
+        from g_ray.models.reconstruction_network import ReconstructionModel
+
+        model, network = ReconstructionModel(self.config), self.network
+        if network.encoder not in (None, RANDOM_ENCODER):
+            from g_ray.models.foreign_weights import load_encoder
+
+            load_encoder(model, network.encoder)
+        if network.freeze_encoder:
+            model.freeze_encoder(self.features, network.trained_blocks)
+        return model
+
+    def compute_loss(self, model: nn.Module, batch: ReconstructionBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        from g_ray_lab.losses.view_losses import reconstruction_loss
+
+        terms = reconstruction_loss(model(batch.images, batch.views), batch, self.weights)
+        logged = {name: value.detach() for name, value in terms.named_terms().items() if name != "total"}
+        return terms.total, logged
+
+    def render_samples(self, model: nn.Module) -> Float[Tensor, "n 3 h w"]:
+        """Return the images of the first set, then its true and predicted ray depth, where near is bright."""
+        batch = self._get_held_out(model)
+        truth = batch.ray_depth[0]
+        predicted = model(batch.images, batch.views).ray_depth[0].to(truth)
+        valid = truth > 0
+        scaled = predicted * (truth[valid].median() / predicted[valid].median())  # predictions have no unit
+        bright = [(1 - depth / truth.max()).clamp(0, 1) * valid for depth in (truth, scaled)]
+        return torch.cat([batch.images[0], *(depth[:, None].expand(-1, 3, -1, -1) for depth in bright)])
+
+
+# Batches in order, made by the training process or ahead of time by workers
+
+
+@dataclass(frozen=True)
+class BrokenBatch:
+    """Stands in for a batch that could not be made."""
+
+    reason: str
+    is_final: bool = False
+    """Whether the step after it would fail as well: a whole folder cannot be read."""
+
+
+@dataclass(frozen=True)
+class LostLoader:
+    """Stands in for all further batches once a worker has died, e.g. killed by the system for lack of memory."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class StepDataset(Dataset[Any]):
+    """step → batch, or `BrokenBatch`. Workers make whole batches: their number changes neither order nor content."""
+
+    task: Task
+    rank: int
+    world: int
+
+    def __getitem__(self, step: int) -> Any:
+        try:
+            return self.task.make_batch(step, self.rank, self.world)
+        except BROKEN_SAMPLE as error:
+            is_final = isinstance(error, UnreadableFolder)
+            return BrokenBatch(str(error) if is_final else describe_error(error), is_final)
+
+
+MAX_WORKERS = 8
+"""Per rank, if their number is not given: more processes mostly hold more scenes in memory."""
+
+
+def choose_workers(wanted: int | None, device: str, cores: int, ranks: int) -> int:
+    """Return how many processes make batches for one of `ranks` on a machine, on a device of the given type."""
+    if wanted is not None:
+        return wanted
+    # One core is left to the rank itself, which launches the GPU's work.
+    return 0 if device == "cpu" else min(MAX_WORKERS, max(1, cores // ranks - 1))
+
+
+def count_local() -> tuple[int, int]:
+    """Return the cores that this process may use, and the ranks of torchrun on this machine."""
+    return len(os.sched_getaffinity(0)), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def iterate_batches(
+    task: Task, first: int, last: int, rank: int, world: int, workers: int, pin: bool = False
+) -> Iterator[Any]:
+    """Return batches of the steps first … last − 1; `LostLoader` is the last one if a worker dies.
+
+    With `pin` workers' batches are in page-locked memory.
+    """
+    steps = StepDataset(task, rank, world)
+    if workers == 0:
+        return (steps[step] for step in range(first, last))
+    loader = DataLoader(
+        steps,
+        batch_size=None,
+        sampler=range(first, last),
+        num_workers=workers,
+        pin_memory=pin,
+        collate_fn=_collate_identity,
+        worker_init_fn=_ignore_signals,
+    )
+    return _iterate_until_lost(_start_workers(loader))
+
+
+def _start_workers(loader: DataLoader[Any]) -> Iterator[Any]:
+    """Start the workers without torch's handler of SIGCHLD.
+
+    With it the death of a worker raises wherever the training process is, even in half an optimizer step, after which
+    nothing could be saved. Without it the next request for a batch raises.
+    """
+    before = signal.getsignal(signal.SIGCHLD)
+    batches = iter(loader)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGCHLD, before or signal.SIG_DFL)
+    return batches
+
+
+def _iterate_until_lost(batches: Iterator[Any]) -> Iterator[Any]:
+    try:
+        yield from batches
+    except (RuntimeError, OSError, EOFError) as error:
+        # Broken samples come as values: this is about a worker itself, or the pipe that it no longer serves.
+        yield LostLoader(f"a loader worker died ({' '.join(str(error).split())[:160]})")
+
+
+def _collate_identity(batch: Any) -> Any:
+    return batch
+
+
+def _ignore_signals(worker: int) -> None:
+    """Ctrl-C and a cluster's SIGTERM reach every process; the parent still needs batches until it has saved."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)

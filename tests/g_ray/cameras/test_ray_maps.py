@@ -21,8 +21,8 @@ from g_ray.cameras import (
 from g_ray.cameras.distortion import critical_angle, invert_rho, rho
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
-from g_ray_lab.bench.bench_rays import LENSES as BENCHMARK_LENSES
-from g_ray_lab.bench.bench_rays import benchmark_rays
+from g_ray_lab.bench.bench_opencv import LENSES as BENCHMARK_LENSES
+from g_ray_lab.bench.bench_opencv import benchmark_rays
 
 LENSES = {
     "full frame": {

@@ -15,7 +15,7 @@ from g_ray.stereo import (
     choose_sources,
     sweep_view,
 )
-from g_ray_lab.bench.bench_stereo import compare_pair, read_pairs
+from g_ray_lab.bench.bench_opencv import compare_pair, read_pairs
 
 from .stereo_scenes import make_view
 

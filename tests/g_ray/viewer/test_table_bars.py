@@ -4,7 +4,7 @@ import pytest
 from matplotlib.container import BarContainer
 
 from g_ray.viewer.theme import LIGHT, encode_png
-from g_ray_lab.figures.table_figures import draw_bars
+from g_ray_lab.figures import draw_bars
 
 SETTINGS = ("fov", "novel", "mixed")
 

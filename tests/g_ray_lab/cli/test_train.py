@@ -12,7 +12,7 @@ import pytest
 from g_ray.cli.main import main
 from g_ray_lab.cli.train_command import expand_recipe_name
 from g_ray_lab.recipes import RECIPES
-from g_ray_lab.training.training_checkpoint import CheckpointStore
+from g_ray_lab.training.run_files import CheckpointStore
 
 QUICK = ["--no-tensorboard", "--sample-every", "None", "--device", "cpu", "--width", "8"]
 

@@ -11,7 +11,7 @@ from PIL import Image
 from scipy.spatial.transform import Rotation
 
 from g_ray.formats import read_scene
-from g_ray_lab.cli.data_prepare import Waymo
+from g_ray_lab.cli.data_command import Waymo
 from g_ray_lab.datasets.waymo import unpack_waymo
 
 descriptor_pb2 = pytest.importorskip("google.protobuf.descriptor_pb2")

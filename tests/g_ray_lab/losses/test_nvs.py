@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from g_ray_lab.losses.nvs_loss import nvs_loss
+from g_ray_lab.losses.view_losses import nvs_loss
 
 
 def distance(truth, predicted):

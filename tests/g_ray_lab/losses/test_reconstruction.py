@@ -11,7 +11,7 @@ from torch import Tensor
 
 from g_ray.geometry.pose import Pose, quaternion_from_rotation
 from g_ray_lab.losses import ReconstructionWeights
-from g_ray_lab.losses.reconstruction_loss import (
+from g_ray_lab.losses.view_losses import (
     camera_loss,
     compute_corner_normals,
     confidence_weighted_loss,

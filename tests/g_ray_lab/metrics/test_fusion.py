@@ -15,24 +15,22 @@ from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity
-from g_ray_lab.metrics.fusion_score import (
-    DA3_BENCH,
-    FusionSettings,
-    align_robustly,
-    align_views,
-    compare_surfaces,
-    fuse_to_points,
-    score_fusion,
-)
 from g_ray_lab.metrics.point_cloud import sample_triangles, thin_out
 from g_ray_lab.metrics.tsdf import (
     BLOCK,
+    DA3_BENCH,
     REACH,
     DepthView,
+    FusionSettings,
     TsdfVolume,
+    align_robustly,
+    align_views,
+    compare_surfaces,
     extract_triangles,
     fuse_depth,
+    fuse_to_points,
     pack_keys,
+    score_fusion,
     unpack_keys,
 )
 

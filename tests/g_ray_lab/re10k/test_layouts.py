@@ -10,8 +10,7 @@ import torch
 
 from g_ray.geometry.pose import Pose
 from g_ray_lab.datasets import re10k
-from g_ray_lab.datasets.re10k import ChunkClips, open_clips, read_chunk
-from g_ray_lab.datasets.re10k_index import read_index
+from g_ray_lab.datasets.re10k import ChunkClips, open_clips, read_chunk, read_clip_index
 from g_ray_lab.datasets.torch_archive import read_layout
 
 LAYOUTS = ("chunks", "folders")
@@ -255,7 +254,7 @@ def test_a_missing_root_says_what_is_expected(tmp_path):
 
 
 def test_the_index_counts_what_it_leaves_out(miniature):
-    index = read_index(miniature.index)
+    index = read_clip_index(miniature.index)
     assert [scene.key for scene in index.scenes] == ["7e57aa", "7e57bb", "abcdef"]
     assert (index.without, index.missing) == (1, 0)
     found = index.select_available(open_clips(miniature.chunks, "test").keys)
@@ -272,7 +271,7 @@ def test_the_index_counts_what_it_leaves_out(miniature):
 def test_a_wrong_index_is_refused(tmp_path, text):
     (tmp_path / "index.json").write_text(text)
     with pytest.raises(ValueError, match=r"index\.json"):
-        read_index(tmp_path / "index.json")
+        read_clip_index(tmp_path / "index.json")
 
 
 def test_poses_in_the_files_are_cam_from_world(miniature):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from g_ray.geometry.pose import Pose
 from g_ray_lab.sources.nvs_settings import PathsData
-from g_ray_lab.sources.path_rooms import FREE, PathRoomsNVS, make_cameras, place_poses, read_paths
+from g_ray_lab.sources.re10k_nvs import FREE, PathRoomsNVS, make_cameras, place_poses, read_paths
 
 
 def wandering(seed, frames=60):

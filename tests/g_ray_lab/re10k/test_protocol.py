@@ -11,11 +11,11 @@ import torch
 from released_states import make_state
 
 from g_ray.cli.main import main
-from g_ray_lab.datasets.re10k_index import IndexedClip
+from g_ray_lab.datasets.re10k import IndexedClip
 from g_ray_lab.recipes.released_recipe import convert_released_lvsm
-from g_ray_lab.scoring import re10k_protocol
+from g_ray_lab.scoring import indexed_protocols
+from g_ray_lab.scoring.indexed_protocols import RE10KProtocol, hash_to_units
 from g_ray_lab.scoring.nvs_scorer import REFERENCES
-from g_ray_lab.scoring.re10k_protocol import RE10KProtocol, hash_to_units
 
 
 @pytest.fixture(params=["chunks", "folders"])
@@ -128,7 +128,7 @@ def test_a_released_network_is_scored_on_clips(miniature, tmp_path, monkeypatch,
     """It needs cameras as released loaders read them, and says so; then it is a row of the table."""
     monkeypatch.setenv("G_RAY_CACHE", str(tmp_path / "no-weights"))
     small = partial(RE10KProtocol, width=64, height=32, zooms=(1.0, 2.0))
-    monkeypatch.setattr(re10k_protocol, "RE10KProtocol", small)
+    monkeypatch.setattr(indexed_protocols, "RE10KProtocol", small)
     weights, out = tmp_path / "official.safetensors", tmp_path / "table"
     convert_released_lvsm(make_state(patch=8), weights, method=None)
     words = [

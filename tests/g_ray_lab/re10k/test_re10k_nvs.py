@@ -14,7 +14,7 @@ from g_ray.demo.room import make_random_room
 from g_ray.geometry.pose import Pose
 from g_ray.rays.resample import fit_box
 from g_ray_lab.datasets.re10k import open_clips
-from g_ray_lab.sources.clip_sampling import check_sampling, draw_frames, normalize_poses
+from g_ray_lab.sources.draws import check_sampling, draw_frames, normalize_poses
 from g_ray_lab.sources.nvs_settings import RE10KData
 from g_ray_lab.sources.re10k_nvs import RE10KNVS, ClipFrames, load_scenes
 

@@ -15,7 +15,7 @@ from g_ray_lab.training.distributed import World
 from g_ray_lab.training.engine import train
 from g_ray_lab.training.learner import Learner
 from g_ray_lab.training.recipe import Run, Schedule
-from g_ray_lab.training.training_checkpoint import CheckpointStore
+from g_ray_lab.training.run_files import CheckpointStore
 
 CPU = World(0, 1, torch.device("cpu"))
 

@@ -13,7 +13,7 @@ from g_ray_lab.sources.nvs_settings import ObjectsData
 from g_ray_lab.sources.objects_nvs import TARGETS
 from g_ray_lab.training.engine import train
 from g_ray_lab.training.recipe import Run, Schedule
-from g_ray_lab.training.training_checkpoint import list_differences
+from g_ray_lab.training.run_files import list_differences
 
 
 @pytest.mark.parametrize("make", [nvs_recipes.objects_tiny, nvs_recipes.objects_paper])

@@ -16,7 +16,7 @@ from g_ray_lab.training.distributed import World
 from g_ray_lab.training.engine import train
 from g_ray_lab.training.learner import Learner
 from g_ray_lab.training.recipe import OptimizerSettings, Run, Schedule
-from g_ray_lab.training.training_checkpoint import list_differences
+from g_ray_lab.training.run_files import list_differences
 
 
 def document(recipe):

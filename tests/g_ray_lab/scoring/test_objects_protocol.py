@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from g_ray_lab.recipes.nvs_recipes import objects_tiny as tiny
+from g_ray_lab.scoring.indexed_protocols import ObjectsProtocol
 from g_ray_lab.scoring.nvs_scorer import REFERENCES, NVSScorer, make_predictor
-from g_ray_lab.scoring.objects_protocol import ObjectsProtocol
 from g_ray_lab.scoring.study import Study, run_study
 from g_ray_lab.sources.object_index import PROTOCOLS, ObjectIndex, assign_split, draw_contexts, write_indices
 from g_ray_lab.training.recipe import Schedule

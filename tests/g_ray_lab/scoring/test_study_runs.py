@@ -10,7 +10,7 @@ import torch
 
 from g_ray.viewer.contact_sheet import draw_contact_sheet
 from g_ray.viewer.theme import LIGHT, encode_png
-from g_ray_lab.figures.table_figures import draw_curves
+from g_ray_lab.figures import draw_curves
 from g_ray_lab.recipes.nvs_recipes import tiny
 from g_ray_lab.scoring import study as study_jobs
 from g_ray_lab.scoring.nvs_protocols import FovProtocol, WhoZoomsProtocol, make_shapes

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from g_ray_lab.sources.color import ColorChange, ColorJitter
+from g_ray_lab.sources.shaped_sets import ColorChange, ColorJitter
 
 IMAGE = torch.rand(1, 3, 6, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 0.4 + 0.2
 LUMA = torch.tensor([0.299, 0.587, 0.114], dtype=torch.float64)[:, None, None]

@@ -24,11 +24,11 @@ from g_ray_lab.datasets.objaverse import (
 )
 from g_ray_lab.meshes.mesh_files import find_meshes
 from g_ray_lab.sources import render_objects as cluster
-from g_ray_lab.sources.dataset_folder import claim_folder
 from g_ray_lab.sources.render_objects import (
     Cluster,
     ObjectJob,
     ObjectSettings,
+    claim_folder,
     list_object_jobs,
     render_object,
     render_objects,

@@ -7,7 +7,7 @@ import torch
 
 from g_ray_lab.sources.arc_views import ArcDraws, RoomsNVS
 from g_ray_lab.sources.nvs_settings import ObjectArcsData, RoomsData
-from g_ray_lab.sources.object_arcs import ObjectArcsNVS
+from g_ray_lab.sources.objects_nvs import ObjectArcsNVS
 
 pytest.importorskip("embreex")
 
@@ -45,7 +45,7 @@ def test_a_zoom_magnifies_the_middle(objects):
 
 def test_up_is_up(objects):
     """The object's highest point, found in its mesh, is imaged where the picture has it."""
-    from g_ray_lab.sources.object_arcs import EXTENT_M
+    from g_ray_lab.sources.objects_nvs import EXTENT_M
     from g_ray_lab.sources.render_objects import ObjectSettings, load_mesh
 
     source = replace(

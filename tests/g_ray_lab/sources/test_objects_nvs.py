@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from g_ray_lab.datasets.objaverse import NAMES, read_cameras
+from g_ray_lab.sources.batches import RecentCache
 from g_ray_lab.sources.nvs_settings import ObjectsData
 from g_ray_lab.sources.object_index import EVERY_VIEW, PROTOCOLS, assign_split
 from g_ray_lab.sources.objects_nvs import ObjectsNVS, RenderedObjects, ViewRequest
-from g_ray_lab.sources.recent_cache import RecentCache
 
 TESTED = [f"object{i}" for i in range(200) if assign_split(f"object{i}") == "test"][:2]
 TRAINED = [f"object{i}" for i in range(200) if assign_split(f"object{i}") == "train"][:5]

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from g_ray_lab.sources.clip_sampling import hash_to_unit
+from g_ray_lab.sources.draws import hash_to_unit
 from g_ray_lab.sources.object_index import assign_split, get_product
 
 # Written by hand: the same thing in other colors, prints or flavors, or scanned twice.

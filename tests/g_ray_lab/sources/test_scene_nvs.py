@@ -10,7 +10,7 @@ from g_ray.demo.room import make_random_room
 from g_ray.geometry.pose import Pose
 from g_ray.rays.resample import fit_box
 from g_ray_lab.metrics.image_metrics import psnr
-from g_ray_lab.sources.clip_sampling import scale_to_baseline
+from g_ray_lab.sources.draws import scale_to_baseline
 from g_ray_lab.sources.nvs_settings import SceneData
 from g_ray_lab.sources.scenes_nvs import SceneNVS
 

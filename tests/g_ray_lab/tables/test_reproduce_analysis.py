@@ -12,7 +12,7 @@ from g_ray.models.reconstruction_config import ReconstructionNetwork
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.reconstruction.set_metrics import METRICS
 from g_ray_lab.scoring.calibration_noise import CONDITIONS
-from g_ray_lab.scoring.trained_networks import find_networks
+from g_ray_lab.scoring.evaluated_models import find_networks
 from g_ray_lab.tables.attention_table import Attention
 from g_ray_lab.tables.calibration_tables import CalibrationEstimated, CalibrationNoise
 

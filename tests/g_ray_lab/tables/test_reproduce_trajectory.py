@@ -12,7 +12,7 @@ from g_ray.cli.main import main
 from g_ray_lab.datasets.objaverse import ObjectCameras, read_cameras, read_image
 from g_ray_lab.recipes import released_recipe
 from g_ray_lab.sources.object_index import write_indices
-from g_ray_lab.sources.object_trajectory import TrajectoryObjects, make_path_cameras
+from g_ray_lab.sources.objects_nvs import TrajectoryObjects, make_path_cameras
 from g_ray_lab.sources.render_objects import sample_cameras
 
 SIZE = 24

@@ -7,8 +7,8 @@ import torch
 from safetensors import safe_open
 
 from g_ray.models.weights import CheckpointError, read_weights
-from g_ray_lab.training import training_checkpoint as module
-from g_ray_lab.training.training_checkpoint import CheckpointStore
+from g_ray_lab.training import run_files as module
+from g_ray_lab.training.run_files import CheckpointStore
 
 WEIGHTS = {"a": torch.arange(6.0).view(2, 3), "b": torch.ones(3, dtype=torch.bfloat16)}
 DOCUMENTS = {"recipe": {"name": "x", "settings": {"seed": 1}}, "provenance": {"commit": "abc"}}

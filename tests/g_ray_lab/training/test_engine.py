@@ -13,12 +13,10 @@ from g_ray_lab.sources.reconstruction_settings import RoomsViews
 from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
 from g_ray_lab.training import engine
 from g_ray_lab.training.engine import train
-from g_ray_lab.training.feed import BrokenBatch, choose_workers, iterate_batches
-from g_ray_lab.training.history import read_metrics
 from g_ray_lab.training.learner import move_to_device
 from g_ray_lab.training.recipe import OptimizerSettings, Schedule
-from g_ray_lab.training.task import CurveTask, make_step_seed
-from g_ray_lab.training.training_checkpoint import CheckpointStore, list_differences
+from g_ray_lab.training.run_files import CheckpointStore, list_differences, read_metrics
+from g_ray_lab.training.task import BrokenBatch, CurveTask, choose_workers, iterate_batches, make_step_seed
 
 
 def test_it_learns_the_curve(runs, tmp_path):

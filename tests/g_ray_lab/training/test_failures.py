@@ -9,11 +9,10 @@ import torch
 
 from g_ray.models.weights import CheckpointError
 from g_ray_lab.training import engine
-from g_ray_lab.training.history import History, read_metrics
 from g_ray_lab.training.learner import Learner
 from g_ray_lab.training.recipe import CurveRecipe
+from g_ray_lab.training.run_files import CheckpointStore, History, read_metrics
 from g_ray_lab.training.task import CurveTask
-from g_ray_lab.training.training_checkpoint import CheckpointStore
 
 
 def list_steps(out):

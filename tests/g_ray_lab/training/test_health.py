@@ -8,9 +8,9 @@ from safetensors.torch import load_file
 
 from g_ray_lab.sources.draws import UnreadableFolder
 from g_ray_lab.training import engine
-from g_ray_lab.training.history import read_metrics
 from g_ray_lab.training.learner import SkipCounter, TooManySkipped
 from g_ray_lab.training.recipe import CurveRecipe
+from g_ray_lab.training.run_files import read_metrics
 from g_ray_lab.training.task import CurveTask
 
 PLAIN = CurveRecipe(width=4, layers=1, dropout=0.0, batch=4)

@@ -9,8 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from g_ray_lab.training.history import read_metrics
-from g_ray_lab.training.training_checkpoint import CheckpointStore
+from g_ray_lab.training.run_files import CheckpointStore, read_metrics
 
 pytestmark = pytest.mark.slow  # processes that start, are killed and start again
 

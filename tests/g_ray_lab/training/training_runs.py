@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 
 from g_ray_lab.training.recipe import CurveRecipe, OptimizerSettings, Recipe, Run, Schedule
+from g_ray_lab.training.run_files import CheckpointStore
 from g_ray_lab.training.task import CurveTask
-from g_ray_lab.training.training_checkpoint import CheckpointStore
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["torch._dynamo", "g_ray_lab.training.engine", "g_ray_lab.training.task"])

@@ -1,9 +1,6 @@
-"""The reconstruction loss: poses, and points in the first view's frame and in every camera's own.
+"""The losses of novel-view synthesis and of reconstruction: pure functions that return a value per sample."""
 
-Ground truth is normalized to the first view's frame and to the mean distance of its points (appendix "3D
-Reconstruction").
-"""
-
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -14,7 +11,44 @@ from torch import Tensor
 from g_ray.geometry.pointmap import compute_mean_distance, transform_points
 from g_ray.geometry.pose import Pose, quaternion_from_rotation
 from g_ray.geometry.precision import disable_autocast, promote_to_float32
-from g_ray_lab.losses import ReconstructionWeights
+from g_ray_lab.losses import NVSLossSettings, ReconstructionWeights
+
+# Novel-view synthesis: L = L_MSE + 0.5 L_LPIPS (paper, appendix "Novel View Synthesis")
+
+
+@dataclass(frozen=True)
+class NVSLoss:
+    """Terms of every scene, each averaged over its targets."""
+
+    mse: Float[Tensor, "batch"]
+    perceptual: Float[Tensor, "batch"]  # 0 where it was left out
+    total: Float[Tensor, "batch"]
+
+
+def nvs_loss(
+    truth: Float[Tensor, "batch target 3 h w"],
+    predicted: Float[Tensor, "batch target 3 h w"],
+    *,
+    perceptual: Callable[[Tensor, Tensor], Tensor] | None,
+    weight: float = NVSLossSettings.lpips,
+) -> NVSLoss:
+    """Compute the terms of every scene.
+
+    `perceptual` is LPIPS, a function of (truth, predicted) that returns a value per image. None, which has to be given
+    explicitly, leaves the squared error alone.
+    """
+    predicted = predicted.to(truth.dtype)
+    squared = (truth - predicted).square().mean((-4, -3, -2, -1))
+    if perceptual is None:
+        return NVSLoss(squared, torch.zeros_like(squared), squared)
+    distance = perceptual(truth, predicted).mean(-1)
+    return NVSLoss(squared, distance, squared + weight * distance)
+
+
+# Reconstruction: poses, and points in the first view's frame and in every camera's own
+#
+# Ground truth is normalized to the first view's frame and to the mean distance of its points (appendix "3D
+# Reconstruction").
 
 SLACK = 1e-3
 """Added to the number of valid pixels."""

@@ -1,1 +1,0 @@
-"""Downloads of evaluation datasets become folders that are unpacked, verified and frozen."""
