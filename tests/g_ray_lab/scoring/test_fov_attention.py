@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from g_ray.cameras import Pinhole
+from g_ray.models.inference import PatchFraming
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.nn import sdpa
-from g_ray.models.inference import PatchFraming
 from g_ray_lab.scoring.fov_attention import (
     PairAttention,
     make_pair,
