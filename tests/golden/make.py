@@ -1,6 +1,6 @@
 """Write the golden files: `python tests/golden/make.py [NAME …]`, all of them without a name.
 
-They record what the code does today; the tests beside this file compare the code with them. Write them again only for
+They record what the code does today; the tests next to this file compare the code with them. Write them again only for
 a change of behavior that is meant, and read the difference. NAME is a file in data/ without its suffix, tables/NAME for
 one of data/tables, tables for all of those, or runs: the training runs in data/runs. With --check nothing is written:
 tables are made, also the expensive ones, and compared with their files.

@@ -24,10 +24,10 @@ from g_ray.geometry.pose import Pose
 from g_ray_lab.miniatures import MINIATURES
 from g_ray_lab.miniatures.miniature_room import MiniatureSize
 
-MAX_FILES = {"g_ray": 264, "g_ray_lab": 228}
-MAX_LINES = {"g_ray": 33_900, "g_ray_lab": 31_900}
-MAX_SINGLE_IMPORTERS = 92
-MAX_FILES_PASSED = {"attention": 25, "reconstruct": 93, "train": 66, "evaluate": 95, "reproduce": 76}
+MAX_FILES = {"g_ray": 211, "g_ray_lab": 147}
+MAX_LINES = {"g_ray": 32_800, "g_ray_lab": 30_400}
+MAX_SINGLE_IMPORTERS = 52
+MAX_FILES_PASSED = {"attention": 22, "reconstruct": 79, "train": 57, "evaluate": 77, "reproduce": 66}
 """Files of both packages in which a run calls at least one function; the goal is 25 / 85 / 58 / 55 / 60."""
 
 ROOT = Path(__file__).resolve().parents[2]
