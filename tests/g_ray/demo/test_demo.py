@@ -7,13 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from html_page import Page
 from PIL import Image
 
 from g_ray.demo.demo_scene import photograph_room
 from g_ray.formats.cameras_json import read_cameras
 from g_ray.media.images import read_photo
-
-from ..html_page import Page
 
 LENSES = Path(__file__).resolve().parents[3] / "examples" / "lenses"
 

@@ -5,6 +5,8 @@ from typing import ClassVar
 
 import pytest
 import torch
+from room_results import view
+from room_scenes import shots, write_nerfstudio_depth
 
 from g_ray.cameras import OpenCV, Pinhole
 from g_ray.predictors.predictor import Cost, ScenePrediction
@@ -21,9 +23,6 @@ from g_ray_lab.scoring.estimated_calibration import (
 )
 from g_ray_lab.scoring.store import Store
 from g_ray_lab.tables.calibration_tables import format_accuracy
-
-from ..room_results import view
-from ..room_scenes import shots, write_nerfstudio_depth
 
 SHOTS = shots(5)
 

@@ -6,16 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-
-from g_ray.cli.main import main
-from g_ray.export.export_options import ExportOptions
-from g_ray.export.reconstructed_view import ReconstructedView
-from g_ray.export.result import Reconstruction
-from g_ray.export.write_files import write_reconstruction
-from g_ray.reconstruction.score import SCORES, read_truth, score_views
-
-from ..room_results import mixed, view
-from ..room_scenes import (
+from room_results import mixed, view
+from room_scenes import (
     Shot,
     shots,
     write_colmap_dense,
@@ -23,6 +15,13 @@ from ..room_scenes import (
     write_seven_scenes,
     write_wai,
 )
+
+from g_ray.cli.main import main
+from g_ray.export.export_options import ExportOptions
+from g_ray.export.reconstructed_view import ReconstructedView
+from g_ray.export.result import Reconstruction
+from g_ray.export.write_files import write_reconstruction
+from g_ray.reconstruction.score import SCORES, read_truth, score_views
 
 FORMATS = {
     "seven_scenes": write_seven_scenes,

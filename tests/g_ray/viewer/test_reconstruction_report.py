@@ -10,6 +10,7 @@ from io import BytesIO
 
 import numpy as np
 import pytest
+from html_page import Page
 from PIL import Image
 
 from g_ray.export.export_options import ExportOptions
@@ -17,8 +18,6 @@ from g_ray.export.result import read_reconstruction
 from g_ray.export.write_files import write_reconstruction
 from g_ray.viewer.colors import NOTHING, map_to_heat
 from g_ray.viewer.reconstruction_report import Scales, make_view_pictures, write_report
-
-from ..html_page import Page
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 import pytest
 import torch
+from room_scenes import shots, write_nerfstudio_depth
 from safetensors.torch import save_file
 
 from g_ray.cli.main import main
@@ -15,8 +16,6 @@ from g_ray_lab.scoring.calibration_noise import CONDITIONS
 from g_ray_lab.scoring.evaluated_models import find_networks
 from g_ray_lab.tables.attention_table import Attention
 from g_ray_lab.tables.calibration_tables import CalibrationEstimated, CalibrationNoise
-
-from ..room_scenes import shots, write_nerfstudio_depth
 
 
 @pytest.fixture(scope="module")
