@@ -57,9 +57,9 @@ def render_small_objects(root: Path, size: int) -> Path:
     from g_ray.runtime.files import find_shared_data
     from g_ray.runtime.out_folder import lock_folder
     from g_ray_lab.datasets.objaverse import PARTIAL
+    from g_ray_lab.sources import render_objects as rendering
     from g_ray_lab.sources.nvs_settings import SCANNED
     from g_ray_lab.sources.render_objects import claim_folder
-    from g_ray_lab.sources.render_objects import render_objects as rendering
 
     scanned = find_shared_data() / SCANNED
     meshes = scanned if scanned.is_dir() else None
