@@ -191,15 +191,8 @@ def room_results():
     return importlib.import_module("room_results")
 
 
-@pytest.fixture
-def browser_page(browser):
-    """A tab that is left after the test: a scene in it would go on drawing, and take a core from all later tests."""
-    yield browser
-    browser.leave()
-
-
 @pytest.fixture(scope="session")
-def browser(tmp_path_factory):
+def browser_page(tmp_path_factory):
     """A tab of a headless Chromium (see headless_chromium.py), or a skip where there is none."""
     import importlib
     import sys

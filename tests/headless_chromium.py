@@ -59,10 +59,6 @@ class Page:
         self._call("Page.navigate", url=address)
         self.wait("document.readyState === 'complete' && location.protocol !== 'about:'")
 
-    def leave(self) -> None:
-        """Show an empty page."""
-        self._call("Page.navigate", url="about:blank")
-
     def dark(self, dark: bool) -> None:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._call("Emulation.setEmulatedMedia", features=[scheme])
