@@ -9,6 +9,7 @@ from g_ray.cameras.eucm import EUCM as EUCM
 from g_ray.cameras.field_of_view import FieldOfView as FieldOfView
 from g_ray.cameras.fisheye624 import Fisheye624 as Fisheye624
 from g_ray.cameras.fov import FOV as FOV
+from g_ray.cameras.ocam import OCam as OCam
 from g_ray.cameras.opencv import OpenCV as OpenCV
 from g_ray.cameras.opencv_fisheye import OpenCVFisheye as OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole as Pinhole
@@ -26,6 +27,7 @@ CAMERAS: dict[str, type[Camera]] = {
     "ucm": UCM,
     "eucm": EUCM,
     "double_sphere": DoubleSphere,
+    "ocam": OCam,
     "fov": FOV,
     "division": Division,
     "equirectangular": Equirectangular,

@@ -6,6 +6,7 @@ pixels.
 """
 
 import dataclasses
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field
@@ -157,6 +158,13 @@ class Camera(ABC):
         }
         return self._replace(**{n: v[(*index, ..., *tail[n])] for n, v in self._collect_tensors().items()})
 
+    def compute_digest(self) -> str:
+        """Return a digest of the model, the size and every number of the lens, its image circle included."""
+        digest = hashlib.sha256(f"{self.NAME} {self.width} {self.height}".encode())
+        for name, value in sorted(self._collect_tensors().items()):
+            digest.update(name.encode() + value.numpy(force=True).tobytes())
+        return digest.hexdigest()[:16]
+
     # Geometry
 
     def project(
@@ -169,6 +177,7 @@ class Camera(ABC):
         """
         _check_last_dim(self.NAME, "points", points, 3)
         params = self._align(self.params, points)
+        # Replaced before the lens sees them: NaN in an unused branch of `where` still makes the gradient NaN.
         finite = points.detach().isfinite().all(-1)
         plane, valid = self._to_plane(torch.where(finite[..., None], points, 1.0), params)
         pixels, valid = plane * params[..., 0:2] + params[..., 2:4], valid & finite
@@ -208,6 +217,7 @@ class Camera(ABC):
         This is what a host that knows nothing but pinholes (PRoPE) has to be given.
         """
         fx, fy, cx, cy = self.params[..., 0:4].unbind(-1)
+        # A fisheye's f is per radian, a division model's per unit of x/z: the slope on the axis makes them comparable.
         fx, fy = fx * self._compute_central_scale(), fy * self._compute_central_scale()
         zero, one = torch.zeros_like(fx), torch.ones_like(fx)
         return torch.stack(
@@ -247,6 +257,7 @@ class Camera(ABC):
         not necessarily whole ones, only that part of it."""
         left, top, right, bottom = map(float, box or (0, 0, self.width, self.height))
         check_box(self.NAME, (left, top, right, bottom), self.width, self.height)
+        # With the corner as origin a resize is a pure scale; with centers at integers it would shift by (s − 1)/2, too.
         sx, sy = width / (right - left), height / (bottom - top)
         return self._warp(sx, sy, -left * sx, -top * sy, width, height)
 
@@ -289,6 +300,7 @@ class Camera(ABC):
     def _scale_params(self, sx: float, sy: float, tx: float | int, ty: float | int) -> Tensor:
         """Compute the parameters after u' = sx u + tx, v' = sy v + ty."""
         scale, shift = torch.ones_like(self.params), torch.zeros_like(self.params)
+        # Distortion acts on the normalized plane, before the affine part, so its coefficients stay as they are.
         scale[..., 0], scale[..., 1], scale[..., 2], scale[..., 3] = sx, sy, sx, sy
         shift[..., 2], shift[..., 3] = tx, ty
         return self.params * scale + shift
@@ -307,6 +319,7 @@ class Camera(ABC):
         return self._replace(params=params, width=width, height=height, circle=circle)
 
     def _replace(self: CameraType, **changes: Any) -> CameraType:
+        # Checked when it was made; crops of a valid lens are valid, and checks would wait for the GPU.
         return dataclasses.replace(self, check=False, **changes)
 
     def _collect_tensors(self) -> dict[str, Tensor]:

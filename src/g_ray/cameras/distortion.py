@@ -47,6 +47,7 @@ def project_to_tangent_plane(
 
 def polar_angle(points: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*shape"]:
     """Compute the angle ψ from the optical axis, in [0, π]."""
+    # atan2, not acos(z): acos has an infinite slope on the axis.
     return torch.atan2(torch.linalg.vector_norm(points[..., 0:2], dim=-1), points[..., 2])
 
 
@@ -60,6 +61,7 @@ def project_radially(
     """
     xy, z = points[..., 0:2], points[..., 2]
     radius = torch.linalg.vector_norm(xy, dim=-1)
+    # Relative to z: points near and far on the same ray must take the same branch.
     on_axis = radius.detach() <= torch.finfo(z.dtype).eps * z.detach().abs()
     behind = on_axis & (z <= 0)
     limit = torch.where(behind, 0.0, 1 / torch.where(on_axis & ~behind, z, 1.0))
@@ -186,7 +188,7 @@ class PlanarDistortion:
         With g = R + 2 p1 y + 2 p2 x the radial and tangential terms are x g + p2 r² and y g + p1 r².
         """
         p1, p2 = self.tangential.unbind(-1)
-        t = torch.addcmul(x * x, y, y)
+        t = torch.addcmul(x * x, y, y)  # r²
         ratio, slope = self._evaluate_ratio(t)  # R and dR/dt
         slope = 2 * slope
         g = torch.addcmul(torch.addcmul(ratio, y, 2 * p1), x, 2 * p2)
@@ -227,6 +229,7 @@ class PlanarDistortion:
         """
         solution, converged, determinant = self._solve(target.detach(), limit)
         inside = is_within(torch.linalg.vector_norm(solution, dim=-1), limit)
+        # A negative determinant is a mirrored image: a solution beyond the fold, where a second ray has the same pixel.
         valid = converged & inside & (determinant > 0)
         if not is_recording_grad(target, self.numerator, self.denominator, self.tangential, self.prism):
             return solution, valid
@@ -261,6 +264,7 @@ class PlanarDistortion:
     def _compute_reach(self, limit: Tensor) -> Tensor:
         """Compute the largest radius of the image of the disk, and a little more: no point lands on a target beyond."""
         limit = limit.expand(torch.broadcast_shapes(limit.shape, self.tangential.shape[:-1]))
+        # 48 directions × 8 radii suffice: the terms are smooth, and 2 % are added below for what lies between.
         angle = torch.linspace(0, 2 * math.pi, 49, dtype=limit.dtype, device=limit.device)[1:]
         share = torch.linspace(0, 1, 9, dtype=limit.dtype, device=limit.device)[1:]
         places = [torch.outer(share, part(angle)).flatten() for part in (torch.cos, torch.sin)]
@@ -286,6 +290,7 @@ class PlanarDistortion:
         if _is_absent(self.denominator):
             return top, top_slope
         bottom, bottom_slope = _evaluate_with_slope(self.denominator, t)
+        # A pole of R: the limit excludes it, but Newton steps may land on it on their way.
         bottom = torch.where(bottom == 0, torch.finfo(t.dtype).tiny, bottom)
         ratio = top / bottom
         return ratio, (top_slope - ratio * bottom_slope) / bottom

@@ -35,6 +35,7 @@ class Division(Camera):
         inside = z * z - 4 * k * across
         length = torch.linalg.vector_norm(points.detach(), dim=-1)
         known = (length > 0) & (inside >= -RIM_SLACK * eps * z * z)
+        # eps² keeps the slope of the root finite on the rim; relative to the length, as only directions matter.
         root = torch.where(known, inside, 1.0).clamp_min(0).add(eps**2 * length.square()).sqrt()
         # z + root cancels behind the camera; the other root of the quadratic does not.
         behind = z < 0

@@ -36,6 +36,7 @@ class DoubleSphere(Camera):
         across = xy.square().sum(-1)
         d1 = torch.where(known, across + z * z, 1.0).sqrt()
         forward = xi * d1 + z
+        # The root of 0 has an infinite slope: where d2 would be 0 (a ray in the shadow), take the root of 1 instead.
         d2 = torch.where(known & ((across > 0) | (forward != 0)), across + forward * forward, 1.0).sqrt()
         bottom = alpha * d2 + (1 - alpha) * forward
         return divide_where_positive(xy, bottom, d2, known & is_outside_shadow(forward, d2, alpha))
@@ -44,6 +45,7 @@ class DoubleSphere(Camera):
         xi, alpha = params[..., 4:6].unbind(-1)
         t = plane.square().sum(-1)
         z, valid = lift_unified(t, alpha, torch.ones_like(alpha))
+        # The length s with |s (a, b, z) − (0, 0, ξ)| = 1: the point on the first sphere.
         scale = (z * xi + (z * z + (1 - xi * xi) * t).sqrt()) / (z * z + t)
         ray = torch.cat([plane, z[..., None]], -1) * scale[..., None]
         offset = torch.stack([torch.zeros_like(xi), torch.zeros_like(xi), xi], -1)

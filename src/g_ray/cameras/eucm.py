@@ -88,5 +88,6 @@ def lift_unified(
     inside = 1 - (2 * alpha - 1) * beta * t
     eps = torch.finfo(t.dtype).eps
     valid = inside >= -RIM_SLACK * eps
+    # Above 0 by eps², so that the gradient stays finite on the rim.
     root = inside.clamp_min(eps**2).sqrt()
     return (1 - beta * alpha * alpha * t) / (alpha * root + 1 - alpha), valid

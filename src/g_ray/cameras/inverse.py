@@ -40,11 +40,13 @@ def invert_monotone(
     for _ in range(_limit_steps(_MAX_STEPS)):
         value, slope = function(x)
         error = value - target
+        # f grows, so the sign of the error says on which side of x the solution is: the bracket shrinks in every step.
         low, high = torch.where(error < 0, x, low), torch.where(error > 0, x, high)
         newton = x - error / torch.where(slope > 0, slope, 1.0)
         inside = (newton >= low) & (newton <= high) & (slope > 0)
         new = torch.where(inside, newton, (low + high) / 2)
         done = ((new - x).abs() <= tolerance * x) | (error.abs() <= tolerance * target)
+        # An exact hit stays: with slope 0 there, `new` would be the middle of the bracket.
         x = torch.where(error == 0, x, new)
         if not torch.compiler.is_compiling() and bool((done | beyond).all()):
             break
@@ -101,6 +103,7 @@ def attach_implicit_gradient(
     function: ValueAndSlope, target: Float[Tensor, "*shape"], x: Float[Tensor, "*shape"]
 ) -> Float[Tensor, "*shape"]:
     """Return x with the gradient of f⁻¹(target): dx = (d target − df) / f'(x)."""
+    # dx = (dy − ∂f/∂p dp) / f'(x): `value` carries the gradient to the parameters p, `target` that to y.
     value, slope = function(x.detach())
     smallest = torch.finfo(x.dtype).eps
     return x.detach() + _zero_keeping_gradient(target - value) / slope.detach().clamp_min(smallest)
@@ -139,6 +142,7 @@ def solve_newton_2d(
         value_u, value_v, a, b, c, d = function(x, y)
         e, f = value_u - u, value_v - v
         determinant = _bound_determinant(a, b, c, d)
+        # J⁻¹ (f − target) by Cramer's rule.
         step_x = ((d * e - b * f) / determinant).nan_to_num(0.0, 0.0, 0.0)
         step_y = ((a * f - c * e) / determinant).nan_to_num(0.0, 0.0, 0.0)
         x, y = _clamp_to_disk(x - step_x, y - step_y, limit)

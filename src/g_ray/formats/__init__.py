@@ -24,6 +24,7 @@ from g_ray.formats.kalibr import KalibrSource
 from g_ray.formats.matrixcity import is_matrixcity, read_matrixcity
 from g_ray.formats.metashape import MetashapeSource
 from g_ray.formats.nerfstudio import TRANSFORMS, NerfstudioSource, is_nerfstudio, read_nerfstudio
+from g_ray.formats.ocamcalib import OCamCalibSource
 from g_ray.formats.omniobject3d import is_omniobject3d, read_omniobject3d
 from g_ray.formats.open3d import Open3DSource
 from g_ray.formats.opencv_calibration import OpenCVSource
@@ -56,6 +57,7 @@ __all__ = [
 # The first format that recognizes a path reads it: formats that contain another one come before it.
 CALIBRATIONS: dict[str, type[CalibrationSource]] = {
     "exif": ExifSource,
+    "ocamcalib": OCamCalibSource,
     "scannetpp": ScanNetPPSource,
     "eth3d": ETH3DSource,
     "nerfstudio": NerfstudioSource,
@@ -98,7 +100,9 @@ def open_calibration(path: str | os.PathLike[str]) -> CalibrationSource:
     """Open the calibration at a path, recognized by its content, or "exif"; ValueError if no format fits."""
     file = ParsedFile(Path(path))
     if not file.path.exists() and not ExifSource.recognizes(file):
-        raise ValueError(f"{path}: no such calibration; give a file, a folder, exif or estimate")
+        raise ValueError(
+            f"{path}: no such calibration; give a file, a folder, exif, panorama, fisheye:FOV or estimate"
+        )
     for source in CALIBRATIONS.values():
         if source.recognizes(file):
             return source.open(file)

@@ -1,7 +1,6 @@
 """Read CamOdoCal's camera files, which VINS-Mono, VINS-Fusion and KITTI-360 (image_02.yaml) use too.
 
-`model_type` is PINHOLE, PINHOLE_FULL, KANNALA_BRANDT or MEI; SCARAMUZZA has no counterpart here. Pixel centers lie at
-integers.
+`model_type` is PINHOLE, PINHOLE_FULL, KANNALA_BRANDT, MEI or scaramuzza. Pixel centers lie at integers.
 """
 
 from collections.abc import Callable
@@ -16,15 +15,20 @@ from g_ray.cameras.ucm import UCM
 from g_ray.formats.calibration_source import CalibrationSource, Example, Lens
 from g_ray.formats.documents import ParsedFile, describe, parse_number, parse_positive_int
 from g_ray.formats.mei import make_mei_builder
+from g_ray.formats.ocamcalib import make_ocam_builder
 from g_ray.formats.opencv_calibration import make_lens_builder
 from g_ray.runtime.files import write_atomically
 
-GROUPS = ("mirror_parameters", "distortion_parameters", "projection_parameters")
+GROUPS = (
+    *("mirror_parameters", "distortion_parameters", "projection_parameters"),
+    *("poly_parameters", "affine_parameters"),
+)
 NAMES: dict[str, tuple[str, ...]] = {
     "PINHOLE": ("k1", "k2", "p1", "p2", "fx", "fy", "cx", "cy"),
     "PINHOLE_FULL": ("k1", "k2", "k3", "k4", "k5", "k6", "p1", "p2", "fx", "fy", "cx", "cy"),
     "KANNALA_BRANDT": ("k2", "k3", "k4", "k5", "mu", "mv", "u0", "v0"),
     "MEI": ("xi", "k1", "k2", "p1", "p2", "gamma1", "gamma2", "u0", "v0"),
+    "SCARAMUZZA": ("p0", "p1", "p2", "p3", "p4", "ac", "ad", "ae", "cx", "cy"),
 }
 """Parameters of all groups, by model."""
 
@@ -47,7 +51,7 @@ class CamOdoCalSource(CalibrationSource):
             size = tuple(
                 parse_positive_int(document.get(key), key) for key in ("image_width", "image_height")
             )
-            build = _make_builder(document["model_type"], values, 0.5 - cls.CENTER)
+            build = _make_builder(document["model_type"].upper(), values, 0.5 - cls.CENTER)
         except ValueError as error:
             raise ValueError(f"{file.path}: {error}") from None
         name = document.get("camera_name")
@@ -82,8 +86,9 @@ projection_parameters:
 def _parse_values(document: dict[str, Any]) -> dict[str, float]:
     """Return all parameters by name; every name of the model must be there, and no other."""
     model = document["model_type"]
-    if not isinstance(model, str) or model not in NAMES:
+    if not isinstance(model, str) or model.upper() not in NAMES:
         raise ValueError(f"model_type {describe(model)} is not read; it can be {', '.join(NAMES)}")
+    model = model.upper()
     found: dict[str, Any] = {}
     for group in GROUPS:
         part = document.get(group, {})
@@ -109,6 +114,11 @@ def _make_builder(model: str, values: dict[str, float], shift: float) -> Callabl
         affine = {"fx": values["gamma1"], "fy": values["gamma2"]}
         affine |= {"cx": values["u0"] + shift, "cy": values["v0"] + shift}
         return make_mei_builder(affine, values["xi"], [values[name] for name in ("k1", "k2", "p1", "p2")])
+    if model == "SCARAMUZZA":
+        # As OCamCalib's, but for columns first: ac belongs to the width.
+        affine = ((values["ac"], values["ad"]), (values["ae"], 1.0))
+        center = (values["cx"] + shift, values["cy"] + shift)
+        return make_ocam_builder([values[f"p{i}"] for i in range(5)], affine, center)
     affine = {"fx": values["mu"], "fy": values["mv"], "cx": values["u0"] + shift, "cy": values["v0"] + shift}
     # Its coefficients are counted from the second power of the radius: k2 is the k1 of others.
     series = {f"k{number}": values[f"k{number + 1}"] for number in range(1, 5)}

@@ -28,6 +28,8 @@ BASE64 = "$base64$"
 """How OpenCV begins encoded numbers in JSON."""
 MAX_VALUES = 4096
 """Numbers of the largest array of a .npz that may belong to a lens; others are points, images or maps."""
+NUMBERS_START = "#polynomial coefficients"
+"""How OCamCalib's files begin."""
 BINARY = (".npy", ".bin", ".vrs")
 
 
@@ -44,16 +46,28 @@ class ParsedFile:
         return content if isinstance(content, dict) else None
 
     @cached_property
+    def text(self) -> str:
+        """The characters of a text file."""
+        return _decode(self.path, _read_bytes(self.path))
+
+    @cached_property
+    def is_list_of_numbers(self) -> bool:
+        """Whether it is a text file of bare numbers under comments, which no parser of documents reads."""
+        if not self.path.is_file() or self.path.suffix.lower() in (*BINARY, ".npz", ".gz"):
+            return False
+        with self.path.open("rb") as file:
+            return file.read(len(NUMBERS_START)) == NUMBERS_START.encode()
+
+    @cached_property
     def content(self) -> Any:
         """What a JSON, YAML, XML or .npz file holds; None if it is something else."""
-        if not self.path.is_file() or self.path.suffix.lower() in BINARY:
+        if not self.path.is_file() or self.path.suffix.lower() in BINARY or self.is_list_of_numbers:
             return None
         if self.path.suffix.lower() == ".npz":
             return _read_arrays(self.path)
-        text = _decode(self.path, _read_bytes(self.path))
-        if not text.strip():
+        if not self.text.strip():
             raise ValueError(f"{self.path}: an empty file, not a calibration")
-        return _parse(self.path, text)
+        return _parse(self.path, self.text)
 
     @property
     def xml_root(self) -> ElementTree.Element | None:

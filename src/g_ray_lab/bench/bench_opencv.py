@@ -23,9 +23,11 @@ from g_ray.cameras import (
     DoubleSphere,
     Equirectangular,
     Fisheye624,
+    OCam,
     OpenCV,
     OpenCVFisheye,
     Pinhole,
+    RayMapCamera,
     ThinPrismFisheye,
     pixel_centers,
 )
@@ -85,6 +87,7 @@ LENSES = {
     "UCM with rim": TimedLens(_make(UCM, {**_FRAME, "fx": 500.0, "fy": 500.0, "alpha": 0.7}), _K),
     "EUCM": TimedLens(_make(EUCM, {**_FRAME, "alpha": 0.6, "beta": 1.1}), _K),
     "double sphere": TimedLens(_make(DoubleSphere, {**_FRAME, "xi": -0.2, "alpha": 0.55}), _K),
+    "OCam": TimedLens(_make(OCam, {**_FRAME, "a2": -0.33, "a3": 0.01, "a4": -0.03}), _K),
     "FOV": TimedLens(_make(FOV, {**_FRAME, "omega": 0.9}), _K),
     "division": TimedLens(_make(Division, {**_FRAME, "k": -0.2}), _K),
     "equirectangular": TimedLens(Equirectangular.panorama(WIDTH, HEIGHT, dtype=torch.float64), _K),
@@ -119,7 +122,30 @@ def benchmark_rays(
     finally:
         torch.set_num_threads(threads[0])
         cv2.setNumThreads(threads[1])
-    return {"settings": {"repeats": repeats, "opencv": cv2.__version__}, "rows": rows}
+    settings = {"repeats": repeats, "opencv": cv2.__version__}
+    return {"settings": settings, "rows": rows, "projections": time_table_projection(repeats)}
+
+
+def time_table_projection(repeats: int, points: int = 1_000_000) -> dict[str, float]:
+    """Return the points per CPU second that a table of rays projects, once its index exists, and the index's time.
+
+    The table is a fisheye of 220° at 1600×1532 px in float32; directions are uniform over the sphere, without order,
+    so that every access to the table misses the cache.
+    """
+    focal = 1532 / math.radians(220)
+    lens = OpenCVFisheye.make(1600, 1532, fx=focal, fy=focal, cx=800.0, cy=766.0, dtype=torch.float32)
+    table = lens.unproject_grid()
+    directions = torch.randn(points, 3, generator=torch.Generator().manual_seed(0))
+    # A new camera has no index yet; the second projection of the same one does.
+    jobs = {"first": lambda: RayMapCamera.from_rays(*table).project(directions)}
+    camera = RayMapCamera.from_rays(*table)
+    camera.project(directions[:1])
+    jobs["again"] = lambda: camera.project(directions)
+    seconds = {name: statistics.median(each) for name, each in time_interleaved(jobs, repeats).items()}
+    return {
+        "points_per_second": points / seconds["again"],
+        "index_seconds": seconds["first"] - seconds["again"],
+    }
 
 
 def _time_lens(cv2: Any, name: str, lens: TimedLens, camera: Camera, repeats: int) -> dict[str, Any]:

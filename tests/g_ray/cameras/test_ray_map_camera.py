@@ -6,7 +6,8 @@ import math
 import pytest
 import torch
 
-from g_ray.cameras import OpenCVFisheye, Pinhole, RayMapCamera, pixel_centers
+from g_ray.cameras import Equirectangular, OpenCVFisheye, Pinhole, RayMapCamera, pixel_centers
+from g_ray.cameras.ray_table import RayTable
 
 
 def equidistant(fov_deg: float, width: int = 96, height: int = 96) -> OpenCVFisheye:
@@ -84,3 +85,45 @@ def test_refusals():
         RayMapCamera.from_rays(rays[:1])
     with pytest.raises(ValueError, match="not unit vectors"):
         dataclasses.replace(camera, table=2 * rays)
+
+
+TABLES = {
+    "fisheye of 220°": equidistant(220.0, 200, 190),
+    "telephoto": Pinhole.from_fov(2.0, 160, 120, dtype=torch.float64),
+    # All columns of the first and last rows look at nearly the same point, and share a cell of the index.
+    "panorama": Equirectangular.panorama(256, 128, dtype=torch.float64),
+}
+
+
+@pytest.mark.parametrize("lens", TABLES.values(), ids=list(TABLES))
+def test_index_leads_to_the_place(lens):
+    camera = RayMapCamera.from_rays(*lens.unproject_grid())
+    generator = torch.Generator().manual_seed(0)
+    size = torch.tensor([lens.width - 1.0, lens.height - 1.0], dtype=torch.float64)
+    pixels = 0.5 + torch.rand(2000, 2, generator=generator, dtype=torch.float64) * size
+    rays, valid = camera.unproject(pixels)
+    again, imaged = camera.project(rays * 3.0)
+    assert (imaged | ~valid).all()
+    assert (again - pixels)[valid].norm(dim=-1).max() < 1e-6
+
+
+def test_index_finds_what_the_search_finds():
+    """Directions over the whole sphere, most of them beside the table: the same places and the same validity."""
+    camera = RayMapCamera.from_rays(*equidistant(150.0, 90, 80).unproject_grid())
+    points = torch.randn(4000, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    table = RayTable(camera.table[None], camera.table_valid[None])
+    (at, valid), (expected, seen) = table.locate(points[None], camera._index), table.locate(points[None])
+    assert seen.sum() > 500 and torch.equal(valid, seen)
+    torch.testing.assert_close(at[valid], expected[valid], atol=1e-6, rtol=0)
+
+
+def test_tables_of_a_batch_have_an_index_each():
+    lenses = [equidistant(fov, 40, 30) for fov in (80.0, 200.0)]
+    tables, masks = zip(*(lens.unproject_grid() for lens in lenses), strict=True)
+    both = RayMapCamera.from_rays(torch.stack(tables), torch.stack(masks))
+    points = torch.randn(300, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    pixels, valid = both.project(points.expand(2, -1, -1))
+    for i in range(2):
+        alone, seen = both[i].project(points)
+        assert torch.equal(valid[i], seen)
+        torch.testing.assert_close(pixels[i][seen], alone[seen])
