@@ -39,6 +39,8 @@ class ReconstructedView:
     """Pixels whose depth is not the model's own but was filled in; None: none."""
     pose_guessed: bool = False
     """The pose started as a network's guess, because matching could not place the photograph."""
+    expected_error: Float[Tensor, "h w"] | None = None
+    """Error to expect relative to the depth, the median of its absolute value; 0 where unknown. None: not known."""
     photo: Photo | None = None
     """The photograph on disk, while the run that reconstructs it lasts; stored results have a copy."""
 
@@ -119,6 +121,9 @@ class ReconstructedView:
         filled = None
         if self.filled is not None:
             filled = torch.nn.functional.interpolate(self.filled[None, None].float(), shape)[0, 0] > 0
+        error = None
+        if self.expected_error is not None:
+            error = torch.nn.functional.interpolate(self.expected_error[None, None], shape)[0, 0] * valid
         return replace(
             self,
             camera=camera,
@@ -126,6 +131,7 @@ class ReconstructedView:
             confidence=confidence * valid,
             valid=valid,
             filled=filled,
+            expected_error=error,
         )
 
     def transform(self, similarity: Similarity) -> "ReconstructedView":

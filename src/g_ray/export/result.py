@@ -3,7 +3,8 @@
 FOLDER/cameras.json          every view's camera (true model, original pixels), pose and where its calibration is from
 FOLDER/images/NAME           the photographs, as their cameras see them, 8 bits
 FOLDER/depth/NAME.npz        ray_depth, z_depth, confidence (float32), valid, at the resolution at which depth was
-                             estimated (`--depth-size full`: that of the photograph); filled where depth was filled in;
+                             estimated (`--depth-size full`: that of the photograph); expected_error, relative,
+                             where it is known; filled where depth was filled in;
                              pose_guessed where the pose is a network's;
                              true_world_from_cam where known
 FOLDER/result.json           written last: unit, metrics, settings, notes. Without it the folder is unfinished.
@@ -78,11 +79,31 @@ class FeatureTracks:
     point: Int[np.ndarray, "observation"]
     pixels: Float[np.ndarray, "observation 2"]
     """Pixel coordinates in the photograph, from its top-left corner."""
+    errors_px: Float[np.ndarray, "point"] | None = None
+    """Mean reprojection error of each point."""
 
     def transform(self, similarity: Similarity) -> "FeatureTracks":
         """Return the tracks in another world."""
         moved = similarity.apply(torch.from_numpy(self.positions)).numpy()
         return replace(self, positions=moved)
+
+
+def group_reasons(reasons: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Group names by the reason that each has, so that a note names a kind of problem once.
+
+    What a reason has in parentheses is about one name, and is kept where no other shares the reason.
+    """
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for name, reason in reasons:
+        groups.setdefault(reason.split(" (")[0], []).append((name, reason))
+    return [
+        (
+            ", ".join(name for name, _ in members[:3])
+            + (f", … ({len(members)})" if len(members) > 3 else ""),
+            members[0][1] if len(members) == 1 else kind,
+        )
+        for kind, members in groups.items()
+    ]
 
 
 Page = Callable[["Reconstruction", Any], object]
@@ -260,6 +281,8 @@ def _write_depth(path: Path, view: ReconstructedView) -> None:
         "confidence": view.confidence.to(torch.float32),
         "valid": view.valid,
     }
+    if view.expected_error is not None:
+        arrays["expected_error"] = view.expected_error.to(torch.float32)
     if view.filled is not None:
         arrays["filled"] = view.filled
     if view.pose_guessed:
@@ -356,7 +379,11 @@ def _read_view(folder: Path, view: View) -> ReconstructedView:
             )
             true, filled = stored.get("true_world_from_cam"), stored.get("filled")
             guessed = bool(stored.get("pose_guessed", False))
+            error = stored.get("expected_error")
+        error = None if error is None else torch.from_numpy(error)
         _check_maps(depth, confidence, valid)
+        if error is not None:
+            _check_maps(depth, error, valid)
         if view.pose is None:
             raise ValueError(f"{CAMERAS} has no pose for it")
         return ReconstructedView(
@@ -371,6 +398,7 @@ def _read_view(folder: Path, view: View) -> ReconstructedView:
             view.camera,
             None if filled is None else torch.from_numpy(filled),
             guessed,
+            error,
         )
     except Exception as error:  # damaged archives make numpy, zipfile and zlib raise many kinds
         reason = " ".join(str(error).split())[:200]

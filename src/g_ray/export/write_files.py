@@ -22,6 +22,7 @@ from g_ray.export.result import (
     Reconstruction,
     finish_reconstruction,
     get_depth_path,
+    group_reasons,
     make_image_name,
     read_reconstruction,
     write_views,
@@ -119,12 +120,13 @@ def _write_depth(folder: Path, view: ReconstructedView, options: ExportOptions) 
 
 def _write_transforms(reconstruction: Reconstruction, options: ExportOptions) -> list[str]:
     """Write transforms.json with the views whose cameras nerfstudio has; returns notes about the others."""
-    frames, notes = [], []
+    frames, reasons = [], []
     for view in reconstruction.cameras():
         try:
             frames.append(_make_frame(reconstruction.saved_folder, view, options))
         except ValueError as error:
-            notes.append(f"{TRANSFORMS} leaves out {view.name}: {error}")
+            reasons.append((view.name, str(error)))
+    notes = [f"{TRANSFORMS} leaves out {names}: {reason}" for names, reason in group_reasons(reasons)]
     per_model = write_nerfstudio(reconstruction.saved_folder, frames, ply_file_path=POINTS)
     if not frames:
         notes.append(f"{TRANSFORMS} is not written: no view's camera is one that nerfstudio has")
@@ -275,18 +277,19 @@ def _write_tracks(
         )
     folder = reconstruction.saved_folder / "colmap" / "sparse" / "0"
     by_number = {number: lens for lens, number in cameras.items()}
-    write_model(folder, by_number, images, tracks.positions[strong], tracks.colors[strong])
+    errors_px = None if tracks.errors_px is None else tracks.errors_px[strong]
+    write_model(folder, by_number, images, tracks.positions[strong], tracks.colors[strong], errors_px)
 
 
 def _convert_cameras(reconstruction: Reconstruction) -> tuple[dict[int, RawCamera], list[str]]:
     """Convert the cameras of views, by the view's index; returns notes about those that COLMAP does not have."""
-    lenses, notes = {}, []
+    lenses, reasons = {}, []
     for number, view in enumerate(reconstruction.cameras()):
         try:
             lenses[number] = make_raw_camera(view.camera)
         except ValueError as error:
-            notes.append(f"colmap/ leaves out {view.name}: {error}")
-    return lenses, notes
+            reasons.append((view.name, str(error)))
+    return lenses, [f"colmap/ leaves out {names}: {reason}" for names, reason in group_reasons(reasons)]
 
 
 @dataclass(frozen=True, eq=False)

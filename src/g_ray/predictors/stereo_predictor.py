@@ -1,5 +1,6 @@
 """Stereo as a predictor: structure from motion with the lenses as they are, then a sweep along their rays."""
 
+import hashlib
 import zipfile
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -9,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor
 
 from g_ray.export.points import PointCloud
@@ -17,6 +18,7 @@ from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.geometry.pose import Pose
 from g_ray.media.view import View
 from g_ray.predictors.anchoring import count_pixels, estimate_matching
+from g_ray.predictors.depth_filling import fill_views
 from g_ray.predictors.model_settings import ModelSettings
 from g_ray.predictors.network_predictor import NetworkPredictor
 from g_ray.predictors.predictor import Cost, Prior, Progress, SceneInput, ScenePrediction
@@ -24,10 +26,13 @@ from g_ray.runtime.device import choose_device
 from g_ray.runtime.files import atomic_path
 from g_ray.runtime.provenance import read_memory_gib
 from g_ray.sfm import SfMOptions, SparseScene, reconstruct_cameras, refine, triangulate
+from g_ray.sfm.lens_check import check_lenses
+from g_ray.sfm.pose_uncertainty import measure_excess_px, sample_poses
 from g_ray.stereo import (
     DepthMap,
     SparsePoints,
     StereoOptions,
+    Uncertainty,
     choose_sources,
     estimate_depths,
     fuse_points,
@@ -44,6 +49,8 @@ VIEW_BYTES = 40
 """Per pixel of the depth map of every view: image, depth, confidence, fused points."""
 VOLUME_BYTES = 20
 """Per pixel and hypothesis: the cost volume, its aggregation and a copy."""
+MIN_FEATURES = 20
+"""Features of a view from which its own reprojection error is known."""
 MEMORY_SHARE = 0.5
 """Share of the machine's memory that simultaneous views may take, unless --max-memory is given."""
 
@@ -140,7 +147,9 @@ class StereoPredictor:
             for i in placed
         ]
         points = _collect_sparse_points(sparse, placed)
-        depths = self._estimate_depths(scene, views, points, work, progress)
+        progress("uncertainty", 0.0)
+        uncertainty = _measure_uncertainty(sparse, placed, views, self.sfm, keeps_poses)
+        depths = self._estimate_depths(scene, views, points, work, progress, uncertainty)
         progress("fusion", 0.0)
         cloud = _fuse(views, depths, points, placed, scene.views, self.stereo)
         # Results are in the order of the input: views that could not be placed stay None.
@@ -158,6 +167,8 @@ class StereoPredictor:
         sides = [max(camera.width, camera.height) for camera in sparse.cameras]
         figures["long_side_px"] = float(np.median(sides))
         figures["share_with_depth"] = _measure_coverage(depths, views)
+        figures |= _summarize_errors(depths)
+        figures |= self._check_calibration(sparse, keeps_poses)
         return ScenePrediction(
             tuple(predicted),
             sparse.reasons,
@@ -194,6 +205,7 @@ class StereoPredictor:
         points: SparsePoints | None,
         work: Path | None,
         progress: Progress,
+        uncertainty: Uncertainty,
     ) -> list[DepthMap]:
         """Estimate the depth of all placed views; maps that an interrupted run left in `work` are used."""
         depths = estimate_depths(
@@ -201,8 +213,9 @@ class StereoPredictor:
             points,
             self.stereo,
             lambda done: progress("depth", done / len(views)),
-            None if work is None else StoredDepths(work / "depth"),
+            None if work is None else StoredDepths(work / "depth" / _hash_geometry(views, points)),
             self._count_at_once(scene),
+            uncertainty,
         )
         if not any(bool(depth.valid.any()) for depth in depths):
             raise ValueError(
@@ -210,6 +223,19 @@ class StereoPredictor:
                 "are wrong; --model network predicts depth for each photograph"
             )
         return depths
+
+    def _check_calibration(self, sparse: SparseScene, keeps_poses: bool) -> dict[str, Any]:
+        """Return figures on the lens, and on given poses, compared with those that fit the same tracks best."""
+        figures: dict[str, Any] = {}
+        check = check_lenses(sparse, self.sfm)
+        if check is not None:
+            figures["lens"] = asdict(check) | {
+                "contradicts": check.contradicts,
+                "undecided": check.undecided,
+            }
+        if keeps_poses:
+            figures["pose_excess_px"] = measure_excess_px(sparse, self.sfm)
+        return figures
 
     def _check_points(self, sparse: SparseScene) -> None:
         """Stop if the scene's distance is unknown: searching all distances is slow and finds only chance matches."""
@@ -278,6 +304,17 @@ class StoredDepths(MutableMapping[int, DepthMap]):
         return self.folder / f"{view:05d}.npz"
 
 
+def _hash_geometry(views: Sequence[View], points: SparsePoints | None) -> str:
+    """Return a digest of the lenses, poses and points that depth is computed from: with others it is not the same."""
+    digest = hashlib.sha256()
+    for view in views:
+        digest.update(view.camera.compute_digest().encode())
+        digest.update(view.get_pose().world_from_cam.numpy(force=True).tobytes())
+    if points is not None:
+        digest.update(points.positions.numpy(force=True).tobytes())
+    return digest.hexdigest()[:16]
+
+
 def _refine(
     sparse: SparseScene, options: SfMOptions, keeps_poses: bool
 ) -> tuple[SparseScene, dict[str, Any], bool]:
@@ -340,6 +377,7 @@ def _make_view(view: View, stereo: View, depth: DepthMap) -> ReconstructedView:
         depth.confidence.cpu(),
         depth.valid.cpu(),
         photo_camera=view.camera,
+        expected_error=None if depth.expected_error is None else depth.expected_error.cpu(),
     )
 
 
@@ -366,6 +404,32 @@ def _guess_poses(network: NetworkPredictor, scene: SceneInput) -> list[Pose]:
     return [view.pose for view in views if view is not None]
 
 
+def _measure_uncertainty(
+    sparse: SparseScene, placed: Sequence[int], views: Sequence[View], options: SfMOptions, keeps_poses: bool
+) -> Uncertainty:
+    """Measure the noise of features in pixels of the stereo images, and draw poses that these allow."""
+    errors = sparse.compute_errors_px()
+    noise = []
+    for index, view in zip(placed, views, strict=True):
+        own = errors[sparse.tracks.view == index]
+        known = own if len(own) >= MIN_FEATURES else errors
+        typical = float(known.median()) if len(known) else 1.0
+        noise.append(
+            typical * max(view.size) / max(sparse.cameras[index].width, sparse.cameras[index].height)
+        )
+    if not len(sparse.points):
+        return Uncertainty(noise)
+    return Uncertainty(noise, sample_poses(sparse, options, keeps_poses)[:, list(placed)])
+
+
+def _summarize_errors(depths: Sequence[DepthMap]) -> dict[str, float]:
+    """Return the median and the 90 % quantile of the errors to expect."""
+    known = [depth.expected_error[depth.valid] for depth in depths if depth.expected_error is not None]
+    errors = torch.cat(known)[:: max(1, sum(map(len, known)) // 1_000_000)]
+    middle, high = errors.quantile(errors.new_tensor([0.5, 0.9])).tolist()
+    return {"expected_error": middle, "expected_error_90": high}
+
+
 def _measure_coverage(depths: Sequence[DepthMap], views: Sequence[View]) -> float:
     """Return the share of usable pixels that have a depth."""
     pixels = sum(int(_find_usable(view).sum()) for view in views)
@@ -383,71 +447,3 @@ def _count_samples(pixels: float, sources: int, options: StereoOptions) -> float
     if whole <= options.full_volume:
         return whole
     return whole / 8 + pixels * (2 * BAND + 1) * sources
-
-
-# Filling pixels without depth
-
-
-MIN_SHARED = 50
-"""Pixels with both depths without which a view is not filled."""
-ROUNDS = 10
-SHRINK = 0.1
-"""Confidence of filled pixels, as a share of the median of the view."""
-
-
-def fill_views(
-    views: Sequence[ReconstructedView | None],
-    predicted: Sequence[ReconstructedView],
-    usable: Sequence[Bool[Tensor, "h w"]],
-) -> list[ReconstructedView | None]:
-    """Fill the views; `filled` of a view marks the pixels whose depth is the network's."""
-    return [
-        None if view is None else _fill_view(view, other, pixels)
-        for view, other, pixels in zip(views, predicted, usable, strict=True)
-    ]
-
-
-def _fill_view(
-    view: ReconstructedView, predicted: ReconstructedView, usable: Bool[Tensor, "h w"]
-) -> ReconstructedView:
-    size = (view.camera.height, view.camera.width)
-    inverse = torch.where(predicted.valid, 1 / predicted.ray_depth.clamp_min(1e-9), 0.0)
-    # Networks see fewer pixels than stereo; inverse depth is smooth on planes, so it is what is interpolated.
-    guess = torch.nn.functional.interpolate(inverse[None, None], size, mode="bilinear", align_corners=False)[
-        0, 0
-    ]
-    known = torch.nn.functional.interpolate(predicted.valid[None, None].float(), size)[0, 0] > 0
-    both = view.valid & known & (guess > 0)
-    if int(both.sum()) < MIN_SHARED:
-        return view
-    scale, shift = fit_inverse_depth(guess[both], 1 / view.ray_depth[both])
-    aligned = scale * guess + shift
-    nearest = 1 / view.ray_depth[view.valid].min()
-    filled = usable & known & ~view.valid & (aligned > 0) & (aligned < nearest)
-    confidence = SHRINK * view.confidence[view.valid].median()
-    return replace(
-        view,
-        ray_depth=torch.where(filled, 1 / aligned.clamp_min(1e-9), view.ray_depth),
-        confidence=torch.where(filled, confidence, view.confidence),
-        valid=view.valid | filled,
-        filled=filled,
-    )
-
-
-def fit_inverse_depth(
-    source: Float[Tensor, "n"], target: Float[Tensor, "n"]
-) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Fit target ≈ scale · source + shift robustly: iteratively reweighted least squares for the sum of |residuals|."""
-    source, target = source.double(), target.double()
-    weight = torch.ones_like(source)
-    for _ in range(ROUNDS):
-        total = weight.sum()
-        mean, goal = (weight * source).sum() / total, (weight * target).sum() / total
-        variance = (weight * (source - mean) ** 2).sum()
-        scale = (weight * (source - mean) * (target - goal)).sum() / variance.clamp_min(1e-30)
-        # A network that contradicts stereo in its order of depths gives one distance, not a mirrored scene.
-        scale = scale.clamp_min(0)
-        shift = goal - scale * mean
-        residual = (scale * source + shift - target).abs()
-        weight = 1 / residual.clamp_min(residual.median().clamp_min(1e-12) * 0.1)
-    return scale.float(), shift.float()

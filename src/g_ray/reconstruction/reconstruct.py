@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from g_ray.cameras.camera import Camera
 from g_ray.export.export_options import ExportOptions
@@ -27,6 +27,7 @@ from g_ray.export.result import (
     Reconstruction,
     Unit,
     check_view_names,
+    group_reasons,
     write_views,
 )
 from g_ray.export.write_files import write_masks
@@ -43,9 +44,10 @@ from g_ray.reconstruction.alignment import Alignment, align_to_poses, scale_to_d
 from g_ray.reconstruction.inputs import KnownGeometry
 from g_ray.reconstruction.score import score_views
 from g_ray.reconstruction.verdict import judge
-from g_ray.runtime.files import write_json
-from g_ray.runtime.out_folder import RESULT, UNFINISHED, check_out, read_mark
+from g_ray.runtime.files import remove_scratch_files, write_json
+from g_ray.runtime.out_folder import RESULT, UNFINISHED, check_out, lock_folder, read_mark, remove_lock
 from g_ray.sfm.rig import Rig
+from g_ray.sfm.sparse_scene import SparseScene
 from g_ray.viewer.reconstruction_report import SIDE, write_report
 
 __all__ = ["WEIGHTS", "KnownGeometry", "Reconstruction", "load_network", "reconstruct", "reconstruct_views"]
@@ -166,10 +168,10 @@ def assemble(
     metrics: dict[str, Any] = {} if alignment is None else alignment.to_metrics()
     if known.truth:
         metrics |= score_views(assembled, known.truth)
+    reasons = zip([view.name for view in scene.views], prediction.reasons, strict=True)
     left_out = [
-        f"{view.name} is left out: {reason}"
-        for view, reason in zip(scene.views, prediction.reasons, strict=True)
-        if reason is not None
+        f"left out: {names}: {reason}"
+        for names, reason in group_reasons([(name, reason) for name, reason in reasons if reason is not None])
     ]
     return Reconstruction(
         assembled,
@@ -228,8 +230,17 @@ def _collect_tracks(
         number[sparse.tracks.view.numpy(force=True)],
         sparse.tracks.point.numpy(force=True),
         sparse.tracks.pixel.numpy(force=True),
+        _average_errors(sparse),
     )
     return tracks.transform(similarity)
+
+
+def _average_errors(sparse: SparseScene) -> Float[np.ndarray, "point"]:
+    """Return the mean reprojection error of every point, over the views that image it."""
+    errors, point = sparse.compute_errors_px().numpy(force=True), sparse.tracks.point.numpy(force=True)
+    finite = np.isfinite(errors)
+    total = np.bincount(point[finite], errors[finite], len(sparse.points))
+    return total / np.maximum(1, np.bincount(point[finite], minlength=len(sparse.points)))
 
 
 def _renumber(prediction: ScenePrediction, placed: Sequence[int]) -> Any:
@@ -285,7 +296,27 @@ def run_reconstruction(
     )
     for view in scene.views[:PICTURES_KEPT]:
         view.expect_copy(SIDE)
-    work = open_work_folder(out, make_resume_key(scene, known, predictor))
+    with lock_folder(out):
+        check_result_folder(out)  # another run may have finished it meanwhile
+        work = open_work_folder(out, make_resume_key(scene, known, predictor))
+        result = _run_in_folder(scene, known, predictor, out, work, options, report, progress)
+        shutil.rmtree(work, ignore_errors=True)
+        remove_scratch_files(out)
+        remove_lock(out)
+    return result
+
+
+def _run_in_folder(
+    scene: SceneInput,
+    known: KnownGeometry,
+    predictor: Predictor,
+    out: Path,
+    work: Path,
+    options: ExportOptions,
+    report: Callable[[str], None],
+    progress: Progress,
+) -> Reconstruction:
+    """Reconstruct and write everything; if it is interrupted, what is finished."""
     try:
         result = reconstruct_views(scene, predictor, known=known, work=work, progress=progress)
     except KeyboardInterrupt:
@@ -294,14 +325,12 @@ def run_reconstruction(
     report("\nwriting files")
     photos = {view.name: view for view in scene.views}
     write_masks(out, [photos[view.name] for view in result.views])
-    stored = result.save(
+    return result.save(
         out,
         [_get_photo(photos[view.name]) for view in result.views],
         options,
         {"model": predictor.NAME, **predictor.describe_settings(), "export": asdict(options)},
     )
-    shutil.rmtree(work, ignore_errors=True)
-    return stored
 
 
 def _write_finished(
@@ -350,20 +379,15 @@ def make_resume_key(scene: SceneInput, known: KnownGeometry, predictor: Predicto
     return {
         "photographs": [view.name for view in scene.views],
         "files": {path: [stat.st_size, stat.st_mtime_ns] for path, stat in files.items()},
-        "calibration": [[view.source, hash_camera(view.camera)] for view in scene.views],
+        "calibration": [[view.source, view.camera.compute_digest()] for view in scene.views],
         "poses": [None if pose is None else _hash(pose.world_from_cam) for pose in poses],
         "masks": [
             None if mask is None else _hash(mask) for mask in (view.load_mask() for view in scene.views)
         ],
-        "rig": scene.rig is not None,
+        "rig": None if scene.rig is None else scene.rig.compute_digest(),
         "model": predictor.NAME,
         "settings": predictor.describe_settings(),
     }
-
-
-def hash_camera(camera: Camera) -> str:
-    """Return a digest that changes with any number of a calibration, whatever its model: of rays over the image."""
-    return _hash(camera.resize(8, 8).unproject_grid()[0].to(torch.float64))
 
 
 def _hash(values: torch.Tensor) -> str:

@@ -13,14 +13,11 @@ from g_ray.media.view import View
 from g_ray.predictors.model_settings import ROOMS_WEIGHTS
 from g_ray.predictors.predictor import Predictor, SceneInput, ScenePrediction
 from g_ray.reconstruction.alignment import Alignment
+from g_ray.reconstruction.grade import grade_result
 from g_ray.stereo import DepthMap, StereoOptions, check_consistency, choose_sources
 
-GOOD_SHARE = 0.9
-"""Share of the photographs that are placed."""
-GOOD_ERROR = 1 / 1000
-"""Median reprojection error over the long side of the photograph: 0.6 px of 600."""
-GOOD_COVERAGE = 0.2
-"""Share of the pixels that have a depth."""
+FOCAL_CHANGE = 0.02
+"""Relative change of a focal length that is named."""
 AGREEMENT = 0.05
 """Relative difference up to which depths of two views agree, where a model does not compare pictures itself."""
 
@@ -33,7 +30,7 @@ def judge(
     unit: Unit,
     predictor: Predictor,
 ) -> dict[str, Any]:
-    """Return figures by name, "grade" (good, partial, unverified) and "verdict", readable sentences."""
+    """Return figures by name, the "grade" with its worst "limit", and "verdict", readable sentences."""
     figures: dict[str, Any] = {"model": predictor.NAME, "views": len(scene.views), "placed": len(views)}
     figures |= prediction.figures
     sentences = [_describe_placed(scene, prediction, len(views))]
@@ -44,6 +41,8 @@ def judge(
     if "share_with_depth" not in figures:  # stereo has removed what no other view confirms
         figures["agreeing_share"] = _measure_agreeing(views)
     sentences.append(_describe_depth(prediction, figures))
+    sentences.append(_describe_lens(figures))
+    sentences.append(_describe_given_poses(figures))
     if alignment is not None:
         figures |= _compare_with_standing_still(alignment, views)
         sentences.append(_describe_alignment(figures))
@@ -56,20 +55,13 @@ def judge(
             f"{ROOMS_WEIGHTS} was trained on procedural rooms of 48 px: its poses and depth of photographs are not "
             "reliable. Use --model stereo."
         )
-    grade = _grade(figures, prediction)
-    return {"grade": grade, "verdict": [sentence for sentence in sentences if sentence], **figures}
-
-
-def _grade(figures: dict[str, Any], prediction: ScenePrediction) -> str:
-    if prediction.sparse is None:
-        return "unverified"
-    # Views that a network placed are no evidence that the rest is right.
-    matched = figures["placed"] - len(figures.get("placed_by_network", ()))
-    placed = matched >= GOOD_SHARE * figures["views"]
-    exact = figures["relative_error"] <= GOOD_ERROR
-    # Depths of one network agree among themselves, right or wrong: only depth checked with the pictures counts.
-    covered = figures.get("share_with_depth", 0.0) >= GOOD_COVERAGE
-    return "good" if placed and exact and covered else "partial"
+    grade, limit = grade_result(figures, prediction.sparse is not None)
+    return {
+        "grade": grade,
+        "limit": limit,
+        "verdict": [sentence for sentence in sentences if sentence],
+        **figures,
+    }
 
 
 def _describe_placed(scene: SceneInput, prediction: ScenePrediction, placed: int) -> str:
@@ -120,13 +112,13 @@ def _describe_reprojection(figures: dict[str, Any]) -> str:
     figures["relative_error"] = figures["median_error_px"] / figures["long_side_px"]
     return (
         f"Reprojection error {figures['median_error_px']:.2f} px, median of {figures['observations']:,.0f} "
-        f"features of {figures['points']:,.0f} points (standing still: {figures['standing_still_px']:.0f} px)."
+        f"features (standing still: {figures['standing_still_px']:.0f} px)."
     )
 
 
 def _measure_agreeing(views: Sequence[ReconstructedView]) -> float:
     """Return the share of depths with which another view's agree."""
-    options = StereoOptions(max_depth_error=AGREEMENT)
+    options = StereoOptions(max_depth_error=AGREEMENT, max_expected_error=math.inf)
     inputs = [View(view.name, view.camera, view.pose) for view in views]
     depths = [DepthMap(view.ray_depth, torch.ones_like(view.ray_depth), view.valid) for view in views]
     try:
@@ -144,16 +136,51 @@ def _describe_depth(prediction: ScenePrediction, figures: dict[str, Any]) -> str
             f"{figures['agreeing_share']:.0%} of the depths agree among the views to {AGREEMENT:.0%}; they come from "
             "one model, so that this does not show that they are right."
         )
-    points = 0 if prediction.cloud is None else len(prediction.cloud)
-    figures["fused_points"] = points
+    figures["fused_points"] = 0 if prediction.cloud is None else len(prediction.cloud)
+    expected = ""
+    if "expected_error" in figures:
+        middle, high = figures["expected_error"], figures["expected_error_90"]
+        expected = f", typically off by {middle:.1%} (a tenth of them by more than {high:.1%})"
     return (
-        f"{figures['share_with_depth']:.0%} of the pixels have a depth that another view confirms; "
-        f"{points:,} points are seen by two views or more."
+        f"{figures['share_with_depth']:.0%} of the pixels have a depth that another view confirms{expected}."
         + (
             f" {figures['share_filled']:.0%} are filled by the network."
             if figures.get("share_filled")
             else ""
         )
+    )
+
+
+def _describe_lens(figures: dict[str, Any]) -> str:
+    """Say whether another lens would fit the same tracks better, and what photographs cannot tell."""
+    if "share_with_depth" not in figures:
+        return ""
+    lens = figures.get("lens")
+    if lens is None:
+        return "The calibration is taken as given: nothing here has checked it."
+    errors = (
+        f"reprojection error of held-out tracks {lens['free_px']:.2f} px instead of {lens['given_px']:.2f}"
+    )
+    focal = f"{lens['better_px']:.0f} px instead of {lens['focal_px']:.0f}"
+    if lens["contradicts"]:
+        moved = abs(math.log(lens["better_px"] / lens["focal_px"])) > FOCAL_CHANGE
+        what = f"a focal length of {focal}" if moved else "another center or distortion"
+        return f"The calibration does not fit these photographs: {what} would ({errors})."
+    if lens["undecided"]:
+        return (
+            f"These photographs cannot tell the focal length: {focal} would fit as well. The calibration is taken as "
+            "given."
+        )
+    return "The calibration fits; whether photographs are mirrored, they cannot tell."
+
+
+def _describe_given_poses(figures: dict[str, Any]) -> str:
+    excess = figures.get("pose_excess_px")
+    if excess is None or excess <= 1e-3 * figures["long_side_px"]:
+        return ""
+    return (
+        f"Poses estimated from these photographs would fit them better than the given ones (by {excess:.1f} px of "
+        "reprojection error): compare with --poses align."
     )
 
 

@@ -156,7 +156,7 @@ def adjust(
     damping = 1e-4
     cost = compute_cost(problem, state, loss_px, prior)
     for _ in range(iterations):
-        system = _linearize(problem, state, loss_px, prior)
+        system = linearize(problem, state, loss_px, prior)
         # Levenberg–Marquardt: the damping grows until a step lowers the cost, and shrinks after each success.
         while True:
             proposal = _step(system, problem, state, free, move_points, damping)
@@ -206,7 +206,7 @@ def triangulate_rays(problem: Problem, state: State) -> Float[Tensor, "point 3"]
 
 
 @dataclass(frozen=True, eq=False)
-class _System:
+class System:
     pose_blocks: Float[Tensor, "frame 6 6"]
     point_blocks: Float[Tensor, "point 3 3"]
     mixed: Float[Tensor, "observation 6 3"]
@@ -222,8 +222,8 @@ def _transform(problem: Problem, state: State) -> tuple[Tensor, Tensor]:
     return in_frame, (mount[:, :3, :3] @ in_frame[..., None])[..., 0] + mount[:, :3, 3]
 
 
-def _linearize(problem: Problem, state: State, loss_px: float, prior: PosePrior | None = None) -> _System:
-    by_pose, by_point = _differentiate(problem, state)
+def linearize(problem: Problem, state: State, loss_px: float, prior: PosePrior | None = None) -> System:
+    by_pose, by_point = differentiate(problem, state)
     residual = compute_residuals(problem, state)
     weight = 1 / (1 + residual.square().sum(-1) / loss_px**2)
     weighted_pose, weighted_point = (part.mT * weight[:, None, None] for part in (by_pose, by_point))
@@ -233,7 +233,7 @@ def _linearize(problem: Problem, state: State, loss_px: float, prior: PosePrior 
     if prior is not None:
         blocks, gradient = prior.linearize(state.frame_from_world)
         pose_blocks, pose_gradient = pose_blocks + blocks, pose_gradient + gradient
-    return _System(
+    return System(
         pose_blocks,
         _add_rows(points, problem.point, weighted_point @ by_point),
         weighted_pose @ by_point,
@@ -242,7 +242,7 @@ def _linearize(problem: Problem, state: State, loss_px: float, prior: PosePrior 
     )
 
 
-def _differentiate(
+def differentiate(
     problem: Problem, state: State
 ) -> tuple[Float[Tensor, "observation 3 6"], Float[Tensor, "observation 3 3"]]:
     """Derivatives of the residuals by increments of their poses and by their points."""
@@ -257,7 +257,7 @@ def _differentiate(
 
 
 def _step(
-    system: _System, problem: Problem, state: State, free: Tensor, move_points: bool, damping: float
+    system: System, problem: Problem, state: State, free: Tensor, move_points: bool, damping: float
 ) -> State:
     """One damped Gauss–Newton step."""
     schur = _Schur(
@@ -336,7 +336,7 @@ def estimate_scale_deviation(
     """
     first = Pose(state.frame_from_world[(~free).nonzero()[0, 0]])
     state = State(state.frame_from_world @ first.inverse().world_from_cam, first.apply(state.points))
-    system = _linearize(problem, state, loss_px)
+    system = linearize(problem, state, loss_px)
     _, in_camera = _transform(problem, state)
     distance = torch.linalg.vector_norm(in_camera, dim=-1, keepdim=True).clamp(min=1e-12)
     direction, shift = in_camera / distance, problem.cam_from_frame[:, :3, 3]
@@ -344,7 +344,7 @@ def estimate_scale_deviation(
     by_scale = _multiply(problem.jacobian, across / distance)
     residual = compute_residuals(problem, state)
     weight = 1 / (1 + residual.square().sum(-1) / loss_px**2)
-    by_pose, by_point = _differentiate(problem, state)
+    by_pose, by_point = differentiate(problem, state)
     count = len(state.frame_from_world)
     pose_right = _add_rows(count, problem.frame, _multiply(by_pose.mT, by_scale * weight[:, None]))
     point_right = _add_rows(
@@ -354,14 +354,14 @@ def estimate_scale_deviation(
         problem.frame,
         problem.point,
         system.mixed,
-        _hold_farthest(_damp(system.pose_blocks, 1e-12), state, free),
-        torch.linalg.inv(_damp(system.point_blocks, 1e-12)),
+        hold_farthest(_damp(system.pose_blocks, 1e-12), state, free),
+        invert_points(system),
         free,
     )
     poses, points = schur.solve(pose_right, point_right, 20 * CG_STEPS, 1e-6)
     direct = float((weight * by_scale.square().sum(-1)).sum())
     information = direct - float((pose_right * poses).sum() + (point_right * points).sum())
-    if information <= 1e-9 * direct:
+    if not information > 1e-9 * direct:  # also where the equations have no finite solution
         return math.inf
     freedom = max(1.0, 2 * len(problem.frame) - 6.0 * int(free.sum()) - 3.0 * len(state.points))
     independent = float(residual.square().sum()) / freedom * information
@@ -370,10 +370,16 @@ def estimate_scale_deviation(
     slope = by_scale - _multiply(by_pose, poses[problem.frame]) - _multiply(by_point, points[problem.point])
     gradient = _add_rows(len(state.points), problem.point, weight * (slope * residual).sum(-1))
     clustered = absorbed * float(gradient.square().sum())
-    return math.sqrt(max(independent, clustered)) / information
+    deviation = math.sqrt(max(independent, clustered)) / information
+    return deviation if math.isfinite(deviation) else math.inf
 
 
-def _hold_farthest(blocks: Tensor, state: State, free: Tensor) -> Float[Tensor, "frame 6 6"]:
+def invert_points(system: System) -> Float[Tensor, "point 3 3"]:
+    """Invert the blocks of the points."""
+    return torch.linalg.inv(_damp(system.point_blocks, 1e-12))
+
+
+def hold_farthest(blocks: Tensor, state: State, free: Tensor) -> Float[Tensor, "frame 6 6"]:
     """Blocks that keep the frame farthest from the origin at its distance, against the freedom of scale."""
     way = state.frame_from_world[:, :3, 3] * free[:, None]
     farthest = int(torch.linalg.vector_norm(way, dim=-1).argmax())

@@ -76,7 +76,7 @@ def refine(
         raise ValueError(
             f"refine: {len(scene.registered)} view of {len(scene.names)} has a pose; two or more are needed"
         )
-    held = _choose_held_out(len(scene.points), hold_out, options.seed)
+    held = choose_held_out(len(scene.points), hold_out, options.seed)
     if int(held.sum()) < MIN_HELD_OUT:
         raise ValueError(
             f"refine: {len(scene.points)} points are too few to hold out {MIN_HELD_OUT} of them; "
@@ -84,13 +84,13 @@ def refine(
         )
     frames = arrange_frames(scene)
     problem = make_scene_problem(scene, options, frames)
-    before = _measure_held_out(scene, scene, problem, frames, held, options)
-    prior = _make_prior(scene, frames, before) if measured else None
+    before = measure_held_out(scene, scene, problem, frames, held, options)
+    prior = make_pose_prior(scene, frames, before) if measured else None
     moved = scene
     # A wide loss first: with the final one, tracks with large errors would be treated as outliers and pull too little.
     for factor in (*COARSE_LOSSES, 1.0) if coarse else (1.0,):
         moved = adjust_scene(moved, problem, frames, options, ~held, fixed, factor, prior)
-    after = _measure_held_out(scene, moved, problem, frames, held, options)
+    after = measure_held_out(scene, moved, problem, frames, held, options)
     kept = after < before
     if kept:
         # Held-out points were not adjusted together with the poses.
@@ -198,14 +198,17 @@ def estimate_scale(scene: SparseScene, options: SfMOptions) -> ScaleEstimate | N
     free = torch.zeros(frames.count, dtype=torch.bool)
     free[frames.frame_of_view[list(scene.registered)]] = True
     free[frames.frame_of_view[scene.registered[0]]] = False
-    deviation = estimate_scale_deviation(problem, state, free, MAX_ERROR_PX / 2)
+    try:
+        deviation = estimate_scale_deviation(problem, state, free, MAX_ERROR_PX / 2)
+    except RuntimeError:  # LinAlgError
+        deviation = math.inf  # nothing in the pictures depends on the scale
     reach = min(INTERVAL * deviation, 50.0)
     return ScaleEstimate(
         math.exp(-reach), math.exp(reach), f"a rig with a baseline of {scene.rig.baseline:.4g}"
     )
 
 
-def _make_prior(scene: SparseScene, frames: Frames, error_px: float) -> PosePrior:
+def make_pose_prior(scene: SparseScene, frames: Frames, error_px: float) -> PosePrior:
     """Take the reprojection error for the noise of the poses: as a rotation, and as a shift at the median distance."""
     density = [measure_pixels_per_rad(scene.cameras[index]) for index in scene.registered]
     error_rad = max(error_px, MIN_NOISE_PX) / statistics.median(density)
@@ -231,14 +234,14 @@ def _align(scene: SparseScene, poses: Pose) -> Similarity:
     return fit
 
 
-def _choose_held_out(count: int, share: float, seed: int) -> Bool[Tensor, "point"]:
+def choose_held_out(count: int, share: float, seed: int) -> Bool[Tensor, "point"]:
     generator = torch.Generator().manual_seed(seed)
     held = torch.zeros(count, dtype=torch.bool)
     held[torch.randperm(count, generator=generator)[: round(share * count)]] = True
     return held
 
 
-def _measure_held_out(
+def measure_held_out(
     given: SparseScene,
     scene: SparseScene,
     problem: Problem,

@@ -1,5 +1,6 @@
 """Cameras that move together: where each stands on the rig, and which photographs were taken at one instant."""
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -44,6 +45,13 @@ class Rig:
         """Largest distance between two cameras, in the rig's unit; 0 where all share one center."""
         centers = torch.stack([pose.translation.double() for pose in self.rig_from_cam.values()])
         return float(torch.cdist(centers, centers).max())
+
+    def compute_digest(self) -> str:
+        """Return a digest of where the cameras stand, and of which took each photograph when."""
+        digest = hashlib.sha256(repr(self.places).encode())
+        for label, pose in sorted(self.rig_from_cam.items()):
+            digest.update(label.encode() + pose.world_from_cam.numpy(force=True).tobytes())
+        return digest.hexdigest()[:16]
 
     @staticmethod
     def from_names(

@@ -1,6 +1,7 @@
 """The result of structure from motion: poses, sparse points and their tracks, with errors in the true lens."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -62,6 +63,11 @@ class ScaleEstimate:
     low: float
     high: float
     source: str
+
+    def __post_init__(self) -> None:
+        assert 0 < self.low <= 1 <= self.high < math.inf, (
+            f"{self.low} … {self.high} is no interval of a factor"
+        )
 
 
 @dataclass(frozen=True)

@@ -116,6 +116,7 @@ def reconstruct_cameras(
         scale = estimate_scale(scene, options)
         if scale is not None and scale.high > UNKNOWN_SCALE:
             scene = scene.add_notes("the rig's baseline is too short for this scene: its scale is not known")
+            scale = None
         return replace(scene, reasons=tuple(reasons), scale=scale)
 
 

@@ -75,9 +75,7 @@ def hash_view(view: View) -> str:
     digest = hashlib.sha1()
     for part in (view.image, view.mask):
         digest.update(_collect_bytes(part))
-    digest.update(f"{view.camera.NAME} {view.camera.width} {view.camera.height}".encode())
-    for tensor in view.camera._collect_tensors().values():
-        digest.update(_collect_bytes(tensor))
+    digest.update(view.camera.compute_digest().encode())
     return digest.hexdigest()
 
 
@@ -163,7 +161,8 @@ def match_pairs(space: Workspace, pairs: Sequence[Pair], report: Report) -> None
     pycolmap, options = space.pycolmap, space.options
     matching = pycolmap.FeatureMatchingOptions()
     matching.num_threads = count_threads(options.threads)
-    remaining = [pair for pair in pairs if pair not in _find_matched_pairs(space)]
+    matched = _find_matched_pairs(space)
+    remaining = [pair for pair in pairs if pair not in matched]
     size = max(MIN_BLOCK, -(-len(remaining) // BLOCKS))
     for start in range(0, len(remaining), size):
         report("matches", start / len(remaining))
@@ -225,9 +224,7 @@ def _compute_key(space: Workspace) -> str:
         digest.update(f"{lens.model} {lens.parameters} {lens.width} {lens.height}".encode())
         digest.update(features.pixels.tobytes() + features.descriptors.tobytes())
     if space.rig is not None:
-        digest.update(repr(space.rig.places).encode())
-        for label, pose in sorted(space.rig.rig_from_cam.items()):
-            digest.update(label.encode() + pose.world_from_cam.numpy().tobytes())
+        digest.update(space.rig.compute_digest().encode())
     options = space.options
     digest.update(f"{MIN_INLIERS} {MAX_ERROR_PX} {options.seed}".encode())
     return digest.hexdigest()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from g_ray.stereo.consistency import fuse_points as fuse_points
     from g_ray.stereo.depth_map import DepthMap as DepthMap
     from g_ray.stereo.depth_map import SparsePoints as SparsePoints
+    from g_ray.stereo.expected_error import Uncertainty as Uncertainty
     from g_ray.stereo.sources import choose_range as choose_range
     from g_ray.stereo.sources import choose_sources as choose_sources
     from g_ray.stereo.stereo_driver import estimate_depths as estimate_depths
@@ -31,6 +32,7 @@ _HOME = {
     "FusedPoints": "g_ray.stereo.consistency",
     "SparsePoints": "g_ray.stereo.depth_map",
     "StereoOptions": "g_ray.stereo.stereo_options",
+    "Uncertainty": "g_ray.stereo.expected_error",
     "check_consistency": "g_ray.stereo.consistency",
     "choose_range": "g_ray.stereo.sources",
     "choose_sources": "g_ray.stereo.sources",

@@ -10,6 +10,13 @@ from torch import Tensor
 from g_ray.geometry.pose import Pose
 from g_ray.media.view import View
 from g_ray.stereo.depth_map import DepthMap
+from g_ray.stereo.expected_error import (
+    SourceErrors,
+    Uncertainty,
+    assume_exact,
+    combine_errors,
+    measure_pixel_angles,
+)
 from g_ray.stereo.stereo_options import DEFAULTS, StereoOptions
 from g_ray.stereo.warp import Trajectories, accelerate
 
@@ -19,6 +26,8 @@ CONFIRMATIONS = 2
 """Views that have to agree with a candidate: where texture is weak, or repeats, one may do so by chance."""
 SHARE_LOGIT, NO_SHARE_LOGIT = 3.3, -1.6
 """How the log-odds of a depth change with the share of agreeing views among those that see its point."""
+DOUBTFUL_ERROR = 0.05
+"""Expected error that halves the confidence."""
 
 
 def check_consistency(
@@ -27,12 +36,14 @@ def check_consistency(
     neighbors: Sequence[Sequence[int]],
     options: StereoOptions = DEFAULTS,
     max_reprojection_px: float = MAX_REPROJECTION_PX,
+    uncertainty: Uncertainty | None = None,
 ) -> list[DepthMap]:
     """Drop depths that fewer than `options.min_views` neighbors agree with, candidates that fewer than two do.
 
-    A neighbor agrees if the point of a pixel falls onto one of its pixels whose own depth is close to the point's
-    distance, and whose own point falls back within `max_reprojection_px`. Close means `max_depth_error`, relatively,
-    or, but not for candidates, what one pixel is worth at the widest triangulation angle that the neighbors offer.
+    A neighbor agrees if the point of a pixel falls onto one of its pixels whose own depth is the point's distance up
+    to `options.max_depth_error`, relatively, and whose own point falls back within `max_reprojection_px`. Depths that
+    hold get the error to expect of them (`g_ray.stereo.expected_error`); where that is above
+    `options.max_expected_error` the views agree, but cannot know: these are dropped, too.
     """
     if not len(views) == len(depths) == len(neighbors):
         raise ValueError(
@@ -40,8 +51,18 @@ def check_consistency(
             "give one of each per view"
         )
     merged = [depth.merge_candidates() for depth in depths]
+    uncertainty = uncertainty or assume_exact(len(views))
     return [
-        _check_view(views, merged, index, neighbors[index], depths[index].valid, options, max_reprojection_px)
+        _check_view(
+            views,
+            merged,
+            index,
+            neighbors[index],
+            depths[index].valid,
+            options,
+            max_reprojection_px,
+            uncertainty,
+        )
         for index in range(len(views))
     ]
 
@@ -54,27 +75,40 @@ def _check_view(
     supported: Bool[Tensor, "h w"],
     options: StereoOptions,
     max_reprojection_px: float,
+    uncertainty: Uncertainty,
 ) -> DepthMap:
     """Return the depths of a view that hold, of depth maps that include their candidates."""
     view, depth = views[index], depths[index]
-    agreeing, seeing, strictly = (torch.zeros_like(depth.ray_depth) for _ in range(3))
+    agreeing, seeing = (torch.zeros_like(depth.ray_depth) for _ in range(2))
+    error = torch.ones_like(depth.ray_depth)
     if neighbors:
         rays = view.camera.to(torch.float32).unproject_grid()[0]
         meetings = [_Meeting.of(view, rays, depth, views[j], depths[j]) for j in neighbors]
-        widest = torch.stack([meeting.sine for meeting in meetings]).amax(0)
-        # At disparities of a few pixels one pixel is worth more than `max_depth_error`.
-        tolerance = (measure_pixel_angles(rays) / widest.clamp_min(1e-6)).clamp(options.max_depth_error, 0.2)
-        exact = torch.full_like(tolerance, options.max_depth_error)
-        for meeting in meetings:
-            agreeing += meeting.find_agreeing(tolerance, max_reprojection_px)
-            strictly += meeting.find_agreeing(exact, max_reprojection_px)
+        agree = [meeting.find_agreeing(options.max_depth_error, max_reprojection_px) for meeting in meetings]
+        for meeting, agrees in zip(meetings, agree, strict=True):
+            agreeing += agrees
             seeing += meeting.in_frame
-    confirmed = strictly >= max(options.min_views, CONFIRMATIONS)
+        inverse = torch.where(depth.valid, 1 / depth.ray_depth.clamp_min(1e-12), 0.0)
+        sources = [
+            SourceErrors.measure(
+                meeting.ways,
+                inverse,
+                meeting.pixel_angle,
+                uncertainty.noise_px[j],
+                uncertainty.draw_motions(view, index, views[j], j),
+            )
+            for j, meeting in zip(neighbors, meetings, strict=True)
+        ]
+        error = combine_errors(sources, agree, depth.confidence)
+    confirmed = agreeing >= max(options.min_views, CONFIRMATIONS)
     held = supported & (agreeing >= min(options.min_views, max(1, len(neighbors))))
-    valid = depth.valid & (held | confirmed)
+    valid = depth.valid & (held | confirmed) & (error <= options.max_expected_error)
     share = agreeing / seeing.clamp_min(1)
-    confidence = torch.sigmoid(torch.logit(depth.confidence, 1e-6) + SHARE_LOGIT * share + NO_SHARE_LOGIT)
-    return DepthMap(torch.where(valid, depth.ray_depth, 0.0), torch.where(valid, confidence, 0.0), valid)
+    odds = torch.logit(depth.confidence, 1e-6) + SHARE_LOGIT * share + NO_SHARE_LOGIT
+    confidence = torch.sigmoid(odds) / (1 + (error / DOUBTFUL_ERROR).square())
+    parts = (torch.where(valid, part, 0.0) for part in (depth.ray_depth, confidence, error))
+    ray_depth, confidence, error = parts
+    return DepthMap(ray_depth, confidence, valid, expected_error=error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +117,8 @@ class _Meeting:
 
     in_frame: Bool[Tensor, "h w"]
     known: Bool[Tensor, "h w"]  # in the frame, and the other view has a depth there
-    sine: Float[Tensor, "h w"]  # of the triangulation angle
+    ways: Trajectories
+    pixel_angle: Float[Tensor, "h w"]  # of the other view, where the point falls
     difference: Float[Tensor, "h w"]  # of both distances, relative
     return_px: Float[Tensor, "h w"]
 
@@ -99,13 +134,14 @@ class _Meeting:
         # The other camera sees the point along q, at the distance |q| / ρ.
         q = ways.bearings + inverse[..., None] * ways.shift
         length = q.norm(dim=-1)
-        sine = torch.linalg.cross(q, ways.bearings).norm(dim=-1) / length.clamp_min(1e-12)
+        angles = measure_pixel_angles(other.camera.to(torch.float32).unproject_grid()[0])
         expected = length * depth.ray_depth
         difference = (distance - expected).abs() / expected.clamp_min(1e-12)
         return_px = _measure_return(ways, q / length[..., None].clamp_min(1e-12), distance, rays)
-        return _Meeting(seen, seen & theirs.valid[row, column], sine * seen, difference, return_px)
+        known = seen & theirs.valid[row, column]
+        return _Meeting(seen, known, ways, angles[row, column], difference, return_px)
 
-    def find_agreeing(self, tolerance: Float[Tensor, "h w"], reprojection_px: float) -> Bool[Tensor, "h w"]:
+    def find_agreeing(self, tolerance: float, reprojection_px: float) -> Bool[Tensor, "h w"]:
         return self.known & (self.difference <= tolerance) & (self.return_px <= reprojection_px)
 
 
@@ -123,17 +159,13 @@ def _measure_return(
     return torch.atan2(cross, (offset * ways.bearings).sum(-1)) / measure_pixel_angles(rays)
 
 
-def measure_pixel_angles(rays: Float[Tensor, "h w 3"]) -> Float[Tensor, "h w"]:
-    """Angle between horizontally adjacent rays, in radians; the last column repeats."""
-    across = (rays[:, 1:] - rays[:, :-1]).norm(dim=-1)
-    return torch.cat([across, across[:, -1:]], 1).clamp_min(1e-6)
-
-
 # Fusion
 
 
 MIN_WEIGHT = 1e-3
 """Smallest weight of a depth in an average, whatever its confidence."""
+MIN_ERROR = 1e-3
+"""Smallest expected error that weights of depths tell apart."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +190,7 @@ def fuse_points(
     """Average the depths that views agree on into points; every pixel takes part in one point at most.
 
     Views are visited in turn. A pixel that no earlier point has used gathers the agreeing pixels of its neighbors,
-    weighted by confidence; `min_views` of them, itself included, make a point.
+    weighted by confidence over the square of their expected error; `min_views` of them, itself included, make a point.
     """
     used = [torch.zeros_like(depth.valid) for depth in depths]
     clouds = [_lift(view, depth) for view, depth in zip(views, depths, strict=True)]
@@ -219,14 +251,14 @@ def _fuse_view(
     """Fuse the pixels of one view that no earlier point has used; returns the fields of `FusedPoints`."""
     depth, view = depths[index], views[index]
     start = depth.valid & ~used[index]
-    weight = depth.confidence[start].clamp_min(MIN_WEIGHT)
+    weight = _weigh(depth)[start]
     points, normals = (part[start] for part in clouds[index])
     sums = [values * weight[:, None] for values in (points, normals, _list_colors(view)[start])]
     count = torch.ones_like(weight, dtype=torch.int64)
     claims = []
     for other in neighbors:
         row, column, agrees = _find_partners(views[other], depths[other], used[other], points, options)
-        share = torch.where(agrees, depths[other].confidence[row, column].clamp_min(MIN_WEIGHT), 0.0)[:, None]
+        share = torch.where(agrees, _weigh(depths[other])[row, column], 0.0)[:, None]
         for total, values in zip(sums, (*clouds[other], _list_colors(views[other])), strict=True):
             total += values[row, column] * share
         weight, count = weight + share[:, 0], count + agrees
@@ -241,6 +273,14 @@ def _fuse_view(
     normal = torch.nn.functional.normalize(normal, dim=-1)
     pixels = start.nonzero()[keep].flip(-1) + 0.5
     return position, normal, color, count[keep], torch.full_like(count[keep], index), pixels
+
+
+def _weigh(depth: DepthMap) -> Float[Tensor, "h w"]:
+    """Weights of depths in an average."""
+    weight = depth.confidence.clamp_min(MIN_WEIGHT)
+    if depth.expected_error is None:
+        return weight
+    return weight / depth.expected_error.clamp_min(MIN_ERROR).square()
 
 
 def _list_colors(view: View) -> Float[Tensor, "h w 3"]:

@@ -25,6 +25,8 @@ class DepthMap:
     valid: Bool[Tensor, "h w"]
     candidates: Float[Tensor, "h w"] | None = None
     """Distances of further pixels, 0 elsewhere: too uncertain for one view to confirm, but not for two."""
+    expected_error: Float[Tensor, "h w"] | None = None
+    """Error to expect relative to the depth, the median of its absolute value; 0 where invalid. None: not known."""
 
     def merge_candidates(self) -> "DepthMap":
         """Take candidates for depths."""

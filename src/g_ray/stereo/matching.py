@@ -35,6 +35,7 @@ class SourceImage:
         """
         n, height, width, _ = pixels.shape
         size = pixels.new_tensor([self.layers.shape[-1], self.layers.shape[-2]])
+        # grid_sample without align_corners has the same corner origin: −1 and 1 are the edges of the image.
         grid = (pixels * (2 / size) - 1).reshape(1, n * height, width, 2)
         value, weight = grid_sample(self.layers[None], grid, align_corners=False)[0].unflatten(1, (n, height))
         usable = (weight > 0.5) & imaged
@@ -69,6 +70,7 @@ class Patches:
         usable, weights, values = mask.to(gray), [], []
         for row, column in taps:
             difference = (_shift(image, row, column) - image).abs().mean(0) / options.similar
+            # Gaussian in the distance, exponential in the color: support weights of Yoon and Kweon (2006).
             distance = (row**2 + column**2) / (2 * max(1, reach) ** 2)
             weights.append(torch.exp(-difference - distance) * _shift(usable, row, column))
             values.append(_shift(gray, row, column))
@@ -76,6 +78,7 @@ class Patches:
         weight /= weight.sum(0).clamp_min(1e-6)
         product = weight * value
         mean = product.sum(0)
+        # E[v²] − E[v]² may round below 0 in flat patches.
         variance = ((product * value).sum(0) - mean * mean).clamp_min(0)
         floor = options.noise**2
         return Patches(taps, weight, product, mean, (variance + floor).sqrt(), floor)
@@ -209,6 +212,7 @@ def _add_paths(
             state = _align_bands(state, moved)
         steps = (guide[row] - _shift_columns(guide[before].expand(len(slants), 1, -1), slants)).abs()
         jump = (large / (1 + steps / edge)).clamp_min(1.5 * small)
+        # Hirschmüller (2008): L(p, d) = C(p, d) + min(L(d), L(d ± 1) + P1, min L + P2) − min L of the pixel before p.
         best = torch.minimum(state, lowest + jump)
         stepped = state + small
         torch.minimum(best[:, 1:], stepped[:, :-1], out=best[:, 1:])

@@ -8,6 +8,7 @@ import torch
 from g_ray.media.view import View
 from g_ray.stereo.consistency import check_consistency
 from g_ray.stereo.depth_map import DepthMap, SparsePoints
+from g_ray.stereo.expected_error import Uncertainty
 from g_ray.stereo.sources import choose_range, choose_sources
 from g_ray.stereo.stereo_options import DEFAULTS, StereoOptions
 from g_ray.stereo.sweep import sweep_view
@@ -23,6 +24,7 @@ def estimate_depths(
     progress: Callable[[int], None] | None = None,
     finished: MutableMapping[int, DepthMap] | None = None,
     at_once: int = 1,
+    uncertainty: Uncertainty | None = None,
 ) -> list[DepthMap]:
     """Estimate a depth map for every view, each checked against the others.
 
@@ -30,7 +32,8 @@ def estimate_depths(
     the reduced view. A view without sources gets an empty depth map. Without points and a range, a first pass over
     small images finds out where the scene lies. `progress` is called with the number of views done. Depth maps in
     `finished`, by the index of their view, are not computed again, and new ones are put there. On a CPU, `at_once`
-    views are swept at the same time, on one core each.
+    views are swept at the same time, on one core each. `uncertainty` of poses and features decides on the errors to
+    expect; without it poses count as exact.
     """
     if len(views) < 2:
         raise ValueError(f"{len(views)} views: stereo needs at least two views of the same scene")
@@ -38,7 +41,7 @@ def estimate_depths(
     if points is None and (options.near is None or options.far is None):
         points = _find_rough_points(views, options, at_once)
     sources = choose_sources(views, points, options)
-    return _estimate(views, points, sources, options, at_once, progress, finished)
+    return _estimate(views, points, sources, options, at_once, progress, finished, uncertainty)
 
 
 def _estimate(
@@ -49,6 +52,7 @@ def _estimate(
     at_once: int,
     progress: Callable[[int], None] | None = None,
     finished: MutableMapping[int, DepthMap] | None = None,
+    uncertainty: Uncertainty | None = None,
 ) -> list[DepthMap]:
     def sweep(index: int) -> DepthMap:
         if not sources[index]:
@@ -68,7 +72,8 @@ def _estimate(
             finished[index] = depth
         if progress is not None:
             progress(len(depths))
-    return check_consistency(views, [depths[index] for index in range(len(views))], sources, options)
+    ordered = [depths[index] for index in range(len(views))]
+    return check_consistency(views, ordered, sources, options, uncertainty=uncertainty)
 
 
 def _sweep_at_once(

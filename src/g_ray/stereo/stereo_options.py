@@ -40,6 +40,8 @@ class StereoOptions:
     """Other views that have to agree with a depth; in a scene of two views one is all there is."""
     max_depth_error: float = 0.02
     """Largest relative difference of two ray distances that agree."""
+    max_expected_error: float = 0.2
+    """Depths that are typically off by more, relatively, are dropped: the parallax is too small to know them."""
 
     def __post_init__(self) -> None:
         if self.window < 3 or self.window % 2 == 0:

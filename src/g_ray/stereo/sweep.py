@@ -63,6 +63,7 @@ def sweep_view(
         )
     if not 0 < near < far:
         raise ValueError(f"sweep_view: near {near} and far {far} must satisfy 0 < near < far")
+    # Equal steps of inverse distance are nearly equal steps in pixels of the sources; `far` may be infinite.
     low, high = 1 / far, 1 / near
     fine = SweepScorer.make(reference, sources, options)
     count = fine.count_hypotheses(low, high)
@@ -167,6 +168,7 @@ class SweepScorer:
     def count_hypotheses(self, low: float, high: float) -> int:
         """Count the steps that keep neighboring hypotheses `STEP_PX` apart in nearly all of the source pixels."""
         stride = max(1, min(self.gray.shape) // 24)
+        # 64 pieces of each curve, on a grid of about 24 pixels; the 0.9 quantile leaves out steep exceptions.
         inverse = torch.linspace(low, high, 65, device=self.gray.device)
         longest = 0.0
         for ways in self.trajectories:
@@ -211,6 +213,7 @@ class SweepScorer:
         """Give each pixel the estimate of a pixel nearby if that scores better: sharpens silhouettes."""
         best, score = inverse, self._score_one(inverse)
         for row, column in NEARBY:
+            # `roll` wraps around the border; a wrong neighbor's depth only wins if it scores better.
             other = inverse.roll((row, column), (0, 1))
             value = self._score_one(other)
             better = value > score + PROPAGATION_MARGIN
@@ -257,6 +260,7 @@ def _measure_support(costs: Float[Tensor, "h d w"], index: Float[Tensor, "h w"])
     Taken before aggregation: blank walls get a depth from their surroundings, but no support of their own; where
     texture repeats, two hypotheses are supported alike.
     """
+    # By groups of hypotheses: the smoothed volume as a whole would double the memory.
     chosen, other = torch.full_like(index, torch.inf), torch.full_like(index, torch.inf)
     for first in range(0, costs.shape[1], GROUP):
         volume = average_boxes(costs[:, first : first + GROUP], SUPPORT_WINDOW).transpose(0, 1)
@@ -272,5 +276,6 @@ def _fit_parabola(scores: Float[Tensor, "d h w"], index: Int[Tensor, "h w"]) -> 
     inner = index.clamp(1, len(scores) - 2)
     before, here, after = (scores.gather(0, (inner + i)[None])[0] for i in (-1, 0, 1))
     curvature = 2 * here - before - after
+    # Vertex of the parabola through (−1, before), (0, here), (1, after).
     offset = (after - before) / (2 * curvature.clamp_min(1e-6))
     return torch.where(inner == index, offset.clamp(-0.5, 0.5), 0.0)

@@ -76,15 +76,17 @@ class ViewPictures:
     photo: str
     depth: str
     confidence: str
+    error: str
 
 
 def make_view_pictures(
     reconstruction: Reconstruction, view: ReconstructedView, scales: Scales, budget: int
 ) -> ViewPictures:
-    """Make three pictures of at most `budget` bytes, smaller ones if needed."""
+    """Make pictures of at most `budget` bytes, smaller ones if needed."""
     photo = (255 * _read_small(reconstruction, view).movedim(0, -1).numpy()).round().astype(np.uint8)
     depth, confidence, valid = (x.numpy(force=True) for x in (view.ray_depth, view.confidence, view.valid))
     filled = np.zeros_like(valid) if view.filled is None else view.filled.numpy(force=True)
+    error = np.zeros_like(depth) if view.expected_error is None else view.expected_error.numpy(force=True)
     side = SIDE
     while True:
         width, height = _compute_size(photo.shape[1], photo.shape[0], side)
@@ -94,11 +96,22 @@ def make_view_pictures(
             np.asarray(Image.fromarray(photo).resize((width, height), Image.Resampling.BOX)),
             _color_map(scales.scale_depth(depth[at]), valid[at], filled[at]),
             _color_map(scales.scale_confidence(confidence[at]), valid[at], filled[at]),
+            _color_map(_scale_error(error[at]), valid[at] & (error[at] > 0), filled[at]),
         )
         encoded = [_encode(picture) for picture in pictures]
         if sum(map(len, encoded)) <= budget or side <= MIN_SIDE:
             return ViewPictures(width, height, *encoded)
         side = max(MIN_SIDE, int(side * 0.75))
+
+
+LEAST_ERROR, LARGEST_ERROR = 0.001, 0.1
+"""Range of the colors of expected errors, the same on all pages."""
+
+
+def _scale_error(error: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "h w"]:
+    """Map the largest error to 0 and the least to 1, by the logarithm."""
+    low, high = np.log([LEAST_ERROR, LARGEST_ERROR])
+    return (high - np.log(np.maximum(error, 1e-9))) / (high - low)
 
 
 def _read_small(reconstruction: Reconstruction, view: ReconstructedView) -> Float[Tensor, "3 h w"]:
@@ -149,8 +162,9 @@ def write_report(reconstruction: Reconstruction, cloud: PointCloud) -> Path:
     """Write the report to the folder of a reconstruction, which has its photographs already."""
     cameras = reconstruction.cameras()
     drawn = _select_points(cloud)
+    size = choose_frustum_size(reconstruction, cloud)
     frusta = [
-        build_frustum(view.camera, pose, choose_frustum_size(reconstruction, cloud))
+        build_frustum(view.camera, pose, size)
         for view, pose in zip(cameras, reconstruction.poses(), strict=True)
     ]
     scales = Scales.from_reconstruction(reconstruction)
@@ -159,7 +173,7 @@ def write_report(reconstruction: Reconstruction, cloud: PointCloud) -> Path:
         script=read_asset("reconstruction_report.js"),
         title=escape(reconstruction.saved_folder.resolve().name),
         verdict=_format_verdict(reconstruction.quality),
-        facts=_format_facts(reconstruction, cameras, drawn, cloud),
+        facts=_format_facts(reconstruction, cameras, cloud),
         cards="\n".join(_iterate_cards(reconstruction, cameras, scales)),
         filled=_format_filled_legend(reconstruction),
         near=_format_value(scales.near),
@@ -173,7 +187,7 @@ def write_report(reconstruction: Reconstruction, cloud: PointCloud) -> Path:
             "Metrics", _flatten_pairs(reconstruction.metrics), "Against what is known of this scene."
         ),
         notes=_format_notes(reconstruction.notes),
-        settings=_format_section("Settings", _flatten_pairs(reconstruction.settings), ""),
+        settings=_fold("Settings", _flatten_pairs(reconstruction.settings)),
         data=encode_script_json(_build_scene(reconstruction, cameras, frusta, drawn)),
     )
     path = reconstruction.saved_folder / REPORT
@@ -237,12 +251,8 @@ def _compute_median_distance(reconstruction: Reconstruction, cloud: PointCloud) 
 
 # The page's parts
 
-GRADES = {
-    "good": "Nearly all photographs are placed, and features agree with their cameras.",
-    "partial": "Photographs are missing, or features do not agree well with their cameras.",
-    "unverified": "Nothing in the photographs has checked the cameras.",
-}
-"""What `g_ray.reconstruction.verdict` grades, and what each grade means."""
+GRADES = ("good", "partial", "poor", "unverified")
+"""Grades of `g_ray.reconstruction.grade`, each with a color."""
 
 
 def _format_verdict(quality: dict[str, Any]) -> str:
@@ -255,12 +265,12 @@ def _format_verdict(quality: dict[str, Any]) -> str:
     items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
     return (
         f'<section class="verdict {kind}" aria-label="Verdict"><p><strong>{escape(grade)}</strong> '
-        f"{escape(GRADES.get(grade, ''))}</p><ul>{items}</ul></section>"
+        f"{escape(str(quality.get('limit', '')))}</p><ul>{items}</ul></section>"
     )
 
 
 def _select_figures(quality: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in quality.items() if name not in ("grade", "verdict")}
+    return {name: value for name, value in quality.items() if name not in ("grade", "limit", "verdict")}
 
 
 def _format_filled_legend(reconstruction: Reconstruction) -> str:
@@ -272,20 +282,15 @@ def _format_filled_legend(reconstruction: Reconstruction) -> str:
     return '<span class="filled"><i></i> hatched: filled in, not measured</span>'
 
 
-def _format_facts(
-    reconstruction: Reconstruction, cameras: Sequence[View], drawn: PointCloud, cloud: PointCloud
-) -> str:
+def _format_facts(reconstruction: Reconstruction, cameras: Sequence[View], cloud: PointCloud) -> str:
     models = Counter(view.camera.NAME for view in cameras)
     widest = max(float(view.camera.fov().diagonal_deg) for view in cameras)
     lenses = ", ".join(f"{count} {name}" for name, count in models.most_common())
-    points = (
-        f"points, {_format_count(len(drawn))} of them on this page" if len(drawn) < len(cloud) else "points"
-    )
     meters = "meters" if reconstruction.unit == "metre" else "no unit"
     scale = "known scale" if reconstruction.unit == "metre" else "scale unknown: distances are relative"
     facts = [
         (str(len(cameras)), f"views: {lenses}"),
-        (_format_count(len(cloud)), points),
+        (_format_count(len(cloud)), "points"),
         (f"{widest:.0f}°", "widest field of view, corner to corner"),
         (meters, scale),
     ]
@@ -313,6 +318,7 @@ def _format_card(number: int, view: View, pictures: ViewPictures | None) -> str:
                 ("photo", pictures.photo, "Photograph"),
                 ("depth", pictures.depth, "Depth"),
                 ("sure", pictures.confidence, "Confidence"),
+                ("error", pictures.error, "Expected error"),
             )
         )
     color = CAMERA_COLORS[number % len(CAMERA_COLORS)]
@@ -381,6 +387,14 @@ def _format_section(title: str, rows: Sequence[Sequence[str]], text: str) -> str
         f"<section><h2>{title}</h2>{lead}"
         f'<div class="card scroll" tabindex="0" role="region" aria-label="{title}">{table}</div></section>'
     )
+
+
+def _fold(title: str, rows: Sequence[Sequence[str]]) -> str:
+    """Format a table that opens on a click."""
+    if not rows:
+        return ""
+    table = _format_table(("name", "value"), rows)
+    return f'<details><summary><h2>{title}</h2></summary><div class="card scroll">{table}</div></details>'
 
 
 def _format_notes(notes: Sequence[str]) -> str:

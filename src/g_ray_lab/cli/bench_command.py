@@ -119,14 +119,28 @@ class ReconstructionBench:
 
 
 @dataclass(frozen=True)
+class Verdicts:
+    """Verdicts against the truth: rendered rooms with right and wrong lenses, poses, steps and mixtures."""
+
+    out: Path
+    """Folder for rows.jsonl, verdicts.md and reliability.png; finished cases there are not run again."""
+
+    def run(self) -> None:
+        from g_ray_lab.bench.bench_verdicts import benchmark_verdicts
+
+        benchmark_verdicts(self.out, print_progress)
+
+
+@dataclass(frozen=True)
 class Bench:
-    """Measure: encodings, ray maps, reconstruction and stereo on this machine, and what coordinates are worth."""
+    """Measure: encodings, ray maps, reconstruction, stereo and verdicts, and what coordinates are worth."""
 
     what: (
         Annotated[Encodings, tyro.conf.subcommand("encodings")]
         | Annotated[RayMaps, tyro.conf.subcommand("rays")]
         | Annotated[ReconstructionBench, tyro.conf.subcommand("reconstruction")]
         | Annotated[Stereo, tyro.conf.subcommand("stereo")]
+        | Annotated[Verdicts, tyro.conf.subcommand("verdicts")]
         | Annotated[RayCoordinates, tyro.conf.subcommand("coordinates")]
     )
 

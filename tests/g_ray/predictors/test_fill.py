@@ -5,7 +5,7 @@ import torch
 from g_ray.cameras import Pinhole
 from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.geometry.pose import Pose
-from g_ray.predictors.stereo_predictor import MIN_SHARED, fill_views, fit_inverse_depth
+from g_ray.predictors.depth_filling import MIN_SHARED, fill_views, fit_inverse_depth
 
 
 def make_view(depth: torch.Tensor, valid: torch.Tensor) -> ReconstructedView:

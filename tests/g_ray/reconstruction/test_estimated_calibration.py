@@ -16,11 +16,10 @@ from g_ray_lab.scoring.estimated_calibration import (
     camera_to_values,
     estimate_all,
     estimate_cameras,
-    guess_camera,
     score_calibration,
-    score_camera,
     score_reconstructions,
 )
+from g_ray_lab.scoring.recalibrated_model import guess_camera, score_camera
 from g_ray_lab.scoring.store import Store
 from g_ray_lab.tables.calibration_tables import format_accuracy
 

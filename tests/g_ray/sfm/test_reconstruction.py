@@ -1,6 +1,7 @@
 """Structure from motion of rooms photographed through any lens, against exact poses."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from g_ray.sfm import (
 from g_ray.sfm import structure_from_motion as sfm_reconstruction
 from g_ray.sfm.bundle import exponentiate
 from g_ray.sfm.mapping import map_views
+from g_ray.sfm.refinement import estimate_scale
+from g_ray.sfm.structure_from_motion import UNKNOWN_SCALE
 
 from .sfm_views import make_views
 
@@ -194,6 +197,20 @@ def test_rigs_have_the_scale_of_their_baseline(photograph_rig):
         assert torch.allclose(
             (first.inverse() @ second).world_from_cam, mounts["right"].world_from_cam, atol=1e-6
         )
+
+
+@pytest.mark.parametrize("spoil", [lambda points: points * torch.nan, lambda points: points * 1e8])
+def test_equations_without_a_solution_are_no_known_scale(photograph_rig, spoil):
+    images, cameras, names, mounts, truth = photograph_rig
+    poses = [truth[index] for index in range(len(names))]
+    scene = triangulate(make_views(images, cameras, poses, names=names))
+    scene = replace(scene, rig=Rig.from_names(names, mounts))
+    known, unknown = (
+        estimate_scale(replace(scene, points=points), SfMOptions())
+        for points in (scene.points, spoil(scene.points))
+    )
+    assert known is not None and known.high < 1.1
+    assert unknown is not None and unknown.high > UNKNOWN_SCALE
 
 
 # Bad input

@@ -161,7 +161,6 @@ def different(one, other):
 def test_in_a_browser_it_turns(report, browser_page):
     """From a file, without network: the canvas is not blank, dragging and keys change it, the theme follows."""
     page = browser_page
-    page.requests.clear()  # those of other tests
     page.open(report.folder / "report.html", width=480, height=400)
     before = stage(page)
     paper = before[2, before.shape[1] // 2]
