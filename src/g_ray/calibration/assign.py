@@ -10,6 +10,7 @@ from g_ray.calibration.estimators import KEYWORD, estimate_cameras
 from g_ray.formats import CALIBRATIONS, open_calibration
 from g_ray.formats.calibration_source import CalibrationSource
 from g_ray.formats.documents import ParsedFile
+from g_ray.formats.lens_words import LensWord
 from g_ray.media.photos import Photo
 from g_ray.media.view import View
 
@@ -37,11 +38,12 @@ def assign_cameras(
 ) -> list[View]:
     """Assign cameras to photos; returns views in the order of the photos.
 
-    `sources` are paths, "exif", "estimate[:NAME]", or PATTERN=SOURCE for photos whose names match; SOURCE may end in
-    :LABEL to name a camera of a rig. The first pattern that matches a photo counts. `resize` scales calibrations that
-    were made at another size of the same photo. `report` is called with a sentence for everything that users should
-    know and that is no mistake. `view.image` is the photo the way up that its camera was calibrated for. ValueError in
-    one line names a photo without a camera and an argument without use.
+    `sources` are paths, "exif", "panorama", "fisheye:FOV", "estimate[:NAME]", or PATTERN=SOURCE for photos whose names
+    match; SOURCE may end in :LABEL to name a camera of a rig. The first pattern that matches a photo counts. `resize`
+    scales calibrations that were made at another size of the same photo. `report` is called with a sentence for
+    everything that users should know and that is no mistake, such as photos that are left out because nothing ties
+    them to the others, so that their lens cannot be estimated. `view.image` is the photo the way up that its camera was
+    calibrated for. ValueError in one line names a photo without a camera and an argument without use.
     """
     rules = [parse_rule(text) for text in ([sources] if isinstance(sources, str) else sources)]
     report = report or _ignore
@@ -52,7 +54,14 @@ def assign_cameras(
             # An estimate has a world of its own, in which only its photos have poses.
             calibrated[view.name] = replace(view, pose=None) if view.is_estimated and len(parts) > 1 else view
     missing = [photo.name for photo in photos if photo.name not in calibrated]
-    if missing:
+    estimated = {photo.name for rule, chosen in parts if _is_estimate(rule) for photo in chosen}
+    if calibrated and missing and set(missing) <= estimated:
+        report(
+            f"left out: {_abbreviate(missing)}: no match ties in any photograph of this lens, and EXIF has no focal "
+            "length; give its calibration to use it"
+        )
+        photos = [photo for photo in photos if photo.name in calibrated]
+    elif missing:
         raise ValueError(f"no calibration for {_abbreviate(missing)}: {_format_searched(rules)}")
     views = [calibrated[photo.name] for photo in photos]
     _report_orientations(views, {photo.name for photo in photos if photo.is_turned}, report)
@@ -114,7 +123,7 @@ def _assign_photos(photos: Sequence[Photo], rules: Sequence[Rule]) -> list[tuple
 
 
 def _read_cameras(rule: Rule, photos: list[Photo], resize: bool, report: Callable[[str], None]) -> list[View]:
-    if rule.source.split(":")[0] == KEYWORD and not Path(rule.source).exists():
+    if _is_estimate(rule):
         return estimate_cameras(rule.source, photos, report)
     source, label = _open_calibration(rule.source)
     views = [source.find_camera(photo, resize, label) for photo in photos]
@@ -128,8 +137,14 @@ def _read_cameras(rule: Rule, photos: list[Photo], resize: bool, report: Callabl
     return [view for view in views if view is not None]
 
 
-def _open_calibration(text: str) -> tuple[CalibrationSource, str | None]:
-    """Open the calibration at PATH or PATH:LABEL."""
+def _is_estimate(rule: Rule) -> bool:
+    return rule.source.split(":")[0] == KEYWORD and not Path(rule.source).exists()
+
+
+def _open_calibration(text: str) -> tuple[CalibrationSource | LensWord, str | None]:
+    """Open the calibration at PATH or PATH:LABEL, or the lens that a word describes."""
+    if LensWord.recognizes(text):
+        return LensWord(text), None
     path, mark, label = text.rpartition(":")
     if mark and not Path(text).exists() and Path(path).exists():
         return open_calibration(path), label

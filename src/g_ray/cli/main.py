@@ -9,11 +9,13 @@ import errno
 import io
 import os
 import shutil
+import signal
 import sys
 import textwrap
+import threading
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from g_ray import __version__
@@ -29,7 +31,8 @@ TRACEBACK = "G_RAY_TRACEBACK"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return 0 (or the command's own code), 2 for a user error, 130 after Ctrl-C, 1 for a defect."""
+    """Run one command; return 0 (or the command's own code), 2 for a user error, 1 for a defect, 130 and 143 after
+    Ctrl-C and SIGTERM."""
     for stream in (sys.stdout, sys.stderr):
         # File names and foreign labels may hold characters that a terminal's encoding lacks.
         if isinstance(stream, io.TextIOWrapper):
@@ -39,16 +42,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     warnings.formatwarning = _format_warning
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    if arguments == ["--version"]:
-        print(f"g-ray {__version__}")
-        return 0
     try:
-        code = parse_command(arguments).run()
+        if arguments == ["--version"]:
+            print(f"g-ray {__version__}", flush=True)
+            return 0
+        with interrupt_on_terminate():
+            code = parse_command(arguments).run()
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader, such as `head`, has had enough. Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Terminated:
+        return _print_error("terminated; repeat the command to continue what it had begun", 143)
     except KeyboardInterrupt:
         return _print_error("stopped", 130)
     except ModuleNotFoundError as error:
@@ -71,6 +77,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
             1,
         )
     return code or 0
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, as Slurm and docker stop send it: treated as Ctrl-C, so that finished parts are kept."""
+
+
+@contextlib.contextmanager
+def interrupt_on_terminate() -> Iterator[None]:
+    """Raise `Terminated` on SIGTERM while a command runs; commands that handle the signal themselves still do."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def parse_command(arguments: Sequence[str]) -> Any:

@@ -169,5 +169,7 @@ def print_verdict(scene: "Reconstruction") -> None:
     for note in scene.notes:
         print(f"note: {note}")
     print(f"result: {scene.quality.get('grade', 'unknown')}")
+    if scene.quality.get("limit"):
+        print(f"  {scene.quality['limit']}")
     for sentence in scene.quality.get("verdict", []):
         print(f"  {sentence}")

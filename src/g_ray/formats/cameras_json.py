@@ -27,6 +27,7 @@ from g_ray.cameras.eucm import EUCM
 from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.formats.calibration_source import CalibrationSource, Example, Lens
 from g_ray.formats.documents import MAX_NUMBER, MAX_SIDE, ParsedFile, describe, load_array, read_json_object
+from g_ray.formats.frames import find_nearest_rotation
 from g_ray.geometry.pose import Pose
 from g_ray.media.photos import Photo
 from g_ray.media.view import View
@@ -146,17 +147,28 @@ def _load_table(folder: Path, name: str) -> np.ndarray:
     return table.astype(np.float64)
 
 
+ROUNDED = 1e-6
+"""Deviation of RᵀR from the identity that float32 explains."""
+
+
 def _build_pose(entry: _CameraEntry) -> Pose | None:
     if entry.world_from_cam is None:
         return None
     matrix = torch.tensor(entry.world_from_cam, dtype=torch.float64)
-    rotation, eye = matrix[:3, :3], torch.eye(4, dtype=torch.float64)
-    rigid = (rotation @ rotation.T - eye[:3, :3]).abs().amax() < 1e-4 and torch.linalg.det(rotation) > 0
-    if not bool(torch.isfinite(matrix).all() and rigid and (matrix[3] == eye[3]).all()):
+    last = torch.tensor([0.0, 0.0, 0.0, 1.0], dtype=torch.float64)
+    finite = bool(torch.isfinite(matrix).all() and (matrix[3] == last).all())
+    rotation = find_nearest_rotation(matrix[:3, :3]) if finite else None
+    if rotation is None:
         raise ValueError(
             "world_from_cam is not a rigid motion; give a rotation, a translation and the row 0 0 0 1"
         )
-    return Pose(matrix)
+    return Pose.from_parts(rotation, matrix[:3, 3]) if _is_rounded(entry.world_from_cam) else Pose(matrix)
+
+
+def _is_rounded(rows: Any) -> bool:
+    """Return whether a rotation has so few digits that the nearest one is taken instead."""
+    rotation = torch.tensor(rows, dtype=torch.float64)[:3, :3]
+    return bool((rotation @ rotation.T - torch.eye(3, dtype=torch.float64)).abs().amax() > ROUNDED)
 
 
 def _build_entry(path: Path, index: int, named: View) -> dict[str, Any]:
@@ -203,7 +215,11 @@ class CamerasJsonSource(CalibrationSource):
 
     @classmethod
     def open(cls, file: ParsedFile) -> "CamerasJsonSource":
-        return cls(file.path, [Lens.from_camera(c.name, c.camera, c.pose) for c in read_cameras(file.path)])
+        lenses = [Lens.from_camera(view.name, view.camera, view.pose) for view in read_cameras(file.path)]
+        poses = [entry.get("world_from_cam") for entry in (file.document or {})["cameras"]]
+        rounded = sum(pose is not None and _is_rounded(pose) for pose in poses)
+        note = f"{file.path}: {rounded} rotations are rounded (RᵀR is not the identity): the nearest ones are used"
+        return cls(file.path, lenses, [note] if rounded else [])
 
     def _find_lens(self, photo: Photo) -> Lens | None:
         match = self._find_by_image(photo)

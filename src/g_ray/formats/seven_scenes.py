@@ -76,8 +76,11 @@ def is_seven_scenes(folder: Path) -> bool:
     return next(folder.glob(f"frame-*{POSE}"), None) is not None
 
 
-def read_seven_scenes(folder: Path, check: bool = True) -> PosedScene:
-    """ValueError, in one line with the file, if anything is wrong; without `check` photographs are not looked at."""
+def read_seven_scenes(folder: Path, check: bool = True, move_poses: bool = True) -> PosedScene:
+    """ValueError, in one line with the file, if anything is wrong; without `check` photographs are not looked at.
+
+    `move_poses`: move the poses, which are the depth camera's, to the color camera; some publications do not.
+    """
     stems = sorted(path.name.removesuffix(POSE) for path in folder.glob(f"frame-*{POSE}"))
     images = tuple(_find_first(folder, stem, COLORS) for stem in stems)
     names = tuple(image.name for image in images)
@@ -88,7 +91,7 @@ def read_seven_scenes(folder: Path, check: bool = True) -> PosedScene:
     if check:
         check_images(names, images, (camera,) * len(stems))
     poses = Pose(torch.stack([_read_pose(folder / f"{stem}{POSE}") for stem in stems]))
-    if is_kinect:
+    if is_kinect and move_poses:
         poses = poses @ Pose(torch.tensor(COLOR_FROM_DEPTH, dtype=torch.float64)).inverse()
     depth = [_find_depth(folder, stem, is_kinect) for stem in stems]
     if not any(file.path.is_file() for file in depth):
@@ -97,7 +100,7 @@ def read_seven_scenes(folder: Path, check: bool = True) -> PosedScene:
         View(name, camera, poses[index], "7-Scenes", image, depth=depth[index] if depth else None)
         for index, (name, image) in enumerate(zip(names, images, strict=True))
     ]
-    notes = (_describe(is_kinect, depth),)
+    notes = (_describe(is_kinect, depth, move_poses),)
     return PosedScene(folder, "7-Scenes", tuple(views), notes, find_covisibility_file(folder))
 
 
@@ -123,14 +126,14 @@ def _find_depth(folder: Path, stem: str, is_kinect: bool) -> DepthFile:
     return file_type(folder / f"{stem}{DEPTH}", "z", MILLIMETER, NOTHING)
 
 
-def _describe(is_kinect: bool, depth: Sequence[DepthFile]) -> str:
+def _describe(is_kinect: bool, depth: Sequence[DepthFile], move_poses: bool) -> str:
     """Say which camera is whose, and which depth has been moved."""
     if not is_kinect:
         return f"7-Scenes format: {INTRINSICS} is taken for color and depth, which is taken as registered to color"
     moved = sum(isinstance(file, KinectDepthFile) for file in depth)
     sentences = [
         f"7-Scenes: color camera f = {COLOR_FOCAL_PX:g} px, 2.5 cm from the depth camera (f = {DEPTH_FOCAL_PX:g} px) "
-        + "that the poses belong to; poses are moved to the color camera"
+        + f"that the poses belong to; poses are {'' if move_poses else 'not '}moved to the color camera"
     ]
     sentences += [f"{moved} depth maps are registered to it"] * (moved > 0)
     sentences += [f"{len(depth) - moved} depth maps are in it already (*{REGISTERED})"] * (moved < len(depth))

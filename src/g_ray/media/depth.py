@@ -4,6 +4,7 @@ A map holds z-depth (along the optical axis) or depth along each pixel's ray; nu
 finite mean that no depth is known.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,8 +137,13 @@ def _read_numpy(file: DepthFile) -> np.ndarray:
                 )
             array = loaded[candidates[0]]
             return np.where(loaded["valid"], array, 0) if "valid" in loaded.files else array
-    except (ValueError, EOFError) as error:
-        raise OSError(f"{file.path}: cannot be read as numpy array ({error})") from None
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # damaged files make numpy, zipfile, zlib and tokenize raise many kinds
+        if isinstance(error, OSError) and str(file.path) in str(error):
+            raise
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise OSError(f"{file.path}: cannot be read as numpy array ({reason})") from None
 
 
 def _read_colmap(file: DepthFile) -> np.ndarray:
@@ -151,6 +157,10 @@ def _read_colmap(file: DepthFile) -> np.ndarray:
         raise OSError(f"{file.path}: not one of COLMAP's depth maps") from None
 
 
+MAX_ARRAY_BYTES = 2**30
+"""Of an HDF5 array: Hypersim's images have 19 MB."""
+
+
 def read_hdf5(path: Path, name: str = "dataset") -> np.ndarray:
     """Read an array of an HDF5 file, by default Hypersim's only one; OSError names a file without it."""
     try:
@@ -159,8 +169,13 @@ def read_hdf5(path: Path, name: str = "dataset") -> np.ndarray:
         raise OSError(f"{path}: HDF5 files need h5py; pip install 'g-ray[depth]'") from None
     try:
         with h5py.File(path, "r") as file:
-            return np.asarray(file[name])
-    except (OSError, KeyError, ValueError, RuntimeError) as error:
+            stored: Any = file[name]
+            # A chunked file of a few bytes may declare any size: it is refused before memory is asked for.
+            size = math.prod(stored.shape) * stored.dtype.itemsize
+            if size > MAX_ARRAY_BYTES:
+                raise ValueError(f"an array of {size / 2**30:.0f} GiB")
+            return np.asarray(stored)
+    except (OSError, KeyError, ValueError, AttributeError, RuntimeError) as error:
         raise OSError(f"{path}: cannot be read as HDF5 ({' '.join(str(error).split())})") from None
 
 

@@ -5,6 +5,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,11 @@ from torch import Tensor
 FORMATS = (
     *("JPEG", "PNG", "TIFF", "BMP", "WEBP", "PPM", "JPEG2000", "GIF"),
     *(("AVIF",) if features.check("avif") else ()),
+    *(("HEIF",) if find_spec("pillow_heif") else ()),
 )
 """Formats that Pillow may decode, whatever the file's suffix. Its other formats are not photographs, and for one of
 them (EPS) it starts an external program."""
+HEIF_SUFFIXES = (".heic", ".heif", ".hif")
 ORIENTATION = 274
 """EXIF tag: how a viewer has to turn the stored pixels."""
 TURNED = (5, 6, 7, 8)
@@ -151,6 +154,8 @@ def open_photo(path: Path) -> Iterator[Image.Image]:
         kind = "a folder" if path.is_dir() else "a pipe or a device"
         raise OSError(f"{path}: {kind}, not an image file")
     try:
+        if path.suffix.lower() in HEIF_SUFFIXES:
+            _register_heif()
         # As an open file: of a path Pillow maps the memory, and scrambles 16-bit TIFF that it has to turn.
         with path.open("rb") as file, Image.open(file, formats=FORMATS) as image:
             yield image
@@ -159,6 +164,10 @@ def open_photo(path: Path) -> Iterator[Image.Image]:
     except _DECODER_ERRORS as error:
         if path.suffix.lower() == ".vrs":
             raise OSError(f"{path}: a VRS recording; take its images with `vrs extract-images`") from None
+        if path.suffix.lower() in HEIF_SUFFIXES and "HEIF" not in FORMATS:
+            raise OSError(
+                f"{path}: HEIC photographs need pillow-heif: pip install 'g-ray[heif]', or convert them to JPEG"
+            ) from None
         if isinstance(error, UnidentifiedImageError):
             raise OSError(
                 f"{path}: cannot be read as an image of {', '.join(FORMATS)}; convert it, or leave it out"
@@ -167,6 +176,14 @@ def open_photo(path: Path) -> Iterator[Image.Image]:
         raise OSError(
             f"{path}: cannot be read as an image ({reason}); copy it again, or leave it out"
         ) from None
+
+
+def _register_heif() -> None:
+    """Let Pillow read HEIC, if pillow-heif is installed."""
+    if "HEIF" in FORMATS:
+        import pillow_heif
+
+        pillow_heif.register_heif_opener(thumbnails=False)
 
 
 def rotate_upright(image: Shaped[Tensor, "c h w"], orientation: int) -> Shaped[Tensor, "c h2 w2"]:

@@ -19,17 +19,27 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.media import video
-from g_ray.media.images import TURNED, check_decodable, read_header, read_photo
+from g_ray.media.images import HEIF_SUFFIXES, TURNED, check_decodable, read_header, read_photo
 from g_ray.rays.resample import resample_image
 from g_ray.runtime.out_folder import is_output
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".pgm", ".jp2", ".avif")
+SUFFIXES = (
+    ".jpg",
+    ".jpeg",
+    ".png",
+    ".tif",
+    ".tiff",
+    ".bmp",
+    ".webp",
+    ".ppm",
+    ".pgm",
+    ".jp2",
+    ".avif",
+    *HEIF_SUFFIXES,
+)
 """Files that are taken from a folder. A file that is named itself may have any suffix."""
 UNREAD = (
     *(
-        ".heic",
-        ".heif",
-        ".hif",
         ".jxl",
         ".exr",
         ".hdr",

@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+SCRATCH = ".g-ray-"
+"""How names of files begin that are being written."""
+
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
@@ -17,7 +20,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     like `path`, for writers that choose a format by the suffix.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=f".{path.name}")
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=SCRATCH, suffix=f".{path.name}")
     os.close(descriptor)
     scratch = Path(name)
     try:
@@ -33,6 +36,13 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """Write text (UTF-8) or bytes to `path` in one atomic step, creating its folder if needed."""
     with atomic_path(path) as scratch:
         scratch.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def remove_scratch_files(folder: Path) -> None:
+    """Remove what killed processes were writing in a folder and below it; nobody may be writing there."""
+    for path in folder.rglob(f"{SCRATCH}*"):
+        if path.is_file():
+            path.unlink()
 
 
 def write_json(path: Path, value: Any, indent: int | None = 1) -> None:

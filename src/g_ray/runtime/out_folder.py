@@ -23,7 +23,8 @@ RESULT, UNFINISHED = "result.json", "unfinished/settings.json"
 FORMAT_PREFIX = "g-ray-"
 """How "format" of every mark begins."""
 MAX_MARK_BYTES = 64 << 20
-IGNORED = (".lock", ".DS_Store")
+LOCK = ".lock"
+IGNORED = (LOCK, ".DS_Store")
 """Files that may be in a folder that counts as empty: the lock of this run, and what macOS leaves everywhere."""
 
 
@@ -108,12 +109,17 @@ def lock_folder(folder: Path, timeout_s: float | None = None) -> Iterator[None]:
     ValueError if another process holds it for longer than a time (TIMEOUT_S).
     """
     folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)
+    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT)
     try:
         _acquire(handle, folder, TIMEOUT_S if timeout_s is None else timeout_s)
         yield
     finally:
         os.close(handle)
+
+
+def remove_lock(folder: Path) -> None:
+    """Remove the file of a lock that is held, if the folder will not be written to again."""
+    (folder / LOCK).unlink(missing_ok=True)
 
 
 def _acquire(handle: int, folder: Path, timeout_s: float) -> None:

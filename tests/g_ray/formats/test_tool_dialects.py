@@ -261,10 +261,34 @@ def test_orb_slam_settings_that_mean_another_lens(tmp_path, more, message):
         open_calibration(tmp_path / "settings.yaml")
 
 
-def test_scaramuzza_of_camodocal_is_refused_by_name(tmp_path):
-    text = "%YAML:1.0\n---\nmodel_type: scaramuzza\npoly_parameters:\n   p0: -2.\naffine_parameters:\n   ac: 1.\n"
-    (tmp_path / "c.yaml").write_text(text)
-    with pytest.raises(ValueError, match="model_type 'scaramuzza' is not read"):
+def test_scaramuzza_of_camodocal_has_columns_first(tmp_path):
+    """The same lens in CamOdoCal's file and in OCamCalib's, whose rows come first."""
+    (tmp_path / "c.yaml").write_text(
+        """%YAML:1.0
+---
+model_type: scaramuzza
+camera_name: pal
+image_width: 640
+image_height: 480
+poly_parameters: {p0: -200.0, p1: 0.0, p2: 1.6e-3, p3: -1.0e-6, p4: 2.5e-9}
+inv_poly_parameters: {p0: 300.0, p1: 150.0}
+affine_parameters: {ac: 1.01, ad: 0.0003, ae: 0.0001, cx: 319.5, cy: 239.5}
+"""
+    )
+    camera = open_calibration(tmp_path / "c.yaml").lenses[0].build(640, 480)
+    row, column = 100.0, 420.0  # centers of pixels are at integers in both files
+    inverse = torch.linalg.inv(torch.tensor([[1.01, 0.0003], [0.0001, 1.0]], dtype=torch.float64))
+    x, y = inverse @ torch.tensor([column - 319.5, row - 239.5], dtype=torch.float64)
+    radius = torch.hypot(x, y)
+    depth = 200.0 - 1.6e-3 * radius**2 + 1.0e-6 * radius**3 - 2.5e-9 * radius**4
+    expected = torch.nn.functional.normalize(torch.stack([x, y, depth]), dim=0)
+    ray, valid = camera.unproject(torch.tensor([column + 0.5, row + 0.5], dtype=torch.float64))
+    assert valid
+    torch.testing.assert_close(ray, expected)
+    (tmp_path / "c.yaml").write_text(
+        "model_type: scaramuzza\npoly_parameters: {p0: -2.0}\naffine_parameters: {ac: 1.0}\n"
+    )
+    with pytest.raises(ValueError, match="SCARAMUZZA lacks p1"):
         open_calibration(tmp_path / "c.yaml")
 
 

@@ -19,7 +19,7 @@ from torch.nn.functional import interpolate
 from g_ray.calibration.estimators.estimator import Estimator, suggest_lens
 from g_ray.cameras.camera import Camera
 from g_ray.formats.colmap.colmap_cameras import camera_from_colmap as camera_of
-from g_ray.formats.exif import compute_focal_px, read_exif
+from g_ray.formats.exif import ExifSource, compute_focal_px, read_exif
 from g_ray.geometry.pose import Pose
 from g_ray.media.photos import Photo
 from g_ray.media.view import View
@@ -58,10 +58,16 @@ class ColmapEstimator(Estimator):
         groups = group_by_device(photos)
         with tempfile.TemporaryDirectory(prefix="g-ray-") as folder:
             model = self._run_colmap(pycolmap, groups, Path(folder))
+        if model is None:
+            return self._take_exif(photos, report)
         views, lost = _collect_views(self, groups, model)
         if lost:
             some = ", ".join(lost[:3]) + (", …" if len(lost) > 3 else "")
             report(f"estimate:colmap: no pose for {len(lost)} of {len(photos)} photos: {some}")
+        # A lens of which no photo is registered is not estimated: EXIF is what is left.
+        views |= {
+            photo.name: view for photo in photos if photo.name not in views and (view := find_exif(photo))
+        }
         return [views[photo.name] for photo in photos if photo.name in views]
 
     def _run_colmap(self, pycolmap: Any, groups: list[list[Photo]], folder: Path) -> Any:
@@ -80,13 +86,19 @@ class ColmapEstimator(Estimator):
         trusted = model is not None and is_likely(model) and 2 * model.num_reg_images() >= photos
         if not trusted and not self.fisheye:
             model = self._try_starts(pycolmap, database, folder) or model
-        if model is None:
-            names = ", ".join(photo.name for group in groups for photo in group[:2])
+        return model
+
+    def _take_exif(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[View]:
+        """Return the cameras of EXIF; ValueError if photos lack it, since nothing was estimated."""
+        views = [find_exif(photo) for photo in photos]
+        if self.fisheye or not all(views):
+            names = ", ".join(photo.name for photo in photos[:2])
             raise ValueError(
                 f"estimate:colmap found no model of {names}, …: photos must overlap, show texture and be taken "
                 f"from different places; {suggest_lens(self)}"
             )
-        return model
+        report("estimate:colmap: no lens could be estimated, so the focal lengths of EXIF are used")
+        return [view for view in views if view is not None]
 
     def _map(self, pycolmap: Any, database: Path, folder: Path, refine_distortion: bool) -> Any:
         """Return the model with the most photos, or None if there is none."""
@@ -144,6 +156,14 @@ class ColmapEstimator(Estimator):
         options.random_seed = 0
         options.min_model_size, options.extract_colors = 2, False
         return options
+
+
+def find_exif(photo: Photo) -> View | None:
+    """Return the photo with the camera of its EXIF, or None if EXIF has no focal length."""
+    try:
+        return ExifSource().find_camera(photo)
+    except ValueError:
+        return None
 
 
 def is_likely(model: Any) -> bool:

@@ -3,7 +3,10 @@
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, ClassVar
+
+import torch
 
 from g_ray.cameras.camera import Camera
 from g_ray.geometry.pose import Pose
@@ -30,6 +33,15 @@ class Estimator(ABC):
 
     def __init__(self, fisheye: bool = False) -> None:
         self.fisheye = fisheye
+
+    @cached_property
+    def device(self) -> torch.device:
+        """Where a network runs: on the GPU that the process uses, if there is one."""
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+    def prepare(self, network: Any) -> Any:
+        """Put a loaded network on the device, for inference."""
+        return (network if self.device.type == "cpu" else network.to(self.device)).eval()
 
     @abstractmethod
     def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[View]:

@@ -1,6 +1,7 @@
 """Estimators that see one photo at a time, each an adapter to a package that users install themselves."""
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -28,13 +29,20 @@ class GeoCalibEstimator(Estimator):
     def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[View]:
         if self.fisheye:
             raise ValueError("estimate:geocalib has no fisheye model; use estimate:anycalib:fisheye")
-        model = self.import_package("geocalib").GeoCalib(weights="distorted").eval()
-        return [self.make_calibrated(photo, _estimate_camera(model, photo)) for photo in photos]
+        return [self.make_calibrated(photo, self._estimate_camera(photo)) for photo in photos]
+
+    @cached_property
+    def network(self) -> Any:
+        return self.prepare(self.import_package("geocalib").GeoCalib(weights="distorted"))
+
+    def _estimate_camera(self, photo: Photo) -> Camera:
+        with torch.inference_mode():
+            image = photo.load().to(self.device)
+            camera = self.network.calibrate(image, camera_model="simple_radial")["camera"]
+        return _read_camera(camera, photo)
 
 
-def _estimate_camera(model: Any, photo: Photo) -> Camera:
-    with torch.inference_mode():
-        camera = model.calibrate(photo.load(), camera_model="simple_radial")["camera"]
+def _read_camera(camera: Any, photo: Photo) -> Camera:
     fx, fy = camera.f.double().flatten().tolist()
     k1 = float(camera.k1.double().flatten()[0])
     middle = {"cx": photo.width / 2, "cy": photo.height / 2}
@@ -55,15 +63,18 @@ class AnyCalibEstimator(Estimator):
     INSTALL = "pip install git+https://github.com/javrtg/AnyCalib"
 
     def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[View]:
-        model = self.import_package("anycalib").AnyCalib(model_id="anycalib_gen").eval()
-        return [self._estimate_photo(model, photo) for photo in photos]
+        return [self._estimate_photo(photo) for photo in photos]
 
-    def _estimate_photo(self, model: Any, photo: Photo) -> View:
+    @cached_property
+    def network(self) -> Any:
+        return self.prepare(self.import_package("anycalib").AnyCalib(model_id="anycalib_gen"))
+
+    def _estimate_photo(self, photo: Photo) -> View:
         cam_id, lens = ("kb:4", OpenCVFisheye) if self.fisheye else ("radial:2", OpenCV)
         if self.pinhole:
             cam_id, lens = "pinhole", Pinhole
         with torch.inference_mode():
-            result = model.predict(photo.load(), cam_id)
+            result = self.network.predict(photo.load().to(self.device), cam_id)
         intrinsics = torch.as_tensor(result["intrinsics"]).detach().double().cpu().flatten()
         success = bool(torch.as_tensor(result.get("success", True)).all())
         if not success or bool((intrinsics == 1).all()):
@@ -92,12 +103,15 @@ class UniK3DEstimator(Estimator):
     WEIGHTS = "lpiccinelli/unik3d-vitl"
 
     def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[View]:
-        model = self.import_package("unik3d.models").UniK3D.from_pretrained(self.WEIGHTS).eval()
-        return [self._estimate_photo(model, photo) for photo in photos]
+        return [self._estimate_photo(photo) for photo in photos]
 
-    def _estimate_photo(self, model: Any, photo: Photo) -> View:
+    @cached_property
+    def network(self) -> Any:
+        return self.prepare(self.import_package("unik3d.models").UniK3D.from_pretrained(self.WEIGHTS))
+
+    def _estimate_photo(self, photo: Photo) -> View:
         with torch.inference_mode():
-            rays = model.infer((photo.load() * 255).round())["rays"]
+            rays = self.network.infer((photo.load().to(self.device) * 255).round())["rays"]
         rays = rays.reshape(rays.shape[-3:]).movedim(0, -1).detach().float().cpu().clone()
         if rays.shape != (photo.height, photo.width, 3):
             raise ValueError(

@@ -5,8 +5,10 @@ photo is the world.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import groupby
 from math import isfinite
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,12 +30,15 @@ class VGGTEstimator(Estimator):
     INSTALL = "pip install 'g-ray[hub]' to download the weights"
     WEIGHTS = "facebook/VGGT-1B"
 
+    @cached_property
+    def network(self) -> Any:
+        return self.prepare(load_vggt(self.WEIGHTS))
+
     def estimate(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[View]:
         if self.fisheye:
             raise ValueError(
                 "estimate:vggt knows pinholes only; use estimate:anycalib:fisheye or estimate:unik3d"
             )
-        model = load_vggt(self.WEIGHTS).eval()
         ordered = sorted(photos, key=_compute_size)
         groups = [list(group) for _, group in groupby(ordered, key=_compute_size)]
         if len(groups) > 1:
@@ -44,7 +49,7 @@ class VGGTEstimator(Estimator):
         for group in groups:
             images = torch.stack([_prepare_input(photo) for photo in group])
             with torch.inference_mode():
-                cameras = EncodedCameras(model(images[None]).cameras.code[0])
+                cameras = EncodedCameras(self.network(images[None].to(self.device)).cameras.code[0].cpu())
             intrinsics = cameras.compute_intrinsics(images.shape[-1], images.shape[-2])
             network_size = (images.shape[-1], images.shape[-2])
             for i, photo in enumerate(group):

@@ -5,6 +5,8 @@ Both count pixels from the top-left corner, so parameters are taken as they are.
 
 import math
 import os
+import signal
+import threading
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -259,7 +261,11 @@ class CannotMatch(ValueError):
 
 
 def import_pycolmap() -> Any:
-    """Return the module, with its log limited to errors."""
+    """Return the module, with its log limited to errors.
+
+    It installs handlers that print a stack trace for every signal, SIGTERM included; ours is put back.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         import pycolmap
     except ImportError as error:
@@ -270,6 +276,8 @@ def import_pycolmap() -> Any:
         raise CannotMatch(
             f"pycolmap {pycolmap.__version__} is too old; run: pip install --upgrade 'pycolmap>=4.2'"
         )
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
     pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
     return pycolmap
 

@@ -254,15 +254,17 @@ def write_model(
     images: Sequence[RawImage],
     positions: Float[np.ndarray, "n 3"],
     colors: UInt8[np.ndarray, "n 3"],
+    errors_px: Float[np.ndarray, "n"] | None = None,
 ) -> None:
     """Write a binary model.
 
-    Images and points are numbered from 1 in their order, so `RawImage.point_ids` are rows of `positions` plus 1. Every
-    point gets a reprojection error of 0: observations are expected to be where the points project.
+    Images and points are numbered from 1 in their order, so `RawImage.point_ids` are rows of `positions` plus 1.
+    `errors_px` are mean reprojection errors; without them observations are where the points project, and errors 0.
     """
+    errors_px = np.zeros(len(positions)) if errors_px is None else errors_px
     write_atomically(folder / "cameras.bin", _encode_cameras(cameras))
     write_atomically(folder / "images.bin", _encode_images(images))
-    write_atomically(folder / "points3D.bin", _encode_points(images, positions, colors))
+    write_atomically(folder / "points3D.bin", _encode_points(images, positions, colors, errors_px))
 
 
 def _encode_cameras(cameras: dict[int, RawCamera]) -> bytes:
@@ -283,14 +285,16 @@ def _encode_images(images: Sequence[RawImage]) -> bytes:
     return b"".join(parts)
 
 
-def _encode_points(images: Sequence[RawImage], positions: np.ndarray, colors: np.ndarray) -> bytes:
+def _encode_points(
+    images: Sequence[RawImage], positions: np.ndarray, colors: np.ndarray, errors_px: np.ndarray
+) -> bytes:
     tracks, ends = _build_tracks(images, len(positions))
     parts = [struct.pack("<Q", len(positions))]
     start = 0
-    for number, (position, color, end) in enumerate(
-        zip(positions.tolist(), colors.tolist(), ends.tolist(), strict=True), 1
+    for number, (position, color, error_px, end) in enumerate(
+        zip(positions.tolist(), colors.tolist(), errors_px.tolist(), ends.tolist(), strict=True), 1
     ):
-        parts.append(struct.pack("<Q3d3BdQ", number, *position, *color, 0.0, end - start))
+        parts.append(struct.pack("<Q3d3BdQ", number, *position, *color, error_px, end - start))
         parts.append(tracks[start:end].tobytes())
         start = end
     return b"".join(parts)
