@@ -22,6 +22,7 @@ from g_ray_lab.datasets.objaverse import DOLLY, FOCAL, NATIVE, find_objects, for
 from g_ray_lab.metrics.image_metrics import psnr
 from g_ray_lab.scoring import nvs_scorer, reconstruction_scorer
 from g_ray_lab.scoring.averages import GROUP
+from g_ray_lab.scoring.point_pictures import PointCloudRow
 from g_ray_lab.scoring.study import Study, load_network
 from g_ray_lab.scoring.table_writer import split_groups
 
@@ -423,3 +424,37 @@ def write_sheet(
         images, labels[method] = predict(network)
         columns.append((method, images))
     write_png(draw_contact_sheet(columns, labels, LIGHT), out / name)
+
+
+SHOWN_INPUTS = 4
+
+
+def draw_point_clouds(rows: Sequence[PointCloudRow], theme: Theme) -> Figure:
+    """Draw a row per set: some of the given images, the true points and those of every model."""
+    columns = ["inputs", *rows[0].clouds]
+    with use_theme(theme):
+        figure = new_figure(2.6 * len(columns), 2.1 * len(rows) + 0.3)
+        grid: Any = figure.subplots(len(rows), len(columns), squeeze=False)
+        for line, row in zip(grid, rows, strict=True):
+            pictures = [_tile_inputs(row.inputs), *row.clouds.values()]
+            for axes, column, picture in zip(line, columns, pictures, strict=True):
+                axes.set_xticks([])
+                axes.set_yticks([])
+                if picture is None:
+                    axes.text(0.5, 0.5, "no prediction", ha="center", va="center", color=theme.faint)
+                else:
+                    axes.imshow(picture.clip(0, 1))
+                if row is rows[0]:
+                    axes.set_title(column, fontsize=9)
+            line[0].set_ylabel(row.title, fontsize=7)
+        return figure
+
+
+def _tile_inputs(images: Sequence[np.ndarray]) -> np.ndarray:
+    """Put images evenly spread over a set into a square grid."""
+    count = min(SHOWN_INPUTS, len(images))
+    chosen = [images[round(i * (len(images) - 1) / max(1, count - 1))] for i in range(count)]
+    across = int(np.ceil(np.sqrt(count)))
+    chosen += [np.ones_like(chosen[0])] * (-count % across)
+    lines = [np.concatenate(chosen[i : i + across], axis=1) for i in range(0, len(chosen), across)]
+    return np.concatenate(lines, axis=0)

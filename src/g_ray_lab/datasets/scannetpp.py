@@ -4,6 +4,7 @@ ROOT/data/SCENE/dslr/colmap/{cameras,images}.txt               OPENCV_FISHEYE, o
 ROOT/data/SCENE/dslr/resized_images/DSC*.JPG                   and resized_anon_masks/DSC*.png (255: kept); original_…
 ROOT/data/SCENE/iphone/colmap/{cameras,images}.txt             OPENCV; names may begin with iphone/ or video/
 ROOT/data/SCENE/iphone/rgb/frame_000000.jpg                    extracted frames; or rgb.mkv, whose frames are numbered
+ROOT/data/SCENE/iphone/rgb_masks/frame_000000.png              extracted masks; or rgb_mask.mkv, frame by frame
 ROOT/data/SCENE/scans/mesh_aligned_0.05.ply
 ROOT/SCENE/merge_dslr_iphone/{images,colmap/sparse_render_rgb} both devices in one COLMAP model, as DA3-BENCH has them
 
@@ -17,8 +18,10 @@ from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import torch
-from jaxtyping import Float
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
 from PIL import Image
 from torch import Tensor
 
@@ -38,6 +41,7 @@ from g_ray_lab.datasets.evaluation_scene import (
     EvaluationScene,
     Framing,
     ImageSource,
+    MaskSource,
 )
 from g_ray_lab.datasets.stored_frames import StoredImage, StoredMask, read_model_views
 from g_ray_lab.datasets.undistortion import (
@@ -59,7 +63,7 @@ DOWNLOAD = Download(
     LICENSE,
     (
         "with the official download script: split nvs_sem_val; dslr/colmap, dslr/resized_images, "
-        "dslr/resized_anon_masks, iphone/colmap, iphone/rgb.mkv, scans/mesh_aligned_0.05.ply",
+        "dslr/resized_anon_masks, iphone/colmap, iphone/rgb.mkv, iphone/rgb_mask.mkv, scans/mesh_aligned_0.05.ply",
         "for the zoom figure also dslr/original_images",
         "for Wid3R's protocol scannetpp_mv-recon_seq-id-map.json from github.com/jdk9405/Wid3R, "
         "evaluation/datasets/seq-id-maps",
@@ -99,8 +103,11 @@ MESH = Path("scans/mesh_aligned_0.05.ply")
 JOINT = Path("merge_dslr_iphone")
 JOINT_MODEL = JOINT / "colmap/sparse_render_rgb"
 VIDEOS = ("rgb.mkv", "rgb.mp4")
-FRAMES = "iphone_frames"
-"""In the root: frames that `extract_iphone_frames` has taken from videos, a folder per scene."""
+MASK_VIDEO = "rgb_mask.mkv"
+FRAMES, MASKS = "iphone_frames", "iphone_masks"
+"""In the root: frames and masks that `extract_iphone_frames` has taken from videos, a folder per scene."""
+KEPT = 0.5
+"""Brightness of a mask's video above which a pixel is kept: compression blurs its two values."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +143,17 @@ class VideoImage(ImageSource):
         if self.index >= len(times):
             raise OSError(f"{self.path}: {len(times)} frames, no frame {self.index}: download it again")
         return read_frame(self.path, times[self.index])
+
+
+@dataclass(frozen=True)
+class VideoMask(MaskSource):
+    """A frame of a video of masks, counted from 0: bright pixels are scored."""
+
+    video: VideoImage
+
+    def load(self, camera: Camera) -> Bool[Tensor, "h w"]:
+        kept = (self.video.load()[:1] > KEPT)[None].float()
+        return F.interpolate(kept, (camera.height, camera.width), mode="nearest-exact")[0, 0] > 0.5
 
 
 class MeshSurface:
@@ -208,9 +226,7 @@ def read_scannetpp(root: Path, name: str, dataset: str, streams: Sequence[Stream
     """Read the frames of some devices, device by device."""
     folder = _find_data(root) / name
     surface = MeshSurface(folder / MESH)
-    frames = tuple(
-        frame for stream in streams for frame in _read_stream(folder, stream, surface, root / FRAMES / name)
-    )
+    frames = tuple(frame for stream in streams for frame in _read_stream(root, folder, stream, surface))
     return EvaluationScene(name, dataset, frames, surface=surface.path)
 
 
@@ -228,26 +244,30 @@ def read_scannetpp_joint(root: Path, name: str, dataset: str, streams: Sequence[
     return EvaluationScene(name, dataset, tuple(frames), surface=surface.path)
 
 
-def _read_stream(
-    folder: Path, stream: Stream, surface: MeshSurface, extracted: Path
-) -> list[EvaluationFrame]:
+def _read_stream(root: Path, folder: Path, stream: Stream, surface: MeshSurface) -> list[EvaluationFrame]:
     place, is_phone = folder / stream.device, stream.device == "iphone"
     views = read_model_views(place / "colmap", f"download {stream.device}/colmap of scene {folder.name}")
     kind = "original" if stream.original else "resized"
-    images, masks = place / f"{kind}_images", place / ("rgb_masks" if is_phone else f"{kind}_anon_masks")
+    images, masks = place / f"{kind}_images", place / f"{kind}_anon_masks"
     frames = []
     for view in _resize_views(images, views) if stream.original else views:
-        image = (
-            _find_iphone_image(place, extracted, view) if is_phone else StoredImage(images / _get_name(view))
-        )
-        mask = masks / f"{PurePosixPath(view.name).stem}.png"
-        stored = StoredMask(mask, whole=True) if mask.is_file() else None
-        frames.append(_make_frame(view, stream, image, stored, surface))
+        if is_phone:
+            image = _find_iphone_image(place, root / FRAMES / folder.name, view)
+            mask = _find_iphone_mask(place, root / MASKS / folder.name, view)
+        else:
+            image, mask = StoredImage(images / _get_name(view)), _find_mask((masks,), view)
+        frames.append(_make_frame(view, stream, image, mask, surface))
     return frames
 
 
+def _find_mask(folders: Sequence[Path], view: View) -> MaskSource | None:
+    """Return the mask of a view in the first folder that has one."""
+    paths = [folder / f"{PurePosixPath(view.name).stem}.png" for folder in folders]
+    return next((StoredMask(path, whole=True) for path in paths if path.is_file()), None)
+
+
 def _make_frame(
-    view: View, stream: Stream, image: ImageSource, mask: StoredMask | None, surface: MeshSurface
+    view: View, stream: Stream, image: ImageSource, mask: MaskSource | None, surface: MeshSurface
 ) -> EvaluationFrame:
     assert view.pose is not None
     name, depth = f"{stream.device}/{_get_name(view)}", MeshDepth(surface)
@@ -278,30 +298,53 @@ def _find_iphone_image(place: Path, extracted: Path, view: View) -> ImageSource:
     video = next((place / name for name in VIDEOS if (place / name).is_file()), None)
     if path.is_file() or video is None:
         return StoredImage(path)
-    number = path.stem.rpartition("_")[2]
+    return VideoImage(video, _get_number(place, view))
+
+
+def _find_iphone_mask(place: Path, extracted: Path, view: View) -> MaskSource | None:
+    """Return the extracted mask, the frame of the masks' video whose number is in the name, or None."""
+    stored, video = _find_mask((place / "rgb_masks", extracted), view), place / MASK_VIDEO
+    if stored is not None or not video.is_file():
+        return stored
+    return VideoMask(VideoImage(video, _get_number(place, view)))
+
+
+def _get_number(place: Path, view: View) -> int:
+    """Return the number of a frame in its video."""
+    number = PurePosixPath(view.name).stem.rpartition("_")[2]
     if not number.isdigit():
         raise ValueError(f"{place / 'colmap'}: {view.name} is not named after a frame, as frame_000000.jpg")
-    return VideoImage(video, int(number))
+    return int(number)
 
 
 def extract_iphone_frames(root: Path, name: str, report: Callable[[str], None]) -> None:
-    """Decode a scene's video once and write its registered frames to ROOT/iphone_frames; those that are there stay."""
+    """Decode a scene's videos once and write registered frames to ROOT/iphone_frames, their masks to ROOT/iphone_masks;
+    those that are there stay."""
     place = _find_data(root) / name / "iphone"
     if not is_model(place / "colmap"):
         return
     views = read_model_views(place / "colmap", f"download iphone/colmap of scene {name}")
-    wanted: dict[int, Path] = {}
+    frames: dict[int, Path] = {}
+    masks: dict[int, Path] = {}
     for view in views:
-        source = _find_iphone_image(place, root / FRAMES / name, view)
-        if isinstance(source, VideoImage):
-            wanted[source.index] = root / FRAMES / name / _get_name(view)
-    if not wanted:
-        return
-    video = next(place / one for one in VIDEOS if (place / one).is_file())
-    report(f"{name}: extracting {len(wanted)} frames of {video.name}")
-    for index, pixels in read_frames(video, sorted(wanted)):
-        with atomic_path(wanted[index]) as scratch:
-            Image.fromarray(pixels).save(scratch, format="jpeg", quality=JPEG_QUALITY, subsampling=0)
+        image = _find_iphone_image(place, root / FRAMES / name, view)
+        mask = _find_iphone_mask(place, root / MASKS / name, view)
+        if isinstance(image, VideoImage):
+            frames[image.index] = root / FRAMES / name / _get_name(view)
+        if isinstance(mask, VideoMask):
+            masks[mask.video.index] = root / MASKS / name / f"{PurePosixPath(view.name).stem}.png"
+    if frames:
+        video = next(place / one for one in VIDEOS if (place / one).is_file())
+        report(f"{name}: extracting {len(frames)} frames of {video.name}")
+        for index, pixels in read_frames(video, sorted(frames)):
+            with atomic_path(frames[index]) as scratch:
+                Image.fromarray(pixels).save(scratch, format="jpeg", quality=JPEG_QUALITY, subsampling=0)
+    if masks:
+        report(f"{name}: extracting {len(masks)} masks of {MASK_VIDEO}")
+        for index, pixels in read_frames(place / MASK_VIDEO, sorted(masks)):
+            kept = (pixels[..., 0] > 255 * KEPT).astype(np.uint8) * 255
+            with atomic_path(masks[index]) as scratch:
+                Image.fromarray(kept).save(scratch, format="png")
 
 
 def _resize_views(images: Path, views: list[View]) -> list[View]:

@@ -1,9 +1,12 @@
 """Read 7-Scenes by sequence: ROOT/chess/seq-03/frame-000000.{color.png,depth.png,pose.txt}.
 
 Depth is moved to the color camera (`g_ray.formats.seven_scenes`), unless SimpleRecon's frame-….depth.proj.png has it
-there already. A sequence that is still packed (seq-03.zip) is not read; `g-ray data prepare` unpacks it.
+there already. `7scenes-published` takes the poses, which are the depth camera's, for the color camera's, as π³'s
+evaluation does: every view is off by 2.5 cm. A sequence that is still packed (seq-03.zip) is not read; `g-ray data
+prepare` unpacks it.
 """
 
+from functools import partial
 from pathlib import Path
 
 from g_ray.formats.seven_scenes import is_seven_scenes, read_seven_scenes
@@ -43,11 +46,22 @@ def list_seven_scenes(root: Path) -> list[str]:
     return [f"{path.parent.name}/{path.name}" for path in folders]
 
 
-def read_sequence(root: Path, name: str, dataset: str = "7scenes") -> EvaluationScene:
+def read_sequence(
+    root: Path, name: str, dataset: str = "7scenes", move_poses: bool = True
+) -> EvaluationScene:
     """Read a sequence; its mesh is ROOT/meshes/chess.ply, as DA3-BENCH has it."""
     mesh = root / "meshes" / f"{Path(name).parent}.ply"
-    scene = read_seven_scenes(root / name, check=False)
+    scene = read_seven_scenes(root / name, check=False, move_poses=move_poses)
     return convert_scene(scene, name, dataset, LIMITS_M, mesh if mesh.is_file() else None)
 
 
-DATASETS = {"7scenes": Dataset("7-Scenes", DOWNLOAD, list_seven_scenes, read_sequence)}
+PUBLISHED = "7scenes-published"
+DATASETS = {
+    "7scenes": Dataset("7-Scenes", DOWNLOAD, list_seven_scenes, read_sequence),
+    PUBLISHED: Dataset(
+        "7-Scenes with the depth camera's poses, as published",
+        DOWNLOAD,
+        list_seven_scenes,
+        partial(read_sequence, dataset=PUBLISHED, move_poses=False),
+    ),
+}

@@ -13,7 +13,7 @@ from g_ray.cameras.pinhole import Pinhole
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.resample import resample
 from g_ray_lab.datasets.evaluation_scene import Framing, ImageSource, MaskSource
-from g_ray_lab.datasets.stored_frames import StoredMask, make_pinhole
+from g_ray_lab.datasets.stored_frames import make_pinhole
 
 FINER = 2
 """A photograph is undistorted at no less than this many pixels per wanted pixel and axis."""
@@ -108,7 +108,7 @@ class UndistortedImage(ImageSource):
 class UndistortedMask(MaskSource):
     """The mask of a photograph, moved with it to another lens; pixels from outside the photograph are not scored."""
 
-    source: StoredMask | None
+    source: MaskSource | None
     source_camera: Camera
 
     def sample(self, camera: Camera, framing: Framing) -> Bool[Tensor, "h w"]:

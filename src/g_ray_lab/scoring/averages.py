@@ -167,6 +167,10 @@ def _get_weight(row: SetRow, weight: str | None) -> float:
     return row.metrics[weight]
 
 
+NetworkAverages = tuple[dict[str, Average], dict[str, list[float]]]
+"""Averages over networks, and the mean of each network, by metric."""
+
+
 def average_datasets(averages: Mapping[str, Mapping[str, Average]]) -> dict[str, Average]:
     """Average datasets with equal weight, as the last column of the paper's tables; `absent` names those without a
     value. Each dataset is resampled by itself for the interval."""
@@ -182,9 +186,27 @@ def _join_datasets(by_dataset: Mapping[str, Average | None]) -> Average:
     # The same seed draws the same scene numbers in datasets of one size; a shuffle makes them independent.
     draws = [_shuffle(one.resamples, seed) for seed, one in enumerate(having) if one.resamples is not None]
     mean = sum(one.interval.mean for one in having) / len(having)
-    interval = Interval(mean, *compute_limits(torch.stack(draws).mean(0)))
+    interval = Interval(mean, *(compute_limits(torch.stack(draws).mean(0)) if draws else (mean, mean)))
     absent = tuple(name for name, one in by_dataset.items() if one is None)
     return Average(interval, sum(one.sets for one in having), sum(one.scenes for one in having), absent)
+
+
+def average_datasets_of_networks(datasets: Mapping[str, NetworkAverages]) -> NetworkAverages:
+    """Average datasets with equal weight, where each has what `average_networks` returns.
+
+    Metrics that a dataset lacks are left out: their means would be over different datasets.
+    """
+    joined = average_datasets({name: averages for name, (averages, _) in datasets.items()})
+    joined = {metric: average for metric, average in joined.items() if not average.absent}
+    own = [means for _, means in datasets.values()]
+    per_seed = {
+        metric: [sum(seeds) / len(own) for seeds in zip(*(means[metric] for means in own), strict=True)]
+        for metric in joined
+    }
+    for metric, means in per_seed.items():
+        if len(means) > 1:
+            joined[metric] = replace(joined[metric], interval=_compare_networks(means))
+    return joined, per_seed
 
 
 def _shuffle(means: torch.Tensor, seed: int) -> torch.Tensor:
@@ -194,9 +216,7 @@ def _shuffle(means: torch.Tensor, seed: int) -> torch.Tensor:
 # Networks that were trained alike with several seeds
 
 
-def average_networks(
-    networks: Sequence[Rows], weight: str | None = None
-) -> tuple[dict[str, Average], dict[str, list[float]]]:
+def average_networks(networks: Sequence[Rows], weight: str | None = None) -> NetworkAverages:
     """Average over the sets that all networks have a score for; return also the mean of each network by metric.
 
     With several networks the interval is Student's over their means: one over scenes would take them for granted.
@@ -208,10 +228,14 @@ def average_networks(
         for metric, average in averages.items():
             sets = {row.set for row in joined if row.is_scored} - {*average.absent}
             means = [_compute_mean(rows, metric, weight, sets) for rows in networks]
-            interval = compute_run_interval(torch.tensor(means, dtype=torch.float64)[:, None])
             per_seed[metric] = means
-            averages[metric] = replace(average, interval=interval, resamples=None)
+            averages[metric] = replace(average, interval=_compare_networks(means), resamples=None)
     return averages, per_seed
+
+
+def _compare_networks(means: Sequence[float]) -> Interval:
+    """Return Student's interval over the means of networks."""
+    return compute_run_interval(torch.tensor(means, dtype=torch.float64)[:, None])
 
 
 def _compute_mean(rows: Rows, metric: str, weight: str | None, sets: set[str]) -> float:

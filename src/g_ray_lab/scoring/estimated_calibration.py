@@ -15,7 +15,6 @@ from g_ray.calibration.estimators import ESTIMATORS
 from g_ray.calibration.estimators.colmap_estimator import ColmapEstimator
 from g_ray.cameras import CAMERAS
 from g_ray.cameras.camera import Camera
-from g_ray.cameras.pinhole import Pinhole
 from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.formats import read_scene
 from g_ray.formats.posed_scene import PosedScene
@@ -25,24 +24,17 @@ from g_ray.predictors.network_predictor import NetworkPredictor
 from g_ray.predictors.predictor import Predictor
 from g_ray.predictors.stereo_predictor import StereoPredictor
 from g_ray.reconstruction.score import read_truth, score_against_truth
-from g_ray.reconstruction.set_metrics import ray_error_deg
 from g_ray_lab.scoring.averages import COVERAGE, ScoredRun, SetRow, compute_differences, make_rows
 from g_ray_lab.scoring.calibration_noise import STEREO, list_condition_changes, make_answer, predict_all
 from g_ray_lab.scoring.evaluated_models import TrainedNetwork
+from g_ray_lab.scoring.recalibrated_model import GUESS, TRUTH, guess_camera, score_camera
 from g_ray_lab.scoring.store import Store
 from g_ray_lab.scoring.study import Progress
 
-TRUTH, GUESS = "truth", "guess"
-SOURCES = (TRUTH, GUESS, *ESTIMATORS)
-"""Where a calibration is from: the scene's own, a guess from the size of the image, or an estimator."""
-GUESSED_FOCAL = 1.2
-"""In units of the long side: COLMAP's first guess for photographs without EXIF."""
 COLMAP_SIDE = 800
 """Long side in pixels at which COLMAP finds features here."""
 MAX_PHOTOS = 12
 """Photographs of a scene, from which all sets are taken and with which multi-view estimators calibrate."""
-RAY_GRID = 64
-"""Long side in pixels of the grid on which rays are compared."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,36 +92,12 @@ def estimate_cameras(scene: CalibrationScene, source: str, report: Callable[[str
     return [cameras[photo.name] for photo in photos]
 
 
-def guess_camera(width: int, height: int) -> Camera:
-    """Return a pinhole with a focal length of GUESSED_FOCAL long sides and its principal point in the middle."""
-    focal = GUESSED_FOCAL * max(width, height)
-    return Pinhole.make(width, height, fx=focal, fy=focal, cx=width / 2, cy=height / 2, dtype=torch.float64)
-
-
-def score_camera(true: Camera, estimated: Camera) -> dict[str, float]:
-    """Return the mean angle between rays, the mean relative error of fx and fy, and the principal point's in pixels."""
-    scale = RAY_GRID / max(true.width, true.height)
-    size = (max(1, round(scale * true.width)), max(1, round(scale * true.height)))
-    (rays, valid), (guessed, known) = (
-        camera.to(torch.float64).resize(*size).unproject_grid() for camera in (true, estimated)
-    )
-    true_matrix, estimated_matrix = (
-        camera.to(torch.float64).central_intrinsics() for camera in (true, estimated)
-    )
-    focal = [
-        float((estimated_matrix[axis, axis] - true_matrix[axis, axis]).abs() / true_matrix[axis, axis])
-        for axis in (0, 1)
-    ]
-    return {
-        "rays_deg": float(ray_error_deg(rays, guessed, valid & known)),
-        "focal_rel": sum(focal) / 2,
-        "center_px": float((estimated_matrix[:2, 2] - true_matrix[:2, 2]).norm()),
-    }
-
-
-def score_calibration(scene: CalibrationScene, cameras: Sequence[Camera]) -> dict[str, float]:
-    """Return the means of `score_camera` over the photographs."""
-    rows = [score_camera(*pair) for pair in zip(scene.list_true_cameras(), cameras, strict=True)]
+def score_calibration(
+    scene: CalibrationScene, cameras: Sequence[Camera], long_side: int | None = None
+) -> dict[str, float]:
+    """Return the means of `score_camera` over the photographs, in pixels of a network's input."""
+    pairs = zip(scene.list_true_cameras(), cameras, strict=True)
+    rows = [score_camera(true, estimated, long_side) for true, estimated in pairs]
     return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
 
 
@@ -190,7 +158,11 @@ def camera_from_values(values: dict[str, Any]) -> Camera:
 
 
 def estimate_all(
-    scene: CalibrationScene, sources: Sequence[str], store: Store, progress: Progress
+    scene: CalibrationScene,
+    sources: Sequence[str],
+    store: Store,
+    progress: Progress,
+    long_side: int | None = None,
 ) -> tuple[dict[str, list[Camera]], list[dict[str, Any]]]:
     """Return the cameras of every source that has an answer, and a row with scores or the reason for every source."""
     folder = scene.scene.folder.name
@@ -207,7 +179,7 @@ def estimate_all(
                 ],
             )
             cameras[source] = [camera_from_values(values) for values in stored]
-            row["scores"] = score_calibration(scene, cameras[source])
+            row["scores"] = score_calibration(scene, cameras[source], long_side)
         except OSError as error:
             # The package of an estimator is missing; installing it and running the command again adds its row.
             row["reason"] = f"not available ({' '.join(str(error).split())[:60]} …)"

@@ -12,13 +12,17 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from g_ray.calibration.estimators import ESTIMATORS
 from g_ray.predictors import ModelSettings
+from g_ray.predictors.peers import PEERS
 from g_ray.runtime.files import strip_paths, write_atomically
 from g_ray.runtime.out_folder import lock_folder
 from g_ray_lab.scoring.averages import (
     PIXELS,
+    NetworkAverages,
     Rows,
     SetRow,
+    average_datasets_of_networks,
     average_networks,
     average_seeds,
     format_rows_csv,
@@ -34,6 +38,8 @@ from g_ray_lab.scoring.view_index import INDICES
 
 CSV = "rows.csv"
 INTERVAL = ("mean", "low", "high")
+WITH, WITHOUT = "given", "none"
+"""Groups of rows by the calibration that they are given."""
 KEPT_BYTES = 2**29
 """Size of the views that are kept in memory from one row to the next."""
 
@@ -98,9 +104,19 @@ def group_scored(rows: Rows) -> dict[int, list[SetRow]]:
 
 def average_views(plan: EvaluationPlan, networks: Sequence[Rows], views: int) -> dict[str, Any]:
     """Return the means over the scored sets with a number of views, with intervals, and the sets that they lack."""
-    weight = PIXELS if plan.protocol.alignment == "scale" else None
-    averages, per_seed = average_networks(networks, weight)
-    scored = [row for row in average_seeds(networks) if row.is_scored]
+    averages = average_networks(networks, choose_weight(plan))
+    return describe_averages(averages, [row for row in average_seeds(networks) if row.is_scored], views)
+
+
+def choose_weight(plan: EvaluationPlan) -> str | None:
+    """Return the metric that weights sets: in video depth long sequences count more."""
+    return PIXELS if plan.protocol.alignment == "scale" else None
+
+
+def describe_averages(found: NetworkAverages, scored: Rows, views: int) -> dict[str, Any]:
+    """Return averages as plain values, with the sets that they are over."""
+    averages, per_seed = found
+    seeds = max(map(len, per_seed.values()), default=1)
     return {
         "views": views,
         "sets": len(scored),
@@ -110,7 +126,7 @@ def average_views(plan: EvaluationPlan, networks: Sequence[Rows], views: int) ->
             for name, one in averages.items()
         },
         "cpu_seconds": sum(row.cpu_seconds for row in scored) / max(1, len(scored)),
-        **({"per_seed": per_seed} if len(networks) > 1 else {}),
+        **({"per_seed": per_seed} if seeds > 1 else {}),
     }
 
 
@@ -178,6 +194,24 @@ class Contender:
     settings: tuple[ModelSettings, ...] = (ModelSettings(),)
     """One per network; scores are averaged over them set by set."""
     poses: bool = False
+    calibration: str | None = None
+    """Source of the calibration that it is given (`recalibrated_model`); None: the true one."""
+
+    @property
+    def group(self) -> str:
+        """Whether it is given a calibration, as the paper groups models; estimates from the images are none."""
+        if self.calibration in ESTIMATORS or self.settings[0].lenses == "predicted":
+            return WITHOUT
+        return WITH
+
+
+@dataclass(frozen=True)
+class MeanColumn:
+    """Means over columns, each with equal weight; a row that lacks one of them has none."""
+
+    columns: tuple[str, ...]
+    metrics: tuple[str, ...] = ()
+    """Only these; all if none is given."""
 
 
 @dataclass(frozen=True)
@@ -204,26 +238,52 @@ class Cell:
     """Per network, as in its result.json."""
     rows: tuple[list[SetRow], ...]
     """Per network, one per set."""
+    minus: str | None = None
+    """The row that was subtracted, if these are differences."""
 
-    def make_table_rows(self) -> list[dict[str, Any]]:
+    def average(self) -> list[dict[str, Any]]:
         """Return a row per number of views; those of several networks have the mean of each and intervals over them."""
-        return self._average(self.rows, {"method": self.row, "setting": self.column})
-
-    def subtract(self, other: "Cell") -> list[dict[str, Any]]:
-        """Return the differences to another row, paired by set, per number of views."""
-        labels = {"method": self.row, "minus": other.row, "setting": self.column}
-        return self._average(subtract_networks(self.rows, other.rows), labels)
-
-    def _average(self, networks: Sequence[Rows], labels: dict[str, str]) -> list[dict[str, Any]]:
         rows = []
-        for views in group_scored(average_seeds(networks)):
-            of_views = [[row for row in one if row.views == views] for one in networks]
-            averaged = average_views(self.plan, of_views, views)
-            intervals = {
-                name: {end: one[end] for end in INTERVAL} for name, one in averaged["metrics"].items()
-            }
-            rows.append({**labels, **averaged, "metrics": intervals})
+        for views in self.list_views():
+            averaged = average_views(self.plan, self.select_views(views), views)
+            rows.append(_shorten_row({**self.labels, "setting": self.column}, averaged))
         return rows
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return {"method": self.row, **({} if self.minus is None else {"minus": self.minus})}
+
+    def list_views(self) -> list[int]:
+        """List the numbers of views that have a score."""
+        return list(group_scored(average_seeds(self.rows)))
+
+    def select_views(self, views: int) -> list[list[SetRow]]:
+        """Return the sets with a number of views, per network."""
+        return [[row for row in one if row.views == views] for one in self.rows]
+
+    def subtract(self, other: "Cell") -> "Cell":
+        """Return the differences to another row, paired by set."""
+        return replace(self, minus=other.row, rows=tuple(subtract_networks(self.rows, other.rows)))
+
+
+def _shorten_row(labels: dict[str, str], averaged: dict[str, Any]) -> dict[str, Any]:
+    intervals = {name: {end: one[end] for end in INTERVAL} for name, one in averaged["metrics"].items()}
+    return {**labels, **averaged, "metrics": intervals}
+
+
+def average_cells(cells: Sequence[Cell], name: str, metrics: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return the means of one row over columns, per number of views that all of them have."""
+    rows = []
+    for views in (one for one in cells[0].list_views() if all(one in cell.list_views() for cell in cells)):
+        parts = {cell.column: cell.select_views(views) for cell in cells}
+        averages, per_seed = average_datasets_of_networks(
+            {cell.column: average_networks(parts[cell.column], choose_weight(cell.plan)) for cell in cells}
+        )
+        kept = {metric: one for metric, one in averages.items() if not metrics or metric in metrics}
+        scored = [row for part in parts.values() for row in average_seeds(part) if row.is_scored]
+        averaged = describe_averages((kept, {metric: per_seed[metric] for metric in kept}), scored, views)
+        rows.append(_shorten_row({**cells[0].labels, "setting": name}, averaged))
+    return rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,15 +293,29 @@ class Comparison:
     cells: tuple[Cell, ...]
     gaps: tuple[str, ...]
     compared: tuple[str, ...] = ()
+    means: Mapping[str, MeanColumn] = field(default_factory=dict)
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """Group of each row."""
 
     def make_document(self) -> dict[str, Any]:
         """Return a row per model, column and number of views, and the differences of compared rows."""
         return {
-            "rows": [row for cell in self.cells for row in cell.make_table_rows()],
-            "differences": [row for one, other in self._list_pairs() for row in one.subtract(other)],
+            "rows": self._average(self.cells),
+            "differences": self._average([one.subtract(other) for one, other in self._list_pairs()]),
             "seeds": {cell.row: len(cell.rows) for cell in self.cells},
+            "groups": dict(self.groups),
             "gaps": list(self.gaps),
         }
+
+    def _average(self, cells: Sequence[Cell]) -> list[dict[str, Any]]:
+        rows = [row for cell in cells for row in cell.average()]
+        for name, mean in self.means.items():
+            for labels in {tuple(cell.labels.items()): None for cell in cells}:
+                own = [cell for cell in cells if tuple(cell.labels.items()) == labels]
+                chosen = [cell for cell in own if cell.column in mean.columns]
+                if len(chosen) == len(mean.columns):
+                    rows += average_cells(chosen, name, mean.metrics)
+        return rows
 
     def _list_pairs(self) -> list[tuple[Cell, Cell]]:
         by_place = {(cell.row, cell.column): cell for cell in self.cells}
@@ -269,13 +343,14 @@ def run_comparison(
     out: Path,
     *,
     compared: Sequence[str] = (),
+    means: Mapping[str, MeanColumn] | None = None,
     jobs: int = 1,
     report: Report = lambda text: None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Comparison:
     """Run every cell; a row that cannot be made, or a cell without a score, is named and left out of the tables.
 
-    `compared` are rows of which the first is compared with each of the others.
+    `compared` are rows of which the first is compared with each of the others; `means` are columns of means by name.
     """
     if not rows or not columns:
         raise ValueError("nothing to compare: give one model and one protocol or more")
@@ -297,7 +372,8 @@ def run_comparison(
     sentences = _format_gaps(gaps, len(rows))
     if not any(row.is_scored for cell in cells for row in average_seeds(cell.rows)):
         raise ValueError(f"no cell of the table has a score; first: {next(iter(sentences), 'none was run')}")
-    return Comparison(tuple(cells), tuple(sentences), tuple(compared))
+    groups = {name: contender.group for name, contender in rows.items()}
+    return Comparison(tuple(cells), tuple(sentences), tuple(compared), means or {}, groups)
 
 
 def _format_gaps(gaps: Mapping[tuple[str, str], Sequence[str]], rows: int) -> list[str]:
@@ -332,10 +408,11 @@ def _run_cell(
             column.data,
             folder,
             contender.model,
-            _scale_network(settings, contender.model, column.network_scale),
+            scale_network(settings, contender.model, column.network_scale),
             contender.poses,
             column.limits,
             indices=out / INDICES,
+            calibration=contender.calibration,
         )
         plan, model = run_evaluation(evaluation, jobs=jobs, report=report, loaded=loaded)
         results.append(write_report(plan, model, folder)[0])
@@ -345,9 +422,13 @@ def _run_cell(
     return Cell(row, name, plan, tuple(results), tuple(rows))
 
 
-def _scale_network(settings: ModelSettings, model: str, scale: float) -> ModelSettings:
-    """Return settings with the size of the input in units of the network's training, rounded to whole patches."""
-    if model != "network" or scale == 1 or settings.weights is None:
+def scale_network(settings: ModelSettings, model: str, scale: float) -> ModelSettings:
+    """Return settings with the size of the input in units of a network's training, rounded to whole patches."""
+    if scale == 1:
+        return settings
+    if model in PEERS:
+        return replace(settings, size=round(scale * PEERS[model].side))
+    if model != "network" or settings.weights is None:
         return settings
     from g_ray.models.weights import load_reconstruction
 

@@ -27,6 +27,7 @@ from g_ray_lab.scoring.averages import SetRow
 from g_ray_lab.scoring.evaluated_models import EvaluatedModel, make_model
 from g_ray_lab.scoring.evaluation_plan import EvaluationPlan, Limits, PlannedSet, Report, make_plan
 from g_ray_lab.scoring.protocol import Protocol
+from g_ray_lab.scoring.recalibrated_model import recalibrate_model
 from g_ray_lab.scoring.set_prediction import PredictedSet, check_prediction, from_arrays, to_arrays
 from g_ray_lab.scoring.set_scoring import score_set
 from g_ray_lab.scoring.store import DAMAGED, Key, Shard, Store
@@ -57,6 +58,8 @@ class Evaluation:
     """Whether predictions are kept on disk."""
     indices: Path | None = None
     """Folder of view indices that are frozen here; None: in `out`."""
+    calibration: str | None = None
+    """Source of the calibration that the model is given (`recalibrated_model`); None: the true one."""
 
     def make_plan(self, report: Report = lambda text: None) -> EvaluationPlan:
         """Choose the sets."""
@@ -65,7 +68,8 @@ class Evaluation:
 
     def make_model(self) -> EvaluatedModel:
         """Load the model."""
-        return make_model(self.model, self.settings, self.poses)
+        settings = self.protocol.limit_windows(self.model, self.settings)
+        return recalibrate_model(make_model(self.model, settings, self.poses), self.calibration)
 
 
 def run_evaluation(

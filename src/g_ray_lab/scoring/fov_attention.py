@@ -18,12 +18,16 @@ from g_ray.cameras.camera import Camera
 from g_ray.encodings.encoding_base import Tokenwise
 from g_ray.encodings.rotation import Rotation, probe_score
 from g_ray.formats import find_scenes, read_scene
+from g_ray.formats.posed_scene import PosedScene
 from g_ray.models.attention_maps import AttentionMaps
 from g_ray.models.inference import FramedImage, PatchFraming
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.rays.resample import Box, place_box, resample
 from g_ray.rays.views import Views
+from g_ray_lab.datasets.dataset_registry import DATASETS
+from g_ray_lab.datasets.evaluation_scene import EvaluationScene, Framing
 from g_ray_lab.scoring.averages import ScoredRun
+from g_ray_lab.scoring.protocol import Protocol
 
 ZOOM = 2.0
 """The narrow image shows 1/ZOOM of each side, a quarter of the wide one."""
@@ -81,12 +85,59 @@ def make_pair(
     return FovPair(name, wide, narrow, inside)
 
 
-@dataclass(frozen=True)
-class PairSource:
-    """Pairs of the images of scene folders, evenly spread over scenes and their views."""
+Load = Callable[[int], tuple[Float[Tensor, "3 h w"], Camera]]
+"""From the number of a view to its image and camera."""
 
-    folder: Path
-    """A scene folder, or a folder of scene folders."""
+
+@dataclass(frozen=True, eq=False)
+class PairScene:
+    """The views of a scene that pairs are cut from."""
+
+    name: str
+    views: Sequence[str]
+    load: Load
+
+
+def open_folders(folder: Path) -> list[PairScene]:
+    """Open a scene folder, or all in a folder."""
+    return [_open_folder(read_scene(one, check=False)) for one in find_scenes(folder)]
+
+
+def _open_folder(scene: PosedScene) -> PairScene:
+    def load(view: int) -> tuple[Tensor, Camera]:
+        return scene.views[view].load_image().clamp(0, 1), scene.cameras[view]
+
+    return PairScene(scene.folder.name, scene.names, load)
+
+
+def open_protocol(protocol: Protocol, root: Path) -> list[PairScene]:
+    """Open the scenes of a protocol that are there, at its size; ValueError if none is."""
+    dataset = DATASETS[protocol.dataset]
+    if not root.is_dir():
+        raise ValueError(f"{root}: no such folder; g-ray data prepare {dataset.download} makes it")
+    root = dataset.find_root(root)
+    names = [name for name in dataset.list_scenes(root) if not protocol.scenes or name in protocol.scenes]
+    if not names:
+        raise ValueError(f"{root}: no scene of {protocol.title}; give the folder that holds them")
+    # A crop of half the width has as many pixels as the whole.
+    size = protocol.size.resize(round(ZOOM * protocol.size.width))
+    return [_open_scene(dataset.read(root, name), size.frame) for name in names]
+
+
+def _open_scene(scene: EvaluationScene, frame_size: Callable[[Camera], Framing]) -> PairScene:
+    def load(view: int) -> tuple[Tensor, Camera]:
+        frame = scene.frames[view]
+        framing = frame_size(frame.camera)
+        return frame.image.load_framed(frame.camera, framing).clamp(0, 1), framing.apply(frame.camera)
+
+    return PairScene(scene.name, [frame.name for frame in scene.frames], load)
+
+
+@dataclass(frozen=True, eq=False)
+class PairSource:
+    """Pairs of the images of scenes, evenly spread over scenes and their views."""
+
+    scenes: Sequence[PairScene]
     count: int = 48
     is_centered: bool = True
     """Cut from the middle; anywhere otherwise, so that attention that prefers the middle gains nothing."""
@@ -94,17 +145,16 @@ class PairSource:
 
     def make_pairs(self, framing: PatchFraming) -> list[FovPair]:
         """Make all pairs, always the same."""
-        random = np.random.default_rng(self.seed)
-        scenes = [read_scene(folder, check=False) for folder in find_scenes(self.folder)]
+        random, scenes = np.random.default_rng(self.seed), self.scenes
         pairs = []
         for number in range(self.count):
             scene = scenes[number % len(scenes)]
             rounds = -(-self.count // len(scenes))  # images of each scene
-            view = (number // len(scenes)) * len(scene) // rounds
+            view = (number // len(scenes)) * len(scene.views) // rounds
             place = (0.5, 0.5) if self.is_centered else tuple(random.random(2).tolist())
-            name = f"{scene.folder.name}/{scene.names[view]}"
-            photo = scene.views[view].load_image().clamp(0, 1)
-            pairs.append(make_pair(name, photo, scene.cameras[view].to(torch.float32), framing, place))
+            photo, camera = scene.load(view)
+            name = f"{scene.name}/{scene.views[view]}"
+            pairs.append(make_pair(name, photo, camera.to(torch.float32), framing, place))
         return pairs
 
 

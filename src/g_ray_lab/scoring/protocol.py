@@ -8,7 +8,7 @@ import json
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from jaxtyping import Float
 
 from g_ray.cameras.camera import Camera
 from g_ray.media.depth import Convention
+from g_ray.predictors.model_settings import ModelSettings
 from g_ray_lab.datasets.evaluation_scene import EvaluationScene, Framing
 from g_ray_lab.scoring.store import hash_key
 from g_ray_lab.sources.covisibility import draw_covisible_views
@@ -181,7 +182,8 @@ def draw_zooms(scene: str, count: int, number: int, zoom_max: float, seed: int) 
 
 Alignment = Literal["mean distance", "sim3", "scale", "umeyama+icp", "ransac sim3+tsdf"]
 """mean distance: truth and prediction are moved to their first view and divided by their mean distance.
-sim3: trajectories are aligned by a similarity. scale: one factor per sequence; a factor and an offset are reported too.
+sim3: trajectories are aligned by a similarity. scale: one factor per sequence, at the size of the true depth; a factor
+and an offset are reported too.
 umeyama+icp: points are aligned by a similarity, then by ICP. ransac sim3+tsdf: poses are aligned by a similarity with
 RANSAC, and depth is fused in a volume."""
 Part = Literal[
@@ -259,11 +261,19 @@ class Protocol:
     """Published values by model and metric, to print next to ours."""
     notes: tuple[str, ...] = ()
     """What the publications leave open and was decided here."""
+    windows: dict[str, int] = field(default_factory=dict)
+    """Models that see at most so many views at a time, as published; the windows are joined by shared views."""
+
+    def limit_windows(self, model: str | None, settings: ModelSettings) -> ModelSettings:
+        """Return settings with the published window of a model, unless they say how many views it sees at once."""
+        if model not in self.windows or settings.at_once is not None or settings.max_memory is not None:
+            return settings
+        return replace(settings, at_once=self.windows[model])
 
     def describe(self) -> dict[str, Any]:
         """Return the settings that decide which views are scored and how, as plain values."""
         settings = asdict(self)
-        for name in ("title", "part", "reference", "notes"):
+        for name in ("title", "part", "reference", "notes", "windows"):
             del settings[name]
         settings["sampling"] = {"kind": type(self.sampling).__name__, **asdict(self.sampling)}  # type: ignore[call-overload]
         settings["size"] = {"kind": type(self.size).__name__, **asdict(self.size)}

@@ -29,6 +29,9 @@ WALK_SCANNETPP = CovisibilityWalk(0.25, balanced=True)
 MIXTURE = "no device gets more than half of the views of a set"
 PINHOLE = "iPhone frames are undistorted to the widest pinhole without empty pixels"
 MASKED = "anonymized pixels are not scored"
+DEPTH_POSES = (
+    "poses are the depth camera's, 2.5 cm off, as in π³'s evaluation; without published they are right"
+)
 
 Scenes = tuple[str, ...]
 
@@ -171,13 +174,35 @@ PROTOCOLS: dict[str, Protocol] = {
         "depth", "Sintel, video depth", "sintel", sintel.SEQUENCES, Strided(1), depth_range=(0.0, 70.0)
     ),
     "kitti-depth": _make_recording(
-        "depth", "KITTI, video depth", "kitti", kitti.DRIVES, Strided(1, most=110)
+        "depth",
+        "KITTI, video depth",
+        "kitti",
+        kitti.DRIVES,
+        Strided(1, most=110),
+        windows={"mapanything": 64},
+        notes=("MapAnything sees windows of 64 frames, joined by the frames that they share",),
     ),
     "7scenes-sparse": _make_recording(
         "points", "7-Scenes, sparse", "7scenes", seven_scenes.TEST_SCENES, Strided(200)
     ),
     "7scenes-dense": _make_recording(
         "points", "7-Scenes, dense", "7scenes", seven_scenes.TEST_SCENES, Strided(40)
+    ),
+    "7scenes-sparse-published": _make_recording(
+        "points",
+        "7-Scenes, sparse, as published",
+        seven_scenes.PUBLISHED,
+        seven_scenes.TEST_SCENES,
+        Strided(200),
+        notes=(DEPTH_POSES,),
+    ),
+    "7scenes-dense-published": _make_recording(
+        "points",
+        "7-Scenes, dense, as published",
+        seven_scenes.PUBLISHED,
+        seven_scenes.TEST_SCENES,
+        Strided(40),
+        notes=(DEPTH_POSES,),
     ),
     "nrgbd-sparse": _make_recording(
         "points",

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -57,6 +57,8 @@ class PredictedSet:
     notes: tuple[str, ...] = ()
     cpu_seconds: float = 0.0
     """For the prediction, all threads together."""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    """Further metrics of the set, which do not come from comparing views with their truth."""
 
     @property
     def placed(self) -> tuple[int, ...]:
@@ -125,12 +127,14 @@ def _find_fault(one: PredictedView, view: EvaluationView) -> str | None:
 # Arrays
 
 
-NOTES, COST = "notes", "cpu_seconds"
+NOTES, COST, FIGURES = "notes", "cpu_seconds", "figures"
 
 
 def to_arrays(predicted: PredictedSet) -> dict[str, np.ndarray]:
     """Return the content of a prediction, by names like "003/ray_depth"."""
-    arrays = {NOTES: np.array(json.dumps(predicted.notes)), COST: np.array(predicted.cpu_seconds)}
+    texts = {NOTES: predicted.notes, FIGURES: dict(predicted.figures)}
+    arrays = {name: np.array(json.dumps(value)) for name, value in texts.items()}
+    arrays[COST] = np.array(predicted.cpu_seconds)
     for place in predicted.placed:
         view = predicted.views[place]
         assert view is not None
@@ -153,7 +157,8 @@ def from_arrays(arrays: Mapping[str, np.ndarray], count: int) -> PredictedSet:
         _view_from_arrays(arrays, f"{place:03d}/") if f"{place:03d}/ray_depth" in arrays else None
         for place in range(count)
     )
-    return PredictedSet(views, tuple(json.loads(str(arrays[NOTES]))), float(arrays[COST]))
+    notes, figures = (json.loads(str(arrays[name])) for name in (NOTES, FIGURES))
+    return PredictedSet(views, tuple(notes), float(arrays[COST]), figures)
 
 
 def _view_from_arrays(arrays: Mapping[str, np.ndarray], prefix: str) -> PredictedView:

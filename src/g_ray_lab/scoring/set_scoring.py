@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -13,7 +14,12 @@ from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 from g_ray.reconstruction.set_metrics import SetGeometry, compute_depth, norm_inliers, score_sets
-from g_ray_lab.datasets.evaluation_scene import EvaluationScene, EvaluationView
+from g_ray_lab.datasets.evaluation_scene import (
+    EvaluationFrame,
+    EvaluationScene,
+    EvaluationView,
+    Framing,
+)
 from g_ray_lab.meshes.mesh_files import UnreadableMesh, read_meshes
 from g_ray_lab.metrics.point_cloud import (
     ICP_LIMIT_DTU_MM,
@@ -38,7 +44,7 @@ def score_set(
 ) -> Metrics:
     """Return the metrics of a set by name; ValueError if it cannot be scored."""
     scores = SCORERS[protocol.alignment](protocol, scene, views, predicted)
-    return {**scores, COVERAGE: measure_coverage(views, predicted)}
+    return {**scores, **predicted.figures, COVERAGE: measure_coverage(views, predicted)}
 
 
 def measure_coverage(views: Sequence[EvaluationView], predicted: PredictedSet) -> float:
@@ -96,7 +102,7 @@ def score_geometry(
     """
     placed, predictions = predicted.select_placed(views)
     truth = build_truth(placed)
-    geometry = _stack_geometry(placed, predictions)
+    geometry = stack_geometry(placed, predictions)
     covered = truth.valid & torch.stack([one.valid for one in predictions])[None]
     if not bool(covered.any()):
         raise ValueError("no pixel with true depth has a prediction")
@@ -121,7 +127,7 @@ def score_geometry(
     return metrics
 
 
-def _stack_geometry(views: Sequence[EvaluationView], predictions: Sequence[PredictedView]) -> SetGeometry:
+def stack_geometry(views: Sequence[EvaluationView], predictions: Sequence[PredictedView]) -> SetGeometry:
     """Stack predictions of views of one size; the world is the first view's camera, as for the truth."""
     pairs = list(zip(views, predictions, strict=True))
     rays = torch.stack([one.get_rays(view) for view, one in pairs])[None]
@@ -165,20 +171,39 @@ def _stack_both_poses(views: Sequence[EvaluationView], predicted: PredictedSet) 
 def score_depth_video(
     protocol: Protocol, scene: EvaluationScene, views: Sequence[EvaluationView], predicted: PredictedSet
 ) -> Metrics:
-    """Compute errors of z-depth after one scale for the sequence; after scale and shift they end in `_shift`."""
-    placed, predictions = predicted.select_placed(views)
-    z_axes = torch.stack([RayMap.from_camera(view.camera).directions[..., 2] for view in placed])
-    truth = torch.stack([view.ray_depth for view in placed]) * z_axes
-    guess = torch.stack(
-        [one.get_camera_points(view)[..., 2] for view, one in zip(placed, predictions, strict=True)]
-    )
-    valid = torch.stack([view.valid & one.valid for view, one in zip(placed, predictions, strict=True)])
+    """Compute errors of z-depth after one scale for the sequence; after scale and shift they end in `_shift`.
+
+    As published, predictions are enlarged to the size of the truth: a truth that is shrunk has other pixels.
+    """
+    parts = [
+        _enlarge_depth(scene[view.name], view, one)
+        for view, one in zip(*predicted.select_placed(views), strict=True)
+    ]
+    truth, guess, valid = (torch.stack(maps) for maps in zip(*parts, strict=True))
     limit = protocol.depth_range[1]
     scaled, shifted = (
         score_video_depth(truth, guess, valid, alignment=alignment, max_depth=limit).rows()
         for alignment in ("scale", "scale & shift")
     )
     return {**scaled, **{f"{name}_shift": shifted[name] for name in ("abs_rel", "delta_1.25")}}
+
+
+def _enlarge_depth(
+    frame: EvaluationFrame, view: EvaluationView, one: PredictedView
+) -> tuple[Float[Tensor, "h w"], Float[Tensor, "h w"], Bool[Tensor, "h w"]]:
+    """Return true z-depth at its own size, predicted z-depth at that size, and where both are known."""
+    size = (frame.camera.height, frame.camera.width)
+    along, known = frame.load_depth(Framing.whole(frame.camera, size[1], size[0]))
+    truth = along * RayMap.from_camera(frame.camera.to(torch.float32)).directions[..., 2]
+    z = torch.where(one.valid, one.get_camera_points(view)[..., 2], 0)[None, None]
+    valid, hole = one.valid[None, None].float(), F.max_pool2d(1.0 - one.valid[None, None].float(), 5, 1, 2)
+    nearest, valid, hole = (
+        F.interpolate(part, size, mode="nearest-exact")[0, 0] for part in (z, valid, hole)
+    )
+    cubic = F.interpolate(z, size, mode="bicubic", align_corners=False)[0, 0]
+    # Next to pixels without a prediction a cubic would mix in their zeros.
+    guess, valid = torch.where(hole > 0, nearest, cubic), valid > 0
+    return truth, guess, known & valid & (guess > 0)
 
 
 Points = Float[np.ndarray, "point 3"]

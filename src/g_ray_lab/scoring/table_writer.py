@@ -12,7 +12,10 @@ from g_ray_lab.scoring.averages import GROUP, group_settings
 
 RESULT, TABLE, SCORES = "result.json", "table.md", "scores.csv.gz"
 """Files of a table; SCORES has every score of every model and scene."""
-PERCENT = ("points_inlier", "depth_inlier", "coverage", "delta_1.25", "delta_1.25_shift", "f_score")
+PERCENT = (
+    *("points_inlier", "depth_inlier", "coverage", "delta_1.25", "delta_1.25_shift", "f_score"),
+    "focal_rel",
+)
 TITLES = {
     "points_rel": "points rel ↓",
     "rays_deg": "rays ° ↓",
@@ -24,6 +27,8 @@ TITLES = {
     "rpe_trans": "RPE trans ↓",
     "rpe_rot_deg": "RPE rot ° ↓",
     "abs_rel": "abs rel ↓",
+    "sq_rel": "sq rel ↓",
+    "rmse": "RMSE ↓",
     "delta_1.25": "δ < 1.25 % ↑",
     "abs_rel_shift": "abs rel ↓ (scale & shift)",
     "delta_1.25_shift": "δ < 1.25 % ↑ (scale & shift)",
@@ -34,6 +39,9 @@ TITLES = {
     "auc_3": "AUC@3° ↑",
     "auc_30": "AUC@30° ↑",
     "f_score": "F-score % ↑",
+    "given_rays_deg": "given rays ° ↓",
+    "focal_rel": "focal length % ↓",
+    "center_px": "principal point px ↓",
     "coverage": "coverage %",
 }
 """Columns of tables of finished models, in order; other metrics are in result.json and the CSV files only."""
@@ -252,16 +260,22 @@ def _format_place(result: Result, setting: str, views: int) -> str:
         [row for row in result.get(kind, ()) if (row["setting"], row["views"]) == (setting, views)]
         for kind in ("rows", "differences")
     )
-    present = list_metrics(here)
+    present, groups = list_metrics(here), result.get("groups", {})
+    here = sorted(here, key=lambda row: groups.get(row["method"], ""))
     labeled = [
-        *((row["method"], row, f"{row['cpu_seconds']:.1f}") for row in here),
-        *((f"{row['method']} − {row['minus']}", row, "") for row in pairs),
+        *((row["method"], groups.get(row["method"], ""), row, f"{row['cpu_seconds']:.1f}") for row in here),
+        *((f"{row['method']} − {row['minus']}", "", row, "") for row in pairs),
     ]
     lines = [
-        [title, *(_format_own(row, name) for name in present), str(row["sets"]), seconds]
-        for title, row, seconds in labeled
+        [title, group, *(_format_own(row, name) for name in present), str(row["sets"]), seconds]
+        for title, group, row, seconds in labeled
     ]
-    head = ["model", *(TITLES[name] for name in present), "sets", "CPU s per set"]
+    head = ["model", "calibration", *(TITLES[name] for name in present), "sets", "CPU s per set"]
+    if len({*groups.values()}) < 2:  # one group needs no name
+        head, lines = (
+            [head[0], *head[2:]],
+            [[line[0], *line[2:]] for line in lines],
+        )
     return format_grid(head, lines, ("---", "---:"))
 
 

@@ -202,7 +202,7 @@ class ScenesViews(ReconstructionData):
         changes = {name: value for name in names if (value := getattr(own, name)) is not None}
         settings = replace(self, folders=folders, weights=(), per_folder=(), rooms=0.0, **changes)
         reading = DepthReading(own.depth_convention, own.depth_unit, own.depth_modality)
-        return ScenesReconstruction(settings, seed, patch, reading)
+        return ScenesReconstruction(settings, seed, patch, reading, trains=True)
 
     def _check_mixture(self) -> None:
         if not self.folders:

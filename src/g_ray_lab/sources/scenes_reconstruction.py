@@ -1,5 +1,6 @@
 """Reconstruction from scene folders with depth: sets are functions of (seed, step, rank)."""
 
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ from g_ray.media.view import check_depth_size
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.resample import Box, place_box, resample
 from g_ray.rays.views import Views
+from g_ray_lab.datasets.scannetpp import VALIDATION_SCENES
 from g_ray_lab.sources.batches import RecentCache, ReconstructionBatch
 from g_ray_lab.sources.covisibility import compute_overlap, draw_covisible_views, get_scene_covisibility
 from g_ray_lab.sources.draws import HELD_OUT, draw_all_readable, hash_to_unit, make_generator
@@ -81,7 +83,7 @@ class SceneStore:
 
     Whether a scene is held out depends on its name alone, not on what else is there; of two scenes or more at least
     one is, and at least one is not. A single scene is split by its frames instead: see `ScenesReconstruction`.
-    `masks` is a folder inside every scene folder.
+    `masks` is a folder inside every scene folder; `trains` leaves out what `select_trainable` does.
     """
 
     def __init__(
@@ -90,10 +92,14 @@ class SceneStore:
         hold_out: float,
         reading: DepthReading,
         masks: Path | None = None,
+        trains: bool = False,
     ) -> None:
         if isinstance(folders, str | Path) or not folders:
             raise ValueError("no scenes: give one or more folders, each a scene or a folder of scenes")
-        scenes = [(Path(root), scene) for root in folders for scene in find_scenes(Path(root))]
+        found = {Path(root): find_scenes(Path(root)) for root in folders}
+        if trains:
+            found = {root: select_trainable(root, scenes) for root, scenes in found.items()}
+        scenes = [(root, scene) for root in found for scene in found[root]]
         self.folders = [scene for _, scene in scenes]
         self.names = [_format_name(root, scene) for root, scene in scenes]
         self.reading, self.masks = reading, masks
@@ -111,6 +117,30 @@ class SceneStore:
         return LoadedScene(
             self.reading.apply_to(scene if self.masks is None else add_masks(scene, self.masks))
         )
+
+
+TRAINING_LIST = "nvs_sem_train.txt"
+
+
+def select_trainable(root: Path, scenes: list[Path]) -> list[Path]:
+    """Leave out ScanNet++'s 50 validation scenes and, where its official list is there, all that it does not name.
+
+    The list is ROOT/nvs_sem_train.txt or ROOT/splits/nvs_sem_train.txt. ValueError if no scene is left.
+    """
+    lists = [path for path in (root / TRAINING_LIST, root / "splits" / TRAINING_LIST) if path.is_file()]
+    official = set(lists[0].read_text(encoding="utf-8").split()) if lists else None
+    kept = [
+        scene
+        for scene in scenes
+        if scene.name not in VALIDATION_SCENES and (official is None or scene.name in official)
+    ]
+    left = len(scenes) - len(kept)
+    if left:
+        reason = f"{left} of {len(scenes)} scenes are not in ScanNet++'s training split"
+        if not kept:
+            raise ValueError(f"{root}: {reason}: give scenes of {TRAINING_LIST}")
+        warnings.warn(f"{root}: {reason} and are not trained on", stacklevel=2)
+    return kept
 
 
 def _format_name(root: Path, scene: Path) -> str:
@@ -163,6 +193,8 @@ class ScenesReconstruction(ShapedSets):
     seed: int = 0
     patch: int = 14
     reading: DepthReading = field(default_factory=DepthReading)
+    trains: bool = False
+    """Whether scenes that must not be trained on are left out, see `select_trainable`."""
     store: SceneStore = field(init=False, repr=False, compare=False)
     sizes: tuple[dict[Size, dict[int, int]], dict[Size, dict[int, int]]] = field(
         init=False, repr=False, compare=False
@@ -185,7 +217,7 @@ class ScenesReconstruction(ShapedSets):
         if settings.depth_max is not None and not settings.depth_max > 0:
             raise ValueError(f"depth_max {settings.depth_max} must be a positive number")
         self.check_shape()
-        store = SceneStore(settings.folders, settings.hold_out, self.reading, settings.masks)
+        store = SceneStore(settings.folders, settings.hold_out, self.reading, settings.masks, self.trains)
         object.__setattr__(self, "store", store)
         sizes = [self._count_sizes(rank) for rank in (0, HELD_OUT)] if settings.stored_shape else [{}, {}]
         object.__setattr__(self, "sizes", (sizes[0], sizes[1]))

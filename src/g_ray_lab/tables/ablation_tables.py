@@ -9,6 +9,7 @@ from g_ray_lab.tables.trained_table import TrainedTable
 
 if TYPE_CHECKING:
     from g_ray_lab.recipes.reconstruction_recipes import ReconstructionRecipe
+    from g_ray_lab.scoring.protocols_scorer import ProtocolsScorer
     from g_ray_lab.scoring.study import Study
 
 RECONSTRUCTION_PAIRS = (
@@ -20,6 +21,9 @@ RECONSTRUCTION_PAIRS = (
     ("gray_camray", "camray"),
 )
 TEST_SETS = 128
+PAPER_COLUMNS = ("scannetpp-undistorted", "eth3d-fov")
+PAPER_VIEWS = 16
+"""The paper does not say how many; its calibration tables have 16."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,11 @@ class ReconAblation(TrainedTable):
     tests: Path | None = None
     """Folder with NAME-test-pinhole, -zoom, -mixed, -fisheye to score on, as `g-ray data levels` makes them; without,
     procedural rooms."""
+    datasets: Path | None = None
+    """Folder of prepared datasets, for the paper's columns: ScanNet++ with both devices undistorted, and ETH3D with
+    zooms, 16 views a set (paper scale only)."""
+    limit: int | None = None
+    """Sets of each scene of --datasets; all by default."""
     early: tuple[int, ...] = ()
     """Steps of training after which networks are scored too, e.g. 100 250 500; early.md has these tables."""
 
@@ -48,16 +57,35 @@ class ReconAblation(TrainedTable):
         from g_ray_lab.scoring.study import Study
 
         make = {"small": reconstruction.tiny, "paper": reconstruction.ablation}[self.scale]
-        if self.scale == "small" and (self.data or self.weights or self.encoder or not self.registers):
+        if self.scale == "small" and (
+            self.data or self.weights or self.encoder or self.datasets or not self.registers
+        ):
             raise ValueError(
-                "--data, --weights, --encoder and --no-registers belong to --scale paper; --scale small makes rooms"
+                "--data, --weights, --encoder, --datasets and --no-registers belong to --scale paper; --scale small "
+                "makes rooms"
             )
         recipes = {method: self._start_from(make(method)) for method in RECONSTRUCTION_METHODS}
-        if self.tests is None:
+        if self.datasets is not None:
+            scorer = self._build_datasets_scorer(self.datasets)
+        elif self.tests is None:
             scorer = RoomsScorer.from_training(build_rooms(make("gray")), TEST_SETS)
         else:
             scorer = build_folders_scorer(recipes["gray"], self.tests, None)
         return Study("recon-ablation", self.scale, recipes, scorer, RECONSTRUCTION_PAIRS, early=self.early)
+
+    def _build_datasets_scorer(self, root: Path) -> "ProtocolsScorer":
+        from g_ray_lab.datasets.dataset_registry import DATASETS
+        from g_ray_lab.scoring.evaluation_plan import Limits
+        from g_ray_lab.scoring.evaluation_results import Column
+        from g_ray_lab.scoring.protocol_registry import PROTOCOLS
+        from g_ray_lab.scoring.protocols_scorer import ProtocolsScorer
+
+        limits = Limits(views=(PAPER_VIEWS,), sets=self.limit)
+        columns = {
+            name: Column(name, PROTOCOLS[name], root / DATASETS[PROTOCOLS[name].dataset].download, limits)
+            for name in PAPER_COLUMNS
+        }
+        return ProtocolsScorer(columns, self.out / "indices")
 
     def _start_from(self, recipe: "ReconstructionRecipe") -> "ReconstructionRecipe":
         """Return the recipe on the folders and with the encoder that were given."""
@@ -73,7 +101,7 @@ class ReconAblation(TrainedTable):
         return replace(recipe, data=folders)
 
     def draw(self, result: dict[str, Any]) -> None:
-        if self.tests is not None:
+        if self.tests is not None or self.datasets is not None:
             return super().draw(result)
         from g_ray_lab.figures import draw_reconstructions
 

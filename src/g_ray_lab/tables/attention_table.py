@@ -9,7 +9,7 @@ from g_ray_lab.tables.paper_table import Measured, NetworkAnalysis, compare_with
 if TYPE_CHECKING:
     from g_ray.models.reconstruction_network import ReconstructionModel
     from g_ray_lab.figures import AttentionRow
-    from g_ray_lab.scoring.fov_attention import FovPair
+    from g_ray_lab.scoring.fov_attention import FovPair, PairScene
 
 PAIRS = {"small": 48, "paper": 200}
 CENTER, ANYWHERE = "center", "anywhere"
@@ -20,7 +20,10 @@ class Attention(NetworkAnalysis):
     """Where global attention looks between a wide image and a crop of it: inside the shared field of view or not."""
 
     data: tuple[Path, ...] = ()
-    """Scene folders, or folders of them: a setting each, with crops from the middle and with crops from anywhere."""
+    """Scene folders, or folders of them: a setting each, with crops from the middle and with crops from anywhere; at
+    paper scale the folder of prepared datasets."""
+    protocols: tuple[str, ...] = ("eth3d-fov",)
+    """Paper scale: protocols of `g-ray evaluate` whose images are taken, a setting each."""
     pairs: int | None = None
     """Pairs per setting; 48 by default, at paper scale 200."""
 
@@ -71,14 +74,34 @@ class Attention(NetworkAnalysis):
         from g_ray.models.inference import PatchFraming
         from g_ray_lab.scoring.fov_attention import PairSource
 
-        if not self.data:
-            raise ValueError("attention needs images with cameras: give --data FOLDER …, scene folders")
         count = self.pairs or PAIRS[self.scale]
         framing = PatchFraming(model.config.long_side, model.config.patch)
         return {
-            f"{folder.name} {where}": PairSource(folder, count, where == CENTER).make_pairs(framing)
-            for folder in self.data
+            f"{name} {where}": PairSource(scenes, count, where == CENTER).make_pairs(framing)
+            for name, scenes in self._open_scenes().items()
             for where in (CENTER, ANYWHERE)
+        }
+
+    def _open_scenes(self) -> "dict[str, list[PairScene]]":
+        """Open the scenes of every setting: scene folders, or protocols of prepared datasets."""
+        from g_ray_lab.datasets.dataset_registry import DATASETS
+        from g_ray_lab.scoring.fov_attention import open_folders, open_protocol
+        from g_ray_lab.scoring.protocol_registry import PROTOCOLS
+
+        if not self.data:
+            raise ValueError("attention needs images with cameras: give --data FOLDER …, scene folders")
+        if self.scale == "small":
+            return {folder.name: open_folders(folder) for folder in self.data}
+        unknown = [name for name in self.protocols if name not in PROTOCOLS]
+        if unknown or len(self.data) != 1:
+            raise ValueError(
+                f"unknown protocol {', '.join(unknown)}; g-ray evaluate list names them"
+                if unknown
+                else "--scale paper needs --data FOLDER, one with a folder for each dataset"
+            )
+        return {
+            name: open_protocol(PROTOCOLS[name], self.data[0] / DATASETS[PROTOCOLS[name].dataset].download)
+            for name in self.protocols
         }
 
     def draw(self, result: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """`g-ray reproduce calibration-noise` and `calibration-estimated`: what wrong and estimated calibrations cost."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,15 +10,46 @@ from g_ray_lab.tables.paper_table import Measured, NetworkAnalysis, compare_with
 if TYPE_CHECKING:
     from g_ray.models.reconstruction_network import ReconstructionModel
     from g_ray_lab.scoring.calibration_noise import ConditionedSets
+    from g_ray_lab.scoring.conditioned_comparison import ConditionedComparison
 
-NOISE_SETS = {"small": (4, 24), "paper": (16, 100)}
+SMALL_VIEWS, SMALL_SETS = 4, 24
 """Views of a set, and sets."""
-ESTIMATED_VIEWS = {"small": 4, "paper": 16}
+PAPER_VIEWS = 16
+AVERAGED = ("eth3d-fov", "scannetpp-undistorted", "pandaset")
+"""Protocols whose mean the paper prints."""
+MEAN = "mean"
 
 
 @dataclass(frozen=True)
 class CalibrationTable(NetworkAnalysis):
     """Tables of methods and conditions by metrics."""
+
+    data: tuple[Path, ...] = ()
+    limit: int | None = None
+    """Paper scale: sets of each scene; all by default."""
+    jobs: int = 1
+    """Paper scale: processes that share the work."""
+
+    def measure_protocols(self, sources: Sequence[str], protocols: Sequence[str]) -> "ConditionedComparison":
+        """Score all networks with the calibrations of all sources on protocols of prepared datasets, 16 views a set."""
+        from g_ray.cli.text import ProgressLine
+        from g_ray_lab.datasets.dataset_registry import DATASETS
+        from g_ray_lab.scoring.conditioned_comparison import compare_conditions
+        from g_ray_lab.scoring.evaluation_plan import Limits
+        from g_ray_lab.scoring.evaluation_results import Column
+        from g_ray_lab.scoring.protocol_registry import PROTOCOLS
+
+        if len(self.data) != 1:
+            raise ValueError("--scale paper needs --data FOLDER, one with a folder for each dataset")
+        limits = Limits(views=(PAPER_VIEWS,), sets=self.limit)
+        columns = {
+            name: Column(
+                name, PROTOCOLS[name], self.data[0] / DATASETS[PROTOCOLS[name].dataset].download, limits
+            )
+            for name in protocols
+        }
+        options = {"jobs": self.jobs, "report": print, "progress": ProgressLine()}
+        return compare_conditions(self.find_networks(), sources, columns, self.out, **options)
 
     def draw(self, result: dict[str, Any]) -> None:
         """Write a figure per test with a panel per metric."""
@@ -34,12 +66,13 @@ class CalibrationNoise(CalibrationTable):
     Images and truth do not change."""
 
     data: tuple[Path, ...] = ()
-    """Folders of test scenes with depth whose fields of view differ, e.g. levels-test-zoom."""
+    """Folders of test scenes with depth whose fields of view differ, e.g. levels-test-zoom; at paper scale the folder
+    of prepared datasets: ETH3D with zooms, ScanNet++ undistorted and PandaSet."""
     photos: Path | None = None
     """A scene folder with depth and one camera, e.g. 7-Scenes: its photographs are cropped to different fields of
     view."""
     sets: int | None = None
-    """Sets of views; 24 by default, at paper scale 100."""
+    """Sets of views; 24 by default (small scale)."""
     size: int | None = None
     """Pixels per side that networks see; by default the size in their weights' card, e.g. 112 for the training of
     g-ray-photos instead of the 168 that it is used at."""
@@ -48,10 +81,16 @@ class CalibrationNoise(CalibrationTable):
 
     def measure(self) -> Measured:
         from g_ray.cli.text import ProgressLine
-        from g_ray_lab.scoring.calibration_noise import DISTORTION, measure_noise
+        from g_ray_lab.scoring.calibration_conditions import CONDITIONS, DISTORTION
+        from g_ray_lab.scoring.calibration_noise import measure_noise
         from g_ray_lab.scoring.store import Store
         from g_ray_lab.scoring.table_writer import format_conditions
 
+        if self.scale == "paper":
+            found = self.measure_protocols(tuple(CONDITIONS), AVERAGED)
+            tests = {MEAN: found.average(AVERAGED), **found.make_tests()}
+            result = {"name": "calibration-noise", "tests": tests, "gaps": found.gaps}
+            return Measured(result, f"{format_conditions(tests)}\n\n{format_notes(found.gaps)}")
         networks = self.find_networks()
         tests = self.build_tests(networks[0].load())
         given = (networks, compare_with_first(networks), self.stereo_sets, self.out)
@@ -67,18 +106,18 @@ class CalibrationNoise(CalibrationTable):
 
     def build_tests(self, model: "ReconstructionModel") -> "dict[str, ConditionedSets]":
         """Return the sets of textured scenes and of photographs."""
-        from g_ray_lab.scoring.calibration_noise import CONDITIONS, PHOTO_ZOOM, ConditionedSets
+        from g_ray_lab.scoring.calibration_conditions import CONDITIONS
+        from g_ray_lab.scoring.calibration_noise import PHOTO_ZOOM, ConditionedSets
 
         if not self.data and self.photos is None:
             raise ValueError(
                 "calibration-noise needs views with depth: give --data FOLDER … or --photos FOLDER"
             )
-        views, sets = NOISE_SETS[self.scale]
         side, patch = self.size or model.config.long_side, model.config.patch
         if side < patch or side % patch:
             raise ValueError(f"--size {side}: give a multiple of the patches of {patch} px")
         shape = (side, patch, CONDITIONS)
-        options = {"views": views, "sets": self.sets or sets}
+        options = {"views": SMALL_VIEWS, "sets": self.sets or SMALL_SETS}
         tests = {}
         if self.data:
             tests["scenes"] = ConditionedSets.from_folders(self.data, *shape, **options)
@@ -95,7 +134,8 @@ class CalibrationEstimated(CalibrationTable):
     reconstruction."""
 
     data: tuple[Path, ...] = ()
-    """Scene folders with true cameras and depth, or the points of a COLMAP model."""
+    """Scene folders with true cameras and depth, or the points of a COLMAP model; at paper scale the folder of prepared
+    datasets: ScanNet++ undistorted and mixed, and for the accuracy of cameras ETH3D with zooms and PandaSet too."""
     sources: tuple[str, ...] = ("truth", "guess", "colmap", "anycalib", "vggt")
     """truth, guess (a focal length of 1.2 long sides) and estimators; one that is not available is listed as such."""
     sets: int = 3
@@ -105,12 +145,8 @@ class CalibrationEstimated(CalibrationTable):
 
     def measure(self) -> Measured:
         from g_ray.cli.text import ProgressLine
-        from g_ray_lab.scoring.estimated_calibration import (
-            SOURCES,
-            CalibrationScene,
-            estimate_all,
-            measure_estimated,
-        )
+        from g_ray_lab.scoring.estimated_calibration import CalibrationScene, estimate_all, measure_estimated
+        from g_ray_lab.scoring.recalibrated_model import SOURCES
         from g_ray_lab.scoring.store import Store
         from g_ray_lab.scoring.table_writer import format_conditions
 
@@ -121,18 +157,35 @@ class CalibrationEstimated(CalibrationTable):
             raise ValueError(
                 "calibration-estimated needs photographs with true cameras: give --data FOLDER …"
             )
+        if self.scale == "paper":
+            return self._measure_datasets()
         networks = self.find_networks()
-        views, store, progress = ESTIMATED_VIEWS[self.scale], Store(self.out / "parts"), ProgressLine()
-        scenes = [CalibrationScene.read(folder, views, self.sets) for folder in self.data]
+        store, progress = Store(self.out / "parts"), ProgressLine()
+        side = networks[0].load().config.long_side
+        scenes = [CalibrationScene.read(folder, SMALL_VIEWS, self.sets) for folder in self.data]
         given = (networks, compare_with_first(networks), self.stereo, store, progress)
         accuracy, tests = [], {}
         for scene in scenes:
-            cameras, rows = estimate_all(scene, self.sources, store, progress)
+            cameras, rows = estimate_all(scene, self.sources, store, progress, side)
             accuracy += rows
             tests[scene.scene.folder.name] = measure_estimated(scene, cameras, *given)
         settings = {"scenes": [scene.describe() for scene in scenes]}
         result = {"name": "calibration-estimated", "accuracy": accuracy, "tests": tests, "settings": settings}
         return Measured(result, f"{format_accuracy(accuracy)}\n\n{format_conditions(tests)}")
+
+    def _measure_datasets(self) -> Measured:
+        """Make the paper's two tables: accuracy of cameras in pixels of the network's input, and reconstruction."""
+        from g_ray_lab.scoring.table_writer import format_conditions
+
+        found = self.measure_protocols(self.sources, (*AVERAGED, "scannetpp-mixed"))
+        accuracy, tests = found.list_accuracy(AVERAGED), found.make_tests()
+        result = {"name": "calibration-estimated", "accuracy": accuracy, "tests": tests, "gaps": found.gaps}
+        parts = [format_accuracy(accuracy), format_conditions(tests), format_notes(found.gaps)]
+        return Measured(result, "\n\n".join(parts))
+
+
+def format_notes(notes: Sequence[str]) -> str:
+    return "\n".join(f"- {note}" for note in notes)
 
 
 def format_accuracy(rows: list[dict[str, Any]]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from g_ray_lab.tables.evaluation_table import EvaluationTable, draw_largest_sets
 
 if TYPE_CHECKING:
-    from g_ray_lab.scoring.evaluation_results import Column
+    from g_ray_lab.scoring.evaluation_results import Column, MeanColumn
     from g_ray_lab.scoring.protocol import Protocol
 
 SMALL_VIEWS = (2, 4, 8)
@@ -18,13 +18,17 @@ HOMOGENEOUS = (
     "sintel-depth",
     "kitti-depth",
     "7scenes-sparse",
+    "7scenes-sparse-published",
     "7scenes-dense",
+    "7scenes-dense-published",
     "nrgbd-sparse",
     "nrgbd-dense",
     "dtu",
     "eth3d-points",
 )
-SMALL_HOMOGENEOUS = tuple(n for n in HOMOGENEOUS if not n.endswith("-sparse") and n != "eth3d-points")
+SMALL_HOMOGENEOUS = tuple(
+    n for n in HOMOGENEOUS if "-sparse" not in n and not n.endswith("-published") and n != "eth3d-points"
+)
 IN_MILLIMETERS = ("dtu",)
 """Columns whose distances are not in meters."""
 
@@ -46,6 +50,11 @@ class Heterogeneous(EvaluationTable):
             name: Column(name, PROTOCOLS[name], self.find_data(PROTOCOLS[name]), limits)
             for name in HETEROGENEOUS
         }
+
+    def list_means(self) -> "dict[str, MeanColumn]":
+        from g_ray_lab.scoring.evaluation_results import MeanColumn
+
+        return {"mean": MeanColumn(HETEROGENEOUS)} if len(HETEROGENEOUS) > 1 else {}
 
     def draw(self, result: dict[str, Any]) -> None:
         from g_ray_lab.figures import draw_curves, write_metrics
@@ -79,6 +88,11 @@ class Homogeneous(EvaluationTable):
             )
             for name in (SMALL_HOMOGENEOUS if small else HOMOGENEOUS)
         }
+
+    def list_means(self) -> "dict[str, MeanColumn]":
+        from g_ray_lab.scoring.evaluation_results import MeanColumn
+
+        return {"mean of poses": MeanColumn(("tum-pose", "sintel-pose"), ("ate",))}
 
     def draw(self, result: dict[str, Any]) -> None:
         """Write bars; those of columns in millimeters, which would hide the others, into pictures of their own."""

@@ -1,6 +1,7 @@
 """What tables of finished models share: models as rows, evaluation protocols or miniatures of them as columns."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -8,13 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from g_ray_lab.tables.paper_table import Measured, Scale, Table
 
 if TYPE_CHECKING:
-    from g_ray_lab.scoring.evaluation_results import Column, Contender
+    from g_ray_lab.scoring.evaluation_results import Column, Contender, MeanColumn
     from g_ray_lab.scoring.protocol import Protocol
 
-GIVEN = "+poses"
-"""End of the name of a row whose model is given the true poses."""
-MATCHED = "+matches"
-"""End of the name of a row whose network is placed by matches, as by `g-ray reconstruct`, instead of by itself."""
+GRAY = "gray"
+"""Row of the reconstruction network, with the weights of that name or those that come with g-ray."""
+POSES, MATCHES, IMAGES = "poses", "matches", "images"
+"""After a + in the name of a row: given the true poses; placed by matches, as by `g-ray reconstruct`; given images
+alone. The name of an estimator there: given the calibration that it estimates from the images."""
 SMALL_WIDTH = 224
 """Pixels that models are shown; networks resize them to those of their training."""
 SMALL_SCENES, SMALL_FRAMES = 4, 8
@@ -34,9 +36,10 @@ class EvaluationTable(Table):
     data: Path | None = None
     """Folder with a folder for each dataset (pandaset, eth3d, scannetpp, …), as `g-ray data prepare` makes them."""
     models: tuple[str, ...] = ("standing", "colmap", "stereo", "network")
-    """Rows: models as for `g-ray evaluate`; network is a row for each of the weights that come with g-ray, alone;
-    network+matches is its default weights as `g-ray reconstruct` uses them; stereo+poses is stereo with the true
-    poses."""
+    """Rows: models as for `g-ray evaluate`; network is a row for each of the weights that come with g-ray, alone; gray
+    is the network with the weights of that name, or g-ray's. After a +: stereo+poses has the true poses,
+    network+matches is placed as by `g-ray reconstruct`, mapanything+images sees images alone, as do models that take no
+    calibration, and gray+anycalib has calibrations that AnyCalib (vggt, geocalib, …) estimates from the images."""
     weights: tuple[str, ...] = ()
     """Further rows, NAME=FILE: weights of the reconstruction network, e.g. with grid RoPE. Files with one name are
     networks trained alike with other seeds: a row of their means. The first name is compared with all others."""
@@ -48,6 +51,10 @@ class EvaluationTable(Table):
     @abstractmethod
     def build_columns(self) -> "dict[str, Column]":
         """Return the protocols and their data."""
+
+    def list_means(self) -> "dict[str, MeanColumn]":
+        """Return the columns of means over others, by name."""
+        return {}
 
     def format_tables(self, result: dict[str, Any]) -> str:
         """Format a table for each column."""
@@ -66,31 +73,35 @@ class EvaluationTable(Table):
 
         rows, columns, compared = self.build_rows(), self.build_columns(), list(self.group_weights())
         options = {"compared": compared, "jobs": self.jobs, "report": print, "progress": ProgressLine()}
-        comparison = run_comparison(rows, columns, self.out, **options)
+        comparison = run_comparison(rows, columns, self.out, means=self.list_means(), **options)
         result = {"name": self.NAME, **comparison.make_document()}
         notes = [f"- {line}" for line in [*describe_intervals(result), *result["gaps"]]]
         text = "\n\n".join([self.format_tables(result), "\n".join(notes)])
         return Measured(result, text, comparison.format_scores())
 
     def build_rows(self) -> "dict[str, Contender]":
-        """Return the models; ValueError for weights that are no NAME=FILE."""
-        from g_ray.predictors.model_settings import ROOMS_WEIGHTS, WEIGHTS, ModelSettings
-        from g_ray_lab.scoring.evaluation_results import Contender
+        """Return the models, in the order in which they are named; ValueError for names that do not exist."""
+        from g_ray.predictors import MODELS
+        from g_ray.predictors.model_settings import ROOMS_WEIGHTS, WEIGHTS
+        from g_ray_lab.scoring.evaluated_models import REFERENCES
 
+        networks = self.group_weights()
+        for name in networks:
+            if name in (*MODELS, *REFERENCES, WEIGHTS, ROOMS_WEIGHTS):
+                raise ValueError(f"--weights {name}=…: there is a row {name}; give another name")
         rows: dict[str, Contender] = {}
         for model in self.models:
+            name, _, extra = model.partition("+")
             if model == "network":
-                for weights in (WEIGHTS, ROOMS_WEIGHTS):
-                    rows[weights] = Contender("network", (ModelSettings(weights=weights),))
-            elif model == "network" + MATCHED:
-                settings = ModelSettings(weights=WEIGHTS, place_by="matches")
-                rows[WEIGHTS + MATCHED] = Contender("network", (settings,))
+                rows |= {one: make_contender("network", (one,), "") for one in (WEIGHTS, ROOMS_WEIGHTS)}
+            elif name in ("network", GRAY) or name in networks:
+                title = WEIGHTS if name == "network" else name
+                files = tuple(networks.get(name, [WEIGHTS]))
+                rows[f"{title}+{extra}" if extra else title] = make_contender("network", files, extra)
             else:
-                rows[model] = Contender(model.removesuffix(GIVEN), poses=model.endswith(GIVEN))
-        for name, files in self.group_weights().items():
-            if name in rows:
-                raise ValueError(f"--weights {name}={files[0]}: there is a row {name}; give another name")
-            rows[name] = Contender("network", tuple(ModelSettings(weights=file) for file in files))
+                rows[model] = make_contender(name, (None,), extra)
+        for name, files in networks.items():
+            rows.setdefault(name, make_contender("network", tuple(files), ""))
         return rows
 
     def group_weights(self) -> dict[str, list[str]]:
@@ -126,6 +137,28 @@ class EvaluationTable(Table):
         # Zooming into an image needs more pixels than are shown.
         width = (2 if protocol.zoom_max > 1 else 1) * SMALL_WIDTH
         return write_small_dataset(protocol.dataset, self.out / "data", width)
+
+
+def make_contender(model: str, weights: Sequence[str | None], extra: str) -> "Contender":
+    """Return a row: a model with weights, and what its name has after the +; ValueError for what there is not."""
+    from g_ray.calibration.estimators import ESTIMATORS
+    from g_ray.predictors.model_settings import ModelSettings
+    from g_ray.predictors.peers import PEERS
+    from g_ray_lab.scoring.evaluation_results import Contender
+
+    known = (POSES, MATCHES, IMAGES, *ESTIMATORS)
+    if extra and extra not in known:
+        raise ValueError(f"--models {model}+{extra}: give one of {', '.join(known)} after the +")
+    if extra == IMAGES and model not in PEERS:
+        raise ValueError(f"--models {model}+{extra}: {model} needs a calibration; leave out +{extra}")
+    # With true rays a model that takes no calibration would be scored as if it had found them.
+    alone = extra == IMAGES or (model in PEERS and not PEERS[model].takes_calibration(extra == POSES))
+    place_by = "matches" if extra == MATCHES else None
+    settings = tuple(
+        ModelSettings(weights=one, place_by=place_by, lenses="predicted" if alone else "given")
+        for one in weights
+    )
+    return Contender(model, settings, extra == POSES, extra if extra in ESTIMATORS else None)
 
 
 def write_small_dataset(name: str, folder: Path, width: int) -> Path:

@@ -12,6 +12,7 @@ from g_ray_lab.tables.coordinate_tables import CoordinatesTable, FrequencyRecon
 from g_ray_lab.tables.dataset_tables import Heterogeneous, Homogeneous, RealSmall
 from g_ray_lab.tables.factor_tables import NVSPlucker, NVSRayRoPE
 from g_ray_lab.tables.object_table import NVSObjects
+from g_ray_lab.tables.qualitative_figure import Qualitative
 from g_ray_lab.tables.runtime_table import Runtime
 from g_ray_lab.tables.scene_tables import ReconAblationDino, ReconPhotos
 from g_ray_lab.tables.stress_tables import FovStress, Resolution
@@ -42,6 +43,7 @@ class Reproduce:
         | Annotated[Runtime, tyro.conf.subcommand("runtime")]
         | Annotated[Heterogeneous, tyro.conf.subcommand("recon-heterogeneous")]
         | Annotated[Homogeneous, tyro.conf.subcommand("recon-homogeneous")]
+        | Annotated[Qualitative, tyro.conf.subcommand("recon-qualitative")]
         | Annotated[FovStress, tyro.conf.subcommand("fov-stress")]
         | Annotated[Resolution, tyro.conf.subcommand("resolution")]
         | Annotated[RealSmall, tyro.conf.subcommand("real-small")]

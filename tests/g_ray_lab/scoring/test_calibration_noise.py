@@ -15,16 +15,18 @@ from g_ray.predictors.predictor import Cost, ScenePrediction
 from g_ray.reconstruction.set_metrics import METRICS, SetGeometry
 from g_ray_lab.scoring import calibration_noise as conditioned_sets
 from g_ray_lab.scoring.averages import ScoredRun, SetRow, compute_changes, compute_differences, make_rows
-from g_ray_lab.scoring.calibration_noise import (
+from g_ray_lab.scoring.calibration_conditions import (
     CONDITIONS,
-    ConditionedSets,
     distort,
-    list_condition_changes,
-    predict_static,
     scale_focal,
-    score_predictor,
     shift_center,
     shuffle,
+)
+from g_ray_lab.scoring.calibration_noise import (
+    ConditionedSets,
+    list_condition_changes,
+    predict_static,
+    score_predictor,
 )
 from g_ray_lab.scoring.table_writer import format_conditions
 from g_ray_lab.sources.reconstruction_settings import RoomsViews

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from room_scenes import compute_covisibility
+from room_scenes import compute_covisibility, shots, write_nerfstudio_depth
 
 from g_ray.cameras import Pinhole, RayMapCamera
 from g_ray.geometry.pointmap import transform_points
@@ -384,3 +384,24 @@ def test_recent_views_are_bounded_and_not_sent_to_workers(shapes, monkeypatch):
 def test_crops_of_photographs_in_their_own_shape_are_refused(shapes, changes):
     with pytest.raises(ValueError, match="stored_shape needs 1, 0 and"):
         ScenesReconstruction(replace(STORED, folders=(shapes,), **changes), patch=14)
+
+
+def test_scenes_that_must_not_be_trained_on(tmp_path):
+    """ScanNet++'s validation scenes are never in training, nor what its official list does not name."""
+    names = ("7b6477cb95", "aaaaaaaaaa", "bbbbbbbbbb")  # the first is of the validation split
+    for name in names:
+        write_nerfstudio_depth(tmp_path / name, shots(3, width=24, height=24))
+    settings = replace(SMALL, folders=(tmp_path,))
+
+    def list_scenes():
+        with pytest.warns(UserWarning, match="not in ScanNet.*training split and are not trained on"):
+            return [scene.name for scene in settings.build_source(0, 4).store.folders]
+
+    assert list_scenes() == ["aaaaaaaaaa", "bbbbbbbbbb"]
+    (tmp_path / "nvs_sem_train.txt").write_text("bbbbbbbbbb\ncccccccccc\n")
+    assert list_scenes() == ["bbbbbbbbbb"]
+    # Tests may use them.
+    assert len(ScenesReconstruction(settings).store.folders) == 3
+    (tmp_path / "nvs_sem_train.txt").write_text("cccccccccc\n")
+    with pytest.raises(ValueError, match="3 of 3 scenes are not in ScanNet"):
+        settings.build_source(0, 4)

@@ -12,8 +12,14 @@ from g_ray.cli.main import main
 from g_ray.models.reconstruction_config import ReconstructionNetwork
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.reconstruction.set_metrics import METRICS
-from g_ray_lab.scoring.calibration_noise import CONDITIONS
+from g_ray_lab.miniatures import MINIATURES
+from g_ray_lab.miniatures.miniature_room import MiniatureSize
+from g_ray_lab.scoring.calibration_conditions import CONDITIONS
 from g_ray_lab.scoring.evaluated_models import find_networks
+from g_ray_lab.scoring.scorer import join_shares
+from g_ray_lab.scoring.store import Shard
+from g_ray_lab.tables import ablation_tables, calibration_tables
+from g_ray_lab.tables.ablation_tables import ReconAblation
 from g_ray_lab.tables.attention_table import Attention
 from g_ray_lab.tables.calibration_tables import CalibrationEstimated, CalibrationNoise
 
@@ -119,9 +125,88 @@ def test_calibration_estimated(study, room, tmp_path):
     assert {(row["method"], row["minus"]) for row in test["differences"]} == {("gray", "rope")}
 
 
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory):
+    """Miniatures of the datasets, as `g-ray data prepare` leaves them."""
+    folder = tmp_path_factory.mktemp("datasets")
+    for name, miniature in (("eth3d", "eth3d"), ("scannetpp", "scannetpp-mixed"), ("pandaset", "pandaset")):
+        MINIATURES[miniature](folder / name, MiniatureSize(1, 4, 56))
+    return folder
+
+
+@pytest.fixture
+def few_views(monkeypatch):
+    """Sets of two views: the protocols' smallest."""
+    monkeypatch.setattr(calibration_tables, "PAPER_VIEWS", 2)
+
+
+def test_calibration_noise_on_datasets(study, datasets, few_views, tmp_path):
+    options = {"networks": study, "data": (datasets,), "seeds": 2, "limit": 1, "scale": "paper"}
+    CalibrationNoise(tmp_path / "o", **options).run()
+    result = json.loads((tmp_path / "o" / "result.json").read_text())
+    assert list(result["tests"]) == ["mean", "eth3d-fov", "scannetpp-undistorted", "pandaset"]
+    means = {
+        name: {(row["method"], row["setting"]): row["metrics"]["points_rel"]["mean"] for row in test["rows"]}
+        for name, test in result["tests"].items()
+    }
+    assert list(means["mean"]) == [(method, one) for method in ("gray", "rope") for one in CONDITIONS]
+    for place, mean in means["mean"].items():
+        parts = [means[name][place] for name in list(means)[1:]]
+        assert mean == pytest.approx(sum(parts) / 3)
+    for one in CONDITIONS:
+        assert means["mean"]["rope", one] == pytest.approx(means["mean"]["rope", "correct"])
+    changes = {(row["method"], row["setting"]): row for row in result["tests"]["mean"]["changes"]}
+    assert changes["gray", "shuffled"]["metrics"]["points_rel"]["mean"] == pytest.approx(
+        means["mean"]["gray", "shuffled"] - means["mean"]["gray", "correct"]
+    )
+    assert (tmp_path / "o" / "mean.png").is_file()
+
+
+def test_calibration_estimated_on_datasets(study, datasets, few_views, tmp_path):
+    options = {"networks": study, "data": (datasets,), "seeds": 1, "limit": 1, "scale": "paper"}
+    CalibrationEstimated(
+        tmp_path / "o", methods=("gray",), sources=("truth", "guess", "anycalib"), **options
+    ).run()
+    result = json.loads((tmp_path / "o" / "result.json").read_text())
+    assert [(row["scene"], row["source"]) for row in result["accuracy"]] == [
+        (name, "guess") for name in ("eth3d-fov", "scannetpp-undistorted", "pandaset", "mean")
+    ]
+    assert list(result["tests"]) == ["eth3d-fov", "scannetpp-undistorted", "pandaset", "scannetpp-mixed"]
+    assert all(len(test["rows"]) == 2 for test in result["tests"].values())
+    assert any("needs the package anycalib" in gap for gap in result["gaps"])
+
+
+def test_ablation_on_datasets(study, datasets, tmp_path, monkeypatch):
+    """The paper's two columns; the sets of two shares are those of the whole."""
+    monkeypatch.setattr(ablation_tables, "PAPER_VIEWS", 2)
+    table = ReconAblation(tmp_path, scale="paper", datasets=datasets, limit=2)
+    scorer = table.build_study().scorer
+    assert scorer.settings == ("scannetpp-undistorted", "eth3d-fov")
+    network = find_networks(study)[0].load()
+    whole = scorer.score_settings(network)
+    assert all(list(scores) == list(METRICS) for scores in whole.values())
+    assert all(len(values) == 2 for scores in whole.values() for values in scores.values())
+    shares = [scorer.score_share(network, Shard(number, 2)) for number in (1, 2)]
+    assert join_shares(shares) == whole
+    (standing,) = scorer.score_references()
+    assert all(row.metrics["rays_deg"] < 0.01 for rows in standing.rows.values() for row in rows)
+    with pytest.raises(ValueError, match="--datasets and --no-registers belong to --scale paper"):
+        ReconAblation(tmp_path, datasets=datasets).build_study()
+
+
+def test_attention_on_datasets(study, datasets, tmp_path):
+    options = {"networks": study, "data": (datasets,), "pairs": 2, "seeds": 1, "methods": ("gray",)}
+    Attention(tmp_path / "o", scale="paper", protocols=("eth3d-fov", "pandaset"), **options).run()
+    result = json.loads((tmp_path / "o" / "result.json").read_text())
+    assert list(result["settings"]["pairs"]) == [
+        f"{name} {where}" for name in ("eth3d-fov", "pandaset") for where in ("center", "anywhere")
+    ]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["calibration-noise", "--scale", "paper"], "--scale paper needs --data FOLDER"),
         (["attention"], "give --data FOLDER"),
         (["calibration-noise"], "--photos FOLDER"),
         (["calibration-noise", "--photos", ".", "--size", "100"], "--size 100: give a multiple of"),

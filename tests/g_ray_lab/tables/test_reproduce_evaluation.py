@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import sys
+from types import ModuleType
 
 import pytest
 import torch
@@ -10,7 +12,11 @@ from g_ray.cli.main import main
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.models.weights import save_reconstruction
-from g_ray_lab.tables import dataset_tables, evaluation_table
+from g_ray.predictors import ModelSettings
+from g_ray_lab import figures
+from g_ray_lab.scoring.evaluation_results import scale_network
+from g_ray_lab.scoring.protocol_registry import PROTOCOLS
+from g_ray_lab.tables import dataset_tables, evaluation_table, qualitative_figure
 from g_ray_lab.tables import stress_tables as reproduce_stress
 
 
@@ -43,11 +49,108 @@ def test_heterogeneous_with_a_model_that_is_not_installed(reproduce, tmp_path, m
     }
 
 
+def test_groups_of_rows_and_their_means(reproduce, tmp_path, monkeypatch):
+    """Rows with and without calibration, one of which estimates it, and means over datasets with equal weight."""
+    monkeypatch.setattr(dataset_tables, "HETEROGENEOUS", ("eth3d-fov", "pandaset"))
+    monkeypatch.setitem(sys.modules, "anycalib", make_anycalib(focal=40.0))
+    file = tmp_path / "tiny.safetensors"
+    save_reconstruction(ReconstructionModel(RECONSTRUCTION_SIZES["tiny"](method="gray")), file)
+    models = ("gray+anycalib", "gray", "standing")
+    result, table = reproduce("recon-heterogeneous", "--models", *models, "--weights", f"gray={file}")
+    assert result["groups"] == {"gray+anycalib": "none", "gray": "given", "standing": "given"}
+    rows = {(row["method"], row["setting"]): row["metrics"] for row in result["rows"]}
+    for method in models:
+        parts = [rows[method, name]["points_rel"]["mean"] for name in ("eth3d-fov", "pandaset")]
+        assert rows[method, "mean"]["points_rel"]["mean"] == pytest.approx(sum(parts) / 2)
+    assert rows["gray", "mean"]["points_rel"] != rows["gray+anycalib", "mean"]["points_rel"]
+    assert rows["gray+anycalib", "mean"]["focal_rel"]["mean"] > 0
+    lines = table.split("### mean, 2 views")[1].splitlines()[2:7]
+    assert lines[0].startswith("| model | calibration | points rel ↓ |")
+    assert [line.split(" | ")[:2] for line in lines[2:]] == [
+        ["| gray", "given"],
+        ["| standing", "given"],
+        ["| gray+anycalib", "none"],
+    ]
+    assert (tmp_path / "out" / "mean_points_rel.png").is_file()
+
+
+def make_anycalib(focal):
+    """A module with AnyCalib's documented interface that finds one focal length everywhere."""
+
+    class AnyCalib:
+        def __init__(self, model_id):
+            pass
+
+        def eval(self):
+            return self
+
+        def predict(self, image, cam_id):
+            height, width = image.shape[-2:]
+            return {"intrinsics": torch.tensor([focal, focal, width / 2, height / 2])}
+
+    module = ModuleType("anycalib")
+    module.AnyCalib = AnyCalib
+    return module
+
+
+def test_qualitative_figure(reproduce, tmp_path, monkeypatch):
+    """A column for each model; one that is not installed is named and has an empty field."""
+    monkeypatch.setattr(qualitative_figure, "HETEROGENEOUS", ("eth3d-fov",))
+    monkeypatch.setitem(qualitative_figure.VIEWS, "small", 2)
+    rows = []
+    draw = figures.draw_point_clouds
+    monkeypatch.setattr(
+        figures, "draw_point_clouds", lambda made, theme: rows.extend(made) or draw(made, theme)
+    )
+    result, _ = reproduce("recon-qualitative", "--models", "standing", "mapanything")
+    assert (tmp_path / "out" / "qualitative.png").stat().st_size > 10_000
+    (row,) = rows
+    assert list(row.clouds) == ["truth", "standing", "mapanything"]
+    assert row.clouds["mapanything"] is None and "pip install" in result["gaps"][0]
+    drawn = (row.clouds["standing"] < 1).any(-1).mean()
+    assert drawn > 0.001 and result["rows"][0]["views"] == 2
+
+
+def test_names_of_rows(tmp_path):
+    models = ("mapanything", "mapanything+images", "vggt", "da3", "da3+poses", "gray", "gray+anycalib")
+    rows = dataset_tables.RealSmall(tmp_path, models=models).build_rows()
+    assert list(rows) == list(models)
+    assert {name: row.group for name, row in rows.items()} == {
+        "mapanything": "given",
+        "mapanything+images": "none",
+        "vggt": "none",
+        "da3": "none",
+        "da3+poses": "given",
+        "gray": "given",
+        "gray+anycalib": "none",
+    }
+    assert rows["vggt"].settings[0].lenses == "predicted" and rows["da3+poses"].poses
+    for model, message in (("gray+magic", "give one of poses, "), ("stereo+images", "needs a calibration")):
+        with pytest.raises(ValueError, match=message):
+            dataset_tables.RealSmall(tmp_path, models=(model,)).build_rows()
+
+
 def test_homogeneous(reproduce, monkeypatch):
-    monkeypatch.setattr(dataset_tables, "SMALL_HOMOGENEOUS", ("sintel-pose", "sintel-depth"))
-    result, _ = reproduce("recon-homogeneous", "--models", "truth")
-    poses, depth = (row["metrics"] for row in result["rows"])
-    assert poses["ate"]["mean"] < 1e-6 and depth["delta_1.25"]["mean"] == 1
+    monkeypatch.setattr(dataset_tables, "SMALL_HOMOGENEOUS", ("tum-pose", "sintel-pose", "sintel-depth"))
+    result, table = reproduce("recon-homogeneous", "--models", "truth")
+    _, poses, depth, mean = (row["metrics"] for row in result["rows"])
+    assert poses["ate"]["mean"] < 1e-6 and depth["delta_1.25"]["mean"] > 0.99
+    assert list(mean) == ["ate"] and "### mean of poses" in table
+    assert "| abs rel ↓ | sq rel ↓ | RMSE ↓ | δ < 1.25 % ↑ |" in table
+
+
+def test_peers_change_their_size():
+    """Factors of the resolution figure are in units of a peer's own input."""
+    sizes = [scale_network(ModelSettings(), model, 1.5).size for model in ("mapanything", "vggt-omega")]
+    assert sizes == [777, 768]
+    assert scale_network(ModelSettings(), "mapanything", 1.0).size is None
+
+
+def test_kitti_in_windows_for_mapanything():
+    protocol = PROTOCOLS["kitti-depth"]
+    assert protocol.limit_windows("mapanything", ModelSettings()).at_once == 64
+    assert protocol.limit_windows("mapanything", ModelSettings(at_once=20)).at_once == 20
+    assert protocol.limit_windows("vggt", ModelSettings()).at_once is None
 
 
 def test_resolution_and_rows_of_weights(reproduce, tmp_path, monkeypatch):

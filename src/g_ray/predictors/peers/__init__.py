@@ -51,6 +51,12 @@ class PeerCard:
     """Whether it takes poses without calibration."""
     takes: str | None = None
     """What it takes of a calibration, where that is less than all of it."""
+    side: int = 518
+    """Long side of its input in pixels without --size; of 3:2 photographs, where it keeps to a number of pixels."""
+
+    def takes_calibration(self, with_poses: bool) -> bool:
+        """Return whether it uses a calibration that it is given with or without poses."""
+        return self.calibration == "yes" or (self.calibration == "with poses" and with_poses)
 
     def describe_inputs(self) -> str:
         """Describe in a few words what it takes in addition to photographs."""
@@ -87,6 +93,7 @@ PEERS: dict[str, PeerCard] = {
         install="pip install git+https://github.com/facebookresearch/vggt-omega",
         weights="facebook/VGGT-Omega",
         license="FAIR non-commercial, gated",
+        side=512,
     ),
     "pi3": PeerCard(
         "π³",
@@ -95,6 +102,7 @@ PEERS: dict[str, PeerCard] = {
         install="pip install git+https://github.com/yyfz/Pi3",
         weights="yyfz233/Pi3",
         license="CC BY-NC 4.0",
+        side=616,
     ),
     "pi3x": PeerCard(
         "π³-X",
@@ -107,6 +115,7 @@ PEERS: dict[str, PeerCard] = {
         calibration="yes",
         poses="two",
         metric=True,
+        side=616,
     ),
     "mapanything": PeerCard(
         "MapAnything",
@@ -130,6 +139,7 @@ PEERS: dict[str, PeerCard] = {
         license="CC BY-NC 4.0; DA3-SMALL and DA3-BASE: Apache-2.0",
         calibration="with poses",
         poses="all",
+        side=504,
     ),
     "da3-nested": PeerCard(
         "DA3-Nested",
@@ -141,6 +151,7 @@ PEERS: dict[str, PeerCard] = {
         calibration="with poses",
         poses="all",
         metric=True,
+        side=504,
     ),
     "worldmirror": PeerCard(
         "WorldMirror",
@@ -183,6 +194,7 @@ PEERS: dict[str, PeerCard] = {
         lenses="any",
         calibration="yes",
         takes="the type of lens",
+        side=616,
     ),
     "moge": PeerCard(
         "MoGe-2",
@@ -195,6 +207,7 @@ PEERS: dict[str, PeerCard] = {
         takes="the horizontal field of view",
         many=False,
         metric=True,
+        side=1024,
     ),
     "unik3d": PeerCard(
         "UniK3D",
@@ -207,6 +220,7 @@ PEERS: dict[str, PeerCard] = {
         calibration="yes",
         many=False,
         metric=True,
+        side=1024,
     ),
 }
 

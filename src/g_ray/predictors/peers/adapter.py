@@ -100,9 +100,9 @@ class Adapter(ABC):
             ) from None
         return self.prepare(model)
 
-    def round_size(self, default: int, multiple: int) -> int:
-        """Return --size, or the default, as a multiple of the patch."""
-        return max(1, round((self.settings.size or default) / multiple)) * multiple
+    def round_size(self, multiple: int) -> int:
+        """Return --size, or the peer's own, as a multiple of the patch."""
+        return max(1, round((self.settings.size or self.card.side) / multiple)) * multiple
 
     def stack_images(self, images: Sequence[PeerImage]) -> Float[Tensor, "1 view 3 h w"]:
         return torch.stack([one.image for one in images])[None].to(self.device)

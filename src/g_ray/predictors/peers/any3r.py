@@ -16,7 +16,7 @@ from g_ray.predictors.peers.adapter import (
 )
 from g_ray.predictors.peers.peer_framing import Placement, Size, fit_width
 
-SIDE, PATCH = 518, 14
+PATCH = 14
 
 
 class Any3R(Adapter):
@@ -28,7 +28,7 @@ class Any3R(Adapter):
         return self.prepare(self.import_module("any3r").Any3R.from_pretrained(self.weights))
 
     def place(self, sizes: Sequence[Size]) -> list[Placement]:
-        return fit_width(sizes, self.round_size(SIDE, PATCH), PATCH)
+        return fit_width(sizes, self.round_size(PATCH), PATCH)
 
     def predict(self, images: Sequence[PeerImage]) -> list[PeerView]:
         if any(image.camera is None for image in images):

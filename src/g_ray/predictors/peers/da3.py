@@ -25,7 +25,7 @@ from g_ray.predictors.peers.adapter import (
 )
 from g_ray.predictors.peers.peer_framing import Placement, Size, fit_long_side
 
-SIDE, PATCH = 504, 14
+PATCH = 14
 MIN_SPREAD = 0.1
 """Poses are divided by their median distance from the first, but not by less than this, as in DA3."""
 
@@ -40,7 +40,7 @@ class DepthAnything3(Adapter):
         return self.prepare(make.from_pretrained(self.weights))
 
     def place(self, sizes: Sequence[Size]) -> list[Placement]:
-        return fit_long_side(sizes, self.round_size(SIDE, PATCH), PATCH)
+        return fit_long_side(sizes, self.round_size(PATCH), PATCH)
 
     def predict(self, images: Sequence[PeerImage]) -> list[PeerView]:
         stacked = normalize_imagenet(self.stack_images(images))

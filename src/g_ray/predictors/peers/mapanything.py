@@ -17,7 +17,7 @@ from g_ray.predictors.peers.adapter import (
 )
 from g_ray.predictors.peers.peer_framing import Placement, Size, fit_shapes
 
-SIDE, PATCH = 518, 14
+PATCH = 14
 PATCHES = (37, 28, 24, 21, 18, 12)
 """Rows of landscape images that are 37 patches wide: 1:1, 4:3, 3:2, 16:9, 2:1, 3.2:1."""
 NORM = "dinov2"
@@ -39,7 +39,7 @@ class MapAnything(Adapter):
         return self.prepare(model)
 
     def place(self, sizes: Sequence[Size]) -> list[Placement]:
-        scale = self.round_size(SIDE, PATCH) / SIDE
+        scale = self.round_size(PATCH) / self.card.side
         wide = [(37, rows) for rows in PATCHES]
         # Portraits of 3.2:1 do not exist there.
         shapes = [*wide, *((rows, 37) for _, rows in wide[1:-1])]

@@ -18,15 +18,12 @@ from g_ray.predictors.peers.adapter import (
 )
 from g_ray.predictors.peers.peer_framing import Placement, Size, limit_long_side
 
-SIDE = 1024
-"""Longest side without --size: both networks see fewer pixels and enlarge their depth again."""
-
 
 class SingleView(Adapter):
     """Resizes by itself: images go in as they are, if they are not larger than --size."""
 
     def place(self, sizes: Sequence[Size]) -> list[Placement]:
-        return limit_long_side(sizes, self.settings.size or SIDE)
+        return limit_long_side(sizes, self.settings.size or self.card.side)
 
 
 class MoGe(SingleView):

@@ -25,7 +25,7 @@ from g_ray.predictors.peers.adapter import (
 )
 from g_ray.predictors.peers.peer_framing import Placement, Size, fit_square, fit_tokens, fit_width
 
-SIDE, PATCH = 518, 14
+PATCH = 14
 
 
 class NativeVGGT(Adapter):
@@ -43,7 +43,7 @@ class NativeVGGT(Adapter):
     def place(self, sizes: Sequence[Size]) -> list[Placement]:
         patch = self.model.config.patch
         rule = fit_width if self.settings.fit == "crop" else fit_square
-        return rule(sizes, self.round_size(SIDE, patch), patch)
+        return rule(sizes, self.round_size(patch), patch)
 
     def predict(self, images: Sequence[PeerImage]) -> list[PeerView]:
         output = self.model(self.stack_images(images))
@@ -54,14 +54,14 @@ class VGGTOmega(Adapter):
     """Images alone, in 1024 patches of 16 px whatever their aspect ratio."""
 
     FILE = "vggt_omega_1b_512.pt"
-    SIDE, PATCH = 512, 16
+    PATCH = 16
 
     def load(self) -> Any:
         model = self.import_module("vggt_omega.models").VGGTOmega()
         return self.load_state(model, read_foreign(find_file(self.weights, self.FILE)))
 
     def place(self, sizes: Sequence[Size]) -> list[Placement]:
-        return fit_tokens(sizes, self.round_size(self.SIDE, self.PATCH), self.PATCH)
+        return fit_tokens(sizes, self.round_size(self.PATCH), self.PATCH)
 
     def predict(self, images: Sequence[PeerImage]) -> list[PeerView]:
         output = self.model(self.stack_images(images))
@@ -80,7 +80,7 @@ class OmniVGGT(Adapter):
         return self.load_state(model, read_foreign(find_file(self.weights, self.FILE)))
 
     def place(self, sizes: Sequence[Size]) -> list[Placement]:
-        return fit_width(sizes, self.round_size(SIDE, PATCH), PATCH)
+        return fit_width(sizes, self.round_size(PATCH), PATCH)
 
     def predict(self, images: Sequence[PeerImage]) -> list[PeerView]:
         stacked = self.stack_images(images)

@@ -15,7 +15,7 @@ from g_ray.predictors.peers.adapter import (
 )
 from g_ray.predictors.peers.peer_framing import Placement, Size, fit_width
 
-SIDE, PATCH = 518, 14
+PATCH = 14
 
 
 class WorldMirror(Adapter):
@@ -26,7 +26,7 @@ class WorldMirror(Adapter):
         return self.prepare(make.from_pretrained(self.weights))
 
     def place(self, sizes: Sequence[Size]) -> list[Placement]:
-        return fit_width(sizes, self.round_size(SIDE, PATCH), PATCH)
+        return fit_width(sizes, self.round_size(PATCH), PATCH)
 
     def predict(self, images: Sequence[PeerImage]) -> list[PeerView]:
         stacked = self.stack_images(images)

@@ -40,7 +40,10 @@ def test_the_truth_has_no_error(name, evaluate):
     means = {metric: value["mean"] for metric, value in row["metrics"].items()}
     assert set(PROTOCOLS[name].metrics) - set(means) == ABSENT.get(name, set())
     for metric, value in means.items():
-        if metric in SHARES:
+        if PROTOCOLS[name].alignment == "scale" and metric != "coverage":
+            # The truth at 98 px, enlarged to the size of the true depth, is wrong at edges.
+            assert value > 0.97 if metric in SHARES else value < (0.02 if "rel" in metric else 0.3), metric
+        elif metric in SHARES:
             assert value == 1, metric
         elif metric in NORMALS:
             assert value == pytest.approx(1, abs=1e-5), metric
@@ -80,8 +83,9 @@ def test_depth_that_is_too_large_moves_cameras_together(evaluate, wrong):
 
 
 def test_one_factor_of_all_depths_is_no_error_of_video_depth(evaluate, wrong):
+    right = score(evaluate, "kitti-depth")["abs_rel"]
     wrong(depth_factor=3.0)
-    assert score(evaluate, "kitti-depth")["abs_rel"] == pytest.approx(0, abs=1e-5)
+    assert score(evaluate, "kitti-depth")["abs_rel"] == pytest.approx(right, abs=1e-5)
 
 
 def test_turned_cameras_have_that_relative_error(evaluate, wrong):
