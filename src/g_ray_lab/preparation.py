@@ -11,7 +11,9 @@ import os
 import shutil
 import subprocess
 import tarfile
+import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
@@ -26,7 +28,7 @@ from g_ray_lab.datasets.evaluation_scene import (
     EvaluationScene,
     Framing,
 )
-from g_ray_lab.datasets.scannetpp import extract_iphone_frames, list_scannetpp
+from g_ray_lab.datasets.scannetpp import FRAMES, extract_iphone_frames, list_scannetpp
 from g_ray_lab.datasets.stored_frames import StoredImage
 from g_ray_lab.scoring.protocol_registry import PROTOCOLS
 from g_ray_lab.scoring.view_index import COVISIBILITY, INDICES, ViewIndex, freeze_views, write_view_index
@@ -55,6 +57,8 @@ class PreparedDataset:
 
     checks: tuple[SceneCheck, ...]
     indices: dict[str, ViewIndex]
+    unfrozen: tuple[str, ...] = ()
+    """Protocols without views of a sound scene, e.g. because a published list of frames is missing."""
 
     @property
     def broken(self) -> tuple[SceneCheck, ...]:
@@ -67,15 +71,18 @@ def prepare_dataset(
     """Prepare one of DOWNLOADS; scenes that cannot be read are reported and left out. ValueError if there are none."""
     download = DOWNLOADS[name]
     bring_in(download, source, out, report)
+    for written in (FRAMES, INDICES):
+        replace_links(out / written, out)
     if name == "scannetpp":
         for scene in list_scannetpp(out):
+            replace_links(out / FRAMES / scene, out)
             extract_iphone_frames(out, scene, report)
     checks = _verify(download, out, probes, report)
-    indices = _freeze(name, checks, out, report) if freeze else {}
+    indices, unfrozen = _freeze(name, checks, out, report) if freeze else ({}, ())
     digests = {key: index.digest for key, index in indices.items()}
     summary = {"dataset": name, "scenes": [asdict(check) for check in checks], "indices": digests}
-    write_json(out / NOTES / "summary.json", summary)
-    return PreparedDataset(tuple(checks), indices)
+    write_json(out / NOTES / "summary.json", {**summary, "unfrozen": unfrozen})
+    return PreparedDataset(tuple(checks), indices, unfrozen)
 
 
 def _verify(download: Download, out: Path, probes: int, report: Report) -> list[SceneCheck]:
@@ -160,9 +167,11 @@ def _check_size(frame: EvaluationFrame) -> str:
     return f"{image.path} is {size[0]}×{size[1]} px, but its camera takes {expected[0]}×{expected[1]}"
 
 
-def _freeze(name: str, checks: list[SceneCheck], out: Path, report: Report) -> dict[str, ViewIndex]:
-    """Freeze all protocols of which some scene is sound."""
-    indices = {}
+def _freeze(
+    name: str, checks: list[SceneCheck], out: Path, report: Report
+) -> tuple[dict[str, ViewIndex], tuple[str, ...]]:
+    """Freeze all protocols of which some scene is sound; return also those that lack views of a sound scene."""
+    indices, unfrozen = {}, []
     for key, protocol in PROTOCOLS.items():
         sound = [check.scene for check in checks if check.dataset == protocol.dataset and not check.wrong]
         wanted = [scene for scene in sound if not protocol.scenes or scene in protocol.scenes]
@@ -172,6 +181,7 @@ def _freeze(name: str, checks: list[SceneCheck], out: Path, report: Report) -> d
             index = freeze_views(key, protocol, out, out / NOTES / COVISIBILITY, wanted, report)
         except ValueError as error:
             report(f"{key}: no views: {error}")
+            unfrozen.append(key)
             continue
         write_view_index(out / INDICES / f"{key}.json", index)
         repeated = f", {index.repeated} sets with repeated frames" if index.repeated else ""
@@ -180,13 +190,16 @@ def _freeze(name: str, checks: list[SceneCheck], out: Path, report: Report) -> d
             f"index {index.digest[:16]}"
         )
         indices[key] = index
-    return indices
+        if set(wanted) & set(index.missing):
+            unfrozen.append(key)
+    return indices, tuple(unfrozen)
 
 
 # Bring a download into a folder: archives are unpacked, folders that are unpacked already are linked
 #
 # What is done is noted in FOLDER/.prepared, so that an interrupted run resumes. An archive is unpacked into a scratch
-# folder first: a file of the dataset is there whole or not at all.
+# folder first: a file of the dataset is there whole or not at all. Nothing is written below a link: what it leads to is
+# the user's.
 
 
 def bring_in(download: Download, source: Path, out: Path, report: Report) -> None:
@@ -217,7 +230,7 @@ def _unpack_once(archive: Path, target: Path, notes: Path, report: Report) -> No
     scratch.mkdir(parents=True)
     try:
         _unpack(archive, scratch)
-        _move_into(scratch, target)
+        _move_into(scratch, target, notes.parent)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     write_json(note, state)
@@ -229,14 +242,31 @@ def _unpack(archive: Path, target: Path) -> None:
             with zipfile.ZipFile(archive) as file:
                 for name in file.namelist():
                     _check_inside(archive, name)
+                _check_room(archive, sum(info.file_size for info in file.infolist()), target)
                 file.extractall(target)
         elif archive.suffix in TAR:
             with tarfile.open(archive) as file:
-                file.extractall(target, filter="data")
+                for member in file:
+                    _check_room(archive, member.size, target)
+                    file.extract(member, target, filter="data")
         else:
             _unpack_7z(archive, target)
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError) as error:
+    except (zipfile.BadZipFile, zlib.error, tarfile.TarError, EOFError, OSError) as error:
         raise ValueError(f"{archive}: cannot be unpacked ({error}); download it again") from None
+    except (RuntimeError, NotImplementedError) as error:  # encrypted, or compressed by another method
+        raise ValueError(
+            f"{archive}: cannot be unpacked ({error}); unpack it with its own program, and give the folder"
+        ) from None
+
+
+def _check_room(archive: Path, size: int, target: Path) -> None:
+    """Refuse to unpack more than the disk takes, before it is full."""
+    free = shutil.disk_usage(target).free
+    if size > free:
+        raise ValueError(
+            f"{archive}: its content needs {size / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free at {target}; "
+            "give another folder, or download it again if that is implausible"
+        )
 
 
 def _check_inside(archive: Path, name: str) -> None:
@@ -257,12 +287,30 @@ def _unpack_7z(archive: Path, target: Path) -> None:
         raise ValueError(f"{archive}: cannot be unpacked ({reason}); download it again")
 
 
-def _move_into(scratch: Path, target: Path) -> None:
+def _move_into(scratch: Path, target: Path, root: Path) -> None:
     """Move files into a folder that may have some of the same folders: archives of a scene complete each other."""
     for path in sorted(path for path in scratch.rglob("*") if path.is_file()):
         place = target / path.relative_to(scratch)
+        replace_links(place.parent, root)
         place.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(path, place)
+        os.replace(path, place)  # replaces a link to a file, and not the file
+
+
+def replace_links(folder: Path, root: Path) -> None:
+    """Replace links to folders on the way from `root` to `folder` by folders that link to the same entries.
+
+    What is written to `folder` then stays below `root`, and the folders that were linked are left as they are.
+    """
+    for place in reversed([folder, *folder.parents][: len(folder.relative_to(root).parts)]):
+        if not (place.is_symlink() and place.is_dir()):
+            continue
+        (root / NOTES).mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=root / NOTES) as scratch:
+            filled = Path(scratch) / place.name
+            filled.mkdir()
+            _link_entries(place.resolve(), filled, 0, set())
+            place.unlink()
+            filled.rename(place)
 
 
 def _link_entries(source: Path, out: Path, levels: int, skip: set[Path]) -> None:

@@ -26,7 +26,7 @@ class Prepare:
     """Unpack a downloaded evaluation dataset, verify it, and freeze which frames are scored.
 
     Without --from and --to it prints where to download the dataset and under which license. After an interruption the
-    same command resumes. Exit code 1 if a scene cannot be used.
+    same command resumes. Exit code 1 if a scene cannot be used, or a protocol's published list of frames is missing.
     """
 
     name: tyro.conf.Positional[str] = "list"
@@ -69,8 +69,9 @@ class Prepare:
         sound = len(prepared.checks) - len(prepared.broken)
         print(
             f"{to}: {sound} of {len(prepared.checks)} scenes are sound, {len(prepared.indices)} protocols are frozen"
+            + (f"; not or not whole: {', '.join(prepared.unfrozen)}" if prepared.unfrozen else "")
         )
-        return 1 if prepared.broken else 0
+        return 1 if prepared.broken or prepared.unfrozen else 0
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,7 @@ def normalize_truth(truth: Truth) -> NormalizedTruth:
     """
     with disable_autocast(truth.world_points):
         first = truth.poses.to(promote_to_float32(truth.world_points).dtype)
+        # Into the first view's frame before distances are measured: a data set's world may have any origin.
         world = transform_points(promote_to_float32(truth.world_points), first[..., :1].inverse())
         scale = compute_mean_distance(world, truth.valid, slack=SLACK).clamp(*SCALES)
         poses = first.relative_to_first().scale_translation(1 / scale[..., None])
@@ -132,6 +133,7 @@ def mean_below_quantile(values: Float[Tensor, "value"], quantile: float) -> Floa
     if values.numel() <= MANY:
         return values.mean()
     rank = round(quantile * (values.numel() - 1))
+    # kthvalue, not torch.quantile, which refuses more than 16 million values.
     kept = values < values.detach().kthvalue(rank + 1).values
     return values[kept].mean() if int(kept.sum()) > MANY else values.mean()
 
@@ -256,8 +258,10 @@ def pointmap_loss(
     Errors of the whole batch compete for the quantile, not those of an image.
     """
     if int(valid.sum()) < FEWEST_POINTS:
+        # Zero, but with a graph: DDP waits for a gradient of every parameter.
         nothing = 0 * (predicted.sum() + confidence.sum())
         return PointTerms(nothing, nothing, nothing)
+    # Euclidean, not squared: a few wrong points must not outweigh an image.
     error = torch.linalg.vector_norm(predicted - truth, dim=-1)[valid]
     weighted = confidence_weighted_loss(error, confidence[valid], gamma=gamma, alpha=alpha)
     return PointTerms(

@@ -23,6 +23,7 @@ MINIATURES: dict[str, Writer] = {
     "sintel": recordings.write_sintel,
     "kitti": recordings.write_kitti,
     "7scenes": recordings.write_seven_scenes,
+    "7scenes-published": recordings.write_seven_scenes,
     "nrgbd": recordings.write_nrgbd,
     "dtu": recordings.write_dtu,
     "da3-eth3d": write_eth3d,

@@ -7,6 +7,7 @@ seen by no room of the training split: variants of a model are on one side (see 
 import io
 import re
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -174,8 +175,10 @@ def _read_image(source: ArchiveImage, archive: zipfile.ZipFile) -> np.ndarray:
         raise UnreadableMesh(f"{where}: more than {MAX_IMAGE_BYTES} bytes")
     try:
         image = Image.open(io.BytesIO(archive.read(source.name)), formats=FORMATS).convert("RGB")
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise UnreadableMesh(f"{where}: {error}") from None
+    except Image.DecompressionBombError:
+        raise UnreadableMesh(f"{where}: an image with too many pixels") from None
     if min(image.size) < 128:
         raise UnreadableMesh(f"{where}: {image.size} is too small")
     image.thumbnail((512, 512), Image.Resampling.BOX)

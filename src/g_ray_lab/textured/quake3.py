@@ -12,6 +12,7 @@ linear light is the same picture in linear light.
 import io
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -215,7 +216,7 @@ class LevelPackage:
             )
         try:
             return self._open[path].read(info)
-        except (OSError, zipfile.BadZipFile, EOFError, RuntimeError) as error:
+        except (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
             raise ValueError(f"{path.name}: {name} is damaged ({error}); install the package again") from None
 
     @property
@@ -250,7 +251,7 @@ def _decode_image(content: bytes) -> UInt8[np.ndarray, "_ _ 3"] | None:
             if max(image.size) > IMAGE_PX:
                 return None
             picture = image.convert("RGB")
-    except (OSError, SyntaxError, ValueError):
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
         return None  # a handful of packages have broken images; the engine shows a placeholder too
     picture.thumbnail((TEXTURE_PX, TEXTURE_PX), Image.Resampling.BOX)
     return np.asarray(picture)
@@ -370,7 +371,9 @@ def _tessellate(control: np.ndarray, columns: int, rows: int) -> tuple[np.ndarra
     fine = np.zeros(width * height, VERTEX)
     for name in ("position", "uv", "light_uv", "color"):
         grid = control[name].reshape(rows, columns, -1).astype(np.float64)
-        fine[name] = np.einsum("rR,cC,RCx->rcx", down, across, grid).reshape(width * height, -1)
+        fine[name] = np.einsum("rR,cC,RCx->rcx", down, across, grid, optimize=True).reshape(
+            width * height, -1
+        )
     corner = np.arange(width * height).reshape(height, width)
     a, b, c, d = corner[:-1, :-1], corner[:-1, 1:], corner[1:, 1:], corner[1:, :-1]
     # Patches turn the other way than polygons: these corners are counterclockwise from the front.

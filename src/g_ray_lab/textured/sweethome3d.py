@@ -9,6 +9,7 @@ import io
 import posixpath
 import re
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -241,7 +242,10 @@ def _read_member(archive: zipfile.ZipFile, name: str, limit: int, where: str) ->
         raise ValueError(f"{where}: the archive has no file {name}") from None
     if size > limit:
         raise ValueError(f"{where}: {name} has {size} bytes, more than the {limit} that are read")
-    return archive.read(name)
+    try:
+        return archive.read(name)
+    except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{where}: {name} is damaged ({error}); download the library again") from None
 
 
 # Wavefront OBJ models with their material files: whole blocks of numbers at a time, for models by the hundred
@@ -406,5 +410,5 @@ def _read_image(name: str | None, read: ReadFile) -> Image.Image | None:
         return None
     try:
         return Image.open(io.BytesIO(read(name)), formats=FORMATS)
-    except (ValueError, OSError):
+    except (ValueError, OSError, Image.DecompressionBombError):
         return None

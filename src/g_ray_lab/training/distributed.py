@@ -106,6 +106,13 @@ def join_world(device: str, group_of_one: bool = False) -> Iterator[World]:
         dist.init_process_group(backend)
     try:
         yield World(rank, size, place)
+    except RuntimeError as error:
+        if not (isinstance(error, dist.DistError) or "gloo" in str(error)):
+            raise
+        raise ValueError(
+            f"process {rank} of {size} lost another one ({' '.join(str(error).split())[:120]}): "
+            "see what ended that one; the same command resumes from the last checkpoint"
+        ) from None
     finally:
         time.sleep(GRACE_S)
         dist.destroy_process_group()

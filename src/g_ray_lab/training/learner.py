@@ -209,6 +209,7 @@ class LossScale:
 
 def compute_learning_rate(schedule: Schedule, step: int) -> float:
     """Return the rate of update number `step` = 0 … steps − 1."""
+    # Update `warmup` is the first with the full rate.
     if step < schedule.warmup:
         return schedule.start + (schedule.lr - schedule.start) * step / schedule.warmup
     done = (step - schedule.warmup) / (schedule.steps - schedule.warmup)
@@ -250,9 +251,11 @@ class Learner:
         self.model.train()
         with autocast_to(self.recipe.precision, self.world.device):
             loss, logged = self.task.compute_loss(self.model, move_to_device(batch, self.world.device))
+        # Unscaled before the norm, so that clipping and the log see true gradients.
         (loss * self.scale.scale).backward()
         scale_gradients(self.model, 1.0 / self.scale.scale)
         value, norm = float(loss.detach()), float(compute_gradient_norm(self.model))
+        # All ranks decide alike: an update on some of them would let their weights drift apart.
         (bad_loss,) = self.world.reduce_any(not math.isfinite(value))
         finite = not bad_loss and math.isfinite(norm)
         if finite:

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from g_ray.formats.seven_scenes import COLOR_FROM_DEPTH
+from g_ray.geometry.pose import Pose
 from g_ray.rays.ray_map import RayMap
 from g_ray_lab.datasets.dataset_registry import DATASETS, open_scene
 from g_ray_lab.datasets.evaluation_scene import Framing
@@ -108,4 +110,6 @@ def find_pose(scene, frame):
     """The pose in meters: as read, or that of the miniature's path where the dataset has none."""
     path = make_path(len(scene), step_rad=0.05)
     pose = path[scene.by_name[frame.name]] if frame.pose is None else frame.pose
+    if scene.dataset == "7scenes-published":  # poses are those of the depth camera
+        pose = pose @ Pose(torch.tensor(COLOR_FROM_DEPTH, dtype=torch.float64)).inverse()
     return pose.scale_translation(1 / UNITS_PER_METER[scene.unit]).to(torch.float32)

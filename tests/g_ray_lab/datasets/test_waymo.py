@@ -12,7 +12,7 @@ from scipy.spatial.transform import Rotation
 
 from g_ray.formats import read_scene
 from g_ray_lab.cli.data_command import Waymo
-from g_ray_lab.datasets.waymo import unpack_waymo
+from g_ray_lab.datasets.waymo import compute_checksum, unpack_waymo
 
 descriptor_pb2 = pytest.importorskip("google.protobuf.descriptor_pb2")
 cv2 = pytest.importorskip("cv2")
@@ -205,8 +205,31 @@ def write_recording(path, proto):
             if number == 1:
                 laser.ri_return1.range_image_pose_compressed = compress(proto, "MatrixFloat", poses)
         records.append(frame.SerializeToString())
-    path.write_bytes(b"".join(struct.pack("<QI", len(r), 0) + r + struct.pack("<I", 0) for r in records))
+    path.write_bytes(b"".join(map(pack_record, records)))
     return seen
+
+
+def pack_record(data):
+    size = struct.pack("<Q", len(data))
+    sums = [struct.pack("<I", compute_checksum(part)) for part in (size, data)]
+    return size + sums[0] + data + sums[1]
+
+
+@pytest.mark.parametrize(
+    ("data", "crc"),  # RFC 3720, B.4
+    [(bytes(32), 0x8A9136AA), (b"\xff" * 32, 0x62A8AB43), (bytes(range(32)), 0x46DD794E), (b"", 0)],
+)
+def test_checksums_are_those_of_the_standard(data, crc):
+    masked = compute_checksum(data)
+    turned = (masked - 0xA282EAD8) & 0xFFFFFFFF
+    assert ((turned >> 17) | (turned << 15)) & 0xFFFFFFFF == crc
+    # Parts of long data advance side by side: one bit at any place changes the sum.
+    long = bytearray(np.random.default_rng(0).integers(0, 256, 5000, dtype=np.uint8).tobytes())
+    sums = {compute_checksum(bytes(long))}
+    for place in (0, 1, 2499, 4999):
+        long[place] ^= 1
+        sums.add(compute_checksum(bytes(long)))
+    assert len(sums) == 5
 
 
 def test_measurements_are_where_they_were(tmp_path, proto):
@@ -246,7 +269,8 @@ def test_broken_recordings_are_one_line(tmp_path, proto, capsys):
     write_recording(path, proto)
     whole = path.read_bytes()
     record = b"\x0a\x03abc"
-    for content in (b"nonsense", whole[:-9], struct.pack("<QI", len(record), 0) + record + b"0000", b""):
+    flipped = whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:]
+    for content in (b"nonsense", whole[:-9], pack_record(record), flipped, b""):
         path.write_bytes(content)
         with pytest.raises(ValueError, match="download it again") as caught:
             unpack_waymo(path, tmp_path / "scene")

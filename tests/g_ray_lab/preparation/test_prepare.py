@@ -95,11 +95,11 @@ def test_a_run_that_was_stopped_resumes(miniature_root, tmp_path, monkeypatch):
         zip_folder(miniature_root("dtu") / "scan1", download / f"dtu_{scan}.zip", f"{scan}/")
     move, calls = preparation._move_into, []
 
-    def stop(scratch, target):
+    def stop(scratch, target, root):
         calls.append(scratch)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        move(scratch, target)
+        move(scratch, target, root)
 
     monkeypatch.setattr(preparation, "_move_into", stop)
     with pytest.raises(KeyboardInterrupt):
@@ -267,6 +267,40 @@ def test_frames_of_the_iphones_video_are_extracted(miniature_root, tmp_path):
     assert not any("extracting" in line for line in lines)
 
 
+def test_masks_of_the_iphones_video(miniature_root, tmp_path):
+    """Pixels that are dark in rgb_mask.mkv are not scored, from the video as downloaded and after preparation."""
+    download, out = tmp_path / "download", tmp_path / "out"
+    shutil.copytree(miniature_root("scannetpp-mixed"), download)
+    place = download / "data" / "cc5237fd77" / "iphone"
+    masks = [np.full((90, 120, 3), 250, np.uint8) for _ in range(4)]
+    masks[1][:, :60] = 4  # compression blurs the two values
+    write_video(place / "rgb_mask.mkv", masks)
+    lines = []
+    prepare_dataset("scannetpp", download, out, lines.append, freeze=False)
+    assert "cc5237fd77: extracting 4 masks of rgb_mask.mkv" in lines
+    for root in (download, out):
+        scene = DATASETS["scannetpp-mixed"].read(root, "cc5237fd77")
+        for number, share in ((0, 0.0), (10, 0.5)):
+            frame = scene[f"iphone/frame_{number:06d}.jpg"]
+            valid = frame.load_view(Framing.fit(frame.camera, 60, 40)).valid
+            assert float(valid[:, 33:].float().mean()) > 0.9
+            assert (float(valid[:, :27].float().mean()) == 0) == (share > 0)
+    assert (out / "iphone_masks" / "cc5237fd77" / "frame_000010.png").is_file()
+
+
+def test_a_missing_list_of_frames_is_an_error(miniature_root, tmp_path, capsys):
+    download = tmp_path / "download"
+    shutil.copytree(miniature_root("scannetpp-mixed"), download)
+    words = ["data", "prepare", "scannetpp", "--from", str(download), "--to"]
+    assert main([*words, str(tmp_path / "whole")]) == 0
+    (download / "scannetpp_mv-recon_seq-id-map.json").unlink()
+    capsys.readouterr()
+    assert main([*words, str(tmp_path / "without")]) == 1
+    text = capsys.readouterr().out
+    assert "no such list of frames; download it from github.com/jdk9405/Wid3R" in text
+    assert "not or not whole: scannetpp-wid3r" in text
+
+
 def test_a_video_that_ends_too_early_is_named(miniature_root, tmp_path):
     download = tmp_path / "download"
     shutil.copytree(miniature_root("scannetpp-mixed"), download)
@@ -286,3 +320,55 @@ def test_a_miniature_is_written_by_command(tmp_path, capsys):
     assert "wrote alley_2, ambush_4 of MPI Sintel" in capsys.readouterr().out
     assert main(words) == 2
     assert "is not empty" in capsys.readouterr().err
+
+
+def test_files_behind_a_link_are_not_overwritten(miniature_root, tmp_path):
+    """An archive that completes a linked folder is unpacked next to links to the user's files, not over them."""
+    source, out = tmp_path / "source", tmp_path / "out"
+    shutil.copytree(miniature_root("pandaset"), source, symlinks=False)
+    (source / "001" / "camera" / "keep.txt").write_text("mine")
+    (source / "indices").mkdir()
+    prepare_dataset("pandaset", source, out, QUIET)
+    before = {path: path.read_bytes() for path in source.rglob("*") if path.is_file()}
+    with zipfile.ZipFile(source / "001.zip", "w") as file:
+        file.writestr("001/camera/keep.txt", "the archive's")
+        file.writestr("001/camera/more/new.txt", "new")
+    prepared = prepare_dataset("pandaset", source, out, QUIET)
+    (source / "001.zip").unlink()
+    assert {path: path.read_bytes() for path in source.rglob("*") if path.is_file()} == before
+    assert (out / "001" / "camera" / "keep.txt").read_text() == "the archive's"
+    assert (out / "001" / "camera" / "more" / "new.txt").read_text() == "new"
+    assert not prepared.broken
+    assert sorted(path.name for path in (out / "indices").iterdir())
+
+
+def make_bad_zip(kind, path):
+    """Write an archive that is corrupt, encrypted, of an unknown method, or larger than any disk when unpacked."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("001/camera/a.txt", "content " * 100)
+    content = bytearray(path.read_bytes())
+    directory = content.rindex(b"PK\x01\x02")
+    if kind == "corrupt":
+        start = content.index(b"a.txt") + len("a.txt")
+        content[start : start + 8] = b"\xff" * 8
+    elif kind == "encrypted":
+        content[6] |= 1
+        content[directory + 8] |= 1
+    elif kind == "unknown method":
+        content[8:10] = content[directory + 10 : directory + 12] = (93).to_bytes(2, "little")
+    elif kind == "bomb":
+        content[directory + 24 : directory + 28] = (2**32 - 2).to_bytes(4, "little")
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("kind", ["corrupt", "encrypted", "unknown method", "bomb"])
+def test_archives_that_cannot_be_unpacked_are_named(kind, tmp_path, monkeypatch, capsys):
+    source, out = tmp_path / "source", tmp_path / "out"
+    source.mkdir()
+    make_bad_zip(kind, source / "001.zip")
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=2**30))
+    assert main(["data", "prepare", "pandaset", "--from", str(source), "--to", str(out)]) == 2
+    text = capsys.readouterr().err
+    assert "001.zip: " in text and "unexpected" not in text
+    assert not list(out.glob("001*"))

@@ -1,6 +1,7 @@
 """Levels of games against a miniature whose bytes and geometry are known by hand."""
 
 import struct
+import time
 import zipfile
 from pathlib import Path
 
@@ -268,3 +269,24 @@ def test_an_installed_level_is_textured():
         Pose.look_at(level.places[0].tolist(), (level.places[0] + [1, 0, 0]).tolist(), down=(0.0, 0.0, -1.0)),
     )
     assert torch.isfinite(seen.light).all() and seen.valid.float().mean() > 0.5
+
+
+def test_damaged_archives_are_named(tmp_path):
+    with zipfile.ZipFile(tmp_path / "pak0.pk3", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("maps/a.bsp", make_level().to_bytes())
+    content = bytearray((tmp_path / "pak0.pk3").read_bytes())
+    content[60:76] = b"\xff" * 16
+    (tmp_path / "pak0.pk3").write_bytes(content)
+    with pytest.raises(ValueError, match=r"level a: pak0\.pk3: maps/a\.bsp is damaged"):
+        LevelPackage(tmp_path).read_level("a")
+
+
+def test_a_large_patch_takes_no_longer_than_its_points():
+    """One sum over all control points for every point of the surface took 28 s."""
+    count = 101
+    control = np.zeros(count * count, quake3.VERTEX)
+    control["position"] = np.stack([*np.divmod(np.arange(count * count), count), np.zeros(count * count)], -1)
+    started = time.process_time()
+    fine, _ = quake3._tessellate(control, count, count)
+    assert time.process_time() - started < 3
+    assert fine["position"].max() == count - 1

@@ -9,7 +9,8 @@ import torch
 from g_ray.cameras import Equirectangular, OpenCVFisheye, Pinhole
 from g_ray.geometry.pose import Pose
 from g_ray_lab.meshes.mesh_files import LINEAR_OF_BYTE, Mesh
-from g_ray_lab.meshes.textured_scene import MeshScene, TexelTable
+from g_ray_lab.meshes.texel_table import TexelTable
+from g_ray_lab.meshes.textured_scene import MeshScene
 from g_ray_lab.textured.walk_writer import draw_sky
 
 LOW, HIGH = np.array([-2.0, -3.0, -1.0]), np.array([3.0, 2.0, 2.0])

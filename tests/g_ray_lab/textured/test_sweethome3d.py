@@ -1,5 +1,6 @@
 """Furniture libraries: sizes, axes, glass and textures of models, and files that are broken or hostile."""
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -131,3 +132,15 @@ def test_installed_models_have_the_sizes_of_their_catalog():
     for entry in entries[10::160]:
         low, high = bound(read_furniture(entry))
         np.testing.assert_allclose(high - low, entry.size, rtol=1e-6)
+
+
+def test_a_damaged_catalog_is_named(tmp_path):
+    library = write_library(tmp_path / "damaged.sh3f")
+    content = bytearray(library.read_bytes())
+    with zipfile.ZipFile(library) as archive:
+        info = archive.getinfo(sweethome3d.CATALOG)
+    start = info.header_offset + 30 + len(info.filename)
+    content[start : start + 16] = b"\xff" * 16
+    library.write_bytes(content)
+    with pytest.raises(ValueError, match=r"damaged\.sh3f: .* is damaged"):
+        read_catalog(library)
