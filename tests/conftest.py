@@ -191,9 +191,13 @@ def room_results():
     return importlib.import_module("room_results")
 
 
-@pytest.fixture(scope="session")
-def browser_page(tmp_path_factory):
-    """A tab of a headless Chromium (see headless_chromium.py), or a skip where there is none."""
+@pytest.fixture
+def browser_page(tmp_path):
+    """A tab of a headless Chromium (see headless_chromium.py), or a skip where there is none.
+
+    Each test has a browser of its own, which ends with it: a 3D page that is left open draws on, without a GPU on the
+    cores that later tests need.
+    """
     import importlib
     import sys
 
@@ -203,7 +207,7 @@ def browser_page(tmp_path_factory):
     executable = headless.find_chromium()
     if executable is None:
         pytest.skip("no Chromium here; on Debian: apt-get install chromium")
-    with headless.chromium(executable, tmp_path_factory.mktemp("chromium")) as page:
+    with headless.chromium(executable, tmp_path / "chromium") as page:
         yield page
 
 

@@ -118,6 +118,7 @@ def spherical(directions: Float[Tensor, "*shape 3"]) -> Float[Tensor, "*shape 2"
 
 def _safe_atan2(y: Tensor, x: Tensor) -> Tensor:
     """Compute atan2 such that its gradient at (0, 0), a ray along the other axis, is zero instead of NaN."""
+    # Replacing x before atan2 keeps NaN out of backward; `where` on the result would multiply it by zero, which is NaN.
     degenerate = (x == 0) & (y == 0)
     return torch.atan2(y, torch.where(degenerate, 1.0, x))
 
@@ -141,6 +142,7 @@ def project_directions(
     K' is the camera's central pinhole in units of the image (no skew), so the value depends on the lens.
     """
     x, y, z = directions.unbind(-1)
+    # K'd without a matrix product: autocast and TF32 leave elementwise operations alone.
     across = intrinsics[..., 0, 0] * x + intrinsics[..., 0, 2] * z
     down = intrinsics[..., 1, 1] * y + intrinsics[..., 1, 2] * z
     length = (across.square() + down.square() + z.square()).sqrt() + 1e-6
@@ -188,6 +190,7 @@ class Projected(Coordinate):
     def compute_for_tokens(
         self, tokens: Tokens, rays: RayMap, samples: Samples
     ) -> Float[Tensor, "batch token sample axis"]:
+        # Special tokens have no view (−1): any one serves, as their coordinate is set to zero afterwards.
         owner = tokens.layout.get_view_of_token(tokens.device).clamp(min=0)
         return project_directions(rays.directions, tokens.views.intrinsics()[:, owner, None])
 

@@ -24,10 +24,11 @@ from g_ray.geometry.pose import Pose
 from g_ray_lab.miniatures import MINIATURES
 from g_ray_lab.miniatures.miniature_room import MiniatureSize
 
-MAX_FILES = {"g_ray": 211, "g_ray_lab": 147}
-MAX_LINES = {"g_ray": 32_800, "g_ray_lab": 30_400}
-MAX_SINGLE_IMPORTERS = 52
-MAX_FILES_PASSED = {"attention": 22, "reconstruct": 79, "train": 57, "evaluate": 77, "reproduce": 66}
+MAX_FILES = {"g_ray": 214, "g_ray_lab": 152}
+MAX_LINES = {"g_ray": 33_200, "g_ray_lab": 31_500}
+"""The lab has six files for the paper's calibrations on datasets, its ablation's columns and its figure of points."""
+MAX_SINGLE_IMPORTERS = 55
+MAX_FILES_PASSED = {"attention": 22, "reconstruct": 79, "train": 57, "evaluate": 79, "reproduce": 66}
 """Files of both packages in which a run calls at least one function; the goal is 25 / 85 / 58 / 55 / 60."""
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -28,6 +28,10 @@ CASES = {
         lambda: Views([CAMERA] * 3, Pose.identity(2)),
         "3 cameras but poses of shape (2,)",
     ),
+    "a pose that is not finite": (
+        lambda: Views([CAMERA], Pose(torch.full((1, 4, 4), torch.nan))),
+        "a pose has numbers that are not finite",
+    ),
     "one pose without a view axis": (
         lambda: Views([CAMERA], Pose.identity()),
         "poses must be [view] or [batch, view]",

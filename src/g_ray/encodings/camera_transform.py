@@ -137,6 +137,7 @@ class CameraTransform(Rotary):
     def _build_camera_maps(self, tokens: Tokens) -> tuple[TokenMap, TokenMap]:
         """Build the maps by M of every token's view (or of the token), and by its closed-form inverse."""
         cam_from_world = tokens.views.cam_from_world(type(self).__name__)
+        # In closed form: errors of a general float32 inverse would break M M⁻¹ = I, and the invariance with it.
         world_from_cam = Pose(cam_from_world).inverse().world_from_cam
         if self.matrices == "pose":
             return CameraBlock(cam_from_world, tokens.layout), CameraBlock(world_from_cam, tokens.layout)
@@ -172,12 +173,14 @@ def compute_local_intrinsics(tokens: Tokens) -> Float[Tensor, "batch token 3 3"]
         directions
     )
     slope = directions[..., :2] / directions[..., 2:]
+    # CORNERS are top left, top right, bottom left: u changes from sample 0 to 1, v from 0 to 2.
     focal_x = (position[:, 1, 0] - position[:, 0, 0]) / _replace_zeros(slope[..., 1, 0] - slope[..., 0, 0])
     focal_y = (position[:, 2, 1] - position[:, 0, 1]) / _replace_zeros(slope[..., 2, 1] - slope[..., 0, 1])
     owner = tokens.layout.get_view_of_token(tokens.device).clamp(min=0)
     central = tokens.views.intrinsics()[:, owner]
     local = central.clone()
     local[..., 0, 0], local[..., 1, 1] = focal_x, focal_y
+    # The principal point that puts the first corner where it is: u = f rx/rz + c.
     local[..., 0, 2] = position[:, 0, 0] - focal_x * slope[..., 0, 0]
     local[..., 1, 2] = position[:, 0, 1] - focal_y * slope[..., 0, 1]
     return torch.where(is_patch[:, None, None], local, central)

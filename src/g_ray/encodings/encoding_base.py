@@ -36,6 +36,7 @@ class TokenMap(ABC):
         entries = self.entries()
         if not entries:
             return x
+        # Rotate in float32, then cast once: cos and sin in bf16 are off by up to 0.2 %.
         lifted = x.to(torch.promote_types(x.dtype, entries[0].dtype))
         # Inductor fuses the plain form by itself; gradients for the cameras need it too.
         if torch.compiler.is_compiling() or x.ndim == 1 or any(entry.requires_grad for entry in entries):
@@ -151,6 +152,7 @@ class Encoding(ABC):
             raise ValueError(
                 f"queries have batch size {queries.views.batch} but keys {keys.views.batch}: make them equal"
             )
+        # Relative poses are matrix products, which autocast would compute in bf16, with 8 bits per number.
         with torch.autocast(queries.device.type, enabled=False):
             return self._prepare(queries, keys or queries)
 

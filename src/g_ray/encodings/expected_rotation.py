@@ -130,11 +130,13 @@ class RangeCoordinates:
         `rays` and `shift` are in the axes of the camera that looks: a point at depth d is d · ray + shift. A query in
         its own camera has no shift.
         """
+        # By inverse depths: ray + shift / depth tends to the ray, where depth · ray + shift would lose digits.
         inverse_depth = (1.0 / ends).unbind(-1)
         start, end = (self._compute_values(rays, shift, near, intrinsics) for near in inverse_depth)
         # The short way from start to end: across the branch cut of an angle, where that is nearer.
         width = _wrap_angle(end - start, self.jumps)
         middle = _wrap_angle(start + 0.5 * width, self.jumps)
+        # Phase 0 and width 0 for special tokens: E[cos] = 1, E[sin] = 0, the identity.
         middle, width = (part * is_patch[:, None].to(part.dtype) for part in (middle, width))
         # Inductor has no code for complex numbers.
         if self.tripling and self.expectation == "smooth" and not torch.compiler.is_compiling():
@@ -178,6 +180,7 @@ def _wrap_angle(angle: Tensor, jumps: Tensor) -> Tensor:
     """Bring angles back between −π and π: an interval across the cut must not become nearly a full turn."""
     finite = jumps.isfinite()
     turn = torch.where(finite, jumps, 1.0)
+    # Whole turns are constants: backward must not pass through `round`.
     return angle - torch.where(finite, (angle / turn).round() * turn, 0.0).detach()
 
 
@@ -237,6 +240,7 @@ class PerCamera(Prepared):
         with disable_autocast(ends):
             intrinsics = self.intrinsics[:, self.camera_of_query]
             cos, sin = self.ranges.compute_expected(ends, self.own, None, intrinsics, self.query_is_patch)
+        # A query's camera has its own center as origin: these three coordinates are 0, unrotated.
         ones = cos.new_ones(*cos.shape[:-1], 3)
         return _assemble_rotation((ones, torch.zeros_like(ones)), (cos, sin))
 

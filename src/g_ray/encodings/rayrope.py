@@ -96,9 +96,11 @@ class RayRoPE(Encoding):
         return like.new_tensor(directions + [float("inf")] * len(CORNERS))
 
     def _prepare(self, queries: Tokens, keys: Tokens) -> PerCamera:
+        # Keys are rotated again for every view that asks, so views without queries are left out.
         query_views = tuple(sorted({view for view, _ in queries.layout.find_runs() if view is not None}))
         query_cameras = queries.views.cam_from_world(type(self).__name__)[:, list(query_views), None]
         key_cameras = Pose(keys.views.cam_from_world(type(self).__name__)[:, None]).inverse()
+        # query_from_key, [batch, query view, key view]: only relative poses enter, whatever the world's frame.
         relative = Pose(query_cameras) @ key_cameras
         rays, device = self._cast_rays(keys), queries.device
         view_of_key = keys.layout.get_view_of_token(device).clamp(min=0)
@@ -134,6 +136,7 @@ class RayRoPE(Encoding):
         """Cast rays of unit length or, along z, of unit z, so that depth times ray is the point."""
         rays = tokens.rays(CORNERS)
         forward = rays.directions.new_tensor([0.0, 0.0, 1.0])
+        # Rays outside of the lens are not attended to, but must not make the rotations of a whole token NaN.
         directions = torch.where(rays.valid[..., None], rays.directions, forward)
         if self.along == "ray":
             return directions

@@ -20,6 +20,7 @@ def make_geometric_frequencies(
     count: int, scale: float = 1.0, base: float = 100.0, device: torch.device | str | None = None
 ) -> Float[Tensor, "{count}"]:
     """Make ω_k = α β^(−k/n), k = 0 … n−1, falling from the scale α (paper, eq:frequency)."""
+    # In float64 and rounded once: powers in float32 may differ between devices in the last digit.
     return scale * base ** (-torch.arange(count, dtype=torch.float64, device=device) / count)
 
 
@@ -81,6 +82,7 @@ class Rotary(Encoding):
             channels // (2 * self.blocks), self.scale, self.base, device=where.values.device
         )
         frequencies = torch.stack([round_to_period(bank, axis) for axis in where.axes]).to(where.values.dtype)
+        # values [batch token sample axis] · ω [axis n] → phases [batch token sample axis n]; blocks are (sample, axis).
         phases = self.sign * where.values[..., None] * frequencies
         phases = phases.flip(-2) if self.y_first else phases
         return Rotation.from_phases(phases.flatten(-3, -2)[:, None])
@@ -89,4 +91,5 @@ class Rotary(Encoding):
         query = self.compute_rotation(queries, self.head_dim)
         key = query if keys is queries else self.compute_rotation(keys, self.head_dim)
         prepared = Tokenwise(self.head_dim, queries.views.batch, queries.layout, keys.layout, query, key)
+        # E⁻¹ of the query meets E of the key, so values enter by their angle relative to the query (eq:output).
         return replace(prepared, value=key, output=query.inverse()) if self.rotate_values else prepared

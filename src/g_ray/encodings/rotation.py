@@ -68,7 +68,9 @@ class Rotation(TokenMap):
         return (self.cos, self.sin)
 
     def apply_plain(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
-        return torch.stack(_rotate(*self._split_halves(x), self), -2).flatten(-3)
+        return torch.stack(_rotate(*self._split_halves(x), self), -2).flatten(
+            -3
+        )  # [… block 2 pair] → [… dim]
 
     def apply_into(self, x: Float[Tensor, "*shape dim"], out: Float[Tensor, "*shape dim"]) -> None:
         first, second = self._split_halves(x)
@@ -82,6 +84,7 @@ class Rotation(TokenMap):
             self.sin.expand_as(first),
         )
         for a, b, top, bottom, cos, sin in zip(*(part.split(at_once, -3) for part in parts), strict=True):
+            # Products accumulate in the output: a temporary as large as the tokens would cost more than the arithmetic.
             torch.mul(a, cos, out=top)
             top.addcmul_(b, sin, value=-1)
             torch.mul(b, cos, out=bottom)
@@ -92,7 +95,7 @@ class Rotation(TokenMap):
         return torch.complex(self.cos, self.sin).flatten(-2)
 
     def _split_halves(self, x: Float[Tensor, "*shape dim"]) -> tuple[Tensor, Tensor]:
-        blocks = x.unflatten(-1, (self.cos.shape[-2], 2, self.cos.shape[-1]))
+        blocks = x.unflatten(-1, (self.cos.shape[-2], 2, self.cos.shape[-1]))  # [… dim] → [… block 2 pair]
         return blocks[..., 0, :], blocks[..., 1, :]
 
 

@@ -19,5 +19,6 @@ def compute_mean_distance(
     points: Float[Tensor, "*set view h w 3"], valid: Bool[Tensor, "*set view h w"], *, slack: float
 ) -> Float[Tensor, "*set"]:
     """Compute Σ ‖p‖ / (count + slack) over the valid pixels of all views of a set; 0 where there are none."""
+    # where, not a product with the mask: an invalid point may be NaN or infinite.
     distance = torch.where(valid, torch.linalg.vector_norm(points, dim=-1), 0)
     return distance.sum((-3, -2, -1)) / (valid.sum((-3, -2, -1)) + slack)

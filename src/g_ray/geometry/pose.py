@@ -45,11 +45,13 @@ class Pose:
         eye, target, down = _broadcast_vectors(eye, target, down)
         forward = torch.nn.functional.normalize(target - eye, dim=-1)
         right = torch.linalg.cross(down, forward)
+        # A camera that looks along `down` may roll freely about its axis: no choice of x would be better than another.
         if bool((torch.linalg.vector_norm(right, dim=-1) < 1e-6).any()):
             raise ValueError(
                 "Pose.look_at: the viewing direction is zero or parallel to `down`; pass another target or `down`"
             )
         right = torch.nn.functional.normalize(right, dim=-1)
+        # Columns are the camera's axes in the world, so that R maps the unit vectors of the camera to them.
         rotation = torch.stack([right, torch.linalg.cross(forward, right), forward], -1)
         return Pose.from_parts(rotation, eye)
 
@@ -130,6 +132,7 @@ class Pose:
             raise ValueError(
                 f"Pose: points of shape {tuple(points.shape)} do not start with the batch shape {self.batch_shape}"
             )
+        # Axes of size 1 go between batch and matrix, not in front: broadcasting would align the last axes otherwise.
         return part.reshape((*self.batch_shape, *(1,) * extra, *part.shape[part.ndim - part_dims :]))
 
 
@@ -171,4 +174,5 @@ def quaternion_from_rotation(rotation: Float[Tensor, "*batch 3 3"]) -> Float[Ten
     best = outer.diagonal(dim1=-2, dim2=-1).argmax(-1)
     row = outer.gather(-2, best[..., None, None].expand(*best.shape, 1, 4))[..., 0, :]
     quaternion = torch.nn.functional.normalize(row, dim=-1)
+    # q and −q are one rotation; a fixed sign makes a loss on quaternions well defined.
     return torch.where(quaternion[..., 3:] < 0, -quaternion, quaternion)

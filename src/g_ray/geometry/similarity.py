@@ -59,6 +59,7 @@ def fit_similarity(
     Two points, or points on a line, fix its scale and the residuals, but not the rotation about their line. Callers
     that need no more than these pass `min_points=2`.
     """
+    # Centering subtracts large numbers: points far from the origin (meters in a national grid) need float64.
     source, target = source.double(), target.double()
     weight = torch.ones_like(source[:, 0]) if weight is None else weight.double()
     if len(source) < min_points or not float(weight.sum()) > 0:
@@ -71,6 +72,7 @@ def fit_similarity(
     spread = (share * from_center.square()).sum()
     if not float(spread) > 1e-24:
         raise ValueError("all points coincide: they do not fix a scale")
+    # Covariance Σ w (q − q̄)(p − p̄)ᵀ = U S Vᵀ; then R = U diag(1, 1, det UVᵀ) Vᵀ and s = tr(S diag(…)) / var(p).
     left, size, right = torch.linalg.svd((share * from_goal).mT @ from_center)
     flip = torch.ones_like(size)
     flip[2] = torch.linalg.det(left @ right).sign()  # the best rotation, not a reflection
@@ -118,4 +120,5 @@ def _compute_spread(pose: Pose) -> float:
 def _compute_axis_tips(pose: Pose, length: float) -> Float[Tensor, "n 3"]:
     axes = pose.rotation.double().mT * length
     centers = pose.translation.double()[:, None]
+    # Both ends of each axis, so that the mean of a camera's seven points is its center.
     return torch.cat([centers, centers + axes, centers - axes], 1).flatten(0, 1)

@@ -67,6 +67,7 @@ class Aggregator(nn.Module):
         for index in range(max(taps) + 1):
             options = {"recompute": self.recompute, "key_mask": key_mask}
             x = run_part(self.frame_blocks[index], x, inside, windows=windows, **options)
+            # A tap holds both stages: detail from inside the view, and what it learned from the others.
             seen = x
             x = run_part(self.global_blocks[index], x, across, query_chunk=query_chunk, **options)
             if index in taps:
@@ -82,6 +83,7 @@ class Aggregator(nn.Module):
         special = torch.cat([self.camera_token, self.register_token], 2).to(patches[0].dtype)
         parts = []
         for view, features in enumerate(patches):
+            # Special tokens 0 belong to the first view, 1 to all others.
             parts += [special[:, min(view, 1)].expand(len(features), -1, -1), features]
         return torch.cat(parts, 1)
 

@@ -128,6 +128,7 @@ class Fusion(nn.Module):
         self, levels: Sequence[Float[Tensor, "image _ _ _"]], size: tuple[int, int]
     ) -> Float[Tensor, "image raw h w"]:
         thin = [getattr(self, f"layer{level}_rn")(maps) for level, maps in enumerate(levels, 1)]
+        # Each level is enlarged to the next finer one's own size: odd sizes would not meet by doubling.
         sizes = [(2 * thin[0].shape[-2], 2 * thin[0].shape[-1]), *(maps.shape[-2:] for maps in thin[:-1])]
         x = self.get_submodule(f"refinenet{len(thin)}")(thin[-1], None, sizes[-1])
         for level in range(len(thin) - 1, 0, -1):

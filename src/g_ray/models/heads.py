@@ -109,6 +109,7 @@ class Pointmap:
         cls, raw: Float[Tensor, "*image h w raw"], activate: Callable[[Tensor], Tensor]
     ) -> "Pointmap":
         """Pass all channels but the last through an activation; confidence 1 + e^c from the last."""
+        # At least 1, as VGGT and DUSt3R: the logarithm in the loss then cannot reward confidences near 0.
         return cls(activate(raw[..., :-1]), 1 + raw[..., -1].exp())
 
 
@@ -128,6 +129,7 @@ class LinearPointHead(nn.Module):
     def forward(self, features: Float[Tensor, "image patch dim"], rows: int, columns: int) -> Pointmap:
         with disable_autocast(features):
             raw = self.pixels(self.norm(features.to(self.norm.weight.dtype)))
+            # [image (4 p p) rows columns] → [image 4 (rows p) (columns p)]; pixel (i, j) is number c p² + i p + j.
             maps = F.pixel_shuffle(raw.mT.unflatten(-1, (rows, columns)), self.patch)
             return Pointmap.from_raw(maps.movedim(1, -1), self.activate)
 

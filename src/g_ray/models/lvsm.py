@@ -97,7 +97,8 @@ class LVSM(nn.Module):
         x = self.blocks[-1](x, here, mask, slice(context_tokens.shape[1], None))
         rgb = self.pixels(self.output_norm(x)).sigmoid()
         patch, rows = self.config.patch, tokens.views.cameras[target].height // self.config.patch
-        return join_patches(rgb, patch, rows).movedim(-1, 1)
+        # Contiguous: convolutions (LPIPS in the loss) round differently if the channels lie last in memory.
+        return join_patches(rgb, patch, rows).movedim(-1, 1).contiguous()
 
     def _make_ray_patches(
         self, views: Views, indices: Sequence[int], like: Tensor

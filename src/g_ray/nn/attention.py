@@ -31,6 +31,7 @@ def attention(
     _check(q, k, v, key_mask, query_chunk)
     if position is not None:
         _check_position(q, k, position)
+    # Before the encoding, which rotates in float32 but returns the tokens' dtype: the kernel then gets bf16.
     q, k, v = _cast_for_autocast(q), _cast_for_autocast(k), _cast_for_autocast(v)
     bias = sdpa.mask_to_bias(key_mask, q)
     if position is None:
@@ -43,6 +44,7 @@ def attention(
         raise ValueError(
             "windows: keys that look different from every camera (RayRoPE) attend everywhere only"
         )
+    # The operator that saves memory has no gradient for cameras, and Inductor cannot trace it.
     if torch.compiler.is_compiling() or any(part.requires_grad for part in position.get_camera_tensors()):
         return attend_per_camera(q, k, v, position, bias, query_chunk)
     return PerCameraAttention.apply(q, k, v, *position.get_depth_ends(), position, bias, query_chunk)  # pyright: ignore

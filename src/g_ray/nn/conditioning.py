@@ -67,6 +67,7 @@ class RayChannels(nn.Module):
                 channels = CONDITIONINGS[self.name](rays)
             else:
                 channels = CONDITIONINGS[self.name](rays, self._get_pose(views, index).to(rays.dtype))
+        # Cameras return finite rays where they are not valid, so a product with the mask is safe.
         return channels * rays.valid[..., None]
 
     def _get_pose(self, views: Views, index: int) -> Pose:

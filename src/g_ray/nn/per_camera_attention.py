@@ -32,6 +32,7 @@ class DepthPredictor(nn.Module):
         self.linear = nn.Linear(dim, 2)
         with torch.no_grad():
             self.linear.weight.zero_()
+            # Depths start as the interval e^∓3, nearly the whole range: rotations by depth fade in as it narrows.
             self.linear.bias.copy_(torch.tensor([0.0, 3.0]))
 
     def forward(self, x: Float[Tensor, "batch token dim"]) -> Float[Tensor, "batch token 2"]:
@@ -102,6 +103,7 @@ class PerCameraAttention(torch.autograd.Function):
             straight = _complex_from_halves(grad)
             turn.add_gradient(torch.mul(straight.conj(), _complex_from_adjacent(out)))
             grad = _adjacent_from_complex(straight * turn.value, q.dtype)
+        # The same products as in forward, so that the saved log-sum-exps fit to the last bit.
         rotated = _adjacent_from_complex(queries * turn.value, q.dtype)
         rotated_grad, key_ends_grad = torch.empty_like(rotated), torch.zeros_like(key_ends)
         keys, values = _RotatedTokens(k, rotate=True), _RotatedTokens(v, rotate=position.rotate_values)

@@ -13,6 +13,7 @@ def mask_to_bias(key_mask: Bool[Tensor, "batch key"] | None, like: Tensor) -> Te
     """Turn a mask of keys to attend to into what is added to the scores: [batch 1 1 key]."""
     if key_mask is None:
         return None
+    # Added to the scores: e^−∞ = 0. The fused kernels below take it in the tokens' dtype.
     return torch.zeros_like(key_mask, dtype=like.dtype).masked_fill(~key_mask, float("-inf"))[:, None, None]
 
 
@@ -34,6 +35,7 @@ def attend_within(
 ) -> Tensor:
     """Attend inside each of some consecutive windows that fill the sequence; equal ones are one call."""
     count, length = len(windows), windows[0].stop
+    # One call with a larger batch beats a call per window: views of one size are the usual case.
     if q.shape[-2] == count * length and all(window.stop - window.start == length for window in windows):
         folded = [_fold_windows(part, count, -2) for part in (q, k, v)]
         spread = None if bias is None else _fold_windows(bias.expand(len(q), -1, -1, -1), count, -1)

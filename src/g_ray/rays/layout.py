@@ -92,6 +92,7 @@ class Layout:
         device: torch.device | str | None = None,
     ) -> Float[Tensor, "token sample 2"]:
         """Compute (column, row) of every sample in patches or, `normalized`, u/W − ½, v/H − ½; 0 for special tokens."""
+        # float64 until the camera's dtype is known: column + 0.5 over the width rounds differently in float32.
         corner = torch.tensor(offsets, dtype=torch.float64, device=device)
         parts = []
         for segment in self.segments:
@@ -103,7 +104,9 @@ class Layout:
                 torch.arange(segment.columns, device=device),
                 indexing="ij",
             )
-            samples = torch.stack([columns, rows], -1).reshape(-1, 1, 2) + corner
+            samples = (
+                torch.stack([columns, rows], -1).reshape(-1, 1, 2) + corner
+            )  # [patch sample 2], row-major
             if normalized:
                 samples = samples / samples.new_tensor([segment.columns, segment.rows]) - 0.5
             parts.append(samples)

@@ -47,6 +47,7 @@ def resample_image(
         return image  # the weights would be those of the identity
     across = compute_resampling_weights(columns, width, left, right).to(image)
     down = compute_resampling_weights(rows, height, top, bottom).to(image)
+    # Separable: one matrix product per axis.
     return down @ image @ across.mT
 
 
@@ -62,6 +63,7 @@ def compute_resampling_weights(
     step = (stop - start) / target
     target_centers = start + (torch.arange(target, dtype=torch.float64) + 0.5) * step
     source_centers = torch.arange(source, dtype=torch.float64) + 0.5
+    # Enlarging (step < 1) interpolates between neighbors; shrinking averages over all that a target pixel covers.
     reach = max(1.0, step)
     triangle = (1 - (source_centers - target_centers[:, None]).abs() / reach).clamp(min=0)
     return triangle / triangle.sum(1, keepdim=True)

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
+from g_ray.cameras.parameters import checks_enabled
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.precision import disable_autocast
 from g_ray.rays.layout import Layout, Segment
@@ -60,6 +61,8 @@ class Views:
                     "poses must be [view] or [batch, view], one per camera"
                 )
             sizes |= set(shape[:-1])
+            if checks_enabled() and not bool(self.poses.world_from_cam.isfinite().all()):
+                raise ValueError("a pose has numbers that are not finite: give every view a rigid 4×4 matrix")
         if len(sizes - {1}) > 1:
             raise ValueError(
                 f"cameras and poses have different batch sizes {sorted(sizes)}: make them equal or 1"
@@ -104,6 +107,7 @@ class Views:
         dtypes = [camera.dtype for camera in self.cameras] + (
             [] if self.poses is None else [self.poses.dtype]
         )
+        # Starting from float32: cameras in half precision (a network cast as a whole) must not round their rays.
         return reduce(torch.promote_types, dtypes, torch.float32)
 
     def cam_from_world(self, encoding_name: str) -> Float[Tensor, "batch view 4 4"]:
@@ -135,6 +139,7 @@ class Views:
             grid = Layout((Segment(view, rows, columns),))
             patches = grid.compute_grid_positions(samples, normalized=True, device=camera.device)
             size = patches.new_tensor([camera.width, camera.height])
+            # From u/W − ½ to pixels with a corner origin: patch i of p pixels has its center at p·i + p/2.
             pixels = ((patches + 0.5) * size).to(camera.dtype).expand(*camera.batch_shape, -1, -1, -1)
             return RayMap(*camera.unproject(pixels))
 
@@ -236,6 +241,7 @@ def _compute_grid(camera: Camera, patch: int | tuple[int, int], view: int) -> tu
 def _normalize_intrinsics(camera: Camera) -> Float[Tensor, "*batch 3 3"]:
     matrix = camera.central_intrinsics()
     normalized = torch.zeros_like(matrix)
+    # In units of the image, as PRoPE's and RayRoPE's code takes K: the same numbers at any resolution.
     normalized[..., 0, 0] = matrix[..., 0, 0] / camera.width
     normalized[..., 1, 1] = matrix[..., 1, 1] / camera.height
     normalized[..., 0, 2] = matrix[..., 0, 2] / camera.width - 0.5
