@@ -37,6 +37,7 @@ from g_ray.stereo import (
     estimate_depths,
     fuse_points,
 )
+from g_ray.stereo.expected_error import ASSUMED_NOISE_PX
 from g_ray.stereo.sweep import BAND, MAX_HYPOTHESES
 
 # CPU seconds and bytes, measured on photographs of several sizes (docs: benchmarks).
@@ -413,10 +414,11 @@ def _measure_uncertainty(
     for index, view in zip(placed, views, strict=True):
         own = errors[sparse.tracks.view == index]
         known = own if len(own) >= MIN_FEATURES else errors
-        typical = float(known.median()) if len(known) else 1.0
-        noise.append(
-            typical * max(view.size) / max(sparse.cameras[index].width, sparse.cameras[index].height)
-        )
+        if not len(known):
+            noise.append(ASSUMED_NOISE_PX)
+            continue
+        scale = max(view.size) / max(sparse.cameras[index].width, sparse.cameras[index].height)
+        noise.append(float(known.median()) * scale)
     if not len(sparse.points):
         return Uncertainty(noise)
     return Uncertainty(noise, sample_poses(sparse, options, keeps_poses)[:, list(placed)])

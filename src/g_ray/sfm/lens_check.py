@@ -41,6 +41,7 @@ FREE = {
     "RADIAL": (0, 0, 1, 2, 3, 4),
 }
 """Models that become OPENCV, and which of their parameters its first ones are: distortion may be what is missing."""
+EVERYTHING = ("focal_length", "principal_point", "extra_params")
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,11 @@ def check_lenses(scene: SparseScene, options: SfMOptions) -> LensCheck | None:
     held = choose_held_out(len(chosen.points), 0.2, options.seed)
     if any(model is None for model in models) or int(held.sum()) < MIN_HELD_OUT:
         return None
-    fixed, free = (_adjust(chosen, models, held, is_free) for is_free in (False, True))
+    fixed = _adjust(chosen, models, held, ())
+    try:
+        free = _adjust(chosen, models, held, EVERYTHING)
+    except ValueError:  # few points at the rim let the distortion fold back
+        free = _adjust(chosen, models, held, EVERYTHING[:2])
     given_px, free_px = (_measure(part, held, options) for part in (fixed, free))
     changes = [measure_change(scene.cameras[index], free.cameras[index]) for index in scene.registered]
     most = scene.registered[int(np.argmax(changes))]
@@ -133,13 +138,14 @@ def _thin(scene: SparseScene, options: SfMOptions) -> SparseScene:
 
 
 def _adjust(
-    scene: SparseScene, models: Sequence[Any], held: Bool[Tensor, "point"], free: bool
+    scene: SparseScene, models: Sequence[Any], held: Bool[Tensor, "point"], free: Sequence[str]
 ) -> SparseScene:
-    """Adjust poses and the points that are not held out, and the lenses if these are free."""
+    """Adjust poses and the points that are not held out, and what is free of the lenses."""
     pycolmap = import_pycolmap()
     model = _build_model(pycolmap, scene, models, held)
     options = pycolmap.BundleAdjustmentOptions()
-    options.refine_focal_length = options.refine_principal_point = options.refine_extra_params = free
+    for part in EVERYTHING:
+        setattr(options, f"refine_{part}", part in free)
     options.print_summary = False
     config = pycolmap.BundleAdjustmentConfig()
     for number in model.images:
@@ -192,6 +198,8 @@ def _build_model(
         for place, point in enumerate(scene.tracks.point[rows].tolist()):
             seen.setdefault(point, []).append((index + 1, place))
     for point, elements in seen.items():
+        if len(elements) < 2:
+            continue  # says nothing about lenses, and COLMAP refuses it
         track = pycolmap.Track([pycolmap.TrackElement(*element) for element in elements])
         model.add_point3D(scene.points[point].numpy(), track, np.zeros(3, np.uint8))
     return model

@@ -22,12 +22,14 @@ from g_ray.stereo.warp import Trajectories, accelerate
 
 MAX_REPROJECTION_PX = 1.5
 """Largest reprojection error of two depths that agree."""
+MAX_TOLERANCE = 0.2
+"""Largest relative difference of two depths that agree, however little parallax there is."""
 CONFIRMATIONS = 2
 """Views that have to agree with a candidate: where texture is weak, or repeats, one may do so by chance."""
 SHARE_LOGIT, NO_SHARE_LOGIT = 3.3, -1.6
 """How the log-odds of a depth change with the share of agreeing views among those that see its point."""
-DOUBTFUL_ERROR = 0.05
-"""Expected error that halves the confidence."""
+DOUBTFUL_SHARE = 0.25
+"""Expected error that halves the confidence, as a share of the largest one that is kept."""
 
 
 def check_consistency(
@@ -40,10 +42,11 @@ def check_consistency(
 ) -> list[DepthMap]:
     """Drop depths that fewer than `options.min_views` neighbors agree with, candidates that fewer than two do.
 
-    A neighbor agrees if the point of a pixel falls onto one of its pixels whose own depth is the point's distance up
-    to `options.max_depth_error`, relatively, and whose own point falls back within `max_reprojection_px`. Depths that
-    hold get the error to expect of them (`g_ray.stereo.expected_error`); where that is above
-    `options.max_expected_error` the views agree, but cannot know: these are dropped, too.
+    A neighbor agrees if the point of a pixel falls onto one of its pixels whose own depth is close to the point's
+    distance, and whose own point falls back within `max_reprojection_px`. Close means `options.max_depth_error`,
+    relatively, or, but not for candidates, what one pixel is worth at the widest triangulation angle that the
+    neighbors offer. Depths that hold get the error to expect of them (`g_ray.stereo.expected_error`); where that is
+    above `options.max_expected_error` the views agree, but cannot know: these are dropped, too.
     """
     if not len(views) == len(depths) == len(neighbors):
         raise ValueError(
@@ -79,14 +82,20 @@ def _check_view(
 ) -> DepthMap:
     """Return the depths of a view that hold, of depth maps that include their candidates."""
     view, depth = views[index], depths[index]
-    agreeing, seeing = (torch.zeros_like(depth.ray_depth) for _ in range(2))
+    agreeing, seeing, strictly = (torch.zeros_like(depth.ray_depth) for _ in range(3))
     error = torch.ones_like(depth.ray_depth)
     if neighbors:
         rays = view.camera.to(torch.float32).unproject_grid()[0]
         meetings = [_Meeting.of(view, rays, depth, views[j], depths[j]) for j in neighbors]
-        agree = [meeting.find_agreeing(options.max_depth_error, max_reprojection_px) for meeting in meetings]
+        widest = torch.stack([meeting.sine for meeting in meetings]).amax(0)
+        # At disparities of a few pixels one pixel is worth more than `max_depth_error`.
+        most = max(options.max_depth_error, min(options.max_expected_error, MAX_TOLERANCE))
+        loose = (measure_pixel_angles(rays) / widest.clamp_min(1e-6)).clamp(options.max_depth_error, most)
+        exact = torch.full_like(loose, options.max_depth_error)
+        agree = [meeting.find_agreeing(loose, max_reprojection_px) for meeting in meetings]
         for meeting, agrees in zip(meetings, agree, strict=True):
             agreeing += agrees
+            strictly += meeting.find_agreeing(exact, max_reprojection_px)
             seeing += meeting.in_frame
         inverse = torch.where(depth.valid, 1 / depth.ray_depth.clamp_min(1e-12), 0.0)
         sources = [
@@ -100,12 +109,13 @@ def _check_view(
             for j, meeting in zip(neighbors, meetings, strict=True)
         ]
         error = combine_errors(sources, agree, depth.confidence)
-    confirmed = agreeing >= max(options.min_views, CONFIRMATIONS)
+    confirmed = strictly >= max(options.min_views, CONFIRMATIONS)
     held = supported & (agreeing >= min(options.min_views, max(1, len(neighbors))))
     valid = depth.valid & (held | confirmed) & (error <= options.max_expected_error)
     share = agreeing / seeing.clamp_min(1)
+    doubtful = DOUBTFUL_SHARE * options.max_expected_error
     odds = torch.logit(depth.confidence, 1e-6) + SHARE_LOGIT * share + NO_SHARE_LOGIT
-    confidence = torch.sigmoid(odds) / (1 + (error / DOUBTFUL_ERROR).square())
+    confidence = torch.sigmoid(odds) / (1 + (error / doubtful).square())
     parts = (torch.where(valid, part, 0.0) for part in (depth.ray_depth, confidence, error))
     ray_depth, confidence, error = parts
     return DepthMap(ray_depth, confidence, valid, expected_error=error)
@@ -118,6 +128,7 @@ class _Meeting:
     in_frame: Bool[Tensor, "h w"]
     known: Bool[Tensor, "h w"]  # in the frame, and the other view has a depth there
     ways: Trajectories
+    sine: Float[Tensor, "h w"]  # of the triangulation angle
     pixel_angle: Float[Tensor, "h w"]  # of the other view, where the point falls
     difference: Float[Tensor, "h w"]  # of both distances, relative
     return_px: Float[Tensor, "h w"]
@@ -134,14 +145,15 @@ class _Meeting:
         # The other camera sees the point along q, at the distance |q| / ρ.
         q = ways.bearings + inverse[..., None] * ways.shift
         length = q.norm(dim=-1)
+        sine = torch.linalg.cross(q, ways.bearings).norm(dim=-1) / length.clamp_min(1e-12)
         angles = measure_pixel_angles(other.camera.to(torch.float32).unproject_grid()[0])
         expected = length * depth.ray_depth
         difference = (distance - expected).abs() / expected.clamp_min(1e-12)
         return_px = _measure_return(ways, q / length[..., None].clamp_min(1e-12), distance, rays)
         known = seen & theirs.valid[row, column]
-        return _Meeting(seen, known, ways, angles[row, column], difference, return_px)
+        return _Meeting(seen, known, ways, sine * seen, angles[row, column], difference, return_px)
 
-    def find_agreeing(self, tolerance: float, reprojection_px: float) -> Bool[Tensor, "h w"]:
+    def find_agreeing(self, tolerance: Float[Tensor, "h w"], reprojection_px: float) -> Bool[Tensor, "h w"]:
         return self.known & (self.difference <= tolerance) & (self.return_px <= reprojection_px)
 
 

@@ -76,7 +76,8 @@ class ViewPictures:
     photo: str
     depth: str
     confidence: str
-    error: str
+    error: str | None
+    """None: the expected error is not known."""
 
 
 def make_view_pictures(
@@ -86,21 +87,23 @@ def make_view_pictures(
     photo = (255 * _read_small(reconstruction, view).movedim(0, -1).numpy()).round().astype(np.uint8)
     depth, confidence, valid = (x.numpy(force=True) for x in (view.ray_depth, view.confidence, view.valid))
     filled = np.zeros_like(valid) if view.filled is None else view.filled.numpy(force=True)
-    error = np.zeros_like(depth) if view.expected_error is None else view.expected_error.numpy(force=True)
+    error = None if view.expected_error is None else view.expected_error.numpy(force=True)
     side = SIDE
     while True:
         width, height = _compute_size(photo.shape[1], photo.shape[0], side)
         rows, columns = _sample_indices(depth.shape[0], height), _sample_indices(depth.shape[1], width)
         at = np.ix_(rows, columns)
-        pictures = (
+        pictures = [
             np.asarray(Image.fromarray(photo).resize((width, height), Image.Resampling.BOX)),
             _color_map(scales.scale_depth(depth[at]), valid[at], filled[at]),
             _color_map(scales.scale_confidence(confidence[at]), valid[at], filled[at]),
-            _color_map(_scale_error(error[at]), valid[at] & (error[at] > 0), filled[at]),
-        )
+        ]
+        if error is not None:
+            pictures.append(_color_map(_scale_error(error[at]), valid[at] & (error[at] > 0), filled[at]))
         encoded = [_encode(picture) for picture in pictures]
         if sum(map(len, encoded)) <= budget or side <= MIN_SIDE:
-            return ViewPictures(width, height, *encoded)
+            first, second, third, *rest = encoded
+            return ViewPictures(width, height, first, second, third, rest[0] if rest else None)
         side = max(MIN_SIDE, int(side * 0.75))
 
 
@@ -175,6 +178,7 @@ def write_report(reconstruction: Reconstruction, cloud: PointCloud) -> Path:
         verdict=_format_verdict(reconstruction.quality),
         facts=_format_facts(reconstruction, cameras, cloud),
         cards="\n".join(_iterate_cards(reconstruction, cameras, scales)),
+        error_button=_format_error_button(reconstruction),
         filled=_format_filled_legend(reconstruction),
         near=_format_value(scales.near),
         far=_format_value(scales.far),
@@ -282,6 +286,13 @@ def _format_filled_legend(reconstruction: Reconstruction) -> str:
     return '<span class="filled"><i></i> hatched: filled in, not measured</span>'
 
 
+def _format_error_button(reconstruction: Reconstruction) -> str:
+    """Format the button that shows expected errors, if any view has them."""
+    if all(view.expected_error is None for view in reconstruction.views):
+        return ""
+    return '<button type="button" data-show="error" aria-pressed="false">Expected error</button>'
+
+
 def _format_facts(reconstruction: Reconstruction, cameras: Sequence[View], cloud: PointCloud) -> str:
     models = Counter(view.camera.NAME for view in cameras)
     widest = max(float(view.camera.fov().diagonal_deg) for view in cameras)
@@ -320,6 +331,7 @@ def _format_card(number: int, view: View, pictures: ViewPictures | None) -> str:
                 ("sure", pictures.confidence, "Confidence"),
                 ("error", pictures.error, "Expected error"),
             )
+            if uri is not None
         )
     color = CAMERA_COLORS[number % len(CAMERA_COLORS)]
     return (

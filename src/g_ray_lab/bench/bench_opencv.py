@@ -274,6 +274,7 @@ def match_with_sweep(pair: RectifiedPair) -> tuple[Float[Tensor, "h w"], DepthMa
         min_score=-1.0,
         min_support=-1.0,
         min_views=0,
+        max_expected_error=math.inf,  # disparities are compared, whatever depth they are worth
     )
     views = pair.make_views()
     depth = estimate_depths(views, None, options)[0]

@@ -87,7 +87,7 @@ def test_agreement_of_a_network_with_itself_is_no_confirmation():
     assert "confirm" not in said
 
 
-@pytest.mark.parametrize(("checked", "grade"), [(True, "good"), (False, "partial")])
+@pytest.mark.parametrize(("checked", "grade"), [(True, "good"), (False, "poor")])
 def test_only_depth_that_was_checked_with_the_pictures_counts(checked, grade):
     """Same views and tracks; the sweep's share of depths makes the difference, not the model's own agreement."""
     views = make_views()

@@ -47,7 +47,7 @@ def make_tracks(
     frames = arrange_frames(scene)
     everything = torch.ones(len(points), dtype=torch.bool)
     return adjust_scene(
-        scene, make_scene_problem(scene, OPTIONS, frames), frames, OPTIONS, everything, loss_factor=5
+        scene, make_scene_problem(scene, OPTIONS, frames), frames, OPTIONS, everything, loss_factor=5.0
     )
 
 
@@ -77,8 +77,13 @@ def test_a_wrong_lens_is_found_and_the_better_one_named(wrong):
 
 def test_a_lens_without_a_model_in_colmap_and_few_tracks_are_not_checked():
     scene = make_tracks()
-    few = replace(scene, tracks=scene.tracks.select(scene.tracks.point < 20), points=scene.points[:20])
-    assert check_lenses(replace(few, colors=scene.colors[:20]), OPTIONS) is None
+    few = replace(
+        scene,
+        tracks=scene.tracks.select(scene.tracks.point < 20),
+        points=scene.points[:20],
+        colors=scene.colors[:20],
+    )
+    assert check_lenses(few, OPTIONS) is None
 
 
 def measure_depth_spread(scene, poses):

@@ -1,5 +1,6 @@
 """Agreement of depth maps, and the points fused from them."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -61,11 +62,17 @@ def test_candidates_need_two_views():
 def test_any_lens_and_confidence():
     views, depths = make_scene([make_lens(kind, 64) for kind in ("pinhole", "fisheye", "panorama")], step=0.1)
     maps = [truthful(depth) for depth in depths]
-    checked = check_consistency(views, maps, [[1, 2], [0, 2], [0, 1]], StereoOptions(max_depth_error=0.05))
-    for map_ in checked:
+    neighbors = [[1, 2], [0, 2], [0, 1]]
+    # A step of 0.1 m is little parallax for pixels of 5°.
+    options = StereoOptions(max_depth_error=0.05, max_expected_error=math.inf)
+    checked = check_consistency(views, maps, neighbors, options)
+    known = check_consistency(views, maps, neighbors, replace(options, max_expected_error=0.1))
+    for map_, sure in zip(checked, known, strict=True):
         assert map_.valid.float().mean() > 0.4
         assert map_.confidence[map_.valid].min() > 0.3 and map_.confidence.max() <= 1
-    assert checked[0].confidence.max() > 0.9
+        assert (sure.expected_error <= 0.1).all() and (map_.valid | ~sure.valid).all()
+        assert (sure.confidence <= map_.confidence).all()
+    assert checked[0].confidence.max() > 0.9 and 0 < known[0].valid.sum() < 0.9 * checked[0].valid.sum()
 
 
 def test_lonely_views_are_dropped_and_lists_are_checked():
