@@ -195,6 +195,9 @@ GOLDEN_TABLES: dict[str, GoldenTable] = {
     "recon-homogeneous": make_table(
         "recon-homogeneous", "--models standing network --limit 1", expensive=True
     ),
+    "recon-qualitative": make_table(
+        "recon-qualitative", "--models standing network --views 4", expensive=True
+    ),
     "fov-stress": make_table("fov-stress", f"--models standing {GRAY_AND_ROPE}", TRAIN_TWO, expensive=True),
     "resolution": make_table("resolution", f"--models standing {GRAY_AND_ROPE}", TRAIN_TWO, expensive=True),
     "real-small": make_table(

@@ -14,7 +14,13 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LAB = tomllib.loads((ROOT / "packaging" / "lab" / "pyproject.toml").read_text())["project"]
 LIBRARY = ("geometry", "cameras", "rays", "coordinates.py", "encodings", "nn")
 OWN = {"g_ray", "g_ray_lab", "g_ray_weights"}
-IMPORT_NAMES = {"PIL": "pillow", "cv2": "opencv-python-headless", "google": "protobuf", "yaml": "pyyaml"}
+IMPORT_NAMES = {
+    "PIL": "pillow",
+    "cv2": "opencv-python-headless",
+    "google": "protobuf",
+    "pillow_heif": "pillow-heif",
+    "yaml": "pyyaml",
+}
 
 
 def names(requirements: list[str]) -> set[str]:
@@ -39,7 +45,8 @@ def test_the_library_needs_its_dependencies_and_nothing_else():
 
 def declared_by_the_tool() -> set[str]:
     extras = PROJECT["optional-dependencies"]
-    return names(PROJECT["dependencies"]).union(*(names(extras[n]) for n in ("tool", "view", "depth", "hub")))
+    chosen = ("tool", "view", "depth", "heif", "hub")
+    return names(PROJECT["dependencies"]).union(*(names(extras[name]) for name in chosen))
 
 
 def test_the_packages_import_only_what_they_declare():

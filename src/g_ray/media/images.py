@@ -5,6 +5,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -154,8 +155,7 @@ def open_photo(path: Path) -> Iterator[Image.Image]:
         kind = "a folder" if path.is_dir() else "a pipe or a device"
         raise OSError(f"{path}: {kind}, not an image file")
     try:
-        if path.suffix.lower() in HEIF_SUFFIXES:
-            _register_heif()
+        _register_heif()
         # As an open file: of a path Pillow maps the memory, and scrambles 16-bit TIFF that it has to turn.
         with path.open("rb") as file, Image.open(file, formats=FORMATS) as image:
             yield image
@@ -178,8 +178,9 @@ def open_photo(path: Path) -> Iterator[Image.Image]:
         ) from None
 
 
+@cache
 def _register_heif() -> None:
-    """Let Pillow read HEIC, if pillow-heif is installed."""
+    """Let Pillow read HEIC, if pillow-heif is installed; phones also store it under names that end in .jpg."""
     if "HEIF" in FORMATS:
         import pillow_heif
 

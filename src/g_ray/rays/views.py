@@ -61,7 +61,9 @@ class Views:
                     "poses must be [view] or [batch, view], one per camera"
                 )
             sizes |= set(shape[:-1])
-            if checks_enabled() and not bool(self.poses.world_from_cam.isfinite().all()):
+            matrices = self.poses.world_from_cam
+            # A tensor on the meta device has a shape and no values.
+            if checks_enabled() and not matrices.is_meta and not bool(matrices.isfinite().all()):
                 raise ValueError("a pose has numbers that are not finite: give every view a rigid 4×4 matrix")
         if len(sizes - {1}) > 1:
             raise ValueError(

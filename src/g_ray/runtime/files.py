@@ -10,6 +10,8 @@ from typing import Any
 
 SCRATCH = ".g-ray-"
 """How names of files begin that are being written."""
+KEPT_ENDING = 32
+"""Characters of a file's name at the end of its scratch name: all of a name of 255 bytes would make that too long."""
 
 
 @contextmanager
@@ -20,7 +22,9 @@ def atomic_path(path: Path) -> Iterator[Path]:
     like `path`, for writers that choose a format by the suffix.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=SCRATCH, suffix=f".{path.name}")
+    descriptor, name = tempfile.mkstemp(
+        dir=path.parent, prefix=SCRATCH, suffix=f".{path.name[-KEPT_ENDING:]}"
+    )
     os.close(descriptor)
     scratch = Path(name)
     try:

@@ -59,6 +59,8 @@ def test_heic_is_read_and_explained_where_it_cannot_be(tmp_path, monkeypatch):
     (photo,) = find_photos([str(tmp_path)])
     assert (photo.width, photo.height) == (64, 48)
     image = read_photo(tmp_path / "a.heic")
+    (tmp_path / "renamed.jpg").write_bytes((tmp_path / "a.heic").read_bytes())
+    assert torch.equal(read_photo(tmp_path / "renamed.jpg"), image)
     assert torch.allclose(image.mean((1, 2)), torch.tensor([200.0, 60, 20]) / 255, atol=0.02)
     # As if the package were not there.
     monkeypatch.setattr(images, "FORMATS", tuple(name for name in images.FORMATS if name != "HEIF"))

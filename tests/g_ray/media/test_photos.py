@@ -196,17 +196,28 @@ def test_a_frame_and_a_photo_of_one_name(tmp_path, film):
 
 def test_photographs_and_videos_that_are_left_out_of_a_folder_are_named(tmp_path, shoot):
     folder = shoot("a.png").parent
-    for name in ("b.HEIC", "c.dng", "film.mp4", "notes.txt"):
+    for name in ("b.JXL", "c.dng", "film.mp4", "notes.txt"):
         (folder / name).write_bytes(b"no image")
     notes = []
     assert names(find_photos([folder], note=notes.append)) == ["a.png"]
     assert (
-        len(notes) == 2 and "b.HEIC, c.dng: convert them" in notes[0] and "film.mp4: give videos" in notes[1]
+        len(notes) == 2 and "b.JXL, c.dng: convert them" in notes[0] and "film.mp4: give videos" in notes[1]
     )
-    with pytest.raises(OSError, match=r"b\.HEIC: cannot be read as an image of JPEG, .*; convert it"):
-        find_photos([folder / "b.HEIC"])
+    with pytest.raises(OSError, match=r"b\.JXL: cannot be read as an image of JPEG, .*; convert it"):
+        find_photos([folder / "b.JXL"])
     (folder / "a.png").unlink()
-    with pytest.raises(ValueError, match=r"no images in this folder; convert b\.HEIC and others"):
+    with pytest.raises(ValueError, match=r"no images in this folder; convert b\.JXL and others"):
+        find_photos([folder])
+
+
+@pytest.mark.parametrize("name", ["b.HEIC", "b.jpg"])
+def test_a_damaged_photograph_in_a_folder_is_refused(shoot, name):
+    """It is meant to be used: to go on without it would hide the loss."""
+    folder = shoot("a.png").parent
+    (folder / name).write_bytes(b"no image")
+    with pytest.raises(
+        OSError, match=rf"{name}: cannot be read as an image of JPEG, .*; convert it, or leave it out"
+    ):
         find_photos([folder])
 
 

@@ -26,6 +26,16 @@ def test_a_failure_keeps_the_old_file_and_leaves_no_scratch(tmp_path):
     assert [child.name for child in tmp_path.iterdir()] == ["a.txt"]
 
 
+@pytest.mark.parametrize("letter", ["x", "é", "𝑥"])
+def test_the_longest_name(tmp_path, letter):
+    """A name may have 255 bytes; a scratch name that contained it would have more."""
+    name = letter * ((255 - len(".png")) // len(letter.encode())) + ".png"
+    with atomic_path(tmp_path / name) as scratch:
+        assert scratch.suffix == ".png"
+        scratch.write_bytes(b"x")
+    assert [child.name for child in tmp_path.iterdir()] == [name]
+
+
 def test_suffix_and_rights(tmp_path):
     path = tmp_path / "a.npz"
     with atomic_path(path) as scratch:

@@ -61,8 +61,13 @@ def test_nested_archives_of_7scenes(miniature_root, tmp_path):
     (inner / "TestSplit.txt").write_text("sequence3\n")
     zip_folder(inner, download / "chess.zip", "chess/")
     prepared = prepare_dataset("7scenes", download, tmp_path / "out", QUIET)
-    assert [check.scene for check in prepared.checks] == ["chess/seq-03"]
-    assert set(prepared.indices) == {"7scenes-sparse", "7scenes-dense"}
+    readers = ("7scenes", "7scenes-published")
+    assert [(check.dataset, check.scene) for check in prepared.checks] == [
+        (reader, "chess/seq-03") for reader in readers
+    ]
+    assert set(prepared.indices) == {
+        f"7scenes-{kind}{ending}" for kind in ("sparse", "dense") for ending in ("", "-published")
+    }
     assert not (download / "chess").exists()
 
 
