@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from g_ray.cameras import RayMapCamera as RayMapCamera
     from g_ray.cameras import ThinPrismFisheye as ThinPrismFisheye
     from g_ray.coordinates import COORDINATES as COORDINATES
+    from g_ray.coordinates import compute_position_ids as compute_position_ids
+    from g_ray.coordinates import match_scale as match_scale
     from g_ray.coordinates import tangent as tangent
     from g_ray.encodings import ENCODINGS as ENCODINGS
     from g_ray.encodings import encoding as encoding
@@ -54,7 +56,9 @@ _HOME = {
     "UCM": "g_ray.cameras",
     "Views": "g_ray.rays.views",
     "attention": "g_ray.nn.attention",
+    "compute_position_ids": "g_ray.coordinates",
     "encoding": "g_ray.encodings",
+    "match_scale": "g_ray.coordinates",
     "read_scene": "g_ray.formats",
     "reconstruct": "g_ray.reconstruction.reconstruct",
     "tangent": "g_ray.coordinates",
