@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from g_ray.encodings import encoding as encoding
     from g_ray.formats import read_scene as read_scene
     from g_ray.geometry.pose import Pose as Pose
+    from g_ray.geometry.pose import normalize_poses as normalize_poses
     from g_ray.nn.attention import attention as attention
     from g_ray.rays.ray_map import RayMap as RayMap
     from g_ray.rays.views import Views as Views
@@ -59,6 +60,7 @@ _HOME = {
     "compute_position_ids": "g_ray.coordinates",
     "encoding": "g_ray.encodings",
     "match_scale": "g_ray.coordinates",
+    "normalize_poses": "g_ray.geometry.pose",
     "read_scene": "g_ray.formats",
     "reconstruct": "g_ray.reconstruction.reconstruct",
     "tangent": "g_ray.coordinates",

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from g_ray.cameras.parameters import checks_enabled
+from g_ray.geometry.pose import warn_of_large_translations
 from g_ray.rays.layout import Layout
 from g_ray.rays.views import Tokens
 
@@ -199,6 +201,8 @@ class Encoding(ABC):
             raise ValueError(
                 f"queries have batch size {queries.views.batch} but keys {keys.views.batch}: make them equal"
             )
+        if self.compares_poses and queries.views.poses is not None and checks_enabled():
+            warn_of_large_translations(queries.views.poses, type(self).__name__)
         # Relative poses are matrix products, which autocast would compute in bf16, with 8 bits per number.
         with torch.autocast(queries.device.type, enabled=False):
             return self._prepare(queries, keys or queries)
