@@ -3,7 +3,7 @@
 Which channel pairs with which is drawn in `rotation`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import pi
 
 import torch
@@ -11,7 +11,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.coordinates import Axis, get_coordinate
-from g_ray.encodings.encoding_base import DirectSum, Encoding, TokenMap, Tokenwise, check_choice, check_split
+from g_ray.encodings.encoding_base import (
+    DirectSum,
+    Encoding,
+    Identity,
+    TokenMap,
+    Tokenwise,
+    check_choice,
+    check_split,
+)
 from g_ray.encodings.rotation import Rotation
 from g_ray.rays.views import CENTER, Samples, Tokens
 
@@ -150,6 +158,8 @@ class Rotary(Encoding):
     def _prepare(self, queries: Tokens, keys: Tokens) -> Tokenwise:
         query = self.compute_rotation(queries)
         key = query if keys is queries else self.compute_rotation(keys)
-        prepared = Tokenwise(self.head_dim, queries.views.batch, queries.layout, keys.layout, query, key)
         # E⁻¹ of the query meets E of the key, so values enter by their angle relative to the query (eq:output).
-        return replace(prepared, value=key, output=query.adjoint()) if self.rotate_values else prepared
+        value, output = (key, query.adjoint()) if self.rotate_values else (Identity(), Identity())
+        return Tokenwise(
+            self.head_dim, queries.views.batch, queries.layout, keys.layout, query, key, value, output
+        )
