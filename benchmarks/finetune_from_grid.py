@@ -4,21 +4,22 @@
 
 A small ViT (three blocks of width 64) sees three views of a room through pinholes of 50° to 90° and predicts the point
 under every patch, in the camera's frame: where it looks and how far it is. It is trained with grid RoPE, then continues
-with ray angles at several α; all variants see the same batches. `matched` is `match_scale` of the training views:
-phases per patch are those of the grid. Scores are medians over patches of test rooms, for a mean over seeds.
+with ray angles at several α; all variants see the same batches. α is matched by `match_scale`, so that phases per patch
+are those of the grid, and the place of special tokens by `match_offset`. Scores are medians over patches of test rooms.
 """
 
 import argparse
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from g_ray.coordinates import match_scale
+from g_ray.coordinates import match_offset, match_scale
 from g_ray.encodings import Encoding, encoding
 from g_ray.nn.transformer import Block
 from g_ray.runtime.files import write_json
@@ -118,15 +119,19 @@ def list_rows(seeds: int, pretrain: int) -> Iterator[dict[str, Any]]:
     batches = [source.make_batch(step) for step in range(BATCHES)]
     scorer = RoomsScorer.from_training(source, 32)
     tests = {setting: list(scorer.make_batches(setting)) for setting in SETTINGS}
-    matched = sum(match_scale(batch.views.tokens(PATCH)) for batch in batches[:8]) / 8
-    print(f"matched α {matched:.2f}", flush=True)
+    first = batches[0].views.tokens(PATCH)
+    matched = match_scale(first)
+    place = match_offset(first, matched, grid="grid_from_one")
+    twice = match_offset(first, 2 * matched, grid="grid_from_one")
+    print(f"matched α {matched:.2f}, offset {place[0]:.2f} {place[1]:.2f}", flush=True)
+    build = partial(encoding, "gray", HEAD, rotate_values=False)
     variants = {
         "grid": GRID,
-        "α = 1": encoding("gray", HEAD, rotate_values=False),
-        "α = matched / 2": encoding("gray", HEAD, rotate_values=False, scale=matched / 2),
-        "α = matched": encoding("gray", HEAD, rotate_values=False, scale=matched),
-        "α = 2 · matched": encoding("gray", HEAD, rotate_values=False, scale=2 * matched),
-        "α = matched, values rotated": encoding("gray", HEAD, scale=matched),
+        "α = 1": build(),
+        "α matched": build(scale=matched),
+        "α and offset matched": build(scale=matched, offset=place),
+        "α twice, offset matched": build(scale=2 * matched, offset=twice),
+        "α and offset matched, values rotated": build(scale=matched, offset=place, rotate_values=True),
     }
     for seed in range(seeds):
         torch.manual_seed(seed)
@@ -135,7 +140,6 @@ def list_rows(seeds: int, pretrain: int) -> Iterator[dict[str, Any]]:
         for index in order[:pretrain]:
             grid.update(batches[index], pretrain)
         runs = {name: Run(kind, grid.model.state_dict(), lr=5e-4) for name, kind in variants.items()}
-        runs["random weights, α = matched"] = Run(variants["α = matched"], None, lr=2e-3)
         for step in range(max(STEPS) + 1):
             if step in STEPS:
                 for name, run in runs.items():

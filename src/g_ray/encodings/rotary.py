@@ -72,6 +72,7 @@ class Rotary(Encoding):
     rotate_values: bool = True
     samples: Samples = CENTER
     y_first: bool = False  # VGGT's order of the axis blocks; x first otherwise
+    offset: tuple[float, float] = (0.0, 0.0)  # of patches against special tokens, see `match_offset`
     sign: int = 1  # of the phases: +1 in eq:rotation_bank, −1 in the released RayRoPE, GTA and PRoPE code
     time: bool = False
     time_scale: float = 1.0  # α of the time axis, per frame
@@ -116,10 +117,11 @@ class Rotary(Encoding):
     def compute_rotation(self, tokens: Tokens) -> TokenMap:
         """Compute E = R_Ω(θx) ⊕ R_Ω(θy) of every token, with a head axis (paper, eq:rotation, eq:angular_phase)."""
         where = get_coordinate(self.coordinate)(tokens, self.samples)
+        is_patch = tokens.layout.get_patch_mask(tokens.device)
         axes = list(enumerate(where.axes))
         # Blocks are (sample, axis).
         positions = [
-            (where.values[..., sample, index], axis, self.scale)
+            (where.values[..., sample, index] + self.offset[index] * is_patch, axis, self.scale)
             for sample in range(len(self.samples))
             for index, axis in (reversed(axes) if self.y_first else axes)
         ]
