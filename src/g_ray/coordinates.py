@@ -195,6 +195,19 @@ class Projected(Coordinate):
         return project_directions(rays.directions, tokens.views.intrinsics()[:, owner, None])
 
 
+class Time(Coordinate):
+    """Time of the view that a token belongs to; without times, the number of the frame."""
+
+    axes = (Axis("time", "frame"),)
+
+    def compute_for_tokens(
+        self, tokens: Tokens, rays: RayMap, samples: Samples
+    ) -> Float[Tensor, "batch token sample axis"]:
+        owner = tokens.layout.get_view_of_token(tokens.device).clamp(min=0)
+        times = tokens.views.get_times()[..., owner, None, None].to(rays.dtype)
+        return times.expand(*rays.shape, 1)
+
+
 def _expand_to_batch(
     rays: RayMap, positions: Float[Tensor, "token sample axis"]
 ) -> Float[Tensor, "batch token sample axis"]:
@@ -212,6 +225,7 @@ COORDINATES: dict[str, Coordinate] = {
     "grid_from_one": Grid(start=1),
     "normalized_grid": NormalizedGrid(),
     "projected": Projected(),
+    "time": Time(),
 }
 
 
@@ -220,3 +234,63 @@ def get_coordinate(name: str) -> Coordinate:
     if name not in COORDINATES:
         raise ValueError(f"unknown coordinate {name!r}: choose one of {', '.join(COORDINATES)}")
     return COORDINATES[name]
+
+
+def compute_position_ids(
+    tokens: Tokens, coordinate: str = "tangent", *, scale: float = 1.0, time: bool = False
+) -> Float[Tensor, "batch token axis"]:
+    """Compute positions for a network that multiplies them by its own frequencies: (time,) y, x, as Qwen-VL and Flux.
+
+    With `scale=match_scale(tokens)` angles are in units of a patch, which the frequencies of a grid expect. They are
+    fractions: a network that looks positions up in a table needs cosine and sine instead.
+    """
+    values = scale * get_coordinate(coordinate)(tokens).values[..., 0, :].flip(-1)
+    if time:
+        values = torch.cat([get_coordinate("time")(tokens).values[..., 0, :], values], -1)
+    return values
+
+
+def match_scale(tokens: Tokens, coordinate: str = "tangent") -> float:
+    """Compute the α with which phases of a ray coordinate are closest to those of grid positions: patches per radian.
+
+    Least squares over the patches of all views, α = Σ Δgrid Δangle / Σ Δangle², both relative to the view's mean. A
+    network that was trained with grid positions sees nearly its own phases then, as far as the lens is a pinhole.
+    """
+    products = squares = 0.0
+    for grid, angles in _list_patches(tokens, coordinate, "grid"):
+        steps, turns = grid - grid.mean(0), angles - angles.mean(0)
+        products += float((steps * turns).sum())
+        squares += float(turns.square().sum())
+    if squares == 0.0:
+        raise ValueError(
+            "match_scale: no view has two patches with rays, so no angle between patches is known"
+        )
+    return products / squares
+
+
+def match_offset(
+    tokens: Tokens, scale: float, coordinate: str = "tangent", *, grid: str = "grid"
+) -> tuple[float, float]:
+    """Compute the `offset` of ray angles that puts special tokens where they are in a grid, mean over views.
+
+    The identity rotation of special tokens is the optical axis for ray angles, but the first patch of a `grid`, or
+    the place before it (`grid_from_one`, as VGGT). Networks that were trained so know it by that place.
+    """
+    views = _list_patches(tokens, coordinate, grid)
+    centers = torch.stack([place.mean(0) / scale - angles.mean(0) for place, angles in views]).mean(0)
+    return float(centers[0]), float(centers[1])
+
+
+def _list_patches(
+    tokens: Tokens, coordinate: str, grid: str
+) -> list[tuple[Float[Tensor, "patch 2"], Float[Tensor, "patch 2"]]]:
+    """List grid positions and angles of the patches that have a ray, for every view of every scene."""
+    angles, places = get_coordinate(coordinate)(tokens), get_coordinate(grid)(tokens)
+    spans = [span for view, span in tokens.layout.find_runs() if view is not None]
+    patches = []
+    for scene in range(len(angles.values)):
+        for span in spans:
+            valid = angles.valid[scene, span, 0]
+            pair = (part.values[scene, span, 0].double()[valid] for part in (places, angles))
+            patches += [tuple(pair)] if bool(valid.any()) else []
+    return patches

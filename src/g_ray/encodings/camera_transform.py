@@ -7,14 +7,15 @@ Each group of four channels is a homogeneous point, multiplied with the 4×4 mat
 half is laid out as in `rotation`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray.encodings.encoding_base import DirectSum, TokenMap, Tokenwise, check_choice, check_split
+from g_ray.cameras.parameters import checks_enabled
+from g_ray.encodings.encoding_base import DirectSum, Identity, TokenMap, Tokenwise, check_choice, check_split
 from g_ray.encodings.rotary import Rotary
 from g_ray.geometry.pose import Pose
 from g_ray.rays.layout import Layout
@@ -106,29 +107,31 @@ class CameraTransform(Rotary):
     CHOICES: ClassVar[tuple[str, ...]] = ("pose", "projection", "token projection")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_choice("camera matrices", self.matrices, self.CHOICES)
-        check_split(
-            self, max(8, 4 * self.blocks), "half in groups of four channels, half in pairs for every axis"
-        )
+        multiple = 8 if self.time or self.split else max(8, 4 * self.blocks)
+        check_split(self, multiple, "half in groups of four channels, half in pairs for every axis")
+        super().__post_init__()
+
+    @property
+    def rotary_channels(self) -> int:
+        return self.head_dim // 2
 
     def _prepare(self, queries: Tokens, keys: Tokens) -> Tokenwise:
         forward, backward = self._build_camera_maps(queries)
-        turn = self.compute_rotation(queries, self.head_dim // 2)
-        key_turn = turn
+        turn = key_turn = self.compute_rotation(queries)
         if keys is not queries:
-            backward, key_turn = (
-                self._build_camera_maps(keys)[1],
-                self.compute_rotation(keys, self.head_dim // 2),
-            )
+            backward, key_turn = self._build_camera_maps(keys)[1], self.compute_rotation(keys)
         # M of the query's camera and M⁻¹ of the key's meet in the score: qᵀ M_c M_d⁻¹ k, so q is mapped by M_cᵀ.
         query, key = (
             self._build_direct_sum(forward.adjoint(), turn),
             self._build_direct_sum(backward, key_turn),
         )
-        prepared = Tokenwise(self.head_dim, queries.views.batch, queries.layout, keys.layout, query, key)
-        output = self._build_direct_sum(forward, turn.inverse())
-        return replace(prepared, value=key, output=output) if self.rotate_values else prepared
+        value, output = Identity(), Identity()
+        if self.rotate_values:
+            value, output = key, self._build_direct_sum(forward, turn.adjoint())
+        return Tokenwise(
+            self.head_dim, queries.views.batch, queries.layout, keys.layout, query, key, value, output
+        )
 
     def _build_direct_sum(self, camera: TokenMap, turn: TokenMap) -> DirectSum:
         half = self.head_dim // 2
@@ -162,7 +165,7 @@ def compute_local_intrinsics(tokens: Tokens) -> Float[Tensor, "batch token 3 3"]
     directions = rays.directions
     is_patch = tokens.layout.get_patch_mask(tokens.device)
     behind = (directions[..., 2] <= 1e-3) & is_patch[:, None]
-    if bool(behind.any()):
+    if checks_enabled() and bool(behind.any()):
         owner = tokens.layout.get_view_of_token(tokens.device)
         views = sorted(set(owner[behind.any(0).any(-1)].tolist()))
         raise ValueError(
