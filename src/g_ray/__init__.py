@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     from g_ray.cameras import RayMapCamera as RayMapCamera
     from g_ray.cameras import ThinPrismFisheye as ThinPrismFisheye
     from g_ray.coordinates import COORDINATES as COORDINATES
+    from g_ray.coordinates import compute_position_ids as compute_position_ids
+    from g_ray.coordinates import match_scale as match_scale
     from g_ray.coordinates import tangent as tangent
     from g_ray.encodings import ENCODINGS as ENCODINGS
     from g_ray.encodings import encoding as encoding
     from g_ray.formats import read_scene as read_scene
     from g_ray.geometry.pose import Pose as Pose
+    from g_ray.geometry.pose import normalize_poses as normalize_poses
     from g_ray.nn.attention import attention as attention
     from g_ray.rays.ray_map import RayMap as RayMap
     from g_ray.rays.views import Views as Views
@@ -54,7 +57,10 @@ _HOME = {
     "UCM": "g_ray.cameras",
     "Views": "g_ray.rays.views",
     "attention": "g_ray.nn.attention",
+    "compute_position_ids": "g_ray.coordinates",
     "encoding": "g_ray.encodings",
+    "match_scale": "g_ray.coordinates",
+    "normalize_poses": "g_ray.geometry.pose",
     "read_scene": "g_ray.formats",
     "reconstruct": "g_ray.reconstruction.reconstruct",
     "tangent": "g_ray.coordinates",

@@ -195,6 +195,19 @@ class Projected(Coordinate):
         return project_directions(rays.directions, tokens.views.intrinsics()[:, owner, None])
 
 
+class Time(Coordinate):
+    """Time of the view that a token belongs to; without times, the number of the frame."""
+
+    axes = (Axis("time", "frame"),)
+
+    def compute_for_tokens(
+        self, tokens: Tokens, rays: RayMap, samples: Samples
+    ) -> Float[Tensor, "batch token sample axis"]:
+        owner = tokens.layout.get_view_of_token(tokens.device).clamp(min=0)
+        times = tokens.views.get_times()[..., owner, None, None].to(rays.dtype)
+        return times.expand(*rays.shape, 1)
+
+
 def _expand_to_batch(
     rays: RayMap, positions: Float[Tensor, "token sample axis"]
 ) -> Float[Tensor, "batch token sample axis"]:
@@ -212,6 +225,7 @@ COORDINATES: dict[str, Coordinate] = {
     "grid_from_one": Grid(start=1),
     "normalized_grid": NormalizedGrid(),
     "projected": Projected(),
+    "time": Time(),
 }
 
 
@@ -220,3 +234,45 @@ def get_coordinate(name: str) -> Coordinate:
     if name not in COORDINATES:
         raise ValueError(f"unknown coordinate {name!r}: choose one of {', '.join(COORDINATES)}")
     return COORDINATES[name]
+
+
+def compute_position_ids(
+    tokens: Tokens, coordinate: str = "tangent", *, scale: float = 1.0, time: bool = False
+) -> Float[Tensor, "batch token axis"]:
+    """Compute positions for a network that multiplies them by its own frequencies: (time,) y, x, as Qwen-VL and Flux.
+
+    With `scale=match_scale(tokens)` angles are in units of a patch, which the frequencies of a grid expect. They are
+    fractions: a network that looks positions up in a table needs cosine and sine instead.
+    """
+    values = scale * get_coordinate(coordinate)(tokens).values[..., 0, :].flip(-1)
+    if time:
+        values = torch.cat([get_coordinate("time")(tokens).values[..., 0, :], values], -1)
+    return values
+
+
+def match_scale(tokens: Tokens, coordinate: str = "tangent") -> float:
+    """Compute the α with which phases of a ray coordinate are closest to those of grid positions: patches per radian.
+
+    Least squares over the patches of all views, α = Σ Δgrid Δangle / Σ Δangle², both relative to the view's mean. A
+    network that was trained with grid positions sees nearly its own phases then, as far as the lens is a pinhole.
+    """
+    angles = get_coordinate(coordinate)(tokens)
+    grid = get_coordinate("grid")(tokens).values[..., 0, :].double()
+    weights = angles.valid.double()  # [batch token 1]: rays that exist
+    values = angles.values[..., 0, :].double()
+    products = squares = 0.0
+    for view, span in tokens.layout.find_runs():
+        if view is None:
+            continue
+        weight = weights[:, span]
+        total = weight.sum(1, keepdim=True).clamp(min=1.0)
+        steps, turns = (
+            part[:, span] - (weight * part[:, span]).sum(1, keepdim=True) / total for part in (grid, values)
+        )
+        products += float((weight * steps * turns).sum())
+        squares += float((weight * turns.square()).sum())
+    if squares == 0.0:
+        raise ValueError(
+            "match_scale: every view has one patch or none, so that no angle between patches is known"
+        )
+    return products / squares

@@ -106,28 +106,27 @@ class CameraTransform(Rotary):
     CHOICES: ClassVar[tuple[str, ...]] = ("pose", "projection", "token projection")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_choice("camera matrices", self.matrices, self.CHOICES)
-        check_split(
-            self, max(8, 4 * self.blocks), "half in groups of four channels, half in pairs for every axis"
-        )
+        multiple = 8 if self.time or self.split else max(8, 4 * self.blocks)
+        check_split(self, multiple, "half in groups of four channels, half in pairs for every axis")
+        super().__post_init__()
+
+    @property
+    def rotary_channels(self) -> int:
+        return self.head_dim // 2
 
     def _prepare(self, queries: Tokens, keys: Tokens) -> Tokenwise:
         forward, backward = self._build_camera_maps(queries)
-        turn = self.compute_rotation(queries, self.head_dim // 2)
-        key_turn = turn
+        turn = key_turn = self.compute_rotation(queries)
         if keys is not queries:
-            backward, key_turn = (
-                self._build_camera_maps(keys)[1],
-                self.compute_rotation(keys, self.head_dim // 2),
-            )
+            backward, key_turn = self._build_camera_maps(keys)[1], self.compute_rotation(keys)
         # M of the query's camera and M⁻¹ of the key's meet in the score: qᵀ M_c M_d⁻¹ k, so q is mapped by M_cᵀ.
         query, key = (
             self._build_direct_sum(forward.adjoint(), turn),
             self._build_direct_sum(backward, key_turn),
         )
         prepared = Tokenwise(self.head_dim, queries.views.batch, queries.layout, keys.layout, query, key)
-        output = self._build_direct_sum(forward, turn.inverse())
+        output = self._build_direct_sum(forward, turn.adjoint())
         return replace(prepared, value=key, output=output) if self.rotate_values else prepared
 
     def _build_direct_sum(self, camera: TokenMap, turn: TokenMap) -> DirectSum:

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from g_ray.cameras.parameters import checks_enabled
+from g_ray.geometry.pose import warn_of_large_translations
 from g_ray.rays.layout import Layout
 from g_ray.rays.views import Tokens
 
@@ -30,6 +32,13 @@ class TokenMap(ABC):
     @abstractmethod
     def entries(self) -> tuple[Tensor, ...]:
         """Return the tensors that the map is made of."""
+
+    def cos_sin(self) -> tuple[Float[Tensor, "*shape pair"], Float[Tensor, "*shape pair"]]:
+        """Return cosine and sine of all channel pairs, block after block."""
+        raise ValueError(
+            f"{type(self).__name__} has no cosine and sine, as it does not rotate pairs of channels: "
+            "use attention(q, k, v, position)"
+        )
 
     def apply(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
         """Map tokens of any precision; computed in the map's precision, returned in the tokens'."""
@@ -108,6 +117,10 @@ class DirectSum(TokenMap):
     def entries(self) -> tuple[Tensor, ...]:
         return tuple(entry for part in self.parts for entry in part.entries())
 
+    def cos_sin(self) -> tuple[Float[Tensor, "*shape pair"], Float[Tensor, "*shape pair"]]:
+        cosines, sines = zip(*(part.cos_sin() for part in self.parts), strict=True)
+        return torch.cat(cosines, -1), torch.cat(sines, -1)
+
 
 # The interface of every encoding, and what it prepares once per forward pass.
 
@@ -121,6 +134,29 @@ class Prepared(ABC):
     queries: Layout
     keys: Layout
 
+    def cos_sin(
+        self, layout: str = "half", *, keys: bool = False
+    ) -> tuple[Float[Tensor, "batch token dim"], Float[Tensor, "batch token dim"]]:
+        """Return cosine and sine of every token for another library's rotary function, in float32 or better.
+
+        `layout` says which channels that function turns together, and how long the last axis is:
+
+        - `"half"`, D: channel i with i + D/2 (transformers, xformers; diffusers with `use_real_unbind_dim=-2`),
+        - `"interleaved"`, D: channel 2i with 2i + 1 (diffusers' default, Wan, Flux),
+        - `"pairs"`, D/2: one number per pair (flash-attention; `torch.complex(cos, sin)` is diffusers' `freqs_cis`).
+
+        Pairs stand in the order of the axis blocks: time if there is one, then the angles. `keys` gives those of the
+        keys in cross-attention. Rotary functions turn queries and keys; an encoding with `rotate_values` also turns
+        values, and outputs back, by the same cosine and minus the sine.
+        """
+        raise ValueError(
+            "this encoding has no cosine and sine per token, as its keys look different from every camera: "
+            "use attention(q, k, v, position)"
+        )
+
+
+CHANNEL_LAYOUTS = ("half", "interleaved", "pairs")
+
 
 @dataclass(frozen=True)
 class Tokenwise(Prepared):
@@ -130,6 +166,19 @@ class Tokenwise(Prepared):
     key: TokenMap = IDENTITY
     value: TokenMap = IDENTITY
     output: TokenMap = IDENTITY
+
+    def cos_sin(
+        self, layout: str = "half", *, keys: bool = False
+    ) -> tuple[Float[Tensor, "batch token dim"], Float[Tensor, "batch token dim"]]:
+        check_choice("channel layout", layout, CHANNEL_LAYOUTS)
+        cos, sin = (
+            part[:, 0] for part in (self.key if keys else self.query).cos_sin()
+        )  # without the head axis
+        if layout == "pairs":
+            return cos, sin
+        if layout == "half":
+            return torch.cat([cos, cos], -1), torch.cat([sin, sin], -1)
+        return cos.repeat_interleave(2, -1), sin.repeat_interleave(2, -1)
 
 
 @dataclass(frozen=True)
@@ -152,6 +201,8 @@ class Encoding(ABC):
             raise ValueError(
                 f"queries have batch size {queries.views.batch} but keys {keys.views.batch}: make them equal"
             )
+        if self.compares_poses and queries.views.poses is not None and checks_enabled():
+            warn_of_large_translations(queries.views.poses, type(self).__name__)
         # Relative poses are matrix products, which autocast would compute in bf16, with 8 bits per number.
         with torch.autocast(queries.device.type, enabled=False):
             return self._prepare(queries, keys or queries)

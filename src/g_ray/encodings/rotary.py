@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.coordinates import Axis, get_coordinate
-from g_ray.encodings.encoding_base import Encoding, Tokenwise, check_choice, check_split
+from g_ray.encodings.encoding_base import DirectSum, Encoding, TokenMap, Tokenwise, check_choice, check_split
 from g_ray.encodings.rotation import Rotation
 from g_ray.rays.views import CENTER, Samples, Tokens
 
@@ -42,12 +42,20 @@ def round_to_period(frequencies: Float[Tensor, "n"], axis: Axis) -> Float[Tensor
     return turns * 2 * pi / axis.period
 
 
+PAIRINGS = ("block", "half", "interleaved")
+"""Which channels turn together: i and i + n inside an axis block, i and i + D/2 of the head, or 2i and 2i + 1."""
+
+
 @dataclass(frozen=True)
 class Rotary(Encoding):
-    """All channels rotated by one coordinate pair.
+    """All channels rotated by one coordinate pair and, in a video, by the time of the frame.
 
     With the coordinate `grid` this is RoPE; with `tangent` it is G-ray, the paper's direct form.
     `rotate_values` also rotates v and counter-rotates the output (eq:output); off, it is the paper's ablation.
+
+    `time` gives the first channels to the time of each view. `split` lists the channels of every axis block in their
+    order in the head, e.g. (44, 42, 42) for time, y and x in Wan; without it the blocks are equal, and time takes
+    what is left over.
     """
 
     coordinate: str = "tangent"
@@ -57,39 +65,91 @@ class Rotary(Encoding):
     samples: Samples = CENTER
     y_first: bool = False  # VGGT's order of the axis blocks; x first otherwise
     sign: int = 1  # of the phases: +1 in eq:rotation_bank, −1 in the released RayRoPE, GTA and PRoPE code
+    time: bool = False
+    time_scale: float = 1.0  # α of the time axis, per frame
+    split: tuple[int, ...] | None = None
+    pairing: str = "block"
 
     def __post_init__(self) -> None:
         get_coordinate(self.coordinate)
         check_choice("sign", self.sign, (1, -1))
+        check_choice("pairing", self.pairing, PAIRINGS)
         # Options may come from a command line or a file, where a word can stand in the place of a number.
-        if not all(isinstance(value, int | float) and value > 0 for value in (self.scale, self.base)):
-            raise ValueError(f"frequency scale {self.scale} and base {self.base} must be positive numbers")
+        scales = (self.scale, self.time_scale, self.base)
+        if not all(isinstance(value, int | float) and value > 0 for value in scales):
+            raise ValueError(
+                f"frequency scales {self.scale} and {self.time_scale} and base {self.base} must be positive numbers"
+            )
         if not self.samples:
             raise ValueError(
                 "samples not given: name at least one position inside the patch, e.g. ((0.5, 0.5),)"
             )
-        check_split(self, 2 * self.blocks, f"pairs in {self.blocks} axis blocks")
+        self._check_split()
 
     @property
     def blocks(self) -> int:
-        """Axis blocks: one per sample and axis."""
+        """Axis blocks of the rays: one per sample and axis."""
         return len(self.samples) * len(get_coordinate(self.coordinate).axes)
 
-    def compute_rotation(self, tokens: Tokens, channels: int) -> Rotation:
+    @property
+    def rotary_channels(self) -> int:
+        """Channels of a head that are rotated."""
+        return self.head_dim
+
+    def list_widths(self) -> tuple[int, ...]:
+        """List the channels of every axis block, in their order in the head."""
+        if self.split is not None:
+            return self.split
+        if not self.time:
+            return (self.rotary_channels // self.blocks,) * self.blocks
+        width = 2 * (self.rotary_channels // (2 * self.blocks + 2))
+        return (self.rotary_channels - self.blocks * width, *(width,) * self.blocks)
+
+    def compute_rotation(self, tokens: Tokens) -> TokenMap:
         """Compute E = R_Ω(θx) ⊕ R_Ω(θy) of every token, with a head axis (paper, eq:rotation, eq:angular_phase)."""
         where = get_coordinate(self.coordinate)(tokens, self.samples)
-        bank = make_geometric_frequencies(
-            channels // (2 * self.blocks), self.scale, self.base, device=where.values.device
-        )
-        frequencies = torch.stack([round_to_period(bank, axis) for axis in where.axes]).to(where.values.dtype)
-        # values [batch token sample axis] · ω [axis n] → phases [batch token sample axis n]; blocks are (sample, axis).
-        phases = self.sign * where.values[..., None] * frequencies
-        phases = phases.flip(-2) if self.y_first else phases
-        return Rotation.from_phases(phases.flatten(-3, -2)[:, None])
+        axes = list(enumerate(where.axes))
+        # Blocks are (sample, axis).
+        positions = [
+            (where.values[..., sample, index], axis, self.scale)
+            for sample in range(len(self.samples))
+            for index, axis in (reversed(axes) if self.y_first else axes)
+        ]
+        if self.time:
+            times = get_coordinate("time")(tokens)
+            positions.insert(0, (times.values[..., 0, 0], times.axes[0], self.time_scale))
+        phases = []
+        for (values, axis, scale), width in zip(positions, self.list_widths(), strict=True):
+            bank = make_geometric_frequencies(width // 2, scale, self.base, device=values.device)
+            # values [batch token] · ω [n] → phases [batch 1 token n]
+            phases.append(self.sign * values[:, None, :, None] * round_to_period(bank, axis).to(values.dtype))
+        return self._pair_channels(phases)
+
+    def _pair_channels(self, phases: list[Float[Tensor, "batch 1 token _"]]) -> TokenMap:
+        if self.pairing == "half":
+            return Rotation.from_phases(torch.cat(phases, -1)[..., None, :])
+        if self.pairing == "interleaved":
+            return Rotation.from_phases(torch.cat(phases, -1)[..., None])
+        widths = tuple(2 * part.shape[-1] for part in phases)
+        if len(set(widths)) == 1:
+            return Rotation.from_phases(torch.stack(phases, -2))
+        return DirectSum(tuple(Rotation.from_phases(part[..., None, :]) for part in phases), widths)
+
+    def _check_split(self) -> None:
+        blocks, channels = self.blocks + self.time, self.rotary_channels
+        if self.split is None and not self.time:
+            check_split(self, 2 * blocks * self.head_dim // channels, f"pairs in {blocks} axis blocks")
+        widths = self.list_widths()
+        even = all(isinstance(width, int) and width > 0 and width % 2 == 0 for width in widths)
+        if len(widths) != blocks or not even or sum(widths) != channels:
+            raise ValueError(
+                f"channels {widths} do not split {channels} rotary channels: give {blocks} even numbers "
+                f"that add up to {channels}, {'time first' if self.time else 'one per axis'}"
+            )
 
     def _prepare(self, queries: Tokens, keys: Tokens) -> Tokenwise:
-        query = self.compute_rotation(queries, self.head_dim)
-        key = query if keys is queries else self.compute_rotation(keys, self.head_dim)
+        query = self.compute_rotation(queries)
+        key = query if keys is queries else self.compute_rotation(keys)
         prepared = Tokenwise(self.head_dim, queries.views.batch, queries.layout, keys.layout, query, key)
         # E⁻¹ of the query meets E of the key, so values enter by their angle relative to the query (eq:output).
-        return replace(prepared, value=key, output=query.inverse()) if self.rotate_values else prepared
+        return replace(prepared, value=key, output=query.adjoint()) if self.rotate_values else prepared

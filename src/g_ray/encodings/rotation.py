@@ -9,7 +9,8 @@ and n = 2, a and b being the two channels of a pair:
                 └──────────────────────────┴──────────────────────────┘
 
 Channel i pairs with channel i + n of the same block (split halves), as in VGGT and RayRoPE, so that their weights load
-as they are; the paper's adjacent pairs, 2i with 2i + 1, are a permutation of it. With `y_first` the blocks change
+as they are; the paper's adjacent pairs, 2i with 2i + 1, are a permutation of it. They are blocks of one pair each, and
+channel i with i + D/2 of the whole head is one block of all pairs: `Rotary.pairing`. With `y_first` the blocks change
 places. Several samples per token give more blocks: x and y of the first sample, then x and y of the second.
 """
 
@@ -89,6 +90,9 @@ class Rotation(TokenMap):
             top.addcmul_(b, sin, value=-1)
             torch.mul(b, cos, out=bottom)
             bottom.addcmul_(a, sin)
+
+    def cos_sin(self) -> tuple[Float[Tensor, "*shape pairs"], Float[Tensor, "*shape pairs"]]:
+        return self.cos.flatten(-2), self.sin.flatten(-2)
 
     def to_complex(self) -> Complex[Tensor, "*shape pairs"]:
         """Return cos φ + i sin φ of all pairs, block after block."""

@@ -1,5 +1,6 @@
 """Rigid motion of a camera, stored as ``world_from_cam``, and rotations as quaternions."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -142,6 +143,39 @@ def _broadcast_vectors(*vectors: Any) -> list[Tensor]:
     return list(
         torch.broadcast_tensors(*(torch.as_tensor(v, dtype=like.dtype, device=like.device) for v in vectors))
     )
+
+
+# The world that encodings which compare poses expect.
+
+
+LARGE_TRANSLATION = 5.0
+"""Between cameras: above it, attention of GTA and PRoPE collapses onto few keys, and RayRoPE's centers alias."""
+
+
+def normalize_poses(poses: Pose, *, radius: float = 1.0) -> tuple[Pose, Float[Tensor, "*batch"]]:
+    """Make the first camera of [*batch, view] the world, and scale it such that the farthest camera is `radius` away.
+
+    Returns the poses and the scale s of every batch. Depths and points in a camera's frame have to be multiplied by s
+    to stay in the same world; intrinsics, rays and angles do not change. Cameras in one place keep s = 1.
+    """
+    # In float64: the difference of two large coordinates (meters in a national grid) is what remains.
+    relative = poses.to(torch.float64).relative_to_first()
+    reach = relative.translation.norm(dim=-1).amax(-1)
+    scale = torch.where(reach > 1e-12, radius / reach.clamp(min=1e-12), 1.0)
+    normalized = relative.scale_translation(scale[..., None])
+    return normalized.to(poses.dtype), scale.to(poses.dtype)
+
+
+def warn_of_large_translations(poses: Pose, encoding_name: str) -> None:
+    """Warn when cameras [*batch, view] are too far apart for an encoding that compares poses."""
+    centers = poses.translation.detach()
+    reach = float((centers - centers[..., :1, :]).norm(dim=-1).max())
+    if reach > LARGE_TRANSLATION:
+        warnings.warn(
+            f"{encoding_name}: cameras are {reach:.3g} apart, and pose-based encodings need about 1 "
+            f"(at most {LARGE_TRANSLATION:g}): poses, scale = g_ray.normalize_poses(poses), depth = scale * depth",
+            stacklevel=3,
+        )
 
 
 # Rotations as unit quaternions (x, y, z, w), the real part last (as VGGT, SciPy and ROS).

@@ -30,11 +30,14 @@ CORNERS: Samples = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0))
 class Views:
     """One camera per view, of any model and size, and optionally their poses `world_from_cam` [(batch) view].
 
-    Rays are cast once: a network uses those of a view several times in one pass (key mask, phases, input channels).
+    The frames of a video are views, each with a camera of its own (a zoom changes it) and a time; without `times`
+    they are numbered 0, 1, 2, … Rays are cast once: a network uses those of a view several times in one pass (key
+    mask, phases, input channels).
     """
 
     cameras: Sequence[Camera]
     poses: Pose | None = None
+    times: Float[Tensor, "*batch view"] | None = field(default=None, kw_only=True)
     # By camera (cameras are hashed by identity) and by the samples; parts of these views share it.
     casts: dict[Hashable, RayMap] = field(default_factory=dict, kw_only=True, repr=False, compare=False)
 
@@ -63,18 +66,39 @@ class Views:
             sizes |= set(shape[:-1])
             if checks_enabled() and not bool(self.poses.world_from_cam.isfinite().all()):
                 raise ValueError("a pose has numbers that are not finite: give every view a rigid 4×4 matrix")
+        if self.times is not None:
+            shape = self.times.shape
+            if len(shape) not in (1, 2) or shape[-1] != len(self.cameras):
+                raise ValueError(
+                    f"{len(self.cameras)} cameras but times of shape {tuple(shape)}: "
+                    "times must be [view] or [batch, view], one per camera"
+                )
+            sizes |= set(shape[:-1])
         if len(sizes - {1}) > 1:
             raise ValueError(
-                f"cameras and poses have different batch sizes {sorted(sizes)}: make them equal or 1"
+                f"cameras, poses and times have different batch sizes {sorted(sizes)}: make them equal or 1"
             )
+
+    @classmethod
+    def from_frames(
+        cls, camera: Camera, poses: Pose | None = None, *, times: Float[Tensor, "*batch view"] | None = None
+    ) -> "Views":
+        """Make the views of a video from one camera whose last batch axis is the frame: parameters [(batch) frame]."""
+        if not camera.batch_shape:
+            raise ValueError(
+                "one camera without a frame axis: give it parameters [(batch), frame, parameter]"
+            )
+        leading = (slice(None),) * (len(camera.batch_shape) - 1)
+        frames = [camera[(*leading, frame)] for frame in range(camera.batch_shape[-1])]
+        return cls(frames, poses, times=times)
 
     def __len__(self) -> int:
         return len(self.cameras)
 
     def __getitem__(self, index: slice) -> "Views":
-        """Select some of the views, e.g. `views[:2]`."""
+        """Select some of the views, e.g. `views[:2]`. They keep their times, also those that were not given."""
         poses = None if self.poses is None else self.poses[..., index]
-        return Views(self.cameras[index], poses, casts=self.casts)
+        return Views(self.cameras[index], poses, times=self.get_times()[..., index], casts=self.casts)
 
     def __add__(self, other: "Views") -> "Views":
         """Join these views and the others."""
@@ -82,23 +106,30 @@ class Views:
             raise ValueError("views with poses and views without: give poses to all of them or to none")
         cameras = [*self.cameras, *other.cameras]
         casts = {**self.casts, **other.casts}
+        times = None
+        # Views without times are numbered anew, all together.
+        if self.times is not None or other.times is not None:
+            times = _join(self.get_times(), other.get_times(), 1)
         if self.poses is None or other.poses is None:
-            return Views(cameras, casts=casts)
-        mine, theirs = self.poses.world_from_cam, other.poses.world_from_cam
-        batch = torch.broadcast_shapes(mine.shape[:-3], theirs.shape[:-3])
-        joined = [part.expand(*batch, *part.shape[-3:]) for part in (mine, theirs)]
-        return Views(cameras, Pose(torch.cat(joined, -3)), casts=casts)
+            return Views(cameras, times=times, casts=casts)
+        poses = Pose(_join(self.poses.world_from_cam, other.poses.world_from_cam, 3))
+        return Views(cameras, poses, times=times, casts=casts)
 
     def to(self, *args: Any, **kwargs: Any) -> "Views":
         """Move cameras and poses to a device or a floating dtype, as `Tensor.to`."""
         poses = None if self.poses is None else self.poses.to(*args, **kwargs)
-        return Views([camera.to(*args, **kwargs) for camera in self.cameras], poses)
+        cameras = [camera.to(*args, **kwargs) for camera in self.cameras]
+        # Only to the device: frame 257 is not a number of bfloat16.
+        times = None if self.times is None else self.times.to(cameras[0].device)
+        return Views(cameras, poses, times=times)
 
     @property
     def batch(self) -> int:
         sizes = [size for camera in self.cameras for size in camera.batch_shape]
         if self.poses is not None:
             sizes += self.poses.world_from_cam.shape[:-3]
+        if self.times is not None:
+            sizes += self.times.shape[:-1]
         return max(sizes, default=1)
 
     @property
@@ -109,6 +140,12 @@ class Views:
         )
         # Starting from float32: cameras in half precision (a network cast as a whole) must not round their rays.
         return reduce(torch.promote_types, dtypes, torch.float32)
+
+    def get_times(self) -> Float[Tensor, "*batch view"]:
+        """Return the time of each view, or its number where none was given."""
+        if self.times is None:
+            return torch.arange(len(self), dtype=self.dtype, device=self.cameras[0].device)
+        return self.times.to(self.cameras[0].device, self.dtype)
 
     def cam_from_world(self, encoding_name: str) -> Float[Tensor, "batch view 4 4"]:
         """Return the poses for an encoding that compares them; its name is for the error message."""
@@ -224,6 +261,12 @@ class Tokens:
             return RayMap(forward.expand(*shape, 3), torch.zeros(shape, dtype=torch.bool, device=self.device))
         rays = self.views.cast_patch_rays(segment.view, segment.rows, segment.columns, samples)
         return rays.expand_to_batch(self.views.batch, 2)
+
+
+def _join(first: Tensor, second: Tensor, dims: int) -> Tensor:
+    """Join along the view axis, the first of the last `dims`; a batch of one serves every scene of the other."""
+    batch = torch.broadcast_shapes(first.shape[:-dims], second.shape[:-dims])
+    return torch.cat([part.expand(*batch, *part.shape[-dims:]) for part in (first, second)], -dims)
 
 
 def _compute_grid(camera: Camera, patch: int | tuple[int, int], view: int) -> tuple[int, int]:
