@@ -35,6 +35,7 @@ REGISTRIES = {
     "camera models": "g_ray.cameras:CAMERAS",
     "coordinates": "g_ray.coordinates:COORDINATES",
     "encodings": "g_ray.encodings:ENCODINGS",
+    "networks that are adapted": "g_ray.hosts:HOSTS",
     "input conditionings": "g_ray.nn.conditioning:CONDITIONINGS",
     "calibration sources": "g_ray.formats:CALIBRATIONS",
     "scene folders": "g_ray.formats:SCENES",

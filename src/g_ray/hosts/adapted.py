@@ -34,7 +34,7 @@ class Adapted(nn.Module):
         self,
         *args: Any,
         cameras: Sequence[Camera] | Views,
-        poses: Pose | None = None,
+        poses: Pose | Any = None,
         **kwargs: Any,
     ) -> Any:
         """Call the network. All arguments but the cameras (one per view) and poses are its own.
@@ -43,9 +43,12 @@ class Adapted(nn.Module):
         """
         if isinstance(cameras, Views):
             kwargs = kwargs if poses is None else {**kwargs, "poses": poses}
-            return self.bind(cameras, args, kwargs)(*args, **kwargs)
-        return self.bind(Views(cameras, poses), args, kwargs)(*args, **kwargs)
+        else:
+            cameras = Views(cameras, poses)
+        bound: Any = self.bind(cameras, args, kwargs)  # pyright: ignore[reportCallIssue]
+        return bound(*args, **kwargs)
 
+    # A compiler begins behind it, with positions as inputs: new cameras need no new code.
     @torch.compiler.disable
     def bind(self, views: Views, args: tuple = (), kwargs: dict[str, Any] | None = None) -> nn.Module:
         """Rebuild the network for one call, with positions computed: a module over the same parameters.

@@ -32,7 +32,9 @@ class DA3Host(Host):
     def find_head_dims(self, model: nn.Module) -> set[int]:
         trunks = _find_trunks(model)
         if not trunks:
-            raise ValueError("this Depth Anything 3 sees one view at a time and has no RoPE: nothing to adapt")
+            raise ValueError(
+                "this Depth Anything 3 sees one view at a time and has no RoPE: nothing to adapt"
+            )
         return {get_head_dim(layer) for path in trunks for layer in _find_attention(model, path)[0].values()}
 
     def get_options(self, model: nn.Module, name: str) -> dict[str, Any]:

@@ -114,4 +114,3 @@ def _check_views(views: Views, shown: list[Any]) -> None:
                 f"a camera is {camera.width}×{camera.height} px, but its images {found}: resize and crop image and "
                 "camera together; a batch has images of one size and orientation"
             )
-

@@ -20,7 +20,7 @@ Encodings = Mapping[int, Encoding]
 
 @dataclass(frozen=True)
 class HostCall:
-    """One call of an adapted network: the encoding by name and by head dimension, the views, the network's arguments."""
+    """A call of an adapted network: its encoding, built for each head dimension, the views, the arguments."""
 
     name: str
     encodings: Encodings
@@ -110,7 +110,8 @@ def bind_layers(
 ) -> dict[str, nn.Module]:
     """Make the attention that knows positions for some layers, over the same parameters."""
     return {
-        path: share_module(layer, kind, position=positions[get_head_dim(layer)]) for path, layer in layers.items()
+        path: share_module(layer, kind, position=positions[get_head_dim(layer)])
+        for path, layer in layers.items()
     }
 
 
@@ -158,6 +159,8 @@ class JointAttention(nn.Module):
 
     num_heads: int
     qkv: nn.Module
+    q_norm: nn.Module
+    k_norm: nn.Module
     proj: nn.Module
     proj_drop: nn.Module
     attn_drop: nn.Dropout
@@ -183,6 +186,8 @@ class CrossAttention(nn.Module):
 
     PROJECTIONS: ClassVar[tuple[str, str, str]]
     num_heads: int
+    q_norm: nn.Module
+    k_norm: nn.Module
     proj: nn.Module
     proj_drop: nn.Module
     attn_drop: nn.Dropout
@@ -198,9 +203,7 @@ class CrossAttention(nn.Module):
         *,
         attn_bias: Any = None,
     ) -> Tensor:
-        check_plain(
-            "cross-attention", self.attn_drop.p if self.training else 0.0, attn_bias=attn_bias
-        )
+        check_plain("cross-attention", self.attn_drop.p if self.training else 0.0, attn_bias=attn_bias)
         q, k, v = (
             getattr(self, name)(x).unflatten(-1, (self.num_heads, -1))
             for name, x in zip(self.PROJECTIONS, (query, key, value), strict=True)

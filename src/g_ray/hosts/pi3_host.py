@@ -35,7 +35,9 @@ class Pi3Host(Host):
     CLASSES = ("pi3.models.pi3.Pi3", "pi3.models.pi3x.Pi3X")
 
     def find_head_dims(self, model: nn.Module) -> set[int]:
-        return {get_head_dim(layer) for layer in [*_find_attention(model).values(), *_find_cross(model).values()]}
+        return {
+            get_head_dim(layer) for layer in [*_find_attention(model).values(), *_find_cross(model).values()]
+        }
 
     def get_options(self, model: nn.Module, name: str) -> dict[str, Any]:
         if name != "rope":
@@ -64,4 +66,3 @@ def _find_attention(model: nn.Module) -> dict[str, Any]:
 
 def _find_cross(model: nn.Module) -> dict[str, Any]:
     return find_layers(model, CROSS_BLOCKS, "cross_attn") if hasattr(model, "metric_decoder") else {}
-

@@ -15,6 +15,12 @@ class WanSelfAttention(nn.Module):
     """Self-attention of a video, with the names of diffusers; q and k are normalized over all heads together."""
 
     heads: int
+    to_qkv: nn.Module
+    to_q: nn.Module
+    to_k: nn.Module
+    to_v: nn.Module
+    norm_q: nn.Module
+    norm_k: nn.Module
     to_out: nn.ModuleList
     position: Prepared
 
@@ -25,7 +31,9 @@ class WanSelfAttention(nn.Module):
         attention_mask: Tensor | None = None,
         rotary_emb: Any = None,
     ) -> Tensor:
-        check_plain("attention", 0.0, encoder_hidden_states=encoder_hidden_states, attention_mask=attention_mask)
+        check_plain(
+            "attention", 0.0, encoder_hidden_states=encoder_hidden_states, attention_mask=attention_mask
+        )
         if getattr(self, "fused_projections", False):
             q, k, v = self.to_qkv(hidden_states).chunk(3, -1)
         else:
