@@ -1,7 +1,7 @@
 """Adapted networks beside the released ones: the same numbers with their own coordinates, and what ray angles cost.
 
 Networks have random weights and few layers, with heads and tokens of the released sizes. Give the folders of clones
-whose code is not installed: python benchmarks/adapted_hosts.py --path ../vggt ../Pi3 --out benchmarks/results/hosts.json
+whose code is not installed: python benchmarks/adapted_hosts.py --path ../vggt ../Pi3 --out hosts.json
 """
 
 import argparse
@@ -20,9 +20,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from g_ray import OpenCVFisheye, Pinhole, Pose, adapt
+from g_ray import OpenCVFisheye, Pinhole, Pose, Views, adapt
 from g_ray.encodings import Prepared, Tokenwise
 from g_ray.hosts import host_base, lvsm_host
+from g_ray.runtime.files import write_json
+from g_ray.runtime.provenance import collect_provenance
 
 
 @dataclass
@@ -82,7 +84,7 @@ def build_pi3(small: bool) -> Subject:
         """The decoder of π³ on given features: its heads amplify rounding errors."""
 
         def forward(self, imgs: Tensor) -> Tensor:
-            batch, views, _, height, width = imgs.shape
+            _, views, _, height, width = imgs.shape
             patches = F.unfold(imgs.flatten(0, 1), 14, stride=14).mT[..., :dim]
             return self.decode(patches, views, height, width)[0]
 
@@ -290,32 +292,59 @@ def measure_errors(build: Callable[[bool], Subject]) -> dict[str, float]:
 # Cost
 
 
+VARIANTS: dict[str, dict[str, Any]] = {"gray": {}, "gray_qk": {"rotate_values": False}}
+
+
+class AttentionClock:
+    """CPU seconds in attention layers; those of an adapted network share the hooks of the original."""
+
+    def __init__(self, subject: Subject, inputs: dict[str, Any]) -> None:
+        self.seconds, self.start = 0.0, 0.0
+        views = Views(inputs["cameras"], inputs["poses"])
+        bound: Any = adapt(subject.model, "gray").bind(views, subject.args, subject.kwargs)
+        for path, module in subject.model.named_modules():
+            if type(bound.get_submodule(path)) is not type(module):
+                module.register_forward_pre_hook(self._begin)
+                module.register_forward_hook(self._end)
+
+    def _begin(self, *_: Any) -> None:
+        self.start = time.process_time()
+
+    def _end(self, *_: Any) -> None:
+        self.seconds += time.process_time() - self.start
+
+
 def measure_cost(build: Callable[[bool], Subject], repeats: int) -> dict[str, float]:
-    """CPU seconds of the network itself and with ray angles, in turns: the median of the quotients of neighbors."""
+    """CPU seconds of the network itself and with ray angles, in turns: the median of the quotients of neighbors.
+
+    Of the whole network, and of its attention alone; for ray angles with everything that is computed about cameras.
+    """
     torch.manual_seed(0)
     subject = build(False)
     subject.model.eval()
     inputs = {"cameras": subject.cameras, "poses": make_poses(len(subject.cameras))}
-    networks = {
-        "itself": partial(subject.model, *subject.args, **subject.kwargs),
-        "gray": partial(adapt(subject.model, "gray"), *subject.args, **subject.kwargs, **inputs),
-        "gray_qk": partial(
-            adapt(subject.model, "gray", rotate_values=False), *subject.args, **subject.kwargs, **inputs
-        ),
-    }
-    seconds: dict[str, list[float]] = {name: [] for name in networks}
+    clock = AttentionClock(subject, inputs)
+    adapted = {name: adapt(subject.model, "gray", **more) for name, more in VARIANTS.items()}
+    totals: dict[str, list[float]] = {name: [] for name in ("itself", *adapted)}
+    layers: dict[str, list[float]] = {name: [] for name in totals}
     with torch.no_grad():
         for repeat in range(repeats + 1):
-            for name, call in networks.items():
-                start = time.process_time()
-                call()
+            for name in totals:
+                clock.seconds, start = 0.0, time.process_time()
+                network = subject.model
+                if name != "itself":
+                    network = adapted[name].bind(Views(**inputs), subject.args, subject.kwargs)
+                prepared = time.process_time() - start
+                network(*subject.args, **subject.kwargs)
                 if repeat:  # the first round warms up
-                    seconds[name].append(time.process_time() - start)
-    ratios = {
-        f"cost_{name}": median(own / host for own, host in zip(seconds[name], seconds["itself"], strict=True))
-        for name in ("gray", "gray_qk")
-    }
-    return {"seconds": median(seconds["itself"]), **ratios}
+                    totals[name].append(time.process_time() - start)
+                    layers[name].append(clock.seconds + prepared * (name != "itself"))
+    found = {"seconds": median(totals["itself"]), "attention_seconds": median(layers["itself"])}
+    for part, seconds in (("network", totals), ("attention", layers)):
+        for name in adapted:
+            pairs = zip(seconds[name], seconds["itself"], strict=True)
+            found[f"{part}_{name}"] = median(own / host for own, host in pairs)
+    return found
 
 
 def main() -> None:
@@ -327,16 +356,17 @@ def main() -> None:
     options = parser.parse_args()
     sys.path[:0] = options.path
     torch.set_num_threads(1)
-    rows = json.loads(options.out.read_text()) if options.out and options.out.exists() else {}
+    stored = json.loads(options.out.read_text()) if options.out and options.out.exists() else {"rows": {}}
+    rows = stored["rows"]  # of networks that are not asked for
     for name in options.only or SUBJECTS:
         try:
             rows[name] = {**measure_errors(SUBJECTS[name]), **measure_cost(SUBJECTS[name], options.repeats)}
         except ModuleNotFoundError as error:
             print(f"{name}: {error}")
             continue
-        print(name, " ".join(f"{key} {value:.2g}" for key, value in rows[name].items()), flush=True)
+        print(name, " ".join(f"{key} {value:.3g}" for key, value in rows[name].items()), flush=True)
         if options.out:
-            options.out.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+            write_json(options.out, {**collect_provenance(), "rows": rows})
 
 
 if __name__ == "__main__":
