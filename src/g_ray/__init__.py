@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from g_ray.formats import read_scene as read_scene
     from g_ray.geometry.pose import Pose as Pose
     from g_ray.geometry.pose import normalize_poses as normalize_poses
+    from g_ray.hosts import HOSTS as HOSTS
+    from g_ray.hosts import adapt as adapt
     from g_ray.nn.attention import attention as attention
     from g_ray.rays.ray_map import RayMap as RayMap
     from g_ray.rays.views import Views as Views
@@ -47,6 +49,7 @@ _HOME = {
     "EUCM": "g_ray.cameras",
     "Equirectangular": "g_ray.cameras",
     "Fisheye624": "g_ray.cameras",
+    "HOSTS": "g_ray.hosts",
     "OpenCV": "g_ray.cameras",
     "OpenCVFisheye": "g_ray.cameras",
     "Pinhole": "g_ray.cameras",
@@ -57,6 +60,7 @@ _HOME = {
     "ThinPrismFisheye": "g_ray.cameras",
     "UCM": "g_ray.cameras",
     "Views": "g_ray.rays.views",
+    "adapt": "g_ray.hosts",
     "attention": "g_ray.nn.attention",
     "compute_position_ids": "g_ray.coordinates",
     "encoding": "g_ray.encodings",

@@ -35,6 +35,7 @@ REGISTRIES = {
     "camera models": "g_ray.cameras:CAMERAS",
     "coordinates": "g_ray.coordinates:COORDINATES",
     "encodings": "g_ray.encodings:ENCODINGS",
+    "networks that are adapted": "g_ray.hosts:HOSTS",
     "input conditionings": "g_ray.nn.conditioning:CONDITIONINGS",
     "calibration sources": "g_ray.formats:CALIBRATIONS",
     "scene folders": "g_ray.formats:SCENES",
@@ -225,6 +226,21 @@ def format_speed(suffix: str = "") -> str:
     return "\n".join(lines)
 
 
+def format_hosts() -> str:
+    """Return the table of adapted networks beside the released ones."""
+    lines = [
+        "| network | itself | reference | cost of `gray` | without values | lines a user writes |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, row in json.loads((BENCHMARKS / "hosts.json").read_text())["rows"].items():
+        errors = [f"{row[kind]:.0e} / {row[f'{kind}_gradient']:.0e}" for kind in ("identity", "gray")]
+        costs = [
+            f"{row[f'attention_{kind}']:.2f} / {row[f'network_{kind}']:.2f}" for kind in ("gray", "gray_qk")
+        ]
+        lines.append(f"| {name} | {' | '.join([*errors, *costs])} | 2 |")
+    return "\n".join(lines)
+
+
 def format_ray_speed() -> str:
     """Return the table of ray maps compared with OpenCV."""
     rows = json.loads((BENCHMARKS / "rays.json").read_text())["rows"]
@@ -263,6 +279,7 @@ BLOCKS: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/benchmarks.md", "speed"): format_speed,
     ("docs/benchmarks.md", "speed of the first run"): lambda: format_speed("_first"),
     ("docs/benchmarks.md", "ray maps"): format_ray_speed,
+    ("docs/hosts.md", "hosts"): format_hosts,
 }
 
 

@@ -44,6 +44,7 @@ TABLES = {
     ("conventions", "Coordinates"): "coordinates",
     ("conventions", "Frequency banks"): "encodings",
     ("calibration", "Estimators"): "calibration estimators",
+    ("hosts", "Networks"): "networks that are adapted",
     ("synthesis-network", "Model"): "synthesis methods",
     ("reconstruction-network", "Methods"): "reconstruction methods",
 }

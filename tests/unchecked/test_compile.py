@@ -6,7 +6,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from small_hosts import list_tensors, make_example
+from torch._dynamo.testing import CompileCounterWithBackend
 
+import g_ray
 from g_ray.encodings import ENCODINGS, encoding
 from g_ray.encodings.expected_rotation import PerCamera
 from g_ray.models.lvsm import LVSM
@@ -106,3 +109,20 @@ def test_training_a_reconstruction_network_with_generated_code(tmp_path):
         losses.append([entry["loss"] for entry in map(json.loads, lines) if "loss" in entry])
     assert len(losses[0]) == 2
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+
+
+def test_an_adapted_network_is_compiled_once():
+    """Positions are inputs of the compiled code: other cameras of the same kinds need no other code."""
+    torch._dynamo.reset()
+    example = make_example("aggregator")
+    adapted = g_ray.adapt(example.model, "gray")
+    counter = CompileCounterWithBackend("eager")
+    compiled = torch.compile(adapted, backend=counter)
+    wider = [replace(camera, params=0.8 * camera.params) for camera in example.cameras]
+    counts = []
+    for cameras in (example.cameras, wider):
+        wanted = list_tensors(adapted(*example.args, cameras=cameras))
+        found = list_tensors(compiled(*example.args, cameras=cameras))
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+        counts.append(counter.frame_count)
+    assert counts == [1, 1]

@@ -1,0 +1,373 @@
+"""Adapted networks beside the released ones: the same numbers with their own coordinates, and what ray angles cost.
+
+Networks have random weights and few layers, with heads and tokens of the released sizes. Give the folders of clones
+whose code is not installed: python benchmarks/adapted_hosts.py --path ../vggt ../Pi3 --out hosts.json
+"""
+
+import argparse
+import importlib
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from g_ray import OpenCVFisheye, Pinhole, Pose, Views, adapt
+from g_ray.encodings import Prepared, Tokenwise
+from g_ray.hosts import host_base, lvsm_host
+from g_ray.runtime.files import write_json
+from g_ray.runtime.provenance import collect_provenance
+
+
+@dataclass
+class Subject:
+    """A released network, a call, and cameras that fit it; `own` is the encoding that computes what it does."""
+
+    model: nn.Module
+    args: tuple[Any, ...]
+    cameras: list[Any]
+    own: str = "rope"
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+
+def make_cameras(count: int, width: int, height: int) -> list[Any]:
+    middle = {"fx": 0.4 * width, "fy": 0.4 * width, "cx": width / 2, "cy": height / 2}
+    lenses = [Pinhole.from_fov(70.0, width, height), OpenCVFisheye.make(width, height, **middle, k1=0.01)]
+    return [lenses[index % 2] for index in range(count)]
+
+
+def make_poses(count: int) -> Pose:
+    generator = torch.Generator().manual_seed(0)
+    eyes = 0.3 * torch.randn(count, 3, generator=generator) - torch.tensor([0.0, 0.0, 2.0])
+    return Pose.look_at(eyes, torch.zeros(count, 3))
+
+
+# Networks. Sizes: (views, rows, columns) of patches; `small` ones are for errors, others for cost.
+
+
+def build_vggt(small: bool) -> Subject:
+    aggregator = importlib.import_module("vggt.models.aggregator").Aggregator
+    dim, heads, rows, columns = (64, 4, 6, 8) if small else (384, 6, 22, 28)
+    layers = {"depth": 3 if small else 2, "num_heads": heads, "patch_embed": "conv", "init_values": 1.0}
+    model = aggregator(img_size=518, patch_size=14, embed_dim=dim, **layers)
+    return Subject(
+        model, (torch.rand(1, 3, 3, 14 * rows, 14 * columns),), make_cameras(3, 14 * columns, 14 * rows)
+    )
+
+
+def build_pi3(small: bool) -> Subject:
+    """π³'s classes around narrower layers: its constructor only makes a ViT-L."""
+    pi3 = importlib.import_module("pi3.models.pi3")
+    dim, heads, rows, columns = (64, 4, 6, 8) if small else (384, 6, 22, 28)
+    model: Any = pi3.Pi3.__new__(pi3.Pi3)
+    nn.Module.__init__(model)
+    model.rope, model.position_getter, model.pos_type = (
+        pi3.RoPE2D(freq=100.0),
+        pi3.PositionGetter(),
+        "rope100",
+    )
+    model.patch_size, model.patch_start_idx = 14, 5
+    model.register_token = nn.Parameter(torch.randn(1, 1, 5, dim))
+    shared = {"mlp_ratio": 4, "qkv_bias": True, "proj_bias": True, "ffn_bias": True, "init_values": 1.0}
+    block = partial(pi3.BlockRope, dim=dim, num_heads=heads, qk_norm=True, attn_class=pi3.FlashAttentionRope)
+    model.decoder = nn.ModuleList(block(**shared, rope=model.rope) for _ in range(4))
+
+    class Trunk(pi3.Pi3):
+        """The decoder of π³ on given features: its heads amplify rounding errors."""
+
+        def forward(self, imgs: Tensor) -> Tensor:
+            _, views, _, height, width = imgs.shape
+            patches = F.unfold(imgs.flatten(0, 1), 14, stride=14).mT[..., :dim]
+            return self.decode(patches, views, height, width)[0]
+
+    model.__class__ = Trunk
+    for name in ("point_decoder", "conf_decoder", "camera_decoder"):
+        setattr(model, name, pi3.TransformerDecoder(2 * dim, dim, dim, 1, heads, rope=model.rope))
+    return Subject(
+        model, (torch.rand(1, 3, 3, 14 * rows, 14 * columns),), make_cameras(3, 14 * columns, 14 * rows)
+    )
+
+
+def build_da3(small: bool) -> Subject:
+    trunk = importlib.import_module("depth_anything_3.model.dinov2.vision_transformer").DinoVisionTransformer
+    network = importlib.import_module("depth_anything_3.model.da3").DepthAnything3Net
+    dim, heads, rows, columns = (64, 4, 6, 8) if small else (384, 6, 22, 28)
+    model: Any = network.__new__(network)
+    nn.Module.__init__(model)
+    starts = {"alt_start": 2, "qknorm_start": 2, "rope_start": 2}
+    vit = trunk(img_size=14 * 8, patch_size=14, embed_dim=dim, depth=6, num_heads=heads, **starts)
+
+    class Backbone(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.pretrained = vit
+
+        def forward(self, x: Tensor, **kwargs: Any) -> Any:
+            return vit_features(self.pretrained, x, **kwargs)
+
+    def vit_features(pretrained: Any, x: Tensor, **kwargs: Any) -> Any:
+        return pretrained.get_intermediate_layers(x, [3, 5], **kwargs)
+
+    class Head(nn.Module):
+        def forward(self, feats: Any, *_: Any, **__: Any) -> Any:
+            result = importlib.import_module("addict").Dict()
+            result.depth = torch.cat([features for features, _ in feats], -1)
+            return result
+
+    model.backbone, model.head, model.cam_dec, model.cam_enc = Backbone(), Head(), None, None
+    images = torch.rand(1, 3, 3, 14 * rows, 14 * columns)
+    cameras = make_cameras(3, 14 * columns, 14 * rows)
+    return Subject(model, (images,), cameras, kwargs={"ref_view_strategy": "first"})
+
+
+def build_dust3r(small: bool) -> Subject:
+    network = importlib.import_module("dust3r.model").AsymmetricCroCo3DStereo
+    dim, heads, rows, columns = (64, 4, 6, 8) if small else (384, 6, 24, 32)
+    sizes = {"enc_embed_dim": dim, "enc_depth": 2, "enc_num_heads": heads}
+    sizes |= {"dec_embed_dim": dim, "dec_depth": 2, "dec_num_heads": heads}
+    size = (16 * rows, 16 * columns)
+    model = network(patch_size=16, img_size=size, pos_embed="RoPE100", landscape_only=False, **sizes)
+    shape = torch.tensor([size])
+    shown = [{"img": torch.rand(1, 3, *size), "true_shape": shape, "instance": [name]} for name in "ab"]
+    return Subject(model, tuple(shown), make_cameras(2, size[1], size[0]))
+
+
+def build_lvsm(small: bool, encoding: str = "gta") -> Subject:
+    lvsm = importlib.import_module("nvs.lvsm")
+    transformer = importlib.import_module("pos_enc.utils.transformer")
+    camera = importlib.import_module("pos_enc.utils.functional").Camera
+    dim, heads, side = (96, 2, 32) if small else (576, 4, 128)
+    layer = transformer.TransformerEncoderLayerConfig(
+        d_model=dim, nhead=heads, dim_feedforward=dim, dropout=0.0, batch_first=True, norm_first=True, bias=False,
+        qk_norm=True,
+    )  # fmt: skip
+    encoder = transformer.TransformerEncoderConfig(
+        layer=layer, num_layers=3, input_norm=True, output_norm=True
+    )
+    config = lvsm.LVSMDecoderOnlyModelConfig(
+        ref_views=2, encoder=encoder, img_shape=(side, side, 3), cam_shape=(side, side, 6), pos_enc=encoding,
+        ray_encoding="camray",
+    )  # fmt: skip
+    lenses = [Pinhole.from_fov(fov, side, side) for fov in (60.0, 40.0, 70.0)]
+    intrinsics = torch.stack([lens.central_intrinsics() for lens in lenses])
+    world_from_cam = make_poses(3).world_from_cam
+    context, target = (
+        camera(K=intrinsics[None, part], camtoworld=world_from_cam[None, part], height=side, width=side)
+        for part in (slice(0, 2), slice(2, 3))
+    )
+    model = lvsm.LVSMDecoderOnlyModel(config)
+    return Subject(model, (torch.rand(1, 2, side, side, 3), context, target), lenses, own=encoding)
+
+
+def build_dinov3(small: bool) -> Subject:
+    transformers = importlib.import_module("transformers")
+    dim, heads, rows, columns = (64, 4, 6, 8) if small else (384, 6, 28, 32)
+    config = transformers.DINOv3ViTConfig(
+        hidden_size=dim, intermediate_size=2 * dim, num_hidden_layers=3, num_attention_heads=heads,
+        num_register_tokens=4,
+    )  # fmt: skip
+    images = torch.rand(2, 3, 16 * rows, 16 * columns)
+    return Subject(transformers.DINOv3ViTModel(config), (images,), make_cameras(2, 16 * columns, 16 * rows))
+
+
+def build_dinov2(small: bool) -> Subject:
+    transformers = importlib.import_module("transformers")
+    dim, heads, rows, columns = (64, 4, 6, 8) if small else (384, 6, 28, 32)
+    config = transformers.Dinov2Config(
+        hidden_size=dim,
+        mlp_ratio=2,
+        num_hidden_layers=3,
+        num_attention_heads=heads,
+        patch_size=14,
+        image_size=112,
+    )
+    images = torch.rand(2, 3, 14 * rows, 14 * columns)
+    return Subject(
+        transformers.Dinov2Model(config), (images,), make_cameras(2, 14 * columns, 14 * rows), own="none"
+    )
+
+
+def build_wan(small: bool) -> Subject:
+    diffusers = importlib.import_module("diffusers")
+    heads, size, rows, columns = (2, 32, 8, 12) if small else (3, 128, 32, 48)
+    model = diffusers.WanTransformer3DModel(
+        num_attention_heads=heads, attention_head_dim=size, in_channels=16, out_channels=16, text_dim=64,
+        freq_dim=64, ffn_dim=2 * heads * size, num_layers=2,
+    )  # fmt: skip
+    args = (torch.randn(1, 16, 4, rows, columns), torch.tensor([5]), torch.randn(1, 32, 64))
+    return Subject(model, args, make_cameras(4, 8 * columns, 8 * rows), kwargs={"return_dict": False})
+
+
+SUBJECTS: dict[str, Callable[[bool], Subject]] = {
+    "VGGT": build_vggt,
+    "π³": build_pi3,
+    "Depth Anything 3": build_da3,
+    "DUSt3R": build_dust3r,
+    "LVSM (GTA)": build_lvsm,
+    "LVSM (PRoPE)": partial(build_lvsm, encoding="prope"),
+    "DINOv3": build_dinov3,
+    "DINOv2": build_dinov2,
+    "Wan": build_wan,
+}
+
+
+# Errors
+
+
+def list_tensors(output: Any) -> list[Tensor]:
+    if isinstance(output, Tensor):
+        return [output]
+    if isinstance(output, int | float | str | None):
+        return []
+    parts = output.values() if hasattr(output, "values") else output
+    return [tensor for part in parts for tensor in list_tensors(part)]
+
+
+def run(network: Any, subject: Subject, **inputs: Any) -> tuple[list[Tensor], list[Tensor]]:
+    outputs = list_tensors(network(*subject.args, **subject.kwargs, **inputs))
+    total = sum((part.square().mean() for part in outputs if part.requires_grad), torch.zeros(()))
+    parameters = [part for part in subject.model.parameters() if part.requires_grad]
+    gradients = torch.autograd.grad(total, parameters, allow_unused=True)
+    return outputs, [gradient for gradient in gradients if gradient is not None]
+
+
+def compute_error(found: list[Tensor], wanted: list[Tensor]) -> float:
+    """Largest difference, relative to the largest number."""
+    largest = max(part.abs().max().item() for part in wanted)
+    pairs = zip(found, wanted, strict=True)
+    return max((first - second).abs().max().item() for first, second in pairs) / largest
+
+
+def attend_plainly(
+    q: Tensor, k: Tensor, v: Tensor, position: Prepared, *, windows: list[slice] | None = None
+) -> Tensor:
+    """Compute what `attention` must, with every score written out."""
+    assert isinstance(position, Tokenwise)
+    q, k, v = position.query.apply_plain(q), position.key.apply_plain(k), position.value.apply_plain(v)
+    parts = []
+    for window in windows or [slice(None)]:
+        own = [part if windows is None else part[..., window, :] for part in (q, k, v)]
+        parts.append((own[0] @ own[1].mT / q.shape[-1] ** 0.5).softmax(-1) @ own[2])
+    return position.output.apply_plain(torch.cat(parts, -2))
+
+
+def measure_errors(build: Callable[[bool], Subject]) -> dict[str, float]:
+    torch.manual_seed(0)
+    subject = build(True)
+    with torch.no_grad():
+        for parameter in subject.model.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    subject.model.eval()
+    inputs = {"cameras": subject.cameras, "poses": make_poses(len(subject.cameras))}
+    wanted = run(subject.model, subject)
+    own = run(adapt(subject.model, subject.own), subject, **inputs)
+    gray = adapt(subject.model, "gray")
+    fast = run(gray, subject, **inputs)
+    modules: tuple[Any, ...] = (host_base, lvsm_host)
+    kept = [module.attention for module in modules]
+    try:
+        for module in modules:
+            module.attention = attend_plainly
+        plain = run(gray, subject, **inputs)
+    finally:
+        for module, function in zip(modules, kept, strict=True):
+            module.attention = function
+    names = ("identity", "identity_gradient"), ("gray", "gray_gradient")
+    pairs = ((own, wanted), (fast, plain))
+    return {
+        name: compute_error(found[index], right[index])
+        for keys, (found, right) in zip(names, pairs, strict=True)
+        for index, name in enumerate(keys)
+    }
+
+
+# Cost
+
+
+VARIANTS: dict[str, dict[str, Any]] = {"gray": {}, "gray_qk": {"rotate_values": False}}
+
+
+class AttentionClock:
+    """CPU seconds in attention layers; those of an adapted network share the hooks of the original."""
+
+    def __init__(self, subject: Subject, inputs: dict[str, Any]) -> None:
+        self.seconds, self.start = 0.0, 0.0
+        views = Views(inputs["cameras"], inputs["poses"])
+        bound: Any = adapt(subject.model, "gray").bind(views, subject.args, subject.kwargs)
+        for path, module in subject.model.named_modules():
+            if type(bound.get_submodule(path)) is not type(module):
+                module.register_forward_pre_hook(self._begin)
+                module.register_forward_hook(self._end)
+
+    def _begin(self, *_: Any) -> None:
+        self.start = time.process_time()
+
+    def _end(self, *_: Any) -> None:
+        self.seconds += time.process_time() - self.start
+
+
+def measure_cost(build: Callable[[bool], Subject], repeats: int) -> dict[str, float]:
+    """CPU seconds of the network itself and with ray angles, in turns: the median of the quotients of neighbors.
+
+    Of the whole network, and of its attention alone; for ray angles with everything that is computed about cameras.
+    """
+    torch.manual_seed(0)
+    subject = build(False)
+    subject.model.eval()
+    inputs = {"cameras": subject.cameras, "poses": make_poses(len(subject.cameras))}
+    clock = AttentionClock(subject, inputs)
+    adapted = {name: adapt(subject.model, "gray", **more) for name, more in VARIANTS.items()}
+    totals: dict[str, list[float]] = {name: [] for name in ("itself", *adapted)}
+    layers: dict[str, list[float]] = {name: [] for name in totals}
+    with torch.no_grad():
+        for repeat in range(repeats + 1):
+            for name in totals:
+                clock.seconds, start = 0.0, time.process_time()
+                network = subject.model
+                if name != "itself":
+                    network = adapted[name].bind(Views(**inputs), subject.args, subject.kwargs)
+                prepared = time.process_time() - start
+                network(*subject.args, **subject.kwargs)
+                if repeat:  # the first round warms up
+                    totals[name].append(time.process_time() - start)
+                    layers[name].append(clock.seconds + prepared * (name != "itself"))
+    found = {"seconds": median(totals["itself"]), "attention_seconds": median(layers["itself"])}
+    for part, seconds in (("network", totals), ("attention", layers)):
+        for name in adapted:
+            pairs = zip(seconds[name], seconds["itself"], strict=True)
+            found[f"{part}_{name}"] = median(own / host for own, host in pairs)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--path", nargs="*", default=[], help="folders of clones to import networks from")
+    parser.add_argument("--only", nargs="*", help=f"some of {', '.join(SUBJECTS)}")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    sys.path[:0] = options.path
+    torch.set_num_threads(1)
+    stored = json.loads(options.out.read_text()) if options.out and options.out.exists() else {"rows": {}}
+    rows = stored["rows"]  # of networks that are not asked for
+    for name in options.only or SUBJECTS:
+        try:
+            rows[name] = {**measure_errors(SUBJECTS[name]), **measure_cost(SUBJECTS[name], options.repeats)}
+        except ModuleNotFoundError as error:
+            print(f"{name}: {error}")
+            continue
+        print(name, " ".join(f"{key} {value:.3g}" for key, value in rows[name].items()), flush=True)
+        if options.out:
+            write_json(options.out, {**collect_provenance(), "rows": rows})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""What an adapter to a released network has to say, and the attention that its layers run instead of their own."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any, ClassVar
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from g_ray.encodings import ENCODINGS, Encoding, Prepared, encoding
+from g_ray.hosts.shared_modules import share_module
+from g_ray.nn.attention import attention
+from g_ray.rays.views import Tokens, Views
+
+Encodings = Mapping[int, Encoding]
+"""The chosen encoding by head dimension: encoder and decoder of a network may differ in it."""
+
+
+@dataclass(frozen=True)
+class HostCall:
+    """A call of an adapted network: its encoding, built for each head dimension, the views, the arguments."""
+
+    name: str
+    encodings: Encodings
+    views: Views
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+    def get_argument(self, name: str, place: int, default: Any = None) -> Any:
+        """Get an argument that may be given by place or by name."""
+        if name in self.kwargs:
+            return self.kwargs[name]
+        return self.args[place] if place < len(self.args) else default
+
+    def get_images(self, name: str, axes: str) -> Tensor:
+        """Get the first argument, images whose axes are written as in "batch view 3 h w"."""
+        images = self.get_argument(name, 0)
+        if not isinstance(images, Tensor) or images.ndim != len(axes.split()):
+            raise ValueError(f"{name} must be a tensor [{axes}], as the network itself takes it")
+        return images
+
+    def check_cameras(self, count: int, width: int, height: int) -> None:
+        """Refuse cameras that do not belong to the images."""
+        cameras = self.views.cameras
+        if len(cameras) != count:
+            raise ValueError(f"{count} images, but {len(cameras)} cameras: give one camera per image")
+        for view, camera in enumerate(cameras):
+            if (camera.width, camera.height) != (width, height):
+                raise ValueError(
+                    f"camera {view} is {camera.width}×{camera.height} px, but its image {width}×{height}: "
+                    "resize and crop image and camera together"
+                )
+
+    def prepare(self, queries: Tokens, keys: Tokens | None = None) -> dict[int, Prepared]:
+        """Prepare the encoding for every head dimension."""
+        return {size: one.prepare(queries, keys) for size, one in self.encodings.items()}
+
+
+class Host(ABC):
+    """A family of released networks. Stateless: everything is read from the network at every call."""
+
+    CLASSES: ClassVar[tuple[str, ...]]
+    """Qualified names of the networks' classes, from the package on; copies inside other packages are found too."""
+    TITLE: ClassVar[str]
+    ENCODINGS: ClassVar[tuple[str, ...]] = tuple(
+        name for name, build in ENCODINGS.items() if not build.func.needs_depth
+    )
+    """Encodings that need no parameters of their own. RayRoPE's predict a depth per token, with a layer of theirs."""
+
+    @abstractmethod
+    def find_head_dims(self, model: nn.Module) -> set[int]:
+        """Find the head dimensions of all layers that are adapted."""
+
+    @abstractmethod
+    def bind(self, model: nn.Module, call: HostCall) -> nn.Module:
+        """Rebuild the network for one call: its attention knows where tokens look."""
+
+    def get_options(self, model: nn.Module, name: str) -> dict[str, Any]:
+        """Get the options that make an encoding fit the network's channels; with "rope", its own coordinates."""
+        return {}
+
+    def build_encodings(self, model: nn.Module, name: str, options: dict[str, Any]) -> Encodings:
+        """Build the encoding of that name for every head dimension; refuse what the network cannot take."""
+        if name in ENCODINGS and name not in self.ENCODINGS:
+            raise ValueError(
+                f"{self.TITLE} cannot take encoding {name!r}: choose one of {', '.join(self.ENCODINGS)}"
+            )
+        own = self.get_options(model, name)
+        known = signature(ENCODINGS[name]).parameters if name in ENCODINGS else {}
+        fitting = {key: value for key, value in own.items() if key in known}
+        return {size: encoding(name, size, **{**fitting, **options}) for size in self.find_head_dims(model)}
+
+
+def find_layers(model: nn.Module, prefix: str, *names: str) -> dict[str, Any]:
+    """Find the modules `prefix.0.name`, `prefix.1.name`, … of a list of blocks, by their full names."""
+    count = len(model.get_submodule(prefix))  # pyright: ignore[reportArgumentType]
+    paths = [f"{prefix}.{index}.{name}" for index in range(count) for name in names]
+    return {path: model.get_submodule(path) for path in paths}
+
+
+def get_head_dim(layer: Any) -> int:
+    """Get the head dimension of an attention layer with the names `num_heads` and `proj`."""
+    return layer.proj.in_features // layer.num_heads
+
+
+def bind_layers(
+    layers: Mapping[str, nn.Module], kind: type[nn.Module], positions: Mapping[int, Prepared]
+) -> dict[str, nn.Module]:
+    """Make the attention that knows positions for some layers, over the same parameters."""
+    return {
+        path: share_module(layer, kind, position=positions[get_head_dim(layer)])
+        for path, layer in layers.items()
+    }
+
+
+# Attention layers.
+
+
+def attend(
+    q: Float[Tensor, "batch query head dim"],
+    k: Float[Tensor, "batch key head dim"],
+    v: Float[Tensor, "batch key head dim"],
+    position: Prepared,
+) -> Float[Tensor, "batch query channel"]:
+    """Attend with the encoding, and join the heads.
+
+    A network attends inside views by making them samples of a batch. Then the sequence for which the position was
+    prepared is several of these samples: they are joined again, as windows of it.
+    """
+    batch, count = q.shape[:2]
+    total = len(position.queries)
+    windows = None
+    if count != total and position.queries == position.keys and total % count == 0:
+        windows = [slice(start, start + count) for start in range(0, total, count)]
+        if batch % len(windows):
+            raise ValueError(f"{batch} images do not make whole sets of {len(windows)} views")
+        q, k, v = (part.reshape(-1, total, *part.shape[2:]) for part in (q, k, v))
+    q, k, v = (part.transpose(1, 2) for part in (q, k, v))
+    out = attention(q, k, v, position, windows=windows)
+    return out.transpose(1, 2).reshape(batch, count, -1)
+
+
+def check_plain(layer: str, dropout: float, **unsupported: Any) -> None:
+    """Refuse what the operator does not compute: dropout of attention weights, and masks."""
+    given = [name for name, value in unsupported.items() if value is not None]
+    if given:
+        raise ValueError(f"{layer}: {', '.join(given)} cannot be combined with a position encoding here")
+    if dropout:
+        raise ValueError(f"{layer}: dropout of attention weights ({dropout}) is not supported: set it to 0")
+
+
+class JointAttention(nn.Module):
+    """Self-attention with one projection `qkv` and `proj`, optional norms of q and k: VGGT, π³, DA3, CroCo, DINOv2.
+
+    Shares the parameters of the network's layer. Positions that the network passes itself are not used.
+    """
+
+    num_heads: int
+    qkv: nn.Module
+    q_norm: nn.Module
+    k_norm: nn.Module
+    proj: nn.Module
+    proj_drop: nn.Module
+    attn_drop: nn.Dropout
+    position: Prepared
+
+    def forward(
+        self, x: Tensor, pos: Any = None, *, xpos: Any = None, attn_bias: Any = None, attn_mask: Any = None
+    ) -> Tensor:
+        check_plain(
+            "attention",
+            self.attn_drop.p if self.training else 0.0,
+            attn_bias=attn_bias,
+            attn_mask=attn_mask,
+        )
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).unbind(-3)
+        if "q_norm" in self._modules:
+            q, k = self.q_norm(q), self.k_norm(k)
+        return self.proj_drop(self.proj(attend(q, k, v, self.position)))
+
+
+class CrossAttention(nn.Module):
+    """Attention of queries to other tokens, with a projection each; `PROJECTIONS` are their names in the network."""
+
+    PROJECTIONS: ClassVar[tuple[str, str, str]]
+    num_heads: int
+    q_norm: nn.Module
+    k_norm: nn.Module
+    proj: nn.Module
+    proj_drop: nn.Module
+    attn_drop: nn.Dropout
+    position: Prepared
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        qpos: Any = None,
+        kpos: Any = None,
+        *,
+        attn_bias: Any = None,
+    ) -> Tensor:
+        check_plain("cross-attention", self.attn_drop.p if self.training else 0.0, attn_bias=attn_bias)
+        q, k, v = (
+            getattr(self, name)(x).unflatten(-1, (self.num_heads, -1))
+            for name, x in zip(self.PROJECTIONS, (query, key, value), strict=True)
+        )
+        if "q_norm" in self._modules:
+            q, k = self.q_norm(q), self.k_norm(k)
+        return self.proj_drop(self.proj(attend(q, k, v, self.position)))
