@@ -93,7 +93,7 @@ class Reconstruct:
         from g_ray.reconstruction.reconstruct import check_result_folder, run_reconstruction
         from g_ray.runtime.device import choose_device
 
-        choose_device(self.settings.device, 0)
+        choose_device(self.settings.device)
         check_result_folder(self.out)
         photo_options = PhotoOptions(
             self.every,

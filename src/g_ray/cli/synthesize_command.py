@@ -67,7 +67,7 @@ class Synthesize:
         from g_ray.runtime.device import choose_device
         from g_ray.synthesis.synthesizer import Synthesizer, load_network
 
-        network = load_network(self.weights, choose_device(self.device, 0))
+        network = load_network(self.weights, choose_device(self.device))
         scene = self._read_scene()
         contexts = read_contexts(self.context, self.cameras, scene, print, upright=not self.as_stored)
         lenses = [view.camera for view in contexts]

@@ -217,7 +217,7 @@ def load_network(
                 f"{weights}: {', '.join(untrained)} have random weights, as in a converted VGGT; fine-tune first: "
                 f"g-ray train recon-scenes-stage1 --init {weights} --data.folders DIR"
             )
-    model = model.to(choose_device(device, 0)).eval()
+    model = model.to(choose_device(device)).eval()
     check_precision(precision, next(model.parameters()).device)
     if precision != "int8" or model.is_quantized:
         return model

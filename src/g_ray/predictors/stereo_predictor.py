@@ -142,7 +142,7 @@ class StereoPredictor:
             )
         sparse, keeps_poses, figures = self._place_views(scene, work, progress)
         placed = list(sparse.registered)
-        device = choose_device(self.device, 0)
+        device = choose_device(self.device)
         views = [
             replace(scene.views[i], pose=sparse.poses[i]).limit_size(self.stereo.long_side).to(device)
             for i in placed

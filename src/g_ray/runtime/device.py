@@ -1,10 +1,21 @@
 """Choose the device that a command runs on, and find out what the CPU computes fast."""
 
+import os
+
 import torch
 
+LOCAL_RANK = "LOCAL_RANK"
+"""Environment variable: the number of this process among those of its machine. torchrun sets it, and so do processes
+that start others for a share of the work."""
 
-def choose_device(name: str, local_rank: int) -> torch.device:
-    """`auto` and `cuda` give each process of a node its own GPU."""
+
+def read_local_rank() -> int:
+    """Return the number of this process among those of its machine; 0 if it is alone."""
+    return int(os.environ.get(LOCAL_RANK, "0"))
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device of this process: `auto` and `cuda` distribute the processes of a machine over its GPUs."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -18,7 +29,8 @@ def choose_device(name: str, local_rank: int) -> torch.device:
             raise ValueError(f"--device {name}: PyTorch sees no GPU here")
         if (device.index or 0) >= torch.cuda.device_count():
             raise ValueError(f"--device {name}: there are {torch.cuda.device_count()} GPUs, counted from 0")
-        device = torch.device("cuda", local_rank if device.index is None else device.index)
+        own = read_local_rank() % torch.cuda.device_count()
+        device = torch.device("cuda", own if device.index is None else device.index)
         torch.cuda.set_device(device)
     return device
 

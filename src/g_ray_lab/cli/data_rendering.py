@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from g_ray.cli.text import CountBar, follow_outcomes
+from g_ray_lab.cluster import ClusterName
 
 if TYPE_CHECKING:
     from g_ray_lab.sources.object_index import ContextPairs
@@ -70,12 +71,12 @@ class Objects:
     """Processes, on a cluster in each job; by default one for each core, on a cluster one."""
     strict: bool = False
     """Exit with an error if any mesh could not be read; otherwise only if none could."""
-    cluster: Literal["none", "slurm", "local"] = "none"
-    """Render in jobs that submitit starts, with Slurm or as processes of this machine."""
+    cluster: ClusterName = "none"
+    """Render in jobs: of Slurm or as processes of this machine (submitit), or on Ray."""
     jobs: int = 8
     """Number of jobs on a cluster."""
     cluster_options: tuple[str, ...] = ()
-    """Further options of submitit, such as slurm_partition=cpu timeout_min=240."""
+    """Further options of submitit, such as slurm_partition=cpu timeout_min=240, or of Ray's tasks."""
 
     @property
     def folder(self) -> Path | None:
@@ -106,12 +107,14 @@ class Objects:
             self._report(len(jobs), follow_outcomes(outcomes, CountBar(len(jobs), before, "objects")))
 
     def _start_rendering(self, jobs: "list[ObjectJob]", settings: "ObjectSettings") -> Any:
-        from g_ray_lab.sources.render_objects import Cluster, render_objects, render_on_cluster
+        from g_ray_lab.cluster import Cluster, parse_options
+        from g_ray_lab.sources.render_objects import render_objects, render_on_cluster
 
         if self.cluster == "none":
             return render_objects(self.out, jobs, settings, count_workers(self.workers))
         workers = count_workers(self.workers, default=1)
-        where = Cluster(self.cluster, self.jobs, workers, parse_options(self.cluster_options))
+        options = parse_options(self.cluster_options)
+        where = Cluster(self.cluster, self.jobs, workers, options, name="g-ray-objects")
         return render_on_cluster(self.out, jobs, settings, where)
 
     def _report(self, wanted: int, refused: dict[str, str]) -> None:
@@ -128,17 +131,6 @@ class Objects:
         if self.strict or len(refused) == wanted:
             raise ValueError(message)
         print(message)
-
-
-def parse_options(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """Parse KEY=VALUE pairs; whole numbers become numbers."""
-    options: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise ValueError(f"--cluster-options {pair}: write KEY=VALUE")
-        options[key] = int(value) if value.lstrip("-").isdigit() else value
-    return options
 
 
 @dataclass(frozen=True)

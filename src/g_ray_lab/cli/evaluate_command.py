@@ -12,7 +12,7 @@ from g_ray.predictors.model_settings import ModelSettings
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Score a model on an evaluation protocol: predict, keep the predictions, score them, write the table.
+    """Score a model on an evaluation protocol: predict, score the predictions, write the table.
 
     The same command resumes after an interruption. Several processes, on several machines, may share the work: start
     each with another --shard, or all with torchrun; the last one writes the whole table. Exit code 1 if a set has no
@@ -24,7 +24,7 @@ class Evaluate:
     data: Path | None = None
     """Folder of the dataset, as `g-ray data prepare` makes it."""
     out: Path | None = None
-    """Folder for predictions, rows.csv, result.json and table.md."""
+    """Folder for rows.csv, result.json and table.md."""
     model: str | None = None
     """As for `g-ray reconstruct`; or truth (every error must be 0), standing (constant depth, cameras do not move), or
     colmap (poses and sparse points of pycolmap). By default stereo, or the model of --weights. network is
@@ -43,8 +43,8 @@ class Evaluate:
     """Processes that share the work on this machine."""
     shard: str | None = None
     """Share of the work, e.g. 2/8. By default all, or the share that torchrun assigns."""
-    cache: bool = True
-    """Keep predictions, so that they can be scored again without the model."""
+    keep_predictions: bool = False
+    """Keep predictions too (16 bits, compressed), so that they can be scored again without the model."""
     settings: Annotated[ModelSettings, tyro.conf.arg(name="")] = field(default_factory=ModelSettings)
 
     def run(self) -> int:
@@ -79,7 +79,7 @@ class Evaluate:
             self.settings,
             self.poses,
             Limits(self.scenes, self.views, self.limit, self.width),
-            self.cache,
+            self.keep_predictions,
         )
         progress = SetProgress()
         try:

@@ -31,6 +31,8 @@ class ConditionedComparison:
     pairs: tuple[tuple[str, str], ...]
     """Methods that are compared."""
     gaps: list[str]
+    is_unfinished: bool = False
+    """Whether shares of other processes are missing."""
 
     def make_tests(self) -> dict[str, dict[str, Any]]:
         """Return tables by protocol: rows, differences between methods, and changes from the first source."""
@@ -107,4 +109,4 @@ def compare_conditions(
     found = run_comparison(rows, columns, out, **options)
     cells = {(*places[cell.row], cell.column): cell for cell in found.cells}
     pairs = tuple((methods[0], other) for other in methods[1:])
-    return ConditionedComparison(cells, pairs, list(found.gaps))
+    return ConditionedComparison(cells, pairs, list(found.gaps), found.is_unfinished)

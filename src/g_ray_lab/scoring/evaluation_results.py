@@ -33,6 +33,7 @@ from g_ray_lab.scoring.evaluated_models import EvaluatedModel
 from g_ray_lab.scoring.evaluation_plan import EvaluationPlan, Limits, Report
 from g_ray_lab.scoring.evaluation_run import Evaluation, LoadedViews, make_key, read_row, run_evaluation
 from g_ray_lab.scoring.protocol import Protocol
+from g_ray_lab.scoring.store import NOTHING, WHOLE, Shard
 from g_ray_lab.scoring.table_writer import TITLES, format_run, write_table
 from g_ray_lab.scoring.view_index import INDICES
 
@@ -297,6 +298,11 @@ class Comparison:
     groups: Mapping[str, str] = field(default_factory=dict)
     """Group of each row."""
 
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether shares of other processes are missing."""
+        return any(result["sets"]["not_run"] for cell in self.cells for result in cell.results)
+
     def make_document(self) -> dict[str, Any]:
         """Return a row per model, column and number of views, and the differences of compared rows."""
         return {
@@ -337,6 +343,19 @@ class Comparison:
         return format_rows_csv([row for _, row in labeled], [labels for labels, _ in labeled])
 
 
+@dataclass(frozen=True)
+class CellEffort:
+    """How cells are run: nothing here changes their scores."""
+
+    jobs: int = 1
+    """Processes of this machine that share the work."""
+    shard: Shard = WHOLE
+    keep: bool = False
+    """Whether predictions are kept on disk."""
+    report: Report = lambda text: None
+    progress: Callable[[str], None] = lambda text: None
+
+
 def run_comparison(
     rows: Mapping[str, Contender],
     columns: Mapping[str, Column],
@@ -344,36 +363,47 @@ def run_comparison(
     *,
     compared: Sequence[str] = (),
     means: Mapping[str, MeanColumn] | None = None,
-    jobs: int = 1,
-    report: Report = lambda text: None,
-    progress: Callable[[str], None] = lambda text: None,
+    **effort: Any,
 ) -> Comparison:
     """Run every cell; a row that cannot be made, or a cell without a score, is named and left out of the tables.
 
-    `compared` are rows of which the first is compared with each of the others; `means` are columns of means by name.
+    `compared` are rows of which the first is compared with each of the others; `means` are columns of means by name;
+    the other arguments are those of `CellEffort`.
     """
     if not rows or not columns:
         raise ValueError("nothing to compare: give one model and one protocol or more")
+    how = CellEffort(**effort)
+    cells, gaps = _run_cells(rows, columns, out, how)
+    if how.shard.count > 1:  # other processes have finished sets of the first cells meanwhile
+        cells, gaps = _run_cells(rows, columns, out, CellEffort(shard=NOTHING))
+    groups = {name: contender.group for name, contender in rows.items()}
+    comparison = Comparison(tuple(cells), tuple(gaps), tuple(compared), means or {}, groups)
+    has_score = any(row.is_scored for cell in cells for row in average_seeds(cell.rows))
+    if not has_score and not comparison.is_unfinished:
+        raise ValueError(f"no cell of the table has a score; first: {next(iter(gaps), 'none was run')}")
+    return comparison
+
+
+def _run_cells(
+    rows: Mapping[str, Contender], columns: Mapping[str, Column], out: Path, how: CellEffort
+) -> tuple[list[Cell], list[str]]:
+    """Run the share of every cell; return the cells with all rows that are there, and what they lack."""
     cells: list[Cell] = []
     gaps: dict[tuple[str, str], list[str]] = {}
     loaded = LoadedViews(KEPT_BYTES)
     places = [(row, column) for column in columns for row in rows]
     for number, (row, column) in enumerate(places, 1):
-        progress(f"{row} on {column}, {number} of {len(places)}")
+        how.progress(f"{row} on {column}, {number} of {len(places)}")
         try:
-            cell = _run_cell(row, rows[row], column, columns[column], out, jobs, report, loaded)
+            cell = _run_cell(row, rows[row], column, columns[column], out, how, loaded)
         except (ValueError, OSError) as error:
             gaps.setdefault((column, f"not run: {error}."), []).append(row)
-            report(f"{row} on {column}: {error}")
+            how.report(f"{row} on {column}: {error}")
             continue
         cells.append(cell)
         for sentence in dict.fromkeys(gap for result in cell.results for gap in describe_gaps(result)):
             gaps.setdefault((column, sentence), []).append(row)
-    sentences = _format_gaps(gaps, len(rows))
-    if not any(row.is_scored for cell in cells for row in average_seeds(cell.rows)):
-        raise ValueError(f"no cell of the table has a score; first: {next(iter(sentences), 'none was run')}")
-    groups = {name: contender.group for name, contender in rows.items()}
-    return Comparison(tuple(cells), tuple(sentences), tuple(compared), means or {}, groups)
+    return cells, _format_gaps(gaps, len(rows))
 
 
 def _format_gaps(gaps: Mapping[tuple[str, str], Sequence[str]], rows: int) -> list[str]:
@@ -393,8 +423,7 @@ def _run_cell(
     name: str,
     column: Column,
     out: Path,
-    jobs: int,
-    report: Report,
+    how: CellEffort,
     loaded: LoadedViews,
 ) -> Cell:
     plan: EvaluationPlan | None = None
@@ -411,10 +440,12 @@ def _run_cell(
             scale_network(settings, contender.model, column.network_scale),
             contender.poses,
             column.limits,
+            how.keep,
             indices=out / INDICES,
             calibration=contender.calibration,
         )
-        plan, model = run_evaluation(evaluation, jobs=jobs, report=report, loaded=loaded)
+        options = {"jobs": how.jobs, "shard": how.shard, "report": how.report}
+        plan, model = run_evaluation(evaluation, **options, loaded=loaded)
         results.append(write_report(plan, model, folder)[0])
         rows.append(collect_rows(plan, folder, model))
     if plan is None:

@@ -1,7 +1,7 @@
-"""A run of `g-ray evaluate`: predict, keep, score, and write rows and the table. Killed at any point, it resumes.
+"""A run of `g-ray evaluate`: predict, score, and write rows and the table. Killed at any point, it resumes.
 
-OUT/predictions/SET.npz     predictions, with what they depend on
 OUT/rows/SET.json           scores, with what they depend on
+OUT/predictions/SET.npz     predictions in 16 bits, with what they depend on, if they are to be kept
 OUT/rows.csv                all rows
 OUT/result.json, table.md   means with intervals, and what is missing
 OUT/indices/PROTOCOL.json   the view index, where the dataset has none
@@ -9,6 +9,7 @@ OUT/indices/PROTOCOL.json   the view index, where the dataset has none
 
 import hashlib
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 
 from g_ray.predictors import ModelSettings
+from g_ray.runtime.device import LOCAL_RANK, read_local_rank
 from g_ray.runtime.out_folder import claim_out, lock_folder
 from g_ray.runtime.parallel import run_in_processes
 from g_ray_lab.datasets.evaluation_scene import EvaluationScene, EvaluationView
@@ -54,8 +56,8 @@ class Evaluation:
     poses: bool = False
     """Whether the model is given the true poses."""
     limits: Limits = field(default_factory=Limits)
-    keep: bool = True
-    """Whether predictions are kept on disk."""
+    keep: bool = False
+    """Whether predictions are kept on disk: about 1 TB for a network on all sets of the paper's main table."""
     indices: Path | None = None
     """Folder of view indices that are frozen here; None: in `out`."""
     calibration: str | None = None
@@ -99,7 +101,9 @@ def run_evaluation(
     if jobs == 1 or len(sets) < 2:
         _run_share(evaluation, plan, model, sets, report, lambda done: advance(done, len(sets)), loaded)
         return plan, model
-    shares = [(evaluation, share) for share in shard.divide(min(jobs, len(sets)))]
+    divided = shard.divide(min(jobs, len(sets)))
+    first = read_local_rank() * len(divided)
+    shares = [(evaluation, share, first + place) for place, share in enumerate(divided)]
     with _watch_rows(evaluation.out / ROWS, sets, advance):
         for lines in run_in_processes(_run_in_worker, shares, len(shares), lambda share: str(share[1])):
             for line in lines:
@@ -107,9 +111,10 @@ def run_evaluation(
     return plan, model
 
 
-def _run_in_worker(share: tuple[Evaluation, Shard]) -> list[str]:
-    """Score a share in a process of its own; returns the lines to report."""
-    evaluation, shard = share
+def _run_in_worker(share: tuple[Evaluation, Shard, int]) -> list[str]:
+    """Score a share in a process of its own, on the GPU of its number; returns the lines to report."""
+    evaluation, shard, local_rank = share
+    os.environ[LOCAL_RANK] = str(local_rank)
     lines: list[str] = []
     plan = evaluation.make_plan()
     sets = [one for position, one in enumerate(plan.sets) if shard.takes(position)]

@@ -55,6 +55,8 @@ class Shard:
 
 WHOLE = Shard()
 """All of the work."""
+NOTHING = Shard(0, 1)
+"""No part of it: what others have done is collected."""
 
 
 def split_range(count: int, at_once: int) -> Iterator[range]:
@@ -129,7 +131,7 @@ class Store:
     def write_arrays(self, name: str, key: Key, arrays: Mapping[str, np.ndarray]) -> None:
         text = np.array(json.dumps(_digest_parts(key)))
         with atomic_path(self.folder / f"{name}.npz") as scratch, scratch.open("wb") as file:
-            np.savez(file, **{**arrays, KEY: text})  # pyright: ignore[reportArgumentType]
+            np.savez_compressed(file, **{**arrays, KEY: text})  # pyright: ignore[reportArgumentType]
 
 
 def _digest_parts(key: Key) -> dict[str, str]:

@@ -1,10 +1,9 @@
 """From meshes to a folder of rendered objects, 24 views each: in parallel processes or on a cluster, resumable."""
 
 import json
-import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from math import log, radians, tan
 from pathlib import Path
@@ -19,6 +18,7 @@ from g_ray.geometry.pose import Pose
 from g_ray.runtime.files import write_json
 from g_ray.runtime.out_folder import check_out
 from g_ray.runtime.parallel import run_in_processes
+from g_ray_lab.cluster import Cluster, ClusterJob, get_result
 from g_ray_lab.datasets.objaverse import DIRECTIONS, ObjectCameras, is_finished, write_object
 from g_ray_lab.meshes.mesh_files import Mesh, UnreadableMesh, find_meshes, read_meshes, scale_to_unit_size
 from g_ray_lab.meshes.textured_scene import MeshScene
@@ -216,25 +216,7 @@ def _try_render(root: Path, job: ObjectJob, settings: ObjectSettings) -> RenderO
     return RenderOutcome(job.name)
 
 
-# Rendering objects on a cluster: submitit starts jobs, each renders its share with the same function.
-
-
-LOGS = ".jobs"  # folder below the root: what the jobs print
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """Where jobs run: "slurm", or "local" for processes of this machine."""
-
-    kind: str
-    jobs: int = 8
-    workers: int = 1  # processes in each job
-    # Parameters of submitit's executor: slurm_partition, timeout_min, …
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.jobs < 1 or self.workers < 1:
-            raise ValueError(f"{self.jobs} jobs with {self.workers} workers each: give 1 or more")
+# Rendering objects on a cluster: each job renders its share with the same function.
 
 
 def render_share(
@@ -252,39 +234,13 @@ def render_on_cluster(
     if not todo:
         return
     shares = [todo[start :: cluster.jobs] for start in range(min(cluster.jobs, len(todo)))]
-    executor = _make_executor(root, cluster)
-    with executor.batch():
-        started = [executor.submit(render_share, root, s, settings, cluster.workers) for s in shares]
-    try:
+    tasks = [partial(render_share, root, share, settings, cluster.workers) for share in shares]
+    with cluster.start(tasks, root) as started:
         yield from _watch_jobs(root, todo, started, pause_s)
-    finally:
-        for job in started:
-            if not job.done():
-                job.cancel()
-
-
-def _make_executor(root: Path, cluster: Cluster) -> Any:
-    try:
-        import submitit
-    except ModuleNotFoundError:
-        raise ValueError("--cluster needs submitit; install it with: pip install 'g-ray[lab]'") from None
-    try:
-        executor = submitit.AutoExecutor(folder=root / LOGS, cluster=cluster.kind)
-        executor.update_parameters(
-            **{
-                "name": "g-ray-objects",
-                "timeout_min": 24 * 60,
-                "cpus_per_task": cluster.workers,
-                **cluster.options,
-            }
-        )
-    except (RuntimeError, NameError, TypeError) as error:
-        raise ValueError(f"--cluster {cluster.kind}: {error}") from None
-    return executor
 
 
 def _watch_jobs(
-    root: Path, todo: list[ObjectJob], started: list[Any], pause_s: float
+    root: Path, todo: list[ObjectJob], started: list[ClusterJob], pause_s: float
 ) -> Iterator[RenderOutcome]:
     missing = {job.name for job in todo}
     while missing:
@@ -296,22 +252,6 @@ def _watch_jobs(
             break
         time.sleep(pause_s)
     for job in started:
-        for outcome in _get_result(root, job):
+        for outcome in get_result(job, root):
             if outcome.name in missing:
                 yield outcome
-
-
-def _get_result(root: Path, job: Any) -> list[RenderOutcome]:
-    try:
-        return job.result()
-    except Exception as error:  # whatever ended the job: its own error, or the cluster's
-        raise OSError(
-            f"job {job.job_id} failed: {_extract_reason(error)}; its log is in {root / LOGS}"
-        ) from None
-
-
-def _extract_reason(error: Exception) -> str:
-    """Return the last error of the traceback that submitit reports, or its first line if there is none."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
-    return raised[-1] if raised else lines[0]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from g_ray_lab.tables.paper_table import Measured, NetworkAnalysis, compare_with_first
+from g_ray_lab.tables.paper_table import Measured, NetworkAnalysis, SharedTable, compare_with_first
 
 if TYPE_CHECKING:
     from g_ray.models.reconstruction_network import ReconstructionModel
@@ -21,23 +21,29 @@ MEAN = "mean"
 
 
 @dataclass(frozen=True)
-class CalibrationTable(NetworkAnalysis):
+class CalibrationTable(NetworkAnalysis, SharedTable):
     """Tables of methods and conditions by metrics."""
 
     data: tuple[Path, ...] = ()
     limit: int | None = None
     """Paper scale: sets of each scene; all by default."""
     jobs: int = 1
-    """Paper scale: processes that share the work."""
+    """Paper scale: processes of this machine that share the work."""
 
-    def measure_protocols(self, sources: Sequence[str], protocols: Sequence[str]) -> "ConditionedComparison":
-        """Score all networks with the calibrations of all sources on protocols of prepared datasets, 16 views a set."""
+    def measure_protocols(
+        self, sources: Sequence[str], protocols: Sequence[str]
+    ) -> "ConditionedComparison | None":
+        """Score all networks with the calibrations of all sources on protocols of prepared datasets, 16 views a set.
+
+        None if shares of other processes are missing.
+        """
         from g_ray.cli.text import ProgressLine
         from g_ray_lab.datasets.dataset_registry import DATASETS
         from g_ray_lab.scoring.conditioned_comparison import compare_conditions
         from g_ray_lab.scoring.evaluation_plan import Limits
         from g_ray_lab.scoring.evaluation_results import Column
         from g_ray_lab.scoring.protocol_registry import PROTOCOLS
+        from g_ray_lab.scoring.store import Shard
 
         if len(self.data) != 1:
             raise ValueError("--scale paper needs --data FOLDER, one with a folder for each dataset")
@@ -48,8 +54,15 @@ class CalibrationTable(NetworkAnalysis):
             )
             for name in protocols
         }
-        options = {"jobs": self.jobs, "report": print, "progress": ProgressLine()}
-        return compare_conditions(self.find_networks(), sources, columns, self.out, **options)
+        shard = Shard.parse(self.shard)
+        options = {"jobs": self.jobs, "shard": shard, "report": print, "progress": ProgressLine()}
+        found = compare_conditions(self.find_networks(), sources, columns, self.out, **options)
+        return self.report_share(shard) if found.is_unfinished else found
+
+    def check_small(self) -> None:
+        """Raise ValueError for options that belong to the paper's scale."""
+        if self.shard is not None or self.cluster != "none":
+            raise ValueError("--shard and --cluster belong to --scale paper; --scale small takes minutes")
 
     def draw(self, result: dict[str, Any]) -> None:
         """Write a figure per test with a panel per metric."""
@@ -79,7 +92,7 @@ class CalibrationNoise(CalibrationTable):
     stereo_sets: int = 4
     """Sets of each test that the stereo model reconstructs too, about a CPU minute a set; 0 leaves it out."""
 
-    def measure(self) -> Measured:
+    def measure(self) -> Measured | None:
         from g_ray.cli.text import ProgressLine
         from g_ray_lab.scoring.calibration_conditions import CONDITIONS, DISTORTION
         from g_ray_lab.scoring.calibration_noise import measure_noise
@@ -88,9 +101,12 @@ class CalibrationNoise(CalibrationTable):
 
         if self.scale == "paper":
             found = self.measure_protocols(tuple(CONDITIONS), AVERAGED)
+            if found is None:
+                return None
             tests = {MEAN: found.average(AVERAGED), **found.make_tests()}
             result = {"name": "calibration-noise", "tests": tests, "gaps": found.gaps}
             return Measured(result, f"{format_conditions(tests)}\n\n{format_notes(found.gaps)}")
+        self.check_small()
         networks = self.find_networks()
         tests = self.build_tests(networks[0].load())
         given = (networks, compare_with_first(networks), self.stereo_sets, self.out)
@@ -143,7 +159,7 @@ class CalibrationEstimated(CalibrationTable):
     stereo: bool = True
     """Reconstruct by stereo too."""
 
-    def measure(self) -> Measured:
+    def measure(self) -> Measured | None:
         from g_ray.cli.text import ProgressLine
         from g_ray_lab.scoring.estimated_calibration import CalibrationScene, estimate_all, measure_estimated
         from g_ray_lab.scoring.recalibrated_model import SOURCES
@@ -159,6 +175,7 @@ class CalibrationEstimated(CalibrationTable):
             )
         if self.scale == "paper":
             return self._measure_datasets()
+        self.check_small()
         networks = self.find_networks()
         store, progress = Store(self.out / "parts"), ProgressLine()
         side = networks[0].load().config.long_side
@@ -173,11 +190,13 @@ class CalibrationEstimated(CalibrationTable):
         result = {"name": "calibration-estimated", "accuracy": accuracy, "tests": tests, "settings": settings}
         return Measured(result, f"{format_accuracy(accuracy)}\n\n{format_conditions(tests)}")
 
-    def _measure_datasets(self) -> Measured:
+    def _measure_datasets(self) -> Measured | None:
         """Make the paper's two tables: accuracy of cameras in pixels of the network's input, and reconstruction."""
         from g_ray_lab.scoring.table_writer import format_conditions
 
         found = self.measure_protocols(self.sources, (*AVERAGED, "scannetpp-mixed"))
+        if found is None:
+            return None
         accuracy, tests = found.list_accuracy(AVERAGED), found.make_tests()
         result = {"name": "calibration-estimated", "accuracy": accuracy, "tests": tests, "gaps": found.gaps}
         parts = [format_accuracy(accuracy), format_conditions(tests), format_notes(found.gaps)]

@@ -1,12 +1,13 @@
 """What tables of finished models share: models as rows, evaluation protocols or miniatures of them as columns."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from g_ray_lab.tables.paper_table import Measured, Scale, Table
+from g_ray_lab.tables.paper_table import Measured, Scale, SharedTable
 
 if TYPE_CHECKING:
     from g_ray_lab.scoring.evaluation_results import Column, Contender, MeanColumn
@@ -25,7 +26,7 @@ SMALL_SETS = 1
 
 
 @dataclass(frozen=True)
-class EvaluationTable(Table):
+class EvaluationTable(SharedTable):
     """Options that all tables of finished models have."""
 
     NAME: ClassVar[str]
@@ -46,7 +47,9 @@ class EvaluationTable(Table):
     limit: int | None = None
     """Sets of each scene and number of views; 1 at small scale, all at paper scale."""
     jobs: int = 1
-    """Processes that share the work."""
+    """Processes of this machine that share the work."""
+    keep_predictions: bool = False
+    """Keep predictions too (16 bits, compressed), so that they can be scored again without the models."""
 
     @abstractmethod
     def build_columns(self) -> "dict[str, Column]":
@@ -66,14 +69,21 @@ class EvaluationTable(Table):
         """Write bars for the metrics of all columns."""
         draw_largest_sets(result, self.out)
 
-    def measure(self) -> Measured:
+    def measure(self) -> Measured | None:
         from g_ray.cli.text import ProgressLine
         from g_ray_lab.scoring.evaluation_results import run_comparison
+        from g_ray_lab.scoring.store import Shard
         from g_ray_lab.scoring.table_writer import describe_intervals
 
         rows, columns, compared = self.build_rows(), self.build_columns(), list(self.group_weights())
-        options = {"compared": compared, "jobs": self.jobs, "report": print, "progress": ProgressLine()}
-        comparison = run_comparison(rows, columns, self.out, means=self.list_means(), **options)
+        shard = Shard.parse(self.shard)
+        options = {"jobs": self.jobs, "shard": shard, "keep": self.keep_predictions}
+        options |= {"report": print, "progress": ProgressLine()}
+        comparison = run_comparison(
+            rows, columns, self.out, compared=compared, means=self.list_means(), **options
+        )
+        if comparison.is_unfinished:
+            return self.report_share(shard)
         result = {"name": self.NAME, **comparison.make_document()}
         notes = [f"- {line}" for line in [*describe_intervals(result), *result["gaps"]]]
         text = "\n\n".join([self.format_tables(result), "\n".join(notes)])
@@ -163,13 +173,15 @@ def make_contender(model: str, weights: Sequence[str | None], extra: str) -> "Co
 
 def write_small_dataset(name: str, folder: Path, width: int) -> Path:
     """Write a miniature of a dataset, unless it is there; rooms have textures, which stereo needs."""
+    from g_ray.runtime.out_folder import lock_folder
     from g_ray_lab.miniatures import MINIATURES
     from g_ray_lab.miniatures.miniature_room import MiniatureSize
 
     root, done = folder / name, folder / f"{name}.done"
-    if not done.is_file():
-        MINIATURES[name](root, MiniatureSize(SMALL_SCENES, SMALL_FRAMES, width, fine=True))
-        done.touch()
+    with lock_folder(folder, timeout_s=math.inf):  # shares start at the same time
+        if not done.is_file():
+            MINIATURES[name](root, MiniatureSize(SMALL_SCENES, SMALL_FRAMES, width, fine=True))
+            done.touch()
     return root
 
 

@@ -2,12 +2,17 @@
 
 import json
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from g_ray.runtime.out_folder import claim_out
+from g_ray_lab.cluster import ClusterName
+
 if TYPE_CHECKING:
+    from g_ray_lab.cluster import Task
     from g_ray_lab.scoring.evaluated_models import TrainedNetwork
+    from g_ray_lab.scoring.store import Shard
 
 Scale = Literal["small", "paper"]
 
@@ -42,7 +47,6 @@ class Table(ABC):
 
     def run(self) -> None:
         from g_ray.runtime.files import strip_paths
-        from g_ray.runtime.out_folder import claim_out
         from g_ray_lab.scoring.table_writer import RESULT, write_table
 
         claim_out(self.out, "reproduce", ours=is_table_folder(self.out))
@@ -53,6 +57,49 @@ class Table(ABC):
         write_table(self.out, result, measured.text, measured.scores)
         self.draw(result)
         print(f"{measured.text}\n\n{self.out / RESULT} and pictures next to it")
+
+
+@dataclass(frozen=True)
+class SharedTable(Table):
+    """Options of tables whose work several processes or machines share."""
+
+    shard: str | None = None
+    """Share of the scoring, e.g. 2/8, for several processes on any machines; or start all with torchrun. The last one
+    writes the table. Tables of trained networks need them to be trained before."""
+    cluster: ClusterName = "none"
+    """Start jobs that share the work, wait for them and write the table: slurm and local (processes of this machine)
+    with submitit, or ray. Tables of trained networks have a job per network, which trains and scores it."""
+    cluster_jobs: int = 8
+    """Number of jobs on a cluster that score."""
+    cluster_options: tuple[str, ...] = ()
+    """Options of submitit, such as slurm_partition=gpu gpus_per_node=1, or of Ray's tasks, such as num_gpus=1, and
+    address, the address of a Ray cluster."""
+
+    def list_tasks(self) -> "list[Task]":
+        """Return what the jobs of a cluster do: each scores a share."""
+        count = self.cluster_jobs
+        shares = [replace(self, cluster="none", shard=f"{number}/{count}") for number in range(1, count + 1)]
+        return [share.run for share in shares]
+
+    def run(self) -> None:
+        if self.cluster == "none":
+            super().run()
+            return
+        from g_ray.cli.text import ProgressLine
+        from g_ray_lab.cluster import Cluster, parse_options
+
+        options = parse_options(self.cluster_options)
+        cluster = Cluster(self.cluster, self.cluster_jobs, options=options, name=f"g-ray-{self.out.name}")
+        claim_out(self.out, "reproduce", ours=is_table_folder(self.out))
+        cluster.run(self.list_tasks(), self.out, ProgressLine())
+        replace(self, cluster="none", shard="1/1").run()
+
+    def report_share(self, shard: "Shard") -> None:
+        """Tell the user that the table has to wait for other shares."""
+        print(
+            f"\nshare {shard.number} of {shard.count} is scored: the last process writes the table",
+            flush=True,
+        )
 
 
 def is_table_folder(folder: Path) -> bool:

@@ -44,6 +44,8 @@ class Qualitative(EvaluationTable):
         from g_ray.viewer.theme import LIGHT, write_png
         from g_ray_lab.figures import draw_point_clouds
 
+        if self.shard is not None or self.cluster != "none":
+            raise ValueError("recon-qualitative has one set per dataset: leave out --shard and --cluster")
         contenders, progress, gaps = self.build_rows(), ProgressLine(), []
         rows = [
             self._make_row(column, contenders, progress, gaps) for column in self.build_columns().values()

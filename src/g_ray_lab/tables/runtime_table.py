@@ -32,7 +32,7 @@ class Runtime(Table):
         from g_ray_lab.bench.paired_runtime import MODES, format_runtime, measure_runtime
         from g_ray_lab.scoring.store import Store
 
-        device = str(choose_device(self.device, 0))
+        device = str(choose_device(self.device))
         settings = {
             "model": self.scale if self.scale == "paper" else "dino_small",
             "size": self.size or RUNTIME_SIZES[self.scale],

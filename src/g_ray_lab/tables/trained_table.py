@@ -2,13 +2,14 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from g_ray_lab.tables.paper_table import Measured, Scale, Table
+from g_ray_lab.tables.paper_table import Measured, Scale, SharedTable
 
 if TYPE_CHECKING:
+    from g_ray_lab.cluster import Task
     from g_ray_lab.scoring.study import Effort, Study
 
 SAVE_EVERY = {"small": 250, "paper": 2500}
@@ -16,7 +17,7 @@ SAVE_EVERY = {"small": 250, "paper": 2500}
 
 
 @dataclass(frozen=True)
-class TrainedTable(Table):
+class TrainedTable(SharedTable):
     """Options that all tables of trained networks have."""
 
     out: Path
@@ -40,9 +41,6 @@ class TrainedTable(Table):
     """Compile the networks' blocks with torch.compile: minutes at the start, then faster on a GPU."""
     score: bool = True
     """Score the networks and write the table. With --no-score they are only trained, e.g. to be scored in shares."""
-    shard: str | None = None
-    """Share of the scoring of finished networks, e.g. 2/8, for several processes on any machines; or start all with
-    torchrun. The last one writes the table."""
 
     @abstractmethod
     def build_study(self) -> "Study":
@@ -72,10 +70,7 @@ class TrainedTable(Table):
         effort = self._choose_effort()
         result = run_study(self.study, self.out, self.seeds, effort, ProgressLine())
         if result is None:
-            shard = effort.shard
-            share = f"share {shard.number} of {shard.count} is scored: the last process writes the table"
-            print(f"\n{share if self.score else 'trained, not scored'}")
-            return None
+            return self.report_share(effort.shard) if self.score else print("\ntrained, not scored")
         if "early" in result:
             write_atomically(self.out / "early.md", format_early_tables(result) + "\n")
         return Measured(result, describe_limits(result) + format_trained_tables(result))
@@ -86,15 +81,27 @@ class TrainedTable(Table):
 
         write_metrics(result, self.out, draw_bars)
 
-    def _choose_effort(self) -> "Effort":
-        import os
+    def list_tasks(self) -> "list[Task]":
+        """Return a task per network, which trains and scores it."""
+        alone = replace(self, cluster="none", shard="1/1", jobs=1)
+        networks = len(self.study.list_jobs(self.out, self.seeds))
+        return [partial(alone.run_network, number) for number in range(networks)]
 
+    def run_network(self, number: int) -> None:
+        """Train and score one network of all."""
+        from g_ray_lab.scoring.study import train_and_score
+
+        effort = self._choose_effort()
+        train_and_score(self.study.list_jobs(self.out, self.seeds)[number], effort, effort.devices[0])
+
+    def _choose_effort(self) -> "Effort":
+        from g_ray.runtime.device import read_local_rank
         from g_ray_lab.scoring.store import Shard
         from g_ray_lab.scoring.study import Effort, choose_job_count, list_devices
 
         shard, devices = Shard.parse(self.shard), list_devices()
         if shard.count > 1:  # torchrun has one process per GPU of a machine
-            devices = [devices[int(os.environ.get("LOCAL_RANK", "0")) % len(devices)]]
+            devices = [devices[read_local_rank() % len(devices)]]
         jobs = choose_job_count(devices) if self.jobs is None and shard.count == 1 else self.jobs or 1
         save_every = SAVE_EVERY[self.scale] if self.save_every is None else self.save_every
         return Effort(jobs, devices, self.workers, save_every, shard, self.score)

@@ -94,7 +94,7 @@ class World:
 def join_world(device: str, group_of_one: bool = False) -> Iterator[World]:
     """Return the processes that torchrun describes in the environment, or this process alone."""
     size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
-    place = choose_device(device, int(os.environ.get("LOCAL_RANK", "0")))
+    place = choose_device(device)
     if size == 1 and not group_of_one:
         yield World(0, 1, place)
         return

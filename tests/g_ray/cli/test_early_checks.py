@@ -56,7 +56,7 @@ def test_estimated_poses_have_no_unit_until_a_distance_gives_one():
 @pytest.mark.parametrize("name", ["mps", "meta", "xla", "cuda:99", "cpu:x", "abacus"])
 def test_devices(name):
     with pytest.raises(ValueError, match="--device"):
-        choose_device(name, 0)
+        choose_device(name)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 import torch
 import trimesh
 
+from g_ray_lab.cluster import LOGS, Cluster
 from g_ray_lab.datasets import objaverse
 from g_ray_lab.datasets.objaverse import (
     NAMES,
@@ -23,9 +24,7 @@ from g_ray_lab.datasets.objaverse import (
     write_object,
 )
 from g_ray_lab.meshes.mesh_files import find_meshes
-from g_ray_lab.sources import render_objects as cluster
 from g_ray_lab.sources.render_objects import (
-    Cluster,
     ObjectJob,
     ObjectSettings,
     claim_folder,
@@ -235,7 +234,7 @@ def test_jobs_of_a_cluster_render_their_shares(tmp_path, mesh_folder, on_path):
     outcomes = {o.name: o.refused for o in render_on_cluster(root, jobs, TINY, where, pause_s=0.2)}
     assert outcomes.keys() == {"box", "block", "broken"} and "broken.glb" in str(outcomes["broken"])
     assert find_objects(root) == ["block", "box"]
-    assert len({path.name.split("_")[0] for path in (root / cluster.LOGS).glob("*.pkl")}) == 2
+    assert len({path.name.split("_")[0] for path in (root / LOGS).glob("*.pkl")}) == 2
     alone = tmp_path / "alone"
     list(render_objects(alone, jobs, TINY))
     assert (alone / "box/views/000_0.jpg").read_bytes() == (root / "box/views/000_0.jpg").read_bytes()

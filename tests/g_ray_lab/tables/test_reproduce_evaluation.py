@@ -2,8 +2,9 @@
 
 import gzip
 import json
+import pickle
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.models.weights import save_reconstruction
 from g_ray.predictors import ModelSettings
 from g_ray_lab import figures
+from g_ray_lab.cluster import EXECUTORS
 from g_ray_lab.scoring.evaluation_results import scale_network
 from g_ray_lab.scoring.protocol_registry import PROTOCOLS
 from g_ray_lab.tables import dataset_tables, evaluation_table, qualitative_figure
@@ -47,6 +49,47 @@ def test_heterogeneous_with_a_model_that_is_not_installed(reproduce, tmp_path, m
     assert {"points_rel.png", "eth3d-fov_points_rel.png"} <= {
         path.name for path in (tmp_path / "out").iterdir()
     }
+
+
+def strip(result):
+    """A result without what every run has of its own."""
+    result = {key: value for key, value in result.items() if key != "provenance"}
+    return {**result, "rows": [{**row, "cpu_seconds": 0} for row in result["rows"]]}
+
+
+def test_shares_make_the_same_table(reproduce, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(dataset_tables, "HETEROGENEOUS", ("eth3d-fov",))
+    monkeypatch.setattr(dataset_tables, "SMALL_VIEWS", (2, 4))
+    monkeypatch.setattr(dataset_tables.Heterogeneous, "draw", lambda table, result: None)
+    options = ("--models", "truth", "standing")
+    alone, _ = reproduce("recon-heterogeneous", *options)
+    shared = ["reproduce", "recon-heterogeneous", "--out", str(tmp_path / "shared"), *options, "--shard"]
+    assert main([*shared, "2/2"]) == 0
+    assert "share 2 of 2 is scored: the last process writes the table" in capsys.readouterr().out
+    assert not (tmp_path / "shared" / "result.json").exists()
+    assert main([*shared, "1/2"]) == 0
+    both = json.loads((tmp_path / "shared" / "result.json").read_text())
+    assert strip(both) == strip(alone)
+    # Rows are kept, predictions are not.
+    assert list((tmp_path / "shared").rglob("rows/*.json")) and not list(tmp_path.rglob("*.npz"))
+
+
+def test_jobs_of_a_cluster_make_the_same_table(reproduce, tmp_path, monkeypatch):
+    """Tasks travel as bytes; instead of on a cluster they run here."""
+    monkeypatch.setattr(dataset_tables, "HETEROGENEOUS", ("eth3d-fov",))
+    monkeypatch.setattr(dataset_tables.Heterogeneous, "draw", lambda table, result: None)
+    alone, _ = reproduce("recon-heterogeneous", "--models", "standing")
+    started = []
+
+    def start_here(where, tasks, logs):
+        started.extend(pickle.loads(pickle.dumps(task)) for task in tasks)
+        return [SimpleNamespace(done=lambda: True, result=task, cancel=print) for task in started]
+
+    monkeypatch.setitem(EXECUTORS, "slurm", start_here)
+    words = ["reproduce", "recon-heterogeneous", "--out", str(tmp_path / "cluster"), "--models", "standing"]
+    assert main([*words, "--cluster", "slurm", "--cluster-jobs", "2"]) == 0
+    assert len(started) == 2
+    assert strip(json.loads((tmp_path / "cluster" / "result.json").read_text())) == strip(alone)
 
 
 def test_groups_of_rows_and_their_means(reproduce, tmp_path, monkeypatch):

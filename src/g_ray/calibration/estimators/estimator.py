@@ -12,6 +12,7 @@ from g_ray.cameras.camera import Camera
 from g_ray.geometry.pose import Pose
 from g_ray.media.photos import Photo
 from g_ray.media.view import ESTIMATED_BY, View
+from g_ray.runtime.device import choose_device
 
 
 def suggest_lens(estimator: "Estimator") -> str:
@@ -36,8 +37,8 @@ class Estimator(ABC):
 
     @cached_property
     def device(self) -> torch.device:
-        """Where a network runs: on the GPU that the process uses, if there is one."""
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        """Where a network runs: on the GPU of this process, if there is one."""
+        return choose_device("auto")
 
     def prepare(self, network: Any) -> Any:
         """Put a loaded network on the device, for inference."""

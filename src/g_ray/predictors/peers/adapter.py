@@ -59,7 +59,7 @@ class Adapter(ABC):
     def __init__(self, card: PeerCard, settings: ModelSettings) -> None:
         self.card, self.settings = card, settings
         self.weights = settings.weights or card.weights
-        self.device = choose_device(settings.device, 0)
+        self.device = choose_device(settings.device)
         check_precision(settings.precision, self.device)
         self.model = self.load()
 

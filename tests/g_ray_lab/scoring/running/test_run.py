@@ -24,9 +24,12 @@ from g_ray_lab.scoring import evaluated_models as models
 from g_ray_lab.scoring import evaluation_run as run
 from g_ray_lab.scoring.evaluated_models import StandingModel
 from g_ray_lab.scoring.evaluation_run import LoadedViews
+from g_ray_lab.scoring.set_prediction import PredictedSet, PredictedView, from_arrays, to_arrays
 from g_ray_lab.scoring.set_scoring import read_triangles
 from g_ray_lab.scoring.store import Shard
 from g_ray_lab.scoring.view_index import INDICES
+
+KEEP = "--keep-predictions"
 
 
 def read_rows(folder):
@@ -151,12 +154,12 @@ def test_views_are_kept_for_the_next_model_while_there_is_room():
 
 def test_a_stale_prediction_is_named_and_made_again(evaluate, data, tmp_path, capsys):
     root = data("eth3d")
-    evaluate("eth3d-native", "--model", "standing", "--limit", 1, data=root)
+    evaluate("eth3d-native", "--model", "standing", "--limit", 1, KEEP, data=root)
     (image,) = {path for path in root.rglob("dslr_images_undistorted/*.JPG") if path.name == "DSC_0709.JPG"}
     pixels = np.asarray(Image.open(image))
     Image.fromarray(255 - pixels).save(image)
     capsys.readouterr()
-    code, _ = evaluate("eth3d-native", "--model", "standing", "--limit", 1, data=root)
+    code, _ = evaluate("eth3d-native", "--model", "standing", "--limit", 1, KEEP, data=root)
     printed = capsys.readouterr()
     assert code == 0
     assert "the row there is of other files" in printed.out + printed.err
@@ -164,7 +167,7 @@ def test_a_stale_prediction_is_named_and_made_again(evaluate, data, tmp_path, ca
 
 
 def test_predictions_of_another_model_are_not_used(evaluate, capsys):
-    options = ("--limit", 1)
+    options = ("--limit", 1, KEEP)
     _, first = evaluate("eth3d-native", "--model", "standing", *options)
     capsys.readouterr()
     _, second = evaluate("eth3d-native", "--model", "truth", *options)
@@ -175,23 +178,42 @@ def test_predictions_of_another_model_are_not_used(evaluate, capsys):
 
 
 def test_a_damaged_prediction_is_made_again(evaluate, tmp_path, capsys):
-    _, first = evaluate("eth3d-native", "--model", "standing", "--limit", 1)
+    _, first = evaluate("eth3d-native", "--model", "standing", "--limit", 1, KEEP)
     (path,) = (tmp_path / "out" / "predictions").glob("*.npz")
     path.write_bytes(path.read_bytes()[:-500])
     shutil.rmtree(tmp_path / "out" / "rows")
     capsys.readouterr()
-    _, second = evaluate("eth3d-native", "--model", "standing", "--limit", 1)
+    _, second = evaluate("eth3d-native", "--model", "standing", "--limit", 1, KEEP)
     printed = capsys.readouterr()
     assert "it is damaged" in printed.out + printed.err
     assert second["rows"][0]["metrics"] == first["rows"][0]["metrics"]
 
 
 def test_scores_are_made_again_from_stored_predictions(evaluate, monkeypatch, tmp_path):
-    _, first = evaluate("eth3d-native", "--model", "standing", "--limit", 1)
+    _, first = evaluate("eth3d-native", "--model", "standing", "--limit", 1, KEEP)
     shutil.rmtree(tmp_path / "out" / "rows")
     monkeypatch.setattr(StandingModel, "predict", lambda self, views: pytest.fail("predicted again"))
-    _, second = evaluate("eth3d-native", "--model", "standing", "--limit", 1)
+    _, second = evaluate("eth3d-native", "--model", "standing", "--limit", 1, KEEP)
     assert strip(second) == strip(first)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e7])
+def test_predictions_are_stored_in_16_bits(scale):
+    random = torch.Generator().manual_seed(0)
+    depth = scale * (0.5 + 10 * torch.rand(6, 8, generator=random))
+    rays = torch.nn.functional.normalize(torch.randn(6, 8, 3, generator=random), dim=-1)
+    valid = torch.rand(6, 8, generator=random) > 0.2
+    depth[~valid] = torch.inf
+    view = PredictedView(Pose(torch.eye(4).double()), depth, valid, rays, depth[..., None] * rays)
+    arrays = to_arrays(PredictedSet((view, None), ("a note",), 1.5))
+    assert all(arrays[f"000/{name}"].itemsize == 2 for name in ("ray_depth", "rays", "world_points"))
+    stored = from_arrays(arrays, 2)
+    (one, none), known = stored.views, valid.nonzero(as_tuple=True)
+    assert none is None and stored.notes == ("a note",) and torch.equal(one.valid, valid)
+    torch.testing.assert_close(one.ray_depth[known], depth[known], rtol=5e-4, atol=0)
+    assert float((one.rays - rays).norm(dim=-1).max()) < 3e-5
+    far = (one.world_points[known] - view.world_points[known]).norm(dim=-1)
+    assert bool((far <= 1e-3 * depth[known]).all())
 
 
 # Data that cannot be used
