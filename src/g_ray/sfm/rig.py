@@ -53,6 +53,10 @@ class Rig:
             digest.update(label.encode() + pose.world_from_cam.numpy(force=True).tobytes())
         return digest.hexdigest()[:16]
 
+    def select(self, views: Sequence[int]) -> "Rig":
+        """Return the rig of some of the photographs."""
+        return Rig(self.rig_from_cam, tuple(self.places[view] for view in views))
+
     @staticmethod
     def from_names(
         names: Sequence[str], rig_from_cam: Mapping[str, Pose], pattern: str | None = None

@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +48,7 @@ from g_ray.sfm.workspace import (
     choose_folder,
     ignore_progress,
     load_features,
+    load_or_compute,
     match_pairs,
     prepare_views,
     read_two_view_geometries,
@@ -92,32 +93,46 @@ def reconstruct_cameras(
         raise ValueError("guessed poses ignore the rig: leave out one of them")
     notes = check_views(views)
     with open_workspace(views, rig, options, work_folder, report) as space:
-        geometries = read_two_view_geometries(space)
-        try:
-            check_matches(space, geometries)
-            models = _map_consistently(space, geometries, report)
-            if not models:
-                raise NothingMatches(_describe_failure(space, geometries))
-        except NothingMatches as error:
-            if guess_poses is None:
-                raise
-            # Without registered views there is no world to align the guesses with: they become the poses of all views.
-            empty = make_empty_scene(views, [None] * len(views), (*notes, str(error)))
-            return start_from_guesses(space, geometries, empty, guess_poses())
-        scene = convert_model(space, models[0])
-        scene = replace(scene, rig=rig, notes=(*notes, *_describe_groups(space, models)))
-        # Lenses that COLMAP lacks were given to it as panoramas, whose pixels weigh errors differently.
-        if not all(lens.is_native for lens in space.lenses):
-            scene = _polish(space, scene)
-        reasons = explain_missing(space, geometries, scene.registered)
-        if guess_poses is not None and any(reasons):
-            scene = place_by_guesses(space, geometries, scene, guess_poses())
-            reasons = [None] * len(views)
-        scale = estimate_scale(scene, options)
-        if scale is not None and scale.high > UNKNOWN_SCALE:
-            scene = scene.add_notes("the rig's baseline is too short for this scene: its scale is not known")
-            scale = None
-        return replace(scene, reasons=tuple(reasons), scale=scale)
+
+        def compute() -> SparseScene:
+            return _map_scene(space, notes, report, guess_poses)
+
+        if work_folder is None:
+            return compute()
+        return load_or_compute(space, f"mapped {guess_poses is not None}", compute)
+
+
+def _map_scene(
+    space: Workspace, notes: Sequence[str], report: Report, guess_poses: GuessPoses | None
+) -> SparseScene:
+    """Map the views of a workspace; see `reconstruct_cameras`."""
+    views, options = space.views, space.options
+    geometries = read_two_view_geometries(space)
+    try:
+        check_matches(space, geometries)
+        models = _map_consistently(space, geometries, report)
+        if not models:
+            raise NothingMatches(_describe_failure(space, geometries))
+    except NothingMatches as error:
+        if guess_poses is None:
+            raise
+        # Without registered views there is no world to align the guesses with: they become the poses of all views.
+        empty = make_empty_scene(views, [None] * len(views), (*notes, str(error)))
+        return start_from_guesses(space, geometries, empty, guess_poses())
+    scene = replace(convert_model(space, models[0]), rig=space.rig, notes=tuple(notes))
+    # Lenses that COLMAP lacks were given to it as panoramas, whose pixels weigh errors differently.
+    if not all(lens.is_native for lens in space.lenses):
+        scene = _polish(space, scene)
+    reasons = explain_missing(space, geometries, scene.registered)
+    if guess_poses is not None and any(reasons):
+        scene = place_by_guesses(space, geometries, scene, guess_poses())
+        reasons = [None] * len(views)
+    scene = _add_groups(scene, geometries)
+    scale = estimate_scale(scene, options)
+    if scale is not None and scale.high > UNKNOWN_SCALE:
+        scene = scene.add_notes("the rig's baseline is too short for this scene: its scale is not known")
+        scale = None
+    return replace(scene, reasons=tuple(reasons), scale=scale)
 
 
 NO_MATCHES = "no two photographs have matching features: nothing checks the given poses"
@@ -179,7 +194,7 @@ def triangulate(
         if guess_poses is not None and any(pose is None for pose in scene.poses):
             scene = place_by_guesses(space, geometries, scene, guess_poses())
         report("triangulation", 1.0)
-        return scene
+        return _add_groups(scene, geometries)
 
 
 def refine_poses(
@@ -291,24 +306,26 @@ def _describe_failure(space: Workspace, geometries: Mapping[Pair, Any]) -> str:
     )
 
 
-def _describe_groups(space: Workspace, models: Sequence[Any]) -> list[str]:
-    """Name groups of views that are connected with each other but not with the rest."""
-    used = set(_list_views(models[0]))
+def _add_groups(scene: SparseScene, geometries: Mapping[Pair, Any]) -> SparseScene:
+    """Add the groups of views without a pose that match one another, each with a note."""
+    rest = {index for index, pose in enumerate(scene.poses) if pose is None}
+    groups = find_groups(rest, geometries)
     notes = []
-    for model in models[1:]:
-        rest = [index for index in _list_views(model) if index not in used]
-        if len(rest) > 1:
-            used |= set(rest)
-            some = ", ".join(space.views[index].name for index in rest[:3])
-            more = ", …" if len(rest) > 3 else ""
-            notes.append(
-                f"{len(rest)} photographs form a group that is not connected to the rest: {some}{more}"
-            )
-    return notes
+    for group in groups:
+        some = ", ".join(scene.names[index] for index in group[:3]) + (", …" if len(group) > 3 else "")
+        notes.append(f"{len(group)} photographs form a group that is not connected to the rest: {some}")
+    return replace(scene, groups=groups).add_notes(*notes)
 
 
-def _list_views(model: Any) -> list[int]:
-    return sorted(image.image_id - 1 for image in model.images.values() if image.has_pose)
+def find_groups(views: Collection[int], pairs: Iterable[Pair]) -> tuple[tuple[int, ...], ...]:
+    """Return the connected components, of two views or more, that pairs make of some views; the largest first."""
+    group_of = {view: {view} for view in views}
+    for first, second in pairs:
+        if first in group_of and second in group_of and group_of[first] is not group_of[second]:
+            joined = group_of[first] | group_of[second]
+            group_of |= dict.fromkeys(joined, joined)
+    groups = {id(group): tuple(sorted(group)) for group in group_of.values() if len(group) > 1}
+    return tuple(sorted(groups.values(), key=lambda group: (-len(group), group)))
 
 
 def _check_poses(views: Sequence[View]) -> list[Pose | None]:

@@ -3,6 +3,7 @@
 FOLDER/features/<hash>.npz   one file a photograph, named after its pixels, mask, lens and settings
 FOLDER/matches.db            COLMAP's database: features, matches and two-view geometries of pairs
 FOLDER/matches.json          what the database was made from; a database of other inputs is deleted
+FOLDER/scene-<hash>/         a mapped scene, named after these inputs
 """
 
 import hashlib
@@ -28,6 +29,7 @@ from g_ray.sfm.features import Features, extract_features
 from g_ray.sfm.pairs import Pair
 from g_ray.sfm.rig import Rig
 from g_ray.sfm.sfm_options import MAX_ERROR_PX, MIN_INLIERS, WORKING_SIZE, SfMOptions
+from g_ray.sfm.sparse_scene import SparseScene, load_scene, save_scene
 
 Report = Callable[[str, float], None]
 """Called with the name of the stage and the share of it that is done."""
@@ -175,6 +177,21 @@ def match_pairs(space: Workspace, pairs: Sequence[Pair], report: Report) -> None
                 str(space.database), matching, pairing, make_verification_options(space), pycolmap.Device.auto
             )
     report("matches", 1.0)
+
+
+def load_or_compute(space: Workspace, kind: str, compute: Callable[[], SparseScene]) -> SparseScene:
+    """Return the scene that an earlier run computed from the same features, lenses and rig, or compute and store it."""
+    names = [view.name for view in space.views]
+    inputs = f"{kind} {names} {_compute_key(space)} {sorted(_find_matched_pairs(space))}"
+    digest = hashlib.sha1(inputs.encode()).hexdigest()
+    folder = space.folder / f"scene-{digest[:16]}"
+    try:
+        # Views that share a camera object share a lens: the views' own cameras replace those on disk.
+        return replace(load_scene(folder), cameras=tuple(view.camera for view in space.views))
+    except ValueError:
+        scene = compute()
+        save_scene(scene, folder)
+        return scene
 
 
 def make_verification_options(space: Workspace) -> Any:
