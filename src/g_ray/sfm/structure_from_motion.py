@@ -34,13 +34,14 @@ from g_ray.sfm.refinement import (
     Refinement,
     adjust_scene,
     arrange_frames,
+    describe_baseline,
     estimate_scale,
     make_scene_problem,
     refine,
 )
 from g_ray.sfm.rig import Rig
 from g_ray.sfm.sfm_options import MAX_ERROR_PX, WORKING_SIZE, SfMOptions
-from g_ray.sfm.sparse_scene import PoseAgreement, SparseScene, Tracks
+from g_ray.sfm.sparse_scene import PoseAgreement, ScaleEstimate, SparseScene, Tracks
 from g_ray.sfm.workspace import (
     Report,
     Workspace,
@@ -58,6 +59,8 @@ GOOD_AGREEMENT = 0.7
 """Poses that explain a smaller share of the matches are noted."""
 GOOD_MATCHES, FURTHER_STARTS = 0.9, 4
 """Models that explain less than this share of the matches are mapped again, from up to this many other first pairs."""
+MIN_MATCHES_PER_VIEW = 30
+"""Fewer matches do not refute given poses: where views hardly overlap, most of them may be wrong."""
 GuessPoses = Callable[[], Sequence[Pose]]
 """Returns poses of all photographs in some world of its own."""
 
@@ -91,6 +94,40 @@ def reconstruct_cameras(
         )
     if rig is not None and guess_poses is not None:
         raise ValueError("guessed poses ignore the rig: leave out one of them")
+    if rig is None:
+        return _map_views(views, None, options, work_folder, report, guess_poses)
+    at_once = rig.place_at_once()
+    if at_once is not None:
+        posed = [replace(view, pose=pose) for view, pose in zip(views, at_once, strict=True)]
+        scene = triangulate(posed, options=options, work_folder=work_folder, report=report)
+        return _take_scale(replace(scene, rig=rig), rig)
+    try:
+        return _map_views(views, rig, options, work_folder, report, None)
+    except (NothingMatches, TimeoutError) as error:
+        try:
+            scene = _map_views(views, None, options, work_folder, report, None)
+        except NothingMatches:
+            raise error from None
+        return scene.add_notes(f"the rig is not used ({error}): every photograph is placed by itself")
+
+
+def _take_scale(scene: SparseScene, rig: Rig) -> SparseScene:
+    """Return a scene whose poses are those on the rig, and whose unit is the rig's if its cameras are apart."""
+    scene = scene.add_notes("all photographs are of one instant: their poses are those on the rig")
+    if rig.baseline == 0:
+        return scene
+    return replace(scene, scale=ScaleEstimate(1.0, 1.0, describe_baseline(rig)))
+
+
+def _map_views(
+    views: Sequence[View],
+    rig: Rig | None,
+    options: SfMOptions,
+    work_folder: Path | None,
+    report: Report,
+    guess_poses: GuessPoses | None,
+) -> SparseScene:
+    """Match and map views; see `reconstruct_cameras`."""
     notes = check_views(views)
     with open_workspace(views, rig, options, work_folder, report) as space:
 
@@ -358,6 +395,9 @@ def _judge_agreement(
         f"epipolar lines, {agreement.track_share:.0%} of {agreement.observations} features within it of their points "
         f"(median reprojection error {agreement.track_median_px:.1f} px)"
     )
+    posed = sum(view.pose is not None for view in views)
+    if agreement.share < options.min_agreement and agreement.matches < MIN_MATCHES_PER_VIEW * posed:
+        return [f"the known poses contradict the few matches that there are, which may be wrong: {figures}"]
     if agreement.share < options.min_agreement:
         advice = (
             f"it looks as if {hint}"

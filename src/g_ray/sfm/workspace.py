@@ -10,9 +10,9 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from g_ray.geometry.pose import Pose
 from g_ray.media.photos import Photo
 from g_ray.media.view import Image, Mask, View
 from g_ray.runtime.files import atomic_path, write_json
+from g_ray.runtime.interruptible import open_thread_pool, run_interruptibly
 from g_ray.sfm.features import Features, extract_features
 from g_ray.sfm.pairs import Pair
 from g_ray.sfm.rig import Rig
@@ -126,7 +127,7 @@ def load_features(
         report("features", done / len(views))
         return features
 
-    with ThreadPoolExecutor(count_threads(options.threads)) as pool:
+    with open_thread_pool(count_threads(options.threads)) as pool:
         return list(pool.map(load, views))
 
 
@@ -173,8 +174,12 @@ def match_pairs(space: Workspace, pairs: Sequence[Pair], report: Report) -> None
             scratch.write_text("".join(lines))
             pairing = pycolmap.ImportedPairingOptions()
             pairing.match_list_path = str(scratch)
-            pycolmap.match_image_pairs(
-                str(space.database), matching, pairing, make_verification_options(space), pycolmap.Device.auto
+            verification = make_verification_options(space)
+            run_interruptibly(
+                partial(
+                    pycolmap.match_image_pairs,
+                    *(str(space.database), matching, pairing, verification, pycolmap.Device.auto),
+                )
             )
     report("matches", 1.0)
 
