@@ -54,9 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Terminated:
-        return _print_error("terminated; repeat the command to continue what it had begun", 143)
+        return _end_at_once(_print_error("terminated; repeat the command to continue what it had begun", 143))
     except KeyboardInterrupt:
-        return _print_error("stopped", 130)
+        return _end_at_once(_print_error("stopped", 130))
     except ModuleNotFoundError as error:
         if error.name and error.name.startswith("g_ray"):
             raise
@@ -77,6 +77,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             1,
         )
     return code or 0
+
+
+def _end_at_once(code: int) -> int:
+    """End the process if threads still compute, for which Python would wait; otherwise return the code."""
+    from g_ray.runtime.interruptible import is_computing
+
+    if is_computing():
+        sys.stdout.flush()
+        os._exit(code)
+    return code
 
 
 class Terminated(KeyboardInterrupt):

@@ -19,7 +19,7 @@ GROUPS = {
     "calibration": ("calibration", "resize-calibration", "poses", "metric", "distance", "truth"),
     "model": (
         *("model", "weights", "size", "device", "max-memory", "at-once", "precision", "lenses", "fit"),
-        *("refine", "place-by", "fill", "unplaced"),
+        *("near", "far", "refine", "place-by", "fill", "unplaced"),
     ),
     "output": (
         *("out", "confidence", "edges", "voxel", "sky", "max-points", "max-tracks"),
@@ -90,7 +90,7 @@ class Reconstruct:
             read_rig,
             read_views,
         )
-        from g_ray.reconstruction.reconstruct import check_result_folder, run_reconstruction
+        from g_ray.reconstruction.reconstruction_run import check_result_folder, run_reconstruction
         from g_ray.runtime.device import choose_device
 
         choose_device(self.settings.device)
@@ -120,7 +120,7 @@ class Reconstruct:
         else:
             views, known = join_views(*read_finished_views(self.into), views, report)
         line = ProgressLine()
-        scene = run_reconstruction(
+        results = run_reconstruction(
             SceneInput(views, None if self.rig is None else read_rig(self.rig, views)),
             known,
             predictor,
@@ -129,8 +129,13 @@ class Reconstruct:
             report=report,
             progress=lambda stage, share: line(f"{stage} {share:.0%}"),
         )
-        print_verdict(scene)
-        print(f"{self.out}: open report.html in a browser, or g-ray view {self.out}")
+        for result in results:
+            if len(results) > 1:
+                print(f"{result.saved_folder.name} has {len(result.views)} photographs:")
+            print_verdict(result)
+        if len(results) > 1:
+            print(f"{len(results)} groups that nothing connects, each a result of its own")
+        print(f"{self.out}: open report.html in a browser, or g-ray view {results[0].saved_folder}")
 
     def _check(self) -> None:
         """Refuse what is wrong with the options alone, before anything is loaded."""

@@ -60,9 +60,15 @@ def build_frustum(camera: Camera, pose: Pose, size: float) -> Frustum:
 
 def choose_frustum_size(reconstruction: Reconstruction, cloud: PointCloud) -> float:
     """Choose the size of frusta: a share of the median distance of points from their camera."""
+    return SIZE * measure_distance(reconstruction, cloud)
+
+
+def measure_distance(reconstruction: Reconstruction, cloud: PointCloud) -> float:
+    """Return the median distance of points from their camera; without points, the extent of the cameras."""
     centers = np.stack([pose.translation.double().numpy(force=True) for pose in reconstruction.poses()])
-    distance = np.linalg.norm(cloud.positions - centers[cloud.view], axis=1)
-    return float(SIZE * np.median(distance))
+    if not len(cloud):
+        return float(np.linalg.norm(np.ptp(centers, axis=0))) or 1.0
+    return float(np.median(np.linalg.norm(cloud.positions - centers[cloud.view], axis=1)))
 
 
 def _make_border(camera: Camera) -> Float[Tensor, "n 2"]:

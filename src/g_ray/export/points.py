@@ -138,7 +138,7 @@ class PointCloud:
 
 
 def collect_points(reconstruction: Reconstruction, options: ExportOptions) -> PointCloud:
-    """Collect the points of all views, one view in memory at a time; ValueError if none is left."""
+    """Collect the points of all views, one view in memory at a time; ValueError if the options leave none."""
     floor = _compute_floor(reconstruction, options.confidence)
     budget = -(-options.max_points * (1 if options.voxel is None else PER_KEPT) // len(reconstruction.views))
     parts = [
@@ -149,6 +149,8 @@ def collect_points(reconstruction: Reconstruction, options: ExportOptions) -> Po
         **{name: np.concatenate([getattr(part, name) for part in parts]) for name in COLLECTED}
     )
     if not len(cloud):
+        if not any(bool(view.valid.any()) for view in reconstruction.views):
+            return cloud  # poses alone are a result too
         raise ValueError(
             f"{reconstruction.saved_folder}: no point is left; lower the confidence or raise the edge threshold"
         )

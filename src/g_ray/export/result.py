@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 Unit = Literal["metre", "unknown"]
 CAMERAS = "cameras.json"
 FORMAT, VERSION = "g-ray-result", 1
+GROUPS_FORMAT = "g-ray-groups"
+"""Of the result.json above the folders of groups that are not connected with one another."""
 
 
 class StoredViews(Sequence):
@@ -306,6 +308,10 @@ def read_reconstruction(folder: str | os.PathLike[str]) -> Reconstruction:
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"{folder}: no such folder; give one that g-ray reconstruct has written")
+    if (read_mark(folder / RESULT) or {}).get("format") == GROUPS_FORMAT:
+        raise ValueError(
+            f"{folder} holds groups that nothing connects: give one of them, as {folder}/group-1"
+        )
     if not (folder / CAMERAS).is_file() or not (folder / "depth").is_dir():
         raise ValueError(
             f"{folder} is no reconstruction: it needs {CAMERAS} and depth/, as g-ray reconstruct writes"

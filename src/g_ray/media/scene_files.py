@@ -31,7 +31,9 @@ def write_glb(
 ) -> None:
     """Write a node of colored points, and for each of `lines` a node with a name and line segments."""
     buffer = _Buffer()
-    meshes = [{"name": "points", "primitives": [buffer.add_primitive(positions, colors, POINTS)]}]
+    meshes = []
+    if len(positions):  # a mesh without points is not valid
+        meshes.append({"name": "points", "primitives": [buffer.add_primitive(positions, colors, POINTS)]})
     for name, segments in lines:
         ends = segments.reshape(-1, 3)
         line_colors = np.tile(np.array(LINE_COLOR, np.uint8), (len(ends), 1))

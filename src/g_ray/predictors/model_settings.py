@@ -62,6 +62,11 @@ class ModelSettings:
     """network, vggt, …: arithmetic of encoder and trunk. int8: network and vggt on CPUs."""
     at_once: int | None = None
     """network, vggt, …: views in a chunk, instead of as many as the memory allows."""
+    near: float | None = None
+    """stereo: smallest distance that is searched, in the unit of the known poses or of the rig; by default, as the
+    triangulated points lie."""
+    far: float | None = None
+    """stereo: largest distance that is searched."""
     refine: bool = False
     """stereo, vggt, …: adjust the poses with the true lenses, kept if tracks that were held out improve."""
     place_by: PlaceBy | None = None
@@ -79,6 +84,12 @@ class ModelSettings:
             raise ValueError(f"--max-memory {self.max_memory} GiB: give a number above 0")
         if self.at_once is not None and self.max_memory is not None:
             raise ValueError("--at-once and --max-memory both fix the views in a chunk: give one of them")
+        for name in ("near", "far"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"--{name} {value}: give a distance above 0")
+        if self.near is not None and self.far is not None and self.near >= self.far:
+            raise ValueError(f"--near {self.near} is not below --far {self.far}")
         if self.size is not None and self.size < 1:
             raise ValueError(f"--size {self.size}: give a number of pixels")
 
@@ -94,6 +105,8 @@ class ModelSettings:
                 raise ValueError("--model stereo has no weights: leave out --weights, or add --fill network")
             if self.at_once is not None or self.precision != "fp32":
                 raise ValueError("--model stereo is no network: leave out --at-once and --precision")
+        if model != "stereo" and (self.near is not None or self.far is not None):
+            raise ValueError(f"--near and --far are for --model stereo: leave them out with --model {model}")
         if model != "stereo" and self.adds_network:
             raise ValueError(
                 f"--fill and --unplaced add a network to stereo: leave them out with --model {model}"

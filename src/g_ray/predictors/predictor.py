@@ -1,9 +1,11 @@
 """The interface of whatever predicts a scene: views in; pose, ray distance, confidence and validity of each out."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+
+import numpy as np
 
 from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.media.view import View
@@ -34,6 +36,11 @@ class SceneInput:
             twice = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"two views are named {twice!r}: give every view its own name")
 
+    def select(self, views: Sequence[int]) -> "SceneInput":
+        """Return some of the views."""
+        rig = None if self.rig is None else self.rig.select(views)
+        return SceneInput([self.views[view] for view in views], rig)
+
     def list_priors(self) -> list[Prior]:
         """List what is known in addition to photographs and cameras."""
         known: dict[Prior, bool] = {
@@ -63,6 +70,19 @@ class ScenePrediction:
     figures: dict[str, Any] = field(default_factory=dict)
     """Quality figures."""
     notes: tuple[str, ...] = ()
+
+    def select(self, views: Sequence[int]) -> "ScenePrediction":
+        """Return the prediction of some views; all that have one must be among them."""
+        number = np.full(len(self.views), -1)
+        number[list(views)] = np.arange(len(views))
+        return replace(
+            self,
+            views=tuple(self.views[view] for view in views),
+            reasons=tuple(self.reasons[view] for view in views),
+            sparse=None if self.sparse is None else self.sparse.select(views),
+            cloud=None if self.cloud is None else replace(self.cloud, view=number[self.cloud.view]),
+            figures=self.figures | {"views": float(len(views))},
+        )
 
 
 @dataclass(frozen=True)

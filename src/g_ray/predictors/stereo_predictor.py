@@ -80,10 +80,13 @@ class StereoPredictor:
 
     @staticmethod
     def from_settings(settings: ModelSettings) -> "StereoPredictor":
-        options = StereoOptions() if settings.size is None else StereoOptions(long_side=settings.size)
+        options = StereoOptions(near=settings.near, far=settings.far)
+        options = options if settings.size is None else replace(options, long_side=settings.size)
         network = None
         if settings.adds_network:
-            network = NetworkPredictor.from_settings(replace(settings, size=None, max_memory=None))
+            network = NetworkPredictor.from_settings(
+                replace(settings, size=None, max_memory=None, near=None, far=None)
+            )
         return StereoPredictor(
             stereo=options,
             refine=settings.refine,
@@ -218,7 +221,10 @@ class StereoPredictor:
             self._count_at_once(scene),
             uncertainty,
         )
-        if not any(bool(depth.valid.any()) for depth in depths):
+        knows_poses = all(view.pose is not None for view in scene.views) or (
+            scene.rig is not None and scene.rig.place_at_once() is not None
+        )
+        if not any(bool(depth.valid.any()) for depth in depths) and not knows_poses:
             raise ValueError(
                 "no pixel has a depth that two photographs agree on: they overlap too little, or their poses or lenses "
                 "are wrong; --model network predicts depth for each photograph"
@@ -239,18 +245,12 @@ class StereoPredictor:
         return figures
 
     def _check_points(self, sparse: SparseScene) -> None:
-        """Stop if the scene's distance is unknown: searching all distances is slow and finds only chance matches."""
-        if len(sparse.points) or (self.stereo.near is not None and self.stereo.far is not None):
-            return
-        if sparse.guessed:
+        """Stop if all poses are guesses that nothing checks: depth found with them would be chance."""
+        if sparse.guessed and not len(sparse.points):
             raise ValueError(
                 "no feature of any photograph matches another one, so that nothing can be measured from the network's "
                 "poses: give photographs that overlap, or take all from the network (--model network)"
             )
-        raise ValueError(
-            "no feature of any photograph matches another one, so that neither the poses can be checked nor the range "
-            "of depth is known: give sharp photographs that overlap, or set near and far of StereoOptions"
-        )
 
     def load_finished(self, scene: SceneInput, work: Path) -> ScenePrediction | None:
         """Return nothing: depth maps are checked against each other only when all are there."""
@@ -427,6 +427,8 @@ def _measure_uncertainty(
 def _summarize_errors(depths: Sequence[DepthMap]) -> dict[str, float]:
     """Return the median and the 90 % quantile of the errors to expect."""
     known = [depth.expected_error[depth.valid] for depth in depths if depth.expected_error is not None]
+    if not sum(map(len, known)):
+        return {}
     errors = torch.cat(known)[:: max(1, sum(map(len, known)) // 1_000_000)]
     middle, high = errors.quantile(errors.new_tensor([0.5, 0.9])).tolist()
     return {"expected_error": middle, "expected_error_90": high}

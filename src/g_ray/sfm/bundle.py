@@ -74,6 +74,8 @@ class PosePrior:
 
 CG_STEPS = 60
 CG_TOLERANCE = 1e-3
+MAX_ELIMINATED = 300
+"""Unknowns of the frames up to which the scale's deviation is solved by elimination."""
 MAX_STRETCH = 3.0
 """Near the poles of a panorama pixels are narrow. J is limited to this multiple of the lens's median resolution."""
 
@@ -294,6 +296,19 @@ class _Schur:
         poses = self._solve_poses(right * self.free[:, None], steps, tolerance)
         return poses, _multiply(self.point_inverses, point_right - self._to_points(poses))
 
+    def solve_exactly(
+        self, pose_right: Float[Tensor, "frame 6"], point_right: Float[Tensor, "point 3"]
+    ) -> tuple[Float[Tensor, "frame 6"], Float[Tensor, "point 3"]]:
+        """Solve by elimination: one product per unknown of the frames, however badly they are determined."""
+        right = (pose_right - self._to_poses(_multiply(self.point_inverses, point_right))) * self.free[
+            :, None
+        ]
+        units = torch.eye(right.numel(), dtype=right.dtype).unflatten(-1, right.shape)
+        matrix = torch.stack([self._apply(unit * self.free[:, None]).flatten() for unit in units])
+        held = (~self.free).repeat_interleave(6).to(right.dtype)
+        poses = torch.linalg.solve(matrix + torch.diag(held), right.flatten()).unflatten(0, right.shape)
+        return poses, _multiply(self.point_inverses, point_right - self._to_points(poses))
+
     def _solve_poses(self, right: Tensor, steps: int, tolerance: float) -> Float[Tensor, "frame 6"]:
         """Conjugate gradients, preconditioned by the blocks of single frames."""
         preconditioner = torch.linalg.inv(self.pose_blocks)
@@ -358,7 +373,11 @@ def estimate_scale_deviation(
         invert_points(system),
         free,
     )
-    poses, points = schur.solve(pose_right, point_right, 20 * CG_STEPS, 1e-6)
+    # Few frames are quick to eliminate; a rig that moves little needs a thousand steps of conjugate gradients.
+    if 6 * count <= MAX_ELIMINATED:
+        poses, points = schur.solve_exactly(pose_right, point_right)
+    else:
+        poses, points = schur.solve(pose_right, point_right, 20 * CG_STEPS, 1e-6)
     direct = float((weight * by_scale.square().sum(-1)).sum())
     information = direct - float((pose_right * poses).sum() + (point_right * points).sum())
     if not information > 1e-9 * direct:  # also where the equations have no finite solution

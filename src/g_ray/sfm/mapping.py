@@ -1,9 +1,11 @@
 """COLMAP's incremental mapping with the given lenses held fixed, and its triangulation with given poses."""
 
+import math
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,15 @@ from jaxtyping import Int
 
 from g_ray.formats.colmap.colmap_cameras import count_threads
 from g_ray.geometry.pose import Pose
+from g_ray.runtime.interruptible import run_interruptibly
 from g_ray.sfm.bundle import State, make_problem, triangulate_rays
 from g_ray.sfm.pairs import Pair
 from g_ray.sfm.sfm_options import MAX_ERROR_PX, MIN_INLIERS
 from g_ray.sfm.sparse_scene import SparseScene, Tracks, drop_weak_tracks
 from g_ray.sfm.workspace import Report, Workspace, convert_pose
 
+RIG_SECONDS = 10.0
+"""CPU seconds per view after which mapping with a rig is given up; without one a view takes about a second."""
 FEW_VIEWS = 4
 """With at most this many views, points that only two of them see are kept."""
 
@@ -78,13 +83,16 @@ def _run_mapper(space: Workspace, options: Any, start: Any, report: Report) -> l
             start.write(before)
         output = Path(folder) / "models"
         output.mkdir()
-        models = space.pycolmap.incremental_mapping(
-            str(space.database),
-            folder,
-            str(output),
-            options,
-            before,
-            next_image_callback=advance,
+        token = space.pycolmap.CancellationToken()
+        models = run_interruptibly(
+            partial(
+                space.pycolmap.incremental_mapping,
+                *(str(space.database), folder, str(output), options, before),
+                next_image_callback=advance,
+                cancellation_token=token,
+            ),
+            token.cancel,
+            math.inf if space.rig is None else RIG_SECONDS * len(space.views),
         )
         shutil.rmtree(output)
     return sorted(models.values(), key=_rank, reverse=True)
@@ -131,8 +139,11 @@ def triangulate_with_poses(space: Workspace, poses: Sequence[Pose | None], level
     """Triangulate all verified matches with the given poses, which are not changed."""
     with tempfile.TemporaryDirectory(dir=space.folder, prefix=".mapping-") as folder:
         model = make_posed_model(space, poses)
-        return space.pycolmap.triangulate_points(
-            model, str(space.database), folder, folder, True, make_mapping_options(space, level)
+        options = make_mapping_options(space, level)
+        return run_interruptibly(
+            partial(
+                space.pycolmap.triangulate_points, model, str(space.database), folder, folder, True, options
+            )
         )
 
 

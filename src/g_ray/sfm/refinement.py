@@ -203,9 +203,11 @@ def estimate_scale(scene: SparseScene, options: SfMOptions) -> ScaleEstimate | N
     except RuntimeError:  # LinAlgError
         deviation = math.inf  # nothing in the pictures depends on the scale
     reach = min(INTERVAL * deviation, 50.0)
-    return ScaleEstimate(
-        math.exp(-reach), math.exp(reach), f"a rig with a baseline of {scene.rig.baseline:.4g}"
-    )
+    return ScaleEstimate(math.exp(-reach), math.exp(reach), describe_baseline(scene.rig))
+
+
+def describe_baseline(rig: Rig) -> str:
+    return f"a rig with a baseline of {rig.baseline:.4g}"
 
 
 def make_pose_prior(scene: SparseScene, frames: Frames, error_px: float) -> PosePrior:

@@ -53,6 +53,17 @@ class Rig:
             digest.update(label.encode() + pose.world_from_cam.numpy(force=True).tobytes())
         return digest.hexdigest()[:16]
 
+    def place_at_once(self) -> list[Pose] | None:
+        """Return the poses of all photographs in the frame of the rig, if they are of one instant; otherwise None."""
+        instants = {None if place is None else place[1] for place in self.places}
+        if len(instants) != 1 or None in instants:
+            return None
+        return [self.rig_from_cam[place[0]].to(torch.float64) for place in self.places if place is not None]
+
+    def select(self, views: Sequence[int]) -> "Rig":
+        """Return the rig of some of the photographs."""
+        return Rig(self.rig_from_cam, tuple(self.places[view] for view in views))
+
     @staticmethod
     def from_names(
         names: Sequence[str], rig_from_cam: Mapping[str, Pose], pattern: str | None = None

@@ -2,6 +2,7 @@
 
 import json
 import math
+import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -115,6 +116,8 @@ class SparseScene:
     notes: tuple[str, ...] = ()
     guessed: tuple[int, ...] = ()
     """Views whose poses started as guesses from elsewhere, because matching could not place them."""
+    groups: tuple[tuple[int, ...], ...] = ()
+    """Views without a pose that match one another, the largest group first: scenes of their own."""
 
     @property
     def registered(self) -> tuple[int, ...]:
@@ -160,6 +163,27 @@ class SparseScene:
             "mean_error_px": float(errors.mean()) if len(errors) else float("nan"),
             "median_error_px": float(errors.median()) if len(errors) else float("nan"),
         }
+
+    def select(self, views: Sequence[int]) -> "SparseScene":
+        """Return the scene of some views, in their order; all that have a pose must be among them."""
+        assert set(self.registered) <= set(views), "tracks of a view that is left out would be lost"
+        number = torch.full((len(self.names),), -1)
+        number[list(views)] = torch.arange(len(views))
+        agreement = self.agreement
+        if agreement is not None:
+            agreement = replace(agreement, view_shares=tuple(agreement.view_shares[view] for view in views))
+        return replace(
+            self,
+            names=tuple(self.names[view] for view in views),
+            cameras=tuple(self.cameras[view] for view in views),
+            poses=tuple(self.poses[view] for view in views),
+            reasons=tuple(self.reasons[view] for view in views),
+            tracks=replace(self.tracks, view=number[self.tracks.view]),
+            rig=None if self.rig is None else self.rig.select(views),
+            agreement=agreement,
+            guessed=tuple(int(number[view]) for view in self.guessed),
+            groups=(),
+        )
 
     def add_notes(self, *notes: str) -> "SparseScene":
         return replace(self, notes=(*self.notes, *notes))
@@ -234,6 +258,7 @@ def save_scene(scene: SparseScene, folder: Path) -> None:
         "reasons": scene.reasons,
         "notes": scene.notes,
         "guessed": scene.guessed,
+        "groups": scene.groups,
         "rig": None if scene.rig is None else _encode_rig(scene.rig),
         "scale": None if scene.scale is None else asdict(scene.scale),
         "agreement": None if scene.agreement is None else asdict(scene.agreement),
@@ -251,7 +276,7 @@ def load_scene(folder: Path) -> SparseScene:
         with np.load(folder / "tracks.npz", allow_pickle=False) as file:
             arrays = {name: torch.from_numpy(file[name]) for name in file.files}
         return _decode_scene(document, lenses, arrays)
-    except (OSError, KeyError, TypeError, IndexError, ValueError) as error:
+    except (OSError, KeyError, TypeError, IndexError, ValueError, EOFError, zipfile.BadZipFile) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{folder}: no sparse scene that can be read ({reason})") from None
 
@@ -275,6 +300,7 @@ def _decode_scene(
         agreement=agreement,
         notes=tuple(document["notes"]),
         guessed=tuple(document.get("guessed", ())),
+        groups=tuple(tuple(group) for group in document.get("groups", ())),
     )
 
 

@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -34,13 +34,14 @@ from g_ray.sfm.refinement import (
     Refinement,
     adjust_scene,
     arrange_frames,
+    describe_baseline,
     estimate_scale,
     make_scene_problem,
     refine,
 )
 from g_ray.sfm.rig import Rig
 from g_ray.sfm.sfm_options import MAX_ERROR_PX, WORKING_SIZE, SfMOptions
-from g_ray.sfm.sparse_scene import PoseAgreement, SparseScene, Tracks
+from g_ray.sfm.sparse_scene import PoseAgreement, ScaleEstimate, SparseScene, Tracks
 from g_ray.sfm.workspace import (
     Report,
     Workspace,
@@ -48,6 +49,7 @@ from g_ray.sfm.workspace import (
     choose_folder,
     ignore_progress,
     load_features,
+    load_or_compute,
     match_pairs,
     prepare_views,
     read_two_view_geometries,
@@ -57,6 +59,8 @@ GOOD_AGREEMENT = 0.7
 """Poses that explain a smaller share of the matches are noted."""
 GOOD_MATCHES, FURTHER_STARTS = 0.9, 4
 """Models that explain less than this share of the matches are mapped again, from up to this many other first pairs."""
+MIN_MATCHES_PER_VIEW = 30
+"""Fewer matches do not refute given poses: where views hardly overlap, most of them may be wrong."""
 GuessPoses = Callable[[], Sequence[Pose]]
 """Returns poses of all photographs in some world of its own."""
 
@@ -90,34 +94,82 @@ def reconstruct_cameras(
         )
     if rig is not None and guess_poses is not None:
         raise ValueError("guessed poses ignore the rig: leave out one of them")
+    if rig is None:
+        return _map_views(views, None, options, work_folder, report, guess_poses)
+    at_once = rig.place_at_once()
+    if at_once is not None:
+        posed = [replace(view, pose=pose) for view, pose in zip(views, at_once, strict=True)]
+        scene = triangulate(posed, options=options, work_folder=work_folder, report=report)
+        return _take_scale(replace(scene, rig=rig), rig)
+    try:
+        return _map_views(views, rig, options, work_folder, report, None)
+    except (NothingMatches, TimeoutError) as error:
+        try:
+            scene = _map_views(views, None, options, work_folder, report, None)
+        except NothingMatches:
+            raise error from None
+        return scene.add_notes(f"the rig is not used ({error}): every photograph is placed by itself")
+
+
+def _take_scale(scene: SparseScene, rig: Rig) -> SparseScene:
+    """Return a scene whose poses are those on the rig, and whose unit is the rig's if its cameras are apart."""
+    scene = scene.add_notes("all photographs are of one instant: their poses are those on the rig")
+    if rig.baseline == 0:
+        return scene
+    return replace(scene, scale=ScaleEstimate(1.0, 1.0, describe_baseline(rig)))
+
+
+def _map_views(
+    views: Sequence[View],
+    rig: Rig | None,
+    options: SfMOptions,
+    work_folder: Path | None,
+    report: Report,
+    guess_poses: GuessPoses | None,
+) -> SparseScene:
+    """Match and map views; see `reconstruct_cameras`."""
     notes = check_views(views)
     with open_workspace(views, rig, options, work_folder, report) as space:
-        geometries = read_two_view_geometries(space)
-        try:
-            check_matches(space, geometries)
-            models = _map_consistently(space, geometries, report)
-            if not models:
-                raise NothingMatches(_describe_failure(space, geometries))
-        except NothingMatches as error:
-            if guess_poses is None:
-                raise
-            # Without registered views there is no world to align the guesses with: they become the poses of all views.
-            empty = make_empty_scene(views, [None] * len(views), (*notes, str(error)))
-            return start_from_guesses(space, geometries, empty, guess_poses())
-        scene = convert_model(space, models[0])
-        scene = replace(scene, rig=rig, notes=(*notes, *_describe_groups(space, models)))
-        # Lenses that COLMAP lacks were given to it as panoramas, whose pixels weigh errors differently.
-        if not all(lens.is_native for lens in space.lenses):
-            scene = _polish(space, scene)
-        reasons = explain_missing(space, geometries, scene.registered)
-        if guess_poses is not None and any(reasons):
-            scene = place_by_guesses(space, geometries, scene, guess_poses())
-            reasons = [None] * len(views)
-        scale = estimate_scale(scene, options)
-        if scale is not None and scale.high > UNKNOWN_SCALE:
-            scene = scene.add_notes("the rig's baseline is too short for this scene: its scale is not known")
-            scale = None
-        return replace(scene, reasons=tuple(reasons), scale=scale)
+
+        def compute() -> SparseScene:
+            return _map_scene(space, notes, report, guess_poses)
+
+        if work_folder is None:
+            return compute()
+        return load_or_compute(space, f"mapped {guess_poses is not None}", compute)
+
+
+def _map_scene(
+    space: Workspace, notes: Sequence[str], report: Report, guess_poses: GuessPoses | None
+) -> SparseScene:
+    """Map the views of a workspace; see `reconstruct_cameras`."""
+    views, options = space.views, space.options
+    geometries = read_two_view_geometries(space)
+    try:
+        check_matches(space, geometries)
+        models = _map_consistently(space, geometries, report)
+        if not models:
+            raise NothingMatches(_describe_failure(space, geometries))
+    except NothingMatches as error:
+        if guess_poses is None:
+            raise
+        # Without registered views there is no world to align the guesses with: they become the poses of all views.
+        empty = make_empty_scene(views, [None] * len(views), (*notes, str(error)))
+        return start_from_guesses(space, geometries, empty, guess_poses())
+    scene = replace(convert_model(space, models[0]), rig=space.rig, notes=tuple(notes))
+    # Lenses that COLMAP lacks were given to it as panoramas, whose pixels weigh errors differently.
+    if not all(lens.is_native for lens in space.lenses):
+        scene = _polish(space, scene)
+    reasons = explain_missing(space, geometries, scene.registered)
+    if guess_poses is not None and any(reasons):
+        scene = place_by_guesses(space, geometries, scene, guess_poses())
+        reasons = [None] * len(views)
+    scene = _add_groups(scene, geometries)
+    scale = estimate_scale(scene, options)
+    if scale is not None and scale.high > UNKNOWN_SCALE:
+        scene = scene.add_notes("the rig's baseline is too short for this scene: its scale is not known")
+        scale = None
+    return replace(scene, reasons=tuple(reasons), scale=scale)
 
 
 NO_MATCHES = "no two photographs have matching features: nothing checks the given poses"
@@ -179,7 +231,7 @@ def triangulate(
         if guess_poses is not None and any(pose is None for pose in scene.poses):
             scene = place_by_guesses(space, geometries, scene, guess_poses())
         report("triangulation", 1.0)
-        return scene
+        return _add_groups(scene, geometries)
 
 
 def refine_poses(
@@ -291,24 +343,26 @@ def _describe_failure(space: Workspace, geometries: Mapping[Pair, Any]) -> str:
     )
 
 
-def _describe_groups(space: Workspace, models: Sequence[Any]) -> list[str]:
-    """Name groups of views that are connected with each other but not with the rest."""
-    used = set(_list_views(models[0]))
+def _add_groups(scene: SparseScene, geometries: Mapping[Pair, Any]) -> SparseScene:
+    """Add the groups of views without a pose that match one another, each with a note."""
+    rest = {index for index, pose in enumerate(scene.poses) if pose is None}
+    groups = find_groups(rest, geometries)
     notes = []
-    for model in models[1:]:
-        rest = [index for index in _list_views(model) if index not in used]
-        if len(rest) > 1:
-            used |= set(rest)
-            some = ", ".join(space.views[index].name for index in rest[:3])
-            more = ", …" if len(rest) > 3 else ""
-            notes.append(
-                f"{len(rest)} photographs form a group that is not connected to the rest: {some}{more}"
-            )
-    return notes
+    for group in groups:
+        some = ", ".join(scene.names[index] for index in group[:3]) + (", …" if len(group) > 3 else "")
+        notes.append(f"{len(group)} photographs form a group that is not connected to the rest: {some}")
+    return replace(scene, groups=groups).add_notes(*notes)
 
 
-def _list_views(model: Any) -> list[int]:
-    return sorted(image.image_id - 1 for image in model.images.values() if image.has_pose)
+def find_groups(views: Collection[int], pairs: Iterable[Pair]) -> tuple[tuple[int, ...], ...]:
+    """Return the connected components, of two views or more, that pairs make of some views; the largest first."""
+    group_of = {view: {view} for view in views}
+    for first, second in pairs:
+        if first in group_of and second in group_of and group_of[first] is not group_of[second]:
+            joined = group_of[first] | group_of[second]
+            group_of |= dict.fromkeys(joined, joined)
+    groups = {id(group): tuple(sorted(group)) for group in group_of.values() if len(group) > 1}
+    return tuple(sorted(groups.values(), key=lambda group: (-len(group), group)))
 
 
 def _check_poses(views: Sequence[View]) -> list[Pose | None]:
@@ -341,6 +395,9 @@ def _judge_agreement(
         f"epipolar lines, {agreement.track_share:.0%} of {agreement.observations} features within it of their points "
         f"(median reprojection error {agreement.track_median_px:.1f} px)"
     )
+    posed = sum(view.pose is not None for view in views)
+    if agreement.share < options.min_agreement and agreement.matches < MIN_MATCHES_PER_VIEW * posed:
+        return [f"the known poses contradict the few matches that there are, which may be wrong: {figures}"]
     if agreement.share < options.min_agreement:
         advice = (
             f"it looks as if {hint}"

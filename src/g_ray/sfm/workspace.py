@@ -3,15 +3,16 @@
 FOLDER/features/<hash>.npz   one file a photograph, named after its pixels, mask, lens and settings
 FOLDER/matches.db            COLMAP's database: features, matches and two-view geometries of pairs
 FOLDER/matches.json          what the database was made from; a database of other inputs is deleted
+FOLDER/scene-<hash>/         a mapped scene, named after these inputs
 """
 
 import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,12 @@ from g_ray.geometry.pose import Pose
 from g_ray.media.photos import Photo
 from g_ray.media.view import Image, Mask, View
 from g_ray.runtime.files import atomic_path, write_json
+from g_ray.runtime.interruptible import open_thread_pool, run_interruptibly
 from g_ray.sfm.features import Features, extract_features
 from g_ray.sfm.pairs import Pair
 from g_ray.sfm.rig import Rig
 from g_ray.sfm.sfm_options import MAX_ERROR_PX, MIN_INLIERS, WORKING_SIZE, SfMOptions
+from g_ray.sfm.sparse_scene import SparseScene, load_scene, save_scene
 
 Report = Callable[[str, float], None]
 """Called with the name of the stage and the share of it that is done."""
@@ -124,7 +127,7 @@ def load_features(
         report("features", done / len(views))
         return features
 
-    with ThreadPoolExecutor(count_threads(options.threads)) as pool:
+    with open_thread_pool(count_threads(options.threads)) as pool:
         return list(pool.map(load, views))
 
 
@@ -171,10 +174,29 @@ def match_pairs(space: Workspace, pairs: Sequence[Pair], report: Report) -> None
             scratch.write_text("".join(lines))
             pairing = pycolmap.ImportedPairingOptions()
             pairing.match_list_path = str(scratch)
-            pycolmap.match_image_pairs(
-                str(space.database), matching, pairing, make_verification_options(space), pycolmap.Device.auto
+            verification = make_verification_options(space)
+            run_interruptibly(
+                partial(
+                    pycolmap.match_image_pairs,
+                    *(str(space.database), matching, pairing, verification, pycolmap.Device.auto),
+                )
             )
     report("matches", 1.0)
+
+
+def load_or_compute(space: Workspace, kind: str, compute: Callable[[], SparseScene]) -> SparseScene:
+    """Return the scene that an earlier run computed from the same features, lenses and rig, or compute and store it."""
+    names = [view.name for view in space.views]
+    inputs = f"{kind} {names} {_compute_key(space)} {sorted(_find_matched_pairs(space))}"
+    digest = hashlib.sha1(inputs.encode()).hexdigest()
+    folder = space.folder / f"scene-{digest[:16]}"
+    try:
+        # Views that share a camera object share a lens: the views' own cameras replace those on disk.
+        return replace(load_scene(folder), cameras=tuple(view.camera for view in space.views))
+    except ValueError:
+        scene = compute()
+        save_scene(scene, folder)
+        return scene
 
 
 def make_verification_options(space: Workspace) -> Any:

@@ -1,11 +1,12 @@
 """Depth maps of all views of a scene."""
 
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import as_completed
 
 import torch
 
 from g_ray.media.view import View
+from g_ray.runtime.interruptible import open_thread_pool
 from g_ray.stereo.consistency import check_consistency
 from g_ray.stereo.depth_map import DepthMap, SparsePoints
 from g_ray.stereo.expected_error import Uncertainty
@@ -88,13 +89,14 @@ def _sweep_at_once(
         yield from ((index, sweep(index)) for index in indices)
         return
     threads = torch.get_num_threads()
-    pool = ThreadPoolExecutor(min(at_once, len(indices)), initializer=torch.set_num_threads, initargs=(1,))
     try:
-        futures = {pool.submit(sweep, index): index for index in indices}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
+        with open_thread_pool(
+            min(at_once, len(indices)), initializer=torch.set_num_threads, initargs=(1,)
+        ) as pool:
+            futures = {pool.submit(sweep, index): index for index in indices}
+            for future in as_completed(futures):
+                yield futures[future], future.result()
     finally:
-        pool.shutdown(cancel_futures=True)
         # Also the default of threads to come, which the pool's threads have set to 1.
         torch.set_num_threads(threads)
 

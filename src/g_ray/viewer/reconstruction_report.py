@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, UInt8
 from PIL import Image
 from torch import Tensor
 
-from g_ray.export.frusta import Frustum, build_frustum, choose_frustum_size
+from g_ray.export.frusta import Frustum, build_frustum, choose_frustum_size, measure_distance
 from g_ray.export.points import PointCloud, subsample_indices
 from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.export.result import Reconstruction
@@ -204,6 +204,8 @@ def write_report(reconstruction: Reconstruction, cloud: PointCloud) -> Path:
 
 def _select_points(cloud: PointCloud) -> PointCloud:
     """Select at most MAX_POINTS points, without far outliers, ordered by view."""
+    if not len(cloud):
+        return cloud
     low, high = np.quantile(cloud.positions, (0.01, 0.99), axis=0)
     reach = REACH * (high - low).max()
     near = ((cloud.positions >= low - reach) & (cloud.positions <= high + reach)).all(1)
@@ -219,11 +221,13 @@ def _build_scene(
     cloud: PointCloud,
 ) -> dict[str, Any]:
     """Encode the scene for the page: positions as 16-bit fractions of a box, confidence as its rank in 255 steps."""
-    low, high = cloud.positions.min(0), cloud.positions.max(0)
+    centers = np.stack([pose.translation.double().numpy(force=True) for pose in reconstruction.poses()])
+    box = cloud.positions if len(cloud) else centers
+    low, high = box.min(0), box.max(0)
     extent = np.maximum(high - low, 1e-9)
-    rank = np.searchsorted(np.sort(cloud.confidence), cloud.confidence, side="right") / len(cloud)
+    rank = np.searchsorted(np.sort(cloud.confidence), cloud.confidence, side="right") / max(1, len(cloud))
     counts = np.bincount(cloud.view, minlength=len(cameras))
-    distance = _compute_median_distance(reconstruction, cloud)
+    distance = measure_distance(reconstruction, cloud)
     return {
         "low": low.tolist(),
         "extent": extent.tolist(),
@@ -246,11 +250,6 @@ def _build_scene(
             )
         ],
     }
-
-
-def _compute_median_distance(reconstruction: Reconstruction, cloud: PointCloud) -> float:
-    centers = np.stack([pose.translation.double().numpy(force=True) for pose in reconstruction.poses()])
-    return float(np.median(np.linalg.norm(cloud.positions - centers[cloud.view], axis=1)))
 
 
 # The page's parts

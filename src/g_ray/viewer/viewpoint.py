@@ -52,7 +52,8 @@ def choose_viewpoint(poses: Sequence[Pose], points: Float[np.ndarray, "n 3"], de
     up, rotations = compute_up(poses), _stack_rotations(poses)
     centers = np.stack([pose.translation.double().numpy(force=True) for pose in poses])
     # Medians: one camera or a hundred points far off do not move the view.
-    middle, target = np.median(centers, axis=0), np.median(points, axis=0)
+    middle = np.median(centers, axis=0)
+    target = np.median(points if len(points) else centers, axis=0)
     spread = float(np.quantile(np.linalg.norm(centers - middle, axis=1), 0.9))
     # Cameras around an object look everywhere; then stand behind the first one.
     forward = _average_directions(rotations[:, :, 2], rotations[0, :, 2])

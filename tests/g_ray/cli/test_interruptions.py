@@ -16,9 +16,9 @@ from g_ray.media.photos import Photo
 from g_ray.media.view import View
 from g_ray.predictors.predictor import SceneInput
 from g_ray.predictors.stereo_predictor import StereoPredictor
-from g_ray.reconstruction import reconstruct
+from g_ray.reconstruction import reconstruction_run
 from g_ray.reconstruction.inputs import KnownGeometry
-from g_ray.reconstruction.reconstruct import run_reconstruction
+from g_ray.reconstruction.reconstruction_run import run_reconstruction
 from g_ray.runtime import out_folder
 from g_ray.runtime.files import atomic_path, remove_scratch_files
 
@@ -88,7 +88,7 @@ def test_two_runs_do_not_share_a_folder(tmp_path, monkeypatch):
             progress=lambda stage, share: None,
         )
     assert "choose another --out" in str(caught.value)
-    assert not (out / reconstruct.UNFINISHED).exists()
+    assert not (out / reconstruction_run.UNFINISHED).exists()
 
 
 def test_what_a_killed_process_was_writing_is_removed(tmp_path):

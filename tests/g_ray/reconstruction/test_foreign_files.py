@@ -7,7 +7,7 @@ import pytest
 from g_ray.cli.main import main
 from g_ray.export.result import Reconstruction
 from g_ray.predictors.network_predictor import NetworkPredictor
-from g_ray.reconstruction.reconstruct import open_work_folder
+from g_ray.reconstruction.reconstruction_run import open_work_folder
 
 
 def list_contents(folder: Path) -> dict[str, bytes]:

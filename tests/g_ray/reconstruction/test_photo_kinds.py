@@ -18,7 +18,7 @@ from g_ray.geometry.pose import Pose
 from g_ray.media.images import read_photo, rotate_upright
 from g_ray.predictors.predictor import Cost, SceneInput, ScenePrediction
 from g_ray.reconstruction.inputs import KnownGeometry, PhotoOptions, read_views
-from g_ray.reconstruction.reconstruct import run_reconstruction
+from g_ray.reconstruction.reconstruction_run import run_reconstruction
 
 TURNED = (5, 6, 7, 8)
 WIDTH, HEIGHT = 48, 36
@@ -115,7 +115,7 @@ def run(folder, out, as_stored):
         )
     )
     views = read_views([str(folder)], [str(lenses)], PhotoOptions(upright=not as_stored), print)
-    return run_reconstruction(
+    (result,) = run_reconstruction(
         SceneInput(views),
         KnownGeometry(),
         FlatWall(),
@@ -124,6 +124,7 @@ def run(folder, out, as_stored):
         report=print,
         progress=lambda stage, share: None,
     )
+    return result
 
 
 @pytest.mark.parametrize(

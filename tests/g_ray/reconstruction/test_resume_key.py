@@ -10,7 +10,7 @@ from g_ray.geometry.pose import Pose
 from g_ray.predictors.predictor import SceneInput
 from g_ray.predictors.stereo_predictor import StereoPredictor
 from g_ray.reconstruction.inputs import KnownGeometry
-from g_ray.reconstruction.reconstruct import make_resume_key, open_work_folder
+from g_ray.reconstruction.reconstruction_run import make_resume_key, open_work_folder
 from g_ray.sfm.rig import Rig
 from g_ray.stereo import StereoOptions
 

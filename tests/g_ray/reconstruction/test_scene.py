@@ -20,7 +20,8 @@ from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.models.weights import load_reconstruction
 from g_ray.predictors import network_cost as planning
 from g_ray.predictors.network_predictor import NetworkPredictor
-from g_ray.reconstruction.reconstruct import KnownGeometry, open_work_folder, reconstruct
+from g_ray.reconstruction.reconstruct import KnownGeometry, reconstruct
+from g_ray.reconstruction.reconstruction_run import open_work_folder
 
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
 

@@ -1,5 +1,7 @@
 """Scenes that are written and read back."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -56,6 +58,18 @@ def test_scene_comes_back(tmp_path):
 def test_other_folders_are_refused(tmp_path):
     with pytest.raises(ValueError, match="no sparse scene that can be read"):
         load_scene(tmp_path)
+
+
+def test_a_selection_keeps_what_its_views_have():
+    """The view without a pose goes; tracks, rig and agreement follow the numbers of the others."""
+    scene = replace(_make_scene(), guessed=(1,), groups=((2,),))
+    chosen = scene.select([1, 0])
+    assert chosen.names == ("y", "x") and chosen.groups == ()
+    assert chosen.tracks.view.tolist() == [1, 0, 1, 0] and chosen.guessed == (0,)
+    assert chosen.rig is not None and chosen.rig.places == (("b", "1"), ("a", "1"))
+    assert chosen.agreement is not None and chosen.agreement.view_shares == (0.7, 0.5)
+    with pytest.raises(AssertionError):
+        scene.select([0, 2])
 
 
 def test_a_full_disk_is_named(tmp_path):

@@ -8,6 +8,7 @@ mapping starts again from other focal lengths, with and without distortion.
 
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from g_ray.formats.exif import ExifSource, compute_focal_px, read_exif
 from g_ray.geometry.pose import Pose
 from g_ray.media.photos import Photo
 from g_ray.media.view import View
+from g_ray.runtime.interruptible import run_interruptibly
 from g_ray.sfm.sfm_options import SfMOptions
 
 LONGER = 1600
@@ -80,7 +82,11 @@ class ColmapEstimator(Estimator):
             self._extract(pycolmap, database, images, number, group)
         matching = pycolmap.FeatureMatchingOptions()
         matching.num_threads = self.threads
-        pycolmap.match_exhaustive(database, matching_options=matching, device=pycolmap.Device.cpu)
+        run_interruptibly(
+            partial(
+                pycolmap.match_exhaustive, database, matching_options=matching, device=pycolmap.Device.cpu
+            )
+        )
         model = self._map(pycolmap, database, folder, refine_distortion=True)
         photos = sum(map(len, groups))
         trusted = model is not None and is_likely(model) and 2 * model.num_reg_images() >= photos
@@ -105,7 +111,15 @@ class ColmapEstimator(Estimator):
         photos = sum(path.is_file() for path in (folder / "images").rglob("*"))
         options = self._make_mapping_options(pycolmap, photos)
         options.ba_refine_extra_params = refine_distortion
-        models = pycolmap.incremental_mapping(database, folder / "images", folder / "models", options)
+        token = pycolmap.CancellationToken()
+        models = run_interruptibly(
+            partial(
+                pycolmap.incremental_mapping,
+                *(database, folder / "images", folder / "models", options),
+                cancellation_token=token,
+            ),
+            token.cancel,
+        )
         return max(models.values(), key=lambda model: model.num_reg_images()) if models else None
 
     def _try_starts(self, pycolmap: Any, database: Path, folder: Path) -> Any:
@@ -127,14 +141,13 @@ class ColmapEstimator(Estimator):
         reader.camera_model = "OPENCV_FISHEYE" if self.fisheye else "SIMPLE_RADIAL"
         reader.camera_params = self._format_first_guess(group[0])
         options.num_threads = self.threads
-        pycolmap.extract_features(
-            database,
-            images,
-            [_format_name(number, index) for index in range(len(group))],
-            pycolmap.CameraMode.PER_FOLDER,
-            reader,
-            options,
-            pycolmap.Device.cpu,
+        names = [_format_name(number, index) for index in range(len(group))]
+        mode = pycolmap.CameraMode.PER_FOLDER
+        run_interruptibly(
+            partial(
+                pycolmap.extract_features,
+                *(database, images, names, mode, reader, options, pycolmap.Device.cpu),
+            )
         )
 
     def _format_first_guess(self, photo: Photo) -> str:
