@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from g_ray_lab.training.recipe import Recipe
 
 PAIRS = (("gta_gray", "gta"), ("rayrope_gray", "rayrope"))
-TEST_ROOMS = 128
+TEST_ROOMS = 96
 
 
 @dataclass(frozen=True)
