@@ -168,8 +168,11 @@ def measure_noise(
     out: Path,
     store: Store,
     progress: Progress,
-) -> dict[str, Any]:
-    """Score networks under all calibrations of a test, and for scale the calibrations themselves and stereo."""
+) -> tuple[dict[str, Any], list[ScoredRun]]:
+    """Score networks under all calibrations of a test, and for scale the calibrations themselves and stereo.
+
+    Returns the test's part of result.json and the scores of every set, whose settings are TEST/CONDITION.
+    """
     protocol, runs = sets.describe(), []
     for network in networks:
         progress(f"{name}: {network.name}")
@@ -184,12 +187,17 @@ def measure_noise(
     references = [ScoredRun.from_scores(CALIBRATION, 0, alone)]
     some = replace(sets, sets=stereo_sets)
     stereo = [measure_stereo(name, some, store, progress)] if stereo_sets else []
-    return {
+    summary = {
         "rows": make_rows(runs),
         "references": [*make_rows(references), *make_rows(stereo)],
         "differences": compute_differences(runs, pairs),
         "changes": list_condition_changes([*runs, *stereo]),
     }
+    named = [
+        replace(run, rows={f"{name}/{condition}": rows for condition, rows in run.rows.items()})
+        for run in (*runs, *references, *stereo)
+    ]
+    return summary, named
 
 
 def list_condition_changes(runs: Sequence[ScoredRun]) -> list[dict[str, Any]]:

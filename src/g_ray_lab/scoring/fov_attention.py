@@ -276,14 +276,14 @@ def score_pairs(
 ) -> dict[str, dict[str, list[dict[str, float]]]]:
     """Score the attention of a network, its position-only prior, and chance, on all pairs of all settings."""
     patch = model.config.patch
-    makers: dict[str, Callable[[FovPair], tuple[PairAttention, PairAttention]]] = {
+    makers: dict[str, Callable[[FovPair], tuple[PairAttention, PairAttention | None]]] = {
         "attention": lambda pair: (
             PairAttention.from_model(model, pair),
             PairAttention.from_model(model, pair, narrow_first=True),
         ),
         # The order of views is no position.
-        "prior": lambda pair: (PairAttention.from_positions(model, pair),) * 2,
-        "chance": lambda pair: (PairAttention.from_chance(pair, patch),) * 2,
+        "prior": lambda pair: (PairAttention.from_positions(model, pair), None),
+        "chance": lambda pair: (PairAttention.from_chance(pair, patch), None),
     }
     return {
         kind: {
@@ -295,11 +295,13 @@ def score_pairs(
 
 
 def score_orders(
-    wide_first: PairAttention, narrow_first: PairAttention, pair: FovPair, patch: int
+    wide_first: PairAttention, narrow_first: PairAttention | None, pair: FovPair, patch: int
 ) -> dict[str, float]:
-    """Compute ATTENTION_METRICS with the wide image first, and where attention falls with the narrow one first."""
-    exchanged = narrow_first.score(pair, patch)["inside_back"]
-    return {**wide_first.score(pair, patch), "inside_back_exchanged": exchanged}
+    """Compute ATTENTION_METRICS with the wide image first, and where attention falls with the narrow one first; None
+    where the order changes nothing."""
+    scores = wide_first.score(pair, patch)
+    exchanged = scores if narrow_first is None else narrow_first.score(pair, patch)
+    return {**scores, "inside_back_exchanged": exchanged["inside_back"]}
 
 
 def make_scored_run(

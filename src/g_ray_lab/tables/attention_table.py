@@ -32,7 +32,7 @@ class Attention(NetworkAnalysis):
 
     def measure(self) -> Measured:
         from g_ray.cli.text import ProgressLine
-        from g_ray_lab.scoring.averages import compute_differences, make_rows
+        from g_ray_lab.scoring.averages import compute_differences, format_scores_csv, make_rows
         from g_ray_lab.scoring.fov_attention import (
             ATTENTION_METRICS,
             CHANCE,
@@ -70,7 +70,7 @@ class Attention(NetworkAnalysis):
                 "pairs": names,
             },
         }
-        return Measured(result, format_trained_tables(result))
+        return Measured(result, format_trained_tables(result), format_scores_csv(runs))
 
     def make_pairs(self, model: "ReconstructionModel") -> "dict[str, list[FovPair]]":
         """Make the pairs of all settings at the size of the network."""

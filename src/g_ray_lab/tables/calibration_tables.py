@@ -83,6 +83,7 @@ class CalibrationNoise(CalibrationTable):
 
     def measure(self) -> Measured:
         from g_ray.cli.text import ProgressLine
+        from g_ray_lab.scoring.averages import format_scores_csv
         from g_ray_lab.scoring.calibration_conditions import CONDITIONS, DISTORTION
         from g_ray_lab.scoring.calibration_noise import measure_noise
         from g_ray_lab.scoring.store import Store
@@ -95,26 +96,19 @@ class CalibrationNoise(CalibrationTable):
             return Measured(result, f"{format_conditions(tests)}\n\n{format_notes(found.gaps)}")
         networks = self.find_networks()
         tests = self.build_tests(networks[0].load())
-        given, pairs = Store(self.out / "parts"), compare_with_first(networks)
-        progress = ProgressLine()
-        results = {
-            # Stereo does not match the few pixels of rooms.
-            name: measure_noise(
-                name,
-                sets,
-                networks,
-                pairs,
-                0 if name == ROOMS else self.stereo_sets,
-                self.out,
-                given,
-                progress,
-            )
-            for name, sets in tests.items()
-        }
+        store, progress = Store(self.out / "parts"), ProgressLine()
+        pairs, results, runs = compare_with_first(networks), {}, []
+        for name, sets in tests.items():
+            stereo_sets = (
+                0 if name == ROOMS else self.stereo_sets
+            )  # it does not match the few pixels of rooms
+            given = (networks, pairs, stereo_sets, self.out, store, progress)
+            results[name], scored = measure_noise(name, sets, *given)
+            runs += scored
         settings = {name: describe_sets(sets) for name, sets in tests.items()}
         settings = {**settings, "k1_added": DISTORTION, "stereo_sets": self.stereo_sets}
         result = {"name": "calibration-noise", "tests": results, "settings": settings}
-        return Measured(result, format_conditions(results))
+        return Measured(result, format_conditions(results), format_scores_csv(runs))
 
     def build_tests(self, model: "ReconstructionModel") -> "dict[str, ConditionedSets]":
         """Return the sets of textured scenes, of photographs and of rooms."""
