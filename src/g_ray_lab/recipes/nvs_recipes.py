@@ -1,6 +1,9 @@
 """Recipes of novel-view synthesis: LVSM on rooms, objects, RealEstate10K, camera paths and a user's own photographs.
 
 The methods of a family differ in nothing but how the network is given cameras.
+
+Small recipes have few patches per view. Two settings keep what the paper's numbers mean there: the frequency scale α
+gives the paper's phase per patch (`match_patch_phase`), and fields of view are those of RealEstate10K.
 """
 
 from collections.abc import Callable
@@ -26,6 +29,13 @@ if TYPE_CHECKING:
     from torch import nn
 
     from g_ray_lab.training.task import Task
+
+
+PAPER_ALPHA, PAPER_PATCHES = 10.0, 32
+"""Frequency scale of GTA + G-ray in the paper, and patches per side of its training images (256 px in patches of 8)."""
+RE10K_FOV_DEG = (56.0, 62.0)
+"""Of small rooms. Vertical fields of view of RealEstate10K have a median of 59°, and 5 % to 95 % are 49° to 62°: nearly
+one field of view, and this range has its median."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,29 +77,44 @@ def make_model(size: str, method: str) -> LVSMConfig:
     return SIZES[size](encoding, conditioning)
 
 
+def set_alpha(recipe: NVSRecipe, alpha: float) -> NVSRecipe:
+    """Return the recipe with another frequency scale α of GTA + G-ray."""
+    options = {**recipe.model.encoding_options, "scale": alpha}
+    return replace(recipe, model=replace(recipe.model, encoding_options=options))
+
+
+def match_patch_phase(recipe: NVSRecipe) -> NVSRecipe:
+    """Return the recipe with α = 10 · patches / 32 in GTA + G-ray: the paper's phase between neighboring patches.
+
+    α is per radian. With the paper's 32 patches over 60°, α = 10 is 0.33 rad from patch to patch at the highest
+    frequency; with 7 patches it would be 1.5 rad, and up to 2.7 rad in wide tests, where phases alias. Other methods
+    have no α.
+    """
+    if recipe.model.encoding != "gta_gray":
+        return recipe
+    return set_alpha(recipe, PAPER_ALPHA * (recipe.data.width / recipe.model.patch) / PAPER_PATCHES)
+
+
 def tiny(method: str) -> NVSRecipe:
-    """Rooms at 36×36 px, for a CPU: 1,200 steps of 16 scenes, squared error alone."""
-    return NVSRecipe(
-        model=make_model("tiny", method),
-        data=RoomsData(width=36, height=36, batch=16),
-        loss=NVSLossSettings(lpips=0.0),
-        schedule=Schedule(lr=1e-3, steps=1200, warmup=50, start=1e-5),
-        optimizer=OptimizerSettings(weight_decay=0.05, clip=1.0),
+    """Rooms at 42×42 px, for a CPU: 1,200 steps of 8 scenes, squared error alone.
+
+    Seven patches per side are the fewest that can be tested at nearly 16:9, with 7×4 patches.
+    """
+    return match_patch_phase(
+        NVSRecipe(
+            model=make_model("tiny", method),
+            data=RoomsData(width=42, height=42, batch=8, fov_deg=RE10K_FOV_DEG),
+            loss=NVSLossSettings(lpips=0.0),
+            schedule=Schedule(lr=1e-3, steps=1200, warmup=50, start=1e-5),
+            optimizer=OptimizerSettings(weight_decay=0.05, clip=1.0),
+        )
     )
 
 
 def quick(method: str) -> NVSRecipe:
-    """Rooms at 32×32 px in patches of 8, 400 steps of 8 scenes: a tenth of the time of nvs-tiny, for many variants.
-
-    LPIPS takes no images of fewer pixels.
-    """
+    """nvs-tiny with 400 steps: a third of its time, for many variants."""
     recipe = tiny(method)
-    return replace(
-        recipe,
-        model=replace(recipe.model, patch=8),
-        data=RoomsData(width=32, height=32, batch=8),
-        schedule=replace(recipe.schedule, steps=400),
-    )
+    return replace(recipe, schedule=replace(recipe.schedule, steps=400))
 
 
 def paper(method: str) -> NVSRecipe:
@@ -109,8 +134,17 @@ def paper(method: str) -> NVSRecipe:
 
 
 def objects_tiny(method: str, root: Path = OBJECTS) -> NVSRecipe:
-    """Rendered objects at 48×48 px, for a CPU: the network, steps and loss of nvs-tiny, 64 patches per view."""
-    return replace(tiny(method), data=ObjectsData(48, 48, 16, root, targets="mixed"))
+    """Rendered objects at 48×48 px, for a CPU: the steps and loss of nvs-tiny, 64 patches per view.
+
+    One head of 144 channels, as wide as the paper's: RayRoPE has its six frequencies per coordinate.
+    """
+    recipe = tiny(method)
+    recipe = replace(
+        recipe,
+        model=replace(recipe.model, heads=1),
+        data=ObjectsData(48, 48, 8, root, targets="mixed"),
+    )
+    return match_patch_phase(recipe)
 
 
 def objects_paper(method: str, root: Path = OBJECTS) -> NVSRecipe:
@@ -130,13 +164,14 @@ def re10k_paper(method: str) -> NVSRecipe:
 
 def paths_tiny(method: str) -> NVSRecipe:
     """The settings of nvs-tiny in rooms seen along real camera paths."""
-    return replace(tiny(method), data=PathsData(width=36, height=36, batch=16))
+    return use_paths(tiny(method))
 
 
 def scene() -> NVSRecipe:
     """GTA + G-ray on your own scene (--data.folder DIR), 48×36 images, for a CPU; --init nvs-rooms starts trained."""
     return replace(
         tiny("gta_gray"),
+        model=make_model("tiny", "gta_gray"),  # with α = 10, as the weights nvs-rooms have
         data=SceneData(width=48, height=36, batch=8),
         schedule=Schedule(lr=5e-4, steps=2000, warmup=50, start=5e-6),
     )
@@ -171,7 +206,8 @@ def use_objects(recipe: NVSRecipe) -> NVSRecipe:
     """Return the recipe on scanned objects, with the cameras of rooms."""
     data = recipe.data
     assert isinstance(data, RoomsData)
-    return replace(recipe, data=ObjectArcsData(data.width, data.height, data.batch, cache=data.cache))
+    settings = ObjectArcsData(data.width, data.height, data.batch, fov_deg=data.fov_deg, cache=data.cache)
+    return replace(recipe, data=settings)
 
 
 def limit_scenes(count: int) -> Callable[[NVSRecipe], NVSRecipe]:

@@ -1,5 +1,6 @@
-"""Sets of scene folders under wrong calibrations (paper, tab:intrinsic_noise): only what a model is given changes."""
+"""Sets of views under wrong calibrations (paper, tab:intrinsic_noise): only what a model is given changes."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -35,6 +36,7 @@ from g_ray_lab.scoring.averages import (
 from g_ray_lab.scoring.calibration_conditions import Perturbation
 from g_ray_lab.scoring.evaluated_models import TrainedNetwork
 from g_ray_lab.scoring.reconstruction_scorer import (
+    ZOOM_MAX,
     make_predictor,
     make_scenes_views,
     predict_static,
@@ -43,8 +45,10 @@ from g_ray_lab.scoring.reconstruction_scorer import (
 from g_ray_lab.scoring.store import Store, split_range
 from g_ray_lab.scoring.study import Progress
 from g_ray_lab.sources.batches import ReconstructionBatch
-from g_ray_lab.sources.reconstruction_settings import ScenesViews
+from g_ray_lab.sources.reconstruction_settings import ReconstructionData, RoomsViews, ScenesViews
+from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
 from g_ray_lab.sources.scenes_reconstruction import ScenesReconstruction
+from g_ray_lab.training.recipe import to_plain
 
 Predict = Callable[[ReconstructionBatch], SetGeometry]
 PHOTO_ZOOM = 2.0
@@ -56,50 +60,26 @@ FEATURE_BYTES = 2 << 30
 
 
 @dataclass(frozen=True)
-class ConditionedSets:
-    """Sets of overlapping views from scene folders, and calibrations to be tried on each of them."""
+class ConditionedSets(ABC):
+    """Sets of overlapping views, and calibrations to be tried on each of them."""
 
-    views: ScenesViews
+    views: ReconstructionData
     patch: int
     conditions: Mapping[str, Perturbation]
     sets: int = 24
     at_once: int = 8
 
-    @staticmethod
-    def from_folders(
-        folders: tuple[Path, ...],
-        side: int,
-        patch: int,
-        conditions: Mapping[str, Perturbation],
-        *,
-        views: int,
-        sets: int,
-        zoom_max: float = 1.0,
-    ) -> "ConditionedSets":
-        """Take images as they are stored, e.g. of test scenes whose fields of view differ.
-
-        Above a zoom of 1 squares are cut out, each with its own zoom: PHOTO_ZOOM for photographs of one camera.
-        """
-        settings = make_scenes_views(folders, side, views, zoom_max=zoom_max, stored_shape=zoom_max == 1.0)
-        return ConditionedSets(settings, patch, conditions, sets)
-
+    @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """Return the protocol as plain values; folders by their names and the files that define their cameras."""
-        files = {
-            folder.name: sorted(
-                [str(path.relative_to(folder)), path.stat().st_size]
-                for path in folder.rglob("*")
-                if path.suffix in (".json", ".txt")
-            )
-            for folder in self.views.folders
-        }
-        numbers = {"side": self.views.width, "views": self.views.views[1], "zoom_max": self.views.zoom_max}
-        return {**numbers, "sets": self.sets, "conditions": list(self.conditions), "folders": files}
+        """Return the protocol as plain values."""
+
+    @abstractmethod
+    def build_source(self) -> ScenesReconstruction | RoomsReconstruction:
+        """Build the stream of sets."""
 
     def make_batches(self) -> Iterator[ReconstructionBatch]:
         """Yield all sets, always the same."""
-        source = ScenesReconstruction(self.views, patch=self.patch)
-        yield from map(source.make_sets, split_range(self.sets, self.at_once))
+        yield from map(self.build_source().make_sets, split_range(self.sets, self.at_once))
 
     def score(self, predict: Predict) -> Scores:
         """Score predictions from each calibration: condition → metric → a value per set."""
@@ -117,6 +97,68 @@ class ConditionedSets:
         }
 
 
+@dataclass(frozen=True)
+class ConditionedRooms(ConditionedSets):
+    """Procedural rooms of the test split through pinholes of different fields of view, zoomed by up to ZOOM_MAX."""
+
+    views: RoomsViews
+
+    @staticmethod
+    def from_side(
+        side: int, patch: int, conditions: Mapping[str, Perturbation], *, views: int, sets: int
+    ) -> "ConditionedRooms":
+        """Take square images of this many pixels per side."""
+        return ConditionedRooms(RoomsViews(side, side, views=(views, views)), patch, conditions, sets)
+
+    def describe(self) -> dict[str, Any]:
+        settings = {"rooms": to_plain(asdict(self.views)), "zoom_max": ZOOM_MAX, "patch": self.patch}
+        return {**settings, "sets": self.sets, "conditions": list(self.conditions)}
+
+    def build_source(self) -> RoomsReconstruction:
+        return RoomsReconstruction(self.views, patch=self.patch, split="test", zoom_max=ZOOM_MAX)
+
+
+@dataclass(frozen=True)
+class ConditionedFolders(ConditionedSets):
+    """Sets from scene folders."""
+
+    views: ScenesViews
+
+    @staticmethod
+    def from_folders(
+        folders: tuple[Path, ...],
+        side: int,
+        patch: int,
+        conditions: Mapping[str, Perturbation],
+        *,
+        views: int,
+        sets: int,
+        zoom_max: float = 1.0,
+    ) -> "ConditionedFolders":
+        """Take images as they are stored, e.g. of test scenes whose fields of view differ.
+
+        Above a zoom of 1 squares are cut out, each with its own zoom: PHOTO_ZOOM for photographs of one camera.
+        """
+        settings = make_scenes_views(folders, side, views, zoom_max=zoom_max, stored_shape=zoom_max == 1.0)
+        return ConditionedFolders(settings, patch, conditions, sets)
+
+    def describe(self) -> dict[str, Any]:
+        """Name folders, and the files that define their cameras."""
+        files = {
+            folder.name: sorted(
+                [str(path.relative_to(folder)), path.stat().st_size]
+                for path in folder.rglob("*")
+                if path.suffix in (".json", ".txt")
+            )
+            for folder in self.views.folders
+        }
+        numbers = {"side": self.views.width, "views": self.views.views[1], "zoom_max": self.views.zoom_max}
+        return {**numbers, "sets": self.sets, "conditions": list(self.conditions), "folders": files}
+
+    def build_source(self) -> ScenesReconstruction:
+        return ScenesReconstruction(self.views, patch=self.patch)
+
+
 def measure_noise(
     name: str,
     sets: ConditionedSets,
@@ -126,8 +168,11 @@ def measure_noise(
     out: Path,
     store: Store,
     progress: Progress,
-) -> dict[str, Any]:
-    """Score networks under all calibrations of a test, and for scale the calibrations themselves and stereo."""
+) -> tuple[dict[str, Any], list[ScoredRun]]:
+    """Score networks under all calibrations of a test, and for scale the calibrations themselves and stereo.
+
+    Returns the test's part of result.json and the scores of every set, whose settings are TEST/CONDITION.
+    """
     protocol, runs = sets.describe(), []
     for network in networks:
         progress(f"{name}: {network.name}")
@@ -142,12 +187,17 @@ def measure_noise(
     references = [ScoredRun.from_scores(CALIBRATION, 0, alone)]
     some = replace(sets, sets=stereo_sets)
     stereo = [measure_stereo(name, some, store, progress)] if stereo_sets else []
-    return {
+    summary = {
         "rows": make_rows(runs),
         "references": [*make_rows(references), *make_rows(stereo)],
         "differences": compute_differences(runs, pairs),
         "changes": list_condition_changes([*runs, *stereo]),
     }
+    named = [
+        replace(run, rows={f"{name}/{condition}": rows for condition, rows in run.rows.items()})
+        for run in (*runs, *references, *stereo)
+    ]
+    return summary, named
 
 
 def list_condition_changes(runs: Sequence[ScoredRun]) -> list[dict[str, Any]]:

@@ -28,6 +28,8 @@ from g_ray_lab.datasets.dataset_registry import DATASETS
 from g_ray_lab.datasets.evaluation_scene import EvaluationScene, Framing
 from g_ray_lab.scoring.averages import ScoredRun
 from g_ray_lab.scoring.protocol import Protocol
+from g_ray_lab.sources.reconstruction_settings import RoomsViews
+from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
 
 ZOOM = 2.0
 """The narrow image shows 1/ZOOM of each side, a quarter of the wide one."""
@@ -110,6 +112,22 @@ def _open_folder(scene: PosedScene) -> PairScene:
     return PairScene(scene.folder.name, scene.names, load)
 
 
+def open_rooms(side: int, patch: int, count: int) -> list[PairScene]:
+    """Open procedural rooms of the test split, one view of each, twice as large as a network sees them: a crop of half
+    the width has as many pixels as the whole."""
+    large = round(ZOOM * side)
+    rooms = RoomsReconstruction(RoomsViews(large, large, views=(1, 1)), patch=patch, split="test")
+
+    def open_room(number: int) -> PairScene:
+        def load(view: int) -> tuple[Tensor, Camera]:
+            batch = rooms.make_sets([number])
+            return batch.images[0, view], batch.views.cameras[view][0]
+
+        return PairScene(f"room {number}", ["view 0"], load)
+
+    return [open_room(number) for number in range(count)]
+
+
 def open_protocol(protocol: Protocol, root: Path) -> list[PairScene]:
     """Open the scenes of a protocol that are there, at its size; ValueError if none is."""
     dataset = DATASETS[protocol.dataset]
@@ -176,10 +194,11 @@ PRIOR = "position only"
 CHANCE = "uniform"
 WEAK, RICH = "weak texture", "rich texture"
 ATTENTION_METRICS = {
+    "inside_back": "share of the attention of the narrow image to the wide one that falls inside the shared field of "
+    "view",
+    "inside_back_exchanged": "the same with the narrow image as the first view",
     "inside": "share of the attention to the narrow image that comes from patches of the wide one inside the shared "
     "field of view",
-    "inside_back": "share of the attention of the narrow image to the wide one that stays inside the shared field of "
-    "view",
     "angle_deg": "mean angle, weighted by attention, between a patch inside the shared field of view and the patches "
     "of the narrow image that it attends to",
 }
@@ -193,10 +212,13 @@ class PairAttention:
     narrow_to_wide: Float[Tensor, "narrow wide"]
 
     @classmethod
-    def from_model(cls, model: ReconstructionModel, pair: FovPair) -> "PairAttention":
-        """Run the network on the two images, the wide one first."""
-        maps = AttentionMaps.from_model(model, pair.frames)
-        return cls(maps.average_between(WIDE, NARROW), maps.average_between(NARROW, WIDE))
+    def from_model(
+        cls, model: ReconstructionModel, pair: FovPair, *, narrow_first: bool = False
+    ) -> "PairAttention":
+        """Run the network on the two images, the wide one first unless told otherwise."""
+        maps = AttentionMaps.from_model(model, pair.frames[::-1] if narrow_first else pair.frames)
+        wide, narrow = (NARROW, WIDE) if narrow_first else (WIDE, NARROW)
+        return cls(maps.average_between(wide, narrow), maps.average_between(narrow, wide))
 
     @classmethod
     @torch.no_grad()
@@ -239,8 +261,8 @@ class PairAttention:
         angles = torch.rad2deg(2 * torch.asin((chord / 2).clamp(max=1)))
         mean_angle = (given * angles).sum(-1) / given.sum(-1)
         return {
-            "inside": float(given.sum(-1) @ coverage / given.sum()),
             "inside_back": float(back @ coverage / back.sum()),
+            "inside": float(given.sum(-1) @ coverage / given.sum()),
             "angle_deg": float(mean_angle @ coverage / coverage.sum()),
         }
 
@@ -254,15 +276,32 @@ def score_pairs(
 ) -> dict[str, dict[str, list[dict[str, float]]]]:
     """Score the attention of a network, its position-only prior, and chance, on all pairs of all settings."""
     patch = model.config.patch
-    makers: dict[str, Callable[[FovPair], PairAttention]] = {
-        "attention": lambda pair: PairAttention.from_model(model, pair),
-        "prior": lambda pair: PairAttention.from_positions(model, pair),
-        "chance": lambda pair: PairAttention.from_chance(pair, patch),
+    makers: dict[str, Callable[[FovPair], tuple[PairAttention, PairAttention | None]]] = {
+        "attention": lambda pair: (
+            PairAttention.from_model(model, pair),
+            PairAttention.from_model(model, pair, narrow_first=True),
+        ),
+        # The order of views is no position.
+        "prior": lambda pair: (PairAttention.from_positions(model, pair), None),
+        "chance": lambda pair: (PairAttention.from_chance(pair, patch), None),
     }
     return {
-        kind: {setting: [make(pair).score(pair, patch) for pair in group] for setting, group in pairs.items()}
+        kind: {
+            setting: [score_orders(*make(pair), pair, patch) for pair in group]
+            for setting, group in pairs.items()
+        }
         for kind, make in makers.items()
     }
+
+
+def score_orders(
+    wide_first: PairAttention, narrow_first: PairAttention | None, pair: FovPair, patch: int
+) -> dict[str, float]:
+    """Compute ATTENTION_METRICS with the wide image first, and where attention falls with the narrow one first; None
+    where the order changes nothing."""
+    scores = wide_first.score(pair, patch)
+    exchanged = scores if narrow_first is None else narrow_first.score(pair, patch)
+    return {**scores, "inside_back_exchanged": exchanged["inside_back"]}
 
 
 def make_scored_run(

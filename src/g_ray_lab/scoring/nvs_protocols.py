@@ -271,38 +271,46 @@ class GroupedProtocol(NVSProtocol):
         return self.parts[name].make_batches(part)
 
 
-def make_shapes(square: FovProtocol, *, factors: bool = True) -> GroupedProtocol:
+def choose_wide_height(side: int, patch: int) -> int:
+    """Return the height of tests in whole patches that is nearest to 9/16 of the width: 24 px of 42 in patches of 6."""
+    return max(1, round(side * 9 / 16 / patch)) * patch
+
+
+def make_shapes(square: FovProtocol, patch: int, *, factors: bool = True) -> GroupedProtocol:
     """Return the paper's change of shape between training and test, in rooms, for networks trained on square images.
 
     RealEstate10K is trained on square crops of 256×256 and tested at 256×144 with the vertical field of view of
     training: the focal length is 0.5625 of the trained one in pixels, so that in units of the image fx/W shrinks while
-    fy/H stays. Half the height here, because 9/16 of 36 px are no whole patches of 6. `factors` adds one change at a
-    time: `aspect` cuts off rows and keeps the focal length, `fov` halves the focal length and stays square.
+    fy/H stays. `factors` adds one change at a time: `aspect` cuts off rows and keeps the focal length, `fov` shortens
+    the focal length and stays square.
     """
-    side, half = square.height, square.height // 2
+    side, height = square.height, choose_wide_height(square.height, patch)
     if square.width != side:
         raise ValueError(f"{square.width}×{side} px: the change of shape starts from square images")
     parts: dict[str, NVSProtocol] = {
-        "wide": square.reshape(side, half, fov_px=half),
+        "wide": square.reshape(side, height, fov_px=height),
         "square": square,
     }
     if factors:
-        parts["aspect"] = square.reshape(side, half, fov_px=side)
-        parts["fov"] = square.reshape(side, side, fov_px=half)
+        parts["aspect"] = square.reshape(side, height, fov_px=side)
+        parts["fov"] = square.reshape(side, side, fov_px=height)
     return GroupedProtocol(parts)
 
 
-def make_path_shapes(side: int, scenes: int) -> GroupedProtocol:
+def make_path_shapes(side: int, patch: int, scenes: int) -> GroupedProtocol:
     """Return tests along real camera paths, wide and square; the lens is cropped to each shape."""
     PathsData(side, side).find_file()  # fails now if there is none, not after training
     square = PathsProtocol(side, side, scenes)
-    return GroupedProtocol({"wide": replace(square, height=side // 2), "square": square})
+    return GroupedProtocol(
+        {"wide": replace(square, height=choose_wide_height(side, patch)), "square": square}
+    )
 
 
-def make_object_shapes(side: int, scenes: int) -> GroupedProtocol:
-    """Return tests on scanned objects, wide and square."""
-    ObjectArcsData(side, side).find_meshes()  # fails now if there are none
-    return make_shapes(ObjectFovProtocol(side, side, scenes), factors=False)
+def make_object_shapes(rooms: FovProtocol, patch: int) -> GroupedProtocol:
+    """Return tests on scanned objects, wide and square, with the cameras of tests in rooms."""
+    ObjectArcsData(rooms.width, rooms.height).find_meshes()  # fails now if there are none
+    objects = ObjectFovProtocol(rooms.width, rooms.height, rooms.scenes, rooms.fov_deg)
+    return make_shapes(objects, patch, factors=False)
 
 
 def replace_frames(protocol: NVSProtocol) -> NVSProtocol:

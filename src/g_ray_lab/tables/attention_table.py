@@ -22,6 +22,9 @@ class Attention(NetworkAnalysis):
     data: tuple[Path, ...] = ()
     """Scene folders, or folders of them: a setting each, with crops from the middle and with crops from anywhere; at
     paper scale the folder of prepared datasets."""
+    rooms: bool = False
+    """Procedural rooms of the test split as a further setting (small scale): for networks that were trained on rooms,
+    e.g. g-ray-rooms."""
     protocols: tuple[str, ...] = ("eth3d-fov",)
     """Paper scale: protocols of `g-ray evaluate` whose images are taken, a setting each."""
     pairs: int | None = None
@@ -29,7 +32,7 @@ class Attention(NetworkAnalysis):
 
     def measure(self) -> Measured:
         from g_ray.cli.text import ProgressLine
-        from g_ray_lab.scoring.averages import compute_differences, make_rows
+        from g_ray_lab.scoring.averages import compute_differences, format_scores_csv, make_rows
         from g_ray_lab.scoring.fov_attention import (
             ATTENTION_METRICS,
             CHANCE,
@@ -67,7 +70,7 @@ class Attention(NetworkAnalysis):
                 "pairs": names,
             },
         }
-        return Measured(result, format_trained_tables(result))
+        return Measured(result, format_trained_tables(result), format_scores_csv(runs))
 
     def make_pairs(self, model: "ReconstructionModel") -> "dict[str, list[FovPair]]":
         """Make the pairs of all settings at the size of the network."""
@@ -78,20 +81,21 @@ class Attention(NetworkAnalysis):
         framing = PatchFraming(model.config.long_side, model.config.patch)
         return {
             f"{name} {where}": PairSource(scenes, count, where == CENTER).make_pairs(framing)
-            for name, scenes in self._open_scenes().items()
+            for name, scenes in self._open_scenes(model.config.long_side, model.config.patch, count).items()
             for where in (CENTER, ANYWHERE)
         }
 
-    def _open_scenes(self) -> "dict[str, list[PairScene]]":
-        """Open the scenes of every setting: scene folders, or protocols of prepared datasets."""
+    def _open_scenes(self, side: int, patch: int, count: int) -> "dict[str, list[PairScene]]":
+        """Open the scenes of every setting: scene folders and rooms, or protocols of prepared datasets."""
         from g_ray_lab.datasets.dataset_registry import DATASETS
-        from g_ray_lab.scoring.fov_attention import open_folders, open_protocol
+        from g_ray_lab.scoring.fov_attention import open_folders, open_protocol, open_rooms
         from g_ray_lab.scoring.protocol_registry import PROTOCOLS
 
-        if not self.data:
+        if not self.data and not (self.rooms and self.scale == "small"):
             raise ValueError("attention needs images with cameras: give --data FOLDER …, scene folders")
         if self.scale == "small":
-            return {folder.name: open_folders(folder) for folder in self.data}
+            rooms = {"rooms": open_rooms(side, patch, count)} if self.rooms else {}
+            return {**{folder.name: open_folders(folder) for folder in self.data}, **rooms}
         unknown = [name for name in self.protocols if name not in PROTOCOLS]
         if unknown or len(self.data) != 1:
             raise ValueError(

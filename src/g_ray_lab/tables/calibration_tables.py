@@ -17,7 +17,7 @@ SMALL_VIEWS, SMALL_SETS = 4, 24
 PAPER_VIEWS = 16
 AVERAGED = ("eth3d-fov", "scannetpp-undistorted", "pandaset")
 """Protocols whose mean the paper prints."""
-MEAN = "mean"
+MEAN, ROOMS = "mean", "rooms"
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,8 @@ class CalibrationNoise(CalibrationTable):
     photos: Path | None = None
     """A scene folder with depth and one camera, e.g. 7-Scenes: its photographs are cropped to different fields of
     view."""
+    rooms: bool = False
+    """Score procedural rooms of the test split, too: for networks that were trained on rooms, e.g. g-ray-rooms."""
     sets: int | None = None
     """Sets of views; 24 by default (small scale)."""
     size: int | None = None
@@ -94,6 +96,7 @@ class CalibrationNoise(CalibrationTable):
 
     def measure(self) -> Measured | None:
         from g_ray.cli.text import ProgressLine
+        from g_ray_lab.scoring.averages import format_scores_csv
         from g_ray_lab.scoring.calibration_conditions import CONDITIONS, DISTORTION
         from g_ray_lab.scoring.calibration_noise import measure_noise
         from g_ray_lab.scoring.store import Store
@@ -109,25 +112,28 @@ class CalibrationNoise(CalibrationTable):
         self.check_small()
         networks = self.find_networks()
         tests = self.build_tests(networks[0].load())
-        given = (networks, compare_with_first(networks), self.stereo_sets, self.out)
         store, progress = Store(self.out / "parts"), ProgressLine()
-        results = {name: measure_noise(name, sets, *given, store, progress) for name, sets in tests.items()}
-        settings = {
-            name: {**sets.describe(), "folders": [folder.name for folder in sets.views.folders]}
-            for name, sets in tests.items()
-        }
+        pairs, results, runs = compare_with_first(networks), {}, []
+        for name, sets in tests.items():
+            stereo_sets = (
+                0 if name == ROOMS else self.stereo_sets
+            )  # it does not match the few pixels of rooms
+            given = (networks, pairs, stereo_sets, self.out, store, progress)
+            results[name], scored = measure_noise(name, sets, *given)
+            runs += scored
+        settings = {name: describe_sets(sets) for name, sets in tests.items()}
         settings = {**settings, "k1_added": DISTORTION, "stereo_sets": self.stereo_sets}
         result = {"name": "calibration-noise", "tests": results, "settings": settings}
-        return Measured(result, format_conditions(results))
+        return Measured(result, format_conditions(results), format_scores_csv(runs))
 
     def build_tests(self, model: "ReconstructionModel") -> "dict[str, ConditionedSets]":
-        """Return the sets of textured scenes and of photographs."""
+        """Return the sets of textured scenes, of photographs and of rooms."""
         from g_ray_lab.scoring.calibration_conditions import CONDITIONS
-        from g_ray_lab.scoring.calibration_noise import PHOTO_ZOOM, ConditionedSets
+        from g_ray_lab.scoring.calibration_noise import PHOTO_ZOOM, ConditionedFolders, ConditionedRooms
 
-        if not self.data and self.photos is None:
+        if not self.data and self.photos is None and not self.rooms:
             raise ValueError(
-                "calibration-noise needs views with depth: give --data FOLDER … or --photos FOLDER"
+                "calibration-noise needs views with depth: give --data FOLDER …, --photos FOLDER or --rooms"
             )
         side, patch = self.size or model.config.long_side, model.config.patch
         if side < patch or side % patch:
@@ -136,12 +142,20 @@ class CalibrationNoise(CalibrationTable):
         options = {"views": SMALL_VIEWS, "sets": self.sets or SMALL_SETS}
         tests = {}
         if self.data:
-            tests["scenes"] = ConditionedSets.from_folders(self.data, *shape, **options)
+            tests["scenes"] = ConditionedFolders.from_folders(self.data, *shape, **options)
         if self.photos is not None:
-            tests["photos"] = ConditionedSets.from_folders(
+            tests["photos"] = ConditionedFolders.from_folders(
                 (self.photos,), *shape, **options, zoom_max=PHOTO_ZOOM
             )
+        if self.rooms:
+            tests[ROOMS] = ConditionedRooms.from_side(*shape, **options)
         return tests
+
+
+def describe_sets(sets: "ConditionedSets") -> dict[str, Any]:
+    """Return the protocol of a test; folders by their names."""
+    described = sets.describe()
+    return {**described, "folders": list(described["folders"])} if "folders" in described else described
 
 
 @dataclass(frozen=True)

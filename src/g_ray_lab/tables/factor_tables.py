@@ -22,7 +22,7 @@ from g_ray_lab.recipes.nvs_recipes import (
 from g_ray_lab.tables.synthesis_table import FovTable, find_lpips
 
 if TYPE_CHECKING:
-    from g_ray_lab.scoring.nvs_protocols import NVSProtocol
+    from g_ray_lab.scoring.nvs_protocols import FovProtocol, NVSProtocol
     from g_ray_lab.scoring.study import Study
 
 FACTOR_SCENES = 128
@@ -61,20 +61,18 @@ class FactorTable(FovTable):
             return super().build_recipe(method)
         return cache_pictures(quick(method), self.out)
 
-    def build_protocol(self) -> "NVSProtocol":
-        from g_ray_lab.scoring.indexed_protocols import RE10KProtocol
-        from g_ray_lab.scoring.nvs_protocols import FovProtocol, GroupedProtocol, make_shapes
+    def build_rooms(self) -> "FovProtocol":
+        return replace(super().build_rooms(), scenes=FACTOR_SCENES)
 
-        protocol = super().build_protocol()
-        if isinstance(protocol, FovProtocol):
-            return make_shapes(replace(protocol, scenes=FACTOR_SCENES), factors=False)
+    def build_protocol(self, *, factors: bool = False) -> "NVSProtocol":
+        from g_ray_lab.scoring.indexed_protocols import RE10KProtocol
+        from g_ray_lab.scoring.nvs_protocols import GroupedProtocol
+
+        protocol = super().build_protocol(factors=factors)
+        if self.scale == "small":
+            return protocol
         assert isinstance(protocol, RE10KProtocol)
         return GroupedProtocol({"wide": protocol, "square": replace(protocol, height=protocol.width)})
-
-    @property
-    def side(self) -> int:
-        """Width of the images of training."""
-        return self.build_recipe(self.COMPARED[1]).data.width
 
     def build_study(self) -> "Study":
         from g_ray_lab.scoring.study import Study
@@ -137,7 +135,8 @@ class NVSRayRoPE(FactorTable):
                 "mse": Variant(both, lambda recipe: set_lpips(recipe, 0.0, None)),
                 "lpips_clamped": Variant(("rayrope_gray",), clamp_angles),
             }
-        paths, weights = make_path_shapes(self.side, FACTOR_SCENES), find_lpips(self.lpips)
+        rooms, weights = self.build_rooms(), find_lpips(self.lpips)
+        paths = make_path_shapes(rooms.width, self.patch, rooms.scenes)
         if weights is None:
             raise ValueError("nvs-rayrope trains with LPIPS: give its weights with --lpips FILE")
         return {
@@ -164,16 +163,19 @@ class NVSPlucker(FactorTable):
         both = ("plucker", "gta_gray")
         if self.scale == "paper":
             return {"re10k": Variant(both)}
-        in_room = replace_frames(self.build_protocol())
+        rooms, in_room = self.build_rooms(), replace_frames(self.build_protocol())
         return {
             **{f"scenes{count}": Variant(both, limit_scenes(count)) for count in DISTINCT},
             "all": Variant(both),
             # GTA compares poses, so that the frame of the world changes nothing in it.
             "all_room": Variant(("plucker",), use_room_frame, in_room),
             "paths": Variant(
-                both, use_paths, make_path_shapes(self.side, FACTOR_SCENES), shows_references=True
+                both,
+                use_paths,
+                make_path_shapes(rooms.width, self.patch, rooms.scenes),
+                shows_references=True,
             ),
             "objects": Variant(
-                both, use_objects, make_object_shapes(self.side, FACTOR_SCENES), shows_references=True
+                both, use_objects, make_object_shapes(rooms, self.patch), shows_references=True
             ),
         }

@@ -5,16 +5,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from g_ray_lab.recipes.nvs_recipes import NVSRecipe, cache_pictures, re10k_paper, tiny
+from g_ray_lab.sources.nvs_settings import RoomsData
 from g_ray_lab.tables.trained_table import TrainedTable
 
 if TYPE_CHECKING:
-    from g_ray_lab.scoring.nvs_protocols import NVSProtocol
+    from g_ray_lab.scoring.nvs_protocols import FovProtocol, NVSProtocol
     from g_ray_lab.scoring.nvs_scorer import NVSScorer
     from g_ray_lab.scoring.study import Study
     from g_ray_lab.training.recipe import Recipe
 
 PAIRS = (("gta_gray", "gta"), ("rayrope_gray", "rayrope"))
-TEST_ROOMS = 256
+TEST_ROOMS = 96
 
 
 @dataclass(frozen=True)
@@ -102,17 +103,30 @@ class FovTable(NVSTable):
                 )
         return study
 
-    def build_protocol(self) -> "NVSProtocol":
-        from g_ray_lab.scoring.indexed_protocols import RE10KProtocol
+    def build_rooms(self) -> "FovProtocol":
+        """Return the tests of the small scale in the shape of training."""
         from g_ray_lab.scoring.nvs_protocols import FovProtocol
 
+        if self.data or self.index or self.axes != "opencv":
+            raise ValueError(
+                "--data, --index and --axes belong to --scale paper; --scale small makes rooms of its own"
+            )
+        data = self.build_recipe("gta").data
+        assert isinstance(data, RoomsData)
+        return FovProtocol(data.width, data.height, TEST_ROOMS, data.fov_deg)
+
+    @property
+    def patch(self) -> int:
+        """Pixels per side of a patch."""
+        return self.build_recipe("gta").model.patch
+
+    def build_protocol(self, *, factors: bool = False) -> "NVSProtocol":
+        """Return the tests: at small scale wide and square, with `factors` each half of that change alone."""
+        from g_ray_lab.scoring.indexed_protocols import RE10KProtocol
+        from g_ray_lab.scoring.nvs_protocols import make_shapes
+
         if self.scale == "small":
-            if self.data or self.index or self.axes != "opencv":
-                raise ValueError(
-                    "--data, --index and --axes belong to --scale paper; --scale small makes rooms of its own"
-                )
-            data = self.build_recipe("gta").data
-            return FovProtocol(data.width, data.height, TEST_ROOMS)
+            return make_shapes(self.build_rooms(), self.patch, factors=factors)
         root, index = self._get_paths()
         protocol = RE10KProtocol(str(root), str(index), self.axes)
         print(protocol.scenes.coverage)

@@ -1,12 +1,10 @@
 """Recipes on rendered objects: the paper's numbers, and nothing but the data differs from rooms."""
 
-import itertools
 from dataclasses import replace
 
 import pytest
 import torch
 
-from g_ray.models.lvsm_config import METHODS
 from g_ray_lab.recipes import nvs_recipes
 from g_ray_lab.recipes.stored_recipe import read_recipe
 from g_ray_lab.sources.nvs_settings import ObjectsData
@@ -16,25 +14,24 @@ from g_ray_lab.training.recipe import Run, Schedule
 from g_ray_lab.training.run_files import list_differences
 
 
-@pytest.mark.parametrize("make", [nvs_recipes.objects_tiny, nvs_recipes.objects_paper])
-def test_methods_differ_in_two_names_only(make):
-    for one, other in itertools.combinations(METHODS, 2):
-        changed = list_differences(make(one).to_settings(), make(other).to_settings())
-        assert {line.split(":")[0] for line in changed} <= {"model.conditioning", "model.encoding"}
-
-
 @pytest.mark.parametrize(
-    ("ours", "rooms"),
-    [(nvs_recipes.objects_tiny, nvs_recipes.tiny), (nvs_recipes.objects_paper, nvs_recipes.paper)],
+    ("ours", "rooms", "heads"),
+    [
+        (nvs_recipes.objects_tiny, nvs_recipes.tiny, {"model.heads"}),
+        (nvs_recipes.objects_paper, nvs_recipes.paper, set()),
+    ],
 )
-def test_only_the_data_differs_from_rooms(ours, rooms):
+def test_data_and_heads_differ_from_rooms(ours, rooms, heads):
     changed = list_differences(ours("gta").to_settings(), rooms("gta").to_settings())
-    assert changed and all(line.startswith("data.") for line in changed)
+    names = {line.split(":")[0] for line in changed}
+    assert {name for name in names if not name.startswith("data.")} == heads < names
 
 
 def test_sizes():
-    small, large = nvs_recipes.objects_tiny("gta").data, nvs_recipes.objects_paper("gta").data
-    assert (small.width, small.height, small.batch, small.targets) == (48, 48, 16, "mixed")
+    recipes = nvs_recipes.objects_tiny("gta"), nvs_recipes.objects_paper("gta")
+    assert [recipe.model.head_dim for recipe in recipes] == [144, 144]
+    small, large = (recipe.data for recipe in recipes)
+    assert (small.width, small.height, small.batch, small.targets) == (48, 48, 8, "mixed")
     assert (large.width, large.height, large.batch, large.targets) == (256, 256, 4, "mixed")
 
 

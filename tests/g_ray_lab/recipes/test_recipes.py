@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from g_ray.encodings import ENCODINGS
+from g_ray.encodings import ENCODINGS, encoding
 from g_ray.models.lvsm_config import METHODS
 from g_ray_lab.losses import NVSLossSettings
 from g_ray_lab.recipes import RECIPES, get_recipe, list_names, nvs_recipes, split_name
@@ -52,11 +52,35 @@ def test_every_method_has_a_registered_encoding(method):
     assert METHODS[method].encoding in ENCODINGS
 
 
-@pytest.mark.parametrize("make", [nvs_recipes.tiny, nvs_recipes.paper])
-def test_methods_differ_in_two_names_only(make):
+FAMILIES = {"tiny": nvs_recipes.tiny, "objects": nvs_recipes.objects_tiny, "paper": nvs_recipes.paper}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_methods_differ_in_names_and_the_frequency_scale_only(family):
     for one, other in itertools.combinations(METHODS, 2):
-        changed = list_differences(make(one).to_settings(), make(other).to_settings())
-        assert {line.split(":")[0] for line in changed} <= {"model.conditioning", "model.encoding"}
+        changed = list_differences(FAMILIES[family](one).to_settings(), FAMILIES[family](other).to_settings())
+        names = {line.split(":")[0].removesuffix(".scale") for line in changed}
+        alpha = (
+            {"model.encoding_options.scale"} if "gta_gray" in (one, other) and family != "paper" else set()
+        )
+        assert names <= {"model.conditioning", "model.encoding"} | alpha and alpha <= names
+
+
+@pytest.mark.parametrize(
+    ("make", "patches"), [(nvs_recipes.tiny, 7), (nvs_recipes.quick, 7), (nvs_recipes.objects_tiny, 8)]
+)
+def test_small_recipes_have_the_papers_phase_per_patch(make, patches):
+    """α · field of view / patches is that of the paper: 10 with 32 patches; the paper's own recipe keeps 10."""
+
+    def get_phase_per_patch(recipe):
+        alpha = encoding("gta_gray", 72, **recipe.model.encoding_options).scale
+        return alpha * recipe.model.patch / recipe.data.width
+
+    recipe = make("gta_gray")
+    assert recipe.data.width // recipe.model.patch == patches
+    assert get_phase_per_patch(recipe) == pytest.approx(get_phase_per_patch(nvs_recipes.paper("gta_gray")))
+    assert nvs_recipes.paper("gta_gray").model.encoding_options == {}
+    assert make("rayrope_gray").model.encoding_options == {}
 
 
 def test_the_papers_numbers():

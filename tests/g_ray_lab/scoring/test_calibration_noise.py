@@ -13,7 +13,6 @@ from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 from g_ray.predictors.predictor import Cost, ScenePrediction
 from g_ray.reconstruction.set_metrics import METRICS, SetGeometry
-from g_ray_lab.scoring import calibration_noise as conditioned_sets
 from g_ray_lab.scoring.averages import ScoredRun, SetRow, compute_changes, compute_differences, make_rows
 from g_ray_lab.scoring.calibration_conditions import (
     CONDITIONS,
@@ -23,14 +22,12 @@ from g_ray_lab.scoring.calibration_conditions import (
     shuffle,
 )
 from g_ray_lab.scoring.calibration_noise import (
-    ConditionedSets,
+    ConditionedRooms,
     list_condition_changes,
     predict_static,
     score_predictor,
 )
 from g_ray_lab.scoring.table_writer import format_conditions
-from g_ray_lab.sources.reconstruction_settings import RoomsViews
-from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
 
 PINHOLE = Pinhole.make(24, 16, fx=20.0, fy=30.0, cx=12.0, cy=7.0)
 FISHEYE = OpenCVFisheye.make(24, 16, fx=20.0, fy=20.0, cx=12.0, cy=8.0, k1=0.01)
@@ -71,19 +68,9 @@ def test_what_cannot_be_changed_is_refused():
 
 
 @pytest.fixture
-def rooms(monkeypatch):
-    """Rooms in the place of scene folders: exact truth, and the same sets at any size."""
-
-    def build(settings, patch):
-        return RoomsReconstruction(
-            RoomsViews(settings.width, settings.height, views=(3, 3)), patch=patch, split="test"
-        )
-
-    monkeypatch.setattr(conditioned_sets, "ScenesReconstruction", build)
-    sets = ConditionedSets.from_folders(
-        (conditioned_sets.Path(),), SIDE, 4, CONDITIONS, views=3, sets=2, zoom_max=2.0
-    )
-    return replace(sets, at_once=2)
+def rooms():
+    """Two sets with exact truth."""
+    return replace(ConditionedRooms.from_side(SIDE, 4, CONDITIONS, views=3, sets=2), at_once=2)
 
 
 def predict_from_told_rays(batch):

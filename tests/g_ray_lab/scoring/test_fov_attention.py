@@ -12,6 +12,7 @@ from g_ray_lab.scoring.fov_attention import (
     PairAttention,
     make_pair,
     make_scored_run,
+    open_rooms,
     score_pairs,
     split_by_texture,
 )
@@ -83,6 +84,24 @@ def test_the_crop_keeps_its_rays():
     rays, _ = pair.wide.camera.unproject(corners)
     pixels, _ = pair.narrow.camera.project(rays)
     assert torch.allclose(pixels, torch.tensor([[0.0, 0.0], [24.0, 24.0]]), atol=1e-4)
+
+
+def test_the_order_of_views_changes_attention_and_no_prior():
+    model, pair = build("gray"), make((0.2, 0.7))
+    exchanged = PairAttention.from_model(model, pair, narrow_first=True)
+    assert exchanged.wide_to_narrow.shape == (36, 36)
+    (scores,) = score_pairs(model, {"a": [pair]})["attention"]["a"]
+    assert scores["inside_back_exchanged"] == exchanged.score(pair, 4)["inside_back"] != scores["inside_back"]
+    (prior,) = score_pairs(model, {"a": [pair]})["prior"]["a"]
+    assert prior["inside_back_exchanged"] == prior["inside_back"]
+
+
+def test_rooms_are_pairs_without_any_data():
+    scene = open_rooms(24, 4, 2)[1]
+    image, camera = scene.load(0)
+    assert image.shape == (3, 48, 48) and (camera.width, camera.height) == (48, 48)
+    pair = make_pair(scene.name, image, camera, FRAMING)
+    assert pair.narrow.image.shape == (3, 24, 24) and pair.measure_texture() > 0
 
 
 def test_settings_and_texture():

@@ -11,6 +11,7 @@ from g_ray_lab.scoring.nvs_protocols import (
     FovProtocol,
     PathsProtocol,
     WhoZoomsProtocol,
+    choose_wide_height,
     make_shapes,
     measure_enlarged,
 )
@@ -94,7 +95,7 @@ def test_rotation_warp_is_exact_for_cameras_in_one_place():
 
 @pytest.mark.parametrize("zoom", ["z1.0", "z2.5"])
 def test_shapes_change_what_their_names_say(zoom):
-    shapes = make_shapes(PROTOCOL)
+    shapes = make_shapes(PROTOCOL, 6)
     batches = {name: next(shapes.make_batches(f"{name}/{zoom}")) for name in shapes.parts}
     square, wide, aspect, fov = (batches[name] for name in ("square", "wide", "aspect", "fov"))
     assert torch.equal(square.target_images, next(PROTOCOL.make_batches(zoom)).target_images)
@@ -112,12 +113,21 @@ def test_shapes_change_what_their_names_say(zoom):
 
 
 def test_shapes_are_groups_of_columns():
-    shapes = make_shapes(PROTOCOL)
+    shapes = make_shapes(PROTOCOL, 6)
     assert shapes.settings[:5] == ("wide/z1.0", "wide/z1.5", "wide/z2.0", "wide/z2.5", "square/z1.0")
     assert len(shapes.settings) == 16 and shapes.shown_setting == "wide/z2.0"
-    assert shapes.digest != make_shapes(PROTOCOL, factors=False).digest != PROTOCOL.digest
+    assert shapes.digest != make_shapes(PROTOCOL, 6, factors=False).digest != PROTOCOL.digest
     with pytest.raises(ValueError, match="square"):
-        make_shapes(FovProtocol(24, 12, scenes=2))
+        make_shapes(FovProtocol(24, 12, scenes=2), 6)
+
+
+def test_wide_tests_are_whole_patches_near_16_9():
+    """The paper's own size exactly, and 7×4 patches for small networks."""
+    assert choose_wide_height(256, 8) == 144
+    assert choose_wide_height(42, 6) == 24
+    assert choose_wide_height(12, 6) == 6
+    wide = make_shapes(FovProtocol(42, 42, scenes=2), 6).parts["wide"]
+    assert (wide.width, wide.height, wide.fov_px) == (42, 24, 24)
 
 
 def test_poses_in_the_frame_of_the_room_are_the_same_cameras():

@@ -181,7 +181,7 @@ def test_fewer_scenes_are_the_first_ones_and_another_protocol():
 
 
 def test_a_share_is_no_other_protocol():
-    grouped = make_shapes(FovProtocol(36, 36, 4, at_once=2))
+    grouped = make_shapes(FovProtocol(36, 36, 4, at_once=2), 6)
     for whole in (PROTOCOL, grouped):
         assert whole.select(Shard(2, 3)).digest == whole.digest != whole.limit_scenes(1).digest
     setting = grouped.settings[0]

@@ -6,10 +6,12 @@ from dataclasses import replace
 import pytest
 
 from g_ray.cli.main import main
+from g_ray.models.lvsm_config import METHODS
 from g_ray_lab.recipes import nvs_recipes
 from g_ray_lab.sources.nvs_settings import PathsData, RoomsData
 from g_ray_lab.tables import factor_tables as reproduce_factors
 from g_ray_lab.tables import synthesis_table as reproduce_synthesis
+from g_ray_lab.tables import zoom_tables as reproduce_zoom
 from g_ray_lab.training.recipe import Schedule
 
 ZOOMS = ("z1.0", "z1.5", "z2.0", "z2.5")
@@ -53,6 +55,22 @@ def test_fov_is_scored_at_four_shapes(tmp_path):
     assert "| psnr, difference, aspect | z1.0 |" in table
     for picture in ("psnr.png", "differences.png", "predictions_wide_z2.0.png"):
         assert (tmp_path / picture).is_file()
+
+
+def test_one_row_keeps_the_papers_frequency_scale(tmp_path):
+    rows = reproduce_zoom.NVSFov(tmp_path).build_study().methods
+    scales = {name: recipe.model.encoding_options.get("scale") for name, recipe in rows.items()}
+    assert scales["gta_gray_alpha10"] == 10 != scales["gta_gray"] and scales["gta"] is None
+    assert set(rows) == {*METHODS, "gta_gray_alpha10"}
+
+
+def test_frequencies_are_trained_with_two_sizes_of_patches(tmp_path):
+    assert reproduce("nvs-frequency", tmp_path, "--methods", "alpha_2", "fine_alpha_4") == 0
+    result, table = read(tmp_path)
+    models = {row: settings["model"] for row, settings in result["settings"]["recipes"].items()}
+    assert [models[row]["patch"] for row in ("alpha_2", "fine_alpha_4")] == [6, 3]
+    assert [models[row]["encoding_options"] for row in models] == [{"scale": 2.0}, {"scale": 4.0}]
+    assert "| psnr, wide |" in table and "| psnr, square |" in table
 
 
 def test_plucker(tmp_path, shared_data):
