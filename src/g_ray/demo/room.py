@@ -100,7 +100,7 @@ class Room:
         )
 
     def cast(
-        self, origins: Float[Tensor, "*scene ray 3"], directions: Float[Tensor, "*scene ray 3"]
+        self, origins: Float[Tensor, "*scene #ray 3"], directions: Float[Tensor, "*scene ray 3"]
     ) -> tuple[Float[Tensor, "*scene ray"], Int[Tensor, "*scene ray"]]:
         """Distance to the first surface along each ray, and the index of its solid."""
         return _intersect_in_chunks(self.solids, origins, directions)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from g_ray.models.lvsm_config import METHODS
 from g_ray.models.reconstruction_config import RECONSTRUCTION_METHODS
-from g_ray_lab.recipes import nvs_recipes, reconstruction_recipes
+from g_ray_lab.recipes import nvs_recipes, reconstruction_recipes, stereo_recipes
 from g_ray_lab.training.recipe import CurveRecipe, Recipe
 
 
@@ -65,6 +65,8 @@ RECIPES: dict[str, Family] = {
     "recon-scenes-stage2": Family(reconstruction_recipes.scenes_stage2),
     "recon-mixture-stage1": Family(reconstruction_recipes.mixture_stage1),
     "recon-mixture-stage2": Family(reconstruction_recipes.mixture_stage2),
+    "stereo-rooms": Family(stereo_recipes.rooms),
+    "stereo-more-rooms": Family(stereo_recipes.more_rooms),
 }
 
 

@@ -12,14 +12,19 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
 from g_ray.models.weights import CONFIG, load_reconstruction, read_weights
+from g_ray.predictors.sweep_weights import load_sweep_network
 from g_ray.runtime.files import atomic_path, strip_paths, write_atomically, write_json
+from g_ray.stereo.sweep_network import TOLERANCE
 from g_ray.synthesis.synthesizer import load_network
 from g_ray_lab.recipes import get_recipe, list_names
 from g_ray_lab.recipes.nvs_recipes import NVSRecipe
 from g_ray_lab.recipes.reconstruction_recipes import ReconstructionRecipe
+from g_ray_lab.recipes.stereo_recipes import StereoRecipe
 from g_ray_lab.recipes.stored_recipe import read_recipe
 from g_ray_lab.scoring.averages import ScoredRun, make_rows
 from g_ray_lab.scoring.nvs_protocols import FovProtocol
@@ -28,8 +33,10 @@ from g_ray_lab.scoring.reconstruction_scorer import FoldersScorer, RoomsScorer
 from g_ray_lab.sources.nvs_settings import RoomsData
 from g_ray_lab.sources.reconstruction_settings import RoomsViews
 from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
+from g_ray_lab.textured import StereoViews
 from g_ray_lab.training.recipe import Recipe
 from g_ray_lab.training.run_files import METRICS, WEIGHTS, CheckpointStore
+from g_ray_lab.training.stereo_task import measure_errors
 
 MAX_BYTES = 60 * 10**6
 """Largest file of weights in the package, so that it stays a small download."""
@@ -55,9 +62,9 @@ def ship_run(
     if not weights.is_file():
         raise ValueError(f"{weights}: no such file; give the folder of a finished g-ray train")
     recipe = read_recipe(weights)
-    if not isinstance(recipe, NVSRecipe | ReconstructionRecipe):
+    if not isinstance(recipe, NVSRecipe | ReconstructionRecipe | StereoRecipe):
         raise ValueError(
-            f"{weights} is a {type(recipe).__name__}: only synthesis and reconstruction networks are shipped"
+            f"{weights} is a {type(recipe).__name__}: only synthesis, reconstruction and stereo networks are shipped"
         )
     last, _ = CheckpointStore(run_folder / "checkpoints").find_newest()
     if last is None:
@@ -77,13 +84,24 @@ def ship_run(
         ),
         "recipe": document,
         "validation": last.read_validation(),
-        "scores": score_nvs(recipe, shipped, scenes)
-        if isinstance(recipe, NVSRecipe)
-        else score_reconstruction(recipe, shipped, scenes, tests),
+        "scores": _score(recipe, shipped, scenes, tests),
         "provenance": strip_paths(provenance),
     }
     write_json(folder / f"{name}.json", card)
     return card
+
+
+def _score(
+    recipe: NVSRecipe | ReconstructionRecipe | StereoRecipe,
+    shipped: Path,
+    scenes: int,
+    tests: FoldersScorer | None,
+) -> dict[str, Any]:
+    if isinstance(recipe, NVSRecipe):
+        return score_nvs(recipe, shipped, scenes)
+    if isinstance(recipe, StereoRecipe):
+        return score_stereo(recipe, shipped, scenes)
+    return score_reconstruction(recipe, shipped, scenes, tests)
 
 
 def find_recipe_name(recipe: Recipe, default: str) -> str:
@@ -96,7 +114,7 @@ def make_config(recipe: Recipe, size: int | None) -> dict[str, str]:
     """Return the metadata that a reconstruction network is built from; synthesis networks are built from the recipe."""
     if not isinstance(recipe, ReconstructionRecipe):
         if size is not None:
-            raise ValueError("--size is for reconstruction networks: synthesis networks have one size")
+            raise ValueError("--size is for reconstruction networks: others take photographs as they are")
         return {}
     config = recipe.model.build_config()
     if size is not None and size < config.patch:
@@ -108,7 +126,10 @@ def write_half_precision(
     weights: Path, shipped: Path, document: dict[str, Any], step: int, more: dict[str, str]
 ) -> None:
     """Write the weights in half precision: half the bytes, 3 of 7 decimal digits; scores are measured afterwards."""
-    halves = {name: weight.half() for name, weight in read_weights(weights).items()}
+    halves = {
+        name: weight.half() if weight.is_floating_point() else weight
+        for name, weight in read_weights(weights).items()
+    }
     size = sum(weight.numel() * weight.element_size() for weight in halves.values())
     if size > MAX_BYTES:
         raise ValueError(
@@ -131,6 +152,55 @@ def score_nvs(recipe: NVSRecipe, weights: Path, scenes: int) -> dict[str, Any]:
         setting: {name: asdict(value) for name, value in row.items()} for setting, row in summaries.items()
     }
     return {"protocol": f"{scenes} test rooms, views zoomed by up to z", **rows}
+
+
+def score_stereo(recipe: StereoRecipe, weights: Path, scenes: int) -> dict[str, Any]:
+    """Score a stereo network on all pixels of test rooms by the kinds of lenses, next to one distance for all pixels.
+
+    `reliability` has for each tenth of confidence the mean confidence, the share of its pixels that are right, and its
+    share of all pixels.
+    """
+    network = load_sweep_network(weights)
+    scores: dict[str, Any] = {
+        "protocol": f"{scenes} test rooms for each kind of lens, all pixels of one view of {recipe.data.side} px with "
+        f"{recipe.data.views - 1} sources, within 3 % and 10 %",
+    }
+    judged = []
+    for kinds in (*((kind,) for kind in recipe.data.lenses), recipe.data.lenses):
+        sources = (recipe.data.views - 1,) * 2
+        source = StereoViews(replace(recipe.data, lenses=kinds, sources=sources), recipe.seed, "test")
+        errors, baseline = [], []
+        for number in range(scenes):
+            set_ = source.make_set(number)
+            with torch.no_grad():
+                found = network([set_.images], [set_.list_sights()], set_.limits[None])
+            errors.append(measure_errors(found.full[0], set_))
+            middle = set_.ray_depth[set_.valid].median()
+            baseline.append((middle / set_.ray_depth[set_.valid] - 1).abs())
+            confidence = found.confidence_logits.sigmoid().repeat_interleave(2, 1).repeat_interleave(2, 2)[0]
+            judged.append(torch.stack([confidence[set_.valid], (errors[-1] < TOLERANCE).float()]))
+        name = kinds[0] if len(kinds) == 1 else "mixed"
+        scores[name] = {"network": _summarize(errors), "one distance": _summarize(baseline)}
+    confidence, right = torch.cat(judged, 1)
+    tenth = (10 * confidence).long().clamp(0, 9)
+    scores["reliability"] = [
+        [
+            float(confidence[tenth == i].mean()),
+            float(right[tenth == i].mean()),
+            float((tenth == i).float().mean()),
+        ]
+        for i in tenth.unique().tolist()
+    ]
+    return scores
+
+
+def _summarize(errors: list[Tensor]) -> dict[str, float]:
+    every = torch.cat(errors)
+    return {
+        "error": float(every.mean()),
+        "within 3 %": float((every < 0.03).float().mean()),
+        "within 10 %": float((every < 0.1).float().mean()),
+    }
 
 
 def score_reconstruction(

@@ -6,14 +6,16 @@ from typing import Any
 from g_ray.models.weights import read_recipe_document
 from g_ray_lab.recipes.nvs_recipes import NVSRecipe
 from g_ray_lab.recipes.reconstruction_recipes import ReconstructionRecipe
+from g_ray_lab.recipes.stereo_recipes import StereoData, StereoRecipe
 from g_ray_lab.sources.nvs_settings import NVS_DATA, NVSData
 from g_ray_lab.sources.reconstruction_settings import RECONSTRUCTION_DATA, ReconstructionData
 from g_ray_lab.training.recipe import CurveRecipe, Recipe
 
 KINDS: dict[str, type[Recipe]] = {
-    kind.__name__: kind for kind in (CurveRecipe, NVSRecipe, ReconstructionRecipe)
+    kind.__name__: kind for kind in (CurveRecipe, NVSRecipe, ReconstructionRecipe, StereoRecipe)
 }
-DATA: dict[str, type[NVSData] | type[ReconstructionData]] = {**NVS_DATA, **RECONSTRUCTION_DATA}
+AnyData = NVSData | ReconstructionData | StereoData
+DATA: dict[str, type[AnyData]] = {**NVS_DATA, **RECONSTRUCTION_DATA, StereoData.KIND: StereoData}
 
 
 def parse_recipe(document: dict[str, Any]) -> Recipe:
@@ -30,7 +32,7 @@ def parse_recipe(document: dict[str, Any]) -> Recipe:
     return TypeAdapter(KINDS[document["kind"]]).validate_python(settings)
 
 
-def parse_data(settings: dict[str, Any]) -> NVSData | ReconstructionData:
+def parse_data(settings: dict[str, Any]) -> AnyData:
     """Build data settings of the class that their `kind` names."""
     from pydantic import TypeAdapter
 

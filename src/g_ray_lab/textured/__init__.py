@@ -1,4 +1,4 @@
-"""Render walks through furnished rooms and game levels as scene folders with exact depth.
+"""Render walks through furnished rooms and game levels as scene folders, and rooms for stereo, with exact depth.
 
 This is the whole interface: code outside this package imports from here, not from the modules below.
 """
@@ -6,6 +6,8 @@ This is the whole interface: code outside this package imports from here, not fr
 from g_ray_lab.textured.assets import AssetFolders, open_assets
 from g_ray_lab.textured.quake3 import OPENARENA
 from g_ray_lab.textured.scene_sources import LevelSource, RoomSource, is_test_level, list_levels
+from g_ray_lab.textured.stereo_rooms import StereoRoom
+from g_ray_lab.textured.stereo_views import StereoBatch, StereoSet, StereoViews
 from g_ray_lab.textured.textured_room import make_textured_room
 from g_ray_lab.textured.walk import LensKind, draw_cameras, draw_walk
 from g_ray_lab.textured.walk_writer import (
@@ -24,6 +26,10 @@ __all__ = [
     "LensKind",
     "LevelSource",
     "RoomSource",
+    "StereoBatch",
+    "StereoRoom",
+    "StereoSet",
+    "StereoViews",
     "WalkJob",
     "WalkSettings",
     "draw_cameras",

@@ -1,0 +1,82 @@
+"""Training of learned stereo: the loss prefers the truth, and a run is resumed to the same bits."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from g_ray.models.weights import read_weights
+from g_ray_lab.recipes.stereo_recipes import StereoData, rooms
+from g_ray_lab.textured.stereo_rooms import TEXTURE_PX, TEXTURES
+from g_ray_lab.training.engine import train
+from g_ray_lab.training.recipe import Run, Schedule
+from g_ray_lab.training.stereo_task import _run, compute_stereo_loss, measure_errors
+
+SMALL = StereoData(side=32, batch=1, views=3, sources=(2, 2), distinct=2)
+
+
+@pytest.fixture(autouse=True)
+def _plain_textures(monkeypatch):
+    """Noise instead of drawn materials, which take seconds."""
+    texels = torch.rand(TEXTURES * TEXTURE_PX**2, 3, generator=torch.Generator().manual_seed(0))
+    monkeypatch.setattr("g_ray_lab.textured.stereo_views.draw_textures", lambda pool: texels)
+    monkeypatch.setattr("g_ray_lab.textured.stereo_views.HELD_OUT_SETS", 1)
+
+
+def build_task():
+    torch.manual_seed(0)
+    task = replace(rooms(), data=SMALL).build_task()
+    return task, task.build_model()
+
+
+def test_the_truth_costs_least():
+    task, model = build_task()
+    sets = task.make_batch(0, 0, 1).sets
+    with torch.no_grad():
+        estimate = _run(model, sets)
+    truth = torch.stack([set_.compute_places() for set_ in sets])
+    exact = replace(
+        estimate,
+        full=truth,
+        fine=truth[:, ::2, ::2],
+        start=truth[:, ::2, ::2],
+        coarse=truth[:, 1::4, 1::4],
+    )
+    found, best = (compute_stereo_loss(each, sets) for each in (estimate, exact))
+    for name in ("full", "fine", "start", "coarse"):
+        assert float(best[name]) == 0 < float(found[name])
+    assert float(measure_errors(truth[0], sets[0]).quantile(0.97)) < 1e-3
+
+
+def test_loss_falls():
+    task, model = build_task()
+    optimizer = torch.optim.AdamW(model.parameters(), 2e-3)
+    batch, losses = task.make_batch(0, 0, 1), []
+    for _ in range(5):
+        loss, logged = task.compute_loss(model, batch)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.95 * losses[0] and 0 <= float(logged["within"]) <= 1
+
+
+def test_resumed_to_the_same_bits(tmp_path):
+    recipe = replace(rooms(), data=SMALL, schedule=Schedule(lr=1e-3, steps=2))
+    run = Run(save_every=1, sample_every=None, tensorboard=False)
+    whole = train("stereo-rooms", recipe, replace(run, out=tmp_path / "whole"))
+    with pytest.raises(KeyboardInterrupt):
+        _train_until_first_checkpoint(recipe, replace(run, out=tmp_path / "parts"))
+    parts = train("stereo-rooms", recipe, replace(run, out=tmp_path / "parts"))
+    assert whole.validation == parts.validation and 0 < whole.validation <= 1
+    first, second = (read_weights(outcome.weights) for outcome in (whole, parts))
+    assert first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def _train_until_first_checkpoint(recipe, run):
+    def interrupt(task, model):
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("g_ray_lab.training.stereo_task.StereoTask.validate", interrupt)
+        train("stereo-rooms", recipe, run)
