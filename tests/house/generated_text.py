@@ -261,6 +261,25 @@ def format_ray_speed() -> str:
     return "\n".join(lines)
 
 
+def format_finetuning() -> str:
+    """Return the table of networks that change from grid positions to ray angles, by steps of further training."""
+    rows = json.loads((BENCHMARKS / "finetune_from_grid.json").read_text())["rows"]
+    steps = sorted({row["steps"] for row in rows})
+    settings = ("pinhole", "zoom", "fisheye")
+    heads = [
+        f"{setting}: {step:,} steps" if step == 0 else f"{step:,}" for setting in settings for step in steps
+    ]
+    lines = [f"| ray error in degrees | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
+    for variant in dict.fromkeys(row["variant"] for row in rows):
+        cells = []
+        for setting in settings:
+            for step in steps:
+                of = [one for one in rows if (one["variant"], one["steps"]) == (variant, step)]
+                cells.append(sum(one["scores"][setting]["rays_deg"] for one in of) / len(of))
+        lines.append(f"| {variant} | {' | '.join(f'{cell:.1f}' for cell in cells)} |")
+    return "\n".join(lines)
+
+
 def _read_rows(file: str) -> dict[str, dict[str, float]]:
     return {row["name"]: row for row in json.loads((BENCHMARKS / file).read_text())["rows"]}
 
@@ -276,6 +295,7 @@ BLOCKS: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/evaluation-data.md", "downloads"): format_downloads,
     ("docs/evaluation-data.md", "evaluation datasets"): format_datasets,
     ("docs/evaluation-data.md", "protocols"): format_protocols,
+    ("docs/recipes.md", "fine-tuning"): format_finetuning,
     ("docs/benchmarks.md", "speed"): format_speed,
     ("docs/benchmarks.md", "speed of the first run"): lambda: format_speed("_first"),
     ("docs/benchmarks.md", "ray maps"): format_ray_speed,
