@@ -52,8 +52,9 @@ package: $(VENV)/.ready-dev ## Build the distributions into dist/, and check wha
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/python packaging/check_dist.py dist
 
-generated: $(VENV)/.ready-dev ## Rewrite the generated tables of the README and the docs
+generated: $(VENV)/.ready-dev ## Rewrite the generated tables of the README and the docs, and the notebook's outputs
 	$(BIN)/python tests/house/generated_text.py
+	$(BIN)/python tests/house/notebook.py
 
 serve-docs: $(VENV)/.ready-dev ## Read the documentation in a browser
 	$(BIN)/mkdocs serve

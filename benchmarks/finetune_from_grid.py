@@ -2,127 +2,170 @@
 
     python benchmarks/finetune_from_grid.py --json FILE
 
-The recon-tiny network is trained with grid RoPE on rooms through pinholes. Its weights then continue with ray angles
-at several α; every variant sees the same batches. `matched` is `match_scale` of the training views: phases per patch
-are those of the grid. Scores are means over rooms of the test split after 0, 50, 200 and 1,000 steps.
+A small ViT (three blocks of width 64) sees three views of a room through pinholes of 50° to 90° and predicts the point
+under every patch, in the camera's frame: where it looks and how far it is. It is trained with grid RoPE, then continues
+with ray angles at several α; all variants see the same batches. α is matched by `match_scale`, so that phases per patch
+are those of the grid, and the place of special tokens by `match_offset`. Scores are medians over patches of test rooms.
 """
 
 import argparse
+import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from g_ray.coordinates import match_scale
+from g_ray.coordinates import match_offset, match_scale
+from g_ray.encodings import Encoding, encoding
+from g_ray.nn.transformer import Block
 from g_ray.runtime.files import write_json
 from g_ray.runtime.provenance import collect_provenance
-from g_ray_lab.recipes.reconstruction_recipes import ReconstructionRecipe, tiny
-from g_ray_lab.scoring.reconstruction_scorer import RoomsScorer, make_predictor, score_batch
-from g_ray_lab.training.learner import build_optimizer
-from g_ray_lab.training.task import Task
+from g_ray_lab.recipes.reconstruction_recipes import tiny
+from g_ray_lab.scoring.reconstruction_scorer import RoomsScorer
+from g_ray_lab.sources.batches import ReconstructionBatch
 
+PATCH, DIM, HEAD, DEPTH = 4, 64, 32, 3
 SETTINGS = ("pinhole", "zoom", "fisheye")
-METRICS = ("points_rel", "rays_deg", "depth_rel")
 STEPS = (0, 50, 200, 1000)
 WARMUP = 20
+BATCHES = 150  # of four sets; training draws from them again and again
+GRID = encoding("rope", HEAD, coordinate="grid_from_one", rotate_values=False)  # as VGGT
 
 
-def make_variants(matched: float) -> dict[str, ReconstructionRecipe]:
-    """Return the recipes that continue: without and with rotated values, and the grid as before."""
-    angles = {
-        "gray_qk, α = 1": ("gray_qk", 1.0),
-        "gray_qk, α matched": ("gray_qk", matched),
-        "gray_qk, α twice matched": ("gray_qk", 2 * matched),
-        "gray, α matched": ("gray", matched),
-    }
-    recipes = {"grid": tiny("rope")}
-    for name, (method, scale) in angles.items():
-        recipe = tiny(method)
-        recipes[name] = replace(recipe, model=replace(recipe.model, encoding_options={"scale": scale}))
-    return recipes
+class PointViT(nn.Module):
+    """Patches in, one point per patch out: log distance times a direction."""
+
+    def __init__(self, kind: Encoding) -> None:
+        super().__init__()
+        self.encoding = kind
+        self.embed = nn.Linear(3 * PATCH * PATCH, DIM)
+        # Relative positions alone do not say where a patch is: a token of each view gives them an origin.
+        self.camera = nn.Parameter(torch.randn(DIM) * 0.02)
+        self.blocks = nn.ModuleList(Block(DIM, kind) for _ in range(DEPTH))
+        self.head = nn.Sequential(nn.LayerNorm(DIM), nn.Linear(DIM, 4))
+
+    def forward(self, batch: ReconstructionBatch) -> tuple[Tensor, Tensor]:
+        patches = nn.functional.unfold(batch.images.flatten(0, 1), PATCH, stride=PATCH).mT
+        x = torch.cat([self.camera.expand(len(patches), 1, DIM), self.embed(patches)], 1)
+        x = x.unflatten(0, batch.images.shape[:2]).flatten(1, 2)
+        tokens = batch.views.tokens(PATCH, special=1)
+        position = self.encoding.prepare(tokens)
+        for block in self.blocks:
+            x = block(x, position)
+        direction, distance = self.head(x[:, tokens.layout.get_patch_mask()]).split([3, 1], -1)
+        return nn.functional.normalize(direction, dim=-1), distance[..., 0]
+
+
+def read_truth(batch: ReconstructionBatch) -> tuple[Tensor, Tensor, Tensor]:
+    """Return direction, log distance and validity at the pixel next to each patch's center: [set token]."""
+    half = PATCH // 2
+    points = batch.camera_points[:, :, half::PATCH, half::PATCH].flatten(1, 3)
+    valid = batch.valid[:, :, half::PATCH, half::PATCH].flatten(1, 3)
+    distance = points.norm(dim=-1).clamp(min=1e-3)
+    return points / distance[..., None], distance.log(), valid
+
+
+def compute_loss(model: PointViT, batch: ReconstructionBatch) -> Tensor:
+    direction, distance = model(batch)
+    true_direction, true_distance, valid = read_truth(batch)
+    error = (direction - true_direction).norm(dim=-1) + 0.5 * (distance - true_distance).abs()
+    return error[valid].mean()
 
 
 class Run:
     """A network in training, one step at a time."""
 
-    def __init__(self, recipe: ReconstructionRecipe, weights: dict[str, Any] | None, lr: float) -> None:
-        torch.manual_seed(recipe.seed)
-        self.task: Task = recipe.build_task()
-        self.model: nn.Module = self.task.build_model()
+    def __init__(self, kind: Encoding, weights: dict[str, Any] | None, lr: float) -> None:
+        self.model, self.lr, self.steps = PointViT(kind), lr, 0
         if weights is not None:
             self.model.load_state_dict(weights)
-        self.optimizer, self.lr, self.steps = build_optimizer(self.model, recipe.optimizer), lr, 0
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr, (0.9, 0.95), weight_decay=0.05)
 
-    def update(self, batch: Any, total: int | None = None) -> float:
+    def update(self, batch: ReconstructionBatch, total: int | None = None) -> None:
         """Do one step: linear warm-up, then a constant rate or, with `total`, a line to zero."""
         self.steps += 1
         rate = min(1.0, self.steps / WARMUP) * (1.0 if total is None else 1 - (self.steps - 1) / total)
         for group in self.optimizer.param_groups:
             group["lr"] = self.lr * rate
-        loss, _ = self.task.compute_loss(self.model, batch)
         self.optimizer.zero_grad()
-        loss.backward()
+        compute_loss(self.model, batch).backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
-        return loss.item()
 
 
-def score(model: nn.Module, tests: dict[str, list[Any]], scorer: RoomsScorer) -> dict[str, dict[str, float]]:
-    """Return the mean of every metric in every setting."""
-    predict, scores = make_predictor(model.eval()), {}
-    for setting, batches in tests.items():
-        rows = [score_batch(b, predict(b), scorer.choose_depth(setting), None).rows() for b in batches]
-        scores[setting] = {m: fmean([v for row in rows for v in row[m].tolist()]) for m in METRICS}
-    model.train()
-    return scores
+@torch.no_grad()
+def score(model: PointViT, batches: list[ReconstructionBatch]) -> dict[str, float]:
+    """Return the median angle between true and predicted rays in degrees, and of the relative error of distance."""
+    angles, distances = [], []
+    for batch in batches:
+        direction, distance = model(batch)
+        true_direction, true_distance, valid = read_truth(batch)
+        chord = (direction - true_direction).norm(dim=-1)[valid]
+        angles.append(2 * torch.asin((chord / 2).clamp(max=1.0)))
+        distances.append(((distance - true_distance).exp() - 1).abs()[valid])
+    return {
+        "rays_deg": math.degrees(float(torch.cat(angles).median())),
+        "distance_rel": float(torch.cat(distances).median()),
+    }
 
 
-def list_rows(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    grid = Run(tiny("rope"), None, lr=2e-3)
-    for step in range(arguments.pretrain):
-        loss = grid.update(grid.task.make_batch(step, 0, 1), arguments.pretrain)
-        if step % 100 == 0:
-            print(f"grid {step} {loss:.3f}", flush=True)
-    batch = grid.task.make_batch(0, 0, 1)
-    matched = match_scale(batch.views.tokens(tiny("rope").model.build_config().patch))
-    print(f"matched α {matched:.2f}", flush=True)
-    scorer = RoomsScorer.from_training(grid.task.data, arguments.sets)  # pyright: ignore
+def list_rows(seeds: int, pretrain: int) -> Iterator[dict[str, Any]]:
+    recipe = replace(tiny("rope"), data=replace(tiny("rope").data, views=(3, 3)))
+    source = recipe.data.build_source(0, PATCH)
+    batches = [source.make_batch(step) for step in range(BATCHES)]
+    scorer = RoomsScorer.from_training(source, 32)
     tests = {setting: list(scorer.make_batches(setting)) for setting in SETTINGS}
-    weights = grid.model.state_dict()
-    runs = {name: Run(recipe, weights, lr=5e-4) for name, recipe in make_variants(matched).items()}
-    for step in range(max(STEPS) + 1):
-        if step in STEPS:
-            for name, run in runs.items():
-                row = {
-                    "variant": name,
-                    "steps": step,
-                    "matched": matched,
-                    "scores": score(run.model, tests, scorer),
-                }
-                print(name, step, {s: round(row["scores"][s]["points_rel"], 3) for s in SETTINGS}, flush=True)
-                yield row
-        if step < max(STEPS):
-            batch = grid.task.make_batch(arguments.pretrain + step, 0, 1)
-            for run in runs.values():
-                run.update(batch)
+    first = batches[0].views.tokens(PATCH)
+    matched = match_scale(first)
+    place = match_offset(first, matched, grid="grid_from_one")
+    twice = match_offset(first, 2 * matched, grid="grid_from_one")
+    print(f"matched α {matched:.2f}, offset {place[0]:.2f} {place[1]:.2f}", flush=True)
+    build = partial(encoding, "gray", HEAD, rotate_values=False)
+    variants = {
+        "grid": GRID,
+        "α = 1": build(),
+        "α matched": build(scale=matched),
+        "α and offset matched": build(scale=matched, offset=place),
+        "α twice, offset matched": build(scale=2 * matched, offset=twice),
+        "α and offset matched, values rotated": build(scale=matched, offset=place, rotate_values=True),
+    }
+    for seed in range(seeds):
+        torch.manual_seed(seed)
+        grid = Run(GRID, None, lr=2e-3)
+        order = torch.randint(BATCHES, (pretrain + max(STEPS),)).tolist()
+        for index in order[:pretrain]:
+            grid.update(batches[index], pretrain)
+        runs = {name: Run(kind, grid.model.state_dict(), lr=5e-4) for name, kind in variants.items()}
+        for step in range(max(STEPS) + 1):
+            if step in STEPS:
+                for name, run in runs.items():
+                    scores = {setting: score(run.model, tests[setting]) for setting in SETTINGS}
+                    row = {"seed": seed, "variant": name, "steps": step, "matched": matched, "scores": scores}
+                    print(row, flush=True)
+                    yield row
+            if step < max(STEPS):
+                for run in runs.values():
+                    run.update(batches[order[pretrain + step]])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--pretrain", type=int, default=1500)
-    parser.add_argument("--sets", type=int, default=48)
     parser.add_argument("--json", type=Path, required=True)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    rows = list(list_rows(arguments))
-    settings = {"pretrain": arguments.pretrain, "sets": arguments.sets}
-    write_json(arguments.json, {**collect_provenance(), "settings": settings, "rows": rows})
+    settings = {"pretrain": arguments.pretrain, "batches": BATCHES, **collect_provenance()}
+    rows = []
+    for row in list_rows(arguments.seeds, arguments.pretrain):
+        rows.append(row)
+        write_json(arguments.json, {"settings": settings, "rows": rows})
 
 
 if __name__ == "__main__":

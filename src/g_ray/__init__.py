@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from g_ray.cameras import ThinPrismFisheye as ThinPrismFisheye
     from g_ray.coordinates import COORDINATES as COORDINATES
     from g_ray.coordinates import compute_position_ids as compute_position_ids
+    from g_ray.coordinates import match_offset as match_offset
     from g_ray.coordinates import match_scale as match_scale
     from g_ray.coordinates import tangent as tangent
     from g_ray.encodings import ENCODINGS as ENCODINGS
@@ -63,6 +64,7 @@ _HOME = {
     "attention": "g_ray.nn.attention",
     "compute_position_ids": "g_ray.coordinates",
     "encoding": "g_ray.encodings",
+    "match_offset": "g_ray.coordinates",
     "match_scale": "g_ray.coordinates",
     "normalize_poses": "g_ray.geometry.pose",
     "read_scene": "g_ray.formats",

@@ -256,23 +256,41 @@ def match_scale(tokens: Tokens, coordinate: str = "tangent") -> float:
     Least squares over the patches of all views, α = Σ Δgrid Δangle / Σ Δangle², both relative to the view's mean. A
     network that was trained with grid positions sees nearly its own phases then, as far as the lens is a pinhole.
     """
-    angles = get_coordinate(coordinate)(tokens)
-    grid = get_coordinate("grid")(tokens).values[..., 0, :].double()
-    weights = angles.valid.double()  # [batch token 1]: rays that exist
-    values = angles.values[..., 0, :].double()
     products = squares = 0.0
-    for view, span in tokens.layout.find_runs():
-        if view is None:
-            continue
-        weight = weights[:, span]
-        total = weight.sum(1, keepdim=True).clamp(min=1.0)
-        steps, turns = (
-            part[:, span] - (weight * part[:, span]).sum(1, keepdim=True) / total for part in (grid, values)
-        )
-        products += float((weight * steps * turns).sum())
-        squares += float((weight * turns.square()).sum())
+    for grid, angles in _list_patches(tokens, coordinate, "grid"):
+        steps, turns = grid - grid.mean(0), angles - angles.mean(0)
+        products += float((steps * turns).sum())
+        squares += float(turns.square().sum())
     if squares == 0.0:
         raise ValueError(
-            "match_scale: every view has one patch or none, so that no angle between patches is known"
+            "match_scale: no view has two patches with rays, so no angle between patches is known"
         )
     return products / squares
+
+
+def match_offset(
+    tokens: Tokens, scale: float, coordinate: str = "tangent", *, grid: str = "grid"
+) -> tuple[float, float]:
+    """Compute the `offset` of ray angles that puts special tokens where they are in a grid, mean over views.
+
+    The identity rotation of special tokens is the optical axis for ray angles, but the first patch of a `grid`, or
+    the place before it (`grid_from_one`, as VGGT). Networks that were trained so know it by that place.
+    """
+    views = _list_patches(tokens, coordinate, grid)
+    centers = torch.stack([place.mean(0) / scale - angles.mean(0) for place, angles in views]).mean(0)
+    return float(centers[0]), float(centers[1])
+
+
+def _list_patches(
+    tokens: Tokens, coordinate: str, grid: str
+) -> list[tuple[Float[Tensor, "patch 2"], Float[Tensor, "patch 2"]]]:
+    """List grid positions and angles of the patches that have a ray, for every view of every scene."""
+    angles, places = get_coordinate(coordinate)(tokens), get_coordinate(grid)(tokens)
+    spans = [span for view, span in tokens.layout.find_runs() if view is not None]
+    patches = []
+    for scene in range(len(angles.values)):
+        for span in spans:
+            valid = angles.valid[scene, span, 0]
+            pair = (part.values[scene, span, 0].double()[valid] for part in (places, angles))
+            patches += [tuple(pair)] if bool(valid.any()) else []
+    return patches

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import g_ray
+
 from .generated_text import load_registry
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,6 +78,17 @@ def resolve(dotted: str) -> object:
             found = getattr(found, name)
         return found
     raise ModuleNotFoundError(dotted)
+
+
+def test_the_reference_has_an_example_of_every_public_name():
+    """Blocks of the page are run above."""
+    reference = (ROOT / "docs" / "api.md").read_text()
+    examples = "\n".join(python_blocks(ROOT / "docs" / "api.md"))
+    for name in set(g_ray.__all__) - {"__version__"}:
+        assert re.search(rf"^(::: g_ray\.[\w.]+\.|### ){name}$", reference, re.MULTILINE), (
+            f"{name} has no entry"
+        )
+        assert re.search(rf"\b{name}\b", examples), f"{name} has no example"
 
 
 PAPER_MAP = (ROOT / "docs" / "paper-map.md").read_text()

@@ -8,6 +8,8 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
+from .notebook import QUICKSTART, list_code, read_notebook, run_notebook
+
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "plain_vit.py"
 
 
@@ -36,3 +38,19 @@ def test_the_swap_is_one_line_and_one_line_that_prepares():
     assert text.count("attention(q, k, v, position)") == 1
     assert text.count(".prepare(") == 1
     assert not any(word in text for word in ("register_buffer", "self.position", "self.camera"))
+
+
+def describe_outputs(outputs: list[dict]) -> list[str]:
+    """Return what cells print, to the second digit, and that they draw; pixels depend on the version of matplotlib."""
+    return ["".join(one["text"]) if one["output_type"] == "stream" else "picture" for one in outputs]
+
+
+def test_the_notebook_runs_and_prints_what_is_stored_in_it():
+    notebook = read_notebook(QUICKSTART)
+    for cell, outputs in zip(list_code(notebook), run_notebook(notebook, QUICKSTART.parent), strict=True):
+        assert describe_outputs(outputs) == describe_outputs(cell["outputs"]), "".join(cell["source"])
+    pictures = [
+        one["data"]["image/png"] for cell in list_code(notebook) for one in cell["outputs"] if "data" in one
+    ]
+    assert len(pictures) == 4 and all(len(picture) > 5_000 for picture in pictures)
+    assert len(QUICKSTART.read_bytes()) < 600_000

@@ -7,14 +7,15 @@ Each group of four channels is a homogeneous point, multiplied with the 4×4 mat
 half is laid out as in `rotation`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from g_ray.encodings.encoding_base import DirectSum, TokenMap, Tokenwise, check_choice, check_split
+from g_ray.cameras.parameters import checks_enabled
+from g_ray.encodings.encoding_base import DirectSum, Identity, TokenMap, Tokenwise, check_choice, check_split
 from g_ray.encodings.rotary import Rotary
 from g_ray.geometry.pose import Pose
 from g_ray.rays.layout import Layout
@@ -125,9 +126,12 @@ class CameraTransform(Rotary):
             self._build_direct_sum(forward.adjoint(), turn),
             self._build_direct_sum(backward, key_turn),
         )
-        prepared = Tokenwise(self.head_dim, queries.views.batch, queries.layout, keys.layout, query, key)
-        output = self._build_direct_sum(forward, turn.adjoint())
-        return replace(prepared, value=key, output=output) if self.rotate_values else prepared
+        value, output = Identity(), Identity()
+        if self.rotate_values:
+            value, output = key, self._build_direct_sum(forward, turn.adjoint())
+        return Tokenwise(
+            self.head_dim, queries.views.batch, queries.layout, keys.layout, query, key, value, output
+        )
 
     def _build_direct_sum(self, camera: TokenMap, turn: TokenMap) -> DirectSum:
         half = self.head_dim // 2
@@ -161,7 +165,7 @@ def compute_local_intrinsics(tokens: Tokens) -> Float[Tensor, "batch token 3 3"]
     directions = rays.directions
     is_patch = tokens.layout.get_patch_mask(tokens.device)
     behind = (directions[..., 2] <= 1e-3) & is_patch[:, None]
-    if bool(behind.any()):
+    if checks_enabled() and bool(behind.any()):
         owner = tokens.layout.get_view_of_token(tokens.device)
         views = sorted(set(owner[behind.any(0).any(-1)].tolist()))
         raise ValueError(

@@ -89,9 +89,6 @@ class Identity(TokenMap):
         return ()
 
 
-IDENTITY = Identity()
-
-
 @dataclass(frozen=True)
 class DirectSum(TokenMap):
     """Maps side by side: the first `widths[0]` channels through the first map, and so on."""
@@ -162,10 +159,10 @@ CHANNEL_LAYOUTS = ("half", "interleaved", "pairs")
 class Tokenwise(Prepared):
     """An encoding that maps each token by itself: o = E⁻¹ softmax((Eq)ᵀ(Ek)) (Ev)  (paper, eq:qkv to eq:output)."""
 
-    query: TokenMap = IDENTITY
-    key: TokenMap = IDENTITY
-    value: TokenMap = IDENTITY
-    output: TokenMap = IDENTITY
+    query: TokenMap
+    key: TokenMap
+    value: TokenMap
+    output: TokenMap
 
     def cos_sin(
         self, layout: str = "half", *, keys: bool = False
@@ -217,7 +214,8 @@ class NoPosition(Encoding):
     """Attention that does not know where its tokens are."""
 
     def _prepare(self, queries: Tokens, keys: Tokens) -> Tokenwise:
-        return Tokenwise(self.head_dim, queries.views.batch, queries.layout, keys.layout)
+        maps = (Identity(), Identity(), Identity(), Identity())
+        return Tokenwise(self.head_dim, queries.views.batch, queries.layout, keys.layout, *maps)
 
 
 def check_split(encoding: Encoding, multiple: int, why: str) -> None:

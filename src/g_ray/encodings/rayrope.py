@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from g_ray.cameras.parameters import checks_enabled
 from g_ray.coordinates import RayCoordinate, get_coordinate
 from g_ray.encodings.encoding_base import Encoding, check_choice, check_split
 from g_ray.encodings.expected_rotation import EXPECTATIONS, PerCamera, RangeCoordinates
@@ -101,7 +102,7 @@ class RayRoPE(Encoding):
         query_cameras = queries.views.cam_from_world(type(self).__name__)[:, list(query_views), None]
         key_cameras = Pose(keys.views.cam_from_world(type(self).__name__)[:, None]).inverse()
         # query_from_key, [batch, query view, key view]: only relative poses enter, whatever the world's frame.
-        relative = Pose(query_cameras) @ key_cameras
+        relative = Pose(query_cameras).compose(key_cameras)
         rays, device = self._cast_rays(keys), queries.device
         view_of_key = keys.layout.get_view_of_token(device).clamp(min=0)
         centers, ranges = self.make_frequencies(rays)
@@ -140,7 +141,7 @@ class RayRoPE(Encoding):
         directions = torch.where(rays.valid[..., None], rays.directions, forward)
         if self.along == "ray":
             return directions
-        if bool((directions[..., 2] <= 1e-3).any()):
+        if checks_enabled() and bool((directions[..., 2] <= 1e-3).any()):
             raise ValueError(
                 "RayRoPE along z needs rays in front of the camera, but some see 90° and more: use along='ray'"
             )
@@ -149,6 +150,6 @@ class RayRoPE(Encoding):
 
 def _find_view_positions(views: tuple[int, ...], view_of_token: Int[Tensor, "token"]) -> Int[Tensor, "token"]:
     """Find where each token's view stands among some views; any place for tokens that belong to none."""
-    places = torch.zeros(max(views, default=0) + 1, dtype=torch.long, device=view_of_token.device)
+    places = torch.zeros(max([0, *views]) + 1, dtype=torch.long, device=view_of_token.device)
     places[list(views)] = torch.arange(len(views), device=view_of_token.device)
     return places[view_of_token.clamp(min=0)]

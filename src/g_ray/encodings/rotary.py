@@ -3,7 +3,7 @@
 Which channel pairs with which is drawn in `rotation`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import pi
 
 import torch
@@ -11,7 +11,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.coordinates import Axis, get_coordinate
-from g_ray.encodings.encoding_base import DirectSum, Encoding, TokenMap, Tokenwise, check_choice, check_split
+from g_ray.encodings.encoding_base import (
+    DirectSum,
+    Encoding,
+    Identity,
+    TokenMap,
+    Tokenwise,
+    check_choice,
+    check_split,
+)
 from g_ray.encodings.rotation import Rotation
 from g_ray.rays.views import CENTER, Samples, Tokens
 
@@ -64,6 +72,7 @@ class Rotary(Encoding):
     rotate_values: bool = True
     samples: Samples = CENTER
     y_first: bool = False  # VGGT's order of the axis blocks; x first otherwise
+    offset: tuple[float, float] = (0.0, 0.0)  # of patches against special tokens, see `match_offset`
     sign: int = 1  # of the phases: +1 in eq:rotation_bank, −1 in the released RayRoPE, GTA and PRoPE code
     time: bool = False
     time_scale: float = 1.0  # α of the time axis, per frame
@@ -108,10 +117,11 @@ class Rotary(Encoding):
     def compute_rotation(self, tokens: Tokens) -> TokenMap:
         """Compute E = R_Ω(θx) ⊕ R_Ω(θy) of every token, with a head axis (paper, eq:rotation, eq:angular_phase)."""
         where = get_coordinate(self.coordinate)(tokens, self.samples)
+        is_patch = tokens.layout.get_patch_mask(tokens.device)
         axes = list(enumerate(where.axes))
         # Blocks are (sample, axis).
         positions = [
-            (where.values[..., sample, index], axis, self.scale)
+            (where.values[..., sample, index] + self.offset[index] * is_patch, axis, self.scale)
             for sample in range(len(self.samples))
             for index, axis in (reversed(axes) if self.y_first else axes)
         ]
@@ -150,6 +160,8 @@ class Rotary(Encoding):
     def _prepare(self, queries: Tokens, keys: Tokens) -> Tokenwise:
         query = self.compute_rotation(queries)
         key = query if keys is queries else self.compute_rotation(keys)
-        prepared = Tokenwise(self.head_dim, queries.views.batch, queries.layout, keys.layout, query, key)
         # E⁻¹ of the query meets E of the key, so values enter by their angle relative to the query (eq:output).
-        return replace(prepared, value=key, output=query.adjoint()) if self.rotate_values else prepared
+        value, output = (key, query.adjoint()) if self.rotate_values else (Identity(), Identity())
+        return Tokenwise(
+            self.head_dim, queries.views.batch, queries.layout, keys.layout, query, key, value, output
+        )

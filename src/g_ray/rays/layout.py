@@ -57,7 +57,7 @@ class Layout:
 
     @property
     def view_count(self) -> int:
-        return 1 + max((s.view for s in self.segments if s.view is not None), default=-1)
+        return max([0, *(1 + segment.view for segment in self.segments if segment.view is not None)])
 
     def iterate_spans(self) -> Iterator[tuple[Segment, slice]]:
         """Yield every segment with the slice of the sequence that it fills."""

@@ -188,7 +188,7 @@ class Views:
         with disable_autocast(camera.params):
             rays = cast()
         # Rays with a gradient belong to one backward pass, rays of inference mode to none.
-        if not (camera.requires_grad or rays.directions.is_inference() or torch.compiler.is_compiling()):
+        if not (torch.compiler.is_compiling() or camera.requires_grad or rays.directions.is_inference()):
             self.casts[camera, what] = rays
         return rays
 

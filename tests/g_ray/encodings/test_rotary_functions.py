@@ -4,9 +4,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from g_ray.coordinates import compute_position_ids, match_scale
+from g_ray.cameras import OpenCVFisheye, Pinhole
+from g_ray.coordinates import compute_position_ids, match_offset, match_scale
 from g_ray.encodings import encoding
 from g_ray.nn.attention import attention
+from g_ray.rays.views import Views
 
 DIM, HEADS, PATCH = 32, 2, 16
 BASE = 10000.0
@@ -178,3 +180,43 @@ def test_encodings_without_rotations_say_so(name, mixed_views):
 def test_an_unknown_layout(tokens):
     with pytest.raises(ValueError, match="choose one of half, interleaved, pairs"):
         prepare(tokens).cos_sin("quarter")
+
+
+# Ray angles in the place of a grid.
+
+
+@pytest.mark.parametrize("grid", ["grid", "grid_from_one"])
+def test_a_tele_lens_has_the_phases_of_the_grid(grid):
+    """Through a narrow lens angles are proportional to positions: with α and offset matched, phases are the grid's."""
+    camera = Pinhole.make(128, 96, fx=4000.0, fy=4000.0, cx=60.0, cy=50.0, dtype=torch.float64)
+    tokens = Views([camera]).tokens(PATCH, special=1)
+    scale = match_scale(tokens)
+    assert abs(scale - 4000.0 / PATCH) < 0.01 * scale
+    offset = match_offset(tokens, scale, grid=grid)
+    ours = prepare(tokens, scale=scale, offset=offset).cos_sin("pairs")
+    theirs = prepare(tokens, "rope", coordinate=grid).cos_sin("pairs")
+    assert all((a - b).abs().max() < 2e-3 for a, b in zip(ours, theirs, strict=True))
+    assert (prepare(tokens, scale=scale).cos_sin("pairs")[0] - theirs[0]).abs().max() > 0.1  # another origin
+
+
+def test_an_offset_cancels_between_patches(tokens, qkv):
+    patches = tokens.layout.get_patch_mask()
+    plain = attention(*qkv, prepare(tokens), key_mask=patches[None])[:, :, patches]
+    moved = attention(*qkv, prepare(tokens, offset=(0.7, -0.4)), key_mask=patches[None])[:, :, patches]
+    assert (plain - moved).abs().max() < 1e-5
+    assert (
+        attention(*qkv, prepare(tokens)) - attention(*qkv, prepare(tokens, offset=(0.7, -0.4)))
+    ).abs().max() > 1e-2
+
+
+def test_rays_outside_of_the_lens_do_not_count():
+    """Patches of a fisheye beyond its image circle have no angle to match."""
+    lens = {"fx": 24.0, "fy": 24.0, "cx": 32.0, "cy": 32.0, "k1": -0.1}
+    tokens = Views([OpenCVFisheye.make(64, 64, **lens)]).tokens(8)
+    assert 0.5 < tokens.valid().float().mean() < 1.0
+    assert 1.0 < match_scale(tokens) < 5.0
+
+
+def test_one_patch_has_no_scale():
+    with pytest.raises(ValueError, match="no view has two patches with rays"):
+        match_scale(Views([Pinhole.from_fov(60.0, 16, 16)]).tokens(16))
