@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from g_ray.encodings import ENCODINGS, Encoding, Prepared, Rotation, Tokenwise, encoding
 from g_ray.encodings.camera_transform import CameraBlock, TokenBlock
-from g_ray.encodings.encoding_base import IDENTITY, DirectSum, TokenMap
+from g_ray.encodings.encoding_base import DirectSum, Identity, TokenMap
 from g_ray.hosts.shared_modules import share_module
 from g_ray.nn.attention import attention
 from g_ray.rays.layout import Layout
@@ -127,7 +127,7 @@ def _fold_map(part: TokenMap, views: int, batch: int) -> TokenMap:
     if isinstance(part, CameraBlock):
         first = Layout(tuple(one for one in part.layout.segments if one.view == 0))
         return CameraBlock(_fold_tokens(part.matrices, 1, views, batch), first)
-    assert part is IDENTITY
+    assert isinstance(part, Identity)
     return part
 
 
@@ -165,7 +165,7 @@ def attend(
     if q.device.type == "cpu" and isinstance(position, Tokenwise):
         # Projections leave the heads of a token side by side. Rotating takes three times as long then.
         q, k = q.contiguous(), k.contiguous()
-        v = v if position.value is IDENTITY else v.contiguous()
+        v = v if isinstance(position.value, Identity) else v.contiguous()
     return attention(q, k, v, position).transpose(1, 2).flatten(2)
 
 
