@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
@@ -246,17 +245,11 @@ def compute_error(found: list[Tensor], wanted: list[Tensor]) -> float:
     return max((first - second).abs().max().item() for first, second in pairs) / largest
 
 
-def attend_plainly(
-    q: Tensor, k: Tensor, v: Tensor, position: Prepared, *, windows: list[slice] | None = None
-) -> Tensor:
+def attend_plainly(q: Tensor, k: Tensor, v: Tensor, position: Prepared) -> Tensor:
     """Compute what `attention` must, with every score written out."""
     assert isinstance(position, Tokenwise)
     q, k, v = position.query.apply_plain(q), position.key.apply_plain(k), position.value.apply_plain(v)
-    parts = []
-    for window in windows or [slice(None)]:
-        own = [part if windows is None else part[..., window, :] for part in (q, k, v)]
-        parts.append((own[0] @ own[1].mT / q.shape[-1] ** 0.5).softmax(-1) @ own[2])
-    return position.output.apply_plain(torch.cat(parts, -2))
+    return position.output.apply_plain((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)
 
 
 def measure_errors(build: Callable[[bool], Subject]) -> dict[str, float]:
@@ -315,7 +308,7 @@ class AttentionClock:
 
 
 def measure_cost(build: Callable[[bool], Subject], repeats: int) -> dict[str, float]:
-    """CPU seconds of the network itself and with ray angles, in turns: the median of the quotients of neighbors.
+    """CPU seconds of the network itself and with ray angles, in turns; quotients of the shortest ones.
 
     Of the whole network, and of its attention alone; for ray angles with everything that is computed about cameras.
     """
@@ -339,11 +332,10 @@ def measure_cost(build: Callable[[bool], Subject], repeats: int) -> dict[str, fl
                 if repeat:  # the first round warms up
                     totals[name].append(time.process_time() - start)
                     layers[name].append(clock.seconds + prepared * (name != "itself"))
-    found = {"seconds": median(totals["itself"]), "attention_seconds": median(layers["itself"])}
+    found = {"seconds": min(totals["itself"]), "attention_seconds": min(layers["itself"])}
     for part, seconds in (("network", totals), ("attention", layers)):
         for name in adapted:
-            pairs = zip(seconds[name], seconds["itself"], strict=True)
-            found[f"{part}_{name}"] = median(own / host for own, host in pairs)
+            found[f"{part}_{name}"] = min(seconds[name]) / min(seconds["itself"])
     return found
 
 

@@ -74,6 +74,10 @@ class Rotation(TokenMap):
         )  # [… block 2 pair] → [… dim]
 
     def apply_into(self, x: Float[Tensor, "*shape dim"], out: Float[Tensor, "*shape dim"]) -> None:
+        if self.cos.shape[-1] == 1 and _has_complex_view(x) and _has_complex_view(out):
+            # Adjacent channels are complex numbers: one product instead of four passes over every second number.
+            torch.mul(_view_as_complex(x), self.to_complex(), out=_view_as_complex(out))
+            return
         first, second = self._split_halves(x)
         # A GPU would pay for every stretch with four launches, and has no use for them.
         at_once = TOKENS_AT_ONCE if self.cos.device.type == "cpu" else max(1, first.shape[-3])
@@ -101,6 +105,16 @@ class Rotation(TokenMap):
     def _split_halves(self, x: Float[Tensor, "*shape dim"]) -> tuple[Tensor, Tensor]:
         blocks = x.unflatten(-1, (self.cos.shape[-2], 2, self.cos.shape[-1]))  # [… dim] → [… block 2 pair]
         return blocks[..., 0, :], blocks[..., 1, :]
+
+
+def _has_complex_view(x: Tensor) -> bool:
+    """Whether pairs of adjacent channels start at even places of memory."""
+    steps = (*x.stride()[:-1], x.storage_offset())
+    return x.stride(-1) == 1 and all(step % 2 == 0 for step in steps)
+
+
+def _view_as_complex(x: Float[Tensor, "*shape dim"]) -> Complex[Tensor, "*shape pairs"]:
+    return torch.view_as_complex(x.unflatten(-1, (-1, 2)))
 
 
 def _rotate(first: Tensor, second: Tensor, by: Rotation) -> tuple[Tensor, Tensor]:

@@ -35,7 +35,8 @@ class DA3Host(Host):
             raise ValueError(
                 "this Depth Anything 3 sees one view at a time and has no RoPE: nothing to adapt"
             )
-        return {get_head_dim(layer) for path in trunks for layer in _find_attention(model, path)[0].values()}
+        layers = [part for path in trunks for part in _find_attention(model, path)]
+        return {get_head_dim(layer) for part in layers for layer in part.values()}
 
     def get_options(self, model: nn.Module, name: str) -> dict[str, Any]:
         if name != "rope":
@@ -50,10 +51,10 @@ class DA3Host(Host):
         _check_order(call)
         changed = {}
         for path, trunk in _find_trunks(model).items():
-            inside = call.prepare(call.views.tokens(trunk.patch_size, special=trunk.patch_start_idx))
-            across = inside
+            across = call.prepare(call.views.tokens(trunk.patch_size, special=trunk.patch_start_idx))
+            inside = call.prepare_frames(across, len(images))
             if call.name == "rope":
-                across = {size: _gather_patches(position) for size, position in inside.items()}
+                across = {size: _gather_patches(position) for size, position in across.items()}
             local_layers, global_layers = _find_attention(model, path)
             changed |= bind_layers(local_layers, JointAttention, inside)
             changed |= bind_layers(global_layers, JointAttention, across)

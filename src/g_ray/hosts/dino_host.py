@@ -29,7 +29,10 @@ class TransformersAttention(nn.Module):
         dropout = getattr(self, "attention_dropout", None) or getattr(self, "dropout", 0.0)
         check_plain("attention", dropout if self.training else 0.0, attention_mask=attention_mask)
         projections = (self.q_proj, self.k_proj, self.v_proj)
-        q, k, v = (project(hidden_states).unflatten(-1, (-1, self.head_dim)) for project in projections)
+        q, k, v = (
+            project(hidden_states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+            for project in projections
+        )
         return self.o_proj(attend(q, k, v, self.position)), None
 
 
@@ -67,7 +70,8 @@ class DINOHost(Host):
         single = len(call.views) == 1
         call.check_cameras(1 if single else len(images), images.shape[3], images.shape[2])
         special = 1 + getattr(model.config, "num_register_tokens", 0)
-        positions = call.prepare(call.views.tokens(_get_patch(model.config.patch_size), special=special))
+        across = call.prepare(call.views.tokens(_get_patch(model.config.patch_size), special=special))
+        positions = across if single else call.prepare_frames(across, 1)
         changed = {
             path: share_module(layer, TransformersAttention, position=positions[layer.head_dim])
             for path, layer in _find_attention(model).items()

@@ -2,16 +2,19 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any, ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from g_ray.encodings import ENCODINGS, Encoding, Prepared, encoding
+from g_ray.encodings import ENCODINGS, Encoding, Prepared, Rotation, Tokenwise, encoding
+from g_ray.encodings.camera_transform import CameraBlock, TokenBlock
+from g_ray.encodings.encoding_base import DirectSum, Identity, TokenMap
 from g_ray.hosts.shared_modules import share_module
 from g_ray.nn.attention import attention
+from g_ray.rays.layout import Layout
 from g_ray.rays.views import Tokens, Views
 
 Encodings = Mapping[int, Encoding]
@@ -57,6 +60,10 @@ class HostCall:
         """Prepare the encoding for every head dimension."""
         return {size: one.prepare(queries, keys) for size, one in self.encodings.items()}
 
+    def prepare_frames(self, across: Mapping[int, Prepared], batch: int) -> dict[int, Prepared]:
+        """Make positions for attention inside views from those across them; views become samples of a batch."""
+        return {size: fold_views(position, len(self.views), batch) for size, position in across.items()}
+
 
 class Host(ABC):
     """A family of released networks. Stateless: everything is read from the network at every call."""
@@ -100,6 +107,36 @@ def find_layers(model: nn.Module, prefix: str, *names: str) -> dict[str, Any]:
     return {path: model.get_submodule(path) for path in paths}
 
 
+def fold_views(position: Prepared, views: int, batch: int) -> Prepared:
+    """Turn positions of a sequence of equal views into those of a batch with `batch · views` sequences of one."""
+    assert isinstance(position, Tokenwise)
+    names = ("query", "key", "value", "output")
+    maps = {name: _fold_map(getattr(position, name), views, batch) for name in names}
+    segments = [replace(part, view=0) for part in position.queries.segments if part.view == 0]
+    layout = Layout(tuple(segments))
+    return replace(position, batch=batch * views, queries=layout, keys=layout, **maps)
+
+
+def _fold_map(part: TokenMap, views: int, batch: int) -> TokenMap:
+    if isinstance(part, DirectSum):
+        return replace(part, parts=tuple(_fold_map(one, views, batch) for one in part.parts))
+    if isinstance(part, Rotation):
+        return Rotation(*(_fold_tokens(one, 2, views, batch) for one in (part.cos, part.sin)))
+    if isinstance(part, TokenBlock):
+        return TokenBlock(_fold_tokens(part.matrices, 1, views, batch))
+    if isinstance(part, CameraBlock):
+        first = Layout(tuple(one for one in part.layout.segments if one.view == 0))
+        return CameraBlock(_fold_tokens(part.matrices, 1, views, batch), first)
+    assert isinstance(part, Identity)
+    return part
+
+
+def _fold_tokens(tensor: Tensor, axis: int, views: int, batch: int) -> Tensor:
+    """Move the views of an axis of tokens, or of views, into the batch: [batch … (view token) …]."""
+    split = tensor.unflatten(axis, (views, -1)).movedim(axis, 1)  # [batch view … token …]
+    return split.expand(batch, *split.shape[1:]).flatten(0, 1)
+
+
 def get_head_dim(layer: Any) -> int:
     """Get the head dimension of an attention layer with the names `num_heads` and `proj`."""
     return layer.proj.in_features // layer.num_heads
@@ -119,27 +156,17 @@ def bind_layers(
 
 
 def attend(
-    q: Float[Tensor, "batch query head dim"],
-    k: Float[Tensor, "batch key head dim"],
-    v: Float[Tensor, "batch key head dim"],
+    q: Float[Tensor, "batch head query dim"],
+    k: Float[Tensor, "batch head key dim"],
+    v: Float[Tensor, "batch head key dim"],
     position: Prepared,
 ) -> Float[Tensor, "batch query channel"]:
-    """Attend with the encoding, and join the heads.
-
-    A network attends inside views by making them samples of a batch. Then the sequence for which the position was
-    prepared is several of these samples: they are joined again, as windows of it.
-    """
-    batch, count = q.shape[:2]
-    total = len(position.queries)
-    windows = None
-    if count != total and position.queries == position.keys and total % count == 0:
-        windows = [slice(start, start + count) for start in range(0, total, count)]
-        if batch % len(windows):
-            raise ValueError(f"{batch} images do not make whole sets of {len(windows)} views")
-        q, k, v = (part.reshape(-1, total, *part.shape[2:]) for part in (q, k, v))
-    q, k, v = (part.transpose(1, 2) for part in (q, k, v))
-    out = attention(q, k, v, position, windows=windows)
-    return out.transpose(1, 2).reshape(batch, count, -1)
+    """Attend with the encoding, and join the heads."""
+    if q.device.type == "cpu" and isinstance(position, Tokenwise):
+        # Projections leave the heads of a token side by side. Rotating takes three times as long then.
+        q, k = q.contiguous(), k.contiguous()
+        v = v if isinstance(position.value, Identity) else v.contiguous()
+    return attention(q, k, v, position).transpose(1, 2).flatten(2)
 
 
 def check_plain(layer: str, dropout: float, **unsupported: Any) -> None:
@@ -175,7 +202,7 @@ class JointAttention(nn.Module):
             attn_bias=attn_bias,
             attn_mask=attn_mask,
         )
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).unbind(-3)
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         if "q_norm" in self._modules:
             q, k = self.q_norm(q), self.k_norm(k)
         return self.proj_drop(self.proj(attend(q, k, v, self.position)))
@@ -205,7 +232,7 @@ class CrossAttention(nn.Module):
     ) -> Tensor:
         check_plain("cross-attention", self.attn_drop.p if self.training else 0.0, attn_bias=attn_bias)
         q, k, v = (
-            getattr(self, name)(x).unflatten(-1, (self.num_heads, -1))
+            getattr(self, name)(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
             for name, x in zip(self.PROJECTIONS, (query, key, value), strict=True)
         )
         if "q_norm" in self._modules:

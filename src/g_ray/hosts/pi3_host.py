@@ -17,7 +17,8 @@ from g_ray.hosts.shared_modules import replace_modules
 from g_ray.rays.layout import Layout, Segment
 from g_ray.rays.views import Tokens
 
-BLOCKS = ("decoder", "point_decoder.blocks", "conf_decoder.blocks", "camera_decoder.blocks")
+TRUNK = "decoder"
+FRAME_BLOCKS = ("point_decoder.blocks", "conf_decoder.blocks", "camera_decoder.blocks")
 CROSS_BLOCKS = "metric_decoder.blocks"
 
 
@@ -35,9 +36,8 @@ class Pi3Host(Host):
     CLASSES = ("pi3.models.pi3.Pi3", "pi3.models.pi3x.Pi3X")
 
     def find_head_dims(self, model: nn.Module) -> set[int]:
-        return {
-            get_head_dim(layer) for layer in [*_find_attention(model).values(), *_find_cross(model).values()]
-        }
+        layers = [*_find_attention(model), _find_cross(model)]
+        return {get_head_dim(layer) for part in layers for layer in part.values()}
 
     def get_options(self, model: nn.Module, name: str) -> dict[str, Any]:
         if name != "rope":
@@ -50,8 +50,11 @@ class Pi3Host(Host):
         images = call.get_images("imgs", "batch view 3 h w")
         call.check_cameras(images.shape[1], images.shape[4], images.shape[3])
         tokens = call.views.tokens(model.patch_size, special=model.patch_start_idx)
-        position = call.prepare(tokens)
-        changed = bind_layers(_find_attention(model), JointAttention, position)
+        across = call.prepare(tokens)
+        inside = call.prepare_frames(across, len(images))
+        frame_layers, global_layers = _find_attention(model)
+        changed = bind_layers(frame_layers, JointAttention, inside)
+        changed |= bind_layers(global_layers, JointAttention, across)
         crossing = _find_cross(model)
         if crossing:
             scale_token = Tokens(call.views, Layout((Segment(None, special=1),)))
@@ -59,9 +62,13 @@ class Pi3Host(Host):
         return replace_modules(model, changed)
 
 
-def _find_attention(model: nn.Module) -> dict[str, Any]:
-    found = [find_layers(model, name, "attn") for name in BLOCKS]
-    return {path: layer for part in found for path, layer in part.items()}
+def _find_attention(model: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Find the attention inside views, and across them: every second layer of the trunk."""
+    trunk = list(find_layers(model, TRUNK, "attn").items())
+    inside = dict(trunk[::2])
+    for name in FRAME_BLOCKS:
+        inside |= find_layers(model, name, "attn")
+    return inside, dict(trunk[1::2])
 
 
 def _find_cross(model: nn.Module) -> dict[str, Any]:

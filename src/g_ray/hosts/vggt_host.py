@@ -15,7 +15,7 @@ class VGGTHost(Host):
     CLASSES = ("vggt.models.vggt.VGGT", "vggt.models.aggregator.Aggregator")
 
     def find_head_dims(self, model: nn.Module) -> set[int]:
-        return {get_head_dim(layer) for layer in _find_attention(model).values()}
+        return {get_head_dim(layer) for part in _find_attention(model) for layer in part.values()}
 
     def get_options(self, model: nn.Module, name: str) -> dict[str, Any]:
         if name != "rope":
@@ -31,15 +31,20 @@ class VGGTHost(Host):
         trunk = _get_trunk(model)
         *_, count, _, height, width = images.shape  # [view 3 h w] or [batch view 3 h w]
         call.check_cameras(count, width, height)
-        position = call.prepare(call.views.tokens(trunk.patch_size, special=trunk.patch_start_idx))
-        return replace_modules(model, bind_layers(_find_attention(model), JointAttention, position))
+        across = call.prepare(call.views.tokens(trunk.patch_size, special=trunk.patch_start_idx))
+        inside = call.prepare_frames(across, len(images) if images.ndim == 5 else 1)
+        frame_layers, global_layers = _find_attention(model)
+        changed = bind_layers(frame_layers, JointAttention, inside)
+        return replace_modules(model, changed | bind_layers(global_layers, JointAttention, across))
 
 
 def _get_trunk(model: Any) -> Any:
     return model.aggregator if hasattr(model, "aggregator") else model
 
 
-def _find_attention(model: nn.Module) -> dict[str, Any]:
+def _find_attention(model: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Find the attention inside views, and across them."""
     prefix = "aggregator." if hasattr(model, "aggregator") else ""
-    frame, across = (find_layers(model, f"{prefix}{name}_blocks", "attn") for name in ("frame", "global"))
-    return {**frame, **across}
+    return find_layers(model, f"{prefix}frame_blocks", "attn"), find_layers(
+        model, f"{prefix}global_blocks", "attn"
+    )

@@ -39,7 +39,7 @@ class WanSelfAttention(nn.Module):
         else:
             q, k, v = self.to_q(hidden_states), self.to_k(hidden_states), self.to_v(hidden_states)
         q, k = self.norm_q(q), self.norm_k(k)
-        q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in (q, k, v))
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (q, k, v))
         out = attend(q, k, v, self.position).type_as(q)
         return self.to_out[1](self.to_out[0](out))
 

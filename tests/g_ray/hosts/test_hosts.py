@@ -48,14 +48,6 @@ def difference(found, wanted):
     return max((a - b).abs().max() / largest for a, b in zip(found, wanted, strict=True)).item()
 
 
-def attend_naively(q, k, v, position, *, windows=None):
-    if windows is None:
-        return naive_attention(q, k, v, position)
-    q, k, v = position.query.apply_plain(q), position.key.apply_plain(k), position.value.apply_plain(v)
-    parts = [naive_attention(*(part[..., window, :] for part in (q, k, v))) for window in windows]
-    return position.output.apply_plain(torch.cat(parts, -2))
-
-
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_own_coordinates_give_the_network_itself(name):
     example = make_example(name)
@@ -71,8 +63,8 @@ def test_ray_angles_give_what_the_naive_operator_does(name, monkeypatch):
     example = make_example(name)
     adapted = adapt(example.model, "gray")
     found, gradients = run(adapted, example, cameras=example.cameras)
-    monkeypatch.setattr(host_base, "attention", attend_naively)
-    monkeypatch.setattr(lvsm_host, "attention", attend_naively)
+    monkeypatch.setattr(host_base, "attention", naive_attention)
+    monkeypatch.setattr(lvsm_host, "attention", naive_attention)
     wanted, wanted_gradients = run(adapted, example, cameras=example.cameras)
     assert difference(found, wanted) < 1e-6
     assert difference(gradients, wanted_gradients) < 1e-6
@@ -189,15 +181,31 @@ def test_autocast_rotates_in_float32(name):
     assert difference([part.float() for part in found], exact) < 0.03
 
 
-def test_a_pose_token_is_not_rotated():
-    """Special tokens before the patches keep the identity: with one patch row less, their rows stay unrotated."""
+@pytest.mark.parametrize(("blocks", "count"), [("frame_blocks", 3), ("global_blocks", 9)])
+def test_special_tokens_are_not_rotated(blocks, count):
+    """Three before the patches of each of three views."""
     example = make_example("vggt")
     bound = adapt(example.model, "gray").bind(Views(example.cameras), example.args, {})
-    position = bound.aggregator.frame_blocks[0].attn.position
+    position = getattr(bound.aggregator, blocks)[0].attn.position
     special = ~position.queries.get_patch_mask()
-    assert special.sum() == 9
+    assert special.sum() == count
     assert (position.query.cos[:, :, special] == 1).all() and (position.query.sin[:, :, special] == 0).all()
     assert (position.query.sin[:, :, ~special] != 0).any()
+
+
+@pytest.mark.parametrize("name", ["gray", "gta_gray", "prope", "prope_token"])
+def test_views_as_samples_attend_as_in_windows(name):
+    """Positions inside views come from those across views, for the samples of a batch that share them."""
+    cameras = [Pinhole.from_fov(fov, WIDTH, HEIGHT) for fov in (70.0, 50.0, 30.0)]
+    tokens = Views(cameras, make_poses(3)).tokens(14, special=2)
+    across = g_ray.encoding(name, 16).prepare(tokens)
+    q, k, v = torch.randn(3, 2, 4, len(tokens), 16)
+    windows = [span for _, span in tokens.layout.find_runs()]
+    wanted = g_ray.attention(q, k, v, across, windows=windows)
+    inside = host_base.fold_views(across, 3, 2)
+    q, k, v = (part.unflatten(2, (3, -1)).transpose(1, 2).flatten(0, 1) for part in (q, k, v))
+    found = g_ray.attention(q, k, v, inside)
+    torch.testing.assert_close(found.unflatten(0, (2, 3)).transpose(1, 2).flatten(2, 3), wanted)
 
 
 def test_pairs_in_both_orders_have_the_cameras_of_their_own_images():
