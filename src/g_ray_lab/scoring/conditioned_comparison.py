@@ -89,6 +89,18 @@ class ConditionedComparison:
         return list(dict.fromkeys(key[place] for key in self.cells))
 
 
+def list_conditions(
+    networks: Sequence[TrainedNetwork], sources: Sequence[str]
+) -> dict[tuple[str, str], Contender]:
+    """Return a row for every method and source of calibrations; networks of one method are its seeds."""
+    rows = {}
+    for method in dict.fromkeys(network.method for network in networks):
+        files = [str(network.weights) for network in networks if network.method == method]
+        settings = tuple(ModelSettings(weights=file) for file in files)
+        rows |= {(method, one): Contender("network", settings, calibration=one) for one in sources}
+    return rows
+
+
 def compare_conditions(
     networks: Sequence[TrainedNetwork],
     sources: Sequence[str],
@@ -96,17 +108,13 @@ def compare_conditions(
     out: Path,
     **options: Any,
 ) -> ConditionedComparison:
-    """Run every network with every calibration on every protocol; networks of one method are its seeds."""
-    methods = list(dict.fromkeys(network.method for network in networks))
-    rows, places = {}, {}
-    for method in methods:
-        files = [str(network.weights) for network in networks if network.method == method]
-        settings = tuple(ModelSettings(weights=file) for file in files)
-        for source in sources:
-            name = f"{method}, {source}"
-            rows[name] = Contender("network", settings, calibration=source)
-            places[name] = (method, source)
-    found = run_comparison(rows, columns, out, **options)
+    """Run every network with every calibration on every protocol."""
+    conditions = list_conditions(networks, sources)
+    places = {", ".join(place): place for place in conditions}
+    found = run_comparison(
+        {name: conditions[place] for name, place in places.items()}, columns, out, **options
+    )
     cells = {(*places[cell.row], cell.column): cell for cell in found.cells}
-    pairs = tuple((methods[0], other) for other in methods[1:])
+    first, *others = dict.fromkeys(method for method, _ in conditions)
+    pairs = tuple((first, other) for other in others)
     return ConditionedComparison(cells, pairs, list(found.gaps), found.is_unfinished)

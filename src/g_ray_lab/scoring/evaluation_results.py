@@ -17,6 +17,7 @@ from g_ray.predictors import ModelSettings
 from g_ray.predictors.peers import PEERS
 from g_ray.runtime.files import strip_paths, write_atomically
 from g_ray.runtime.out_folder import lock_folder
+from g_ray_lab.datasets.dataset_registry import DATASETS
 from g_ray_lab.scoring.averages import (
     PIXELS,
     NetworkAverages,
@@ -227,6 +228,15 @@ class Column:
     network_scale: float = 1.0
     """Long side that networks see, in units of that of their training."""
 
+    def list_scenes(self) -> list[str]:
+        """List the scenes of the protocol that are there; ValueError if none is."""
+        dataset = DATASETS[self.protocol.dataset]
+        there = dataset.list_scenes(dataset.find_root(self.data))
+        scenes = [scene for scene in there if not self.protocol.scenes or scene in self.protocol.scenes]
+        if not scenes:
+            raise ValueError(f"{self.data}: no scene of {self.protocol.title}")
+        return scenes
+
 
 @dataclass(frozen=True, eq=False)
 class Cell:
@@ -428,29 +438,36 @@ def _run_cell(
 ) -> Cell:
     plan: EvaluationPlan | None = None
     results, rows = [], []
-    for seed, settings in enumerate(contender.settings):
-        # The first network has the folder of a row with a single one: adding seeds to a table keeps its runs.
-        folder = out / "runs" / (f"{row}-seed{seed}" if seed else row) / name
-        evaluation = Evaluation(
-            column.name,
-            column.protocol,
-            column.data,
-            folder,
-            contender.model,
-            scale_network(settings, contender.model, column.network_scale),
-            contender.poses,
-            column.limits,
-            how.keep,
-            indices=out / INDICES,
-            calibration=contender.calibration,
-        )
+    for seed in range(len(contender.settings)):
+        evaluation = make_evaluation(row, contender, seed, name, column, out, how.keep)
         options = {"jobs": how.jobs, "shard": how.shard, "report": how.report}
         plan, model = run_evaluation(evaluation, **options, loaded=loaded)
-        results.append(write_report(plan, model, folder)[0])
-        rows.append(collect_rows(plan, folder, model))
+        results.append(write_report(plan, model, evaluation.out)[0])
+        rows.append(collect_rows(plan, evaluation.out, model))
     if plan is None:
         raise ValueError(f"row {row} has no model")
     return Cell(row, name, plan, tuple(results), tuple(rows))
+
+
+def make_evaluation(
+    row: str, contender: Contender, seed: int, name: str, column: Column, out: Path, keep: bool = False
+) -> Evaluation:
+    """Return the run of one network of a row on a column."""
+    # The first network has the folder of a row with a single one: adding seeds to a table keeps its runs.
+    folder = out / "runs" / (f"{row}-seed{seed}" if seed else row) / name
+    return Evaluation(
+        column.name,
+        column.protocol,
+        column.data,
+        folder,
+        contender.model,
+        scale_network(contender.settings[seed], contender.model, column.network_scale),
+        contender.poses,
+        column.limits,
+        keep,
+        indices=out / INDICES,
+        calibration=contender.calibration,
+    )
 
 
 def scale_network(settings: ModelSettings, model: str, scale: float) -> ModelSettings:

@@ -29,7 +29,6 @@ from g_ray_lab.scoring.averages import SetRow
 from g_ray_lab.scoring.evaluated_models import EvaluatedModel, make_model
 from g_ray_lab.scoring.evaluation_plan import EvaluationPlan, Limits, PlannedSet, Report, make_plan
 from g_ray_lab.scoring.protocol import Protocol
-from g_ray_lab.scoring.recalibrated_model import recalibrate_model
 from g_ray_lab.scoring.set_prediction import PredictedSet, check_prediction, from_arrays, to_arrays
 from g_ray_lab.scoring.set_scoring import score_set
 from g_ray_lab.scoring.store import DAMAGED, Key, Shard, Store
@@ -71,7 +70,12 @@ class Evaluation:
     def make_model(self) -> EvaluatedModel:
         """Load the model."""
         settings = self.protocol.limit_windows(self.model, self.settings)
-        return recalibrate_model(make_model(self.model, settings, self.poses), self.calibration)
+        model = make_model(self.model, settings, self.poses)
+        if self.calibration is None:
+            return model
+        from g_ray_lab.scoring.recalibrated_model import recalibrate_model
+
+        return recalibrate_model(model, self.calibration)
 
 
 def run_evaluation(

@@ -8,6 +8,7 @@ and re-projected into fisheye images. `FoldersScorer` has a setting for each kin
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from math import ceil
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -79,6 +80,10 @@ def make_scenes_views(
 class SetsScorer(Scorer):
     """Score sets of views with known points and poses, under several settings."""
 
+    sets: int
+    at_once: int
+    """Sets of a batch."""
+
     @abstractmethod
     def make_batches(self, setting: str) -> Iterator[ReconstructionBatch]:
         """Yield all test sets under a setting, always in the same order."""
@@ -103,10 +108,12 @@ class SetsScorer(Scorer):
         return {STANDING: {setting: self._score(predict_static, setting, shard) for setting in self.settings}}
 
     def _score(self, predict: Predict, setting: str, shard: Shard) -> list[dict[str, list[float]]]:
+        count = ceil(self.sets / self.at_once)
+        own = [position for position in range(count) if shard.takes(position)]
         parts = [
             score_batch(batch, predict(batch), self.choose_depth(setting), self.select_pixels(batch, setting))
-            for position, batch in enumerate(self.make_batches(setting))
-            if shard.takes(position)
+            for position, batch in zip(range(max(own, default=-1) + 1), self.make_batches(setting))  # noqa: B905
+            if position in own
         ]
         return [{metric: values.tolist() for metric, values in part.rows().items()} for part in parts]
 

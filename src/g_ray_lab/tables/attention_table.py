@@ -1,6 +1,8 @@
 """`g-ray reproduce attention`: where networks attend across fields of view (paper, fig:attention)."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +12,7 @@ if TYPE_CHECKING:
     from g_ray.models.reconstruction_network import ReconstructionModel
     from g_ray_lab.figures import AttentionRow
     from g_ray_lab.scoring.fov_attention import FovPair, PairScene
+    from g_ray_lab.tables.dry_run import Part
 
 PAIRS = {"small": 48, "paper": 200}
 CENTER, ANYWHERE = "center", "anywhere"
@@ -29,6 +32,17 @@ class Attention(NetworkAnalysis):
     """Paper scale: protocols of `g-ray evaluate` whose images are taken, a setting each."""
     pairs: int | None = None
     """Pairs per setting; 48 by default, at paper scale 200."""
+
+    def list_parts(self) -> "Iterator[Part]":
+        """Yield a pair of every setting for every network."""
+        from g_ray_lab.scoring.fov_attention import score_pairs
+        from g_ray_lab.tables.dry_run import Part, make_unit
+
+        networks, count = self.find_networks(), self.pairs or PAIRS[self.scale]
+        pairs = replace(self, pairs=1).make_pairs(networks[0].load())
+        for network in networks:
+            score = partial(lambda network: score_pairs(network.load(), pairs), network)
+            yield Part(f"attention of {network.name}", make_unit(score, count))
 
     def measure(self) -> Measured:
         from g_ray.cli.text import ProgressLine

@@ -1,6 +1,7 @@
 """`g-ray reproduce calibration-noise` and `calibration-estimated`: what wrong and estimated calibrations cost."""
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from g_ray.models.reconstruction_network import ReconstructionModel
     from g_ray_lab.scoring.calibration_noise import ConditionedSets
     from g_ray_lab.scoring.conditioned_comparison import ConditionedComparison
+    from g_ray_lab.scoring.evaluation_results import Column
+    from g_ray_lab.tables.dry_run import Part
 
 SMALL_VIEWS, SMALL_SETS = 4, 24
 """Views of a set, and sets."""
@@ -38,26 +41,48 @@ class CalibrationTable(NetworkAnalysis, SharedTable):
         None if shares of other processes are missing.
         """
         from g_ray.cli.text import ProgressLine
-        from g_ray_lab.datasets.dataset_registry import DATASETS
         from g_ray_lab.scoring.conditioned_comparison import compare_conditions
+        from g_ray_lab.scoring.store import Shard
+
+        shard = Shard.parse(self.shard)
+        options = {"jobs": self.jobs, "shard": shard, "report": print, "progress": ProgressLine()}
+        columns = self.build_columns(protocols)
+        found = compare_conditions(self.find_networks(), sources, columns, self.out, **options)
+        return self.report_share(shard) if found.is_unfinished else found
+
+    def build_columns(self, protocols: Sequence[str]) -> "dict[str, Column]":
+        """Return protocols with the folders of prepared datasets."""
+        from g_ray_lab.datasets.dataset_registry import DATASETS
         from g_ray_lab.scoring.evaluation_plan import Limits
         from g_ray_lab.scoring.evaluation_results import Column
         from g_ray_lab.scoring.protocol_registry import PROTOCOLS
-        from g_ray_lab.scoring.store import Shard
 
         if len(self.data) != 1:
             raise ValueError("--scale paper needs --data FOLDER, one with a folder for each dataset")
         limits = Limits(views=(PAPER_VIEWS,), sets=self.limit)
-        columns = {
+        return {
             name: Column(
                 name, PROTOCOLS[name], self.data[0] / DATASETS[PROTOCOLS[name].dataset].download, limits
             )
             for name in protocols
         }
-        shard = Shard.parse(self.shard)
-        options = {"jobs": self.jobs, "shard": shard, "report": print, "progress": ProgressLine()}
-        found = compare_conditions(self.find_networks(), sources, columns, self.out, **options)
-        return self.report_share(shard) if found.is_unfinished else found
+
+    @abstractmethod
+    def list_conditions(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the sources of calibrations and the protocols of the paper's scale."""
+
+    def list_parts(self) -> "Iterator[Part]":
+        """Yield a set of every network with every calibration on every protocol."""
+        from g_ray_lab.scoring.conditioned_comparison import list_conditions
+        from g_ray_lab.tables.dry_run import list_cell_parts
+
+        if self.scale == "small":
+            raise ValueError("--dry-run is for --scale paper; --scale small takes minutes")
+        sources, protocols = self.list_conditions()
+        rows = list_conditions(self.find_networks(), sources)
+        return list_cell_parts(
+            {", ".join(place): row for place, row in rows.items()}, self.build_columns(protocols), self.out
+        )
 
     def check_small(self) -> None:
         """Raise ValueError for options that belong to the paper's scale."""
@@ -94,16 +119,21 @@ class CalibrationNoise(CalibrationTable):
     stereo_sets: int = 4
     """Sets of each test that the stereo model reconstructs too, about a CPU minute a set; 0 leaves it out."""
 
+    def list_conditions(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        from g_ray_lab.scoring.calibration_conditions import CONDITIONS
+
+        return tuple(CONDITIONS), AVERAGED
+
     def measure(self) -> Measured | None:
         from g_ray.cli.text import ProgressLine
         from g_ray_lab.scoring.averages import format_scores_csv
-        from g_ray_lab.scoring.calibration_conditions import CONDITIONS, DISTORTION
+        from g_ray_lab.scoring.calibration_conditions import DISTORTION
         from g_ray_lab.scoring.calibration_noise import measure_noise
         from g_ray_lab.scoring.store import Store
         from g_ray_lab.scoring.table_writer import format_conditions
 
         if self.scale == "paper":
-            found = self.measure_protocols(tuple(CONDITIONS), AVERAGED)
+            found = self.measure_protocols(*self.list_conditions())
             if found is None:
                 return None
             tests = {MEAN: found.average(AVERAGED), **found.make_tests()}
@@ -173,6 +203,9 @@ class CalibrationEstimated(CalibrationTable):
     stereo: bool = True
     """Reconstruct by stereo too."""
 
+    def list_conditions(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return self.sources, (*AVERAGED, "scannetpp-mixed")
+
     def measure(self) -> Measured | None:
         from g_ray.cli.text import ProgressLine
         from g_ray_lab.scoring.estimated_calibration import CalibrationScene, estimate_all, measure_estimated
@@ -208,7 +241,7 @@ class CalibrationEstimated(CalibrationTable):
         """Make the paper's two tables: accuracy of cameras in pixels of the network's input, and reconstruction."""
         from g_ray_lab.scoring.table_writer import format_conditions
 
-        found = self.measure_protocols(self.sources, (*AVERAGED, "scannetpp-mixed"))
+        found = self.measure_protocols(*self.list_conditions())
         if found is None:
             return None
         accuracy, tests = found.list_accuracy(AVERAGED), found.make_tests()

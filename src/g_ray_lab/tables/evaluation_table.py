@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,6 +12,7 @@ from g_ray_lab.tables.paper_table import Measured, Scale, SharedTable
 if TYPE_CHECKING:
     from g_ray_lab.scoring.evaluation_results import Column, Contender, MeanColumn
     from g_ray_lab.scoring.protocol import Protocol
+    from g_ray_lab.tables.dry_run import Part
 
 GRAY = "gray"
 """Row of the reconstruction network, with the weights of that name or those that come with g-ray."""
@@ -68,6 +69,12 @@ class EvaluationTable(SharedTable):
     def draw(self, result: dict[str, Any]) -> None:
         """Write bars for the metrics of all columns."""
         draw_largest_sets(result, self.out)
+
+    def list_parts(self) -> "Iterator[Part]":
+        """Yield a set of every model on every protocol."""
+        from g_ray_lab.tables.dry_run import list_cell_parts
+
+        return list_cell_parts(self.build_rows(), self.build_columns(), self.out, self.keep_predictions)
 
     def measure(self) -> Measured | None:
         from g_ray.cli.text import ProgressLine

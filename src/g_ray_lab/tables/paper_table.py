@@ -2,7 +2,9 @@
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from g_ray_lab.cluster import Task
     from g_ray_lab.scoring.evaluated_models import TrainedNetwork
     from g_ray_lab.scoring.store import Shard
+    from g_ray_lab.tables.dry_run import Part
 
 Scale = Literal["small", "paper"]
 
@@ -36,6 +39,13 @@ class Table(ABC):
     """Folder for result.json, table.md and pictures; finished parts in it are reused."""
     scale: Scale = "small"
     """small: sizes for a CPU. paper: the settings of the paper, for GPUs and real data."""
+    dry_run: bool = False
+    """Only try everything out: read one scene of each dataset, take one step of each network and score one batch or
+    set, and print the time, memory and disk that the whole would need. Nothing is written."""
+
+    @abstractmethod
+    def list_parts(self) -> "Iterable[Part]":
+        """Return the kinds of work of the table, for a dry run."""
 
     @abstractmethod
     def measure(self) -> Measured | None:
@@ -46,6 +56,22 @@ class Table(ABC):
         """Write the pictures of the table."""
 
     def run(self) -> None:
+        if self.dry_run:
+            self.try_out()
+        else:
+            self.make()
+
+    def try_out(self) -> None:
+        """Do everything once in a folder that is removed afterwards."""
+        from tempfile import TemporaryDirectory
+
+        from g_ray_lab.tables.dry_run import run_dry
+
+        with TemporaryDirectory(prefix="g-ray-") as folder:
+            run_dry(replace(self, out=Path(folder)).list_parts(), partial(print, flush=True))
+
+    def make(self) -> None:
+        """Measure everything, and write and draw the table."""
         from g_ray.runtime.files import strip_paths
         from g_ray_lab.scoring.table_writer import RESULT, write_table
 
@@ -81,9 +107,9 @@ class SharedTable(Table):
         shares = [replace(self, cluster="none", shard=f"{number}/{count}") for number in range(1, count + 1)]
         return [share.run for share in shares]
 
-    def run(self) -> None:
+    def make(self) -> None:
         if self.cluster == "none":
-            super().run()
+            super().make()
             return
         from g_ray.cli.text import ProgressLine
         from g_ray_lab.cluster import Cluster, parse_options

@@ -9,7 +9,6 @@ from g_ray_lab.tables.paper_table import Measured
 
 if TYPE_CHECKING:
     from g_ray_lab.scoring.evaluation_results import Column, Contender
-    from g_ray_lab.scoring.evaluation_run import Evaluation
     from g_ray_lab.scoring.point_pictures import PointCloudRow
 
 FIGURE = "qualitative.png"
@@ -61,34 +60,24 @@ class Qualitative(EvaluationTable):
     def _make_row(
         self, column: "Column", contenders: "dict[str, Contender]", progress: Any, gaps: list[str]
     ) -> "PointCloudRow":
+        from g_ray_lab.scoring.evaluation_results import make_evaluation
         from g_ray_lab.scoring.point_pictures import PointCloudRow
         from g_ray_lab.scoring.view_index import load_views
 
-        plan = self._make_evaluation(column, next(iter(contenders.values()))).make_plan(print)
+        runs = {
+            name: make_evaluation(name, contender, 0, column.name, column, self.out)
+            for name, contender in contenders.items()
+        }
+        plan = next(iter(runs.values())).make_plan(print)
         planned = plan.sets[0]
         scene = plan.open_scene(planned.scene)
         views = load_views(plan.protocol, scene, planned.views)
         predictions = {}
-        for name, contender in contenders.items():
+        for name, evaluation in runs.items():
             progress(f"{name} on {column.name}")
             try:
-                predictions[name] = self._make_evaluation(column, contender).make_model().predict(views)
+                predictions[name] = evaluation.make_model().predict(views)
             except (ValueError, OSError) as error:
                 predictions[name] = None
                 gaps.append(f"{name} on {column.name}: {' '.join(str(error).split())}")
         return PointCloudRow.from_set(plan.protocol.title, planned.scene, views, predictions)
-
-    def _make_evaluation(self, column: "Column", contender: "Contender") -> "Evaluation":
-        from g_ray_lab.scoring.evaluation_run import Evaluation
-
-        return Evaluation(
-            column.name,
-            column.protocol,
-            column.data,
-            self.out,
-            contender.model,
-            contender.settings[0],
-            contender.poses,
-            column.limits,
-            calibration=contender.calibration,
-        )

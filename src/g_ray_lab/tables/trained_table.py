@@ -1,6 +1,7 @@
 """Tables of networks that are trained for them: rows are recipes, columns the settings of a scorer."""
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from g_ray_lab.tables.paper_table import Measured, Scale, SharedTable
 if TYPE_CHECKING:
     from g_ray_lab.cluster import Task
     from g_ray_lab.scoring.study import Effort, Study
+    from g_ray_lab.tables.dry_run import Part
 
 SAVE_EVERY = {"small": 250, "paper": 2500}
 """Steps between checkpoints. One of the paper's networks has 568 MB."""
@@ -80,6 +82,20 @@ class TrainedTable(SharedTable):
         from g_ray_lab.figures import draw_bars, write_metrics
 
         write_metrics(result, self.out, draw_bars)
+
+    def list_parts(self) -> "Iterator[Part]":
+        """Yield a step and the scoring of every row, and of rows without training."""
+        from g_ray_lab.scoring.study import list_devices
+        from g_ray_lab.tables.dry_run import Part, prepare_references, prepare_scoring, prepare_training
+
+        study, device = self.study, list_devices()[0]
+        for method in study.methods:
+            job = study.make_job(self.out, method, 0)
+            if job.weights is None and study.networks is None:
+                yield Part(f"train {method}", partial(prepare_training, job, self.seeds, device))
+            yield Part(f"score {method}", partial(prepare_scoring, job, self.seeds, device))
+        for prefix, scorer in study.find_reference_scorers().items():
+            yield Part(f"score {prefix}references", partial(prepare_references, scorer))
 
     def list_tasks(self) -> "list[Task]":
         """Return a task per network, which trains and scores it."""
