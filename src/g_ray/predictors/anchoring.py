@@ -20,6 +20,7 @@ from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity, fit_similarity_to_poses
 from g_ray.predictors.predictor import Progress, SceneInput
 from g_ray.sfm import SfMOptions, SparseScene, reconstruct_cameras, refine_poses, triangulate
+from g_ray.sfm.pairs import estimate_pair_count
 from g_ray.sfm.sfm_options import WORKING_SIZE
 
 MIN_POINTS = 10
@@ -40,7 +41,7 @@ PAIR_SECONDS = 0.12
 
 def estimate_matching(cameras: Sequence[Camera], options: SfMOptions) -> tuple[int, float]:
     """Estimate how many pairs are matched, and the CPU seconds of features and matches."""
-    pairs = len(cameras) * min(len(cameras) - 1, options.exhaustive_views) / 2
+    pairs = estimate_pair_count(len(cameras), options)
     scale = sum(count_pixels(camera, WORKING_SIZE) / (1600 * 1200) for camera in cameras)
     return round(pairs), FEATURE_SECONDS * scale + PAIR_SECONDS * pairs
 
