@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -135,6 +135,8 @@ class Photo:
     time: int | None = None
     """Time stamp of a frame in its video."""
     copies: ReducedCopies = field(default_factory=ReducedCopies, init=False, repr=False, compare=False)
+    features: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
+    """Features of the whole image (`g_ray.sfm.features`), once an estimate of the calibration has found them."""
 
     @classmethod
     def from_file(cls, path: Path, name: str, upright: bool = True) -> "Photo":

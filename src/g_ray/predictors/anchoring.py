@@ -15,11 +15,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
+from g_ray.cameras.ray_map_camera import RayMapCamera
 from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity, fit_similarity_to_poses
 from g_ray.predictors.predictor import Progress, SceneInput
 from g_ray.sfm import SfMOptions, SparseScene, reconstruct_cameras, refine_poses, triangulate
+from g_ray.sfm.features import needs_crops
+from g_ray.sfm.pairs import estimate_pair_count
 from g_ray.sfm.sfm_options import WORKING_SIZE
 
 MIN_POINTS = 10
@@ -34,15 +37,28 @@ MAX_CORRECTION = math.log(2)
 # CPU seconds, measured on photographs of several sizes (docs: benchmarks).
 FEATURE_SECONDS = 1.6
 """To extract features from a photograph with a long side of 1600 px."""
+WIDE_FACTOR, RAY_MAP_FACTOR = 7.0, 9.5
+"""How much longer it takes where the lens is so wide that crops are drawn, and where it is a ray map."""
 PAIR_SECONDS = 0.12
 """To match two photographs with about 8,000 features each."""
 
 
 def estimate_matching(cameras: Sequence[Camera], options: SfMOptions) -> tuple[int, float]:
     """Estimate how many pairs are matched, and the CPU seconds of features and matches."""
-    pairs = len(cameras) * min(len(cameras) - 1, options.exhaustive_views) / 2
-    scale = sum(count_pixels(camera, WORKING_SIZE) / (1600 * 1200) for camera in cameras)
+    pairs = estimate_pair_count(len(cameras), options)
+    different = {id(camera): camera for camera in cameras}
+    factors = {key: _compare_with_plain(camera) for key, camera in different.items()}
+    scale = sum(
+        factors[id(camera)] * count_pixels(camera, WORKING_SIZE) / (1600 * 1200) for camera in cameras
+    )
     return round(pairs), FEATURE_SECONDS * scale + PAIR_SECONDS * pairs
+
+
+def _compare_with_plain(camera: Camera) -> float:
+    """Return how much longer features take than in an image without crops."""
+    if not needs_crops(camera):
+        return 1.0
+    return RAY_MAP_FACTOR if isinstance(camera, RayMapCamera) else WIDE_FACTOR
 
 
 def count_pixels(camera: Camera, long_side: int) -> float:

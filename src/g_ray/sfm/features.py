@@ -5,7 +5,7 @@ differently in every view, so that descriptors cease to match: their images are 
 cover the field of view. A feature of a crop is taken to its ray, and back to the original pixel, exactly.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn.functional import interpolate, max_pool2d
 
 from g_ray.cameras.camera import Camera
-from g_ray.formats.colmap.colmap_cameras import compute_working_scale, measure_angles_deg
+from g_ray.formats.colmap.colmap_cameras import measure_angles_deg
+from g_ray.media.photos import Photo
 from g_ray.media.view import View
 from g_ray.rays.virtual_pinholes import VirtualPinholes, cover_with_pinholes
 from g_ray.sfm.sfm_options import WORKING_SIZE, SfMOptions
@@ -45,13 +46,14 @@ class Features:
 
 def extract_features(pycolmap: Any, view: View, options: SfMOptions) -> Features:
     """Find features where the lens has rays and the mask allows them."""
-    image = view.load_image().detach().float().cpu()
-    working = _resize_to_working(image, view.camera, WORKING_SIZE)
     if needs_crops(view.camera):
-        features = _extract_from_crops(pycolmap, view.camera, working, options)
+        image = view.load_image().detach().float().cpu()
+        working = _resize_to_working(image)
+        features = _sample_colors(_extract_from_crops(pycolmap, view.camera, working, options), image)
+    elif isinstance(view.image, Photo) and view.image.features:
+        (features,) = view.image.features
     else:
-        features = _extract_from_image(pycolmap, view.camera, working, options)
-    features = _sample_colors(features, image)
+        features = find_features(pycolmap, view.load_image().detach().float().cpu(), options)
     usable = view.camera.unproject(torch.from_numpy(features.pixels).double())[1].numpy()
     mask = view.load_mask()
     if mask is not None:
@@ -59,18 +61,23 @@ def extract_features(pycolmap: Any, view: View, options: SfMOptions) -> Features
     return features.select(usable)
 
 
-def _resize_to_working(image: Tensor, camera: Camera, max_image_size: int) -> Float[Tensor, "3 h w"]:
-    scale = compute_working_scale(camera, max_image_size)
+def find_features(
+    pycolmap: Any, image: Float[Tensor, "3 h w"], options: SfMOptions, longer: int = WORKING_SIZE
+) -> Features:
+    """Find features in a whole image, whatever its lens, reduced to a longer side."""
+    working = _resize_to_working(image, longer)
+    pixels, descriptors = run_sift(pycolmap, working, options.max_features)
+    ratio = np.array([image.shape[2] / working.shape[2], image.shape[1] / working.shape[1]], dtype=np.float32)
+    return _sample_colors(_make_features(pixels * ratio, descriptors), image)
+
+
+def _resize_to_working(image: Float[Tensor, "3 _ _"], longer: int = WORKING_SIZE) -> Float[Tensor, "3 _ _"]:
+    height, width = image.shape[1:]
+    scale = min(1.0, longer / max(width, height))
     if scale == 1.0:
         return image
-    size = (max(1, round(camera.height * scale)), max(1, round(camera.width * scale)))
+    size = (max(1, round(height * scale)), max(1, round(width * scale)))
     return interpolate(image[None], size, mode="bilinear", antialias=True)[0]
-
-
-def _extract_from_image(pycolmap: Any, camera: Camera, working: Tensor, options: SfMOptions) -> Features:
-    pixels, descriptors = run_sift(pycolmap, working, options.max_features)
-    ratio = np.array([camera.width / working.shape[2], camera.height / working.shape[1]], dtype=np.float32)
-    return _make_features(pixels * ratio, descriptors)
 
 
 def needs_crops(camera: Camera) -> bool:
@@ -83,9 +90,16 @@ def _extract_from_crops(pycolmap: Any, camera: Camera, working: Tensor, options:
     cover = cover_with_pinholes(small, fov_deg=CROP_FOV_DEG)
     ratio = np.array([camera.width / small.width, camera.height / small.height], dtype=np.float32)
     limit = max(256, 2 * options.max_features // len(cover))
+    # Pixels are drawn in single precision, which is twice as fast through ray maps; places of features are exact.
+    drawn = replace(
+        cover,
+        photo=small.to(dtype=torch.float32),
+        crop=cover.crop.to(dtype=torch.float32),
+        photo_from_crop=cover.photo_from_crop.float(),
+    )
     parts = []
     for index in range(len(cover)):
-        crop, seen = (part[0] for part in cover.render(working, [index]))
+        crop, seen = (part[0] for part in drawn.render(working, [index]))
         places, descriptors = run_sift(pycolmap, crop, limit)
         pixels, owned = _return_to_photo(cover, index, torch.from_numpy(places).double())
         inside = _sample_nearest(_erode(seen), places)

@@ -19,7 +19,7 @@ from g_ray.sfm.features import Features, normalize_descriptors
 from g_ray.sfm.mapping import drop_outliers, make_track_scene
 from g_ray.sfm.pairs import Pair, compute_retrieval_vectors
 from g_ray.sfm.refinement import MIN_HELD_OUT, refine
-from g_ray.sfm.sfm_options import MAX_ERROR_PX, MIN_INLIERS, WORKING_SIZE, SfMOptions
+from g_ray.sfm.sfm_options import MAX_ERROR_PX, MIN_INLIERS, SMALL_SET, WORKING_SIZE, SfMOptions
 from g_ray.sfm.sparse_scene import SparseScene, Tracks, measure_reprojection_px
 from g_ray.sfm.workspace import (
     Report,
@@ -183,7 +183,7 @@ def _choose_similar(
     features: Features, known: dict[int, tuple[Tensor, Features]], options: SfMOptions
 ) -> list[int]:
     """All views of a small scene, the most similar ones of a large one."""
-    if len(known) <= options.exhaustive_views:
+    if len(known) <= SMALL_SET:
         return list(known)
     vectors = compute_retrieval_vectors([features, *(part for _, part in known.values())], options.seed)
     order = (vectors[1:] @ vectors[0]).argsort(descending=True)

@@ -18,7 +18,7 @@ from g_ray.geometry.pose import Pose
 from g_ray.runtime.interruptible import run_interruptibly
 from g_ray.sfm.bundle import State, make_problem, triangulate_rays
 from g_ray.sfm.pairs import Pair
-from g_ray.sfm.sfm_options import MAX_ERROR_PX, MIN_INLIERS
+from g_ray.sfm.sfm_options import MAX_ERROR_PX, MIN_INLIERS, SMALL_SET
 from g_ray.sfm.sparse_scene import SparseScene, Tracks, drop_weak_tracks
 from g_ray.sfm.workspace import Report, Workspace, convert_pose
 
@@ -107,7 +107,7 @@ def make_mapping_options(space: Workspace, level: Level, first: Pair | None = No
     settings = space.options
     options = space.pycolmap.IncrementalPipelineOptions()
     # COLMAP's choice of the first pair depends on the number of threads: small sets give the same on every machine.
-    small = len(space.views) <= settings.exhaustive_views
+    small = len(space.views) <= SMALL_SET
     options.num_threads = 1 if small else count_threads(settings.threads)
     if first is not None:
         options.init_image_id1, options.init_image_id2 = (index + 1 for index in first)

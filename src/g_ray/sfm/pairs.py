@@ -1,6 +1,6 @@
 """Which photographs to match: all pairs of few, neighbors and look-alikes of many."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -8,10 +8,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.sfm.features import Features, normalize_descriptors
-from g_ray.sfm.sfm_options import SfMOptions
+from g_ray.sfm.sfm_options import SMALL_SET, SfMOptions
 
 Pair = tuple[int, int]
 
+MIN_PARTNERS = 3
+"""Verified pairs of a view with which it counts as connected."""
 WORDS = 64
 """Cluster centers of descriptors in the retrieval vector."""
 SAMPLES = 20000
@@ -26,9 +28,47 @@ def choose_pairs(features: Sequence[Features], options: SfMOptions) -> list[Pair
     if count <= options.exhaustive_views:
         pairs = {(i, j) for i in range(count) for j in range(i + 1, count)}
     else:
-        pairs = find_similar_pairs(features, options.similar, options.seed)
-        pairs |= make_sequential_pairs(count, options.overlap)
+        share = 2 if count <= SMALL_SET else 1
+        pairs = find_similar_pairs(features, -(-options.similar // share), options.seed)
+        pairs |= make_sequential_pairs(count, -(-options.overlap // share))
     return sorted(pair for pair in pairs if all(len(features[i]) for i in pair))
+
+
+def estimate_pair_count(count: int, options: SfMOptions) -> float:
+    """Estimate how many pairs are chosen: those of look-alikes and of neighbors coincide in part."""
+    every = count * (count - 1) / 2
+    if count <= options.exhaustive_views:
+        return every
+    share = 2 if count <= SMALL_SET else 1
+    return min(every, count * (0.6 * options.similar + 1.2 * options.overlap) / share)
+
+
+def choose_further_pairs(
+    features: Sequence[Features], matched: Collection[Pair], good: Iterable[Pair]
+) -> list[Pair]:
+    """Return pairs of a small set that could connect it, where the verified ones, `good`, do not.
+
+    These are all pairs of views with fewer than MIN_PARTNERS verified ones, and all between unconnected groups.
+    """
+    count = len(features)
+    if count > SMALL_SET:
+        return []
+    good = list(good)
+    group, partners = list(range(count)), [0] * count
+    for first, second in good:
+        partners[first] += 1
+        partners[second] += 1
+        old, new = group[second], group[first]
+        group = [new if label == old else label for label in group]
+    return [
+        (i, j)
+        for i in range(count)
+        for j in range(i + 1, count)
+        if (i, j) not in matched
+        and len(features[i])
+        and len(features[j])
+        and (group[i] != group[j] or min(partners[i], partners[j]) < MIN_PARTNERS)
+    ]
 
 
 def make_sequential_pairs(count: int, overlap: int) -> set[Pair]:

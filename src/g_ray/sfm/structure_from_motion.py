@@ -29,7 +29,7 @@ from g_ray.sfm.mapping import (
     map_views,
     triangulate_with_poses,
 )
-from g_ray.sfm.pairs import Pair, choose_pairs
+from g_ray.sfm.pairs import Pair, choose_further_pairs, choose_pairs
 from g_ray.sfm.refinement import (
     Refinement,
     adjust_scene,
@@ -40,7 +40,7 @@ from g_ray.sfm.refinement import (
     refine,
 )
 from g_ray.sfm.rig import Rig
-from g_ray.sfm.sfm_options import MAX_ERROR_PX, WORKING_SIZE, SfMOptions
+from g_ray.sfm.sfm_options import MAX_ERROR_PX, SMALL_SET, WORKING_SIZE, SfMOptions
 from g_ray.sfm.sparse_scene import PoseAgreement, ScaleEstimate, SparseScene, Tracks
 from g_ray.sfm.workspace import (
     Report,
@@ -52,6 +52,7 @@ from g_ray.sfm.workspace import (
     load_or_compute,
     match_pairs,
     prepare_views,
+    read_matched_pairs,
     read_two_view_geometries,
 )
 
@@ -289,6 +290,8 @@ def open_workspace(
         space = Workspace(pycolmap, place, views, lenses, features, rig, options)
         build_database(space)
         match_pairs(space, choose_pairs(features, options), report)
+        matched, good = read_matched_pairs(pycolmap, space.database)
+        match_pairs(space, choose_further_pairs(features, matched, good), report)
         yield space
 
 
@@ -306,7 +309,7 @@ def _map_consistently(space: Workspace, geometries: Mapping[Pair, Any], report: 
     from the wrong one can contain all views, but it explains fewer of the verified matches.
     """
     models = map_views(space, report)
-    if not models or len(space.views) > space.options.exhaustive_views:
+    if not models or len(space.views) > SMALL_SET:
         return models
     best = _rate_model(space, geometries, models[0])
     starts = sorted(geometries, key=lambda pair: -len(geometries[pair].inlier_matches))[:FURTHER_STARTS]

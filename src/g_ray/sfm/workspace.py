@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.formats.colmap.colmap_cameras import ColmapLens, count_threads
@@ -164,7 +165,7 @@ def match_pairs(space: Workspace, pairs: Sequence[Pair], report: Report) -> None
     pycolmap, options = space.pycolmap, space.options
     matching = pycolmap.FeatureMatchingOptions()
     matching.num_threads = count_threads(options.threads)
-    matched = _find_matched_pairs(space)
+    matched, _ = read_matched_pairs(space.pycolmap, space.database)
     remaining = [pair for pair in pairs if pair not in matched]
     size = max(MIN_BLOCK, -(-len(remaining) // BLOCKS))
     for start in range(0, len(remaining), size):
@@ -187,7 +188,7 @@ def match_pairs(space: Workspace, pairs: Sequence[Pair], report: Report) -> None
 def load_or_compute(space: Workspace, kind: str, compute: Callable[[], SparseScene]) -> SparseScene:
     """Return the scene that an earlier run computed from the same features, lenses and rig, or compute and store it."""
     names = [view.name for view in space.views]
-    inputs = f"{kind} {names} {_compute_key(space)} {sorted(_find_matched_pairs(space))}"
+    inputs = f"{kind} {names} {_compute_key(space)} {sorted(read_matched_pairs(space.pycolmap, space.database)[0])}"
     digest = hashlib.sha1(inputs.encode()).hexdigest()
     folder = space.folder / f"scene-{digest[:16]}"
     try:
@@ -230,14 +231,13 @@ def format_name(index: int) -> str:
     return f"{index:06d}"
 
 
-def _find_matched_pairs(space: Workspace) -> set[Pair]:
-    database = space.pycolmap.Database.open(str(space.database))
-    try:
-        numbers, _ = database.read_two_view_geometry_num_inliers()
-    finally:
-        database.close()
-    pairs = (space.pycolmap.pair_id_to_image_pair(number) for number in numbers)
-    return {(first - 1, second - 1) for first, second in pairs}
+def read_matched_pairs(pycolmap: Any, database: Path) -> tuple[set[Pair], list[Pair]]:
+    """Return the pairs that were matched, and those of them that were verified."""
+    with pycolmap.Database.open(str(database)) as opened:
+        numbers, inliers = opened.read_two_view_geometry_num_inliers()
+    raw = [pycolmap.pair_id_to_image_pair(number) for number in numbers]
+    pairs = [(first - 1, second - 1) for first, second in raw]
+    return set(pairs), [pair for pair, count in zip(pairs, inliers, strict=True) if count]
 
 
 def _compute_key(space: Workspace) -> str:
@@ -266,15 +266,18 @@ def _write_views(space: Workspace, database: Any) -> None:
         camera_of_view.append(numbers[key])
         image = pycolmap.Image(name=format_name(index), camera_id=numbers[key], image_id=index + 1)
         database.write_image(image, use_image_id=True)
-        _write_features(pycolmap, database, index + 1, lens, space.features[index])
+        features = space.features[index]
+        write_features(pycolmap, database, index + 1, lens.convert_pixels(features.pixels)[0], features)
     for rig in make_rigs(space, camera_of_view):
         database.write_rig(rig, use_rig_id=True)
     for frame in make_frames(space, camera_of_view):
         database.write_frame(frame, use_frame_id=True)
 
 
-def _write_features(pycolmap: Any, database: Any, image: int, lens: ColmapLens, features: Features) -> None:
-    pixels, _ = lens.convert_pixels(features.pixels)
+def write_features(
+    pycolmap: Any, database: Any, image: int, pixels: Float[np.ndarray, "n 2"], features: Features
+) -> None:
+    """Write features at pixels of COLMAP's camera."""
     database.write_keypoints(image, pixels.astype(np.float32))
     kind = pycolmap.FeatureExtractorType.SIFT
     database.write_descriptors(image, pycolmap.FeatureDescriptors(type=kind, data=features.descriptors))

@@ -282,19 +282,22 @@ def test_a_photo_without_a_place_has_its_devices_camera(photos):
 
     camera = pycolmap.Camera(model="SIMPLE_RADIAL", width=320, height=240, params=[250.0, 160.0, 120.0, -0.1])
     rigid = SimpleNamespace(matrix=lambda: np.eye(4)[:3])
-    image = SimpleNamespace(name="000/000001.png", has_pose=True, camera=camera, cam_from_world=lambda: rigid)
+    image = SimpleNamespace(image_id=2, has_pose=True, camera=camera, cam_from_world=lambda: rigid)
     views, lost = _collect_views(ColmapEstimator(), [photos], SimpleNamespace(images={1: image}))
     assert lost == ["a.png"] and views["a.png"].pose is None and views["b.png"].pose is not None
     assert views["a.png"].camera.params[:5].tolist() == pytest.approx([500.0, 500.0, 320.0, 240.0, -0.1])
 
 
 def test_the_first_guess_is_exifs_or_a_fisheyes(shoot):
+    pycolmap = pytest.importorskip("pycolmap")
     (photo,) = find_photos([shoot("a.jpg", (640, 480), {41989: 28})])
-    focal = float(ColmapEstimator(longer=320)._format_first_guess(photo).split(",")[0])
-    assert focal == pytest.approx(28 * 400 / np.hypot(36, 24))
-    assert len(ColmapEstimator(fisheye=True)._format_first_guess(photo).split(",")) == 8
+    camera = ColmapEstimator(longer=320)._make_camera(pycolmap, 1, photo)
+    assert camera.params[0] == pytest.approx(28 * 400 / np.hypot(36, 24)) and camera.has_prior_focal_length
+    fisheye = ColmapEstimator(fisheye=True)._make_camera(pycolmap, 1, photo)
+    assert len(fisheye.params) == 8
     (bare,) = find_photos([shoot("b.jpg", (640, 480))])
-    assert ColmapEstimator()._format_first_guess(bare) == ""
+    guess = ColmapEstimator()._make_camera(pycolmap, 1, bare)
+    assert guess.params[0] == 1.2 * 640 and not guess.has_prior_focal_length
 
 
 @pytest.mark.slow

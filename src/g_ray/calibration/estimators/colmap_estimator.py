@@ -6,6 +6,7 @@ A few photos leave focal length, distortion and depth open to each other: where 
 mapping starts again from other focal lengths, with and without distortion.
 """
 
+import contextlib
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,25 +15,25 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
-from torch.nn.functional import interpolate
 
 from g_ray.calibration.estimators.estimator import Estimator, suggest_lens
 from g_ray.cameras.camera import Camera
 from g_ray.formats.colmap.colmap_cameras import camera_from_colmap as camera_of
+from g_ray.formats.colmap.colmap_cameras import count_threads
 from g_ray.formats.exif import ExifSource, compute_focal_px, read_exif
 from g_ray.geometry.pose import Pose
 from g_ray.media.photos import Photo
 from g_ray.media.view import View
-from g_ray.runtime.interruptible import run_interruptibly
-from g_ray.sfm.sfm_options import SfMOptions
+from g_ray.runtime.interruptible import open_thread_pool, run_interruptibly
+from g_ray.sfm.features import Features, find_features
+from g_ray.sfm.pairs import Pair, choose_further_pairs, choose_pairs
+from g_ray.sfm.sfm_options import SMALL_SET, WORKING_SIZE, SfMOptions
+from g_ray.sfm.workspace import format_name, read_matched_pairs, write_features
 
-LONGER = 1600
-"""Longer side in pixels of the images in which features are found."""
+COLMAP_FOCAL = 1.2
+"""COLMAP's guess over the longer side."""
 FISHEYE_FOCAL = 0.48
 """First guess over the width: 120° across."""
-SMALL_SET = SfMOptions().exhaustive_views
-"""Photos up to which one thread maps, as in structure from motion with known lenses."""
 STARTS = (0.6, 0.8, 1.0, 1.2, 1.6)
 """Focal lengths over the longer side: 80° to 35° across."""
 LIKELY_FOCAL = (0.3, 4.0)
@@ -47,7 +48,7 @@ class ColmapEstimator(Estimator):
     NAME = "colmap"
     INSTALL = "pip install 'g-ray[tool]'"
 
-    def __init__(self, fisheye: bool = False, longer: int = LONGER, threads: int = -1) -> None:
+    def __init__(self, fisheye: bool = False, longer: int = WORKING_SIZE, threads: int = -1) -> None:
         super().__init__(fisheye)
         self.longer, self.threads = longer, threads
 
@@ -73,26 +74,36 @@ class ColmapEstimator(Estimator):
         return [views[photo.name] for photo in photos if photo.name in views]
 
     def _run_colmap(self, pycolmap: Any, groups: list[list[Photo]], folder: Path) -> Any:
-        images, database = folder / "images", folder / "database.db"
+        database = folder / "database.db"
         # A start without a model is not an error; only if all fail is an error raised below.
         pycolmap.logging.minloglevel = pycolmap.logging.FATAL.value
-        for number, group in enumerate(groups):
-            for index, photo in enumerate(group):
-                _write_small(photo, images / _format_name(number, index), self.longer)
-            self._extract(pycolmap, database, images, number, group)
-        matching = pycolmap.FeatureMatchingOptions()
-        matching.num_threads = self.threads
+        photos = [photo for group in groups for photo in group]
+        with open_thread_pool(count_threads(self.threads)) as pool:
+            features = list(pool.map(lambda photo: _find_features(pycolmap, photo, self.longer), photos))
+        self._write_database(pycolmap, database, groups, features)
+        options = SfMOptions()
+        self._match(pycolmap, database, choose_pairs(features, options))
+        matched, good = read_matched_pairs(pycolmap, database)
+        self._match(pycolmap, database, choose_further_pairs(features, matched, good))
+        model = self._map(pycolmap, database, folder, len(photos), refine_distortion=True)
+        trusted = model is not None and is_likely(model) and 2 * model.num_reg_images() >= len(photos)
+        if not trusted and not self.fisheye:
+            model = self._try_starts(pycolmap, database, folder, len(photos)) or model
+        return model
+
+    def _match(self, pycolmap: Any, database: Path, pairs: Sequence[Pair]) -> None:
+        options = pycolmap.FeatureMatchingOptions()
+        options.num_threads = self.threads
+        names = database.with_name("pairs.txt")
+        names.write_text("".join(f"{format_name(i)} {format_name(j)}\n" for i, j in pairs))
+        pairing = pycolmap.ImportedPairingOptions()
+        pairing.match_list_path = str(names)
         run_interruptibly(
             partial(
-                pycolmap.match_exhaustive, database, matching_options=matching, device=pycolmap.Device.cpu
+                pycolmap.match_image_pairs,
+                *(database, options, pairing, pycolmap.TwoViewGeometryOptions(), pycolmap.Device.cpu),
             )
         )
-        model = self._map(pycolmap, database, folder, refine_distortion=True)
-        photos = sum(map(len, groups))
-        trusted = model is not None and is_likely(model) and 2 * model.num_reg_images() >= photos
-        if not trusted and not self.fisheye:
-            model = self._try_starts(pycolmap, database, folder) or model
-        return model
 
     def _take_exif(self, photos: Sequence[Photo], report: Callable[[str], None]) -> list[View]:
         """Return the cameras of EXIF; ValueError if photos lack it, since nothing was estimated."""
@@ -106,61 +117,76 @@ class ColmapEstimator(Estimator):
         report("estimate:colmap: no lens could be estimated, so the focal lengths of EXIF are used")
         return [view for view in views if view is not None]
 
-    def _map(self, pycolmap: Any, database: Path, folder: Path, refine_distortion: bool) -> Any:
+    def _map(self, pycolmap: Any, database: Path, folder: Path, photos: int, refine_distortion: bool) -> Any:
         """Return the model with the most photos, or None if there is none."""
-        photos = sum(path.is_file() for path in (folder / "images").rglob("*"))
         options = self._make_mapping_options(pycolmap, photos)
         options.ba_refine_extra_params = refine_distortion
         token = pycolmap.CancellationToken()
         models = run_interruptibly(
             partial(
                 pycolmap.incremental_mapping,
-                *(database, folder / "images", folder / "models", options),
+                *(database, folder, folder / "models", options),
                 cancellation_token=token,
             ),
             token.cancel,
         )
         return max(models.values(), key=lambda model: model.num_reg_images()) if models else None
 
-    def _try_starts(self, pycolmap: Any, database: Path, folder: Path) -> Any:
+    def _try_starts(self, pycolmap: Any, database: Path, folder: Path, photos: int) -> Any:
         """Map from several focal lengths; return the likely model with the most photos and observations, if any."""
         likely: list[Any] = []
         for start in STARTS:
             _set_focal_lengths(pycolmap, database, start)
             # The lens with fewer parameters comes first, and stays if distortion explains no more.
             for refine_distortion in (False, True):
-                model = self._map(pycolmap, database, folder, refine_distortion)
+                model = self._map(pycolmap, database, folder, photos, refine_distortion)
                 if model is not None and is_likely(model):
                     likely.append(model)
         if not likely:
             return None
         return max(likely, key=lambda model: (model.num_reg_images(), model.compute_num_observations()))
 
-    def _extract(self, pycolmap: Any, database: Path, images: Path, number: int, group: list[Photo]) -> None:
-        reader, options = pycolmap.ImageReaderOptions(), pycolmap.FeatureExtractionOptions()
-        reader.camera_model = "OPENCV_FISHEYE" if self.fisheye else "SIMPLE_RADIAL"
-        reader.camera_params = self._format_first_guess(group[0])
-        options.num_threads = self.threads
-        names = [_format_name(number, index) for index in range(len(group))]
-        mode = pycolmap.CameraMode.PER_FOLDER
-        run_interruptibly(
-            partial(
-                pycolmap.extract_features,
-                *(database, images, names, mode, reader, options, pycolmap.Device.cpu),
-            )
-        )
+    def _write_database(
+        self, pycolmap: Any, database: Path, groups: list[list[Photo]], features: Sequence[Features]
+    ) -> None:
+        """Write a camera per group and a frame per photo, numbered from 1, with their features."""
+        with pycolmap.Database.open(database) as opened:
+            image = 0
+            for number, group in enumerate(groups, 1):
+                opened.write_camera(self._make_camera(pycolmap, number, group[0]), use_camera_id=True)
+                sensor = pycolmap.sensor_t(pycolmap.SensorType.CAMERA, number)
+                rig = pycolmap.Rig(rig_id=number)
+                rig.add_ref_sensor(sensor)
+                opened.write_rig(rig, use_rig_id=True)
+                for photo in group:
+                    image += 1
+                    named = pycolmap.Image(name=format_name(image - 1), camera_id=number, image_id=image)
+                    opened.write_image(named, use_image_id=True)
+                    frame = pycolmap.Frame(frame_id=image, rig_id=number)
+                    frame.add_data_id(pycolmap.data_t(sensor, image))
+                    opened.write_frame(frame, use_frame_id=True)
+                    width, height = _compute_small_size(photo, self.longer)
+                    scale = np.array([width / photo.width, height / photo.height], dtype=np.float32)
+                    write_features(
+                        pycolmap, opened, image, features[image - 1].pixels * scale, features[image - 1]
+                    )
 
-    def _format_first_guess(self, photo: Photo) -> str:
-        """Format COLMAP's initial parameters, from EXIF, which the small copies lack; empty lets COLMAP guess."""
+    def _make_camera(self, pycolmap: Any, number: int, photo: Photo) -> Any:
+        """Make COLMAP's camera of the reduced photos of a device, with a focal length from EXIF, or a guess."""
         width, height = _compute_small_size(photo, self.longer)
+        focal, known = COLMAP_FOCAL * max(width, height), False
         if self.fisheye:
-            focal = FISHEYE_FOCAL * max(width, height)
-            return f"{focal},{focal},{width / 2},{height / 2},0,0,0,0"
-        try:
-            focal = compute_focal_px(read_exif(photo)) * width / photo.width
-        except ValueError:
-            return ""
-        return f"{focal},{width / 2},{height / 2},0"
+            focal, known = FISHEYE_FOCAL * max(width, height), True
+        else:
+            with contextlib.suppress(ValueError):
+                focal, known = compute_focal_px(read_exif(photo)) * width / photo.width, True
+        middle = [width / 2, height / 2]
+        model, params = "SIMPLE_RADIAL", [focal, *middle, 0.0]
+        if self.fisheye:
+            model, params = "OPENCV_FISHEYE", [focal, focal, *middle, 0.0, 0.0, 0.0, 0.0]
+        camera = pycolmap.Camera(camera_id=number, model=model, width=width, height=height, params=params)
+        camera.has_prior_focal_length = known
+        return camera
 
     def _make_mapping_options(self, pycolmap: Any, photos: int) -> Any:
         options = pycolmap.IncrementalPipelineOptions()
@@ -220,10 +246,11 @@ def _collect_views(
     estimator: ColmapEstimator, groups: list[list[Photo]], model: Any
 ) -> tuple[dict[str, View], list[str]]:
     """Return views by name, and photos without a pose; these have a camera if another photo of their device has one."""
-    images = {image.name: image for image in model.images.values() if image.has_pose}
-    views, lost = {}, []
-    for number, group in enumerate(groups):
-        registered = [images.get(_format_name(number, index)) for index in range(len(group))]
+    images = {image.image_id: image for image in model.images.values() if image.has_pose}
+    views, lost, first = {}, [], 1
+    for group in groups:
+        registered = [images.get(first + index) for index in range(len(group))]
+        first += len(group)
         lens = next(
             (_convert_camera(image.camera, group[0]) for image in registered if image is not None), None
         )
@@ -247,21 +274,14 @@ def _convert_pose(image: Any) -> Pose:
     return Pose.from_parts(matrix[:, :3], matrix[:, 3]).inverse()
 
 
-def _format_name(group: int, index: int) -> str:
-    return f"{group:03d}/{index:06d}.png"
+def _find_features(pycolmap: Any, photo: Photo, longer: int) -> Features:
+    """Return features of a photo, which keeps those of the usual size for structure from motion with the lens."""
+    features = find_features(pycolmap, photo.load(), SfMOptions(), longer)
+    if longer == WORKING_SIZE:
+        photo.features[:] = [features]
+    return features
 
 
 def _compute_small_size(photo: Photo, longer: int) -> tuple[int, int]:
     scale = min(1.0, longer / max(photo.width, photo.height))
     return round(photo.width * scale), round(photo.height * scale)
-
-
-def _write_small(photo: Photo, path: Path, longer: int) -> None:
-    width, height = _compute_small_size(photo, longer)
-    image = photo.load()
-    if (width, height) != (photo.width, photo.height):
-        image = interpolate(image[None], (height, width), mode="bilinear", antialias=True)[0]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray((image.clamp(0, 1) * 255).round().byte().movedim(0, -1).numpy()).save(
-        path, compress_level=1
-    )
