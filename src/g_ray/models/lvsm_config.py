@@ -61,7 +61,7 @@ class LVSMConfig:
 
 
 def tiny(encoding: str, conditioning: Conditioning, **options: float | bool | str) -> LVSMConfig:
-    """Return the size for 36×36 images on a CPU.
+    """Return the size for images of a few dozen pixels, on a CPU.
 
     Heads have 72 channels, so that RayRoPE has three frequencies per coordinate; with 48 it would have two.
     """

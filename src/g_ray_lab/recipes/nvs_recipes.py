@@ -87,7 +87,7 @@ def match_patch_phase(recipe: NVSRecipe) -> NVSRecipe:
     """Return the recipe with α = 10 · patches / 32 in GTA + G-ray: the paper's phase between neighboring patches.
 
     α is per radian. With the paper's 32 patches over 60°, α = 10 is 0.33 rad from patch to patch at the highest
-    frequency; with 7 patches it would be 1.5 rad, and up to 2.7 rad in wide tests, where phases alias. Other methods
+    frequency; with 7 patches it would be 1.5 rad, and up to 2.8 rad in wide tests, where phases alias. Other methods
     have no α.
     """
     if recipe.model.encoding != "gta_gray":

@@ -6,12 +6,10 @@ from dataclasses import replace
 import pytest
 
 from g_ray.cli.main import main
-from g_ray.models.lvsm_config import METHODS
 from g_ray_lab.recipes import nvs_recipes
 from g_ray_lab.sources.nvs_settings import PathsData, RoomsData
 from g_ray_lab.tables import factor_tables as reproduce_factors
 from g_ray_lab.tables import synthesis_table as reproduce_synthesis
-from g_ray_lab.tables import zoom_tables as reproduce_zoom
 from g_ray_lab.training.recipe import Schedule
 
 ZOOMS = ("z1.0", "z1.5", "z2.0", "z2.5")
@@ -47,21 +45,19 @@ def read(out):
 
 
 def test_fov_is_scored_at_four_shapes(tmp_path):
-    assert reproduce("nvs-fov", tmp_path, "--methods", "gta", "gta_gray") == 0
+    """One row keeps the paper's frequency scale, whatever the number of patches."""
+    assert reproduce("nvs-fov", tmp_path, "--methods", "gta", "gta_gray_alpha10") == 0
     result, table = read(tmp_path)
     settings = [row["setting"] for row in result["rows"] if row["method"] == "gta"]
     assert settings == [f"{shape}/{z}" for shape in ("wide", "square", "aspect", "fov") for z in ZOOMS]
     assert table.startswith("Seeds per row: 1.\n\n| psnr, wide | z1.0 |")
-    assert "| psnr, difference, aspect | z1.0 |" in table
+    assert "| psnr, difference, aspect | z1.0 |" in table and "gta_gray_alpha10 − gta" in table
+    models = {row: settings["model"] for row, settings in result["settings"]["recipes"].items()}
+    assert (
+        models["gta_gray_alpha10"]["encoding_options"] == {"scale": 10.0} != models["gta"]["encoding_options"]
+    )
     for picture in ("psnr.png", "differences.png", "predictions_wide_z2.0.png"):
         assert (tmp_path / picture).is_file()
-
-
-def test_one_row_keeps_the_papers_frequency_scale(tmp_path):
-    rows = reproduce_zoom.NVSFov(tmp_path).build_study().methods
-    scales = {name: recipe.model.encoding_options.get("scale") for name, recipe in rows.items()}
-    assert scales["gta_gray_alpha10"] == 10 != scales["gta_gray"] and scales["gta"] is None
-    assert set(rows) == {*METHODS, "gta_gray_alpha10"}
 
 
 def test_frequencies_are_trained_with_two_sizes_of_patches(tmp_path):
