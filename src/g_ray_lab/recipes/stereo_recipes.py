@@ -1,6 +1,6 @@
 """Recipes of learned stereo: the network of `g_ray.stereo.sweep_network` on rooms through all lenses."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -65,14 +65,9 @@ class StereoRecipe(Recipe):
 
 
 def rooms() -> StereoRecipe:
-    """Stereo along the rays of any lens: rooms of 128 px through all lenses, half an hour on one core."""
+    """The shipped weights g-ray-stereo: stereo along the rays of any lens, rooms of 128 px, half an hour of a core."""
     return StereoRecipe(
         schedule=Schedule(lr=2.5e-3, steps=600, warmup=30, start=1e-4),
         optimizer=OptimizerSettings(betas=(0.9, 0.99), weight_decay=1e-3, clip=2.0),
         precision="bf16",
     )
-
-
-def more_rooms() -> StereoRecipe:
-    """The shipped weights g-ray-stereo: stereo-rooms continued in other rooms; --init takes its weights."""
-    return replace(rooms(), schedule=Schedule(lr=1.2e-3, steps=600, warmup=30, start=1e-4), seed=1)
